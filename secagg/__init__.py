@@ -1,0 +1,3 @@
+"""secagg: privacy-hardened secure aggregation for federated statistics."""
+
+__version__ = "0.1.0"

@@ -1,0 +1,221 @@
+"""Fixed point between float64 contributions and ring elements, and the proof that sums fit.
+
+An entry x of a field with f fraction bits is carried as the integer round(x * 2^f), ties to even.
+Each site's integers are clipped to [-B, B], B = floor(bound * 2^f), and [0, B] for counts and
+weights. A sum over K sites then has magnitude at most K * B, and a ring of w bits, read as signed,
+holds it if K * B <= 2^(w-1) - 1. `plan_sum` proves that for every field or refuses, from public
+numbers only, before any record is read.
+
+Guarantees
+    * Encoding errs by at most 2^-(f+1) an entry and site; sums of encoded values are exact.
+    * Decoding rounds the exact sum correctly to float64, so equal sums give equal bits.
+    * What was clipped is counted, and the counts leave the site only as a declared sum of their own
+      (field `clipped`, one count for each field of the spec).
+
+=========================  =================================================================
+entry                      what is carried
+=========================  =================================================================
+0, -0.0, subnormal         0 (unless f is so large that it is a multiple of 2^-f)
+exactly the bound          B, not counted as clipped
+above bound, any size      B, counted as clipped
+below -bound (or below 0)  -B (or 0), counted as clipped
+nan, inf, -inf             refused: `DataError` at the site, nothing leaves it
+=========================  =================================================================
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+
+import numpy as np
+from numpy.typing import NDArray
+
+from secagg import ring
+from secagg.contracts import Field, Kind, Shape, Spec, Update
+from secagg.errors import DataError, InternalError, JobError, OverflowRefusal
+from secagg.ring import RingVector
+
+CLIPPED = "clipped"
+_MOST_FRACTION_BITS = 500  # 2.0**f and its inverse stay normal floats
+_BLOCK = 1 << 14  # elements encoded at a time: three float64 buffers stay in the L2 cache
+
+
+@dataclass(frozen=True)
+class FieldPlan:
+    """One field's proof: K * largest <= 2^(sum_bits - 1) - 1."""
+
+    field: Field
+    largest: int
+    sum_bits: int
+
+
+@dataclass(frozen=True)
+class SumPlan:
+    """How a spec is carried for at most `sites` sites; `fields` ends with the clip counts."""
+
+    fields: tuple[FieldPlan, ...]
+    sites: int
+    ring_bits: int
+
+    @property
+    def length(self) -> int:
+        """Ring elements in one contribution."""
+        return sum(plan.field.size for plan in self.fields)
+
+    @property
+    def sum_bits(self) -> int:
+        """Bits that the widest field's sum needs, sign included."""
+        return max(plan.sum_bits for plan in self.fields)
+
+    @property
+    def value_bits(self) -> int:
+        """Bits that the widest field of one contribution needs, sign included."""
+        return max(_signed_bits(plan.largest) for plan in self.fields)
+
+    @property
+    def shape(self) -> Shape:
+        """What a protocol may know of the numbers."""
+        return Shape(self.ring_bits, self.length, self.value_bits)
+
+
+def plan_sum(spec: Spec, sites: int, ring_bits: tuple[int, ...] = ring.RING_BITS) -> SumPlan:
+    """Return the smallest ring of `ring_bits` that provably holds the sums; pure arithmetic.
+
+    Raises `OverflowRefusal` naming the widest field if none does, `JobError` for an unusable bound.
+    """
+    clip_counts = Field(CLIPPED, (len(spec),), max(f.size for f in spec), 0, Kind.COUNT)
+    plans = tuple(_plan_field(field, sites) for field in (*spec, clip_counts))
+    widest = max(plans, key=lambda plan: plan.sum_bits)
+    for bits in sorted(ring_bits):
+        if widest.sum_bits <= bits:
+            return SumPlan(plans, sites, bits)
+    field = widest.field
+    raise OverflowRefusal(
+        f"field {field.name!r}",
+        f"the sum over {sites} sites of values up to {field.bound:g} in steps of "
+        f"2^-{field.fraction_bits} needs {widest.sum_bits} bits, and the protocol's largest ring "
+        f"has {max(ring_bits)}",
+        "Lower the bound (max_rows, low, high) or the resolution.",
+    )
+
+
+def _plan_field(field: Field, sites: int) -> FieldPlan:
+    if not (math.isfinite(field.bound) and field.bound > 0):
+        raise JobError(f"field {field.name!r}", f"bound {field.bound} is not positive and finite")
+    if abs(field.fraction_bits) > _MOST_FRACTION_BITS:
+        raise JobError(f"field {field.name!r}", f"resolution 2^-{field.fraction_bits} is absurd")
+    largest = math.floor(Fraction(field.bound) * Fraction(2) ** field.fraction_bits)
+    if largest == 0:
+        raise JobError(
+            f"field {field.name!r}",
+            f"its bound {field.bound:g} is below one step of 2^-{field.fraction_bits}",
+            "Raise the resolution.",
+        )
+    return FieldPlan(field, largest, _signed_bits(sites * largest))
+
+
+def _signed_bits(magnitude: int) -> int:
+    """Bits of a two's complement integer that holds [-magnitude, magnitude]."""
+    return magnitude.bit_length() + 1
+
+
+def encode(plan: SumPlan, update: Update) -> RingVector:
+    """Return one site's contribution as ring elements, clip counts last.
+
+    Raises `DataError` for a value that is not finite, `InternalError` for a missing, unknown or
+    misshapen field or a count that is not whole (the method's bug, not the data's).
+    """
+    *declared, clip_plan = plan.fields
+    if set(update) != {p.field.name for p in declared}:
+        raise InternalError("codec", f"contribution has fields {sorted(update)}, not the spec's")
+    vector = np.empty((plan.length, ring.limbs(plan.ring_bits)), dtype=np.uint64)
+    clipped = np.zeros(len(declared), dtype=np.float64)
+    at = 0
+    for i, field_plan in enumerate(declared):
+        values = np.asarray(update[field_plan.field.name], dtype=np.float64)
+        if values.shape != field_plan.field.shape:
+            raise InternalError("codec", f"field {field_plan.field.name!r} has {values.shape}")
+        part = vector[at : at + field_plan.field.size]
+        clipped[i] = _encode_field(field_plan, values.reshape(-1), part)
+        at += field_plan.field.size
+    _encode_field(clip_plan, clipped, vector[at:])
+    return vector
+
+
+def _encode_field(plan: FieldPlan, values: NDArray[np.float64], out: RingVector) -> int:
+    """Write the encoded values into `out`; return how many were clipped."""
+    field = plan.field
+    scale = 2.0**field.fraction_bits  # a power of two: the product below is exact
+    high = float(plan.largest)  # exact: a float64 bound times a power of two, floored
+    low = 0.0 if field.kind in (Kind.COUNT, Kind.WEIGHT) else -high
+    buffer = np.empty(min(_BLOCK, len(values)), dtype=np.float64)
+    clipped = 0
+    for start in range(0, len(values), _BLOCK):
+        raw = values[start : start + _BLOCK]
+        whole = buffer[: len(raw)]
+        with np.errstate(over="ignore"):  # a finite giant becomes inf here and is clipped below
+            np.multiply(raw, scale, out=whole)
+        np.rint(whole, out=whole)
+        least, most = whole.min(), whole.max()
+        if not (math.isfinite(least) and math.isfinite(most)) and not np.all(np.isfinite(raw)):
+            raise DataError(f"field {field.name!r}", "a contribution is not a finite number")
+        if field.kind is Kind.COUNT and not np.array_equal(whole, raw):
+            raise InternalError("codec", f"field {field.name!r} holds a count that is not whole")
+        if least < low or most > high:
+            clipped += int(np.count_nonzero((whole < low) | (whole > high)))
+            np.clip(whole, low, high, out=whole)
+        _to_ring(whole, out[start : start + _BLOCK])
+    return clipped
+
+
+def _to_ring(whole: NDArray[np.float64], out: RingVector) -> None:
+    """Write whole floats (|x| < 2^(bits-1)) as two's complement limbs, exactly."""
+    if out.shape[1] == 1:
+        np.copyto(out[:, 0].view(np.int64), whole, casting="unsafe")  # whole: nothing is lost
+        return
+    # Split the magnitude: both parts keep at most 53 significant bits, so both steps are exact.
+    magnitude = np.abs(whole)
+    upper = np.floor(magnitude * 2.0**-64)
+    out[:, 0] = (magnitude - upper * 2.0**64).astype(np.uint64)
+    out[:, 1] = upper.astype(np.uint64)
+    negative = whole < 0
+    out[negative] = ring.subtract(ring.zeros(int(negative.sum()), 128), out[negative])
+
+
+def decode(plan: SumPlan, total: RingVector) -> tuple[Update, NDArray[np.float64]]:
+    """Return the summed fields as float64, and the summed clip counts (one for each field).
+
+    Raises `InternalError` if an element lies outside what `plan` proved: the sum is then wrong.
+    """
+    fields: Update = {}
+    at = 0
+    for field_plan in plan.fields:
+        field = field_plan.field
+        part = total[at : at + field.size]
+        fields[field.name] = _decode_field(field_plan, plan.sites, part).reshape(field.shape)
+        at += field.size
+    return fields, fields.pop(CLIPPED)
+
+
+def _decode_field(plan: FieldPlan, sites: int, part: RingVector) -> NDArray[np.float64]:
+    limit = sites * plan.largest
+    if part.shape[1] == 1:
+        whole = part[:, 0].view(np.int64)
+        inside = bool(np.all((whole <= limit) & (whole >= -limit)))
+        values = whole.astype(np.float64) * 2.0**-plan.field.fraction_bits
+    else:
+        integers = ring.to_integers(part)
+        inside = all(-limit <= v <= limit for v in integers)
+        step = Fraction(2) ** -plan.field.fraction_bits
+        values = np.array([float(v * step) for v in integers], dtype=np.float64)
+    if not inside:
+        raise InternalError("codec", f"the sum of field {plan.field.name!r} is out of its range")
+    return values
+
+
+def quantised(plan: SumPlan, update: Mapping[str, NDArray[np.float64]]) -> list[int]:
+    """Return the exact integers that one site's update is carried as (slow; the tests' oracle)."""
+    return ring.to_integers(encode(plan, dict(update)))

@@ -1,0 +1,252 @@
+"""The coordinator of one session: asks, collects, and never sees more than the sums.
+
+`start` and `advance` are functions of plain state and the frames that came back. A `Step` says what
+to write to the log, what to send, and whether the run is done; the caller writes `events` to disk
+*before* it sends or advances. When a sum has been opened the coordinator first yields a step whose
+event records the release, and decodes only in the next one: a release that is not on disk is never
+used (invariant 5 of the design).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from secagg import wire
+from secagg.codec import decode
+from secagg.contracts import (
+    Ask,
+    Body,
+    Context,
+    Method,
+    Phase,
+    Public,
+    Ready,
+    SecureSum,
+    State,
+    Total,
+)
+from secagg.errors import (
+    CapabilityError,
+    DataError,
+    InternalError,
+    OverflowRefusal,
+    PeerError,
+    PolicyRefusal,
+    ProtocolAbort,
+    SecaggError,
+)
+from secagg.frames import Frame, read_frame, write_frame
+from secagg.identity import Identity, Roster
+from secagg.party import REFUSED, signed_threshold
+from secagg.privacy.gate import ReleasePolicy, check_invitation, check_release
+from secagg.randomness import RandomBytes
+from secagg.stages import COHORT, SetupShape, StagePlans
+
+_REFUSALS: Mapping[str, type[SecaggError]] = {
+    kind.code: kind
+    for kind in (PolicyRefusal, DataError, OverflowRefusal, CapabilityError, InternalError)
+}
+"""Codes of a party's refusal that end the run. Any other code counts as not having answered."""
+
+
+@dataclass(frozen=True)
+class Step:
+    """What follows from one step: log `events`, then send `requests`, then advance."""
+
+    state: State
+    requests: dict[str, bytes] = field(default_factory=dict)
+    events: tuple[dict[str, Any], ...] = ()
+    done: bool = False
+
+
+@dataclass(frozen=True)
+class Coordinator:
+    """The coordinator's side of one session; all fields are constant."""
+
+    identity: Identity
+    roster: Roster
+    session: bytes
+    protocol: SecureSum
+    method: Method
+    public: Public
+    plans: StagePlans
+    policy: ReleasePolicy
+    random: RandomBytes
+
+    def start(self) -> Step:
+        """Begin the session with the protocol's set-up."""
+        check_invitation(self.policy, self.identity.name, self.public.sites, None)
+        state: State = {
+            "round": 0,
+            "stage": None,
+            "cohort": list(self.public.sites),
+            "released": False,
+            "records": None,
+            "counts": {},
+            "clipped": {},
+            "protocol": {},
+            "method": self.method.start(self.public),
+        }
+        return self._run_server("setup", state, {site: {} for site in self.public.sites}, ())
+
+    def advance(self, state: State, frames: Sequence[bytes]) -> Step:
+        """Take the frames that came back for the last step's requests, and go on."""
+        if "total" in state:
+            return self._use_release(state)
+        replies, claims, events = self._collect(state, frames)
+        phase = self._phase(state["phase"])
+        if phase.contributes:
+            lost = sorted(set(state["asked"]) - set(replies))
+            if lost and state["released"]:
+                raise ProtocolAbort(
+                    f"round {state['round']}",
+                    f"{lost[0]} dropped out after the first release; a sum over the others would "
+                    "show what it contributed",
+                    "Run again: the sites that are there then form the cohort.",
+                )
+            state = {**state, "claims": claims}
+        return self._run_server(phase.name, state, replies, events)
+
+    # --- one protocol step ---------------------------------------------------------------------
+
+    def _run_server(
+        self,
+        phase: str,
+        state: State,
+        replies: Mapping[str, Body],
+        events: tuple[dict[str, Any], ...],
+    ) -> Step:
+        stage = state["stage"]
+        shape = SetupShape if stage is None else self.plans.of(stage).shape
+        context = Context(
+            self.session, state["round"], self.identity, self.roster, shape, self.random
+        )
+        protocol_state, outcome = self.protocol.server(phase, state["protocol"], replies, context)
+        state = {**state, "protocol": protocol_state}
+        match outcome:
+            case Ready():
+                return self._begin_sum({**state, "stage": COHORT}, events)
+            case Ask():
+                return self._ask(state, outcome, events)
+            case Total():
+                return self._release(state, outcome, events)
+
+    def _ask(self, state: State, ask: Ask, events: tuple[dict[str, Any], ...]) -> Step:
+        phase = self._phase(ask.phase)
+        shared: Body = {}
+        if state["stage"] is not None:
+            shared["stage"] = state["stage"]
+        if phase.contributes:
+            shared |= {key: state[key] for key in ("cohort", "records", "message")}
+        if phase.opens:
+            self._check_release(state, ask.contributors)
+            shared["contributors"] = list(ask.contributors)
+            shared["claims"] = {site: state["claims"][site] for site in ask.contributors}
+        requests = {
+            party: write_frame(
+                self.identity, self.session, state["round"], phase.name, party, {**body, **shared}
+            )
+            for party, body in ask.bodies.items()
+        }
+        return Step({**state, "phase": phase.name, "asked": sorted(requests)}, requests, events)
+
+    def _collect(
+        self, state: State, frames: Sequence[bytes]
+    ) -> tuple[dict[str, Body], dict[str, list[bytes]], tuple[dict[str, Any], ...]]:
+        """Keep the first good reply of each party that was asked; log what was not good."""
+        replies: dict[str, Body] = {}
+        claims: dict[str, list[bytes]] = {}
+        events: list[dict[str, Any]] = []
+        refusals: dict[str, str] = {}
+        for data in frames:
+            try:
+                frame = read_frame(data, self.roster, self.identity.name, self.session)
+                sender = frame.header.sender
+                if frame.header.phase == REFUSED and frame.header.round == state["round"]:
+                    refusals.setdefault(sender, str(frame.body.get("code")))
+                    continue
+                self._expect(frame, state)
+            except PeerError as error:
+                events.append({"event": "rejected", "round": state["round"], "why": error.line()})
+                continue
+            if sender not in replies:
+                replies[sender] = frame.body
+                claims[sender] = list(frame.proof)
+        for party, code in refusals.items():
+            if party not in replies and code in _REFUSALS:
+                raise _REFUSALS[code](party, f"refuses ({code}); its own log says why")
+        missing = sorted(set(state["asked"]) - set(replies))
+        if missing:
+            about = {"round": state["round"], "phase": state["phase"], "parties": missing}
+            events.append({"event": "missing", **about})
+        return dict(sorted(replies.items())), claims, tuple(events)
+
+    def _expect(self, frame: Frame, state: State) -> None:
+        header = frame.header
+        if (header.round, header.phase) != (state["round"], state["phase"]):
+            raise PeerError(header.sender, "answers another round or phase")
+        if header.sender not in state["asked"]:
+            raise PeerError(header.sender, "answers without being asked")
+
+    def _phase(self, name: str) -> Phase:
+        for phase in (*self.protocol.setup, *self.protocol.phases):
+            if phase.name == name:
+                return phase
+        raise InternalError("coordinator", f"protocol has no phase {name!r}")
+
+    # --- releases --------------------------------------------------------------------------------
+
+    def _check_release(self, state: State, contributors: Sequence[str]) -> dict[str, int]:
+        thresholds = {
+            site: signed_threshold(
+                site, state["claims"].get(site), state["round"], self.roster, self.session
+            )
+            for site in contributors
+        }
+        first = state["cohort"] if state["released"] else None
+        check_release(self.policy, self.identity.name, contributors, thresholds, first)
+        return thresholds
+
+    def _release(self, state: State, total: Total, events: tuple[dict[str, Any], ...]) -> Step:
+        """Check the rules once more and record the release; the sum itself is not used yet."""
+        thresholds = self._check_release(state, total.contributors)
+        event = {
+            "event": "release",
+            "round": state["round"],
+            "stage": state["stage"],
+            "contributors": sorted(total.contributors),
+            "thresholds": thresholds,
+            "claims": {
+                site: [part.hex() for part in state["claims"][site]] for site in total.contributors
+            },
+            "sum_sha256": wire.digest(total.values).hex(),
+        }
+        state = {**state, "total": total.values, "contributors": sorted(total.contributors)}
+        return Step(state, events=(*events, event))
+
+    def _use_release(self, state: State) -> Step:
+        """Decode the recorded release, hand it to the method, and begin the next round."""
+        stage, plan = state["stage"], self.plans.of(state["stage"])
+        fields, clipped = decode(plan, state["total"])
+        cohort = state["contributors"]
+        state = {k: v for k, v in state.items() if k not in ("total", "contributors", "claims")}
+        state |= {"released": True, "cohort": cohort, "round": state["round"] + 1}
+        state["clipped"] = {**state["clipped"], stage: clipped + state["clipped"].get(stage, 0.0)}
+        if stage == COHORT:
+            state |= {"counts": fields, "records": int(fields["records"][0])}
+        else:
+            state["method"] = self.method.server(state["method"], fields, len(cohort))
+        following = self.method.message(state["method"])
+        if following is None:
+            return Step(state, done=True)
+        state["stage"], state["message"] = following
+        return self._begin_sum(state, ())
+
+    def _begin_sum(self, state: State, events: tuple[dict[str, Any], ...]) -> Step:
+        state = {"message": {}, **state}
+        check_invitation(self.policy, self.identity.name, state["cohort"], state["records"])
+        begun = {"event": "round", "round": state["round"], "stage": state["stage"]}
+        replies: dict[str, Body] = {site: {} for site in state["cohort"]}
+        return self._run_server("sum", state, replies, (*events, begun))

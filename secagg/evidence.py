@@ -1,0 +1,221 @@
+"""What a run folder holds besides its result: who took part, what was proved, who saw what.
+
+Files: result.json (numbers and names), arrays.npz (the same numbers as arrays), run.json (the facts
+below, digests of the other files, the log's head), log.jsonl (hash chain), report.html.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import platform
+from collections.abc import Mapping, Sequence
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from secagg import __version__
+from secagg.contracts import Result, State
+from secagg.identity import Role
+from secagg.registry import settings_of
+from secagg.runlog import RunLog
+from secagg.session import COORDINATOR, Planned, Session
+from secagg.stages import StagePlans
+
+SCHEMA = 1
+_PACKAGES = ("numpy", "scipy", "pandas", "gmpy2", "phe", "cryptography", "pydantic", "causal-learn")
+
+
+def opening(session: Session, *, replayable: bool) -> dict[str, Any]:
+    """Return the log's first event: what was agreed before any record was read."""
+    planned = session.planned
+    return {
+        "event": "session",
+        "session": session.session.hex(),
+        "secagg": __version__,
+        "job": job_facts(planned),
+        "method": {"name": planned.method.name, "settings": settings_of(planned.method)},
+        "protocol": {"name": planned.protocol.name, "settings": settings_of(planned.protocol)},
+        "roster": roster_facts(session),
+        "plan": plan_facts(planned.plans),
+        "randomness": "REPLAYABLE: protects nothing" if replayable else "operating system",
+    }
+
+
+def job_facts(planned: Planned) -> dict[str, Any]:
+    """Return the job as plain data."""
+    return planned.job.model_dump(mode="json")
+
+
+def roster_facts(session: Session) -> list[dict[str, str]]:
+    """Return names, roles and public keys."""
+    return [
+        {"name": p.name, "role": p.role.value, "verify_key": p.verify_key.hex(),
+         "seal_key": p.seal_key.hex()}
+        for p in session.roster.parties.values()
+    ]  # fmt: skip
+
+
+def plan_facts(plans: StagePlans) -> list[dict[str, Any]]:
+    """Return, for each stage, the bounds and the bits they were proved to fit in."""
+    return [
+        {
+            "stage": name,
+            "sees": plans.stages[name].sees,
+            "max_rounds": plans.stages[name].max_rounds,
+            "sites": plan.sites,
+            "ring_bits": plan.ring_bits,
+            "sum_bits": plan.sum_bits,
+            "values": plan.length,
+            "fields": [
+                {"name": p.field.name, "kind": p.field.kind.value, "values": p.field.size,
+                 "bound": p.field.bound, "fraction_bits": p.field.fraction_bits,
+                 "sum_bits": p.sum_bits}
+                for p in plan.fields
+            ],
+        }
+        for name, plan in plans.plans.items()
+    ]  # fmt: skip
+
+
+def counts(planned: Planned, state: State) -> dict[str, Any]:
+    """Return the released record counts, and what was clipped, summed over the cohort."""
+    total = state["counts"]
+    outside = dict(zip(planned.public.columns, total["outside"].astype(int).tolist(), strict=True))
+    clipped = {
+        stage: dict(
+            zip((f.name for f in planned.plans.stages[stage].spec), map(int, values), strict=True)
+        )
+        for stage, values in state["clipped"].items()
+    }
+    return {
+        "cohort": state["cohort"],
+        "records": int(total["records"][0]),
+        "incomplete_records": int(total["incomplete"][0]),
+        "values_outside_bounds": outside,
+        "contributions_clipped": clipped,
+    }
+
+
+def facts(
+    session: Session, state: State, events: Sequence[Mapping[str, Any]], times: tuple[str, str]
+) -> dict[str, Any]:
+    """Return what run.json holds, less the digests of the files."""
+    planned = session.planned
+    capabilities = planned.protocol.capabilities
+    return {
+        "schema": SCHEMA,
+        "title": planned.job.title,
+        "started": times[0],
+        "finished": times[1],
+        **{k: v for k, v in events[0].items() if k not in ("event", "seq", "prev", "hash", "time")},
+        "method": {**events[0]["method"], "leaves": planned.method.leaves},
+        "protocol": {
+            **events[0]["protocol"],
+            "hides_from_coordinator": capabilities.hides_from_coordinator,
+            "dropouts": capabilities.dropouts,
+            "sees": dict(capabilities.sees),
+            "unprotected": list(capabilities.unprotected),
+        },
+        "rounds": state["round"],
+        "cohort": state["cohort"],
+        "releases": [e for e in events if e["event"] == "release"],
+        "trouble": [e for e in events if e["event"] in ("missing", "rejected")],
+        "traffic": traffic_by_role(session),
+        "phases": traffic_by_phase(session),
+        "versions": versions(),
+    }
+
+
+def traffic_by_role(session: Session) -> list[dict[str, Any]]:
+    """Return messages and bytes that each role sent and received, from the transcript."""
+    roles = {name: party.role.value for name, party in session.roster.parties.items()}
+    table: dict[str, dict[str, Any]] = {
+        role.value: {"role": role.value, "parties": len(session.roster.named(role)),
+                     "sent": 0, "sent_bytes": 0, "received": 0, "received_bytes": 0}
+        for role in Role if session.roster.named(role)
+    }  # fmt: skip
+    for delivery in session.engine.transcript:
+        sender, recipient = table[roles[delivery.sender]], table[roles[delivery.recipient]]
+        sender["sent"] += 1
+        sender["sent_bytes"] += delivery.size
+        recipient["received"] += 1
+        recipient["received_bytes"] += delivery.size
+    return list(table.values())
+
+
+def traffic_by_phase(session: Session) -> list[dict[str, Any]]:
+    """Return, for each phase and direction, how many messages of how many bytes passed."""
+    table: dict[tuple[str, str], dict[str, Any]] = {}
+    for delivery in session.engine.transcript:
+        request = delivery.sender == COORDINATOR
+        party = delivery.recipient if request else delivery.sender
+        role = session.roster.parties[party].role.value
+        key = (delivery.phase, "request" if request else "reply")
+        row = table.setdefault(
+            key, {"phase": key[0], "kind": key[1], "role": role, "messages": 0, "bytes": 0}
+        )
+        row["messages"] += 1
+        row["bytes"] += delivery.size
+    return list(table.values())
+
+
+def seconds_by_role(session: Session) -> dict[str, float]:
+    """Return the processor seconds spent by all sites and by all aggregators."""
+    spent: dict[str, float] = {}
+    for name, seconds in session.engine.seconds.items():
+        role = session.roster.parties[name].role.value
+        spent[role] = spent.get(role, 0.0) + seconds
+    return spent
+
+
+def versions() -> dict[str, str]:
+    """Return the versions that the numbers may depend on."""
+    found = {"secagg": __version__, "python": platform.python_version()}
+    for package in _PACKAGES:
+        try:
+            found[package] = metadata.version(package)
+        except metadata.PackageNotFoundError:
+            continue
+    return found
+
+
+def write_folder(folder: Path, result: Result, run_facts: dict[str, Any], log: RunLog) -> None:
+    """Write result, arrays, report and facts; the log's last line binds the first two."""
+    from secagg.audits.report import render  # noqa: PLC0415  # matplotlib: a second of start-up
+
+    write_json(folder / "result.json", result.summary)
+    np.savez(folder / "arrays.npz", allow_pickle=False, **result.arrays)
+    digests = {name: file_digest(folder / name) for name in ("result.json", "arrays.npz")}
+    log.write({"event": "result", "files": digests})
+    run_facts["log"] = {"lines": log.lines, "head": log.head}
+    (folder / "report.html").write_text(render(run_facts, result), encoding="utf-8")
+    run_facts["files"] = {**digests, "report.html": file_digest(folder / "report.html")}
+    write_json(folder / "run.json", run_facts)
+
+
+def write_json(path: Path, value: Any) -> None:
+    """Write readable JSON; a number that is not finite becomes null, as JSON has none."""
+    path.write_text(
+        json.dumps(finite(value), indent=1, ensure_ascii=False, allow_nan=False) + "\n",
+        encoding="utf-8",
+    )
+
+
+def finite(value: Any) -> Any:
+    """Return plain data with every infinite or undefined number replaced by None."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    if isinstance(value, Mapping):
+        return {key: finite(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [finite(item) for item in value]
+    return value
+
+
+def file_digest(path: Path) -> str:
+    """Return the SHA-256 of a file, in hexadecimal."""
+    return hashlib.sha256(path.read_bytes()).hexdigest()

@@ -1,0 +1,188 @@
+"""The job: one pydantic model for the TOML file, the Python arguments and `--set`.
+
+A job is complete before any record is read: it declares the columns with public bounds and levels,
+so that nothing about the data has to be discovered. Unknown keys are refused.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from secagg.errors import JobError
+from secagg.settings import describe, unknown_key
+
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Continuous(_Strict):
+    """A real column. Values outside the public bounds are clipped, and the clipping is counted.
+
+    low, high: public bounds in the column's own units (before `transform`), chosen without looking
+    transform: "log" takes the natural logarithm, after clipping; then low must be positive
+    """
+
+    type: Literal["continuous"]
+    low: float = Field(allow_inf_nan=False)
+    high: float = Field(allow_inf_nan=False)
+    transform: Literal["none", "log"] = "none"
+    unit: str = ""
+
+    @model_validator(mode="after")
+    def _ordered(self) -> Continuous:
+        if not self.low < self.high:
+            raise ValueError(f"low ({self.low:g}) must be below high ({self.high:g})")
+        if self.transform == "log" and self.low <= 0:
+            raise ValueError(f"low ({self.low:g}) must be positive for transform = 'log'")
+        return self
+
+
+class Binary(_Strict):
+    """A column with two levels; the second one counts as 1."""
+
+    type: Literal["binary"]
+    levels: tuple[str, str] = ("0", "1")
+
+
+class Categorical(_Strict):
+    """A column with declared levels; the first is the reference, every other a 0/1 column."""
+
+    type: Literal["categorical"]
+    levels: tuple[str, ...] = Field(min_length=2)
+
+
+Column = Annotated[Continuous | Binary | Categorical, Field(discriminator="type")]
+
+
+class Sites(_Strict):
+    """Where the records are.
+
+    folder: one CSV or Parquet file a site, named after it; NAME.policy.toml beside it is the
+        site's own release policy
+    table, site_column: or one table, split by a column (for simulation)
+    max_rows: public upper bound on the rows of any one site
+    """
+
+    folder: Path | None = None
+    table: Path | None = None
+    site_column: str | None = None
+    max_rows: int = Field(ge=1, le=2**48)
+
+    @model_validator(mode="after")
+    def _one_source(self) -> Sites:
+        if (self.table is None) != (self.site_column is None):
+            raise ValueError("table and site_column belong together")
+        if self.folder is not None and self.table is not None:
+            raise ValueError("give either folder or table, not both")
+        return self
+
+
+class Release(_Strict):
+    """Release rules; what is unset refuses (see `secagg.privacy.gate`)."""
+
+    min_sites: int | None = Field(default=None, ge=2)
+    min_records: int | None = Field(default=None, ge=1)
+    min_total_records: int | None = Field(default=None, ge=1)
+
+
+class Simulation(_Strict):
+    """What may be shown only because whoever runs the job holds all the data already.
+
+    site_alone: also fit the method at each site by itself, for comparison
+    """
+
+    site_alone: bool = False
+
+
+class Named(BaseModel):
+    """A method or protocol by name; its own settings are checked when it is built."""
+
+    model_config = ConfigDict(extra="allow", frozen=True)
+    name: str
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """Everything beside the name."""
+        return dict(self.model_extra or {})
+
+
+class Job(_Strict):
+    """A whole job."""
+
+    title: str
+    sites: Sites
+    columns: dict[str, Column] = Field(min_length=1)
+    method: Named
+    protocol: Named = Named(name="additive")
+    release: Release = Release()
+    simulation: Simulation = Simulation()
+
+
+def load_job(path: Path, overrides: dict[str, str] | None = None) -> Job:
+    """Read a TOML job; `overrides` are `--set` pairs. Raises `JobError` with one line.
+
+    Relative paths in the job are relative to the folder of the job file.
+    """
+    try:
+        raw = tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise JobError(str(path), f"cannot be read ({error.strerror})") from None
+    except UnicodeDecodeError:
+        raise JobError(str(path), "is not UTF-8 text") from None
+    except tomllib.TOMLDecodeError as error:
+        raise JobError(str(path), f"is not valid TOML: {error}") from None
+    for key, value in (overrides or {}).items():
+        set_dotted(raw, key, value)
+    job = parse_job(raw, str(path))
+    found = {
+        key: path.parent / value
+        for key in ("folder", "table")
+        if (value := getattr(job.sites, key)) is not None
+    }
+    return job.model_copy(update={"sites": job.sites.model_copy(update=found)})
+
+
+def parse_job(raw: dict[str, Any], where: str = "job") -> Job:
+    """Return the validated job. Raises `JobError` naming the key, and a likely spelling of it."""
+    try:
+        return Job.model_validate(raw)
+    except ValidationError as error:
+        raise _one_line(error, where) from None
+
+
+def set_dotted(raw: dict[str, Any], key: str, value: str) -> None:
+    """Set `a.b.c` to a TOML value (or to the bare text). Raises `JobError`."""
+    *parents, last = key.split(".")
+    table = raw
+    for parent in parents:
+        table = table.setdefault(parent, {})
+        if not isinstance(table, dict):
+            raise JobError(f"--set {key}", f"{parent!r} is not a table")
+    try:
+        table[last] = tomllib.loads(f"value = {value}")["value"]
+    except tomllib.TOMLDecodeError:
+        table[last] = value
+
+
+def _one_line(error: ValidationError, where: str) -> JobError:
+    first = error.errors(include_url=False)[0]
+    kinds = ("continuous", "binary", "categorical")  # pydantic adds the kind of a column
+    path = [str(part) for part in first["loc"] if part not in kinds]
+    if first["type"] == "extra_forbidden":
+        return unknown_key(where, ".".join(path), _known_keys(path[:-1]))
+    return JobError(where, describe(first, ".".join(path)))
+
+
+def _known_keys(path: list[str]) -> set[str]:
+    """Return the keys that the table at `path` may hold."""
+    if path[:1] == ["columns"]:
+        return {key for kind in (Continuous, Binary, Categorical) for key in kind.model_fields}
+    tables: dict[str, type[BaseModel]] = {
+        "sites": Sites, "release": Release, "simulation": Simulation
+    }  # fmt: skip
+    return set((tables[path[0]] if path else Job).model_fields)

@@ -1,0 +1,78 @@
+"""One result for every graph learner: a (partially) directed graph over named variables."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal, TypedDict
+
+import networkx as nx
+import numpy as np
+from numpy.typing import NDArray
+
+# The functional form, because `from` is a keyword.
+Edge = TypedDict(
+    "Edge",
+    {"from": str, "to": str, "kind": Literal["directed", "undirected"], "weight": float | None},
+)
+
+
+@dataclass(frozen=True, eq=False)
+class GraphFit:
+    """A learned graph over p variables.
+
+    method: "notears", "golem-ev", "golem-nv", "pc" or "ges"
+    names: the p variables, in the order of all arrays below
+    directed: bool (p, p), [i, j] true for an edge from i to j
+    undirected: bool (p, p), symmetric: an edge whose direction the method leaves open
+    weights: (p, p), [i, j] the estimated effect of i on j, before the threshold, in the units
+        analysed (standard deviations where the method standardised); None from PC and GES
+    converged: False where the optimiser did not reach its goal; `notes` then says what happened
+        and the graph must not be trusted
+    settings: what was asked for; diagnostics: what happened, as numbers; notes: as sentences
+    """
+
+    method: str
+    names: tuple[str, ...]
+    directed: NDArray[np.bool_]
+    undirected: NDArray[np.bool_]
+    weights: NDArray[np.float64] | None
+    converged: bool
+    settings: Mapping[str, float | bool]
+    diagnostics: Mapping[str, float] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+
+    def edges(self) -> list[Edge]:
+        """Return all edges: directed ones first, each undirected one once, in variable order."""
+
+        def edge(i: int, j: int, kind: Literal["directed", "undirected"]) -> Edge:
+            weight = None if self.weights is None else float(self.weights[i, j])
+            return {"from": self.names[i], "to": self.names[j], "kind": kind, "weight": weight}
+
+        return [edge(int(i), int(j), "directed") for i, j in np.argwhere(self.directed)] + [
+            edge(int(i), int(j), "undirected") for i, j in np.argwhere(np.triu(self.undirected))
+        ]
+
+    def to_networkx(self) -> nx.DiGraph:
+        """Return a DiGraph with edge attributes kind and weight; undirected edges run both ways."""
+        graph = nx.DiGraph()
+        graph.add_nodes_from(self.names)
+        for edge in self.edges():
+            attributes = {"kind": edge["kind"], "weight": edge["weight"]}
+            graph.add_edge(edge["from"], edge["to"], **attributes)
+            if edge["kind"] == "undirected":
+                graph.add_edge(edge["to"], edge["from"], **attributes)
+        return graph
+
+    def to_dict(self) -> dict[str, object]:
+        """Return plain lists, numbers and strings: what a JSON file holds."""
+        return {
+            "method": self.method,
+            "names": list(self.names),
+            "edges": self.edges(),
+            "weights": None if self.weights is None else self.weights.tolist(),
+            "converged": self.converged,
+            "settings": dict(self.settings),
+            "diagnostics": dict(self.diagnostics),
+            "notes": list(self.notes),
+        }

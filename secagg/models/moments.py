@@ -1,0 +1,117 @@
+"""Secure sufficient statistics: one sum of moments, then any analysis that needs no more.
+
+With z = (1, u), u a record's variables scaled to [-1, 1] by their public bounds, each site
+contributes the upper triangle of M = sum z z'. The total gives n, the means and the scatter matrix
+of the pooled records, and every linear-Gaussian analysis is a function of these: as many analyses
+as the job lists cost one release.
+
+What the transcript determines: exactly the pooled n, means and covariances (to the fixed-point
+step), whatever analyses are run. Nothing else of the pooled records, and nothing of how they are
+split over sites. With few records or many variables these are much: p + p(p+1)/2 numbers pin down
+records when n is of that order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+
+from secagg.contracts import Body, Field, Kind, Public, Result, Rows, Stage, State, Update
+from secagg.errors import JobError
+from secagg.models.analyses import Analysis, build_analysis
+from secagg.models.pooled import Moments
+
+STAGE = "moments"
+
+
+@dataclass(frozen=True)
+class PooledMoments:
+    """One secure sum of moments.
+
+    analyses: tables with `kind` and the settings of that kind (see `secagg.models.analyses`)
+    fraction_bits: resolution of M's entries, in scaled units
+    """
+
+    analyses: tuple[dict[str, Any], ...] = ({"kind": "describe"},)
+    fraction_bits: int = 32
+
+    name: ClassVar[str] = "moments"
+    leaves: ClassVar[str] = (
+        "The number of records, the mean vector and the covariance matrix of the pooled records, "
+        "once. Every analysis below is computed from these and releases nothing more."
+    )
+
+    def stages(self, public: Public) -> tuple[Stage, ...]:
+        """Declare the one round. |z_j z_k| <= 1, so no entry exceeds a site's number of rows."""
+        self._analyses(public)  # refuses unknown kinds, keys and columns before data is read
+        p = len(public.variables) + 1
+        bound = float(public.max_rows)
+        spec = (Field("moments", (p * (p + 1) // 2,), bound, self.fraction_bits, Kind.PSD),)
+        return (Stage(STAGE, spec, 1, "pooled record count, sums and cross products"),)
+
+    def start(self, public: Public) -> State:
+        """Nothing is known yet."""
+        return {}
+
+    def message(self, state: State) -> tuple[str, Body] | None:
+        """Ask once."""
+        return None if "upper" in state else (STAGE, {})
+
+    def local(self, stage: str, rows: Rows, message: Body, memory: State) -> tuple[Update, State]:
+        """Compute this site's M."""
+        z = np.column_stack([np.ones(len(rows.values)), rows.values])
+        return {"moments": (z.T @ z)[np.triu_indices(z.shape[1])]}, memory
+
+    def server(self, state: State, total: Update, sites: int) -> State:
+        """Keep the pooled M."""
+        return {"upper": total["moments"]}
+
+    def result(self, state: State, public: Public) -> Result:
+        """Run the analyses on the pooled moments."""
+        moments = pooled_moments(state["upper"], public)
+        summaries: list[Mapping[str, Any]] = []
+        arrays = {
+            "n": np.array(moments.n),
+            "mean": moments.mean,
+            "scatter": moments.scatter,
+        }
+        for i, analysis in enumerate(self._analyses(public), start=1):
+            result = analysis.run(moments)
+            summaries.append(result.summary)
+            arrays |= {f"{i}_{result.summary['method']}_{k}": v for k, v in result.arrays.items()}
+        summary = {
+            "method": self.name,
+            "n": moments.n,
+            "variables": list(moments.names),
+            "analyses": summaries,
+        }
+        return Result(summary, arrays)
+
+    def _analyses(self, public: Public) -> list[Analysis]:
+        if not self.analyses:
+            raise JobError("method.analyses", "is empty", "Add [[method.analyses]] with a kind.")
+        return [
+            build_analysis(table, public, f"method.analyses[{i}]")
+            for i, table in enumerate(self.analyses, start=1)
+        ]
+
+
+def pooled_moments(upper: np.ndarray[Any, Any], public: Public) -> Moments:
+    """Return the moments in the columns' own units from M's upper triangle in scaled units.
+
+    Centring is done in scaled units, about the middle of the public bounds, where the sums are
+    small: no digits are lost to a large mean.
+    """
+    p = len(public.variables)
+    M = np.zeros((p + 1, p + 1))
+    M[np.triu_indices(p + 1)] = upper
+    n, sums = round(float(M[0, 0])), M[0, 1:]
+    products = M[1:, 1:] + np.triu(M[1:, 1:], 1).T
+    centred = products - np.outer(sums, sums) / n
+    middle = np.array([v.middle for v in public.variables])
+    half = np.array([v.half for v in public.variables])
+    names = tuple(v.name for v in public.variables)
+    return Moments(names, n, middle + half * sums / n, centred * np.outer(half, half))

@@ -1,0 +1,77 @@
+"""The pooled moments that every linear-Gaussian analysis reads, and nothing else of the data.
+
+For p variables and n records, `Moments` holds n, the mean vector and the scatter matrix
+S = sum_i (x_i - mean)(x_i - mean)'. Anything computed from it is post-processing: it sees no more
+of any site than the secure sum already released.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from secagg.errors import UsageError
+
+# The mean of n equal numbers is off by at most log2(n) half-units in the last place (pairwise
+# summation) and their scatter's root by as much: below 64 units for any n < 2**64.
+ROUNDING = 64 * float(np.finfo(np.float64).eps)
+
+
+@dataclass(frozen=True)
+class Moments:
+    """n records' first and second moments, in the columns' own units.
+
+    names: p column names (categorical columns already expanded to indicators; no intercept)
+    n: number of records, at least 1
+    mean: float64, shape (p,)
+    scatter: float64, shape (p, p), symmetric: sum of (x - mean)(x - mean)' over the records
+    """
+
+    names: tuple[str, ...]
+    n: int
+    mean: NDArray[np.float64]
+    scatter: NDArray[np.float64]
+
+    def select(self, names: Sequence[str]) -> Moments:
+        """Return the moments of the named columns, in that order (marginalising the others)."""
+        unknown = [name for name in names if name not in self.names]
+        if unknown:
+            raise UsageError(
+                "analysis",
+                f"no column {unknown[0]!r} among the pooled moments",
+                f"Columns are {', '.join(self.names)}.",
+            )
+        index = np.array([self.names.index(name) for name in names], dtype=np.intp)
+        return Moments(tuple(names), self.n, self.mean[index], self.scatter[np.ix_(index, index)])
+
+    @property
+    def covariance(self) -> NDArray[np.float64]:
+        """Maximum-likelihood covariance S / n, shape (p, p)."""
+        return self.scatter / self.n
+
+    @property
+    def standard_deviation(self) -> NDArray[np.float64]:
+        """Root of the diagonal of S / n, shape (p,)."""
+        return np.sqrt(np.maximum(np.diagonal(self.scatter), 0.0) / self.n)
+
+    @property
+    def constant(self) -> NDArray[np.bool_]:
+        """Which columns do not vary beyond the rounding of their own mean, shape (p,)."""
+        return self.standard_deviation <= ROUNDING * np.abs(self.mean)
+
+    @property
+    def correlation(self) -> NDArray[np.float64]:
+        """Correlation matrix, shape (p, p); a constant column is a usage error that names it."""
+        if np.any(self.constant):
+            constant = self.names[int(np.argmax(self.constant))]
+            raise UsageError(
+                "analysis", f"column {constant!r} is constant over all records", "Leave it out."
+            )
+        # divided in two steps: the product of two small deviations may underflow
+        deviation = self.standard_deviation
+        correlation = self.covariance / deviation[:, None] / deviation[None, :]
+        np.fill_diagonal(correlation, 1.0)
+        return correlation

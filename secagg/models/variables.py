@@ -1,0 +1,45 @@
+"""How a method's settings name variables: by column, or by one indicator of a column."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from secagg.contracts import Public
+from secagg.errors import JobError
+
+
+def choose(
+    public: Public, names: Sequence[str], where: str, other_than: str | None = None
+) -> NDArray[np.int64]:
+    """Return the positions of the variables that `names` mean, in that order.
+
+    A name is a column (all its indicators, if it is categorical) or one variable `column=level`.
+    Raises `JobError` for an unknown or repeated name, no name, or one that means `other_than`.
+    """
+    if not names:
+        raise JobError(where, "is empty", f"Columns are {', '.join(public.columns)}.")
+    chosen: list[int] = []
+    for name in names:
+        meant = [i for i, v in enumerate(public.variables) if name in (v.name, v.column)]
+        if not meant:
+            raise JobError(
+                where, f"no column {name!r}", f"Columns are {', '.join(public.columns)}."
+            )
+        if set(meant) & set(chosen):
+            raise JobError(where, f"{name!r} is named twice")
+        if other_than is not None and other_than in (name, public.variables[meant[0]].column):
+            raise JobError(where, f"the outcome {name!r} is also a predictor")
+        chosen += meant
+    return np.array(chosen, dtype=np.int64)
+
+
+def outcome_index(public: Public, name: str) -> int:
+    """Return the position of a binary outcome. Raises `JobError` if it is not one 0/1 variable."""
+    meant = choose(public, [name], "method.outcome")
+    variable = public.variables[meant[0]]
+    if len(meant) != 1 or (variable.middle, variable.half) != (0.5, 0.5):
+        raise JobError("method.outcome", f"column {name!r} is not binary", "Declare it as binary.")
+    return int(meant[0])

@@ -1,0 +1,193 @@
+"""One party beside the coordinator (a site or an aggregator): answers signed requests.
+
+`Party.handle` is a function of (request bytes, state bytes): it verifies the request, applies the
+party's own release rules, runs one protocol step and returns a signed reply. The order is fixed
+here, for every method and protocol: rules, data, clip and encode, protect; and before anything is
+opened, rules again.
+
+What crosses the wire when something is wrong is a code without data; the text stays in
+`Handled.error`, at the party.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+from secagg import wire
+from secagg.codec import encode
+from secagg.contracts import Body, Context, Method, Phase, Public, Rows, SecureSum, State
+from secagg.errors import PeerError, PolicyRefusal, SecaggError
+from secagg.frames import Frame, read_frame, verify_header, write_frame
+from secagg.identity import Identity, Roster
+from secagg.privacy.gate import ReleasePolicy, check_invitation, check_records, check_release
+from secagg.randomness import RandomBytes
+from secagg.ring import RingVector
+from secagg.stages import COHORT, SetupShape, StagePlans, cohort_update
+
+REFUSED = "refused"
+"""Phase name of a reply that carries only an error code."""
+
+
+@dataclass(frozen=True)
+class SiteSide:
+    """What only a site has: its records (read when first needed) and the method to run on them."""
+
+    method: Method
+    public: Public
+    load: Callable[[], Rows]
+
+    @cached_property
+    def rows(self) -> Rows:
+        """The site's records."""
+        return self.load()
+
+
+@dataclass(frozen=True)
+class Handled:
+    """What came of one request: the reply, the new state, and the party's own view of an error."""
+
+    reply: bytes
+    state: bytes
+    error: SecaggError | None = None
+
+
+@dataclass(frozen=True)
+class Party:
+    """A site or an aggregator in one session; all fields are constant."""
+
+    identity: Identity
+    roster: Roster
+    session: bytes
+    protocol: SecureSum
+    plans: StagePlans
+    policy: ReleasePolicy
+    random: RandomBytes
+    site: SiteSide | None = None
+
+    def first_state(self) -> bytes:
+        """Return the state before any request."""
+        return wire.dumps(
+            {"round": -1, "handled": [], "cohort": None, "protocol": {}, "method": {}}
+        )
+
+    def handle(self, request: bytes, state_bytes: bytes) -> Handled:
+        """Answer one frame of the coordinator; a `SecaggError` is in the result, not raised."""
+        state: State = wire.loads(state_bytes)
+        round_ = state["round"]
+        try:
+            frame = read_frame(request, self.roster, self.identity.name, self.session)
+            round_ = frame.header.round
+            phase = self._admit(frame, state)
+            new_state, body, note = self._step(frame, phase, state)
+        except SecaggError as error:
+            reply = self._frame(round_, REFUSED, {"code": error.code}, {})
+            return Handled(reply, state_bytes, error)
+        return Handled(self._frame(round_, phase.name, body, note), wire.dumps(new_state))
+
+    def _frame(self, round_: int, phase: str, body: Body, note: Mapping[str, int]) -> bytes:
+        return write_frame(
+            self.identity, self.session, round_, phase, self.roster.coordinator, body, note
+        )
+
+    def _admit(self, frame: Frame, state: State) -> Phase:
+        """Return the phase that is asked for, if it is ours to run, now and for the first time."""
+        header = frame.header
+        if header.sender != self.roster.coordinator:
+            raise PeerError(header.sender, "only the coordinator makes requests")
+        known = {phase.name: phase for phase in (*self.protocol.setup, *self.protocol.phases)}
+        phase = known.get(header.phase)
+        if phase is None or phase.role is not self.identity.role:
+            raise PeerError(header.sender, "asks for a phase that is not this party's")
+        if header.round < state["round"] or (
+            header.round == state["round"] and header.phase in state["handled"]
+        ):
+            raise PeerError(header.sender, "repeats an earlier request")
+        return phase
+
+    def _step(
+        self, frame: Frame, phase: Phase, state: State
+    ) -> tuple[State, Body, Mapping[str, int]]:
+        header, body = frame.header, frame.body
+        same_round = header.round == state["round"]
+        handled = [*state["handled"], header.phase] if same_round else [header.phase]
+        state = {**state, "round": header.round, "handled": handled}
+        stage = body.get("stage")
+        shape = SetupShape if phase in self.protocol.setup else self.plans.of(stage).shape
+        context = Context(
+            self.session, header.round, self.identity, self.roster, shape, self.random
+        )
+        contribution: RingVector | None = None
+        note: Mapping[str, int] = {}
+        if phase.contributes:
+            state, contribution = self._contribute(str(stage), body, state)
+            note = {"min_sites": self.policy.thresholds(self.identity.name)[0]}
+        if phase.opens:
+            self._check_opening(header.round, body, state)
+            state = {**state, "cohort": sorted(body["contributors"])}
+        protocol_state, reply = self.protocol.client(
+            phase.name, state["protocol"], body, context, contribution
+        )
+        return {**state, "protocol": protocol_state}, reply, note
+
+    def _contribute(self, stage: str, body: Body, state: State) -> tuple[State, RingVector]:
+        """Apply the site's rules, then compute and encode its contribution."""
+        if self.site is None:
+            raise PeerError(self.roster.coordinator, "asks a party without data to contribute")
+        match body:
+            case {
+                "cohort": list(cohort),
+                "records": None | int() as records,
+                "message": dict(sent),
+            }:
+                pass
+            case _:
+                raise PeerError(self.roster.coordinator, "malformed request to contribute")
+        me = self.identity.name
+        if (records is None) != (stage == COHORT):
+            raise PolicyRefusal(me, "the number of records in all is not known")
+        if me not in cohort:
+            raise PeerError(self.roster.coordinator, "asks a site outside the cohort")
+        check_invitation(self.policy, me, cohort, records)
+        if stage != COHORT:
+            first = state["cohort"] or sorted(cohort)
+            if sorted(cohort) != first:
+                raise PolicyRefusal(me, "the sites changed after the first release")
+            state = {**state, "cohort": first}
+        rows = self.site.rows
+        check_records(self.policy, me, len(rows.values))
+        plan = self.plans.of(stage)
+        if stage == COHORT:
+            return state, encode(plan, cohort_update(rows))
+        update, memory = self.site.method.local(stage, rows, sent, state["method"])
+        return {**state, "method": memory}, encode(plan, update)
+
+    def _check_opening(self, round_: int, body: Body, state: State) -> None:
+        """Check the release rules with the thresholds that the contributors signed."""
+        match body:
+            case {"contributors": list(contributors), "claims": dict(claims)}:
+                pass
+            case _:
+                raise PeerError(self.roster.coordinator, "malformed request to open a sum")
+        thresholds = {
+            site: signed_threshold(site, claim, round_, self.roster, self.session)
+            for site, claim in claims.items()
+        }
+        me = self.identity.name
+        check_release(self.policy, me, contributors, thresholds, state["cohort"])
+
+
+def signed_threshold(site: str, claim: object, round_: int, roster: Roster, session: bytes) -> int:
+    """Return the min_sites that `site` signed when it contributed in this round.
+
+    `claim` is [header, signature] of the frame that carried the contribution: it proves that the
+    site took part, without showing what it sent. Raises `PeerError`.
+    """
+    match claim:
+        case [bytes(header_bytes), bytes(signature)]:
+            header = verify_header(header_bytes, signature, roster, session)
+            match header.note.get("min_sites"):
+                case int(threshold) if (header.sender, header.round) == (site, round_):
+                    return threshold
+    raise PeerError(roster.coordinator, f"shows no valid proof that {site} takes part")

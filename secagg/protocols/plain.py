@@ -1,0 +1,89 @@
+"""The reference protocol: every site sends its contribution in clear, the coordinator adds.
+
+It protects nothing and says so in every report. It exists because a secure sum must return exactly
+its bits (invariant 2 of the design), and to measure what protection costs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar
+
+from secagg import ring
+from secagg.contracts import (
+    Ask,
+    Body,
+    Capabilities,
+    Context,
+    Phase,
+    Ready,
+    Shape,
+    State,
+    Total,
+)
+from secagg.errors import InternalError, PeerError, ProtocolAbort
+from secagg.identity import Role
+from secagg.ring import RingVector
+
+
+@dataclass(frozen=True)
+class Plain:
+    """Sums in clear; no settings."""
+
+    name: ClassVar[str] = "plain"
+    capabilities: ClassVar[Capabilities] = Capabilities(
+        ring_bits=(64, 128),
+        hides_from_coordinator=False,
+        needs_aggregators=False,
+        dropouts="any site may drop out before it sends its contribution",
+        sees={
+            "coordinator": "every site's own contribution, in clear",
+            "site": "nothing of any other site",
+        },
+        unprotected=(
+            "EVERYTHING: the coordinator reads each site's contribution. Use it to compare only.",
+        ),
+    )
+    setup: ClassVar[tuple[Phase, ...]] = ()
+    phases: ClassVar[tuple[Phase, ...]] = (Phase("submit", Role.SITE, contributes=True),)
+
+    def parties(self) -> tuple[tuple[str, Role], ...]:
+        """Need nobody beside sites and coordinator."""
+        return ()
+
+    def client(
+        self,
+        phase: str,
+        state: State,
+        body: Body,
+        context: Context,
+        contribution: RingVector | None = None,
+    ) -> tuple[State, Body]:
+        """Send the contribution as it is."""
+        if phase != "submit" or contribution is None:
+            raise InternalError("plain", f"no client step {phase!r}")
+        return state, {"values": contribution}
+
+    def server(
+        self, phase: str, state: State, replies: Mapping[str, Body], context: Context
+    ) -> tuple[State, Ask | Total | Ready]:
+        """Add what came."""
+        if phase == "setup":
+            return state, Ready()
+        if phase == "sum":
+            return state, Ask("submit", {site: {} for site in replies}, tuple(replies))
+        if not replies:
+            raise ProtocolAbort("plain", "no site sent a contribution")
+        contributions: dict[str, RingVector] = {}
+        for site, body in replies.items():
+            values = body.get("values")
+            if not ring.is_vector(values, context.shape.length, context.shape.ring_bits):
+                raise PeerError(site, "the contribution has the wrong shape")
+            contributions[site] = values
+        return state, Total(run_ideal(contributions, context.shape), tuple(contributions))
+
+
+def run_ideal(contributions: Mapping[str, RingVector], shape: Shape) -> RingVector:
+    """Return the ideal functionality every protocol is held to: the ring sum."""
+    return ring.total(contributions.values(), shape.length, shape.ring_bits)

@@ -1,0 +1,57 @@
+"""The names of methods and protocols, and where they live: the one place that knows them all.
+
+Nothing is imported until it is asked for, so that `import secagg` stays light.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib
+from typing import Any, cast
+
+from secagg.contracts import Method, SecureSum
+from secagg.errors import JobError
+from secagg.job import Named
+from secagg.settings import build, unknown_key
+
+METHODS = {
+    "moments": ("secagg.models.moments", "PooledMoments"),
+    "logistic": ("secagg.models.logistic", "Logistic"),
+}
+PROTOCOLS = {
+    "plain": ("secagg.protocols.plain", "Plain"),
+    "additive": ("secagg.protocols.additive", "Additive"),
+    "paillier": ("secagg.protocols.paillier", "Paillier"),
+}
+
+
+def make_method(named: Named) -> Method:
+    """Return the method of a job. Raises `JobError` for an unknown name or setting."""
+    return cast("Method", build(_find(METHODS, "method", named.name), named.settings, "method"))
+
+
+def make_protocol(named: Named) -> SecureSum:
+    """Return the protocol of a job. Raises `JobError` for an unknown name or setting."""
+    kind = _find(PROTOCOLS, "protocol", named.name)
+    return cast("SecureSum", build(kind, named.settings, "protocol"))
+
+
+def settings_of(thing: Any) -> dict[str, Any]:
+    """Return the settings a method or protocol was built with, defaults filled in."""
+    return dataclasses.asdict(thing)
+
+
+def describe(table: dict[str, tuple[str, str]]) -> list[tuple[str, str]]:
+    """Return (name, first line of its docstring) for each entry of METHODS or PROTOCOLS."""
+    return [
+        (name, (importlib.import_module(module).__doc__ or "").strip().splitlines()[0])
+        for name, (module, _) in table.items()
+    ]
+
+
+def _find(table: dict[str, tuple[str, str]], what: str, name: str) -> type[Any]:
+    if name not in table:
+        error = unknown_key(f"{what}.name", name, table)
+        raise JobError(error.where, f"no {what} {name!r}", error.mend)
+    module, attribute = table[name]
+    return cast("type[Any]", getattr(importlib.import_module(module), attribute))

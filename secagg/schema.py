@@ -1,0 +1,154 @@
+"""From declared columns to design variables, and from a site's table to scaled `Rows`.
+
+Everything here runs at the site. Only declared levels and bounds are used; nothing is learned from
+the records. A continuous column with bounds [a, b] (after its transform) is carried as
+u = (x - (a + b) / 2) / ((b - a) / 2) in [-1, 1]; values outside are clipped and counted. Binary and
+categorical columns become 0/1 variables `column=level` for every level but the first, scaled alike.
+
+=====================================  =====================================================
+cell                                   outcome
+=====================================  =====================================================
+empty, NA, N/A, NaN, null, None, ?     missing: the record is left out and counted
+text in a continuous column            `DataError` naming row and column (stays at the site)
+inf, -inf                              `DataError` (bounds are for numbers)
+a level that was not declared          `DataError` naming row, column and declared levels
+below low or above high                clipped to the bound and counted
+=====================================  =====================================================
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from secagg.contracts import Public, Rows, Variable
+from secagg.errors import DataError
+from secagg.job import Binary, Categorical, Column, Continuous, Job
+
+MISSING = frozenset({"", "na", "n/a", "nan", "null", "none", "?"})
+
+
+def public_facts(job: Job, sites: tuple[str, ...]) -> Public:
+    """Return what the job declares about the data of these sites."""
+    variables = tuple(v for name, column in job.columns.items() for v in _variables(name, column))
+    return Public(variables, tuple(job.columns), job.sites.max_rows, sites)
+
+
+def _variables(name: str, column: Column) -> list[Variable]:
+    if isinstance(column, Continuous):
+        low, high = _bounds(column)
+        return [Variable(name, name, (low + high) / 2, (high - low) / 2)]
+    if isinstance(column, Binary):
+        plain = column.levels == ("0", "1")
+        return [Variable(name if plain else f"{name}={column.levels[1]}", name, 0.5, 0.5)]
+    return [Variable(f"{name}={level}", name, 0.5, 0.5) for level in column.levels[1:]]
+
+
+def _bounds(column: Continuous) -> tuple[float, float]:
+    if column.transform == "log":
+        return math.log(column.low), math.log(column.high)
+    return column.low, column.high
+
+
+def read_rows(columns: Mapping[str, Column], table: pd.DataFrame, public: Public, who: str) -> Rows:
+    """Return a site's complete records, scaled. Raises `DataError`; its text stays at the site."""
+    absent = [name for name in columns if name not in table.columns]
+    if absent:
+        raise DataError(
+            who,
+            f"column {absent[0]!r} is missing",
+            f"The file has {', '.join(map(str, table.columns))}.",
+        )
+    if len(table) > public.max_rows:
+        raise DataError(
+            who, f"has more than sites.max_rows = {public.max_rows} rows", "Raise max_rows."
+        )
+    parts: list[NDArray[np.float64]] = []
+    outside: list[int] = []
+    for name, column in columns.items():
+        values, clipped = _read_column(column, table[name], f"{who}, column {name!r}")
+        parts.append(values)
+        outside.append(clipped)
+    design = np.hstack(parts)
+    complete = ~np.isnan(design).any(axis=1)
+    middle = np.array([v.middle for v in public.variables])
+    half = np.array([v.half for v in public.variables])
+    # The clip only undoes rounding: (x - middle) / half may exceed 1 by an ulp at a bound.
+    scaled = np.clip((design[complete] - middle) / half, -1.0, 1.0)
+    return Rows(scaled, int(len(table) - complete.sum()), np.array(outside, dtype=np.float64))
+
+
+def _read_column(
+    column: Column, cells: pd.Series[Any], where: str
+) -> tuple[NDArray[np.float64], int]:
+    """Return the column's variables, shape (rows, k), NaN where missing, and the clip count."""
+    if isinstance(column, Continuous):
+        numbers = _numbers(cells, where)
+        with np.errstate(invalid="ignore"):
+            outside = int(np.count_nonzero((numbers < column.low) | (numbers > column.high)))
+        clipped = np.clip(numbers, column.low, column.high)
+        values = np.log(clipped) if column.transform == "log" else clipped
+        return values[:, np.newaxis], outside
+    position = _levels(column, cells, where)
+    indicators = (position[:, np.newaxis] == np.arange(1, len(column.levels))).astype(np.float64)
+    indicators[np.isnan(position)] = np.nan
+    return indicators, 0
+
+
+def _numbers(cells: pd.Series[Any], where: str) -> NDArray[np.float64]:
+    numbers = np.empty(len(cells), dtype=np.float64)
+    for row, cell in enumerate(cells):
+        text = _text(cell)
+        try:
+            numbers[row] = math.nan if text.lower() in MISSING else _number(text)
+        except ValueError:
+            raise DataError(
+                f"{where}, row {row + 1}", f"{text!r} is not a number", "Mend the cell or empty it."
+            ) from None
+        if math.isinf(numbers[row]):
+            raise DataError(f"{where}, row {row + 1}", "the value is infinite", "Empty the cell.")
+    return numbers
+
+
+def _number(text: str) -> float:
+    if "_" in text:  # Python reads 1_000 as a number; no instrument writes it
+        raise ValueError(text)
+    return float(text)
+
+
+def _levels(column: Binary | Categorical, cells: pd.Series[Any], where: str) -> NDArray[np.float64]:
+    """Return each cell's position among the declared levels, NaN where missing."""
+    known = {level: float(i) for i, level in enumerate(column.levels)}
+    positions = np.empty(len(cells), dtype=np.float64)
+    for row, cell in enumerate(cells):
+        text = _text(cell)
+        position = known.get(text)
+        if position is None and text.lower() not in MISSING:
+            position = known.get(_whole(text))
+        if position is None and text.lower() not in MISSING:
+            raise DataError(
+                f"{where}, row {row + 1}",
+                f"{text!r} is not a declared level",
+                f"Levels are {', '.join(column.levels)}.",
+            )
+        positions[row] = math.nan if position is None else position
+    return positions
+
+
+def _text(cell: object) -> str:
+    """Return a cell as stripped text; a float or None that means missing becomes empty."""
+    if cell is None or cell is pd.NA or (isinstance(cell, float) and math.isnan(cell)):
+        return ""
+    if isinstance(cell, bool | np.bool_):
+        return str(int(cell))
+    return str(cell).strip()
+
+
+def _whole(text: str) -> str:
+    """Return '1' for '1.0': whole numbers that a data frame holds as floats match their level."""
+    return text[:-2] if text.endswith(".0") else text

@@ -1,0 +1,48 @@
+"""Settings of methods and protocols: from the plain data of a job to a frozen dataclass.
+
+Types are checked by pydantic, keys against the dataclass; each mistake becomes one line that names
+the key. Methods and protocols stay ordinary dataclasses that know nothing of job files.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+from collections.abc import Iterable, Mapping
+from typing import Any, TypeVar
+
+from pydantic import TypeAdapter, ValidationError
+
+from secagg.errors import JobError
+
+Settings = TypeVar("Settings")
+
+
+def build(kind: type[Settings], settings: Mapping[str, Any], where: str) -> Settings:
+    """Return the dataclass `kind` built from `settings`. Raises `JobError` naming the key."""
+    fields = dataclasses.fields(kind)  # type: ignore[arg-type]  # any dataclass; mypy cannot say so
+    known = {field.name for field in fields if field.init}
+    for key in settings:
+        if key not in known:
+            raise unknown_key(where, key, known)
+    try:
+        return TypeAdapter(kind).validate_python(dict(settings))
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        raise JobError(where, describe(first, ".".join(map(str, first["loc"])))) from None
+
+
+def unknown_key(where: str, key: str, known: Iterable[str]) -> JobError:
+    """Return the error for a key that does not exist, with the likeliest meaning."""
+    close = difflib.get_close_matches(key.rpartition(".")[2], known, n=1)
+    listed = ", ".join(sorted(known)) or "none"
+    mend = f"Did you mean {close[0]!r}?" if close else f"Known keys here: {listed}."
+    return JobError(where, f"unknown key {key!r}", mend)
+
+
+def describe(first: Mapping[str, Any], key: str) -> str:
+    """Return one line for pydantic's first complaint about `key`."""
+    message = str(first["msg"]).removeprefix("Value error, ")
+    got = first["input"]
+    shown = f" (got {got!r})" if isinstance(got, str | int | float | bool) else ""
+    return f"{key or 'job'}: {message[:1].lower()}{message[1:]}{shown}"
