@@ -18,7 +18,7 @@ def fit_alone(method: Method, public: Public, rows: Rows) -> dict[str, Any]:
     state, memory = method.start(public), dict[str, Any]()
     while (following := method.message(state)) is not None:
         stage, message = following
-        update, memory = method.local(stage, rows, message, memory)
+        update, memory = method.local(stage, rows, message, memory, public)
         state = method.server(state, update, 1)
     return method.result(state, public).summary
 

@@ -176,8 +176,13 @@ class Method(Protocol):
         """Return (stage, message to all sites) of the next round, or None when done."""
         ...
 
-    def local(self, stage: str, rows: Rows, message: Body, memory: State) -> tuple[Update, State]:
-        """Return a site's contribution and what it remembers until the next round."""
+    def local(
+        self, stage: str, rows: Rows, message: Body, memory: State, public: Public
+    ) -> tuple[Update, State]:
+        """Return a site's contribution and what it remembers until the next round.
+
+        The message comes from the coordinator: whatever does not make sense is a `PeerError`.
+        """
         ...
 
     def server(self, state: State, total: Update, sites: int) -> State:

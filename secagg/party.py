@@ -140,7 +140,7 @@ class Party:
                 "cohort": list(cohort),
                 "records": None | int() as records,
                 "message": dict(sent),
-            }:
+            } if _are_names(cohort):
                 pass
             case _:
                 raise PeerError(self.roster.coordinator, "malformed request to contribute")
@@ -160,13 +160,14 @@ class Party:
         plan = self.plans.of(stage)
         if stage == COHORT:
             return state, encode(plan, cohort_update(rows))
-        update, memory = self.site.method.local(stage, rows, sent, state["method"])
+        site = self.site
+        update, memory = site.method.local(stage, rows, sent, state["method"], site.public)
         return {**state, "method": memory}, encode(plan, update)
 
     def _check_opening(self, round_: int, body: Body, state: State) -> None:
         """Check the release rules with the thresholds that the contributors signed."""
         match body:
-            case {"contributors": list(contributors), "claims": dict(claims)}:
+            case {"contributors": list(sites), "claims": dict(claims)} if _are_names(sites):
                 pass
             case _:
                 raise PeerError(self.roster.coordinator, "malformed request to open a sum")
@@ -175,7 +176,11 @@ class Party:
             for site, claim in claims.items()
         }
         me = self.identity.name
-        check_release(self.policy, me, contributors, thresholds, state["cohort"])
+        check_release(self.policy, me, sites, thresholds, state["cohort"])
+
+
+def _are_names(values: list[object]) -> bool:
+    return all(isinstance(value, str) for value in values)
 
 
 def signed_threshold(site: str, claim: object, round_: int, roster: Roster, session: bytes) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from secagg import wire
@@ -60,8 +61,16 @@ def plan_job(job: Job, data: Data | None = None) -> Planned:
     return Planned(job, sources, public, method, protocol, plans)
 
 
-def open_session(planned: Planned, random: RandomBytes, tamper: Tamper | None = None) -> Session:
-    """Draw every party's keys, pin them in a roster, and build the parties."""
+def open_session(
+    planned: Planned,
+    random: RandomBytes,
+    tamper: Tamper | None = None,
+    stand_in: Callable[[Public], Rows] | None = None,
+) -> Session:
+    """Draw every party's keys, pin them in a roster, and build the parties.
+
+    stand_in: rows to use at every site instead of its records
+    """
     roles = [(COORDINATOR, Role.COORDINATOR), *((s, Role.SITE) for s in planned.public.sites)]
     roles += planned.protocol.parties()
     identities = {name: Identity.generate(name, role, random) for name, role in roles}
@@ -69,7 +78,10 @@ def open_session(planned: Planned, random: RandomBytes, tamper: Tamper | None = 
     job_digest = wire.digest(planned.job.model_dump_json())
     session = roster.session(random(16), job_digest)
     shared = as_policy(planned.job.release)
-    sides = {name: _side(planned, source) for name, source in planned.sources.items()}
+    sides = {
+        name: SiteSide(planned.method, planned.public, _loader(planned, source, stand_in))
+        for name, source in planned.sources.items()
+    }
 
     def party(name: str, policy: ReleasePolicy, side: SiteSide | None) -> Party:
         return Party(
@@ -93,9 +105,9 @@ def open_session(planned: Planned, random: RandomBytes, tamper: Tamper | None = 
     return Session(planned, session, roster, coordinator, engine, sides)
 
 
-def _side(planned: Planned, source: SiteSource) -> SiteSide:
-    return SiteSide(planned.method, planned.public, functools.partial(_load, planned, source))
-
-
-def _load(planned: Planned, source: SiteSource) -> Rows:
-    return read_rows(planned.job.columns, source.read(), planned.public, source.name)
+def _loader(
+    planned: Planned, source: SiteSource, stand_in: Callable[[Public], Rows] | None
+) -> Callable[[], Rows]:
+    if stand_in is not None:
+        return functools.partial(stand_in, planned.public)
+    return lambda: read_rows(planned.job.columns, source.read(), planned.public, source.name)

@@ -7,8 +7,8 @@ Two failures of the published programs are guarded against here.
 
 * exp(W o W) overflows at a long trial step of the line search, and from then on every number is
   NaN. Here such a trial is a failed step: the minimiser starts again from the last accepted
-  point, with fresh curvature and therefore a first step of length one. Where even that fails it
-  says so; it never hands on a number that is not finite.
+  point, with fresh curvature and therefore a first step of length one, then 0.1, and so on. Where
+  all fail it says so; it never hands on a point at which the objective is not finite.
 * Two variables that look alike (any two standardised variables, if nothing else is related to
   them) make the objective symmetric in W_ij and W_ji. Started from zero, a gradient method stays
   on the symmetric ridge, where acyclicity can only be had by shrinking both weights to zero: the
@@ -32,7 +32,11 @@ from scipy.optimize import OptimizeResult, minimize
 Matrix = NDArray[np.float64]
 Objective = Callable[[Matrix], tuple[float, Matrix]]
 
-RESTARTS = 100  # after failed steps, each from a new accepted point; far above what was ever seen
+# Where L-BFGS-B stops: relative decrease of the objective, largest slope.
+USUAL = (2.2e-9, 1e-5)  # SciPy's
+EXACT = (1e-15, 1e-9)  # the rounding of the objective
+RESTARTS = 50  # after failed steps
+SHORTER = 0.1  # the first step of a restart where the one before got nowhere
 
 
 def acyclicity(W: Matrix) -> tuple[float, Matrix]:
@@ -59,13 +63,19 @@ class _NonFiniteStepError(Exception):
 
 
 def minimise_sparse(
-    objective: Objective, start: Matrix, penalty: float, free: NDArray[np.bool_] | None = None
+    objective: Objective,
+    start: Matrix,
+    penalty: float,
+    *,
+    free: NDArray[np.bool_] | None = None,
+    exact: bool = False,
 ) -> Minimum:
     """Minimise objective(W) + penalty * sum |W_ij| over the free entries of W by L-BFGS-B.
 
     W = W+ - W-, both nonnegative, makes the penalty linear and the problem smooth with bounds, as
     in the program of Zheng et al. objective returns the value and the gradient, (p, p).
     free: (p, p), the entries that may differ from zero; None for all but the diagonal
+    exact: stop at EXACT instead of at USUAL
     """
     if free is None:
         free = ~np.eye(len(start), dtype=bool)
@@ -88,29 +98,34 @@ def minimise_sparse(
 
     accepted = np.concatenate([np.maximum(start[free], 0), np.maximum(-start[free], 0)])
     value = np.inf
-    progressed = True
+    length = 1.0  # of a run's first step: L-BFGS-B makes it one in the variable it is given
+
+    def scaled(y: Matrix) -> tuple[float, Matrix]:
+        penalised_value, slope = penalised(length * y)
+        return penalised_value, length * slope
 
     def accept(intermediate_result: OptimizeResult) -> None:
-        nonlocal accepted, value, progressed
-        accepted, value = intermediate_result.x.copy(), float(intermediate_result.fun)
-        progressed = True
+        nonlocal accepted, value
+        accepted, value = length * intermediate_result.x, float(intermediate_result.fun)
 
+    decrease, slope_tolerance = EXACT if exact else USUAL
     for _ in range(RESTARTS):
-        if not progressed:
-            break
-        progressed = False
+        before = accepted
         try:
-            result = minimize(
-                penalised,
-                accepted,
+            minimize(
+                scaled,
+                accepted / length,
                 jac=True,
                 method="L-BFGS-B",
                 bounds=[(0, None)] * len(accepted),
                 callback=accept,
+                options={"ftol": decrease, "gtol": slope_tolerance * length},
             )
         except _NonFiniteStepError:
+            if accepted is before:
+                length *= SHORTER
             continue
-        return Minimum(join(result.x), float(result.fun), True, evaluations)
+        return Minimum(join(accepted), value, True, evaluations)
     return Minimum(join(accepted), value, False, evaluations)
 
 

@@ -62,8 +62,10 @@ def logistic_sums(X: Vector, y: Vector, beta: Vector) -> tuple[float, Vector, Ve
 
     Raises DataError if X or y is outside these ranges, UsageError if beta is not finite.
     """
-    if not (np.all(np.abs(X) <= 1) and np.all(X[:, 0] == 1)):
+    if not np.all(np.abs(X) <= 1):
         raise DataError("logistic regression", "a scaled predictor lies outside [-1, 1]")
+    if not np.all(X[:, 0] == 1):
+        raise DataError("logistic regression", "the first column is not 1 throughout")
     if not np.all((y == 0) | (y == 1)):
         raise DataError("logistic regression", "the outcome has values other than 0 and 1")
     if not np.sum(np.abs(beta)) <= _LARGEST_BETA:
@@ -109,7 +111,9 @@ def converged(decrement: float, tolerance: float = DECREMENT_TOLERANCE) -> bool:
     """Return whether the next full step is the last: no coefficient moves by more than tolerance.
 
     In standard errors. Newton's method converges quadratically, so after that step the error is
-    about tolerance squared. Errors of e in the gradient's entries floor the decrement at about
+    about tolerance squared. Standard errors from the Hessian before it are off by a factor of at
+    most exp(+-s / 2), s = sum |d_j|: no eta moves by more than s, and |d log(mu (1 - mu)) / d eta|
+    = |1 - 2 mu| <= 1. More digits of them cost one more round. Errors of e in the gradient's entries floor the decrement at about
     e / root(least eigenvalue of H): a tolerance below that is never met.
     """
     return decrement <= tolerance
@@ -148,8 +152,9 @@ def diverging(
     By Cauchy and Schwarz decrement^2 >= (g'v)^2 / v'Hv = (sum m e)^2 / sum m^2 e (1 - e)
     >= (sum m^2 e / 2)^2 / sum m^2 e = sum m^2 e / 4 >= v'Hv / 4 = a / 4.
 
-    The converse does not hold: at the default a single event among 10^8 records of a group, or
-    overlap in 10^-4 of a range, also reads as separation; its estimate would have no digits.
+    The converse does not hold. Where only a sliver keeps the data from separation (one event in a
+    group of 4 / (4 tolerance^2) = 4 x 10^8 records, an overlap of some 10^-4 of the range), a
+    finite estimate is reported too; half the digits of its standard error would be gone.
 
     direction: d at this beta, shape (p,), which names the coefficients that move
     hessian, null_hessian: at this beta and at 0, shape (p, p), the intercept first

@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from secagg.contracts import Body, Field, Kind, Public, Result, Rows, Stage, State, Update
+from secagg.errors import PeerError
 from secagg.models.irls import (
     LOG_LIKELIHOOD_FLOOR,
     accept_step,
@@ -86,22 +87,25 @@ class Logistic:
             "step": 1.0,
             "trial": np.zeros(p),
             "names": list(self._names(public)),
-            "predictors": self._predictors(public),
-            "outcome": outcome_index(public, self.outcome),
         }
 
     def message(self, state: State) -> tuple[str, Body] | None:
         """Ask for the derivatives at the trial point, until done."""
         if state["status"] not in ("running", "last"):
             return None
-        asked = {key: state[key] for key in ("trial", "predictors", "outcome")}
-        return NEWTON, asked
+        return NEWTON, {"trial": state["trial"]}
 
-    def local(self, stage: str, rows: Rows, message: Body, memory: State) -> tuple[Update, State]:
+    def local(
+        self, stage: str, rows: Rows, message: Body, memory: State, public: Public
+    ) -> tuple[Update, State]:
         """Compute this site's derivatives at the trial point."""
-        X = np.column_stack([np.ones(len(rows.values)), rows.values[:, message["predictors"]]])
-        y = (rows.values[:, message["outcome"]] + 1) / 2  # carried as -1 and 1, exactly
-        log_likelihood, gradient, hessian = logistic_sums(X, y, message["trial"])
+        X = np.column_stack([np.ones(len(rows.values)), rows.values[:, self._predictors(public)]])
+        # Carried as -1 and 1, exactly.
+        y = (rows.values[:, outcome_index(public, self.outcome)] + 1) / 2
+        trial = message.get("trial")
+        if not (isinstance(trial, np.ndarray) and trial.shape == X.shape[1:]):
+            raise PeerError("logistic", "the coordinator's coefficients have the wrong shape")
+        log_likelihood, gradient, hessian = logistic_sums(X, y, trial)
         return {
             "log_likelihood": np.array([log_likelihood]),
             "gradient": gradient,
@@ -147,14 +151,14 @@ class Logistic:
 
     def result(self, state: State, public: Public) -> Result:
         """Return odds ratios with Wald intervals, in the columns' own units."""
-        chosen = [public.variables[i] for i in state["predictors"]]
+        chosen = [public.variables[i] for i in self._predictors(public)]
         transform = units_matrix(
             np.array([v.middle for v in chosen]), np.array([v.half for v in chosen])
         )
         terms = inference(state["beta"], state["hessian"], transform, state["names"], self.level)
         summary = {
             "method": self.name,
-            "outcome": public.variables[state["outcome"]].name,
+            "outcome": public.variables[outcome_index(public, self.outcome)].name,
             "level": self.level,
             "converged": state["status"] == "converged",
             "status": state["status"],

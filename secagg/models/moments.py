@@ -60,7 +60,9 @@ class PooledMoments:
         """Ask once."""
         return None if "upper" in state else (STAGE, {})
 
-    def local(self, stage: str, rows: Rows, message: Body, memory: State) -> tuple[Update, State]:
+    def local(
+        self, stage: str, rows: Rows, message: Body, memory: State, public: Public
+    ) -> tuple[Update, State]:
         """Compute this site's M."""
         z = np.column_stack([np.ones(len(rows.values)), rows.values])
         return {"moments": (z.T @ z)[np.triu_indices(z.shape[1])]}, memory

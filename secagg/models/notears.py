@@ -121,9 +121,9 @@ def notears(
 
     if finite and h <= tolerance:
         support, _ = acyclic_edges(W, 0.0)
-        refit = minimise_sparse(
-            partial(least_squares, S), np.where(support, W, 0), penalty, support
-        )
+        start = np.where(support, W, 0)
+        loss = partial(least_squares, S)
+        refit = minimise_sparse(loss, start, penalty, free=support, exact=True)
         W, finite = refit.W, refit.finite
         evaluations += refit.evaluations
     failure = None

@@ -27,7 +27,9 @@ class Moments:
     names: p column names (categorical columns already expanded to indicators; no intercept)
     n: number of records, at least 1
     mean: float64, shape (p,)
-    scatter: float64, shape (p, p), symmetric: sum of (x - mean)(x - mean)' over the records
+    scatter: float64, shape (p, p), symmetric: sum of (x - mean)(x - mean)' over the records.
+        Whoever computes it as a difference, sum xx' - n mean mean', knows that difference's
+        rounding, and sets the rows of columns that do not vary beyond it to exactly 0.
     """
 
     names: tuple[str, ...]

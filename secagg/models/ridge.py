@@ -25,7 +25,7 @@ import numpy as np
 from scipy.optimize import minimize_scalar
 
 from secagg.errors import UsageError
-from secagg.models.pooled import Moments
+from secagg.models.pooled import ROUNDING, Moments
 from secagg.models.standardised import check_penalty, standardised
 from secagg.models.terms import INTERCEPT, Result, Term, critical_value
 
@@ -111,7 +111,7 @@ def ridge(
             notes.append(f"GCV is still falling at the {at_edge} end of the penalties searched.")
     dof = n - effective_dof(penalty)
     left = unexplained(penalty)
-    if not (left > 0 and dof > 0):
+    if not (left > ROUNDING and dof > 0):  # else (2) is the rounding of its terms
         raise UsageError(
             "analysis",
             "the ridge fit leaves no residual variance",

@@ -238,8 +238,14 @@ def _need_all(replies: Mapping[str, Body], context: Context) -> None:
 
 
 def _held_by_all(replies: Mapping[str, Body]) -> tuple[str, ...]:
-    held = [set(reply["held"]) for reply in replies.values() if isinstance(reply["held"], list)]
-    return tuple(sorted(set.intersection(*held))) if len(held) == len(replies) else ()
+    held: list[set[str]] = []
+    for aggregator, reply in replies.items():
+        match reply.get("held"):
+            case list(names) if all(isinstance(name, str) for name in names):
+                held.append(set(names))
+            case _:
+                raise PeerError(aggregator, "does not say whose shares it holds")
+    return tuple(sorted(set.intersection(*held)))
 
 
 def _fits(value: object, shape: Shape) -> bool:

@@ -45,7 +45,7 @@ CACHED_TABLES = 4  # two private keys, or four public ones: 256 MiB
 _MAX_WINDOW = 10  # 12 saves another 15 % of a power but pays back only after 10^5 of them
 _MPZ_BYTES = 72  # object, allocator and list slot, on top of the digits
 _ENTRY_COST = 1.5  # time to make a table entry over time to multiply by one (measured: 1.3 to 1.7)
-_BLOCK = 1024  # powers whose digits are held as Python integers at a time
+_BLOCK = 4096
 
 
 def choose_window(exponent_bits: int, root_bits: int, powers: int) -> int:
@@ -84,25 +84,35 @@ class FixedBase:
 
         exponents: 0 or 1, shape (len(logs), exponent_bits), least significant bit first
         """
-        square = self.root * self.root
         for start in range(0, len(logs), _BLOCK):
-            block = slice(start, start + _BLOCK)
-            for digits, log in zip(self._digits(exponents[block]), logs[block], strict=True):
-                v = sum(map(getitem, self.logs, digits), mpz(log)) % self.root
-                product = 1 + v * self.root
-                factors = map(getitem, self.units, digits)
-                for factor in factors:  # two by two; an odd one is left to pair with 1
-                    product = product * (factor * next(factors, 1)) % square
-                yield product
+            yield from self._block(exponents[start : start + _BLOCK], logs[start : start + _BLOCK])
+
+    def _block(self, exponents: Bits, logs: Sequence[int]) -> list[mpz]:
+        """Return a block of powers, position by position: a position's entries fit the cache."""
+        root, square = self.root, self.root * self.root
+        digits = self._digits(exponents)
+        sums = [mpz(log) for log in logs]
+        for row, row_digits in zip(self.logs, digits, strict=True):
+            sums = [v + row[d] for v, d in zip(sums, row_digits, strict=True)]
+        products = [1 + v % root * root for v in sums]
+        factors = zip(self.units, digits, strict=True)
+        for row, row_digits in factors:  # two positions at a time; an odd one is paired with 1s
+            next_row, next_digits = next(factors, ([mpz(1)], [0] * len(logs)))
+            products = [
+                product * (row[d] * next_row[e]) % square
+                for product, d, e in zip(products, row_digits, next_digits, strict=True)
+            ]
+        return products
 
     def _digits(self, exponents: Bits) -> list[list[int]]:
-        """Return the digits of each exponent, least significant first."""
+        """Return for each position, lowest first, the digits of all exponents."""
         positions = len(self.units)
         padded = np.zeros((len(exponents), positions * self.window), dtype=np.uint16)
         padded[:, : self.exponent_bits] = exponents
         weights = np.array([1 << bit for bit in range(self.window)], dtype=np.uint16)
-        digits: list[list[int]] = (padded.reshape(-1, positions, self.window) @ weights).tolist()
-        return digits
+        digits = padded.reshape(-1, positions, self.window) @ weights
+        rows: list[list[int]] = digits.T.tolist()
+        return rows
 
 
 @lru_cache(maxsize=CACHED_TABLES)

@@ -1,0 +1,187 @@
+"""The command line. Each command is a few lines over the Python interface.
+
+Exit codes: 0 done; 1 a bug of ours; 2 wrong use, job or data; 3 refused by a release rule; 4 the
+protocol aborted; 6 a run folder was changed. An error is one line on standard error (with --json,
+one object): where, what, and how to mend it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from secagg import __version__
+from secagg.errors import InternalError, SecaggError, UsageError
+
+app = typer.Typer(
+    help="Federated statistics through secure sums.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+
+JobFile = Annotated[Path, typer.Argument(help="The job, a TOML file.", show_default=False)]
+Settings = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set", metavar="KEY=VALUE", help="Change a key of the job, e.g. method.level=0.9."
+    ),
+]
+ProtocolName = Annotated[
+    str | None, typer.Option("--protocol", help="Run under this protocol, with its defaults.")
+]
+AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
+
+
+class Listed(StrEnum):
+    """What `secagg list` knows."""
+
+    METHODS = "methods"
+    PROTOCOLS = "protocols"
+
+
+@app.command()
+def run(
+    job: JobFile,
+    out: Annotated[
+        Path | None, typer.Option("--out", help="Folder for the run (default: runs/<job name>).")
+    ] = None,
+    protocol: ProtocolName = None,
+    settings: Settings = None,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an earlier run.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Run a job and write its result, evidence and report."""
+    from secagg import console  # noqa: PLC0415  # each command imports what it needs, when it runs
+    from secagg.running import run as run_job  # noqa: PLC0415
+
+    folder = out or Path("runs") / job.stem
+    with console.progress(quiet=as_json) as show:
+        done = run_job(
+            job, out=folder, overwrite=overwrite, overrides=_overrides(protocol, settings),
+            progress=show,
+        )  # fmt: skip
+    if as_json:
+        _print_json(
+            {"folder": str(folder), "log": done.facts["log"], "result": done.result.summary}
+        )
+    else:
+        console.show_run(done)
+
+
+@app.command()
+def plan(
+    job: JobFile,
+    protocol: ProtocolName = None,
+    settings: Settings = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show bounds, bits, messages and bytes of a job, before any record is read."""
+    from secagg import console  # noqa: PLC0415
+    from secagg.planning import plan_run  # noqa: PLC0415
+    from secagg.running import read_job  # noqa: PLC0415
+    from secagg.session import plan_job  # noqa: PLC0415
+
+    planned = plan_run(plan_job(read_job(job, _overrides(protocol, settings))))
+    if as_json:
+        _print_json(planned)
+    else:
+        console.show_plan(planned)
+
+
+@app.command()
+def verify(
+    folder: Annotated[Path, typer.Argument(help="A run folder.", show_default=False)],
+    head: Annotated[
+        str | None, typer.Option("--head", help="The log's head, as kept since the run.")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Check that a run folder is what was written."""
+    from dataclasses import asdict  # noqa: PLC0415
+
+    from secagg.verifying import verify_folder  # noqa: PLC0415
+
+    checked = verify_folder(folder, head)
+    if as_json:
+        _print_json(asdict(checked))
+    else:
+        typer.echo(
+            f"{folder}: intact. {checked.lines} log lines, {len(checked.files)} files, "
+            f"{checked.releases} releases with {checked.signatures} valid signatures.\n"
+            f"head {checked.head}"
+        )
+
+
+@app.command(name="list")
+def list_(what: Listed, as_json: AsJson = False) -> None:
+    """List methods or protocols."""
+    from secagg import registry  # noqa: PLC0415
+
+    table = registry.METHODS if what is Listed.METHODS else registry.PROTOCOLS
+    described = registry.describe(table)
+    if as_json:
+        _print_json(dict(described))
+    else:
+        for name, text in described:
+            typer.echo(f"{name:12}{text}")
+
+
+@app.callback(invoke_without_command=True)
+def _version(
+    version: Annotated[bool, typer.Option("--version", help="Print the version and exit.")] = False,
+) -> None:
+    if version:
+        typer.echo(f"secagg {__version__}")
+        raise typer.Exit
+
+
+def _overrides(protocol: str | None, settings: list[str] | None) -> dict[str, str]:
+    """Return `--set` pairs as a mapping; `--protocol` replaces the whole protocol table."""
+    found = {} if protocol is None else {"protocol": f"{{ name = {json.dumps(protocol)} }}"}
+    for pair in settings or []:
+        key, equals, value = pair.partition("=")
+        if not equals or not key:
+            raise UsageError(
+                f"--set {pair}", "is not KEY=VALUE", "For example --set method.level=0.9."
+            )
+        found[key] = value
+    return found
+
+
+def _print_json(value: Any) -> None:
+    from secagg.evidence import finite  # noqa: PLC0415
+
+    typer.echo(json.dumps(finite(value), indent=1, ensure_ascii=False))
+
+
+def main() -> None:
+    """Run the command line; turn every failure into one line and its exit code."""
+    try:
+        app()
+    except SecaggError as error:
+        _fail(error)
+    except Exception as error:
+        if os.environ.get("SECAGG_TRACEBACK"):
+            raise
+        what = f"{type(error).__name__}: {error}".splitlines()[0]
+        _fail(InternalError("secagg", what, "A bug of ours: set SECAGG_TRACEBACK=1 and report it."))
+
+
+def _fail(error: SecaggError) -> None:
+    if "--json" in sys.argv:
+        fields = {k: getattr(error, k) for k in ("code", "where", "what", "mend")}
+        typer.echo(json.dumps({"error": fields}, ensure_ascii=False), err=True)
+    else:
+        typer.echo(f"secagg: {error.line()}".replace("\n", " "), err=True)
+    sys.exit(error.exit_code)
+
+
+if __name__ == "__main__":
+    main()

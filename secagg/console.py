@@ -1,0 +1,201 @@
+"""What the command line prints: progress on standard error, tables on standard output."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from secagg.running import Progress, Run
+
+
+@contextmanager
+def progress(*, quiet: bool) -> Iterator[Progress | None]:
+    """Yield a progress callback that prints one line a round, or None if quiet."""
+    if quiet:
+        yield None
+        return
+    errors = Console(stderr=True, highlight=False)
+
+    def show(event: Mapping[str, Any]) -> None:
+        match event["event"]:
+            case "session":
+                protocol, sites = event["protocol"]["name"], event["plan"][0]["sites"]
+                errors.print(f"[dim]session {event['session'][:8]}: {sites} sites, {protocol}[/]")
+            case "release":
+                covered = len(event["contributors"])
+                errors.print(
+                    f"[dim]round {event['round']:3} {escape(event['stage']):10} "
+                    f"sum over {covered} sites released[/]"
+                )
+            case "missing":
+                parties = escape(", ".join(event["parties"]))
+                errors.print(f"[yellow]round {event['round']:3} no answer from {parties}[/]")
+            case "rejected":
+                errors.print(
+                    f"[yellow]round {event['round']:3} rejected: {escape(event['why'])}[/]"
+                )
+
+    yield show
+
+
+def show_run(run: Run) -> None:
+    """Print result tables, what was protected from whom, and where the report is."""
+    out = Console(highlight=False)
+    summary = run.result.summary
+    out.print(f"\n[bold]{escape(summary['title'])}[/]")
+    out.print(
+        f"{summary['records']} complete records at {len(summary['cohort'])} sites "
+        f"({summary['incomplete_records']} incomplete left out)"
+    )
+    alone = summary.get("simulation", {}).get("site_alone", {})
+    for analysis in summary.get("analyses", [summary]):
+        others = {name: _matching(result, analysis) for name, result in alone.items()}
+        _show_analysis(out, analysis, others)
+    outside = {k: v for k, v in summary["values_outside_bounds"].items() if v}
+    if outside:
+        listed = ", ".join(f"{escape(k)}: {v}" for k, v in outside.items())
+        out.print(f"[yellow]values outside their bounds, clipped: {listed}[/]")
+    protocol = run.facts["protocol"]
+    out.print(f"\ncoordinator saw: {protocol['sees']['coordinator']} ({run.facts['rounds']} sums)")
+    if not protocol["hides_from_coordinator"]:
+        out.print(f"[bold red]protocol {protocol['name']} protects nothing[/]")
+    if run.folder is not None:
+        out.print(f"log head {run.facts['log']['head']}", soft_wrap=True)
+        out.print(f"report   {run.folder / 'report.html'}", soft_wrap=True)
+
+
+def _matching(alone: Mapping[str, Any], analysis: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return a site's own result for the same analysis."""
+    if "analyses" not in alone:
+        return alone
+    for own in alone["analyses"]:
+        if (own["method"], own.get("outcome")) == (analysis["method"], analysis.get("outcome")):
+            return dict(own)
+    return {}
+
+
+def _show_analysis(
+    out: Console, analysis: Mapping[str, Any], others: Mapping[str, Mapping[str, Any]]
+) -> None:
+    if "terms" in analysis:
+        out.print(_terms_table(analysis, others))
+    elif "edges" in analysis:
+        out.print(_edges_line(analysis))
+    else:
+        out.print(_description_table(analysis))
+    for note in analysis.get("notes", []):
+        out.print(f"[dim]{escape(note)}[/]")
+
+
+def _terms_table(analysis: Mapping[str, Any], others: Mapping[str, Mapping[str, Any]]) -> Table:
+    odds = "odds_ratio" in analysis["terms"][0]
+    what = "odds ratio" if odds else "coefficient"
+    table = Table(title=f"{analysis['method']} of {escape(analysis['outcome'])}: {what}")
+    table.add_column("term")
+    for name in ("pooled", "95% interval", "p"):
+        table.add_column(name, justify="right")
+    for site in others:
+        table.add_column(f"{escape(site)} alone", justify="right", style="dim")
+    own = {
+        site: {term["term"]: term for term in result.get("terms", [])}
+        for site, result in others.items()
+    }
+    trusted = {site: result.get("converged", True) for site, result in others.items()}
+    for term in analysis["terms"]:
+        cells = [
+            _interval(own[site].get(term["term"]), odds) if trusted[site] else "no finite fit"
+            for site in others
+        ]
+        p = term.get("p_value")
+        table.add_row(
+            escape(term["term"]),
+            number(term["odds_ratio"] if odds else term["estimate"]),
+            _interval(term, odds, with_estimate=False),
+            "" if p is None else ("<.0001" if p < 1e-4 else f"{p:.4f}"),
+            *cells,
+        )
+    return table
+
+
+def _interval(term: Mapping[str, Any] | None, odds: bool, with_estimate: bool = True) -> str:
+    if term is None:
+        return "-"
+    keys = ("odds_ratio", "odds_low", "odds_high") if odds else ("estimate", "ci_low", "ci_high")
+    middle, low, high = (term.get(key) for key in keys)
+    interval = "" if low is None else f"{number(low)} to {number(high)}"
+    if not with_estimate:
+        return interval
+    return f"{number(middle)} ({interval})" if interval else number(middle)
+
+
+def _edges_line(analysis: Mapping[str, Any]) -> str:
+    arrows = {"directed": "->", "undirected": "-"}
+    edges = ", ".join(f"{e['from']} {arrows[e['kind']]} {e['to']}" for e in analysis["edges"])
+    line = f"[bold]{analysis['method']}[/]: {len(analysis['edges'])} edges: {escape(edges)}"
+    if "score" in analysis:
+        s = analysis["score"]
+        line += f"\n  against the truth: SHD {s['shd']}, TPR {s['tpr']:.2f}, FDR {s['fdr']:.2f}"
+    return line
+
+
+def _description_table(analysis: Mapping[str, Any]) -> Table:
+    table = Table(title="means and standard deviations")
+    table.add_column("variable")
+    for name in ("mean", "sd"):
+        table.add_column(name, justify="right")
+    for column in analysis["columns"]:
+        table.add_row(escape(column["column"]), number(column["mean"]), number(column["sd"]))
+    return table
+
+
+def show_plan(plan: Mapping[str, Any]) -> None:
+    """Print a plan: one table of fields, one of traffic."""
+    out = Console(highlight=False)
+    out.print(f"[bold]{escape(plan['title'])}[/]: {plan['method']} under {plan['protocol']}")
+    out.print(f"sites: {escape(', '.join(plan['sites']))}")
+    rules = ", ".join(f"{k} {v}" for k, v in plan["release"].items() if v is not None)
+    out.print(f"release rules: {rules or 'none set: every release will be refused'}")
+    out.print(f"differential privacy: {plan['differential_privacy']}")
+    fields = Table(title="proof of fit: sites x bound x 2^fraction bits fits the ring")
+    for name in ("stage", "field", "kind"):
+        fields.add_column(name)
+    for name in ("values", "bound", "fraction bits", "sum needs", "ring"):
+        fields.add_column(name, justify="right")
+    traffic = Table(title="traffic of one round (measured with zeros)")
+    traffic.add_column("stage")
+    for name in ("rounds", "messages", "bytes"):
+        traffic.add_column(name, justify="right")
+    _traffic_row(traffic, "set-up", 1, plan["setup"]["messages"], plan["setup"]["bytes"])
+    for stage in plan["stages"]:
+        for field in stage["fields"]:
+            fields.add_row(
+                stage["stage"], field["name"], field["kind"], str(field["values"]),
+                f"{field['bound']:g}", str(field["fraction_bits"]), f"{field['sum_bits']} bits",
+                f"{stage['ring_bits']} bits",
+            )  # fmt: skip
+        most = stage["max_rounds"]
+        _traffic_row(
+            traffic, stage["stage"], most, stage["messages_a_round"], stage["bytes_a_round"]
+        )
+    out.print(fields)
+    out.print(traffic)
+
+
+def _traffic_row(table: Table, stage: str, rounds: int, messages: int, size: int) -> None:
+    if messages:
+        most = "1" if rounds == 1 else f"at most {rounds}"
+        table.add_row(stage, most, str(messages), f"{size:,}")
+
+
+def number(value: float | None) -> str:
+    """Return four significant digits, plain where that is short."""
+    if value is None:
+        return "-"
+    if value != 0 and not 1e-4 <= abs(value) < 1e6:
+        return f"{value:.3e}"
+    return f"{value:.4g}"

@@ -1,0 +1,103 @@
+"""`secagg plan`: what a run would do and send, from public numbers, before any record is read.
+
+Bits come from the same proof that a run uses. Messages and bytes are measured, not estimated: the
+session is played once with contributions of zeros in place of the sites' records, one round for
+each stage, and the frames are counted. Sizes depend on shapes only, so a real round sends the same
+(but for the few bytes by which the integers in it are longer).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
+
+import numpy as np
+
+from secagg.contracts import Body, Method, Public, Result, Rows, Stage, State, Update
+from secagg.evidence import plan_facts
+from secagg.privacy.gate import ReleasePolicy
+from secagg.randomness import system_random
+from secagg.session import Planned, open_session
+
+
+@dataclass(frozen=True)
+class _Zeros:
+    """Stands in for a method: the same stages, one round each, contributions of zeros."""
+
+    method: Method
+
+    name: ClassVar[str] = "zeros"
+    leaves: ClassVar[str] = ""
+
+    def stages(self, public: Public) -> tuple[Stage, ...]:
+        return self.method.stages(public)
+
+    def start(self, public: Public) -> State:
+        first = self.method.message(self.method.start(public))
+        sent = {} if first is None else {first[0]: first[1]}
+        return {"left": [[s.name, sent.get(s.name, {})] for s in self.stages(public)]}
+
+    def message(self, state: State) -> tuple[str, Body] | None:
+        if not state["left"]:
+            return None
+        stage, message = state["left"][0]
+        return stage, message
+
+    def local(
+        self, stage: str, rows: Rows, message: Body, memory: State, public: Public
+    ) -> tuple[Update, State]:
+        (spec,) = (s.spec for s in self.stages(public) if s.name == stage)
+        return {field.name: np.zeros(field.shape) for field in spec}, memory
+
+    def server(self, state: State, total: Update, sites: int) -> State:
+        return {"left": state["left"][1:]}
+
+    def result(self, state: State, public: Public) -> Result:
+        return Result({})
+
+
+def plan_run(planned: Planned) -> dict[str, Any]:
+    """Return bounds, bits, messages and bytes of a job, as plain data."""
+    counts = _dry_run(planned)
+    stages = plan_facts(planned.plans)
+    for i, stage in enumerate(stages):
+        stage |= {"messages_a_round": counts[i][0], "bytes_a_round": counts[i][1]}
+    setup = counts[-1]
+    return {
+        "title": planned.job.title,
+        "method": planned.method.name,
+        "protocol": planned.protocol.name,
+        "sites": list(planned.public.sites),
+        "release": planned.job.release.model_dump(),
+        "differential_privacy": "none: no noise is added, so there is no epsilon",
+        "setup": {"messages": setup[0], "bytes": setup[1]},
+        "stages": stages,
+    }
+
+
+def _dry_run(planned: Planned) -> list[tuple[int, int]]:
+    """Return (messages, bytes) of one round of each stage in order, then of the set-up."""
+    zeros = _Zeros(planned.method)
+    lenient = ReleasePolicy(min_sites=2, min_records=1)
+    sources = {n: replace(s, policy=lenient) for n, s in planned.sources.items()}
+    release = planned.job.release.model_copy(update={"min_sites": 2, "min_records": 1})
+    job = planned.job.model_copy(update={"release": release})
+    session = open_session(
+        replace(planned, method=zeros, sources=sources, job=job), system_random, None, _no_rows
+    )
+    step = session.coordinator.start()
+    while not step.done:
+        frames = session.engine.exchange(step.requests)
+        step = session.coordinator.advance(step.state, frames)
+    setup = {phase.name for phase in planned.protocol.setup}
+    table: Mapping[bool, dict[int, list[int]]] = {True: {}, False: {}}
+    for delivery in session.engine.transcript:
+        table[delivery.phase in setup].setdefault(delivery.round, []).append(delivery.size)
+    rounds = [table[False].get(i, []) for i in range(len(planned.plans.plans))]
+    return [(len(sizes), sum(sizes)) for sizes in (*rounds, table[True].get(0, []))]
+
+
+def _no_rows(public: Public) -> Rows:
+    """Return one record of zeros in place of a site's data."""
+    return Rows(np.zeros((1, len(public.variables))), 0, np.zeros(len(public.columns)))

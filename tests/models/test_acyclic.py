@@ -1,0 +1,153 @@
+from __future__ import annotations
+
+from itertools import product
+
+import networkx as nx
+import numpy as np
+import pytest
+
+from secagg.models.acyclic import (
+    acyclic_edges,
+    acyclicity,
+    break_ties,
+    graph_over_threshold,
+    is_acyclic,
+    minimise_sparse,
+)
+
+RNG = np.random.default_rng(5)
+
+
+def test_h_against_the_eigenvalues() -> None:
+    W = RNG.normal(size=(6, 6))
+    eigenvalues = np.linalg.eigvals(W * W)
+    expected = float(np.sum(np.exp(eigenvalues)).real) - 6
+    # Both sides are sums of terms up to exp(10): relative rounding with room for conditioning.
+    assert acyclicity(W)[0] == pytest.approx(expected, rel=1e-10)
+
+
+def test_h_is_zero_exactly_for_dags() -> None:
+    # All 64 directed graphs on three variables, weights 1: at a DAG exp is a finite sum of integer
+    # powers, so h is zero up to rounding; any cycle adds at least 3/3! (three variables).
+    for bits in product([0.0, 1.0], repeat=6):
+        W = np.zeros((3, 3))
+        W[~np.eye(3, dtype=bool)] = bits
+        h = acyclicity(W)[0]
+        dag = nx.is_directed_acyclic_graph(nx.from_numpy_array(W, create_using=nx.DiGraph))
+        assert is_acyclic(W > 0) == dag
+        assert abs(h) < 1e-12 if dag else h > 0.4
+
+
+def test_gradient_of_h(numerical_gradient) -> None:
+    W = 0.5 * RNG.normal(size=(5, 5))
+    numerical, error = numerical_gradient(lambda V: acyclicity(V)[0], W)
+    np.testing.assert_allclose(acyclicity(W)[1], numerical, rtol=0, atol=error)
+
+
+def test_overflow_is_quiet_and_not_finite() -> None:
+    h, gradient = acyclicity(np.full((3, 3), 40.0))
+    assert not np.isfinite(h)
+    assert not np.all(np.isfinite(gradient))
+
+
+def quadratic(A: np.ndarray):
+    return lambda W: (0.5 * float(np.sum((W - A) ** 2)), W - A)
+
+
+def test_minimiser_is_the_soft_threshold() -> None:
+    A = RNG.normal(size=(5, 5))
+    fit = minimise_sparse(quadratic(A), np.zeros((5, 5)), 0.4, exact=True)
+    expected = np.sign(A) * np.maximum(np.abs(A) - 0.4, 0)
+    np.fill_diagonal(expected, 0)
+    # The objective has curvature 1, so the distance is at most the slope at which it stops, 1e-9,
+    # in each of W+ and W-; where it stops by the objective instead, sqrt(2 * 1e-15 * 10) = 1.4e-7.
+    np.testing.assert_allclose(fit.W, expected, rtol=0, atol=2e-7)
+    assert fit.finite
+    assert fit.value == pytest.approx(
+        quadratic(A)(expected)[0] + 0.4 * np.abs(expected).sum(), rel=1e-12
+    )
+
+
+def test_only_free_entries_move() -> None:
+    free = np.zeros((3, 3), dtype=bool)
+    free[0, 1] = True
+    fit = minimise_sparse(quadratic(np.ones((3, 3))), np.zeros((3, 3)), 0.0, free=free, exact=True)
+    assert np.count_nonzero(fit.W) == 1
+    assert fit.W[0, 1] == pytest.approx(1, abs=2e-7)  # as above
+
+
+def test_failed_steps_are_retried_from_the_last_accepted_point() -> None:
+    # A valley whose floor bends away: long steps meet the wall, beyond which nothing is finite.
+    A = 3 * np.ones((3, 3))
+    failures = 0
+
+    def walled(W: np.ndarray):
+        nonlocal failures
+        if W.max() > 3.01:
+            failures += 1
+            return np.inf, W
+        scale = np.array([1.0, 30.0, 900.0])
+        return 0.5 * float(np.sum(scale * (W - A) ** 2)), scale * (W - A)
+
+    fit = minimise_sparse(walled, np.zeros((3, 3)), 0.0, exact=True)
+    assert failures > 0
+    assert fit.finite
+    expected = A - np.diag(np.diag(A))
+    np.testing.assert_allclose(fit.W, expected, rtol=0, atol=1e-5)  # sqrt(2 * 1e-15 * 1e4 / 1)
+
+
+@pytest.mark.parametrize("value", [np.inf, np.nan])
+def test_no_finite_step_is_reported(value: float) -> None:
+    start = 0.5 * (np.ones((3, 3)) - np.eye(3))
+    calls = 0
+
+    def only_at_start(W: np.ndarray):
+        nonlocal calls
+        calls += 1
+        return (1.0, np.ones((3, 3))) if calls == 1 else (value, W)
+
+    fit = minimise_sparse(only_at_start, start, 0.0)
+    assert not fit.finite
+    np.testing.assert_array_equal(fit.W, start)
+    nowhere = minimise_sparse(lambda W: (value, W), start, 0.0)
+    assert not nowhere.finite
+    np.testing.assert_array_equal(nowhere.W, start)
+
+
+def test_break_ties_is_small_fixed_and_keeps_zeros() -> None:
+    W = RNG.normal(size=(4, 4))
+    W[0, 1] = 0
+    moved = break_ties(W)
+    assert moved[0, 1] == 0
+    assert np.max(np.abs(moved - W) / np.maximum(np.abs(W), 1e-300)) <= 1e-3 * (1 + 1e-12)
+    np.testing.assert_array_equal(moved, break_ties(W))
+    symmetric = break_ties(np.ones((4, 4)))
+    assert np.all((symmetric != symmetric.T) | np.eye(4, dtype=bool))
+
+
+def test_threshold_rises_to_the_weakest_edge_that_breaks_all_cycles() -> None:
+    W = np.zeros((3, 3))
+    W[0, 1], W[1, 2], W[2, 0], W[0, 2] = 2.0, -0.5, 0.7, 0.4
+    edges, level = acyclic_edges(W, 0.3)
+    assert level == 0.5  # 0 -> 2 -> 0 ends with 0.4, 0 -> 1 -> 2 -> 0 with 0.5
+    np.testing.assert_array_equal(edges, np.abs(W) > 0.5)
+    assert acyclic_edges(np.triu(W), 0.3)[1] == 0.3
+    assert graph_over_threshold(W, 0.3, None)[2]
+    assert not graph_over_threshold(np.triu(W), 0.3, None)[2]
+
+
+def test_levels_against_removal_one_by_one() -> None:
+    W = RNG.normal(size=(7, 7))
+    np.fill_diagonal(W, 0)
+    left = np.where(np.abs(W) > 0.1, W, 0)
+    while not is_acyclic(left != 0):
+        left[np.abs(left) == np.min(np.abs(left[left != 0]))] = 0
+    np.testing.assert_array_equal(acyclic_edges(W, 0.1)[0], left != 0)
+
+
+def test_a_failed_fit_keeps_its_cycles() -> None:
+    W = np.ones((2, 2)) - np.eye(2)
+    edges, level, notes = graph_over_threshold(W, 0.3, "it failed")
+    assert edges.sum() == 2
+    assert level == 0.3
+    assert "it failed" in notes[0]

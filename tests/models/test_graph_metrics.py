@@ -1,0 +1,83 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from secagg.errors import UsageError
+from secagg.models.graph_metrics import compare_graphs
+
+# 0 -> 1 -> 2, 3 alone
+TRUTH = np.zeros((4, 4), dtype=int)
+TRUTH[0, 1] = TRUTH[1, 2] = 1
+
+
+def graph(*edges: tuple[int, int]) -> np.ndarray:
+    matrix = np.zeros((4, 4), dtype=int)
+    for i, j in edges:
+        matrix[i, j] = 1
+    return matrix
+
+
+def lines(*edges: tuple[int, int]) -> np.ndarray:
+    return graph(*edges) | graph(*edges).T
+
+
+def test_the_truth_itself_scores_perfectly() -> None:
+    result = compare_graphs(TRUTH, TRUTH)
+    assert (result.shd, result.tpr, result.fdr) == (0, 1.0, 0.0)
+
+
+def test_hand_counted_errors() -> None:
+    # 0 -> 1 right, 2 -> 1 reversed, 3 -> 0 extra: SHD 2, one of two found, two of three false.
+    result = compare_graphs(graph((0, 1), (2, 1), (3, 0)), TRUTH)
+    assert (result.shd, result.missing, result.extra, result.reversed) == (2, 0, 1, 1)
+    assert result.tpr == 1 / 2
+    assert result.fdr == 2 / 3
+
+
+def test_an_empty_graph_misses_every_edge() -> None:
+    result = compare_graphs(graph(), TRUTH)
+    assert (result.shd, result.missing, result.tpr, result.fdr) == (2, 2, 0.0, 0.0)
+
+
+def test_an_undirected_edge_over_a_true_one_is_a_hit() -> None:
+    result = compare_graphs(graph((1, 2)), TRUTH, lines((0, 1)))
+    assert (result.shd, result.tpr, result.fdr) == (0, 1.0, 0.0)
+
+
+def test_an_undirected_edge_elsewhere_is_one_extra() -> None:
+    result = compare_graphs(TRUTH, TRUTH, lines((2, 3)))
+    assert (result.shd, result.extra, result.tpr, result.fdr) == (1, 1, 1.0, 1 / 3)
+
+
+def test_two_way_edges_of_a_vote() -> None:
+    # Over a true edge: one hit, one reversed. Over no edge: one extra pair, two false edges.
+    result = compare_graphs(graph((0, 1), (1, 0), (0, 3), (3, 0)), TRUTH)
+    assert (result.shd, result.missing, result.extra, result.reversed) == (3, 1, 1, 1)
+    assert (result.tpr, result.fdr) == (1 / 2, 3 / 4)
+
+
+def test_shd_is_the_number_of_single_edge_changes(simulate) -> None:
+    # Independent definition for DAGs: pairs of variables whose relation (none, ->, <-) differs.
+    a, b = simulate(1, 7, 9, 5).truth, simulate(2, 7, 9, 5).truth
+    different = sum(
+        (a[i, j], a[j, i]) != (b[i, j], b[j, i]) for i in range(7) for j in range(i + 1, 7)
+    )
+    assert compare_graphs(a, b).shd == compare_graphs(b, a).shd == different > 0
+
+
+@pytest.mark.parametrize(
+    ("directed", "truth", "undirected"),
+    [
+        (graph((0, 1)), graph((0, 1), (1, 0)), None),
+        (2 * TRUTH, TRUTH, None),
+        (np.eye(4), TRUTH, None),
+        (np.zeros((3, 3)), TRUTH, None),
+        (np.zeros((4, 3)), TRUTH, None),
+        (graph(), TRUTH, graph((0, 1))),
+        (graph((0, 1)), TRUTH, lines((0, 1))),
+    ],
+)
+def test_wrong_graphs_are_refused(directed, truth, undirected) -> None:
+    with pytest.raises(UsageError):
+        compare_graphs(directed, truth, undirected)

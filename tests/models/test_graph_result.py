@@ -1,0 +1,96 @@
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from secagg.errors import UsageError
+from secagg.models.graph_input import graph_input
+from secagg.models.graph_result import GraphFit
+from secagg.models.pooled import Moments
+
+DIRECTED = np.array([[False, True, False], [False] * 3, [False] * 3])
+LINE = np.zeros((3, 3), dtype=bool)
+LINE[1, 2] = LINE[2, 1] = True
+FIT = GraphFit(
+    method="pc",
+    names=("a", "b", "c"),
+    directed=DIRECTED,
+    undirected=LINE,
+    weights=None,
+    converged=True,
+    settings={"alpha": 0.05},
+)
+
+
+def test_edges_name_each_edge_once() -> None:
+    assert FIT.edges() == [
+        {"from": "a", "to": "b", "kind": "directed", "weight": None},
+        {"from": "b", "to": "c", "kind": "undirected", "weight": None},
+    ]
+
+
+def test_weights_are_those_of_the_edge() -> None:
+    weights = np.arange(9.0).reshape(3, 3)
+    assert replace(FIT, weights=weights).edges()[0]["weight"] == weights[0, 1]
+
+
+def test_networkx_keeps_isolated_variables_and_both_ways() -> None:
+    graph = replace(FIT, undirected=np.zeros((3, 3), dtype=bool)).to_networkx()
+    assert set(graph.nodes) == {"a", "b", "c"}
+    assert set(FIT.to_networkx().edges) == {("a", "b"), ("b", "c"), ("c", "b")}
+    assert FIT.to_networkx().edges["c", "b"]["kind"] == "undirected"
+
+
+def test_to_dict_survives_json() -> None:
+    weighted = replace(FIT, weights=np.eye(3), diagnostics={"h": 1e-9}, notes=("note",))
+    for fit in (FIT, weighted):
+        assert json.loads(json.dumps(fit.to_dict(), allow_nan=False)) == fit.to_dict()
+
+
+def moments(scatter: list[list[float]], n: int = 10) -> Moments:
+    p = len(scatter)
+    return Moments(tuple("abcd"[:p]), n, np.zeros(p), np.array(scatter, dtype=float))
+
+
+GOOD = moments([[10, 5, 1], [5, 10, 1], [1, 1, 10]])
+
+
+def test_input_selects_in_the_order_asked() -> None:
+    data = graph_input(GOOD, ["c", "a"], standardise=False)
+    assert data.names == ("c", "a")
+    np.testing.assert_array_equal(data.matrix, [[1, 0.1], [0.1, 1]])
+
+
+def test_standardised_input_has_a_unit_diagonal() -> None:
+    data = graph_input(moments([[40, 2], [2, 90]]), None, standardise=True)
+    np.testing.assert_allclose(data.matrix, [[1, 2 / 60], [2 / 60, 1]], rtol=1e-15)  # rounding
+
+
+def test_singular_input_is_marked_and_refused_on_request() -> None:
+    data = graph_input(moments([[1, 1], [1, 1]]), None, standardise=False)
+    assert not data.full_rank
+    with pytest.raises(UsageError, match="linearly independent"):
+        data.require_full_rank("GES")
+    assert graph_input(GOOD, None, standardise=False).full_rank
+
+
+@pytest.mark.parametrize(
+    ("bad", "variables", "words"),
+    [
+        (GOOD, ["a"], "two different variables"),
+        (GOOD, ["a", "a"], "two different variables"),
+        (moments([[1]]), None, "two different variables"),
+        (GOOD, ["a", "z"], "no column 'z'"),
+        (moments([[1, 0], [0, 1]], n=1), None, "too few"),
+        (moments([[1, np.nan], [np.nan, 1]]), None, "not finite"),
+        (moments([[1, 0], [0, np.inf]]), None, "not finite"),
+        (moments([[1, 0], [0, 0]]), None, "'b' is constant"),
+        (moments([[1, 2], [2, 1]]), None, "not positive semidefinite"),
+    ],
+)
+def test_unusable_moments_are_refused(bad: Moments, variables, words: str) -> None:
+    with pytest.raises(UsageError, match=words):
+        graph_input(bad, variables, standardise=False)

@@ -1,0 +1,445 @@
+import math
+from fractions import Fraction
+
+import numpy as np
+import pytest
+import statsmodels.api as sm
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+from scipy.optimize import linprog
+
+from secagg.errors import DataError, UsageError
+from secagg.models.irls import (
+    DECREMENT_TOLERANCE,
+    accept_step,
+    converged,
+    covariance,
+    diverging,
+    inference,
+    logistic_sums,
+    newton_decrement,
+    newton_direction,
+    units_matrix,
+)
+from secagg.models.pooled import ROUNDING
+
+EPS = np.finfo(float).eps
+
+
+def scaled(columns, mid, half):
+    return np.column_stack([np.ones(len(columns)), (columns - mid) / half])
+
+
+def newton(sums, names, tolerance=DECREMENT_TOLERANCE, slack=0.0):
+    """The loop a method runs: (beta, hessian, names of diverging coefficients, rounds)."""
+    beta = np.zeros(len(names))
+    log_likelihood, gradient, hessian = sums(beta)
+    null_hessian = hessian
+    direction = newton_direction(gradient, hessian, names)
+    for rounds in range(1, 200):
+        decrement = newton_decrement(gradient, direction)
+        gone = diverging(direction, hessian, null_hessian, names, tolerance)
+        if gone:
+            return beta, hessian, gone, rounds
+        if converged(decrement, tolerance):
+            return beta + direction, hessian, (), rounds
+        step = 1.0
+        while True:
+            after = sums(beta + step * direction)
+            if accept_step(log_likelihood, after[0], decrement, step, slack):
+                break
+            step /= 2
+        beta = beta + step * direction
+        log_likelihood, gradient, hessian = after
+        direction = newton_direction(gradient, hessian, names, ROUNDING)
+    raise AssertionError("Newton's method did not end")
+
+
+def sample(seed, n, p):
+    """Columns in units of 0.1 to 1000, far from zero; bounds twice as wide as needed."""
+    rng = np.random.default_rng(seed)
+    units = 10.0 ** rng.integers(-1, 4, size=p)
+    columns = (rng.normal(size=(n, p)) + 5 * rng.normal(size=p)) * units
+    low, high = columns.min(axis=0), columns.max(axis=0)
+    mid, half = (low + high) / 2, high - low
+    X = scaled(columns, mid, half)
+    eta = -0.5 + (columns - mid) / units @ (rng.normal(size=p) / math.sqrt(p))
+    y = (rng.random(n) < 1 / (1 + np.exp(-eta))).astype(float)
+    return columns, mid, half, X, y
+
+
+# The sums ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("size", [0.0, 1.0, 5.0])
+def test_sums_are_statsmodels(size):
+    _, _, _, X, y = sample(1, 300, 4)
+    beta = size * np.random.default_rng(2).normal(size=5)
+    oracle = sm.Logit(y, X)
+    log_likelihood, gradient, hessian = logistic_sums(X, y, beta)
+    # n terms of size at most 1 (log-likelihood: about 10), each rounded a few times
+    close = 300 * 10 * EPS
+    assert log_likelihood == pytest.approx(oracle.loglike(beta), rel=close)
+    np.testing.assert_allclose(gradient, oracle.score(beta), rtol=0, atol=300 * close)
+    np.testing.assert_allclose(hessian, -oracle.hessian(beta), rtol=0, atol=300 * close)
+    assert np.array_equal(hessian, hessian.T)
+
+
+def test_sums_add_over_sites_and_an_empty_site_adds_nothing():
+    _, _, _, X, y = sample(3, 90, 3)
+    beta = np.array([0.3, -1.0, 2.0, 0.5])
+    whole = logistic_sums(X, y, beta)
+    parts = [logistic_sums(X[a:b], y[a:b], beta) for a, b in [(0, 40), (40, 40), (40, 90)]]
+    for j, total in enumerate(whole):
+        np.testing.assert_allclose(sum(part[j] for part in parts), total, rtol=0, atol=1e-12)
+    assert parts[1][0] == 0 and not parts[1][1].any() and not parts[1][2].any()
+
+
+@pytest.mark.parametrize("eta", [40.0, 60.0, 700.0, 1e5, 1e299])
+def test_large_predictors_lose_no_digits_and_meet_the_floor(eta):
+    X = np.array([[1.0, 0.5], [1.0, -0.25]])
+    beta = np.array([eta, 0.0])
+    right = logistic_sums(X, np.array([1.0, 1.0]), beta)
+    tail = math.exp(-eta) if eta < 700 else 0.0  # mu (1 - mu) and 1 - mu are exp(-eta) (1 + tail)
+    assert -right[0] == pytest.approx(2 * tail, rel=4 * EPS, abs=1e-300)
+    assert right[2][0, 0] == pytest.approx(2 * tail, rel=8 * EPS, abs=1e-300)
+    wrong = logistic_sums(X, np.array([0.0, 0.0]), beta)
+    assert wrong[0] == -2 * min(eta, 64.0)
+    assert wrong[1][0] == -2.0
+    mirrored = logistic_sums(X, np.array([0.0, 0.0]), -beta)
+    np.testing.assert_array_equal(mirrored[2], right[2])
+
+
+unit = st.one_of(st.sampled_from([-1.0, 1.0, 0.0, 5e-324, -1 + EPS]), st.floats(-1, 1))
+coefficient = st.one_of(st.sampled_from([0.0, 1e299, -1e299, 1e-17, -1e-16]), st.floats(-800, 800))
+
+
+@settings(deadline=None, max_examples=300)
+@given(data=st.data(), n=st.integers(1, 40), p=st.integers(1, 4))
+def test_the_public_bounds_hold_to_the_last_bit(data, n, p):
+    X = data.draw(arrays(float, (n, p), elements=unit))
+    X[:, 0] = 1.0
+    y = data.draw(arrays(float, n, elements=st.sampled_from([0.0, 1.0])))
+    beta = data.draw(arrays(float, p, elements=coefficient))
+    log_likelihood, gradient, hessian = logistic_sums(X, y, beta)
+    assert -64 * n <= log_likelihood <= 0
+    assert np.all(np.abs(gradient) <= n)
+    assert np.all(np.abs(hessian) <= n / 4)
+
+
+@pytest.mark.parametrize("n", [100_003, 1_000_000])
+def test_the_public_bounds_are_reached_and_not_passed(n):
+    X = np.ones((n, 2))
+    assert logistic_sums(X, np.zeros(n), np.array([800.0, 0.0]))[0] == -64.0 * n
+    assert logistic_sums(X, np.zeros(n), np.array([800.0, 0.0]))[1].tolist() == [-n, -n]
+    # tiny predictors: where mu (1 - mu) rounds worst
+    for eta in (0.0, EPS / 4, -EPS / 4, EPS, 3e-9):
+        hessian = logistic_sums(X, np.zeros(n), np.array([eta, 0.0]))[2]
+        assert np.all(hessian <= n / 4)
+    assert np.all(logistic_sums(X, np.zeros(n), np.zeros(2))[2] == n / 4)
+
+
+def test_data_and_coefficients_out_of_range_are_refused():
+    X, y, beta = np.array([[1.0, 0.5], [1.0, -0.5]]), np.array([0.0, 1.0]), np.zeros(2)
+    with pytest.raises(DataError, match=r"outside \[-1, 1\]"):
+        logistic_sums(X * [1, 2 + 1e-9], y, beta)
+    with pytest.raises(DataError, match=r"outside \[-1, 1\]"):
+        logistic_sums(np.array([[1.0, math.nan], [1.0, 0.0]]), y, beta)
+    with pytest.raises(DataError, match="first column is not 1"):
+        logistic_sums(X[:, ::-1], y, beta)
+    for wrong in (2.0, 0.5, math.nan):
+        with pytest.raises(DataError, match="other than 0 and 1"):
+            logistic_sums(X, np.array([0.0, wrong]), beta)
+    for wrong in (math.nan, math.inf, 1e301):
+        with pytest.raises(UsageError, match="not finite"):
+            logistic_sums(X, y, np.array([0.0, wrong]))
+
+
+# Newton's method -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("level", [0.9, 0.95])
+def test_the_fit_is_statsmodels_in_the_columns_own_units(seed, level):
+    p = 1 + seed % 4
+    columns, mid, half, X, y = sample(seed, 400, p)
+    names = ["(intercept)", *(f"x{j}" for j in range(p))]
+    beta, _, gone, _ = newton(lambda b: logistic_sums(X, y, b), names, tolerance=1e-6)
+    assert gone == ()
+    # statsmodels on well-scaled columns, so that the oracle has its digits; then mapped by hand
+    spread = columns.std(axis=0)
+    Z = np.column_stack([np.ones(len(y)), (columns - columns.mean(axis=0)) / spread])
+    oracle = sm.Logit(y, Z).fit(method="newton", tol=1e-13, maxiter=100, disp=0)
+    back = np.eye(p + 1)
+    back[0, 1:] = -columns.mean(axis=0) / spread
+    back[1:, 1:] = np.diag(1 / spread)
+    estimates = back @ oracle.params
+    errors = np.sqrt(np.diagonal(back @ oracle.cov_params() @ back.T))
+    at_estimate = logistic_sums(X, y, beta)[2]
+    terms = inference(beta, at_estimate, units_matrix(mid, half), names, level)
+    # the last step leaves about (10^-6)^2 standard errors; the intercept's map cancels numbers up
+    # to 10^2 standard errors apart, at conditions up to 10^3: 10^-16 * 10^5, ten times for luck
+    rel = 1e-10
+    quantile = (oracle.conf_int(1 - level)[0, 1] - oracle.params[0]) / oracle.bse[0]
+    assert [term.term for term in terms] == names
+    for term, estimate, error in zip(terms, estimates, errors, strict=True):
+        assert abs(term.estimate - estimate) <= rel * (error + abs(estimate))
+        assert term.std_error == pytest.approx(error, rel=1e-9)
+        assert term.statistic == pytest.approx(estimate / error, rel=1e-9, abs=1e-9)
+        assert term.ci_low == pytest.approx(estimate - quantile * error, abs=1e-8 * error)
+        assert term.ci_high == pytest.approx(estimate + quantile * error, abs=1e-8 * error)
+        assert term.odds_ratio == pytest.approx(math.exp(term.estimate), rel=1e-15)
+        assert (term.odds_low, term.odds_high) == (math.exp(term.ci_low), math.exp(term.ci_high))
+    # slopes' tests do not depend on the units
+    np.testing.assert_allclose([t.p_value for t in terms[1:]], oracle.pvalues[1:], rtol=1e-7)
+    again = sm.Logit(y, np.column_stack([np.ones(len(y)), columns]))
+    np.testing.assert_allclose(
+        logistic_sums(X, y, beta)[0],
+        again.loglike(np.array([t.estimate for t in terms])),
+        rtol=1e-9,
+    )
+
+
+def test_the_default_tolerance_ends_within_a_hundred_millionth_of_a_standard_error():
+    _, _, _, X, y = sample(7, 500, 3)
+    names = ["(intercept)", "a", "b", "c"]
+    loose, hessian, _, rounds = newton(lambda b: logistic_sums(X, y, b), names)
+    tight, *_ = newton(lambda b: logistic_sums(X, y, b), names, tolerance=1e-9)
+    errors = np.sqrt(np.diagonal(np.linalg.inv(hessian)))
+    # quadratic convergence: (5e-5)^2 = 2.5e-9, times a constant of order 1
+    assert np.all(np.abs(loose - tight) <= 1e-8 * errors)
+    assert rounds <= 8
+
+
+def test_fixed_point_sums_give_the_same_fit_and_the_same_verdict():
+    rng = np.random.default_rng(8)
+    resolution = 2.0**-30
+    _, _, _, X, y = sample(8, 500, 2)
+    X = np.column_stack([X, np.where(rng.random(500) < 0.1, 1.0, -1.0)])
+    names = ["(intercept)", "a", "b", "ward"]
+
+    def rounded(outcome):
+        def sums(beta):
+            exact = logistic_sums(X, outcome, beta)
+            value, *arrays_ = (np.round(part / resolution) * resolution for part in exact)
+            return float(value), *arrays_
+
+        return sums
+
+    # here H has least eigenvalue above 1, so errors of 2^-31 move estimates by less than 10^-8
+    fit, hessian, gone, _ = newton(rounded(y), names, slack=resolution)
+    exact, *_ = newton(lambda b: logistic_sums(X, y, b), names, tolerance=1e-9)
+    assert gone == ()
+    assert np.linalg.eigvalsh(hessian)[0] > 1
+    assert np.max(np.abs(fit - exact)) < 1e-7
+    separated = np.where(X[:, 3] > 0, 0.0, y)
+    assert newton(rounded(separated), names, slack=resolution)[2] == ("ward",)
+
+
+@given(seed=st.integers(0, 2**32 - 1), p=st.integers(1, 6))
+def test_direction_and_decrement_solve_the_newton_system(seed, p):
+    rng = np.random.default_rng(seed)
+    root = rng.normal(size=(p + 20, p)) * 10.0 ** rng.integers(-6, 6, size=p)
+    hessian = root.T @ root
+    gradient = rng.normal(size=p) * np.sqrt(np.diagonal(hessian))
+    direction = newton_direction(gradient, hessian, [f"x{j}" for j in range(p)])
+    residual = np.abs(hessian @ direction - gradient)
+    # Cholesky is backward stable: p eps per entry of |H||d|, doubled for the scaling
+    assert np.all(residual <= 64 * p * EPS * (np.abs(hessian) @ np.abs(direction)))
+    decrement = newton_decrement(gradient, direction)
+    assert decrement**2 == pytest.approx(direction @ hessian @ direction, rel=1e-9)
+    errors = np.sqrt(np.diagonal(np.linalg.inv(hessian)))
+    assert np.all(np.abs(direction) <= decrement * errors * (1 + 1e-6))
+
+
+def test_collinear_columns_are_named_at_the_start():
+    rng = np.random.default_rng(9)
+    n = 200
+    wards = np.eye(3)[rng.integers(0, 3, n)]
+    X = scaled(np.column_stack([rng.random(n), wards]), 0.5, 0.5)
+    y = (rng.random(n) < 0.5).astype(float)
+    _, gradient, hessian = logistic_sums(X, y, np.zeros(5))
+    names = ["(intercept)", "age", "north", "south", "west"]
+    with pytest.raises(
+        UsageError, match=r"'west' is.* combination of .*'north', 'south'"
+    ) as caught:
+        newton_direction(gradient, hessian, names)
+    assert "age" not in str(caught.value)
+    constant = scaled(np.column_stack([rng.random(n), np.full(n, 0.8)]), 0.5, 0.5)
+    _, gradient, hessian = logistic_sums(constant, y, np.zeros(3))
+    with pytest.raises(UsageError, match=r"'same' is.* combination of '\(intercept\)'"):
+        newton_direction(gradient, hessian, ["(intercept)", "age", "same"])
+    at_middle = scaled(np.column_stack([rng.random(n), np.full(n, 0.5)]), 0.5, 0.5)
+    _, gradient, hessian = logistic_sums(at_middle, y, np.zeros(3))
+    with pytest.raises(UsageError, match="no information on column 'same'"):
+        newton_direction(gradient, hessian, ["(intercept)", "age", "same"])
+
+
+def test_a_step_is_accepted_on_a_sufficient_increase_only():
+    assert accept_step(-100.0, -99.5, decrement=1.0, step=1.0)
+    assert not accept_step(-100.0, -100.5, decrement=1.0, step=1.0)
+    assert not accept_step(-100.0, -100.0 + 0.5e-4, decrement=1.0, step=1.0)
+    assert accept_step(-100.0, -100.0 + 0.5e-4, decrement=1.0, step=0.25)
+    assert accept_step(-100.0, -100.0 - 1e-6, decrement=1e-7, step=1.0, slack=1e-5)
+    assert accept_step(-1e6, -1e6 * (1 + EPS), decrement=1e-9, step=1.0)  # rounding alone
+    assert not accept_step(-100.0, math.nan, decrement=1.0, step=1.0)
+
+
+def test_halving_rescues_a_step_that_overshoots():
+    X, y = np.ones((100, 1)), np.arange(100) < 50
+    beta = np.array([4.0])  # the optimum is 0; from beyond +-2.2 the full step lands farther away
+    log_likelihood, gradient, hessian = logistic_sums(X, y, beta)
+    direction = newton_direction(gradient, hessian, ["(intercept)"])
+    decrement = newton_decrement(gradient, direction)
+    accepted = [
+        accept_step(
+            log_likelihood, logistic_sums(X, y, beta + step * direction)[0], decrement, step
+        )
+        for step in 0.5 ** np.arange(6)
+    ]
+    assert beta[0] + direction[0] < -20  # 4 - sinh(4)
+    assert accepted == [False, False, False, True, True, True]
+
+
+def test_errors_from_the_hessian_before_the_last_step_are_within_the_stated_factor():
+    _, _, _, X, y = sample(12, 300, 3)
+    names = ["(intercept)", "a", "b", "c"]
+    beta = np.zeros(4)
+    before = logistic_sums(X, y, beta)
+    direction = newton_direction(before[1], before[2], names)
+    after = logistic_sums(X, y, beta + direction)[2]
+    ratio = np.diagonal(np.linalg.inv(after)) / np.diagonal(np.linalg.inv(before[2]))
+    bound = np.sum(np.abs(direction))
+    assert np.all(np.abs(np.log(ratio)) <= bound)
+    assert np.max(np.abs(np.log(ratio))) > 0.01  # a step that matters
+
+
+# Separation ----------------------------------------------------------------------------------
+
+
+def separated_by_linear_programming(X, y):
+    """Albert & Anderson: is there v with every margin >= 0 and some margin > 0?"""
+    margins = np.where(y == 1, 1.0, -1.0)[:, None] * X
+    program = linprog(
+        -margins.sum(axis=0), A_ub=-margins, b_ub=np.zeros(len(y)), bounds=[(-1, 1)] * X.shape[1]
+    )
+    return -program.fun > 1e-7
+
+
+@pytest.mark.parametrize("block", range(4))
+def test_separation_is_found_exactly_where_linear_programming_finds_it(block):
+    verdicts = []
+    for seed in range(50 * block, 50 * block + 50):
+        rng = np.random.default_rng(seed)
+        n, p = int(rng.integers(6, 40)), int(rng.integers(1, 4))
+        columns = [
+            rng.choice([-1.0, 0.0, 1.0], n) if rng.random() < 0.5 else rng.uniform(-1, 1, n)
+            for _ in range(p)
+        ]
+        X = np.column_stack([np.ones(n), *columns])
+        chance = 1 / (1 + np.exp(-3 * X @ rng.normal(size=p + 1)))
+        y = (rng.random(n) < chance).astype(float)
+        names = ["(intercept)", *"abc"[:p]]
+        if np.linalg.matrix_rank(X) <= p:
+            continue
+        gone = newton(lambda b, X=X, y=y: logistic_sums(X, y, b), names)[2]
+        assert bool(gone) == separated_by_linear_programming(X, y), seed
+        verdicts.append(bool(gone))
+    assert 10 < sum(verdicts) < len(verdicts) - 10  # both verdicts were put to the test
+
+
+@pytest.fixture
+def cohort():
+    rng = np.random.default_rng(10)
+    n = 500
+    age = rng.uniform(-1, 1, n)
+    ward = np.where(rng.random(n) < 0.1, 1.0, -1.0)
+    y = (rng.random(n) < 1 / (1 + np.exp(-0.3 - age))).astype(float)
+    return np.column_stack([np.ones(n), age, ward]), y, ["(intercept)", "age", "ward"]
+
+
+def test_a_group_without_events_is_named(cohort):
+    X, y, names = cohort
+    separated = np.where(X[:, 2] > 0, 0.0, y)
+    _, _, gone, rounds = newton(lambda b: logistic_sums(X, separated, b), names)
+    assert gone == ("ward",)
+    assert rounds <= 25  # information falls by e a round, to 10^-8
+    separated[np.argmax(X[:, 2])] = 1.0
+    assert newton(lambda b: logistic_sums(X, separated, b), names)[2] == ()
+
+
+def test_a_column_that_decides_the_outcome_is_named(cohort):
+    X, _, names = cohort
+    decided = (X[:, 1] > 0.1).astype(float)
+    assert newton(lambda b: logistic_sums(X, decided, b), names)[2] == ("age",)
+
+
+def test_an_outcome_that_never_varies_is_the_intercepts(cohort):
+    X, y, names = cohort
+    assert newton(lambda b: logistic_sums(X, np.ones_like(y), b), names)[2] == ("(intercept)",)
+    only = X[:, :1]
+    assert newton(lambda b: logistic_sums(only, 0 * y, b), names[:1])[2] == ("(intercept)",)
+
+
+def test_wide_bounds_and_rare_events_are_not_separation(cohort):
+    X, y, names = cohort
+    wide = X * np.array([1, 1e-3, 1]) + np.array([0, 0.5, 0])
+    beta, _, gone, _ = newton(lambda b: logistic_sums(wide, y, b), names)
+    assert gone == ()
+    assert abs(beta[1]) > 500
+    rare = np.zeros(200_000)
+    rare[:2] = 1.0
+    group = np.column_stack([np.ones(200_000), np.where(np.arange(200_000) % 2, 1.0, -1.0)])
+    beta, _, gone, _ = newton(lambda b: logistic_sums(group, rare, b), ["(intercept)", "group"])
+    assert gone == ()
+    assert beta[0] == pytest.approx(math.log(1 / 99_999), rel=1e-8)  # one event in each half
+
+
+# Back to the columns' units ------------------------------------------------------------------
+
+
+def test_units_matrix_keeps_the_linear_predictor_and_maps_the_covariance():
+    columns, mid, half, X, y = sample(11, 200, 3)
+    T = units_matrix(mid, half)
+    beta = np.array([0.2, -3.0, 1.0, 2.0])
+    original = np.column_stack([np.ones(200), columns]) @ (T @ beta)
+    # both sides round numbers of the size of |x| |T beta|
+    size = np.max(np.abs(np.column_stack([np.ones(200), columns])) @ np.abs(T @ beta))
+    np.testing.assert_allclose(X @ beta, original, rtol=0, atol=16 * EPS * size)
+    hessian = logistic_sums(X, y, beta)[2]
+    names = ["(intercept)", "a", "b", "c"]
+    found = covariance(hessian, T, names)
+    np.testing.assert_allclose(found, T @ np.linalg.inv(hessian) @ T.T, rtol=1e-9)
+    assert np.array_equal(found, found.T)
+
+
+def test_covariance_far_from_zero_is_that_of_rational_arithmetic():
+    hessian = np.array([[4.0, 1.0], [1.0, 0.5]])
+    mid, half = np.array([1e6]), np.array([0.25])
+    T = units_matrix(mid, half)
+    inverse = [[Fraction(1, 2), Fraction(-1)], [Fraction(-1), Fraction(4)]]  # determinant 1
+    exact = [[Fraction(float(value)) for value in row] for row in T]
+    expected = sum(exact[0][j] * inverse[j][k] * exact[0][k] for j in range(2) for k in range(2))
+    found = covariance(hessian, T, ["(intercept)", "x"])[0, 0]
+    assert found == pytest.approx(float(expected), rel=16 * EPS)
+
+
+def test_an_odds_ratio_beyond_floats_is_infinite():
+    # one unit of the column is 10^6 times the range it was scaled from
+    terms = inference(
+        np.array([0.0, 2.0]),
+        np.eye(2) * 10,
+        units_matrix(np.zeros(1), np.array([1e-6])),
+        ["(intercept)", "x"],
+    )
+    assert terms[1].estimate == pytest.approx(2e6)
+    assert terms[1].odds_ratio == math.inf
+
+
+def test_inference_refuses_what_it_cannot_invert():
+    singular = np.array([[1.0, 1.0], [1.0, 1.0]])
+    with pytest.raises(UsageError, match="'x' is"):
+        inference(np.zeros(2), singular, np.eye(2), ["(intercept)", "x"])
+    with pytest.raises(UsageError, match="confidence level"):
+        inference(np.zeros(2), np.eye(2), np.eye(2), ["(intercept)", "x"], level=95)

@@ -1,0 +1,299 @@
+import json
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from sklearn.linear_model import LassoLars, Ridge
+
+from secagg.errors import UsageError
+from secagg.models.lasso import lasso
+from secagg.models.linear import ols
+from secagg.models.pooled import Moments
+from secagg.models.ridge import ridge
+
+
+def moments_of(table, names):
+    mean = table.mean(axis=0)
+    centred = table - mean
+    return Moments(tuple(names), len(table), mean, centred.T @ centred)
+
+
+def sample(seed, n, p):
+    """Correlated columns in units from 0.01 to 100, means of a few units; half the slopes zero."""
+    rng = np.random.default_rng(seed)
+    units = 10.0 ** rng.integers(-2, 3, size=p)
+    mixing = np.eye(p) + 0.4 * rng.normal(size=(p, p)) / math.sqrt(p)
+    X = (rng.normal(size=(n, p)) @ mixing + rng.normal(size=p)) * units
+    slopes = rng.normal(size=p) * (np.arange(p) < (p + 1) // 2)
+    return X, 5 + (X / units) @ slopes + rng.normal(size=n)
+
+
+def named(X, y):
+    names = [f"x{j}" for j in range(X.shape[1])]
+    return moments_of(np.column_stack([X, y]), [*names, "y"]), "y", names
+
+
+def estimates(fit):
+    return np.array([term.estimate for term in fit.terms])
+
+
+def z_scored(X, y):
+    return (X - X.mean(axis=0)) / X.std(axis=0), (y - y.mean()) / y.std()
+
+
+def own_units(g, X, y):
+    """Intercept and slopes from the slopes on z-scored columns."""
+    slopes = g * y.std() / X.std(axis=0)
+    return np.array([y.mean() - slopes @ X.mean(axis=0), *slopes])
+
+
+def size_of(b, X, y):
+    """What the rounding of each coefficient is relative to: shape (p + 1,)."""
+    unit = y.std() / X.std(axis=0)
+    return np.array([abs(y.mean()) + np.abs(X.mean(axis=0)) @ unit, *unit])
+
+
+# Ridge ---------------------------------------------------------------------------------------
+
+
+@settings(deadline=None)
+@given(
+    p=st.integers(1, 8),
+    n=st.integers(4, 60),
+    penalty=st.sampled_from([1e-2, 0.3, 1.0, 50.0]),
+    seed=st.integers(0, 2**32 - 1),
+)
+def test_ridge_is_scikit_learns(p, n, penalty, seed):
+    X, y = sample(seed, n, p)
+    Z, z = z_scored(X, y)
+    oracle = Ridge(alpha=n * penalty, fit_intercept=False, solver="svd").fit(Z, z)
+    expected = own_units(oracle.coef_, X, y)
+    fit = ridge(*named(X, y), penalty=penalty)
+    # the system's condition is at most (p + 0.01) / 0.01 < 10^3; times n eps = 10^-14
+    assert np.all(np.abs(estimates(fit) - expected) <= 1e-11 * size_of(expected, X, y))
+
+
+def hat_and_coefficients(X, y, penalty):
+    """The fit as explicit linear maps of y: fitted = H y, (intercept, slopes) = A y."""
+    n = len(y)
+    Z, _ = z_scored(X, y)
+    G = np.linalg.solve(Z.T @ Z / n + penalty * np.eye(Z.shape[1]), Z.T / n)
+    centre = np.eye(n) - 1 / n
+    slopes = (G @ centre) / X.std(axis=0)[:, None]
+    A = np.vstack([np.full(n, 1 / n) - X.mean(axis=0) @ slopes, slopes])
+    return np.full((n, n), 1 / n) + Z @ G @ centre, A
+
+
+def brute_gcv(X, y, penalty):
+    H, _ = hat_and_coefficients(X, y, penalty)
+    n = len(y)
+    return np.sum((y - H @ y) ** 2) / n / (1 - np.trace(H) / n) ** 2
+
+
+@pytest.mark.parametrize(("n", "p"), [(40, 3), (25, 8), (12, 20)])
+@pytest.mark.parametrize("penalty", [0.05, 2.0])
+def test_ridge_errors_are_those_of_a_linear_estimator(n, p, penalty):
+    X, y = sample(1, n, p)
+    fit = ridge(*named(X, y), penalty=penalty, level=0.9)
+    H, A = hat_and_coefficients(X, y, penalty)
+    rel = 1e-10  # condition up to p / 0.05 = 400, n eps = 10^-14, squared sums
+    dof = n - np.trace(H)
+    sigma = math.sqrt(np.sum((y - H @ y) ** 2) / dof)
+    assert fit.effective_dof == pytest.approx(np.trace(H), rel=rel)
+    assert fit.residual_std_error == pytest.approx(sigma, rel=rel)
+    assert fit.r_squared == pytest.approx(
+        1 - np.sum((y - H @ y) ** 2) / np.sum((y - y.mean()) ** 2)
+    )
+    errors = sigma * np.sqrt(np.diagonal(A @ A.T))
+    np.testing.assert_allclose([term.std_error for term in fit.terms], errors, rtol=rel)
+    assert fit.gcv == pytest.approx(brute_gcv(X, y, penalty), rel=rel)
+    widths = np.array([term.ci_high - term.ci_low for term in fit.terms]) / errors
+    assert np.ptp(widths) < 1e-6
+    assert all(term.p_value is None and term.statistic is None for term in fit.terms)
+
+
+@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize(("n", "p"), [(40, 3), (25, 8), (12, 20)])
+def test_no_penalty_has_a_lower_gcv_than_the_one_chosen(n, p, seed):
+    X, y = sample(seed, n, p)
+    fit = ridge(*named(X, y))
+    assert fit.penalty_rule == "gcv"
+    assert fit.gcv == pytest.approx(brute_gcv(X, y, fit.penalty), rel=1e-8)
+    grid = np.geomspace(1e-6, 1e3 * p, 2000)
+    # near its minimum GCV is quadratic in log penalty: 10^-8 away costs 10^-16
+    assert fit.gcv <= min(brute_gcv(X, y, penalty) for penalty in grid) * (1 + 1e-10)
+
+
+def test_gcv_says_when_it_ran_to_an_end():
+    X, _ = sample(2, 30, 2)
+    Z, _ = z_scored(X, np.arange(30.0))
+    noise = np.random.default_rng(0).normal(size=30)
+    noise -= noise.mean()
+    noise -= Z @ np.linalg.lstsq(Z, noise, rcond=None)[0]
+    fit = ridge(*named(X, noise + 1e-3 * Z[:, 0]))
+    assert fit.penalty == pytest.approx(2e3)
+    assert any("upper end" in note for note in fit.notes)
+    strong = ridge(*named(X, noise + 1e5 * Z[:, 0]))
+    assert strong.penalty == pytest.approx(1e-6)
+    assert any("lower end" in note for note in strong.notes)
+
+
+def test_a_small_ridge_penalty_is_least_squares():
+    X, y = sample(3, 80, 4)
+    fit, limit = ridge(*named(X, y), penalty=1e-12), ols(*named(X, y))
+    # slopes move by penalty / (least eigenvalue, here above 0.05)
+    difference = np.abs(estimates(fit) - estimates(limit))
+    assert np.all(difference <= 1e-10 * size_of(None, X, y))
+    for ours, theirs in zip(fit.terms, limit.terms, strict=True):
+        assert ours.std_error == pytest.approx(theirs.std_error, rel=1e-9)
+
+
+def test_ridge_takes_a_full_set_of_dummies_and_duplicates():
+    rng = np.random.default_rng(4)
+    levels = np.eye(3)[rng.integers(0, 3, 60)]
+    X = np.column_stack([levels, levels[:, 0]])
+    y = levels @ np.array([1.0, 2.0, 4.0]) + rng.normal(size=60)
+    fit = ridge(*named(X, y), penalty=0.1)
+    Z, z = z_scored(X, y)
+    oracle = Ridge(alpha=6.0, fit_intercept=False, solver="svd").fit(Z, z)
+    np.testing.assert_allclose(estimates(fit), own_units(oracle.coef_, X, y), rtol=1e-10)
+    assert fit.terms[1].estimate == pytest.approx(fit.terms[4].estimate, rel=1e-10)
+
+
+# Lasso ---------------------------------------------------------------------------------------
+
+
+@settings(deadline=None)
+@given(
+    p=st.integers(1, 8),
+    n=st.integers(12, 80),
+    share=st.sampled_from([0.02, 0.2, 0.6, 0.999, 1.5]),
+    seed=st.integers(0, 2**32 - 1),
+)
+def test_lasso_is_scikit_learns_and_optimal_on_the_raw_data(p, n, share, seed):
+    X, y = sample(seed, n, p)
+    Z, z = z_scored(X, y)
+    largest = np.max(np.abs(Z.T @ z)) / n
+    penalty = share * largest
+    fit = lasso(*named(X, y), penalty=penalty)
+    # homotopy, solved exactly on each segment: no stopping tolerance to share with ours
+    oracle = LassoLars(alpha=penalty, fit_intercept=False, eps=0).fit(Z, z).coef_
+    expected = own_units(oracle, X, y)
+    size = size_of(expected, X, y)
+    # violations of 10^-10 move slopes by at most 10^-10 root(p) / (least eigenvalue of R)
+    least = np.linalg.eigvalsh(Z.T @ Z / n)[0]
+    assert np.all(np.abs(estimates(fit) - expected) <= 1e-9 / least * size)
+    assert fit.penalty_max == pytest.approx(largest, rel=1e-12)
+    assert fit.kkt_violation <= 1e-10
+    g = estimates(fit)[1:] * X.std(axis=0) / y.std()
+    correlation = Z.T @ (z - Z @ g) / n
+    rounding = 1e-10 + 1e-13 * n
+    assert np.all(np.abs(correlation) <= penalty + rounding)
+    active = g != 0
+    assert np.all(np.abs(correlation - penalty * np.sign(g))[active] <= rounding)
+    assert fit.selected == tuple(f"x{j}" for j in np.flatnonzero(active))
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_bic_is_the_least_along_the_path(seed):
+    n, p = 60, 7
+    X, y = sample(seed, n, p)
+    Z, z = z_scored(X, y)
+    fit = lasso(*named(X, y))
+
+    def brute_bic(penalty):
+        g = LassoLars(alpha=penalty, fit_intercept=False, eps=0).fit(Z, z).coef_
+        rss = np.sum((z - Z @ g) ** 2) * y.var()
+        nonzero = np.count_nonzero(np.abs(g) > 1e-12)
+        return n * (math.log(2 * math.pi * rss / n) + 1) + math.log(n) * (1 + nonzero)
+
+    largest = np.max(np.abs(Z.T @ z)) / n
+    path = np.geomspace(largest * (1 - 1e-12), 1e-3 * largest, 100)
+    values = [brute_bic(penalty) for penalty in path]
+    assert fit.penalty_rule == "bic"
+    assert fit.penalty == pytest.approx(path[int(np.argmin(values))], rel=1e-9)
+    assert fit.bic == pytest.approx(min(values), rel=1e-9)
+
+
+def test_lasso_bic_and_ols_bic_are_on_one_scale():
+    X, y = sample(6, 100, 3)
+    tiny = lasso(*named(X, y), penalty=1e-9)
+    assert tiny.bic == pytest.approx(ols(*named(X, y)).bic, rel=1e-9)
+
+
+def test_nearly_collinear_columns_do_not_stall_the_descent():
+    rng = np.random.default_rng(7)
+    base = rng.normal(size=(400, 20))
+    X = np.column_stack([base, base + 1e-4 * rng.normal(size=(400, 20))])
+    y = base[:, :3].sum(axis=1) + rng.normal(size=400)
+    fit = lasso(*named(X, y))
+    assert fit.kkt_violation <= 1e-10
+    for j in range(3):
+        assert {f"x{j}", f"x{j + 20}"} & set(fit.selected)
+
+
+def test_exact_duplicates_share_one_solution():
+    X, y = sample(8, 50, 2)
+    doubled = lasso(*named(np.column_stack([X, X]), y), penalty=0.05)
+    single = lasso(*named(X, y), penalty=0.05)
+    assert doubled.kkt_violation <= 1e-10
+    assert doubled.r_squared == pytest.approx(single.r_squared, abs=1e-9)
+
+
+def test_more_predictors_than_records_need_a_number():
+    X, y = sample(9, 15, 30)
+    with pytest.raises(UsageError, match="BIC cannot choose among 30 predictors from 15 records"):
+        lasso(*named(X, y))
+    assert lasso(*named(X, y), penalty=0.1).kkt_violation <= 1e-10
+
+
+def test_an_outcome_unrelated_to_everything_selects_nothing():
+    x = np.array([-1.0, 1.0, -1.0, 1.0, -1.0, 1.0, -1.0, 1.0])
+    y = np.array([-1.0, -1.0, 1.0, 1.0, -1.0, -1.0, 1.0, 1.0])
+    fit = lasso(*named(x[:, None], y), penalty=1e-3)
+    assert fit.selected == ()
+    assert estimates(fit).tolist() == [0.0, 0.0]
+    assert lasso(*named(x[:, None], y)).selected == ()
+
+
+# Both ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("method", [ridge, lasso])
+def test_results_are_plain_data(method):
+    fit = method(*named(*sample(10, 40, 3)))
+    data = fit.to_dict()
+    assert json.loads(json.dumps(data, allow_nan=False)) == data
+    assert [term["term"] for term in data["terms"]] == ["(intercept)", "x0", "x1", "x2"]
+    assert data["method"] == method.__name__
+    if method is lasso:
+        assert all(term["std_error"] is None for term in data["terms"])
+        assert "No standard errors" in data["notes"][0]
+
+
+@pytest.mark.parametrize("method", [ridge, lasso])
+@pytest.mark.parametrize("penalty", [0, -1.0, math.nan, math.inf, "aic"])
+def test_bad_penalties_are_refused(method, penalty):
+    with pytest.raises(UsageError, match="penalty"):
+        method(*named(*sample(10, 40, 3)), penalty=penalty)
+
+
+@pytest.mark.parametrize("method", [ridge, lasso])
+def test_bad_columns_and_moments_are_refused(method):
+    moments, _, names = named(*sample(10, 40, 3))
+    with pytest.raises(UsageError, match="outcome 'y' is also a predictor"):
+        method(moments, "y", [*names, "y"])
+    flat = np.column_stack([np.full(8, 2.0), np.arange(8.0)])
+    with pytest.raises(UsageError, match="'flat' is constant"):
+        method(moments_of(flat, ["flat", "y"]), "y", ["flat"])
+    scatter = np.array([[1.0, 1.2, 0.1], [1.2, 1.0, 0.1], [0.1, 0.1, 1.0]])
+    with pytest.raises(UsageError, match="those of no table"):
+        method(Moments(("a", "b", "y"), 50, np.zeros(3), scatter), "y", ["a", "b"])
+
+
+def test_ridge_without_residual_variance_is_refused():
+    x = np.arange(20.0)[:, None]
+    with pytest.raises(UsageError, match="no residual variance"):
+        ridge(*named(x, 2 * x[:, 0] + 1), penalty=1e-12)

@@ -1,0 +1,11 @@
+from support.secure_sum_contract import SecureSumContract
+
+from secagg.protocols.plain import Plain, run_ideal
+
+
+class TestPlain(SecureSumContract):
+    def make(self):
+        return Plain()
+
+    def ideal(self, contributions, shape):
+        return run_ideal(contributions, shape)

@@ -1,0 +1,256 @@
+"""What every `SecureSum` promises. A protocol inherits these tests by one subclass."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from support.world import SumNumbers, World
+
+from secagg import ring
+from secagg.contracts import SecureSum, Shape
+from secagg.errors import JobError, PolicyRefusal, ProtocolAbort, SecaggError
+from secagg.frames import peek_header
+from secagg.privacy.gate import ReleasePolicy
+from secagg.randomness import replayable_random
+
+RELAXED = settings(
+    max_examples=25, deadline=None, suppress_health_check=[HealthCheck.differing_executors]
+)
+
+
+def numbers(sites: int, size: int, seed: int, spread: float = 100.0) -> dict[str, np.ndarray]:
+    rng = np.random.default_rng(seed)
+    return {f"site_{i}": rng.normal(0, spread, size) for i in range(sites)}
+
+
+class SecureSumContract:
+    """Subclasses say how to make the protocol and its ideal functionality."""
+
+    def make(self) -> SecureSum:
+        raise NotImplementedError
+
+    def ideal(self, contributions: dict[str, ring.RingVector], shape: Shape) -> ring.RingVector:
+        raise NotImplementedError
+
+    def world(self, values: dict[str, np.ndarray], **options: Any) -> World:
+        size = len(next(iter(values.values())))
+        method = options.pop("method", SumNumbers((size,)))
+        return World(self.make(), values, method, **options)
+
+    # --- the sum is exact --------------------------------------------------------------------
+
+    @RELAXED
+    @given(
+        sites=st.integers(2, 7), size=st.integers(1, 40), wide=st.booleans(), seed=st.integers(0, 99)
+    )
+    def test_sum_is_exact(self, sites: int, size: int, wide: bool, seed: int) -> None:
+        method = SumNumbers((size,), fraction_bits=90 if wide else 20)
+        world = self.world(numbers(sites, size, seed), method=method)
+        total, cohort = world.sum()
+        assert cohort == sorted(world.numbers)
+        np.testing.assert_array_equal(total, world.expected(cohort))
+
+    def test_adversarial_values(self) -> None:
+        edge = np.array([1000.0, -1000.0, 0.0, -0.0, 5e-324, -1e-30, 1e308, -1e308, 999.9999999])
+        world = self.world({f"s{i}": edge for i in range(4)})
+        total, cohort = world.sum()
+        np.testing.assert_array_equal(total, world.expected(cohort))
+        np.testing.assert_array_equal(total[:4], [4000.0, -4000.0, 0.0, 0.0])
+
+    def test_many_rounds(self) -> None:
+        world = self.world(numbers(3, 5, 1), method=SumNumbers((5,), rounds=4))
+        total, cohort = world.sum()
+        np.testing.assert_array_equal(total, world.expected(cohort))
+
+    @RELAXED
+    @given(
+        values=st.lists(
+            st.lists(st.integers(-(2**40), 2**40), min_size=3, max_size=3), min_size=2, max_size=6
+        ),
+        bits=st.sampled_from([64, 128]),
+    )
+    def test_ideal_functionality(self, values: list[list[int]], bits: int) -> None:
+        contributions = {f"s{i}": ring.from_integers(v, bits) for i, v in enumerate(values)}
+        total = self.ideal(contributions, Shape(bits, 3, 42))
+        assert ring.to_integers(total) == [sum(column) for column in zip(*values, strict=True)]
+
+    # --- faults ------------------------------------------------------------------------------
+
+    def phases(self) -> list[str]:
+        return [phase.name for phase in (*self.make().setup, *self.make().phases)]
+
+    def test_one_party_silent_in_one_phase(self) -> None:
+        """Each party falls silent in each phase and round: the survivors' exact sum, or an abort."""
+        outcomes = set()
+        for phase in self.phases():
+            for round_ in (0, 1):
+                for name in ["site_0", "site_2", *(n for n, _ in self.make().parties())]:
+                    outcomes.add(self.check_faulty(silence(name, phase, round_)))
+        assert "summed" in outcomes
+
+    @RELAXED
+    @given(data=st.data())
+    def test_tampered_frames(self, data: st.DataObject) -> None:
+        """Frames are changed, cut, repeated, replaced or lost anywhere: never a wrong sum."""
+        chosen = data.draw(st.dictionaries(st.integers(0, 40), tampering, min_size=1, max_size=3))
+        self.check_faulty(Script(chosen))
+
+    def check_faulty(self, tamper: Any) -> str:
+        world = self.world(numbers(4, 6, 3), min_sites=3, tamper=tamper)
+        try:
+            total, cohort = world.sum()
+        except (ProtocolAbort, PolicyRefusal) as error:
+            assert error.what
+            return "refused"
+        assert len(cohort) >= 3
+        np.testing.assert_array_equal(total, world.expected(cohort))
+        return "summed"
+
+    # --- release rules -----------------------------------------------------------------------
+
+    def test_too_few_sites(self) -> None:
+        with pytest.raises(PolicyRefusal, match="3 sites take part, and the release rule asks for 4"):
+            self.world(numbers(3, 2, 0), min_sites=4).sum()
+
+    def test_strictest_site_decides(self) -> None:
+        """One site asks for more sites than the job: it is its right to refuse."""
+        strict = {"site_1": ReleasePolicy(5, 1)}
+        with pytest.raises(PolicyRefusal):
+            self.world(numbers(4, 2, 0), min_sites=2, policies=strict).sum()
+
+    def test_unset_rule_refuses(self) -> None:
+        unset = {"site_1": ReleasePolicy(None, 1)}
+        with pytest.raises(PolicyRefusal):
+            self.world(numbers(4, 2, 0), policies=unset).sum()
+
+    def test_dropout_below_the_threshold(self) -> None:
+        contributes = next(p.name for p in self.make().phases if p.contributes)
+        world = self.world(
+            numbers(4, 2, 0), min_sites=4, tamper=silence("site_3", contributes, 0)
+        )
+        with pytest.raises(PolicyRefusal, match="3 sites take part"):
+            world.sum()
+
+    # --- messages ----------------------------------------------------------------------------
+
+    @RELAXED
+    @given(data=st.data())
+    def test_senseless_requests_are_typed_errors(self, data: st.DataObject) -> None:
+        """Whatever signed body the coordinator sends, a party answers or refuses; never crashes."""
+        from secagg.frames import write_frame
+
+        world = self.world(numbers(3, 2, 0))
+        name = data.draw(st.sampled_from(sorted(world.engine.parties)))
+        phase = data.draw(st.sampled_from(self.phases()))
+        body = data.draw(st.dictionaries(st.sampled_from(keys), plain_data, max_size=6))
+        request = write_frame(
+            world.identities["coordinator"], world.session, 0, phase, name, body
+        )
+        party = world.engine.parties[name]
+        handled = party.handle(request, party.first_state())
+        assert handled.reply
+
+    @RELAXED
+    @given(data=st.data())
+    def test_senseless_replies_are_typed_errors(self, data: st.DataObject) -> None:
+        """Whatever signed body a party answers, the coordinator goes on or refuses."""
+        from secagg.frames import write_frame
+
+        turn = data.draw(st.integers(0, 8))
+        body = data.draw(st.dictionaries(st.sampled_from(keys), plain_data, max_size=4))
+        world = self.world(numbers(3, 2, 0))
+
+        def lie(sender: str, recipient: str, frame: bytes) -> Sequence[bytes]:
+            nonlocal turn
+            if recipient != "coordinator":
+                return [frame]
+            turn -= 1
+            if turn != -1:
+                return [frame]
+            round_, phase = peek_header(frame)
+            who = world.identities[sender]
+            return [write_frame(who, world.session, round_, phase, recipient, body, {"min_sites": 2})]
+
+        world.engine.tamper = lie
+        try:
+            world.sum()  # its value is what the liar made it: see the protocol's `unprotected`
+        except SecaggError as error:
+            assert error.exit_code != 1
+
+    # --- form ----------------------------------------------------------------------------------
+
+    def test_parameter_names(self) -> None:
+        for function in ("client", "server", "parties"):
+            ours = inspect.signature(getattr(type(self.make()), function))
+            contract = inspect.signature(getattr(SecureSum, function))
+            assert list(ours.parameters) == list(contract.parameters)
+
+    def test_says_what_it_protects(self) -> None:
+        capabilities = self.make().capabilities
+        roles = {"coordinator", "site"} | {role.value for _, role in self.make().parties()}
+        assert set(capabilities.sees) == roles
+        assert capabilities.unprotected
+        assert [p for p in self.make().phases if p.contributes]
+
+    def test_unfit_bound_is_refused_before_data(self) -> None:
+        with pytest.raises(JobError):
+            self.world(numbers(2, 2, 0), method=SumNumbers((2,), bound=float("inf")))
+
+
+def silence(name: str, phase: str, round_: int) -> Any:
+    """Return a tamper function that loses what `name` answers in that phase and round."""
+
+    def tamper(sender: str, recipient: str, frame: bytes) -> Sequence[bytes]:
+        return [] if (sender, *peek_header(frame)) == (name, round_, phase) else [frame]
+
+    return tamper
+
+
+class Script:
+    """Applies a drawn kind of tampering to the n-th frames of a run."""
+
+    def __init__(self, chosen: dict[int, tuple[str, int]]) -> None:
+        self.chosen, self.turn, self.seen = chosen, -1, [b""]
+
+    def __call__(self, sender: str, recipient: str, frame: bytes) -> Sequence[bytes]:
+        self.turn += 1
+        self.seen.append(frame)
+        kind, where = self.chosen.get(self.turn, ("pass", 0))
+        at = where % len(frame)
+        match kind:
+            case "flip":
+                return [frame[:at] + bytes([frame[at] ^ (1 << where % 8)]) + frame[at + 1 :]]
+            case "cut":
+                return [frame[:at]]
+            case "lose":
+                return []
+            case "twice":
+                return [frame, frame]
+            case "replay":
+                return [self.seen[where % len(self.seen)], frame]
+            case "replace":
+                return [self.seen[where % len(self.seen)]]
+        return [frame]
+
+
+tampering = st.tuples(
+    st.sampled_from(["flip", "cut", "lose", "twice", "replay", "replace"]), st.integers(0, 10**6)
+)
+keys = [
+    "stage", "cohort", "records", "message", "contributors", "claims", "envelopes", "held", "share",
+    "values", "key", "ciphertexts", "plaintexts", "x",
+]  # fmt: skip
+plain_data = st.recursive(
+    st.none() | st.booleans() | st.integers(-3, 3) | st.floats(allow_nan=False) | st.binary(max_size=4)
+    | st.sampled_from(["numbers", "cohort", "site_0", "aggregator_1", ""])
+    | st.sampled_from([np.zeros(2), np.zeros((3, 1), dtype=np.uint64)]),
+    lambda inner: st.lists(inner, max_size=3)
+    | st.dictionaries(st.sampled_from(["site_0", "site_1", "vector"]), inner, max_size=3),
+    max_leaves=5,
+)  # fmt: skip

@@ -1,0 +1,118 @@
+"""A small session in which every site contributes given numbers: what protocol tests run on."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from secagg import wire
+from secagg.codec import quantised
+from secagg.contracts import Field, Kind, Public, Result, Rows, SecureSum, Stage, Variable
+from secagg.coordinator import Coordinator
+from secagg.engines.memory import MemoryEngine, Tamper
+from secagg.identity import Identity, Role, Roster
+from secagg.party import Party, SiteSide
+from secagg.privacy.gate import ReleasePolicy
+from secagg.randomness import RandomBytes, replayable_random
+from secagg.stages import plan_stages
+
+STAGE = "numbers"
+
+
+@dataclass(frozen=True)
+class SumNumbers:
+    """A method that sums one array `x`, `rounds` times over."""
+
+    shape: tuple[int, ...]
+    bound: float = 1000.0
+    fraction_bits: int = 20
+    rounds: int = 1
+
+    name: ClassVar[str] = "numbers"
+    leaves: ClassVar[str] = "the sum"
+
+    def stages(self, public: Public) -> tuple[Stage, ...]:
+        spec = (Field("x", self.shape, self.bound, self.fraction_bits, Kind.BOUNDED),)
+        return (Stage(STAGE, spec, self.rounds, "the sum"),)
+
+    def start(self, public: Public) -> dict[str, Any]:
+        return {"totals": []}
+
+    def message(self, state: dict[str, Any]) -> tuple[str, dict[str, Any]] | None:
+        return None if len(state["totals"]) == self.rounds else (STAGE, {})
+
+    def local(self, stage, rows, message, memory, public):
+        return {"x": rows.values.reshape(-1)[: int(np.prod(self.shape))].reshape(self.shape)}, memory
+
+    def server(self, state, total, sites):
+        return {"totals": [*state["totals"], total["x"]]}
+
+    def result(self, state, public):
+        return Result({}, {"x": state["totals"][-1]})
+
+
+@dataclass
+class World:
+    """One session over `numbers` (site -> array), run to its end by `sum`."""
+
+    protocol: SecureSum
+    numbers: Mapping[str, NDArray[np.float64]]
+    method: SumNumbers
+    min_sites: int = 2
+    tamper: Tamper | None = None
+    random: RandomBytes = replayable_random(7)
+    policies: Mapping[str, ReleasePolicy] | None = None
+
+    def __post_init__(self) -> None:
+        sites = tuple(sorted(self.numbers))
+        self.public = Public((Variable("x", "x", 0.0, 1.0),), ("x",), 1 << 20, sites)
+        self.plans = plan_stages(self.method, self.public, self.protocol.capabilities.ring_bits)
+        roles = [("coordinator", Role.COORDINATOR), *((s, Role.SITE) for s in sites)]
+        roles += self.protocol.parties()
+        self.identities = {n: Identity.generate(n, role, self.random) for n, role in roles}
+        self.roster = Roster({n: i.public for n, i in self.identities.items()})
+        self.session = self.roster.session(self.random(16), b"job")
+        self.shared = ReleasePolicy(self.min_sites, 1)
+        parties = {name: self.party(name) for name, role in roles if role is not Role.COORDINATOR}
+        self.coordinator = Coordinator(
+            self.identities["coordinator"], self.roster, self.session, self.protocol, self.method,
+            self.public, self.plans, self.shared, self.random,
+        )  # fmt: skip
+        self.engine = MemoryEngine("coordinator", parties, self.tamper)
+
+    def party(self, name: str) -> Party:
+        side = None
+        if name in self.numbers:
+            values = np.asarray(self.numbers[name], dtype=np.float64).reshape(-1, 1)
+            rows = Rows(values, 0, np.zeros(1))
+            side = SiteSide(self.method, self.public, lambda: rows)
+        policy = (self.policies or {}).get(name, self.shared)
+        return Party(
+            self.identities[name], self.roster, self.session, self.protocol, self.plans, policy,
+            self.random, side,
+        )  # fmt: skip
+
+    def sum(self) -> tuple[NDArray[np.float64], list[str]]:
+        """Run to the end; return the decoded sum and whose it is. The state is encoded each step."""
+        step = self.coordinator.start()
+        while not step.done:
+            frames = self.engine.exchange(step.requests)
+            state = wire.loads(wire.dumps(step.state))  # any engine may stop and resume here
+            step = self.coordinator.advance(state, frames)
+        return step.state["method"]["totals"][-1], step.state["cohort"]
+
+    def expected(self, sites: list[str]) -> NDArray[np.float64]:
+        """Return the exact fixed-point sum over `sites`, by Python integers."""
+        plan = self.plans.of(STAGE)
+        size = int(np.prod(self.method.shape))
+        columns = [quantised(plan, {"x": self._shaped(s)})[:size] for s in sites]
+        totals = [sum(values) for values in zip(*columns, strict=True)]
+        scale = 2**self.method.fraction_bits
+        return np.array([t / scale for t in totals]).reshape(self.method.shape)
+
+    def _shaped(self, site: str) -> NDArray[np.float64]:
+        return np.asarray(self.numbers[site], dtype=np.float64).reshape(self.method.shape)
