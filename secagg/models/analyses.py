@@ -12,7 +12,7 @@ notears   linear NOTEARS
 golem     GOLEM-NV, or GOLEM-EV with equal_variances = true
 ========  ==========================================================================
 
-A graph analysis may state the true edges, `truth = [["cause", "effect"], ...]`, and is then scored.
+Graph analyses are scored where the job states the true edges.
 """
 
 from __future__ import annotations
@@ -116,11 +116,14 @@ class _Graph:
     truth: tuple[tuple[str, str], ...] | None = None
 
     def check(self, public: Public) -> None:
-        """Check that variables and true edges are declared."""
+        """Check that variables are declared, and that true edges run between them."""
+        known = {v.name for v in public.variables}
         if self.variables is not None:
-            choose(public, self.variables, "variables")
-        for edge in self.truth or ():
-            choose(public, edge, "truth")
+            chosen = choose(public, self.variables, "variables")
+            known = {public.variables[i].name for i in chosen}
+        strangers = sorted({name for edge in self.truth or () for name in edge} - known)
+        if strangers:
+            raise JobError("truth", f"{strangers[0]!r} is not one of the graph's variables")
 
     def _settings(self) -> dict[str, Any]:
         return {k: v for k, v in asdict(self).items() if k != "truth"}
@@ -196,15 +199,23 @@ KINDS: Mapping[str, type[Analysis]] = {
 }  # fmt: skip
 
 
-def build_analysis(table: Mapping[str, Any], public: Public, where: str) -> Analysis:
+def build_analysis(
+    table: Mapping[str, Any],
+    public: Public,
+    where: str,
+    truth: tuple[tuple[str, str], ...] | None = None,
+) -> Analysis:
     """Return the analysis a job's table asks for; categorical columns become their indicators.
 
+    truth: the true edges, for graph analyses
     Raises `JobError` for an unknown kind, key or column.
     """
     settings = dict(table)
     kind = settings.pop("kind", None)
     if kind not in KINDS:
         raise JobError(where, f"unknown kind {kind!r}", f"Kinds are {', '.join(KINDS)}.")
+    if issubclass(KINDS[kind], _Graph):
+        settings = {"truth": truth, **settings}
     analysis = build(KINDS[kind], settings, where)
     analysis.check(public)
     for key in ("predictors", "variables", "outcome"):

@@ -113,8 +113,10 @@ def converged(decrement: float, tolerance: float = DECREMENT_TOLERANCE) -> bool:
     In standard errors. Newton's method converges quadratically, so after that step the error is
     about tolerance squared. Standard errors from the Hessian before it are off by a factor of at
     most exp(+-s / 2), s = sum |d_j|: no eta moves by more than s, and |d log(mu (1 - mu)) / d eta|
-    = |1 - 2 mu| <= 1. More digits of them cost one more round. Errors of e in the gradient's entries floor the decrement at about
-    e / root(least eigenvalue of H): a tolerance below that is never met.
+    = |1 - 2 mu| <= 1. More digits of them cost one more round.
+
+    Errors of e in the gradient's entries floor the decrement at about e / root(least eigenvalue
+    of H): a tolerance below that is never met.
     """
     return decrement <= tolerance
 

@@ -32,10 +32,12 @@ class PooledMoments:
     """One secure sum of moments.
 
     analyses: tables with `kind` and the settings of that kind (see `secagg.models.analyses`)
+    truth: the true edges [cause, effect], if known: graph analyses are then scored
     fraction_bits: resolution of M's entries, in scaled units
     """
 
     analyses: tuple[dict[str, Any], ...] = ({"kind": "describe"},)
+    truth: tuple[tuple[str, str], ...] | None = None
     fraction_bits: int = 32
 
     name: ClassVar[str] = "moments"
@@ -96,7 +98,7 @@ class PooledMoments:
         if not self.analyses:
             raise JobError("method.analyses", "is empty", "Add [[method.analyses]] with a kind.")
         return [
-            build_analysis(table, public, f"method.analyses[{i}]")
+            build_analysis(table, public, f"method.analyses[{i}]", self.truth)
             for i, table in enumerate(self.analyses, start=1)
         ]
 
