@@ -1,13 +1,13 @@
 """Fixed point between float64 contributions and ring elements, and the proof that sums fit.
 
-An entry x of a field with f fraction bits is carried as the integer round(x * 2^f), ties to even.
-Each site's integers are clipped to [-B, B], B = floor(bound * 2^f), and [0, B] for counts and
-weights. A sum over K sites then has magnitude at most K * B, and a ring of w bits, read as signed,
-holds it if K * B <= 2^(w-1) - 1. `plan_sum` proves that for every field or refuses, from public
-numbers only, before any record is read.
+An entry x is clipped to [-bound, bound], or [0, bound] for counts and weights, and carried as the
+integer round(x * 2^f), f its field's fraction bits, ties to even. Rounding is monotone, so no
+integer exceeds B = round(bound * 2^f) in magnitude. A sum over K sites then has magnitude at most
+K * B, and a ring of w bits, read as signed, holds it if K * B <= 2^(w-1) - 1. `plan_sum` proves
+that for every field or refuses, from public numbers only, before any record is read.
 
 Guarantees
-    * Encoding errs by at most 2^-(f+1) an entry and site; sums of encoded values are exact.
+    * Encoding an entry within its bound errs by at most 2^-(f+1); sums of encoded values are exact.
     * Decoding rounds the exact sum correctly to float64, so equal sums give equal bits.
     * What was clipped is counted, and the counts leave the site only as a declared sum of their own
       (field `clipped`, one count for each field of the spec).
@@ -35,7 +35,7 @@ from numpy.typing import NDArray
 
 from secagg import ring
 from secagg.contracts import Field, Kind, Shape, Spec, Update
-from secagg.errors import DataError, InternalError, JobError, OverflowRefusal
+from secagg.errors import DataError, InternalError, JobError, OverflowRefusal, ProtocolAbort
 from secagg.ring import RingVector
 
 CLIPPED = "clipped"
@@ -88,6 +88,8 @@ def plan_sum(spec: Spec, sites: int, ring_bits: tuple[int, ...] = ring.RING_BITS
     """
     clip_counts = Field(CLIPPED, (len(spec),), max(f.size for f in spec), 0, Kind.COUNT)
     plans = tuple(_plan_field(field, sites) for field in (*spec, clip_counts))
+    if len({plan.field.name for plan in plans}) != len(plans):
+        raise InternalError("codec", f"two fields have the same name, or one is named {CLIPPED!r}")
     widest = max(plans, key=lambda plan: plan.sum_bits)
     for bits in sorted(ring_bits):
         if widest.sum_bits <= bits:
@@ -107,11 +109,11 @@ def _plan_field(field: Field, sites: int) -> FieldPlan:
         raise JobError(f"field {field.name!r}", f"bound {field.bound} is not positive and finite")
     if abs(field.fraction_bits) > _MOST_FRACTION_BITS:
         raise JobError(f"field {field.name!r}", f"resolution 2^-{field.fraction_bits} is absurd")
-    largest = math.floor(Fraction(field.bound) * Fraction(2) ** field.fraction_bits)
+    largest = round(Fraction(field.bound) * Fraction(2) ** field.fraction_bits)
     if largest == 0:
         raise JobError(
             f"field {field.name!r}",
-            f"its bound {field.bound:g} is below one step of 2^-{field.fraction_bits}",
+            f"its bound {field.bound:g} is at most half a step of 2^-{field.fraction_bits}",
             "Raise the resolution.",
         )
     return FieldPlan(field, largest, _signed_bits(sites * largest))
@@ -149,24 +151,23 @@ def _encode_field(plan: FieldPlan, values: NDArray[np.float64], out: RingVector)
     """Write the encoded values into `out`; return how many were clipped."""
     field = plan.field
     scale = 2.0**field.fraction_bits  # a power of two: the product below is exact
-    high = float(plan.largest)  # exact: a float64 bound times a power of two, floored
-    low = 0.0 if field.kind in (Kind.COUNT, Kind.WEIGHT) else -high
+    most = field.bound
+    least = 0.0 if field.kind in (Kind.COUNT, Kind.WEIGHT) else -most
     buffer = np.empty(min(_BLOCK, len(values)), dtype=np.float64)
     clipped = 0
     for start in range(0, len(values), _BLOCK):
         raw = values[start : start + _BLOCK]
-        whole = buffer[: len(raw)]
-        with np.errstate(over="ignore"):  # a finite giant becomes inf here and is clipped below
-            np.multiply(raw, scale, out=whole)
-        np.rint(whole, out=whole)
-        least, most = whole.min(), whole.max()
-        if not (math.isfinite(least) and math.isfinite(most)) and not np.all(np.isfinite(raw)):
+        low, high = raw.min(), raw.max()
+        if not (math.isfinite(low) and math.isfinite(high)):  # nan spreads to both
             raise DataError(f"field {field.name!r}", "a contribution is not a finite number")
-        if field.kind is Kind.COUNT and not np.array_equal(whole, raw):
+        if field.kind is Kind.COUNT and not np.array_equal(np.rint(raw), raw):
             raise InternalError("codec", f"field {field.name!r} holds a count that is not whole")
-        if least < low or most > high:
-            clipped += int(np.count_nonzero((whole < low) | (whole > high)))
-            np.clip(whole, low, high, out=whole)
+        if low < least or high > most:
+            clipped += int(np.count_nonzero((raw < least) | (raw > most)))
+            raw = np.clip(raw, least, most)
+        whole = buffer[: len(raw)]
+        np.multiply(raw, scale, out=whole)
+        np.rint(whole, out=whole)
         _to_ring(whole, out[start : start + _BLOCK])
     return clipped
 
@@ -188,7 +189,8 @@ def _to_ring(whole: NDArray[np.float64], out: RingVector) -> None:
 def decode(plan: SumPlan, total: RingVector) -> tuple[Update, NDArray[np.float64]]:
     """Return the summed fields as float64, and the summed clip counts (one for each field).
 
-    Raises `InternalError` if an element lies outside what `plan` proved: the sum is then wrong.
+    Raises `ProtocolAbort` if an element lies outside what `plan` proved: some party did not send
+    what it should have, and the sum is wrong.
     """
     fields: Update = {}
     at = 0
@@ -201,18 +203,19 @@ def decode(plan: SumPlan, total: RingVector) -> tuple[Update, NDArray[np.float64
 
 
 def _decode_field(plan: FieldPlan, sites: int, part: RingVector) -> NDArray[np.float64]:
-    limit = sites * plan.largest
+    most = sites * plan.largest
+    least = 0 if plan.field.kind in (Kind.COUNT, Kind.WEIGHT) else -most
     if part.shape[1] == 1:
         whole = part[:, 0].view(np.int64)
-        inside = bool(np.all((whole <= limit) & (whole >= -limit)))
+        inside = bool(np.all((whole <= most) & (whole >= least)))
         values = whole.astype(np.float64) * 2.0**-plan.field.fraction_bits
     else:
         integers = ring.to_integers(part)
-        inside = all(-limit <= v <= limit for v in integers)
+        inside = all(least <= v <= most for v in integers)
         step = Fraction(2) ** -plan.field.fraction_bits
         values = np.array([float(v * step) for v in integers], dtype=np.float64)
     if not inside:
-        raise InternalError("codec", f"the sum of field {plan.field.name!r} is out of its range")
+        raise ProtocolAbort("codec", f"the sum of field {plan.field.name!r} is out of its range")
     return values
 
 

@@ -43,9 +43,15 @@ def progress(*, quiet: bool) -> Iterator[Progress | None]:
     yield show
 
 
+def _console() -> Console:
+    """Return standard output; where that is a file, wide enough for every table."""
+    console = Console(highlight=False)
+    return console if console.is_terminal else Console(highlight=False, width=120)
+
+
 def show_run(run: Run) -> None:
     """Print result tables, what was protected from whom, and where the report is."""
-    out = Console(highlight=False)
+    out = _console()
     summary = run.result.summary
     out.print(f"\n[bold]{escape(summary['title'])}[/]")
     out.print(
@@ -54,8 +60,12 @@ def show_run(run: Run) -> None:
     )
     alone = summary.get("simulation", {}).get("site_alone", {})
     for analysis in summary.get("analyses", [summary]):
-        others = {name: _matching(result, analysis) for name, result in alone.items()}
+        fitted = {name: result for name, result in alone.items() if "failed" not in result}
+        others = {name: _matching(result, analysis) for name, result in fitted.items()}
         _show_analysis(out, analysis, others)
+    for name, result in alone.items():
+        if "failed" in result:
+            out.print(f"[yellow]{escape(name)} alone gets no fit: {escape(result['failed'])}[/]")
     outside = {k: v for k, v in summary["values_outside_bounds"].items() if v}
     if outside:
         listed = ", ".join(f"{escape(k)}: {v}" for k, v in outside.items())
@@ -95,10 +105,11 @@ def _show_analysis(
 def _terms_table(analysis: Mapping[str, Any], others: Mapping[str, Mapping[str, Any]]) -> Table:
     odds = "odds_ratio" in analysis["terms"][0]
     what = "odds ratio" if odds else "coefficient"
-    table = Table(title=f"{analysis['method']} of {escape(analysis['outcome'])}: {what}")
-    table.add_column("term")
-    for name in ("pooled", "95% interval", "p"):
-        table.add_column(name, justify="right")
+    level = f"{100 * analysis['level']:g}% interval" if "level" in analysis else "no interval"
+    table = Table(title=f"{analysis['method']} of {escape(analysis['outcome'])}: {what} ({level})")
+    table.add_column("term", no_wrap=True)
+    table.add_column("pooled", justify="right", no_wrap=True)
+    table.add_column("p", justify="right", no_wrap=True)
     for site in others:
         table.add_column(f"{escape(site)} alone", justify="right", style="dim")
     own = {
@@ -108,29 +119,24 @@ def _terms_table(analysis: Mapping[str, Any], others: Mapping[str, Mapping[str, 
     trusted = {site: result.get("converged", True) for site, result in others.items()}
     for term in analysis["terms"]:
         cells = [
-            _interval(own[site].get(term["term"]), odds) if trusted[site] else "no finite fit"
+            _estimate(own[site].get(term["term"]), odds, "\n") if trusted[site] else "no finite fit"
             for site in others
         ]
         p = term.get("p_value")
-        table.add_row(
-            escape(term["term"]),
-            number(term["odds_ratio"] if odds else term["estimate"]),
-            _interval(term, odds, with_estimate=False),
-            "" if p is None else ("<.0001" if p < 1e-4 else f"{p:.4f}"),
-            *cells,
-        )
+        shown = "" if p is None else ("<.0001" if p < 1e-4 else f"{p:.4f}")
+        table.add_row(escape(term["term"]), _estimate(term, odds, " "), shown, *cells)
     return table
 
 
-def _interval(term: Mapping[str, Any] | None, odds: bool, with_estimate: bool = True) -> str:
+def _estimate(term: Mapping[str, Any] | None, odds: bool, between: str) -> str:
+    """Return `estimate (low, high)`, with `between` before the interval."""
     if term is None:
         return "-"
     keys = ("odds_ratio", "odds_low", "odds_high") if odds else ("estimate", "ci_low", "ci_high")
     middle, low, high = (term.get(key) for key in keys)
-    interval = "" if low is None else f"{number(low)} to {number(high)}"
-    if not with_estimate:
-        return interval
-    return f"{number(middle)} ({interval})" if interval else number(middle)
+    if low is None:
+        return number(middle)
+    return f"{number(middle)}{between}({number(low)}, {number(high)})"
 
 
 def _edges_line(analysis: Mapping[str, Any]) -> str:
@@ -155,7 +161,7 @@ def _description_table(analysis: Mapping[str, Any]) -> Table:
 
 def show_plan(plan: Mapping[str, Any]) -> None:
     """Print a plan: one table of fields, one of traffic."""
-    out = Console(highlight=False)
+    out = _console()
     out.print(f"[bold]{escape(plan['title'])}[/]: {plan['method']} under {plan['protocol']}")
     out.print(f"sites: {escape(', '.join(plan['sites']))}")
     rules = ", ".join(f"{k} {v}" for k, v in plan["release"].items() if v is not None)
@@ -193,9 +199,9 @@ def _traffic_row(table: Table, stage: str, rounds: int, messages: int, size: int
 
 
 def number(value: float | None) -> str:
-    """Return four significant digits, plain where that is short."""
+    """Return three significant digits, plain where that is short."""
     if value is None:
         return "-"
-    if value != 0 and not 1e-4 <= abs(value) < 1e6:
-        return f"{value:.3e}"
-    return f"{value:.4g}"
+    if value != 0 and not 1e-3 <= abs(value) < 1e5:
+        return f"{value:.2e}"
+    return f"{value:.3g}"

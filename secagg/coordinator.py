@@ -31,11 +31,13 @@ from secagg.errors import (
     CapabilityError,
     DataError,
     InternalError,
+    JobError,
     OverflowRefusal,
     PeerError,
     PolicyRefusal,
     ProtocolAbort,
     SecaggError,
+    UsageError,
 )
 from secagg.frames import Frame, read_frame, write_frame
 from secagg.identity import Identity, Roster
@@ -46,7 +48,15 @@ from secagg.stages import COHORT, SetupShape, StagePlans
 
 _REFUSALS: Mapping[str, type[SecaggError]] = {
     kind.code: kind
-    for kind in (PolicyRefusal, DataError, OverflowRefusal, CapabilityError, InternalError)
+    for kind in (
+        PolicyRefusal,
+        UsageError,
+        JobError,
+        DataError,
+        OverflowRefusal,
+        CapabilityError,
+        InternalError,
+    )
 }
 """Codes of a party's refusal that end the run. Any other code counts as not having answered."""
 
@@ -164,7 +174,11 @@ class Coordinator:
             try:
                 frame = read_frame(data, self.roster, self.identity.name, self.session)
                 sender = frame.header.sender
-                if frame.header.phase == REFUSED and frame.header.round == state["round"]:
+                if (
+                    frame.header.phase == REFUSED
+                    and frame.header.round == state["round"]
+                    and sender in state["asked"]
+                ):
                     refusals.setdefault(sender, str(frame.body.get("code")))
                     continue
                 self._expect(frame, state)

@@ -1,7 +1,7 @@
 """What a run folder holds besides its result: who took part, what was proved, who saw what.
 
 Files: result.json (numbers and names), arrays.npz (the same numbers as arrays), run.json (the facts
-below, digests of the other files, the log's head), log.jsonl (hash chain), report.html.
+below, the log's head), log.jsonl (hash chain, with the digests of all other files), report.html.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from secagg import __version__
 from secagg.contracts import Result, State
 from secagg.identity import Role
 from secagg.registry import settings_of
-from secagg.runlog import RunLog
+from secagg.runlog import RunLog, canonical
 from secagg.session import COORDINATOR, Planned, Session
 from secagg.stages import StagePlans
 
@@ -184,17 +184,27 @@ def versions() -> dict[str, str]:
 
 
 def write_folder(folder: Path, result: Result, run_facts: dict[str, Any], log: RunLog) -> None:
-    """Write result, arrays, report and facts; the log's last line binds the first two."""
+    """Write result, arrays, report and facts; the log's last two lines bind them all.
+
+    The report shows the head as of the line before the last, since the last holds its own digest.
+    """
     from secagg.audits.report import render  # noqa: PLC0415  # matplotlib: a second of start-up
 
     write_json(folder / "result.json", result.summary)
     np.savez(folder / "arrays.npz", allow_pickle=False, **result.arrays)
     digests = {name: file_digest(folder / name) for name in ("result.json", "arrays.npz")}
-    log.write({"event": "result", "files": digests})
+    log.write({"event": "result", "files": digests, "facts": facts_digest(run_facts)})
     run_facts["log"] = {"lines": log.lines, "head": log.head}
     (folder / "report.html").write_text(render(run_facts, result), encoding="utf-8")
-    run_facts["files"] = {**digests, "report.html": file_digest(folder / "report.html")}
+    log.write({"event": "report", "files": {"report.html": file_digest(folder / "report.html")}})
+    run_facts["log"] = {"lines": log.lines, "head": log.head}
     write_json(folder / "run.json", run_facts)
+
+
+def facts_digest(run_facts: Mapping[str, Any]) -> str:
+    """Return the SHA-256 of the facts in run.json, less what it says of the log."""
+    bound = {key: value for key, value in run_facts.items() if key != "log"}
+    return hashlib.sha256(canonical(finite(bound))).hexdigest()
 
 
 def write_json(path: Path, value: Any) -> None:

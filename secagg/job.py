@@ -10,7 +10,14 @@ import tomllib
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    ValidationError,
+    model_validator,
+)
 
 from secagg.errors import JobError
 from secagg.settings import describe, unknown_key
@@ -42,18 +49,26 @@ class Continuous(_Strict):
         return self
 
 
+def _check_levels(levels: tuple[str, ...]) -> tuple[str, ...]:
+    if len(set(levels)) != len(levels):
+        raise ValueError("a level is named twice")
+    if any(level != level.strip() for level in levels):
+        raise ValueError("a level begins or ends with a space, which cells never do")
+    return levels
+
+
 class Binary(_Strict):
     """A column with two levels; the second one counts as 1."""
 
     type: Literal["binary"]
-    levels: tuple[str, str] = ("0", "1")
+    levels: Annotated[tuple[str, str], AfterValidator(_check_levels)] = ("0", "1")
 
 
 class Categorical(_Strict):
     """A column with declared levels; the first is the reference, every other a 0/1 column."""
 
     type: Literal["categorical"]
-    levels: tuple[str, ...] = Field(min_length=2)
+    levels: Annotated[tuple[str, ...], AfterValidator(_check_levels)] = Field(min_length=2)
 
 
 Column = Annotated[Continuous | Binary | Categorical, Field(discriminator="type")]
@@ -171,10 +186,14 @@ def set_dotted(raw: dict[str, Any], key: str, value: str) -> None:
 
 def _one_line(error: ValidationError, where: str) -> JobError:
     first = error.errors(include_url=False)[0]
-    kinds = ("continuous", "binary", "categorical")  # pydantic adds the kind of a column
-    path = [str(part) for part in first["loc"] if part not in kinds]
+    path = [str(part) for part in first["loc"]]
+    if path[0:1] == ["columns"]:
+        del path[2:3]  # pydantic adds the kind of a column
     if first["type"] == "extra_forbidden":
         return unknown_key(where, ".".join(path), _known_keys(path[:-1]))
+    if first["type"].startswith("union_tag"):
+        path, expected = [*path, "type"], "'continuous', 'binary' or 'categorical'"
+        return JobError(where, f"{'.'.join(path)}: must be {expected}")
     return JobError(where, describe(first, ".".join(path)))
 
 

@@ -20,7 +20,7 @@ from secagg.codec import encode
 from secagg.contracts import Body, Context, Method, Phase, Public, Rows, SecureSum, State
 from secagg.errors import PeerError, PolicyRefusal, SecaggError
 from secagg.frames import Frame, read_frame, verify_header, write_frame
-from secagg.identity import Identity, Roster
+from secagg.identity import Identity, Role, Roster
 from secagg.privacy.gate import ReleasePolicy, check_invitation, check_records, check_release
 from secagg.randomness import RandomBytes
 from secagg.ring import RingVector
@@ -28,6 +28,8 @@ from secagg.stages import COHORT, SetupShape, StagePlans, cohort_update
 
 REFUSED = "refused"
 """Phase name of a reply that carries only an error code."""
+
+_ABSURD = 2**32  # no number of sites; and Python refuses to print integers of thousands of digits
 
 
 @dataclass(frozen=True)
@@ -69,7 +71,14 @@ class Party:
     def first_state(self) -> bytes:
         """Return the state before any request."""
         return wire.dumps(
-            {"round": -1, "handled": [], "cohort": None, "protocol": {}, "method": {}}
+            {
+                "round": -1,
+                "handled": [],
+                "contributed": {},
+                "cohort": None,
+                "protocol": {},
+                "method": {},
+            }
         )
 
     def handle(self, request: bytes, state_bytes: bytes) -> Handled:
@@ -140,7 +149,7 @@ class Party:
                 "cohort": list(cohort),
                 "records": None | int() as records,
                 "message": dict(sent),
-            } if _are_names(cohort):
+            } if _are_names(cohort) and (records is None or records >= 0):
                 pass
             case _:
                 raise PeerError(self.roster.coordinator, "malformed request to contribute")
@@ -150,6 +159,7 @@ class Party:
         if me not in cohort:
             raise PeerError(self.roster.coordinator, "asks a site outside the cohort")
         check_invitation(self.policy, me, cohort, records)
+        state = self._count_round(stage, state)
         if stage != COHORT:
             first = state["cohort"] or sorted(cohort)
             if sorted(cohort) != first:
@@ -163,6 +173,15 @@ class Party:
         site = self.site
         update, memory = site.method.local(stage, rows, sent, state["method"], site.public)
         return {**state, "method": memory}, encode(plan, update)
+
+    def _count_round(self, stage: str, state: State) -> State:
+        """Refuse more rounds of a stage than the job declared: each one shows another sum."""
+        done, most = state["contributed"].get(stage, 0), self.plans.stages[stage].max_rounds
+        if done >= most:
+            raise PolicyRefusal(
+                self.identity.name, f"stage {stage!r} has had all the rounds it declares ({most})"
+            )
+        return {**state, "contributed": {**state["contributed"], stage: done + 1}}
 
     def _check_opening(self, round_: int, body: Body, state: State) -> None:
         """Check the release rules with the thresholds that the contributors signed."""
@@ -184,7 +203,7 @@ def _are_names(values: list[object]) -> bool:
 
 
 def signed_threshold(site: str, claim: object, round_: int, roster: Roster, session: bytes) -> int:
-    """Return the min_sites that `site` signed when it contributed in this round.
+    """Return the min_sites that the site `site` signed when it contributed in this round.
 
     `claim` is [header, signature] of the frame that carried the contribution: it proves that the
     site took part, without showing what it sent. Raises `PeerError`.
@@ -192,7 +211,12 @@ def signed_threshold(site: str, claim: object, round_: int, roster: Roster, sess
     match claim:
         case [bytes(header_bytes), bytes(signature)]:
             header = verify_header(header_bytes, signature, roster, session)
+            is_site = roster.parties[header.sender].role is Role.SITE
             match header.note.get("min_sites"):
-                case int(threshold) if (header.sender, header.round) == (site, round_):
+                case int(threshold) if (
+                    is_site
+                    and (header.sender, header.round) == (site, round_)
+                    and 0 < threshold < _ABSURD
+                ):
                     return threshold
     raise PeerError(roster.coordinator, f"shows no valid proof that {site} takes part")

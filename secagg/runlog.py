@@ -74,9 +74,10 @@ def read_log(path: Path) -> list[dict[str, Any]]:
         where = f"{path.name} line {number}"
         try:
             entry = json.loads(line)
-        except ValueError:
+            same = line == canonical(entry)
+        except (ValueError, RecursionError):
             raise EvidenceError(where, "the line is not JSON") from None
-        if not isinstance(entry, dict) or line != canonical(entry):
+        if not isinstance(entry, dict) or not same:
             raise EvidenceError(where, "the line is not as secagg writes it")
         _check_entry(entry, where, number, head)
         head = entry["hash"]
@@ -89,7 +90,7 @@ def _check_entry(entry: dict[str, Any], where: str, number: int, head: str) -> N
         raise EvidenceError(where, "the line was changed: its hash does not match its text")
     if entry.get("seq") != number - 1:
         raise EvidenceError(
-            where, f"the line says it is line {int(entry.get('seq', -1)) + 1}: dropped or swapped"
+            where, f"the line says that {entry.get('seq')!r} lines precede it: dropped or swapped"
         )
     if entry.get("prev") != head:
         raise EvidenceError(where, "the line does not follow the one before it")

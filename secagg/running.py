@@ -7,7 +7,6 @@ the end: a run that fails leaves nothing behind, and one that ends is complete.
 
 from __future__ import annotations
 
-import shutil
 import tempfile
 import time
 from collections.abc import Callable, Mapping
@@ -75,9 +74,7 @@ def run(
     target = None if out is None else Path(out)
     if target is not None:
         _check_target(target, overwrite)
-        target.parent.mkdir(parents=True, exist_ok=True)
-    parent = None if target is None else target.parent
-    with tempfile.TemporaryDirectory(prefix=".secagg-", suffix=".partial", dir=parent) as scratch:
+    with _scratch_beside(target) as scratch:
         folder = Path(scratch) / "run"
         folder.mkdir()
         log = RunLog(folder / "log.jsonl", _now)
@@ -85,8 +82,9 @@ def run(
         if target is None:
             return finished
         evidence.write_folder(folder, finished.result, finished.facts, log)
+        target.parent.mkdir(parents=True, exist_ok=True)
         if target.exists():
-            shutil.rmtree(target)
+            target.rename(Path(scratch) / "earlier")  # deleted with the scratch folder
         folder.rename(target)
     return Run(finished.result, finished.facts, finished.events, target, finished.transcript)
 
@@ -122,7 +120,8 @@ def _run_into(
         state = _loop(session, write)
     except SecaggError as error:
         # In one process the party's own words are at hand; on a network only the code arrives.
-        raise session.engine.errors.get(error.where, error) from None
+        own = session.engine.errors.get(error.where)
+        raise (error if own is None or own.code != error.code else own) from None
     result = planned.method.result(state["method"], planned.public)
     summary = {"title": planned.job.title, **result.summary, **evidence.counts(planned, state)}
     if planned.job.simulation.site_alone:
@@ -155,6 +154,18 @@ def _check_target(target: Path, overwrite: bool) -> None:
         raise JobError(str(target), "exists already", "Choose another --out, or add --overwrite.")
     if not (target / "run.json").is_file():
         raise JobError(str(target), "is not a run folder, so it is not overwritten")
+
+
+def _scratch_beside(target: Path | None) -> tempfile.TemporaryDirectory[str]:
+    """Return a folder to write into, from where renaming to `target` is one step on one disk.
+
+    It lies in the nearest folder above `target` that exists: a run that fails makes none.
+    """
+    parent = None if target is None else next(p for p in target.absolute().parents if p.exists())
+    try:
+        return tempfile.TemporaryDirectory(prefix=".secagg-", suffix=".partial", dir=parent)
+    except OSError as error:
+        raise JobError(str(parent), f"cannot be written to ({error.strerror})") from None
 
 
 def _now() -> str:

@@ -19,6 +19,8 @@ below low or above high                clipped to the bound and counted
 from __future__ import annotations
 
 import math
+import sys
+from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
@@ -27,26 +29,45 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from secagg.contracts import Public, Rows, Variable
-from secagg.errors import DataError
+from secagg.errors import DataError, JobError
 from secagg.job import Binary, Categorical, Column, Continuous, Job
 
 MISSING = frozenset({"", "na", "n/a", "nan", "null", "none", "?"})
 
 
 def public_facts(job: Job, sites: tuple[str, ...]) -> Public:
-    """Return what the job declares about the data of these sites."""
+    """Return what the job declares about the data of these sites.
+
+    Raises `JobError` for bounds without a usable scale, or two variables of one name.
+    """
     variables = tuple(v for name, column in job.columns.items() for v in _variables(name, column))
+    named = Counter(v.name for v in variables)
+    for v in variables:
+        if named[v.name] > 1 or (v.name != v.column and v.name in job.columns):
+            raise JobError("columns", f"{v.name!r} names two variables", "Rename the column.")
     return Public(variables, tuple(job.columns), job.sites.max_rows, sites)
 
 
 def _variables(name: str, column: Column) -> list[Variable]:
     if isinstance(column, Continuous):
         low, high = _bounds(column)
-        return [Variable(name, name, (low + high) / 2, (high - low) / 2)]
+        middle, half = (low + high) / 2, (high - low) / 2
+        if not (math.isfinite(middle) and math.isfinite(half) and _tells_apart(low, high)):
+            raise JobError(
+                f"columns.{name}",
+                "its bounds are too close together, or too far apart, for double precision",
+            )
+        return [Variable(name, name, middle, half)]
     if isinstance(column, Binary):
         plain = column.levels == ("0", "1")
         return [Variable(name if plain else f"{name}={column.levels[1]}", name, 0.5, 0.5)]
     return [Variable(f"{name}={level}", name, 0.5, 0.5) for level in column.levels[1:]]
+
+
+def _tells_apart(low: float, high: float) -> bool:
+    """Return whether a million steps between the bounds are different normal floats."""
+    spacing = math.ulp(max(abs(low), abs(high)))
+    return high - low >= 1e6 * max(spacing, sys.float_info.min)
 
 
 def _bounds(column: Continuous) -> tuple[float, float]:
@@ -57,13 +78,13 @@ def _bounds(column: Continuous) -> tuple[float, float]:
 
 def read_rows(columns: Mapping[str, Column], table: pd.DataFrame, public: Public, who: str) -> Rows:
     """Return a site's complete records, scaled. Raises `DataError`; its text stays at the site."""
-    absent = [name for name in columns if name not in table.columns]
-    if absent:
-        raise DataError(
-            who,
-            f"column {absent[0]!r} is missing",
-            f"The file has {', '.join(map(str, table.columns))}.",
-        )
+    found = Counter(table.columns)
+    for name in columns:
+        if found[name] == 0:
+            listed = ", ".join(map(str, table.columns))
+            raise DataError(who, f"column {name!r} is missing", f"The table has {listed}.")
+        if found[name] > 1:
+            raise DataError(who, f"column {name!r} is there {found[name]} times", "Keep one.")
     if len(table) > public.max_rows:
         raise DataError(
             who, f"has more than sites.max_rows = {public.max_rows} rows", "Raise max_rows."
@@ -142,7 +163,9 @@ def _levels(column: Binary | Categorical, cells: pd.Series[Any], where: str) -> 
 
 def _text(cell: object) -> str:
     """Return a cell as stripped text; a float or None that means missing becomes empty."""
-    if cell is None or cell is pd.NA or (isinstance(cell, float) and math.isnan(cell)):
+    if cell is None or cell is pd.NA or cell is pd.NaT:
+        return ""
+    if isinstance(cell, float) and math.isnan(cell):
         return ""
     if isinstance(cell, bool | np.bool_):
         return str(int(cell))

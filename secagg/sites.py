@@ -41,6 +41,8 @@ def find_sites(job: Job, data: Data | None = None) -> dict[str, SiteSource]:
     """Return the sites of a job, by name. Raises `JobError` or `DataError`."""
     shared = as_policy(job.release)
     if data is not None:
+        if len({str(name) for name in data}) != len(data):
+            raise JobError("sites", "two sites have the same name")
         sources = {
             str(name): SiteSource(
                 str(name), functools.partial(_from_python, str(name), table), shared
@@ -53,6 +55,9 @@ def find_sites(job: Job, data: Data | None = None) -> dict[str, SiteSource]:
         sources = _from_table(job.sites.table, str(job.sites.site_column), shared)
     else:
         raise JobError("sites", "no data", "Set sites.folder, or sites.table with site_column.")
+    for name in sources:
+        if not (name and name.isprintable()):
+            raise JobError("sites", f"{name!r} cannot name a site", "Use printable characters.")
     if len(sources) < 2:
         raise JobError("sites", f"{len(sources)} site found, and a sum needs at least 2")
     return dict(sorted(sources.items()))
@@ -66,7 +71,7 @@ def as_policy(release: Release) -> ReleasePolicy:
 def _from_folder(folder: Path, shared: ReleasePolicy) -> dict[str, SiteSource]:
     if not folder.is_dir():
         raise JobError(str(folder), "no such folder", "Set sites.folder.")
-    paths = sorted(p for p in folder.iterdir() if p.suffix in (".csv", ".parquet"))
+    paths = sorted(p for p in folder.iterdir() if p.suffix.lower() in (".csv", ".parquet"))
     sources: dict[str, SiteSource] = {}
     for path in paths:
         if path.stem in sources:
@@ -97,26 +102,43 @@ def read_file(path: Path) -> pd.DataFrame:
     import pandas as pd  # noqa: PLC0415  # half a second that `secagg --help` should not pay
 
     try:
-        if path.suffix == ".parquet":
+        if path.suffix.lower() == ".parquet":
             return pd.read_parquet(path)
-        # Cells stay text: which of them are numbers is the job's declaration, not a guess.
-        return pd.read_csv(path, dtype=str, keep_default_na=False, skipinitialspace=True)
+        # Cells stay text: which of them are numbers is the job's declaration, not a guess. The
+        # header is split off below: given one, pandas takes the first cells of rows that are longer
+        # for row labels, which shifts every column, and renames columns that come twice.
+        cells = pd.read_csv(
+            path, header=None, dtype=str, keep_default_na=False, skipinitialspace=True
+        )
     except pd.errors.EmptyDataError:
         raise DataError(str(path), "the file is empty", "Give it a header and records.") from None
     except ImportError:
         raise DataError(
             str(path), "Parquet needs a further package", "pip install 'secagg[parquet]'"
         ) from None
-    except (OSError, ValueError) as error:  # pandas' parser errors are ValueErrors
-        raise DataError(str(path), f"cannot be read: {str(error).splitlines()[0]}") from None
+    except UnicodeDecodeError:
+        raise DataError(str(path), "is not UTF-8 text", "Save it as UTF-8.") from None
+    except OSError as error:
+        raise DataError(str(path), f"cannot be read ({error.strerror})") from None
+    except ValueError as error:  # as pandas' parser errors are
+        what = str(error).removeprefix("Error tokenizing data. C error: ").strip()
+        mend = "Are its cells separated by commas, as many in each row as in the header?"
+        raise DataError(str(path), f"cannot be read: {what}", mend) from None
+    header = [str(name).strip() for name in cells.iloc[0]]
+    if len(header) == 1 and any(mark in header[0] for mark in ";\t|"):
+        raise DataError(
+            str(path), f"its cells are not separated by commas ({header[0]!r})", "Use commas."
+        )
+    return cells.iloc[1:].set_axis(header, axis="columns").reset_index(drop=True)
 
 
 def _from_table(path: Path, column: str, shared: ReleasePolicy) -> dict[str, SiteSource]:
     """Split one table by a column: a simulation, so reading it to find the sites is no leak."""
     table = read_file(path)
-    if column not in table.columns:
-        raise DataError(str(path), f"site_column {column!r} is missing")
-    parts = {str(name): part for name, part in table.groupby(column, sort=True)}
+    if list(table.columns).count(column) != 1:
+        raise DataError(str(path), f"site_column {column!r} is missing, or is there twice")
+    names = table[column].astype(object).where(table[column].notna(), "").astype(str).str.strip()
+    parts = {str(name): part for name, part in table.groupby(names.to_numpy(), sort=True)}
     return {
         name: SiteSource(name, functools.partial(_same, part), shared)
         for name, part in parts.items()

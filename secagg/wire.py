@@ -28,6 +28,7 @@ from __future__ import annotations
 import hashlib
 import math
 import struct
+from collections.abc import Iterable
 from typing import Any, Final
 
 import numpy as np
@@ -38,12 +39,13 @@ ARRAY_TYPES: Final = {"u": "<u8", "i": "<i8", "d": "<f8", "b": "|u1"}
 _LETTER_OF: Final = {np.dtype(name): letter for letter, name in ARRAY_TYPES.items()}
 _MAX_DEPTH: Final = 32
 _MAX_AXES: Final = 8
+_MAX_ELEMENTS: Final = 1 << 40
 
 
 def dumps(value: Any) -> bytes:
-    """Return the canonical bytes of `value`; anything but the types above is our own bug."""
+    """Return the canonical bytes of `value`; what `loads` would not accept is our own bug."""
     parts: list[bytes | memoryview] = []
-    _write(value, parts)
+    _write(value, parts, 0)
     return b"".join(parts)
 
 
@@ -65,7 +67,7 @@ def _length(n: int) -> bytes:
     return n.to_bytes(8, "little")
 
 
-def _write(value: Any, parts: list[bytes | memoryview]) -> None:
+def _write(value: Any, parts: list[bytes | memoryview], depth: int) -> None:
     match value:
         case None:
             parts.append(b"N")
@@ -77,33 +79,53 @@ def _write(value: Any, parts: list[bytes | memoryview]) -> None:
         case float():
             parts += [b"D", struct.pack("<d", value)]
         case str():
-            body = value.encode()
-            parts += [b"S", _length(len(body)), body]
+            _write_text(value, parts)
         case bytes():
             parts += [b"B", _length(len(value)), value]
         case list() | tuple():
             parts += [b"L", _length(len(value))]
-            for item in value:
-                _write(item, parts)
+            _write_items(value, parts, depth)
         case dict():
             parts += [b"M", _length(len(value))]
-            for key in sorted(value):
-                _write(str(key), parts)
-                _write(value[key], parts)
+            for key in sorted(value, key=str):
+                _write_text(key, parts)
+                _write_items([value[key]], parts, depth)
         case np.ndarray():
             _write_array(value, parts)
         case _:
             raise InternalError("wire", f"a {type(value).__name__} is not plain data")
 
 
+def _write_items(items: Iterable[Any], parts: list[bytes | memoryview], depth: int) -> None:
+    for item in items:
+        if depth == _MAX_DEPTH:
+            raise InternalError("wire", "data is nested too deeply")
+        _write(item, parts, depth + 1)
+
+
+def _write_text(text: object, parts: list[bytes | memoryview]) -> None:
+    try:
+        body = text.encode() if isinstance(text, str) else None
+    except UnicodeEncodeError:  # half of a surrogate pair
+        body = None
+    if body is None:
+        raise InternalError("wire", f"{text!r} is not Unicode text")
+    parts += [b"S", _length(len(body)), body]
+
+
 def _write_array(array: np.ndarray[Any, Any], parts: list[bytes | memoryview]) -> None:
     letter = _LETTER_OF.get(array.dtype.newbyteorder("<"))
-    if letter is None:
-        raise InternalError("wire", f"arrays of {array.dtype} are not carried")
-    array = np.ascontiguousarray(array, dtype=ARRAY_TYPES[letter])
+    if letter is None or array.ndim > _MAX_AXES or _too_large(array.shape):
+        raise InternalError("wire", f"arrays {array.shape} of {array.dtype} are not carried")
+    array = np.asarray(array, dtype=ARRAY_TYPES[letter], order="C")
     parts += [b"A", letter.encode(), bytes([array.ndim])]
     parts += [_length(axis) for axis in array.shape]
     parts.append(array.tobytes())
+
+
+def _too_large(shape: tuple[int, ...]) -> bool:
+    # An axis of 0 counts as 1: numpy cannot even hold an empty array whose other axes are too long.
+    return math.prod(axis or 1 for axis in shape) > _MAX_ELEMENTS
 
 
 def _integer_size(value: int) -> int:
@@ -198,7 +220,7 @@ class _Reader:
             raise _malformed("an array has too many axes")
         shape = tuple(self.length() for _ in range(axes))
         dtype = np.dtype(ARRAY_TYPES[letter])
-        if max(shape, default=0) > len(self.data):  # also where another axis is 0
-            raise _malformed("it ends too early")
+        if _too_large(shape):
+            raise _malformed("an array is too large")
         body = self.take(math.prod(shape) * dtype.itemsize)
         return np.frombuffer(body, dtype=dtype).reshape(shape)

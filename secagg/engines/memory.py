@@ -57,7 +57,7 @@ class MemoryEngine:
                 self.seconds[name] = self.seconds.get(name, 0.0) + spent
                 self.states[name] = handled.state
                 if handled.error is not None:
-                    self.errors.setdefault(name, handled.error)
+                    self.errors[name] = handled.error
                 replies += self._deliver(name, self.coordinator, handled.reply)
         return replies
 

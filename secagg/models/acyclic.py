@@ -7,7 +7,7 @@ Two failures of the published programs are guarded against here.
 
 * exp(W o W) overflows at a long trial step of the line search, and from then on every number is
   NaN. Here such a trial is a failed step: the minimiser starts again from the last accepted
-  point, with fresh curvature and therefore a first step of length one, then 0.1, and so on. Where
+  point, with fresh curvature and therefore a first step of length one, then 0.1 and less. Where
   all fail it says so; it never hands on a point at which the objective is not finite.
 * Two variables that look alike (any two standardised variables, if nothing else is related to
   them) make the objective symmetric in W_ij and W_ji. Started from zero, a gradient method stays
@@ -36,7 +36,8 @@ Objective = Callable[[Matrix], tuple[float, Matrix]]
 USUAL = (2.2e-9, 1e-5)  # SciPy's
 EXACT = (1e-15, 1e-9)  # the rounding of the objective
 RESTARTS = 50  # after failed steps
-SHORTER = 0.1  # the first step of a restart where the one before got nowhere
+SHORTER = 0.1  # the first step of a restart where the one before got nowhere,
+SHORTEST = 1e-3  # down to this: the gain of a much shorter step would look like convergence
 
 
 def acyclicity(W: Matrix) -> tuple[float, Matrix]:
@@ -90,7 +91,8 @@ def minimise_sparse(
     def penalised(x: Matrix) -> tuple[float, Matrix]:
         nonlocal evaluations
         evaluations += 1
-        value, gradient = objective(join(x))
+        with np.errstate(all="ignore"):  # what overflows is not finite, and tested next
+            value, gradient = objective(join(x))
         if not (np.isfinite(value) and np.all(np.isfinite(gradient))):
             raise _NonFiniteStepError
         slope = gradient[free]
@@ -112,7 +114,7 @@ def minimise_sparse(
     for _ in range(RESTARTS):
         before = accepted
         try:
-            minimize(
+            result = minimize(
                 scaled,
                 accepted / length,
                 jac=True,
@@ -124,8 +126,10 @@ def minimise_sparse(
         except _NonFiniteStepError:
             if accepted is before:
                 length *= SHORTER
+                if length < SHORTEST:
+                    break
             continue
-        return Minimum(join(accepted), value, True, evaluations)
+        return Minimum(join(length * result.x), float(result.fun), True, evaluations)
     return Minimum(join(accepted), value, False, evaluations)
 
 
@@ -147,7 +151,7 @@ def acyclic_edges(W: Matrix, threshold: float) -> tuple[NDArray[np.bool_], float
     """
     size = np.abs(W)
     levels = [threshold, *np.unique(size[size > threshold]).tolist()]
-    # Without an edge a graph stays acyclic, so the levels are cyclic first and acyclic from some on.
+    # Dropping edges makes no cycle: the levels leave cycles up to some level and none from there.
     level = levels[bisect_left(levels, True, key=lambda t: is_acyclic(size > t))]
     return size > level, level
 

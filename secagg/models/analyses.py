@@ -60,8 +60,7 @@ class Describe:
 
     def run(self, moments: Moments) -> Result:
         """Describe."""
-        table = describe(moments)
-        return Result(table.to_dict(), {})
+        return Result({"method": "describe", **describe(moments).to_dict()})
 
 
 @dataclass(frozen=True)

@@ -55,14 +55,18 @@ def factor(
     return lower
 
 
-def refuse_unless_moments(correlation: NDArray[np.float64]) -> None:
-    """Raise UsageError if some combination of columns has a clearly negative variance.
+def positive_semidefinite(correlation: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return the correlation matrix, shape (p, p), with rounding's negative eigenvalues lifted.
 
-    correlation: symmetric with unit diagonal, shape (p, p). Rounding can move an eigenvalue of a
-    true correlation matrix below zero by at most about p times the machine epsilon.
+    Collinear columns leave eigenvalues of zero, which rounding (of floats, or of fixed-point
+    sums) may move below. By adding the same to every eigenvalue and rescaling to unit diagonal
+    the matrix changes by at most twice the largest negative, and not at all without one.
+    Raises UsageError where that exceeds TOLERANCE: the moments are then those of no table.
     """
-    if np.linalg.eigvalsh(correlation)[0] < -TOLERANCE:
+    lift = max(0.0, -float(np.linalg.eigvalsh(correlation)[0]))
+    if lift > TOLERANCE:
         raise _indefinite("the pooled moments are those of no table")
+    return (correlation + lift * np.eye(len(correlation))) / (1 + lift)
 
 
 def _refuse(

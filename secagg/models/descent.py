@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from secagg.errors import UsageError
+from secagg.models.pooled import ROUNDING
 
 Vector = NDArray[np.float64]
 
@@ -74,10 +75,12 @@ def _solve_on_support(R: Vector, r: Vector, penalty: float, g: Vector) -> Vector
     while True:
         support = np.flatnonzero(g)
         here, signs = g[support], np.sign(g[support])
-        try:
-            target = np.linalg.solve(R[np.ix_(support, support)], r[support] - penalty * signs)
-        except np.linalg.LinAlgError:  # duplicates on the support: leave them to the sweeps
-            return g
+        gram = R[np.ix_(support, support)]
+        downhill = r[support] - penalty * signs - gram @ here
+        # Lifted by the eigenvalues' rounding the matrix is positive definite even where columns
+        # are collinear, so this is a step down, along such columns as far as a sign change.
+        lifted = gram + ROUNDING * len(support) * np.eye(len(support))
+        target = here + np.linalg.solve(lifted, downhill)
         crossing = np.flatnonzero(np.sign(target) != signs)
         if crossing.size == 0:
             g[support] = target

@@ -14,8 +14,9 @@ Reads pooled moments only, so it discloses nothing beyond the secure sum that ma
 Different from the paper. The authors take 100 000 Adam steps on the subgradient; here L-BFGS-B
 minimises the same objective with the l1 term split into W+ - W-, again and again from a point
 perturbed by 1/1000 until that gains nothing. Weights that the penalty puts at zero are then exactly
-zero, and the stopping point is a minimum, not a step count; on simulated data (10 and 20 variables)
-the objective agreed with long Adam runs to about 1e-4 where both ended in the same minimum.
+zero, and the stopping point is a minimum, not a step count. Against 50 000 Adam steps on simulated
+data (8 cases, 10 and 20 variables) the objective was within 0.0005 or both had stopped in different
+minima, either of them the better one.
 
 What the graph does not promise is as in `secagg.models.notears`: a local minimum; EV is right
 only for equal noise variances in the units analysed, and both variants depend on the units through
@@ -52,14 +53,14 @@ MAX_RESTARTS = 50
 def golem_objective(S: Matrix, *, equal_variances: bool, dag_penalty: float) -> Objective:
     """Return the smooth part of the objective above, with its gradient, as a function of B.
 
-    The value is inf, a failed step, where I - B is singular or the exponential overflows.
+    The value is not finite, a failed step, where I - B is singular or the exponential overflows.
     """
 
     def objective(B: Matrix) -> tuple[float, Matrix]:
         h, h_gradient = acyclicity(B)
         residual = np.eye(len(S)) - B
         sign, log_determinant = np.linalg.slogdet(residual)
-        if sign == 0 or not np.isfinite(h):
+        if sign == 0:
             return np.inf, h_gradient
         product = S @ residual
         variance = np.sum(residual * product, axis=0)

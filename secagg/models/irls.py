@@ -74,7 +74,8 @@ def logistic_sums(X: Vector, y: Vector, beta: Vector) -> tuple[float, Vector, Ve
     per_record = -np.logaddexp(0.0, np.where(y == 1, -eta, eta))
     log_likelihood = float(np.sum(np.maximum(per_record, LOG_LIKELIHOOD_FLOOR)))
     gradient = X.T @ (y - expit(eta))
-    # expit(-eta), not 1 - expit(eta), which loses all digits where eta is large
+    # expit(-eta), not 1 - expit(eta), which loses all digits where eta is large; the clip makes
+    # the bound independent of how the platform's exp rounds
     weight = np.minimum(expit(eta) * expit(-eta), 0.25)
     half = np.sqrt(weight)[:, None] * X
     return log_likelihood, gradient, half.T @ half

@@ -68,8 +68,6 @@ def augmented_lagrangian(S: Matrix, alpha: float, rho: float) -> Objective:
     def objective(W: Matrix) -> tuple[float, Matrix]:
         loss, loss_gradient = least_squares(S, W)
         h, h_gradient = acyclicity(W)
-        if not np.isfinite(h):  # a failed step: spare its arithmetic the overflow
-            return np.inf, h_gradient
         value = loss + alpha * h + 0.5 * rho * h * h
         return value, loss_gradient + (alpha + rho * h) * h_gradient
 
@@ -121,11 +119,11 @@ def notears(
 
     if finite and h <= tolerance:
         support, _ = acyclic_edges(W, 0.0)
-        start = np.where(support, W, 0)
-        loss = partial(least_squares, S)
-        refit = minimise_sparse(loss, start, penalty, free=support, exact=True)
-        W, finite = refit.W, refit.finite
-        evaluations += refit.evaluations
+        W = np.where(support, W, 0)
+        if support.any():
+            refit = minimise_sparse(partial(least_squares, S), W, penalty, free=support, exact=True)
+            W, finite = refit.W, refit.finite
+            evaluations += refit.evaluations
     failure = None
     if not finite:
         failure = "no finite step could be made"

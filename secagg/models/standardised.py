@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from secagg.errors import UsageError
-from secagg.models.collinear import refuse_unless_moments
+from secagg.models.collinear import positive_semidefinite
 from secagg.models.pooled import Moments
 from secagg.models.terms import regression_moments
 
@@ -32,8 +32,7 @@ def standardised(
 ) -> tuple[Moments, Vector, Vector]:
     """Return the moments of (predictors, outcome), R (p, p) and r (p,), checked."""
     pooled = regression_moments(moments, outcome, predictors)
-    correlation = pooled.correlation
-    refuse_unless_moments(correlation)
+    correlation = positive_semidefinite(pooled.correlation)
     p = len(predictors)
     return pooled, correlation[:p, :p], correlation[:p, p]
 

@@ -33,7 +33,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from secagg.errors import PolicyRefusal
+from secagg.errors import JobError, PolicyRefusal
 
 
 @dataclass(frozen=True)
@@ -48,6 +48,14 @@ class ReleasePolicy:
     min_sites: int | None
     min_records: int | None
     min_total_records: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.min_sites is not None and self.min_sites < 2:
+            raise JobError(
+                "release.min_sites", "a sum over one site is that site's data: at least 2"
+            )
+        if self.min_records is not None and self.min_records < 1:
+            raise JobError("release.min_records", "must be at least 1")
 
     def thresholds(self, who: str) -> tuple[int, int, int]:
         """Return (sites, records, total records), or raise `PolicyRefusal` if one is unset."""
@@ -101,7 +109,8 @@ def check_release(
     unsigned = sorted(set(contributors) - set(signed_thresholds))
     if unsigned:
         raise PolicyRefusal(who, f"{unsigned[0]} has not signed that it takes part")
-    _check_sites(who, contributors, max(own, *(signed_thresholds[site] for site in contributors)))
+    strictest = max([own, *(signed_thresholds[site] for site in contributors)])
+    _check_sites(who, contributors, strictest)
     if first_cohort is not None and set(contributors) != set(first_cohort):
         raise PolicyRefusal(
             who,

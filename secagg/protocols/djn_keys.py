@@ -25,7 +25,7 @@ from dataclasses import dataclass, field
 
 from gmpy2 import gcd, is_prime, jacobi, powmod
 
-from secagg.errors import PeerError, SecaggError, UsageError
+from secagg.errors import PeerError, UsageError
 from secagg.randomness import RandomBytes, random_below
 
 DEFAULT_BITS = 3072
@@ -35,7 +35,7 @@ MAX_BITS = 16384  # a longer foreign modulus would only serve to keep us busy
 # GMP's test with 24 + k rounds: trial division, Baillie-PSW, then k Miller-Rabin rounds, each of
 # which a given composite passes for at most a quarter of all bases: 4^-50 = 2^-100 whatever the
 # candidate. A *random* candidate of 1024 bits is far less likely still to be a composite that
-# passes (Damgard, Landrock, Pomerance, Math. Comp. 1993; FIPS 186-5, appendix B.3: 5 rounds).
+# passes (Damgard, Landrock, Pomerance, Mathematics of Computation 61, 1993).
 _ROUNDS = 24 + 50
 
 
@@ -88,7 +88,7 @@ def generate_keypair(
     while p == q or gcd(p - 1, q - 1) != 2:
         q = _random_prime(bits // 2, random)
     n = p * q
-    x = _random_unit(n, random)
+    x = random_unit(n, random)
     h = n - x * x % n
     return PrivateKey(PublicKey(n, int(powmod(h, n, n * n))), p, q)
 
@@ -114,8 +114,9 @@ def check_private_key(key: PrivateKey, *, insecure_for_tests: bool = False) -> N
     """Raise `PeerError` unless `key`, from another party, decrypts what its public half encrypts.
 
     p and q must be distinct probable primes (see `_ROUNDS`) of one length with pq = n, not so
-    close that Fermat's method finds them (FIPS 186-5, appendix A.1.3), and gcd(n, phi(n)) = 1.
-    Where there is h_s, it must encrypt zero. Costs about 0.1 s at 3072 bits.
+    close that Fermat's method finds them (FIPS 186-5, appendix A.1.3). The one length implies
+    gcd(n, phi(n)) = 1, which Paillier needs: p could divide q - 1 only if q > 2 p. Where there is
+    h_s, it must encrypt zero. Costs about 0.1 s at 3072 bits.
     """
     check_public_key(key.public, insecure_for_tests=insecure_for_tests)
     n, h_s, p, q = key.public.n, key.public.h_s, key.p, key.q
@@ -127,15 +128,21 @@ def check_private_key(key: PrivateKey, *, insecure_for_tests: bool = False) -> N
         raise _refusal("p and q must differ and have the same length")
     if abs(p - q).bit_length() <= p.bit_length() - 100:
         raise _refusal("p and q are too close to each other")
-    if gcd(n, (p - 1) * (q - 1)) != 1:
-        raise _refusal("n and phi(n) have a common factor")
     if not (is_prime(p, _ROUNDS) and is_prime(q, _ROUNDS)):
         raise _refusal("p or q is not prime")
     if h_s is not None and any(powmod(h_s, r - 1, r * r) != 1 for r in (p, q)):
         raise _refusal("h_s does not encrypt zero")
 
 
-def _refusal(what: str) -> SecaggError:
+def random_unit(n: int, random: RandomBytes) -> int:
+    """Return a uniform unit modulo n."""
+    while True:
+        x = random_below(n, random)
+        if gcd(x, n) == 1:
+            return x
+
+
+def _refusal(what: str) -> PeerError:
     return PeerError("paillier key", what, "Make a new key with secagg.")
 
 
@@ -145,11 +152,3 @@ def _random_prime(bits: int, random: RandomBytes) -> int:
         candidate = random_below(1 << bits, random) | 0b11 << (bits - 2) | 0b11
         if is_prime(candidate, _ROUNDS):
             return candidate
-
-
-def _random_unit(n: int, random: RandomBytes) -> int:
-    """Return a uniform unit modulo n."""
-    while True:
-        x = random_below(n, random)
-        if gcd(x, n) == 1:
-            return x

@@ -30,7 +30,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from operator import getitem
 
 import numpy as np
 from gmpy2 import invert, mpz
@@ -59,10 +58,10 @@ def choose_window(exponent_bits: int, root_bits: int, powers: int) -> int:
         return -(-exponent_bits // window)
 
     def table_bytes(window: int) -> int:
-        return 2 * positions(window) * 2**window * (root_bits // 8 + _MPZ_BYTES)
+        return 2 * (positions(window) << window) * (root_bits // 8 + _MPZ_BYTES)
 
     allowed = [w for w in range(1, 17) if w == 1 or table_bytes(w) <= TABLE_BYTES]
-    return min(allowed, key=lambda w: positions(w) * (_ENTRY_COST * 2**w + powers))
+    return min(allowed, key=lambda w: positions(w) * (_ENTRY_COST * (1 << w) + powers))
 
 
 @dataclass(frozen=True, repr=False)
@@ -128,7 +127,7 @@ def fixed_base(base: int, root: int, exponent_bits: int, window: int) -> FixedBa
         # so v_d = v_(d-1) + v + t / u_d, where 1 / u_d = (1 / u)^d needs no further inversion.
         row_units, row_logs = [mpz(1)], [mpz(0)]
         u_d, v_d, inverse_d = mpz(1), mpz(0), mpz(1)
-        for _ in range(2 ** min(window, exponent_bits - start)):
+        for _ in range(1 << min(window, exponent_bits - start)):
             t, u_d = divmod(u_d * u, r)
             inverse_d = inverse_d * inverse % r
             v_d = (v_d + v + t * inverse_d) % r

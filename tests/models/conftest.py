@@ -59,7 +59,9 @@ def simulate() -> Callable[..., Network]:
 
 @pytest.fixture
 def numerical_gradient() -> Callable[..., tuple[np.ndarray, float]]:
-    def gradient(function: Callable[[np.ndarray], float], at: np.ndarray) -> tuple[np.ndarray, float]:
+    def gradient(
+        function: Callable[[np.ndarray], float], at: np.ndarray
+    ) -> tuple[np.ndarray, float]:
         """Return central differences with one Richardson step, and a bound on their error.
 
         The plain difference D(s) errs by c s^2; (4 D(s) - D(2s)) / 3 by a term in s^4 that is

@@ -1,4 +1,5 @@
 import math
+from dataclasses import dataclass
 from fractions import Fraction
 
 import numpy as np
@@ -12,6 +13,7 @@ from scipy.optimize import linprog
 from secagg.errors import DataError, UsageError
 from secagg.models.irls import (
     DECREMENT_TOLERANCE,
+    OddsTerm,
     accept_step,
     converged,
     covariance,
@@ -23,6 +25,7 @@ from secagg.models.irls import (
     units_matrix,
 )
 from secagg.models.pooled import ROUNDING
+from secagg.models.terms import Result
 
 EPS = np.finfo(float).eps
 
@@ -436,6 +439,14 @@ def test_an_odds_ratio_beyond_floats_is_infinite():
     )
     assert terms[1].estimate == pytest.approx(2e6)
     assert terms[1].odds_ratio == math.inf
+
+    @dataclass(frozen=True)
+    class Fit(Result):
+        terms: tuple[OddsTerm, ...]
+
+    data = Fit(terms).to_dict()["terms"][1]
+    assert data["odds_ratio"] is None
+    assert data["estimate"] == terms[1].estimate
 
 
 def test_inference_refuses_what_it_cannot_invert():

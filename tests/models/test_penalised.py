@@ -234,6 +234,23 @@ def test_nearly_collinear_columns_do_not_stall_the_descent():
         assert {f"x{j}", f"x{j + 20}"} & set(fit.selected)
 
 
+@pytest.mark.parametrize("seed", range(40))
+def test_collinear_columns_do_not_stall_the_descent(seed):
+    rng = np.random.default_rng(seed)
+    p = int(rng.integers(4, 40))
+    X, y = sample(seed, p + int(rng.integers(3, 100)), p)
+    X[:, 2] = X[:, 0] + X[:, 1]
+    moments, outcome, names = named(X, y)
+    assert lasso(moments, outcome, names).kkt_violation <= 1e-10
+    # fixed-point sums, whose rounding made the variance of the null combination negative
+    root = np.sqrt(np.diagonal(moments.scatter))
+    null = np.linalg.eigh(moments.correlation)[1][:, 0]
+    rounded = moments.scatter - 1e-9 * np.outer(root * null, root * null)
+    rough = Moments(moments.names, moments.n, moments.mean, rounded)
+    assert lasso(rough, outcome, names).kkt_violation <= 1e-10
+    ridge(rough, outcome, names)
+
+
 def test_exact_duplicates_share_one_solution():
     X, y = sample(8, 50, 2)
     doubled = lasso(*named(np.column_stack([X, X]), y), penalty=0.05)

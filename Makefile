@@ -1,0 +1,83 @@
+# On a machine with Python 3.11 or newer, make and git, two commands are enough:
+#
+#   make demo     set up .venv, run the main jobs on the records of four hospitals
+#   make test     the same set-up and the test tools, then every test
+#
+# Everything goes into .venv, from locks with hashes; nothing outside this folder is changed.
+# Another Python: make demo PYTHON=python3.12
+
+PYTHON ?= python3
+UV ?= uv
+BIN := .venv/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet
+PYTEST := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest
+
+.DELETE_ON_ERROR:
+.DEFAULT_GOAL := help
+.PHONY: demo examples test quick check bench data lock clean help
+
+demo: .venv/.run  ## run the main jobs on four hospitals' records; reports go into runs/
+	$(BIN)/secagg run examples/heart-disease/logistic.toml --out runs/heart-logistic --overwrite
+	$(BIN)/secagg run examples/heart-disease/linear.toml --out runs/heart-linear --overwrite
+
+examples: .venv/.test .venv/.data  ## learn the protein-signalling graph over eight sites
+	$(BIN)/python examples/sachs/make_data.py examples/sachs/data
+	for job in examples/sachs/*.toml; do \
+	  $(BIN)/secagg run $$job --out runs/sachs-$$(basename $$job .toml) --overwrite || exit; done
+
+test: .venv/.test .venv/.data  ## run every test
+	$(PYTEST) -n 2
+
+quick: .venv/.test  ## run the tests that take no time and need neither browser nor data
+	$(PYTEST) -n 2 -m "not slow and not browser and not data"
+
+check: .venv/.test  ## run formatter, linter, type checkers and layer rules, then every test
+	$(BIN)/ruff format --check
+	$(BIN)/ruff check
+	$(BIN)/mypy
+	$(BIN)/pyright
+	$(BIN)/lint-imports
+	$(MAKE) test
+
+bench: .venv/.test  ## time encoding and protocols on one core, as ratios within one run
+	for script in benchmarks/bench_*.py; do OMP_NUM_THREADS=1 $(BIN)/python $$script || exit; done
+
+data: .venv/.data  ## install the packages whose data files the examples read
+
+lock:  ## compile the locks anew (needs uv; UPGRADE=--upgrade takes newer versions)
+	$(UV) pip compile --universal --generate-hashes --no-header --no-annotate --quiet $(UPGRADE) \
+	  pyproject.toml requirements/run.in --output-file requirements/run.txt
+	$(UV) pip compile --universal --generate-hashes --no-header --no-annotate --quiet $(UPGRADE) \
+	  pyproject.toml requirements/run.in requirements/test.in --extra parquet --extra graphs \
+	  --constraint requirements/run.txt --output-file requirements/test.txt
+
+clean:  ## remove what make made: the environment, runs, caches
+	rm -rf .venv runs build dist *.egg-info examples/sachs/data \
+	  .pytest_cache .hypothesis .mypy_cache .ruff_cache .import_linter_cache
+
+help:  ## list these targets
+	@sed -n 's/^\([a-z]*\):.*  ## /\1\t/p' Makefile | while IFS="$$(printf '\t')" read -r name what; \
+	  do printf '  make %-9s %s\n' "$$name" "$$what"; done
+
+# A stamp says that its lock is installed. An interrupted install leaves no stamp and is repeated.
+.venv/.python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
+	  echo '$(PYTHON) is missing or older than 3.11. Name another: make demo PYTHON=python3.12'; \
+	  exit 1; }
+	$(PYTHON) -m venv .venv
+	@touch $@
+
+.venv/.run: requirements/run.txt pyproject.toml | .venv/.python
+	@echo "Installing secagg and what it needs into .venv (once):"
+	$(PIP) --require-hashes -r requirements/run.txt
+	$(PIP) --no-deps --no-build-isolation --editable .
+	@touch $@
+
+.venv/.test: requirements/test.txt .venv/.run
+	@echo "Installing the test tools into .venv (once):"
+	$(PIP) --require-hashes -r requirements/test.txt
+	@touch $@
+
+.venv/.data: requirements/data.txt | .venv/.python
+	$(PIP) --no-deps --require-hashes -r requirements/data.txt
+	@touch $@

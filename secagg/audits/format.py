@@ -1,0 +1,128 @@
+"""How numbers are written in a report: as many digits as mean something, and readable aloud.
+
+A minus is the minus sign, thousands have commas, and what does not exist is a dash. The exact
+numbers are in result.json; nothing is computed from what is written here.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from fractions import Fraction
+
+NONE = "–"
+_MOST_DECIMALS = 6
+_SUPERSCRIPT = str.maketrans("0123456789-", "⁰¹²³⁴⁵⁶⁷⁸⁹⁻")
+
+
+def count(number: float) -> str:
+    """Write a whole number: 12,788."""
+    return f"{int(number):,}".replace("-", "−")
+
+
+def counted(number: int, noun: str, plural: str = "") -> str:
+    """Write a number with its noun: 1 site, 4 sites, 2 boundaries."""
+    return f"{count(number)} {noun if number == 1 else plural or noun + 's'}"
+
+
+def significant(x: float | None, digits: int = 4) -> str:
+    """Write x to `digits` significant digits, as a power of ten where it is huge or tiny."""
+    if x is None or not math.isfinite(x):
+        return NONE
+    if x == 0:
+        return "0"
+    mantissa, exponent = f"{x:.{digits - 1}e}".split("e")
+    power = int(exponent)
+    if -4 <= power < 7:
+        return fixed(x, max(digits - 1 - power, 0))
+    return f"{mantissa} × 10{str(power).translate(_SUPERSCRIPT)}".replace("-", "−")
+
+
+def fixed(x: float | None, decimals: int) -> str:
+    """Write x with that many decimals; a value that rounds to nothing has no sign."""
+    if x is None or not math.isfinite(x):
+        return NONE
+    text = f"{x:,.{decimals}f}"
+    return text.lstrip("-") if float(text.replace(",", "")) == 0 else text.replace("-", "−")
+
+
+def by_error(x: float | None, error: float | None) -> str:
+    """Write an estimate to the decimal place of its standard error's second significant digit."""
+    if x is None or error is None or not 0 < error < math.inf:
+        return significant(x)
+    decimals = max(1 - math.floor(math.log10(error)), 0)
+    if decimals > _MOST_DECIMALS or abs(x) >= 1e7:
+        return significant(x)
+    return fixed(x, decimals)
+
+
+def ratio(x: float | None, log_error: float | None) -> str:
+    """Write an odds ratio as its error (x times that of its logarithm) asks, two digits at least.
+
+    Two digits, because the low end of a wide interval must not be written as 0.
+    """
+    if x is None or log_error is None or not 0 < x * log_error < math.inf:
+        return significant(x, 3)
+    error_place, place = math.floor(math.log10(x * log_error)), math.floor(math.log10(x))
+    return significant(x, max(place - error_place + 2, 2))
+
+
+def interval(low: str, high: str) -> str:
+    """Write an interval from its written ends."""
+    return NONE if NONE in (low, high) else f"{low} to {high}"
+
+
+def p_value(p: float | None) -> str:
+    """Write a p-value to two digits, and none below 0.0001."""
+    if p is None or not math.isfinite(p):
+        return NONE
+    return "< 0.0001" if p < 1e-4 else f"{p:.2g}" if p < 0.0995 else f"{p:.2f}"
+
+
+def size(number: int) -> str:
+    """Write a number of bytes: 980 B, 12.8 kB (a kB is 1000 B)."""
+    if number < 1000:
+        return f"{number} B"
+    for unit, step in (("kB", 1e3), ("MB", 1e6), ("GB", 1e9)):
+        if number < 999.95 * step or unit == "GB":
+            return f"{number / step:,.1f} {unit}"
+    raise AssertionError
+
+
+def seconds(number: float) -> str:
+    """Write a duration in seconds, to a hundredth."""
+    return f"{number:,.2f} s"
+
+
+def power_of_two(exponent: int) -> str:
+    """Write 2 to a whole power: 2⁻³⁶."""
+    return f"2{str(exponent).translate(_SUPERSCRIPT)}"
+
+
+def whole(number: int) -> str:
+    """Write an exact whole number, or its leading digits when it is long."""
+    return count(number) if abs(number) < 10**9 else significant(float(Fraction(number)))
+
+
+def share(x: float | None) -> str:
+    """Write a fraction as a percentage."""
+    return NONE if x is None else f"{100 * x:.0f} %"
+
+
+def listing(names: Sequence[str]) -> str:
+    """Write names as a list: a, b and c."""
+    *most, last = names
+    return f"{', '.join(most)} and {last}" if most else last
+
+
+def any_number(key: str, value: object) -> str:
+    """Write a statistic by what its key says it is; text is left as it is."""
+    if value is None:
+        return NONE
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, int):
+        return count(value)
+    if isinstance(value, float):
+        return p_value(value) if key.endswith("p_value") else significant(value, 5)
+    return str(value)

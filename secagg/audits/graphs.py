@@ -1,0 +1,176 @@
+"""Drawing of a learned graph, each edge marked by how it stands to the truth where one is stated.
+
+Variables stand on an ellipse, evenly spaced in height, so that no two labels ever overlap; their
+order round it is chosen to keep edges short. Kinds of edges differ by line style as well as colour.
+Verdicts are those of `secagg.models.graph_metrics`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from markupsafe import Markup
+
+from secagg.audits import svg
+from secagg.audits.format import listing
+
+Verdict = Literal["found", "true", "reversed", "extra", "missing"]
+Point = tuple[float, float]
+
+MOST_DRAWN = 40
+"""More variables than this make no readable drawing; the table of edges stays."""
+_LABEL = 16  # characters of a label that are drawn; its full text is in its title
+_CHARACTER = 7.8  # width of one in a 13 px font, generously
+_RX, _NODE = 125.0, 5.0
+
+
+@dataclass(frozen=True)
+class Edge:
+    """One edge: found, or of the truth and missing."""
+
+    source: str
+    target: str
+    directed: bool
+    weight: float | None
+    verdict: Verdict
+
+
+def judged(summary: Mapping[str, Any]) -> list[Edge]:
+    """Return the edges of a graph result with their verdicts, the missing ones last."""
+    truth = None if "truth" not in summary else {(a, b) for a, b in summary["truth"]}
+    edges = [
+        Edge(e["from"], e["to"], e["kind"] == "directed", e["weight"], _verdict(e, truth))
+        for e in summary["edges"]
+    ]
+    pairs = {frozenset((edge.source, edge.target)) for edge in edges}
+    missing = [pair for pair in summary.get("truth", ()) if frozenset(pair) not in pairs]
+    return edges + [Edge(a, b, True, None, "missing") for a, b in missing]
+
+
+def _verdict(edge: Mapping[str, Any], truth: set[tuple[str, str]] | None) -> Verdict:
+    if truth is None:
+        return "found"
+    pair = (edge["from"], edge["to"])
+    against = (edge["to"], edge["from"])
+    if pair in truth or (edge["kind"] == "undirected" and against in truth):
+        return "true"
+    return "reversed" if against in truth else "extra"
+
+
+def round_order(names: Sequence[str], edges: Sequence[tuple[str, str]]) -> list[str]:
+    """Return the names in an order round the ellipse that keeps edges short.
+
+    Swaps pairs while that shortens the edges: a local optimum, the same for the same input.
+    """
+    order = list(names)
+    near: dict[str, list[str]] = {name: [] for name in names}
+    for a, b in edges:
+        near[a].append(b)
+        near[b].append(a)
+    for _ in names:  # a bound on passes; a few are enough
+        at = dict(zip(order, _places(len(order)), strict=True))
+
+        def length(name: str, at: Mapping[str, Point] = at) -> float:
+            return sum(math.dist(at[name], at[other]) for other in near[name])
+
+        swapped = False
+        for i, a in enumerate(order):
+            for j in range(i + 1, len(order)):
+                a, b = order[i], order[j]
+                before = length(a) + length(b)
+                at[a], at[b] = at[b], at[a]
+                if length(a) + length(b) < before - 1e-9:
+                    order[i], order[j] = b, a
+                    swapped = True
+                else:
+                    at[a], at[b] = at[b], at[a]
+        if not swapped:
+            break
+    return order
+
+
+def _places(number: int) -> list[Point]:
+    """Return positions clockwise from the top right, evenly spaced in height on either side."""
+    right = (number + 1) // 2
+    half_height = max(right * (46 if number <= 12 else 26), 80) / 2
+    places = []
+    for k in range(number):
+        on_right = k < right
+        row, rows = (k, right) if on_right else (number - 1 - k, number - right)
+        height = -1 + (2 * row + 1) / rows
+        across = math.sqrt(1 - height**2) * (1 if on_right else -1)
+        places.append((_RX * across, half_height * height))
+    return places
+
+
+def graph_picture(order: Sequence[str], edges: Sequence[Edge], title: str) -> Markup:
+    """Draw the edges between the names, which stand in this order."""
+    places = dict(zip(order, _places(len(order)), strict=True))
+    margin = min(max(map(len, order)), _LABEL) * _CHARACTER + 20
+    half_width = _RX + margin
+    half_height = max(y for _, y in places.values()) + 18
+    box = f"{-half_width:.0f} {-half_height:.0f} {2 * half_width:.0f} {2 * half_height:.0f}"
+    drawing = svg.root("graph", viewBox=box, width=f"{2 * half_width:.0f}", role="img")
+    svg.add(drawing, "title", text=title)
+    svg.add(drawing, "desc", text=_description(edges))
+    for edge in edges:
+        _draw_edge(drawing, edge, places[edge.source], places[edge.target])
+    for name, (x, y) in places.items():
+        node = svg.add(drawing, "g", "node")
+        svg.add(node, "title", text=name)
+        svg.add(node, "circle", cx=f"{x:.1f}", cy=f"{y:.1f}", r=f"{_NODE:.0f}")
+        side = 1 if x >= 0 else -1
+        short = name if len(name) <= _LABEL else name[: _LABEL - 1] + "…"
+        anchor = "start" if side > 0 else "end"
+        at = {"x": f"{x + side * 11:.1f}", "y": f"{y + 4.5:.1f}", "text_anchor": anchor}
+        svg.add(node, "text", text=short, **at)
+    return svg.markup(drawing)
+
+
+def edge_sample(verdict: Verdict) -> Markup:
+    """Draw a short edge for the legend."""
+    drawing = svg.root("graph sample", viewBox="-4 -8 52 16", width="52", aria_hidden="true")
+    _draw_edge(drawing, Edge("", "", True, None, verdict), (-8, 0), (52, 0))
+    return svg.markup(drawing)
+
+
+def _draw_edge(drawing: svg.Element, edge: Edge, start: Point, end: Point) -> None:
+    """Draw a curve bent towards the middle, clear of both circles, with its arrow head."""
+    bend = (0.3 * (start[0] + end[0]), 0.3 * (start[1] + end[1]))  # 0.5 would be straight
+    begin = _towards(start, bend, _NODE + 2)
+    tip = _towards(end, bend, _NODE + 2)
+    group = svg.add(drawing, "g", f"edge {edge.verdict}")
+    stop = _towards(tip, bend, 7) if edge.directed else tip
+    svg.add(group, "path", "shaft", d=f"M{_xy(begin)} Q{_xy(bend)} {_xy(stop)}")
+    if edge.directed:
+        back = _towards(tip, bend, 9)
+        across = (back[1] - tip[1]) * 0.45, (tip[0] - back[0]) * 0.45
+        left = (back[0] + across[0], back[1] + across[1])
+        right = (back[0] - across[0], back[1] - across[1])
+        svg.add(group, "path", "head", d=f"M{_xy(tip)} L{_xy(left)} L{_xy(right)} z")
+
+
+def _towards(start: Point, end: Point, distance: float) -> Point:
+    away = math.dist(start, end) or 1.0
+    return tuple(a + (b - a) * distance / away for a, b in zip(start, end, strict=True))  # type: ignore[return-value]  # two coordinates
+
+
+def _xy(point: Point) -> str:
+    return f"{point[0]:.1f} {point[1]:.1f}"
+
+
+def _description(edges: Sequence[Edge]) -> str:
+    """Say the edges in words, verdict by verdict."""
+    parts = []
+    for verdict in ("found", "true", "reversed", "extra", "missing"):
+        named = [
+            f"{edge.source} {'to' if edge.directed else 'with'} {edge.target}"
+            for edge in edges
+            if edge.verdict == verdict
+        ]
+        if named:
+            parts.append(f"{verdict}: {listing(named)}")
+    return "; ".join(parts) or "no edges"

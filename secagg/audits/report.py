@@ -1,0 +1,125 @@
+"""The run report: one self-contained page for a data protection officer and a statistician.
+
+A function of the facts of a run and its result: same input, same bytes. The page makes no request,
+runs no script, and its content policy forbids both; every name in it is escaped by the template
+engine or the element tree. It judges nothing: see `secagg.audits.statements`.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from collections.abc import Mapping
+from functools import cache
+from typing import Any
+
+import jinja2
+from markupsafe import Markup
+
+from secagg.audits import format as written
+from secagg.audits import graphs, pictures, results, statements, tables
+from secagg.contracts import Result
+
+_TEMPLATES = "templates"
+
+
+@cache
+def _environment() -> jinja2.Environment:
+    environment = jinja2.Environment(
+        loader=jinja2.PackageLoader("secagg.audits", _TEMPLATES),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    formats = ("count", "counted", "significant", "fixed", "share", "size", "seconds", "listing")
+    formats += ("power_of_two",)
+    environment.filters |= {name: getattr(written, name) for name in formats}
+    return environment
+
+
+def render(facts: Mapping[str, Any], result: Result) -> str:
+    """Return the page.
+
+    facts: as `secagg.evidence.facts` returns, with `log` = {lines, head}
+    result: only its summary is read
+    """
+    environment = _environment()
+    assert environment.loader is not None
+    style = environment.loader.get_source(environment, "report.css")[0]
+    summary = result.summary
+    blocks, stages = results.blocks(summary), tables.stages(facts, summary)
+    page = environment.get_template("report.html").render(
+        facts=facts,
+        summary=summary,
+        style=Markup(style),  # noqa: S704  # our own file, which must not be escaped
+        style_hash=base64.b64encode(hashlib.sha256(style.encode()).digest()).decode(),
+        claim=statements.claim(facts),
+        banners=statements.banners(facts, summary),
+        questions=statements.questions(facts, fits=all(stage.fits for stage in stages)),
+        unprotected=statements.unprotected(facts),
+        dropped=statements.dropped(facts),
+        thresholds=statements.thresholds(facts),
+        released=tables.numbers_released(facts),
+        blocks=[_block(block, facts, blocks) for block in blocks],
+        columns=tables.columns(facts, summary),
+        lanes=tables.lanes(facts),
+        stages=stages,
+        policies=tables.policies(facts),
+        settings=tables.flat(facts["job"]),
+        arrow_up=pictures.arrow_picture(down=False),
+        arrow_down=pictures.arrow_picture(down=True),
+    )
+    return page + "\n"
+
+
+def _block(
+    block: results.Block, facts: Mapping[str, Any], blocks: list[results.Block]
+) -> dict[str, Any]:
+    """Return what the template shows of one analysis."""
+    columns = facts["job"]["columns"]
+    shown: dict[str, Any] = {
+        "block": block,
+        "statistics": results.statistics(block.summary),
+        "failures": block.failures(),
+    }
+    match block.kind:
+        case "regression":
+            shown["terms"] = results.coefficient_table(block, columns)
+            shown["panels"] = [_drawn(panel) for panel in results.panels(block, columns)]
+        case "graph":
+            shown |= _graph(block, blocks)
+        case _:
+            pass
+    return shown
+
+
+def _drawn(panel: results.Panel) -> dict[str, Any]:
+    """Return a panel with its pictures."""
+    pictured = [
+        (row, pictures.interval_picture(row.interval, panel.scale, pooled=i == 0))
+        for i, row in enumerate(panel.rows)
+    ]
+    return {"panel": panel, "rows": pictured, "axis": pictures.axis_picture(panel.scale)}
+
+
+def _graph(block: results.Block, blocks: list[results.Block]) -> dict[str, Any]:
+    """Return edges and drawing; all graphs over the same variables are laid out alike."""
+    names, edges = block.summary["names"], graphs.judged(block.summary)
+    alike = [b.summary for b in blocks if b.kind == "graph" and b.summary["names"] == names]
+    pairs = {(e.source, e.target) for summary in alike for e in graphs.judged(summary)}
+    kinds = ("found",) if "truth" not in block.summary else ("true", "reversed", "extra", "missing")
+    shown: dict[str, Any] = {
+        "edges": edges,
+        "scored": "truth" in block.summary,
+        "legend": [
+            (kind, sum(edge.verdict == kind for edge in edges), graphs.edge_sample(kind))
+            for kind in kinds
+        ],
+        "alone": tables.graphs_alone(block),
+        "drawing": None,
+    }
+    if len(names) <= graphs.MOST_DRAWN:
+        order = graphs.round_order(names, sorted(pairs))
+        shown["drawing"] = graphs.graph_picture(order, edges, f"{block.title}: the learned graph")
+    return shown

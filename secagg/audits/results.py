@@ -1,0 +1,231 @@
+"""A run's result, arranged for reading: one block an analysis, beside it each site's own.
+
+Reads the plain data of `Result.summary` and nothing else. What a site would get alone is there only
+in simulations; a site without an estimate of its own keeps its line and says why.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from secagg.audits import format as written
+from secagg.audits.pictures import Interval, Scale, reach_of
+from secagg.models.terms import INTERCEPT
+
+Summary = Mapping[str, Any]
+
+_TITLES = {
+    "logistic": "Logistic regression",
+    "ols": "Linear regression (least squares)",
+    "ridge": "Ridge regression",
+    "lasso": "Lasso",
+    "pc": "Causal structure by PC",
+    "ges": "Causal structure by GES",
+    "notears": "Causal structure by NOTEARS",
+    "golem-ev": "Causal structure by GOLEM (equal variances)",
+    "golem-nv": "Causal structure by GOLEM",
+}
+_LABELS = {
+    "n": "records",
+    "rounds": "rounds of the method",
+    "lr_chi_squared": "likelihood ratio χ²",
+    "lr_dof": "its degrees of freedom",
+    "lr_p_value": "its p-value",
+    "mcfadden_r_squared": "McFadden's R²",
+    "r_squared": "R²",
+    "adjusted_r_squared": "adjusted R²",
+    "residual_dof": "residual degrees of freedom",
+    "f_statistic": "F statistic",
+    "f_p_value": "its p-value",
+    "aic": "AIC",
+    "bic": "BIC",
+    "gcv": "generalised cross-validation",
+    "kkt_violation": "violation of optimality",
+    "log_likelihood": "log-likelihood",
+    "null_log_likelihood": "log-likelihood without predictors",
+    "h": "acyclicity h",
+    "rho": "penalty ρ",
+    "shd": "structural Hamming distance",
+    "tpr": "true positive rate",
+    "fdr": "false discovery rate",
+}
+_ELSEWHERE = {"method", "title", "outcome", "level", "converged", "status", "records"}
+_ELSEWHERE |= {"incomplete_records"}
+
+
+@dataclass(frozen=True)
+class Row:
+    """One line of a forest plot: where, how many records, the numbers drawn and as written."""
+
+    label: str
+    records: int | None
+    interval: Interval | None
+    text: str
+
+
+@dataclass(frozen=True)
+class Panel:
+    """One term of a forest plot, the pooled estimate first."""
+
+    term: str
+    unit: str
+    scale: Scale
+    rows: tuple[Row, ...]
+
+
+@dataclass(frozen=True)
+class Block:
+    """One analysis of the pooled records; `alone` is the same analysis at each site by itself."""
+
+    summary: Summary
+    alone: Mapping[str, Summary]
+
+    @property
+    def kind(self) -> str:
+        """Return which table it is shown in."""
+        for key, kind in (("terms", "regression"), ("edges", "graph"), ("columns", "description")):
+            if key in self.summary:
+                return kind
+        return "other"
+
+    @property
+    def title(self) -> str:
+        """Return its heading."""
+        if self.kind == "description":
+            return "Means, spread and correlations"
+        name = str(self.summary["method"])
+        return _TITLES.get(name, name)
+
+    @property
+    def odds(self) -> bool:
+        """Say whether the coefficients are logarithms of odds ratios."""
+        return any("odds_ratio" in term for term in self.summary.get("terms", ()))
+
+    @property
+    def usable(self) -> bool:
+        """Say whether the method reached its goal."""
+        return usable(self.summary)
+
+    @property
+    def notes(self) -> Sequence[str]:
+        """Return what the method remarks on its own result."""
+        notes: Sequence[str] = self.summary.get("notes", ())
+        return notes
+
+    def failures(self) -> dict[str, str]:
+        """Return why a site by itself gets no estimate."""
+        return {
+            site: own.get("failed") or " ".join(own.get("notes", ())) or str(own.get("status"))
+            for site, own in self.alone.items()
+            if not usable(own)
+        }
+
+
+def usable(summary: Summary) -> bool:
+    """Say whether a summary holds estimates that may be used."""
+    return "failed" not in summary and bool(summary.get("converged", True))
+
+
+def blocks(summary: Summary) -> list[Block]:
+    """Return the analyses of a result, in the order of the job."""
+    alone: Mapping[str, Summary] = summary.get("simulation", {}).get("site_alone", {})
+    if "analyses" not in summary:
+        return [Block(summary, alone)]
+    return [
+        Block(
+            analysis,
+            {s: own if "failed" in own else own["analyses"][i] for s, own in alone.items()},
+        )
+        for i, analysis in enumerate(summary["analyses"])
+    ]
+
+
+def statistics(summary: Summary) -> list[tuple[str, str]]:
+    """Return every single number of a summary that no other table shows, labelled and written."""
+    single: dict[str, Any] = dict(summary)
+    for group in ("settings", "diagnostics", "score"):
+        single |= summary.get(group, {})
+    return [
+        (_LABELS.get(key, key.replace("_", " ")), written.any_number(key, value))
+        for key, value in single.items()
+        if key not in _ELSEWHERE and isinstance(value, int | float | str)
+    ]
+
+
+def unit_of(term: str, columns: Mapping[str, Any]) -> str:
+    """Return what one step of a term is: `per mmHg`, or which levels are compared."""
+    if term in columns and columns[term]["type"] == "continuous":
+        column = columns[term]
+        unit = column["unit"] or "unit"
+        return f"per factor e of {unit}" if column["transform"] == "log" else f"per {unit}"
+    for name, column in columns.items():
+        for level in column.get("levels", ())[1:]:
+            if term in (name, f"{name}={level}"):
+                return f"{level} against {column['levels'][0]}"
+    return ""
+
+
+def coefficient_table(block: Block, columns: Mapping[str, Any]) -> list[dict[str, str]]:
+    """Return the rows of a regression table, written."""
+    return [
+        {
+            "term": term["term"],
+            "unit": unit_of(term["term"], columns),
+            "estimate": written.by_error(term["estimate"], term["std_error"]),
+            "error": written.significant(term["std_error"], 2),
+            "statistic": written.fixed(term["statistic"], 2),
+            "p": written.p_value(term["p_value"]),
+            "interval": written.interval(
+                written.by_error(term["ci_low"], term["std_error"]),
+                written.by_error(term["ci_high"], term["std_error"]),
+            ),
+            "odds": _effect(term, odds=True)[1] if block.odds else "",
+        }
+        for term in block.summary["terms"]
+    ]
+
+
+def panels(block: Block, columns: Mapping[str, Any]) -> list[Panel]:
+    """Return the forest plot of a regression: a panel a term, without the intercept.
+
+    Empty where the pooled estimates mean nothing, or there is neither interval nor comparison.
+    """
+    terms: Sequence[Summary] = block.summary["terms"]
+    if not block.usable or not (block.alone or any(t["ci_low"] is not None for t in terms)):
+        return []
+    found = []
+    for term in terms:
+        if term["term"] == INTERCEPT:
+            continue
+        rows = [_row("All sites together", block.summary, term["term"], block.odds)]
+        rows += [_row(s, own, term["term"], block.odds) for s, own in block.alone.items()]
+        drawn = [row.interval for row in rows]
+        scale = reach_of(drawn[0], drawn[1:], log=block.odds)
+        name = term["term"]
+        found.append(Panel(name, unit_of(name, columns), scale, tuple(rows)))
+    return found
+
+
+def _row(label: str, summary: Summary, name: str, odds: bool) -> Row:
+    records = summary.get("n")
+    if not usable(summary):
+        return Row(label, records, None, "no estimate")
+    term = next((t for t in summary["terms"] if t["term"] == name), None)
+    if term is None:
+        return Row(label, records, None, "no estimate")
+    return Row(label, records, *_effect(term, odds))
+
+
+def _effect(term: Summary, odds: bool) -> tuple[Interval | None, str]:
+    """Return what is drawn of a term and what is written."""
+    if odds:
+        values = [term["odds_ratio"], term["odds_low"], term["odds_high"]]
+        texts = [written.ratio(value, term["std_error"]) for value in values]
+    else:
+        values = [term["estimate"], term["ci_low"], term["ci_high"]]
+        texts = [written.by_error(value, term["std_error"]) for value in values]
+    between = written.interval(texts[1], texts[2])
+    text = texts[0] if between == written.NONE else f"{texts[0]} ({between})"
+    return Interval.of(*values), text

@@ -1,0 +1,181 @@
+"""The tables of a report: plain rows made of the facts of a run, ready for the template."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any
+
+from secagg.audits import graphs
+from secagg.audits.format import significant, whole
+from secagg.audits.results import Block, usable
+
+Facts = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Lane:
+    """One role in the picture of who saw what, and its messages to and from the coordinator."""
+
+    role: str
+    parties: int
+    sees: str
+    requests: tuple[Mapping[str, Any], ...]
+    replies: tuple[Mapping[str, Any], ...]
+
+
+@dataclass(frozen=True)
+class Bound:
+    """One field's proof of fit; `largest` is the largest sum that can occur, in steps."""
+
+    name: str
+    kind: str
+    values: int
+    bound: str
+    fraction_bits: int
+    largest: str
+    sum_bits: int
+    clipped: int
+
+
+@dataclass(frozen=True)
+class StageTable:
+    """A stage with its fields; `fits`: the proof, computed again from the numbers shown."""
+
+    name: str
+    sees: str
+    sites: int
+    ring_bits: int
+    max_rounds: int
+    releases: int
+    values: int
+    bounds: tuple[Bound, ...]
+    fits: bool
+
+
+def releases_of(facts: Facts, stage: str) -> int:
+    """Return how many sums of a stage were opened."""
+    return sum(release["stage"] == stage for release in facts["releases"])
+
+
+def numbers_released(facts: Facts) -> int:
+    """Return how many numbers all opened sums hold together."""
+    return sum(int(s["values"]) * releases_of(facts, s["stage"]) for s in facts["plan"])
+
+
+def lanes(facts: Facts) -> list[Lane]:
+    """Return every role but the coordinator, sites first."""
+
+    def messages(role: str, kind: str) -> tuple[Mapping[str, Any], ...]:
+        return tuple(p for p in facts["phases"] if (p["role"], p["kind"]) == (role, kind))
+
+    sees = facts["protocol"]["sees"]
+    rows = [row for row in facts["traffic"] if row["role"] != "coordinator"]
+    return [
+        Lane(
+            row["role"], row["parties"], sees[row["role"]],
+            messages(row["role"], "request"), messages(row["role"], "reply"),
+        )
+        for row in sorted(rows, key=lambda row: row["role"] != "site")
+    ]  # fmt: skip
+
+
+def stages(facts: Facts, summary: Mapping[str, Any]) -> list[StageTable]:
+    """Return the proof of fit of every stage, worked out from bounds, sites and resolution."""
+    found = []
+    for stage in facts["plan"]:
+        clipped = summary["contributions_clipped"].get(stage["stage"], {})
+        bounds, fits = [], True
+        for field in stage["fields"]:
+            step = Fraction(2) ** field["fraction_bits"]
+            largest = stage["sites"] * math.floor(Fraction(field["bound"]) * step)
+            fits = fits and largest < 2 ** (stage["ring_bits"] - 1)
+            fits = fits and largest.bit_length() + 1 == field["sum_bits"]
+            bounds.append(
+                Bound(
+                    field["name"], field["kind"], field["values"], significant(field["bound"]),
+                    field["fraction_bits"], whole(largest), field["sum_bits"],
+                    clipped.get(field["name"], 0),
+                )
+            )  # fmt: skip
+        found.append(
+            StageTable(
+                stage["stage"], stage["sees"], stage["sites"], stage["ring_bits"],
+                stage["max_rounds"], releases_of(facts, stage["stage"]), stage["values"],
+                tuple(bounds), fits,
+            )
+        )  # fmt: skip
+    return found
+
+
+def policies(facts: Facts) -> list[tuple[str, int, str]]:
+    """Return, for each site, in how many releases it took part and the thresholds it signed."""
+    found = []
+    for site in facts["cohort"]:
+        signed = [r["thresholds"][site] for r in facts["releases"] if site in r["contributors"]]
+        least, most = min(signed), max(signed)
+        found.append((site, len(signed), str(least) if least == most else f"{least} to {most}"))
+    return found
+
+
+def columns(facts: Facts, summary: Mapping[str, Any]) -> list[tuple[str, str, str, int]]:
+    """Return each declared column: name, type, public bounds or levels, values outside them."""
+    found = []
+    for name, column in facts["job"]["columns"].items():
+        if column["type"] == "continuous":
+            low, high = (f"{column[end]:g}".replace("-", "−") for end in ("low", "high"))
+            declared = f"{low} to {high} {column['unit']}".strip()
+            if column["transform"] != "none":
+                declared += f", then {column['transform']}"
+        else:
+            declared = ", ".join(column["levels"])
+        outside = int(summary["values_outside_bounds"][name])
+        found.append((name, column["type"], declared, outside))
+    return found
+
+
+def flat(table: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
+    """Yield the settings of a job under the dotted names that `--set` takes; unset ones are left out."""
+    for key, value in table.items():
+        name = f"{prefix}{key}"
+        if isinstance(value, Mapping):
+            yield from flat(value, f"{name}.")
+        elif isinstance(value, list) and any(isinstance(item, Mapping) for item in value):
+            for i, item in enumerate(value):
+                yield from flat(item, f"{name}[{i + 1}].")
+        elif value is not None:
+            yield name, _setting(value)
+
+
+def _setting(value: Any) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, list | tuple):
+        return ", ".join(_setting(item) for item in value)
+    return str(value)
+
+
+def graphs_alone(block: Block) -> list[dict[str, Any]]:
+    """Return, for each site by itself, how many edges it finds, how many agree, and its score."""
+    pooled = {(e.source, e.target, e.directed) for e in _found(block.summary)}
+    rows = []
+    for site, own in block.alone.items():
+        edges = None
+        if "failed" not in own:
+            edges = {(e.source, e.target, e.directed) for e in _found(own)}
+        rows.append(
+            {
+                "site": site,
+                "usable": usable(own),
+                "edges": None if edges is None else len(edges),
+                "common": None if edges is None else len(edges & pooled),
+                "score": own.get("score"),
+            }
+        )
+    return rows
+
+
+def _found(summary: Mapping[str, Any]) -> list[graphs.Edge]:
+    return [edge for edge in graphs.judged(summary) if edge.verdict != "missing"]

@@ -1,0 +1,199 @@
+from __future__ import annotations
+
+from itertools import permutations
+
+import numpy as np
+import pytest
+
+from secagg.errors import UsageError
+from secagg.models import notears as module
+from secagg.models.acyclic import Minimum, is_acyclic
+from secagg.models.graph_metrics import compare_graphs
+from secagg.models.notears import augmented_lagrangian, least_squares, notears
+from secagg.models.pooled import Moments
+
+
+def lasso(S: np.ndarray, parents: list[int], child: int, penalty: float) -> np.ndarray:
+    """Coordinate descent to rounding, written from its optimality conditions."""
+    w = np.zeros(len(S))
+    for _ in range(10_000):
+        before = w.copy()
+        for k in parents:
+            rest = S[k, child] - S[k] @ w + S[k, k] * w[k]
+            w[k] = np.sign(rest) * max(abs(rest) - penalty, 0.0) / S[k, k]
+        if np.max(np.abs(w - before)) < 1e-14:
+            break
+    return w
+
+
+def score(S: np.ndarray, W: np.ndarray, penalty: float) -> float:
+    return least_squares(S, W)[0] + penalty * float(np.abs(W).sum())
+
+
+def best_dag(S: np.ndarray, penalty: float) -> float:
+    """The global minimum: over every order of the variables, a lasso on all predecessors."""
+    best = np.inf
+    for order in permutations(range(len(S))):
+        columns = [np.zeros(len(S))] * len(S)
+        for place, child in enumerate(order):
+            columns[child] = lasso(S, list(order[:place]), child, penalty)
+        best = min(best, score(S, np.array(columns).T, penalty))
+    return best
+
+
+def moments(S: np.ndarray, n: int = 1000) -> Moments:
+    names = tuple(f"x{j}" for j in range(len(S)))
+    return Moments(names, n, np.zeros(len(S)), n * S)
+
+
+def test_loss_is_that_of_the_rows(simulate) -> None:
+    network = simulate(3, 5, 6, 40)
+    W = np.random.default_rng(0).normal(size=(5, 5))
+    centred = network.rows - network.rows.mean(axis=0)
+    by_rows = np.sum((centred - centred @ W) ** 2) / (2 * 40)
+    # Sums of 40 * 5 and of 5 * 5 terms in another order.
+    assert least_squares(network.moments.covariance, W)[0] == pytest.approx(by_rows, rel=1e-12)
+
+
+def test_gradient(simulate, numerical_gradient) -> None:
+    S = simulate(3, 5, 6, 40).moments.covariance
+    W = 0.4 * np.random.default_rng(1).normal(size=(5, 5))
+    objective = augmented_lagrangian(S, 0.7, 3.0)
+    numerical, error = numerical_gradient(lambda V: objective(V)[0], W)
+    np.testing.assert_allclose(objective(W)[1], numerical, rtol=0, atol=error)
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("p", [3, 4])
+def test_against_the_best_of_all_dags(simulate, seed: int, p: int) -> None:
+    S = simulate(seed, p, p, 200).moments.covariance
+    fit = notears(moments(S), standardise=False, penalty=0.1)
+    assert fit.converged
+    assert fit.weights is not None
+    assert is_acyclic(fit.weights != 0)
+    best = best_dag(S, 0.1)
+    value = score(S, fit.weights, 0.1)
+    # A DAG's score cannot lie below the global minimum. It is met up to the last step's stopping
+    # rule (1e-15 of the objective) and the coordinate descent's (1e-14 in each weight).
+    assert value == pytest.approx(best, rel=1e-9)
+
+
+def test_strong_signal_is_recovered(simulate) -> None:
+    network = simulate(7, 8, 9, 5000)
+    for data in (network.exact, network.moments):
+        fit = notears(data, standardise=False)
+        assert fit.converged
+        assert compare_graphs(fit.directed, network.truth).shd == 0
+
+
+def test_weights_are_a_lasso_on_the_parents(simulate) -> None:
+    network = simulate(11, 10, 14, 500)
+    S = network.moments.correlation
+    fit = notears(network.moments)
+    assert fit.weights is not None
+    for child in range(10):
+        parents = np.flatnonzero(fit.weights[:, child]).tolist()
+        # The last step stops at slopes of 1e-9 or objective changes of 1e-15; the smallest
+        # eigenvalue of S bounds the curvature, so either is within sqrt(2e-15 * 10 / eigenvalue).
+        near = np.sqrt(2e-14 / np.linalg.eigvalsh(S)[0])
+        np.testing.assert_allclose(
+            fit.weights[:, child], lasso(S, parents, child, 0.1), rtol=0, atol=near
+        )
+
+
+@pytest.mark.parametrize("r", [0.9, -0.5])
+def test_two_alike_variables_keep_their_edge(r: float) -> None:
+    # Perfectly symmetric: a descent from zero would shrink both directions to zero together.
+    fit = notears(moments(np.array([[1, r], [r, 1]])))
+    assert fit.converged
+    assert fit.directed.sum() == 1
+    # One edge: minimise 1/2 (1 - 2wr + w^2) + 0.1 |w|, so w = r shrunk by 0.1 (1e-7: as above).
+    assert fit.edges()[0]["weight"] == pytest.approx(r - 0.1 * np.sign(r), abs=1e-7)
+
+
+def test_standardised_fit_ignores_units(simulate) -> None:
+    data = simulate(5, 6, 7, 300).moments
+    scale = 2.0 ** np.arange(6)  # powers of two: the correlations keep their bits
+    scaled = Moments(data.names, data.n, data.mean * scale, data.scatter * np.outer(scale, scale))
+    first, second = notears(data), notears(scaled)
+    assert first.weights is not None
+    assert second.weights is not None
+    np.testing.assert_array_equal(first.weights, second.weights)
+    raw = notears(scaled, standardise=False)
+    assert raw.weights is not None
+    assert np.max(np.abs(raw.weights - first.weights)) > 0.1
+
+
+def test_selects_variables_and_repeats_itself(simulate) -> None:
+    data = simulate(5, 6, 7, 300).moments
+    fit = notears(data, variables=["x4", "x1", "x3"])
+    assert fit.names == ("x4", "x1", "x3")
+    again = notears(data.select(["x4", "x1", "x3"]))
+    assert fit.to_dict() == again.to_dict()
+
+
+def test_singular_moments_are_fine(simulate) -> None:
+    fit = notears(simulate(5, 8, 8, 6).moments)  # 6 records, 8 variables
+    assert fit.converged
+    assert is_acyclic(fit.directed)
+
+
+def test_independent_variables_have_no_edge() -> None:
+    fit = notears(moments(np.eye(4)))
+    assert fit.converged
+    assert not fit.directed.any()
+
+
+def test_overflowing_steps_do_not_spoil_a_fit(monkeypatch, simulate, of_rows) -> None:
+    # Units a thousand apart: the weights are far apart too, and trial steps overflow exp(W o W).
+    rows = simulate(0, 3, 3, 100).rows * [1.0, 1000.0, 30.0]
+    data = of_rows(rows)
+    overflowed = 0
+    original = module.acyclicity
+
+    def watched(W: np.ndarray):
+        nonlocal overflowed
+        result = original(W)
+        overflowed += not np.isfinite(result[0])
+        return result
+
+    monkeypatch.setattr(module, "acyclicity", watched)
+    fit = notears(data, standardise=False)
+    assert overflowed > 0
+    assert fit.converged
+    assert fit.weights is not None
+    assert is_acyclic(fit.weights != 0)
+    # Not the global minimum (the problem is not convex), but never below it.
+    assert score(data.covariance, fit.weights, 0.1) >= best_dag(data.covariance, 0.1) * (1 - 1e-9)
+
+
+def test_divergence_is_reported_and_not_cleaned_up(monkeypatch, simulate) -> None:
+    cyclic = np.array([[0, 1.0, 0], [0, 0, 1.0], [1.0, 0, 0]])
+    monkeypatch.setattr(module, "minimise_sparse", lambda *_, **__: Minimum(cyclic, 1.0, False, 1))
+    fit = notears(simulate(1, 3, 2, 50).moments)
+    assert not fit.converged
+    assert "no finite step" in fit.notes[0]
+    assert not is_acyclic(fit.directed)
+
+
+def test_unreached_tolerance_is_reported(simulate) -> None:
+    fit = notears(simulate(2, 5, 7, 100).moments, tolerance=1e-300)
+    assert not fit.converged
+    assert "h stayed at" in fit.notes[0]
+
+
+@pytest.mark.parametrize(
+    "setting", [{"penalty": -1.0}, {"penalty": np.nan}, {"threshold": -0.1}, {"tolerance": 0.0}]
+)
+def test_settings_out_of_range(simulate, setting) -> None:
+    with pytest.raises(UsageError, match=next(iter(setting))):
+        notears(simulate(1, 3, 2, 50).moments, **setting)
+
+
+def test_unusable_moments() -> None:
+    with pytest.raises(UsageError, match="constant"):
+        notears(moments(np.diag([1.0, 0.0])))
+    with pytest.raises(UsageError, match="not finite"):
+        notears(moments(np.full((2, 2), np.nan)))
+    with pytest.raises(UsageError, match="two different"):
+        notears(moments(np.eye(1)))

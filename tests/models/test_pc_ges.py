@@ -1,0 +1,242 @@
+from __future__ import annotations
+
+import sys
+import warnings
+from itertools import combinations, permutations, product
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from secagg.errors import UsageError
+from secagg.models.acyclic import is_acyclic
+from secagg.models.graph_result import GraphFit
+from secagg.models.pc_ges import BIDIRECTED_ON_CONFLICT, PartialCorrelationTest, ges, pc
+from secagg.models.pooled import Moments
+
+pytest.importorskip("causallearn", reason="needs secagg[graphs]")
+LEARNERS = pytest.mark.parametrize("learner", [pc, ges])
+
+
+def moments(S: np.ndarray, n: int = 1000) -> Moments:
+    names = tuple(f"x{j}" for j in range(len(S)))
+    return Moments(names, n, np.zeros(len(S)), n * S)
+
+
+def colliders(dag: np.ndarray) -> set[tuple[int, int, int]]:
+    p = len(dag)
+    return {
+        (a, b, child)
+        for child in range(p)
+        for a, b in combinations(np.flatnonzero(dag[:, child]).tolist(), 2)
+        if not (dag[a, b] or dag[b, a])
+    }
+
+
+def equivalence_class(dag: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Directed and undirected edges of the CPDAG, by listing all DAGs of the class (Verma and
+    Pearl 1990: same skeleton and same unshielded colliders).
+    """
+    pairs = np.argwhere(np.triu(dag | dag.T)).tolist()
+    members = []
+    for turns in product([False, True], repeat=len(pairs)):
+        other = np.zeros_like(dag)
+        for (i, j), turn in zip(pairs, turns, strict=True):
+            other[(j, i) if turn else (i, j)] = 1
+        if is_acyclic(other.astype(bool)) and colliders(other) == colliders(dag):
+            members.append(other)
+    always, ever = np.all(members, axis=0), np.any(members, axis=0)
+    return always, ever & ~always & ~always.T
+
+
+def assert_same(fit: GraphFit, directed: np.ndarray, undirected: np.ndarray) -> None:
+    np.testing.assert_array_equal(fit.directed, directed)
+    np.testing.assert_array_equal(fit.undirected, undirected)
+
+
+def all_dags(p: int) -> list[np.ndarray]:
+    found = {}
+    for order in permutations(range(p)):
+        pairs = list(combinations(order, 2))
+        for present in product([0, 1], repeat=len(pairs)):
+            dag = np.zeros((p, p), dtype=int)
+            for (i, j), here in zip(pairs, present, strict=True):
+                dag[i, j] = here
+            found[dag.tobytes()] = dag
+    return list(found.values())
+
+
+def bic(S: np.ndarray, n: int, dag: np.ndarray) -> float:
+    """Gaussian log-likelihood at its maximum less 1/2 log n per edge, constants dropped."""
+    total = 0.0
+    for child in range(len(S)):
+        parents = np.flatnonzero(dag[:, child])
+        block = S[np.ix_(parents, parents)]
+        slopes = np.linalg.solve(block, S[parents, child])
+        total -= 0.5 * n * np.log(S[child, child] - S[child, parents] @ slopes)
+        total -= 0.5 * np.log(n) * len(parents)
+    return total
+
+
+def test_p_value_against_regression_residuals(simulate) -> None:
+    network = simulate(3, 5, 6, 60)
+    test = PartialCorrelationTest(network.moments.correlation, 60)
+    for given in ([], [2], [2, 4]):
+        design = np.column_stack([np.ones(60), network.rows[:, given]])
+        residual = [
+            y - design @ np.linalg.lstsq(design, y, rcond=None)[0]
+            for y in (network.rows[:, 0], network.rows[:, 1])
+        ]
+        r = np.corrcoef(*residual)[0, 1]
+        z = np.sqrt(60 - len(given) - 3) * np.arctanh(r)
+        # p is a smooth function of sums of 60 products; 1e-9 leaves room for its slope in z.
+        assert test(0, 1, given) == pytest.approx(2 * stats.norm.sf(abs(z)), rel=1e-9)
+
+
+def test_no_degrees_of_freedom_is_no_evidence() -> None:
+    correlation = np.full((4, 4), 0.99) + 0.01 * np.eye(4)
+    test = PartialCorrelationTest(correlation, 5)
+    assert test(0, 1, []) < 0.05
+    assert test(0, 1, [2]) < 1
+    assert test(0, 1, [2, 3]) == 1
+
+
+@LEARNERS
+@pytest.mark.parametrize("seed", range(5))
+def test_known_network_without_sampling_error(simulate, learner, seed: int) -> None:
+    network = simulate(seed, 6, 6, 100_000)
+    assert_same(learner(network.exact), *equivalence_class(network.truth))
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_ges_against_the_best_of_all_dags(simulate, seed: int) -> None:
+    data = simulate(seed, 4, 4, 200).moments
+    best = max(all_dags(4), key=lambda dag: bic(data.correlation, 200, dag))
+    assert_same(ges(data), *equivalence_class(best))
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_moments_give_what_rows_give(simulate, seed: int) -> None:
+    from causallearn.search.ConstraintBased.PC import pc as pc_on_rows
+    from causallearn.search.ScoreBased.GES import ges as ges_on_rows
+
+    network = simulate(seed, 8, 10, 150)
+    by_rows = pc_on_rows(
+        network.rows, 0.05, uc_priority=BIDIRECTED_ON_CONFLICT, show_progress=False
+    ).G.graph
+    for fit, marks in (
+        (pc(network.moments), by_rows),
+        (ges(network.moments), ges_on_rows(network.rows)["G"].graph),
+    ):
+        np.testing.assert_array_equal(fit.directed, (marks == -1) & (marks.T == 1))
+        np.testing.assert_array_equal(fit.undirected, (marks == marks.T) & (marks != 0))
+
+
+@LEARNERS
+@pytest.mark.parametrize("seed", range(4))
+def test_the_order_of_the_variables_does_not_matter(simulate, learner, seed: int) -> None:
+    data = simulate(seed, 8, 8, 400).moments
+    order = np.random.default_rng(seed).permutation(8)
+    first, second = learner(data), learner(data, variables=[data.names[j] for j in order])
+    assert_same(
+        second, first.directed[np.ix_(order, order)], first.undirected[np.ix_(order, order)]
+    )
+
+
+@LEARNERS
+def test_units_do_not_matter_and_runs_repeat(simulate, learner) -> None:
+    data = simulate(5, 6, 7, 300).moments
+    scale = 2.0 ** np.arange(6)
+    scaled = Moments(data.names, data.n, data.mean * scale, data.scatter * np.outer(scale, scale))
+    assert learner(data).to_dict() == learner(scaled).to_dict() == learner(data).to_dict()
+
+
+def test_conflicting_colliders_leave_the_edge_undirected() -> None:
+    # a - b - c - d, with a and c, b and d, a and d uncorrelated: a -> b <- c and b -> c <- d.
+    S = np.eye(4)
+    for i in range(3):
+        S[i, i + 1] = S[i + 1, i] = 0.4
+    fit = pc(moments(S), alpha=0.01)
+    assert fit.undirected[1, 2]
+    assert fit.directed[0, 1]
+    assert fit.directed[3, 2]
+    assert fit.diagnostics["conflicts"] == 1
+    assert "colliders" in fit.notes[0]
+
+
+def test_contradicting_tests_are_noted(monkeypatch, simulate) -> None:
+    from secagg.models import pc_ges
+
+    cycle = np.array([[0, 1, 0], [0, 0, 1], [1, 0, 0]], dtype=bool)
+    empty = np.zeros((3, 3), dtype=bool)
+    monkeypatch.setattr(pc_ges, "_edges", lambda _: (cycle, empty, empty))
+    assert "cycle" in pc(simulate(1, 3, 2, 50).moments).notes[0]
+
+
+def test_stricter_settings_leave_fewer_edges(simulate) -> None:
+    data = simulate(6, 8, 12, 300).moments
+    assert len(ges(data, penalty=20).edges()) < len(ges(data).edges())
+    assert len(pc(data, alpha=1e-12).edges()) < len(pc(data).edges())
+
+
+def test_pc_with_fewer_records_than_variables(simulate) -> None:
+    fit = pc(simulate(4, 9, 9, 7).moments)
+    assert fit.names == tuple(f"x{j}" for j in range(9))
+
+
+@LEARNERS
+def test_nothing_is_printed_and_no_filter_is_left(simulate, learner, capsys) -> None:
+    filters = list(warnings.filters)
+    learner(simulate(4, 5, 5, 100).moments)
+    assert capsys.readouterr() == ("", "")
+    assert warnings.filters == filters
+
+
+@LEARNERS
+def test_missing_package_says_what_to_install(monkeypatch, simulate, learner) -> None:
+    for name in list(sys.modules):
+        if name.startswith("causallearn"):
+            monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "causallearn", None)
+    with pytest.raises(UsageError, match=r"pip install 'secagg\[graphs\]'"):
+        learner(simulate(1, 3, 2, 50).moments)
+
+
+@LEARNERS
+def test_linear_dependence_is_refused(learner) -> None:
+    rows = np.random.default_rng(0).normal(size=(50, 3))
+    rows = np.column_stack([rows, rows.sum(axis=1)])
+    with pytest.raises(UsageError, match="linearly"):
+        learner(moments(np.cov(rows.T)))
+
+
+@LEARNERS
+@pytest.mark.parametrize(
+    ("S", "words"),
+    [
+        (np.diag([1.0, 0.0]), "constant"),
+        (np.full((2, 2), np.nan), "not finite"),
+        (np.eye(1), "two different"),
+    ],
+)
+def test_unusable_moments(learner, S: np.ndarray, words: str) -> None:
+    with pytest.raises(UsageError, match=words):
+        learner(moments(S))
+
+
+def test_too_few_records() -> None:
+    with pytest.raises(UsageError, match="more than 3 records"):
+        pc(moments(np.eye(2), n=3))
+    with pytest.raises(UsageError, match="GES needs"):
+        ges(moments(np.ones((2, 2)), n=2))
+
+
+@pytest.mark.parametrize("alpha", [0.0, 1.0, np.nan])
+def test_pc_level_out_of_range(alpha: float) -> None:
+    with pytest.raises(UsageError, match="alpha"):
+        pc(moments(np.eye(2)), alpha=alpha)
+
+
+def test_ges_penalty_out_of_range() -> None:
+    with pytest.raises(UsageError, match="penalty"):
+        ges(moments(np.eye(2)), penalty=0.0)

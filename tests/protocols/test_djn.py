@@ -1,0 +1,448 @@
+"""Oracles: phe for whole ciphertexts and both directions, Python's own pow, brute force."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import replace
+from itertools import count
+
+import numpy as np
+import phe
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import stats
+
+from secagg.errors import PeerError, UsageError
+from secagg.protocols import djn
+from secagg.protocols.djn_keys import (
+    PrivateKey,
+    PublicKey,
+    check_private_key,
+    check_public_key,
+    generate_keypair,
+)
+from secagg.protocols.fixed_base import TABLE_BYTES, choose_window, fixed_base
+from secagg.protocols.packing import Packing
+from secagg.randomness import RandomBytes, random_below, replayable_random
+
+# p = 19, q = 23, x = 2: n = 437, h = -4, h_s = (-4)^437 mod 437^2 = 3004, by 436 multiplications.
+TINY = PrivateKey(PublicKey(437, 3004), 19, 23)
+
+
+@pytest.fixture(scope="session")
+def key() -> PrivateKey:
+    return generate_keypair(2048, replayable_random(1))
+
+
+@pytest.fixture(scope="session")
+def foreign() -> tuple[phe.PaillierPublicKey, phe.PaillierPrivateKey, PrivateKey]:
+    public, private = phe.generate_paillier_keypair(n_length=2048)
+    return public, private, PrivateKey(PublicKey(public.n), private.p, private.q)
+
+
+def constant_bytes(value: int) -> RandomBytes:
+    return lambda n: value.to_bytes(n, "little")
+
+
+def small_key(seed: int, bits: int = 64) -> PrivateKey:
+    return generate_keypair(bits, replayable_random(seed), insecure_for_tests=True)
+
+
+# --- keys -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("bits", [2048, 3072])
+def test_a_generated_key_has_the_stated_form(bits: int) -> None:
+    key = generate_keypair(bits, replayable_random(bits))
+    p, q, n = key.p, key.q, key.public.n
+    assert p * q == n
+    assert n.bit_length() == bits
+    assert p % 4 == q % 4 == 3
+    assert math.gcd(p - 1, q - 1) == 2
+    assert key.public.h_s is not None
+    for prime in (p, q):
+        assert pow(key.public.h_s, prime - 1, prime**2) == 1  # an n-th residue
+        assert pow(key.public.h_s, (prime - 1) // 2, prime) == prime - 1  # a non-square
+    check_private_key(key)
+
+
+def test_keys_differ_with_the_randomness_and_repeat_with_it() -> None:
+    assert small_key(1) == small_key(1)
+    assert small_key(1) != small_key(2)
+
+
+@pytest.mark.parametrize("bits", [1024, 2047, 2049, 1 << 20, 0, -2048])
+def test_other_lengths_are_refused(bits: int) -> None:
+    with pytest.raises(UsageError):
+        generate_keypair(bits, replayable_random(0))
+
+
+def test_short_keys_pass_the_checks_only_on_request() -> None:
+    check_private_key(TINY, insecure_for_tests=True)
+    with pytest.raises(PeerError):
+        check_private_key(TINY)
+    with pytest.raises(PeerError):
+        check_public_key(TINY.public)
+
+
+def test_repr_does_not_show_the_primes(key: PrivateKey) -> None:
+    assert str(key.p) not in repr(key)
+    assert str(key.q) not in repr(key)
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda k: replace(k, n=float(k.n % 10**9)),
+        lambda k: replace(k, n=True),
+        lambda k: replace(k, n=-k.n),
+        lambda k: replace(k, n=k.n + 1),
+        lambda k: replace(k, n=k.n | 1 << 20000),
+        lambda k: replace(k, h_s=str(k.h_s)),
+        lambda k: replace(k, h_s=0),
+        lambda k: replace(k, h_s=1),
+        lambda k: replace(k, h_s=1 + k.n),
+        lambda k: replace(k, h_s=k.n**2 - 1),
+        lambda k: replace(k, h_s=k.n),
+        lambda k: replace(k, h_s=k.h_s + k.n**2),
+    ],
+)
+def test_damaged_public_keys_are_refused(
+    key: PrivateKey, damage: Callable[[PublicKey], PublicKey]
+) -> None:
+    check_public_key(key.public)
+    with pytest.raises(PeerError):
+        check_public_key(damage(key.public))
+
+
+def composite_pair(key: PrivateKey) -> PrivateKey:
+    """n = p (q + 2) without h_s: everything fits but the second factor is composite (or 5 | it)."""
+    q = next(q for q in count(key.q + 2, 2) if any(q % small == 0 for small in (3, 5, 7)))
+    return PrivateKey(PublicKey(key.p * q), key.p, q)
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda k: replace(k, p=float(2)),
+        lambda k: replace(k, p=-k.p, q=-k.q),
+        lambda k: replace(k, p=1, q=k.public.n),
+        lambda k: replace(k, q=k.q + 2),
+        lambda k: PrivateKey(PublicKey(k.p**2), k.p, k.p),
+        composite_pair,
+        lambda k: PrivateKey(PublicKey(k.p * (k.p + 2)), k.p, k.p + 2),
+        # h_s must be an n-th residue: this one encrypts 1, so every ciphertext would be wrong
+        lambda k: replace(k, public=replace(k.public, h_s=k.public.h_s * (1 + k.public.n))),
+        lambda k: replace(k, public=replace(k.public, h_s=k.public.h_s * 4 % k.public.n**2)),
+    ],
+)
+def test_damaged_private_keys_are_refused(
+    key: PrivateKey, damage: Callable[[PrivateKey], PrivateKey]
+) -> None:
+    with pytest.raises(PeerError):
+        check_private_key(damage(key))
+
+
+def test_primes_that_fermat_would_find_are_refused() -> None:
+    # Two primes of 128 bits, 2^12 apart or less: below 2^(128 - 100).
+    from gmpy2 import next_prime
+
+    p = int(next_prime(0b11 << 126))
+    q = int(next_prime(p))
+    with pytest.raises(PeerError, match="too close"):
+        check_private_key(PrivateKey(PublicKey(p * q), p, q), insecure_for_tests=True)
+
+
+def test_common_factor_of_n_and_phi_is_refused() -> None:
+    # 7 divides 29 - 1, which takes primes of different lengths
+    with pytest.raises(PeerError, match="length"):
+        check_private_key(PrivateKey(PublicKey(7 * 29), 7, 29), insecure_for_tests=True)
+
+
+# --- against phe ------------------------------------------------------------------------------
+
+
+def test_phe_decrypts_ours_and_we_decrypt_phes(key: PrivateKey) -> None:
+    public = phe.PaillierPublicKey(key.public.n)
+    private = phe.PaillierPrivateKey(public, key.p, key.q)
+    plaintexts = [0, 1, 2**2000 + 17, key.public.n - 1]
+    for encrypted in (
+        djn.encrypt(key.public, plaintexts, replayable_random(2)),
+        djn.encrypt_as_key_holder(key, plaintexts, replayable_random(2)),
+    ):
+        assert [private.raw_decrypt(c) for c in encrypted] == plaintexts
+    assert djn.decrypt(key, [public.raw_encrypt(m) for m in plaintexts]) == plaintexts
+
+
+def test_the_randomiser_is_one_that_phe_could_have_drawn(key: PrivateKey) -> None:
+    # c = r^n (mod n), so r = c^(1/n mod lambda): with this r, phe must arrive at the same bits.
+    n = key.public.n
+    (c,) = djn.encrypt(key.public, [12345], replayable_random(3))
+    r = pow(c % n, pow(n, -1, math.lcm(key.p - 1, key.q - 1)), n)
+    assert phe.PaillierPublicKey(n).raw_encrypt(12345, r_value=r) == c
+
+
+def test_imported_phe_keys_work_without_h_s(
+    foreign: tuple[phe.PaillierPublicKey, phe.PaillierPrivateKey, PrivateKey],
+) -> None:
+    public, private, ours = foreign
+    check_private_key(ours)
+    plaintexts = [0, 7, public.n - 1]
+    for encrypted in (
+        djn.encrypt(ours.public, plaintexts, replayable_random(4)),
+        djn.encrypt_as_key_holder(ours, plaintexts, replayable_random(4)),
+    ):
+        assert [private.raw_decrypt(c) for c in encrypted] == plaintexts
+    phe_numbers = [public.encrypt(value, precision=2**-20) for value in (0.5, -3.25)]
+    raw = djn.decrypt(ours, [number.ciphertext() for number in phe_numbers])
+    decoded = [
+        phe.EncodedNumber(public, value, number.exponent).decode()
+        for value, number in zip(raw, phe_numbers, strict=True)
+    ]
+    assert decoded == [0.5, -3.25]
+
+
+def test_same_r_gives_the_same_ciphertext_as_phe(
+    foreign: tuple[phe.PaillierPublicKey, phe.PaillierPrivateKey, PrivateKey],
+) -> None:
+    public, _, ours = foreign
+    r = random_below(public.n, replayable_random(5))
+    (c,) = djn.encrypt(ours.public, [99], replayable_random(5))
+    assert c == public.raw_encrypt(99, r_value=r)
+
+
+def test_sums_agree_with_phes_addition(key: PrivateKey) -> None:
+    public = phe.PaillierPublicKey(key.public.n)
+    columns = [djn.encrypt_as_key_holder(key, [k, 10 * k], replayable_random(k)) for k in (1, 2, 3)]
+    ours = djn.multiply(key.public, columns)
+    for position, total in enumerate(ours):
+        numbers = [phe.EncryptedNumber(public, column[position], 0) for column in columns]
+        assert sum(numbers[1:], numbers[0]).ciphertext(be_secure=False) == total
+    assert djn.decrypt(key, ours) == [6, 60]
+
+
+# --- the arithmetic -----------------------------------------------------------------------------
+
+
+def test_known_answer_of_the_tiny_key() -> None:
+    # Exponents have ceil(9 / 2) = 5 bits: of the byte 0x55 the low five, 0x15 = 21.
+    (c,) = djn.encrypt(TINY.public, [100], constant_bytes(0x55))
+    assert c == (1 + 100 * 437) * 3004**21 % 437**2 == 44487
+    assert djn.decrypt(TINY, [c]) == [100]
+
+
+def test_every_plaintext_and_every_unit_of_a_tiny_key() -> None:
+    n = TINY.public.n
+    units = [c for c in range(1, n * n) if math.gcd(c, n) == 1][:: 11 * 13]
+    # Paillier's definition of decryption, without the Chinese remainder theorem
+    lam = math.lcm(18, 22)
+    mu = pow((pow(n + 1, lam, n * n) - 1) // n, -1, n)
+    expected = [(pow(c, lam, n * n) - 1) // n * mu % n for c in units]
+    assert djn.decrypt(TINY, units) == expected
+    every = list(range(n))
+    assert djn.decrypt(TINY, djn.encrypt(TINY.public, every, replayable_random(6))) == every
+
+
+@given(
+    seed=st.integers(0, 2**32),
+    bits=st.sampled_from([16, 32, 50, 64, 128]),
+    size=st.integers(0, 5),
+    short=st.booleans(),
+    expected=st.sampled_from([0, 50, 5000]),
+)
+@settings(max_examples=40, deadline=None)
+def test_key_holders_make_the_same_bits_and_sums_decrypt(
+    seed: int, bits: int, size: int, short: bool, expected: int
+) -> None:
+    key = small_key(seed, bits)
+    n, random = key.public.n, replayable_random(seed + 1)
+    columns, plaintexts = [], []
+    for site in range(3):
+        values = [random_below(n, random) for _ in range(size)]
+        options = {"expected": expected, "short_exponent_assumption": short}
+        column = djn.encrypt(key.public, values, replayable_random(site), **options)
+        assert column == djn.encrypt_as_key_holder(key, values, replayable_random(site), **options)
+        columns.append(column)
+        plaintexts.append(values)
+    sums = [sum(values) % n for values in zip(*plaintexts, strict=True)]
+    assert djn.decrypt(key, djn.multiply(key.public, columns)) == sums
+
+
+def test_key_holder_and_public_path_agree_at_full_size(key: PrivateKey) -> None:
+    plaintexts = [0, 5, key.public.n - 1]
+    ours = djn.encrypt(key.public, plaintexts, replayable_random(7))
+    assert ours == djn.encrypt_as_key_holder(key, plaintexts, replayable_random(7))
+    n, h_s, random = key.public.n, key.public.h_s, replayable_random(7)
+    assert h_s is not None
+    for m, c in zip(plaintexts, ours, strict=True):
+        a = int.from_bytes(random(128), "little")
+        assert c == (1 + m * n) * pow(h_s, a, n * n) % (n * n)
+
+
+def test_without_h_s_the_key_holder_has_the_same_distribution() -> None:
+    # Every r once: the key holder's randomisers are those of r^n, each as often.
+    p, q = 19, 23
+    n = p * q
+    units = [r for r in range(n) if math.gcd(r, n) == 1]
+    stream = b"".join(r.to_bytes(2, "little") for r in units)
+    position = count(0, 2)
+
+    def random(size: int) -> bytes:
+        start = next(position)
+        return stream[start : start + size]
+
+    key = PrivateKey(PublicKey(n), p, q)
+    made = djn.encrypt_as_key_holder(key, [0] * len(units), random)
+    assert Counter(made) == Counter(pow(r, n, n * n) for r in units)
+
+
+def test_exponents_are_uniform() -> None:
+    # Ciphertexts of zero under a 32-bit key are h_s^a with 16-bit a; a table inverts them. The
+    # false-alarm rate of each chi-squared test is 10^-6 over seeds; this seed is fixed.
+    key = small_key(8, 32)
+    n, h_s = key.public.n, key.public.h_s
+    assert h_s is not None
+    logarithm, power = {}, 1
+    for a in range(1 << 16):
+        logarithm[power] = a
+        power = power * h_s % (n * n)
+    assert len(logarithm) == 1 << 16
+    made = djn.encrypt(key.public, [0] * 30_000, replayable_random(9))
+    exponents = np.array([logarithm[c] for c in made])
+    for byte in (exponents & 0xFF, exponents >> 8):
+        assert stats.chisquare(np.bincount(byte, minlength=256)).pvalue > 1e-6
+
+
+def test_randomness_drawn_per_ciphertext(key: PrivateKey) -> None:
+    drawn: list[int] = []
+
+    def random(size: int) -> bytes:
+        drawn.append(size)
+        return replayable_random(10)(size)
+
+    full = djn.encrypt(key.public, [1, 2], random)
+    short = djn.encrypt(key.public, [1, 2], random, short_exponent_assumption=True)
+    assert drawn == [2 * 1024 // 8, 2 * 256 // 8]
+    assert full != short
+    assert djn.decrypt(key, short) == [1, 2]
+
+
+def test_short_exponents_need_h_s() -> None:
+    with pytest.raises(UsageError):
+        djn.encrypt(PublicKey(437), [1], replayable_random(0), short_exponent_assumption=True)
+
+
+@given(
+    root=st.integers(3, 2**80).map(lambda r: r | 1),
+    base=st.integers(1, 2**170),
+    bits=st.integers(1, 70),
+    window=st.integers(1, 6),
+    data=st.data(),
+)
+@settings(max_examples=150, deadline=None)
+def test_split_form_powers_equal_plain_ones(
+    root: int, base: int, bits: int, window: int, data: st.DataObject
+) -> None:
+    base %= root**2
+    while math.gcd(base, root) != 1:
+        base += 1
+    exponents = data.draw(st.lists(st.integers(0, 2**bits - 1), max_size=4))
+    logs = data.draw(
+        st.lists(st.integers(0, root**2), min_size=len(exponents), max_size=len(exponents))
+    )
+    as_bits = np.array([[a >> i & 1 for i in range(bits)] for a in exponents], dtype=np.uint8)
+    table = fixed_base(base, root, bits, window)
+    expected = [
+        pow(base, a, root**2) * pow(1 + root, m, root**2) % root**2
+        for a, m in zip(exponents, logs, strict=True)
+    ]
+    assert list(table.powers(as_bits.reshape(-1, bits), logs)) == expected
+
+
+def test_small_jobs_get_small_tables() -> None:
+    widths = [choose_window(1024, 1024, powers) for powers in (1, 100, 2000, 18_000, 10**9)]
+    assert widths == sorted(widths)
+    assert widths[0] <= 2
+    assert widths[1] <= 5
+    assert widths[3] >= 9
+    for key_bits in (2048, 3072, 16384):
+        window = choose_window(key_bits // 2, key_bits, 10**9)
+        entries = -(-key_bits // 2 // window) << window
+        assert 2 * entries * key_bits // 8 <= TABLE_BYTES
+
+
+def test_tables_are_kept_with_the_key(key: PrivateKey) -> None:
+    djn.encrypt_as_key_holder(key, [1], replayable_random(0))
+    before = fixed_base.cache_info()
+    djn.encrypt_as_key_holder(key, [2], replayable_random(1))
+    after = fixed_base.cache_info()
+    assert (after.misses, after.hits) == (before.misses, before.hits + 2)
+
+
+# --- refusals -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("bad", [-1, 437, 438])
+def test_plaintexts_out_of_range_are_refused(bad: int) -> None:
+    with pytest.raises(UsageError):
+        djn.encrypt(TINY.public, [0, bad], replayable_random(0))
+    with pytest.raises(UsageError):
+        djn.encrypt_as_key_holder(TINY, [0, bad], replayable_random(0))
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        lambda k: 0,
+        lambda k: -1,
+        lambda k: k.p,
+        lambda k: 5 * k.q,
+        lambda k: k.p * k.q,
+        lambda k: k.public.n**2,
+        lambda k: k.public.n**2 + 1,
+    ],
+)
+def test_numbers_that_are_no_ciphertexts_are_refused(
+    key: PrivateKey, bad: Callable[[PrivateKey], int]
+) -> None:
+    with pytest.raises(PeerError):
+        djn.decrypt(key, [1, bad(key), 1])
+    with pytest.raises(PeerError, match="column 1"):
+        djn.multiply(key.public, [[1, 1], [1, bad(key)], [1, 1]])
+
+
+def test_columns_must_match() -> None:
+    with pytest.raises(PeerError, match="column 1"):
+        djn.multiply(TINY.public, [[1, 2], [1]])
+    with pytest.raises(UsageError):
+        djn.multiply(TINY.public, [])
+
+
+def test_bytes_have_a_fixed_length(key: PrivateKey) -> None:
+    numbers = [1, key.public.n**2 - 1, 256]
+    data = djn.ciphertexts_to_bytes(key.public, numbers)
+    assert key.public.ciphertext_bytes == 512
+    assert len(data) == 3 * 512
+    assert djn.ciphertexts_from_bytes(key.public, data, 3) == numbers
+    for wrong in (data[:-1], data + b"\0", data[512:], b""):
+        with pytest.raises(PeerError):
+            djn.ciphertexts_from_bytes(key.public, wrong, 3)
+    assert PublicKey(437, 2).ciphertext_bytes == 4  # two bytes for each of n's 9 bits
+
+
+# --- with packing -------------------------------------------------------------------------------
+
+
+def test_packed_sums_are_exact(key: PrivateKey) -> None:
+    sites, length = 5, 130
+    packing = Packing.for_sites(32, sites, key.public.bits)
+    values = np.random.default_rng(11).integers(0, 1 << 32, (sites, length), dtype=np.uint64)
+    columns = [
+        djn.encrypt_as_key_holder(key, packing.pack(row), replayable_random(20 + site))
+        for site, row in enumerate(values)
+    ]
+    total = packing.unpack(djn.decrypt(key, djn.multiply(key.public, columns)), length)
+    np.testing.assert_array_equal(total[:, 0], values.sum(axis=0))

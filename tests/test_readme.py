@@ -1,0 +1,85 @@
+"""Every block of README.md is run or checked, so that none can go stale.
+
+- bash: run in a copy of the checkout, one after the other; lines that call make are only checked to
+  name a target, since they would build another environment.
+- python: run in the same copy, after the bash blocks, each in a fresh interpreter.
+- toml: either an excerpt of a job in examples/, which the other tests run, or a job by itself that
+  `secagg plan` accepts.
+- text: shown output; not run.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from support.checkout import ROOT, copy_checkout
+
+BLOCKS = re.findall(r"^```(\S*)\n(.*?)^```$", (ROOT / "README.md").read_text(), re.M | re.S)
+FIRST_SCREEN = ["make demo", "make test"]
+
+
+def blocks(language: str) -> list[str]:
+    return [text for name, text in BLOCKS if name == language]
+
+
+@pytest.fixture(scope="module")
+def copy(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return copy_checkout(tmp_path_factory.mktemp("readme"))
+
+
+def run(command: list[str], folder: Path) -> subprocess.CompletedProcess[str]:
+    """Run with this environment's commands first on the path and the copy's package in use."""
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    return subprocess.run(
+        command,
+        cwd=folder,
+        env=os.environ | {"PATH": path, "PYTHONPATH": str(folder)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def test_every_block_names_a_language_that_is_checked() -> None:
+    assert {name for name, _ in BLOCKS} <= {"bash", "python", "toml", "text"}
+
+
+def test_the_first_block_is_the_two_commands() -> None:
+    language, text = BLOCKS[0]
+    assert language == "bash"
+    assert [line.split("#")[0].strip() for line in text.splitlines()] == FIRST_SCREEN
+
+
+def test_each_make_line_names_a_target(copy: Path) -> None:
+    lines = re.findall(r"^make .*$", "\n".join(blocks("bash")), re.M)
+    assert len(lines) >= len(FIRST_SCREEN)
+    for line in lines:
+        done = run(["bash", "-c", line.replace("make ", "make --dry-run ", 1)], copy)
+        assert done.returncode == 0, f"{line}\n{done.stderr}"
+
+
+def test_bash_and_python_blocks_run(copy: Path) -> None:
+    """One test and not one a block: later blocks use what earlier ones wrote."""
+    for text in blocks("bash"):
+        script = "\n".join(line for line in text.splitlines() if not line.startswith("make "))
+        done = run(["bash", "-euo", "pipefail", "-c", script], copy)
+        assert done.returncode == 0, f"{script}\n{done.stdout}{done.stderr}"
+    for text in blocks("python"):
+        done = run([sys.executable, "-c", text], copy)
+        assert done.returncode == 0, f"{text}\n{done.stdout}{done.stderr}"
+
+
+@pytest.mark.parametrize("text", blocks("toml"))
+def test_toml_blocks_are_parts_of_an_example_or_jobs(text: str, copy: Path) -> None:
+    jobs = sorted((copy / "examples").glob("*/*.toml"))
+    if any(text.strip() in job.read_text() for job in jobs):
+        return
+    job = copy / "examples" / "heart-disease" / "from_readme.toml"
+    job.write_text(text)
+    done = run(["secagg", "plan", str(job)], copy)
+    assert done.returncode == 0, f"{text}\n{done.stderr}"
