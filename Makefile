@@ -35,12 +35,12 @@ check: .venv/.test  ## run formatter, linter, type checkers and layer rules, the
 	$(BIN)/ruff format --check
 	$(BIN)/ruff check
 	$(BIN)/mypy
-	$(BIN)/pyright
+	$(BIN)/pyright --pythonpath $(BIN)/python
 	$(BIN)/lint-imports
 	$(MAKE) test
 
 bench: .venv/.test  ## time encoding and protocols on one core, as ratios within one run
-	for script in benchmarks/bench_*.py; do OMP_NUM_THREADS=1 $(BIN)/python $$script || exit; done
+	for script in benchmarks/[a-z]*.py; do OMP_NUM_THREADS=1 $(BIN)/python $$script || exit; done
 
 data: .venv/.data  ## install the packages whose data files the examples read
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from datetime import UTC, datetime
 from fractions import Fraction
 
 NONE = "–"
@@ -56,15 +57,16 @@ def by_error(x: float | None, error: float | None) -> str:
     return fixed(x, decimals)
 
 
-def ratio(x: float | None, log_error: float | None) -> str:
-    """Write an odds ratio as its error (x times that of its logarithm) asks, two digits at least.
+def ratio(x: float | None, error: float | None) -> str:
+    """Write an odds ratio, or an end of its interval, to the place its error asks.
 
-    Two digits, because the low end of a wide interval must not be written as 0.
+    error: of the odds ratio itself. Two digits are kept at least: the low end of a wide interval
+    must not be written as 0.
     """
-    if x is None or log_error is None or not 0 < x * log_error < math.inf:
+    if x is None or error is None or not (x > 0 and 0 < error < math.inf):
         return significant(x, 3)
-    error_place, place = math.floor(math.log10(x * log_error)), math.floor(math.log10(x))
-    return significant(x, max(place - error_place + 2, 2))
+    digits = math.floor(math.log10(x)) - math.floor(math.log10(error)) + 2
+    return significant(x, max(digits, 2))
 
 
 def interval(low: str, high: str) -> str:
@@ -115,14 +117,24 @@ def listing(names: Sequence[str]) -> str:
     return f"{', '.join(most)} and {last}" if most else last
 
 
+def bound(x: float) -> str:
+    """Write a declared number as it was declared: without digits that nobody gave."""
+    return count(x) if x == int(x) and abs(x) < 1e7 else f"{x:.6g}".replace("-", "−")
+
+
+def moment(iso: str) -> str:
+    """Write a time of the log to the second: 2030-01-31 12:00:00 UTC."""
+    return datetime.fromisoformat(iso).astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+
+
 def any_number(key: str, value: object) -> str:
     """Write a statistic by what its key says it is; text is left as it is."""
-    if value is None:
-        return NONE
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, int):
         return count(value)
     if isinstance(value, float):
-        return p_value(value) if key.endswith("p_value") else significant(value, 5)
+        if key.endswith("p_value"):
+            return p_value(value)
+        return fixed(value, 2) if 100 <= abs(value) < 1e7 else significant(value)
     return str(value)

@@ -7,6 +7,7 @@ Verdicts are those of `secagg.models.graph_metrics`.
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -24,7 +25,7 @@ MOST_DRAWN = 40
 """More variables than this make no readable drawing; the table of edges stays."""
 _LABEL = 16  # characters of a label that are drawn; its full text is in its title
 _CHARACTER = 7.8  # width of one in a 13 px font, generously
-_RX, _NODE = 125.0, 5.0
+_RX, _NODE = 150.0, 5.0
 
 
 @dataclass(frozen=True)
@@ -70,32 +71,30 @@ def round_order(names: Sequence[str], edges: Sequence[tuple[str, str]]) -> list[
     for a, b in edges:
         near[a].append(b)
         near[b].append(a)
-    for _ in names:  # a bound on passes; a few are enough
-        at = dict(zip(order, _places(len(order)), strict=True))
+    at = dict(zip(order, _places(len(order)), strict=True))
 
-        def length(name: str, at: Mapping[str, Point] = at) -> float:
-            return sum(math.dist(at[name], at[other]) for other in near[name])
+    def length(name: str) -> float:
+        return sum(math.dist(at[name], at[other]) for other in near[name])
 
+    swapped = True
+    while swapped:  # ends: each swap shortens the edges, and there are finitely many orders
         swapped = False
-        for i, a in enumerate(order):
-            for j in range(i + 1, len(order)):
-                a, b = order[i], order[j]
-                before = length(a) + length(b)
-                at[a], at[b] = at[b], at[a]
-                if length(a) + length(b) < before - 1e-9:
-                    order[i], order[j] = b, a
-                    swapped = True
-                else:
-                    at[a], at[b] = at[b], at[a]
-        if not swapped:
-            break
+        for i, j in itertools.combinations(range(len(order)), 2):
+            one, two = order[i], order[j]
+            before = length(one) + length(two)
+            at[one], at[two] = at[two], at[one]
+            if length(one) + length(two) < before - 1e-9:
+                order[i], order[j] = two, one
+                swapped = True
+            else:
+                at[one], at[two] = at[two], at[one]
     return order
 
 
 def _places(number: int) -> list[Point]:
     """Return positions clockwise from the top right, evenly spaced in height on either side."""
     right = (number + 1) // 2
-    half_height = max(right * (46 if number <= 12 else 26), 80) / 2
+    half_height = max(right * (52 if number <= 12 else 28), 80) / 2
     places = []
     for k in range(number):
         on_right = k < right
@@ -139,7 +138,9 @@ def edge_sample(verdict: Verdict) -> Markup:
 
 def _draw_edge(drawing: svg.Element, edge: Edge, start: Point, end: Point) -> None:
     """Draw a curve bent towards the middle, clear of both circles, with its arrow head."""
-    bend = (0.3 * (start[0] + end[0]), 0.3 * (start[1] + end[1]))  # 0.5 would be straight
+    middle = ((start[0] + end[0]) / 2, (start[1] + end[1]) / 2)
+    away = math.hypot(*middle)
+    bend = _towards(middle, (0.0, 0.0), min(0.4 * away, 0.3 * math.dist(start, end)))
     begin = _towards(start, bend, _NODE + 2)
     tip = _towards(end, bend, _NODE + 2)
     group = svg.add(drawing, "g", f"edge {edge.verdict}")
@@ -154,8 +155,8 @@ def _draw_edge(drawing: svg.Element, edge: Edge, start: Point, end: Point) -> No
 
 
 def _towards(start: Point, end: Point, distance: float) -> Point:
-    away = math.dist(start, end) or 1.0
-    return tuple(a + (b - a) * distance / away for a, b in zip(start, end, strict=True))  # type: ignore[return-value]  # two coordinates
+    part = distance / (math.dist(start, end) or 1.0)
+    return start[0] + (end[0] - start[0]) * part, start[1] + (end[1] - start[1]) * part
 
 
 def _xy(point: Point) -> str:

@@ -70,7 +70,7 @@ class Scale:
             return -step, 0.0, step
         factor = math.exp(min(0.95 * self.reach, 690.0))
         if factor > 2:
-            nice = _round_down(factor)
+            nice = _round_down(factor, (1, 2, 5))
             return 1 / nice, 1.0, nice
         step = _round_down(0.9 * -math.expm1(-self.reach))
         return 1 - step, 1.0, 1 + step
@@ -129,11 +129,10 @@ def axis_picture(scale: Scale) -> Markup:
     return svg.markup(drawing)
 
 
-def _round_down(x: float) -> float:
-    """Return the largest of 1, 2, 3, 5 times a power of ten that is at most x."""
+def _round_down(x: float, leads: Sequence[int] = (1, 2, 3, 5)) -> float:
+    """Return the largest of these leads times a power of ten that is at most x."""
     power = 10.0 ** math.floor(math.log10(x))
-    lead = max(lead for lead in (1, 2, 3, 5) if lead * power <= x * (1 + 1e-12))
-    return lead * power
+    return power * max((lead for lead in leads if lead * power <= x), default=1)
 
 
 def _drawing(name: str, height: int) -> svg.Element:
@@ -144,7 +143,7 @@ def _drawing(name: str, height: int) -> svg.Element:
 def arrow_picture(*, down: bool) -> Markup:
     """Draw a vertical arrow as tall as what stands beside it."""
     drawing = svg.root("arrow", width="16", height="100%", aria_hidden="true")
-    svg.add(drawing, "line", x1="8", x2="8", y1="4", y2="100%" if down else "100%")
+    svg.add(drawing, "line", x1="8", x2="8", y1="0", y2="100%")
     head = svg.add(drawing, "svg", y="100%" if down else "0", overflow="visible")
     svg.add(head, "path", d="M2 -9 L8 0 L14 -9 z" if down else "M2 9 L8 0 L14 9 z")
     return svg.markup(drawing)

@@ -20,20 +20,29 @@ from secagg.audits import format as written
 from secagg.audits import graphs, pictures, results, statements, tables
 from secagg.contracts import Result
 
-_TEMPLATES = "templates"
+_SECTIONS = {
+    "summary": "Summary",
+    "result": "Result",
+    "seen": "Who saw what",
+    "bounds": "Bounds and bits",
+    "releases": "Release decisions",
+    "unprotected": "What is not protected",
+    "job": "Job as run",
+    "integrity": "Integrity",
+}
 
 
 @cache
 def _environment() -> jinja2.Environment:
     environment = jinja2.Environment(
-        loader=jinja2.PackageLoader("secagg.audits", _TEMPLATES),
+        loader=jinja2.PackageLoader("secagg.audits", "templates"),
         autoescape=True,
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
     )
     formats = ("count", "counted", "significant", "fixed", "share", "size", "seconds", "listing")
-    formats += ("power_of_two",)
+    formats += ("power_of_two", "moment")
     environment.filters |= {name: getattr(written, name) for name in formats}
     return environment
 
@@ -50,6 +59,7 @@ def render(facts: Mapping[str, Any], result: Result) -> str:
     summary = result.summary
     blocks, stages = results.blocks(summary), tables.stages(facts, summary)
     page = environment.get_template("report.html").render(
+        sections=_SECTIONS,
         facts=facts,
         summary=summary,
         style=Markup(style),  # noqa: S704  # our own file, which must not be escaped
@@ -66,7 +76,7 @@ def render(facts: Mapping[str, Any], result: Result) -> str:
         lanes=tables.lanes(facts),
         stages=stages,
         policies=tables.policies(facts),
-        settings=tables.flat(facts["job"]),
+        settings=tables.settings(facts),
         arrow_up=pictures.arrow_picture(down=False),
         arrow_down=pictures.arrow_picture(down=True),
     )
@@ -89,7 +99,9 @@ def _block(
             shown["panels"] = [_drawn(panel) for panel in results.panels(block, columns)]
         case "graph":
             shown |= _graph(block, blocks)
-        case _:
+        case "description":
+            shown["rows"] = results.description_table(block.summary)
+        case _:  # its statistics are all there is to show
             pass
     return shown
 

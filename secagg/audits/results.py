@@ -6,6 +6,7 @@ in simulations; a site without an estimate of its own keeps its line and says wh
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -52,7 +53,7 @@ _LABELS = {
     "fdr": "false discovery rate",
 }
 _ELSEWHERE = {"method", "title", "outcome", "level", "converged", "status", "records"}
-_ELSEWHERE |= {"incomplete_records"}
+_ELSEWHERE |= {"incomplete_records", "missing", "extra", "reversed"}
 
 
 @dataclass(frozen=True)
@@ -109,6 +110,11 @@ class Block:
         return usable(self.summary)
 
     @property
+    def iterative(self) -> bool:
+        """Say whether its method searches for an optimum, so that convergence is worth a line."""
+        return "status" in self.summary or self.summary.get("weights") is not None
+
+    @property
     def notes(self) -> Sequence[str]:
         """Return what the method remarks on its own result."""
         notes: Sequence[str] = self.summary.get("notes", ())
@@ -144,8 +150,8 @@ def blocks(summary: Summary) -> list[Block]:
 
 def statistics(summary: Summary) -> list[tuple[str, str]]:
     """Return every single number of a summary that no other table shows, labelled and written."""
-    single: dict[str, Any] = dict(summary)
-    for group in ("settings", "diagnostics", "score"):
+    single: dict[str, Any] = {**summary.get("score", {}), **summary}
+    for group in ("settings", "diagnostics"):
         single |= summary.get(group, {})
     return [
         (_LABELS.get(key, key.replace("_", " ")), written.any_number(key, value))
@@ -187,6 +193,22 @@ def coefficient_table(block: Block, columns: Mapping[str, Any]) -> list[dict[str
     ]
 
 
+def description_table(summary: Summary) -> list[dict[str, Any]]:
+    """Return the rows of a table of means, deviations and correlations (below the diagonal)."""
+    rows = []
+    for i, column in enumerate(summary["columns"]):
+        error = None if column["sd"] is None else column["sd"] / math.sqrt(summary["n"])
+        rows.append(
+            {
+                "column": column["column"],
+                "mean": written.by_error(column["mean"], error),
+                "sd": written.significant(column["sd"], 3),
+                "correlations": [written.fixed(r, 2) for r in summary["correlation"][i][:i]],
+            }
+        )
+    return rows
+
+
 def panels(block: Block, columns: Mapping[str, Any]) -> list[Panel]:
     """Return the forest plot of a regression: a panel a term, without the intercept.
 
@@ -222,7 +244,8 @@ def _effect(term: Summary, odds: bool) -> tuple[Interval | None, str]:
     """Return what is drawn of a term and what is written."""
     if odds:
         values = [term["odds_ratio"], term["odds_low"], term["odds_high"]]
-        texts = [written.ratio(value, term["std_error"]) for value in values]
+        error = None if None in (values[0], term["std_error"]) else values[0] * term["std_error"]
+        texts = [written.ratio(value, error) for value in values]
     else:
         values = [term["estimate"], term["ci_low"], term["ci_high"]]
         texts = [written.by_error(value, term["std_error"]) for value in values]

@@ -126,7 +126,10 @@ def questions(facts: Facts, *, fits: bool) -> list[Question]:
     hidden = protects(facts)
     kept = _rule_kept(facts)
     return [
-        Question("Purpose, legal basis, permit", "needs a person", "Not known to software.", "top"),
+        Question(
+            "What are purpose, legal basis and permit?", "needs a person",
+            "Not known to software.", "sign",
+        ),
         Question(
             "Is a single site's contribution hidden from the coordinator?",
             "evidence attached" if hidden else "evidence missing",
@@ -166,24 +169,30 @@ def questions(facts: Facts, *, fits: bool) -> list[Question]:
     ]  # fmt: skip
 
 
-def unprotected(facts: Facts) -> list[tuple[str, str]]:
-    """Return what is not protected, as (catchword, explanation): the protocol's own points first."""
+def unprotected(facts: Facts) -> list[tuple[str, Sequence[str]]]:
+    """Return what is not protected: a catchword each, and what it means in this run."""
     sites, k = len(facts["cohort"]), min(thresholds(facts))
-    own = [("The protocol", text) for text in facts["protocol"]["unprotected"]]
-    return own + [
-        ("One computer", "All parties of this run were played in one process: whoever ran it could "
-         "read every site's records. Roles are separated, the computer is not."),
-        ("One record", "No noise was added. Whoever knows all other records can compute the last "
-         "one from an exact sum, and can test whether a known record took part."),
-        ("Colluding sites", f"Sites that pool their own contributions can subtract them from a "
-         f"sum. Here {count(sites - 1)} of the {count(sites)} sites together read the last one's; "
-         f"the rule by itself would stop no fewer than k − 1 = {k - 1}."),
-        ("Dishonest data", "A site may contribute invented numbers within its declared bounds. "
-         "They are clipped and counted when outside, and not noticed otherwise."),
-        ("Who, when, how much", "Which sites took part, message sizes and times are visible to the "
-         "coordinator and to the network."),
-        ("The result", "Coefficients, means and graphs are published on purpose; what can be "
-         "inferred from them about groups of people is not limited by secure summation."),
+    return [
+        (f"Protocol {facts['protocol']['name']}", facts["protocol"]["unprotected"]),
+        ("One computer", [
+            "All parties of this run were played in one process: whoever ran it could read every "
+            "site's records. The roles were separate, the computer was not."]),
+        ("One record", [
+            "No noise was added. Whoever knows all other records can compute the last one from an "
+            "exact sum, and can test whether a known record took part."]),
+        ("Colluding sites", [
+            "Sites that pool their own contributions can subtract them from a sum: here all sites "
+            f"but one, {counted(sites - 1, 'site')}, could together compute the last one's. In the "
+            f"smallest sum that k = {k} allows, {count(k - 1)} would be enough."]),
+        ("Dishonest data", [
+            "A site may contribute invented numbers within its declared bounds. What is outside is "
+            "clipped and counted; what is inside goes unnoticed."]),
+        ("Who, when, how much", [
+            "Which sites took part, and the sizes and times of messages, are visible to the "
+            "coordinator and to the network."]),
+        ("The result", [
+            "Coefficients, means and graphs are published on purpose. What they tell about groups "
+            "of people is not limited by secure summation."]),
     ]  # fmt: skip
 
 

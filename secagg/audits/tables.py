@@ -9,7 +9,7 @@ from fractions import Fraction
 from typing import Any
 
 from secagg.audits import graphs
-from secagg.audits.format import significant, whole
+from secagg.audits.format import bound, whole
 from secagg.audits.results import Block, usable
 
 Facts = Mapping[str, Any]
@@ -95,7 +95,7 @@ def stages(facts: Facts, summary: Mapping[str, Any]) -> list[StageTable]:
             fits = fits and largest.bit_length() + 1 == field["sum_bits"]
             bounds.append(
                 Bound(
-                    field["name"], field["kind"], field["values"], significant(field["bound"]),
+                    field["name"], field["kind"], field["values"], bound(field["bound"]),
                     field["fraction_bits"], whole(largest), field["sum_bits"],
                     clipped.get(field["name"], 0),
                 )
@@ -125,8 +125,7 @@ def columns(facts: Facts, summary: Mapping[str, Any]) -> list[tuple[str, str, st
     found = []
     for name, column in facts["job"]["columns"].items():
         if column["type"] == "continuous":
-            low, high = (f"{column[end]:g}".replace("-", "−") for end in ("low", "high"))
-            declared = f"{low} to {high} {column['unit']}".strip()
+            declared = f"{bound(column['low'])} to {bound(column['high'])} {column['unit']}".strip()
             if column["transform"] != "none":
                 declared += f", then {column['transform']}"
         else:
@@ -136,15 +135,25 @@ def columns(facts: Facts, summary: Mapping[str, Any]) -> list[tuple[str, str, st
     return found
 
 
-def flat(table: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
-    """Yield the settings of a job under the dotted names that `--set` takes; unset ones are left out."""
+def settings(facts: Facts) -> list[tuple[str, str]]:
+    """Return every setting under the dotted name that `--set` takes, defaults included.
+
+    Columns have a table of their own; what is unset is left out.
+    """
+    job = {key: value for key, value in facts["job"].items() if key != "columns"}
+    for part in ("method", "protocol"):
+        job[part] = {"name": facts[part]["name"], **facts[part]["settings"]}
+    return list(_flat(job, ""))
+
+
+def _flat(table: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, str]]:
     for key, value in table.items():
         name = f"{prefix}{key}"
         if isinstance(value, Mapping):
-            yield from flat(value, f"{name}.")
-        elif isinstance(value, list) and any(isinstance(item, Mapping) for item in value):
-            for i, item in enumerate(value):
-                yield from flat(item, f"{name}[{i + 1}].")
+            yield from _flat(value, f"{name}.")
+        elif isinstance(value, list | tuple) and any(isinstance(item, Mapping) for item in value):
+            for i, item in enumerate(value, start=1):
+                yield from _flat(item, f"{name}[{i}].")
         elif value is not None:
             yield name, _setting(value)
 

@@ -23,6 +23,7 @@ from scipy import stats
 
 from secagg.contracts import Body, Field, Kind, Public, Result, Rows, Stage, State, Update
 from secagg.errors import PeerError
+from secagg.models.collinear import TOLERANCE
 from secagg.models.irls import (
     LOG_LIKELIHOOD_FLOOR,
     accept_step,
@@ -35,6 +36,7 @@ from secagg.models.irls import (
     newton_direction,
     units_matrix,
 )
+from secagg.models.pooled import ROUNDING
 from secagg.models.terms import INTERCEPT, critical_value, plain
 from secagg.models.variables import choose, outcome_index
 
@@ -129,7 +131,10 @@ class Logistic:
         state |= {"beta": state["trial"], "value": value, "hessian": hessian}
         if state["status"] == "last":
             return {**state, "status": "converged"}
-        direction = newton_direction(gradient, hessian, names)
+        # Collinear columns show at beta = 0. Later the Hessian may come as close to singular as
+        # separation makes it, which `diverging` names for what it is.
+        tolerance = TOLERANCE if state["rounds"] == 1 else ROUNDING
+        direction = newton_direction(gradient, hessian, names, tolerance)
         decrement = newton_decrement(gradient, direction)
         state |= {"direction": direction, "decrement": decrement, "step": 1.0}
         separated = diverging(direction, hessian, state["null_hessian"], names)
@@ -155,7 +160,9 @@ class Logistic:
         transform = units_matrix(
             np.array([v.middle for v in chosen]), np.array([v.half for v in chosen])
         )
-        terms = inference(state["beta"], state["hessian"], transform, state["names"], self.level)
+        terms = inference(
+            state["beta"], state["hessian"], transform, state["names"], self.level, ROUNDING
+        )
         summary = {
             "method": self.name,
             "outcome": public.variables[outcome_index(public, self.outcome)].name,
@@ -171,7 +178,7 @@ class Logistic:
         }
         arrays = {
             "coefficients": transform @ state["beta"],
-            "covariance": covariance(state["hessian"], transform, state["names"]),
+            "covariance": covariance(state["hessian"], transform, state["names"], ROUNDING),
             "scaled_coefficients": state["beta"],
             "scaled_hessian": state["hessian"],
         }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 import numpy as np
@@ -46,7 +46,9 @@ class SumNumbers:
         return None if len(state["totals"]) == self.rounds else (STAGE, {})
 
     def local(self, stage, rows, message, memory, public):
-        return {"x": rows.values.reshape(-1)[: int(np.prod(self.shape))].reshape(self.shape)}, memory
+        return {
+            "x": rows.values.reshape(-1)[: int(np.prod(self.shape))].reshape(self.shape)
+        }, memory
 
     def server(self, state, total, sites):
         return {"totals": [*state["totals"], total["x"]]}
@@ -64,7 +66,7 @@ class World:
     method: SumNumbers
     min_sites: int = 2
     tamper: Tamper | None = None
-    random: RandomBytes = replayable_random(7)
+    random: RandomBytes = field(default_factory=lambda: replayable_random(7))
     policies: Mapping[str, ReleasePolicy] | None = None
 
     def __post_init__(self) -> None:
@@ -97,7 +99,7 @@ class World:
         )  # fmt: skip
 
     def sum(self) -> tuple[NDArray[np.float64], list[str]]:
-        """Run to the end; return the decoded sum and whose it is. The state is encoded each step."""
+        """Run to the end; return the decoded sum and whose it is."""
         step = self.coordinator.start()
         while not step.done:
             frames = self.engine.exchange(step.requests)

@@ -1,0 +1,94 @@
+"""Published test vectors: one request to one party, and what must come of it.
+
+A vector holds everything the party needs (its own keys included: they are test keys), the request
+frame and the outcome: the digest of the reply, or the code of the refusal. Replies that contain a
+sealed envelope differ from run to run (docs/adr/003-sealed-envelopes.md), so theirs is only
+"accepted". `python tests/support/make_vectors.py` writes them anew.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+from typing import Any
+
+import numpy as np
+from support.world import SumNumbers
+
+from secagg.contracts import Public, Rows, Variable
+from secagg.errors import SecaggError
+from secagg.identity import Identity, PublicIdentity, Role, Roster
+from secagg.party import Handled, Party, SiteSide
+from secagg.privacy.gate import ReleasePolicy
+from secagg.protocols.additive import Additive
+from secagg.protocols.djn_keys import generate_keypair
+from secagg.protocols.paillier import Paillier
+from secagg.protocols.plain import Plain
+from secagg.randomness import replayable_random
+from secagg.stages import plan_stages
+
+METHOD = SumNumbers((3,), rounds=2)
+PUBLIC_VARIABLE = Variable("x", "x", 0.0, 1.0)
+
+
+@functools.cache
+def test_key():
+    return generate_keypair(2048, replayable_random(2048))
+
+
+class PaillierOfVectors(Paillier):
+    """Deals the one key of all vectors."""
+
+    def draw_key(self, random):
+        return test_key()
+
+
+PROTOCOLS = {"plain": Plain(), "additive": Additive(2), "paillier": PaillierOfVectors(2048)}
+SEALED = {"share", "deal"}
+
+
+def party_of(vector: dict[str, Any]) -> Party:
+    """Return the party that a vector describes."""
+    protocol = PROTOCOLS[vector["protocol"]]
+    roster = Roster(
+        {
+            p["name"]: PublicIdentity(
+                p["name"], Role(p["role"]), *(bytes.fromhex(p[k]) for k in ("verify", "seal"))
+            )
+            for p in vector["roster"]
+        }
+    )
+    me = roster.parties[vector["party"]]
+    identity = Identity(
+        me.name, me.role, *(bytes.fromhex(vector[k]) for k in ("signing_key", "opening_key"))
+    )
+    public = Public((PUBLIC_VARIABLE,), ("x",), 1 << 20, roster.named(Role.SITE))
+    side = None
+    if me.role is Role.SITE:
+        rows = Rows(np.array(vector["numbers"], dtype=np.float64)[:, None], 0, np.zeros(1))
+        side = SiteSide(METHOD, public, lambda: rows)
+    return Party(
+        identity,
+        roster,
+        bytes.fromhex(vector["session"]),
+        protocol,
+        plan_stages(METHOD, public, protocol.capabilities.ring_bits),
+        ReleasePolicy(vector["min_sites"], 1),
+        replayable_random(vector["random_seed"]),
+        side,
+    )
+
+
+def play(vector: dict[str, Any]) -> Handled:
+    """Run the vector's request at its party."""
+    return party_of(vector).handle(bytes.fromhex(vector["request"]), bytes.fromhex(vector["state"]))
+
+
+def outcome(handled: Handled, phase: str) -> dict[str, str]:
+    """Return what a vector records of a reply."""
+    if handled.error is not None:
+        assert isinstance(handled.error, SecaggError)
+        return {"refused": handled.error.code, "because": handled.error.what}
+    if phase in SEALED:
+        return {"accepted": "a sealed envelope, different each time"}
+    return {"reply_sha256": hashlib.sha256(handled.reply).hexdigest()}

@@ -1,0 +1,288 @@
+"""The codec against exact rational arithmetic: encoding, proof of fit, decoding, edge cases."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from secagg import ring
+from secagg.codec import SumPlan, decode, encode, plan_sum, quantised
+from secagg.contracts import Field, Kind
+from secagg.errors import DataError, InternalError, JobError, OverflowRefusal, ProtocolAbort
+
+SIGNED, UNSIGNED = (Kind.BOUNDED, Kind.PSD), (Kind.COUNT, Kind.WEIGHT)
+TINY = 5e-324  # the least subnormal
+QUICK = settings(deadline=None)
+
+
+def field(size: int = 1, bound: float = 1.0, bits: int = 8, kind: Kind = Kind.BOUNDED) -> Field:
+    return Field("x", (size,), bound, bits, kind)
+
+
+def exact(value: float, f: Field) -> tuple[int, bool]:
+    """The oracle: the integer that carries `value`, and whether it was clipped."""
+    least = Fraction(0) if f.kind in UNSIGNED else -Fraction(f.bound)
+    inside = min(max(Fraction(value), least), Fraction(f.bound))
+    return round(inside * Fraction(2) ** f.fraction_bits), inside != Fraction(value)
+
+
+def carried(plan: SumPlan, values: list[float]) -> tuple[list[int], int]:
+    *integers, clipped = quantised(plan, {"x": np.array(values, dtype=np.float64)})
+    return integers, clipped
+
+
+@st.composite
+def fields(draw: st.DrawFn) -> Field:
+    kind = draw(st.sampled_from([Kind.BOUNDED, Kind.PSD, Kind.WEIGHT]))
+    bits = draw(st.sampled_from([-500, -200, -3, 0, 1, 20, 32, 60, 90, 200, 500]))
+    whole = draw(st.floats(1, 2.0 ** draw(st.sampled_from([1, 10, 40, 55, 100]))))
+    return field(1, whole * 2.0**-bits, bits, kind)
+
+
+def near(f: Field) -> st.SearchStrategy[float]:
+    """Values about the field's bound, its half steps, zero, and the ends of the float range."""
+    step = 2.0**-f.fraction_bits
+    anchors = [f.bound, -f.bound, 0.0, -0.0, step / 2, 1.5 * step, 2.5 * step, TINY, 1.7e308]
+    about = st.sampled_from(anchors).flatmap(
+        lambda x: st.sampled_from([x, np.nextafter(x, np.inf), np.nextafter(x, -np.inf), -x])
+    )
+    inside = st.floats(-f.bound, f.bound)
+    anywhere = st.floats(allow_nan=False, allow_infinity=False)
+    return about.map(float).filter(np.isfinite) | inside | anywhere
+
+
+@QUICK
+@given(st.data(), fields(), st.integers(1, 60))
+def test_encoding_is_exact(data: st.DataObject, f: Field, sites: int) -> None:
+    values = data.draw(st.lists(near(f), min_size=1, max_size=8))
+    f = field(len(values), f.bound, f.fraction_bits, f.kind)
+    try:
+        plan = plan_sum((f,), sites)
+    except OverflowRefusal:
+        assert sites * exact(f.bound, f)[0] > 2**127 - 1
+        return
+    wanted = [exact(v, f) for v in values]
+    integers, clipped = carried(plan, values)
+    assert integers == [whole for whole, _ in wanted]
+    assert clipped == sum(outside for _, outside in wanted)
+    assert all(abs(v) <= plan.fields[0].largest for v in integers)
+    assert all(abs(v) < 2 ** (plan.value_bits - 1) for v in (*integers, clipped))
+
+
+@QUICK
+@given(st.data(), st.sampled_from([(64, 30), (64, 0), (64, -4), (128, 80), (128, 500), (128, -90)]))
+def test_decoding_rounds_correctly(data: st.DataObject, drawn: tuple[int, int]) -> None:
+    """float64 of the exact rational sum, whatever the sum: ties, odd 54-bit integers, negatives."""
+    bits, fraction = drawn
+    largest = 2**60 if bits == 64 else 2**120
+    plan = plan_sum((field(4, float(largest) * 2.0**-fraction, fraction),), 3, (bits,))
+    limit = 3 * largest
+    ties = st.integers(53, 61).map(lambda k: (1 << k) + (1 << (k - 53)))
+    number = st.integers(-limit, limit) | ties | ties.map(lambda v: -v) | st.just(limit)
+    sums = data.draw(st.lists(number, min_size=4, max_size=4))
+    decoded, clipped = decode(plan, ring.from_integers([*sums, 7], bits))
+    step = Fraction(2) ** -fraction
+    assert decoded["x"].tolist() == [float(v * step) for v in sums]
+    assert clipped.tolist() == [7.0]
+
+
+@pytest.mark.parametrize("bits", [20, 70])
+@pytest.mark.parametrize("sites", [2, 4, 50])
+def test_sum_of_many_sites(sites: int, bits: int) -> None:
+    """Encode at each site, add in the ring, decode: equals the sum of the oracle's integers."""
+    rng = np.random.default_rng(sites)
+    values = rng.normal(0, 400, (sites, 9))
+    values[:, :6] = [1000.0, -1000.0, 0.0, -TINY, 1e308, 999.9999999999]
+    f = field(9, 1000.0, bits)
+    plan = plan_sum((f,), sites)
+    vectors = [encode(plan, {"x": row}) for row in values]
+    decoded, clipped = decode(plan, ring.total(vectors, plan.length, plan.ring_bits))
+    sums = [sum(exact(v, f)[0] for v in column) for column in values.T.tolist()]
+    assert decoded["x"].tolist() == [float(Fraction(s, 2**bits)) for s in sums]
+    assert clipped.tolist() == [sum(exact(v, f)[1] for v in values.reshape(-1).tolist())]
+
+
+# --- the table of edge cases, row by row ---------------------------------------------------------
+
+
+@pytest.mark.parametrize("ring_bits", [64, 128])
+@pytest.mark.parametrize("kind", [*SIGNED, Kind.WEIGHT])
+class TestTable:
+    def plan(self, ring_bits: int, kind: Kind, size: int, bound: float, bits: int) -> SumPlan:
+        return plan_sum((field(size, bound, bits, kind),), 2, (ring_bits,))
+
+    def test_zero_and_subnormal_are_zero(self, ring_bits: int, kind: Kind) -> None:
+        plan = self.plan(ring_bits, kind, 4, 1.0, 8)
+        assert carried(plan, [0.0, -0.0, TINY, 2.0**-1023]) == ([0, 0, 0, 0], 0)
+
+    @pytest.mark.parametrize("bound", [1.0, 0.1, 0.7, 3.3])
+    def test_the_bound_itself_is_not_clipped(
+        self, ring_bits: int, kind: Kind, bound: float
+    ) -> None:
+        """Also where bound * 2^f is not whole, and rounds up (0.7, 3.3) or down (0.1)."""
+        plan = self.plan(ring_bits, kind, 1, bound, 8)
+        largest = round(Fraction(bound) * 2**8)
+        assert plan.fields[0].largest == largest
+        assert carried(plan, [bound]) == ([largest], 0)
+        if kind in SIGNED:
+            assert carried(plan, [-bound]) == ([-largest], 0)
+
+    @pytest.mark.parametrize("bound", [1.0, 0.1, 0.7])
+    def test_above_the_bound_is_clipped(self, ring_bits: int, kind: Kind, bound: float) -> None:
+        above = [float(np.nextafter(bound, 2)), bound * 1.001, 1e9, 1e308, 1.7976931348623157e308]
+        plan = self.plan(ring_bits, kind, len(above), bound, 8)
+        assert carried(plan, above) == ([plan.fields[0].largest] * len(above), len(above))
+
+    def test_below_the_least_is_clipped(self, ring_bits: int, kind: Kind) -> None:
+        plan = self.plan(ring_bits, kind, 3, 1.0, 8)
+        below = [float(np.nextafter(-1.0, -2)), -1e9, -1e308]
+        least = -(2**8) if kind in SIGNED else 0
+        assert carried(plan, below) == ([least] * 3, 3)
+
+    def test_below_zero_of_what_cannot_be_negative(self, ring_bits: int, kind: Kind) -> None:
+        plan = self.plan(ring_bits, kind, 2, 1.0, 8)
+        expected = ([-(2**7), 0], 0) if kind in SIGNED else ([0, 0], 2)
+        assert carried(plan, [-0.5, -TINY]) == expected
+
+    @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
+    @pytest.mark.parametrize("at", [0, 1, 20_000])
+    def test_not_a_number_is_refused(
+        self, ring_bits: int, kind: Kind, bad: float, at: int
+    ) -> None:
+        plan = self.plan(ring_bits, kind, 20_001, 1.0, 8)  # more than one block
+        values = np.full(20_001, 0.5)
+        values[at] = bad
+        with pytest.raises(DataError, match="not a finite number") as caught:
+            encode(plan, {"x": values})
+        assert "nan" not in caught.value.line() and "inf " not in caught.value.line()
+
+
+def test_a_subnormal_that_the_resolution_carries() -> None:
+    plan = plan_sum((field(2, 2.0**-450, 500),), 2)
+    assert carried(plan, [2.0**-500, 3 * 2.0**-501]) == ([1, 2], 0)
+
+
+@pytest.mark.parametrize("bits", [64, 128])
+def test_counts(bits: int) -> None:
+    plan = plan_sum((field(4, 10.0, 0, Kind.COUNT),), 2, (bits,))
+    assert carried(plan, [0, 3, 10, 11]) == ([0, 3, 10, 10], 1)
+    assert carried(plan, [-1, 0, 0, 1e300]) == ([0, 0, 0, 10], 2)
+    for fraction in (0.5, 9.75, -0.25, TINY):
+        with pytest.raises(InternalError, match="not whole"):
+            encode(plan, {"x": np.array([1, 2, 3, fraction])})
+
+
+def test_clip_counts_are_kept_apart_by_field() -> None:
+    spec = (Field("a", (2, 2), 1.0, 4, Kind.PSD), Field("b", (), 2.0, 4, Kind.WEIGHT))
+    plan = plan_sum(spec, 3)
+    update = {"a": np.array([[9.0, -9.0], [0.25, 9.0]]), "b": np.array(-0.5)}
+    total = ring.total([encode(plan, update)] * 3, plan.length, plan.ring_bits)
+    fields, clipped = decode(plan, total)
+    assert clipped.tolist() == [9.0, 3.0]
+    assert fields["a"].tolist() == [[3.0, -3.0], [0.75, 3.0]]
+    assert fields["b"].shape == () and fields["b"] == 0
+
+
+def test_every_entry_clipped_everywhere_fits() -> None:
+    """The clip counts' own bound: every entry of the largest field, at every site."""
+    plan = plan_sum((field(5), Field("y", (2,), 1.0, 8, Kind.BOUNDED)), 4)
+    update = {"x": np.full(5, 2.0), "y": np.full(2, -2.0)}
+    _, clipped = decode(plan, ring.total([encode(plan, update)] * 4, plan.length, 64))
+    assert clipped.tolist() == [20.0, 8.0]
+
+
+# --- the method's own mistakes ---------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "update",
+    [{}, {"y": np.zeros(1)}, {"x": np.zeros(1), "y": np.zeros(1)}, {"x": np.zeros(2)},
+     {"x": np.zeros((1, 1))}, {"x": np.float64(0)}],
+)  # fmt: skip
+def test_wrong_fields_or_shapes(update: dict[str, np.ndarray]) -> None:
+    with pytest.raises(InternalError):
+        encode(plan_sum((field(),), 2), update)
+
+
+@pytest.mark.parametrize("names", [("a", "a"), ("a", "clipped")])
+def test_fields_of_one_name(names: tuple[str, str]) -> None:
+    with pytest.raises(InternalError, match="same name"):
+        plan_sum(tuple(Field(n, (1,), 1.0, 8, Kind.BOUNDED) for n in names), 2)
+
+
+# --- the proof of fit --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("bits", [64, 128])
+@pytest.mark.parametrize("sites", [2, 3, 7, 50, 1000])
+def test_the_proof_is_tight(sites: int, bits: int) -> None:
+    """The largest bound whose sums fit is accepted, the next float is not, and the sum is right."""
+    limit = (2 ** (bits - 1) - 1) // sites
+    fits = float(limit)
+    while int(fits) > limit:
+        fits = float(np.nextafter(fits, 0))
+    plan = plan_sum((field(1, fits, 0),), sites, (bits,))
+    assert (plan.ring_bits, plan.fields[0].largest) == (bits, int(fits))
+    for sign in (1, -1):
+        vectors = [encode(plan, {"x": np.array([sign * fits])})] * sites
+        total = ring.total(vectors, plan.length, bits)
+        assert ring.to_integers(total)[0] == sign * sites * int(fits)
+        assert decode(plan, total)[0]["x"][0] == float(sign * sites * int(fits))
+    with pytest.raises(OverflowRefusal, match="'x'"):
+        plan_sum((field(1, float(np.nextafter(fits, np.inf)), 0),), sites, (bits,))
+
+
+@pytest.mark.parametrize("bits", [64, 128])
+def test_one_site_more_does_not_fit(bits: int) -> None:
+    bound = 2.0 ** (bits - 11)  # 1024 of them make 2^(bits - 1), one more than the ring holds
+    assert plan_sum((field(1, bound, 0),), 1023, (bits,)).sum_bits == bits
+    with pytest.raises(OverflowRefusal, match="needs") as caught:
+        plan_sum((field(1, bound, 0),), 1024, (bits,))
+    assert caught.value.exit_code == 2 and f"{bits + 1} bits" in caught.value.what
+
+
+def test_the_smallest_ring_is_chosen() -> None:
+    assert plan_sum((field(1, 2.0**52, 10),), 1).ring_bits == 64
+    assert plan_sum((field(1, 2.0**52, 11),), 1).ring_bits == 128
+    assert plan_sum((field(), Field("y", (1,), 2.0**52, 11, Kind.PSD)), 1).ring_bits == 128
+    assert plan_sum((field(),), 2, (128,)).ring_bits == 128
+
+
+@pytest.mark.parametrize("bound", [0.0, -1.0, np.nan, np.inf])
+def test_unusable_bounds(bound: float) -> None:
+    with pytest.raises(JobError, match="not positive and finite"):
+        plan_sum((field(1, bound),), 2)
+
+
+@pytest.mark.parametrize("bits", [501, -501, 10**6])
+def test_absurd_resolution(bits: int) -> None:
+    with pytest.raises(JobError, match="absurd"):
+        plan_sum((field(1, 1.0, bits),), 2)
+
+
+def test_a_bound_below_the_resolution() -> None:
+    with pytest.raises(JobError, match="half a step"):
+        plan_sum((field(1, 2.0**-9, 8),), 2)
+    assert carried(plan_sum((field(1, 0.6 * 2.0**-8, 8),), 2), [0.6 * 2.0**-8]) == ([1], 0)
+
+
+# --- a sum that no honest sites could have made --------------------------------------------------
+
+
+@pytest.mark.parametrize("bits", [64, 128])
+@pytest.mark.parametrize(
+    ("kind", "least"), [*((k, -512) for k in SIGNED), *((k, 0) for k in UNSIGNED)]
+)
+def test_sums_out_of_range_are_seen(kind: Kind, least: int, bits: int) -> None:
+    plan = plan_sum((field(1, 256.0, 0, kind),), 2, (bits,))
+    for inside in (least, 0, 512):
+        assert decode(plan, ring.from_integers([inside, 2], bits))[0]["x"][0] == inside
+    for outside in (least - 1, 513, 2 ** (bits - 1) - 1, -(2 ** (bits - 1)), 2**63, -(2**63)):
+        with pytest.raises(ProtocolAbort, match="'x' is out of its range"):
+            decode(plan, ring.from_integers([outside, 0], bits))
+    with pytest.raises(ProtocolAbort, match="'clipped' is out of its range"):
+        decode(plan, ring.from_integers([0, 3], bits))
