@@ -36,7 +36,11 @@ def significant(x: float | None, digits: int = 4) -> str:
     power = int(exponent)
     if -4 <= power < 7:
         return fixed(x, max(digits - 1 - power, 0))
-    return f"{mantissa} × 10{str(power).translate(_SUPERSCRIPT)}".replace("-", "−")
+    return _times_power(mantissa, power)
+
+
+def _times_power(mantissa: str, power: int) -> str:
+    return f"{mantissa.replace('-', '−')} × 10{str(power).translate(_SUPERSCRIPT)}"
 
 
 def fixed(x: float | None, decimals: int) -> str:
@@ -117,9 +121,12 @@ def listing(names: Sequence[str]) -> str:
     return f"{', '.join(most)} and {last}" if most else last
 
 
-def bound(x: float) -> str:
-    """Write a declared number as it was declared: without digits that nobody gave."""
-    return count(x) if x == int(x) and abs(x) < 1e7 else f"{x:.6g}".replace("-", "−")
+def declared(x: float) -> str:
+    """Write a setting or bound as it was declared, without digits that nobody gave."""
+    if x == int(x) and abs(x) < 1e7:
+        return count(x)
+    mantissa, _, power = f"{x:.6g}".partition("e")
+    return _times_power(mantissa, int(power)) if power else mantissa.replace("-", "−")
 
 
 def moment(iso: str) -> str:
@@ -127,14 +134,23 @@ def moment(iso: str) -> str:
     return datetime.fromisoformat(iso).astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
 
 
-def any_number(key: str, value: object) -> str:
+def any_number(key: str, value: float | str) -> str:
     """Write a statistic by what its key says it is; text is left as it is."""
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    if isinstance(value, int):
-        return count(value)
     if isinstance(value, float):
         if key.endswith("p_value"):
             return p_value(value)
         return fixed(value, 2) if 100 <= abs(value) < 1e7 else significant(value)
-    return str(value)
+    return any_setting(value)
+
+
+def any_setting(value: object) -> str:
+    """Write a setting as it was declared."""
+    match value:
+        case bool():
+            return "yes" if value else "no"
+        case int() | float():
+            return declared(value)
+        case list() | tuple():
+            return ", ".join(any_setting(item) for item in value)
+        case _:
+            return str(value)

@@ -32,14 +32,16 @@ _LABELS = {
     "n": "records",
     "rounds": "rounds of the method",
     "lr_chi_squared": "likelihood ratio χ²",
-    "lr_dof": "its degrees of freedom",
-    "lr_p_value": "its p-value",
+    "lr_dof": "likelihood ratio: degrees of freedom",
+    "lr_p_value": "likelihood ratio: p-value",
     "mcfadden_r_squared": "McFadden's R²",
     "r_squared": "R²",
     "adjusted_r_squared": "adjusted R²",
+    "residual_std_error": "residual standard error",
+    "model_dof": "F: degrees of freedom",
     "residual_dof": "residual degrees of freedom",
-    "f_statistic": "F statistic",
-    "f_p_value": "its p-value",
+    "f_statistic": "F",
+    "f_p_value": "F: p-value",
     "aic": "AIC",
     "bic": "BIC",
     "gcv": "generalised cross-validation",
@@ -150,13 +152,15 @@ def blocks(summary: Summary) -> list[Block]:
 
 def statistics(summary: Summary) -> list[tuple[str, str]]:
     """Return every single number of a summary that no other table shows, labelled and written."""
-    single: dict[str, Any] = {**summary.get("score", {}), **summary}
-    for group in ("settings", "diagnostics"):
-        single |= summary.get(group, {})
-    return [
+    single = {**summary.get("score", {}), **summary, **summary.get("diagnostics", {})}
+    found = [
         (_LABELS.get(key, key.replace("_", " ")), written.any_number(key, value))
         for key, value in single.items()
         if key not in _ELSEWHERE and isinstance(value, int | float | str)
+    ]
+    asked = summary.get("settings", {}).items()
+    return found + [
+        (f"setting: {key.replace('_', ' ')}", written.any_setting(value)) for key, value in asked
     ]
 
 

@@ -9,7 +9,7 @@ from fractions import Fraction
 from typing import Any
 
 from secagg.audits import graphs
-from secagg.audits.format import bound, whole
+from secagg.audits.format import any_setting, declared, whole
 from secagg.audits.results import Block, usable
 
 Facts = Mapping[str, Any]
@@ -95,7 +95,7 @@ def stages(facts: Facts, summary: Mapping[str, Any]) -> list[StageTable]:
             fits = fits and largest.bit_length() + 1 == field["sum_bits"]
             bounds.append(
                 Bound(
-                    field["name"], field["kind"], field["values"], bound(field["bound"]),
+                    field["name"], field["kind"], field["values"], declared(field["bound"]),
                     field["fraction_bits"], whole(largest), field["sum_bits"],
                     clipped.get(field["name"], 0),
                 )
@@ -125,13 +125,13 @@ def columns(facts: Facts, summary: Mapping[str, Any]) -> list[tuple[str, str, st
     found = []
     for name, column in facts["job"]["columns"].items():
         if column["type"] == "continuous":
-            declared = f"{bound(column['low'])} to {bound(column['high'])} {column['unit']}".strip()
+            text = f"{declared(column['low'])} to {declared(column['high'])} {column['unit']}".strip()
             if column["transform"] != "none":
-                declared += f", then {column['transform']}"
+                text += f", then {column['transform']}"
         else:
-            declared = ", ".join(column["levels"])
+            text = ", ".join(column["levels"])
         outside = int(summary["values_outside_bounds"][name])
-        found.append((name, column["type"], declared, outside))
+        found.append((name, column["type"], text, outside))
     return found
 
 
@@ -155,15 +155,7 @@ def _flat(table: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, str]]:
             for i, item in enumerate(value, start=1):
                 yield from _flat(item, f"{name}[{i}].")
         elif value is not None:
-            yield name, _setting(value)
-
-
-def _setting(value: Any) -> str:
-    if isinstance(value, bool):
-        return str(value).lower()
-    if isinstance(value, list | tuple):
-        return ", ".join(_setting(item) for item in value)
-    return str(value)
+            yield name, any_setting(value)
 
 
 def graphs_alone(block: Block) -> list[dict[str, Any]]:

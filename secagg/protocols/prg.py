@@ -20,22 +20,14 @@ SEED_BYTES = 32
 _BLOCK_ELEMENTS = 1 << 14  # 128 or 256 KiB of key stream at a time stays in the cache
 
 
-def expand(seed: bytes, length: int, bits: int) -> RingVector:
-    """Return the vector of `length` elements of Z_2^bits that `seed` stands for."""
-    vector = np.empty((length, ring.limbs(bits)), dtype=np.uint64)
-    for part, stream in _blocks(seed, vector):
-        part[:] = stream
-    return vector
-
-
 def subtract_in_place(vector: RingVector, seed: bytes) -> None:
-    """Subtract `expand(seed, ...)` from `vector` without writing the expansion to memory."""
+    """Subtract the expansion of `seed`, as long as `vector`, without writing it to memory."""
     for part, stream in _blocks(seed, vector):
         part[:] = ring.subtract(part, stream)
 
 
 def add_in_place(vector: RingVector, seed: bytes) -> None:
-    """Add `expand(seed, ...)` to `vector` without writing the expansion to memory."""
+    """Add the expansion of `seed`, as long as `vector`, without writing it to memory."""
     for part, stream in _blocks(seed, vector):
         part[:] = ring.add(part, stream)
 

@@ -1,0 +1,128 @@
+"""Pooled moments and the analyses of them, through whole sessions, against the pooled records."""
+
+import numpy as np
+import pandas as pd
+import pytest
+import statsmodels.api as sm
+
+import secagg
+from secagg.errors import JobError
+
+COLUMNS = {
+    "x": {"type": "continuous", "low": 1000, "high": 1100},
+    "y": {"type": "continuous", "low": -50, "high": 50},
+    "z": {"type": "continuous", "low": 0.01, "high": 100, "transform": "log"},
+    "ward": {"type": "categorical", "levels": ["a", "b", "c"]},
+}
+
+
+def job(analyses, **method):
+    return {
+        "title": "t",
+        "sites": {"max_rows": 10_000},
+        "columns": COLUMNS,
+        "method": {"name": "moments", "analyses": analyses, **method},
+        "protocol": {"name": "additive"},
+        "release": {"min_sites": 2, "min_records": 1},
+    }
+
+
+@pytest.fixture(scope="module")
+def sites():
+    rng = np.random.default_rng(3)
+    made = {}
+    for i, n in enumerate((40, 90, 200)):
+        x = rng.normal(1050, 8, n)
+        z = np.exp(rng.normal(0, 0.5, n))
+        ward = rng.choice(["a", "b", "c"], n)
+        y = 0.3 * (x - 1050) + 2 * np.log(z) + 1.5 * (ward == "b") + rng.normal(0, 3, n)
+        made[f"s{i}"] = pd.DataFrame({"x": x, "y": y, "z": z, "ward": ward})
+    return made
+
+
+def design(sites):
+    pooled = pd.concat(sites.values())
+    columns = [pooled.x, pooled.y, np.log(pooled.z), pooled.ward == "b", pooled.ward == "c"]
+    return np.column_stack(columns).astype(float)
+
+
+def test_moments_are_those_of_the_pooled_records(sites):
+    arrays = secagg.run(job([{"kind": "describe"}]), sites).result.arrays
+    table = design(sites)
+    n = len(table)
+    assert arrays["n"] == n
+    # Each site's entry of M is off by at most 2^-33 in units of half the range: three sites, the
+    # largest half range 50, and centring with |sum u| <= n adds twice that again.
+    step = 3 * 2.0**-33
+    half = np.array([50, 50, np.log(1e4) / 2, 0.5, 0.5])
+    np.testing.assert_allclose(arrays["mean"], table.mean(0), atol=2 * step * 50, rtol=1e-12)
+    scatter = (n - 1) * np.cov(table.T)
+    slack = 3 * step * np.outer(half, half) + 1e-11 * np.abs(scatter).max()
+    assert np.all(np.abs(arrays["scatter"] - scatter) <= slack)
+
+
+def test_ols_equals_statsmodels(sites):
+    wanted = job([{"kind": "ols", "outcome": "y", "predictors": ["x", "z", "ward"]}])
+    result = secagg.run(wanted, sites).result
+    table = design(sites)
+    oracle = sm.OLS(table[:, 1], sm.add_constant(table[:, [0, 2, 3, 4]])).fit()
+    (fit,) = result.summary["analyses"]
+    # Errors of the moments (above, 1e-8 of a scatter of 10^4) times the condition of the design.
+    names = ["(intercept)", "x", "z", "ward=b", "ward=c"]
+    assert [term["term"] for term in fit["terms"]] == names
+    np.testing.assert_allclose([t["estimate"] for t in fit["terms"]], oracle.params, rtol=1e-6)
+    np.testing.assert_allclose([t["std_error"] for t in fit["terms"]], oracle.bse, rtol=1e-7)
+    assert fit["r_squared"] == pytest.approx(oracle.rsquared, rel=1e-8)
+    np.testing.assert_array_equal(
+        result.arrays["1_ols_coefficients"], [t["estimate"] for t in fit["terms"]]
+    )
+
+
+def test_one_release_serves_all_analyses(sites):
+    many = [
+        {"kind": "describe"},
+        {"kind": "ols", "outcome": "y", "predictors": ["x"]},
+        {"kind": "ridge", "outcome": "y", "predictors": ["x", "z"]},
+        {"kind": "lasso", "outcome": "y", "predictors": ["x", "z"]},
+        {"kind": "notears", "variables": ["x", "y", "z"]},
+        {"kind": "golem", "variables": ["x", "y", "z"]},
+    ]
+    run = secagg.run(job(many), sites)
+    assert [release["stage"] for release in run.facts["releases"]] == ["cohort", "moments"]
+    methods = [analysis["method"] for analysis in run.result.summary["analyses"]]
+    assert methods == ["describe", "ols", "ridge", "lasso", "notears", "golem-nv"]
+
+
+def test_graphs_are_scored_against_the_truth(sites):
+    run = secagg.run(
+        job([{"kind": "notears", "variables": ["x", "y", "z"]}], truth=[["x", "y"], ["z", "y"]]),
+        sites,
+    )
+    (graph,) = run.result.summary["analyses"]
+    directed = run.result.arrays["1_notears_directed"]
+    found = {(graph["names"][i], graph["names"][j]) for i, j in np.argwhere(directed)}
+    assert graph["score"]["tpr"] == len(found & {("x", "y"), ("z", "y")}) / 2
+
+
+@pytest.mark.parametrize(
+    ("analyses", "message"),
+    [
+        ([], "is empty"),
+        ([{"kind": "anova"}], "unknown kind 'anova'"),
+        ([{"kind": "ols", "outcome": "y"}], "predictors"),
+        ([{"kind": "ols", "outcome": "y", "predictors": ["q"]}], "no column 'q'"),
+        ([{"kind": "ols", "outcome": "ward", "predictors": ["x"]}], "several indicators"),
+        ([{"kind": "ols", "outcome": "y", "predictors": ["y"]}], "also a predictor"),
+        ([{"kind": "ridge", "outcome": "y", "predictors": ["x"], "penalti": 1}], "unknown key"),
+        ([{"kind": "describe"}, {"kind": "pc", "alpha": "high"}], "alpha"),
+    ],
+)
+def test_analyses_that_do_not_fit_are_refused_before_data(analyses, message):
+    unreadable = {"a": object(), "b": object()}
+    with pytest.raises(JobError, match=message):
+        secagg.run(job(analyses), unreadable)
+
+
+def test_truth_outside_the_graph_is_refused(sites):
+    with pytest.raises(JobError, match="not one of the graph's variables"):
+        secagg.run(job([{"kind": "notears", "variables": ["x", "y"]}], truth=[["z", "y"]]), sites)

@@ -1,0 +1,272 @@
+"""Canonical bytes: round trip, one encoding a value, and no input that does more than `PeerError`."""
+
+from __future__ import annotations
+
+import math
+import struct
+import tracemalloc
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+
+from secagg import wire
+from secagg.errors import InternalError, PeerError
+
+MANY = settings(max_examples=300, deadline=None)
+
+
+def arrays() -> st.SearchStrategy[np.ndarray]:
+    shapes = hnp.array_shapes(min_dims=0, max_dims=4, min_side=0, max_side=3)
+    kinds = st.sampled_from(["<u8", "<i8", "<f8", "|u1", ">u8", ">i8", ">f8"])
+    return kinds.flatmap(lambda kind: hnp.arrays(kind, shapes))
+
+
+leaves = (
+    st.none() | st.booleans() | st.integers() | st.floats() | st.binary(max_size=20)
+    | st.text(st.characters(exclude_categories=["Cs"]), max_size=20) | arrays()
+)  # fmt: skip
+plain = st.recursive(
+    leaves,
+    lambda inner: st.lists(inner, max_size=4)
+    | st.dictionaries(st.text(st.characters(exclude_categories=["Cs"])), inner, max_size=4),
+    max_leaves=12,
+)
+
+
+def same(a: Any, b: Any) -> bool:
+    if isinstance(a, np.ndarray):
+        wanted = a.astype(a.dtype.newbyteorder("<"))
+        return (
+            isinstance(b, np.ndarray)
+            and (wanted.dtype, a.shape) == (b.dtype, b.shape)
+            and wanted.tobytes() == b.tobytes()
+        )
+    if type(a) is not type(b):
+        return False
+    if isinstance(a, float):
+        return struct.pack("<d", a) == struct.pack("<d", b)
+    if isinstance(a, list):
+        return len(a) == len(b) and all(map(same, a, b))
+    if isinstance(a, dict):
+        return a.keys() == b.keys() and all(same(a[k], b[k]) for k in a)
+    return bool(a == b)
+
+
+@MANY
+@given(plain)
+def test_round_trip(value: Any) -> None:
+    data = wire.dumps(value)
+    again = wire.loads(data)
+    assert same(value, again)
+    assert wire.dumps(again) == data
+
+
+def check_canonical(data: bytes) -> None:
+    """Whatever is accepted is the one encoding of what it means; all else is a `PeerError`."""
+    try:
+        value = wire.loads(data)
+    except PeerError:
+        return
+    assert wire.dumps(value) == data
+
+
+tags = st.lists(
+    st.sampled_from([b"N", b"T", b"F", b"I", b"D", b"S", b"B", b"L", b"M", b"A", b"u", b"d", b"\0",
+                     *(n.to_bytes(8, "little") for n in (0, 1, 2, 3, 255, 2**20, 2**63, 2**64 - 1)),
+                     *(bytes([n]) for n in (0, 1, 2, 8, 9, 127, 128, 255))]),
+    max_size=30,
+)  # fmt: skip
+
+
+@MANY
+@given(st.binary(max_size=200) | tags.map(b"".join))
+def test_arbitrary_bytes(data: bytes) -> None:
+    check_canonical(data)
+
+
+@MANY
+@given(plain, st.data())
+def test_mutated_bytes(value: Any, data: st.DataObject) -> None:
+    good = wire.dumps(value)
+    at = data.draw(st.integers(0, len(good) - 1))
+    bit = 1 << data.draw(st.integers(0, 7))
+    check_canonical(good[:at] + bytes([good[at] ^ bit]) + good[at + 1 :])
+    check_canonical(good[:at] + good[at + 1 :])
+    check_canonical(good[:at] + good[at : at + 1] + good[at:])
+    with pytest.raises(PeerError):
+        wire.loads(good[:at])
+    with pytest.raises(PeerError):
+        wire.loads(good + b"N")
+
+
+n8 = wire._length
+
+
+@pytest.mark.parametrize(
+    ("data", "why"),
+    [
+        (b"", "ends too early"),
+        (b"X", "unknown tag"),
+        (b"NN", "left over"),
+        (b"I" + n8(0), "shortest form"),
+        (b"I" + n8(2) + b"\x01\x00", "shortest form"),
+        (b"I" + n8(2) + b"\xff\xff", "shortest form"),
+        (b"S" + n8(1) + b"\xff", "not UTF-8"),
+        (b"S" + n8(3) + b"\xed\xa0\x80", "not UTF-8"),  # half a surrogate pair
+        (b"S" + n8(2) + b"\xc0\x80", "not UTF-8"),  # an overlong zero
+        (b"M" + n8(1) + b"NN", "a key is not text"),
+        (b"M" + n8(2) + (b"S" + n8(1) + b"a" + b"N") * 2, "repeated or out of order"),
+        (b"M" + n8(2) + b"S" + n8(1) + b"bN" + b"S" + n8(1) + b"aN", "repeated or out of order"),
+        (b"Ax\x00", "unknown array type"),
+        (b"Ad\x09" + n8(0) * 9, "too many axes"),
+        (b"Ad\x01" + n8(1) + bytes(7), "ends too early"),
+        (b"D" + bytes(7), "ends too early"),
+    ],
+)
+def test_what_is_refused(data: bytes, why: str) -> None:
+    with pytest.raises(PeerError, match=why) as caught:
+        wire.loads(data)
+    assert caught.value.code == "peer"
+
+
+# --- depth and size ------------------------------------------------------------------------------
+
+
+def nested(depth: int, kind: type) -> Any:
+    value: Any = 1
+    for _ in range(depth):
+        value = [value] if kind is list else {"k": value}
+    return value
+
+
+@pytest.mark.parametrize("kind", [list, dict])
+def test_depth(kind: type) -> None:
+    deepest = nested(32, kind)
+    assert wire.loads(wire.dumps(deepest)) == deepest
+    with pytest.raises(InternalError, match="nested too deeply"):
+        wire.dumps(nested(33, kind))
+    inner = b"L" + n8(1) if kind is list else b"M" + n8(1) + b"S" + n8(1) + b"k"
+    assert wire.loads(inner * 32 + b"N") == wire.loads(wire.dumps(nested(32, kind)) and inner * 32 + b"N")
+    for depth in (33, 100_000):
+        with pytest.raises(PeerError, match="nested too deeply"):
+            wire.loads(inner * depth + b"N")
+
+
+@pytest.mark.parametrize("length", [2**20, 2**40, 2**63 - 1, 2**63, 2**64 - 1])
+@pytest.mark.parametrize("head", [b"I", b"S", b"B", b"L", b"M", b"Au\x01", b"Ad\x02" + n8(1), b"Ab\x01"])
+def test_huge_lengths_take_no_memory(head: bytes, length: int) -> None:
+    tracemalloc.start()
+    try:
+        with pytest.raises(PeerError):
+            wire.loads(head + n8(length) + b"N" * 1000)
+        assert tracemalloc.get_traced_memory()[1] < 200_000
+    finally:
+        tracemalloc.stop()
+
+
+@pytest.mark.parametrize("zero_at", [0, 3, 7])
+@pytest.mark.parametrize("long", [1, 1000, 2**20, 2**40, 2**63, 2**64 - 1])
+def test_empty_arrays_with_long_axes(zero_at: int, long: int) -> None:
+    """No byte follows such a header, yet numpy cannot hold every shape it can describe."""
+    axes = [long] * 8
+    axes[zero_at] = 0
+    check_canonical(b"Ad\x08" + b"".join(map(n8, axes)))
+    check_canonical(b"Ad\x08" + b"".join(map(n8, axes)) + b"N" * 3000)
+    check_canonical(b"L" + n8(2) + b"Ad\x08" + b"".join(map(n8, axes)) + b"B" + n8(3000) + bytes(3000))
+
+
+# --- numbers, text, arrays -----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "value", [0, -1, 127, 128, -128, -129, 255, 256, 2**63, -(2**63), 2**4000, -(2**4000) + 1]
+)
+def test_integers(value: int) -> None:
+    assert wire.loads(wire.dumps(value)) == value
+
+
+@pytest.mark.parametrize("pattern", [0x7FF0000000000001, 0xFFF8000000000000, 0x7FFFFFFFFFFFFFFF])
+def test_every_nan_keeps_its_bits(pattern: int) -> None:
+    data = b"D" + pattern.to_bytes(8, "little")
+    assert math.isnan(wire.loads(data))
+    assert wire.dumps(wire.loads(data)) == data
+
+
+def test_negative_zero_is_not_zero() -> None:
+    assert wire.dumps(-0.0) != wire.dumps(0.0)
+    assert math.copysign(1, wire.loads(wire.dumps(-0.0))) == -1
+
+
+def test_booleans_are_not_integers() -> None:
+    assert wire.loads(wire.dumps([True, 1, False, 0])) == [True, 1, False, 0]
+    assert [type(v) for v in wire.loads(wire.dumps([True, 1]))] == [bool, int]
+
+
+def test_numpy_scalars() -> None:
+    assert wire.dumps(np.float64(0.1)) == wire.dumps(0.1)
+    for scalar in (np.int64(1), np.uint8(1), np.float32(1), np.bool_(True)):
+        with pytest.raises(InternalError):
+            wire.dumps(scalar)
+
+
+@pytest.mark.parametrize("kind", ["u8", "i8", "f8"])
+def test_byte_order_does_not_show(kind: str) -> None:
+    big = np.arange(6, dtype=f">{kind}").reshape(2, 3)
+    assert wire.dumps(big) == wire.dumps(big.astype(f"<{kind}"))
+    assert wire.dumps(big.T) == wire.dumps(np.ascontiguousarray(big.T))
+    assert wire.dumps(big[:, ::2]) == wire.dumps(big[:, ::2].copy())
+
+
+@pytest.mark.parametrize("shape", [(), (0,), (1,), (0, 3), (3, 0), (1, 1), (2,) * 8])
+def test_shapes_are_kept_apart(shape: tuple[int, ...]) -> None:
+    again = wire.loads(wire.dumps(np.ones(shape)))
+    assert again.shape == shape and np.all(again == 1)
+
+
+def test_decoded_arrays_are_read_only() -> None:
+    again = wire.loads(wire.dumps(np.ones(3)))
+    with pytest.raises(ValueError, match="read-only"):
+        again[0] = 2
+
+
+class Odd:
+    """No plain data."""
+
+
+@pytest.mark.parametrize(
+    "value",
+    [{1: 2}, {1: 2, "a": 3}, {None: 1}, "\ud800", {"\udfff": 1}, 1j, {1, 2}, bytearray(b"x"),
+     Odd(), np.ones(1, np.float32), np.ones(1, bool), np.array([object()]), np.ones((1,) * 9),
+     np.array(["a"]), np.zeros((0, 2**41)), np.datetime64("2020-01-01"), object],
+)  # fmt: skip
+@pytest.mark.parametrize("inside", [False, True])
+def test_what_is_not_plain_data(value: Any, inside: bool) -> None:
+    """Never an encoding that `loads` would refuse, or that means something else."""
+    with pytest.raises(InternalError):
+        wire.dumps([value] if inside else value)
+
+
+@given(st.dictionaries(st.text(st.characters(exclude_categories=["Cs"])), st.integers(), max_size=9))
+@example({"é": 1, "z": 2, "\U0001f600": 3, "￿": 4, "": 5})
+def test_key_order_does_not_show(value: dict[str, int]) -> None:
+    reversed_ = dict(reversed(value.items()))
+    assert wire.dumps(value) == wire.dumps(reversed_)
+    assert wire.digest(value) == wire.digest(reversed_)
+    assert len(wire.digest(value)) == 32
+
+
+def test_the_format_itself() -> None:
+    """Fixed bytes: other versions and implementations must read these."""
+    value = {"b": [None, True, False, -2, 0.5, "é", b"\x00"], "a": np.array([[1, 2]], np.uint64)}
+    assert wire.dumps(value) == bytes.fromhex(
+        "4d0200000000000000"
+        "530100000000000000" "61" "417502" "0100000000000000" "0200000000000000"
+        "0100000000000000" "0200000000000000"
+        "530100000000000000" "62" "4c0700000000000000" "4e" "54" "46"
+        "490100000000000000" "fe" "44" "000000000000e03f"
+        "530200000000000000" "c3a9" "420100000000000000" "00"
+    )  # fmt: skip
