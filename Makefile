@@ -67,9 +67,12 @@ help:  ## list these targets
 	$(PYTHON) -m venv .venv
 	@touch $@
 
+# --no-compile: byte code is written at first import. Compiling all of scipy and matplotlib here would
+# double the wait for a first result. (The tests treat warnings as errors, so their tools are compiled
+# on installation, where a compiler warning of somebody else's module cannot fail a test.)
 .venv/.run: requirements/run.txt pyproject.toml | .venv/.python
 	@echo "Installing secagg and what it needs into .venv (once):"
-	$(PIP) --require-hashes -r requirements/run.txt
+	$(PIP) --no-compile --require-hashes -r requirements/run.txt
 	$(PIP) --no-deps --no-build-isolation --editable .
 	@touch $@
 

@@ -3,7 +3,7 @@
     python benchmarks/bench_additive.py [values]
 
 Compared in the same run with what numpy alone would cost: a copy (the memory floor) and shares
-drawn with numpy's insecure generator, and with the AES key stream that the shares need (the cipher
+drawn with the insecure numpy generator, and the AES key stream that the shares need (the cipher
 floor). Medians over interleaved rounds; a figure is what `time.process_time` says, so threads count.
 """
 

@@ -150,7 +150,7 @@ def test_depth(kind: type) -> None:
     with pytest.raises(InternalError, match="nested too deeply"):
         wire.dumps(nested(33, kind))
     inner = b"L" + n8(1) if kind is list else b"M" + n8(1) + b"S" + n8(1) + b"k"
-    assert wire.loads(inner * 32 + b"N") == wire.loads(wire.dumps(nested(32, kind)) and inner * 32 + b"N")
+    wire.loads(inner * 32 + b"N")
     for depth in (33, 100_000):
         with pytest.raises(PeerError, match="nested too deeply"):
             wire.loads(inner * depth + b"N")

@@ -74,8 +74,8 @@ def ratio(x: float | None, error: float | None) -> str:
 
 
 def interval(low: str, high: str) -> str:
-    """Write an interval from its written ends."""
-    return NONE if NONE in (low, high) else f"{low} to {high}"
+    """Write an interval from its written ends; nothing where an end does not exist."""
+    return "" if NONE in (low, high) else f"{low} to {high}"
 
 
 def p_value(p: float | None) -> str:

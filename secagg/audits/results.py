@@ -65,7 +65,8 @@ class Row:
     label: str
     records: int | None
     interval: Interval | None
-    text: str
+    estimate: str
+    between: str
 
 
 @dataclass(frozen=True)
@@ -177,7 +178,7 @@ def unit_of(term: str, columns: Mapping[str, Any]) -> str:
     return ""
 
 
-def coefficient_table(block: Block, columns: Mapping[str, Any]) -> list[dict[str, str]]:
+def coefficient_table(block: Block, columns: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Return the rows of a regression table, written."""
     return [
         {
@@ -191,7 +192,7 @@ def coefficient_table(block: Block, columns: Mapping[str, Any]) -> list[dict[str
                 written.by_error(term["ci_low"], term["std_error"]),
                 written.by_error(term["ci_high"], term["std_error"]),
             ),
-            "odds": _effect(term, odds=True)[1] if block.odds else "",
+            "odds": _effect(term, odds=True)[1:] if block.odds else None,
         }
         for term in block.summary["terms"]
     ]
@@ -225,7 +226,7 @@ def panels(block: Block, columns: Mapping[str, Any]) -> list[Panel]:
     for term in terms:
         if term["term"] == INTERCEPT:
             continue
-        rows = [_row("All sites together", block.summary, term["term"], block.odds)]
+        rows = [_row("All sites", block.summary, term["term"], block.odds)]
         rows += [_row(s, own, term["term"], block.odds) for s, own in block.alone.items()]
         drawn = [row.interval for row in rows]
         scale = reach_of(drawn[0], drawn[1:], log=block.odds)
@@ -237,15 +238,15 @@ def panels(block: Block, columns: Mapping[str, Any]) -> list[Panel]:
 def _row(label: str, summary: Summary, name: str, odds: bool) -> Row:
     records = summary.get("n")
     if not usable(summary):
-        return Row(label, records, None, "no estimate")
+        return Row(label, records, None, "no estimate", "")
     term = next((t for t in summary["terms"] if t["term"] == name), None)
     if term is None:
-        return Row(label, records, None, "no estimate")
+        return Row(label, records, None, "no estimate", "")
     return Row(label, records, *_effect(term, odds))
 
 
-def _effect(term: Summary, odds: bool) -> tuple[Interval | None, str]:
-    """Return what is drawn of a term and what is written."""
+def _effect(term: Summary, odds: bool) -> tuple[Interval | None, str, str]:
+    """Return what is drawn of a term, and its estimate and interval as written."""
     if odds:
         values = [term["odds_ratio"], term["odds_low"], term["odds_high"]]
         error = None if None in (values[0], term["std_error"]) else values[0] * term["std_error"]
@@ -253,6 +254,4 @@ def _effect(term: Summary, odds: bool) -> tuple[Interval | None, str]:
     else:
         values = [term["estimate"], term["ci_low"], term["ci_high"]]
         texts = [written.by_error(value, term["std_error"]) for value in values]
-    between = written.interval(texts[1], texts[2])
-    text = texts[0] if between == written.NONE else f"{texts[0]} ({between})"
-    return Interval.of(*values), text
+    return Interval.of(*values), texts[0], written.interval(*texts[1:])

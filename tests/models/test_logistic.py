@@ -1,4 +1,4 @@
-"""Federated logistic regression through whole sessions, against statsmodels on the pooled records."""
+"""Federated logistic regression through whole sessions, against statsmodels on pooled records."""
 
 import numpy as np
 import pandas as pd

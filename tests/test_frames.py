@@ -1,0 +1,216 @@
+"""Frames and envelopes: nothing that was altered, forged, replayed or misdirected is accepted."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from support.parties import Parties
+
+from secagg import wire
+from secagg.errors import PeerError
+from secagg.frames import (
+    FRAME_VERSION,
+    Header,
+    open_frame,
+    peek_header,
+    read_frame,
+    seal_frame,
+    verify_header,
+    write_frame,
+)
+
+P = Parties()
+ALICE, ROSTER, SESSION = P.keys["alice"], P.roster, P.session
+BODY = {"x": 1, "list": [b"bytes", None]}
+
+
+def frame(**changed: Any) -> bytes:
+    """A good frame from alice to the coordinator, with some arguments changed."""
+    given_ = {"identity": ALICE, "session": SESSION, "round_": 3, "phase": "share",
+              "recipient": "coordinator", "body": BODY, "note": {"min_sites": 2}}  # fmt: skip
+    return write_frame(**(given_ | changed))
+
+
+def read(data: bytes, recipient: str = "coordinator", session: bytes = SESSION) -> Any:
+    return read_frame(data, ROSTER, recipient, session)
+
+
+def resigned(parts: list[Any], identity: Any = ALICE, content: bytes | None = None) -> bytes:
+    """A frame with these header fields, properly signed."""
+    header = wire.dumps(parts)
+    return wire.dumps([header, identity.sign(header), content or wire.dumps(BODY)])
+
+
+def header_parts(**changed: Any) -> list[Any]:
+    fields = {"version": FRAME_VERSION, "session": SESSION, "round": 3, "phase": "share",
+              "sender": "alice", "recipient": "coordinator", "note": {},
+              "digest": hashlib.sha256(wire.dumps(BODY)).digest()}  # fmt: skip
+    return list((fields | changed).values())
+
+
+def test_a_good_frame() -> None:
+    got = read(frame())
+    assert got.body == BODY
+    header = got.header
+    assert (header.sender, header.recipient, header.round, header.phase) == (
+        "alice", "coordinator", 3, "share",
+    )  # fmt: skip
+    assert header.note == {"min_sites": 2}
+    assert verify_header(*got.proof, ROSTER, SESSION) == header
+    assert peek_header(frame()) == (3, "share")
+    assert read(resigned(header_parts())).body == BODY  # so the refusals below have one cause each
+
+
+@pytest.mark.parametrize(
+    ("data", "why"),
+    [
+        (frame(session=bytes(16)), "another session"),
+        (frame(recipient="bob"), "meant for another party"),
+        (resigned(header_parts(sender="bob")), "does not verify"),
+        (resigned(header_parts(sender="eve")), "not in the roster"),
+        (resigned(header_parts(), P.keys["bob"]), "does not verify"),
+        (resigned(header_parts(), content=wire.dumps({"x": 2})), "not the one that was signed"),
+        (resigned(header_parts(version=2)), "not a frame header of this version"),
+        (resigned(header_parts(version=0)), "not a frame header of this version"),
+        (resigned(header_parts(round="3")), "not a frame header"),
+        (resigned(header_parts(round=None)), "not a frame header"),
+        (resigned(header_parts(phase=b"share")), "not a frame header"),
+        (resigned(header_parts(note=[])), "not a frame header"),
+        (resigned(header_parts(digest="")), "not a frame header"),
+        (resigned(header_parts()[:-1]), "not a frame header"),
+        (resigned([*header_parts(), None]), "not a frame header"),
+        (wire.dumps([]), "not a frame"),
+        (wire.dumps({}), "not a frame"),
+        (wire.dumps([b"", b"", b"", b""]), "not a frame"),
+        (wire.dumps([b"", b"", "text"]), "not a frame"),
+        (wire.dumps([b"", b"", b""]), "malformed"),
+        (b"", "malformed"),
+    ],
+)
+def test_what_is_refused(data: bytes, why: str) -> None:
+    with pytest.raises(PeerError, match=why) as caught:
+        read(data)
+    assert caught.value.exit_code == 4
+
+
+def test_a_body_that_is_not_a_mapping() -> None:
+    content = wire.dumps([1])
+    digest = hashlib.sha256(content).digest()
+    with pytest.raises(PeerError, match="body is not a mapping"):
+        read(resigned(header_parts(digest=digest), content=content))
+
+
+@pytest.mark.parametrize("other", ["alice", "bob", "holder", "", "coordinator "])
+def test_only_the_recipient_reads_it(other: str) -> None:
+    with pytest.raises(PeerError, match="another party"):
+        read(frame(), recipient=other)
+
+
+def test_parts_of_two_good_frames_do_not_mix() -> None:
+    a, b = wire.loads(frame()), wire.loads(frame(round_=4, body={"x": 2}))
+    for mixed in ([a[0], b[1], a[2]], [a[0], a[1], b[2]], [b[0], a[1], a[2]], [a[0], b[1], b[2]]):
+        with pytest.raises(PeerError):
+            read(wire.dumps(mixed))
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.integers(0, 8 * len(frame()) - 1))
+def test_every_bit_counts(position: int) -> None:
+    data = bytearray(frame())
+    data[position // 8] ^= 1 << position % 8
+    with pytest.raises(PeerError):
+        read(bytes(data))
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.binary(max_size=60))
+def test_arbitrary_bytes(data: bytes) -> None:
+    with pytest.raises(PeerError):
+        read(data)
+
+
+def test_header_round_trip() -> None:
+    header = Header(SESSION, 2**70, "p", "alice", "bob", {"n": [1, None]}, bytes(32))
+    assert Header.from_bytes(header.to_bytes()) == header
+    for name in ("session", "round", "phase", "sender", "recipient", "note", "body_digest"):
+        other = {"round": 1, "note": {}}.get(name, b"x" if "s" in name and name != "phase" else "x")
+        if name in ("phase", "sender", "recipient"):
+            other = "x"
+        changed = dataclasses.replace(header, **{name: other})
+        assert changed.to_bytes() != header.to_bytes(), name
+
+
+# --- envelopes -----------------------------------------------------------------------------------
+
+
+def envelope(**changed: Any) -> bytes:
+    given_ = {"identity": ALICE, "roster": ROSTER, "session": SESSION, "round_": 3,
+              "phase": "share", "recipient": "holder", "body": BODY}  # fmt: skip
+    return seal_frame(**(given_ | changed))
+
+
+def opened(data: bytes, **changed: Any) -> dict[str, Any]:
+    given_ = {"identity": P.keys["holder"], "roster": ROSTER, "session": SESSION, "round_": 3,
+              "phase": "share", "sender": "alice", "envelope": data}  # fmt: skip
+    return open_frame(**(given_ | changed))
+
+
+def test_a_good_envelope() -> None:
+    data = envelope()
+    assert opened(data) == BODY
+    assert b"bytes" not in data and b"alice" not in data
+
+
+@pytest.mark.parametrize(
+    "moved",
+    [{"round_": 4}, {"phase": "hold"}, {"sender": "bob"}, {"session": bytes(16)},
+     {"identity": P.keys["bob"]}, {"identity": P.keys["coordinator"]}],
+)  # fmt: skip
+def test_an_envelope_moved_elsewhere_does_not_open(moved: dict[str, Any]) -> None:
+    """The coordinator relays an envelope to another round, phase, party or session."""
+    with pytest.raises(PeerError):
+        opened(envelope(), **moved)
+
+
+def repacked(context: tuple[Any, ...], **inner: Any) -> bytes:
+    """Seal a frame under the context of another one: what a rostered cheat can do."""
+    session, round_, phase, sender, recipient = context
+    content = write_frame(
+        **({"identity": ALICE, "session": SESSION, "round_": 3, "phase": "share",
+            "recipient": "holder", "body": BODY} | inner)
+    )  # fmt: skip
+    aad = wire.dumps(["secagg envelope 1", session, round_, phase, sender, recipient])
+    return ROSTER.seal(recipient, content, aad)
+
+
+HERE = (SESSION, 3, "share", "alice", "holder")
+
+
+@pytest.mark.parametrize(
+    ("inner", "why"),
+    [
+        ({"identity": P.keys["bob"]}, "another sender, round or phase"),
+        ({"round_": 2}, "another sender, round or phase"),
+        ({"phase": "hold"}, "another sender, round or phase"),
+        ({"recipient": "coordinator"}, "meant for another party"),
+        ({"session": bytes(16)}, "another session"),
+    ],
+)
+def test_the_frame_inside_must_agree_with_the_seal(inner: dict[str, Any], why: str) -> None:
+    assert opened(repacked(HERE)) == BODY
+    with pytest.raises(PeerError, match=why):
+        opened(repacked(HERE, **inner))
+
+
+def test_sealing_needs_a_signature() -> None:
+    """Anyone can seal to a public key; what is inside must be signed by the named sender."""
+    aad = wire.dumps(["secagg envelope 1", *HERE])
+    header = wire.dumps(header_parts(recipient="holder"))
+    unsigned = wire.dumps([header, bytes(64), wire.dumps(BODY)])
+    with pytest.raises(PeerError, match="does not verify"):
+        opened(ROSTER.seal("holder", unsigned, aad))
