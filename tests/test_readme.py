@@ -29,7 +29,9 @@ def blocks(language: str) -> list[str]:
 
 @pytest.fixture(scope="module")
 def copy(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return copy_checkout(tmp_path_factory.mktemp("readme"))
+    folder = copy_checkout(tmp_path_factory.mktemp("readme"))
+    (folder / ".venv").symlink_to(sys.prefix)  # README's commands name .venv/bin
+    return folder
 
 
 def run(command: list[str], folder: Path) -> subprocess.CompletedProcess[str]:

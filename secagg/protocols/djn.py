@@ -7,7 +7,7 @@ plain integers. Keys are taken as checked (`djn_keys.check_public_key`, `check_p
 Threat model: the coordinator sees the public key and all ciphertexts, follows the protocol, and
 must learn nothing of any single plaintext. Semantic security (chosen plaintexts) rests on
 
-* DCR, the decisional composite residuosity assumption (Paillier, section 3): random n-th residues
+* DCR, the decisional composite residuosity assumption (Paillier, section 2): random n-th residues
   modulo n^2 look like random units. It suffices for the randomisers r^n.
 * Factoring, in addition, for keys with h_s: the randomiser is h_s^a with a uniform of only
   ceil(bits/2) bits (Damgard-Jurik-Nielsen, section 4.1). Goldreich and Rosen ("On the security of
@@ -73,10 +73,10 @@ def encrypt_as_key_holder(
     expected: int = 0,
     short_exponent_assumption: bool = False,
 ) -> list[int]:
-    """Encrypt as `encrypt` does, about twice as fast with h_s, by calculating modulo p^2 and q^2.
+    """Encrypt as `encrypt` does, but calculate modulo p^2 and q^2, which is faster.
 
     With h_s: the same random bytes give the same ciphertexts as `encrypt`, by the Chinese remainder
-    theorem. Without: the same distribution, at about a quarter of the cost. r^n = (r^q)^p, and
+    theorem. Without: the same distribution, at a quarter of the cost. r^n = (r^q)^p, and
     r -> r^q permutes the units modulo p because gcd(q, p - 1) = 1; the p-th power of a number
     modulo p^2 depends only on the number modulo p. So r^n and (r mod p)^p modulo p^2 have the same
     distribution for uniform r, likewise modulo q^2, and the two halves are independent.

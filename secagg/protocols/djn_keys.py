@@ -104,9 +104,9 @@ def check_public_key(key: PublicKey, *, insecure_for_tests: bool = False) -> Non
         raise _refusal("the modulus is even")
     if h_s is None:
         return
-    if not 1 < h_s < n * n or gcd(h_s, n) != 1:
+    if not 1 < h_s < n * n or jacobi(h_s, n) == 0:
         raise _refusal("h_s is not a unit modulo n^2")
-    if h_s % n in (1, n - 1) or jacobi(h_s, n) != 1:
+    if h_s % n in (1, n - 1) or jacobi(h_s, n) == -1:
         raise _refusal("h_s is not of the form (-x^2)^n")
 
 

@@ -42,7 +42,7 @@ TABLE_BYTES = 1 << 26
 CACHED_TABLES = 4  # two private keys, or four public ones: 256 MiB
 
 _MPZ_BYTES = 72  # object, allocator and list slot, on top of the digits
-_ENTRY_COST = 1.5  # time to make a table entry over time to multiply by one; measured 1.4 to 1.8
+_ENTRY_COST = 1.5  # time to make a table entry over time to multiply by one; measured 1.4 to 1.9
 _BLOCK = 4096  # powers made together, 15 MB: enough that each table entry is read many times
 
 

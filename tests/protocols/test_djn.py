@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import replace
 from itertools import count
 
 import numpy as np
@@ -21,10 +20,9 @@ from secagg.protocols.djn_keys import (
     PrivateKey,
     PublicKey,
     check_private_key,
-    check_public_key,
     generate_keypair,
 )
-from secagg.protocols.fixed_base import TABLE_BYTES, choose_window, fixed_base
+from secagg.protocols.fixed_base import fixed_base
 from secagg.protocols.packing import Packing
 from secagg.randomness import RandomBytes, random_below, replayable_random
 
@@ -49,117 +47,6 @@ def constant_bytes(value: int) -> RandomBytes:
 
 def small_key(seed: int, bits: int = 64) -> PrivateKey:
     return generate_keypair(bits, replayable_random(seed), insecure_for_tests=True)
-
-
-# --- keys -------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("bits", [2048, 3072])
-def test_a_generated_key_has_the_stated_form(bits: int) -> None:
-    key = generate_keypair(bits, replayable_random(bits))
-    p, q, n = key.p, key.q, key.public.n
-    assert p * q == n
-    assert n.bit_length() == bits
-    assert p % 4 == q % 4 == 3
-    assert math.gcd(p - 1, q - 1) == 2
-    assert key.public.h_s is not None
-    for prime in (p, q):
-        assert pow(key.public.h_s, prime - 1, prime**2) == 1  # an n-th residue
-        assert pow(key.public.h_s, (prime - 1) // 2, prime) == prime - 1  # a non-square
-    check_private_key(key)
-
-
-def test_keys_differ_with_the_randomness_and_repeat_with_it() -> None:
-    assert small_key(1) == small_key(1)
-    assert small_key(1) != small_key(2)
-
-
-@pytest.mark.parametrize("bits", [1024, 2047, 2049, 1 << 20, 0, -2048])
-def test_other_lengths_are_refused(bits: int) -> None:
-    with pytest.raises(UsageError):
-        generate_keypair(bits, replayable_random(0))
-
-
-def test_short_keys_pass_the_checks_only_on_request() -> None:
-    check_private_key(TINY, insecure_for_tests=True)
-    with pytest.raises(PeerError):
-        check_private_key(TINY)
-    with pytest.raises(PeerError):
-        check_public_key(TINY.public)
-
-
-def test_repr_does_not_show_the_primes(key: PrivateKey) -> None:
-    assert str(key.p) not in repr(key)
-    assert str(key.q) not in repr(key)
-
-
-@pytest.mark.parametrize(
-    "damage",
-    [
-        lambda k: replace(k, n=float(k.n % 10**9)),
-        lambda k: replace(k, n=True),
-        lambda k: replace(k, n=-k.n),
-        lambda k: replace(k, n=k.n + 1),
-        lambda k: replace(k, n=k.n | 1 << 20000),
-        lambda k: replace(k, h_s=str(k.h_s)),
-        lambda k: replace(k, h_s=0),
-        lambda k: replace(k, h_s=1),
-        lambda k: replace(k, h_s=1 + k.n),
-        lambda k: replace(k, h_s=k.n**2 - 1),
-        lambda k: replace(k, h_s=k.n),
-        lambda k: replace(k, h_s=k.h_s + k.n**2),
-    ],
-)
-def test_damaged_public_keys_are_refused(
-    key: PrivateKey, damage: Callable[[PublicKey], PublicKey]
-) -> None:
-    check_public_key(key.public)
-    with pytest.raises(PeerError):
-        check_public_key(damage(key.public))
-
-
-def composite_pair(key: PrivateKey) -> PrivateKey:
-    """n = p (q + 2) without h_s: everything fits but the second factor is composite (or 5 | it)."""
-    q = next(q for q in count(key.q + 2, 2) if any(q % small == 0 for small in (3, 5, 7)))
-    return PrivateKey(PublicKey(key.p * q), key.p, q)
-
-
-@pytest.mark.parametrize(
-    "damage",
-    [
-        lambda k: replace(k, p=float(2)),
-        lambda k: replace(k, p=-k.p, q=-k.q),
-        lambda k: replace(k, p=1, q=k.public.n),
-        lambda k: replace(k, q=k.q + 2),
-        lambda k: PrivateKey(PublicKey(k.p**2), k.p, k.p),
-        composite_pair,
-        lambda k: PrivateKey(PublicKey(k.p * (k.p + 2)), k.p, k.p + 2),
-        # h_s must be an n-th residue: this one encrypts 1, so every ciphertext would be wrong
-        lambda k: replace(k, public=replace(k.public, h_s=k.public.h_s * (1 + k.public.n))),
-        lambda k: replace(k, public=replace(k.public, h_s=k.public.h_s * 4 % k.public.n**2)),
-    ],
-)
-def test_damaged_private_keys_are_refused(
-    key: PrivateKey, damage: Callable[[PrivateKey], PrivateKey]
-) -> None:
-    with pytest.raises(PeerError):
-        check_private_key(damage(key))
-
-
-def test_primes_that_fermat_would_find_are_refused() -> None:
-    # Two primes of 128 bits, 2^12 apart or less: below 2^(128 - 100).
-    from gmpy2 import next_prime
-
-    p = int(next_prime(0b11 << 126))
-    q = int(next_prime(p))
-    with pytest.raises(PeerError, match="too close"):
-        check_private_key(PrivateKey(PublicKey(p * q), p, q), insecure_for_tests=True)
-
-
-def test_common_factor_of_n_and_phi_is_refused() -> None:
-    # 7 divides 29 - 1, which takes primes of different lengths
-    with pytest.raises(PeerError, match="length"):
-        check_private_key(PrivateKey(PublicKey(7 * 29), 7, 29), insecure_for_tests=True)
 
 
 # --- against phe ------------------------------------------------------------------------------
@@ -333,45 +220,6 @@ def test_randomness_drawn_per_ciphertext(key: PrivateKey) -> None:
 def test_short_exponents_need_h_s() -> None:
     with pytest.raises(UsageError):
         djn.encrypt(PublicKey(437), [1], replayable_random(0), short_exponent_assumption=True)
-
-
-@given(
-    root=st.integers(3, 2**80).map(lambda r: r | 1),
-    base=st.integers(1, 2**170),
-    bits=st.integers(1, 70),
-    window=st.integers(1, 6),
-    data=st.data(),
-)
-@settings(max_examples=150, deadline=None)
-def test_split_form_powers_equal_plain_ones(
-    root: int, base: int, bits: int, window: int, data: st.DataObject
-) -> None:
-    base %= root**2
-    while math.gcd(base, root) != 1:
-        base += 1
-    exponents = data.draw(st.lists(st.integers(0, 2**bits - 1), max_size=4))
-    logs = data.draw(
-        st.lists(st.integers(0, root**2), min_size=len(exponents), max_size=len(exponents))
-    )
-    as_bits = np.array([[a >> i & 1 for i in range(bits)] for a in exponents], dtype=np.uint8)
-    table = fixed_base(base, root, bits, window)
-    expected = [
-        pow(base, a, root**2) * pow(1 + root, m, root**2) % root**2
-        for a, m in zip(exponents, logs, strict=True)
-    ]
-    assert list(table.powers(as_bits.reshape(-1, bits), logs)) == expected
-
-
-def test_small_jobs_get_small_tables() -> None:
-    widths = [choose_window(1024, 1024, powers) for powers in (1, 100, 2000, 18_000, 10**9)]
-    assert widths == sorted(widths)
-    assert widths[0] <= 2
-    assert widths[1] <= 5
-    assert widths[3] >= 9
-    for key_bits in (2048, 3072, 16384):
-        window = choose_window(key_bits // 2, key_bits, 10**9)
-        entries = -(-key_bits // 2 // window) << window
-        assert 2 * entries * key_bits // 8 <= TABLE_BYTES
 
 
 def test_tables_are_kept_with_the_key(key: PrivateKey) -> None:

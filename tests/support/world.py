@@ -12,8 +12,9 @@ from numpy.typing import NDArray
 from secagg import wire
 from secagg.codec import quantised
 from secagg.contracts import Field, Kind, Public, Result, Rows, SecureSum, Stage, Variable
-from secagg.coordinator import Coordinator
+from secagg.coordinator import Coordinator, Step
 from secagg.engines.memory import MemoryEngine, Tamper
+from secagg.frames import peek_header
 from secagg.identity import Identity, Role, Roster
 from secagg.party import Party, SiteSide
 from secagg.privacy.gate import ReleasePolicy
@@ -118,3 +119,14 @@ class World:
 
     def _shaped(self, site: str) -> NDArray[np.float64]:
         return np.asarray(self.numbers[site], dtype=np.float64).reshape(self.method.shape)
+
+
+def run_until(world: World, phase: str, round_: int = 0) -> Step:
+    """Run a world until the coordinator is about to send the requests of this phase and round."""
+    step = world.coordinator.start()
+    while not step.done:
+        frames = list(step.requests.values())
+        if frames and peek_header(frames[0]) == (round_, phase):
+            return step
+        step = world.coordinator.advance(step.state, world.engine.exchange(step.requests))
+    raise AssertionError(f"no requests for {phase} in round {round_}")
