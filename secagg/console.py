@@ -60,12 +60,12 @@ def show_run(run: Run) -> None:
     )
     alone = summary.get("simulation", {}).get("site_alone", {})
     for analysis in summary.get("analyses", [summary]):
-        fitted = {name: result for name, result in alone.items() if "failed" not in result}
+        fitted = {name: result for name, result in alone.items() if not _no_fit(result)}
         others = {name: _matching(result, analysis) for name, result in fitted.items()}
         _show_analysis(out, analysis, others)
     for name, result in alone.items():
-        if "failed" in result:
-            out.print(f"[yellow]{escape(name)} alone gets no fit: {escape(result['failed'])}[/]")
+        if why := _no_fit(result):
+            out.print(f"[yellow]{escape(name)} alone gets no fit: {escape(why)}[/]")
     outside = {k: v for k, v in summary["values_outside_bounds"].items() if v}
     if outside:
         listed = ", ".join(f"{escape(k)}: {v}" for k, v in outside.items())
@@ -77,6 +77,13 @@ def show_run(run: Run) -> None:
     if run.folder is not None:
         out.print(f"log head {run.facts['log']['head']}", soft_wrap=True)
         out.print(f"report   {run.folder / 'report.html'}", soft_wrap=True)
+
+
+def _no_fit(result: Mapping[str, Any]) -> str:
+    """Return why a site alone gets no estimates; empty if it does."""
+    if "failed" in result:
+        return str(result["failed"])
+    return "" if result.get("converged", True) else str(result["notes"][0])
 
 
 def _matching(alone: Mapping[str, Any], analysis: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -116,12 +123,8 @@ def _terms_table(analysis: Mapping[str, Any], others: Mapping[str, Mapping[str, 
         site: {term["term"]: term for term in result.get("terms", [])}
         for site, result in others.items()
     }
-    trusted = {site: result.get("converged", True) for site, result in others.items()}
     for term in analysis["terms"]:
-        cells = [
-            _estimate(own[site].get(term["term"]), odds, "\n") if trusted[site] else "no finite fit"
-            for site in others
-        ]
+        cells = [_estimate(own[site].get(term["term"]), odds, "\n") for site in others]
         p = term.get("p_value")
         shown = "" if p is None else ("<.0001" if p < 1e-4 else f"{p:.4f}")
         table.add_row(escape(term["term"]), _estimate(term, odds, " "), shown, *cells)

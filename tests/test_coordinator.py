@@ -1,0 +1,327 @@
+"""The coordinator: what it accepts, when it gives up, and that releases are on record before use."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+from support.world import STAGE, SumNumbers, World, run_until
+
+from secagg import wire
+from secagg.contracts import Rows
+from secagg.coordinator import Step
+from secagg.errors import DataError, OverflowRefusal, PolicyRefusal, ProtocolAbort, SecaggError
+from secagg.frames import peek_header, write_frame
+from secagg.party import REFUSED, SiteSide, signed_threshold
+from secagg.privacy.gate import ReleasePolicy
+from secagg.protocols.additive import Additive
+from secagg.protocols.plain import Plain
+from secagg.stages import COHORT
+
+SITES = ("a", "b", "c", "d")
+NUMBERS = {site: np.array([2.0**i, -0.5]) for i, site in enumerate(SITES)}
+both = pytest.mark.parametrize("protocol", [Plain(), Additive(2)], ids=["plain", "additive"])
+
+
+def world(protocol: Any = None, rounds: int = 2, **options: Any) -> World:
+    return World(protocol or Plain(), NUMBERS, SumNumbers((2,), rounds=rounds), **options)
+
+
+def contributes(w: World) -> str:
+    return next(phase.name for phase in w.protocol.phases if phase.contributes)
+
+
+def silent(name: str, round_: int, phase: str) -> Any:
+    def tamper(sender: str, _: str, frame: bytes) -> Sequence[bytes]:
+        return [] if (sender, *peek_header(frame)) == (name, round_, phase) else [frame]
+
+    return tamper
+
+
+def run_all(w: World) -> list[Step]:
+    steps = [w.coordinator.start()]
+    while not steps[-1].done:
+        frames = w.engine.exchange(steps[-1].requests)
+        steps.append(w.coordinator.advance(steps[-1].state, frames))
+    return steps
+
+
+def events(steps: list[Step], kind: str) -> list[dict[str, Any]]:
+    return [event for step in steps for event in step.events if event["event"] == kind]
+
+
+# --- releases ----------------------------------------------------------------------------------
+
+
+@both
+def test_a_release_is_recorded_before_it_is_used(
+    protocol: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Events of a step are on disk before the next advance: so decode only ever in a later step."""
+    import secagg.coordinator as module
+
+    decoded: list[Any] = []
+    real = module.decode
+
+    def spy(plan: Any, total: Any) -> Any:
+        decoded.append(total)
+        return real(plan, total)
+
+    monkeypatch.setattr(module, "decode", spy)
+    w = world(protocol)
+    step = w.coordinator.start()
+    recorded = 0
+    while not step.done:
+        recorded += sum(event["event"] == "release" for event in step.events)
+        before = len(decoded)
+        step = w.coordinator.advance(step.state, w.engine.exchange(step.requests))
+        if len(decoded) > before:
+            assert len(decoded) == recorded, "decoded a sum whose release was not yet recorded"
+    assert recorded == len(decoded) == 3
+
+
+@both
+def test_after_a_crash_the_release_is_not_recorded_again(protocol: Any) -> None:
+    """Stopped after the release was written and resumed from that state, in another process."""
+    w = world(protocol)
+    step = w.coordinator.start()
+    while not events([step], "release"):
+        step = w.coordinator.advance(step.state, w.engine.exchange(step.requests))
+    assert not step.requests and not step.done
+    saved = wire.dumps(step.state)
+    for _ in range(2):  # resuming twice gives the same
+        resumed = w.coordinator.advance(wire.loads(saved), [])
+        assert not events([resumed], "release")
+        assert resumed.state["released"] and resumed.state["records"] == 8
+
+
+@both
+def test_what_a_release_says(protocol: Any) -> None:
+    w = world(protocol, policies={"b": ReleasePolicy(4, 1)})
+    steps = run_all(w)
+    released = events(steps, "release")
+    assert [(e["round"], e["stage"]) for e in released] == [(0, COHORT), (1, STAGE), (2, STAGE)]
+    for event in released:
+        assert event["contributors"] == list(SITES)
+        assert event["thresholds"] == {"a": 2, "b": 4, "c": 2, "d": 2}
+        for site, claim in event["claims"].items():
+            parts = [bytes.fromhex(part) for part in claim]
+            signed = signed_threshold(site, parts, event["round"], w.roster, w.session)
+            assert signed == event["thresholds"][site]
+    assert len({event["sum_sha256"] for event in released}) == 2  # the same sum twice
+    assert [e["round"] for e in events(steps, "round")] == [0, 1, 2]
+
+
+# --- who is there ------------------------------------------------------------------------------
+
+
+def test_three_of_four_sites_when_four_are_needed() -> None:
+    numbers = {site: NUMBERS[site] for site in "abc"}
+    w = World(Plain(), numbers, SumNumbers((2,)), min_sites=4)
+    with pytest.raises(PolicyRefusal, match="3 sites take part, and the release rule asks for 4") as e:
+        w.coordinator.start()
+    assert e.value.exit_code == 3
+
+
+@pytest.mark.parametrize("unset", [ReleasePolicy(None, 1), ReleasePolicy(2, None)])
+def test_an_unset_rule_refuses_at_the_start(unset: ReleasePolicy) -> None:
+    w = world()
+    object.__setattr__(w.coordinator, "policy", unset)
+    with pytest.raises(PolicyRefusal, match="is not set"):
+        w.coordinator.start()
+
+
+@both
+def test_who_drops_out_of_the_first_round_is_left_out(protocol: Any) -> None:
+    w = world(protocol, rounds=1)
+    w.engine.tamper = silent("d", 0, contributes(w))
+    steps = run_all(w)
+    final = steps[-1].state
+    assert final["cohort"] == ["a", "b", "c"] and final["records"] == 6
+    assert final["method"]["totals"][0].tolist() == [7.0, -1.5]
+    missing = events(steps, "missing")
+    assert missing == [{"event": "missing", "round": 0, "phase": contributes(w), "parties": ["d"]}]
+    asked_later = {d.recipient for d in w.engine.transcript if d.round == 1}
+    assert "d" not in asked_later
+
+
+@both
+def test_who_drops_out_later_ends_the_run(protocol: Any) -> None:
+    w = world(protocol, rounds=2)
+    w.engine.tamper = silent("d", 1, contributes(w))
+    with pytest.raises(ProtocolAbort, match="d dropped out after the first release") as caught:
+        run_all(w)
+    assert caught.value.exit_code == 4
+
+
+@both
+def test_nobody_answers(protocol: Any) -> None:
+    w = world(protocol)
+    w.engine.tamper = lambda sender, recipient, frame: [frame] if recipient != "coordinator" else []
+    with pytest.raises(ProtocolAbort):
+        run_all(w)
+
+
+def test_too_few_answer() -> None:
+    w = world(Additive(2), min_sites=4)
+    w.engine.tamper = silent("d", 0, "share")
+    with pytest.raises(PolicyRefusal, match="3 sites take part"):
+        run_all(w)
+    assert all(d.phase != "open" for d in w.engine.transcript)  # nobody was even asked to open
+
+
+# --- refusals ----------------------------------------------------------------------------------
+
+
+@both
+@pytest.mark.parametrize(
+    "policy", [ReleasePolicy(2, 3), ReleasePolicy(5, 1), ReleasePolicy(None, 1), ReleasePolicy(2, None)]
+)
+def test_a_site_that_refuses_ends_the_run(protocol: Any, policy: ReleasePolicy) -> None:
+    w = world(protocol, policies={"c": policy})
+    with pytest.raises(PolicyRefusal) as caught:
+        run_all(w)
+    assert (caught.value.where, caught.value.exit_code) == ("c", 3)
+    assert not [d for d in w.engine.transcript if d.round == 1]
+
+
+@pytest.mark.parametrize("error", [DataError("row 7", "'Smith'"), OverflowRefusal("x", "'Smith'")])
+def test_a_site_whose_data_will_not_do_ends_the_run(error: SecaggError) -> None:
+    w = world()
+
+    def fail() -> Rows:
+        raise error
+
+    object.__setattr__(w.engine.parties["c"], "site", SiteSide(w.method, w.public, fail))
+    with pytest.raises(type(error)) as caught:
+        run_all(w)
+    assert caught.value.where == "c" and "Smith" not in caught.value.line()
+
+
+def refuse(w: World, party: str, code: Any, round_: int = 0) -> bytes:
+    keys = w.identities[party]
+    return write_frame(keys, w.session, round_, REFUSED, "coordinator", {"code": code})
+
+
+@pytest.mark.parametrize("code", ["abort", "peer", "evidence", "", "nonsense", None, 7, ["policy"]])
+def test_other_refusals_count_as_no_answer(code: Any) -> None:
+    w = world(rounds=1)
+    step = run_until(w, "submit")
+    frames = [f for f in w.engine.exchange(step.requests) if not signed_by(w, f, "d")]
+    after = w.coordinator.advance(step.state, [*frames, refuse(w, "d", code)])
+    assert events([after], "missing")[0]["parties"] == ["d"]
+    assert after.state["contributors"] == ["a", "b", "c"]
+
+
+def test_who_was_not_asked_cannot_refuse() -> None:
+    w = world(Additive(2))
+    step = run_until(w, "share")
+    frames = w.engine.exchange(step.requests)
+    after = w.coordinator.advance(step.state, [refuse(w, "aggregator_1", "policy"), *frames])
+    assert after.requests and len(events([after], "rejected")) == 1
+
+
+@both
+def test_a_refusal_of_an_earlier_round_is_stale(protocol: Any) -> None:
+    w = world(protocol)
+    step = run_until(w, contributes(w), round_=1)
+    frames = w.engine.exchange(step.requests)
+    after = w.coordinator.advance(step.state, [refuse(w, "a", "policy", 0), *frames])
+    assert len(events([after], "rejected")) == 1 and not events([after], "missing")
+
+
+# --- replies -------------------------------------------------------------------------------------
+
+
+def signed_by(w: World, frame: bytes, name: str) -> bool:
+    header, signature, _ = wire.loads(frame)
+    try:
+        w.roster.verify(name, header, signature)
+    except SecaggError:
+        return False
+    return True
+
+
+def forge(kind: str) -> Callable[[World, dict[str, bytes]], list[bytes]]:
+    """Frames that arrive before the honest ones, in round 1 of plain's `submit`."""
+
+    def values(w: World, **changed: Any) -> bytes:
+        lie = {"values": np.full((4, 1), 99, np.uint64)}
+        given = {"identity": w.identities["a"], "session": w.session, "round_": 1,
+                 "phase": "submit", "recipient": "coordinator", "body": lie,
+                 "note": {"min_sites": 2}} | changed  # fmt: skip
+        return write_frame(**given)
+
+    def frames(w: World, earlier: dict[str, bytes]) -> list[bytes]:
+        match kind:
+            case "earlier round":
+                return [earlier["a"]]
+            case "another session":
+                return [values(w, session=bytes(16))]
+            case "another recipient":
+                return [values(w, recipient="b")]
+            case "another phase":
+                return [values(w, phase="share")]
+            case "later round":
+                return [values(w, round_=2)]
+            case "not a party that was asked":
+                return [values(w, identity=w.identities["coordinator"])]
+            case "junk":
+                return [b"", b"junk", wire.dumps([b"", b"", b""])]
+        raise AssertionError(kind)
+
+    return frames
+
+
+@pytest.mark.parametrize(
+    "kind",
+    ["earlier round", "another session", "another recipient", "another phase", "later round",
+     "not a party that was asked", "junk"],
+)  # fmt: skip
+def test_replies_that_do_not_count(kind: str) -> None:
+    w = world()
+    earlier: dict[str, bytes] = {}
+    w.engine.tamper = lambda sender, recipient, frame: [earlier.setdefault(sender, frame), frame][1:]
+    step = run_until(w, "submit", round_=1)
+    honest = w.engine.exchange(step.requests)
+    extra = forge(kind)(w, earlier)
+    after = w.coordinator.advance(step.state, [*extra, *honest])
+    assert len(events([after], "rejected")) == len(extra)
+    assert not events([after], "missing")
+    done = w.coordinator.advance(after.state, [])
+    assert done.state["method"]["totals"][0].tolist() == [15.0, -2.0]
+
+
+def test_the_first_of_two_good_replies_counts() -> None:
+    w = world(rounds=1)
+    step = run_until(w, "submit", round_=1)
+    honest = w.engine.exchange(step.requests)
+    lie = {"values": np.full((3, 1), 99, np.uint64)}
+    second = write_frame(w.identities["a"], w.session, 1, "submit", "coordinator", lie, {"min_sites": 2})
+    after = w.coordinator.advance(step.state, [*honest, second, *reversed(honest)])
+    done = w.coordinator.advance(after.state, [])
+    assert done.state["method"]["totals"][0].tolist() == [15.0, -2.0]
+
+
+@pytest.mark.parametrize("note", [{}, {"min_sites": 0}, {"min_sites": "2"}, {"min_sites": 10**5000}])
+def test_a_contribution_without_a_threshold(note: dict[str, Any]) -> None:
+    w = world()
+    step = run_until(w, "submit")
+    *others, _ = w.engine.exchange(step.requests)
+    body = {"values": np.zeros((5, 1), np.uint64)}
+    unsigned = write_frame(w.identities["d"], w.session, 0, "submit", "coordinator", body, note)
+    with pytest.raises(ProtocolAbort):
+        w.coordinator.advance(step.state, [*others, unsigned])
+
+
+def test_a_sum_out_of_range_is_the_peers_fault() -> None:
+    w = world(rounds=1)
+    step = run_until(w, "submit", round_=1)
+    *others, _ = w.engine.exchange(step.requests)
+    lie = {"values": np.full((3, 1), 2**62, np.uint64)}
+    frame = write_frame(w.identities["d"], w.session, 1, "submit", "coordinator", lie, {"min_sites": 2})
+    after = w.coordinator.advance(step.state, [*others, frame])
+    with pytest.raises(ProtocolAbort, match="out of its range"):
+        w.coordinator.advance(after.state, [])
