@@ -150,9 +150,7 @@ class TestTable:
 
     @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
     @pytest.mark.parametrize("at", [0, 1, 20_000])
-    def test_not_a_number_is_refused(
-        self, ring_bits: int, kind: Kind, bad: float, at: int
-    ) -> None:
+    def test_not_a_number_is_refused(self, ring_bits: int, kind: Kind, bad: float, at: int) -> None:
         plan = self.plan(ring_bits, kind, 20_001, 1.0, 8)  # more than one block
         values = np.full(20_001, 0.5)
         values[at] = bad

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import pytest
-from support.world import STAGE, SumNumbers, World, run_until
+from support.world import STAGE, SumNumbers, World, events, run_until
 
 from secagg import wire
 from secagg.contracts import Rows
@@ -46,10 +46,6 @@ def run_all(w: World) -> list[Step]:
         frames = w.engine.exchange(steps[-1].requests)
         steps.append(w.coordinator.advance(steps[-1].state, frames))
     return steps
-
-
-def events(steps: list[Step], kind: str) -> list[dict[str, Any]]:
-    return [event for step in steps for event in step.events if event["event"] == kind]
 
 
 # --- releases ----------------------------------------------------------------------------------
@@ -120,7 +116,9 @@ def test_what_a_release_says(protocol: Any) -> None:
 def test_three_of_four_sites_when_four_are_needed() -> None:
     numbers = {site: NUMBERS[site] for site in "abc"}
     w = World(Plain(), numbers, SumNumbers((2,)), min_sites=4)
-    with pytest.raises(PolicyRefusal, match="3 sites take part, and the release rule asks for 4") as e:
+    with pytest.raises(
+        PolicyRefusal, match="3 sites take part, and the release rule asks for 4"
+    ) as e:
         w.coordinator.start()
     assert e.value.exit_code == 3
 
@@ -177,7 +175,8 @@ def test_too_few_answer() -> None:
 
 @both
 @pytest.mark.parametrize(
-    "policy", [ReleasePolicy(2, 3), ReleasePolicy(5, 1), ReleasePolicy(None, 1), ReleasePolicy(2, None)]
+    "policy",
+    [ReleasePolicy(2, 3), ReleasePolicy(5, 1), ReleasePolicy(None, 1), ReleasePolicy(2, None)],
 )
 def test_a_site_that_refuses_ends_the_run(protocol: Any, policy: ReleasePolicy) -> None:
     w = world(protocol, policies={"c": policy})
@@ -198,6 +197,15 @@ def test_a_site_whose_data_will_not_do_ends_the_run(error: SecaggError) -> None:
     with pytest.raises(type(error)) as caught:
         run_all(w)
     assert caught.value.where == "c" and "Smith" not in caught.value.line()
+
+
+def signed_by(w: World, frame: bytes, name: str) -> bool:
+    header, signature, _ = wire.loads(frame)
+    try:
+        w.roster.verify(name, header, signature)
+    except SecaggError:
+        return False
+    return True
 
 
 def refuse(w: World, party: str, code: Any, round_: int = 0) -> bytes:
@@ -230,98 +238,3 @@ def test_a_refusal_of_an_earlier_round_is_stale(protocol: Any) -> None:
     frames = w.engine.exchange(step.requests)
     after = w.coordinator.advance(step.state, [refuse(w, "a", "policy", 0), *frames])
     assert len(events([after], "rejected")) == 1 and not events([after], "missing")
-
-
-# --- replies -------------------------------------------------------------------------------------
-
-
-def signed_by(w: World, frame: bytes, name: str) -> bool:
-    header, signature, _ = wire.loads(frame)
-    try:
-        w.roster.verify(name, header, signature)
-    except SecaggError:
-        return False
-    return True
-
-
-def forge(kind: str) -> Callable[[World, dict[str, bytes]], list[bytes]]:
-    """Frames that arrive before the honest ones, in round 1 of plain's `submit`."""
-
-    def values(w: World, **changed: Any) -> bytes:
-        lie = {"values": np.full((4, 1), 99, np.uint64)}
-        given = {"identity": w.identities["a"], "session": w.session, "round_": 1,
-                 "phase": "submit", "recipient": "coordinator", "body": lie,
-                 "note": {"min_sites": 2}} | changed  # fmt: skip
-        return write_frame(**given)
-
-    def frames(w: World, earlier: dict[str, bytes]) -> list[bytes]:
-        match kind:
-            case "earlier round":
-                return [earlier["a"]]
-            case "another session":
-                return [values(w, session=bytes(16))]
-            case "another recipient":
-                return [values(w, recipient="b")]
-            case "another phase":
-                return [values(w, phase="share")]
-            case "later round":
-                return [values(w, round_=2)]
-            case "not a party that was asked":
-                return [values(w, identity=w.identities["coordinator"])]
-            case "junk":
-                return [b"", b"junk", wire.dumps([b"", b"", b""])]
-        raise AssertionError(kind)
-
-    return frames
-
-
-@pytest.mark.parametrize(
-    "kind",
-    ["earlier round", "another session", "another recipient", "another phase", "later round",
-     "not a party that was asked", "junk"],
-)  # fmt: skip
-def test_replies_that_do_not_count(kind: str) -> None:
-    w = world()
-    earlier: dict[str, bytes] = {}
-    w.engine.tamper = lambda sender, recipient, frame: [earlier.setdefault(sender, frame), frame][1:]
-    step = run_until(w, "submit", round_=1)
-    honest = w.engine.exchange(step.requests)
-    extra = forge(kind)(w, earlier)
-    after = w.coordinator.advance(step.state, [*extra, *honest])
-    assert len(events([after], "rejected")) == len(extra)
-    assert not events([after], "missing")
-    done = w.coordinator.advance(after.state, [])
-    assert done.state["method"]["totals"][0].tolist() == [15.0, -2.0]
-
-
-def test_the_first_of_two_good_replies_counts() -> None:
-    w = world(rounds=1)
-    step = run_until(w, "submit", round_=1)
-    honest = w.engine.exchange(step.requests)
-    lie = {"values": np.full((3, 1), 99, np.uint64)}
-    second = write_frame(w.identities["a"], w.session, 1, "submit", "coordinator", lie, {"min_sites": 2})
-    after = w.coordinator.advance(step.state, [*honest, second, *reversed(honest)])
-    done = w.coordinator.advance(after.state, [])
-    assert done.state["method"]["totals"][0].tolist() == [15.0, -2.0]
-
-
-@pytest.mark.parametrize("note", [{}, {"min_sites": 0}, {"min_sites": "2"}, {"min_sites": 10**5000}])
-def test_a_contribution_without_a_threshold(note: dict[str, Any]) -> None:
-    w = world()
-    step = run_until(w, "submit")
-    *others, _ = w.engine.exchange(step.requests)
-    body = {"values": np.zeros((5, 1), np.uint64)}
-    unsigned = write_frame(w.identities["d"], w.session, 0, "submit", "coordinator", body, note)
-    with pytest.raises(ProtocolAbort):
-        w.coordinator.advance(step.state, [*others, unsigned])
-
-
-def test_a_sum_out_of_range_is_the_peers_fault() -> None:
-    w = world(rounds=1)
-    step = run_until(w, "submit", round_=1)
-    *others, _ = w.engine.exchange(step.requests)
-    lie = {"values": np.full((3, 1), 2**62, np.uint64)}
-    frame = write_frame(w.identities["d"], w.session, 1, "submit", "coordinator", lie, {"min_sites": 2})
-    after = w.coordinator.advance(step.state, [*others, frame])
-    with pytest.raises(ProtocolAbort, match="out of its range"):
-        w.coordinator.advance(after.state, [])

@@ -46,7 +46,9 @@ def check_refused(w: World, body: Mapping[str, Any], error: type[Exception], mat
     assert handled.state == w.engine.states[ME]
 
 
-def contribution_header(w: World, site: str, round_: int, note: Any, session: bytes | None = None) -> Any:
+def contribution_header(
+    w: World, site: str, round_: int, note: Any, session: bytes | None = None
+) -> Any:
     data = write_frame(
         w.identities[site], session or w.session, round_, "share", "coordinator", {}, note
     )
@@ -143,7 +145,10 @@ def forged_claims(w: World) -> dict[str, tuple[Any, str]]:
         "a negative one": (contribution_header(w, "d", 0, {"min_sites": -3}), NO_PROOF),
         "an absurd one": (contribution_header(w, "d", 0, {"min_sites": 10**5000}), NO_PROOF),
         "no number": (contribution_header(w, "d", 0, {"min_sites": "2"}), NO_PROOF),
-        "signed by itself": ([good[0], w.identities["coordinator"].sign(good[0])], "does not verify"),
+        "signed by itself": (
+            [good[0], w.identities["coordinator"].sign(good[0])],
+            "does not verify",
+        ),
         "header only": (good[:1], NO_PROOF),
         "nothing": (None, NO_PROOF),
         "a dict": ({"header": good[0]}, NO_PROOF),
@@ -196,7 +201,9 @@ def test_a_site_whose_shares_are_not_here() -> None:
     request = write_frame(coordinator, w.session, 0, "hold", ME, envelopes)
     party = w.engine.parties[ME]
     held = party.handle(request, party.first_state())
-    assert read_frame(held.reply, w.roster, "coordinator", w.session).body == {"held": ["a", "b", "c"]}
+    assert read_frame(held.reply, w.roster, "coordinator", w.session).body == {
+        "held": ["a", "b", "c"]
+    }
     body = about_to_open(world())  # the same keys and session, where everything arrived
     assert isinstance(ask(w, 0, body, held.state).error, PeerError)
     assert ask(w, 0, {**body, "contributors": ["a", "b", "c"]}, held.state).error is None

@@ -28,7 +28,9 @@ def world(rounds: int = 3, protocol: Any = None, **options: Any) -> World:
     return World(protocol or Additive(2), NUMBERS, SumNumbers((2,), rounds=rounds), **options)
 
 
-def request(w: World, to: str, phase: str, round_: int, body: Any, sender: str = "coordinator") -> bytes:
+def request(
+    w: World, to: str, phase: str, round_: int, body: Any, sender: str = "coordinator"
+) -> bytes:
     return write_frame(w.identities[sender], w.session, round_, phase, to, body)
 
 
@@ -78,7 +80,14 @@ def test_only_the_coordinator_asks(sender: str) -> None:
 
 @pytest.mark.parametrize(
     ("party", "phase"),
-    [("a", "hold"), ("a", "open"), ("aggregator_1", "share"), ("a", "submit"), ("a", REFUSED), ("a", "")],
+    [
+        ("a", "hold"),
+        ("a", "open"),
+        ("aggregator_1", "share"),
+        ("a", "submit"),
+        ("a", REFUSED),
+        ("a", ""),
+    ],
 )
 def test_a_phase_that_is_not_its_own(party: str, phase: str) -> None:
     w = world()

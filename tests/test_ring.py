@@ -58,7 +58,9 @@ def test_every_pair_of_edges(bits: int) -> None:
     assert ring.to_integers(ring.subtract(a, b)) == differences
 
 
-@given(st.sampled_from(ring.RING_BITS).flatmap(lambda b: st.tuples(st.just(b), st.lists(values(b)))))
+@given(
+    st.sampled_from(ring.RING_BITS).flatmap(lambda b: st.tuples(st.just(b), st.lists(values(b))))
+)
 def test_integers_and_bytes_round_trip(drawn: tuple[int, list[int]]) -> None:
     bits, numbers = drawn
     vector = ring.from_integers(numbers, bits)

@@ -31,8 +31,10 @@ leaves = (
 )  # fmt: skip
 plain = st.recursive(
     leaves,
-    lambda inner: st.lists(inner, max_size=4)
-    | st.dictionaries(st.text(st.characters(exclude_categories=["Cs"])), inner, max_size=4),
+    lambda inner: (
+        st.lists(inner, max_size=4)
+        | st.dictionaries(st.text(st.characters(exclude_categories=["Cs"])), inner, max_size=4)
+    ),
     max_leaves=12,
 )
 
@@ -157,7 +159,9 @@ def test_depth(kind: type) -> None:
 
 
 @pytest.mark.parametrize("length", [2**20, 2**40, 2**63 - 1, 2**63, 2**64 - 1])
-@pytest.mark.parametrize("head", [b"I", b"S", b"B", b"L", b"M", b"Au\x01", b"Ad\x02" + n8(1), b"Ab\x01"])
+@pytest.mark.parametrize(
+    "head", [b"I", b"S", b"B", b"L", b"M", b"Au\x01", b"Ad\x02" + n8(1), b"Ab\x01"]
+)
 def test_huge_lengths_take_no_memory(head: bytes, length: int) -> None:
     tracemalloc.start()
     try:
@@ -176,7 +180,9 @@ def test_empty_arrays_with_long_axes(zero_at: int, long: int) -> None:
     axes[zero_at] = 0
     check_canonical(b"Ad\x08" + b"".join(map(n8, axes)))
     check_canonical(b"Ad\x08" + b"".join(map(n8, axes)) + b"N" * 3000)
-    check_canonical(b"L" + n8(2) + b"Ad\x08" + b"".join(map(n8, axes)) + b"B" + n8(3000) + bytes(3000))
+    check_canonical(
+        b"L" + n8(2) + b"Ad\x08" + b"".join(map(n8, axes)) + b"B" + n8(3000) + bytes(3000)
+    )
 
 
 # --- numbers, text, arrays -----------------------------------------------------------------------
@@ -250,7 +256,9 @@ def test_what_is_not_plain_data(value: Any, inside: bool) -> None:
         wire.dumps([value] if inside else value)
 
 
-@given(st.dictionaries(st.text(st.characters(exclude_categories=["Cs"])), st.integers(), max_size=9))
+@given(
+    st.dictionaries(st.text(st.characters(exclude_categories=["Cs"])), st.integers(), max_size=9)
+)
 @example({"é": 1, "z": 2, "\U0001f600": 3, "￿": 4, "": 5})
 def test_key_order_does_not_show(value: dict[str, int]) -> None:
     reversed_ = dict(reversed(value.items()))

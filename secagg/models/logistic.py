@@ -228,8 +228,8 @@ def _notes(state: State) -> list[str]:
         case "separated":
             blamed = ", ".join(state["separated"])
             return [
-                f"No finite estimate exists: {blamed} separates the outcomes. Estimates and "
-                "intervals below are where the search stopped and mean nothing."
+                f"No finite estimate exists: the outcomes are separated by {blamed}.",
+                "Estimates and intervals are where the search stopped and mean nothing.",
             ]
         case status:
             return [f"Newton's method did not converge ({status}); do not use the estimates."]

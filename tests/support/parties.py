@@ -22,6 +22,8 @@ class Parties:
     random: RandomBytes = field(default_factory=lambda: replayable_random(11))
 
     def __post_init__(self) -> None:
-        self.keys = {name: Identity.generate(name, role, self.random) for name, role in ROLES.items()}
+        self.keys = {
+            name: Identity.generate(name, role, self.random) for name, role in ROLES.items()
+        }
         self.roster = Roster({name: keys.public for name, keys in self.keys.items()})
         self.session = self.roster.session(bytes(16), b"job")

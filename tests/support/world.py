@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
@@ -130,3 +130,8 @@ def run_until(world: World, phase: str, round_: int = 0) -> Step:
             return step
         step = world.coordinator.advance(step.state, world.engine.exchange(step.requests))
     raise AssertionError(f"no requests for {phase} in round {round_}")
+
+
+def events(steps: Sequence[Step], kind: str) -> list[dict[str, Any]]:
+    """Return the events of this kind that the steps would have logged."""
+    return [event for step in steps for event in step.events if event["event"] == kind]

@@ -1,6 +1,6 @@
 """Paillier: packed and fixed-base (secagg) against phe as its users call it.
 
-    python benchmarks/paillier_core.py [--bits 2048] [--values 100000] [--rounds 3]
+    python benchmarks/bench_paillier.py [--bits 2048] [--values 100000] [--rounds 3]
 
 The job: 10 clients encrypt a vector of float64 values, a coordinator adds the ciphertexts, a key
 holder decrypts the sum. All times are CPU seconds of one core (`time.process_time`). Each round

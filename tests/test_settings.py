@@ -1,0 +1,96 @@
+"""From a job's tables to methods and protocols: one line for each mistake."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import pytest
+
+from secagg.errors import JobError
+from secagg.job import Named
+from secagg.registry import METHODS, PROTOCOLS, describe, make_method, make_protocol, settings_of
+from secagg.settings import build, unknown_key
+
+
+@dataclass(frozen=True)
+class Some:
+    outcome: str
+    names: tuple[str, ...] = ()
+    level: float = 0.95
+    rounds: int = 3
+    kind: Literal["a", "b"] = "a"
+    derived: int = field(default=0, init=False)
+
+
+def test_defaults_and_types() -> None:
+    some = build(Some, {"outcome": "y", "names": ["a", "b"], "level": 1}, "method")
+    assert some == Some("y", ("a", "b"), 1.0, 3)
+    assert type(some.level) is float and type(some.names) is tuple
+
+
+@pytest.mark.parametrize(
+    ("settings", "line"),
+    [
+        ({}, "method: outcome: field required"),
+        ({"outcome": 3}, "method: outcome: input should be a valid string (got 3)"),
+        ({"outcome": "y", "names": "abc"}, "method: names: "),
+        ({"outcome": "y", "names": [1]}, "method: names.0: "),
+        ({"outcome": "y", "level": "high"}, "method: level: "),
+        ({"outcome": "y", "rounds": 2.5}, "method: rounds: "),
+        ({"outcome": "y", "kind": "c"}, "method: kind: "),
+        ({"outcome": "y", "lvel": 1}, "method: unknown key 'lvel'. Did you mean 'level'?"),
+        ({"outcome": "y", "zzz": 1}, "Known keys here: kind, level, names, outcome, rounds."),
+        ({"outcome": "y", "derived": 1}, "unknown key 'derived'"),
+    ],
+)
+def test_mistakes(settings: dict[str, Any], line: str) -> None:
+    with pytest.raises(JobError) as caught:
+        build(Some, settings, "method")
+    assert line in caught.value.line() and "\n" not in caught.value.line()
+
+
+def test_nothing_to_set() -> None:
+    assert "Known keys here: none." in unknown_key("protocol", "x", []).line()
+
+
+@pytest.mark.parametrize(
+    ("named", "line"),
+    [
+        ({"name": "momens"}, "method.name: no method 'momens'. Did you mean 'moments'?"),
+        ({"name": "svm"}, "method.name: no method 'svm'. Known keys here: logistic, moments."),
+        ({"name": "moments", "bits": 1}, "method: unknown key 'bits'"),
+        ({"name": "logistic"}, "method: outcome: field required"),
+    ],
+)
+def test_methods_by_name(named: dict[str, Any], line: str) -> None:
+    with pytest.raises(JobError) as caught:
+        make_method(Named.model_validate(named))
+    assert line in caught.value.line()
+
+
+@pytest.mark.parametrize(
+    ("named", "line"),
+    [
+        ({"name": "aditive"}, "protocol.name: no protocol 'aditive'. Did you mean 'additive'?"),
+        ({"name": ""}, "no protocol ''"),
+        ({"name": "plain", "aggregators": 2}, "protocol: unknown key 'aggregators'"),
+        ({"name": "additive", "aggregators": 1}, "protocol.aggregators: "),
+        ({"name": "additive", "aggregators": "two"}, "protocol: aggregators: "),
+    ],
+)
+def test_protocols_by_name(named: dict[str, Any], line: str) -> None:
+    with pytest.raises(JobError) as caught:
+        make_protocol(Named.model_validate(named))
+    assert line in caught.value.line()
+
+
+def test_settings_are_shown_with_their_defaults() -> None:
+    assert settings_of(make_protocol(Named(name="additive"))) == {"aggregators": 2}
+
+
+@pytest.mark.parametrize("listed", [METHODS, PROTOCOLS])
+def test_everything_listed_can_be_described(listed: dict[str, tuple[str, str]]) -> None:
+    described = dict(describe(listed))
+    assert described.keys() == listed.keys()
+    assert all(len(text) > 20 and text.endswith(".") for text in described.values())
