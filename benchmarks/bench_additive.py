@@ -4,7 +4,7 @@
 
 Compared in the same run with what numpy alone would cost: a copy (the memory floor) and shares
 drawn with the insecure numpy generator, and the AES key stream that the shares need (the cipher
-floor). Medians over interleaved rounds; a figure is what `time.process_time` says, so threads count.
+floor). Medians over interleaved rounds of `time.process_time`, so threads count too.
 """
 
 from __future__ import annotations

@@ -2,13 +2,15 @@
 
 Each round the coordinator sends coefficients beta, and the sites' log-likelihoods, gradients and
 Hessians at beta are summed (equations 1 to 3 of `secagg.models.irls`): the sums equal those of the
-pooled records, so the fit is the pooled fit. A step that does not raise the log-likelihood enough is
-halved; a round is spent on each trial.
+pooled records, so the fit is the pooled fit. A step that does not raise the log-likelihood enough
+is halved; a round is spent on each trial.
 
-What the transcript determines: the method keeps no state at the sites, so every sum is a function of
-the *pooled* records and of a beta that the coordinator knew before. All rounds together say nothing
-of how the records are split over sites. They do say more of the pooled records than the result alone:
-the log-likelihood, gradient and Hessian at every trial, some p^2 / 2 numbers a round.
+What the transcript determines: the method keeps no state at the sites, so every sum is a function
+of the *pooled* records and of a beta that the coordinator knew before. All rounds together say
+nothing of how the records are split over sites (but for rounding: each site's sum is rounded to
+the fixed-point step, so the last bit of a total may depend on the split). They do say more of the
+pooled records than the result alone: the log-likelihood, gradient and Hessian at every trial, some
+p^2 / 2 numbers a round.
 """
 
 from __future__ import annotations
