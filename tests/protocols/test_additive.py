@@ -1,8 +1,13 @@
+import numpy as np
 import pytest
-from support.secure_sum_contract import SecureSumContract
+from scipy import stats
+from support.secure_sum_contract import SecureSumContract, numbers
 
+from secagg import ring
+from secagg.contracts import Ask
 from secagg.errors import JobError
-from secagg.protocols.additive import Additive, run_ideal
+from secagg.protocols import prg
+from secagg.protocols.additive import Additive, run_ideal, split
 from secagg.randomness import replayable_random
 
 
@@ -15,6 +20,22 @@ class TestTwoAggregators(SecureSumContract):
     def ideal(self, contributions, shape):
         return run_ideal(contributions, shape, self.aggregators, replayable_random(1))
 
+    def test_half_sent_shares_are_left_out_by_all(self):
+        """One aggregator never gets site_1's share, in the round before any release."""
+
+        class Losing(Additive):
+            def server(self, phase, state, replies, context):
+                state, outcome = super().server(phase, state, replies, context)
+                if isinstance(outcome, Ask) and outcome.phase == "hold" and context.round == 0:
+                    del outcome.bodies["aggregator_2"]["envelopes"]["site_1"]
+                return state, outcome
+
+        world = self.world(numbers(4, 6, 3), min_sites=3)
+        object.__setattr__(world.coordinator, "protocol", Losing(self.aggregators))
+        total, cohort = world.sum()
+        assert cohort == ["site_0", "site_2", "site_3"]
+        np.testing.assert_array_equal(total, world.expected(cohort))
+
 
 class TestFourAggregators(TestTwoAggregators):
     aggregators = 4
@@ -23,3 +44,35 @@ class TestFourAggregators(TestTwoAggregators):
 def test_one_aggregator_is_refused():
     with pytest.raises(JobError, match="at least 2"):
         Additive(1)
+
+
+@pytest.mark.parametrize("bits", [64, 128])
+def test_all_shares_but_one_say_nothing(bits):
+    """Any S - 1 shares of two very different contributions look alike: uniform bytes.
+
+    Chi-squared over byte values, three sets of shares, false alarm 1 in 10^6 each.
+    """
+    secret = ring.from_integers([7] * 20_000, bits)
+    seeds, remainder = split(secret, 2, replayable_random(5))
+    shares = [remainder, *(_expanded(seed, secret) for seed in seeds)]
+    np.testing.assert_array_equal(ring.total(shares, 20_000, bits), secret)
+    for left_out in range(3):
+        rest = [share for i, share in enumerate(shares) if i != left_out]
+        partial = ring.to_bytes(ring.total(rest, 20_000, bits))
+        counts = np.bincount(np.frombuffer(partial, dtype=np.uint8), minlength=256)
+        assert stats.chisquare(counts).pvalue > 1e-6
+
+
+def test_seeds_are_fresh():
+    """The same contribution twice: no seed and no element of the long share is used again."""
+    secret = ring.from_integers(range(1000), 64)
+    random = replayable_random(5)
+    (first, long_1), (second, long_2) = split(secret, 3, random), split(secret, 3, random)
+    assert not set(first) & set(second)
+    assert not np.any(long_1 == long_2)
+
+
+def _expanded(seed, like):
+    vector = np.zeros_like(like)
+    prg.add_in_place(vector, seed)
+    return vector
