@@ -70,7 +70,7 @@ def read_log(path: Path) -> list[dict[str, Any]]:
     if data and not data.endswith(b"\n"):
         last = data.count(b"\n") + 1
         raise EvidenceError(f"{path.name} line {last}", "the line is cut off")
-    for number, line in enumerate(data.splitlines(), start=1):
+    for number, line in enumerate(data.split(b"\n")[:-1], start=1):
         where = f"{path.name} line {number}"
         try:
             entry = json.loads(line)

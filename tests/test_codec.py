@@ -193,7 +193,7 @@ def test_every_entry_clipped_everywhere_fits() -> None:
     assert clipped.tolist() == [20.0, 8.0]
 
 
-# --- the method's own mistakes ---------------------------------------------------------------------
+# --- the method's own mistakes -------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -212,7 +212,7 @@ def test_fields_of_one_name(names: tuple[str, str]) -> None:
         plan_sum(tuple(Field(n, (1,), 1.0, 8, Kind.BOUNDED) for n in names), 2)
 
 
-# --- the proof of fit --------------------------------------------------------------------------------
+# --- the proof of fit ----------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("bits", [64, 128])

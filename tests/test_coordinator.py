@@ -1,4 +1,4 @@
-"""The coordinator: what it accepts, when it gives up, and that releases are on record before use."""
+"""The coordinator: when it gives up, and that a release is on record before it is used."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def run_all(w: World) -> list[Step]:
     return steps
 
 
-# --- releases ----------------------------------------------------------------------------------
+# --- releases ------------------------------------------------------------------------------------
 
 
 @both
@@ -110,7 +110,7 @@ def test_what_a_release_says(protocol: Any) -> None:
     assert [e["round"] for e in events(steps, "round")] == [0, 1, 2]
 
 
-# --- who is there ------------------------------------------------------------------------------
+# --- who is there --------------------------------------------------------------------------------
 
 
 def test_three_of_four_sites_when_four_are_needed() -> None:
@@ -170,7 +170,7 @@ def test_too_few_answer() -> None:
     assert all(d.phase != "open" for d in w.engine.transcript)  # nobody was even asked to open
 
 
-# --- refusals ----------------------------------------------------------------------------------
+# --- refusals ------------------------------------------------------------------------------------
 
 
 @both

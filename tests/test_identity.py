@@ -119,10 +119,10 @@ def test_the_session_binds_roster_job_and_nonce() -> None:
         ROSTER.session(bytes(16), b"jpb"),
         Roster({n: p for n, p in swapped.items() if n != "bob"}).session(bytes(16), b"job"),
     ]
-    for changed in (
+    impostors = (
         PublicIdentity("bob", Role.AGGREGATOR, bob.verify_key, bob.seal_key),
         PublicIdentity("bob", Role.SITE, bob.seal_key, bob.seal_key),
         PublicIdentity("bob", Role.SITE, bob.verify_key, bob.verify_key),
-    ):
-        others.append(Roster({**swapped, "bob": changed}).session(bytes(16), b"job"))
+    )
+    others += [Roster({**swapped, "bob": p}).session(bytes(16), b"job") for p in impostors]
     assert len({name, *others}) == 7

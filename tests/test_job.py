@@ -63,7 +63,7 @@ def test_toml_and_python_are_the_same_job() -> None:
         (with_column(type="continuous", low=0, high=float("inf")), "columns.x.high"),
         (with_column(type="continuous", low=1, high=1), "low (1) must be below high (1)"),
         (with_column(type="continuous", low=2, high=1), "low (2) must be below high (1)"),
-        (with_column(type="continuous", low=0, high=1, transform="log"), "low (0) must be positive"),
+        (with_column(type="continuous", low=0, high=1, transform="log"), "(0) must be positive"),
         (with_column(type="continuous", low=-1, high=1, transform="log"), "must be positive"),
         (with_column(type="continuous", low=1, high=2, transform="sqrt"), "columns.x.transform"),
         (with_column(type="binary", levels=["a"]), "columns.x.levels"),
@@ -78,7 +78,7 @@ def test_toml_and_python_are_the_same_job() -> None:
         (raw_job(sites={"max_rows": 2**48 + 1}), "sites.max_rows"),
         (raw_job(sites={"max_rows": 1, "table": "x"}), "table and site_column belong together"),
         (raw_job(sites={"max_rows": 1, "site_column": "x"}), "table and site_column belong"),
-        (raw_job(sites={"max_rows": 1, "table": "x", "site_column": "x", "folder": "y"}), "not both"),
+        (raw_job(sites={"max_rows": 1, "table": "x", "site_column": "x", "folder": "y"}), "both"),
         (raw_job(release={"min_sites": 1}), "release.min_sites: input should be greater"),
         (raw_job(release={"min_records": 0}), "release.min_records"),
         (raw_job(release={"min_sites": 2.5}), "release.min_sites"),
@@ -100,7 +100,7 @@ def test_settings_of_method_and_protocol_are_left_to_them() -> None:
     assert job.protocol.settings == {"aggregators": 3, "other": [1]}
 
 
-# --- the file --------------------------------------------------------------------------------------
+# --- the file ------------------------------------------------------------------------------------
 
 
 def written(tmp_path: Path, data: bytes) -> Path:
@@ -139,7 +139,7 @@ def test_no_file(tmp_path: Path) -> None:
         load_job(tmp_path)
 
 
-# --- --set -----------------------------------------------------------------------------------------
+# --- --set ---------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

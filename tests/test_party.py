@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from support.world import STAGE, SumNumbers, World, run_until
+from support.world import STAGE, SumNumbers, World
 
 from secagg import wire
 from secagg.contracts import Rows
@@ -51,7 +51,7 @@ def code_of(w: World, handled: Handled) -> Any:
     return frame.body
 
 
-# --- who may ask what, and when --------------------------------------------------------------------
+# --- who may ask what, and when ------------------------------------------------------------------
 
 
 def ask_site(w: World, round_: int, body: dict[str, Any], state: bytes | None = None) -> Handled:
@@ -116,7 +116,7 @@ def test_junk(data: bytes) -> None:
     assert code_of(w, handled) == {"code": "peer"}
 
 
-# --- a site's rules come before its data -----------------------------------------------------------
+# --- a site's rules come before its data ---------------------------------------------------------
 
 
 def unread() -> Rows:

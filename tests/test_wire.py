@@ -1,4 +1,4 @@
-"""Canonical bytes: round trip, one encoding a value, and no input that does more than `PeerError`."""
+"""Canonical bytes: round trip, one encoding a value, and bad input is a `PeerError`, no more."""
 
 from __future__ import annotations
 

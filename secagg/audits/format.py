@@ -67,7 +67,7 @@ def ratio(x: float | None, error: float | None) -> str:
     error: of the odds ratio itself. Two digits are kept at least: the low end of a wide interval
     must not be written as 0.
     """
-    if x is None or error is None or not (x > 0 and 0 < error < math.inf):
+    if x is None or error is None or not (0 < x < math.inf and 0 < error < math.inf):
         return significant(x, 3)
     digits = math.floor(math.log10(x)) - math.floor(math.log10(error)) + 2
     return significant(x, max(digits, 2))
@@ -82,7 +82,7 @@ def p_value(p: float | None) -> str:
     """Write a p-value to two digits, and none below 0.0001."""
     if p is None or not math.isfinite(p):
         return NONE
-    return "< 0.0001" if p < 1e-4 else f"{p:.2g}" if p < 0.0995 else f"{p:.2f}"
+    return "< 0.0001" if p < 1e-4 else significant(p, 2) if p < 0.0995 else fixed(p, 2)
 
 
 def size(number: int) -> str:

@@ -4,8 +4,8 @@ The plot is a table: names and numbers are its cells, so they wrap, scale, print
 like any text, and only the interval itself is drawn. Horizontal positions are percentages, so each
 drawing fits the cell at any width; colours come from the page's style, light or dark.
 
-Each term has its own scale, because coefficients have different units; the value of no effect (1 for
-odds ratios, 0 otherwise) is in the middle of every one, so that it makes one straight line.
+Each term has its own scale, because coefficients have different units; the value of no effect (1
+for odds ratios, 0 otherwise) is in the middle of every one, so that it makes one straight line.
 """
 
 from __future__ import annotations

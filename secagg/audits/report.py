@@ -17,7 +17,7 @@ import jinja2
 from markupsafe import Markup
 
 from secagg.audits import format as written
-from secagg.audits import graphs, pictures, results, statements, tables
+from secagg.audits import graphs, pictures, regression, results, statements, tables
 from secagg.contracts import Result
 
 _SECTIONS = {
@@ -41,9 +41,12 @@ def _environment() -> jinja2.Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    formats = ("count", "counted", "significant", "fixed", "share", "size", "seconds", "listing")
-    formats += ("power_of_two", "moment")
-    environment.filters |= {name: getattr(written, name) for name in formats}
+    formats = (
+        written.any_setting, written.count, written.counted, written.fixed, written.listing,
+        written.moment, written.power_of_two, written.seconds, written.share, written.significant,
+        written.size,
+    )  # fmt: skip
+    environment.filters |= {function.__name__: function for function in formats}
     return environment
 
 
@@ -69,7 +72,6 @@ def render(facts: Mapping[str, Any], result: Result) -> str:
         questions=statements.questions(facts, fits=all(stage.fits for stage in stages)),
         unprotected=statements.unprotected(facts),
         dropped=statements.dropped(facts),
-        thresholds=statements.thresholds(facts),
         released=tables.numbers_released(facts),
         blocks=[_block(block, facts, blocks) for block in blocks],
         columns=tables.columns(facts, summary),
@@ -95,8 +97,8 @@ def _block(
     }
     match block.kind:
         case "regression":
-            shown["terms"] = results.coefficient_table(block, columns)
-            shown["panels"] = [_drawn(panel) for panel in results.panels(block, columns)]
+            shown["terms"] = regression.coefficient_table(block, columns)
+            shown["panels"] = [_drawn(panel) for panel in regression.panels(block, columns)]
         case "graph":
             shown |= _graph(block, blocks)
         case "description":
@@ -106,7 +108,7 @@ def _block(
     return shown
 
 
-def _drawn(panel: results.Panel) -> dict[str, Any]:
+def _drawn(panel: regression.Panel) -> dict[str, Any]:
     """Return a panel with its pictures."""
     pictured = [
         (row, pictures.interval_picture(row.interval, panel.scale, pooled=i == 0))
@@ -120,7 +122,9 @@ def _graph(block: results.Block, blocks: list[results.Block]) -> dict[str, Any]:
     names, edges = block.summary["names"], graphs.judged(block.summary)
     alike = [b.summary for b in blocks if b.kind == "graph" and b.summary["names"] == names]
     pairs = {(e.source, e.target) for summary in alike for e in graphs.judged(summary)}
-    kinds = ("found",) if "truth" not in block.summary else ("true", "reversed", "extra", "missing")
+    kinds: tuple[graphs.Verdict, ...] = ("found",)
+    if "truth" in block.summary:
+        kinds = ("true", "reversed", "extra", "missing")
     shown: dict[str, Any] = {
         "edges": edges,
         "scored": "truth" in block.summary,

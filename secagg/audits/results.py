@@ -12,8 +12,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from secagg.audits import format as written
-from secagg.audits.pictures import Interval, Scale, reach_of
-from secagg.models.terms import INTERCEPT
 
 Summary = Mapping[str, Any]
 
@@ -56,27 +54,6 @@ _LABELS = {
 }
 _ELSEWHERE = {"method", "title", "outcome", "level", "converged", "status", "records"}
 _ELSEWHERE |= {"incomplete_records", "missing", "extra", "reversed"}
-
-
-@dataclass(frozen=True)
-class Row:
-    """One line of a forest plot: where, how many records, the numbers drawn and as written."""
-
-    label: str
-    records: int | None
-    interval: Interval | None
-    estimate: str
-    between: str
-
-
-@dataclass(frozen=True)
-class Panel:
-    """One term of a forest plot, the pooled estimate first."""
-
-    term: str
-    unit: str
-    scale: Scale
-    rows: tuple[Row, ...]
 
 
 @dataclass(frozen=True)
@@ -126,7 +103,7 @@ class Block:
     def failures(self) -> dict[str, str]:
         """Return why a site by itself gets no estimate."""
         return {
-            site: own.get("failed") or " ".join(own.get("notes", ())) or str(own.get("status"))
+            site: own.get("failed") or next(iter(own.get("notes", ())), str(own.get("status")))
             for site, own in self.alone.items()
             if not usable(own)
         }
@@ -153,7 +130,11 @@ def blocks(summary: Summary) -> list[Block]:
 
 def statistics(summary: Summary) -> list[tuple[str, str]]:
     """Return every single number of a summary that no other table shows, labelled and written."""
-    single = {**summary.get("score", {}), **summary, **summary.get("diagnostics", {})}
+    single: dict[str, Any] = {
+        **summary.get("score", {}),
+        **summary,
+        **summary.get("diagnostics", {}),
+    }
     found = [
         (_LABELS.get(key, key.replace("_", " ")), written.any_number(key, value))
         for key, value in single.items()
@@ -162,39 +143,6 @@ def statistics(summary: Summary) -> list[tuple[str, str]]:
     asked = summary.get("settings", {}).items()
     return found + [
         (f"setting: {key.replace('_', ' ')}", written.any_setting(value)) for key, value in asked
-    ]
-
-
-def unit_of(term: str, columns: Mapping[str, Any]) -> str:
-    """Return what one step of a term is: `per mmHg`, or which levels are compared."""
-    if term in columns and columns[term]["type"] == "continuous":
-        column = columns[term]
-        unit = column["unit"] or "unit"
-        return f"per factor e of {unit}" if column["transform"] == "log" else f"per {unit}"
-    for name, column in columns.items():
-        for level in column.get("levels", ())[1:]:
-            if term in (name, f"{name}={level}"):
-                return f"{level} against {column['levels'][0]}"
-    return ""
-
-
-def coefficient_table(block: Block, columns: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Return the rows of a regression table, written."""
-    return [
-        {
-            "term": term["term"],
-            "unit": unit_of(term["term"], columns),
-            "estimate": written.by_error(term["estimate"], term["std_error"]),
-            "error": written.significant(term["std_error"], 2),
-            "statistic": written.fixed(term["statistic"], 2),
-            "p": written.p_value(term["p_value"]),
-            "interval": written.interval(
-                written.by_error(term["ci_low"], term["std_error"]),
-                written.by_error(term["ci_high"], term["std_error"]),
-            ),
-            "odds": _effect(term, odds=True)[1:] if block.odds else None,
-        }
-        for term in block.summary["terms"]
     ]
 
 
@@ -212,46 +160,3 @@ def description_table(summary: Summary) -> list[dict[str, Any]]:
             }
         )
     return rows
-
-
-def panels(block: Block, columns: Mapping[str, Any]) -> list[Panel]:
-    """Return the forest plot of a regression: a panel a term, without the intercept.
-
-    Empty where the pooled estimates mean nothing, or there is neither interval nor comparison.
-    """
-    terms: Sequence[Summary] = block.summary["terms"]
-    if not block.usable or not (block.alone or any(t["ci_low"] is not None for t in terms)):
-        return []
-    found = []
-    for term in terms:
-        if term["term"] == INTERCEPT:
-            continue
-        rows = [_row("All sites", block.summary, term["term"], block.odds)]
-        rows += [_row(s, own, term["term"], block.odds) for s, own in block.alone.items()]
-        drawn = [row.interval for row in rows]
-        scale = reach_of(drawn[0], drawn[1:], log=block.odds)
-        name = term["term"]
-        found.append(Panel(name, unit_of(name, columns), scale, tuple(rows)))
-    return found
-
-
-def _row(label: str, summary: Summary, name: str, odds: bool) -> Row:
-    records = summary.get("n")
-    if not usable(summary):
-        return Row(label, records, None, "no estimate", "")
-    term = next((t for t in summary["terms"] if t["term"] == name), None)
-    if term is None:
-        return Row(label, records, None, "no estimate", "")
-    return Row(label, records, *_effect(term, odds))
-
-
-def _effect(term: Summary, odds: bool) -> tuple[Interval | None, str, str]:
-    """Return what is drawn of a term, and its estimate and interval as written."""
-    if odds:
-        values = [term["odds_ratio"], term["odds_low"], term["odds_high"]]
-        error = None if None in (values[0], term["std_error"]) else values[0] * term["std_error"]
-        texts = [written.ratio(value, error) for value in values]
-    else:
-        values = [term["estimate"], term["ci_low"], term["ci_high"]]
-        texts = [written.by_error(value, term["std_error"]) for value in values]
-    return Interval.of(*values), texts[0], written.interval(*texts[1:])

@@ -1,7 +1,7 @@
 """The sentences of a report: what is claimed, what is warned of, what is not protected.
 
-Every sentence is generated from the facts of the run, so that it cannot say more than they do. There
-is no verdict: a status says only whether evidence is attached, is missing, or a person must judge.
+Every sentence is generated from the facts of the run, so that it cannot say more than they do.
+There is no verdict: a status says whether evidence is attached, is missing, or a person must judge.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from secagg.audits.format import count, counted
+from secagg.audits.results import blocks
 
 Facts = Mapping[str, Any]
 Status = Literal["evidence attached", "evidence missing", "needs a person"]
@@ -39,11 +40,6 @@ class Question:
 def thresholds(facts: Facts) -> list[int]:
     """Return every signed threshold of every release."""
     return [k for release in facts["releases"] for k in release["thresholds"].values()]
-
-
-def roles(facts: Facts) -> dict[str, int]:
-    """Return how many parties played each role."""
-    return {row["role"]: row["parties"] for row in facts["traffic"]}
 
 
 def protects(facts: Facts) -> bool:
@@ -102,6 +98,17 @@ def banners(facts: Facts, summary: Mapping[str, Any]) -> list[Banner]:
             "share, and with them each site's own contribution. This run protects nothing."
         )
         found.append(Banner("Replayable randomness", text, void=True))
+    for block in blocks(summary):
+        if not block.usable:
+            text = f"{block.title}: {next(iter(block.notes), 'the method did not reach its goal.')}"
+            found.append(Banner("A result that must not be used", text))
+    clipped = sum(sum(fields.values()) for fields in summary["contributions_clipped"].values())
+    if clipped:
+        text = (
+            f"{counted(clipped, 'contributed number')} lay outside the declared bounds and "
+            "went into the sums as the bound: the result is not that of the pooled records."
+        )
+        found.append(Banner("Contributions were clipped", text))
     if "simulation" in summary:
         text = (
             "This page also shows what each site would find alone. That was computed by reading "
@@ -123,49 +130,36 @@ def questions(facts: Facts, *, fits: bool) -> list[Question]:
 
     fits: whether every stage's proof of fit holds
     """
-    hidden = protects(facts)
-    kept = _rule_kept(facts)
-    return [
-        Question(
-            "What are purpose, legal basis and permit?", "needs a person",
-            "Not known to software.", "sign",
-        ),
-        Question(
-            "Is a single site's contribution hidden from the coordinator?",
-            "evidence attached" if hidden else "evidence missing",
-            "Roles, messages and bytes, by protocol." if hidden else "It is not: see the banner.",
-            "seen",
-        ),
+    hidden, kept = protects(facts), _rule_kept(facts)
+
+    def shown(holds: bool, why: str, why_not: str) -> tuple[Status, str]:
+        return ("evidence attached", why) if holds else ("evidence missing", why_not)
+
+    must_not_collude = [
         Question(
             "Are the parties that must not collude run by different bodies?", "needs a person",
             facts["protocol"]["unprotected"][0], "unprotected",
-        ),
-        Question(
-            "Does every opened sum cover enough sites?",
-            "evidence attached" if kept else "evidence missing",
-            "Each release with its sites' signed thresholds."
-            if kept
-            else "A release lacks a signature, or sites.",
-            "releases",
-        ),
-        Question(
-            "Were the sums computed without overflow?",
-            "evidence attached" if fits else "evidence missing",
-            "Bounds and bits, proved before any record was read.",
-            "bounds",
-        ),
-        Question(
-            "May exact sums be released, without noise?", "needs a person",
-            "What they determine is stated.", "seen",
-        ),
-        Question(
-            "Was this run attacked to measure what leaks?", "evidence missing",
-            "No attack was run on this transcript.", "unprotected",
-        ),
-        Question(
-            "Is the record of this run unchanged?", "needs a person",
-            "Run the check, with the chain head kept elsewhere.", "integrity",
-        ),
+        )
+    ]  # fmt: skip
+    return [
+        Question("What are purpose, legal basis and permit?", "needs a person",
+                 "Not known to software.", "sign"),
+        Question("Is a single site's contribution hidden from the coordinator?",
+                 *shown(hidden, "Roles, messages and bytes.", "It is not: see the banner."),
+                 "seen"),
+        *(must_not_collude if hidden else []),
+        Question("Does every opened sum cover enough sites?",
+                 *shown(kept, "Each release with its sites' signed thresholds.",
+                        "A release lacks a signature, or sites."), "releases"),
+        Question("Were the sums computed without overflow?",
+                 *shown(fits, "Bounds and bits, proved before any record was read.",
+                        "The proof does not hold."), "bounds"),
+        Question("May exact sums be released, without noise?", "needs a person",
+                 "What they determine is stated.", "seen"),
+        Question("Was this run attacked to measure what leaks?", "evidence missing",
+                 "No attack was run on this transcript.", "unprotected"),
+        Question("Is the record of this run unchanged?", "needs a person",
+                 "Run the check, with the chain head kept elsewhere.", "integrity"),
     ]  # fmt: skip
 
 
@@ -200,4 +194,3 @@ def dropped(facts: Facts) -> Sequence[str]:
     """Return the sites in the roster whose data is in no sum."""
     cohort = set(facts["cohort"])
     return [p["name"] for p in facts["roster"] if p["role"] == "site" and p["name"] not in cohort]
-

@@ -66,7 +66,7 @@ def numbers_released(facts: Facts) -> int:
 
 
 def lanes(facts: Facts) -> list[Lane]:
-    """Return every role but the coordinator, sites first."""
+    """Return every role but the coordinator, in the order of the facts: sites first."""
 
     def messages(role: str, kind: str) -> tuple[Mapping[str, Any], ...]:
         return tuple(p for p in facts["phases"] if (p["role"], p["kind"]) == (role, kind))
@@ -78,7 +78,7 @@ def lanes(facts: Facts) -> list[Lane]:
             row["role"], row["parties"], sees[row["role"]],
             messages(row["role"], "request"), messages(row["role"], "reply"),
         )
-        for row in sorted(rows, key=lambda row: row["role"] != "site")
+        for row in rows
     ]  # fmt: skip
 
 
@@ -125,7 +125,9 @@ def columns(facts: Facts, summary: Mapping[str, Any]) -> list[tuple[str, str, st
     found = []
     for name, column in facts["job"]["columns"].items():
         if column["type"] == "continuous":
-            text = f"{declared(column['low'])} to {declared(column['high'])} {column['unit']}".strip()
+            text = (
+                f"{declared(column['low'])} to {declared(column['high'])} {column['unit']}".strip()
+            )
             if column["transform"] != "none":
                 text += f", then {column['transform']}"
         else:

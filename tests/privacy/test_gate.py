@@ -117,7 +117,7 @@ def test_a_contributor_who_did_not_sign(missing: str) -> None:
         check_release(LENIENT, "me", ABC, thresholds, None)
 
 
-# --- the cohort ------------------------------------------------------------------------------------
+# --- the cohort ----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("order", [ABC, ("c", "a", "b")])
@@ -132,7 +132,7 @@ def test_another_cohort_than_the_first(first: tuple[str, ...]) -> None:
         check_release(LENIENT, "me", ABC, signed(2), first)
 
 
-# --- records ---------------------------------------------------------------------------------------
+# --- records -------------------------------------------------------------------------------------
 
 
 def test_records_at_a_site() -> None:

@@ -1,0 +1,163 @@
+"""Numbers as a report writes them."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from secagg.audits import format as written
+
+
+@pytest.mark.parametrize(
+    ("x", "digits", "text"),
+    [
+        (0.0, 3, "0"),
+        (1234567.8, 3, "1,234,568"),
+        (12345678.0, 3, "1.23 × 10⁷"),
+        (-0.00012345, 3, "−0.000123"),
+        (0.000012345, 3, "1.23 × 10⁻⁵"),
+        (-1.5e-300, 2, "−1.5 × 10⁻³⁰⁰"),
+        (9.996, 3, "10.0"),
+        (None, 3, "–"),
+        (math.nan, 3, "–"),
+        (-math.inf, 3, "–"),
+    ],
+)
+def test_significant(x: float | None, digits: int, text: str) -> None:
+    assert written.significant(x, digits) == text
+
+
+@pytest.mark.parametrize(
+    ("x", "error", "text"),
+    [
+        (1.04863, 0.0877, "1.049"),
+        (-2.8368, 0.488, "−2.84"),
+        (188.72, 6.53, "188.7"),
+        (5210.4, 4321.0, "5,210"),
+        (-0.001, 0.3, "0.00"),
+        (1.0, 1e-12, "1.000"),
+        (1.23456789, None, "1.235"),
+        (1.23456789, 0.0, "1.235"),
+        (None, 0.1, "–"),
+    ],
+)
+def test_by_error(x: float | None, error: float | None, text: str) -> None:
+    assert written.by_error(x, error) == text
+
+
+@pytest.mark.parametrize(
+    ("x", "error", "text"),
+    [
+        (1.0486, 0.00877, "1.0486"),
+        (1.797, 0.287, "1.80"),
+        (0.02251, 0.0286, "0.023"),
+        (0.00001, 40.0, "1.0 × 10⁻⁵"),  # never 0
+        (20000.0, 40.0, "20,000"),
+        (1.5, None, "1.50"),
+        (0.0, 0.1, "0"),
+        (math.inf, 0.1, "–"),
+    ],
+)
+def test_ratio(x: float, error: float | None, text: str) -> None:
+    assert written.ratio(x, error) == text
+
+
+@pytest.mark.parametrize(
+    ("p", "text"),
+    [
+        (0.0, "< 0.0001"),
+        (0.0001, "0.00010"),
+        (0.0049182, "0.0049"),
+        (0.002, "0.0020"),
+        (0.0996, "0.10"),
+        (0.5, "0.50"),
+        (1.0, "1.00"),
+        (None, "–"),
+    ],
+)
+def test_p_value(p: float | None, text: str) -> None:
+    assert written.p_value(p) == text
+
+
+@pytest.mark.parametrize(
+    ("number", "text"),
+    [
+        (0, "0 B"),
+        (999, "999 B"),
+        (1000, "1.0 kB"),
+        (29_928, "29.9 kB"),
+        (999_949, "999.9 kB"),
+        (999_950, "1.0 MB"),
+        (7_300_000_000, "7.3 GB"),
+        (7_300_000_000_000, "7,300.0 GB"),
+    ],
+)
+def test_size(number: int, text: str) -> None:
+    assert written.size(number) == text
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (1000.0, "1,000"),
+        (0.1, "0.1"),
+        (-5, "−5"),
+        (1e-8, "1 × 10⁻⁸"),
+        (-2.5e-6, "−2.5 × 10⁻⁶"),
+        (2.0**60, "1.15292 × 10¹⁸"),
+        (True, "yes"),
+        (["a", 0.5], "a, 0.5"),
+        ("gcv", "gcv"),
+    ],
+)
+def test_settings_as_declared(value: object, text: str) -> None:
+    assert written.any_setting(value) == text
+
+
+def test_statistics_by_their_key() -> None:
+    assert written.any_number("lr_p_value", 1e-9) == "< 0.0001"
+    assert written.any_number("aic", 909.6364) == "909.64"
+    assert written.any_number("r_squared", 0.0571897) == "0.05719"
+    assert written.any_number("n", 12788) == "12,788"
+
+
+def test_words() -> None:
+    assert written.counted(1, "site") == "1 site"
+    assert written.counted(1200, "site") == "1,200 sites"
+    assert written.listing(["a"]) == "a"
+    assert written.listing(["a", "b", "c"]) == "a, b and c"
+    assert written.interval("1", "2") == "1 to 2"
+    assert written.interval("1", written.NONE) == ""
+    assert written.power_of_two(-36) == "2⁻³⁶"
+    assert written.whole(4 * 2**40) == "4.398 × 10¹²"
+    assert written.whole(4000) == "4,000"
+    assert written.share(0.95) == "95 %"
+    assert written.seconds(0.1184) == "0.12 s"
+    assert written.moment("2030-01-31T13:00:00.5+01:00") == "2030-01-31 12:00:00 UTC"
+
+
+def value_of(text: str) -> float:
+    mantissa, _, power = text.replace(",", "").replace("−", "-").partition(" × 10")
+    digits = str.maketrans("⁰¹²³⁴⁵⁶⁷⁸⁹⁻", "0123456789-")
+    return float(f"{mantissa}e{power.translate(digits) or 0}")
+
+
+@given(st.floats(-1e300, 1e300, allow_subnormal=False), st.integers(1, 8))
+def test_significant_reads_back_to_its_digits(x: float, digits: int) -> None:
+    text = written.significant(x, digits)
+    assert value_of(text) == pytest.approx(x, rel=0.5001 * 10 ** (1 - digits), abs=0)
+
+
+@given(st.floats(-1e6, 1e6), st.floats(1e-4, 1e4))
+def test_by_error_is_off_by_at_most_a_twentieth_of_the_error(x: float, error: float) -> None:
+    assert abs(value_of(written.by_error(x, error)) - x) <= error / 20 * 1.001
+
+
+@given(st.floats(1e-12, 1e6), st.floats(1e-3, 1e4))
+def test_a_ratio_is_never_written_as_nothing(x: float, error: float) -> None:
+    shown = value_of(written.ratio(x, error))
+    assert shown > 0
+    assert abs(shown - x) <= error / 20 * 1.001 or shown == pytest.approx(x, rel=0.05)

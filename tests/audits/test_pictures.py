@@ -1,0 +1,221 @@
+"""Pictures: numbers stand where they belong, verdicts are those of the metrics."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import secagg.audits
+from secagg.audits.graphs import Edge, graph_picture, judged, round_order
+from secagg.audits.pictures import (
+    Interval,
+    Scale,
+    arrow_picture,
+    axis_picture,
+    interval_picture,
+    reach_of,
+)
+from secagg.models.graph_metrics import compare_graphs
+from secagg.models.graph_result import GraphFit
+
+REACH = st.floats(1e-6, 600)
+LOG = st.booleans()
+
+
+class TestScale:
+    @given(REACH, LOG)
+    def test_no_effect_is_in_the_middle(self, reach: float, log: bool) -> None:
+        assert Scale(reach, log).place(1.0 if log else 0.0) == 50
+
+    @given(REACH, LOG, st.lists(st.floats(-700, 700), min_size=2))
+    def test_order_is_kept(self, reach: float, log: bool, distances: list[float]) -> None:
+        scale = Scale(reach, log)
+        values = [math.exp(d) if log else d for d in sorted(distances)]
+        places = [scale.place(v) for v in values]
+        assert places == sorted(places)
+        assert all(4 <= place <= 96 for place in places)
+
+    @given(REACH, LOG)
+    def test_ticks_are_on_the_scale_and_apart(self, reach: float, log: bool) -> None:
+        scale = Scale(reach, log)
+        ticks = scale.ticks()
+        assert ticks[1] == (1.0 if log else 0.0)
+        assert all(scale.holds(tick) for tick in ticks)
+        left, middle, right = (scale.place(tick) for tick in ticks)
+        # a round number is at least 0.3 of the largest that fits; a log scale's 2 of up to 5
+        assert middle - left > 10 and right - middle > 10
+
+    def test_zero_and_endless_ends_are_cut_off(self) -> None:
+        scale = Scale(2.0, log=True)
+        assert scale.place(0.0) == 4 and not scale.holds(0.0)
+        assert scale.place(math.inf) == 96 and not scale.holds(math.inf)
+
+
+class TestReach:
+    def test_holds_the_pooled_interval_whole(self) -> None:
+        pooled = Interval(2.0, 1.5, 3.0)
+        scale = reach_of(pooled, [Interval(1.0, 1e-9, 1e9)], log=True)
+        assert all(scale.holds(v) for v in (1.5, 2.0, 3.0))
+        assert scale.reach == pytest.approx(2.5 * math.log(3) * 1.05)
+
+    def test_widens_for_sites_as_far_as_needed(self) -> None:
+        scale = reach_of(Interval(1.0, 0.5, 1.5), [Interval(-2.0, -3.0, -1.0), None], log=False)
+        assert scale.reach == pytest.approx(3 * 1.05)
+
+    @pytest.mark.parametrize("nothing", [None, Interval(0.0, 0.0, 0.0)])
+    def test_nothing_to_hold(self, nothing: Interval | None) -> None:
+        assert reach_of(nothing, [nothing], log=False).reach == 1.0
+
+
+class TestInterval:
+    def test_what_has_no_finite_estimate_is_not_drawn(self) -> None:
+        assert Interval.of(None, 1.0, 2.0) is None
+        assert Interval.of(math.inf, 1.0, 2.0) is None
+        assert Interval.of(1.0, None, None) == Interval(1.0, 1.0, 1.0)
+
+    def test_is_drawn_between_its_ends(self) -> None:
+        drawn = interval_picture(Interval(0.5, -0.5, 1.0), Scale(1.0, log=False), pooled=True)
+        assert 'x1="27.00%" x2="96.00%"' in drawn
+        assert 'x="73.00%"' in drawn
+        assert "head" not in drawn
+
+    def test_an_end_off_the_scale_is_an_arrow(self) -> None:
+        drawn = interval_picture(Interval(0.5, -9.0, 0.9), Scale(1.0, log=False), pooled=False)
+        assert drawn.count('class="head"') == 1
+        beyond = interval_picture(Interval(5.0, 4.0, 6.0), Scale(1.0, log=False), pooled=False)
+        assert 'class="mark"' not in beyond
+
+    def test_without_an_estimate_only_the_reference_is_drawn(self) -> None:
+        drawn = interval_picture(None, Scale(1.0, log=True), pooled=False)
+        assert drawn.count("<line") == 1
+
+    def test_axis_is_labelled(self) -> None:
+        assert re.findall(r">([^<>]+)</text>", axis_picture(Scale(3.0, log=True))) == [
+            "0.1", "1", "10",
+        ]  # fmt: skip
+        assert "−0.5" in axis_picture(Scale(0.6, log=False))
+
+    def test_arrows_point_both_ways(self) -> None:
+        assert arrow_picture(down=True) != arrow_picture(down=False)
+
+
+@st.composite
+def graphs(draw: st.DrawFn) -> tuple[GraphFit, list[list[str]]]:
+    """An estimate with directed and undirected edges, and a true DAG over the same variables."""
+    p = draw(st.integers(2, 6))
+    names = tuple(f"v{i}" for i in range(p))
+    directed, undirected = np.zeros((p, p), bool), np.zeros((p, p), bool)
+    truth = []
+    for i in range(p):
+        for j in range(i):
+            match draw(st.sampled_from(["none", "forth", "back", "open"])):
+                case "forth":
+                    directed[i, j] = True
+                case "back":
+                    directed[j, i] = True
+                case "open":
+                    undirected[i, j] = undirected[j, i] = True
+                case _:
+                    pass
+            if draw(st.booleans()):
+                truth.append([names[i], names[j]])
+    return GraphFit("pc", names, directed, undirected, None, True, {}), truth
+
+
+class TestGraphs:
+    @given(graphs())
+    def test_verdicts_are_those_of_the_metrics(self, drawn: tuple[GraphFit, list]) -> None:
+        fit, truth = drawn
+        true_edge = np.zeros_like(fit.directed)
+        for cause, effect in truth:
+            true_edge[fit.names.index(cause), fit.names.index(effect)] = True
+        metrics = compare_graphs(fit.directed, true_edge, fit.undirected)
+        edges = judged({**fit.to_dict(), "truth": truth})
+        found = {v: sum(e.verdict == v for e in edges) for v in ("reversed", "extra", "missing")}
+        assert found == {k: getattr(metrics, k) for k in found}
+        hits = sum(edge.verdict == "true" for edge in edges)
+        assert hits == round(metrics.tpr * len(truth))
+
+    def test_without_a_truth_edges_are_only_found(self) -> None:
+        edge = {"from": "a", "to": "b", "kind": "directed", "weight": 0.5}
+        assert judged({"edges": [edge]}) == [Edge("a", "b", True, 0.5, "found")]
+
+    @given(graphs())
+    def test_order_is_a_permutation_that_does_not_depend_on_chance(
+        self, drawn: tuple[GraphFit, list]
+    ) -> None:
+        fit, truth = drawn
+        pairs = [(a, b) for a, b in truth]
+        order = round_order(fit.names, pairs)
+        assert sorted(order) == sorted(fit.names)
+        assert round_order(fit.names, pairs) == order
+
+    def test_order_brings_neighbours_together(self) -> None:
+        names = [f"v{i}" for i in range(8)]
+        pairs = [("v0", "v4"), ("v1", "v5"), ("v2", "v6"), ("v3", "v7")]
+        order = round_order(names, pairs)
+        apart = [abs(order.index(a) - order.index(b)) for a, b in pairs]
+        assert all(distance in (1, 7) for distance in apart)
+
+    def test_says_its_edges_in_words_and_marks_them(self) -> None:
+        edges = [
+            Edge("a", "b", True, None, "true"),
+            Edge("b", "c", False, None, "extra"),
+            Edge("c", "a", True, None, "missing"),
+        ]
+        drawn = graph_picture(["a", "b", "c"], edges, "what was learned")
+        assert "<desc>true: a to b; extra: b with c; missing: c to a</desc>" in drawn
+        for verdict, heads in (("true", 1), ("extra", 0), ("missing", 1)):
+            group = re.search(rf'<g class="edge {verdict}">(.*?)</g>', drawn)
+            assert group is not None and group.group(1).count('class="head"') == heads
+
+    def test_long_and_hostile_labels(self) -> None:
+        name = "<b>" + "x" * 50
+        drawn = graph_picture([name, "y"], [Edge(name, "y", True, None, "found")], "t")
+        assert "<b>" not in drawn
+        assert f"<title>&lt;b&gt;{'x' * 50}</title>" in drawn
+        assert f">&lt;b&gt;{'x' * 12}…</text>" in drawn
+
+    @pytest.mark.parametrize("number", [1, 2, 3, 11, 40])
+    def test_labels_on_a_side_are_a_line_apart(self, number: int) -> None:
+        drawn = graph_picture([f"v{i}" for i in range(number)], [], "t")
+        places = re.findall(r'<text x="([-\d.]+)" y="([-\d.]+)"', drawn)
+        assert len(places) == number
+        for side in (-1, 1):
+            heights = sorted(float(y) for x, y in places if float(x) * side > 0)
+            assert all(b - a >= 20 for a, b in itertools.pairwise(heights))
+
+
+class TestColours:
+    """WCAG 2.2: 4.5 to 1 for text (1.4.3); line styles' colours are held to it too."""
+
+    @pytest.mark.parametrize("scheme", ["light", "dark"])
+    def test_contrast(self, scheme: str) -> None:
+        css = (Path(secagg.audits.__file__).parent / "templates/report.css").read_text("utf-8")
+        light, dark = re.findall(r":root \{(.*?)\}", css, re.S)
+        colours = dict(re.findall(r"--([\w-]+): (#\w{6})", light))
+        if scheme == "dark":
+            colours |= dict(re.findall(r"--([\w-]+): (#\w{6})", dark))
+        for ground in ("paper", "panel"):
+            for name in ("ink", "muted", "accent", "reversed", "extra", "missing"):
+                assert contrast(colours[name], colours[ground]) >= 4.5, (name, ground)
+        assert contrast(colours["on-void"], colours["void"]) >= 4.5
+
+
+def contrast(one: str, two: str) -> float:
+    """Return the contrast ratio of WCAG 2.2."""
+
+    def luminance(colour: str) -> float:
+        parts = [int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)]
+        linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in parts]
+        return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+    low, high = sorted((luminance(one), luminance(two)))
+    return (high + 0.05) / (low + 0.05)

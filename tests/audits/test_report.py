@@ -1,0 +1,400 @@
+"""The report says what the facts say, for every method and protocol, whatever names it is given."""
+
+from __future__ import annotations
+
+import base64
+import copy
+import hashlib
+import html
+import itertools
+import json
+import re
+from typing import Any
+
+import pytest
+from support.reports import (
+    HOSTILE,
+    HOSTILE_COLUMN,
+    HOSTILE_LEVEL,
+    METHODS,
+    PROTOCOLS,
+    Page,
+    hostile_run,
+    job,
+    page_of,
+    replayable_run,
+    small_run,
+    tables,
+    written,
+)
+
+from secagg.audits.format import counted, size
+from secagg.audits.report import render
+from secagg.contracts import Result
+from secagg.evidence import finite
+from secagg.frames import peek_header
+
+EVERY = [(method, protocol) for method in METHODS for protocol in PROTOCOLS]
+
+
+def changed(method: str = "logistic", protocol: str = "additive") -> tuple[dict[str, Any], Result]:
+    """Return facts and result of a run that a test may change."""
+    finished = small_run(method, protocol)
+    return copy.deepcopy(finished.facts), Result(copy.deepcopy(finished.result.summary))
+
+
+def banners(page: str) -> list[tuple[bool, str]]:
+    """Return (protects nothing, title) of every banner of the first page."""
+    front = page[: page.index('class="front"')]
+    found = re.findall(r'<div class="banner( void)?">\s*<strong>(.*?)</strong>', front)
+    return [(bool(void), title) for void, title in found]
+
+
+def statuses(page: str) -> dict[str, str]:
+    """Return the status of every question of the first page."""
+    rows = re.findall(
+        r'<th scope="row">([^<]*\?)<br>.*?<span class="status[^>]*>(.*?)<', page, re.S
+    )
+    return {html.unescape(asked): status for asked, status in rows}
+
+
+def numbers(text: str) -> list[float]:
+    """Return the numbers written in a text."""
+    found = re.findall(r"−?\d[\d,]*\.?\d*", text)
+    return [float(n.replace("−", "-").replace(",", "")) for n in found]
+
+
+def numbers_beside(page: str, name: str) -> list[float]:
+    """Return the numbers in the first table row whose heading begins with a name."""
+    row = re.search(rf'<tr><th scope="row">{re.escape(name)}(?=[< ]).*?</th>(.*?)</tr>', page, re.S)
+    assert row is not None, name
+    return numbers(Page(row.group(1)).text)
+
+
+def closest(text: str, value: float) -> float:
+    """Return how far the nearest number written in a text is from a value."""
+    return min(abs(number - value) for number in numbers(text))
+
+
+@pytest.mark.parametrize(("method", "protocol"), EVERY)
+class TestEveryRun:
+    def test_is_well_formed(self, method: str, protocol: str) -> None:
+        page = Page(page_of(small_run(method, protocol)))
+        assert page.wrong == []
+        assert len(page.named("h1")) == 1
+
+    def test_is_readable_without_eyes(self, method: str, protocol: str) -> None:
+        source = page_of(small_run(method, protocol))
+        page = Page(source)
+        assert page.named("html") == [{"lang": "en"}]
+        for landmark in ("header", "nav", "main", "footer"):
+            assert len(page.named(landmark)) == 1
+        assert all(th.get("scope") for th in page.named("th"))
+        for table in re.findall(r"<table.*?</table>", source, re.S):
+            assert "<caption>" in table or table.startswith('<table class="sign">')
+        for svg in re.findall(r"<svg class=.*?</svg>", source, re.S):
+            assert 'aria-hidden="true"' in svg or ('role="img"' in svg and "<title>" in svg)
+        levels = [int(level) for level in re.findall(r"<h([1-6])", source)]
+        assert all(b <= a + 1 for a, b in itertools.pairwise(levels))
+
+    def test_needs_nothing_from_elsewhere(self, method: str, protocol: str) -> None:
+        source = page_of(small_run(method, protocol))
+        page = Page(source)
+        assert "http:" not in source and "https:" not in source and "url(" not in source
+        links = [tag["href"] for tag in page.named("a")]
+        ids = {attributes["id"] for _, attributes in page.tags if "id" in attributes}
+        assert links and all(str(link)[1:] in ids and str(link)[0] == "#" for link in links)
+        for tag, attributes in page.tags:
+            assert tag not in ("script", "link", "iframe", "img", "object", "form", "base")
+            assert not {"src", "style", "srcset", "action"} & set(attributes)
+            assert not any(name.startswith("on") for name in attributes)
+
+    def test_policy_allows_its_own_style_only(self, method: str, protocol: str) -> None:
+        source = page_of(small_run(method, protocol))
+        style = re.search(r"<style>(.*?)</style>", source, re.S)
+        assert style is not None
+        digest = base64.b64encode(hashlib.sha256(style.group(1).encode()).digest()).decode()
+        policies = [tag["content"] for tag in Page(source).named("meta") if "http-equiv" in tag]
+        assert policies == [
+            f"default-src 'none'; style-src 'sha256-{digest}'; base-uri 'none'; form-action 'none'"
+        ]
+
+    def test_same_input_same_bytes(self, method: str, protocol: str) -> None:
+        facts, result = changed(method, protocol)
+        first = render(facts, result)
+        assert render(facts, result) == first
+        read_back = (
+            json.loads(json.dumps(finite(facts))),
+            json.loads(json.dumps(finite(result.summary))),
+        )
+        assert render(read_back[0], Result(read_back[1])) == first
+
+    def test_states_every_fact(self, method: str, protocol: str) -> None:
+        facts, result = changed(method, protocol)
+        page = Page(render(facts, result))
+        for row in facts["traffic"]:
+            counts = [row[k] for k in ("sent", "sent_bytes", "received", "received_bytes")]
+            line = [row["role"], row["parties"], facts["protocol"]["sees"][row["role"]]]
+            assert " ".join(map(str, [*line, *(f"{n:,}" for n in counts)])) in page.text
+        for row in facts["phases"]:
+            direction = f"{row['phase']} {row['kind']} {row['role']}"
+            assert f"{direction} {row['messages']:,} {row['bytes']:,} " in page.text
+            drawn = f"{row['phase']}: {counted(row['messages'], 'message')}, {size(row['bytes'])}"
+            assert drawn in page.text
+        assert page.text.index("4 sites each holds") < page.text.index("coordinator asks, relays")
+        assert "all sites but one, 3 sites, could together compute the last one's" in page.text
+        for release in facts["releases"]:
+            line = f"opened {release['seq'] + 1} {release['sum_sha256'][:16]}"
+            assert f"{release['round']} {release['stage']} 4 3 {line}" in page.text
+        for site in facts["cohort"]:
+            assert f"{site} {len(facts['releases'])} of {len(facts['releases'])} 3" in page.text
+        for party in facts["roster"]:
+            assert f"{party['name']} {party['role']} {party['verify_key'][:16]}" in page.text
+        for name, version in facts["versions"].items():
+            assert f"{name} {version}" in page.text
+        for sentence in (*facts["protocol"]["unprotected"], facts["method"]["leaves"]):
+            assert sentence in page.text
+        assert f"secagg verify DIR --head {facts['log']['head']}" in page.text
+        assert f"{result.summary['records']:,} complete" in page.text
+        for key, value in facts["method"]["settings"].items():
+            if isinstance(value, str):
+                assert f"method.{key} {value}" in page.text
+
+    def test_states_the_proof_of_every_field(self, method: str, protocol: str) -> None:
+        facts, result = changed(method, protocol)
+        text = Page(render(facts, result)).text
+        assert text.count("the proof holds for every field") == len(facts["plan"])
+        for stage in facts["plan"]:
+            for field in stage["fields"]:
+                spare = stage["ring_bits"] - field["sum_bits"]
+                start = f"{field['name']} {field['kind']} {field['values']:,} {field['bound']:,.0f}"
+                assert re.search(rf"{re.escape(start)} .*? {field['sum_bits']} {spare} 0 ", text)
+
+
+class TestResult:
+    def test_logistic_numbers(self) -> None:
+        facts, result = changed()
+        page = render(facts, result)
+        for term in result.summary["terms"]:
+            error, odds = term["std_error"], term["odds_ratio"]
+            shown = numbers_beside(page, term["term"])
+            exact = [odds, term["odds_low"], term["odds_high"], term["estimate"], error]
+            exact += [term["ci_low"], term["ci_high"], term["statistic"]]
+            # half a step of the error's second digit is at most 1/20 of the error
+            steps = [odds * error / 20] * 3 + [error / 20] * 4 + [0.005]
+            for number, value, step in zip(shown, exact, steps, strict=False):
+                assert abs(number - value) <= step * 1.001
+            assert abs(shown[8] - term["p_value"]) <= max(0.05 * term["p_value"], 1e-4)
+        text = Page(page).text
+        assert f"log-likelihood −{-result.summary['log_likelihood']:.2f}" in text
+        assert f"BIC {result.summary['bic']:.2f}" in text
+
+    def test_each_site_alone_is_flagged_as_simulated(self) -> None:
+        facts, result = changed()
+        text = Page(render(facts, result)).text
+        for own in result.summary["simulation"]["site_alone"].values():
+            assert f"n = {own['n']}" in text
+            for term in own["terms"][1:]:
+                assert (
+                    closest(text, term["odds_ratio"]) <= term["odds_ratio"] * term["std_error"] / 5
+                )
+        assert "only a simulation can show" in text
+        assert (False, "Simulation: single-site results shown") in banners(render(facts, result))
+        del result.summary["simulation"]
+        without = Page(render(facts, result)).text
+        assert "imulation" not in without.replace("simulation.site_alone", "")
+        assert "How they are split over sites was not released." in without
+
+    def test_every_analysis_of_moments(self) -> None:
+        facts, result = changed("moments")
+        turned = result.summary["simulation"]["site_alone"]["site 0"]["analyses"][4]["edges"][0]
+        turned["from"], turned["to"] = turned["to"], turned["from"]
+        page = render(facts, result)
+        text = Page(page).text
+        describe, ols, ridge, lasso, notears, golem = result.summary["analyses"]
+        for column in describe["columns"]:
+            assert closest(text, column["mean"]) <= column["sd"] / 20
+        for fit, place in ((ols, 2), (ridge, 3)):
+            own = page[page.index(f'id="analysis-{place}"') :]
+            for term in fit["terms"]:
+                step = term["std_error"] / 20 * 1.001
+                exact = [term[key] for key in ("estimate", "std_error", "ci_low", "ci_high")]
+                for shown, value in zip(numbers_beside(own, term["term"]), exact, strict=False):
+                    assert abs(shown - value) <= step
+        for term in lasso["terms"]:
+            assert closest(text, term["estimate"]) <= abs(term["estimate"]) / 1000
+        for edge in (*notears["edges"], *golem["edges"]):
+            assert f"{edge['from']} {edge['to']} {edge['kind']} " in text
+            assert closest(text, edge["weight"]) <= abs(edge["weight"]) / 100
+        assert f"structural Hamming distance {notears['score']['shd']}" in text
+        assert f"reversed: {notears['score']['reversed']}" in text
+        for site, own in result.summary["simulation"]["site_alone"].items():
+            found = own["analyses"][4]
+            pairs = [{(e["from"], e["to"]) for e in graph["edges"]} for graph in (found, notears)]
+            score = f"{found['score']['shd']} {found['score']['tpr']:.2f}"
+            assert f"{site} {len(pairs[0])} {len(pairs[0] & pairs[1])} {score}" in text
+        for note in ols["notes"]:
+            assert note in text
+
+    def test_units_and_reference_levels(self) -> None:
+        text = Page(page_of(small_run("logistic", "plain"))).text
+        assert "x in mm" in text
+        assert "group=b against a" in text
+
+    def test_separation_is_on_the_first_page(self) -> None:
+        facts, result = changed()
+        summary = result.summary | {"converged": False, "status": "separated"}
+        summary["notes"] = ["No finite estimate exists: x separates the outcomes."]
+        page = render(facts, Result(summary))
+        assert (False, "A result that must not be used") in banners(page)
+        assert "Do not use these estimates: separated" in page
+        assert '<table class="forest">' not in page
+
+    def test_a_site_without_an_estimate_keeps_its_line(self) -> None:
+        facts, result = changed()
+        alone = result.summary["simulation"]["site_alone"]
+        alone["site 0"] = {"failed": "site 0: only one outcome occurs"}
+        alone["site 1"] |= {"converged": False, "notes": ["x separates the outcomes."]}
+        text = Page(render(facts, result)).text
+        assert "site 0 no estimate" in text
+        assert "site 0: site 0: only one outcome occurs" in text
+        assert "site 1: x separates the outcomes." in text
+
+    def test_clipping_is_on_the_first_page(self) -> None:
+        facts, result = changed()
+        result.summary["contributions_clipped"]["newton"]["gradient"] = 1234
+        page = render(facts, result)
+        assert (False, "Contributions were clipped") in banners(page)
+        assert "1,234 contributed numbers" in page
+
+    def test_an_unknown_method_shows_its_single_numbers(self) -> None:
+        facts, result = changed()
+        own = {"method": "voting", "agreement": 0.875}
+        kept = ("records", "incomplete_records", "values_outside_bounds", "contributions_clipped")
+        summary = own | {key: result.summary[key] for key in kept}
+        text = Page(render(facts, Result(summary))).text
+        assert "agreement 0.8750" in text
+
+
+class TestFirstPage:
+    def test_claim_of_a_run_that_hides(self) -> None:
+        facts, result = changed()
+        page = render(facts, result)
+        text = Page(page).text
+        assert "over 4 sites, the coordinator saw sealed shares it cannot read, and the sum" in text
+        assert (
+            "covers at least 4 sites; the smallest threshold that a site signed is k = 3." in text
+        )
+        assert "No differential privacy noise was added" in text
+        assert [title for void, title in banners(page) if void] == []
+        assert (
+            statuses(page)
+            == {
+                "What are purpose, legal basis and permit?": "needs a person",
+                "Is a single site's contribution hidden from the coordinator?": "evidence attached",
+                "Are the parties that must not collude run by different bodies?": "needs a person",
+                "Does every opened sum cover enough sites?": "evidence attached",
+                "Were the sums computed without overflow?": "evidence attached",
+                "May exact sums be released, without noise?": "needs a person",
+                "Was this run attacked to measure what leaks?": "evidence missing",
+                "Is the record of this run unchanged?": "needs a person",
+            }
+            | {}
+        )
+        assert not re.search(r"complian|certified|safe\b", text)
+
+    def test_plain_protects_nothing(self) -> None:
+        page = page_of(small_run("moments", "plain"))
+        assert (True, "This run protects nothing") in banners(page)
+        hidden = "Is a single site's contribution hidden from the coordinator?"
+        assert statuses(page)[hidden] == "evidence missing"
+
+    def test_replayable_randomness_protects_nothing(self) -> None:
+        page = page_of(replayable_run())
+        assert (True, "Replayable randomness") in banners(page)
+        hidden = "Is a single site's contribution hidden from the coordinator?"
+        assert statuses(page)[hidden] == "evidence missing"
+
+    def test_a_threshold_of_two_is_warned_of(self) -> None:
+        title = "k = 2 protects no site from the other"
+        facts, result = changed()
+        assert title not in dict(map(reversed, banners(render(facts, result))))
+        for release in facts["releases"]:
+            release["thresholds"]["site 1"] = 2
+        page = render(facts, result)
+        assert (False, title) in banners(page)
+        assert "is k = 2, the strictest, which decides, 3." in Page(page).text
+        assert "0 cohort 4 3 opened" in Page(page).text
+
+    @pytest.mark.parametrize(
+        "spoil",
+        [
+            lambda release: release["claims"].pop("site 0"),
+            lambda release: release["thresholds"].update({"site 0": 5}),
+            lambda release: release["contributors"].pop(),
+        ],
+    )
+    def test_a_release_without_its_evidence(self, spoil: Any) -> None:
+        facts, result = changed()
+        spoil(facts["releases"][1])
+        enough = "Does every opened sum cover enough sites?"
+        assert statuses(render(facts, result))[enough] == "evidence missing"
+
+    @pytest.mark.parametrize("key", ["sum_bits", "bound", "ring_bits"])
+    def test_a_proof_that_does_not_hold(self, key: str) -> None:
+        facts, result = changed()
+        stage = facts["plan"][1]
+        if key == "ring_bits":
+            stage[key] = 32
+        else:
+            stage["fields"][0][key] *= 2
+        page = render(facts, result)
+        assert "DOES NOT HOLD" in page
+        assert statuses(page)["Were the sums computed without overflow?"] == "evidence missing"
+
+
+class TestTrouble:
+    def test_a_site_that_drops_out_is_named(self) -> None:
+        def lose(sender: str, recipient: str, frame: bytes) -> list[bytes]:
+            return [] if sender == "site 3" and peek_header(frame)[1] == "share" else [frame]
+
+        finished = written(job("moments", "additive"), tables(4), tamper=lose)
+        text = Page(page_of(finished)).text
+        assert "site 3 dropped out before the first release and is in no sum" in text
+        assert "0 missing no reply from site 3 in phase share" in text
+
+    def test_a_changed_message_is_shown(self) -> None:
+        def spoil(sender: str, recipient: str, frame: bytes) -> list[bytes]:
+            return [frame[:-1] + b"!"] if sender == "site 3" else [frame]
+
+        finished = written(job("moments", "plain"), tables(4), tamper=spoil)
+        (rejected,) = [e for e in finished.facts["trouble"] if e["event"] == "rejected"]
+        assert rejected["why"] in Page(page_of(finished)).text
+
+    def test_no_trouble_is_said(self) -> None:
+        assert "no message was missing" in page_of(small_run("logistic", "plain"))
+
+
+class TestHostileNames:
+    def test_names_are_text(self) -> None:
+        finished = hostile_run()
+        page = Page(page_of(finished))
+        assert page.wrong == []
+        assert not {tag for tag, _ in page.tags} & {"script", "img"}
+        assert not any(n.startswith("on") or n == "src" for _, a in page.tags for n in a)
+        clean = Page(page_of(small_run("moments", "additive")))
+        assert {tag for tag, _ in page.tags} <= {tag for tag, _ in clean.tags} | {"title", "desc"}
+        text = page.text
+        for site in finished.facts["cohort"]:
+            assert site in text and HOSTILE in site
+        assert text.count(HOSTILE) > 10
+        assert HOSTILE_COLUMN in text
+        assert f"group={HOSTILE_LEVEL}" in text
+
+    def test_words_of_a_peer_are_text(self) -> None:
+        facts, result = changed()
+        why = f"{HOSTILE}: {HOSTILE_COLUMN}"
+        facts["trouble"] = [{"event": "rejected", "round": 0, "why": why, "seq": 3}]
+        page = Page(render(facts, result))
+        assert why in page.text
+        assert page.named("script") == page.named("img") == []

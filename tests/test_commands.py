@@ -1,0 +1,151 @@
+"""The commands when all goes well: run, plan, verify, list; as text and as JSON."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from support.jobs import write_job
+from typer.testing import CliRunner
+
+from secagg import __version__
+from secagg.cli import app
+from secagg.verifying import verify_folder
+
+FILES = {"result.json", "arrays.npz", "run.json", "log.jsonl", "report.html"}
+
+
+@pytest.fixture(scope="module")
+def job(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_job(tmp_path_factory.mktemp("job"))
+
+
+def call(*args: str | Path) -> tuple[str, str]:
+    """Return what `secagg ARGS` prints on stdout and stderr."""
+    done = CliRunner().invoke(app, list(map(str, args)), catch_exceptions=False)
+    assert done.exit_code == 0, done.output
+    return done.stdout, done.stderr
+
+
+@pytest.mark.parametrize("protocol", ["plain", "additive"])
+def test_run(job: Path, tmp_path: Path, protocol: str) -> None:
+    folder = tmp_path / "a" / "b"
+    out, err = call("run", job, "--out", folder, "--protocol", protocol)
+    assert "36 complete records at 3 sites" in out and "age" in out
+    assert "protects nothing" in out if protocol == "plain" else "protects nothing" not in out
+    assert verify_folder(folder).head in out
+    assert "round   0 cohort     sum over 3 sites released" in err
+    assert {path.name for path in folder.iterdir()} == FILES
+    assert [path.name for path in folder.parent.iterdir()] == ["b"]
+    assert str(folder / "report.html") in out.replace("\n", "")
+
+
+def test_run_as_json(job: Path, tmp_path: Path) -> None:
+    out, err = call("run", job, "--out", tmp_path / "x", "--json")
+    printed = json.loads(out)
+    assert printed["result"] == json.loads((tmp_path / "x" / "result.json").read_text())
+    assert printed["log"]["head"] == verify_folder(tmp_path / "x").head
+    assert printed["folder"] == str(tmp_path / "x") and err == ""
+
+
+def test_settings_reach_the_run(job: Path, tmp_path: Path) -> None:
+    call(
+        "run",
+        job,
+        "--out",
+        tmp_path / "x",
+        "--set",
+        "title=Other",
+        "--set",
+        "method.fraction_bits=40",
+    )
+    facts = json.loads((tmp_path / "x" / "run.json").read_text())
+    assert facts["title"] == facts["job"]["title"] == "Other"
+    assert facts["method"]["settings"]["fraction_bits"] == 40
+
+
+def test_the_default_folder(job: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    call("run", job)
+    assert {path.name for path in (tmp_path / "runs" / "job").iterdir()} == FILES
+
+
+def test_plan_reads_no_record(tmp_path: Path) -> None:
+    job = write_job(tmp_path)
+    for path in (tmp_path / "data").iterdir():
+        path.write_bytes(b"\xff")
+    out, _ = call("plan", job)
+    assert "moments" in out and "64 bits" in out
+    planned = json.loads(call("plan", job, "--protocol", "additive", "--json")[0])
+    assert planned["sites"] == ["north", "south", "west"]
+    assert [stage["stage"] for stage in planned["stages"]] == ["cohort", "moments"]
+    assert planned["stages"][1]["messages_a_round"] == 2 * 3 + 2 * 2 * 2
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["data", "job.toml"]
+
+
+@pytest.mark.parametrize("protocol", ["plain", "additive"])
+def test_a_plan_is_what_a_run_sends(job: Path, tmp_path: Path, protocol: str) -> None:
+    planned = json.loads(call("plan", job, "--protocol", protocol, "--json")[0])
+    call("run", job, "--out", tmp_path / "x", "--protocol", protocol)
+    facts = json.loads((tmp_path / "x" / "run.json").read_text())
+    sent = sum(row["messages"] for row in facts["phases"])
+    size = sum(row["bytes"] for row in facts["phases"])
+    assert sum(stage["messages_a_round"] for stage in planned["stages"]) == sent
+    # Integers in messages are as long as they need be: one number of records in each invitation.
+    assert abs(sum(stage["bytes_a_round"] for stage in planned["stages"]) - size) <= 3 * 8
+
+
+def test_verify(job: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "x"
+    call("run", job, "--out", folder)
+    head = verify_folder(folder).head
+    assert "intact" in call("verify", folder)[0]
+    assert "intact" in call("verify", folder, "--head", head)[0]
+    found = json.loads(call("verify", folder, "--json")[0])
+    assert (found["head"], found["releases"], found["signatures"]) == (head, 2, 6)
+
+
+def test_list() -> None:
+    for what, name in (("methods", "moments"), ("protocols", "additive")):
+        assert name in call("list", what)[0]
+        assert name in json.loads(call("list", what, "--json")[0])
+
+
+def test_version() -> None:
+    assert call("--version")[0] == f"secagg {__version__}\n"
+
+
+@pytest.mark.parametrize("args", [["run"], ["run", "a", "b"], ["nonsense"], ["run", "--nonsense"],
+                                  ["list", "wishes"], ["verify"]])  # fmt: skip
+def test_wrong_use(args: list[str]) -> None:
+    done = CliRunner().invoke(app, args)
+    assert done.exit_code == 2 and "Traceback" not in done.output
+
+
+def test_the_installed_command(job: Path, tmp_path: Path) -> None:
+    """Once as a user runs it: exit codes and channels of a real process."""
+    secagg = [sys.executable, "-m", "secagg.cli"]
+    target = tmp_path / "x"
+    done = subprocess.run(
+        [*secagg, "run", job, "--out", target, "--json"], check=True, capture_output=True, text=True
+    )
+    assert json.loads(done.stdout)["folder"] == str(target) and done.stderr == ""
+    log = target / "log.jsonl"
+    log.write_bytes(log.read_bytes().replace(b'"round":0', b'"round":9', 1))
+    done = subprocess.run([*secagg, "verify", target], check=False, capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (6, "")
+    assert done.stderr == (
+        "secagg: log.jsonl line 2: the line was changed: its hash does not match its text\n"
+    )
+
+
+def test_arrays_are_the_numbers(job: Path, tmp_path: Path) -> None:
+    call("run", job, "--out", tmp_path / "x")
+    result = json.loads((tmp_path / "x" / "result.json").read_text())
+    with np.load(tmp_path / "x" / "arrays.npz", allow_pickle=False) as arrays:
+        assert int(arrays["n"]) == result["n"] == 36
+        assert len(arrays["mean"]) == len(result["variables"]) == 4

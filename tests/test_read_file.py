@@ -1,0 +1,153 @@
+"""Tables as people really save them: each way either gives the right cells or one clear line."""
+
+from __future__ import annotations
+
+import builtins
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+from support.jobs import tables
+
+from secagg.errors import DataError
+from secagg.sites import read_file
+
+
+def save(path: Path, data: str | bytes) -> Path:
+    path.write_bytes(data.encode() if isinstance(data, str) else data)
+    return path
+
+
+def cells(tmp_path: Path, data: str | bytes, name: str = "north.csv") -> dict[str, list[str]]:
+    table = read_file(save(tmp_path / name, data))
+    assert list(table.index) == list(range(len(table)))
+    return {name: [str(c) for c in table[name]] for name in table.columns}
+
+
+# --- CSV files -----------------------------------------------------------------------------------
+
+GOOD = {"a": ["1", "3"], "b": ["x", "y"]}
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        "a,b\n1,x\n3,y\n",
+        "a,b\n1,x\n3,y",
+        "a,b\r\n1,x\r\n3,y\r\n",
+        "a,b\r1,x\r3,y\r",
+        "\ufeffa,b\n1,x\n3,y\n",
+        '\ufeff"a","b"\r\n"1","x"\r\n"3","y"\r\n',
+        "a , b\n1, x\n3, y\n",
+        "a,b\n\n1,x\n\n3,y\n\n",
+    ],
+    ids=["plain", "no end", "CRLF", "CR", "BOM", "BOM quoted", "spaces", "blank lines"],
+)  # fmt: skip
+def test_ways_to_save_a_table(tmp_path: Path, data: str) -> None:
+    assert cells(tmp_path, data) == GOOD
+
+
+def test_cells_stay_text(tmp_path: Path) -> None:
+    """Nothing is guessed: not numbers, not missing values, not dates."""
+    data = "a,b,c,d\n007,NA,1e3,2020-01-01\n,null,TRUE,nan\n"
+    assert cells(tmp_path, data) == {
+        "a": ["007", ""], "b": ["NA", "null"], "c": ["1e3", "TRUE"], "d": ["2020-01-01", "nan"],
+    }  # fmt: skip
+
+
+def test_quoted_fields(tmp_path: Path) -> None:
+    data = 'a,"b, c"\n"1,5","say ""hi"""\n"two\nlines",z\n'
+    assert cells(tmp_path, data) == {"a": ["1,5", "two\nlines"], "b, c": ['say "hi"', "z"]}
+
+
+def test_very_long_line(tmp_path: Path) -> None:
+    long = "x" * 2_000_000
+    assert cells(tmp_path, f"a,b\n1,{long}\n") == {"a": ["1"], "b": [long]}
+    names = [f"c{i}" for i in range(20_000)]
+    table = read_file(save(tmp_path / "w.csv", ",".join(names) + "\n" + ",".join(names) + "\n"))
+    assert table.shape == (1, 20_000)
+
+
+def test_header_only(tmp_path: Path) -> None:
+    assert cells(tmp_path, "a,b\n") == {"a": [], "b": []}
+
+
+def test_rows_shorter_than_the_header_lack_their_last_cells(tmp_path: Path) -> None:
+    assert cells(tmp_path, "a,b\n1\n3,y\n") == {"a": ["1", "3"], "b": ["", "y"]}
+
+
+@pytest.mark.parametrize(
+    "data", ["a,b\n1,2,3\n4,5,6\n", "a,b\n1,2,\n4,5,\n", "a,b\n1,2\n4,5,6\n", "a\n1,2\n"]
+)
+def test_rows_longer_than_the_header(tmp_path: Path, data: str) -> None:
+    """Never row labels: each cell would move into the column of its neighbour."""
+    with pytest.raises(DataError, match="as many in each row as in the header"):
+        cells(tmp_path, data)
+
+
+def test_repeated_columns_keep_their_name(tmp_path: Path) -> None:
+    table = read_file(save(tmp_path / "a.csv", "a,b,a\n1,2,3\n"))
+    assert list(table.columns) == ["a", "b", "a"]
+
+
+@pytest.mark.parametrize("mark", [";", "\t", "|"])
+def test_other_separators(tmp_path: Path, mark: str) -> None:
+    data = f"a{mark}b\n1{mark}2\n"
+    with pytest.raises(DataError, match="not separated by commas") as caught:
+        cells(tmp_path, data)
+    assert "north.csv" in caught.value.where
+    with pytest.raises(DataError, match="separated by commas"):  # with decimal commas
+        cells(tmp_path, f"a{mark}b\n1,5{mark}2,5\n")
+
+
+@pytest.mark.parametrize(
+    ("data", "what"),
+    [
+        (b"", "the file is empty"),
+        (b"\n\n", "the file is empty"),
+        (b"   \n", "the file is empty"),
+        (b"\xef\xbb\xbf", "the file is empty"),
+        (b"a,b\n\xe9,1\n", "is not UTF-8"),
+        ("a,b\n1,2\n".encode("utf-16"), "is not UTF-8"),
+        (b'a,b\n"1,2\n3,4\n', "cannot be read"),
+    ],
+)
+def test_files_that_cannot_be_read(tmp_path: Path, data: bytes, what: str) -> None:
+    with pytest.raises(DataError, match=what) as caught:
+        cells(tmp_path, data)
+    assert caught.value.where.endswith("north.csv") and "\n" not in caught.value.line()
+
+
+def test_files_that_are_not_there(tmp_path: Path) -> None:
+    (tmp_path / "folder.csv").mkdir()
+    for name in ("none.csv", "folder.csv"):
+        with pytest.raises(DataError, match="cannot be read"):
+            read_file(tmp_path / name)
+
+
+# --- Parquet -------------------------------------------------------------------------------------
+
+
+def test_parquet(tmp_path: Path) -> None:
+    pytest.importorskip("pyarrow")
+    path = tmp_path / "north.parquet"
+    pd.DataFrame(tables()["north"]).to_parquet(path)
+    assert read_file(path)["sex"].tolist() == tables()["north"]["sex"].tolist()
+    with pytest.raises(DataError, match="cannot be read"):
+        read_file(save(tmp_path / "bad.parquet", b"junk"))
+
+
+def test_parquet_without_its_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    real = builtins.__import__
+
+    def none(name: str, *args: Any, **kwargs: Any) -> Any:
+        if name.partition(".")[0] in ("pyarrow", "fastparquet"):
+            raise ImportError(name)
+        return real(name, *args, **kwargs)
+
+    monkeypatch.setattr(builtins, "__import__", none)
+    path = save(tmp_path / "north.parquet", b"PAR1")
+    with pytest.raises(DataError, match="Parquet needs a further package") as caught:
+        read_file(path)
+    assert "secagg[parquet]" in caught.value.mend

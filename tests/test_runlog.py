@@ -1,0 +1,182 @@
+"""The hash chain: every change to the log is seen, and the line where it begins is named."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from secagg.errors import EvidenceError
+from secagg.runlog import FIRST, RunLog, canonical, entry_hash, read_log
+
+EVENTS = [
+    {"event": "e", "n": i, "text": "é\u2028\n", "x": 0.1 * i, "list": [i, None]} for i in range(5)
+]
+
+
+def write(folder: Path) -> Path:
+    path = folder / "log.jsonl"
+    log = RunLog(path, iter(f"2020-01-01T00:00:0{i}" for i in range(9)).__next__)
+    for event in EVENTS:
+        log.write(event)
+    return path
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return write(tmp_path)
+
+
+def bad(path: Path, lines: list[bytes]) -> EvidenceError:
+    path.write_bytes(b"".join(line + b"\n" for line in lines))
+    with pytest.raises(EvidenceError) as caught:
+        read_log(path)
+    assert caught.value.exit_code == 6
+    return caught.value
+
+
+def rehashed(line: bytes, **changed: Any) -> bytes:
+    entry = {**json.loads(line), **changed}
+    return canonical({**entry, "hash": entry_hash(entry)})
+
+
+def test_an_intact_log(path: Path) -> None:
+    entries = read_log(path)
+    assert [{k: e[k] for k in EVENTS[0]} for e in entries] == EVENTS
+    assert [e["seq"] for e in entries] == [0, 1, 2, 3, 4]
+    assert entries[0]["prev"] == FIRST
+    assert path.read_bytes().count(b"\n") == 5
+
+
+def test_each_event_is_on_disk_when_write_returns(tmp_path: Path) -> None:
+    log = RunLog(tmp_path / "log.jsonl", lambda: "now")
+    for i, event in enumerate(EVENTS, start=1):
+        log.write(event)
+        entries = read_log(log.path)
+        assert len(entries) == log.lines == i and log.head == entries[-1]["hash"]
+        assert log.events == entries
+
+
+def test_an_event_cannot_set_its_own_place(tmp_path: Path) -> None:
+    log = RunLog(tmp_path / "log.jsonl", lambda: "now")
+    log.write({"event": "x", "seq": 9, "prev": "zzz", "hash": "zzz", "time": "never"})
+    (entry,) = read_log(log.path)
+    assert (entry["seq"], entry["prev"], entry["time"]) == (0, FIRST, "now")
+
+
+@pytest.mark.parametrize("i", range(5))
+def test_a_changed_line(path: Path, i: int) -> None:
+    lines = path.read_bytes().splitlines()
+    lines[i] = lines[i].replace(b'"n":%d' % i, b'"n":%d' % (i + 1))
+    error = bad(path, lines)
+    assert error.where == f"log.jsonl line {i + 1}" and "was changed" in error.what
+
+
+@pytest.mark.parametrize("i", range(4))
+def test_a_changed_line_with_its_hash_mended(path: Path, i: int) -> None:
+    lines = path.read_bytes().splitlines()
+    lines[i] = rehashed(lines[i], n=99)
+    error = bad(path, lines)
+    assert error.where == f"log.jsonl line {i + 2}" and "does not follow" in error.what
+
+
+@pytest.mark.parametrize("i", range(4))
+def test_a_dropped_line(path: Path, i: int) -> None:
+    lines = path.read_bytes().splitlines()
+    del lines[i]
+    error = bad(path, lines)
+    assert error.where == f"log.jsonl line {i + 1}" and "dropped or swapped" in error.what
+
+
+@pytest.mark.parametrize(("i", "j"), [(0, 1), (1, 3), (0, 4), (3, 4)])
+def test_swapped_lines(path: Path, i: int, j: int) -> None:
+    lines = path.read_bytes().splitlines()
+    lines[i], lines[j] = lines[j], lines[i]
+    assert bad(path, lines).where == f"log.jsonl line {i + 1}"
+
+
+@pytest.mark.parametrize("i", range(1, 6))
+def test_an_inserted_line(path: Path, i: int) -> None:
+    lines = path.read_bytes().splitlines()
+    assert bad(path, [*lines[:i], lines[i - 1], *lines[i:]]).where == f"log.jsonl line {i + 1}"
+    forged = rehashed(lines[i - 1], seq=i, prev=json.loads(lines[i - 1])["hash"])
+    if i < 5:
+        assert bad(path, [*lines[:i], forged, *lines[i:]]).where == f"log.jsonl line {i + 2}"
+    for junk in (b"", b" ", b"{}", b"null", b"[]", b"junk", b'"x"', b"\xff"):
+        assert bad(path, [*lines[:i], junk, *lines[i:]]).where == f"log.jsonl line {i + 1}"
+
+
+@pytest.mark.parametrize("keep", [1, 10, -1, -2, -100])
+def test_a_line_cut_short(path: Path, keep: int) -> None:
+    data = path.read_bytes()
+    path.write_bytes(data[:keep])
+    with pytest.raises(EvidenceError, match="the line is cut off") as caught:
+        read_log(path)
+    whole_lines = data[:keep].count(b"\n")
+    assert caught.value.where == f"log.jsonl line {whole_lines + 1}"
+
+
+@pytest.mark.parametrize(
+    "rewrite",
+    [
+        lambda line: json.dumps(json.loads(line)).encode(),  # spaces, escapes
+        lambda line: line.replace(b'"event"', b'"\\u0065vent"'),
+        lambda line: line[:-1] + b',"seq":0}',
+        lambda line: b" " + line,
+        lambda line: line + b"\r",
+        lambda line: line.replace(b'"n":0', b'"n":0.0'),
+        lambda line: line.replace(b'"n":0', b'"n":"\\ud800"'),
+        lambda line: line.replace(b'"n":0', b'"n":' + b"[" * 100_000 + b"]" * 100_000),
+        lambda line: line.replace(b'"n":0', b'"n":' + b"9" * 5000),
+        lambda line: line.decode().encode("utf-16"),
+    ],
+)
+def test_the_same_event_written_otherwise(path: Path, rewrite: Any) -> None:
+    lines = path.read_bytes().splitlines()
+    lines[0] = rewrite(lines[0])
+    assert bad(path, lines).where == "log.jsonl line 1"
+
+
+@pytest.mark.parametrize("seq", [1, -1, "0", None, [0], 10**300, 0.5, {}])
+def test_a_line_of_any_other_number(path: Path, seq: Any) -> None:
+    lines = path.read_bytes().splitlines()
+    assert bad(path, [rehashed(lines[0], seq=seq), *lines[1:]]).where == "log.jsonl line 1"
+
+
+@pytest.mark.parametrize("wrong", [None, 0, "", [], FIRST])
+@pytest.mark.parametrize("key", ["prev", "hash"])
+def test_links_of_any_other_form(path: Path, key: str, wrong: Any) -> None:
+    lines = path.read_bytes().splitlines()
+    entry = {**json.loads(lines[1]), key: wrong}
+    forged = canonical(entry) if key == "hash" else rehashed(lines[1], prev=wrong)
+    assert bad(path, [lines[0], forged, *lines[2:]]).where == "log.jsonl line 2"
+
+
+def test_missing_keys(path: Path) -> None:
+    lines = path.read_bytes().splitlines()
+    for key in ("seq", "prev", "hash"):
+        entry = {k: v for k, v in json.loads(lines[0]).items() if k != key}
+        forged = canonical(entry if key == "hash" else {**entry, "hash": entry_hash(entry)})
+        assert bad(path, [forged, *lines[1:]]).where == "log.jsonl line 1"
+
+
+def test_no_log(tmp_path: Path) -> None:
+    with pytest.raises(EvidenceError, match="cannot be read"):
+        read_log(tmp_path / "log.jsonl")
+    (tmp_path / "log.jsonl").write_bytes(b"")
+    assert read_log(tmp_path / "log.jsonl") == []
+
+
+@given(st.integers(0, 10**6), st.integers(1, 255))
+def test_any_byte_changed(tmp_path_factory: pytest.TempPathFactory, at: int, change: int) -> None:
+    folder = tmp_path_factory.mktemp("log")
+    path = write(folder)
+    data = bytearray(path.read_bytes())
+    data[at % len(data)] ^= change
+    path.write_bytes(bytes(data))
+    with pytest.raises(EvidenceError):
+        read_log(path)

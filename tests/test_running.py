@@ -1,0 +1,191 @@
+"""`secagg.run` from Python: its evidence, its folder, and whose words an error has."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from support.jobs import raw_job, small_job, tables, write_job
+
+import secagg
+from secagg.errors import DataError, JobError, PolicyRefusal, ProtocolAbort
+from secagg.frames import peek_header
+from secagg.randomness import replayable_random
+from secagg.runlog import read_log
+from secagg.running import run
+
+
+def names(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())
+
+
+def hashes(events: list[dict[str, Any]]) -> list[str]:
+    return [event["hash"] for event in events]
+
+
+def test_every_form_of_a_job(tmp_path: Path) -> None:
+    path = write_job(tmp_path)
+    by_file = secagg.run(path)
+    assert secagg.run(str(path)).result.summary == by_file.result.summary
+    assert secagg.run(raw_job(), tables()).result.summary == by_file.result.summary
+    assert secagg.run(small_job(), tables()).result.summary == by_file.result.summary
+    assert by_file.folder is None and names(tmp_path) == ["data", "job.toml"]
+
+
+def test_overrides_go_with_a_file() -> None:
+    with pytest.raises(JobError, match="go with a job file"):
+        run(small_job(), tables(), overrides={"title": "x"})
+
+
+def test_same_bits_under_every_protocol() -> None:
+    plain = run(small_job(), tables()).result
+    for protocol in ({"name": "additive"}, {"name": "additive", "aggregators": 3}):
+        other = run(small_job(protocol=protocol), tables()).result
+        assert other.summary == plain.summary
+        assert other.arrays.keys() == plain.arrays.keys()
+        for name, array in plain.arrays.items():
+            assert other.arrays[name].tobytes() == array.tobytes()
+
+
+def test_the_result_is_that_of_the_pooled_records() -> None:
+    got = run(small_job(), tables()).result
+    age = np.concatenate([columns["age"] for columns in tables().values()])
+    # Each site rounds its sum once, by half a step of 2^-32 times half the range of 100.
+    assert got.arrays["mean"][0] == pytest.approx(age.mean(), abs=3 * 25 * 2.0**-32 / 36)
+    assert got.arrays["n"] == 36
+
+
+def test_events_are_logged_in_order(tmp_path: Path) -> None:
+    seen: list[Mapping[str, Any]] = []
+    done = run(small_job(), tables(), out=tmp_path / "x", progress=seen.append)
+    kinds = [event["event"] for event in seen]
+    assert kinds == ["session", "round", "release", "round", "release"]
+    logged = read_log(tmp_path / "x" / "log.jsonl")
+    assert [e["event"] for e in logged] == [*kinds, "result", "report"]
+    assert hashes(logged) == hashes(done.events)
+
+
+@pytest.mark.parametrize("round_", [0, 1])
+def test_a_release_that_is_not_on_disk_is_not_used(
+    monkeypatch: pytest.MonkeyPatch, round_: int
+) -> None:
+    """The disk fails as the release is written: nothing is decoded after that."""
+    import secagg.coordinator
+
+    decoded: list[str] = []
+    real = secagg.coordinator.decode
+
+    def spy(plan: Any, total: Any) -> Any:
+        decoded.append("sum")
+        return real(plan, total)
+
+    monkeypatch.setattr(secagg.coordinator, "decode", spy)
+
+    def disk(event: Mapping[str, Any]) -> None:
+        if (event["event"], event.get("round")) == ("release", round_):
+            raise OSError("no space left")
+
+    with pytest.raises(OSError, match="no space"):
+        run(small_job(), tables(), progress=disk)
+    assert len(decoded) == round_
+
+
+def test_replayable_randomness_is_marked(tmp_path: Path) -> None:
+    done = run(small_job(), tables(), random=replayable_random(1), out=tmp_path / "x")
+    assert "protects nothing" in done.facts["randomness"]
+    assert read_log(tmp_path / "x" / "log.jsonl")[0]["randomness"] == done.facts["randomness"]
+    assert run(small_job(), tables()).facts["randomness"] == "operating system"
+
+
+def test_site_alone_only_where_asked() -> None:
+    assert "simulation" not in run(small_job(), tables()).result.summary
+    done = run(small_job(simulation={"site_alone": True}), tables())
+    assert done.result.summary["simulation"]["site_alone"].keys() == tables().keys()
+
+
+# --- the folder ----------------------------------------------------------------------------------
+
+
+def test_an_earlier_run_is_kept_or_replaced_whole(tmp_path: Path) -> None:
+    folder = tmp_path / "x"
+    first = run(small_job(), tables(), out=folder)
+    (folder / "notes.txt").write_text("mine")
+    with pytest.raises(JobError, match="exists already"):
+        run(small_job(), tables(), out=folder)
+    before = {path.name: path.read_bytes() for path in folder.iterdir()}
+    with pytest.raises(PolicyRefusal):
+        run(small_job(release={}), tables(), out=folder, overwrite=True)
+    assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
+    second = run(small_job(), tables(), out=folder, overwrite=True)
+    assert first.facts["session"] != second.facts["session"]
+    assert hashes(read_log(folder / "log.jsonl")) == hashes(second.events)
+    assert "notes.txt" not in names(folder) and names(tmp_path) == ["x"]
+
+
+@pytest.mark.parametrize("overwrite", [False, True])
+def test_what_is_no_run_is_never_replaced(tmp_path: Path, overwrite: bool) -> None:
+    (tmp_path / "papers").mkdir()
+    (tmp_path / "file").write_text("mine")
+    for name in ("papers", "file"):
+        with pytest.raises(JobError, match=r"exists already|is not a run folder"):
+            run(small_job(), tables(), out=tmp_path / name, overwrite=overwrite)
+    assert names(tmp_path) == ["file", "papers"] and (tmp_path / "file").read_text() == "mine"
+
+
+def test_a_place_that_cannot_be_written_to(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("mine")
+    with pytest.raises(JobError, match="cannot be written to"):
+        run(small_job(), tables(), out=tmp_path / "file" / "x")
+
+
+def test_the_folder_is_complete_or_not_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The last file cannot be written: none of the others stays, nor the folders above."""
+    import secagg.evidence
+
+    def broken(*_: Any) -> None:
+        raise OSError("no space left")
+
+    monkeypatch.setattr(secagg.evidence, "write_json", broken)
+    with pytest.raises(OSError, match="no space"):
+        run(small_job(), tables(), out=tmp_path / "a" / "b")
+    assert names(tmp_path) == []
+
+
+# --- whose words ---------------------------------------------------------------------------------
+
+
+def test_in_one_process_the_sites_own_words_are_shown() -> None:
+    data = tables()
+    data["south"]["age"] = np.array(["old"] * 12)
+    with pytest.raises(DataError, match="'old' is not a number") as caught:
+        run(small_job(), data)
+    assert caught.value.where == "south, column 'age', row 1"
+
+
+def test_an_earlier_trouble_does_not_hide_the_cause() -> None:
+    """North gets one request twice, which is harmless; later it refuses for another reason."""
+    released: list[int] = []
+
+    def twice(sender: str, recipient: str, frame: bytes) -> Sequence[bytes]:
+        round_, _ = peek_header(frame)
+        released.append(round_)
+        if recipient == "north":
+            return [frame, frame] if round_ == 0 else []
+        return [frame]
+
+    with pytest.raises(ProtocolAbort, match="north dropped out after the first release"):
+        run(small_job(), tables(), tamper=twice)
+    assert 1 in released
+
+
+def test_a_site_may_not_take_a_partys_name() -> None:
+    for taken in ("coordinator", "aggregator_1"):
+        data = tables()
+        data[taken] = data.pop("west")
+        with pytest.raises(DataError, match=f"no site may be called '{taken}'"):
+            run(small_job(protocol={"name": "additive"}), data)

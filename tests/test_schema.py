@@ -1,0 +1,274 @@
+"""From a site's table to scaled rows: every row of the schema's table, and what cells may hold."""
+
+from __future__ import annotations
+
+import datetime
+import math
+from decimal import Decimal
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from support.jobs import raw_job
+
+from secagg.contracts import Public, Rows
+from secagg.errors import DataError, JobError
+from secagg.job import Job, parse_job
+from secagg.schema import MISSING, public_facts, read_rows
+
+REAL = {"type": "continuous", "low": 10, "high": 30}
+LOG = {"type": "continuous", "low": 1, "high": 100, "transform": "log"}
+YES = {"type": "binary"}
+SEX = {"type": "binary", "levels": ["female", "male"]}
+GRADE = {"type": "categorical", "levels": ["0", "1", "2"]}
+
+
+def job_of(columns: dict[str, Any], max_rows: int = 1000) -> Job:
+    return parse_job(raw_job(columns=columns, sites={"max_rows": max_rows}))
+
+
+def facts(columns: dict[str, Any]) -> Public:
+    return public_facts(job_of(columns), ("a", "b"))
+
+
+def rows(column: dict[str, Any], cells: Any) -> Rows:
+    """Read one column `x`, with an object column so that cells stay what they are."""
+    job = job_of({"x": column})
+    table = pd.DataFrame({"x": pd.Series(cells, dtype=object)})
+    return read_rows(job.columns, table, public_facts(job, ("a", "b")), "north")
+
+
+def scaled(column: dict[str, Any], cells: Any) -> list[Any]:
+    return rows(column, cells).values.squeeze(axis=1).tolist()
+
+
+# --- variables -----------------------------------------------------------------------------------
+
+
+def test_variables() -> None:
+    public = facts({"x": REAL, "l": LOG, "y": YES, "sex": SEX, "g": GRADE})
+    assert public.columns == ("x", "l", "y", "sex", "g")
+    assert [(v.name, v.column, v.middle, v.half) for v in public.variables] == [
+        ("x", "x", 20.0, 10.0),
+        ("l", "l", math.log(100) / 2, math.log(100) / 2),
+        ("y", "y", 0.5, 0.5),
+        ("sex=male", "sex", 0.5, 0.5),
+        ("g=1", "g", 0.5, 0.5),
+        ("g=2", "g", 0.5, 0.5),
+    ]
+
+
+@pytest.mark.parametrize(
+    "columns",
+    [
+        {"g": GRADE, "g=1": REAL},
+        {"sex=male": YES, "sex": SEX},
+        {"a": {"type": "categorical", "levels": ["x", "b=c"]},
+         "a=b": {"type": "categorical", "levels": ["x", "c"]}},
+    ],
+)  # fmt: skip
+def test_two_variables_of_one_name(columns: dict[str, Any]) -> None:
+    with pytest.raises(JobError, match="names two variables"):
+        facts(columns)
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "transform"),
+    [
+        (0, 5e-324, "none"),
+        (-1e-310, 1e-310, "none"),
+        (1.0, float(np.nextafter(1, 2)), "none"),
+        (1e16, 1e16 + 2, "none"),
+        (-1.7e308, 1.7e308, "none"),
+        (1e308, 1.7e308, "none"),
+        (1e300, float(np.nextafter(1e300, 2e300)), "log"),
+    ],
+)
+def test_bounds_without_a_scale(low: float, high: float, transform: str) -> None:
+    """Else (x - middle) / half would be nan, always 0, or a few different numbers."""
+    column = {"type": "continuous", "low": low, "high": high, "transform": transform}
+    with pytest.raises(JobError, match="double precision"):
+        facts({"x": column})
+
+
+@pytest.mark.parametrize(("low", "high"), [(1.6e9, 1.7e9), (-1e300, 1e300), (0, 1e-290), (-5, 1e9)])
+def test_unusual_bounds_that_will_do(low: float, high: float) -> None:
+    column = {"type": "continuous", "low": low, "high": high}
+    assert scaled(column, [low, high, low / 2 + high / 2]) == [
+        -1.0,
+        1.0,
+        pytest.approx(0, abs=1e-15),
+    ]
+
+
+# --- the table, row by row -----------------------------------------------------------------------
+
+NONE = ["", " ", "NA", "N/A", "na", "NaN", "nan", "null", "NULL", "None", "none", "?", " ? ",
+        None, math.nan, pd.NA, pd.NaT, np.float32("nan"), np.float64("nan"),
+        Decimal("NaN")]  # fmt: skip
+
+
+def test_the_list_of_missing_texts_is_the_documented_one() -> None:
+    import secagg.schema as module
+
+    row = next(line for line in (module.__doc__ or "").splitlines() if "missing:" in line)
+    texts = row.split("missing:")[0].strip().lower().replace("empty", "").split(", ")
+    assert {t.strip() for t in texts} == MISSING
+
+
+@pytest.mark.parametrize("cell", NONE, ids=repr)
+@pytest.mark.parametrize(("column", "good"), [(REAL, 20), (YES, 1), (GRADE, 2), (LOG, 10)])
+def test_missing_cells_are_left_out_and_counted(cell: Any, column: Any, good: Any) -> None:
+    got = rows(column, [good, cell, good])
+    assert len(got.values) == 2 and got.incomplete == 1
+    assert np.isfinite(got.values).all() and got.outside.tolist() == [0]
+
+
+def test_a_missing_cell_takes_its_whole_record_along() -> None:
+    job = job_of({"x": REAL, "y": YES})
+    table = pd.DataFrame({"x": ["12", "", "30", "99"], "y": ["1", "0", "?", "0"]})
+    got = read_rows(job.columns, table, public_facts(job, ("a", "b")), "north")
+    assert got.values.tolist() == [[-0.8, 1.0], [1.0, -1.0]]
+    assert got.incomplete == 2 and got.outside.tolist() == [1, 0]
+
+
+@pytest.mark.parametrize(
+    "cell", ["abc", "1,5", "12 mm", "1_000", "0x10", "--1", "1e", "١a", "12;13"]
+)
+def test_text_in_a_continuous_column(cell: Any) -> None:
+    with pytest.raises(DataError, match="is not a number") as caught:
+        rows(REAL, ["12", "", cell])
+    assert caught.value.where == "north, column 'x', row 3"
+
+
+@pytest.mark.parametrize("cell", ["inf", "-inf", "Infinity", "1e400", math.inf, -np.inf])
+def test_infinite_cells(cell: Any) -> None:
+    with pytest.raises(DataError, match="infinite") as caught:
+        rows(REAL, [12, cell])
+    assert caught.value.where.endswith("row 2")
+
+
+@pytest.mark.parametrize("column", [YES, SEX, GRADE])
+@pytest.mark.parametrize("cell", ["3", "yes", "Male", "-1", "0.5", "1.00", 0.5, 7, "-0"])
+def test_levels_that_were_not_declared(column: Any, cell: Any) -> None:
+    with pytest.raises(DataError, match="is not a declared level") as caught:
+        rows(column, [cell])
+    assert caught.value.where == "north, column 'x', row 1"
+    assert ", ".join(job_of({"x": column}).columns["x"].levels) in caught.value.mend  # type: ignore[union-attr]
+
+
+def test_values_outside_are_clipped_and_counted() -> None:
+    got = rows(REAL, [9.999, 10, 20, 30, 30.001, -1e300, "1e308", "  15 "])
+    assert got.values[:, 0].tolist() == [-1, -1, 0, 1, 1, -1, 1, -0.5]
+    assert got.outside.tolist() == [4] and got.incomplete == 0
+
+
+def test_values_outside_in_incomplete_records_count_too() -> None:
+    job = job_of({"x": REAL, "y": YES})
+    table = pd.DataFrame({"x": ["99"], "y": [""]})
+    got = read_rows(job.columns, table, public_facts(job, ("a", "b")), "north")
+    assert got.outside.tolist() == [1, 0] and got.incomplete == 1
+
+
+# --- logarithms ----------------------------------------------------------------------------------
+
+
+def test_log_is_taken_after_clipping() -> None:
+    got = rows(LOG, [1, 10, 100, 0, -5, 1e-300, 101])
+    np.testing.assert_allclose(got.values[:, 0], [-1, 0, 1, -1, -1, -1, 1], atol=1e-15)
+    assert got.outside.tolist() == [4]
+
+
+@settings(deadline=None, max_examples=50)
+@given(
+    st.floats(1e-300, 1e200),
+    st.floats(1.001, 1e50),
+    st.lists(st.floats(allow_nan=False, allow_infinity=False)),
+)
+def test_log_never_leaves_its_bounds(low: float, ratio: float, cells: list[float]) -> None:
+    column = LOG | {"low": low, "high": low * ratio}
+    got = rows(column, [*cells, low, low * ratio])
+    assert np.all(np.abs(got.values) <= 1)
+    np.testing.assert_allclose(got.values[-2:, 0], [-1, 1], rtol=1e-9)
+    assert got.outside[0] == sum(not low <= c <= low * ratio for c in cells)
+
+
+# --- levels --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "one", [1, 1.0, "1", "1.0", " 1 ", np.int64(1), np.float64(1), np.float32(1), True, np.True_]
+)
+def test_whole_numbers_match_their_level(one: Any) -> None:
+    assert scaled(YES, [one, "0"]) == [1.0, -1.0]
+    assert rows(GRADE, [one]).values.tolist() == [[1.0, -1.0]]
+
+
+@pytest.mark.parametrize("zero", [0, 0.0, "0", "0.0", False, np.False_])
+def test_zero_matches_its_level(zero: Any) -> None:
+    assert scaled(YES, [zero]) == [-1.0]
+
+
+def test_levels_become_indicators() -> None:
+    assert rows(GRADE, ["0", "1", "2"]).values.tolist() == [[-1, -1], [1, -1], [-1, 1]]
+    assert scaled(SEX, ["male", " female"]) == [1.0, -1.0]
+
+
+def test_a_declared_level_wins_over_missing() -> None:
+    column = {"type": "categorical", "levels": ["none", "some", "NA"]}
+    got = rows(column, ["none", "NA", "nan"])
+    assert got.values.tolist() == [[-1, -1], [-1, 1]] and got.incomplete == 1
+
+
+def test_levels_with_decimals() -> None:
+    column = {"type": "categorical", "levels": ["1.0", "1.5"]}
+    assert scaled(column, [1.0, "1.5"]) == [-1.0, 1.0]
+
+
+# --- tables --------------------------------------------------------------------------------------
+
+
+def read(columns: dict[str, Any], table: pd.DataFrame, max_rows: int = 1000) -> Rows:
+    job = job_of(columns, max_rows)
+    return read_rows(job.columns, table, public_facts(job, ("a", "b")), "north")
+
+
+def test_missing_column() -> None:
+    with pytest.raises(
+        DataError, match=r"north: column 'y' is missing\. The table has x, Y\."
+    ) as e:
+        read({"x": REAL, "y": YES}, pd.DataFrame({"x": [1], "Y": [1]}))
+    assert e.value.exit_code == 2
+
+
+def test_a_declared_column_that_is_there_twice() -> None:
+    twice = pd.DataFrame([[12, 13, 1]], columns=["x", "x", "z"])
+    with pytest.raises(DataError, match="column 'x' is there 2 times"):
+        read({"x": REAL}, twice)
+    assert read({"z": YES}, twice).values.tolist() == [
+        [1.0]
+    ]  # what is not declared does not matter
+
+
+@pytest.mark.parametrize("count", [9, 10, 11])
+def test_max_rows(count: int) -> None:
+    table = pd.DataFrame({"x": [12.0] * count})
+    if count <= 10:
+        assert len(read({"x": REAL}, table, 10).values) == count
+        return
+    with pytest.raises(DataError, match=r"more than sites\.max_rows = 10 rows") as caught:
+        read({"x": REAL}, table, 10)
+    assert "11" not in caught.value.line()
+
+
+def test_no_records() -> None:
+    got = read({"x": REAL, "g": GRADE}, pd.DataFrame({"x": [], "g": []}))
+    assert got.values.shape == (0, 3) and got.incomplete == 0
+
+
+def test_other_columns_are_not_read() -> None:
+    table = pd.DataFrame({"x": [12], "name": ["Smith"], "born": [datetime.date(1950, 1, 1)]})
+    assert read({"x": REAL}, table).values.tolist() == [[-0.8]]

@@ -1,0 +1,169 @@
+"""Where records come from: a folder of files, one table, or Python; and whose rules they carry."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from support.jobs import SITES, raw_job, tables
+
+from secagg.errors import DataError, JobError, PolicyRefusal
+from secagg.job import Job, parse_job
+from secagg.sites import find_sites
+
+
+def job_of(**sites: Any) -> Job:
+    return parse_job(raw_job(sites={"max_rows": 100} | sites))
+
+
+def save(path: Path, data: str | bytes) -> Path:
+    path.write_bytes(data.encode() if isinstance(data, str) else data)
+    return path
+
+
+# --- a folder ------------------------------------------------------------------------------------
+
+
+def folder_of(tmp_path: Path, *names: str) -> Path:
+    for name in names:
+        save(tmp_path / name, "age,sex,grade\n")
+    return tmp_path
+
+
+def test_one_file_a_site(tmp_path: Path) -> None:
+    folder = folder_of(tmp_path, "b.csv", "a.CSV", "c.d.csv", "notes.txt", "README", "x.csv.bak")
+    sources = find_sites(job_of(folder=folder))
+    assert list(sources) == ["a", "b", "c.d"]
+    assert sources["b"].policy.min_sites == 3
+
+
+def test_finding_sites_does_not_open_their_files(tmp_path: Path) -> None:
+    folder = folder_of(tmp_path, "a.csv", "b.csv")
+    save(folder / "a.csv", b"\xff")
+    sources = find_sites(job_of(folder=folder))
+    with pytest.raises(DataError):
+        sources["a"].read()
+
+
+def test_two_files_for_one_site(tmp_path: Path) -> None:
+    with pytest.raises(JobError, match="two files for site 'a'"):
+        find_sites(job_of(folder=folder_of(tmp_path, "a.csv", "a.parquet", "b.csv")))
+
+
+@pytest.mark.parametrize("names", [(), ("a.csv",), ("a.txt", "b.txt")])
+def test_fewer_than_two_sites(tmp_path: Path, names: tuple[str, ...]) -> None:
+    with pytest.raises(JobError, match="a sum needs at least 2"):
+        find_sites(job_of(folder=folder_of(tmp_path, *names)))
+
+
+def test_no_folder(tmp_path: Path) -> None:
+    with pytest.raises(JobError, match="no such folder"):
+        find_sites(job_of(folder=tmp_path / "none"))
+    with pytest.raises(JobError, match="no data"):
+        find_sites(job_of())
+
+
+@pytest.mark.parametrize("name", ["", "a\nb", "\x1b[31m", "\udc80", "a\x00"])
+def test_names_that_would_break_a_log(name: str) -> None:
+    with pytest.raises(JobError, match="cannot name a site"):
+        find_sites(job_of(), {"a": {}, name: {}})
+
+
+# --- a site's own policy -------------------------------------------------------------------------
+
+
+def test_a_site_owns_its_policy(tmp_path: Path) -> None:
+    folder = folder_of(tmp_path, "a.csv", "b.csv", "c.csv")
+    save(folder / "b.policy.toml", "min_sites = 5\nmin_records = 7\nmin_total_records = 90")
+    save(folder / "c.policy.toml", "min_sites = 2")
+    policies = {name: source.policy for name, source in find_sites(job_of(folder=folder)).items()}
+    assert policies["a"].thresholds("a") == (3, 2, 6)
+    assert policies["b"].thresholds("b") == (5, 7, 90)
+    with pytest.raises(
+        PolicyRefusal, match="min_records is not set"
+    ):  # the job does not fill it in
+        policies["c"].thresholds("c")
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        ("min_sites = 1", "min_sites: input should be greater"),
+        ("min_sits = 3", "unknown key 'min_sits'. Did you mean 'min_sites'?"),
+        ("min_sites = 'many'", "min_sites: "),
+        ("min_sites = ", "cannot be read"),
+        (b"\xff", "cannot be read"),
+    ],
+)
+def test_a_policy_that_cannot_be_read_is_not_ignored(
+    tmp_path: Path, text: str | bytes, line: str
+) -> None:
+    folder = folder_of(tmp_path, "a.csv", "b.csv")
+    save(folder / "b.policy.toml", text)
+    with pytest.raises(JobError) as caught:
+        find_sites(job_of(folder=folder))
+    assert "b.policy.toml" in caught.value.where and line in caught.value.line()
+
+
+# --- one table -----------------------------------------------------------------------------------
+
+
+def test_one_table_split_by_a_column(tmp_path: Path) -> None:
+    path = save(tmp_path / "all.csv", "where,age\nb,1\na ,2\nb,3\n a,4\n")
+    sources = find_sites(job_of(table=path, site_column="where"))
+    assert {n: s.read()["age"].tolist() for n, s in sources.items()} == {
+        "a": ["2", "4"],
+        "b": ["1", "3"],
+    }
+
+
+@pytest.mark.parametrize(
+    ("data", "error", "what"),
+    [
+        ("age\n1\n", DataError, "site_column 'where' is missing"),
+        ("where,where\na,b\n", DataError, "or is there twice"),
+        ("where,age\na,1\n,2\nb,3\n", JobError, "'' cannot name a site"),
+        ("where,age\na,1\n", JobError, "1 site found"),
+        ("where,age\n", JobError, "0 site found"),
+        ("", DataError, "the file is empty"),
+    ],
+)
+def test_tables_that_cannot_be_split(
+    tmp_path: Path, data: str, error: type[Exception], what: str
+) -> None:
+    path = save(tmp_path / "all.csv", data)
+    with pytest.raises(error, match=what):
+        find_sites(job_of(table=path, site_column="where"))
+
+
+# --- Python --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("make", [dict, pd.DataFrame])
+def test_tables_given_in_python(make: Any) -> None:
+    sources = find_sites(job_of(), {site: make(columns) for site, columns in tables().items()})
+    assert list(sources) == sorted(SITES)
+    for site, source in sources.items():
+        got = source.read()
+        assert {c: got[c].tolist() for c in got} == {
+            c: v.tolist() for c, v in tables()[site].items()
+        }
+
+
+def test_sites_of_one_name() -> None:
+    with pytest.raises(JobError, match="the same name"):
+        find_sites(job_of(), {1: {}, "1": {}})  # type: ignore[dict-item]  # what a user may do
+
+
+@pytest.mark.parametrize(
+    "table",
+    [{"a": [1, 2], "b": [1]}, {"a": 3}, {"a": np.zeros((2, 2))}, {"a": [[1], [2, 3]]}, [1, 2], None,
+     "text", np.zeros(3)],
+)  # fmt: skip
+def test_what_is_no_table(table: Any) -> None:
+    sources = find_sites(job_of(), {"a": table, "b": {}})
+    with pytest.raises(DataError, match="table"):
+        sources["a"].read()

@@ -1,0 +1,292 @@
+"""A run folder that is not what was written: each change is found, and the file or line named."""
+
+from __future__ import annotations
+
+import copy
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.jobs import small_job, tables
+
+from secagg.errors import EvidenceError, UsageError
+from secagg.runlog import FIRST, canonical, entry_hash
+from secagg.running import run
+from secagg.verifying import verify_folder
+
+
+@pytest.fixture(scope="module")
+def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("run") / "folder"
+    run(small_job(protocol={"name": "additive"}), tables(), out=folder)
+    return folder
+
+
+@pytest.fixture
+def folder(written: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(written, tmp_path / "copy"))
+
+
+def log(folder: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (folder / "log.jsonl").read_bytes().splitlines()]
+
+
+def facts(folder: Path) -> dict[str, Any]:
+    return dict(json.loads((folder / "run.json").read_text(encoding="utf-8")))
+
+
+def save_facts(folder: Path, value: Any) -> None:
+    (folder / "run.json").write_text(json.dumps(value), encoding="utf-8")
+
+
+def rewrite(folder: Path, entries: list[dict[str, Any]]) -> None:
+    """Forge a whole new chain, and the head in run.json: what the folder's owner can always do."""
+    head, data = FIRST, b""
+    for i, entry in enumerate(entries):
+        entry |= {"seq": i, "prev": head}
+        entry["hash"] = head = entry_hash(entry)
+        data += canonical(entry) + b"\n"
+    (folder / "log.jsonl").write_bytes(data)
+    save_facts(folder, facts(folder) | {"log": {"lines": len(entries), "head": head}})
+
+
+def bad(folder: Path, head: str | None = None) -> EvidenceError:
+    with pytest.raises(EvidenceError) as caught:
+        verify_folder(folder, head)
+    assert caught.value.exit_code == 6 and "\n" not in caught.value.line()
+    return caught.value
+
+
+def test_an_intact_folder(folder: Path) -> None:
+    entries = log(folder)
+    assert [e["event"] for e in entries] == [
+        "session", "round", "release", "round", "release", "result", "report",
+    ]  # fmt: skip
+    found = verify_folder(folder)
+    assert (found.lines, found.head) == (7, entries[-1]["hash"])
+    assert found.files == ("arrays.npz", "report.html", "result.json")
+    assert (found.releases, found.signatures) == (2, 6)
+    assert verify_folder(folder, found.head) == found
+    assert verify_folder(folder, entries[-2]["hash"]) == found  # the head that the report shows
+    assert entries[-2]["hash"] in (folder / "report.html").read_text(encoding="utf-8")
+
+
+def test_rewriting_alone_is_not_what_the_tests_below_find(folder: Path) -> None:
+    before = (folder / "log.jsonl").read_bytes()
+    rewrite(folder, log(folder))
+    assert (folder / "log.jsonl").read_bytes() == before
+    verify_folder(folder)
+
+
+# --- files ---------------------------------------------------------------------------------------
+
+FILES = ["result.json", "arrays.npz", "report.html"]
+
+
+@pytest.mark.parametrize("name", FILES)
+@pytest.mark.parametrize(
+    "change",
+    [lambda d: d + b" ", lambda d: d[:-1], lambda d: bytes([d[0] ^ 1]) + d[1:], lambda d: b""],
+)
+def test_an_edited_file(folder: Path, name: str, change: Callable[[bytes], bytes]) -> None:
+    (folder / name).write_bytes(change((folder / name).read_bytes()))
+    error = bad(folder)
+    assert error.where == name and "was changed" in error.what
+
+
+@pytest.mark.parametrize("name", [*FILES, "run.json", "log.jsonl"])
+def test_a_missing_file(folder: Path, name: str) -> None:
+    (folder / name).unlink()
+    error = bad(folder)
+    assert name in error.where and ("missing" in error.what or "cannot be read" in error.what)
+    (folder / name).mkdir()
+    assert name in bad(folder).where
+
+
+def test_swapped_files(folder: Path) -> None:
+    result, report = folder / "result.json", folder / "report.html"
+    a, b = result.read_bytes(), report.read_bytes()
+    result.write_bytes(b)
+    report.write_bytes(a)
+    assert bad(folder).where in FILES
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_an_edited_file_whose_digest_was_edited_too(folder: Path, name: str) -> None:
+    """All in the folder agrees again; only a head kept elsewhere shows it."""
+    from secagg.evidence import file_digest
+
+    head = verify_folder(folder).head
+    (folder / name).write_bytes((folder / name).read_bytes() + b" ")
+    entries = log(folder)
+    for entry in entries[-2:]:
+        if name in entry["files"]:
+            entry["files"][name] = file_digest(folder / name)
+    rewrite(folder, entries)
+    verify_folder(folder)
+    assert "you gave" in bad(folder, head).what
+
+
+@pytest.mark.parametrize("head", ["", "0" * 64, "xyz", FIRST])
+def test_a_wrong_head(folder: Path, head: str) -> None:
+    assert "not the one that you gave" in bad(folder, head).what
+    first = log(folder)[0]["hash"]
+    assert "not the one that you gave" in bad(folder, first).what
+
+
+def test_no_folder(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="no such folder"):
+        verify_folder(tmp_path / "none")
+    assert "run.json" in bad(tmp_path).where
+
+
+# --- run.json ------------------------------------------------------------------------------------
+
+
+def leaves(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+    if isinstance(value, dict) and value:
+        return [leaf for k, v in value.items() for leaf in leaves(v, (*path, k))]
+    if isinstance(value, list) and value:
+        return [leaf for i, v in enumerate(value) for leaf in leaves(v, (*path, i))]
+    return [path]
+
+
+def test_every_fact_is_bound(folder: Path) -> None:
+    """Each number and text in run.json, changed on its own."""
+    good = facts(folder)
+    paths = [path for path in leaves(good) if path[0] != "log"]
+    assert len(paths) > 150
+    for path in paths:
+        changed = copy.deepcopy(good)
+        at: Any = changed
+        for key in path[:-1]:
+            at = at[key]
+        at[path[-1]] = "changed" if at[path[-1]] != "changed" else None
+        save_facts(folder, changed)
+        assert bad(folder).where == "run.json", path
+
+
+def test_facts_added_or_taken_away(folder: Path) -> None:
+    good = facts(folder)
+    for key in good:
+        save_facts(folder, {k: v for k, v in good.items() if k != key})
+        assert str(folder) in bad(folder).where or bad(folder).where == "run.json"
+    save_facts(folder, good | {"note": "approved by the ethics committee"})
+    assert bad(folder).where == "run.json"
+
+
+@pytest.mark.parametrize("change", [{"lines": 6}, {"lines": 8}, {"lines": 0}, {"lines": -1},
+                                    {"head": FIRST}, {"head": ""}])  # fmt: skip
+def test_edited_log_facts(folder: Path, change: dict[str, Any]) -> None:
+    good = facts(folder)
+    save_facts(folder, good | {"log": good["log"] | change})
+    assert "log.jsonl" in bad(folder).where
+
+
+@pytest.mark.parametrize(
+    "value",
+    [None, [], {}, 3, {"log": None}, {"log": {"lines": "7", "head": ""}}, {"log": {"lines": 7}},
+     {"log": {"lines": 7, "head": 3}}, {"log": [7, ""]}],
+)  # fmt: skip
+def test_run_json_of_another_form(folder: Path, value: Any) -> None:
+    save_facts(folder, value)
+    assert "run.json" in bad(folder).where
+
+
+@pytest.mark.parametrize("data", [b"", b"{", b"\xff", b"[" * 200_000])
+def test_run_json_that_is_not_json(folder: Path, data: bytes) -> None:
+    (folder / "run.json").write_bytes(data)
+    assert "run.json" in bad(folder).where
+
+
+# --- the log -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("left", range(7))
+def test_lines_cut_off_the_end(folder: Path, left: int) -> None:
+    lines = (folder / "log.jsonl").read_bytes().splitlines(keepends=True)
+    (folder / "log.jsonl").write_bytes(b"".join(lines[:left]))
+    error = bad(folder)
+    assert error.where == f"log.jsonl line {left + 1}" and "cut off" in error.what
+
+
+def test_a_line_added_to_the_end(folder: Path) -> None:
+    last = log(folder)[-1]
+    entry = {**last, "seq": last["seq"] + 1, "prev": last["hash"]}
+    entry["hash"] = entry_hash(entry)
+    with (folder / "log.jsonl").open("ab") as file:
+        file.write(canonical(entry) + b"\n")
+    error = bad(folder)
+    assert error.where == "log.jsonl line 8" and "added" in error.what
+
+
+@pytest.mark.parametrize("i", range(7))
+def test_a_changed_line(folder: Path, i: int) -> None:
+    lines = (folder / "log.jsonl").read_bytes().splitlines(keepends=True)
+    lines[i] = lines[i].replace(b'"time":"2', b'"time":"1')
+    (folder / "log.jsonl").write_bytes(b"".join(lines))
+    assert bad(folder).where == f"log.jsonl line {i + 1}"
+
+
+def test_the_log_of_another_run(folder: Path, tmp_path: Path) -> None:
+    run(small_job(), tables(), out=tmp_path / "other")
+    shutil.copy(tmp_path / "other" / "log.jsonl", folder / "log.jsonl")
+    assert bad(folder).where.startswith("log.jsonl")
+    save_facts(folder, facts(folder) | {"log": facts(tmp_path / "other")["log"]})
+    assert bad(folder).where == "run.json"
+    shutil.copy(tmp_path / "other" / "run.json", folder / "run.json")
+    assert bad(folder).where in FILES
+
+
+# --- a forged chain: signatures still hold the sites' part ----------------------------------------
+
+
+def forge(folder: Path, change: Callable[[dict[str, Any]], None], line: int = 2) -> EvidenceError:
+    """Change one entry and forge the chain after it, so that only its own content can be wrong."""
+    entries = log(folder)
+    change(entries[line])
+    rewrite(folder, entries)
+    return bad(folder)
+
+
+def swap_claims(entry: dict[str, Any]) -> None:
+    claims = entry["claims"]
+    claims["north"], claims["south"] = claims["south"], claims["north"]
+
+
+RELEASES: dict[str, Callable[[dict[str, Any]], Any]] = {
+    "claims of each other": swap_claims,
+    "a claim gone": lambda e: e["claims"].pop("north"),
+    "a claim of another form": lambda e: e["claims"].update(north="00"),
+    "a claim that is not hex": lambda e: e["claims"]["north"].__setitem__(0, "zz"),
+    "a signature changed": lambda e: e["claims"]["north"].__setitem__(1, "00" * 64),
+    "another round": lambda e: e.update(round=1),
+    "a site that never was": lambda e: e["contributors"].append("east"),
+    "the coordinator": lambda e: e["contributors"].append("coordinator"),
+    "a site fewer than asked for": lambda e: e["contributors"].pop(),
+    "no site": lambda e: e.update(contributors=[]),
+    "a site twice": lambda e: e.update(contributors=["north", "south", "south"]),
+    "no list of sites": lambda e: e.update(contributors=3),
+    "no claims": lambda e: e.pop("claims"),
+    "claims in a list": lambda e: e.update(claims=[]),
+}
+
+
+@pytest.mark.parametrize("what", RELEASES)
+def test_a_forged_release(folder: Path, what: str) -> None:
+    error = forge(folder, RELEASES[what])
+    assert error.where == "log.jsonl line 3"
+    assert "signature" in error.what or "fewer sites" in error.what
+
+
+@pytest.mark.parametrize(
+    ("line", "key"),
+    [(0, "roster"), (0, "session"), (0, "plan"), (-2, "event"), (-2, "files"), (-2, "facts"),
+     (-1, "event"), (-1, "files")],
+)  # fmt: skip
+@pytest.mark.parametrize("value", [None, 3, "x", [], {}])
+def test_forged_entries_of_another_form(folder: Path, line: int, key: str, value: Any) -> None:
+    forge(folder, lambda entry: entry.update({key: value}), line)
