@@ -188,7 +188,7 @@ def write_folder(folder: Path, result: Result, run_facts: dict[str, Any], log: R
 
     The report shows the head as of the line before the last, since the last holds its own digest.
     """
-    from secagg.audits.report import render  # noqa: PLC0415  # matplotlib: a second of start-up
+    from secagg.audits.report import render  # noqa: PLC0415  # only runs that are written need it
 
     write_json(folder / "result.json", result.summary)
     np.savez(folder / "arrays.npz", allow_pickle=False, **result.arrays)

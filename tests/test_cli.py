@@ -166,7 +166,8 @@ def test_one_site_refuses(command: Command, job: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "line"),
     [("title = ", "not valid TOML"), ("", "title: field required"),
-     (TOML.replace("moments", "momments"), "no method 'momments'")],
+     (TOML.replace("moments", "momments"), "no method 'momments'"),
+     (TOML.replace("sex", r'"s\nx"').replace('"female", ', ""), "columns.s x.levels")],
 )  # fmt: skip
 def test_job_files_that_cannot_be_used(command: Command, job: Path, text: str, line: str) -> None:
     job.write_text(text)

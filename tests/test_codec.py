@@ -46,7 +46,7 @@ def fields(draw: st.DrawFn) -> Field:
 def near(f: Field) -> st.SearchStrategy[float]:
     """Values about the field's bound, its half steps, zero, and the ends of the float range."""
     step = 2.0**-f.fraction_bits
-    anchors = [f.bound, -f.bound, 0.0, -0.0, step / 2, 1.5 * step, 2.5 * step, TINY, 1.7e308]
+    anchors = [f.bound, -f.bound, 0.0, -0.0, step / 2, step, 1.5 * step, 2.5 * step, TINY, 1.7e308]
     about = st.sampled_from(anchors).flatmap(
         lambda x: st.sampled_from([x, np.nextafter(x, np.inf), np.nextafter(x, -np.inf), -x])
     )
@@ -157,6 +157,12 @@ class TestTable:
         with pytest.raises(DataError, match="not a finite number") as caught:
             encode(plan, {"x": values})
         assert "nan" not in caught.value.line() and "inf " not in caught.value.line()
+
+
+@pytest.mark.parametrize("ring_bits", [64, 128])
+def test_small_integers(ring_bits: int) -> None:
+    plan = plan_sum((field(9, 4.0, 0),), 2, (ring_bits,))
+    assert carried(plan, [*range(-4, 5)]) == ([*range(-4, 5)], 0)
 
 
 def test_a_subnormal_that_the_resolution_carries() -> None:

@@ -87,6 +87,13 @@ def test_plan_reads_no_record(tmp_path: Path) -> None:
     assert sorted(path.name for path in tmp_path.iterdir()) == ["data", "job.toml"]
 
 
+def test_plan_keeps_set_up_apart(job: Path) -> None:
+    protocol = ["--set", 'protocol={name="paillier", key_bits=2048}']
+    planned = json.loads(call("plan", job, *protocol, "--json")[0])
+    assert planned["setup"]["messages"] == 2 * (1 + 2)  # one site deals, two install
+    assert [stage["messages_a_round"] for stage in planned["stages"]] == [8, 8]
+
+
 @pytest.mark.parametrize("protocol", ["plain", "additive"])
 def test_a_plan_is_what_a_run_sends(job: Path, tmp_path: Path, protocol: str) -> None:
     planned = json.loads(call("plan", job, "--protocol", protocol, "--json")[0])

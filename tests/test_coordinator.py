@@ -17,6 +17,7 @@ from secagg.frames import peek_header, write_frame
 from secagg.party import REFUSED, SiteSide, signed_threshold
 from secagg.privacy.gate import ReleasePolicy
 from secagg.protocols.additive import Additive
+from secagg.protocols.paillier import Paillier
 from secagg.protocols.plain import Plain
 from secagg.stages import COHORT
 
@@ -121,6 +122,22 @@ def test_three_of_four_sites_when_four_are_needed() -> None:
     ) as e:
         w.coordinator.start()
     assert e.value.exit_code == 3
+
+
+def test_the_rules_are_checked_before_set_up() -> None:
+    numbers = {site: NUMBERS[site] for site in "abc"}
+    w = World(Paillier(), numbers, SumNumbers((2,)), min_sites=4)
+    with pytest.raises(PolicyRefusal, match="3 sites take part"):
+        w.coordinator.start()
+
+
+def test_the_coordinators_own_rule_for_records_in_all() -> None:
+    """The sites would go on; the coordinator knows the total first, and does not ask."""
+    w = world()
+    object.__setattr__(w.coordinator, "policy", ReleasePolicy(2, 1, min_total_records=9))
+    with pytest.raises(PolicyRefusal, match="8 records in all, and 9 are needed"):
+        run_all(w)
+    assert {delivery.round for delivery in w.engine.transcript} == {0}
 
 
 @pytest.mark.parametrize("unset", [ReleasePolicy(None, 1), ReleasePolicy(2, None)])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from secagg import ring
@@ -35,6 +35,7 @@ pairs = st.sampled_from(ring.RING_BITS).flatmap(
 )
 
 
+@settings(deadline=None)
 @given(pairs)
 def test_add_and_subtract(drawn: tuple[int, list[tuple[int, int]]]) -> None:
     bits, numbers = drawn
@@ -58,6 +59,7 @@ def test_every_pair_of_edges(bits: int) -> None:
     assert ring.to_integers(ring.subtract(a, b)) == differences
 
 
+@settings(deadline=None)
 @given(
     st.sampled_from(ring.RING_BITS).flatmap(lambda b: st.tuples(st.just(b), st.lists(values(b))))
 )

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from secagg.errors import EvidenceError
@@ -59,6 +60,17 @@ def test_each_event_is_on_disk_when_write_returns(tmp_path: Path) -> None:
         entries = read_log(log.path)
         assert len(entries) == log.lines == i and log.head == entries[-1]["hash"]
         assert log.events == entries
+
+
+def test_lines_are_forced_to_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Into the disk, not only into the system's cache, and after the line was written."""
+    path = tmp_path / "log.jsonl"
+    sizes: list[int] = []
+    monkeypatch.setattr(os, "fsync", lambda _: sizes.append(path.stat().st_size))
+    log = RunLog(path, lambda: "now")
+    for i in range(3):
+        log.write({"event": "x"})
+        assert len(sizes) == i + 1 and sizes[-1] == path.stat().st_size
 
 
 def test_an_event_cannot_set_its_own_place(tmp_path: Path) -> None:
@@ -171,6 +183,7 @@ def test_no_log(tmp_path: Path) -> None:
     assert read_log(tmp_path / "log.jsonl") == []
 
 
+@settings(deadline=None)
 @given(st.integers(0, 10**6), st.integers(1, 255))
 def test_any_byte_changed(tmp_path_factory: pytest.TempPathFactory, at: int, change: int) -> None:
     folder = tmp_path_factory.mktemp("log")

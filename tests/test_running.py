@@ -11,7 +11,15 @@ import pytest
 from support.jobs import raw_job, small_job, tables, write_job
 
 import secagg
-from secagg.errors import DataError, JobError, PolicyRefusal, ProtocolAbort
+import secagg.running
+from secagg.errors import (
+    DataError,
+    JobError,
+    PeerError,
+    PolicyRefusal,
+    ProtocolAbort,
+    SecaggError,
+)
 from secagg.frames import peek_header
 from secagg.randomness import replayable_random
 from secagg.runlog import read_log
@@ -165,6 +173,22 @@ def test_in_one_process_the_sites_own_words_are_shown() -> None:
     with pytest.raises(DataError, match="'old' is not a number") as caught:
         run(small_job(), data)
     assert caught.value.where == "south, column 'age', row 1"
+
+
+@pytest.mark.parametrize(
+    ("own", "shown"),
+    [(PolicyRefusal("rule", "own words"), "own words"), (PeerError("x", "stale"), "in short")],
+)
+def test_a_partys_own_words_are_shown_for_the_same_failure_only(
+    monkeypatch: pytest.MonkeyPatch, own: SecaggError, shown: str
+) -> None:
+    def fail(session: Any, _: Any) -> None:
+        session.engine.errors["north"] = own
+        raise PolicyRefusal("north", "in short")
+
+    monkeypatch.setattr(secagg.running, "_loop", fail)
+    with pytest.raises(PolicyRefusal, match=shown):
+        run(small_job(), tables())
 
 
 def test_an_earlier_trouble_does_not_hide_the_cause() -> None:

@@ -66,6 +66,7 @@ def test_variables() -> None:
     [
         {"g": GRADE, "g=1": REAL},
         {"sex=male": YES, "sex": SEX},
+        {"g": GRADE, "g=1": SEX},  # a column, not a variable, has the name
         {"a": {"type": "categorical", "levels": ["x", "b=c"]},
          "a=b": {"type": "categorical", "levels": ["x", "c"]}},
     ],

@@ -10,6 +10,7 @@ import pandas as pd
 import pytest
 from support.jobs import SITES, raw_job, tables
 
+import secagg.sites
 from secagg.errors import DataError, JobError, PolicyRefusal
 from secagg.job import Job, parse_job
 from secagg.sites import find_sites
@@ -137,6 +138,14 @@ def test_tables_that_cannot_be_split(
     path = save(tmp_path / "all.csv", data)
     with pytest.raises(error, match=what):
         find_sites(job_of(table=path, site_column="where"))
+
+
+def test_a_table_with_missing_site_cells(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As a Parquet file may hold them: the record is not silently given to nobody."""
+    table = pd.DataFrame({"where": ["a", None, "b"], "age": [1, 2, 3]})
+    monkeypatch.setattr(secagg.sites, "read_file", lambda _: table)
+    with pytest.raises(JobError, match="'' cannot name a site"):
+        find_sites(job_of(table=tmp_path / "all.parquet", site_column="where"))
 
 
 # --- Python --------------------------------------------------------------------------------------

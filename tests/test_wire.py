@@ -256,6 +256,7 @@ def test_what_is_not_plain_data(value: Any, inside: bool) -> None:
         wire.dumps([value] if inside else value)
 
 
+@settings(deadline=None)
 @given(
     st.dictionaries(st.text(st.characters(exclude_categories=["Cs"])), st.integers(), max_size=9)
 )

@@ -104,7 +104,7 @@ def pc(
     conflicts = int(np.sum(np.triu(conflict)))
     notes: list[str] = []
     if conflicts:
-        notes.append(f"{conflicts} edges left undirected: colliders claim both directions")
+        notes.append(f"edges left undirected as colliders claim both directions: {conflicts}")
     if not is_acyclic(directed):
         notes.append("the directed edges form a cycle: the tests contradict one another")
     return GraphFit(

@@ -69,7 +69,7 @@ class Paillier:
         dropouts="any site may drop out, as long as one that contributed can decrypt",
         sees={
             "coordinator": "ciphertexts it cannot read, and the sum",
-            "site": "the private key; the sum, when it is the one to decrypt",
+            "site": "the sum, when it is asked to decrypt (every site holds the private key)",
         },
         unprotected=(
             "All sites hold the private key: the coordinator together with any one site could read "
