@@ -114,7 +114,7 @@ class Coordinator:
                     f"round {state['round']}",
                     f"{lost[0]} dropped out after the first release; a sum over the others would "
                     "show what it contributed",
-                    "Run again: the sites that are there then form the cohort.",
+                    "Run again with the same sites: sums without it would differ by its records.",
                 )
             state = {**state, "claims": claims}
         return self._run_server(phase.name, state, replies, events)

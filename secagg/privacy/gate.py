@@ -116,7 +116,7 @@ def check_release(
             who,
             f"the sites changed after the first release (then {len(first_cohort)}, now "
             f"{len(contributors)}): the difference would show the sites between",
-            "Run again with the sites that are there.",
+            "Run again with the same sites as then.",
         )
 
 
