@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import sys
 from enum import StrEnum
 from pathlib import Path
@@ -21,7 +22,6 @@ from secagg.errors import InternalError, SecaggError, UsageError
 
 app = typer.Typer(
     help="Federated statistics through secure sums.",
-    no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
 )
@@ -73,6 +73,9 @@ def run(
         )
     else:
         console.show_run(done)
+    for analysis in done.result.summary.get("analyses", []):
+        if "failed" in analysis:
+            _fail(UsageError(str(folder), analysis["failed"], "Everything else is written."))
 
 
 @app.command()
@@ -163,15 +166,26 @@ def _print_json(value: Any) -> None:
 
 def main() -> None:
     """Run the command line; turn every failure into one line and its exit code."""
+    signal.signal(signal.SIGTERM, _terminated)
     try:
-        app()
+        sys.exit(app(args=sys.argv[1:] or ["--help"], standalone_mode=False))
     except SecaggError as error:
         _fail(error)
+    except typer.Abort:
+        sys.exit(130)
     except Exception as error:
+        if hasattr(error, "format_message"):  # typer's own: a missing argument, an unknown option
+            message = str(error.format_message()).rstrip(".")
+            _fail(UsageError("command line", message, "Try --help."))
         if os.environ.get("SECAGG_TRACEBACK"):
             raise
         what = f"{type(error).__name__}: {error}".splitlines()[0]
         _fail(InternalError("secagg", what, "A bug of ours: set SECAGG_TRACEBACK=1 and report it."))
+
+
+def _terminated(*_: object) -> None:
+    """Leave by way of the clean-up, so that no half-written folder stays behind."""
+    sys.exit(143)
 
 
 def _fail(error: SecaggError) -> None:

@@ -91,7 +91,10 @@ def _matching(alone: Mapping[str, Any], analysis: Mapping[str, Any]) -> Mapping[
     if "analyses" not in alone:
         return alone
     for own in alone["analyses"]:
-        if (own["method"], own.get("outcome")) == (analysis["method"], analysis.get("outcome")):
+        if "failed" not in own and (own["method"], own.get("outcome")) == (
+            analysis["method"],
+            analysis.get("outcome"),
+        ):
             return dict(own)
     return {}
 
@@ -99,7 +102,9 @@ def _matching(alone: Mapping[str, Any], analysis: Mapping[str, Any]) -> Mapping[
 def _show_analysis(
     out: Console, analysis: Mapping[str, Any], others: Mapping[str, Mapping[str, Any]]
 ) -> None:
-    if "terms" in analysis:
+    if "failed" in analysis:
+        out.print(f"[bold red]{escape(analysis['method'])} failed: {escape(analysis['failed'])}[/]")
+    elif "terms" in analysis:
         out.print(_terms_table(analysis, others))
     elif "edges" in analysis:
         out.print(_edges_line(analysis))

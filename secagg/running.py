@@ -2,7 +2,8 @@
 
 The loop is the whole driver: each step's events go to disk, then its requests to the parties, then
 the coordinator advances. Everything is written into a folder beside the wanted one and renamed at
-the end: a run that fails leaves nothing behind, and one that ends is complete.
+the end: a run that ends is complete, and one that fails leaves nothing behind but, if sums had
+been released already, their log.
 """
 
 from __future__ import annotations
@@ -68,7 +69,8 @@ def run(
     progress: called with each event; tamper: see `secagg.engines.memory`
     random: anything but the operating system's generator makes the run protect nothing; it says so
 
-    Raises `UsageError`, `PolicyRefusal`, `ProtocolAbort`; then `out` is left as it was.
+    Raises `UsageError`, `PolicyRefusal`, `ProtocolAbort`; then `out` is left as it was. If sums had
+    been released before, the log of these is kept beside it, as `OUT.failed-SESSION`.
     """
     planned = plan_job(read_job(job, overrides), data)
     target = None if out is None else Path(out)
@@ -78,7 +80,12 @@ def run(
         folder = Path(scratch) / "run"
         folder.mkdir()
         log = RunLog(folder / "log.jsonl", _now)
-        finished = _run_into(planned, log, random, tamper, progress)
+        try:
+            finished = _run_into(planned, log, random, tamper, progress)
+        except BaseException as error:
+            if target is not None and any(event["event"] == "release" for event in log.events):
+                _keep_log(log, folder, target, error)
+            raise
         if target is None:
             return finished
         evidence.write_folder(folder, finished.result, finished.facts, log)
@@ -166,6 +173,16 @@ def _scratch_beside(target: Path | None) -> tempfile.TemporaryDirectory[str]:
         return tempfile.TemporaryDirectory(prefix=".secagg-", suffix=".partial", dir=parent)
     except OSError as error:
         raise JobError(str(parent), f"cannot be written to ({error.strerror})") from None
+
+
+def _keep_log(log: RunLog, folder: Path, target: Path, error: BaseException) -> None:
+    """Keep the log of a run that failed after a release: what was released stays on record."""
+    log.write({"event": "failed", "code": getattr(error, "code", "interrupted")})
+    kept = target.with_name(f"{target.name}.failed-{log.events[0]['session'][:8]}")
+    target.parent.mkdir(parents=True, exist_ok=True)
+    folder.rename(kept)
+    if isinstance(error, SecaggError):
+        error.mend = f"{error.mend} Sums released before are on record in {kept}.".strip()
 
 
 def _now() -> str:

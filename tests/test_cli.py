@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
@@ -17,6 +18,7 @@ from support.jobs import TOML, write_job
 import secagg.running
 from secagg.cli import main
 from secagg.frames import peek_header
+from secagg.runlog import read_log
 
 Command = Callable[..., tuple[int, str, str]]
 
@@ -51,7 +53,10 @@ def everything_in(folder: Path) -> dict[str, bytes | None]:
 
 
 def check_failure(command: Command, job: Path, code: int, line: str, *args: str) -> None:
-    """`secagg run` fails with this code and line, in text and as JSON, and changes no file."""
+    """`secagg run` fails with this code and line, in text and as JSON, and changes no file.
+
+    Only the log of a run that had released sums before it failed is kept, and the line names it.
+    """
     before = everything_in(job.parent)
     run = ("run", job, "--out", job.parent / "some" / "out", *args)
     got, out, err = command(*run)
@@ -66,6 +71,15 @@ def check_failure(command: Command, job: Path, code: int, line: str, *args: str)
     error = json.loads(err)["error"]
     assert error.keys() == {"code", "where", "what", "mend"}
     assert error["where"] in shown[0] and error["what"].split("\n")[0] in shown[0]
+    logs = sorted((job.parent / "some").glob("out.failed-*"))
+    for kept in logs:
+        assert [path.name for path in kept.iterdir()] == ["log.jsonl"]
+        events = [entry["event"] for entry in read_log(kept / "log.jsonl")]
+        assert "release" in events and events[-1] == "failed"
+        shutil.rmtree(kept)
+    assert len(logs) == 2 * shown[0].count("on record in")
+    if logs:
+        (job.parent / "some").rmdir()
     assert everything_in(job.parent) == before
 
 

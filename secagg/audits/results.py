@@ -53,7 +53,7 @@ _LABELS = {
     "fdr": "false discovery rate",
 }
 _ELSEWHERE = {"method", "title", "outcome", "level", "converged", "status", "records"}
-_ELSEWHERE |= {"incomplete_records", "missing", "extra", "reversed"}
+_ELSEWHERE |= {"failed", "incomplete_records", "missing", "extra", "reversed"}
 
 
 @dataclass(frozen=True)

@@ -178,6 +178,9 @@ def unprotected(facts: Facts) -> list[tuple[str, Sequence[str]]]:
             "Sites that pool their own contributions can subtract them from a sum: here all sites "
             f"but one, {counted(sites - 1, 'site')}, could together compute the last one's. In the "
             f"smallest sum that k = {k} allows, {count(k - 1)} would be enough."]),
+        ("Other runs", [
+            "Runs are not compared with each other. The same job run with and without a site gives "
+            "two sums whose difference is what that site contributed."]),
         ("Dishonest data", [
             "A site may contribute invented numbers within its declared bounds. What is outside is "
             "clipped and counted; what is inside goes unnoticed."]),

@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from secagg.contracts import Body, Field, Kind, Public, Result, Rows, Stage, State, Update
-from secagg.errors import PeerError
+from secagg.errors import JobError, PeerError
 from secagg.models.collinear import TOLERANCE
 from secagg.models.irls import (
     LOG_LIKELIHOOD_FLOOR,
@@ -44,6 +44,7 @@ from secagg.models.variables import choose, outcome_index
 
 NEWTON = "newton"
 _SMALLEST_STEP = 2.0**-30
+_LARGEST_TRIAL = 1e100  # log-odds: beyond any estimate, and every sum of them is finite
 
 
 @dataclass(frozen=True)
@@ -71,6 +72,8 @@ class Logistic:
     def stages(self, public: Public) -> tuple[Stage, ...]:
         """Declare the one kind of round: the derivatives at a trial point."""
         critical_value(self.level)  # refuses a level outside (0, 1)
+        if self.max_rounds < 1:
+            raise JobError("method.max_rounds", "must be at least 1")
         p = len(self._names(public))
         rows = float(public.max_rows)
         bits = self.fraction_bits
@@ -109,6 +112,8 @@ class Logistic:
         trial = message.get("trial")
         if not (isinstance(trial, np.ndarray) and trial.shape == X.shape[1:]):
             raise PeerError("logistic", "the coordinator's coefficients have the wrong shape")
+        if not np.all(np.abs(trial) < _LARGEST_TRIAL):
+            raise PeerError("logistic", "the coordinator's coefficients are out of range")
         log_likelihood, gradient, hessian = logistic_sums(X, y, trial)
         return {
             "log_likelihood": np.array([log_likelihood]),

@@ -20,7 +20,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from secagg.contracts import Body, Field, Kind, Public, Result, Rows, Stage, State, Update
-from secagg.errors import JobError
+from secagg.errors import JobError, UsageError
 from secagg.models.analyses import Analysis, build_analysis
 from secagg.models.pooled import Moments
 
@@ -74,7 +74,7 @@ class PooledMoments:
         return {"upper": total["moments"]}
 
     def result(self, state: State, public: Public) -> Result:
-        """Run the analyses on the pooled moments."""
+        """Run the analyses on the pooled moments; one that fails is reported as `failed`."""
         moments = pooled_moments(state["upper"], public)
         summaries: list[Mapping[str, Any]] = []
         arrays = {
@@ -83,7 +83,14 @@ class PooledMoments:
             "scatter": moments.scatter,
         }
         for i, analysis in enumerate(self._analyses(public), start=1):
-            result = analysis.run(moments)
+            try:
+                result = analysis.run(moments)
+            except UsageError as error:  # the release is spent: keep it, and the other analyses
+                kind = self.analyses[i - 1]["kind"]
+                summaries.append(
+                    {"method": kind, "failed": f"method.analyses[{i}], {error.line()}"}
+                )
+                continue
             summaries.append(result.summary)
             arrays |= {f"{i}_{result.summary['method']}_{k}": v for k, v in result.arrays.items()}
         summary = {

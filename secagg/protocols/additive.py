@@ -233,7 +233,7 @@ def _need_all(replies: Mapping[str, Body], context: Context) -> None:
     if lost:
         raise ProtocolAbort(
             "additive", f"{lost[0]} did not answer, and all aggregators are needed",
-            "Bring it back and run again: nothing was released.",
+            "Bring it back and run again.",
         )  # fmt: skip
 
 
