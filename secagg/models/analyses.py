@@ -12,12 +12,14 @@ notears   linear NOTEARS
 golem     GOLEM-NV, or GOLEM-EV with equal_variances = true
 ========  ==========================================================================
 
-Graph analyses are scored where the job states the true edges.
+Graph analyses are scored where the job states the true edges. Whatever is wrong with the settings
+by themselves is refused before data are read: a release that a bad setting wastes cannot be undone.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import importlib.util
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Literal, Protocol
 
@@ -25,8 +27,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from secagg.contracts import Public, Result
-from secagg.errors import JobError
+from secagg.errors import JobError, UsageError
+from secagg.models.acyclic import is_acyclic
 from secagg.models.golem import golem
+from secagg.models.graph_input import require_number
 from secagg.models.graph_metrics import compare_graphs
 from secagg.models.graph_result import GraphFit
 from secagg.models.lasso import LassoFit, lasso
@@ -35,15 +39,19 @@ from secagg.models.notears import notears
 from secagg.models.pc_ges import ges, pc
 from secagg.models.pooled import Moments
 from secagg.models.ridge import RidgeFit, ridge
+from secagg.models.standardised import check_penalty
+from secagg.models.terms import critical_value
 from secagg.models.variables import choose
 from secagg.settings import build
+
+POSITIVE = float(np.finfo(np.float64).tiny)  # least normal number: what `pc` and `ges` ask for
 
 
 class Analysis(Protocol):
     """One analysis with its settings."""
 
     def check(self, public: Public) -> None:
-        """Raise `JobError` if the settings name columns that are not declared."""
+        """Raise `UsageError` for undeclared columns or any setting that is wrong by itself."""
         ...
 
     def run(self, moments: Moments) -> Result:
@@ -81,6 +89,11 @@ class Ols(_Regression):
 
     level: float = 0.95
 
+    def check(self, public: Public) -> None:
+        """Check columns and level."""
+        super().check(public)
+        critical_value(self.level)
+
     def run(self, moments: Moments) -> Result:
         """Fit."""
         return _regression(ols(moments, self.outcome, self.predictors, self.level))
@@ -93,6 +106,12 @@ class Ridge(_Regression):
     penalty: float | Literal["gcv"] = "gcv"
     level: float = 0.95
 
+    def check(self, public: Public) -> None:
+        """Check columns, penalty and level."""
+        super().check(public)
+        check_penalty(self.penalty, "gcv")
+        critical_value(self.level)
+
     def run(self, moments: Moments) -> Result:
         """Fit."""
         return _regression(ridge(moments, self.outcome, self.predictors, self.penalty, self.level))
@@ -103,6 +122,11 @@ class Lasso(_Regression):
     """The lasso."""
 
     penalty: float | Literal["bic"] = "bic"
+
+    def check(self, public: Public) -> None:
+        """Check columns and penalty."""
+        super().check(public)
+        check_penalty(self.penalty, "bic")
 
     def run(self, moments: Moments) -> Result:
         """Fit."""
@@ -115,14 +139,23 @@ class _Graph:
     truth: tuple[tuple[str, str], ...] | None = None
 
     def check(self, public: Public) -> None:
-        """Check that variables are declared, and that true edges run between them."""
-        known = {v.name for v in public.variables}
+        """Check that variables are declared, and that the true edges are a DAG over them."""
+        names = [v.name for v in public.variables]
         if self.variables is not None:
-            chosen = choose(public, self.variables, "variables")
-            known = {public.variables[i].name for i in chosen}
-        strangers = sorted({name for edge in self.truth or () for name in edge} - known)
+            names = [names[i] for i in choose(public, self.variables, "variables")]
+        if len(names) < 2:
+            raise JobError("variables", "a graph needs at least two variables")
+        strangers = sorted({name for edge in self.truth or () for name in edge} - set(names))
         if strangers:
             raise JobError("truth", f"{strangers[0]!r} is not one of the graph's variables")
+        if not is_acyclic(self._true_edges(names)):
+            raise JobError("truth", "the true edges form a cycle", "Leave one of them out.")
+
+    def _true_edges(self, names: Sequence[str]) -> NDArray[np.bool_]:
+        truth = np.zeros((len(names), len(names)), dtype=np.bool_)
+        for cause, effect in self.truth or ():
+            truth[names.index(cause), names.index(effect)] = True
+        return truth
 
     def _settings(self) -> dict[str, Any]:
         return {k: v for k, v in asdict(self).items() if k != "truth"}
@@ -135,9 +168,7 @@ class _Graph:
         if fit.weights is not None:
             arrays["weights"] = fit.weights
         if self.truth is not None:
-            truth = np.zeros((len(fit.names), len(fit.names)), dtype=np.bool_)
-            for cause, effect in self.truth:
-                truth[fit.names.index(cause), fit.names.index(effect)] = True
+            truth = self._true_edges(fit.names)
             summary["truth"] = [list(edge) for edge in self.truth]
             summary["score"] = asdict(compare_graphs(fit.directed, truth, fit.undirected))
         return Result(summary, arrays)
@@ -149,6 +180,12 @@ class Pc(_Graph):
 
     alpha: float = 0.05
 
+    def check(self, public: Public) -> None:
+        """Check graph, level and package."""
+        super().check(public)
+        require_number("alpha", self.alpha, low=POSITIVE, below=1)
+        _require_causal_learn()
+
     def run(self, moments: Moments) -> Result:
         """Learn."""
         return self._result(pc(moments, **self._settings()))
@@ -159,6 +196,12 @@ class Ges(_Graph):
     """GES."""
 
     penalty: float = 1.0
+
+    def check(self, public: Public) -> None:
+        """Check graph, penalty and package."""
+        super().check(public)
+        require_number("penalty", self.penalty, low=POSITIVE)
+        _require_causal_learn()
 
     def run(self, moments: Moments) -> Result:
         """Learn."""
@@ -173,6 +216,12 @@ class Notears(_Graph):
     penalty: float = 0.1
     threshold: float = 0.3
 
+    def check(self, public: Public) -> None:
+        """Check graph, penalty and threshold."""
+        super().check(public)
+        require_number("penalty", self.penalty, low=0)
+        require_number("threshold", self.threshold, low=0)
+
     def run(self, moments: Moments) -> Result:
         """Learn."""
         return self._result(notears(moments, **self._settings()))
@@ -186,6 +235,13 @@ class Golem(_Graph):
     standardise: bool = True
     penalty: float | None = None
     threshold: float = 0.3
+
+    def check(self, public: Public) -> None:
+        """Check graph, penalty and threshold."""
+        super().check(public)
+        if self.penalty is not None:
+            require_number("penalty", self.penalty, low=0)
+        require_number("threshold", self.threshold, low=0)
 
     def run(self, moments: Moments) -> Result:
         """Learn."""
@@ -207,7 +263,7 @@ def build_analysis(
     """Return the analysis a job's table asks for; categorical columns become their indicators.
 
     truth: the true edges, for graph analyses
-    Raises `JobError` for an unknown kind, key or column.
+    Raises `JobError` for an unknown kind, key or column, or a setting that is wrong by itself.
     """
     settings = dict(table)
     kind = settings.pop("kind", None)
@@ -216,7 +272,11 @@ def build_analysis(
     if issubclass(KINDS[kind], _Graph):
         settings = {"truth": truth, **settings}
     analysis = build(KINDS[kind], settings, where)
-    analysis.check(public)
+    try:
+        analysis.check(public)
+    except UsageError as error:  # the models' own checks know nothing of jobs
+        at = where if error.where == "analysis" else f"{where}.{error.where}"
+        raise JobError(at, error.what, error.mend) from None
     for key in ("predictors", "variables", "outcome"):
         names = getattr(analysis, key, None)
         if names is not None:
@@ -224,6 +284,14 @@ def build_analysis(
             variables = tuple(public.variables[i].name for i in chosen)
             settings[key] = variables[0] if key == "outcome" else variables
     return build(KINDS[kind], settings, where)
+
+
+def _require_causal_learn() -> None:
+    """Look for the optional package without importing it, which takes seconds."""
+    if importlib.util.find_spec("causallearn") is None:
+        raise JobError(
+            "kind", "PC and GES need the package causal-learn", "pip install 'secagg[graphs]'"
+        )
 
 
 def _regression(fit: LinearFit | RidgeFit | LassoFit) -> Result:

@@ -55,16 +55,18 @@ def factor(
     return lower
 
 
-def positive_semidefinite(correlation: NDArray[np.float64]) -> NDArray[np.float64]:
+def positive_semidefinite(
+    correlation: NDArray[np.float64], tolerance: float = TOLERANCE
+) -> NDArray[np.float64]:
     """Return the correlation matrix, shape (p, p), with rounding's negative eigenvalues lifted.
 
     Collinear columns leave eigenvalues of zero, which rounding (of floats, or of fixed-point
     sums) may move below. By adding the same to every eigenvalue and rescaling to unit diagonal
     the matrix changes by at most twice the largest negative, and not at all without one.
-    Raises UsageError where that exceeds TOLERANCE: the moments are then those of no table.
+    Raises UsageError where that exceeds the tolerance: the moments are then those of no table.
     """
     lift = max(0.0, -float(np.linalg.eigvalsh(correlation)[0]))
-    if lift > TOLERANCE:
+    if lift > tolerance:
         raise _indefinite("the pooled moments are those of no table")
     return (correlation + lift * np.eye(len(correlation))) / (1 + lift)
 

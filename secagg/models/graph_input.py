@@ -65,7 +65,8 @@ def graph_input(
         raise UsageError("analysis", "the pooled moments are not finite")
     correlation = selected.correlation  # refuses constant columns
     smallest = float(np.linalg.eigvalsh(correlation)[0])
-    if smallest < -RANK_TOLERANCE:
+    tolerance = max(RANK_TOLERANCE, selected.tolerance)
+    if smallest < -tolerance:
         raise UsageError(
             "analysis",
             f"the pooled covariance is not positive semidefinite (smallest eigenvalue of the "
@@ -73,7 +74,7 @@ def graph_input(
             "Noise added for privacy can do this: use less noise, fewer variables or more records.",
         )
     matrix = correlation if standardise else selected.covariance
-    return GraphInput(chosen, moments.n, matrix, full_rank=smallest > RANK_TOLERANCE)
+    return GraphInput(chosen, moments.n, matrix, full_rank=smallest > tolerance)
 
 
 def require_number(name: str, value: float, *, low: float, below: float = np.inf) -> None:

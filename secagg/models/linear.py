@@ -24,7 +24,7 @@ from scipy import stats
 from scipy.linalg import solve_triangular
 
 from secagg.errors import UsageError
-from secagg.models.collinear import TOLERANCE, factor
+from secagg.models.collinear import factor
 from secagg.models.pooled import Moments
 from secagg.models.terms import INTERCEPT, Result, Term, regression_moments, tested_terms
 
@@ -76,10 +76,12 @@ def ols(
             f"Use at most {max(n - 2, 0)} predictors, or `ridge`.",
         )
     correlation = pooled.correlation
-    lower = factor(correlation[:p, :p], predictors)
+    lower = factor(correlation[:p, :p], predictors, pooled.tolerance)
     v = solve_triangular(lower, correlation[:p, p], lower=True)
     unexplained = float(1.0 - v @ v)
-    if unexplained < TOLERANCE:  # the residuals would be rounding, and every p-value with them
+    if (
+        unexplained < pooled.tolerance
+    ):  # the residuals would be rounding, and every p-value with them
         raise UsageError(
             "analysis",
             f"outcome {outcome!r} is a linear combination of the predictors",

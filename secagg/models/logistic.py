@@ -43,6 +43,7 @@ from secagg.models.terms import INTERCEPT, critical_value, plain
 from secagg.models.variables import choose, outcome_index
 
 NEWTON = "newton"
+LEAST_FRACTION_BITS = 40
 _SMALLEST_STEP = 2.0**-30
 _LARGEST_TRIAL = 1e100  # log-odds: beyond any estimate, and every sum of them is finite
 
@@ -53,14 +54,15 @@ class Logistic:
 
     outcome: a binary column; predictors: columns (categorical ones enter by their indicators)
     level: of the confidence intervals; max_rounds: Newton trials at most
-    fraction_bits: resolution of the summed derivatives
+    fraction_bits: resolution 2^-fraction_bits of the summed derivatives, at least 40; at the
+        default the fixed point adds nothing to the rounding of float64
     """
 
     outcome: str
     predictors: tuple[str, ...]
     level: float = 0.95
     max_rounds: int = 60
-    fraction_bits: int = 36
+    fraction_bits: int = 80
 
     name: ClassVar[str] = "logistic"
     leaves: ClassVar[str] = (
@@ -74,6 +76,8 @@ class Logistic:
         critical_value(self.level)  # refuses a level outside (0, 1)
         if self.max_rounds < 1:
             raise JobError("method.max_rounds", "must be at least 1")
+        if self.fraction_bits < LEAST_FRACTION_BITS:
+            raise JobError("method.fraction_bits", f"must be at least {LEAST_FRACTION_BITS}")
         p = len(self._names(public))
         rows = float(public.max_rows)
         bits = self.fraction_bits
@@ -135,12 +139,13 @@ class Logistic:
                 return self._halve(state)
         names = state["names"]
         gradient, hessian = total["gradient"], _symmetric(total["hessian"], len(names))
-        state |= {"beta": state["trial"], "value": value, "hessian": hessian}
+        state |= {"beta": state["trial"], "value": value, "hessian": hessian, "sites": sites}
         if state["status"] == "last":
             return {**state, "status": "converged"}
         # Collinear columns show at beta = 0. Later the Hessian may come as close to singular as
         # separation makes it, which `diverging` names for what it is.
-        tolerance = TOLERANCE if state["rounds"] == 1 else ROUNDING
+        error = self._relative_error(hessian, sites)
+        tolerance = max(TOLERANCE, math.sqrt(error)) if state["rounds"] == 1 else error
         direction = newton_direction(gradient, hessian, names, tolerance)
         decrement = newton_decrement(gradient, direction)
         state |= {"direction": direction, "decrement": decrement, "step": 1.0}
@@ -150,6 +155,15 @@ class Logistic:
         if converged(decrement):
             state["status"] = "last"  # one full step more squares the error, then H is taken there
         return self._next_trial(state)
+
+    def _relative_error(self, hessian: NDArray[np.float64], sites: int) -> float:
+        """Return the Hessian's error on its unit-diagonal scale, p entries together.
+
+        An entry errs by half a step for each site, and by float rounding.
+        """
+        step_error = sites * 2.0 ** -(self.fraction_bits + 1)
+        least = float(np.min(np.diagonal(hessian)))
+        return max(ROUNDING, len(hessian) * step_error / least) if least > 0 else ROUNDING
 
     def _halve(self, state: State) -> State:
         if state["step"] <= _SMALLEST_STEP:
@@ -167,8 +181,9 @@ class Logistic:
         transform = units_matrix(
             np.array([v.middle for v in chosen]), np.array([v.half for v in chosen])
         )
+        error = self._relative_error(state["hessian"], state["sites"])
         terms = inference(
-            state["beta"], state["hessian"], transform, state["names"], self.level, ROUNDING
+            state["beta"], state["hessian"], transform, state["names"], self.level, error
         )
         summary = {
             "method": self.name,
@@ -185,7 +200,7 @@ class Logistic:
         }
         arrays = {
             "coefficients": transform @ state["beta"],
-            "covariance": covariance(state["hessian"], transform, state["names"], ROUNDING),
+            "covariance": covariance(state["hessian"], transform, state["names"], error),
             "scaled_coefficients": state["beta"],
             "scaled_hessian": state["hessian"],
         }

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from secagg.contracts import Body, Field, Kind, Public, Result, Rows, Stage, State, Update
 from secagg.errors import JobError, UsageError
@@ -25,6 +26,7 @@ from secagg.models.analyses import Analysis, build_analysis
 from secagg.models.pooled import Moments
 
 STAGE = "moments"
+LEAST_FRACTION_BITS = 20
 
 
 @dataclass(frozen=True)
@@ -33,12 +35,13 @@ class PooledMoments:
 
     analyses: tables with `kind` and the settings of that kind (see `secagg.models.analyses`)
     truth: the true edges [cause, effect], if known: graph analyses are then scored
-    fraction_bits: resolution of M's entries, in scaled units
+    fraction_bits: resolution 2^-fraction_bits of M's entries, in scaled units, at least 20; at the
+        default the fixed point adds nothing to the rounding of float64
     """
 
     analyses: tuple[dict[str, Any], ...] = ({"kind": "describe"},)
     truth: tuple[tuple[str, str], ...] | None = None
-    fraction_bits: int = 32
+    fraction_bits: int = 80
 
     name: ClassVar[str] = "moments"
     leaves: ClassVar[str] = (
@@ -48,6 +51,8 @@ class PooledMoments:
 
     def stages(self, public: Public) -> tuple[Stage, ...]:
         """Declare the one round. |z_j z_k| <= 1, so no entry exceeds a site's number of rows."""
+        if self.fraction_bits < LEAST_FRACTION_BITS:
+            raise JobError("method.fraction_bits", f"must be at least {LEAST_FRACTION_BITS}")
         self._analyses(public)  # refuses unknown kinds, keys and columns before data is read
         p = len(public.variables) + 1
         bound = float(public.max_rows)
@@ -71,11 +76,12 @@ class PooledMoments:
 
     def server(self, state: State, total: Update, sites: int) -> State:
         """Keep the pooled M."""
-        return {"upper": total["moments"]}
+        return {"upper": total["moments"], "sites": sites}
 
     def result(self, state: State, public: Public) -> Result:
         """Run the analyses on the pooled moments; one that fails is reported as `failed`."""
-        moments = pooled_moments(state["upper"], public)
+        step_error = state["sites"] * 2.0 ** -(self.fraction_bits + 1)
+        moments = pooled_moments(state["upper"], public, step_error)
         summaries: list[Mapping[str, Any]] = []
         arrays = {
             "n": np.array(moments.n),
@@ -97,6 +103,7 @@ class PooledMoments:
             "method": self.name,
             "n": moments.n,
             "variables": list(moments.names),
+            "largest_correlation_error": moments.error,
             "analyses": summaries,
         }
         return Result(summary, arrays)
@@ -110,11 +117,16 @@ class PooledMoments:
         ]
 
 
-def pooled_moments(upper: np.ndarray[Any, Any], public: Public) -> Moments:
+def pooled_moments(upper: NDArray[np.float64], public: Public, step_error: float) -> Moments:
     """Return the moments in the columns' own units from M's upper triangle in scaled units.
 
+    step_error: bound on the fixed-point error of any entry of M: sites x half a step
+
     Centring is done in scaled units, about the middle of the public bounds, where the sums are
-    small: no digits are lost to a large mean.
+    small. Errors are carried along: an entry M_jk is a float64 sum of n products, so it errs by at
+    most n eps root(M_jj M_kk), plus `step_error`; subtracting s_j s_k / n, whose terms are no
+    larger, at most quadruples both. Columns that do not vary beyond that are constant, and their
+    rows of the scatter are set to 0.
     """
     p = len(public.variables)
     M = np.zeros((p + 1, p + 1))
@@ -122,7 +134,14 @@ def pooled_moments(upper: np.ndarray[Any, Any], public: Public) -> Moments:
     n, sums = round(float(M[0, 0])), M[0, 1:]
     products = M[1:, 1:] + np.triu(M[1:, 1:], 1).T
     centred = products - np.outer(sums, sums) / n
+    uncertain = 4 * (step_error + n * np.finfo(np.float64).eps * np.diagonal(products))
+    varies = np.diagonal(centred) > 2 * uncertain
+    centred[~varies] = 0.0
+    centred[:, ~varies] = 0.0
+    errors = np.where(varies, uncertain / np.where(varies, np.diagonal(centred), 1.0), 0.0)
     middle = np.array([v.middle for v in public.variables])
     half = np.array([v.half for v in public.variables])
     names = tuple(v.name for v in public.variables)
-    return Moments(names, n, middle + half * sums / n, centred * np.outer(half, half))
+    return Moments(
+        names, n, middle + half * sums / n, centred * half[:, None] * half[None, :], errors
+    )

@@ -17,6 +17,7 @@ from secagg.errors import UsageError
 
 # The mean of n equal numbers is off by at most log2(n) half-units in the last place (pairwise
 # summation) and their scatter's root by as much: below 64 units for any n < 2**64.
+WORST_ERROR = 1e-4  # of a correlation: beyond it no analysis is offered
 ROUNDING = 64 * float(np.finfo(np.float64).eps)
 
 
@@ -30,12 +31,16 @@ class Moments:
     scatter: float64, shape (p, p), symmetric: sum of (x - mean)(x - mean)' over the records.
         Whoever computes it as a difference, sum xx' - n mean mean', knows that difference's
         rounding, and sets the rows of columns that do not vary beyond it to exactly 0.
+    errors: float64, shape (p,), or None for float rounding only: a bound e_j for each column such
+        that |error of scatter_jk| <= root(e_j e_k S_jj S_kk). On the correlation scale, where every
+        analysis works, entries are off by at most max(e).
     """
 
     names: tuple[str, ...]
     n: int
     mean: NDArray[np.float64]
     scatter: NDArray[np.float64]
+    errors: NDArray[np.float64] | None = None
 
     def select(self, names: Sequence[str]) -> Moments:
         """Return the moments of the named columns, in that order (marginalising the others)."""
@@ -47,7 +52,24 @@ class Moments:
                 f"Columns are {', '.join(self.names)}.",
             )
         index = np.array([self.names.index(name) for name in names], dtype=np.intp)
-        return Moments(tuple(names), self.n, self.mean[index], self.scatter[np.ix_(index, index)])
+        errors = None if self.errors is None else self.errors[index]
+        scatter = self.scatter[np.ix_(index, index)]
+        return Moments(tuple(names), self.n, self.mean[index], scatter, errors)
+
+    @property
+    def error(self) -> float:
+        """Largest error of a correlation; at least the machine epsilon."""
+        epsilon = float(np.finfo(np.float64).eps)
+        return epsilon if self.errors is None else max(epsilon, float(np.max(self.errors)))
+
+    @property
+    def tolerance(self) -> float:
+        """Least unexplained share of a column's variance that may be divided by.
+
+        Entries err by e, the largest eigenvalue of the error by up to p e, and solving multiplies
+        that by up to 1 / share: a share above root(p e) leaves at least half the digits.
+        """
+        return float(np.sqrt(len(self.names) * self.error))
 
     @property
     def covariance(self) -> NDArray[np.float64]:
@@ -71,6 +93,15 @@ class Moments:
             constant = self.names[int(np.argmax(self.constant))]
             raise UsageError(
                 "analysis", f"column {constant!r} is constant over all records", "Leave it out."
+            )
+        if self.error > WORST_ERROR:
+            assert self.errors is not None
+            blurred = self.names[int(np.argmax(self.errors))]
+            raise UsageError(
+                "analysis",
+                f"column {blurred!r} varies so little within its public bounds that its pooled "
+                f"moments have fewer than 4 digits",
+                "Narrow its bounds, or raise method.fraction_bits.",
             )
         # divided in two steps: the product of two small deviations may underflow
         deviation = self.standard_deviation

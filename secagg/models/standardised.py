@@ -32,7 +32,7 @@ def standardised(
 ) -> tuple[Moments, Vector, Vector]:
     """Return the moments of (predictors, outcome), R (p, p) and r (p,), checked."""
     pooled = regression_moments(moments, outcome, predictors)
-    correlation = positive_semidefinite(pooled.correlation)
+    correlation = positive_semidefinite(pooled.correlation, pooled.tolerance)
     p = len(predictors)
     return pooled, correlation[:p, :p], correlation[:p, p]
 

@@ -19,6 +19,7 @@ def choose(
     A name is a column (all its indicators, if it is categorical) or one variable `column=level`.
     Raises `JobError` for an unknown or repeated name, no name, or one that means `other_than`.
     """
+    taken = {i for i, v in enumerate(public.variables) if other_than in (v.name, v.column)}
     if not names:
         raise JobError(where, "is empty", f"Columns are {', '.join(public.columns)}.")
     chosen: list[int] = []
@@ -30,7 +31,7 @@ def choose(
             )
         if set(meant) & set(chosen):
             raise JobError(where, f"{name!r} is named twice")
-        if other_than is not None and other_than in (name, public.variables[meant[0]].column):
+        if set(meant) & taken:
             raise JobError(where, f"the outcome {name!r} is also a predictor")
         chosen += meant
     return np.array(chosen, dtype=np.int64)
