@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from secagg import wire
+from secagg.claims import read_claims
 from secagg.codec import decode
 from secagg.contracts import (
     Ask,
@@ -41,7 +42,7 @@ from secagg.errors import (
 )
 from secagg.frames import Frame, read_frame, write_frame
 from secagg.identity import Identity, Roster
-from secagg.party import REFUSED, signed_threshold
+from secagg.party import REFUSED
 from secagg.privacy.gate import ReleasePolicy, check_invitation, check_release
 from secagg.randomness import RandomBytes
 from secagg.stages import COHORT, SetupShape, StagePlans
@@ -179,7 +180,8 @@ class Coordinator:
                     and frame.header.round == state["round"]
                     and sender in state["asked"]
                 ):
-                    refusals.setdefault(sender, str(frame.body.get("code")))
+                    code = frame.body.get("code")
+                    refusals.setdefault(sender, code if isinstance(code, str) else "")
                     continue
                 self._expect(frame, state)
             except PeerError as error:
@@ -213,12 +215,8 @@ class Coordinator:
     # --- releases --------------------------------------------------------------------------------
 
     def _check_release(self, state: State, contributors: Sequence[str]) -> dict[str, int]:
-        thresholds = {
-            site: signed_threshold(
-                site, state["claims"].get(site), state["round"], self.roster, self.session
-            )
-            for site in contributors
-        }
+        claims = {site: state["claims"].get(site) for site in contributors}
+        thresholds = read_claims(claims, state["stage"], state["round"], self.roster, self.session)
         first = state["cohort"] if state["released"] else None
         check_release(self.policy, self.identity.name, contributors, thresholds, first)
         return thresholds

@@ -12,14 +12,16 @@ What crosses the wire when something is wrong is a code without data; the text s
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Any
 
 from secagg import wire
+from secagg.claims import Claim, digest_request, read_claims
 from secagg.codec import encode
 from secagg.contracts import Body, Context, Method, Phase, Public, Rows, SecureSum, State
 from secagg.errors import PeerError, PolicyRefusal, SecaggError
-from secagg.frames import Frame, read_frame, verify_header, write_frame
+from secagg.frames import Frame, read_frame, write_frame
 from secagg.identity import Identity, Role, Roster
 from secagg.privacy.gate import ReleasePolicy, check_invitation, check_records, check_release
 from secagg.randomness import RandomBytes
@@ -28,8 +30,6 @@ from secagg.stages import COHORT, SetupShape, StagePlans, cohort_update
 
 REFUSED = "refused"
 """Phase name of a reply that carries only an error code."""
-
-_ABSURD = 2**32  # no number of sites; and Python refuses to print integers of thousands of digits
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ class Handled:
     """What came of one request: the reply, the new state, and the party's own view of an error."""
 
     reply: bytes
-    state: bytes
+    state: bytes = field(repr=False)  # may hold private keys
     error: SecaggError | None = None
 
 
@@ -95,7 +95,7 @@ class Party:
             return Handled(reply, state_bytes, error)
         return Handled(self._frame(round_, phase.name, body, note), wire.dumps(new_state))
 
-    def _frame(self, round_: int, phase: str, body: Body, note: Mapping[str, int]) -> bytes:
+    def _frame(self, round_: int, phase: str, body: Body, note: Mapping[str, Any]) -> bytes:
         return write_frame(
             self.identity, self.session, round_, phase, self.roster.coordinator, body, note
         )
@@ -117,7 +117,7 @@ class Party:
 
     def _step(
         self, frame: Frame, phase: Phase, state: State
-    ) -> tuple[State, Body, Mapping[str, int]]:
+    ) -> tuple[State, Body, Mapping[str, Any]]:
         header, body = frame.header, frame.body
         same_round = header.round == state["round"]
         handled = [*state["handled"], header.phase] if same_round else [header.phase]
@@ -128,10 +128,11 @@ class Party:
             self.session, header.round, self.identity, self.roster, shape, self.random
         )
         contribution: RingVector | None = None
-        note: Mapping[str, int] = {}
+        note: Mapping[str, Any] = {}
         if phase.contributes:
             state, contribution = self._contribute(str(stage), body, state)
-            note = {"min_sites": self.policy.thresholds(self.identity.name)[0]}
+            asked = digest_request(str(stage), body["cohort"], body["records"], body["message"])
+            note = Claim(self.policy.thresholds(context.me)[0], str(stage), asked).note()
         if phase.opens:
             self._check_opening(header.round, body, state)
             state = {**state, "cohort": sorted(body["contributors"])}
@@ -156,8 +157,8 @@ class Party:
         me = self.identity.name
         if (records is None) != (stage == COHORT):
             raise PolicyRefusal(me, "the number of records in all is not known")
-        if me not in cohort:
-            raise PeerError(self.roster.coordinator, "asks a site outside the cohort")
+        if me not in cohort or not set(cohort) <= set(self.roster.named(Role.SITE)):
+            raise PeerError(self.roster.coordinator, "names a cohort that is not of these sites")
         check_invitation(self.policy, me, cohort, records)
         state = self._count_round(stage, state)
         if stage != COHORT:
@@ -190,33 +191,10 @@ class Party:
                 pass
             case _:
                 raise PeerError(self.roster.coordinator, "malformed request to open a sum")
-        thresholds = {
-            site: signed_threshold(site, claim, round_, self.roster, self.session)
-            for site, claim in claims.items()
-        }
+        thresholds = read_claims(claims, body.get("stage"), round_, self.roster, self.session)
         me = self.identity.name
         check_release(self.policy, me, sites, thresholds, state["cohort"])
 
 
 def _are_names(values: list[object]) -> bool:
     return all(isinstance(value, str) for value in values)
-
-
-def signed_threshold(site: str, claim: object, round_: int, roster: Roster, session: bytes) -> int:
-    """Return the min_sites that the site `site` signed when it contributed in this round.
-
-    `claim` is [header, signature] of the frame that carried the contribution: it proves that the
-    site took part, without showing what it sent. Raises `PeerError`.
-    """
-    match claim:
-        case [bytes(header_bytes), bytes(signature)]:
-            header = verify_header(header_bytes, signature, roster, session)
-            is_site = roster.parties[header.sender].role is Role.SITE
-            match header.note.get("min_sites"):
-                case int(threshold) if (
-                    is_site
-                    and (header.sender, header.round) == (site, round_)
-                    and 0 < threshold < _ABSURD
-                ):
-                    return threshold
-    raise PeerError(roster.coordinator, f"shows no valid proof that {site} takes part")

@@ -10,9 +10,10 @@ import pytest
 from support.world import SumNumbers, World, run_until
 
 from secagg import wire
+from secagg.claims import read_claim
 from secagg.errors import PeerError, PolicyRefusal
 from secagg.frames import read_frame, write_frame
-from secagg.party import Handled, signed_threshold
+from secagg.party import Handled
 from secagg.privacy.gate import ReleasePolicy
 from secagg.protocols.additive import Additive
 
@@ -184,7 +185,7 @@ def test_only_sites_count_as_contributors(stand_in: str) -> None:
     w = world()
     claim = contribution_header(w, stand_in, 0, {"min_sites": 2})
     with pytest.raises(PeerError, match="no valid proof"):
-        signed_threshold(stand_in, claim, 0, w.roster, w.session)
+        read_claim(stand_in, claim, 0, w.roster, w.session)
     body = about_to_open(w)
     padded = {**body, "contributors": [*SITES, stand_in],
               "claims": {**body["claims"], stand_in: claim}}  # fmt: skip

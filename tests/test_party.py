@@ -10,6 +10,7 @@ import pytest
 from support.world import STAGE, SumNumbers, World
 
 from secagg import wire
+from secagg.claims import digest_request
 from secagg.contracts import Rows
 from secagg.errors import DataError, PeerError, PolicyRefusal
 from secagg.frames import read_frame, write_frame
@@ -65,7 +66,9 @@ def test_an_honest_request() -> None:
     assert handled.error is None
     frame = read_frame(handled.reply, w.roster, "coordinator", w.session)
     assert (frame.header.round, frame.header.phase) == (0, "share")
-    assert frame.header.note == {"min_sites": 2}
+    asked = invite()
+    digest = digest_request(asked["stage"], asked["cohort"], asked["records"], asked["message"])
+    assert frame.header.note == {"min_sites": 2, "stage": asked["stage"], "asked": digest}
 
 
 @pytest.mark.parametrize("sender", ["b", "aggregator_1", "a"])

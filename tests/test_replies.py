@@ -11,7 +11,7 @@ from support.world import SumNumbers, World, events, run_until
 
 from secagg import wire
 from secagg.errors import ProtocolAbort
-from secagg.frames import write_frame
+from secagg.frames import Header, write_frame
 from secagg.protocols.plain import Plain
 from secagg.stages import COHORT
 
@@ -90,12 +90,20 @@ def test_the_first_of_two_good_replies_counts() -> None:
 
 
 @pytest.mark.parametrize(
-    "note", [{}, {"min_sites": 0}, {"min_sites": "2"}, {"min_sites": 10**5000}]
+    "changed",
+    [
+        {},
+        {"min_sites": 0},
+        {"min_sites": "2"},
+        {"min_sites": 10**5000},
+        {"min_sites": 2, "asked": ""},
+    ],
 )
-def test_a_contribution_without_a_threshold(note: dict[str, Any]) -> None:
+def test_a_contribution_without_a_valid_claim(changed: dict[str, Any]) -> None:
     w = world()
     step = run_until(w, "submit")
-    *others, _ = w.engine.exchange(step.requests)
+    *others, honest = w.engine.exchange(step.requests)
+    note = {**Header.from_bytes(wire.loads(honest)[0]).note, **changed} if changed else {}
     body = {"values": np.zeros((w.plans.of(COHORT).length, 1), np.uint64)}
     unsigned = write_frame(w.identities["d"], w.session, 0, "submit", "coordinator", body, note)
     with pytest.raises(ProtocolAbort, match="shows no valid proof that d takes part"):
@@ -105,11 +113,10 @@ def test_a_contribution_without_a_threshold(note: dict[str, Any]) -> None:
 def test_a_sum_out_of_range_is_the_peers_fault() -> None:
     w = world(rounds=1)
     step = run_until(w, "submit", round_=1)
-    *others, _ = w.engine.exchange(step.requests)
+    *others, honest = w.engine.exchange(step.requests)
     lie = {"values": np.full((3, 1), 2**62, np.uint64)}
-    frame = write_frame(
-        w.identities["d"], w.session, 1, "submit", "coordinator", lie, {"min_sites": 2}
-    )
+    note = Header.from_bytes(wire.loads(honest)[0]).note
+    frame = write_frame(w.identities["d"], w.session, 1, "submit", "coordinator", lie, note)
     after = w.coordinator.advance(step.state, [*others, frame])
     with pytest.raises(ProtocolAbort, match="out of its range"):
         w.coordinator.advance(after.state, [])

@@ -39,7 +39,7 @@ class MemoryEngine:
     coordinator: str
     parties: Mapping[str, Party]
     tamper: Tamper | None = None
-    states: dict[str, bytes] = field(default_factory=dict)
+    states: dict[str, bytes] = field(default_factory=dict, repr=False)  # hold private keys
     transcript: list[Delivery] = field(default_factory=list)
     errors: dict[str, SecaggError] = field(default_factory=dict)
     seconds: dict[str, float] = field(default_factory=dict)

@@ -7,8 +7,9 @@ signed, so the strictest site decides), and by the coordinator before it decodes
 Guarantees
     * A sum is opened only over at least max(min_sites of every contributor and of the opener)
       distinct sites, each of which signed its part in this round.
-    * After the first release of a session the cohort is fixed: no later sum covers other sites,
-      because the difference of two cohorts' sums is the contribution of the sites between them.
+    * Within a session no party helps to open sums over two cohorts: the first one it opened (or
+      contributed to, after the cohort round) is fixed, because the difference of two cohorts' sums
+      is the contribution of the sites between them.
     * A site with fewer than min_records complete records contributes nothing.
 
 =============================================  ======================================
@@ -24,7 +25,10 @@ records = min_records                          allowed
 total records unknown after the cohort round   refused
 =============================================  ======================================
 
-Not protected: records against an adversary who knows all others (that takes noise, not counts), and
+Not protected: across sessions (two runs with and without a site differ by it; that takes a ledger
+at each site); between openers that each open once and do not compare (Paillier key holders, for a
+coordinator who breaks the protocol); the total of records, which is known, and checked, only when
+the cohort round has released it, and which sites take from the coordinator; records against an adversary who knows all others (that takes noise, not counts), and
 against min_sites - 1 colluding sites, who can subtract their own contributions from a sum.
 """
 

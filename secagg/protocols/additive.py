@@ -53,16 +53,18 @@ class Additive:
     capabilities: ClassVar[Capabilities] = Capabilities(
         ring_bits=(64, 128),
         hides_from_coordinator=True,
-        needs_aggregators=True,
         dropouts="any site may drop out; every aggregator must stay",
         sees={
             "coordinator": "sealed shares it cannot read, and the sum",
-            "aggregator": "one share of each contribution, which alone is random",
-            "site": "nothing of any other site",
+            "aggregator": "one share of each contribution, which alone is random; the cohort and "
+            "each site's own threshold",
+            "site": "the cohort, the number of records in all, and the method's messages",
         },
         unprotected=(
             "If all aggregators pool their shares, they read every site's contribution.",
             "An aggregator that lies about its share makes the sum wrong; there is no proof.",
+            "The coordinator is trusted to send every site the method's own messages: it may not "
+            "choose them so that a sum shows more than the method declares.",
         ),
     )
     setup: ClassVar[tuple[Phase, ...]] = ()
@@ -172,7 +174,9 @@ def _hold(state: State, body: Body, context: Context) -> tuple[State, Body]:
             held[site] = _read_share(site, envelope, context)
         except PeerError:
             continue
-    return {"round": context.round, "held": held, "opened": False}, {"held": sorted(held)}
+    shape = [context.shape.ring_bits, context.shape.length]
+    state = {"round": context.round, "shape": shape, "held": held, "opened": False}
+    return state, {"held": sorted(held)}
 
 
 def _read_share(site: str, envelope: object, context: Context) -> Body:
@@ -193,12 +197,14 @@ def _open(state: State, body: Body, context: Context) -> tuple[State, Body]:
     """Return this aggregator's share of the sum over the named sites, once a round."""
     if state.get("round") != context.round or state.get("opened"):
         raise PolicyRefusal(context.me, "a sum of this round was opened already, or never held")
+    if state["shape"] != [context.shape.ring_bits, context.shape.length]:
+        raise PeerError(context.roster.coordinator, "asks to open another stage than is held")
     contributors = body["contributors"]
     missing = set(contributors) - set(state["held"])
     if missing:
         raise PeerError(context.roster.coordinator, "asks to open sites whose shares are not here")
     shares = [state["held"][site] for site in contributors]
-    opened = {"round": context.round, "held": {}, "opened": True}
+    opened = {**state, "held": {}, "opened": True}
     return opened, {"share": _sum_shares(shares, context.shape)}
 
 

@@ -65,17 +65,17 @@ class Paillier:
     capabilities: ClassVar[Capabilities] = Capabilities(
         ring_bits=(64, 128),
         hides_from_coordinator=True,
-        needs_aggregators=False,
         dropouts="any site may drop out, as long as one that contributed can decrypt",
         sees={
             "coordinator": "ciphertexts it cannot read, and the sum",
-            "site": "the sum, when it is asked to decrypt (every site holds the private key)",
+            "site": "the cohort, the number of records in all, the method's messages, and the sum "
+            "when it is asked to decrypt (every site holds the private key)",
         },
         unprotected=(
             "All sites hold the private key: the coordinator together with any one site could read "
             "every contribution.",
-            "A site that decrypts cannot see that it was given the sum and nothing else; the "
-            "coordinator is trusted to follow the protocol.",
+            "A site that decrypts cannot see that it was given the sum and nothing else, nor what "
+            "other sites were asked to decrypt; the coordinator is trusted to follow the protocol.",
             "A dishonest site can spill into neighbouring values and make the sum wrong.",
         ),
     )
@@ -109,7 +109,7 @@ class Paillier:
             case "deal":
                 return self._deal(body, context)
             case "install":
-                return _install(state, body, context)
+                return self._install(state, body, context)
             case "encrypt" if contribution is not None:
                 return state, {"ciphertexts": self._encrypt(_key(state), contribution, context)}
             case "decrypt":
@@ -124,7 +124,7 @@ class Paillier:
             case "setup":
                 return _ask_dealer({"candidates": sorted(replies)}, sorted(replies))
             case "deal" if replies:
-                return _relay_key(state, replies)
+                return self._relay_key(state, replies)
             case "deal":
                 return _ask_dealer(state, [s for s in state["candidates"] if s != state["dealer"]])
             case "install":
@@ -154,6 +154,32 @@ class Paillier:
         public = {"n": key.public.n, "h_s": key.public.h_s, "envelopes": sealed}
         return {"key": _plain_key(key), "opened": -1}, public
 
+    def _install(self, state: State, body: Body, context: Context) -> tuple[State, Body]:
+        """Take the private key that the dealer, a site, sealed for us, once a session."""
+        coordinator = context.roster.coordinator
+        if "key" in state:
+            raise PeerError(coordinator, "deals a second key")
+        match body:
+            case {"dealer": str(dealer), "envelope": bytes(envelope)} if (
+                dealer in context.roster.named(Role.SITE)  # the coordinator must never know the key
+            ):
+                pass
+            case _:
+                raise PeerError(coordinator, "malformed request: no key sealed by a site")
+        key = _read_key(
+            open_frame(
+                context.identity, context.roster, context.session, context.round, "deal", dealer,
+                envelope,
+            )
+        )  # fmt: skip
+        self._check_size(dealer, key.public)
+        check_private_key(key)
+        return {"key": _plain_key(key), "opened": -1}, {}
+
+    def _check_size(self, dealer: str, key: PublicKey) -> None:
+        if key.bits != self.key_bits:
+            raise PeerError(dealer, f"deals a key that has not the job's {self.key_bits} bits")
+
     def _encrypt(self, key: PrivateKey, contribution: RingVector, context: Context) -> bytes:
         packing = slots(key.public, context)
         offset = ring.add(contribution, _offsets(context.shape, 1))
@@ -165,6 +191,24 @@ class Paillier:
         )
         return djn.ciphertexts_to_bytes(key.public, ciphertexts)
 
+    # --- the coordinator ---------------------------------------------------------------------
+
+    def _relay_key(self, state: State, replies: Mapping[str, Body]) -> tuple[State, Ask]:
+        dealer = state["dealer"]
+        match replies[dealer]:
+            case {"n": int(n), "h_s": None | int() as h_s, "envelopes": dict(envelopes)}:
+                public = PublicKey(n, h_s)
+            case _:
+                raise PeerError(dealer, "deals a malformed key")
+        self._check_size(dealer, public)
+        check_public_key(public)
+        bodies: dict[str, Body] = {
+            site: {"dealer": dealer, "envelope": envelope}
+            for site, envelope in envelopes.items()
+            if site in state["candidates"]
+        }
+        return {**state, "n": n, "h_s": h_s}, Ask("install", bodies)
+
 
 def slots(public: PublicKey, context: Context) -> Packing:
     """Return how contributions are packed: guard bits for as many sites as the roster has."""
@@ -175,24 +219,6 @@ def slots(public: PublicKey, context: Context) -> Packing:
 def _offsets(shape: Shape, times: int) -> RingVector:
     """Return `times` the offset 2^(value_bits - 1) that makes every slot non-negative."""
     return ring.from_integers([times << (shape.value_bits - 1)], shape.ring_bits)
-
-
-def _install(state: State, body: Body, context: Context) -> tuple[State, Body]:
-    """Take the private key that the dealer sealed for us, once a session."""
-    coordinator = context.roster.coordinator
-    if "key" in state:
-        raise PeerError(coordinator, "deals a second key")
-    match body:
-        case {"dealer": str(dealer), "envelope": bytes(envelope)}:
-            pass
-        case _:
-            raise PeerError(coordinator, "malformed request: no sealed key")
-    sealed = open_frame(
-        context.identity, context.roster, context.session, context.round, "deal", dealer, envelope
-    )
-    key = _read_key(sealed)
-    check_private_key(key)
-    return {"key": _plain_key(key), "opened": -1}, {}
 
 
 def _decrypt(state: State, body: Body, context: Context) -> tuple[State, Body]:
@@ -248,21 +274,6 @@ def _ask_dealer(state: State, candidates: list[str]) -> tuple[State, Ask]:
         raise ProtocolAbort("paillier", "no site answered to make the key")
     state = {"candidates": candidates, "dealer": candidates[0]}
     return state, Ask("deal", {candidates[0]: {}})
-
-
-def _relay_key(state: State, replies: Mapping[str, Body]) -> tuple[State, Ask]:
-    dealer = state["dealer"]
-    match replies[dealer]:
-        case {"n": int(n), "h_s": None | int() as h_s, "envelopes": dict(envelopes)}:
-            check_public_key(PublicKey(n, h_s))
-        case _:
-            raise PeerError(dealer, "deals a malformed key")
-    bodies: dict[str, Body] = {
-        site: {"dealer": dealer, "envelope": envelope}
-        for site, envelope in envelopes.items()
-        if site in state["candidates"]
-    }
-    return {**state, "n": n, "h_s": h_s}, Ask("install", bodies)
 
 
 def _multiply(

@@ -35,11 +35,10 @@ class Plain:
     capabilities: ClassVar[Capabilities] = Capabilities(
         ring_bits=(64, 128),
         hides_from_coordinator=False,
-        needs_aggregators=False,
         dropouts="any site may drop out before it sends its contribution",
         sees={
             "coordinator": "every site's own contribution, in clear",
-            "site": "nothing of any other site",
+            "site": "the cohort, the number of records in all, and the method's messages",
         },
         unprotected=(
             "EVERYTHING: the coordinator reads each site's contribution. Use it to compare only.",

@@ -165,3 +165,16 @@ def test_thresholds_rise_with_the_rules() -> None:
     order = [ReleasePolicy(2, 1), ReleasePolicy(3, 1), ReleasePolicy(3, 5), ReleasePolicy(3, 5, 99)]
     for weaker, stronger in pairwise(policy.thresholds("me") for policy in order):
         assert all(a <= b for a, b in zip(weaker, stronger, strict=True)) and weaker != stronger
+
+
+@pytest.mark.parametrize(
+    ("own", "agreed", "effective"),
+    [
+        ((2, 2, None), (3, 10, None), (3, 10, None)),  # weaker than agreed: the agreed rule counts
+        ((5, 50, 400), (3, 10, 100), (5, 50, 400)),  # stricter: its own
+        ((None, 5, None), (3, 10, 100), (None, 10, 100)),  # unset stays unset, and refuses
+        ((4, None, None), (None, None, None), (4, None, None)),
+    ],
+)
+def test_a_sites_own_rules_can_only_be_stricter(own, agreed, effective):
+    assert ReleasePolicy(*own).at_least(ReleasePolicy(*agreed)) == ReleasePolicy(*effective)

@@ -32,7 +32,7 @@ PUBLIC_VARIABLE = Variable("x", "x", 0.0, 1.0)
 
 
 @functools.cache
-def test_key():
+def shared_key():
     return generate_keypair(2048, replayable_random(2048))
 
 
@@ -40,7 +40,7 @@ class PaillierOfVectors(Paillier):
     """Deals the one key of all vectors."""
 
     def draw_key(self, random):
-        return test_key()
+        return shared_key()
 
 
 PROTOCOLS = {"plain": Plain(), "additive": Additive(2), "paillier": PaillierOfVectors(2048)}
