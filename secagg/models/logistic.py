@@ -39,7 +39,7 @@ from secagg.models.irls import (
     units_matrix,
 )
 from secagg.models.pooled import ROUNDING
-from secagg.models.terms import INTERCEPT, critical_value, plain
+from secagg.models.terms import INTERCEPT, plain
 from secagg.models.variables import choose, outcome_index
 
 NEWTON = "newton"
@@ -73,7 +73,8 @@ class Logistic:
 
     def stages(self, public: Public) -> tuple[Stage, ...]:
         """Declare the one kind of round: the derivatives at a trial point."""
-        critical_value(self.level)  # refuses a level outside (0, 1)
+        if not 0 < self.level < 1:
+            raise JobError("method.level", f"{self.level} is not between 0 and 1")
         if self.max_rounds < 1:
             raise JobError("method.max_rounds", "must be at least 1")
         if self.fraction_bits < LEAST_FRACTION_BITS:

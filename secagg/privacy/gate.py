@@ -28,8 +28,9 @@ total records unknown after the cohort round   refused
 Not protected: across sessions (two runs with and without a site differ by it; that takes a ledger
 at each site); between openers that each open once and do not compare (Paillier key holders, for a
 coordinator who breaks the protocol); the total of records, which is known, and checked, only when
-the cohort round has released it, and which sites take from the coordinator; records against an adversary who knows all others (that takes noise, not counts), and
-against min_sites - 1 colluding sites, who can subtract their own contributions from a sum.
+the cohort round has released it, and which sites take from the coordinator; records against an
+adversary who knows all others (that takes noise, not counts); and against min_sites - 1 colluding
+sites, who can subtract their own contributions from a sum.
 """
 
 from __future__ import annotations
@@ -60,6 +61,18 @@ class ReleasePolicy:
             )
         if self.min_records is not None and self.min_records < 1:
             raise JobError("release.min_records", "must be at least 1")
+
+    def at_least(self, agreed: ReleasePolicy) -> ReleasePolicy:
+        """Return these rules, made as strict as the agreed ones; what is unset here stays unset.
+
+        (But for the total, which has a default.)
+        """
+        totals = [n for n in (self.min_total_records, agreed.min_total_records) if n is not None]
+        return ReleasePolicy(
+            None if self.min_sites is None else max(self.min_sites, agreed.min_sites or 0),
+            None if self.min_records is None else max(self.min_records, agreed.min_records or 0),
+            max(totals, default=None),
+        )
 
     def thresholds(self, who: str) -> tuple[int, int, int]:
         """Return (sites, records, total records), or raise `PolicyRefusal` if one is unset."""

@@ -30,12 +30,14 @@ from typing import TYPE_CHECKING, ClassVar
 
 from secagg import ring
 from secagg.contracts import Ask, Body, Capabilities, Context, Phase, Ready, Shape, State, Total
-from secagg.errors import InternalError, PeerError, PolicyRefusal, ProtocolAbort
+from secagg.errors import InternalError, JobError, PeerError, PolicyRefusal, ProtocolAbort
 from secagg.frames import open_frame, seal_frame
 from secagg.identity import Role
 from secagg.protocols import djn
 from secagg.protocols.djn_keys import (
     DEFAULT_BITS,
+    MAX_BITS,
+    MIN_BITS,
     PrivateKey,
     PublicKey,
     check_private_key,
@@ -87,6 +89,13 @@ class Paillier:
         Phase("encrypt", Role.SITE, contributes=True),
         Phase("decrypt", Role.SITE, opens=True),
     )
+
+    def __post_init__(self) -> None:
+        if self.key_bits % 2 or not MIN_BITS <= self.key_bits <= MAX_BITS:
+            raise JobError(
+                "protocol.key_bits", f"{self.key_bits} is not an even length from {MIN_BITS} to "
+                f"{MAX_BITS}", f"{DEFAULT_BITS} is the default.",
+            )  # fmt: skip
 
     def parties(self) -> tuple[tuple[str, Role], ...]:
         """Need nobody beside sites and coordinator."""
