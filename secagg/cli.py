@@ -102,7 +102,7 @@ def plan(
 def verify(
     folder: Annotated[Path, typer.Argument(help="A run folder.", show_default=False)],
     head: Annotated[
-        str | None, typer.Option("--head", help="The log's head, as kept since the run.")
+        str | None, typer.Option("--head", help="The log's final head, printed when the run ended.")
     ] = None,
     as_json: AsJson = False,
 ) -> None:
@@ -154,6 +154,9 @@ def _overrides(protocol: str | None, settings: list[str] | None) -> dict[str, st
             raise UsageError(
                 f"--set {pair}", "is not KEY=VALUE", "For example --set method.level=0.9."
             )
+        if "\n" in pair or "\r" in pair:
+            # the value is read as TOML: what follows the line break could be another key
+            raise UsageError(f"--set {key}", "holds a line break", "Give one KEY=VALUE a --set.")
         found[key] = value
     return found
 
@@ -174,9 +177,9 @@ def main() -> None:
     except typer.Abort:
         sys.exit(130)
     except Exception as error:
-        if hasattr(error, "format_message"):  # typer's own: a missing argument, an unknown option
-            message = str(error.format_message()).rstrip(".")
-            _fail(UsageError("command line", message, "Try --help."))
+        describe = getattr(error, "format_message", None)
+        if describe is not None:  # typer's own: a missing argument, an unknown option
+            _fail(UsageError("command line", str(describe()).rstrip("."), "Try --help."))
         if os.environ.get("SECAGG_TRACEBACK"):
             raise
         what = f"{type(error).__name__}: {error}".splitlines()[0]

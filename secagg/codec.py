@@ -26,7 +26,6 @@ nan, inf, -inf             refused: `DataError` at the site, nothing leaves it
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 
@@ -217,8 +216,3 @@ def _decode_field(plan: FieldPlan, sites: int, part: RingVector) -> NDArray[np.f
     if not inside:
         raise ProtocolAbort("codec", f"the sum of field {plan.field.name!r} is out of its range")
     return values
-
-
-def quantised(plan: SumPlan, update: Mapping[str, NDArray[np.float64]]) -> list[int]:
-    """Return the exact integers that one site's update is carried as (slow; the tests' oracle)."""
-    return ring.to_integers(encode(plan, dict(update)))

@@ -116,13 +116,6 @@ class Public:
     max_rows: int
     sites: tuple[str, ...]
 
-    def index(self, names: Sequence[str]) -> NDArray[np.intp]:
-        """Return the positions of variables given by variable or column name, in that order."""
-        positions = [
-            i for name in names for i, v in enumerate(self.variables) if name in (v.name, v.column)
-        ]
-        return np.array(positions, dtype=np.intp)
-
 
 @dataclass(frozen=True)
 class Rows:
@@ -235,7 +228,6 @@ class Capabilities:
 
     ring_bits: tuple[int, ...]
     hides_from_coordinator: bool
-    needs_aggregators: bool
     dropouts: str
     sees: Mapping[str, str]
     unprotected: tuple[str, ...]

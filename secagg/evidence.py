@@ -20,10 +20,8 @@ import numpy as np
 from secagg import __version__
 from secagg.contracts import Result, State
 from secagg.identity import Role
-from secagg.registry import settings_of
 from secagg.runlog import RunLog, canonical
-from secagg.session import COORDINATOR, Planned, Session
-from secagg.stages import StagePlans
+from secagg.session import COORDINATOR, Planned, Session, agreement
 
 SCHEMA = 1
 _PACKAGES = ("numpy", "scipy", "pandas", "gmpy2", "phe", "cryptography", "pydantic", "causal-learn")
@@ -31,23 +29,14 @@ _PACKAGES = ("numpy", "scipy", "pandas", "gmpy2", "phe", "cryptography", "pydant
 
 def opening(session: Session, *, replayable: bool) -> dict[str, Any]:
     """Return the log's first event: what was agreed before any record was read."""
-    planned = session.planned
     return {
         "event": "session",
         "session": session.session.hex(),
-        "secagg": __version__,
-        "job": job_facts(planned),
-        "method": {"name": planned.method.name, "settings": settings_of(planned.method)},
-        "protocol": {"name": planned.protocol.name, "settings": settings_of(planned.protocol)},
+        "nonce": session.nonce.hex(),
         "roster": roster_facts(session),
-        "plan": plan_facts(planned.plans),
+        **agreement(session.planned),
         "randomness": "REPLAYABLE: protects nothing" if replayable else "operating system",
     }
-
-
-def job_facts(planned: Planned) -> dict[str, Any]:
-    """Return the job as plain data."""
-    return planned.job.model_dump(mode="json")
 
 
 def roster_facts(session: Session) -> list[dict[str, str]]:
@@ -56,28 +45,6 @@ def roster_facts(session: Session) -> list[dict[str, str]]:
         {"name": p.name, "role": p.role.value, "verify_key": p.verify_key.hex(),
          "seal_key": p.seal_key.hex()}
         for p in session.roster.parties.values()
-    ]  # fmt: skip
-
-
-def plan_facts(plans: StagePlans) -> list[dict[str, Any]]:
-    """Return, for each stage, the bounds and the bits they were proved to fit in."""
-    return [
-        {
-            "stage": name,
-            "sees": plans.stages[name].sees,
-            "max_rounds": plans.stages[name].max_rounds,
-            "sites": plan.sites,
-            "ring_bits": plan.ring_bits,
-            "sum_bits": plan.sum_bits,
-            "values": plan.length,
-            "fields": [
-                {"name": p.field.name, "kind": p.field.kind.value, "values": p.field.size,
-                 "bound": p.field.bound, "fraction_bits": p.field.fraction_bits,
-                 "sum_bits": p.sum_bits}
-                for p in plan.fields
-            ],
-        }
-        for name, plan in plans.plans.items()
     ]  # fmt: skip
 
 
@@ -163,13 +130,17 @@ def traffic_by_phase(session: Session) -> list[dict[str, Any]]:
     return list(table.values())
 
 
-def seconds_by_role(session: Session) -> dict[str, float]:
-    """Return the processor seconds spent by all sites and by all aggregators."""
-    spent: dict[str, float] = {}
+def processor_seconds(session: Session, total: float) -> dict[str, float]:
+    """Return the processor seconds spent in all, by all sites and by all aggregators.
+
+    Rounded to 0.1 s: a site's processor time grows with its number of rows, so that finer digits
+    would tell of rows that no released sum counts.
+    """
+    spent = {"total": total}
     for name, seconds in session.engine.seconds.items():
         role = session.roster.parties[name].role.value
         spent[role] = spent.get(role, 0.0) + seconds
-    return spent
+    return {who: round(seconds, 1) for who, seconds in spent.items()}
 
 
 def versions() -> dict[str, str]:
@@ -186,7 +157,8 @@ def versions() -> dict[str, str]:
 def write_folder(folder: Path, result: Result, run_facts: dict[str, Any], log: RunLog) -> None:
     """Write result, arrays, report and facts; the log's last two lines bind them all.
 
-    The report shows the head as of the line before the last, since the last holds its own digest.
+    The report shows the head as of the line before the last, since the last holds the report's own
+    digest; the final head is in run.json only.
     """
     from secagg.audits.report import render  # noqa: PLC0415  # only runs that are written need it
 
@@ -207,12 +179,15 @@ def facts_digest(run_facts: Mapping[str, Any]) -> str:
     return hashlib.sha256(canonical(finite(bound))).hexdigest()
 
 
+def json_bytes(value: Any) -> bytes:
+    """Return readable JSON; a number that is not finite becomes null, as JSON has none."""
+    text = json.dumps(finite(value), indent=1, ensure_ascii=False, allow_nan=False)
+    return f"{text}\n".encode()
+
+
 def write_json(path: Path, value: Any) -> None:
-    """Write readable JSON; a number that is not finite becomes null, as JSON has none."""
-    path.write_text(
-        json.dumps(finite(value), indent=1, ensure_ascii=False, allow_nan=False) + "\n",
-        encoding="utf-8",
-    )
+    """Write `json_bytes` to a file."""
+    path.write_bytes(json_bytes(value))
 
 
 def finite(value: Any) -> Any:

@@ -112,9 +112,9 @@ class Roster:
         """Return plain data for hashing, logging and sending."""
         return [[p.name, p.role.value, p.verify_key, p.seal_key] for p in self.parties.values()]
 
-    def session(self, nonce: bytes, job_digest: bytes) -> bytes:
-        """Return the 16-byte session name: it binds roster, job and a fresh nonce."""
-        return wire.digest(["secagg session 1", self.to_plain(), job_digest, nonce])[:16]
+    def session(self, nonce: bytes, agreement_digest: bytes) -> bytes:
+        """Return the 16-byte session name: it binds roster, agreement and a fresh nonce."""
+        return wire.digest(["secagg session 1", self.to_plain(), agreement_digest, nonce])[:16]
 
     def verify(self, sender: str, message: bytes, signature: bytes) -> None:
         """Raise `PeerError` unless `signature` is the sender's over this frame header."""

@@ -22,6 +22,8 @@ from pydantic import (
 from secagg.errors import JobError
 from secagg.settings import describe, unknown_key
 
+_LARGEST_BOUND = 1e100
+
 
 class _Strict(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -30,13 +32,14 @@ class _Strict(BaseModel):
 class Continuous(_Strict):
     """A real column. Values outside the public bounds are clipped, and the clipping is counted.
 
-    low, high: public bounds in the column's own units (before `transform`), chosen without looking
+    low, high: public bounds in the column's own units (before `transform`), chosen without looking,
+        at most 1e100 in absolute value: squares, and sums of them, stay finite
     transform: "log" takes the natural logarithm, after clipping; then low must be positive
     """
 
     type: Literal["continuous"]
-    low: float = Field(allow_inf_nan=False)
-    high: float = Field(allow_inf_nan=False)
+    low: float = Field(ge=-_LARGEST_BOUND, le=_LARGEST_BOUND, allow_inf_nan=False)
+    high: float = Field(ge=-_LARGEST_BOUND, le=_LARGEST_BOUND, allow_inf_nan=False)
     transform: Literal["none", "log"] = "none"
     unit: str = ""
 
@@ -78,7 +81,7 @@ class Sites(_Strict):
     """Where the records are.
 
     folder: one CSV or Parquet file a site, named after it; NAME.policy.toml beside it is the
-        site's own release policy
+        site's own release policy, and no other file there may have "policy" in its name
     table, site_column: or one table, split by a column (for simulation)
     max_rows: public upper bound on the rows of any one site
     """
@@ -185,7 +188,9 @@ def set_dotted(raw: dict[str, Any], key: str, value: str) -> None:
 
 
 def _one_line(error: ValidationError, where: str) -> JobError:
-    first = error.errors(include_url=False)[0]
+    errors = error.errors(include_url=False)
+    unknown = [e for e in errors if e["type"] == "extra_forbidden"]
+    first = (unknown or errors)[0]  # a misspelt key explains the one that is missing
     path = [str(part) for part in first["loc"]]
     if path[0:1] == ["columns"]:
         del path[2:3]  # pydantic adds the kind of a column

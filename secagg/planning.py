@@ -1,5 +1,7 @@
 """`secagg plan`: what a run would do and send, from public numbers, before any record is read.
 
+The sites are known by the names of their files. Where the job splits one table (a simulation), the
+site column itself is read to find the names, and nothing else of the table.
 Bits come from the same proof that a run uses. Messages and bytes are measured, not estimated: the
 session is played once with contributions of zeros in place of the sites' records, one round for
 each stage, and the frames are counted. Sizes depend on shapes only, so a real round sends the same
@@ -15,10 +17,9 @@ from typing import Any, ClassVar
 import numpy as np
 
 from secagg.contracts import Body, Method, Public, Result, Rows, Stage, State, Update
-from secagg.evidence import plan_facts
 from secagg.privacy.gate import ReleasePolicy
 from secagg.randomness import system_random
-from secagg.session import Planned, open_session
+from secagg.session import Planned, open_session, plan_facts
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,7 @@
 Line i is canonical JSON (sorted keys, no spaces) with `seq` = i, `prev` = the hash of line i - 1
 (64 zeros for the first) and `hash` = SHA-256 of the same line without `hash`. Changing, dropping,
 swapping or inserting a line breaks the chain at that line; cutting lines off the end is seen by
-comparing with the head that run.json and report.html show.
+comparing with the head that run.json shows.
 
 Not protected: whoever owns the folder can write a whole new chain. Keep the head printed at the end
 of a run somewhere else (`secagg verify DIR --head HASH`), and this too is seen.
@@ -11,6 +11,7 @@ of a run somewhere else (`secagg verify DIR --head HASH`), and this too is seen.
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import hmac
 import json
@@ -36,14 +37,23 @@ class RunLog:
     events: list[dict[str, Any]] = field(default_factory=list)
 
     def write(self, event: Mapping[str, Any]) -> None:
-        """Append one event (JSON-able; must have the key "event")."""
+        """Append one event (JSON-able; must have the key "event").
+
+        When the disk fails or the user interrupts, the line is taken back: the chain stays whole.
+        """
         entry = {**event, "seq": self.lines, "time": self.clock(), "prev": self.head}
-        self.head = entry_hash(entry)
-        entry["hash"] = self.head
-        with self.path.open("ab") as file:
-            file.write(canonical(entry) + b"\n")
-            file.flush()
-            os.fsync(file.fileno())
+        entry["hash"] = entry_hash(entry)
+        line = canonical(entry) + b"\n"
+        with self.path.open("ab", buffering=0) as file:
+            before = file.tell()
+            try:
+                if file.write(line) < len(line):  # what an almost full disk does
+                    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+                os.fsync(file.fileno())
+            except BaseException:
+                file.truncate(before)
+                raise
+        self.head = entry["hash"]
         self.lines += 1
         self.events.append(entry)
 

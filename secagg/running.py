@@ -3,14 +3,17 @@
 The loop is the whole driver: each step's events go to disk, then its requests to the parties, then
 the coordinator advances. Everything is written into a folder beside the wanted one and renamed at
 the end: a run that ends is complete, and one that fails leaves nothing behind but, if sums had
-been released already, their log.
+been released already, their log. Nothing that stood at the wanted place is lost on the way.
 """
 
 from __future__ import annotations
 
+import os
+import shutil
 import tempfile
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -21,7 +24,7 @@ from secagg.alone import fit_each_alone
 from secagg.contracts import Result, State
 from secagg.coordinator import Step
 from secagg.engines.memory import Delivery, Tamper
-from secagg.errors import JobError, SecaggError
+from secagg.errors import JobError, SecaggError, UsageError
 from secagg.job import Job, load_job, parse_job
 from secagg.randomness import RandomBytes, system_random
 from secagg.runlog import RunLog
@@ -70,30 +73,37 @@ def run(
     random: anything but the operating system's generator makes the run protect nothing; it says so
 
     Raises `UsageError`, `PolicyRefusal`, `ProtocolAbort`; then `out` is left as it was. If sums had
-    been released before, the log of these is kept beside it, as `OUT.failed-SESSION`.
+    been released before, the log of these is kept beside it, as `OUT.failed-SESSION`. If something
+    appeared at `out` meanwhile, the whole finished run is kept beside it, as `OUT.SESSION`.
     """
     planned = plan_job(read_job(job, overrides), data)
-    target = None if out is None else Path(out)
+    target = None if out is None else Path(out).absolute()
     if target is not None:
         _check_target(target, overwrite)
     with _scratch_beside(target) as scratch:
         folder = Path(scratch) / "run"
         folder.mkdir()
         log = RunLog(folder / "log.jsonl", _now)
+
+        def write(event: Mapping[str, Any]) -> None:
+            with _writing(target or folder):
+                log.write(event)
+            if progress is not None:
+                progress(event)
+
         try:
-            finished = _run_into(planned, log, random, tamper, progress)
+            finished = _run_into(planned, log, write, random, tamper)
+            if target is not None:
+                with _writing(target):
+                    evidence.write_folder(folder, finished.result, finished.facts, log)
+                    _place(folder, target, overwrite, finished.facts["session"][:8])
         except BaseException as error:
-            if target is not None and any(event["event"] == "release" for event in log.events):
+            released = any(event["event"] == "release" for event in log.events)
+            if target is not None and released and folder.exists():
                 _keep_log(log, folder, target, error)
             raise
-        if target is None:
-            return finished
-        evidence.write_folder(folder, finished.result, finished.facts, log)
-        target.parent.mkdir(parents=True, exist_ok=True)
-        if target.exists():
-            target.rename(Path(scratch) / "earlier")  # deleted with the scratch folder
-        folder.rename(target)
-    return Run(finished.result, finished.facts, finished.events, target, finished.transcript)
+    place = None if out is None else Path(out)
+    return Run(finished.result, finished.facts, finished.events, place, finished.transcript)
 
 
 def read_job(
@@ -110,18 +120,12 @@ def read_job(
 def _run_into(
     planned: Planned,
     log: RunLog,
+    write: Progress,
     random: RandomBytes,
     tamper: Tamper | None,
-    progress: Progress | None,
 ) -> Run:
     session = open_session(planned, random, tamper)
     started, began = _now(), time.process_time()
-
-    def write(event: Mapping[str, Any]) -> None:
-        log.write(event)
-        if progress is not None:
-            progress(event)
-
     write(evidence.opening(session, replayable=random is not system_random))
     try:
         state = _loop(session, write)
@@ -135,10 +139,7 @@ def _run_into(
         summary["simulation"] = {"site_alone": fit_each_alone(session.sides)}
     result = Result(summary, result.arrays)
     facts = evidence.facts(session, state, log.events, (started, _now()))
-    facts["seconds"] = {
-        "total": time.process_time() - began,
-        **evidence.seconds_by_role(session),
-    }
+    facts["seconds"] = evidence.processor_seconds(session, time.process_time() - began)
     return Run(result, facts, log.events, None, session.engine.transcript)
 
 
@@ -155,11 +156,21 @@ def _loop(session: Session, write: Callable[[Mapping[str, Any]], None]) -> State
 
 
 def _check_target(target: Path, overwrite: bool) -> None:
-    if not target.exists():
+    """Refuse a place that is taken or cannot be: later, sums would have been released for nothing.
+
+    A link is never followed or replaced, even one that leads nowhere.
+    """
+    try:
+        with suppress(FileNotFoundError):
+            target.with_name(f"{target.name}.earlier-{'0' * 8}").lstat()  # the longest name we give
+        target.lstat()
+    except FileNotFoundError:
         return
+    except OSError as error:
+        raise JobError(str(target), f"cannot be written to ({error.strerror})") from None
     if not overwrite:
         raise JobError(str(target), "exists already", "Choose another --out, or add --overwrite.")
-    if not (target / "run.json").is_file():
+    if target.is_symlink() or not (target / "run.json").is_file():
         raise JobError(str(target), "is not a run folder, so it is not overwritten")
 
 
@@ -168,18 +179,59 @@ def _scratch_beside(target: Path | None) -> tempfile.TemporaryDirectory[str]:
 
     It lies in the nearest folder above `target` that exists: a run that fails makes none.
     """
-    parent = None if target is None else next(p for p in target.absolute().parents if p.exists())
+    parent = None if target is None else next(p for p in target.parents if os.path.lexists(p))
     try:
         return tempfile.TemporaryDirectory(prefix=".secagg-", suffix=".partial", dir=parent)
     except OSError as error:
         raise JobError(str(parent), f"cannot be written to ({error.strerror})") from None
 
 
+@contextmanager
+def _writing(place: Path) -> Iterator[None]:
+    """Turn a failure of the disk into the one line that names the place."""
+    try:
+        yield
+    except OSError as error:
+        what = f"cannot be written ({error.strerror or error})"
+        raise UsageError(str(place), what, "Make room or choose another --out.") from error
+
+
+def _place(folder: Path, target: Path, overwrite: bool, session: str) -> None:
+    """Rename the finished run to `target`; an earlier run there is deleted last, after that.
+
+    Whatever goes wrong before, the earlier run is put back. What appeared at `target` during the
+    run is not ours to touch: then the finished run is kept beside it, and `JobError` says where.
+    """
+    target.parent.mkdir(parents=True, exist_ok=True)
+    earlier = target.with_name(f"{target.name}.earlier-{session}")
+    try:
+        if overwrite and os.path.lexists(target):
+            _check_target(target, overwrite)
+            target.rename(earlier)
+        if os.path.lexists(target):
+            raise JobError(str(target), "appeared during the run, and is left as it is")
+        folder.rename(target)  # had it appeared just now: fails unless it is an empty folder
+    except BaseException as error:
+        if os.path.lexists(earlier) and not os.path.lexists(target):
+            earlier.rename(target)
+        if isinstance(error, JobError):
+            beside = target.with_name(f"{target.name}.{session}")
+            folder.rename(beside)
+            error.mend = f"The finished run is in {beside}."
+        raise
+    shutil.rmtree(earlier, ignore_errors=True)  # what cannot be deleted stays, under that name
+
+
 def _keep_log(log: RunLog, folder: Path, target: Path, error: BaseException) -> None:
     """Keep the log of a run that failed after a release: what was released stays on record."""
-    log.write({"event": "failed", "code": getattr(error, "code", "interrupted")})
-    kept = target.with_name(f"{target.name}.failed-{log.events[0]['session'][:8]}")
-    target.parent.mkdir(parents=True, exist_ok=True)
+    for path in set(folder.iterdir()) - {log.path}:
+        path.unlink()
+    with suppress(OSError):  # on a full disk; the lines of the releases are safe already
+        log.write({"event": "failed", "code": getattr(error, "code", "interrupted")})
+    with suppress(OSError):
+        target.parent.mkdir(parents=True, exist_ok=True)
+    nearest = next(parent for parent in target.parents if parent.is_dir())
+    kept = nearest / f"{target.name}.failed-{log.events[0]['session'][:8]}"
     folder.rename(kept)
     if isinstance(error, SecaggError):
         error.mend = f"{error.mend} Sums released before are on record in {kept}.".strip()

@@ -12,6 +12,7 @@ empty, NA, N/A, NaN, null, None, ?     missing: the record is left out and count
 text in a continuous column            `DataError` naming row and column (stays at the site)
 inf, -inf                              `DataError` (bounds are for numbers)
 a level that was not declared          `DataError` naming row, column and declared levels
+1.0, or a boolean                      also the level 1; also 0 and 1, or False and True
 below low or above high                clipped to the bound and counted
 =====================================  =====================================================
 """
@@ -19,6 +20,7 @@ below low or above high                clipped to the bound and counted
 from __future__ import annotations
 
 import math
+import re
 import sys
 from collections import Counter
 from collections.abc import Mapping
@@ -31,6 +33,7 @@ from numpy.typing import NDArray
 from secagg.contracts import Public, Rows, Variable
 from secagg.errors import DataError, JobError
 from secagg.job import Binary, Categorical, Column, Continuous, Job
+from secagg.models.terms import INTERCEPT
 
 MISSING = frozenset({"", "na", "n/a", "nan", "null", "none", "?"})
 
@@ -38,13 +41,16 @@ MISSING = frozenset({"", "na", "n/a", "nan", "null", "none", "?"})
 def public_facts(job: Job, sites: tuple[str, ...]) -> Public:
     """Return what the job declares about the data of these sites.
 
-    Raises `JobError` for bounds without a usable scale, or two variables of one name.
+    Raises `JobError` for bounds without a usable scale, two variables of one name, or one named as
+    the intercept is in results.
     """
     variables = tuple(v for name, column in job.columns.items() for v in _variables(name, column))
     named = Counter(v.name for v in variables)
     for v in variables:
         if named[v.name] > 1 or (v.name != v.column and v.name in job.columns):
             raise JobError("columns", f"{v.name!r} names two variables", "Rename the column.")
+        if INTERCEPT in (v.name, v.column):
+            raise JobError("columns", f"{INTERCEPT!r} names the intercept", "Rename the column.")
     return Public(variables, tuple(job.columns), job.sites.max_rows, sites)
 
 
@@ -82,7 +88,11 @@ def read_rows(columns: Mapping[str, Column], table: pd.DataFrame, public: Public
     for name in columns:
         if found[name] == 0:
             listed = ", ".join(map(str, table.columns))
-            raise DataError(who, f"column {name!r} is missing", f"The table has {listed}.")
+            raise DataError(
+                who,
+                f"column {name!r} is missing",
+                f"It has {listed}. (Every file in sites.folder is a site.)",
+            )
         if found[name] > 1:
             raise DataError(who, f"column {name!r} is there {found[name]} times", "Keep one.")
     if len(table) > public.max_rows:
@@ -129,10 +139,14 @@ def _numbers(cells: pd.Series[Any], where: str) -> NDArray[np.float64]:
             numbers[row] = math.nan if text.lower() in MISSING else _number(text)
         except ValueError:
             raise DataError(
-                f"{where}, row {row + 1}", f"{text!r} is not a number", "Mend the cell or empty it."
+                f"{where}, record {row + 1}",
+                f"{text!r} is not a number",
+                "Mend the cell or empty it.",
             ) from None
         if math.isinf(numbers[row]):
-            raise DataError(f"{where}, row {row + 1}", "the value is infinite", "Empty the cell.")
+            raise DataError(
+                f"{where}, record {row + 1}", "the value is infinite", "Empty the cell."
+            )
     return numbers
 
 
@@ -147,14 +161,11 @@ def _levels(column: Binary | Categorical, cells: pd.Series[Any], where: str) -> 
     known = {level: float(i) for i, level in enumerate(column.levels)}
     positions = np.empty(len(cells), dtype=np.float64)
     for row, cell in enumerate(cells):
-        text = _text(cell)
-        position = known.get(text)
-        if position is None and text.lower() not in MISSING:
-            position = known.get(_whole(text))
-        if position is None and text.lower() not in MISSING:
+        position = next((known[text] for text in _readings(cell) if text in known), None)
+        if position is None and _text(cell).lower() not in MISSING:
             raise DataError(
-                f"{where}, row {row + 1}",
-                f"{text!r} is not a declared level",
+                f"{where}, record {row + 1}",
+                f"{str(cell).strip()!r} is not a declared level",
                 f"Levels are {', '.join(column.levels)}.",
             )
         positions[row] = math.nan if position is None else position
@@ -172,6 +183,15 @@ def _text(cell: object) -> str:
     return str(cell).strip()
 
 
-def _whole(text: str) -> str:
-    """Return '1' for '1.0': whole numbers that a data frame holds as floats match their level."""
-    return text[:-2] if text.endswith(".0") else text
+def _readings(cell: object) -> tuple[str, ...]:
+    """Return the levels that a cell may mean, the likeliest first.
+
+    Whole numbers that a data frame holds as floats match their level: '1.0' is also '1'. What it
+    holds as booleans matches 0 and 1, or False and True.
+    """
+    text = _text(cell)
+    if isinstance(cell, bool | np.bool_):
+        return text, str(cell)
+    if re.fullmatch(r"[+-]?[0-9]+\.0", text):
+        return text, text.removesuffix(".0")
+    return (text,)

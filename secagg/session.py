@@ -1,12 +1,19 @@
-"""Set up one session in one process: sites, keys, roster, plan, parties, coordinator, engine."""
+"""Set up one session in one process: sites, keys, roster, plan, parties, coordinator, engine.
+
+The session's name, which every signature in it covers, is a digest of the roster, a fresh nonce and
+what was agreed: job, bounds, rules, settings and version. So a signature given in one session is
+none under any other agreement, and `secagg verify` can check this from the log alone.
+"""
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+import hashlib
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
-from secagg import wire
+from secagg import __version__
 from secagg.contracts import Method, Public, Rows, SecureSum
 from secagg.coordinator import Coordinator
 from secagg.engines.memory import MemoryEngine, Tamper
@@ -16,7 +23,8 @@ from secagg.job import Job
 from secagg.party import Party, SiteSide
 from secagg.privacy.gate import ReleasePolicy
 from secagg.randomness import RandomBytes
-from secagg.registry import make_method, make_protocol
+from secagg.registry import make_method, make_protocol, settings_of
+from secagg.runlog import canonical
 from secagg.schema import public_facts, read_rows
 from secagg.sites import Data, SiteSource, as_policy, find_sites
 from secagg.stages import StagePlans, plan_stages
@@ -41,6 +49,7 @@ class Session:
     """A planned job with keys and parties, ready to run."""
 
     planned: Planned
+    nonce: bytes
     session: bytes
     roster: Roster
     coordinator: Coordinator
@@ -75,8 +84,8 @@ def open_session(
     roles += planned.protocol.parties()
     identities = {name: Identity.generate(name, role, random) for name, role in roles}
     roster = Roster({name: identity.public for name, identity in identities.items()})
-    job_digest = wire.digest(planned.job.model_dump_json())
-    session = roster.session(random(16), job_digest)
+    nonce = random(16)
+    session = session_name(roster, nonce, agreement(planned))
     shared = as_policy(planned.job.release)
     sides = {
         name: SiteSide(planned.method, planned.public, _loader(planned, source, stand_in))
@@ -102,7 +111,45 @@ def open_session(
         random,
     )
     engine = MemoryEngine(COORDINATOR, parties, tamper)
-    return Session(planned, session, roster, coordinator, engine, sides)
+    return Session(planned, nonce, session, roster, coordinator, engine, sides)
+
+
+def agreement(planned: Planned) -> dict[str, Any]:
+    """Return, as plain data for JSON, what the parties agree to before any record is read."""
+    return {
+        "secagg": __version__,
+        "job": planned.job.model_dump(mode="json"),
+        "method": {"name": planned.method.name, "settings": settings_of(planned.method)},
+        "protocol": {"name": planned.protocol.name, "settings": settings_of(planned.protocol)},
+        "plan": plan_facts(planned.plans),
+    }
+
+
+def plan_facts(plans: StagePlans) -> list[dict[str, Any]]:
+    """Return, for each stage, the bounds and the bits they were proved to fit in."""
+    return [
+        {
+            "stage": name,
+            "sees": plans.stages[name].sees,
+            "max_rounds": plans.stages[name].max_rounds,
+            "sites": plan.sites,
+            "ring_bits": plan.ring_bits,
+            "sum_bits": plan.sum_bits,
+            "values": plan.length,
+            "fields": [
+                {"name": p.field.name, "kind": p.field.kind.value, "values": p.field.size,
+                 "bound": p.field.bound, "fraction_bits": p.field.fraction_bits,
+                 "sum_bits": p.sum_bits}
+                for p in plan.fields
+            ],
+        }
+        for name, plan in plans.plans.items()
+    ]  # fmt: skip
+
+
+def session_name(roster: Roster, nonce: bytes, agreed: Mapping[str, Any]) -> bytes:
+    """Return the session's name; `agreed` is an `agreement`, or the same as read from a log."""
+    return roster.session(nonce, hashlib.sha256(canonical(agreed)).digest())
 
 
 def _loader(

@@ -15,6 +15,14 @@ from pydantic import TypeAdapter, ValidationError
 
 from secagg.errors import JobError
 
+_PLAINER = {  # pydantic's words for what a job file calls otherwise
+    "tuple_type": 'must be a list, for example ["age"]',
+    "dict_type": "must be a table",
+    "model_type": "must be a table",
+    "model_attributes_type": "must be a table",
+    "missing": "is required",
+}
+
 Settings = TypeVar("Settings")
 
 
@@ -42,7 +50,7 @@ def unknown_key(where: str, key: str, known: Iterable[str]) -> JobError:
 
 def describe(first: Mapping[str, Any], key: str) -> str:
     """Return one line for pydantic's first complaint about `key`."""
-    message = str(first["msg"]).removeprefix("Value error, ")
+    message = _PLAINER.get(first["type"]) or str(first["msg"]).removeprefix("Value error, ")
     got = first["input"]
     shown = f" (got {got!r})" if isinstance(got, str | int | float | bool) else ""
     return f"{key or 'job'}: {message[:1].lower()}{message[1:]}{shown}"

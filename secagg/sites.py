@@ -1,12 +1,15 @@
 """Where each site's records come from: files, one table, or data frames in Python.
 
-Finding the sites reads names only; a site's file is opened when the site first contributes, after
-the plan has been proved to fit and the release rules have been checked.
+Finding the sites reads names only: of files, or the site column of one table. The rest is read when
+a site first contributes, after the plan has been proved to fit and the release rules have been
+checked. A policy that lies in the folder under a name that no site has stops everything: a site
+whose rules were passed over would be the last to know.
 """
 
 from __future__ import annotations
 
 import functools
+import importlib
 import tomllib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -23,6 +26,8 @@ from secagg.settings import describe, unknown_key
 
 if TYPE_CHECKING:
     import pandas as pd
+
+_POLICY = ".policy.toml"
 
 Data = Mapping[str, Any]
 """Records given in Python: site name -> DataFrame, or mapping of column -> array."""
@@ -41,6 +46,9 @@ def find_sites(job: Job, data: Data | None = None) -> dict[str, SiteSource]:
     """Return the sites of a job, by name. Raises `JobError` or `DataError`."""
     shared = as_policy(job.release)
     if data is not None:
+        if not isinstance(data, Mapping):
+            kind = type(data).__name__
+            raise JobError("data", f"a {kind} names no sites", "Give {site name: table, ...}.")
         if len({str(name) for name in data}) != len(data):
             raise JobError("sites", "two sites have the same name")
         sources = {
@@ -71,14 +79,22 @@ def as_policy(release: Release) -> ReleasePolicy:
 def _from_folder(folder: Path, shared: ReleasePolicy) -> dict[str, SiteSource]:
     if not folder.is_dir():
         raise JobError(str(folder), "no such folder", "Set sites.folder.")
+    # Names as they are listed: a file system that ignores case would find A's policy for site a.
+    policies = {p.name for p in folder.iterdir() if "policy" in p.name.lower()}
     paths = sorted(p for p in folder.iterdir() if p.suffix.lower() in (".csv", ".parquet"))
     sources: dict[str, SiteSource] = {}
     for path in paths:
         if path.stem in sources:
             raise JobError(str(folder), f"two files for site {path.stem!r}", "Keep one.")
-        own = path.with_suffix(".policy.toml")
-        policy = _read_policy(own) if own.exists() else shared
+        own = f"{path.stem}{_POLICY}"
+        policy = _read_policy(folder / own).at_least(shared) if own in policies else shared
         sources[path.stem] = SiteSource(path.stem, functools.partial(read_file, path), policy)
+    for stray in sorted(policies - {f"{name}{_POLICY}" for name in sources}):
+        raise JobError(
+            str(folder / stray),
+            "has 'policy' in its name, and is no site's policy",
+            f"Name it exactly SITE{_POLICY} after a site's file, or move it away.",
+        )
     return sources
 
 
@@ -97,19 +113,25 @@ def _read_policy(path: Path) -> ReleasePolicy:
         raise JobError(str(path), describe(first, key)) from None
 
 
-def read_file(path: Path) -> pd.DataFrame:
-    """Return a CSV or Parquet file as a table of cells. Raises `DataError`."""
+def read_file(path: Path, only: str | None = None) -> pd.DataFrame:
+    """Return a CSV or Parquet file as a table of cells. Raises `DataError`.
+
+    only: keep the columns of this name, none or several, and parse no other
+    """
     import pandas as pd  # noqa: PLC0415  # half a second that `secagg --help` should not pay
 
     try:
         if path.suffix.lower() == ".parquet":
-            return pd.read_parquet(path)
+            if only is None:
+                return pd.read_parquet(path)
+            listed = importlib.import_module("pyarrow.parquet").read_schema(path).names
+            return pd.read_parquet(path, columns=[name for name in listed if name == only])
         # Cells stay text: which of them are numbers is the job's declaration, not a guess. The
         # header is split off below: given one, pandas takes the first cells of rows that are longer
         # for row labels, which shifts every column, and renames columns that come twice.
-        cells = pd.read_csv(
-            path, header=None, dtype=str, keep_default_na=False, skipinitialspace=True
-        )
+        header = [str(name).strip() for name in _read_cells(path, rows=1).iloc[0]]
+        wanted = [i for i, name in enumerate(header) if only in (None, name)]
+        cells = _read_cells(path, columns=None if only is None else wanted)
     except pd.errors.EmptyDataError:
         raise DataError(str(path), "the file is empty", "Give it a header and records.") from None
     except ImportError:
@@ -124,29 +146,48 @@ def read_file(path: Path) -> pd.DataFrame:
         what = str(error).removeprefix("Error tokenizing data. C error: ").strip()
         mend = "Are its cells separated by commas, as many in each row as in the header?"
         raise DataError(str(path), f"cannot be read: {what}", mend) from None
-    header = [str(name).strip() for name in cells.iloc[0]]
     if len(header) == 1 and any(mark in header[0] for mark in ";\t|"):
         raise DataError(
             str(path), f"its cells are not separated by commas ({header[0]!r})", "Use commas."
         )
-    return cells.iloc[1:].set_axis(header, axis="columns").reset_index(drop=True)
+    names = [header[i] for i in wanted]
+    return cells.iloc[1:].set_axis(names, axis="columns").reset_index(drop=True)
+
+
+def _read_cells(
+    path: Path, rows: int | None = None, columns: list[int] | None = None
+) -> pd.DataFrame:
+    import pandas as pd  # noqa: PLC0415  # see read_file
+
+    return pd.read_csv(
+        path, header=None, dtype=str, keep_default_na=False, skipinitialspace=True,
+        nrows=rows, usecols=columns,
+    )  # fmt: skip
 
 
 def _from_table(path: Path, column: str, shared: ReleasePolicy) -> dict[str, SiteSource]:
-    """Split one table by a column: a simulation, so reading it to find the sites is no leak."""
-    table = read_file(path)
-    if list(table.columns).count(column) != 1:
-        raise DataError(str(path), f"site_column {column!r} is missing, or is there twice")
-    names = table[column].astype(object).where(table[column].notna(), "").astype(str).str.strip()
-    parts = {str(name): part for name, part in table.groupby(names.to_numpy(), sort=True)}
+    """Split one table by a column: a simulation, so reading that column is no leak."""
+
+    @functools.cache
+    def parts() -> dict[str, pd.DataFrame]:
+        return _split(read_file(path), path, column)
+
+    def read(name: str) -> pd.DataFrame:
+        if name not in parts():
+            raise DataError(str(path), f"site {name!r} is gone", "Was the file changed meanwhile?")
+        return parts()[name]
+
     return {
-        name: SiteSource(name, functools.partial(_same, part), shared)
-        for name, part in parts.items()
+        name: SiteSource(name, functools.partial(read, name), shared)
+        for name in _split(read_file(path, only=column), path, column)
     }
 
 
-def _same(table: pd.DataFrame) -> pd.DataFrame:
-    return table
+def _split(table: pd.DataFrame, path: Path, column: str) -> dict[str, pd.DataFrame]:
+    if list(table.columns).count(column) != 1:
+        raise DataError(str(path), f"site_column {column!r} is missing, or is there twice")
+    names = table[column].astype(object).where(table[column].notna(), "").astype(str).str.strip()
+    return {str(name): part for name, part in table.groupby(names.to_numpy(), sort=True)}
 
 
 def _from_python(name: str, table: Any) -> pd.DataFrame:

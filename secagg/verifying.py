@@ -1,13 +1,15 @@
 """`secagg verify`: is a run folder what was written?
 
-Checked, in this order: the log's chain, line by line; that no line was cut off the end; that
-run.json and every other file are what the log says was written; and, for each release, that the
-sites named really signed their part (with the keys in the roster) and were as many as the strictest
-of them asked for.
+Checked, in this order: that run.json is, byte for byte, as secagg writes it; the log's chain, line
+by line; that no line was cut off the end; that run.json and every other file are what the log says
+was written, and no file was added; that the session's name is the digest of roster, nonce and what
+was agreed (so that the signatures belong to this job, these bounds and these rules); and, for each
+release, that the sites named really signed their part in it (with the keys in the roster), were as
+many as the strictest of them asked for, and are the same in every release.
 
-Not protected: a folder that its owner wrote anew from the first line, unless `head` (printed at the
-end of the run) was kept elsewhere and is passed in. The head that report.html shows will do: it
-covers all but the report's own line.
+Not protected: a folder that its owner wrote anew from the first line, with new keys, unless `head`
+(printed at the end of the run, and in run.json) was kept elsewhere and is passed in. The head that
+report.html shows will not do: it is that of the log before the page, and does not bind the page.
 """
 
 from __future__ import annotations
@@ -18,13 +20,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from secagg.claims import read_claims
 from secagg.errors import EvidenceError, PeerError, UsageError
-from secagg.evidence import facts_digest, file_digest
+from secagg.evidence import facts_digest, file_digest, json_bytes
 from secagg.identity import PublicIdentity, Role, Roster
-from secagg.party import signed_threshold
 from secagg.runlog import read_log
+from secagg.session import session_name
 
 _FILES = ("arrays.npz", "report.html", "result.json")
+_RECORDS = ("log.jsonl", "run.json")
+_AGREED = ("secagg", "job", "method", "protocol", "plan")
+"""What of the log's first line is the `secagg.session.agreement`."""
 
 
 @dataclass(frozen=True)
@@ -45,14 +51,16 @@ def verify_folder(folder: Path, head: str | None = None) -> Verified:
     facts = _read_facts(folder / "run.json")
     entries = read_log(folder / "log.jsonl")
     _check_end(facts["log"], entries, head)
+    releases = [entry for entry in entries if entry.get("event") == "release"]
     try:
-        _check_facts(facts, entries[0], entries[-2])
+        _check_facts(facts, entries[0], entries[-2], releases)
         files = _check_files(folder, entries)
-        roster, session = _roster(facts), bytes.fromhex(facts["session"])
+        roster = _roster(facts)
+        session = _check_session(entries[0], roster)
+        cohort = facts["cohort"]
     except _MISSHAPEN:
         raise EvidenceError(str(folder), "its log or run.json is not as secagg writes it") from None
-    releases = [entry for entry in entries if entry.get("event") == "release"]
-    signatures = sum(_check_release(entry, roster, session) for entry in releases)
+    signatures = sum(_check_release(entry, cohort, roster, session) for entry in releases)
     return Verified(len(entries), entries[-1]["hash"], files, len(releases), signatures)
 
 
@@ -62,10 +70,15 @@ _MISSHAPEN = (LookupError, TypeError, ValueError, AttributeError)
 
 def _read_facts(path: Path) -> dict[str, Any]:
     try:
-        facts = json.loads(path.read_text(encoding="utf-8"))
-        log = facts["log"]
-        if not (isinstance(log["lines"], int) and isinstance(log["head"], str)):
+        written = path.read_bytes()
+        facts = json.loads(written)
+        if json_bytes(facts) != written:  # a key twice, say: readers differ in which one they show
             raise ValueError
+        match facts["log"]:
+            case {"lines": int(), "head": str(), **others} if not others:
+                pass
+            case _:
+                raise ValueError
     except OSError:
         raise EvidenceError(str(path), "is missing", "Is this a run folder?") from None
     except (*_MISSHAPEN, RecursionError):
@@ -86,21 +99,32 @@ def _check_end(written: Mapping[str, Any], entries: list[dict[str, Any]], head: 
         raise EvidenceError("log.jsonl", "its last lines do not record the result and the report")
     if entries[-1]["hash"] != written["head"]:
         raise EvidenceError("log.jsonl", "its head is not the one that run.json names")
-    if head is not None and head not in (entry["hash"] for entry in entries[-2:]):
+    if head is not None and head != entries[-1]["hash"]:
         raise EvidenceError("log.jsonl", "its head is not the one that you gave")
 
 
 def _check_facts(
-    facts: Mapping[str, Any], opening: Mapping[str, Any], result: Mapping[str, Any]
+    facts: Mapping[str, Any],
+    opening: Mapping[str, Any],
+    result: Mapping[str, Any],
+    releases: list[dict[str, Any]],
 ) -> None:
-    for key in ("session", "secagg", "job", "roster", "plan", "randomness"):
+    for key in ("session", "nonce", "secagg", "job", "roster", "plan", "randomness"):
         if facts[key] != opening[key]:
             raise EvidenceError("run.json", f"{key!r} differs from line 1 of the log")
+    for key in ("method", "protocol"):
+        if any(facts[key][part] != opening[key][part] for part in ("name", "settings")):
+            raise EvidenceError("run.json", f"{key!r} differs from line 1 of the log")
+    if facts["releases"] != releases:
+        raise EvidenceError("run.json", "'releases' differ from those in the log")
     if facts_digest(facts) != result["facts"]:
         raise EvidenceError("run.json", "was changed after the run")
 
 
 def _check_files(folder: Path, entries: list[dict[str, Any]]) -> tuple[str, ...]:
+    for path in sorted(folder.iterdir()):
+        if path.name not in (*_FILES, *_RECORDS):
+            raise EvidenceError(path.name, "was added: no run writes it")
     written = {**entries[-2]["files"], **entries[-1]["files"]}
     for name in _FILES:
         if not (folder / name).is_file():
@@ -124,17 +148,37 @@ def _roster(facts: Mapping[str, Any]) -> Roster:
     )
 
 
-def _check_release(entry: Mapping[str, Any], roster: Roster, session: bytes) -> int:
+def _check_session(opening: Mapping[str, Any], roster: Roster) -> bytes:
+    """Return the session's name, which every signature covers, once it is that of the agreement."""
+    agreed = {key: opening[key] for key in _AGREED}
+    session = session_name(roster, bytes.fromhex(opening["nonce"]), agreed)
+    if session.hex() != opening["session"]:
+        raise EvidenceError(
+            "log.jsonl line 1", "the session's name is not that of this roster, job and bounds"
+        )
+    return session
+
+
+def _check_release(
+    entry: Mapping[str, Any], cohort: list[str], roster: Roster, session: bytes
+) -> int:
     where = f"log.jsonl line {entry['seq'] + 1}"
     try:
-        sites, round_ = entry["contributors"], entry["round"]
-        claims = [[bytes.fromhex(part) for part in entry["claims"][site]] for site in sites]
-        thresholds = [
-            signed_threshold(site, claim, round_, roster, session)
-            for site, claim in zip(sites, claims, strict=True)
-        ]
+        sites = entry["contributors"]
+        if set(entry["claims"]) != set(sites):
+            raise ValueError
+        claims = {
+            site: [bytes.fromhex(part) for part in parts] for site, parts in entry["claims"].items()
+        }
+        thresholds = read_claims(claims, entry["stage"], entry["round"], roster, session)
     except (PeerError, *_MISSHAPEN):
-        raise EvidenceError(where, "a site's signature in this release does not hold") from None
-    if len(set(sites)) != len(sites) or len(sites) < max(thresholds, default=1):
+        raise EvidenceError(
+            where, "a site's signature does not hold, or is not for this release"
+        ) from None
+    if entry.get("thresholds") != thresholds:
+        raise EvidenceError(where, "its thresholds are not those that the sites signed")
+    if len(set(sites)) != len(sites) or len(sites) < max(thresholds.values(), default=1):
         raise EvidenceError(where, "the release covers fewer sites than one of them asked for")
+    if sites != cohort:
+        raise EvidenceError(where, "the release covers other sites than the rest of the run")
     return len(thresholds)

@@ -98,9 +98,9 @@ def only_header(text: str) -> str:
 
 DATA: dict[str, tuple[Callable[[str], str], int, str]] = {
     "missing column": (lambda t: t.replace("age,", "years,", 1), 2,
-                       r"north: column 'age' is missing\. The table has years, sex, grade\."),
+                       r"north: column 'age' is missing\. It has years, sex, grade\."),
     "text in a numeric column": (lambda t: re.sub(r"\n[\d.]+,", "\nold,", t, count=1), 2,
-                                 r"north, column 'age', row 1: 'old' is not a number\. Mend"),
+                                 r"north, column 'age', record 1: 'old' is not a number\. Mend"),
     "a level not declared": (lambda t: t.replace("mid", "middle"), 2,
                              r"north, column 'grade', row \d+: 'middle' is not a declared level"),
     "an infinite value": (lambda t: re.sub(r"\n[\d.]+,", "\ninf,", t, count=1), 2, "infinite"),
@@ -179,7 +179,7 @@ def test_one_site_refuses(command: Command, job: Path) -> None:
 
 @pytest.mark.parametrize(
     ("text", "line"),
-    [("title = ", "not valid TOML"), ("", "title: field required"),
+    [("title = ", "not valid TOML"), ("", "title: is required"),
      (TOML.replace("moments", "momments"), "no method 'momments'"),
      (TOML.replace("sex", r'"s\nx"').replace('"female", ', ""), "columns.s x.levels")],
 )  # fmt: skip
@@ -194,6 +194,25 @@ def test_a_job_file_that_is_not_there(command: Command, tmp_path: Path) -> None:
 
 def test_a_pair_that_is_none(command: Command, job: Path) -> None:
     check_failure(command, job, 2, "--set x: is not KEY=VALUE", "--set", "x")
+
+
+@pytest.mark.parametrize("value", ["a\nlow = 3", "3\r\n", '"""\n"""', "\n"])
+def test_a_value_of_two_lines(command: Command, job: Path, value: str) -> None:
+    line = "--set title: holds a line break. Give one KEY=VALUE a --set"
+    check_failure(command, job, 2, line, "--set", f"title={value}")
+
+
+@pytest.mark.parametrize("place", ["file", "file/x", "file/x/y", "link", "link/x", "link/x/y"])
+def test_a_place_that_cannot_be_written_to(command: Command, job: Path, place: str) -> None:
+    """`link` leads nowhere."""
+    (job.parent / "file").write_text("mine")
+    (job.parent / "link").symlink_to(job.parent / "nowhere")
+    before = everything_in(job.parent)
+    for overwrite in ([], ["--overwrite"]):
+        code, out, err = command("run", job, "--out", job.parent / place, *overwrite)
+        assert (code, out) == (2, "") and err.count("\n") == 1
+        assert re.match(r"secagg: .*(exists already|cannot be written to|not a run folder)", err)
+    assert everything_in(job.parent) == before and (job.parent / "link").is_symlink()
 
 
 def test_a_protocol_that_is_none(command: Command, job: Path) -> None:

@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.integers import quantised
 
 from secagg import ring
-from secagg.codec import SumPlan, decode, encode, plan_sum, quantised
+from secagg.codec import SumPlan, decode, encode, plan_sum
 from secagg.contracts import Field, Kind
 from secagg.errors import DataError, InternalError, JobError, OverflowRefusal, ProtocolAbort
 

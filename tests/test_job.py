@@ -52,7 +52,7 @@ def test_toml_and_python_are_the_same_job() -> None:
         (with_column(type="continuous", low=0, high=1, hgh=2), "Did you mean 'high'?"),
         (raw_job(columns={"binary": {"type": "binary", "q": 1}}), "unknown key 'columns.binary.q'"),
         (raw_job(columns={"continuous": {"type": "continuous", "low": 0}}),
-         "columns.continuous.high: field required"),
+         "columns.continuous.high: is required"),
         (raw_job(title=3), "title: input should be a valid string (got 3)"),
         (raw_job(columns={}), "columns: dictionary should have at least 1 item"),
         (raw_job(columns={"x": 3}), "columns.x"),
@@ -61,6 +61,8 @@ def test_toml_and_python_are_the_same_job() -> None:
         (with_column(type="continuous", low="a", high=1), "columns.x.low"),
         (with_column(type="continuous", low=float("nan"), high=1), "columns.x.low"),
         (with_column(type="continuous", low=0, high=float("inf")), "columns.x.high"),
+        (with_column(type="continuous", low=-1.01e100, high=1), "columns.x.low"),
+        (with_column(type="continuous", low=0, high=1.01e100), "columns.x.high"),
         (with_column(type="continuous", low=1, high=1), "low (1) must be below high (1)"),
         (with_column(type="continuous", low=2, high=1), "low (2) must be below high (1)"),
         (with_column(type="continuous", low=0, high=1, transform="log"), "(0) must be positive"),
@@ -73,7 +75,7 @@ def test_toml_and_python_are_the_same_job() -> None:
         (with_column(type="categorical", levels=["a"]), "columns.x.levels"),
         (with_column(type="categorical", levels=["a", " b"]), "begins or ends with a space"),
         (with_column(type="categorical", levels=[1, 2]), "columns.x.levels.0"),
-        (raw_job(sites={}), "sites.max_rows: field required"),
+        (raw_job(sites={}), "sites.max_rows: is required"),
         (raw_job(sites={"max_rows": 0}), "sites.max_rows"),
         (raw_job(sites={"max_rows": 2**48 + 1}), "sites.max_rows"),
         (raw_job(sites={"max_rows": 1, "table": "x"}), "table and site_column belong together"),
@@ -82,9 +84,9 @@ def test_toml_and_python_are_the_same_job() -> None:
         (raw_job(release={"min_sites": 1}), "release.min_sites: input should be greater"),
         (raw_job(release={"min_records": 0}), "release.min_records"),
         (raw_job(release={"min_sites": 2.5}), "release.min_sites"),
-        (raw_job(method={}), "method.name: field required"),
+        (raw_job(method={}), "method.name: is required"),
         (raw_job(method="moments"), "method"),
-        ({}, "title: field required"),
+        ({}, "title: is required"),
     ],
 )  # fmt: skip
 def test_mistakes(raw: dict[str, Any], line: str) -> None:
@@ -123,7 +125,7 @@ def test_paths_are_relative_to_the_job(tmp_path: Path) -> None:
         (b"title = 'a'\ntitle = 'b'", "is not valid TOML"),
         (b"[a]\n[a]", "is not valid TOML"),
         (b"title = '\xe9'", "is not UTF-8"),
-        (b"", "title: field required"),
+        (b"", "title: is required"),
     ],
 )
 def test_files_that_cannot_be_used(tmp_path: Path, data: bytes, what: str) -> None:

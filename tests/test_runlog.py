@@ -73,6 +73,50 @@ def test_lines_are_forced_to_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         assert len(sizes) == i + 1 and sizes[-1] == path.stat().st_size
 
 
+class FullDisk:
+    """A file that takes a part of each line and no more."""
+
+    def __init__(self, file: Any) -> None:
+        self.file = file
+
+    def write(self, data: bytes) -> int:
+        return self.file.write(data[:10])
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.file, name)
+
+    def __enter__(self) -> FullDisk:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.file.close()
+
+
+@pytest.mark.parametrize("fails", ["write", "fsync", "interrupted fsync"])
+def test_a_line_that_cannot_be_written_is_taken_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fails: str
+) -> None:
+    """The next line, written when there is room again, follows the last whole one."""
+    log = RunLog(tmp_path / "log.jsonl", lambda: "now")
+    log.write({"event": "a"})
+    real = Path.open
+
+    def fsync(_: int) -> None:
+        raise KeyboardInterrupt if fails == "interrupted fsync" else OSError(28, "No space left")
+
+    with monkeypatch.context() as patch:
+        if fails == "write":
+            patch.setattr(Path, "open", lambda *a, **k: FullDisk(real(*a, **k)))
+        else:
+            patch.setattr(os, "fsync", fsync)
+        with pytest.raises((OSError, KeyboardInterrupt)):
+            log.write({"event": "b"})
+    assert [e["event"] for e in read_log(log.path)] == ["a"] and log.lines == 1
+    log.write({"event": "c"})
+    assert [e["event"] for e in read_log(log.path)] == ["a", "c"]
+    assert log.events == read_log(log.path)
+
+
 def test_an_event_cannot_set_its_own_place(tmp_path: Path) -> None:
     log = RunLog(tmp_path / "log.jsonl", lambda: "now")
     log.write({"event": "x", "seq": 9, "prev": "zzz", "hash": "zzz", "time": "never"})

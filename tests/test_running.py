@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ import pytest
 from support.jobs import raw_job, small_job, tables, write_job
 
 import secagg
+import secagg.audits.report
 import secagg.running
 from secagg.errors import (
     DataError,
@@ -19,11 +21,13 @@ from secagg.errors import (
     PolicyRefusal,
     ProtocolAbort,
     SecaggError,
+    UsageError,
 )
 from secagg.frames import peek_header
 from secagg.randomness import replayable_random
-from secagg.runlog import read_log
+from secagg.runlog import RunLog, read_log
 from secagg.running import run
+from secagg.verifying import verify_folder
 
 
 def names(folder: Path) -> list[str]:
@@ -159,9 +163,148 @@ def test_the_folder_is_complete_or_not_there(
         raise OSError("no space left")
 
     monkeypatch.setattr(secagg.evidence, "write_json", broken)
-    with pytest.raises(OSError, match="no space"):
+    with pytest.raises(UsageError, match=r"b: cannot be written \(no space left\)"):
         run(small_job(), tables(), out=tmp_path / "a" / "b")
+    (kept,) = (tmp_path / "a").iterdir()  # sums were released: their log stays
+    assert kept.name.startswith("b.failed-") and names(kept) == ["log.jsonl"]
+
+
+@pytest.mark.parametrize("part", ["savez", "render", "write_text", "rename"])
+@pytest.mark.parametrize("error", [OSError(28, "No space left on device"), KeyboardInterrupt()])
+def test_a_failure_after_the_releases_keeps_their_log(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, part: str, error: BaseException
+) -> None:
+    real = Path.rename
+
+    def broken(path: Any = None, target: Any = None, **_: Any) -> Path:
+        if part == "rename" and target != tmp_path / "x":
+            return real(path, target)
+        raise error
+
+    owner = {"savez": np, "render": secagg.audits.report}.get(part, Path)
+    monkeypatch.setattr(owner, part, broken)
+    expected = UsageError if isinstance(error, OSError) else KeyboardInterrupt
+    with pytest.raises(expected) as caught:
+        run(small_job(), tables(), out=tmp_path / "x")
+    (kept,) = tmp_path.iterdir()
+    assert kept.name.startswith("x.failed-") and names(kept) == ["log.jsonl"]
+    events = [event["event"] for event in read_log(kept / "log.jsonl")]
+    assert events.count("release") == 2 and events[-1] == "failed"
+    if isinstance(caught.value, UsageError):
+        assert caught.value.where == str(tmp_path / "x")
+        assert "No space left on device" in caught.value.what and str(kept) in caught.value.mend
+
+
+def test_a_disk_that_stays_full_keeps_the_releases(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not even the line that says so can be written."""
+    real, full = RunLog.write, OSError(28, "No space left on device")
+
+    def write(log: RunLog, event: Mapping[str, Any]) -> None:
+        if event["event"] in ("result", "failed"):
+            raise full
+        real(log, event)
+
+    monkeypatch.setattr(RunLog, "write", write)
+    with pytest.raises(UsageError, match="No space left on device"):
+        run(small_job(), tables(), out=tmp_path / "x")
+    (kept,) = tmp_path.iterdir()
+    assert [e["event"] for e in read_log(kept / "log.jsonl")][-1] == "release"
+
+
+# --- the place is taken --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("overwrite", [False, True])
+@pytest.mark.parametrize("kind", ["folder", "file", "link", "empty folder"])
+def test_what_appears_during_the_run_is_left(tmp_path: Path, kind: str, overwrite: bool) -> None:
+    """The finished run is kept beside it, whole."""
+    target = tmp_path / "x"
+
+    def appear(event: Mapping[str, Any]) -> None:
+        if (event["event"], event.get("round")) != ("release", 1):
+            return
+        if kind == "file":
+            target.write_text("mine")
+        elif kind == "link":
+            target.symlink_to(tmp_path / "nowhere")
+        else:
+            target.mkdir()
+            if kind == "folder":
+                (target / "thesis.tex").write_text("mine")
+
+    with pytest.raises(JobError, match=r"appeared during|is not a run folder") as caught:
+        run(small_job(), tables(), out=target, overwrite=overwrite, progress=appear)
+    (beside,) = [path for path in tmp_path.iterdir() if path != target]
+    assert f"The finished run is in {beside}." in caught.value.line()
+    verify_folder(beside)
+    if kind == "link":
+        assert target.is_symlink()
+    elif kind == "file":
+        assert target.read_text() == "mine"
+    else:
+        assert names(target) == (["thesis.tex"] if kind == "folder" else [])
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt(), OSError(5, "Input/output error")])
+@pytest.mark.parametrize("after", ["earlier moved", "before it moved"])
+def test_an_interrupt_while_replacing_keeps_the_earlier_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: BaseException, after: str
+) -> None:
+    target = tmp_path / "x"
+    earlier = run(small_job(), tables(), out=target)
+    before = {path.name: path.read_bytes() for path in target.iterdir()}
+    real = Path.rename
+
+    def rename(path: Path, to: Path) -> Path:
+        replacing = to == target and path.name == "run"
+        if replacing if after == "earlier moved" else path == target:
+            raise error
+        return real(path, to)
+
+    monkeypatch.setattr(Path, "rename", rename)
+    with pytest.raises((KeyboardInterrupt, UsageError)):
+        run(small_job(), tables(), out=target, overwrite=True)
+    assert {path.name: path.read_bytes() for path in target.iterdir()} == before
+    assert verify_folder(target).head == earlier.facts["log"]["head"]
+    (kept,) = [path.name for path in tmp_path.iterdir() if path != target]
+    assert kept.startswith("x.failed-")
+
+
+def test_the_earlier_run_is_there_until_the_new_one_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    target = tmp_path / "x"
+    run(small_job(), tables(), out=target)
+    seen: list[list[str]] = []
+    real = shutil.rmtree
+
+    def rmtree(path: Any, *args: Any, **options: Any) -> None:
+        if Path(path).name.startswith("x."):
+            seen.append(names(tmp_path))
+            verify_folder(target)
+            verify_folder(Path(path))
+        real(path, *args, **options)
+
+    monkeypatch.setattr(shutil, "rmtree", rmtree)
+    second = run(small_job(), tables(), out=target, overwrite=True)
+    assert len(seen) == 1 and f"x.earlier-{second.facts['session'][:8]}" in seen[0]
+    assert names(tmp_path) == ["x"]
+
+
+def test_a_name_that_leaves_no_room_is_refused_before_the_run(tmp_path: Path) -> None:
+    for length in (250, 300):
+        with pytest.raises(JobError, match="cannot be written to"):
+            run(small_job(), tables(), out=tmp_path / ("x" * length))
     assert names(tmp_path) == []
+
+
+def test_processor_time_is_rounded() -> None:
+    """It grows with the number of rows: fine digits would tell of rows no sum counts."""
+    spent = run(small_job(protocol={"name": "additive"}), tables()).facts["seconds"]
+    assert spent.keys() == {"total", "site", "aggregator"}
+    assert all(seconds == round(seconds, 1) for seconds in spent.values())
 
 
 # --- whose words ---------------------------------------------------------------------------------

@@ -76,6 +76,13 @@ def test_two_variables_of_one_name(columns: dict[str, Any]) -> None:
         facts(columns)
 
 
+@pytest.mark.parametrize("column", [REAL, YES, SEX])
+def test_a_variable_named_as_the_intercept(column: dict[str, Any]) -> None:
+    """Else a result would have two terms of that name."""
+    with pytest.raises(JobError, match="names the intercept"):
+        facts({"(intercept)": column})
+
+
 @pytest.mark.parametrize(
     ("low", "high", "transform"),
     [
@@ -83,9 +90,7 @@ def test_two_variables_of_one_name(columns: dict[str, Any]) -> None:
         (-1e-310, 1e-310, "none"),
         (1.0, float(np.nextafter(1, 2)), "none"),
         (1e16, 1e16 + 2, "none"),
-        (-1.7e308, 1.7e308, "none"),
-        (1e308, 1.7e308, "none"),
-        (1e300, float(np.nextafter(1e300, 2e300)), "log"),
+        (1e99, float(np.nextafter(1e99, 1e100)), "log"),
     ],
 )
 def test_bounds_without_a_scale(low: float, high: float, transform: str) -> None:
@@ -95,7 +100,7 @@ def test_bounds_without_a_scale(low: float, high: float, transform: str) -> None
         facts({"x": column})
 
 
-@pytest.mark.parametrize(("low", "high"), [(1.6e9, 1.7e9), (-1e300, 1e300), (0, 1e-290), (-5, 1e9)])
+@pytest.mark.parametrize(("low", "high"), [(1.6e9, 1.7e9), (-1e100, 1e100), (0, 1e-290), (-5, 1e9)])
 def test_unusual_bounds_that_will_do(low: float, high: float) -> None:
     column = {"type": "continuous", "low": low, "high": high}
     assert scaled(column, [low, high, low / 2 + high / 2]) == [
@@ -142,14 +147,14 @@ def test_a_missing_cell_takes_its_whole_record_along() -> None:
 def test_text_in_a_continuous_column(cell: Any) -> None:
     with pytest.raises(DataError, match="is not a number") as caught:
         rows(REAL, ["12", "", cell])
-    assert caught.value.where == "north, column 'x', row 3"
+    assert caught.value.where == "north, column 'x', record 3"
 
 
 @pytest.mark.parametrize("cell", ["inf", "-inf", "Infinity", "1e400", math.inf, -np.inf])
 def test_infinite_cells(cell: Any) -> None:
     with pytest.raises(DataError, match="infinite") as caught:
         rows(REAL, [12, cell])
-    assert caught.value.where.endswith("row 2")
+    assert caught.value.where.endswith("record 2")
 
 
 @pytest.mark.parametrize("column", [YES, SEX, GRADE])
@@ -157,7 +162,7 @@ def test_infinite_cells(cell: Any) -> None:
 def test_levels_that_were_not_declared(column: Any, cell: Any) -> None:
     with pytest.raises(DataError, match="is not a declared level") as caught:
         rows(column, [cell])
-    assert caught.value.where == "north, column 'x', row 1"
+    assert caught.value.where == "north, column 'x', record 1"
     assert ", ".join(job_of({"x": column}).columns["x"].levels) in caught.value.mend  # type: ignore[union-attr]
 
 
@@ -185,8 +190,8 @@ def test_log_is_taken_after_clipping() -> None:
 
 @settings(deadline=None, max_examples=50)
 @given(
-    st.floats(1e-300, 1e200),
-    st.floats(1.001, 1e50),
+    st.floats(1e-300, 1e60),
+    st.floats(1.001, 1e40),
     st.lists(st.floats(allow_nan=False, allow_infinity=False)),
 )
 def test_log_never_leaves_its_bounds(low: float, ratio: float, cells: list[float]) -> None:
@@ -211,6 +216,23 @@ def test_whole_numbers_match_their_level(one: Any) -> None:
 @pytest.mark.parametrize("zero", [0, 0.0, "0", "0.0", False, np.False_])
 def test_zero_matches_its_level(zero: Any) -> None:
     assert scaled(YES, [zero]) == [-1.0]
+
+
+@pytest.mark.parametrize("dtype", [object, "bool", "boolean"])
+def test_booleans_match_levels_of_that_name(dtype: str) -> None:
+    cells = pd.Series([True, False], dtype=dtype)
+    assert scaled({"type": "binary", "levels": ["False", "True"]}, cells) == [1.0, -1.0]
+    assert scaled(YES, cells) == [1.0, -1.0]
+    with pytest.raises(DataError, match="'True' is not a declared level"):
+        rows(SEX, cells)
+
+
+def test_only_whole_numbers_lose_a_decimal() -> None:
+    versions = {"type": "categorical", "levels": ["v1", "v2"]}
+    assert scaled(versions, ["v1", "v2"]) == [-1.0, 1.0]
+    for cell in ("v2.0", "2.0", ".0"):
+        with pytest.raises(DataError, match="is not a declared level"):
+            rows(versions, [cell])
 
 
 def test_levels_become_indicators() -> None:
@@ -239,7 +261,7 @@ def read(columns: dict[str, Any], table: pd.DataFrame, max_rows: int = 1000) -> 
 
 def test_missing_column() -> None:
     with pytest.raises(
-        DataError, match=r"north: column 'y' is missing\. The table has x, Y\."
+        DataError, match=r"north: column 'y' is missing\. It has x, Y\."
     ) as e:
         read({"x": REAL, "y": YES}, pd.DataFrame({"x": [1], "Y": [1]}))
     assert e.value.exit_code == 2

@@ -32,7 +32,7 @@ def test_defaults_and_types() -> None:
 @pytest.mark.parametrize(
     ("settings", "line"),
     [
-        ({}, "method: outcome: field required"),
+        ({}, "method: outcome: is required"),
         ({"outcome": 3}, "method: outcome: input should be a valid string (got 3)"),
         ({"outcome": "y", "names": "abc"}, "method: names: "),
         ({"outcome": "y", "names": [1]}, "method: names.0: "),
@@ -60,7 +60,7 @@ def test_nothing_to_set() -> None:
         ({"name": "momens"}, "method.name: no method 'momens'. Did you mean 'moments'?"),
         ({"name": "svm"}, "method.name: no method 'svm'. Known keys here: logistic, moments."),
         ({"name": "moments", "bits": 1}, "method: unknown key 'bits'"),
-        ({"name": "logistic"}, "method: outcome: field required"),
+        ({"name": "logistic"}, "method: outcome: is required"),
     ],
 )
 def test_methods_by_name(named: dict[str, Any], line: str) -> None:

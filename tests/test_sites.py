@@ -109,6 +109,19 @@ def test_a_policy_that_cannot_be_read_is_not_ignored(
     assert "b.policy.toml" in caught.value.where and line in caught.value.line()
 
 
+@pytest.mark.parametrize(
+    "name",
+    ["A.policy.toml", "a.policy.tml", "a.Policy.toml", "a.policy.toml.txt", "a_policy.toml",
+     "policy.toml", "d.policy.toml", "a.csv.policy.toml", "POLICY"],
+)  # fmt: skip
+def test_a_policy_under_a_name_that_no_site_has_is_not_ignored(tmp_path: Path, name: str) -> None:
+    folder = folder_of(tmp_path, "a.csv", "b.csv", name)
+    save(folder / "b.policy.toml", "min_sites = 5\nmin_records = 7")
+    with pytest.raises(JobError, match="no site's policy") as caught:
+        find_sites(job_of(folder=folder))
+    assert caught.value.where == str(folder / name)
+
+
 # --- one table -----------------------------------------------------------------------------------
 
 
@@ -140,10 +153,59 @@ def test_tables_that_cannot_be_split(
         find_sites(job_of(table=path, site_column="where"))
 
 
+def test_finding_sites_parses_the_site_column_only(tmp_path: Path) -> None:
+    """The second record is too long, which whoever reads it whole would say."""
+    path = save(tmp_path / "all.csv", "age,where\n1,a\n2,b,3,4\n")
+    sources = find_sites(job_of(table=path, site_column="where"))
+    assert list(sources) == ["a", "b"]
+    with pytest.raises(DataError, match="as many in each row as in the header"):
+        sources["a"].read()
+
+
+@pytest.mark.parametrize("name", ["all.csv", "all.parquet"])
+def test_one_column_of_a_file(tmp_path: Path, name: str) -> None:
+    pytest.importorskip("pyarrow")
+    path, table = tmp_path / name, pd.DataFrame({"x": [1, 2], "where": ["a", "b"]})
+    table.to_csv(path, index=False) if name.endswith("csv") else table.to_parquet(path)
+    assert list(secagg.sites.read_file(path, only="where").columns) == ["where"]
+    with pytest.raises(DataError, match="site_column 'ward' is missing"):
+        find_sites(job_of(table=path, site_column="ward"))
+    assert list(find_sites(job_of(table=path, site_column="where"))["b"].read()["x"]) in (
+        [2], ["2"],
+    )  # fmt: skip
+
+
+def test_a_table_is_read_whole_once_for_all_sites(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = save(tmp_path / "all.csv", "where,age\na,1\nb,2\n")
+    asked: list[str | None] = []
+    real = secagg.sites.read_file
+
+    def noted(path: Path, only: str | None = None) -> pd.DataFrame:
+        asked.append(only)
+        return real(path, only)
+
+    monkeypatch.setattr(secagg.sites, "read_file", noted)
+    sources = find_sites(job_of(table=path, site_column="where"))
+    assert asked == ["where"]
+    for source in sources.values():
+        source.read()
+    assert asked == ["where", None]
+
+
+def test_a_table_that_loses_a_site_meanwhile(tmp_path: Path) -> None:
+    path = save(tmp_path / "all.csv", "where,age\na,1\nb,2\n")
+    sources = find_sites(job_of(table=path, site_column="where"))
+    save(path, "where,age\na,1\n")
+    with pytest.raises(DataError, match="site 'b' is gone"):
+        sources["b"].read()
+
+
 def test_a_table_with_missing_site_cells(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As a Parquet file may hold them: the record is not silently given to nobody."""
     table = pd.DataFrame({"where": ["a", None, "b"], "age": [1, 2, 3]})
-    monkeypatch.setattr(secagg.sites, "read_file", lambda _: table)
+    monkeypatch.setattr(secagg.sites, "read_file", lambda *_, **__: table)
     with pytest.raises(JobError, match="'' cannot name a site"):
         find_sites(job_of(table=tmp_path / "all.parquet", site_column="where"))
 

@@ -13,6 +13,7 @@ import pytest
 from support.jobs import small_job, tables
 
 from secagg.errors import EvidenceError, UsageError
+from secagg.evidence import facts_digest, file_digest, write_json
 from secagg.runlog import FIRST, canonical, entry_hash
 from secagg.running import run
 from secagg.verifying import verify_folder
@@ -21,7 +22,8 @@ from secagg.verifying import verify_folder
 @pytest.fixture(scope="module")
 def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("run") / "folder"
-    run(small_job(protocol={"name": "additive"}), tables(), out=folder)
+    rules = {"min_sites": 2, "min_records": 2}  # fewer than all three: so the cohort could change
+    run(small_job(protocol={"name": "additive"}, release=rules), tables(), out=folder)
     return folder
 
 
@@ -39,18 +41,23 @@ def facts(folder: Path) -> dict[str, Any]:
 
 
 def save_facts(folder: Path, value: Any) -> None:
-    (folder / "run.json").write_text(json.dumps(value), encoding="utf-8")
+    write_json(folder / "run.json", value)
 
 
 def rewrite(folder: Path, entries: list[dict[str, Any]]) -> None:
     """Forge a whole new chain, and the head in run.json: what the folder's owner can always do."""
-    head, data = FIRST, b""
+    head = chain(entries)
+    (folder / "log.jsonl").write_bytes(b"".join(canonical(entry) + b"\n" for entry in entries))
+    save_facts(folder, facts(folder) | {"log": {"lines": len(entries), "head": head}})
+
+
+def chain(entries: list[dict[str, Any]]) -> str:
+    """Bind each entry to those before it; return the head."""
+    head = FIRST
     for i, entry in enumerate(entries):
         entry |= {"seq": i, "prev": head}
         entry["hash"] = head = entry_hash(entry)
-        data += canonical(entry) + b"\n"
-    (folder / "log.jsonl").write_bytes(data)
-    save_facts(folder, facts(folder) | {"log": {"lines": len(entries), "head": head}})
+    return head
 
 
 def bad(folder: Path, head: str | None = None) -> EvidenceError:
@@ -70,8 +77,19 @@ def test_an_intact_folder(folder: Path) -> None:
     assert found.files == ("arrays.npz", "report.html", "result.json")
     assert (found.releases, found.signatures) == (2, 6)
     assert verify_folder(folder, found.head) == found
-    assert verify_folder(folder, entries[-2]["hash"]) == found  # the head that the report shows
     assert entries[-2]["hash"] in (folder / "report.html").read_text(encoding="utf-8")
+
+
+def test_the_head_that_the_report_shows_is_not_the_final_one(folder: Path) -> None:
+    """It does not bind the report: with it, a forged report would pass."""
+    shown = log(folder)[-2]["hash"]
+    (folder / "report.html").write_text("forged", encoding="utf-8")
+    entries = log(folder)
+    entries[-1]["files"]["report.html"] = file_digest(folder / "report.html")
+    rewrite(folder, entries)
+    verify_folder(folder)
+    assert log(folder)[-2]["hash"] == shown
+    assert "you gave" in bad(folder, shown).what
 
 
 def test_rewriting_alone_is_not_what_the_tests_below_find(folder: Path) -> None:
@@ -106,6 +124,13 @@ def test_a_missing_file(folder: Path, name: str) -> None:
     assert name in bad(folder).where
 
 
+@pytest.mark.parametrize("name", ["notes.txt", "result (1).json", ".report.html.swp"])
+def test_an_added_file(folder: Path, name: str) -> None:
+    (folder / name).write_text("approved")
+    error = bad(folder)
+    assert error.where == name and "was added" in error.what
+
+
 def test_swapped_files(folder: Path) -> None:
     result, report = folder / "result.json", folder / "report.html"
     a, b = result.read_bytes(), report.read_bytes()
@@ -117,8 +142,6 @@ def test_swapped_files(folder: Path) -> None:
 @pytest.mark.parametrize("name", FILES)
 def test_an_edited_file_whose_digest_was_edited_too(folder: Path, name: str) -> None:
     """All in the folder agrees again; only a head kept elsewhere shows it."""
-    from secagg.evidence import file_digest
-
     head = verify_folder(folder).head
     (folder / name).write_bytes((folder / name).read_bytes() + b" ")
     entries = log(folder)
@@ -189,11 +212,29 @@ def test_edited_log_facts(folder: Path, change: dict[str, Any]) -> None:
 @pytest.mark.parametrize(
     "value",
     [None, [], {}, 3, {"log": None}, {"log": {"lines": "7", "head": ""}}, {"log": {"lines": 7}},
-     {"log": {"lines": 7, "head": 3}}, {"log": [7, ""]}],
+     {"log": {"lines": 7, "head": 3}}, {"log": [7, ""]},
+     {"log": {"lines": 7, "head": "", "approved": True}}],
 )  # fmt: skip
 def test_run_json_of_another_form(folder: Path, value: Any) -> None:
     save_facts(folder, value)
     assert "run.json" in bad(folder).where
+
+
+@pytest.mark.parametrize(
+    "change",
+    [lambda t: t.replace("{", '{\n "title": "Other",', 1), lambda t: t + " ", lambda t: t[:-1],
+     lambda t: t.replace('"head"', '"lines": 7,\n  "head"'), lambda t: t.replace("\n", "\r\n"),
+     lambda t: t.replace('"title"', '"\\u0074itle"', 1), lambda t: json.dumps(json.loads(t)),
+     lambda t: t.replace('"head"', '"approved": true,\n  "head"')],
+)  # fmt: skip
+def test_run_json_in_other_bytes(folder: Path, change: Callable[[str], str]) -> None:
+    """The first key of two is what some readers show, and the last one what others do."""
+    before = (folder / "run.json").read_text(encoding="utf-8")
+    after = change(before)
+    assert after != before
+    (folder / "run.json").write_bytes(after.encode())
+    error = bad(folder)
+    assert "run.json" in error.where and "not as secagg writes it" in error.what
 
 
 @pytest.mark.parametrize("data", [b"", b"{", b"\xff", b"[" * 200_000])
@@ -248,13 +289,34 @@ def forge(folder: Path, change: Callable[[dict[str, Any]], None], line: int = 2)
     """Change one entry and forge the chain after it, so that only its own content can be wrong."""
     entries = log(folder)
     change(entries[line])
+    if line >= 0:
+        agree(folder, entries)
     rewrite(folder, entries)
     return bad(folder)
+
+
+def agree(folder: Path, entries: list[dict[str, Any]]) -> None:
+    """Forge run.json, and its digest in the log, so that it says what the entries say."""
+    chain(entries)
+    told = facts(folder)
+    for key, value in entries[0].items():
+        if key in told:
+            told[key] = {**told[key], **value} if key in ("method", "protocol") else value
+    told["releases"] = [entry for entry in entries if entry["event"] == "release"]
+    entries[-2]["facts"] = facts_digest(told)
+    save_facts(folder, told)
 
 
 def swap_claims(entry: dict[str, Any]) -> None:
     claims = entry["claims"]
     claims["north"], claims["south"] = claims["south"], claims["north"]
+
+
+def without(entry: dict[str, Any], *sites: str) -> None:
+    """Take sites out of a release, without a trace in it."""
+    for site in sites:
+        entry["contributors"].remove(site)
+        del entry["claims"][site], entry["thresholds"][site]
 
 
 RELEASES: dict[str, Callable[[dict[str, Any]], Any]] = {
@@ -266,7 +328,14 @@ RELEASES: dict[str, Callable[[dict[str, Any]], Any]] = {
     "another round": lambda e: e.update(round=1),
     "a site that never was": lambda e: e["contributors"].append("east"),
     "the coordinator": lambda e: e["contributors"].append("coordinator"),
-    "a site fewer than asked for": lambda e: e["contributors"].pop(),
+    "a site fewer, its claim left": lambda e: e["contributors"].pop(),
+    "fewer sites than asked for": lambda e: without(e, "north", "west"),
+    "another stage": lambda e: e.update(stage="moments"),
+    "no stage": lambda e: e.pop("stage"),
+    "another threshold": lambda e: e["thresholds"].update(north=1),
+    "a threshold gone": lambda e: e["thresholds"].pop("north"),
+    "no thresholds": lambda e: e.pop("thresholds"),
+    "one site fewer than in the others": lambda e: without(e, "west"),
     "no site": lambda e: e.update(contributors=[]),
     "a site twice": lambda e: e.update(contributors=["north", "south", "south"]),
     "no list of sites": lambda e: e.update(contributors=3),
@@ -279,7 +348,46 @@ RELEASES: dict[str, Callable[[dict[str, Any]], Any]] = {
 def test_a_forged_release(folder: Path, what: str) -> None:
     error = forge(folder, RELEASES[what])
     assert error.where == "log.jsonl line 3"
-    assert "signature" in error.what or "fewer sites" in error.what
+    told = {
+        "fewer sites than asked for": "fewer sites than one of them asked for",
+        "one site fewer than in the others": "other sites than the rest",
+        **dict.fromkeys(["another threshold", "a threshold gone", "no thresholds"], "thresholds"),
+    }
+    assert told.get(what, "a site's signature does not hold") in error.what
+
+
+AGREED: dict[str, Callable[[dict[str, Any]], Any]] = {
+    "job": lambda e: e["job"].update(title="Another study"),
+    "rules": lambda e: e["job"]["release"].update(min_sites=9),
+    "method": lambda e: e["method"]["settings"].update(fraction_bits=1),
+    "protocol": lambda e: e["protocol"].update(name="plain"),
+    "bounds": lambda e: e["plan"][1]["fields"][0].update(bound=1e9),
+    "version": lambda e: e.update(secagg="9.9"),
+    "nonce": lambda e: e.update(nonce="00" * 16),
+    "keys": lambda e: e["roster"][0].update(seal_key="00" * 32),
+    "session": lambda e: e.update(session="00" * 16),
+}
+
+
+@pytest.mark.parametrize("what", AGREED)
+def test_signatures_moved_to_another_agreement(folder: Path, what: str) -> None:
+    """All agrees but the session's name, which the sites' genuine signatures cover."""
+    error = forge(folder, AGREED[what], line=0)
+    assert error.where == "log.jsonl line 1" and "the session's name is not that" in error.what
+
+
+@pytest.mark.parametrize("key", ["method", "protocol", "releases", "nonce", "cohort"])
+def test_run_json_that_tells_another_story_than_the_log(folder: Path, key: str) -> None:
+    """Its digest is in the log; what it says is compared all the same."""
+    told, entries = facts(folder), log(folder)
+    if key in ("method", "protocol"):
+        told[key]["settings"]["more"] = 1
+    else:
+        told[key] = told[key][:1]
+    entries[-2]["facts"] = facts_digest(told)
+    save_facts(folder, told)
+    rewrite(folder, entries)
+    assert bad(folder).where == ("log.jsonl line 3" if key == "cohort" else "run.json")
 
 
 @pytest.mark.parametrize(

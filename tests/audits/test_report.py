@@ -154,7 +154,10 @@ class TestEveryRun:
             assert f"{name} {version}" in page.text
         for sentence in (*facts["protocol"]["unprotected"], facts["method"]["leaves"]):
             assert sentence in page.text
-        assert f"secagg verify DIR --head {facts['log']['head']}" in page.text
+        label = "Head of the log before this page, the hash of its last line then:"
+        assert f"{label} {facts['log']['head']}" in page.text
+        assert "secagg verify DIR --head HEAD" in page.text
+        assert "was printed at the end of the run and is in run.json" in page.text
         assert f"{result.summary['records']:,} complete" in page.text
         for key, value in facts["method"]["settings"].items():
             if isinstance(value, str):

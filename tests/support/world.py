@@ -8,9 +8,9 @@ from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
+from support.integers import quantised
 
 from secagg import wire
-from secagg.codec import quantised
 from secagg.contracts import Field, Kind, Public, Result, Rows, SecureSum, Stage, Variable
 from secagg.coordinator import Coordinator, Step
 from secagg.engines.memory import MemoryEngine, Tamper

@@ -1,0 +1,107 @@
+"""Analyses: settings that are wrong by themselves are refused before data are read."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import pytest
+
+from secagg.contracts import Public, Variable
+from secagg.errors import JobError
+from secagg.models.analyses import build_analysis
+from secagg.models.logistic import Logistic
+
+PUBLIC = Public(
+    (
+        Variable("x", "x", 0.0, 1.0),
+        Variable("y", "y", 0.0, 1.0),
+        Variable("s=m", "s", 0.5, 0.5),
+        Variable("g=b", "g", 0.5, 0.5),
+        Variable("g=c", "g", 0.5, 0.5),
+    ),
+    ("x", "y", "s", "g"),
+    100,
+    ("north", "south"),
+)
+XY = {"outcome": "y", "predictors": ["x"]}
+NAN, INF = float("nan"), float("inf")
+
+
+def build(table: dict[str, Any], truth: Any = None) -> Any:
+    return build_analysis(table, PUBLIC, "method.analyses[1]", truth)
+
+
+@pytest.mark.parametrize(
+    ("table", "what"),
+    [
+        *[(XY | {"kind": kind, "level": level}, "confidence level")
+          for kind in ("ols", "ridge") for level in (2, 0, 1, -0.5, NAN)],
+        *[(XY | {"kind": kind, "penalty": penalty}, "penalty")
+          for kind in ("ridge", "lasso") for penalty in (-1, 0, NAN, INF)],
+        (XY | {"kind": "ridge", "penalty": "bic"}, "penalty"),
+        (XY | {"kind": "lasso", "penalty": "gcv"}, "penalty"),
+        *[({"kind": "pc", "alpha": alpha}, "alpha is") for alpha in (7, 0, 1, -0.1, NAN)],
+        *[({"kind": "ges", "penalty": penalty}, "penalty is") for penalty in (0, -1, NAN, INF)],
+        *[({"kind": kind, key: value}, f"{key} is")
+          for kind in ("notears", "golem") for key in ("penalty", "threshold")
+          for value in (-1, NAN, INF)],
+        *[({"kind": kind, "variables": ["x"]}, "at least two variables")
+          for kind in ("pc", "ges", "notears", "golem")],
+    ],
+)  # fmt: skip
+def test_settings_out_of_range(table: dict[str, Any], what: str) -> None:
+    with pytest.raises(JobError, match=what) as caught:
+        build(table)
+    assert caught.value.where.startswith("method.analyses[1]")
+
+
+@pytest.mark.parametrize(
+    "table",
+    [
+        XY | {"kind": "ols", "level": 0.5},
+        XY | {"kind": "ridge"},
+        XY | {"kind": "ridge", "penalty": 0.5},
+        XY | {"kind": "lasso"},
+        XY | {"kind": "lasso", "penalty": 2},
+        {"kind": "notears", "penalty": 0, "threshold": 0},
+        {"kind": "golem"},
+        {"kind": "golem", "penalty": 0, "variables": ["g"]},
+    ],
+)
+def test_settings_in_range(table: dict[str, Any]) -> None:
+    build(table)
+
+
+@pytest.mark.parametrize(
+    "truth",
+    [
+        [["x", "x"]],
+        [["x", "y"], ["y", "x"]],
+        [["x", "y"], ["y", "s=m"], ["s=m", "x"]],
+    ],
+    ids=["loop", "two ways", "cycle"],
+)
+def test_a_truth_with_a_cycle(truth: Any) -> None:
+    with pytest.raises(JobError, match="the true edges form a cycle"):
+        build({"kind": "notears"}, truth)
+    build({"kind": "notears"}, truth[1:] if len(truth) == 3 else None)
+
+
+@pytest.mark.parametrize("kind", ["pc", "ges"])
+def test_the_missing_package_is_found_out_before_data(
+    kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "causallearn", None)
+    with pytest.raises(JobError, match=r"pip install 'secagg\[graphs\]'"):
+        build({"kind": kind})
+
+
+@pytest.mark.parametrize(
+    ("outcome", "predictor"), [("s", "s"), ("s=m", "s"), ("s", "s=m"), ("s=m", "s=m"), ("g=b", "g")]
+)
+def test_the_outcome_is_no_predictor_under_another_name(outcome: str, predictor: str) -> None:
+    with pytest.raises(JobError, match="also a predictor"):
+        build({"kind": "ols", "outcome": outcome, "predictors": ["x", predictor]})
+    with pytest.raises(JobError, match="also a predictor"):
+        Logistic(outcome, ("x", predictor)).stages(PUBLIC)

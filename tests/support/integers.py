@@ -1,0 +1,16 @@
+"""The integers that a contribution is carried as: slow and exact, the oracle of every sum."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+from numpy.typing import NDArray
+
+from secagg import ring
+from secagg.codec import SumPlan, encode
+
+
+def quantised(plan: SumPlan, update: Mapping[str, NDArray[np.float64]]) -> list[int]:
+    """Return the exact integers of one site's update, clip counts last."""
+    return ring.to_integers(encode(plan, dict(update)))

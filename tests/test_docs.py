@@ -1,0 +1,117 @@
+"""docs/jobs.md names every setting under its heading, with its default, and its jobs are jobs."""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib
+import json
+import re
+import tomllib
+from typing import Any
+
+import pytest
+from support.checkout import ROOT
+
+from secagg.job import (
+    Binary,
+    Categorical,
+    Continuous,
+    Job,
+    Named,
+    Release,
+    Simulation,
+    Sites,
+    parse_job,
+)
+from secagg.models.analyses import KINDS, build_analysis
+from secagg.registry import METHODS, PROTOCOLS, make_method, make_protocol
+from secagg.schema import public_facts
+
+TEXT = (ROOT / "docs" / "jobs.md").read_text(encoding="utf-8")
+JOBS = re.findall(r"^```toml\n(.*?)^```$", TEXT, re.M | re.S)
+PLAIN = str.maketrans("", "", "`[]")
+
+SECTIONS: dict[str, Any] = {
+    "The job": Job,
+    "sites": Sites,
+    "A site's own rules: NAME.policy.toml": Release,
+    "continuous": Continuous,
+    "binary": Binary,
+    "categorical": Categorical,
+    "release": Release,
+    "simulation": Simulation,
+    **{f"Method {name}": place for name, place in METHODS.items()},
+    **KINDS,
+    **PROTOCOLS,
+}
+
+
+def fields(kind: Any) -> dict[str, Any]:
+    """Return the settings of a model or dataclass with their defaults (`...` where required)."""
+    if isinstance(kind, tuple):
+        kind = getattr(importlib.import_module(kind[0]), kind[1])
+    if dataclasses.is_dataclass(kind):
+        missing = dataclasses.MISSING
+        return {
+            f.name: ... if f.default is missing else f.default for f in dataclasses.fields(kind)
+        }
+    return {
+        name: ... if field.is_required() else field.default
+        for name, field in kind.model_fields.items()
+    }
+
+
+def documented(section: str) -> dict[str, str]:
+    """Return key -> default, as written in the table of keys below this heading."""
+    for part in re.split(r"^#+ ", TEXT, flags=re.M)[1:]:
+        heading, _, body = part.partition("\n")
+        if heading.translate(PLAIN) == section:
+            table = body.partition("| key |")[2]
+            rows = re.findall(r"^\| `(\w+)` \|[^|]*\| ([^|]*) \|", table, re.M)
+            return {key: default for key, default in rows if key != "name"}
+    raise AssertionError(f"no heading {section!r}")
+
+
+def written(default: Any) -> str | None:
+    """Return how the default of a key is written, or None where words describe it."""
+    if default is ...:
+        return "required"
+    if default is None:
+        return "unset"
+    if isinstance(default, bool | int | float | str) or default == ("0", "1"):
+        return f"`{json.dumps(default)}`"
+    return None
+
+
+@pytest.mark.parametrize("section", SECTIONS)
+def test_every_setting_is_documented_with_its_default(section: str) -> None:
+    known, found = fields(SECTIONS[section]), documented(section)
+    assert found.keys() == known.keys()
+    for key, default in known.items():
+        wanted = written(default)
+        assert wanted is None or found[key].partition(":")[0] == wanted, key
+
+
+def test_methods_and_protocols_are_named() -> None:
+    assert list(Named.model_fields) == ["name"]
+    (row,) = re.findall(r"^\| `name` \|.*$", TEXT, re.M)
+    assert set(re.findall(r'"(\w+)"', row)) == {*METHODS, *PROTOCOLS}
+
+
+def test_there_are_jobs() -> None:
+    assert len(JOBS) == TEXT.count("```toml") >= 3
+
+
+@pytest.mark.parametrize("text", JOBS)
+def test_each_job_can_be_planned(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda _: object())  # needs no causal-learn
+    job = parse_job(tomllib.loads(text))
+    public = public_facts(job, ("north", "south"))
+    assert make_method(job.method).stages(public)
+    assert make_protocol(job.protocol).name == job.protocol.name
+
+
+def test_the_outcome_may_be_a_single_variable() -> None:
+    """As the table of `ols` says."""
+    public = public_facts(parse_job(tomllib.loads(JOBS[0])), ("north", "south"))
+    build_analysis({"kind": "ols", "outcome": "ward=other", "predictors": ["age"]}, public, "here")
