@@ -102,7 +102,7 @@ DATA: dict[str, tuple[Callable[[str], str], int, str]] = {
     "text in a numeric column": (lambda t: re.sub(r"\n[\d.]+,", "\nold,", t, count=1), 2,
                                  r"north, column 'age', record 1: 'old' is not a number\. Mend"),
     "a level not declared": (lambda t: t.replace("mid", "middle"), 2,
-                             r"north, column 'grade', row \d+: 'middle' is not a declared level"),
+                             r"north, column 'grade', record \d+: 'middle' is not a declared"),
     "an infinite value": (lambda t: re.sub(r"\n[\d.]+,", "\ninf,", t, count=1), 2, "infinite"),
     "an empty file": (lambda _: "", 2, r"north\.csv: the file is empty\. Give it a header"),
     "only a header": (only_header, 3, "north: it has fewer complete records than its rule"),

@@ -147,6 +147,14 @@ def test_what_is_no_run_is_never_replaced(tmp_path: Path, overwrite: bool) -> No
     assert names(tmp_path) == ["file", "papers"] and (tmp_path / "file").read_text() == "mine"
 
 
+def test_a_link_to_an_earlier_run_is_not_replaced(tmp_path: Path) -> None:
+    run(small_job(), tables(), out=tmp_path / "run")
+    (tmp_path / "link").symlink_to("run")
+    with pytest.raises(JobError, match="is not a run folder"):
+        run(small_job(), tables(), out=tmp_path / "link", overwrite=True)
+    assert (tmp_path / "link").is_symlink() and names(tmp_path) == ["link", "run"]
+
+
 def test_a_place_that_cannot_be_written_to(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("mine")
     with pytest.raises(JobError, match="cannot be written to"):
@@ -315,7 +323,7 @@ def test_in_one_process_the_sites_own_words_are_shown() -> None:
     data["south"]["age"] = np.array(["old"] * 12)
     with pytest.raises(DataError, match="'old' is not a number") as caught:
         run(small_job(), data)
-    assert caught.value.where == "south, column 'age', row 1"
+    assert caught.value.where == "south, column 'age', record 1"
 
 
 @pytest.mark.parametrize(
