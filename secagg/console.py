@@ -68,8 +68,9 @@ def show_run(run: Run) -> None:
             out.print(f"[yellow]{escape(name)} alone gets no fit: {escape(why)}[/]")
     outside = {k: v for k, v in summary["values_outside_bounds"].items() if v}
     if outside:
-        listed = ", ".join(f"{escape(k)}: {v}" for k, v in outside.items())
-        out.print(f"[yellow]values outside their bounds, clipped: {listed}[/]")
+        listed = ", ".join(f"{escape(k)} {v}" for k, v in outside.items())
+        rows = summary["records"] + summary["incomplete_records"]
+        out.print(f"[yellow]values outside their bounds, clipped, of {rows} rows: {listed}[/]")
     protocol = run.facts["protocol"]
     out.print(f"\ncoordinator saw: {protocol['sees']['coordinator']} ({run.facts['rounds']} sums)")
     if not protocol["hides_from_coordinator"]:
@@ -102,6 +103,9 @@ def _matching(alone: Mapping[str, Any], analysis: Mapping[str, Any]) -> Mapping[
 def _show_analysis(
     out: Console, analysis: Mapping[str, Any], others: Mapping[str, Mapping[str, Any]]
 ) -> None:
+    if not analysis.get("converged", True):
+        for note in analysis["notes"]:
+            out.print(f"[bold red]{escape(note)}[/]")
     if "failed" in analysis:
         out.print(f"[bold red]{escape(analysis['method'])} failed: {escape(analysis['failed'])}[/]")
     elif "terms" in analysis:
@@ -110,8 +114,9 @@ def _show_analysis(
         out.print(_edges_line(analysis))
     else:
         out.print(_description_table(analysis))
-    for note in analysis.get("notes", []):
-        out.print(f"[dim]{escape(note)}[/]")
+    if analysis.get("converged", True):
+        for note in analysis.get("notes", []):
+            out.print(f"[dim]{escape(note)}[/]")
 
 
 def _terms_table(analysis: Mapping[str, Any], others: Mapping[str, Mapping[str, Any]]) -> Table:
@@ -150,7 +155,7 @@ def _estimate(term: Mapping[str, Any] | None, odds: bool, between: str) -> str:
 def _edges_line(analysis: Mapping[str, Any]) -> str:
     arrows = {"directed": "->", "undirected": "-"}
     edges = ", ".join(f"{e['from']} {arrows[e['kind']]} {e['to']}" for e in analysis["edges"])
-    line = f"[bold]{analysis['method']}[/]: {len(analysis['edges'])} edges: {escape(edges)}"
+    line = f"[bold]{analysis['method']}[/]: edges ({len(analysis['edges'])}): {escape(edges)}"
     if "score" in analysis:
         s = analysis["score"]
         line += f"\n  against the truth: SHD {s['shd']}, TPR {s['tpr']:.2f}, FDR {s['fdr']:.2f}"
@@ -173,7 +178,12 @@ def show_plan(plan: Mapping[str, Any]) -> None:
     out.print(f"[bold]{escape(plan['title'])}[/]: {plan['method']} under {plan['protocol']}")
     out.print(f"sites: {escape(', '.join(plan['sites']))}")
     rules = ", ".join(f"{k} {v}" for k, v in plan["release"].items() if v is not None)
-    out.print(f"release rules: {rules or 'none set: every release will be refused'}")
+    out.print(f"release rules: {rules or 'none set'}")
+    for name, own in plan["own_rules"].items():
+        listed = ", ".join(f"{k} {v}" for k, v in own.items() if v is not None)
+        out.print(f"own rules of {escape(name)}: {listed}")
+    for refusal in plan["refusals"]:
+        out.print(f"[bold red]will be refused: {escape(refusal)}[/]")
     out.print(f"differential privacy: {plan['differential_privacy']}")
     fields = Table(title="proof of fit: sites x bound x 2^fraction bits fits the ring")
     for name in ("stage", "field", "kind"):

@@ -104,3 +104,6 @@ class EvidenceError(SecaggError):
 
     exit_code = 6
     code = "evidence"
+
+    def __init__(self, where: str, what: str, mend: str = "") -> None:
+        super().__init__(where, what, mend or "Do not rely on this folder; get it from its source.")

@@ -11,15 +11,17 @@ each stage, and the frames are counted. Sizes depend on shapes only, so a real r
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
 
 from secagg.contracts import Body, Method, Public, Result, Rows, Stage, State, Update
-from secagg.privacy.gate import ReleasePolicy
+from secagg.errors import PolicyRefusal
+from secagg.privacy.gate import ReleasePolicy, check_invitation
 from secagg.randomness import system_random
-from secagg.session import Planned, open_session, plan_facts
+from secagg.session import COORDINATOR, Planned, open_session, plan_facts
+from secagg.sites import as_policy
 
 
 @dataclass(frozen=True)
@@ -71,10 +73,29 @@ def plan_run(planned: Planned) -> dict[str, Any]:
         "protocol": planned.protocol.name,
         "sites": list(planned.public.sites),
         "release": planned.job.release.model_dump(),
+        "own_rules": {
+            name: asdict(source.policy)
+            for name, source in planned.sources.items()
+            if source.policy != as_policy(planned.job.release)
+        },
+        "refusals": _refusals(planned),
         "differential_privacy": "none: no noise is added, so there is no epsilon",
         "setup": {"messages": setup[0], "bytes": setup[1]},
         "stages": stages,
     }
+
+
+def _refusals(planned: Planned) -> list[str]:
+    """Return why the release rules would refuse this job as it stands, knowing no record yet."""
+    asked = {COORDINATOR: as_policy(planned.job.release)}
+    asked |= {name: source.policy for name, source in planned.sources.items()}
+    found: list[str] = []
+    for who, policy in asked.items():
+        try:
+            check_invitation(policy, who, planned.public.sites, None)
+        except PolicyRefusal as error:
+            found.append(error.line())
+    return found
 
 
 def _dry_run(planned: Planned) -> list[tuple[int, int]]:

@@ -48,6 +48,8 @@ def verify_folder(folder: Path, head: str | None = None) -> Verified:
     """Check a run folder. Raises `EvidenceError` naming the line or file that is not right."""
     if not folder.is_dir():
         raise UsageError(str(folder), "no such folder")
+    if not (folder / "run.json").exists() and (folder / "log.jsonl").is_file():
+        return _verify_failed(folder, head)
     facts = _read_facts(folder / "run.json")
     entries = read_log(folder / "log.jsonl")
     _check_end(facts["log"], entries, head)
@@ -62,6 +64,24 @@ def verify_folder(folder: Path, head: str | None = None) -> Verified:
         raise EvidenceError(str(folder), "its log or run.json is not as secagg writes it") from None
     signatures = sum(_check_release(entry, cohort, roster, session) for entry in releases)
     return Verified(len(entries), entries[-1]["hash"], files, len(releases), signatures)
+
+
+def _verify_failed(folder: Path, head: str | None) -> Verified:
+    """Check what is left of a run that failed after a release: its log, ending in `failed`."""
+    entries = read_log(folder / "log.jsonl")
+    releases = [entry for entry in entries if entry.get("event") == "release"]
+    if not releases or entries[-1].get("event") != "failed":
+        raise EvidenceError(str(folder / "run.json"), "is missing", "Is this a run folder?")
+    if head is not None and entries[-1]["hash"] != head:
+        raise EvidenceError("log.jsonl", "its head is not the one that you gave")
+    try:
+        roster = _roster(entries[0])
+        session = _check_session(entries[0], roster)
+        cohort = releases[0]["contributors"]
+    except _MISSHAPEN:
+        raise EvidenceError(str(folder), "its log is not as secagg writes it") from None
+    signatures = sum(_check_release(entry, cohort, roster, session) for entry in releases)
+    return Verified(len(entries), entries[-1]["hash"], (), len(releases), signatures)
 
 
 _MISSHAPEN = (LookupError, TypeError, ValueError, AttributeError)

@@ -146,7 +146,8 @@ def test_the_installed_command(job: Path, tmp_path: Path) -> None:
     done = subprocess.run([*secagg, "verify", target], check=False, capture_output=True, text=True)
     assert (done.returncode, done.stdout) == (6, "")
     assert done.stderr == (
-        "secagg: log.jsonl line 2: the line was changed: its hash does not match its text\n"
+        "secagg: log.jsonl line 2: the line was changed: its hash does not match its text. "
+        "Do not rely on this folder; get it from its source.\n"
     )
 
 

@@ -260,9 +260,7 @@ def read(columns: dict[str, Any], table: pd.DataFrame, max_rows: int = 1000) -> 
 
 
 def test_missing_column() -> None:
-    with pytest.raises(
-        DataError, match=r"north: column 'y' is missing\. It has x, Y\."
-    ) as e:
+    with pytest.raises(DataError, match=r"north: column 'y' is missing\. It has x, Y\.") as e:
         read({"x": REAL, "y": YES}, pd.DataFrame({"x": [1], "Y": [1]}))
     assert e.value.exit_code == 2
 

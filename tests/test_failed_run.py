@@ -1,0 +1,58 @@
+"""What a run leaves that fails after a release: its log, which can be verified and not forged."""
+
+from pathlib import Path
+
+import pytest
+from support.jobs import write_job
+
+import secagg
+from secagg.errors import EvidenceError, ProtocolAbort
+from secagg.frames import peek_header
+from secagg.planning import plan_run
+from secagg.running import read_job
+from secagg.session import plan_job
+
+
+@pytest.fixture
+def kept(tmp_path: Path) -> Path:
+    """A run whose first site falls silent after the cohort round."""
+    job = write_job(tmp_path)
+    silent = sorted((tmp_path / "data").glob("*.csv"))[0].stem
+
+    def tamper(sender, recipient, frame):
+        return [] if sender == silent and peek_header(frame)[0] > 0 else [frame]
+
+    with pytest.raises(ProtocolAbort, match="dropped out"):
+        secagg.run(job, out=tmp_path / "out", tamper=tamper)
+    assert not (tmp_path / "out").exists()
+    (folder,) = tmp_path.glob("out.failed-*")
+    return folder
+
+
+def test_its_log_verifies(kept: Path) -> None:
+    verified = secagg.verify_folder(kept)
+    assert verified.releases == 1
+    assert verified.signatures >= 3
+    assert secagg.verify_folder(kept, verified.head) == verified
+
+
+def test_a_cut_log_does_not(kept: Path) -> None:
+    log = kept / "log.jsonl"
+    log.write_bytes(b"".join(log.read_bytes().splitlines(keepends=True)[:-1]))
+    with pytest.raises(EvidenceError, match=r"run\.json: is missing"):
+        secagg.verify_folder(kept)
+
+
+def test_another_head_does_not(kept: Path) -> None:
+    with pytest.raises(EvidenceError, match="not the one that you gave"):
+        secagg.verify_folder(kept, "0" * 64)
+
+
+def test_plan_says_which_rule_will_refuse(tmp_path: Path) -> None:
+    job = write_job(tmp_path)
+    assert plan_run(plan_job(read_job(job)))["refusals"] == []
+    site = sorted((tmp_path / "data").glob("*.csv"))[0].stem
+    (tmp_path / "data" / f"{site}.policy.toml").write_text("min_sites = 50\nmin_records = 1\n")
+    planned = plan_run(plan_job(read_job(job)))
+    assert planned["own_rules"][site]["min_sites"] == 50
+    assert any(line.startswith(site) and "asks for 50" in line for line in planned["refusals"])
