@@ -13,7 +13,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from secagg import wire
 from secagg.claims import read_claims
 from secagg.codec import decode
 from secagg.contracts import (
@@ -233,7 +232,6 @@ class Coordinator:
             "claims": {
                 site: [part.hex() for part in state["claims"][site]] for site in total.contributors
             },
-            "sum_sha256": wire.digest(total.values).hex(),
         }
         state = {**state, "total": total.values, "contributors": sorted(total.contributors)}
         return Step(state, events=(*events, event))

@@ -19,6 +19,9 @@ key); against a coordinator who asks for the decryption of one site's ciphertext
 product (the key holder cannot see the difference: threshold decryption with proofs is what mends
 that); and a dishonest site can spill into neighbouring slots, making the sum wrong.
 
+A site's protocol state holds the private key in clear: whoever stores it keeps it as safe as the
+site's own keys.
+
 `phe` (GPLv3) is imported in this file only, and only by `to_phe` and `from_phe`.
 """
 
