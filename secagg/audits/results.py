@@ -20,11 +20,11 @@ _TITLES = {
     "ols": "Linear regression (least squares)",
     "ridge": "Ridge regression",
     "lasso": "Lasso",
-    "pc": "Causal structure by PC",
-    "ges": "Causal structure by GES",
-    "notears": "Causal structure by NOTEARS",
-    "golem-ev": "Causal structure by GOLEM (equal variances)",
-    "golem-nv": "Causal structure by GOLEM",
+    "pc": "Graph by PC",
+    "ges": "Graph by GES",
+    "notears": "Graph by NOTEARS",
+    "golem-ev": "Graph by GOLEM (equal variances)",
+    "golem-nv": "Graph by GOLEM",
 }
 _LABELS = {
     "n": "records",
