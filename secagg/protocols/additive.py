@@ -56,8 +56,8 @@ class Additive:
         dropouts="any site may drop out; every aggregator must stay",
         sees={
             "coordinator": "sealed shares it cannot read, and the sum",
-            "aggregator": "one share of each contribution (alone it is random), the cohort, and each "
-            "site's own threshold",
+            "aggregator": "one share of each contribution (alone it is random), the cohort, and "
+            "each site's own threshold",
             "site": "the cohort, the number of records in all, and the method's messages",
         },
         unprotected=(
