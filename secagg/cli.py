@@ -120,6 +120,10 @@ def verify(
             f"{checked.releases} releases with {checked.signatures} valid signatures.\n"
             f"head {checked.head}"
         )
+        if head is None:
+            typer.echo(
+                "A chain rewritten as a whole shows only against a head kept elsewhere: --head."
+            )
 
 
 @app.command(name="list")
@@ -154,9 +158,6 @@ def _overrides(protocol: str | None, settings: list[str] | None) -> dict[str, st
             raise UsageError(
                 f"--set {pair}", "is not KEY=VALUE", "For example --set method.level=0.9."
             )
-        if "\n" in pair or "\r" in pair:
-            # the value is read as TOML: what follows the line break could be another key
-            raise UsageError(f"--set {key}", "holds a line break", "Give one KEY=VALUE a --set.")
         found[key] = value
     return found
 

@@ -175,6 +175,8 @@ def parse_job(raw: dict[str, Any], where: str = "job") -> Job:
 
 def set_dotted(raw: dict[str, Any], key: str, value: str) -> None:
     """Set `a.b.c` to a TOML value (or to the bare text). Raises `JobError`."""
+    if "\n" in value or "\r" in value:  # read as TOML, what follows could be another key
+        raise JobError(f"--set {key}", "holds a line break", "Give one KEY=VALUE at a time.")
     *parents, last = key.split(".")
     table = raw
     for parent in parents:

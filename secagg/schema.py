@@ -9,9 +9,9 @@ categorical columns become 0/1 variables `column=level` for every level but the 
 cell                                   outcome
 =====================================  =====================================================
 empty, NA, N/A, NaN, null, None, ?     missing: the record is left out and counted
-text in a continuous column            `DataError` naming row and column (stays at the site)
+text in a continuous column            `DataError` naming record and column (stays at the site)
 inf, -inf                              `DataError` (bounds are for numbers)
-a level that was not declared          `DataError` naming row, column and declared levels
+a level that was not declared          `DataError` naming record, column, declared levels
 1.0, or a boolean                      also the level 1; also 0 and 1, or False and True
 below low or above high                clipped to the bound and counted
 =====================================  =====================================================

@@ -198,7 +198,7 @@ def test_a_pair_that_is_none(command: Command, job: Path) -> None:
 
 @pytest.mark.parametrize("value", ["a\nlow = 3", "3\r\n", '"""\n"""', "\n"])
 def test_a_value_of_two_lines(command: Command, job: Path, value: str) -> None:
-    line = "--set title: holds a line break. Give one KEY=VALUE a --set"
+    line = "--set title: holds a line break. Give one KEY=VALUE at a time"
     check_failure(command, job, 2, line, "--set", f"title={value}")
 
 

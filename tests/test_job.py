@@ -155,7 +155,6 @@ def test_no_file(tmp_path: Path) -> None:
         ("sites.folder", "some/where", "some/where"),
         ("method.predictors", '["a", "b"]', ["a", "b"]),
         ("protocol", '{ name = "plain" }', {"name": "plain"}),
-        ("title", "1\nother = 2", 1),  # one value, whatever else the text would set
         ("title", "", ""),
         ("title", "a = b", "a = b"),
     ],
@@ -168,6 +167,13 @@ def test_set(key: str, value: str, expected: Any) -> None:
         found = found[part]
     assert found == expected and type(found) is type(expected)
     assert raw["release"]["min_records"] == 1
+
+
+def test_a_value_that_would_set_more_is_refused() -> None:
+    raw: dict[str, Any] = {"title": "old"}
+    with pytest.raises(JobError, match="holds a line break"):
+        set_dotted(raw, "title", "1\nother = 2")
+    assert raw == {"title": "old"}
 
 
 @pytest.mark.parametrize("key", ["title.x", "list.x", "list.0.x"])

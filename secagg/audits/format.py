@@ -96,8 +96,8 @@ def size(number: int) -> str:
 
 
 def seconds(number: float) -> str:
-    """Write a duration in seconds, to a hundredth."""
-    return f"{number:,.2f} s"
+    """Write a duration in seconds, to a tenth: run.json says no more."""
+    return f"{number:,.1f} s"
 
 
 def power_of_two(exponent: int) -> str:

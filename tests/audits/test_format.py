@@ -135,7 +135,7 @@ def test_words() -> None:
     assert written.whole(4 * 2**40) == "4.398 × 10¹²"
     assert written.whole(4000) == "4,000"
     assert written.share(0.95) == "95 %"
-    assert written.seconds(0.1184) == "0.12 s"
+    assert written.seconds(0.1184) == "0.1 s"
     assert written.moment("2030-01-31T13:00:00.5+01:00") == "2030-01-31 12:00:00 UTC"
 
 
