@@ -59,8 +59,8 @@ if TYPE_CHECKING:
 class Paillier:
     """Paillier sums; `key_bits` is the length of n: 3072 (128-bit level) or 2048 (112-bit).
 
-    short_exponents: randomisers from 256-bit exponents; four times faster to encrypt, and assumes
-        that such short powers look random (see `djn.encrypt`)
+    short_exponents: randomisers from 256-bit exponents; some five times faster to encrypt, and
+        assumes that such short powers look random (see `djn.encrypt`)
     """
 
     key_bits: int = DEFAULT_BITS
