@@ -93,7 +93,7 @@ def test_hold_one_stage_and_open_another():
     held = {site: sealed["aggregator_1"] for site, sealed in envelopes.items()}
     cheat.ask("aggregator_1", "hold", 0, {"stage": STAGE, "envelopes": held})
     body = {"stage": COHORT, "contributors": cheat.sites, "claims": cheat.claims}
-    with pytest.raises(PeerError):
+    with pytest.raises(PeerError, match="another stage than is held"):
         cheat.ask("aggregator_1", "open", 0, body)
 
 
