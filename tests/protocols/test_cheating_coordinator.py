@@ -90,9 +90,10 @@ def test_another_cohort_told_to_one_site():
 def test_hold_one_stage_and_open_another():
     cheat = Cheat(Additive(2))
     envelopes = {site: cheat.contribute(site, 0, stage=COHORT) for site in cheat.sites}
+    claims = dict(cheat.claims)
     held = {site: sealed["aggregator_1"] for site, sealed in envelopes.items()}
     cheat.ask("aggregator_1", "hold", 0, {"stage": STAGE, "envelopes": held})
-    body = {"stage": COHORT, "contributors": cheat.sites, "claims": cheat.claims}
+    body = {"stage": COHORT, "contributors": cheat.sites, "claims": claims}
     with pytest.raises(PeerError, match="another stage than is held"):
         cheat.ask("aggregator_1", "open", 0, body)
 
