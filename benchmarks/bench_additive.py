@@ -1,91 +1,136 @@
-"""Encoding and additive sharing of 1M values, in processor milliseconds of one core.
+"""The path of a long vector: encode, mask, share, frame, add, decode, ring by ring.
 
-    python benchmarks/bench_additive.py [values]
+    python benchmarks/bench_additive.py [--quick]
 
-Compared in the same run with what numpy alone would cost: a copy (the memory floor) and shares
-drawn with the insecure numpy generator, and the AES key stream that the shares need (the cipher
-floor). Medians over interleaved rounds of `time.process_time`, so threads count too.
+Floors come from the same round (`floor.py`): what a step cannot do without is key stream and
+additions in the cache, reading and writing of memory, or SHA-256 of its bytes. Key stream there is
+what a library for Python gives, so that our kernel, where it runs, goes below that floor. Beside
+them stands the generator that numpy users would take, which is fit for simulation only.
 """
 
 from __future__ import annotations
 
-import statistics
-import sys
-import time
+import argparse
+import functools
+import hashlib
+import os
 from collections.abc import Callable
+from unittest import mock
 
+import floor
 import numpy as np
-from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
+from harness import Spread, interleave, section, table
 
 from secagg import ring
 from secagg.codec import decode, encode, plan_sum
 from secagg.contracts import Field, Kind
+from secagg.frames import read_frame, write_frame
+from secagg.identity import Identity, Role, Roster
 from secagg.protocols import prg
 from secagg.protocols.additive import split
 from secagg.randomness import system_random
 
-ROUNDS = 21
+ROUNDS = 15
+BOUND, SITES = 16.0, 10
+FRACTION_BITS = {32: 20, 64: 24, 128: 80}
+"""for each ring a resolution that needs it, for values up to 16 at 10 sites"""
+
+Task = Callable[[], object]
+Row = tuple[object, ...]
 
 
-def main(size: int) -> None:
+def vector_steps(size: int, bits: int, rounds: int) -> list[Row]:
+    """Time every step on a vector of Z_2^bits, each against its floor."""
     rng = np.random.default_rng(0)
     values = rng.normal(0, 1, size)
-    plan = plan_sum((Field("x", (size,), 16.0, 24, Kind.BOUNDED),), 10)
+    plan = plan_sum((Field("x", (size,), BOUND, FRACTION_BITS[bits], Kind.BOUNDED),), SITES)
+    assert plan.ring_bits == bits
     vector = encode(plan, {"x": values})
-    seeds, remainder = split(vector, 2, system_random)
-    assert np.array_equal(_combine(remainder, seeds), vector)
+    masked = vector.copy()
+    seeds = [system_random(prg.SEED_BYTES) for _ in range(10)]
+    length = vector.nbytes
+    to_and_from = floor.copy(8 * size)
 
-    tasks: dict[str, Callable[[], object]] = {
-        "copy the vector (memory floor)": vector.copy,
-        "AES key stream of two shares (cipher floor)": lambda: _key_stream(2 * 8 * size),
-        "encode float64 to Z_2^64": lambda: encode(plan, {"x": values}),
-        "decode": lambda: decode(plan, vector),
-        "share for 3 parties (2 seeds)": lambda: split(vector, 2, system_random),
-        "share for 10 parties (9 seeds)": lambda: split(vector, 9, system_random),
-        "shares for 3 parties with numpy's generator": lambda: _numpy_shares(rng, vector),
-        "combine 3 shares": lambda: _combine(remainder, seeds),
+    def masks(count: int) -> Task:
+        return lambda: floor.masks(count, length, bits)
+
+    steps: dict[str, tuple[Task, Task]] = {
+        "encode float64": (lambda: encode(plan, {"x": values}), to_and_from),
+        "decode to float64": (lambda: decode(plan, vector), to_and_from),
+        "1 mask": (lambda: prg.apply_masks(masked, seeds[:1], ()), masks(1)),
+        "10 masks in one pass": (lambda: prg.apply_masks(masked, seeds[:5], seeds[5:]), masks(10)),
+        "10 masks without the kernel": (lambda: _portable(masked, seeds), masks(10)),
+        "share for 3 parties": (lambda: split(vector, 2, system_random), masks(2)),
+        "share for 10 parties": (lambda: split(vector, 9, system_random), masks(9)),
+        "1 mask of numpy's generator": (lambda: _numpy_mask(rng, masked), masks(1)),
+        "add 10 vectors": (
+            lambda: ring.total([vector] * 10, plan.length, bits),
+            _ten_times(floor.add_from_memory(length)),
+        ),
+        **_frames(vector),
     }
-    taken = measure(tasks)
-    floor = taken["AES key stream of two shares (cipher floor)"]
-    print(f"{size:,} values, processor ms of one core, median of {ROUNDS} interleaved rounds")
-    for name, milliseconds in taken.items():
-        print(f"  {name:46} {milliseconds:8.2f} ms   {milliseconds / floor:6.2f} x cipher floor")
-    print("bars at 1M values: share for 3 parties 6 ms, encode 2 ms")
+    return [(f"{bits}", *row) for row in _compare(steps, rounds)]
 
 
-def measure(tasks: dict[str, Callable[[], object]]) -> dict[str, float]:
-    """Return each task's median processor time in ms, the tasks taking turns."""
-    taken: dict[str, list[float]] = {name: [] for name in tasks}
-    for _ in range(ROUNDS):
-        for name, task in tasks.items():
-            began = time.process_time()
-            task()
-            taken[name].append(1e3 * (time.process_time() - began))
-    return {name: statistics.median(times) for name, times in taken.items()}
+def _frames(vector: ring.RingVector) -> dict[str, tuple[Task, Task]]:
+    """Sign and write, read and verify a message that carries the vector; the floor is its hash."""
+    roles = {"coordinator": Role.COORDINATOR, "site": Role.SITE}
+    who = {name: Identity.generate(name, role, system_random) for name, role in roles.items()}
+    roster = Roster({name: identity.public for name, identity in who.items()})
+    session, data = bytes(16), ring.to_bytes(vector)
+    write = functools.partial(
+        write_frame, who["site"], session, 1, "submit", "coordinator", {"values": vector}
+    )
+    frame = write()
+    return {
+        "write a frame": (write, lambda: hashlib.sha256(data)),
+        "read a frame": (
+            lambda: read_frame(frame, roster, "coordinator", session),
+            lambda: hashlib.sha256(data),
+        ),
+    }
 
 
-def _key_stream(size: int) -> int:
-    """Produce `size` bytes of AES-256-CTR in cached blocks, and drop them."""
-    nothing, buffer = bytes(1 << 17), bytearray((1 << 17) + 15)
-    cipher = Cipher(algorithms.AES256(bytes(32)), modes.CTR(bytes(16))).encryptor()
-    for _ in range(size >> 17):
-        cipher.update_into(nothing, buffer)
-    return size
+def _portable(vector: ring.RingVector, seeds: list[bytes]) -> None:
+    with mock.patch.dict(os.environ, {"SECAGG_KERNELS": "off"}):
+        prg.apply_masks(vector, seeds[:5], seeds[5:])
 
 
-def _numpy_shares(rng: np.random.Generator, vector: ring.RingVector) -> ring.RingVector:
-    remainder = vector.copy()
-    for _ in range(2):
-        remainder -= rng.integers(0, 1 << 64, size=vector.shape, dtype=np.uint64)
-    return remainder
+def _ten_times(task: Task) -> Task:
+    return lambda: [task() for _ in range(10)]
 
 
-def _combine(remainder: ring.RingVector, seeds: list[bytes]) -> ring.RingVector:
-    total = remainder.copy()
-    for seed in seeds:
-        prg.add_in_place(total, seed)
-    return total
+def _numpy_mask(rng: np.random.Generator, vector: ring.RingVector) -> None:
+    top = np.iinfo(vector.dtype).max
+    vector += rng.integers(0, top, size=vector.shape, dtype=vector.dtype, endpoint=True)
+
+
+def _compare(steps: dict[str, tuple[Task, Task]], rounds: int) -> list[Row]:
+    """Time steps and floors in turns; return (name, ms, floor ms, ratio) for each step."""
+    tasks = {name: step for name, (step, _) in steps.items()}
+    floors = {f"floor of {name}": least for name, (_, least) in steps.items()}
+    taken: dict[str, Spread] = interleave(tasks | floors, rounds)
+    return [
+        (name, taken[name] * 1e3, taken[f"floor of {name}"] * 1e3,
+         taken[name].over(taken[f"floor of {name}"]))
+        for name in tasks
+    ]  # fmt: skip
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--quick", action="store_true", help="a small vector, once")
+    quick = parser.parse_args().quick
+    size, rounds = (10_000, 1) if quick else (1_000_000, ROUNDS)
+    section(
+        f"The path of a vector of {size:,} values",
+        f"Processor ms of one core, {rounds} interleaved rounds.",
+        table(
+            ("ring", "step", "ms", "floor ms", "x floor"),
+            [row for bits in ring.RING_BITS for row in vector_steps(size, bits, rounds)],
+        ),
+    )
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]) if len(sys.argv) > 1 else 1_000_000)
+    main()

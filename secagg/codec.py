@@ -39,7 +39,7 @@ from secagg.ring import RingVector
 
 CLIPPED = "clipped"
 _MOST_FRACTION_BITS = 500  # 2.0**f and its inverse stay normal floats
-_BLOCK = 1 << 14  # elements encoded at a time: three float64 buffers stay in the L2 cache
+_BLOCK = 1 << 15  # values at a time: what they are read from, made in and written to stays in L2
 
 
 @dataclass(frozen=True)
@@ -132,7 +132,7 @@ def encode(plan: SumPlan, update: Update) -> RingVector:
     *declared, clip_plan = plan.fields
     if set(update) != {p.field.name for p in declared}:
         raise InternalError("codec", f"contribution has fields {sorted(update)}, not the spec's")
-    vector = np.empty((plan.length, ring.limbs(plan.ring_bits)), dtype=np.uint64)
+    vector = ring.empty(plan.length, plan.ring_bits)
     clipped = np.zeros(len(declared), dtype=np.float64)
     at = 0
     for i, field_plan in enumerate(declared):
@@ -149,7 +149,6 @@ def encode(plan: SumPlan, update: Update) -> RingVector:
 def _encode_field(plan: FieldPlan, values: NDArray[np.float64], out: RingVector) -> int:
     """Write the encoded values into `out`; return how many were clipped."""
     field = plan.field
-    scale = 2.0**field.fraction_bits  # a power of two: the product below is exact
     most = field.bound
     least = 0.0 if field.kind in (Kind.COUNT, Kind.WEIGHT) else -most
     buffer = np.empty(min(_BLOCK, len(values)), dtype=np.float64)
@@ -164,25 +163,50 @@ def _encode_field(plan: FieldPlan, values: NDArray[np.float64], out: RingVector)
         if low < least or high > most:
             clipped += int(np.count_nonzero((raw < least) | (raw > most)))
             raw = np.clip(raw, least, most)
-        whole = buffer[: len(raw)]
-        np.multiply(raw, scale, out=whole)
-        np.rint(whole, out=whole)
-        _to_ring(whole, out[start : start + _BLOCK])
+        _round(plan, raw, buffer[: len(raw)], out[start : start + _BLOCK])
     return clipped
+
+
+def _round(
+    plan: FieldPlan, values: NDArray[np.float64], buffer: NDArray[np.float64], out: RingVector
+) -> None:
+    """Write round(x 2^f), ties to even, of clipped values; `buffer` is as long, for the way there.
+
+    Small ones take one addition. From 2^(52-f) to 2^(53-f) the floats are the multiples of 2^-f,
+    and neighbours among them are neighbours as bit patterns, read as integers. So for
+    |x| < 2^(51-f) and M = 1.5 2^(52-f), whose pattern is even, the float M + x is
+    M + round(x 2^f) 2^-f, and its pattern is that of M plus round(x 2^f).
+    """
+    if out.shape[1] == 1 and plan.largest < 2**51:
+        anchor = np.float64(1.5 * 2.0 ** (52 - plan.field.fraction_bits))
+        pattern = np.add(values, anchor, out=buffer).view(np.uint64)
+        if out.itemsize == 8:
+            np.subtract(pattern, anchor.view(np.uint64), out=out[:, 0])
+        else:
+            np.copyto(out[:, 0], pattern, casting="unsafe")  # the last 32 bits of M's are zero
+        return
+    np.multiply(values, 2.0**plan.field.fraction_bits, out=buffer)  # a power of two: exact
+    _to_ring(np.rint(buffer, out=buffer), out)
 
 
 def _to_ring(whole: NDArray[np.float64], out: RingVector) -> None:
     """Write whole floats (|x| < 2^(bits-1)) as two's complement limbs, exactly."""
     if out.shape[1] == 1:
-        np.copyto(out[:, 0].view(np.int64), whole, casting="unsafe")  # whole: nothing is lost
+        np.copyto(ring.signed(out), whole, casting="unsafe")  # whole and in range: nothing is lost
         return
-    # Split the magnitude: both parts keep at most 53 significant bits, so both steps are exact.
-    magnitude = np.abs(whole)
-    upper = np.floor(magnitude * 2.0**-64)
-    out[:, 0] = (magnitude - upper * 2.0**64).astype(np.uint64)
-    out[:, 1] = upper.astype(np.uint64)
-    negative = whole < 0
-    out[negative] = ring.subtract(ring.zeros(int(negative.sum()), 128), out[negative])
+    for rows in ring.blocks(out):
+        # x = upper 2^64 + rest. Both have its sign and at most its 53 bits: both steps are exact.
+        upper = np.trunc(whole[rows] * 2.0**-64)
+        rest = whole[rows] - upper * 2.0**64
+        negative = rest < 0
+        out[rows, 0] = _negated(np.abs(rest).astype(np.uint64), negative)
+        ring.signed(out[rows])[:] = upper.astype(np.int64) - negative  # it borrows 2^64
+
+
+def _negated(limb: NDArray[np.uint64], where: NDArray[np.bool_]) -> NDArray[np.uint64]:
+    """Return the limbs, some of them negated modulo 2^64: -x = ~x - (-1), and x = x - 0."""
+    ones = np.subtract(0, where, dtype=np.uint64)  # -1, or 0
+    return (limb ^ ones) - ones
 
 
 def decode(plan: SumPlan, total: RingVector) -> tuple[Update, NDArray[np.float64]]:
@@ -204,15 +228,52 @@ def decode(plan: SumPlan, total: RingVector) -> tuple[Update, NDArray[np.float64
 def _decode_field(plan: FieldPlan, sites: int, part: RingVector) -> NDArray[np.float64]:
     most = sites * plan.largest
     least = 0 if plan.field.kind in (Kind.COUNT, Kind.WEIGHT) else -most
-    if part.shape[1] == 1:
-        whole = part[:, 0].view(np.int64)
-        inside = bool(np.all((whole <= most) & (whole >= least)))
-        values = whole.astype(np.float64) * 2.0**-plan.field.fraction_bits
-    else:
-        integers = ring.to_integers(part)
-        inside = all(least <= v <= most for v in integers)
-        step = Fraction(2) ** -plan.field.fraction_bits
-        values = np.array([float(v * step) for v in integers], dtype=np.float64)
-    if not inside:
+    smallest, largest = _extremes(part)
+    if smallest < least or largest > most:
         raise ProtocolAbort("codec", f"the sum of field {plan.field.name!r} is out of its range")
+    if part.shape[1] == 1:
+        values = ring.signed(part).astype(np.float64)  # rounds to nearest, ties to even
+    else:
+        values = np.empty(len(part), dtype=np.float64)
+        for rows in ring.blocks(part):
+            values[rows] = _rounded(part[rows])
+    values *= 2.0**-plan.field.fraction_bits  # a power of two: exact
+    return values
+
+
+def _extremes(part: RingVector) -> tuple[int, int]:
+    """Return the smallest and the largest element, exactly; of none, zeros."""
+    if not len(part):
+        return 0, 0
+    high = ring.signed(part)
+    first, last = int(high.min()), int(high.max())
+    if part.shape[1] == 1:
+        return first, last
+    low = part[:, 0]
+    least = np.where(high == first, low, np.uint64(2**64 - 1)).min()
+    most = np.where(high == last, low, np.uint64(0)).max()
+    return (first << 64) + int(least), (last << 64) + int(most)
+
+
+def _rounded(part: RingVector) -> NDArray[np.float64]:
+    """Return elements of Z_2^128 (but not -2^127) as the nearest float64, ties to even.
+
+    A magnitude high 2^64 + low with high > 0 becomes t 2^shift, where t is its top 64 bits (or 63)
+    with the last one set if any bit below is: "sticky". Rounding t to 53 bits looks at its bit 54
+    and at whether anything follows, and t has at least 63: so t rounds as the whole magnitude does,
+    in the one rounding of the conversion from uint64. The scaling is exact.
+    """
+    sign = ring.signed(part)
+    low, high = part.T.copy()
+    negative = sign < 0
+    high += negative & (low != 0)  # -(high 2^64 + low) = -(high + 1) 2^64 + (2^64 - low)
+    low, high = _negated(low, negative), _negated(high, negative)
+    # high < 2^shift, tight or one too much (where high's own float rounded up to a power of two);
+    # no more than 63 are ever needed, since high < 2^63.
+    shift = np.minimum(np.frexp(high.astype(np.float64))[1], 63).astype(np.uint64)
+    left = 63 - shift  # with one more: 64 - shift in two steps, each less than the width
+    top = high << left << 1 | low >> shift
+    top |= (low << left << 1) != 0
+    values: NDArray[np.float64] = np.ldexp(top.astype(np.float64), shift.astype(np.int32))
+    np.copysign(values, sign, out=values)
     return values

@@ -72,7 +72,7 @@ def write_frame(
     note: Mapping[str, Any] | None = None,
 ) -> bytes:
     """Return a signed frame from `identity` to `recipient`."""
-    content = wire.dumps(dict(body))
+    content = wire.Pieces(dict(body))
     header = Header(
         session,
         round_,
@@ -80,7 +80,7 @@ def write_frame(
         identity.name,
         recipient,
         note or {},
-        hashlib.sha256(content).digest(),
+        content.digest(),
     ).to_bytes()
     return wire.dumps([header, identity.sign(header), content])
 
@@ -100,11 +100,7 @@ def read_frame(data: bytes, roster: Roster, recipient: str, session: bytes) -> F
 
     Raises `PeerError` for anything else. Round and phase are the caller's to check.
     """
-    match wire.loads(data):
-        case [bytes(header_bytes), bytes(signature), bytes(content)]:
-            pass
-        case _:
-            raise PeerError("wire", "malformed message: not a frame")
+    header_bytes, signature, content = _split(data)
     header = verify_header(header_bytes, signature, roster, session)
     if header.recipient != recipient:
         raise PeerError(header.sender, "a message is meant for another party")
@@ -168,5 +164,13 @@ def _seal_context(session: bytes, round_: int, phase: str, sender: str, recipien
 
 def peek_header(data: bytes) -> tuple[int, str]:
     """Return (round, phase) that a frame claims, unverified: for transcripts only."""
-    header = Header.from_bytes(wire.loads(data)[0])
+    header = Header.from_bytes(_split(data)[0])
     return header.round, header.phase
+
+
+def _split(data: bytes) -> tuple[bytes, bytes, memoryview]:
+    """Return header, signature and body of a frame; the body, which may be large, as a view."""
+    match wire.split(data, "a frame"):
+        case [header, signature, content]:
+            return bytes(header), bytes(signature), content
+    raise PeerError("wire", "malformed message: not a frame")

@@ -35,32 +35,67 @@ import numpy as np
 
 from secagg.errors import InternalError, PeerError
 
-ARRAY_TYPES: Final = {"u": "<u8", "i": "<i8", "d": "<f8", "b": "|u1"}
+ARRAY_TYPES: Final = {"w": "<u4", "u": "<u8", "i": "<i8", "d": "<f8", "b": "|u1"}
 _LETTER_OF: Final = {np.dtype(name): letter for letter, name in ARRAY_TYPES.items()}
 _MAX_DEPTH: Final = 32
 _MAX_AXES: Final = 8
 _MAX_ELEMENTS: Final = 1 << 40
 
 
+class Pieces:
+    """Canonical bytes not joined yet: large arrays are views, so they are copied once, at the end.
+
+    `dumps` takes it for the bytes that it stands for. The arrays must not change meanwhile.
+    """
+
+    def __init__(self, value: Any) -> None:
+        self.parts: list[bytes | memoryview] = []
+        _write(value, self.parts, 0)
+
+    def __len__(self) -> int:
+        return sum(len(part) for part in self.parts)
+
+    def digest(self) -> bytes:
+        """Return SHA-256 of the bytes."""
+        hasher = hashlib.sha256()
+        for part in self.parts:
+            hasher.update(part)
+        return hasher.digest()
+
+
 def dumps(value: Any) -> bytes:
     """Return the canonical bytes of `value`; what `loads` would not accept is our own bug."""
-    parts: list[bytes | memoryview] = []
-    _write(value, parts, 0)
-    return b"".join(parts)
+    return b"".join(Pieces(value).parts)
+
+
+def split(data: bytes | memoryview, what: str) -> list[memoryview]:
+    """Return the items of an encoded list of bytes: views, where `loads` makes copies.
+
+    what: the name of such a list, for the `PeerError` raised where it is none
+    """
+    reader = _Reader(memoryview(data))
+    if reader.tag() != b"L":
+        raise _malformed(f"not {what}")
+    items: list[memoryview] = []
+    for _ in range(reader.count()):
+        if reader.tag() != b"B":
+            raise _malformed(f"not {what}")
+        items.append(reader.take(reader.length()))
+    reader.end()
+    return items
 
 
 def loads(data: bytes | memoryview) -> Any:
     """Return the value that `data` encodes. Arrays are read-only views. Raises `PeerError`."""
     reader = _Reader(memoryview(data))
     value = reader.value(0)
-    if reader.at != len(reader.data):
-        raise _malformed("bytes are left over after the value")
+    reader.end()
     return value
 
 
 def digest(value: Any) -> bytes:
     """Return SHA-256 of the canonical bytes of `value`."""
-    return hashlib.sha256(dumps(value)).digest()
+    return Pieces(value).digest()
 
 
 def _length(n: int) -> bytes:
@@ -82,6 +117,8 @@ def _write(value: Any, parts: list[bytes | memoryview], depth: int) -> None:
             _write_text(value, parts)
         case bytes():
             parts += [b"B", _length(len(value)), value]
+        case Pieces():
+            parts += [b"B", _length(len(value)), *value.parts]
         case list() | tuple():
             parts += [b"L", _length(len(value))]
             _write_items(value, parts, depth)
@@ -120,7 +157,7 @@ def _write_array(array: np.ndarray[Any, Any], parts: list[bytes | memoryview]) -
     array = np.asarray(array, dtype=ARRAY_TYPES[letter], order="C")
     parts += [b"A", letter.encode(), bytes([array.ndim])]
     parts += [_length(axis) for axis in array.shape]
-    parts.append(array.tobytes())
+    parts.append(array.reshape(-1).view(np.uint8).data)
 
 
 def _too_large(shape: tuple[int, ...]) -> bool:
@@ -149,13 +186,20 @@ class _Reader:
         self.at += n
         return part
 
+    def end(self) -> None:
+        if self.at != len(self.data):
+            raise _malformed("bytes are left over after the value")
+
+    def tag(self) -> bytes:
+        return bytes(self.take(1))
+
     def length(self) -> int:
         return int.from_bytes(self.take(8), "little")
 
     def value(self, depth: int) -> Any:
         if depth > _MAX_DEPTH:
             raise _malformed("it is nested too deeply")
-        match bytes(self.take(1)):
+        match self.tag():
             case b"N":
                 return None
             case b"T":
@@ -202,7 +246,7 @@ class _Reader:
         result: dict[str, Any] = {}
         last: str | None = None
         for _ in range(self.count()):
-            if bytes(self.take(1)) != b"S":
+            if self.tag() != b"S":
                 raise _malformed("a key is not text")
             key = self.text()
             if last is not None and key <= last:

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from support.world import SumNumbers, World, events, run_until
 
-from secagg import wire
+from secagg import ring, wire
 from secagg.errors import ProtocolAbort
 from secagg.frames import Header, write_frame
 from secagg.protocols.plain import Plain
@@ -104,7 +104,8 @@ def test_a_contribution_without_a_valid_claim(changed: dict[str, Any]) -> None:
     step = run_until(w, "submit")
     *others, honest = w.engine.exchange(step.requests)
     note = {**Header.from_bytes(wire.loads(honest)[0]).note, **changed} if changed else {}
-    body = {"values": np.zeros((w.plans.of(COHORT).length, 1), np.uint64)}
+    plan = w.plans.of(COHORT)
+    body = {"values": ring.zeros(plan.length, plan.ring_bits)}
     unsigned = write_frame(w.identities["d"], w.session, 0, "submit", "coordinator", body, note)
     with pytest.raises(ProtocolAbort, match="shows no valid proof that d takes part"):
         w.coordinator.advance(step.state, [*others, unsigned])

@@ -51,7 +51,7 @@ class Additive:
 
     name: ClassVar[str] = "additive"
     capabilities: ClassVar[Capabilities] = Capabilities(
-        ring_bits=(64, 128),
+        ring_bits=(32, 64, 128),
         hides_from_coordinator=True,
         dropouts="any site may drop out; every aggregator must stay",
         sees={
@@ -137,8 +137,7 @@ def split(
     """
     drawn = [random(prg.SEED_BYTES) for _ in range(seeds)]
     remainder = contribution.copy()
-    for seed in drawn:
-        prg.subtract_in_place(remainder, seed)
+    prg.apply_masks(remainder, add=(), subtract=drawn)
     return drawn, remainder
 
 
@@ -211,9 +210,8 @@ def _open(state: State, body: Body, context: Context) -> tuple[State, Body]:
 def _sum_shares(shares: Sequence[Body], shape: Shape) -> RingVector:
     vectors = [share["vector"] for share in shares if "vector" in share]
     result = ring.total(vectors, shape.length, shape.ring_bits)
-    for share in shares:
-        if "seed" in share:
-            prg.add_in_place(result, share["seed"])
+    seeds = [share["seed"] for share in shares if "seed" in share]
+    prg.apply_masks(result, add=seeds, subtract=())
     return result
 
 

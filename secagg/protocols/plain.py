@@ -33,7 +33,7 @@ class Plain:
 
     name: ClassVar[str] = "plain"
     capabilities: ClassVar[Capabilities] = Capabilities(
-        ring_bits=(64, 128),
+        ring_bits=(32, 64, 128),
         hides_from_coordinator=False,
         dropouts="any site may drop out before it sends its contribution",
         sees={

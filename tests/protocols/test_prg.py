@@ -1,51 +1,196 @@
 import numpy as np
 import pytest
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 from scipy import stats
 
 from secagg import ring
+from secagg.kernels import masks
 from secagg.protocols import prg
 
 SEED = bytes(range(32))
+START = (2).to_bytes(16, "big")
 
 
-@pytest.mark.parametrize("bits", [64, 128])
-@pytest.mark.parametrize("length", [0, 1, 3, (1 << 14) - 1, 1 << 14, (1 << 14) + 5, 100_000])
+@pytest.fixture(autouse=True, params=["gcm", pytest.param("vaes", marks=pytest.mark.kernels)])
+def means(request, monkeypatch):
+    """Every test runs with the kernel and without it: the stream is the same."""
+    if request.param == "gcm":
+        monkeypatch.setenv("SECAGG_KERNELS", "off")
+    elif not masks.available():
+        pytest.skip("no kernel: not compiled, switched off, or no VAES")
+
+
+all_rings = pytest.mark.parametrize("bits", ring.RING_BITS)
+
+
+def expanded(seed: bytes, length: int, bits: int) -> list[int]:
+    """The oracle: the library's CTR mode, and Python integers."""
+    stream = Cipher(algorithms.AES256(seed), modes.CTR(START)).encryptor().update
+    return ring.to_integers(ring.from_bytes(stream(bytes(length * bits // 8)), bits))
+
+
+def reduced(values: list[int], bits: int) -> list[int]:
+    half = 1 << (bits - 1)
+    return [(value + half) % (1 << bits) - half for value in values]
+
+
+@all_rings
+@pytest.mark.parametrize(
+    "length",
+    [0, 1, 3, *(n + off for n in (1 << 13, 1 << 14, 1 << 15) for off in (-1, 0, 1)), 100_000],
+)
 def test_is_aes_256_in_counter_mode(bits, length):
-    """In one piece and from a counter of zero, whatever the blocks it is made in."""
+    """In one piece and from a counter of two, whatever the blocks it is made in."""
     vector = ring.zeros(length, bits)
     prg.add_in_place(vector, SEED)
-    cipher = Cipher(algorithms.AES256(SEED), modes.CTR(bytes(16))).encryptor()
-    assert ring.to_bytes(vector) == cipher.update(bytes(length * bits // 8))
+    assert ring.to_integers(vector) == expanded(SEED, length, bits)
 
 
-def test_nist_key_stream():
-    """SP 800-38A, F.5.5: the first key-stream block for its key and counter is AES(counter)."""
+def test_published_vector():
+    """Test case 14 of McGrew and Viega, "The Galois/Counter Mode of Operation" (2004), appendix B:
+    what a block of zeros becomes under a key and a nonce of zeros.
+    """
+    vector = ring.zeros(2, 64)
+    prg.add_in_place(vector, bytes(32))
+    assert ring.to_bytes(vector).hex() == "cea7403d4d606b6e074ec5d3baf39d18"
+
+
+def test_first_block_is_the_cipher_of_two():
+    """With the key of SP 800-38A, F.5.5, and no mode of operation at all."""
     key = bytes.fromhex("603deb1015ca71be2b73aef0857d77811f352c073b6108d72d9810a30914dff4")
     cipher = Cipher(algorithms.AES256(key), modes.ECB()).encryptor()
-    vector = ring.zeros(2, 64)
+    vector = ring.zeros(8, 32)
     prg.add_in_place(vector, key)
-    assert ring.to_bytes(vector) == cipher.update(bytes(16))
+    blocks = START + (3).to_bytes(16, "big")
+    assert ring.to_bytes(vector) == cipher.update(blocks)
 
 
-@pytest.mark.parametrize("bits", [64, 128])
-def test_subtracting_undoes_adding(bits):
-    vector = ring.from_integers(range(-500, 500), bits)
-    changed = vector.copy()
-    prg.add_in_place(changed, SEED)
-    assert not np.array_equal(changed, vector)
-    prg.subtract_in_place(changed, SEED)
-    np.testing.assert_array_equal(changed, vector)
+@all_rings
+def test_rings_share_the_stream(bits):
+    """Its bytes do not depend on the ring: only how many make an element."""
+    vector = ring.zeros(1024 // bits, bits)
+    prg.add_in_place(vector, SEED)
+    narrow = ring.zeros(32, 32)
+    prg.add_in_place(narrow, SEED)
+    assert ring.to_bytes(vector) == ring.to_bytes(narrow)
 
 
-def test_a_remainder_looks_uniform():
+@settings(
+    max_examples=40,
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],  # one setting for all examples
+)
+@given(
+    st.sampled_from(ring.RING_BITS),
+    st.lists(st.binary(min_size=32, max_size=32), max_size=4),
+    st.lists(st.binary(min_size=32, max_size=32), max_size=4),
+    st.integers(0, 40),
+    st.data(),
+)
+def test_masks_against_integers(bits, add, subtract, length, data):
+    edges = st.sampled_from([0, -1, 2 ** (bits - 1) - 1, -(2 ** (bits - 1))])
+    start = data.draw(st.lists(edges, min_size=length, max_size=length))
+    vector = ring.from_integers(start, bits).copy()
+    prg.apply_masks(vector, add, subtract)
+    totals = start
+    for sign, seeds in ((1, add), (-1, subtract)):
+        for seed in seeds:
+            pairs = zip(totals, expanded(seed, length, bits), strict=True)
+            totals = [total + sign * mask for total, mask in pairs]
+    assert ring.to_integers(vector) == reduced(totals, bits)
+
+
+@all_rings
+def test_masks_in_one_pass_are_masks_one_by_one(bits):
+    """Over several blocks, with a last one that is not full."""
+    seeds = [bytes([i]) * 32 for i in range(10)]
+    start = ring.from_bytes(np.random.default_rng(1).bytes(70_001 * bits // 8), bits)
+    together, singly = start.copy(), start.copy()
+    prg.apply_masks(together, seeds[:6], seeds[6:])
+    for seed in seeds[:6]:
+        prg.add_in_place(singly, seed)
+    for seed in seeds[6:]:
+        prg.subtract_in_place(singly, seed)
+    np.testing.assert_array_equal(together, singly)
+    prg.apply_masks(together, seeds[6:], seeds[:6])
+    np.testing.assert_array_equal(together, start)
+
+
+@all_rings
+def test_a_part_of_a_larger_vector_is_masked_alone(bits):
+    vector = ring.zeros(30, bits)
+    prg.add_in_place(vector[10:20], SEED)
+    assert ring.to_integers(vector) == [0] * 10 + expanded(SEED, 10, bits) + [0] * 10
+
+
+def test_no_masks_change_nothing():
+    vector = ring.from_integers([1, -2], 64).copy()
+    prg.apply_masks(vector, [], [])
+    assert ring.to_integers(vector) == [1, -2]
+
+
+@all_rings
+def test_a_remainder_looks_uniform(bits):
     """Bytes of a masked constant vector: chi-squared over 256 values, false alarm 1 in 10^6."""
-    vector = ring.from_integers([12345] * 50_000, 64).copy()
+    vector = ring.from_integers([12345] * 50_000, bits).copy()
     prg.subtract_in_place(vector, SEED)
     counts = np.bincount(np.frombuffer(ring.to_bytes(vector), dtype=np.uint8), minlength=256)
     assert stats.chisquare(counts).pvalue > 1e-6
 
 
-def test_short_seed_is_refused():
-    with pytest.raises(ValueError, match="32 bytes"):
-        prg.add_in_place(ring.zeros(1, 64), bytes(31))
+@pytest.mark.parametrize("length", [0, 16, 31, 33])
+def test_seeds_of_another_length_are_refused(length):
+    """Before anything is changed: a vector is masked wholly or not at all."""
+    vector = ring.zeros(3, 64)
+    for add, subtract in (([SEED, bytes(length)], []), ([SEED], [bytes(length)])):
+        with pytest.raises(ValueError, match="32 bytes"):
+            prg.apply_masks(vector, add, subtract)
+    assert not vector.any()
+
+
+@all_rings
+def test_vectors_that_cannot_be_masked_in_place_are_refused(bits):
+    read_only = ring.from_bytes(bytes(3 * bits), bits)
+    vector = ring.zeros(20, bits)
+    for bad in (read_only, vector[::2], vector[::-1]):
+        with pytest.raises(ValueError, match="contiguous, writable"):
+            prg.apply_masks(bad, [SEED], [])
+    assert not vector.any()
+
+
+@pytest.mark.parametrize("kind", ["i8", "u2", "f8", ">u8", ">u4"])
+def test_what_is_no_vector_of_a_ring_is_refused(kind):
+    with pytest.raises(ValueError, match="ring"):
+        prg.apply_masks(np.zeros((8, 1), kind), [SEED], [])
+
+
+@all_rings
+def test_as_many_masks_as_a_large_session_has(bits):
+    """More than the kernel expands at once (32), and than a byte counts carries of (255)."""
+    seeds = [i.to_bytes(32, "little") for i in range(300)]
+    vector = ring.zeros(70, bits)
+    prg.apply_masks(vector, seeds[:270], seeds[270:])
+    streams = [expanded(seed, 70, bits) for seed in seeds]
+    totals = [sum(c[:270]) - sum(c[270:]) for c in zip(*streams, strict=True)]
+    assert ring.to_integers(vector) == reduced(totals, bits)
+
+
+@all_rings
+def test_bytes_beside_the_vector_are_left_alone(bits):
+    """The kernel works on whole registers: what follows a vector's end is not its business."""
+    for length in range(1, 70):
+        vector = ring.zeros(length + 20, bits)
+        prg.add_in_place(vector[10 : 10 + length], SEED)
+        assert not vector[:10].any()
+        assert not vector[10 + length :].any()
+
+
+def test_a_stream_that_would_wrap_its_counter_is_refused(monkeypatch):
+    """GCM's limit, 2^32 - 2 blocks; lowered here, since a vector of 64 GiB is not at hand."""
+    assert 2**32 - prg._MOST_BYTES // 16 == 2  # the counter blocks that GCM keeps for itself
+    monkeypatch.setattr(prg, "_MOST_BYTES", 64)
+    prg.apply_masks(ring.zeros(8, 64), [SEED], [])
+    with pytest.raises(ValueError, match="at most 64 bytes"):
+        prg.apply_masks(ring.zeros(9, 64), [SEED], [])
