@@ -1,11 +1,11 @@
-"""Paillier: packed and fixed-base (secagg) against phe as its users call it.
+"""Paillier: packed and fixed-base (secagg), with and without kernels, against phe as it is used.
 
     python benchmarks/bench_paillier.py [--bits 2048] [--values 100000] [--rounds 3]
 
 The job: 10 clients encrypt a vector of float64 values, a coordinator adds the ciphertexts, a key
 holder decrypts the sum. All times are CPU seconds of one core (`time.process_time`). Each round
-times phe and secagg in turn on the same key, so that a busy machine slows both; ratios are taken
-within a round. Both run on fewer values than the job has and are scaled by the number of values,
+times phe and secagg, both ways, in turn on the same key, so that a busy machine slows all, and
+takes ratios. All run on fewer values than the job has and are scaled by the number of values,
 except secagg's tables, which every client is charged in full, at the size chosen for the job. What
 is timed for secagg runs from float64 to bytes on the wire and back to float64; for phe, without
 serialisation. Exit status 1 if a sum is not exact.
@@ -16,22 +16,22 @@ from __future__ import annotations
 import argparse
 import statistics
 import sys
-import time
-from collections.abc import Callable
+from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
-from typing import TypeVar
 
 import numpy as np
 import phe
+from harness import portable, timed
 from numpy.typing import NDArray
 
+from secagg.kernels.library import available
 from secagg.protocols import djn
 from secagg.protocols.djn_keys import PrivateKey, generate_keypair
 from secagg.protocols.fixed_base import fixed_base
 from secagg.protocols.packing import Packing
 from secagg.randomness import system_random
 
-T = TypeVar("T")
 Vectors = NDArray[np.float64]
 VALUE_BITS = 32
 SCALE = 2.0**28  # 32 value bits: [-8, 8) in steps of 2^-28
@@ -49,12 +49,6 @@ class Cost:
     @property
     def total(self) -> float:
         return self.encrypt + self.add + self.decrypt
-
-
-def timed(action: Callable[[], T]) -> tuple[float, T]:
-    start = time.process_time()
-    result = action()
-    return time.process_time() - start, result
 
 
 def encode(values: NDArray[np.float64]) -> NDArray[np.int64]:
@@ -82,7 +76,7 @@ def run_secagg(key: PrivateKey, vectors: Vectors, job: int, *, key_holder: bool)
     packing = Packing.for_sites(VALUE_BITS, clients, public.bits)
     expected = packing.plaintexts(job)
 
-    def encrypted(plaintexts: list[int]) -> list[int]:
+    def encrypted(plaintexts: Sequence[int]) -> Sequence[int]:
         if key_holder:
             return djn.encrypt_as_key_holder(key, plaintexts, system_random, expected=expected)
         return djn.encrypt(public, plaintexts, system_random, expected=expected)
@@ -127,18 +121,26 @@ def main() -> None:
     packing = Packing.for_sites(VALUE_BITS, options.clients, options.bits)
     rng = np.random.default_rng(1)
     vectors = rng.normal(0, 0.05, (options.clients, options.values))
-    costs: dict[str, list[Cost]] = {"phe": [], "secagg, key holder": [], "secagg, public key": []}
+    costs: dict[str, list[Cost]] = {}
     for _ in range(options.rounds):
-        costs["phe"].append(run_phe(key, vectors[:, : options.phe_values], options.job))
-        for name, key_holder in (("secagg, key holder", True), ("secagg, public key", False)):
-            costs[name].append(run_secagg(key, vectors, options.job, key_holder=key_holder))
+        phe_cost = run_phe(key, vectors[:, : options.phe_values], options.job)
+        costs.setdefault("phe", []).append(phe_cost)
+        for how, few in (("kernels", 1), ("no kernels", 5)):
+            if how == "kernels" and not available():
+                continue
+            for who, key_holder in (("key holder", True), ("public key", False)):
+                with nullcontext() if how == "kernels" else portable():
+                    cost = run_secagg(
+                        key, vectors[:, : options.values // few], options.job, key_holder=key_holder
+                    )
+                costs.setdefault(f"{who}, {how}", []).append(cost)
 
     wire = packing.plaintexts(options.job) * key.public.ciphertext_bytes / options.job
     print(
         f"{options.bits} bits, {options.clients} clients, {options.job} values of {VALUE_BITS} "
         f"bits, {packing.slots} to a ciphertext; CPU s of one core, median of {options.rounds}"
     )
-    print(f"{'':20}{'encrypt':>10}{'add':>10}{'decrypt':>10}{'total':>10}  total x phe (range)")
+    print(f"{'':22}{'encrypt':>10}{'add':>10}{'decrypt':>10}{'total':>10}  total x phe (range)")
     for name, rounds in costs.items():
         parts = [
             statistics.median(getattr(cost, part) for cost in rounds)
@@ -146,7 +148,7 @@ def main() -> None:
         ]
         ratios = [a.total / b.total for a, b in zip(costs["phe"], rounds, strict=True)]
         print(
-            f"{name:20}" + "".join(f"{seconds:10.4g}" for seconds in parts),
+            f"{name:22}" + "".join(f"{seconds:10.4g}" for seconds in parts),
             f" {statistics.median(ratios):.0f} ({min(ratios):.0f} to {max(ratios):.0f})",
         )
     print(f"bytes a value: phe {key.public.ciphertext_bytes}, secagg {wire:.2f}; sums exact: yes")

@@ -1,24 +1,42 @@
-"""In CI a test that needs the browser or the real data must run: there, its skip is a failure.
+"""In CI a test that needs browser, real data or kernels must run: there, its skip is a failure.
 
-A user without Chromium sees such tests skipped. CI sets SECAGG_REQUIRE_BROWSER and
-SECAGG_REQUIRE_DATA, so that a missing install step cannot pass for a green run.
+A user without Chromium sees such tests skipped. CI sets SECAGG_REQUIRE_BROWSER,
+SECAGG_REQUIRE_DATA and SECAGG_REQUIRE_KERNELS, so that a missing install step cannot pass for a
+green run. Kernels are required only of a processor that can run them.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Generator
+from collections.abc import Generator, Iterator
+from pathlib import Path
 
 import pytest
 
+from secagg.kernels import library
+
+CPUINFO = Path("/proc/cpuinfo")
+IFMA = CPUINFO.exists() and " avx512ifma" in CPUINFO.read_text()
 REQUIRED = {
     marker: variable
     for marker, variable in {
         "browser": "SECAGG_REQUIRE_BROWSER",
         "data": "SECAGG_REQUIRE_DATA",
+        "kernels": "SECAGG_REQUIRE_KERNELS",
     }.items()
-    if os.environ.get(variable)
+    if os.environ.get(variable) and (marker != "kernels" or IFMA)
 }
+
+
+@pytest.fixture(scope="module", params=["gmpy2", pytest.param("ifma", marks=pytest.mark.kernels)])
+def arithmetic(request: pytest.FixtureRequest) -> Iterator[str]:
+    """Run the tests of a module with either arithmetic; skip those of kernels that are not here."""
+    with pytest.MonkeyPatch.context() as patch:
+        if request.param == "gmpy2":
+            patch.setenv("SECAGG_KERNELS", "off")
+        elif not library.available():
+            pytest.skip("no kernels: not compiled, switched off, or no AVX-512 IFMA")
+        yield request.param
 
 
 @pytest.hookimpl(wrapper=True)

@@ -1,8 +1,9 @@
 """Paillier encryption of vectors of integers: encrypt, add, decrypt.
 
 Sources: as in `djn_keys`. Plaintexts are integers modulo n, ciphertexts units modulo n^2; the
-product of ciphertexts encrypts the sum of their plaintexts. Everything here takes and returns
-plain integers. Keys are taken as checked (`djn_keys.check_public_key`, `check_private_key`).
+product of ciphertexts encrypts the sum of their plaintexts. Vectors of either may come as any
+sequence of `int`, and are returned as `Integers`, which is one. Keys are taken as checked
+(`djn_keys.check_public_key`, `check_private_key`).
 
 Threat model: the coordinator sees the public key and all ciphertexts, follows the protocol, and
 must learn nothing of any single plaintext. Semantic security (chosen plaintexts) rests on
@@ -23,20 +24,22 @@ must learn nothing of any single plaintext. Semantic security (chosen plaintexts
 What it does not protect: ciphertexts are malleable by design and decryption is no defence against
 chosen ciphertexts, so a key holder must only ever decrypt sums that its policy allows. A site that
 encrypts a value out of range spoils the sum. The number of ciphertexts is public. Arithmetic is not
-constant time (see `fixed_base`; GMP's power with exponent p - 1 neither), so an attacker on the
-same machine is out of scope, and callers must not expose the time of a decryption.
+constant time (see `fixed_base`; GMP's power with exponent p - 1 neither; the kernels' power is, see
+power.c there), so an attacker on the same machine is out of scope, and callers must not expose the
+time of a decryption.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
-import numpy as np
-from gmpy2 import gcd, invert, mpz, powmod, powmod_base_list
+from gmpy2 import invert
 
 from secagg.errors import PeerError, UsageError
+from secagg.protocols import residues
 from secagg.protocols.djn_keys import PrivateKey, PublicKey, random_unit
-from secagg.protocols.fixed_base import Bits, choose_window, fixed_base
+from secagg.protocols.fixed_base import powers_of
+from secagg.protocols.integers import Integers
 from secagg.randomness import RandomBytes
 
 SHORT_EXPONENT_BITS = 256
@@ -49,7 +52,7 @@ def encrypt(
     *,
     expected: int = 0,
     short_exponent_assumption: bool = False,
-) -> list[int]:
+) -> Integers:
     """Return c = (1 + m n) h_s^a mod n^2 for each m in [0, n), or (1 + m n) r^n without h_s.
 
     expected: ciphertexts this process will make under the key in all, where more than in this call
@@ -61,8 +64,9 @@ def encrypt(
     1 + m n = (1 + n)^m modulo n^2, by the binomial theorem.
     Raises `UsageError` for plaintexts out of range.
     """
-    draws = _draw(key, plaintexts, random, short_exponent_assumption)
-    return [int(c) for c in _encrypt_modulo(key, key.n, plaintexts, draws, expected)]
+    logs = _plaintexts(key, plaintexts)
+    draws = _draw(key, len(logs), random, short_exponent_assumption)
+    return _encrypt_modulo(key, key.n, logs, draws, expected).resized(key.ciphertext_bytes)
 
 
 def encrypt_as_key_holder(
@@ -72,7 +76,7 @@ def encrypt_as_key_holder(
     *,
     expected: int = 0,
     short_exponent_assumption: bool = False,
-) -> list[int]:
+) -> Integers:
     """Encrypt as `encrypt` does, but calculate modulo p^2 and q^2, which is faster.
 
     With h_s: the same random bytes give the same ciphertexts as `encrypt`, by the Chinese remainder
@@ -82,15 +86,17 @@ def encrypt_as_key_holder(
     distribution for uniform r, likewise modulo q^2, and the two halves are independent.
     """
     public, p, q = key.public, key.p, key.q
-    draws = _draw(public, plaintexts, random, short_exponent_assumption)
-    halves = [  # 1 + m n = 1 + (m q) p = 1 + (m p) q
-        _encrypt_modulo(public, prime, [m * other for m in plaintexts], draws, expected)
-        for prime, other in ((p, q), (q, p))
-    ]
-    return _chinese_remainders(halves[0], halves[1], p * p, q * q)
+    integers = _plaintexts(public, plaintexts)
+    draws = _draw(public, len(integers), random, short_exponent_assumption)
+    halves: list[Integers] = []
+    for prime, other in ((p, q), (q, p)):
+        logs = residues.scaled(integers, other, prime)  # 1 + m n = 1 + (m q) p = 1 + (m p) q
+        halves.append(_encrypt_modulo(public, prime, logs, draws, expected))
+    whole = residues.chinese_remainders(halves[0], halves[1], p * p, q * q)
+    return whole.resized(public.ciphertext_bytes)
 
 
-def multiply(key: PublicKey, columns: Sequence[Sequence[int]]) -> list[int]:
+def multiply(key: PublicKey, columns: Sequence[Sequence[int]]) -> Integers:
     """Return the ciphertexts of the sums: position by position the product of all columns.
 
     columns: one vector of ciphertexts a site, all of the same length
@@ -99,21 +105,20 @@ def multiply(key: PublicKey, columns: Sequence[Sequence[int]]) -> list[int]:
     """
     if not columns:
         raise UsageError("paillier", "no ciphertexts to add")
-    square = mpz(key.n) * key.n
+    checked: list[Integers] = []
     for index, column in enumerate(columns):
         if len(column) != len(columns[0]):
             raise PeerError("paillier", f"column {index} has another length than column 0")
-        _check_range(key, column, f"column {index}")
-    products = [mpz(c) for c in columns[0]]
-    for column in columns[1:]:
-        products = [x * c % square for x, c in zip(products, column, strict=True)]
-    if not _all_units(key, products):  # a product is a unit exactly when all its factors are
-        culprit = next(i for i, column in enumerate(columns) if not _all_units(key, column))
+        checked.append(_ciphertexts(key, column, f"column {index}"))
+    products = residues.products(checked, key.n * key.n)
+    # A product is a unit exactly when all its factors are.
+    if not residues.all_units(products, key.n):
+        culprit = next(i for i, c in enumerate(checked) if not residues.all_units(c, key.n))
         raise PeerError("paillier", f"column {culprit} holds a number that is no ciphertext")
-    return [int(c) for c in products]
+    return products.resized(key.ciphertext_bytes)
 
 
-def decrypt(key: PrivateKey, ciphertexts: Sequence[int]) -> list[int]:
+def decrypt(key: PrivateKey, ciphertexts: Sequence[int]) -> Integers:
     """Return the plaintexts, in [0, n).
 
     Paillier's decryption modulo p and q (section 7): c^(p-1) = 1 + m (p-1) n modulo p^2, since the
@@ -121,24 +126,23 @@ def decrypt(key: PrivateKey, ciphertexts: Sequence[int]) -> list[int]:
     m = -((c^(p-1) mod p^2) - 1)/p * q^-1 modulo p.
     Raises `PeerError` for numbers outside (0, n^2) and for no units.
     """
-    _check_range(key.public, ciphertexts, "ciphertexts")
-    if not _all_units(key.public, ciphertexts):
-        raise PeerError("paillier", "ciphertexts hold a number that is no ciphertext")
-    halves: list[list[mpz]] = []
-    for prime, other in ((mpz(key.p), key.q), (mpz(key.q), key.p)):
-        factor = invert(-other, prime)
-        powers = powmod_base_list(list(ciphertexts), prime - 1, prime * prime)
-        halves.append([(x - 1) // prime * factor % prime for x in powers])
-    return _chinese_remainders(halves[0], halves[1], key.p, key.q)
+    integers = _ciphertexts(key.public, ciphertexts, "ciphertexts")
+    halves: list[Integers] = []
+    for prime, other in ((key.p, key.q), (key.q, key.p)):
+        remainders, logs = residues.split_powers(integers, prime - 1, prime)
+        # Fermat: 1 modulo p for units, 0 for multiples of p.
+        if any(remainder != 1 for remainder in remainders):
+            raise PeerError("paillier", "ciphertexts hold a number that is no ciphertext")
+        halves.append(residues.scaled(logs, int(invert(-other, prime)), prime))
+    return residues.chinese_remainders(halves[0], halves[1], key.p, key.q)
 
 
-def ciphertexts_to_bytes(key: PublicKey, ciphertexts: Iterable[int]) -> bytes:
+def ciphertexts_to_bytes(key: PublicKey, ciphertexts: Sequence[int]) -> bytes:
     """Return the ciphertexts as little-endian fields of `key.ciphertext_bytes` each."""
-    size = key.ciphertext_bytes
-    return b"".join([c.to_bytes(size, "little") for c in ciphertexts])
+    return Integers.of(ciphertexts, key.ciphertext_bytes).to_bytes()
 
 
-def ciphertexts_from_bytes(key: PublicKey, data: bytes, count: int) -> list[int]:
+def ciphertexts_from_bytes(key: PublicKey, data: bytes, count: int) -> Integers:
     """Return the `count` ciphertexts of `data`, not yet checked (`multiply`, `decrypt` do that).
 
     Raises `PeerError` if `data` is not exactly as long as `count` ciphertexts are.
@@ -146,69 +150,54 @@ def ciphertexts_from_bytes(key: PublicKey, data: bytes, count: int) -> list[int]
     size = key.ciphertext_bytes
     if len(data) != count * size:
         raise PeerError("paillier", f"{count} ciphertexts have {count * size} bytes")
-    return [
-        int.from_bytes(data[start : start + size], "little") for start in range(0, len(data), size)
-    ]
+    return Integers.from_bytes(data, size)
 
 
-def _draw(
-    key: PublicKey, plaintexts: Sequence[int], random: RandomBytes, short: bool
-) -> Bits | list[int]:
-    """Return one uniform exponent a for each plaintext if the key has h_s, else one unit r.
-
-    Exponents come as bits, shape (plaintexts, bits of an exponent), lowest bit first.
-    """
-    if not all(0 <= m < key.n for m in plaintexts):
+def _plaintexts(key: PublicKey, plaintexts: Sequence[int]) -> Integers:
+    try:
+        integers = Integers.of(plaintexts, key.ciphertext_bytes // 2)
+    except OverflowError:
+        inside = False
+    else:
+        inside = integers.all_below(key.n)
+    if not inside:
         raise UsageError("paillier", "a plaintext is outside [0, n)")
+    return integers
+
+
+def _ciphertexts(key: PublicKey, ciphertexts: Sequence[int], where: str) -> Integers:
+    try:
+        integers = Integers.of(ciphertexts, key.ciphertext_bytes)
+    except OverflowError:
+        inside = False
+    else:
+        inside = integers.all_below(key.n * key.n) and bool(integers.rows.any(axis=1).all())
+    if not inside:
+        raise PeerError("paillier", f"{where}: a number is outside (0, n^2)")
+    return integers
+
+
+def _draw(key: PublicKey, count: int, random: RandomBytes, short: bool) -> tuple[int, Integers]:
+    """Return (bits, exponents a uniform in their lowest bits), or (0, units r) without h_s."""
     if key.h_s is None:
         if short:
             raise UsageError("paillier", "short exponents need a key with h_s")
-        return [random_unit(key.n, random) for _ in plaintexts]
+        units = [random_unit(key.n, random) for _ in range(count)]
+        return 0, Integers.of(units, key.ciphertext_bytes // 2)
     bits = (key.bits + 1) // 2
     if short:
         bits = min(bits, SHORT_EXPONENT_BITS)
     size = (bits + 7) // 8
-    drawn = np.frombuffer(random(len(plaintexts) * size), dtype=np.uint8).reshape(-1, size)
-    return np.unpackbits(drawn, axis=1, bitorder="little", count=bits)
+    return bits, Integers.from_bytes(random(count * size), size)
 
 
 def _encrypt_modulo(
-    key: PublicKey, root: int, logs: Sequence[int], draws: Bits | list[int], expected: int
-) -> Sequence[mpz]:
+    key: PublicKey, root: int, logs: Integers, draws: tuple[int, Integers], expected: int
+) -> Integers:
     """Return (1 + root)^log h_s^a, or (1 + root)^log r^root, modulo root^2; root is n, p or q."""
-    if key.h_s is None or isinstance(draws, list):
-        r, square = mpz(root), mpz(root) * root
-        return [
-            (1 + log % r * r) * powmod(unit % r, r, square) % square
-            for log, unit in zip(logs, draws, strict=True)
-        ]
-    bits = draws.shape[1]
-    window = choose_window(bits, root.bit_length(), max(expected, len(logs)))
-    return list(fixed_base(key.h_s % root**2, root, bits, window).powers(draws, logs))
-
-
-def _check_range(key: PublicKey, ciphertexts: Sequence[int], where: str) -> None:
-    square = key.n * key.n
-    if not all(0 < c < square for c in ciphertexts):
-        raise PeerError("paillier", f"{where}: a number is outside (0, n^2)")
-
-
-def _all_units(key: PublicKey, numbers: Iterable[int | mpz]) -> bool:
-    """Return whether all are coprime to n: one product modulo n, one gcd.
-
-    A prime divides the product exactly when it divides a factor, so the answer is exact.
-    """
-    n = mpz(key.n)
-    product = mpz(1)
-    for number in numbers:
-        product = product * (number % n) % n
-    return bool(gcd(product, n) == 1)
-
-
-def _chinese_remainders(
-    first: Sequence[mpz], second: Sequence[mpz], modulus_1: int, modulus_2: int
-) -> list[int]:
-    """Return the x in [0, modulus_1 modulus_2) that have the given remainders."""
-    m_1, m_2 = mpz(modulus_1), mpz(modulus_2)
-    inverse = invert(m_1, m_2)
-    return [int(a + (b - a) * inverse % m_2 * m_1) for a, b in zip(first, second, strict=True)]
+    square = root * root
+    bits, drawn = draws
+    if key.h_s is None:
+        factors = Integers.of([1 + log * root for log in logs], (square.bit_length() + 7) // 8)
+        return residues.products([residues.powers(drawn, root, square), factors], square)
+    return powers_of(key.h_s % square, root, drawn, bits, logs, max(expected, len(logs)))

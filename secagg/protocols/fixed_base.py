@@ -19,76 +19,149 @@ r = n, the key holder r = p and r = q. This is an identity: the result is the sa
 plain exponentiation (tested), so no assumption is added. Paillier's (1 + m n) is a second part too:
 it costs one more addition.
 
+Tables come in two kinds, of mpz objects for gmpy2 and of digits for the kernels. Both give the same
+numbers; the kernels' table pays for itself later but its factors cost far less.
+
 Not protected: which table entries are read depends on the exponent, which is secret, and neither
-Python's nor GMP's arithmetic runs in constant time. Somebody who shares the machine's caches may
-learn exponents. The cached tables for r = p and r = q are as secret as the key itself and live as
-long as the process.
+Python's nor GMP's arithmetic runs in constant time (the kernels' does, apart from that reading).
+Somebody who shares the machine's caches may learn exponents. The cached tables for r = p and r = q
+are as secret as the key itself and live as long as the process.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import Protocol
 
 import numpy as np
 from gmpy2 import invert, mpz
 from numpy.typing import NDArray
 
-Bits = NDArray[np.uint8]
+from secagg.kernels.batches import FixedBaseTable
+from secagg.protocols.integers import Integers
+from secagg.protocols.residues import use_kernels
+
+Digits = NDArray[np.uint16]
 
 TABLE_BYTES = 1 << 26
 """At most so much memory for one table, 64 MiB; at most `CACHED_TABLES` of them are kept."""
 CACHED_TABLES = 4  # two private keys, or four public ones: 256 MiB
 
 _MPZ_BYTES = 72  # object, allocator and list slot, on top of the digits
-_ENTRY_COST = 1.5  # time to make a table entry over time to multiply by one; measured 1.4 to 1.9
+_PADDING_BYTES = 64  # at most so many: digits of 52 bits in 64, and eight at a time
+# Time to make a table entry over time to multiply by one:
+_ENTRY_COST = 1.5  # measured 1.4 to 1.9
+_KERNEL_ENTRY_COST = 3.0
 _BLOCK = 4096  # powers made together, 15 MB: enough that each table entry is read many times
 
 
-def choose_window(exponent_bits: int, root_bits: int, powers: int) -> int:
+def powers_of(
+    base: int, root: int, exponents: Integers, bits: int, logs: Integers, expected: int
+) -> Integers:
+    """Return base^a (1 + root)^m mod root^2 for each exponent a and each m in [0, root).
+
+    bits: of an exponent; whatever an exponent holds above them is ignored
+    expected: how many such powers this process will take in all (sets the size of the table)
+    """
+    kernels = use_kernels(root * root)
+    window = choose_window(bits, root.bit_length(), expected, kernels=kernels)
+    return fixed_base(base, root, bits, window, kernels=kernels).powers(
+        split_digits(exponents, bits, window), logs
+    )
+
+
+def choose_window(exponent_bits: int, root_bits: int, powers: int, *, kernels: bool) -> int:
     """Return the window width that makes `powers` powers cheapest, table included.
 
     A width w costs 2^w entries a position once, and one factor a position for each power. Widths
     whose table would pass `TABLE_BYTES` are left out. With a 2048-bit key and r = p, 100 powers
     get 5 bits (3 MB), 2000 get 8 (13 MB), 18 000 and more get 10 (42 MB).
     """
+    number_bytes = root_bits // 8 + (_PADDING_BYTES if kernels else _MPZ_BYTES)
+    entry_cost = _KERNEL_ENTRY_COST if kernels else _ENTRY_COST
 
     def positions(window: int) -> int:
         return -(-exponent_bits // window)
 
     def table_bytes(window: int) -> int:
-        return 2 * (positions(window) << window) * (root_bits // 8 + _MPZ_BYTES)
+        return 2 * (positions(window) << window) * number_bytes
 
     allowed = [w for w in range(1, 17) if w == 1 or table_bytes(w) <= TABLE_BYTES]
-    return min(allowed, key=lambda w: positions(w) * (_ENTRY_COST * (1 << w) + powers))
+    return min(allowed, key=lambda w: positions(w) * (entry_cost * (1 << w) + powers))
+
+
+def split_digits(exponents: Integers, bits: int, window: int) -> Digits:
+    """Return the lowest `bits` bits of all exponents in digits of `window` <= 16 bits.
+
+    Shape (positions, len(exponents)), lowest position first.
+    """
+    columns = np.zeros((max(exponents.size, -(-bits // 8)) + 2, len(exponents)), dtype=np.uint32)
+    columns[: exponents.size] = exponents.rows.T
+    digits = np.empty((-(-bits // window), len(exponents)), dtype=np.uint16)
+    for position, start in enumerate(range(0, bits, window)):
+        byte, shift = divmod(start, 8)
+        three_bytes = columns[byte] | columns[byte + 1] << 8 | columns[byte + 2] << 16
+        digits[position] = three_bytes >> shift & ((1 << min(window, bits - start)) - 1)
+    return digits
+
+
+class Table(Protocol):
+    """A table of one unit's powers modulo root^2; made by `fixed_base`."""
+
+    def powers(self, digits: Digits, logs: Integers) -> Integers:
+        """Return base^a (1 + root)^m mod root^2 for each column of `split_digits` and each m."""
 
 
 @dataclass(frozen=True, repr=False)
-class FixedBase:
-    """Powers of one unit modulo root^2; made by `fixed_base`.
+class GmpTable:
+    """The portable table.
 
     units, logs: for each position i the parts u and v of base^(d 2^(window i)), d = 0, 1, ...
     """
 
     root: mpz
-    exponent_bits: int
-    window: int
     units: list[list[mpz]]
     logs: list[list[mpz]]
 
-    def powers(self, exponents: Bits, logs: Sequence[int]) -> Iterator[mpz]:
-        """Yield base^a (1 + root)^m mod root^2 for each exponent a and integer m >= 0.
+    @classmethod
+    def of(cls, base: int, root: int, exponent_bits: int, window: int) -> GmpTable:
+        """Make the table of a unit."""
+        r = mpz(root)
+        carry, u = divmod(mpz(base), r)
+        inverse = invert(u, r)
+        v = carry * inverse % r
+        units: list[list[mpz]] = []
+        logs: list[list[mpz]] = []
+        for start in range(0, exponent_bits, window):
+            # x^d = u_d (1 + v_d r). Let u_(d-1) u = u_d + t r = u_d (1 + t r / u_d). Then
+            # v_d = v_(d-1) + v + t / u_d, where 1 / u_d = (1 / u)^d needs no further inversion.
+            row_units, row_logs = [mpz(1)], [mpz(0)]
+            u_d, v_d, inverse_d = mpz(1), mpz(0), mpz(1)
+            for _ in range(1 << min(window, exponent_bits - start)):
+                t, u_d = divmod(u_d * u, r)
+                inverse_d = inverse_d * inverse % r
+                v_d = (v_d + v + t * inverse_d) % r
+                row_units.append(u_d)
+                row_logs.append(v_d)
+            # x^(2^window) is the next base
+            u, v, inverse = row_units.pop(), row_logs.pop(), inverse_d
+            units.append(row_units)
+            logs.append(row_logs)
+        return cls(r, units, logs)
 
-        exponents: 0 or 1, shape (len(logs), exponent_bits), least significant bit first
-        """
+    def powers(self, digits: Digits, logs: Integers) -> Integers:
+        """As in `Table`."""
+        size = ((self.root * self.root).bit_length() + 7) // 8
+        powers: list[int] = []
         for start in range(0, len(logs), _BLOCK):
-            yield from self._block(exponents[start : start + _BLOCK], logs[start : start + _BLOCK])
+            block = slice(start, start + _BLOCK)
+            powers += [int(x) for x in self._block(digits[:, block].tolist(), logs[block])]
+        return Integers.of(powers, size)
 
-    def _block(self, exponents: Bits, logs: Sequence[int]) -> list[mpz]:
+    def _block(self, digits: list[list[int]], logs: Integers) -> list[mpz]:
         """Return a block of powers, position by position: a position's entries fit the cache."""
         root, square = self.root, self.root * self.root
-        digits = self._digits(exponents)
         sums = [mpz(log) for log in logs]
         for row, row_digits in zip(self.logs, digits, strict=True):
             sums = [v + row[d] for v, d in zip(sums, row_digits, strict=True)]
@@ -102,38 +175,20 @@ class FixedBase:
             ]
         return products
 
-    def _digits(self, exponents: Bits) -> list[list[int]]:
-        """Return for each position, lowest first, the digits of all exponents."""
-        positions = len(self.units)
-        padded = np.zeros((len(exponents), positions * self.window), dtype=np.uint16)
-        padded[:, : self.exponent_bits] = exponents
-        weights = np.array([1 << bit for bit in range(self.window)], dtype=np.uint16)
-        digits = padded.reshape(-1, positions, self.window) @ weights
-        rows: list[list[int]] = digits.T.tolist()
-        return rows
+
+class KernelTable:
+    """The kernels' table."""
+
+    def __init__(self, base: int, root: int, exponent_bits: int, window: int) -> None:
+        self._table = FixedBaseTable(base, root, exponent_bits, window)
+
+    def powers(self, digits: Digits, logs: Integers) -> Integers:
+        """As in `Table`."""
+        return Integers(self._table.powers(digits, logs.rows))
 
 
 @lru_cache(maxsize=CACHED_TABLES)
-def fixed_base(base: int, root: int, exponent_bits: int, window: int) -> FixedBase:
+def fixed_base(base: int, root: int, exponent_bits: int, window: int, *, kernels: bool) -> Table:
     """Return the table of a unit modulo root^2; the last few are kept."""
-    r = mpz(root)
-    carry, u = divmod(mpz(base), r)
-    inverse = invert(u, r)
-    v = carry * inverse % r
-    units: list[list[mpz]] = []
-    logs: list[list[mpz]] = []
-    for start in range(0, exponent_bits, window):
-        # x^d = u_d (1 + v_d r). Let u_(d-1) u = u_d + t r. Then u_(d-1) u = u_d (1 + t r / u_d),
-        # so v_d = v_(d-1) + v + t / u_d, where 1 / u_d = (1 / u)^d needs no further inversion.
-        row_units, row_logs = [mpz(1)], [mpz(0)]
-        u_d, v_d, inverse_d = mpz(1), mpz(0), mpz(1)
-        for _ in range(1 << min(window, exponent_bits - start)):
-            t, u_d = divmod(u_d * u, r)
-            inverse_d = inverse_d * inverse % r
-            v_d = (v_d + v + t * inverse_d) % r
-            row_units.append(u_d)
-            row_logs.append(v_d)
-        u, v, inverse = row_units.pop(), row_logs.pop(), inverse_d  # x^(2^window): the next base
-        units.append(row_units)
-        logs.append(row_logs)
-    return FixedBase(r, exponent_bits, window, units, logs)
+    make = KernelTable if kernels else GmpTable.of
+    return make(base, root, exponent_bits, window)

@@ -24,6 +24,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from secagg.errors import CapabilityError, PeerError, UsageError
+from secagg.protocols.integers import Integers
+from secagg.ring import RingVector
 
 Limbs = NDArray[np.uint64]
 
@@ -82,10 +84,10 @@ class Packing:
         """Return how many plaintexts hold a vector of `values` values."""
         return -(-values // self.slots)
 
-    def pack(self, values: Limbs) -> list[int]:
+    def pack(self, values: RingVector) -> Integers:
         """Return the plaintexts of a vector, `plaintexts(m)` integers in [0, 2^(modulus_bits-1)).
 
-        values: uint64, shape (m,), or (m, limbs) as little-endian limbs (a `secagg.ring` vector)
+        values: a `secagg.ring` vector of any ring; or uint64, shape (m,)
         Raises `UsageError` for a value of more than `value_bits` bits.
         """
         rows = values[:, np.newaxis] if values.ndim == 1 else values
@@ -104,9 +106,8 @@ class Packing:
                 words[word] |= column << np.uint64(shift)
                 if shift and word + 1 < self._words:
                     words[word + 1] |= column >> np.uint64(64 - shift)
-        size = 8 * self._words
-        data = np.ascontiguousarray(words.T).astype("<u8", copy=False).tobytes()
-        return [int.from_bytes(data[at : at + size], "little") for at in range(0, len(data), size)]
+        plaintexts = np.ascontiguousarray(words.T).astype("<u8", copy=False)
+        return Integers(plaintexts.view(np.uint8))
 
     def unpack(self, plaintexts: Sequence[int], values: int) -> Limbs:
         """Return the `values` slots of a (summed) vector: uint64, shape (values, limbs).
@@ -118,13 +119,16 @@ class Packing:
         count = self.plaintexts(values)
         if len(plaintexts) != count:
             raise PeerError("packing", f"{values} values come in {count} plaintexts")
-        if count:
-            last_bits = (values - (count - 1) * self.slots) * self.slot_bits
-            full = max(plaintexts).bit_length() <= self.slots * self.slot_bits
-            if not full or min(plaintexts) < 0 or plaintexts[-1].bit_length() > last_bits:
-                raise PeerError("packing", "a plaintext is wider than its slots")
-        data = b"".join([x.to_bytes(8 * self._words, "little") for x in plaintexts])
-        words = np.frombuffer(data, dtype="<u8").reshape(count, self._words).T
+        last_bits = (values - (count - 1) * self.slots) * self.slot_bits
+        try:
+            integers = Integers.of(plaintexts, 8 * self._words)
+        except OverflowError:
+            fits = False
+        else:
+            fits = integers.all_below(1 << self.slots * self.slot_bits)
+        if not fits or (count and integers[-1].bit_length() > last_bits):
+            raise PeerError("packing", "a plaintext is wider than its slots")
+        words = np.ascontiguousarray(integers.rows).view("<u8").T
         words = np.ascontiguousarray(words, dtype=np.uint64)
         slots = np.empty((self.limbs, count, self.slots), dtype=np.uint64)
         for index in range(self.limbs):

@@ -1,4 +1,7 @@
-"""Oracles: phe for whole ciphertexts and both directions, Python's own pow, brute force."""
+"""Oracles: phe for whole ciphertexts and both directions, Python's own pow, brute force.
+
+Every test runs with either arithmetic (`arithmetic` in conftest.py).
+"""
 
 from __future__ import annotations
 
@@ -25,6 +28,8 @@ from secagg.protocols.djn_keys import (
 from secagg.protocols.fixed_base import fixed_base
 from secagg.protocols.packing import Packing
 from secagg.randomness import RandomBytes, random_below, replayable_random
+
+pytestmark = pytest.mark.usefixtures("arithmetic")
 
 # p = 19, q = 23, x = 2: n = 437, h = -4, h_s = (-4)^437 mod 437^2 = 3004, by 436 multiplications.
 TINY = PrivateKey(PublicKey(437, 3004), 19, 23)

@@ -1,14 +1,18 @@
-"""Oracle: Python's own pow, on any odd root, prime or not."""
+"""Oracle: Python's own pow, on any odd root, prime or not; with either arithmetic."""
 
 from __future__ import annotations
 
 import math
 
-import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from secagg.protocols.fixed_base import TABLE_BYTES, choose_window, fixed_base
+from secagg.protocols.fixed_base import TABLE_BYTES, choose_window, fixed_base, split_digits
+from secagg.protocols.integers import Integers
+from secagg.protocols.residues import use_kernels
+
+pytestmark = pytest.mark.usefixtures("arithmetic")
 
 
 @given(
@@ -27,24 +31,39 @@ def test_split_form_powers_equal_plain_ones(
         base += 1
     exponents = data.draw(st.lists(st.integers(0, 2**bits - 1), max_size=4))
     logs = data.draw(
-        st.lists(st.integers(0, root**2), min_size=len(exponents), max_size=len(exponents))
+        st.lists(st.integers(0, root - 1), min_size=len(exponents), max_size=len(exponents))
     )
-    as_bits = np.array([[a >> i & 1 for i in range(bits)] for a in exponents], dtype=np.uint8)
-    table = fixed_base(base, root, bits, window)
+    table = fixed_base(base, root, bits, window, kernels=use_kernels(root**2))
     expected = [
         pow(base, a, root**2) * pow(1 + root, m, root**2) % root**2
         for a, m in zip(exponents, logs, strict=True)
     ]
-    assert list(table.powers(as_bits.reshape(-1, bits), logs)) == expected
+    digits = split_digits(Integers.of(exponents, 9), bits, window)
+    assert table.powers(digits, Integers.of(logs, 11)) == expected
 
 
-def test_small_jobs_get_small_tables() -> None:
-    widths = [choose_window(1024, 1024, powers) for powers in (1, 100, 2000, 18_000, 10**9)]
+@pytest.mark.parametrize("kernels", [False, True])
+def test_small_jobs_get_small_tables(kernels: bool) -> None:
+    jobs = (1, 100, 2000, 18_000, 10**9)
+    widths = [choose_window(1024, 1024, powers, kernels=kernels) for powers in jobs]
     assert widths == sorted(widths)
     assert widths[0] <= 2
     assert widths[1] <= 5
     assert widths[3] >= 9
     for key_bits in (2048, 3072, 16384):
-        window = choose_window(key_bits // 2, key_bits, 10**9)
+        window = choose_window(key_bits // 2, key_bits, 10**9, kernels=kernels)
         entries = -(-key_bits // 2 // window) << window
         assert 2 * entries * key_bits // 8 <= TABLE_BYTES
+
+
+@given(
+    exponents=st.lists(st.integers(0, 2**80 - 1), max_size=5),
+    bits=st.integers(1, 80),
+    window=st.integers(1, 16),
+)
+def test_digits_hold_the_lowest_bits(exponents: list[int], bits: int, window: int) -> None:
+    digits = split_digits(Integers.of(exponents, 10), bits, window)
+    assert digits.shape == (-(-bits // window), len(exponents))
+    assert (digits < 1 << window).all()
+    for a, column in zip(exponents, digits.T.tolist(), strict=True):
+        assert sum(d << window * i for i, d in enumerate(column)) == a % (1 << bits)

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from secagg import ring
 from secagg.errors import CapabilityError, PeerError, UsageError
 from secagg.protocols.packing import Packing
 
@@ -65,6 +66,14 @@ def test_a_flat_vector_is_taken_too() -> None:
     values = np.arange(100, dtype=np.uint64)
     assert packing.pack(values) == packing.pack(values[:, np.newaxis])
     assert (packing.slot_bits, packing.slots, packing.plaintexts(100)) == (36, 56, 2)
+
+
+@pytest.mark.parametrize("bits", ring.RING_BITS)
+def test_vectors_of_every_ring_are_taken(bits: int) -> None:
+    """The same values give the same plaintexts, however many limbs carry them."""
+    packing = Packing(32, 4, 2048)
+    values = [0, 1, 2**31, 2**32 - 1, *range(5, 120)]
+    assert packing.pack(ring.from_integers(values, bits)) == packing.pack(to_limbs(values, 1))
 
 
 def test_the_largest_slot_has_three_limbs() -> None:

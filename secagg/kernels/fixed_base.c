@@ -1,0 +1,75 @@
+/* Many powers of one base modulo a square r^2, eight at a time. fixed_base.py, among the protocols,
+ * names the sources, explains the split form u (1 + v r) of a factor, and makes the tables; layout and
+ * bounds are in ifma.h. r has n digits, its square 2 n.
+ *
+ * Time. Which table entries are read depends on the exponents, each of which serves one ciphertext:
+ * whoever shares the machine's caches may learn parts of them. Nothing else depends on them.
+ */
+#include "ifma.h"
+
+/* x[0 .. n) = entries[digit of lane i][0 .. n) for the lanes i; n is a multiple of eight. */
+INLINE void gather(vec *x, const uint64_t *table, size_t n, const uint16_t *digits)
+{
+    for (size_t j = 0; j < n; j += LANES) {
+        vec row[LANES], pair[LANES], quad[LANES];
+#pragma GCC unroll 8
+        for (size_t i = 0; i < LANES; i++)
+            row[i] = _mm512_loadu_si512(table + digits[i] * n + j);
+        /* The transpose of an 8 x 8 matrix: of 1 x 1, then 2 x 2, then 4 x 4 blocks. */
+#pragma GCC unroll 4
+        for (size_t i = 0; i < LANES; i += 2) {
+            pair[i] = _mm512_unpacklo_epi64(row[i], row[i + 1]);
+            pair[i + 1] = _mm512_unpackhi_epi64(row[i], row[i + 1]);
+        }
+#pragma GCC unroll 4
+        for (size_t i = 0; i < 4; i++) {
+            const size_t at = i / 2 * 4 + i % 2; /* 0, 1, 4, 5 */
+            quad[at] = _mm512_shuffle_i64x2(pair[at], pair[at + 2], 0x88);
+            quad[at + 2] = _mm512_shuffle_i64x2(pair[at], pair[at + 2], 0xDD);
+        }
+#pragma GCC unroll 4
+        for (size_t i = 0; i < 4; i++) {
+            x[j + i] = _mm512_shuffle_i64x2(quad[i], quad[i + 4], 0x88);
+            x[j + i + 4] = _mm512_shuffle_i64x2(quad[i], quad[i + 4], 0xDD);
+        }
+    }
+}
+
+/* x[groups][2 n] = base^a (1 + r)^log modulo r^2, below 2 r^2, for each exponent a and each log.
+ *
+ * Digit d of position i of an exponent stands for the factor u (1 + v r) / R, R = 2^(52 n), where u and v are
+ * entry i `entries` + d of `units` and `logs`; `row` numbers of 64 bits apart, n of them used. The
+ * second parts are summed first, log included: at most 2^12 numbers, all below 2^52 digit by digit.
+ * From x = 1 + (sum) r < 2^12 r^2 the first product gives less than 2^12 r^3 / R + r^2 < 2 r^2. */
+EXPORT void secagg_ifma_fixed_base(vec *x, const vec *log, const uint64_t *units, const uint64_t *logs,
+                                   size_t row, size_t entries, const uint16_t *digits, size_t positions,
+                                   const modulus *r, const modulus *square_of_r, size_t groups)
+{
+    const size_t n = r->n;
+    vec factor[MAX_DIGITS + LANES], sum[MAX_DIGITS], t[4 * MAX_DIGITS], q[MAX_DIGITS];
+    for (size_t g = 0; g < groups; g++)
+        copy(x + g * 2 * n, log + g * n, n);
+    for (size_t i = 0; i < positions; i++)
+        for (size_t g = 0; g < groups; g++) {
+            vec *total = x + g * 2 * n;
+            gather(factor, logs + i * entries * row, row, digits + (i * groups + g) * LANES);
+            for (size_t j = 0; j < n; j++)
+                total[j] = add(total[j], factor[j]);
+        }
+    for (size_t g = 0; g < groups; g++) {
+        clear(t, 2 * n);
+        t[0] = _mm512_set1_epi64(1);
+        normalise(sum, x + g * 2 * n, n);
+        accumulate(t, sum, n, r->digits, n);
+        normalise(x + g * 2 * n, t, 2 * n);
+    }
+    for (size_t i = 0; i < positions; i++)
+        for (size_t g = 0; g < groups; g++) {
+            vec *product = x + g * 2 * n;
+            gather(factor, units + i * entries * row, row, digits + (i * groups + g) * LANES);
+            clear(t, 3 * n);
+            accumulate(t, product, 2 * n, factor, n);
+            reduce(t, n, square_of_r, q);
+            normalise(product, t + n, 2 * n);
+        }
+}

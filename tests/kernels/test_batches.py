@@ -1,0 +1,253 @@
+"""Bit for bit against gmpy2: every operation of the kernels, around their block lengths."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+from gmpy2 import invert, mpz, powmod
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from secagg.kernels import batches, library
+from secagg.kernels.lanes import (
+    DIGIT_BITS,
+    Modulus,
+    Rows,
+    SquareModulus,
+    constant,
+    load,
+    multiply_add,
+    store,
+)
+
+pytestmark = [
+    pytest.mark.kernels,
+    pytest.mark.skipif(
+        not library.available(), reason="no kernels: not compiled, switched off, or no AVX-512 IFMA"
+    ),
+]
+
+# Digit counts of 4 to 12 end in a last block of every width; real sizes follow.
+LENGTHS = [3, 64, 190, 230, 300, 340, 400, 450, 520, 560, 610, 1024, 1536, 2048]
+ROOTS = [*LENGTHS, 4096]
+
+
+def rows(values: Sequence[int], size: int) -> Rows:
+    data = b"".join(int(value).to_bytes(size, "little") for value in values)
+    return np.frombuffer(data, dtype=np.uint8).reshape(len(values), size)
+
+
+def integers(array: Rows) -> list[int]:
+    return [int.from_bytes(row.tobytes(), "little") for row in array]
+
+
+def modulus_of(bits: int, seed: int = 0) -> int:
+    """Return an odd number of exactly so many bits; its top bits all ones for even seeds."""
+    rng = np.random.default_rng([bits, seed])
+    value = int.from_bytes(rng.bytes(bits // 8 + 1), "little") % (1 << bits)
+    top = (1 << bits) - (1 << bits // 2) if seed % 2 == 0 else 1 << (bits - 1)
+    return value | top | 1
+
+
+def samples(bound: int, count: int, seed: int = 1) -> list[int]:
+    """Return numbers below the bound, the extreme ones among them."""
+    rng = np.random.default_rng(seed)
+    size = bound.bit_length() // 8 + 9
+    drawn = [int.from_bytes(rng.bytes(size), "little") % bound for _ in range(count)]
+    extreme = [0, 1, bound - 1, bound // 2, (1 << bound.bit_length() - 1) - 1]
+    return (extreme + drawn)[:count]
+
+
+def size_of(modulus: int) -> int:
+    return (modulus.bit_length() + 7) // 8
+
+
+# --- conversion -----------------------------------------------------------------------------------
+
+
+@given(
+    size=st.integers(1, 60),
+    count=st.integers(0, 20),
+    extra=st.integers(0, 9),
+    seed=st.integers(0, 2**32),
+)
+@settings(max_examples=100, deadline=None)
+def test_rows_survive_the_lanes(size: int, count: int, extra: int, seed: int) -> None:
+    given_rows = np.frombuffer(
+        np.random.default_rng(seed).bytes(size * count), dtype=np.uint8
+    ).reshape(count, size)
+    digits = -(-8 * size // DIGIT_BITS) + extra
+    lanes = load(given_rows, digits)
+    assert (lanes >> np.uint64(DIGIT_BITS) == 0).all()
+    values = [
+        sum(int(lanes[i // 8, j, i % 8]) << DIGIT_BITS * j for j in range(digits))
+        for i in range(len(lanes) * 8)
+    ]
+    assert values == integers(given_rows) + [0] * (-count % 8)
+    np.testing.assert_array_equal(store(lanes, count, size), given_rows)
+    wider = store(lanes, count, size + 3)
+    np.testing.assert_array_equal(wider[:, :size], given_rows)
+    assert not wider[:, size:].any()
+
+
+# --- Montgomery products --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("bits", [*ROOTS, 8304])
+@pytest.mark.parametrize("seed", [0, 1])
+def test_montgomery_product(bits: int, seed: int) -> None:
+    r = modulus_of(bits, seed)
+    m = Modulus(r)
+    a, b = samples(2 * r, 24, 1), samples(2 * r, 24, 2)[::-1]
+    size = size_of(2 * r)
+    product = m.multiply(load(rows(a, size), m.n), load(rows(b, size), m.n))
+    inverse = invert(1 << DIGIT_BITS * m.n, r)
+    almost = integers(store(product, 24, size + 1))
+    assert all(x < 2 * r for x in almost)
+    assert [x % r for x in almost] == [x * y * inverse % r for x, y in zip(a, b, strict=True)]
+    reduced = integers(store(m.canonical(product), 24, size))
+    assert reduced == [x % r for x in almost]
+
+
+@pytest.mark.parametrize("bits", LENGTHS)
+def test_factors_of_any_length(bits: int) -> None:
+    r = modulus_of(bits)
+    m = Modulus(r)
+    for size in (1, size_of(r), 3 * size_of(r)):
+        values = samples(1 << 8 * size, 9)
+        factor = modulus_of(70, 1)
+        scaled = batches.scaled(rows(values, size), factor, r)
+        assert integers(scaled) == [x * factor % r for x in values]
+        digits = -(-8 * size // DIGIT_BITS)
+        summed = multiply_add(
+            load(rows(values, size), digits), constant(r, m.n), load(rows(values, size), digits),
+            digits + m.n,
+        )  # fmt: skip
+        assert integers(store(summed, 9, size + m.n * 7)) == [x * r + x for x in values]
+
+
+@pytest.mark.parametrize("bits", ROOTS)
+@pytest.mark.parametrize("columns", [1, 2, 10])
+def test_products(bits: int, columns: int) -> None:
+    modulus = modulus_of(bits) ** 2
+    factors = [samples(modulus, 13, seed) for seed in range(columns)]
+    got = batches.products([rows(column, size_of(modulus)) for column in factors], modulus)
+    assert integers(got) == [math.prod(column) % modulus for column in zip(*factors, strict=True)]
+
+
+def test_many_blocks() -> None:
+    r = modulus_of(100)
+    values = samples(r, 1100)
+    got = batches.products([rows(values, size_of(r))] * 2, r)
+    assert integers(got) == [x * x % r for x in values]
+    assert batches.products([rows([], 13)], r).shape == (0, 13)
+
+
+@pytest.mark.parametrize("count", [1, 8, 9, 23, 24, 600])
+def test_product_of_all_residues(count: int) -> None:
+    p, q = 1000003, 1000033
+    values = [x for x in samples(p * q, 3 * count + 9) if math.gcd(x, p * q) == 1][:count]
+    assert len(values) == count
+    for factor in (1, p, q):
+        for position in (0, count // 2, count - 1):
+            changed = [*values]
+            changed[position] *= factor
+            product = math.prod(batches.residue_product(rows(changed, 8), p * q))
+            assert math.gcd(product, p * q) == factor
+
+
+@pytest.mark.parametrize("bits", LENGTHS)
+def test_chinese_remainders(bits: int) -> None:
+    m_1, m_2 = modulus_of(bits), modulus_of(bits, 1)
+    while math.gcd(m_1, m_2) != 1:
+        m_1 += 2
+    for first, second in ((m_1, m_2), (m_2, m_1)):
+        whole = samples(first * second, 11)
+        a, b = [x % first for x in whole], [x % second for x in whole]
+        got = batches.chinese_remainders(
+            rows(a, size_of(first)), rows(b, size_of(second)), first, second
+        )
+        assert integers(got) == whole
+
+
+# --- powers ---------------------------------------------------------------------------------------
+
+
+def exponents(bits: int) -> list[int]:
+    ones = (1 << bits) - 1
+    return [0, 1, 2, 31, 32, 33, ones, 1 << bits, samples(1 << 300, 6)[-1]]
+
+
+@pytest.mark.parametrize("bits", LENGTHS)
+def test_powers(bits: int) -> None:
+    r = modulus_of(bits)
+    values = [*samples(r, 9), (1 << 2 * bits) - 1]
+    array = rows(values, 2 * size_of(r))
+    for exponent in exponents(80):
+        expected = [int(powmod(x, exponent, r)) for x in values]
+        assert integers(batches.powers(array, exponent, r)) == expected
+        squared = [divmod(int(powmod(x, exponent, r * r)), r) for x in values]
+        remainders, quotients = batches.split_powers(array, exponent, r)
+        assert list(zip(integers(quotients), integers(remainders), strict=True)) == squared
+
+
+def test_long_exponents_and_moduli() -> None:
+    r = modulus_of(4096)
+    values = samples(r * r, 3)
+    exponent = samples(1 << 10_000, 6)[-1]
+    remainders, quotients = batches.split_powers(rows(values, size_of(r * r)), exponent, r)
+    expected = [divmod(int(powmod(x, exponent, r * r)), r) for x in values]
+    assert list(zip(integers(quotients), integers(remainders), strict=True)) == expected
+
+
+@pytest.mark.parametrize("bits", LENGTHS)
+def test_pairs(bits: int) -> None:
+    r = modulus_of(bits)
+    m = SquareModulus(r)
+    a, b = samples(r * r, 8, 3), samples(r * r, 8, 4)
+    montgomery = 1 << DIGIT_BITS * m.n
+    size = max(size_of(r * r), m.n * 7)
+    product = m.multiply_pairs(
+        m.scaled_pairs(load(rows(a, size), 2 * m.n), montgomery),
+        m.scaled_pairs(load(rows(b, size), 2 * m.n), 1),
+    )
+    c, d = m.canonical_pairs(m.multiply_pairs(product, m.constant_pair(montgomery)))
+    got = [
+        x + r * y for x, y in zip(*(integers(store(z, 8, m.n * 7)) for z in (c, d)), strict=True)
+    ]
+    assert got == [x * y % (r * r) for x, y in zip(a, b, strict=True)]
+
+
+@given(
+    root=st.integers(3, 2**210).map(lambda r: r | 1),
+    base=st.integers(1, 2**430),
+    bits=st.integers(1, 70),
+    window=st.integers(1, 6),
+    count=st.integers(0, 20),
+    seed=st.integers(0, 2**32),
+)
+@settings(max_examples=60, deadline=None)
+def test_fixed_base(root: int, base: int, bits: int, window: int, count: int, seed: int) -> None:
+    while math.gcd(base, root) != 1:
+        base += 1
+    table = batches.FixedBaseTable(base % root**2, root, bits, window)
+    rng = np.random.default_rng(seed)
+    digits = rng.integers(0, 1 << window, (table.positions, count)).astype(np.uint16)
+    digits[:, ::3] = (1 << window) - 1
+    logs = samples(root, count, seed)
+    got = integers(table.powers(digits, rows(logs, size_of(root))))
+    for j, power in enumerate(got):
+        exponent = sum(int(d) << window * i for i, d in enumerate(digits[:, j]))
+        assert power == powmod(base, exponent, root**2) * (1 + mpz(logs[j]) * root) % root**2
+
+
+# --- what is not supported ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("modulus", [1 << 100, 2**8305 + 1])
+def test_other_moduli_are_left_to_gmpy2(modulus: int) -> None:
+    assert not batches.supports(modulus)
+    assert batches.supports(2**8304 - 1)

@@ -1,0 +1,51 @@
+"""When the kernels are used, and that nothing needs them."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from secagg.kernels import library
+from secagg.protocols.residues import use_kernels
+
+
+def test_the_environment_switches_them_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SECAGG_KERNELS", "off")
+    assert not library.available()
+    assert not use_kernels(15)
+
+
+def test_without_a_compiled_library_everything_runs_on_gmpy2(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(library, "_FOLDER", tmp_path)
+    library.built.cache_clear()
+    try:
+        assert not library.available()
+        assert not use_kernels(15)
+    finally:
+        monkeypatch.undo()
+        library.built.cache_clear()
+
+
+@pytest.mark.kernels
+@pytest.mark.skipif(not library.available(), reason="no kernels on this machine")
+def test_they_are_used_where_they_are() -> None:
+    assert use_kernels(15)
+    assert not use_kernels(16)
+
+
+def test_importing_protocols_does_not_load_them() -> None:
+    """The library may be missing or be foreign code for this processor until it is needed."""
+    program = (
+        "import secagg.protocols.paillier\n"
+        "from secagg.kernels import library\n"
+        "print(library._library.cache_info().currsize)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    )
+    assert done.stdout == "0\n"
