@@ -33,21 +33,17 @@ from typing import TYPE_CHECKING, ClassVar
 
 from secagg import ring
 from secagg.contracts import Ask, Body, Capabilities, Context, Phase, Ready, Shape, State, Total
-from secagg.errors import InternalError, JobError, PeerError, PolicyRefusal, ProtocolAbort
-from secagg.frames import open_frame, seal_frame
+from secagg.errors import InternalError, PeerError, PolicyRefusal, ProtocolAbort
 from secagg.identity import Role
-from secagg.protocols import djn
+from secagg.protocols import dealing, djn
 from secagg.protocols.djn_keys import (
     DEFAULT_BITS,
-    MAX_BITS,
-    MIN_BITS,
     PrivateKey,
     PublicKey,
     check_private_key,
-    check_public_key,
     generate_keypair,
 )
-from secagg.protocols.packing import Packing
+from secagg.protocols.encrypted_sums import EncryptedSums
 from secagg.randomness import RandomBytes
 from secagg.ring import RingVector
 
@@ -68,7 +64,7 @@ class Paillier:
 
     name: ClassVar[str] = "paillier"
     capabilities: ClassVar[Capabilities] = Capabilities(
-        ring_bits=(64, 128),
+        ring_bits=(32, 64, 128),
         hides_from_coordinator=True,
         dropouts="any site may drop out, as long as one that contributed can decrypt",
         sees={
@@ -84,21 +80,14 @@ class Paillier:
             "A dishonest site can spill into neighbouring values and make the sum wrong.",
         ),
     )
-    setup: ClassVar[tuple[Phase, ...]] = (
-        Phase("deal", Role.SITE),
-        Phase("install", Role.SITE),
-    )
+    setup: ClassVar[tuple[Phase, ...]] = dealing.DEALING
     phases: ClassVar[tuple[Phase, ...]] = (
         Phase("encrypt", Role.SITE, contributes=True),
         Phase("decrypt", Role.SITE, opens=True),
     )
 
     def __post_init__(self) -> None:
-        if self.key_bits % 2 or not MIN_BITS <= self.key_bits <= MAX_BITS:
-            raise JobError(
-                "protocol.key_bits", f"{self.key_bits} is not an even length from {MIN_BITS} to "
-                f"{MAX_BITS}", f"{DEFAULT_BITS} is the default.",
-            )  # fmt: skip
+        dealing.check_key_bits(self.key_bits)
 
     def parties(self) -> tuple[tuple[str, Role], ...]:
         """Need nobody beside sites and coordinator."""
@@ -133,15 +122,8 @@ class Paillier:
     ) -> tuple[State, Ask | Total | Ready]:
         """Relay the key, multiply ciphertexts, ask one site after another to decrypt."""
         match phase:
-            case "setup":
-                return _ask_dealer({"candidates": sorted(replies)}, sorted(replies))
-            case "deal" if replies:
-                return self._relay_key(state, replies)
-            case "deal":
-                return _ask_dealer(state, [s for s in state["candidates"] if s != state["dealer"]])
-            case "install":
-                holders = sorted({state["dealer"], *replies})
-                return {"n": state["n"], "h_s": state["h_s"], "holders": holders}, Ready()
+            case "setup" | "deal" | "install":
+                return dealing.relay(phase, state, replies, self.key_bits)
             case "sum":
                 asked = [site for site in replies if site in state["holders"]]
                 return state, Ask("encrypt", {site: {} for site in asked})
@@ -155,82 +137,28 @@ class Paillier:
 
     def _deal(self, body: Body, context: Context) -> tuple[State, Body]:
         key = self.draw_key(context.random)
-        sealed = {
-            site: seal_frame(
-                context.identity, context.roster, context.session, context.round, "deal", site,
-                _plain_key(key),
-            )
-            for site in context.roster.named(Role.SITE)
-            if site != context.me
-        }  # fmt: skip
-        public = {"n": key.public.n, "h_s": key.public.h_s, "envelopes": sealed}
-        return {"key": _plain_key(key), "opened": -1}, public
+        others = [site for site in context.roster.named(Role.SITE) if site != context.me]
+        reply = dealing.deal(key.public, {site: _plain_key(key) for site in others}, context)
+        return {"key": _plain_key(key), "opened": -1}, reply
 
     def _install(self, state: State, body: Body, context: Context) -> tuple[State, Body]:
         """Take the private key that the dealer, a site, sealed for us, once a session."""
-        coordinator = context.roster.coordinator
         if "key" in state:
-            raise PeerError(coordinator, "deals a second key")
-        match body:
-            case {"dealer": str(dealer), "envelope": bytes(envelope)} if (
-                dealer in context.roster.named(Role.SITE)  # the coordinator must never know the key
-            ):
-                pass
-            case _:
-                raise PeerError(coordinator, "malformed request: no key sealed by a site")
-        key = _read_key(
-            open_frame(
-                context.identity, context.roster, context.session, context.round, "deal", dealer,
-                envelope,
-            )
-        )  # fmt: skip
-        self._check_size(dealer, key.public)
+            raise PeerError(context.roster.coordinator, "deals a second key")
+        dealer, plain = dealing.open_dealt(body, context)
+        key = _read_key(plain)
+        dealing.check_size(dealer, key.public, self.key_bits)
         check_private_key(key)
         return {"key": _plain_key(key), "opened": -1}, {}
 
-    def _check_size(self, dealer: str, key: PublicKey) -> None:
-        if key.bits != self.key_bits:
-            raise PeerError(dealer, f"deals a key that has not the job's {self.key_bits} bits")
-
     def _encrypt(self, key: PrivateKey, contribution: RingVector, context: Context) -> bytes:
-        packing = slots(key.public, context)
-        offset = ring.add(contribution, _offsets(context.shape, 1))
         ciphertexts = djn.encrypt_as_key_holder(
             key,
-            packing.pack(offset),
+            EncryptedSums.of(key.public, context).plaintexts(contribution),
             context.random,
             short_exponent_assumption=self.short_exponents,
         )
         return djn.ciphertexts_to_bytes(key.public, ciphertexts)
-
-    # --- the coordinator ---------------------------------------------------------------------
-
-    def _relay_key(self, state: State, replies: Mapping[str, Body]) -> tuple[State, Ask]:
-        dealer = state["dealer"]
-        match replies[dealer]:
-            case {"n": int(n), "h_s": None | int() as h_s, "envelopes": dict(envelopes)}:
-                public = PublicKey(n, h_s)
-            case _:
-                raise PeerError(dealer, "deals a malformed key")
-        self._check_size(dealer, public)
-        check_public_key(public)
-        bodies: dict[str, Body] = {
-            site: {"dealer": dealer, "envelope": envelope}
-            for site, envelope in envelopes.items()
-            if site in state["candidates"]
-        }
-        return {**state, "n": n, "h_s": h_s}, Ask("install", bodies)
-
-
-def slots(public: PublicKey, context: Context) -> Packing:
-    """Return how contributions are packed: guard bits for as many sites as the roster has."""
-    sites = len(context.roster.named(Role.SITE))
-    return Packing.for_sites(context.shape.value_bits, sites, public.bits)
-
-
-def _offsets(shape: Shape, times: int) -> RingVector:
-    """Return `times` the offset 2^(value_bits - 1) that makes every slot non-negative."""
-    return ring.from_integers([times << (shape.value_bits - 1)], shape.ring_bits)
 
 
 def _decrypt(state: State, body: Body, context: Context) -> tuple[State, Body]:
@@ -238,27 +166,13 @@ def _decrypt(state: State, body: Body, context: Context) -> tuple[State, Body]:
     key = _key(state)
     if context.round <= state["opened"]:
         raise PolicyRefusal(context.me, "a sum of this round was decrypted already")
-    shape, packing = context.shape, slots(key.public, context)
     product = body.get("product")
     if not isinstance(product, bytes):
         raise PeerError(context.roster.coordinator, "malformed request: no ciphertexts")
-    count = packing.plaintexts(shape.length)
-    ciphertexts = djn.ciphertexts_from_bytes(key.public, product, count)
-    slot_sums = packing.unpack(djn.decrypt(key, ciphertexts), shape.length)
-    total = _without_offsets(slot_sums, shape, len(body["contributors"]))
+    sums = EncryptedSums.of(key.public, context)
+    ciphertexts = sums.ciphertexts(context.roster.coordinator, product)
+    total = sums.total(djn.decrypt(key, ciphertexts), len(body["contributors"]))
     return {**state, "opened": context.round}, {"sum": total}
-
-
-def _without_offsets(slot_sums: RingVector, shape: Shape, contributors: int) -> RingVector:
-    """Return the ring sums from what the slots hold, the integer sums of offset values.
-
-    A slot may be wider or narrower than the ring: reduced, then freed of the contributors' offsets;
-    both are exact modulo 2^ring_bits.
-    """
-    reduced = ring.zeros(shape.length, shape.ring_bits)
-    common = min(reduced.shape[1], slot_sums.shape[1])
-    reduced[:, :common] = slot_sums[:, :common]
-    return ring.subtract(reduced, _offsets(shape, contributors))
 
 
 def _key(state: State) -> PrivateKey:
@@ -281,26 +195,14 @@ def _read_key(plain: Body) -> PrivateKey:
 # --- the coordinator -----------------------------------------------------------------------------
 
 
-def _ask_dealer(state: State, candidates: list[str]) -> tuple[State, Ask]:
-    if not candidates:
-        raise ProtocolAbort("paillier", "no site answered to make the key")
-    state = {"candidates": candidates, "dealer": candidates[0]}
-    return state, Ask("deal", {candidates[0]: {}})
-
-
 def _multiply(
     state: State, replies: Mapping[str, Body], context: Context
 ) -> tuple[State, Ask | Total]:
     if not replies:
         raise ProtocolAbort("paillier", "no site sent ciphertexts")
     public = PublicKey(state["n"], state["h_s"])
-    count = slots(public, context).plaintexts(context.shape.length)
-    columns: list[list[int]] = []
-    for site, body in replies.items():
-        data = body.get("ciphertexts")
-        if not isinstance(data, bytes):
-            raise PeerError(site, "sends no ciphertexts")
-        columns.append(djn.ciphertexts_from_bytes(public, data, count))
+    sums = EncryptedSums.of(public, context)
+    columns = [sums.ciphertexts(site, body.get("ciphertexts")) for site, body in replies.items()]
     product = djn.ciphertexts_to_bytes(public, djn.multiply(public, columns))
     return _ask_decryption({**state, "product": product, "summed": list(replies)}, list(replies))
 
@@ -333,14 +235,12 @@ def run_ideal(
     contributions: Mapping[str, RingVector], shape: Shape, key: PrivateKey, random: RandomBytes
 ) -> RingVector:
     """Play every party, without messages: offset and pack, encrypt, multiply, decrypt, unpack."""
-    packing = Packing.for_sites(shape.value_bits, len(contributions), key.public.bits)
-    offset = _offsets(shape, 1)
+    sums = EncryptedSums(key.public, shape, len(contributions))
     columns = [
-        djn.encrypt(key.public, packing.pack(ring.add(contribution, offset)), random)
+        djn.encrypt(key.public, sums.plaintexts(contribution), random)
         for contribution in contributions.values()
     ]
-    sums = djn.decrypt(key, djn.multiply(key.public, columns))
-    return _without_offsets(packing.unpack(sums, shape.length), shape, len(contributions))
+    return sums.total(djn.decrypt(key, djn.multiply(key.public, columns)), len(contributions))
 
 
 # --- keys of the `phe` package -------------------------------------------------------------------

@@ -6,44 +6,23 @@ does what a review of this code once found to work.
 
 import numpy as np
 import pytest
-from support.secure_sum_contract import numbers
+from support.cheating import Cheat
 from support.vectors import PaillierOfVectors, shared_key
-from support.world import STAGE, SumNumbers, World
+from support.world import STAGE
 
-from secagg import wire
 from secagg.errors import PeerError, PolicyRefusal
-from secagg.frames import seal_frame, write_frame
+from secagg.frames import seal_frame
 from secagg.protocols.additive import Additive
 from secagg.protocols.djn_keys import generate_keypair
 from secagg.randomness import replayable_random
 from secagg.stages import COHORT
 
 
-class Cheat:
-    """Sends signed requests of its choice to the parties of a world, and keeps their states."""
+class AdditiveCheat(Cheat):
+    """Attacks on shares held by aggregators."""
 
-    def __init__(self, protocol, sites=4):
-        self.world = World(protocol, numbers(sites, 3, 1), SumNumbers((3,), rounds=2), min_sites=3)
-        self.sites = sorted(self.world.numbers)
-        self.states = {n: p.first_state() for n, p in self.world.engine.parties.items()}
-        self.claims = {}
-
-    def ask(self, party, phase, round_, body):
-        w = self.world
-        request = write_frame(w.identities["coordinator"], w.session, round_, phase, party, body)
-        handled = w.engine.parties[party].handle(request, self.states[party])
-        self.states[party] = handled.state
-        if handled.error is not None:
-            raise handled.error
-        header, signature, content = wire.loads(handled.reply)
-        self.claims[party] = [header, signature]
-        return wire.loads(content)
-
-    def contribute(self, site, round_, stage=STAGE, message=None, cohort=None):
-        records = None if stage == COHORT else 12
-        body = {"stage": stage, "cohort": cohort or self.sites, "records": records,
-                "message": message or {}}  # fmt: skip
-        return self.ask(site, "share", round_, body)["envelopes"]
+    def contribute(self, site, round_, **how):
+        return self.invite(site, "share", round_, **how)["envelopes"]
 
     def open_at(self, aggregator, envelopes, round_, stage=STAGE):
         held = {site: sealed[aggregator] for site, sealed in envelopes.items()}
@@ -54,7 +33,7 @@ class Cheat:
 
 
 def test_an_honest_course_is_answered():
-    cheat = Cheat(Additive(2))
+    cheat = AdditiveCheat(Additive(2))
     envelopes = {site: cheat.contribute(site, 0) for site in cheat.sites}
     shares = [cheat.open_at(f"aggregator_{i}", envelopes, 0) for i in (1, 2)]
     total = (shares[0] + shares[1])[:3, 0].view(np.int64) / 2.0**20
@@ -63,7 +42,7 @@ def test_an_honest_course_is_answered():
 
 def test_another_message_to_one_site():
     """For instance coefficients at which all other sites' derivatives vanish."""
-    cheat = Cheat(Additive(2))
+    cheat = AdditiveCheat(Additive(2))
     messages = {site: {"trial": 1e6} for site in cheat.sites} | {"site_0": {"trial": 0.0}}
     envelopes = {site: cheat.contribute(site, 0, message=messages[site]) for site in cheat.sites}
     with pytest.raises(PeerError, match="did not ask all contributors the same"):
@@ -72,7 +51,7 @@ def test_another_message_to_one_site():
 
 def test_another_stage_at_one_site():
     """Two stages of one length in one round: the odd one out could be read off."""
-    cheat = Cheat(Additive(2))
+    cheat = AdditiveCheat(Additive(2))
     envelopes = {site: cheat.contribute(site, 0) for site in cheat.sites[:3]}
     envelopes["site_3"] = cheat.contribute("site_3", 0, stage=COHORT)
     with pytest.raises(PeerError, match="another stage"):
@@ -80,7 +59,7 @@ def test_another_stage_at_one_site():
 
 
 def test_another_cohort_told_to_one_site():
-    cheat = Cheat(Additive(2))
+    cheat = AdditiveCheat(Additive(2))
     envelopes = {site: cheat.contribute(site, 0) for site in cheat.sites[:3]}
     envelopes["site_3"] = cheat.contribute("site_3", 0, cohort=cheat.sites[1:])
     with pytest.raises(PeerError, match="did not ask all contributors the same"):
@@ -88,7 +67,7 @@ def test_another_cohort_told_to_one_site():
 
 
 def test_hold_one_stage_and_open_another():
-    cheat = Cheat(Additive(2))
+    cheat = AdditiveCheat(Additive(2))
     envelopes = {site: cheat.contribute(site, 0, stage=COHORT) for site in cheat.sites}
     claims = dict(cheat.claims)
     held = {site: sealed["aggregator_1"] for site, sealed in envelopes.items()}
@@ -99,7 +78,7 @@ def test_hold_one_stage_and_open_another():
 
 
 def test_the_same_round_opened_over_fewer_sites():
-    cheat = Cheat(Additive(2))
+    cheat = AdditiveCheat(Additive(2))
     envelopes = {site: cheat.contribute(site, 0) for site in cheat.sites}
     cheat.open_at("aggregator_1", envelopes, 0)
     fewer = {site: envelopes[site] for site in cheat.sites[1:]}
@@ -108,7 +87,7 @@ def test_the_same_round_opened_over_fewer_sites():
 
 
 def test_invented_sites_in_the_cohort():
-    cheat = Cheat(Additive(2))
+    cheat = AdditiveCheat(Additive(2))
     with pytest.raises(PeerError, match="not of these sites"):
         cheat.contribute("site_0", 0, cohort=["site_0", "ghost_1", "ghost_2"])
 

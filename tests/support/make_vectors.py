@@ -1,4 +1,8 @@
-"""Write tests/vectors/*.json anew: run each protocol once and bend every request it makes."""
+"""Write tests/vectors/*.json anew: run each protocol once and bend every request it makes.
+
+Names of protocols on the command line: only theirs. (Sealed envelopes differ from run to run, so
+writing a protocol's vectors changes them even where nothing else did.)
+"""
 
 from __future__ import annotations
 
@@ -24,7 +28,8 @@ SEED = 11
 
 
 def main() -> None:
-    for name, protocol in PROTOCOLS.items():
+    for name in sys.argv[1:] or PROTOCOLS:
+        protocol = PROTOCOLS[name]
         world = World(protocol, NUMBERS, METHOD, min_sites=3)
         requests = record(world)
         by_phase: dict[str, list[dict[str, Any]]] = {}
@@ -134,6 +139,7 @@ def bend_content(
         yield "proof of another site", signed({**body, "claims": {**claims, first: claims[second]}})
         yield "a stranger", signed({**body, "contributors": [*body["contributors"], "nobody"]})
         yield "one contributor fewer", signed({**body, "contributors": [second, *rest]})
+    yield from bend_masked(party, body, signed)
     if "envelopes" in body:
         a, b = sorted(body["envelopes"])[:2]
         swapped = {**body["envelopes"], a: body["envelopes"][b], b: body["envelopes"][a]}
@@ -141,10 +147,60 @@ def bend_content(
     if "envelope" in body:
         yield "envelope changed", signed({**body, "envelope": body["envelope"][:-1] + b"\0"})
         yield "envelope of another dealer", signed({**body, "dealer": "site_2"})
+    if "ciphertexts" in body:
+        sent = body["ciphertexts"]
+        first, second, *_ = sorted(sent)
+        yield "a ciphertext changed", signed({**body, "ciphertexts": {**sent, first: sent[second]}})
+        swapped = {**sent, first: sent[second], second: sent[first]}
+        yield "two sites' ciphertexts swapped", signed({**body, "ciphertexts": swapped})
+        yield "no ciphertext of one site", signed({**body, "ciphertexts": {first: sent[first]}})
+        rest = [site for site in body["contributors"] if site != party]
+        yield "a sum of the others", signed({**body, "contributors": rest})
     if "product" in body:
         yield "ciphertext zero", signed({**body, "product": bytes(len(body["product"]))})
         yield "ciphertext too short", signed({**body, "product": body["product"][:-1]})
         yield "ciphertext above n^2", signed({**body, "product": b"\xff" * len(body["product"])})
+
+
+def bend_masked(
+    party: str, body: dict[str, Any], signed: Any
+) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield what only the masked sum's requests can be bent to."""
+    if "directory" in body:
+        first, second, *_ = (site for site in sorted(body["directory"]) if site != party)
+        keys = body["directory"]
+        yield (
+            "another site's keys for a site's own",
+            signed({**body, "directory": {**keys, first: keys[second]}}),
+        )
+        fewer = {k: v for k, v in keys.items() if k != party}
+        yield "a directory without this site's keys", signed({**body, "directory": fewer})
+        pair = {k: v for k, v in keys.items() if k in (party, first)}
+        yield "too few keys", signed({**body, "directory": pair})
+        changed = keys[first][:-1] + bytes([keys[first][-1] ^ 1])
+        yield "a key changed", signed({**body, "directory": {**keys, first: changed}})
+    if "masking" in body:
+        yield "too few sites mask", signed({**body, "masking": body["masking"][:2]})
+        others = [site for site in body["masking"] if site != party]
+        yield "masks without this site", signed({**body, "masking": others})
+        withheld = dict(list(body["envelopes"].items())[1:])
+        yield "a neighbour's shares withheld", signed({**body, "envelopes": withheld})
+    if "statements" in body:
+        signatures = body["statements"]
+        few = dict(list(signatures.items())[:2])
+        yield "too few signed the survivors", signed({**body, "statements": few})
+        first, second, *_ = sorted(signatures)
+        wrong = {**signatures, first: signatures[second]}
+        yield "another site's signature", signed({**body, "statements": wrong})
+    if "survivors" in body:
+        others = [site for site in body["survivors"] if site != party]
+        yield "survivors without this site", signed({**body, "survivors": others})
+        yield "too few survivors", signed({**body, "survivors": body["survivors"][:2]})
+        yield (
+            "a survivor who did not mask",
+            signed({**body, "survivors": [*body["survivors"], "nobody"]}),
+        )
+        yield "survivors that are no names", signed({**body, "survivors": [1, 2, 3]})
 
 
 if __name__ == "__main__":

@@ -3,7 +3,7 @@
 A vector holds everything the party needs (its own keys included: they are test keys), the request
 frame and the outcome: the digest of the reply, or the code of the refusal. Replies that contain a
 sealed envelope differ from run to run (docs/adr/003-sealed-envelopes.md), so theirs is only
-"accepted". `python tests/support/make_vectors.py` writes them anew.
+"accepted". `python tests/support/make_vectors.py [PROTOCOL]...` writes them anew.
 """
 
 from __future__ import annotations
@@ -22,8 +22,10 @@ from secagg.party import Handled, Party, SiteSide
 from secagg.privacy.gate import ReleasePolicy
 from secagg.protocols.additive import Additive
 from secagg.protocols.djn_keys import generate_keypair
+from secagg.protocols.masked import Masked
 from secagg.protocols.paillier import Paillier
 from secagg.protocols.plain import Plain
+from secagg.protocols.threshold_paillier import ThresholdPaillier
 from secagg.randomness import replayable_random
 from secagg.stages import plan_stages
 
@@ -43,7 +45,20 @@ class PaillierOfVectors(Paillier):
         return shared_key()
 
 
-PROTOCOLS = {"plain": Plain(), "additive": Additive(2), "paillier": PaillierOfVectors(2048)}
+class ThresholdOfVectors(ThresholdPaillier):
+    """Deals the one key of all vectors: of ordinary primes, that suit shares of four sites."""
+
+    def draw_key(self, random):
+        return generate_keypair(2048, replayable_random(3))
+
+
+PROTOCOLS = {
+    "plain": Plain(),
+    "additive": Additive(2),
+    "masked": Masked(),
+    "paillier": PaillierOfVectors(2048),
+    "threshold_paillier": ThresholdOfVectors(2048),
+}
 SEALED = {"share", "deal"}
 
 

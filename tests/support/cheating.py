@@ -1,0 +1,50 @@
+"""A coordinator that departs from the protocol: what tests of attacks are made of."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from support.secure_sum_contract import numbers
+from support.world import STAGE, SumNumbers, World
+
+from secagg import wire
+from secagg.contracts import Body, SecureSum
+from secagg.frames import write_frame
+from secagg.stages import COHORT
+
+
+class Cheat:
+    """Sends signed requests of its choice to the parties of a world, and keeps their states."""
+
+    def __init__(self, protocol: SecureSum, sites: int = 4, **options: Any) -> None:
+        options = {"min_sites": 3, **options}
+        self.world = World(protocol, numbers(sites, 3, 1), SumNumbers((3,), rounds=2), **options)
+        self.sites = sorted(self.world.numbers)
+        self.states = {n: p.first_state() for n, p in self.world.engine.parties.items()}
+        self.claims: dict[str, list[bytes]] = {}
+
+    def ask(self, party: str, phase: str, round_: int, body: Body) -> Body:
+        """Return the party's answer, or raise its error; its claim is kept in `claims`."""
+        w = self.world
+        request = write_frame(w.identities["coordinator"], w.session, round_, phase, party, body)
+        handled = w.engine.parties[party].handle(request, self.states[party])
+        self.states[party] = handled.state
+        if handled.error is not None:
+            raise handled.error
+        header, signature, content = wire.loads(handled.reply)
+        self.claims[party] = [header, signature]
+        return wire.loads(content)
+
+    def invite(
+        self,
+        site: str,
+        phase: str,
+        round_: int,
+        stage: str = STAGE,
+        message: Body | None = None,
+        cohort: list[str] | None = None,
+    ) -> Body:
+        """Ask a site to contribute."""
+        body = {"stage": stage, "cohort": cohort or self.sites, "message": message or {},
+                "records": None if stage == COHORT else 12}  # fmt: skip
+        return self.ask(site, phase, round_, body)
