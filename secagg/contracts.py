@@ -238,6 +238,8 @@ class Context:
     """Everything constant that one step of a protocol may read.
 
     `identity` holds the private keys of the party that runs the step; `random` is where it draws.
+    asked: digest of the request that this sum's contributors answer (stage, cohort, records,
+        message); known to the coordinator, and to a site while it contributes
     """
 
     session: bytes
@@ -246,6 +248,7 @@ class Context:
     roster: Roster
     shape: Shape
     random: RandomBytes
+    asked: bytes = b""
 
     @property
     def me(self) -> str:

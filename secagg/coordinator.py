@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from secagg.claims import read_claims
+from secagg.claims import digest_request, read_claims
 from secagg.codec import decode
 from secagg.contracts import (
     Ask,
@@ -94,6 +94,7 @@ class Coordinator:
             "cohort": list(self.public.sites),
             "released": False,
             "records": None,
+            "request": b"",
             "counts": {},
             "clipped": {},
             "protocol": {},
@@ -131,8 +132,9 @@ class Coordinator:
         stage = state["stage"]
         shape = SetupShape if stage is None else self.plans.of(stage).shape
         context = Context(
-            self.session, state["round"], self.identity, self.roster, shape, self.random
-        )
+            self.session, state["round"], self.identity, self.roster, shape, self.random,
+            state["request"],
+        )  # fmt: skip
         protocol_state, outcome = self.protocol.server(phase, state["protocol"], replies, context)
         state = {**state, "protocol": protocol_state}
         match outcome:
@@ -257,6 +259,8 @@ class Coordinator:
     def _begin_sum(self, state: State, events: tuple[dict[str, Any], ...]) -> Step:
         state = {"message": {}, **state}
         check_invitation(self.policy, self.identity.name, state["cohort"], state["records"])
+        what = (state["stage"], state["cohort"], state["records"], state["message"])
+        state = {**state, "request": digest_request(*what)}
         begun = {"event": "round", "round": state["round"], "stage": state["stage"]}
         replies: dict[str, Body] = {site: {} for site in state["cohort"]}
         return self._run_server("sum", state, replies, (*events, begun))

@@ -118,24 +118,25 @@ class Party:
     def _step(
         self, frame: Frame, phase: Phase, state: State
     ) -> tuple[State, Body, Mapping[str, Any]]:
-        header, body = frame.header, frame.body
+        header, body, me = frame.header, frame.body, self.identity.name
         same_round = header.round == state["round"]
         handled = [*state["handled"], header.phase] if same_round else [header.phase]
         state = {**state, "round": header.round, "handled": handled}
         stage = body.get("stage")
         shape = SetupShape if phase in self.protocol.setup else self.plans.of(stage).shape
-        context = Context(
-            self.session, header.round, self.identity, self.roster, shape, self.random
-        )
         contribution: RingVector | None = None
         note: Mapping[str, Any] = {}
+        asked = b""
         if phase.contributes:
             state, contribution = self._contribute(str(stage), body, state)
             asked = digest_request(str(stage), body["cohort"], body["records"], body["message"])
-            note = Claim(self.policy.thresholds(context.me)[0], str(stage), asked).note()
+            note = Claim(self.policy.thresholds(me)[0], str(stage), asked).note()
         if phase.opens:
             self._check_opening(header.round, body, state)
             state = {**state, "cohort": sorted(body["contributors"])}
+        context = Context(
+            self.session, header.round, self.identity, self.roster, shape, self.random, asked
+        )
         protocol_state, reply = self.protocol.client(
             phase.name, state["protocol"], body, context, contribution
         )

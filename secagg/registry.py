@@ -21,7 +21,9 @@ METHODS = {
 PROTOCOLS = {
     "plain": ("secagg.protocols.plain", "Plain"),
     "additive": ("secagg.protocols.additive", "Additive"),
+    "masked": ("secagg.protocols.masked", "Masked"),
     "paillier": ("secagg.protocols.paillier", "Paillier"),
+    "threshold_paillier": ("secagg.protocols.threshold_paillier", "ThresholdPaillier"),
 }
 
 

@@ -31,7 +31,7 @@ def call(*args: str | Path) -> tuple[str, str]:
     return done.stdout, done.stderr
 
 
-@pytest.mark.parametrize("protocol", ["plain", "additive"])
+@pytest.mark.parametrize("protocol", ["plain", "additive", "masked"])
 def test_run(job: Path, tmp_path: Path, protocol: str) -> None:
     folder = tmp_path / "a" / "b"
     out, err = call("run", job, "--out", folder, "--protocol", protocol)
@@ -94,7 +94,7 @@ def test_plan_keeps_set_up_apart(job: Path) -> None:
     assert [stage["messages_a_round"] for stage in planned["stages"]] == [8, 8]
 
 
-@pytest.mark.parametrize("protocol", ["plain", "additive"])
+@pytest.mark.parametrize("protocol", ["plain", "additive", "masked"])
 def test_a_plan_is_what_a_run_sends(job: Path, tmp_path: Path, protocol: str) -> None:
     planned = json.loads(call("plan", job, "--protocol", protocol, "--json")[0])
     call("run", job, "--out", tmp_path / "x", "--protocol", protocol)

@@ -87,7 +87,7 @@ def numpy_sum(contributions: list[list[int]], bits: int) -> list[int]:
 
 
 @pytest.mark.parametrize("sites", [2, 4, 50])
-@pytest.mark.parametrize("protocol", ["plain", "additive"])
+@pytest.mark.parametrize("protocol", ["plain", "additive", "masked"])
 @pytest.mark.parametrize(("bits", "ring_bits"), [(32, 64), (48, 128)])
 def test_moments(protocol: str, sites: int, bits: int, ring_bits: int) -> None:
     planned = plan(protocol, sites, max_rows=100_000, bits=bits)
@@ -109,7 +109,7 @@ class Repeated(PooledMoments):
 
 
 @pytest.mark.parametrize("sites", [2, 50])
-@pytest.mark.parametrize("protocol", ["plain", "additive"])
+@pytest.mark.parametrize("protocol", ["plain", "additive", "masked"])
 def test_huge_n(protocol: str, sites: int) -> None:
     """A million million rows a site take the 128-bit ring, and the sums exceed 64 bits."""
     planned = plan(protocol, sites, max_rows=2**40, bits=32)
@@ -125,7 +125,7 @@ def corners(public: Public, *, value: float, size: int) -> Rows:
     return Rows(values, 0, np.zeros(len(public.columns)))
 
 
-@pytest.mark.parametrize("protocol", ["plain", "additive"])
+@pytest.mark.parametrize("protocol", ["plain", "additive", "masked"])
 @pytest.mark.parametrize("signs", [(1, 1), (1, -1), (-1, -1)])
 def test_every_record_at_its_bounds(protocol: str, signs: tuple[int, int]) -> None:
     """As many rows as declared, each at a corner of the box: the proof's own worst case."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import os
 from collections.abc import Sequence
 from typing import Any
 
@@ -10,6 +11,7 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from support.mutations import resigned
 from support.world import SumNumbers, World
 
 from secagg import ring
@@ -20,6 +22,12 @@ from secagg.privacy.gate import ReleasePolicy
 
 RELAXED = settings(
     max_examples=25, deadline=None, suppress_health_check=[HealthCheck.differing_executors]
+)
+
+FUZZ = settings(
+    RELAXED,
+    max_examples=int(os.environ.get("SECAGG_FUZZ_EXAMPLES", "40")),
+    suppress_health_check=[*HealthCheck],
 )
 
 
@@ -48,12 +56,13 @@ class SecureSumContract:
     @given(
         sites=st.integers(2, 7),
         size=st.integers(1, 40),
-        wide=st.booleans(),
+        ring_bits=st.sampled_from(ring.RING_BITS),
         seed=st.integers(0, 99),
     )
-    def test_sum_is_exact(self, sites: int, size: int, wide: bool, seed: int) -> None:
-        method = SumNumbers((size,), fraction_bits=90 if wide else 20)
+    def test_sum_is_exact(self, sites: int, size: int, ring_bits: int, seed: int) -> None:
+        method = SumNumbers((size,), fraction_bits={32: 10, 64: 40, 128: 90}[ring_bits])
         world = self.world(numbers(sites, size, seed), method=method)
+        assert world.plans.of("numbers").ring_bits == ring_bits
         total, cohort = world.sum()
         assert cohort == sorted(world.numbers)
         np.testing.assert_array_equal(total, world.expected(cohort))
@@ -75,11 +84,14 @@ class SecureSumContract:
         values=st.lists(
             st.lists(st.integers(-(2**40), 2**40), min_size=3, max_size=3), min_size=2, max_size=6
         ),
-        bits=st.sampled_from([64, 128]),
+        bits=st.sampled_from(ring.RING_BITS),
     )
     def test_ideal_functionality(self, values: list[list[int]], bits: int) -> None:
+        value_bits = 42
+        if bits == 32:
+            values, value_bits = [[v >> 15 for v in row] for row in values], 27
         contributions = {f"s{i}": ring.from_integers(v, bits) for i, v in enumerate(values)}
-        total = self.ideal(contributions, Shape(bits, 3, 42))
+        total = self.ideal(contributions, Shape(bits, 3, value_bits))
         assert ring.to_integers(total) == [sum(column) for column in zip(*values, strict=True)]
 
     # --- faults ------------------------------------------------------------------------------
@@ -184,6 +196,32 @@ class SecureSumContract:
             world.sum()  # its value is what the liar made it: see the protocol's `unprotected`
         except SecaggError as error:
             assert error.exit_code != 1
+
+    @FUZZ
+    @given(data=st.data())
+    def test_mutated_messages_are_typed_errors(self, data: st.DataObject) -> None:
+        """One well-signed message, from whomever, is not what it should be: nobody crashes.
+
+        What is summed then may be wrong (a liar can always spoil a sum), but no step may fail with
+        anything but an error that says whose fault it is.
+        """
+        world = self.world(numbers(4, 3, 0), min_sites=3, method=SumNumbers((3,), rounds=2))
+        turn = data.draw(st.integers(0, 24 + 8 * len(self.phases())))
+
+        def lie(sender: str, recipient: str, frame: bytes) -> Sequence[bytes]:
+            nonlocal turn
+            turn -= 1
+            if turn != -1:
+                return [frame]
+            return [resigned(data.draw, frame, world.identities[sender], world.session)]
+
+        world.engine.tamper = lie
+        try:
+            world.sum()
+        except SecaggError as error:
+            assert error.exit_code != 1, error.line()
+        codes = {error.code for error in world.engine.errors.values()}
+        assert "internal" not in codes, world.engine.errors
 
     # --- form ----------------------------------------------------------------------------------
 

@@ -1,0 +1,302 @@
+"""A site's steps of the masked sum; `masked` has the paper, the threat model and the coordinator.
+
+What a site keeps from one step to the next (private; whoever stores it keeps it safe):
+
+    advertised   its own private keys and self secret, from the moment it drew them
+    directory    everybody's public keys, once they were verified
+    held         shares of other sites' secrets, from the moment it masked until it unmasked
+    session      pair keys for all later sums, from the first of them on
+    round        the last round in which it masked: rounds only go up, so no label comes twice
+
+What a site refuses here, beside what `Party` refuses for every protocol (a stale round, a repeated
+phase, a cohort or threshold against its rules): see the table in `masked`.
+"""
+
+from __future__ import annotations
+
+import hmac
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from secagg.contracts import Body, Context, State
+from secagg.errors import PeerError, PolicyRefusal
+from secagg.frames import open_frame, seal_frame
+from secagg.protocols import masking, shamir
+from secagg.protocols.masking import KEY_BYTES, Directory, PublicKeys
+from secagg.protocols.neighbours import GraphPlan, neighbours
+from secagg.ring import RingVector
+
+
+def advertise(state: State, context: Context) -> tuple[State, Body]:
+    """Draw this session's keys and state the public halves, once a session."""
+    if "advertised" in state:
+        raise PolicyRefusal(context.me, "has advertised its keys for this session already")
+    first, later, self_secret = (context.random(KEY_BYTES) for _ in range(3))
+    keys = PublicKeys(
+        masking.public_key(first), masking.public_key(later), masking.commit(self_secret)
+    )
+    private = {"round": context.round, "first": first, "later": later, "self": self_secret}
+    statement = masking.state_publicly(context, "advertise", keys.to_plain())
+    return {"advertised": private}, {"keys": statement}
+
+
+def share(state: State, body: Body, plan: GraphPlan, context: Context) -> tuple[State, Body]:
+    """Verify everybody's keys, then seal shares of both own secrets to the neighbours, once."""
+    coordinator = context.roster.coordinator
+    own = _advertised(state, context)
+    statements = body.get("directory")
+    if "directory" in state or not isinstance(statements, dict):
+        raise PeerError(coordinator, "malformed request: one key directory a session")
+    directory = masking.read_directory(statements, context)
+    if directory.get(context.me) != _own_keys(own):
+        raise PeerError(coordinator, "shows a key directory without this site's own keys")
+    if len(directory) < plan.least_survivors:
+        raise PolicyRefusal(
+            context.me, f"{len(directory)} sites have keys, and {plan.least_survivors} are needed"
+        )
+    near = _neighbourhood(directory, plan, context)
+    points = [index + 1 for index, site in enumerate(directory) if site in near]
+    shares = {
+        kind: shamir.split(own[kind], plan.threshold, points, context.random)
+        for kind in ("first", "self")
+    }
+    bodies = {
+        site: {kind: shares[kind][point] for kind in shares}
+        for site, point in zip(near, points, strict=True)
+    }
+    held = {context.me: bodies.pop(context.me)}
+    sealed = {
+        site: seal_frame(
+            context.identity, context.roster, context.session, context.round, "share", site, shared
+        )
+        for site, shared in bodies.items()
+    }
+    plain = {site: keys.to_plain() for site, keys in directory.items()}
+    return {**state, "directory": plain, "held": held}, {"envelopes": sealed}
+
+
+def mask(
+    state: State, body: Body, plan: GraphPlan, context: Context, contribution: RingVector
+) -> tuple[State, Body]:
+    """Mask a contribution: twice in the first sum, pairwise among the fixed cohort in later ones.
+
+    Guarantee: each pair key and self secret meets a label at most once, because the label holds
+    the round and a site masks once a round, in rounds that only go up.
+    """
+    if context.round <= state.get("round", -1):
+        raise PolicyRefusal(context.me, "has masked in this round or a later one already")
+    own: bytes | None = None
+    if state.get("advertised", {}).get("round") == context.round:
+        state, pair_seeds, own = _first_masks(state, body, plan, context)
+    else:
+        state, pair_seeds = _later_masks(state, body, plan, context)
+    masked = contribution.copy()
+    masking.mask(masked, context.me, pair_seeds, own)
+    return {**state, "round": context.round}, {"masked": masked}
+
+
+def _first_masks(
+    state: State, body: Body, plan: GraphPlan, context: Context
+) -> tuple[State, dict[str, bytes], bytes]:
+    """Open the neighbours' shares; return the seeds of the pairwise masks and of the self mask."""
+    coordinator, own = context.roster.coordinator, state["advertised"]
+    directory = _directory(state, context)
+    match body:
+        case {"masking": list(masking_sites), "envelopes": dict(envelopes)} if (
+            _are_sites(masking_sites, directory) and context.me in masking_sites
+        ):
+            pass
+        case _:
+            raise PeerError(coordinator, "malformed request to mask")
+    near = [s for s in _neighbourhood(directory, plan, context) if s in masking_sites]
+    if len(masking_sites) < plan.least_survivors or len(near) < plan.threshold:
+        raise PolicyRefusal(context.me, "too few sites shared their secrets to go on")
+    held = dict(state["held"])
+    for site in near:
+        if site != context.me:
+            held[site] = _open_shares(site, envelopes.get(site), context)
+    label = masking.label(
+        context.session, context.round, masking.directory_digest(directory), masking_sites,
+        context.asked,
+    )  # fmt: skip
+    seeds = {
+        site: masking.seed(
+            masking.pair_key(
+                own["first"], directory[site].first, "first", context.me, site, context.session
+            ),
+            label,
+        )
+        for site in near
+        if site != context.me
+    }
+    state = {**state, "held": held, "masking": sorted(masking_sites), "label": label}
+    return state, seeds, masking.seed(own["self"], label)
+
+
+def _later_masks(
+    state: State, body: Body, plan: GraphPlan, context: Context
+) -> tuple[State, dict[str, bytes]]:
+    """Return the seeds of this round's pairwise masks; the first sum's secrets are dropped now.
+
+    There is no self mask and nothing to unmask: the sum opens exactly when all of the cohort have
+    sent, and a site that was told another cohort or request has other masks, which never cancel.
+    """
+    cohort = sorted(body["cohort"])  # the party has checked it: its rules, itself, one a session
+    session = state.get("session") or _begin_session(state, cohort, plan, context)
+    if session["cohort"] != cohort:
+        raise PolicyRefusal(context.me, "the sites changed after the first sum")
+    label = masking.label(
+        context.session, context.round, session["directory"], cohort, context.asked
+    )
+    seeds = {site: masking.seed(key, label) for site, key in session["pairs"].items()}
+    return {"advertised": {"round": state["advertised"]["round"]}, "session": session}, seeds
+
+
+def _begin_session(
+    state: State, cohort: list[str], plan: GraphPlan, context: Context
+) -> dict[str, Any]:
+    """Agree on the pair keys of all later sums with the neighbours among the cohort."""
+    directory = _directory(state, context)
+    if not _are_sites(cohort, directory) or len(cohort) < plan.least_survivors:
+        raise PolicyRefusal(context.me, "the cohort is not of sites that have shared keys")
+    members = {site: directory[site] for site in cohort}
+    pairs = {
+        site: masking.pair_key(
+            state["advertised"]["later"], directory[site].later, "later", context.me, site,
+            context.session,
+        )
+        for site in _neighbourhood(members, plan, context)
+        if site != context.me
+    }  # fmt: skip
+    return {"cohort": cohort, "directory": masking.directory_digest(directory), "pairs": pairs}
+
+
+def agree(state: State, body: Body, plan: GraphPlan, context: Context) -> tuple[State, Body]:
+    """Sign the list of survivors: from now on this site knows no other."""
+    survivors = _survivors(state, body.get("survivors"), plan, context)
+    if "survivors" in state:
+        raise PolicyRefusal(context.me, "has agreed on the survivors already")
+    digest = masking.survivors_digest(state["label"], survivors)
+    statement = masking.state_publicly(context, "agree", {"survivors": digest})
+    return {**state, "survivors": survivors}, {"statement": statement}
+
+
+def unmask(state: State, body: Body, plan: GraphPlan, context: Context) -> tuple[State, Body]:
+    """Give one share of each neighbour: of its self secret if it survived, else of its key.
+
+    Guarantee: for no neighbour does a site ever give both, whatever it is asked: who survived was
+    settled, once, in `agree`; who is lost follows from it here and is not the coordinator's to say;
+    and the shares are gone from the state after this step.
+    """
+    survivors = _survivors(state, body["contributors"], plan, context)
+    if state.get("survivors") != survivors:
+        raise PolicyRefusal(context.me, "asked to unmask over other survivors than it agreed on")
+    statements = body.get("statements")
+    if not isinstance(statements, dict):
+        raise PeerError(context.roster.coordinator, "malformed request to unmask")
+    check_agreement(statements, state["label"], survivors, plan, context)
+    shares = {
+        site: held["self" if site in survivors else "first"] for site, held in state["held"].items()
+    }
+    state = {key: state[key] for key in ("advertised", "directory", "round")}
+    state["advertised"] = {k: state["advertised"][k] for k in ("round", "later")}
+    return state, {"shares": shares}
+
+
+def check_agreement(
+    statements: Mapping[str, object],
+    label: bytes,
+    survivors: Sequence[str],
+    plan: GraphPlan,
+    context: Context,
+) -> None:
+    """Raise unless enough survivors have signed exactly this list, in this sum.
+
+    Two lists can never both pass: any two quorums share an honest site, which signs one only.
+    """
+    expected = masking.survivors_digest(label, survivors)
+    for site, statement in statements.items():
+        signed = masking.read_statement(statement, site, "agree", context).get("survivors")
+        if (
+            site not in survivors
+            or not isinstance(signed, bytes)
+            or not hmac.compare_digest(signed, expected)
+        ):
+            raise PeerError(site, "has signed another list of survivors")
+    if len(statements) < plan.least_survivors:
+        raise PolicyRefusal(
+            context.me,
+            f"{len(statements)} sites signed the survivors, and {plan.least_survivors} are needed",
+        )
+
+
+def _survivors(state: State, named: object, plan: GraphPlan, context: Context) -> list[str]:
+    """Return the survivors named, sorted, if they can be those of the sum in progress."""
+    if not isinstance(named, list) or not all(isinstance(name, str) for name in named):
+        raise PeerError(context.roster.coordinator, "malformed request: no list of survivors")
+    survivors = sorted(set(named))
+    if state.get("round") != context.round or "label" not in state:
+        raise PolicyRefusal(context.me, "has no masked contribution to open in this round")
+    if not set(survivors) <= set(state["masking"]) or context.me not in survivors:
+        raise PeerError(context.roster.coordinator, "names survivors who did not all mask")
+    if len(survivors) < plan.least_survivors:
+        raise PolicyRefusal(
+            context.me, f"{len(survivors)} sites survived, and {plan.least_survivors} are needed"
+        )
+    return survivors
+
+
+def neighbourhood_seed(directory: Directory, session: bytes) -> bytes:
+    """Return what the neighbour graph is drawn from: known to all, different every session."""
+    return masking.label(session, 0, masking.directory_digest(directory), list(directory), b"graph")
+
+
+def _neighbourhood(directory: Directory, plan: GraphPlan, context: Context) -> list[str]:
+    """Return this site and its neighbours, sorted."""
+    graph = draw_graph(directory, plan, context.session)
+    return sorted((context.me, *graph[context.me]))
+
+
+def draw_graph(directory: Directory, plan: GraphPlan, session: bytes) -> dict[str, tuple[str, ...]]:
+    """Return each site's neighbours, the same for everybody who has this directory."""
+    degree = min(plan.degree, len(directory) - 1)
+    return neighbours(list(directory), degree, neighbourhood_seed(directory, session))
+
+
+def _open_shares(site: str, envelope: object, context: Context) -> dict[str, bytes]:
+    if not isinstance(envelope, bytes):
+        raise PeerError(context.roster.coordinator, f"withholds the shares of {site}")
+    shares = open_frame(
+        context.identity, context.roster, context.session, context.round, "share", site, envelope
+    )
+    match shares:
+        case {"first": bytes(first), "self": bytes(own), **rest} if not rest and {
+            len(first),
+            len(own),
+        } == {shamir.SHARE_BYTES}:
+            return {"first": first, "self": own}
+    raise PeerError(site, "sends malformed shares")
+
+
+def _advertised(state: State, context: Context) -> State:
+    if state.get("advertised", {}).get("round") != context.round:
+        raise PeerError(context.roster.coordinator, "asks for shares of keys of another round")
+    return dict(state["advertised"])
+
+
+def _own_keys(own: Mapping[str, bytes]) -> PublicKeys:
+    return PublicKeys(
+        masking.public_key(own["first"]),
+        masking.public_key(own["later"]),
+        masking.commit(own["self"]),
+    )
+
+
+def _directory(state: State, context: Context) -> Directory:
+    if "directory" not in state:
+        raise PeerError(context.roster.coordinator, "asks to mask before keys were shared")
+    return {site: PublicKeys(**keys) for site, keys in state["directory"].items()}
+
+
+def _are_sites(names: Sequence[object], directory: Directory) -> bool:
+    return len(set(map(str, names))) == len(names) and all(name in directory for name in names)

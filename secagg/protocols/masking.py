@@ -1,0 +1,188 @@
+"""Keys, pairwise secrets and mask seeds of the masked sum (`masked`), as pure functions.
+
+Follows Bonawitz et al., "Practical secure aggregation for privacy-preserving machine learning"
+(CCS 2017), section 4 and figure 4. Two sites i < j that agreed on a secret add and subtract the
+same pseudorandom vector; a *self mask*, known to i alone until the survivors are settled, keeps a
+contribution hidden even from a coordinator who claims that i dropped out and so learns i's half of
+all pairwise masks.
+
+    y_i = x_i + G(self seed of i) + sum over j > i of G(seed_ij) - sum over j < i of G(seed_ij)
+
+Derivations (domains separated by the first string of each digest or info):
+
+    pair key  = HKDF-SHA256(X25519(own private, peer's public), salt = session, info = kind, names)
+    seed_ij   = HMAC-SHA256(pair key, label)
+    self seed = HMAC-SHA256(self secret, label)
+    label     = SHA-256 of (session, round, digest of the key directory, who masks, request)
+
+The label is the transcript so far. Sites that were told different things (another directory, other
+partners, another message of the method) derive different seeds, their masks do not cancel, and the
+coordinator is left with noise instead of a sum that would show more than was agreed.
+
+Threat model: as in `masked`. Seeds are as strong as X25519 and SHA-256 (128 bits), and expanded
+by AES (`prg`). Not protected: a label used twice with the same pair key would repeat a mask; that
+rounds only ever go up is enforced by whoever calls (`masked_site`).
+"""
+
+from __future__ import annotations
+
+import hmac
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
+from cryptography.hazmat.primitives.kdf.hkdf import HKDF
+
+from secagg import wire
+from secagg.contracts import Context
+from secagg.errors import PeerError
+from secagg.frames import read_frame, write_frame
+from secagg.identity import Role
+from secagg.protocols.prg import SEED_BYTES, apply_masks
+from secagg.ring import RingVector
+
+KEY_BYTES = 32
+EVERYONE = ""
+"""Recipient of a signed statement that is meant for all parties."""
+
+
+@dataclass(frozen=True)
+class PublicKeys:
+    """What a site advertises, 32 bytes each.
+
+    first: public key of the pairwise masks of the first sum (its private key is shared)
+    later: public key of the pairwise masks of all later sums (its private key never leaves)
+    commitment: digest of the self secret, so that a wrong reconstruction is seen
+    """
+
+    first: bytes
+    later: bytes
+    commitment: bytes
+
+    def to_plain(self) -> dict[str, bytes]:
+        """Return the keys as the body of a message."""
+        return {"first": self.first, "later": self.later, "commitment": self.commitment}
+
+
+Directory = dict[str, PublicKeys]
+"""The verified keys of all sites that advertised, by name, sorted."""
+
+
+def public_key(private: bytes) -> bytes:
+    """Return the X25519 public key of 32 private bytes."""
+    return X25519PrivateKey.from_private_bytes(private).public_key().public_bytes_raw()
+
+
+def commit(self_secret: bytes) -> bytes:
+    """Return the commitment to a uniform 32-byte secret (hiding, since nobody can search 2^256)."""
+    return wire.digest(["secagg self secret 1", self_secret])
+
+
+# --- statements: signed once, shown to everybody -------------------------------------------------
+
+
+def state_publicly(context: Context, phase: str, body: Mapping[str, bytes]) -> bytes:
+    """Return a signed frame for everybody, which the coordinator can relay but not alter."""
+    return write_frame(
+        context.identity, context.session, context.round, phase, EVERYONE, dict(body)
+    )
+
+
+def read_statement(statement: object, site: str, phase: str, context: Context) -> dict[str, object]:
+    """Return what `site` stated in this round and phase. Raises `PeerError`."""
+    if not isinstance(statement, bytes):
+        raise PeerError(site, "makes no statement")
+    frame = read_frame(statement, context.roster, EVERYONE, context.session)
+    header = frame.header
+    if (header.sender, header.round, header.phase) != (site, context.round, phase):
+        raise PeerError(site, "a statement is another site's, or of another round or phase")
+    if context.roster.parties[site].role is not Role.SITE:
+        raise PeerError(site, "only sites take part in a masked sum")
+    return frame.body
+
+
+def read_directory(statements: Mapping[str, object], context: Context) -> Directory:
+    """Return the keys in the sites' signed statements. Raises `PeerError` for any that is not good.
+
+    Two sites with one key, or one site with the same key twice, are refused as well: equal keys
+    would give equal pairwise secrets.
+    """
+    directory: Directory = {}
+    for site in sorted(statements):
+        match read_statement(statements[site], site, "advertise", context):
+            case {
+                "first": bytes(first),
+                "later": bytes(later),
+                "commitment": bytes(commitment),
+                **rest,
+            } if not rest and {len(first), len(later), len(commitment)} == {KEY_BYTES}:
+                directory[site] = PublicKeys(first, later, commitment)
+            case _:
+                raise PeerError(site, "advertises malformed keys")  # fmt: skip
+    public = [key for keys in directory.values() for key in (keys.first, keys.later)]
+    if len(set(public)) != len(public):
+        raise PeerError(context.roster.coordinator, "shows a key directory with one key twice")
+    return directory
+
+
+def directory_digest(directory: Directory) -> bytes:
+    """Return the digest that all sites must agree on."""
+    plain = {site: keys.to_plain() for site, keys in directory.items()}
+    return wire.digest(["secagg key directory 1", plain])
+
+
+# --- secrets and seeds ---------------------------------------------------------------------------
+
+
+def pair_key(private: bytes, public: bytes, kind: str, me: str, peer: str, session: bytes) -> bytes:
+    """Return the key that two sites share; both get the same. Raises `PeerError` for a bad key."""
+    try:
+        secret = X25519PrivateKey.from_private_bytes(private).exchange(
+            X25519PublicKey.from_public_bytes(public)
+        )
+    except ValueError:  # a point of small order: the secret would be zero
+        raise PeerError(peer, "advertises a key that agrees on nothing") from None
+    info = wire.dumps(["secagg pair key 1", kind, sorted((me, peer))])
+    return HKDF(hashes.SHA256(), SEED_BYTES, salt=session, info=info).derive(secret)
+
+
+def label(
+    session: bytes, round_: int, directory: bytes, masking: Sequence[str], asked: bytes
+) -> bytes:
+    """Return the label of one sum's masks: everything its sites must have been told alike."""
+    return wire.digest(["secagg masks 1", session, round_, directory, sorted(masking), asked])
+
+
+def seed(key: bytes, label_: bytes) -> bytes:
+    """Return the seed of one mask: HMAC-SHA256 as a PRF, one key and label for one expansion."""
+    return hmac.digest(key, label_, "sha256")
+
+
+def survivors_digest(label_: bytes, survivors: Sequence[str]) -> bytes:
+    """Return what each survivor signs before anything is unmasked."""
+    return wire.digest(["secagg survivors 1", label_, sorted(survivors)])
+
+
+def mask(vector: RingVector, me: str, pair_seeds: Mapping[str, bytes], own: bytes | None) -> None:
+    """Add the pairwise masks of `me` in place, and its self mask if it has one."""
+    add = [s for peer, s in pair_seeds.items() if me < peer]
+    subtract = [s for peer, s in pair_seeds.items() if peer < me]
+    apply_masks(vector, [*add, *([] if own is None else [own])], subtract)
+
+
+def unmask(
+    vector: RingVector, self_seeds: Sequence[bytes], lost: Mapping[str, Mapping[str, bytes]]
+) -> None:
+    """Remove from a sum, in place, what does not cancel in it.
+
+    self_seeds: of every contributor
+    lost: for each site that masked but did not contribute, its seeds with each contributor
+    """
+    left = [(s, contributor < site) for site, seeds in lost.items()
+            for contributor, s in seeds.items()]  # fmt: skip
+    apply_masks(
+        vector,
+        [s for s, added in left if not added],
+        [*self_seeds, *(s for s, added in left if added)],
+    )

@@ -1,0 +1,73 @@
+"""Changes to a well-formed message that keep it decodable and signed: for fuzzing what reads it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from hypothesis import strategies as st
+
+from secagg import wire
+from secagg.frames import Header, write_frame
+from secagg.identity import Identity
+
+
+def mutated(draw: Any, value: Any) -> Any:
+    """Return plain data in which one drawn node is replaced, perturbed, dropped or repeated."""
+    if isinstance(value, dict) and value and draw(st.integers(0, 3)):
+        key = draw(st.sampled_from(sorted(value)))
+        match draw(st.sampled_from(["inside", "inside", "inside", "drop", "rename"])):
+            case "drop":
+                return {k: v for k, v in value.items() if k != key}
+            case "rename":
+                other = draw(st.sampled_from([*sorted(value), "site_9", ""]))
+                return {**{k: v for k, v in value.items() if k != key}, other: value[key]}
+        return {**value, key: mutated(draw, value[key])}
+    if isinstance(value, list | tuple) and value and draw(st.integers(0, 3)):
+        at = draw(st.integers(0, len(value) - 1))
+        match draw(st.sampled_from(["inside", "inside", "drop", "repeat"])):
+            case "drop":
+                return [*value[:at], *value[at + 1 :]]
+            case "repeat":
+                return [*value, value[at]]
+        return [*value[:at], mutated(draw, value[at]), *value[at + 1 :]]
+    return draw(_replacement(value))
+
+
+def _replacement(value: Any) -> st.SearchStrategy[Any]:
+    near: st.SearchStrategy[Any] = st.nothing()
+    match value:
+        case bytes() if value:
+            at = st.integers(0, len(value) - 1)
+            near = at.map(lambda i: value[:i]) | at.map(
+                lambda i: value[:i] + bytes([value[i] ^ 1]) + value[i + 1 :]
+            )
+        case bool():
+            near = st.just(not value)
+        case int():
+            near = st.sampled_from([value + 1, value - 1, -value, value << 70, 1 << 20_000])
+        case str():
+            near = st.sampled_from([value + "_", value[1:], "cohort", "site_1", "coordinator"])
+        case np.ndarray():
+            near = st.sampled_from([value[:-1], value.astype("<f8"), value.reshape(-1), value + 1])
+    return near | anything
+
+
+anything = st.sampled_from(
+    [None, True, 0, -1, 1 << 64, 1 << 5000, 0.5, float("nan"), "", "\x00", "site_0", b"", b"\x00",
+     bytes(32), bytes(33), bytes(64), [], [[]], ["site_0", "site_0"], [0], {}, {"": None},
+     {"site_0": b""}, np.zeros(3), np.zeros((0, 1), "<u8"), np.zeros((3, 2), "<u8")]
+)  # fmt: skip
+
+
+def resigned(draw: Any, frame: bytes, identity: Identity, session: bytes) -> bytes:
+    """Return the frame with its body (now and then its note) mutated, signed by the same sender."""
+    header_bytes, _, content = wire.loads(frame)
+    header, body = Header.from_bytes(header_bytes), wire.loads(content)
+    note = dict(header.note)
+    if note and draw(st.integers(0, 4)) == 0:
+        note = mutated(draw, note)
+    else:
+        body = mutated(draw, body)
+    body, note = (part if isinstance(part, dict) else {"x": part} for part in (body, note))
+    return write_frame(identity, session, header.round, header.phase, header.recipient, body, note)

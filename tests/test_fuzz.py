@@ -1,0 +1,164 @@
+"""Every decoder of what another party sent: whatever the bytes, a value or a typed error.
+
+Beside this, the contract suite sends mutated but well-signed messages through whole sessions
+(`test_mutated_messages_are_typed_errors`). Both draw more examples in CI (SECAGG_FUZZ_EXAMPLES).
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from support.mutations import mutated
+from support.vectors import shared_key
+from support.world import SumNumbers, World, run_until
+
+from secagg import wire
+from secagg.claims import read_claim
+from secagg.codec import decode, plan_sum
+from secagg.contracts import Context, Field, Kind
+from secagg.errors import SecaggError
+from secagg.frames import Header, open_frame, peek_header, read_frame, seal_frame
+from secagg.identity import Roster
+from secagg.protocols import djn, masking, shamir
+from secagg.protocols.masked import Masked
+from secagg.randomness import replayable_random
+from secagg.ring import is_vector
+
+EXAMPLES = int(os.environ.get("SECAGG_FUZZ_EXAMPLES", "50"))
+fuzzed = settings(max_examples=EXAMPLES, deadline=None, suppress_health_check=[*HealthCheck])
+PLAN = plan_sum((Field("x", (3,), 10.0, 30, Kind.BOUNDED),), 4, (64,))
+
+
+@functools.cache
+def samples() -> tuple[World, dict[str, bytes]]:
+    """Return a session and one good message of each kind from it."""
+    values = {f"site_{i}": np.array([1.0, 2.0, 3.0]) for i in range(4)}
+    world, twin = (World(Masked(), values, SumNumbers((3,))) for _ in range(2))  # the same keys
+    share = run_until(world, "share")
+    frame = share.requests["site_0"]
+    identity = world.identities["site_1"]
+    sealed = seal_frame(identity, world.roster, world.session, 0, "share", "site_0", {"a": b"b"})
+    upload = twin.engine.exchange(run_until(twin, "mask").requests)[1]
+    return world, {
+        "frame": frame,
+        "envelope": sealed,
+        "directory": wire.dumps(wire.loads(wire.loads(frame)[2])["directory"]),
+        "claim": wire.dumps(wire.loads(upload)[:2]),
+        "roster": wire.dumps(world.roster.to_plain()),
+        "shares": wire.dumps(
+            {str(k): v for k, v in shamir.split(bytes(32), 2, [1, 2, 3], world.random).items()}
+        ),
+        "ciphertexts": djn.ciphertexts_to_bytes(
+            shared_key().public, djn.encrypt(shared_key().public, [1, 2], replayable_random(1))
+        ),
+        "total": wire.dumps(np.zeros((4, 1), dtype="<u8")),
+    }
+
+
+def context(world: World) -> Context:
+    shape = world.plans.of("numbers").shape
+    return Context(
+        world.session, 0, world.identities["site_0"], world.roster, shape, replayable_random(2)
+    )
+
+
+def _directory(world: World, data: bytes) -> Any:
+    statements = wire.loads(data)
+    return isinstance(statements, dict) and masking.read_directory(statements, context(world))
+
+
+def _shares(world: World, data: bytes) -> Any:
+    shares = wire.loads(data)
+    if isinstance(shares, dict) and all(k.isdecimal() and k.isascii() for k in shares):
+        by_point = {int(k): v for k, v in shares.items() if isinstance(v, bytes)}
+        return shamir.combine(by_point, 2)
+    return None
+
+
+def _ciphertexts(world: World, data: bytes) -> Any:
+    public = shared_key().public
+    return djn.multiply(public, [djn.ciphertexts_from_bytes(public, data, 2)])
+
+
+def _total(world: World, data: bytes) -> Any:
+    vector = wire.loads(data)
+    return is_vector(vector, PLAN.length, PLAN.ring_bits) and decode(PLAN, vector)
+
+
+DECODERS: dict[str, tuple[str, Callable[[World, bytes], Any]]] = {
+    "wire.loads": ("frame", lambda _, data: wire.loads(data)),
+    "wire.split": ("frame", lambda _, data: wire.split(data, "a frame")),
+    "header": ("frame", lambda _, data: Header.from_bytes(bytes(wire.split(data, "it")[0]))),
+    "peek": ("frame", lambda _, data: peek_header(data)),
+    "frame": ("frame", lambda w, data: read_frame(data, w.roster, "site_0", w.session)),
+    "party": (
+        "frame",
+        lambda w, data: w.engine.parties["site_0"].handle(data, w.engine.states["site_0"]).error,
+    ),
+    "envelope": (
+        "envelope",
+        lambda w, data: open_frame(
+            w.identities["site_0"], w.roster, w.session, 0, "share", "site_1", data
+        ),
+    ),
+    "claim": (
+        "claim",
+        lambda w, data: read_claim("site_1", wire.loads(data), 0, w.roster, w.session),
+    ),
+    "directory": ("directory", _directory),
+    "roster": ("roster", lambda _, data: Roster.from_plain(wire.loads(data))),
+    "shares": ("shares", _shares),
+    "ciphertexts": ("ciphertexts", _ciphertexts),
+    "total": ("total", _total),
+}
+
+
+@pytest.mark.parametrize("name", DECODERS)
+def test_good_messages_are_taken(name: str) -> None:
+    world, good = samples()
+    kind, decoder = DECODERS[name]
+    decoder(world, good[kind])
+
+
+@pytest.mark.parametrize("name", DECODERS)
+@fuzzed
+@given(data=st.data())
+def test_decoders_raise_nothing_but_typed_errors(name: str, data: st.DataObject) -> None:
+    world, good = samples()
+    kind, decoder = DECODERS[name]
+    try:
+        decoder(world, bent(data.draw, good[kind]))
+    except SecaggError as error:
+        assert error.exit_code != 1, error.line()
+
+
+def bent(draw: Any, good: bytes) -> bytes:
+    """Return bytes near a good message, or a decodable one with other content, or any bytes."""
+    match draw(st.sampled_from(["bytes", "content", "any"])):
+        case "any":
+            return draw(st.binary(max_size=200))
+        case "content":
+            try:
+                return wire.dumps(mutated(draw, wire.loads(good)))
+            except SecaggError:  # not plain data: bend its bytes instead
+                pass
+    changed = bytearray(good)
+    for _ in range(draw(st.integers(1, 4))):
+        at = draw(st.integers(0, len(changed) - 1)) if changed else 0
+        match draw(st.sampled_from(["set", "cut", "insert", "double"])):
+            case "set" if changed:
+                changed[at] = draw(st.integers(0, 255))
+            case "cut":
+                del changed[at : at + draw(st.integers(1, 40))]
+            case "insert":
+                changed[at:at] = draw(st.binary(max_size=20))
+            case _:
+                changed[at:at] = changed[at : at + 64]
+    return bytes(changed)
