@@ -1,7 +1,7 @@
 """secagg: privacy-hardened secure aggregation for federated statistics.
 
-`secagg.run(job)` runs a job; everything else is imported from its own module, beginning with
-`secagg.contracts`.
+`secagg.run(job)` runs a job, `secagg.resume(folder)` continues one that was interrupted; everything
+else is imported from its own module, beginning with `secagg.contracts`.
 """
 
 from __future__ import annotations
@@ -9,13 +9,18 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from secagg.running import Run, run
+    from secagg.running import Run, resume, run
     from secagg.verifying import verify_folder
 
 __version__ = "0.1.0"
-__all__ = ["Run", "__version__", "run", "verify_folder"]
+__all__ = ["Run", "__version__", "resume", "run", "verify_folder"]
 
-_HOMES = {"run": "secagg.running", "Run": "secagg.running", "verify_folder": "secagg.verifying"}
+_HOMES = {
+    "run": "secagg.running",
+    "resume": "secagg.running",
+    "Run": "secagg.running",
+    "verify_folder": "secagg.verifying",
+}
 
 
 def __getattr__(name: str) -> Any:

@@ -13,12 +13,15 @@ import signal
 import sys
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from secagg import __version__
 from secagg.errors import InternalError, SecaggError, UsageError
+
+if TYPE_CHECKING:
+    from secagg.running import Run
 
 app = typer.Typer(
     help="Federated statistics through secure sums.",
@@ -35,6 +38,9 @@ Settings = Annotated[
 ]
 ProtocolName = Annotated[
     str | None, typer.Option("--protocol", help="Run under this protocol, with its defaults.")
+]
+EngineName = Annotated[
+    str | None, typer.Option("--engine", help="Where the parties run: memory or processes.")
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
 
@@ -53,6 +59,7 @@ def run(
         Path | None, typer.Option("--out", help="Folder for the run (default: runs/<job name>).")
     ] = None,
     protocol: ProtocolName = None,
+    engine: EngineName = None,
     settings: Settings = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an earlier run.")] = False,
     as_json: AsJson = False,
@@ -64,9 +71,32 @@ def run(
     folder = out or Path("runs") / job.stem
     with console.progress(quiet=as_json) as show:
         done = run_job(
-            job, out=folder, overwrite=overwrite, overrides=_overrides(protocol, settings),
+            job, out=folder, overwrite=overwrite, overrides=_overrides(protocol, engine, settings),
             progress=show,
         )  # fmt: skip
+    _show_run(done, folder, as_json)
+
+
+@app.command()
+def resume(
+    folder: Annotated[Path, typer.Argument(help="The --out of that run.", show_default=False)],
+    deadline: Annotated[
+        float | None, typer.Option("--deadline", help="Seconds for each phase from now on.")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Continue a run of engine "processes" that failed or was killed."""
+    from secagg import console  # noqa: PLC0415
+    from secagg.running import resume as resume_run  # noqa: PLC0415
+
+    with console.progress(quiet=as_json) as show:
+        done = resume_run(folder, deadline=deadline, progress=show)
+    _show_run(done, folder, as_json)
+
+
+def _show_run(done: Run, folder: Path, as_json: bool) -> None:
+    from secagg import console  # noqa: PLC0415
+
     if as_json:
         _print_json(
             {"folder": str(folder), "log": done.facts["log"], "result": done.result.summary}
@@ -91,7 +121,7 @@ def plan(
     from secagg.running import read_job  # noqa: PLC0415
     from secagg.session import plan_job  # noqa: PLC0415
 
-    planned = plan_run(plan_job(read_job(job, _overrides(protocol, settings))))
+    planned = plan_run(plan_job(read_job(job, _overrides(protocol, None, settings))))
     if as_json:
         _print_json(planned)
     else:
@@ -149,9 +179,13 @@ def _version(
         raise typer.Exit
 
 
-def _overrides(protocol: str | None, settings: list[str] | None) -> dict[str, str]:
+def _overrides(
+    protocol: str | None, engine: str | None, settings: list[str] | None
+) -> dict[str, str]:
     """Return `--set` pairs as a mapping; `--protocol` replaces the whole protocol table."""
     found = {} if protocol is None else {"protocol": f"{{ name = {json.dumps(protocol)} }}"}
+    if engine is not None:
+        found["engine.name"] = json.dumps(engine)
     for pair in settings or []:
         key, equals, value = pair.partition("=")
         if not equals or not key:

@@ -32,6 +32,13 @@ def progress(*, quiet: bool) -> Iterator[Progress | None]:
                     f"[dim]round {event['round']:3} {escape(event['stage']):10} "
                     f"sum over {covered} sites released[/]"
                 )
+            case "asked":
+                asked = len(event["parties"])
+                errors.print(
+                    f"[dim]round {event['round']:3} {event['phase']:10} {asked} parties asked[/]"
+                )
+            case "resumed":
+                errors.print(f"[dim]resumed in round {event['round']}[/]")
             case "missing":
                 parties = escape(", ".join(event["parties"]))
                 errors.print(f"[yellow]round {event['round']:3} no answer from {parties}[/]")

@@ -19,6 +19,7 @@ import numpy as np
 
 from secagg import __version__
 from secagg.contracts import Result, State
+from secagg.engines.memory import MemoryEngine
 from secagg.identity import Role
 from secagg.runlog import RunLog, canonical
 from secagg.session import COORDINATOR, Planned, Session, agreement
@@ -93,7 +94,18 @@ def facts(
         "trouble": [e for e in events if e["event"] in ("missing", "rejected")],
         "traffic": traffic_by_role(session),
         "phases": traffic_by_phase(session),
+        "engine": engine_facts(session, events),
         "versions": versions(),
+    }
+
+
+def engine_facts(session: Session, events: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Return where the parties ran, in how many processes, and how often the run was resumed."""
+    alone = isinstance(session.engine, MemoryEngine)
+    return {
+        "name": session.engine.name,
+        "processes": 1 if alone else len(session.roster.parties),
+        "resumed": sum(event["event"] == "resumed" for event in events),
     }
 
 
@@ -130,14 +142,18 @@ def traffic_by_phase(session: Session) -> list[dict[str, Any]]:
     return list(table.values())
 
 
-def processor_seconds(session: Session, total: float) -> dict[str, float]:
+def processor_seconds(session: Session, here: float) -> dict[str, float]:
     """Return the processor seconds spent in all, by all sites and by all aggregators.
+
+    here: spent by this process. What other processes spent on starting up is not counted.
 
     Rounded to 0.1 s: a site's processor time grows with its number of rows, so that finer digits
     would tell of rows that no released sum counts.
     """
-    spent = {"total": total}
-    for name, seconds in session.engine.seconds.items():
+    parties = session.engine.seconds
+    elsewhere = 0.0 if isinstance(session.engine, MemoryEngine) else sum(parties.values())
+    spent = {"total": here + elsewhere}
+    for name, seconds in parties.items():
         role = session.roster.parties[name].role.value
         spent[role] = spent.get(role, 0.0) + seconds
     return {who: round(seconds, 1) for who, seconds in spent.items()}

@@ -112,6 +112,20 @@ class Roster:
         """Return plain data for hashing, logging and sending."""
         return [[p.name, p.role.value, p.verify_key, p.seal_key] for p in self.parties.values()]
 
+    @classmethod
+    def from_plain(cls, plain: object) -> Roster:
+        """Return the roster that `to_plain` wrote. Raises `PeerError`."""
+        parties: dict[str, PublicIdentity] = {}
+        for row in plain if isinstance(plain, list) else [None]:
+            match row:
+                case [str(name), str(role), bytes(verify_key), bytes(seal_key)] if role in set(
+                    Role
+                ):
+                    parties[name] = PublicIdentity(name, Role(role), verify_key, seal_key)
+                case _:
+                    raise PeerError("roster", "malformed roster")
+        return cls(parties)
+
     def session(self, nonce: bytes, agreement_digest: bytes) -> bytes:
         """Return the 16-byte session name: it binds roster, agreement and a fresh nonce."""
         return wire.digest(["secagg session 1", self.to_plain(), agreement_digest, nonce])[:16]

@@ -117,6 +117,19 @@ class Simulation(_Strict):
     site_alone: bool = False
 
 
+class Engine(_Strict):
+    """Where the parties run: all in this process, or each in a process of its own.
+
+    deadline: seconds that the parties have for each phase; who has not answered has dropped out
+    restart: start a party whose process ended again, from its saved state, within the deadline
+    Both matter to "processes" only.
+    """
+
+    name: Literal["memory", "processes"] = "memory"
+    deadline: float = Field(default=30.0, gt=0, le=86400, allow_inf_nan=False)
+    restart: bool = True
+
+
 class Named(BaseModel):
     """A method or protocol by name; its own settings are checked when it is built."""
 
@@ -139,6 +152,7 @@ class Job(_Strict):
     protocol: Named = Named(name="additive")
     release: Release = Release()
     simulation: Simulation = Simulation()
+    engine: Engine = Engine()
 
 
 def load_job(path: Path, overrides: dict[str, str] | None = None) -> Job:
@@ -209,6 +223,6 @@ def _known_keys(path: list[str]) -> set[str]:
     if path[:1] == ["columns"]:
         return {key for kind in (Continuous, Binary, Categorical) for key in kind.model_fields}
     tables: dict[str, type[BaseModel]] = {
-        "sites": Sites, "release": Release, "simulation": Simulation
+        "sites": Sites, "release": Release, "simulation": Simulation, "engine": Engine
     }  # fmt: skip
     return set((tables[path[0]] if path else Job).model_fields)

@@ -36,6 +36,18 @@ class RunLog:
     lines: int = 0
     events: list[dict[str, Any]] = field(default_factory=list)
 
+    @classmethod
+    def reopen(cls, path: Path, clock: Callable[[], str]) -> RunLog:
+        """Return the log that a run was writing when it was interrupted, to be continued.
+
+        A last line that was cut off in the writing is taken back. Raises `EvidenceError`.
+        """
+        if path.exists():
+            whole = path.read_bytes().rpartition(b"\n")[0]
+            os.truncate(path, len(whole) + bool(whole))
+        entries = read_log(path) if path.exists() else []
+        return cls(path, clock, entries[-1]["hash"] if entries else FIRST, len(entries), entries)
+
     def write(self, event: Mapping[str, Any]) -> None:
         """Append one event (JSON-able; must have the key "event").
 

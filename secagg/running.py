@@ -1,21 +1,16 @@
 """`secagg.run`: a job from start to result, its evidence written as it goes.
 
-The loop is the whole driver: each step's events go to disk, then its requests to the parties, then
-the coordinator advances. Everything is written into a folder beside the wanted one and renamed at
-the end: a run that ends is complete, and one that fails leaves nothing behind but, if sums had
-been released already, their log. Nothing that stood at the wanted place is lost on the way.
+The loop is the whole driver, whatever the engine: each step is kept in the journal, if there is
+one; its events go to disk, then its requests to the parties, then the coordinator advances. Where a
+run lies meanwhile, and what stays of one that fails, is in `secagg.placing`.
 """
 
 from __future__ import annotations
 
-import os
-import shutil
-import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -23,13 +18,31 @@ from secagg import evidence
 from secagg.alone import fit_each_alone
 from secagg.contracts import Result, State
 from secagg.coordinator import Step
-from secagg.engines.memory import Delivery, Tamper
+from secagg.durable import held
+from secagg.engines.memory import Delivery, MemoryEngine, Tamper
 from secagg.errors import JobError, SecaggError, UsageError
 from secagg.job import Job, load_job, parse_job
+from secagg.journal import Entry, still_to_log
+from secagg.placing import (
+    check_target,
+    check_unfinished,
+    find_unfinished,
+    fresh_copy,
+    give_up,
+    keep_log,
+    move_into_place,
+    now,
+    resumable,
+    scratch_beside,
+    unfinished,
+    writing,
+)
+from secagg.privacy.gate import check_invitation
+from secagg.processes import again, begin
 from secagg.randomness import RandomBytes, system_random
 from secagg.runlog import RunLog
-from secagg.session import Planned, Session, open_session, plan_job
-from secagg.sites import Data
+from secagg.session import COORDINATOR, Planned, Session, open_session, plan_job
+from secagg.sites import Data, as_policy
 
 Progress = Callable[[Mapping[str, Any]], None]
 """Called with each log event as it is written."""
@@ -62,48 +75,109 @@ def run(
     tamper: Tamper | None = None,
     random: RandomBytes = system_random,
 ) -> Run:
-    """Run a job in this process and return its result.
+    """Run a job on this computer and return its result.
 
     job: a `Job`, its plain data, or the path of a TOML file
     data: records by site name (DataFrames or mappings of columns) instead of the job's sites
     out: folder to write the run into; without it nothing is written
     overwrite: replace `out` if it holds an earlier run
     overrides: dotted job keys to TOML values, as `--set` on the command line
-    progress: called with each event; tamper: see `secagg.engines.memory`
+    progress: called with each event; with engine "processes" also, before each phase, with an
+        event `asked`, which is not logged
+    tamper: see `secagg.engines.memory`
     random: anything but the operating system's generator makes the run protect nothing; it says so
+    Engine "processes" takes none of `data`, `tamper` and `random`.
 
     Raises `UsageError`, `PolicyRefusal`, `ProtocolAbort`; then `out` is left as it was. If sums had
     been released before, the log of these is kept beside it, as `OUT.failed-SESSION`. If something
     appeared at `out` meanwhile, the whole finished run is kept beside it, as `OUT.SESSION`.
+    With engine "processes" a run that fails or is killed stays in `OUT.partial`, for `resume`.
     """
     planned = plan_job(read_job(job, overrides), data)
     target = None if out is None else Path(out).absolute()
     if target is not None:
-        _check_target(target, overwrite)
-    with _scratch_beside(target) as scratch:
+        check_target(target, overwrite)
+    if planned.job.engine.name == "processes":
+        if tamper is not None or random is not system_random:
+            raise UsageError("engine", "processes draw from the operating system, on a real line")
+        return _run_in_processes(planned, target, overwrite, progress)
+    if target is not None:
+        give_up(target, overwrite, only_check=True)
+    with scratch_beside(target) as scratch:
         folder = Path(scratch) / "run"
         folder.mkdir()
-        log = RunLog(folder / "log.jsonl", _now)
-
-        def write(event: Mapping[str, Any]) -> None:
-            with _writing(target or folder):
-                log.write(event)
-            if progress is not None:
-                progress(event)
-
+        log = RunLog(folder / "log.jsonl", now)
         try:
-            finished = _run_into(planned, log, write, random, tamper)
+            session = open_session(planned, random, tamper)
+            finished = _play(session, log, None, progress, target or folder)
             if target is not None:
-                with _writing(target):
+                with writing(target):
                     evidence.write_folder(folder, finished.result, finished.facts, log)
-                    _place(folder, target, overwrite, finished.facts["session"][:8])
+                    move_into_place(folder, target, overwrite, finished.facts["session"][:8])
         except BaseException as error:
             released = any(event["event"] == "release" for event in log.events)
             if target is not None and released and folder.exists():
-                _keep_log(log, folder, target, error)
+                kept = keep_log(log, folder, target, getattr(error, "code", "interrupted"))
+                if isinstance(error, SecaggError):
+                    more = f"Sums released before are on record in {kept}."
+                    error.mend = f"{error.mend} {more}".strip()
             raise
-    place = None if out is None else Path(out)
-    return Run(finished.result, finished.facts, finished.events, place, finished.transcript)
+    if target is not None:
+        with suppress(UsageError):  # somebody resumes it just now
+            give_up(target, overwrite)
+    return replace(finished, folder=None if out is None else Path(out))
+
+
+def resume(
+    folder: str | Path, *, deadline: float | None = None, progress: Progress | None = None
+) -> Run:
+    """Continue a run with engine "processes" that failed or was killed, and return its result.
+
+    folder: the `out` of that run; deadline: seconds for each phase, instead of the job's
+
+    Nothing that was answered is computed again, and the log goes on with one more event, `resumed`.
+    Raises as `run`, and `EvidenceError` if what was kept is damaged or does not belong together.
+    """
+    if deadline is not None and not deadline > 0:
+        raise UsageError("deadline", f"must be above 0 seconds (got {deadline:g})")
+    place, target = find_unfinished(Path(folder))
+    with held(place / "lock"), resumable(place, target), again(place, deadline) as taken_up:
+        session, overwrite = taken_up
+        assert session.journal is not None
+        check_unfinished(place, target, session.session)
+        log = RunLog.reopen(place / "log.jsonl", now)
+        entry = session.journal.read()
+        step = still_to_log(entry, log)
+        about = {"event": "resumed", "round": step.state["round"]}
+        first = replace(entry, step=replace(step, events=(*step.events, about)))
+        finished = _play(session, log, first, progress, place)
+        return _finish(finished, log, place, target, overwrite)
+
+
+def _run_in_processes(
+    planned: Planned, target: Path | None, overwrite: bool, progress: Progress | None
+) -> Run:
+    shared = as_policy(planned.job.release)  # what would be refused is refused before all the work
+    check_invitation(shared, COORDINATOR, planned.public.sites, None)
+    with unfinished(target, overwrite) as place:
+        log = RunLog(place / "log.jsonl", now)
+        with begin(planned, place, overwrite) as session:
+            finished = _play(session, log, None, progress, place)
+        return finished if target is None else _finish(finished, log, place, target, overwrite)
+
+
+def _finish(finished: Run, log: RunLog, place: Path, target: Path, overwrite: bool) -> Run:
+    """Write the files into a new folder and move it to its place; until then, a resume can."""
+    folder = place / "run"
+    try:
+        with writing(target):
+            copy = fresh_copy(log, folder)
+            evidence.write_folder(folder, finished.result, finished.facts, copy)
+            move_into_place(folder, target, overwrite, finished.facts["session"][:8])
+    finally:
+        if not folder.exists():
+            (place / "journal").unlink()
+    return replace(finished, events=copy.events, folder=target)
 
 
 def read_job(
@@ -117,125 +191,71 @@ def read_job(
     return job if isinstance(job, Job) else parse_job(dict(job))
 
 
-def _run_into(
-    planned: Planned,
+def _play(
+    session: Session,
     log: RunLog,
-    write: Progress,
-    random: RandomBytes,
-    tamper: Tamper | None,
+    entry: Entry | None,
+    progress: Progress | None,
+    place: Path,
 ) -> Run:
-    session = open_session(planned, random, tamper)
-    started, began = _now(), time.process_time()
-    write(evidence.opening(session, replayable=random is not system_random))
+    """Play a session to its end, from its beginning or from where the journal stands."""
+    began = time.process_time()
+    engine, planned = session.engine, session.planned
+    if entry is None:
+        replayable = session.coordinator.random is not system_random
+        step = session.coordinator.start()
+        opening = evidence.opening(session, replayable=replayable)
+        entry = Entry(replace(step, events=(opening, *step.events)), 0, log.head, [], 0.0)
+    engine.transcript[:] = entry.delivered
+    earlier = entry.seconds - began
+
+    def keep(step: Step) -> None:
+        if session.journal is not None:
+            now_spent = earlier + time.process_time()
+            with writing(place):
+                session.journal.write(
+                    Entry(step, log.lines, log.head, engine.transcript, now_spent)
+                )
+
+    def write(event: Mapping[str, Any]) -> None:
+        with writing(place):
+            log.write(event)
+        if progress is not None:
+            progress(event)
+
     try:
-        state = _loop(session, write)
+        state = _loop(session, entry.step, keep, write, progress)
     except SecaggError as error:
-        # In one process the party's own words are at hand; on a network only the code arrives.
-        own = session.engine.errors.get(error.where)
+        # In one process the party's own words are at hand; otherwise only the code arrives.
+        errors = engine.errors if isinstance(engine, MemoryEngine) else {}
+        own = errors.get(error.where)
         raise (error if own is None or own.code != error.code else own) from None
     result = planned.method.result(state["method"], planned.public)
     summary = {"title": planned.job.title, **result.summary, **evidence.counts(planned, state)}
     if planned.job.simulation.site_alone:
         summary["simulation"] = {"site_alone": fit_each_alone(session.sides)}
     result = Result(summary, result.arrays)
-    facts = evidence.facts(session, state, log.events, (started, _now()))
-    facts["seconds"] = evidence.processor_seconds(session, time.process_time() - began)
-    return Run(result, facts, log.events, None, session.engine.transcript)
+    facts = evidence.facts(session, state, log.events, (log.events[0]["time"], now()))
+    facts["seconds"] = evidence.processor_seconds(session, earlier + time.process_time())
+    return Run(result, facts, log.events, None, engine.transcript)
 
 
-def _loop(session: Session, write: Callable[[Mapping[str, Any]], None]) -> State:
-    """Step until done: log, send, advance."""
-    step: Step = session.coordinator.start()
+def _loop(
+    session: Session,
+    step: Step,
+    keep: Callable[[Step], None],
+    write: Progress,
+    progress: Progress | None,
+) -> State:
+    """Step until done: keep, log, send, advance."""
     while True:
+        keep(step)
         for event in step.events:
             write(event)
         if step.done:
             return step.state
+        if step.requests and session.journal is not None and progress is not None:
+            about = {key: step.state[key] for key in ("round", "phase")}
+            progress({"event": "asked", **about, "parties": sorted(step.requests)})
         frames = session.engine.exchange(step.requests)
         step = session.coordinator.advance(step.state, frames)
-
-
-def _check_target(target: Path, overwrite: bool) -> None:
-    """Refuse a place that is taken or cannot be: later, sums would have been released for nothing.
-
-    A link is never followed or replaced, even one that leads nowhere.
-    """
-    try:
-        with suppress(FileNotFoundError):
-            target.with_name(f"{target.name}.earlier-{'0' * 8}").lstat()  # the longest name we give
-        target.lstat()
-    except FileNotFoundError:
-        return
-    except OSError as error:
-        raise JobError(str(target), f"cannot be written to ({error.strerror})") from None
-    if not overwrite:
-        raise JobError(str(target), "exists already", "Choose another --out, or add --overwrite.")
-    if target.is_symlink() or not (target / "run.json").is_file():
-        raise JobError(str(target), "is not a run folder, so it is not overwritten")
-
-
-def _scratch_beside(target: Path | None) -> tempfile.TemporaryDirectory[str]:
-    """Return a folder to write into, from where renaming to `target` is one step on one disk.
-
-    It lies in the nearest folder above `target` that exists: a run that fails makes none.
-    """
-    parent = None if target is None else next(p for p in target.parents if os.path.lexists(p))
-    try:
-        return tempfile.TemporaryDirectory(prefix=".secagg-", suffix=".partial", dir=parent)
-    except OSError as error:
-        raise JobError(str(parent), f"cannot be written to ({error.strerror})") from None
-
-
-@contextmanager
-def _writing(place: Path) -> Iterator[None]:
-    """Turn a failure of the disk into the one line that names the place."""
-    try:
-        yield
-    except OSError as error:
-        what = f"cannot be written ({error.strerror or error})"
-        raise UsageError(str(place), what, "Make room or choose another --out.") from error
-
-
-def _place(folder: Path, target: Path, overwrite: bool, session: str) -> None:
-    """Rename the finished run to `target`; an earlier run there is deleted last, after that.
-
-    Whatever goes wrong before, the earlier run is put back. What appeared at `target` during the
-    run is not ours to touch: then the finished run is kept beside it, and `JobError` says where.
-    """
-    target.parent.mkdir(parents=True, exist_ok=True)
-    earlier = target.with_name(f"{target.name}.earlier-{session}")
-    try:
-        if overwrite and os.path.lexists(target):
-            _check_target(target, overwrite)
-            target.rename(earlier)
-        if os.path.lexists(target):
-            raise JobError(str(target), "appeared during the run, and is left as it is")
-        folder.rename(target)  # had it appeared just now: fails unless it is an empty folder
-    except BaseException as error:
-        if os.path.lexists(earlier) and not os.path.lexists(target):
-            earlier.rename(target)
-        if isinstance(error, JobError):
-            beside = target.with_name(f"{target.name}.{session}")
-            folder.rename(beside)
-            error.mend = f"The finished run is in {beside}."
-        raise
-    shutil.rmtree(earlier, ignore_errors=True)  # what cannot be deleted stays, under that name
-
-
-def _keep_log(log: RunLog, folder: Path, target: Path, error: BaseException) -> None:
-    """Keep the log of a run that failed after a release: what was released stays on record."""
-    for path in set(folder.iterdir()) - {log.path}:
-        path.unlink()
-    with suppress(OSError):  # on a full disk; the lines of the releases are safe already
-        log.write({"event": "failed", "code": getattr(error, "code", "interrupted")})
-    with suppress(OSError):
-        target.parent.mkdir(parents=True, exist_ok=True)
-    nearest = next(parent for parent in target.parents if parent.is_dir())
-    kept = nearest / f"{target.name}.failed-{log.events[0]['session'][:8]}"
-    folder.rename(kept)
-    if isinstance(error, SecaggError):
-        error.mend = f"{error.mend} Sums released before are on record in {kept}.".strip()
-
-
-def _now() -> str:
-    return datetime.now(UTC).isoformat(timespec="milliseconds")

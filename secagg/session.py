@@ -1,4 +1,7 @@
-"""Set up one session in one process: sites, keys, roster, plan, parties, coordinator, engine.
+"""Set up one session: sites, keys, roster, plan, parties, coordinator, engine.
+
+`open_session` does all of it in one process. Where each party has a process of its own, each makes
+its own `Party` with `make_party`, and `secagg.processes` the coordinator with `make_coordinator`.
 
 The session's name, which every signature in it covers, is a digest of the roster, a fresh nonce and
 what was agreed: job, bounds, rules, settings and version. So a signature given in one session is
@@ -10,18 +13,19 @@ from __future__ import annotations
 import functools
 import hashlib
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from secagg import __version__
 from secagg.contracts import Method, Public, Rows, SecureSum
 from secagg.coordinator import Coordinator
+from secagg.engines.loopback import LoopbackEngine
 from secagg.engines.memory import MemoryEngine, Tamper
-from secagg.errors import DataError
+from secagg.errors import DataError, JobError
 from secagg.identity import Identity, Role, Roster
 from secagg.job import Job
+from secagg.journal import Journal
 from secagg.party import Party, SiteSide
-from secagg.privacy.gate import ReleasePolicy
 from secagg.randomness import RandomBytes
 from secagg.registry import make_method, make_protocol, settings_of
 from secagg.runlog import canonical
@@ -46,28 +50,61 @@ class Planned:
 
 @dataclass(frozen=True)
 class Session:
-    """A planned job with keys and parties, ready to run."""
+    """A planned job with keys and parties, ready to run.
+
+    sides: what the sites hold, where all of them are in this process
+    journal: where the coordinator's steps are kept, if the run is to be resumed
+    """
 
     planned: Planned
     nonce: bytes
-    session: bytes
-    roster: Roster
     coordinator: Coordinator
-    engine: MemoryEngine
-    sides: dict[str, SiteSide]
+    engine: MemoryEngine | LoopbackEngine
+    sides: Mapping[str, SiteSide] = field(default_factory=dict)
+    journal: Journal | None = None
+
+    @property
+    def session(self) -> bytes:
+        """The session's name."""
+        return self.coordinator.session
+
+    @property
+    def roster(self) -> Roster:
+        """Who takes part, with public keys."""
+        return self.coordinator.roster
 
 
 def plan_job(job: Job, data: Data | None = None) -> Planned:
     """Find the sites by name and prove that every sum fits. Raises `UsageError`s."""
+    if job.engine.name == "processes":
+        _check_apart(job, data)
     sources = find_sites(job, data)
-    taken = set(sources) & {COORDINATOR}
+    return plan_sites(job, tuple(sources), sources)
+
+
+def plan_sites(job: Job, names: tuple[str, ...], sources: Mapping[str, SiteSource]) -> Planned:
+    """Prove that every sum over these sites fits; `sources` are those that this process reads."""
     method, protocol = make_method(job.method), make_protocol(job.protocol)
-    taken |= set(sources) & {name for name, _ in protocol.parties()}
+    taken = set(names) & {COORDINATOR, *(name for name, _ in protocol.parties())}
     if taken:
         raise DataError("sites", f"no site may be called {min(taken)!r}", "Rename its file.")
-    public = public_facts(job, tuple(sources))
+    public = public_facts(job, names)
     plans = plan_stages(method, public, protocol.capabilities.ring_bits)
-    return Planned(job, sources, public, method, protocol, plans)
+    return Planned(job, dict(sources), public, method, protocol, plans)
+
+
+def _check_apart(job: Job, data: Data | None) -> None:
+    """Refuse what would need all records in one process. Raises `JobError`."""
+    mend = 'Leave it out, or take engine "memory".'
+    if data is not None:
+        raise JobError("data", "is in this process, and a site's process reads its own", mend)
+    if job.simulation.site_alone:
+        raise JobError("simulation.site_alone", "reads all sites' records in one process", mend)
+
+
+def roles(planned: Planned) -> dict[str, Role]:
+    """Return every party of the session but the coordinator."""
+    return dict.fromkeys(planned.public.sites, Role.SITE) | dict(planned.protocol.parties())
 
 
 def open_session(
@@ -76,42 +113,56 @@ def open_session(
     tamper: Tamper | None = None,
     stand_in: Callable[[Public], Rows] | None = None,
 ) -> Session:
-    """Draw every party's keys, pin them in a roster, and build the parties.
+    """Draw every party's keys, pin them in a roster, and build the parties, in this process.
 
     stand_in: rows to use at every site instead of its records
     """
-    roles = [(COORDINATOR, Role.COORDINATOR), *((s, Role.SITE) for s in planned.public.sites)]
-    roles += planned.protocol.parties()
-    identities = {name: Identity.generate(name, role, random) for name, role in roles}
-    roster = Roster({name: identity.public for name, identity in identities.items()})
+    everyone = {COORDINATOR: Role.COORDINATOR} | roles(planned)
+    keys = {name: Identity.generate(name, role, random) for name, role in everyone.items()}
+    roster = Roster({name: identity.public for name, identity in keys.items()})
     nonce = random(16)
-    session = session_name(roster, nonce, agreement(planned))
-    shared = as_policy(planned.job.release)
-    sides = {
-        name: SiteSide(planned.method, planned.public, _loader(planned, source, stand_in))
-        for name, source in planned.sources.items()
+    session = session_of(planned, roster, nonce)
+    parties = {
+        name: make_party(planned, keys[name], roster, session, random, stand_in)
+        for name in roles(planned)
     }
+    coordinator = make_coordinator(planned, keys[COORDINATOR], roster, session, random)
+    sides = {name: party.site for name, party in parties.items() if party.site is not None}
+    return Session(planned, nonce, coordinator, MemoryEngine(COORDINATOR, parties, tamper), sides)
 
-    def party(name: str, policy: ReleasePolicy, side: SiteSide | None) -> Party:
-        return Party(
-            identities[name], roster, session, planned.protocol, planned.plans, policy, random, side
-        )
 
-    parties = {n: party(n, source.policy, sides[n]) for n, source in planned.sources.items()}
-    parties |= {name: party(name, shared, None) for name, _ in planned.protocol.parties()}
-    coordinator = Coordinator(
-        identities[COORDINATOR],
-        roster,
-        session,
-        planned.protocol,
-        planned.method,
-        planned.public,
-        planned.plans,
-        shared,
-        random,
-    )
-    engine = MemoryEngine(COORDINATOR, parties, tamper)
-    return Session(planned, nonce, session, roster, coordinator, engine, sides)
+def make_party(
+    planned: Planned,
+    identity: Identity,
+    roster: Roster,
+    session: bytes,
+    random: RandomBytes,
+    stand_in: Callable[[Public], Rows] | None = None,
+) -> Party:
+    """Return one party; a site with its own policy and records, which `planned.sources` holds."""
+    policy, side = as_policy(planned.job.release), None
+    if identity.role is Role.SITE:
+        source = planned.sources[identity.name]
+        policy = source.policy
+        side = SiteSide(planned.method, planned.public, _loader(planned, source, stand_in))
+    return Party(
+        identity, roster, session, planned.protocol, planned.plans, policy, random, side
+    )  # fmt: skip
+
+
+def make_coordinator(
+    planned: Planned, identity: Identity, roster: Roster, session: bytes, random: RandomBytes
+) -> Coordinator:
+    """Return the coordinator, which needs no records."""
+    return Coordinator(
+        identity, roster, session, planned.protocol, planned.method, planned.public, planned.plans,
+        as_policy(planned.job.release), random,
+    )  # fmt: skip
+
+
+def session_of(planned: Planned, roster: Roster, nonce: bytes) -> bytes:
+    """Return the name of the session in which these parties agree to this."""
+    return session_name(roster, nonce, agreement(planned))
 
 
 def agreement(planned: Planned) -> dict[str, Any]:

@@ -48,6 +48,8 @@ def verify_folder(folder: Path, head: str | None = None) -> Verified:
     """Check a run folder. Raises `EvidenceError` naming the line or file that is not right."""
     if not folder.is_dir():
         raise UsageError(str(folder), "no such folder")
+    if (folder / "journal").exists():
+        raise UsageError(str(folder), "is an unfinished run", "Continue it: secagg resume.")
     if not (folder / "run.json").exists() and (folder / "log.jsonl").is_file():
         return _verify_failed(folder, head)
     facts = _read_facts(folder / "run.json")

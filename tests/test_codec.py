@@ -81,7 +81,10 @@ FRACTIONS = [(32, 20), (32, 0), (32, -4), (64, 30), (64, 0), (64, -4), (128, 80)
 @pytest.mark.parametrize("fraction", [-490, -3, 0, 1, 20, 400])
 @pytest.mark.parametrize(
     ("bits", "largest"),
-    [(32, 2**30 - 1), *((b, n) for b in (64, 128) for n in (2**49 + 1, 2**51 - 1, 2**51, 2**53))],
+    [
+        (32, 2**30 - 1),
+        *((b, n) for b in (64, 128) for n in (2**49 + 1, 2**51 - 1, 2**51 + 3, 2**53)),
+    ],
 )
 def test_rounding_to_even_at_every_size(bits: int, largest: int, fraction: int) -> None:
     """Halves, quarters and whole numbers near zero and the bound; above 2^51 the way is another."""

@@ -1,32 +1,64 @@
-"""The wheel holds every file of the package, and nothing else."""
+"""The wheel holds every file of the package, and nothing else; it needs no C compiler."""
 
 from __future__ import annotations
 
+import os
+import shutil
 import subprocess
 import sys
+import tarfile
 import zipfile
 from pathlib import Path
 
 import pytest
 from support.checkout import checkout_files, copy_checkout
 
+KERNELS = {"secagg/kernels/_ifma.abi3.so", "secagg/kernels/_masks.abi3.so"}
+
+
+def build(source: Path, target: Path, *options: str, compiler: str | None = None) -> Path:
+    """Build as a release would, with the locked setuptools and without the network."""
+    command = [sys.executable, "-m", "build", "--no-isolation", "--outdir", str(target), *options]
+    environment = {**os.environ, **({"CC": compiler} if compiler else {})}
+    done = subprocess.run(
+        command, cwd=source, env=environment, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    (path,) = target.iterdir()
+    return path
+
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> zipfile.ZipFile:
-    """Build the wheel as a release would, with the locked setuptools and without the network."""
     # In a copy: setuptools would otherwise pack what an earlier build left in ./build.
     source = copy_checkout(tmp_path_factory.mktemp("source"))
-    target = tmp_path_factory.mktemp("wheel")
-    build = [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", str(target)]
-    done = subprocess.run(build, cwd=source, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
-    (path,) = Path(target).glob("*.whl")
-    return zipfile.ZipFile(path)
+    return zipfile.ZipFile(build(source, tmp_path_factory.mktemp("wheel"), "--wheel"))
+
+
+def files(wheel: zipfile.ZipFile) -> set[str]:
+    return {name for name in wheel.namelist() if ".dist-info/" not in name}
 
 
 def test_the_wheel_holds_exactly_the_files_of_the_package(wheel: zipfile.ZipFile) -> None:
-    packed = {name for name in wheel.namelist() if ".dist-info/" not in name}
-    assert packed == set(checkout_files("secagg"))
+    assert files(wheel) - KERNELS == set(checkout_files("secagg"))
+
+
+@pytest.mark.kernels
+def test_the_wheel_holds_the_kernels(wheel: zipfile.ZipFile) -> None:
+    if not shutil.which("gcc"):
+        pytest.skip("no compiler on this machine")
+    assert files(wheel) >= KERNELS
+
+
+def test_without_a_compiler_the_source_archive_still_makes_a_wheel(tmp_path: Path) -> None:
+    """Fails if the archive lacks a file of the package, or setup.py demands the kernels."""
+    source = copy_checkout(tmp_path / "source")
+    archive = build(source, tmp_path / "archive", "--sdist")
+    with tarfile.open(archive) as opened:
+        opened.extractall(tmp_path / "unpacked", filter="data")
+    (unpacked,) = (tmp_path / "unpacked").iterdir()
+    wheel = build(unpacked, tmp_path / "wheel", "--wheel", compiler="no-such-compiler")
+    assert files(zipfile.ZipFile(wheel)) == set(checkout_files("secagg"))
 
 
 def test_the_wheel_is_typed_licensed_and_has_its_command(wheel: zipfile.ZipFile) -> None:

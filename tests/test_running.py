@@ -333,7 +333,7 @@ def test_in_one_process_the_sites_own_words_are_shown() -> None:
 def test_a_partys_own_words_are_shown_for_the_same_failure_only(
     monkeypatch: pytest.MonkeyPatch, own: SecaggError, shown: str
 ) -> None:
-    def fail(session: Any, _: Any) -> None:
+    def fail(session: Any, *_: Any) -> None:
         session.engine.errors["north"] = own
         raise PolicyRefusal("north", "in short")
 

@@ -72,6 +72,7 @@ def render(facts: Mapping[str, Any], result: Result) -> str:
         questions=statements.questions(facts, fits=all(stage.fits for stage in stages)),
         unprotected=statements.unprotected(facts),
         dropped=statements.dropped(facts),
+        played_on=statements.played_on(facts),
         released=tables.numbers_released(facts),
         blocks=[_block(block, facts, blocks) for block in blocks],
         columns=tables.columns(facts, summary),

@@ -168,9 +168,7 @@ def unprotected(facts: Facts) -> list[tuple[str, Sequence[str]]]:
     sites, k = len(facts["cohort"]), min(thresholds(facts))
     return [
         (f"Protocol {facts['protocol']['name']}", facts["protocol"]["unprotected"]),
-        ("One computer", [
-            "All parties of this run were played in one process: whoever ran it could read every "
-            "site's records. The roles were separate, the computer was not."]),
+        ("One computer", [_one_computer(facts)]),
         ("One record", [
             "No noise was added. Whoever knows all other records can compute the last one from an "
             "exact sum, and can test whether a known record took part."]),
@@ -191,6 +189,31 @@ def unprotected(facts: Facts) -> list[tuple[str, Sequence[str]]]:
             "Coefficients, means and graphs are published on purpose. What they tell about groups "
             "of people is not limited by secure summation."]),
     ]  # fmt: skip
+
+
+def played_on(facts: Facts) -> str:
+    """Return where the parties of this run were."""
+    engine = facts["engine"]
+    if engine["name"] == "memory":
+        return "one computer, all parties in one process"
+    words = f"one computer, {counted(engine['processes'], 'process', 'processes')}, one for a party"
+    if engine["resumed"]:
+        words += f"; interrupted and resumed {counted(engine['resumed'], 'time')}"
+    return words
+
+
+def _one_computer(facts: Facts) -> str:
+    if facts["engine"]["name"] == "memory":
+        return (
+            "All parties of this run were played in one process: whoever ran it could read every "
+            "site's records. The roles were separate, the computer was not."
+        )
+    return (
+        "Each party of this run was a process of its own, which alone read its records and held "
+        "its keys. But all ran on one computer for one user: whoever ran it could read every "
+        "site's records. Keys and states that a run keeps while it is under way are deleted at "
+        "its end, which is not erasure."
+    )
 
 
 def dropped(facts: Facts) -> Sequence[str]:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import ClassVar
 
 from secagg.errors import SecaggError
 from secagg.frames import peek_header
@@ -35,6 +36,8 @@ class Delivery:
 @dataclass
 class MemoryEngine:
     """Delivers frames between `coordinator` and `parties`, in a fixed order."""
+
+    name: ClassVar[str] = "memory"
 
     coordinator: str
     parties: Mapping[str, Party]

@@ -401,3 +401,24 @@ class TestHostileNames:
         page = Page(render(facts, result))
         assert why in page.text
         assert page.named("script") == page.named("img") == []
+
+
+@pytest.mark.parametrize(
+    ("engine", "shown", "hidden"),
+    [
+        ({"name": "memory", "processes": 1, "resumed": 0},
+         ["one computer, all parties in one process", "were played in one process"],
+         ["a process of its own"]),
+        ({"name": "processes", "processes": 6, "resumed": 0},
+         ["one computer, 6 processes, one for a party", "was a process of its own", "not erasure"],
+         ["in one process", "resumed"]),
+        ({"name": "processes", "processes": 6, "resumed": 2},
+         ["one for a party; interrupted and resumed 2 times"], ["in one process"]),
+    ],
+)  # fmt: skip
+def test_where_it_was_played(engine: dict[str, Any], shown: list[str], hidden: list[str]) -> None:
+    facts, result = changed()
+    facts["engine"] = engine
+    text = Page(render(facts, result)).text
+    assert all(words in text for words in shown)
+    assert not any(words in text for words in hidden)

@@ -1,0 +1,91 @@
+"""Private files that survive a crash: written whole or not at all, and by one process at a time.
+
+A file is written beside its place, brought to the disk, and renamed (POSIX: a rename is atomic), so
+that a reader finds the earlier bytes or the new ones, never a part. Modes are 0600 in folders of
+0700: other users of the computer can neither read nor list them.
+
+Not protected: against the superuser, and against whoever owns the files. Deleting them, as a
+finished run does, is not erasure: file systems and disks keep old blocks, backups keep copies.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final
+
+from secagg import wire
+from secagg.errors import EvidenceError, PeerError, UsageError
+
+BEGIN_AGAIN: Final = "Begin again: secagg run --overwrite keeps the log of what was released."
+
+
+def write_private(path: Path, data: bytes, *, sync: bool = True) -> None:
+    """Replace the file's content; it is on disk when this returns. Raises `OSError`.
+
+    sync: without it the file survives the death of the process, not that of the computer
+    """
+    new = path.with_name(f"{path.name}.new")
+    with os.fdopen(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
+        file.write(data)
+        file.flush()
+        if sync:
+            os.fsync(file.fileno())
+    new.replace(path)
+    if not sync:
+        return
+    folder = os.open(path.parent, os.O_RDONLY)
+    try:
+        os.fsync(folder)  # the rename itself
+    finally:
+        os.close(folder)
+
+
+def write_checked(path: Path, value: Any, *, sync: bool = True) -> None:
+    """Write plain data with a checksum, which finds damage, not forgery. Raises `OSError`."""
+    content = wire.dumps(value)
+    write_private(path, wire.dumps([hashlib.sha256(content).digest(), content]), sync=sync)
+
+
+def read_checked(path: Path) -> Any:
+    """Return what `write_checked` wrote. Raises `EvidenceError`."""
+    try:
+        match wire.loads(path.read_bytes()):
+            case [bytes(checksum), bytes(content)] if hashlib.sha256(content).digest() == checksum:
+                return wire.loads(content)
+    except (OSError, PeerError):
+        pass
+    raise EvidenceError(str(path), "is missing or damaged", BEGIN_AGAIN)
+
+
+@contextmanager
+def held(path: Path, seconds: float = 0.0) -> Iterator[None]:
+    """Hold the lock that this file stands for; the system frees it when the process ends.
+
+    seconds: how long to wait for another process to let go. Raises `UsageError`.
+    """
+    handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+    try:
+        until = time.monotonic() + seconds
+        while not _taken(handle):
+            if time.monotonic() >= until:
+                what = "is in use by another process"
+                raise UsageError(str(path.parent), what, "Let it end, or end it.")
+            time.sleep(0.02)
+        yield
+    finally:
+        os.close(handle)
+
+
+def _taken(handle: int) -> bool:
+    import fcntl  # noqa: PLC0415  # not on every system; a run in one process does without
+
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True

@@ -1,0 +1,221 @@
+"""What a party's process keeps: asked the same again, it says the same again; and nothing twice."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.jobs import SITES, write_job
+
+from secagg import wire
+from secagg.coordinator import Coordinator, Step
+from secagg.durable import read_checked, write_checked
+from secagg.engines.party_process import PartyProcess
+from secagg.errors import DataError, PeerError
+from secagg.frames import read_frame, write_frame
+from secagg.identity import Identity, Role, Roster
+from secagg.job import Job, load_job
+from secagg.party import REFUSED
+from secagg.randomness import system_random
+from secagg.session import COORDINATOR, make_coordinator, plan_job, session_of
+
+
+class Table:
+    """A coordinator and three sites with their folders, all in this process."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.job: Job = load_job(write_job(folder), {"release.min_sites": "2"})
+        self.sites = {site: self.restarted(site) for site in SITES}
+        self.planned = plan_job(self.job)
+        self.keys = Identity.generate(COORDINATOR, Role.COORDINATOR, system_random)
+        public = {site: process.identity.public for site, process in self.sites.items()}
+        self.roster = Roster({COORDINATOR: self.keys.public} | public)
+        self.opening = ["open", self.roster.to_plain(), b"nonce"]
+        self.session = session_of(self.planned, self.roster, b"nonce")
+        for process in self.sites.values():
+            assert process.answer(self.opening) == ["opened", self.session]
+
+    @property
+    def coordinator(self) -> Coordinator:
+        return make_coordinator(self.planned, self.keys, self.roster, self.session, system_random)
+
+    def restarted(self, site: str) -> PartyProcess:
+        place = self.folder / "parties" / site
+        place.mkdir(parents=True, exist_ok=True)
+        return PartyProcess(place, site, Role.SITE, self.job)
+
+    def ask(self, site: str, request: bytes) -> bytes:
+        """Ask the site's process as it stands; check that the answer names the request."""
+        said, _, reply = self.sites[site].answer(["handle", request])
+        assert said == "handled"
+        return reply
+
+    def phase(self, site: str, reply: bytes) -> str:
+        return read_frame(reply, self.roster, COORDINATOR, self.session).header.phase
+
+    def play(self, step: Step, before: Callable[[], None] = lambda: None) -> Step:
+        """Play to the end; `before` is called ahead of each exchange."""
+        while not step.done:
+            before()
+            replies = [self.ask(site, request) for site, request in step.requests.items()]
+            step = self.coordinator.advance(step.state, replies)
+        return step
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> Table:
+    return Table(tmp_path)
+
+
+def test_restarted_between_any_two_phases(table: Table) -> None:
+    step = table.play(table.coordinator.start())
+
+    def restart() -> None:
+        table.sites = {site: table.restarted(site) for site in SITES}
+
+    second = Table(table.folder / "again")
+    table = second
+    same = second.play(second.coordinator.start(), restart)
+    assert wire.dumps(same.state["method"]) == wire.dumps(step.state["method"])
+    assert same.state["counts"]["records"] == step.state["counts"]["records"]
+
+
+@pytest.mark.parametrize("restart", [False, True])
+def test_the_same_request_has_the_same_reply(table: Table, restart: bool) -> None:
+    request = table.coordinator.start().requests["north"]
+    first = table.ask("north", request)
+    if restart:
+        table.sites["north"] = table.restarted("north")
+    assert table.ask("north", request) == first
+    assert table.phase("north", first) != REFUSED
+
+
+def test_the_reply_is_on_disk_before_it_leaves(table: Table) -> None:
+    request = table.coordinator.start().requests["north"]
+    reply = table.ask("north", request)
+    kept = read_checked(table.folder / "parties/north/state")
+    assert kept[1] == reply
+
+
+def test_a_state_that_cannot_be_kept_sends_nothing(
+    table: Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The disk is full: there is no reply, and once there is room the request is as new."""
+    import secagg.engines.party_process as module
+
+    def full(path: Path, value: Any, **how: Any) -> None:
+        if path.name == "state":
+            raise OSError(28, "No space left on device")
+        write_checked(path, value, **how)
+
+    request = table.coordinator.start().requests["north"]
+    with monkeypatch.context() as patch:
+        patch.setattr(module, "write_checked", full)
+        with pytest.raises(OSError, match="No space"):
+            table.ask("north", request)
+    table.sites["north"] = table.restarted("north")
+    assert table.phase("north", table.ask("north", request)) != REFUSED
+
+
+def test_another_request_for_the_same_phase_is_refused(table: Table) -> None:
+    step = table.coordinator.start()
+    table.ask("north", step.requests["north"])
+    frame = read_frame(step.requests["north"], table.roster, "north", table.session)
+    other = write_frame(
+        table.keys, table.session, 0, frame.header.phase, "north", {**frame.body, "more": 1}
+    )
+    for _ in range(2):
+        assert table.phase("north", table.ask("north", other)) == REFUSED
+        table.sites["north"] = table.restarted("north")
+    assert table.ask("north", step.requests["north"])  # the last one answered is still remembered
+
+
+@pytest.mark.parametrize("garbage", [b"", b"garbage", b"\xff" * 99, wire.dumps(["x", b"", b""])])
+def test_garbage_for_a_request_is_refused(table: Table, garbage: bytes) -> None:
+    assert table.phase("north", table.ask("north", garbage)) == REFUSED
+    request = table.coordinator.start().requests["north"]
+    assert table.phase("north", table.ask("north", request)) != REFUSED
+
+
+@pytest.mark.parametrize(
+    "message", [None, [], ["handle"], ["handle", 1], ["open", [], b""], ["go"], b"handle", {}]
+)
+def test_messages_that_make_no_sense(table: Table, message: Any) -> None:
+    with pytest.raises(PeerError, match="makes no sense"):
+        table.sites["north"].answer(message)
+
+
+def test_a_refusal_is_not_remembered(table: Table, capsys: pytest.CaptureFixture[str]) -> None:
+    """Whoever mends the data may be asked again; its own words are in its own log only."""
+    path = table.folder / "data/north.csv"
+    text = path.read_text()
+    path.write_text(text.replace(",male", ",mael"))
+    request = table.coordinator.start().requests["north"]
+    reply = table.ask("north", request)
+    assert table.phase("north", reply) == REFUSED and b"mael" not in reply
+    assert "'mael' is not a declared level" in capsys.readouterr().err
+    path.write_text(text)
+    assert table.phase("north", table.ask("north", request)) != REFUSED
+
+
+def test_records_may_not_change_between_rounds(table: Table) -> None:
+    step = table.coordinator.start()
+    step = table.coordinator.advance(
+        step.state, [table.ask(site, request) for site, request in step.requests.items()]
+    )
+    step = table.coordinator.advance(step.state, [])
+    path = table.folder / "data/north.csv"
+    text = path.read_text()
+    path.write_text(text.rpartition("\n")[0].rpartition("\n")[0] + "\n")  # without its last record
+    table.sites["north"] = table.restarted("north")
+    reply = table.ask("north", step.requests["north"])
+    body = read_frame(reply, table.roster, COORDINATOR, table.session).body
+    assert body == {"code": DataError.code}
+    path.write_text(text)
+    table.sites["north"] = table.restarted("north")
+    reply = table.ask("north", step.requests["north"])
+    assert table.phase("north", reply) != REFUSED
+
+
+def test_a_session_is_pinned(table: Table) -> None:
+    """No second opening, with another roster or nonce, before or after a restart."""
+    others = Table(table.folder / "others")
+    for process in (table.sites["north"], table.restarted("north")):
+        assert process.answer(table.opening) == ["opened", table.session]
+        for opening in (others.opening, [*table.opening[:2], b"other"]):
+            with pytest.raises(PeerError, match="makes no sense"):
+                process.answer(opening)
+        assert process.session == table.session
+
+
+def test_a_roster_without_its_keys(tmp_path: Path, table: Table) -> None:
+    shutil.rmtree(table.folder / "parties/north")
+    with pytest.raises(PeerError, match="without this party's keys"):
+        table.restarted("north").answer(table.opening)
+
+
+def test_a_job_that_is_not_the_others(table: Table) -> None:
+    """The session's name tells: it is computed from the party's own copy."""
+    shutil.rmtree(table.folder / "parties/north")
+    table.job = table.job.model_copy(update={"title": "Another"})
+    north = table.restarted("north")
+    roster = Roster(table.roster.parties | {"north": north.identity.public})
+    opened = north.answer(["open", roster.to_plain(), b"nonce"])
+    assert opened[1] != session_of(table.planned, roster, b"nonce")
+
+
+def test_a_site_whose_file_is_gone(table: Table) -> None:
+    (table.folder / "data/north.csv").unlink()
+    with pytest.raises(DataError, match="north: its file is gone"):
+        table.restarted("north")
+
+
+def test_its_files_are_private(table: Table) -> None:
+    table.play(table.coordinator.start())
+    files = sorted((table.folder / "parties/north").iterdir())
+    assert [path.name for path in files] == ["keys", "seconds", "session", "state"]
+    assert all(path.stat().st_mode & 0o777 == 0o600 for path in files)

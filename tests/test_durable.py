@@ -1,0 +1,99 @@
+"""Private files: whole or not at all, for nobody else, one process at a time."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from secagg.durable import held, read_checked, write_checked, write_private
+from secagg.errors import EvidenceError, UsageError
+
+
+@pytest.fixture(autouse=True)
+def careless() -> Iterator[None]:
+    """Let new files be open to everybody, unless somebody says otherwise."""
+    before = os.umask(0)
+    yield
+    os.umask(before)
+
+
+def test_what_is_written_is_there_and_private(tmp_path: Path) -> None:
+    path = tmp_path / "keys"
+    for data in (b"first", b"", b"second"):
+        write_private(path, data)
+        assert path.read_bytes() == data
+        assert path.stat().st_mode & 0o777 == 0o600
+    assert [p.name for p in tmp_path.iterdir()] == ["keys"]
+
+
+@pytest.mark.parametrize("part", ["fsync", "replace"])
+def test_a_failure_leaves_the_earlier_bytes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, part: str
+) -> None:
+    path = tmp_path / "state"
+    write_private(path, b"before")
+
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(*((os, part) if part == "fsync" else (Path, part)), full)
+    with pytest.raises(OSError, match="No space"):
+        write_private(path, b"after")
+    assert path.read_bytes() == b"before"
+
+
+def test_it_is_on_disk_before_it_has_its_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    order: list[str] = []
+    fsync, replace = os.fsync, Path.replace
+    monkeypatch.setattr(os, "fsync", lambda f: (order.append("sync"), fsync(f))[1])
+    monkeypatch.setattr(Path, "replace", lambda a, b: (order.append("name"), replace(a, b))[1])
+    write_private(tmp_path / "state", b"x")
+    assert order == ["sync", "name", "sync"]  # the bytes, the name, and the folder it is in
+    write_private(tmp_path / "state", b"y", sync=False)
+    assert order[3:] == ["name"]
+
+
+def test_damage_is_found(tmp_path: Path) -> None:
+    path = tmp_path / "state"
+    write_checked(path, {"round": 1})
+    assert read_checked(path) == {"round": 1}
+    whole = path.read_bytes()
+    damaged = [whole[:at] + bytes([whole[at] ^ 1]) + whole[at + 1 :] for at in range(len(whole))]
+    for data in (*damaged, b"", whole[:-1], whole + b"\0"):
+        path.write_bytes(data)
+        with pytest.raises(EvidenceError, match="state: is missing or damaged"):
+            read_checked(path)
+    path.unlink()
+    with pytest.raises(EvidenceError, match="missing"):
+        read_checked(path)
+
+
+def test_a_lock_is_held_by_one(tmp_path: Path) -> None:
+    lock = tmp_path / "lock"
+    with held(lock), pytest.raises(UsageError, match="in use by another process"), held(lock):
+        pass
+    with held(lock):
+        assert lock.stat().st_mode & 0o777 == 0o600
+
+
+def test_a_killed_process_holds_no_lock(tmp_path: Path) -> None:
+    script = (
+        "import sys, time; from pathlib import Path; from secagg.durable import held\n"
+        "with held(Path(sys.argv[1])):\n    print('held', flush=True); time.sleep(60)"
+    )
+    lock = tmp_path / "lock"
+    with subprocess.Popen([sys.executable, "-c", script, lock], stdout=subprocess.PIPE) as other:
+        assert other.stdout is not None
+        assert other.stdout.readline() == b"held\n"
+        with pytest.raises(UsageError, match="in use"), held(lock, 0.05):
+            pass
+        other.kill()
+        with held(lock, 10.0):
+            pass

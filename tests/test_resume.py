@@ -1,0 +1,323 @@
+"""Runs that were killed or failed, and go on: the same bits, one whole log, nothing lost."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.folders import FolderEngine, Killed, dying, folders
+from support.jobs import write_job
+from support.killed import killed
+from typer.testing import CliRunner
+
+import secagg
+from secagg.cli import app
+from secagg.durable import held
+from secagg.engines.loopback import LoopbackEngine
+from secagg.errors import DataError, EvidenceError, JobError, ProtocolAbort, UsageError
+from secagg.journal import Journal
+from secagg.placing import find_unfinished
+from secagg.registry import PROTOCOLS
+from secagg.runlog import RunLog, read_log
+from secagg.running import resume, run
+from secagg.verifying import verify_folder
+
+__all__ = ["folders"]  # a fixture
+APART = {"engine.name": "processes"}
+
+
+@pytest.fixture
+def job(tmp_path: Path) -> Path:
+    return write_job(tmp_path)
+
+
+def named(protocol: str) -> dict[str, str]:
+    small = ", key_bits = 2048" if "paillier" in protocol else ""
+    return {"protocol": f'{{ name = "{protocol}"{small} }}'}
+
+
+def kill_run(job: Path, number: int, *, after: bool, what: str = "journal", **more: str) -> Path:
+    """Kill a run at its n-th journal entry (or log line); return its `out`."""
+    out = job.parent / "out"
+    assert killed(run=[job, out, APART | more], what=what, number=number, after=after)
+    wait_until_alone(job.parent / "out.partial")
+    return out
+
+
+def wait_until_alone(place: Path) -> None:
+    """Parties end by themselves when their coordinator has died."""
+    for folder in (place / "parties").iterdir():
+        with held(folder / "lock", 20.0):
+            pass
+
+
+def check(out: Path, memory: Path, resumed: int | None) -> None:
+    """The run is that of an uninterrupted one, and its log is whole."""
+    for name in ("result.json", "arrays.npz"):
+        assert (out / name).read_bytes() == (memory / name).read_bytes()
+    verify_folder(out)
+    events = read_log(out / "log.jsonl")
+    plain = read_log(memory / "log.jsonl")
+    told = [e for e in events if e["event"] != "resumed"]
+    assert [(e["event"], e.get("round")) for e in told] == [
+        (e["event"], e.get("round")) for e in plain
+    ]
+    assert resumed in (None, len(events) - len(told))
+    facts, expected = (json.loads((f / "run.json").read_text()) for f in (out, memory))
+    assert facts["engine"]["resumed"] == len(events) - len(told)
+    assert [row["messages"] for row in facts["phases"]] == [
+        row["messages"] for row in expected["phases"]
+    ]
+    assert not out.with_name("out.partial").exists()
+
+
+# --- the coordinator is killed -------------------------------------------------------------------
+
+
+def test_killed_once_and_continued_from_the_command_line(job: Path) -> None:
+    out = kill_run(job, 2, after=True)
+    assert not out.exists()
+    done = CliRunner().invoke(app, ["resume", str(out)], catch_exceptions=False)
+    assert done.exit_code == 0 and "resumed in round 1" in done.stderr
+    run(job, out=job.parent / "memory")
+    check(out, job.parent / "memory", 1)
+    assert verify_folder(out).head in done.stdout
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("protocol", ["plain", "masked"])
+def test_killed_between_every_two_phases(job: Path, protocol: str) -> None:
+    """The run, and then each process that resumes it, dies one step further than the last.
+
+    With real processes and SIGKILL; the next test dies in more places, and under every protocol.
+    """
+    out = kill_run(job, 1, after=True, **named(protocol))
+    resumed = 1
+    while killed(resume=out, what="journal", number=1, after=True):
+        wait_until_alone(job.parent / "out.partial")
+        resumed += 1
+    run(job, out=job.parent / "memory", overrides=named(protocol))
+    check(out, job.parent / "memory", resumed)
+    assert resumed >= 4  # two rounds; each is at least one phase and the release
+
+
+@pytest.mark.parametrize(
+    "protocol",
+    ["plain", *(pytest.param(p, marks=pytest.mark.slow) for p in PROTOCOLS if p != "plain")],
+)
+@pytest.mark.parametrize("after", [True, False])
+@pytest.mark.parametrize(
+    ("kind", "method"), [(Journal, "write"), (RunLog, "write"), (FolderEngine, "exchange")]
+)
+@pytest.mark.usefixtures("folders")
+def test_killed_anywhere(job: Path, protocol: str, kind: Any, method: str, after: bool) -> None:
+    """Around every entry of the journal, every line of the log, every phase: a run for each."""
+    memory = job.parent / "memory"
+    run(job, out=memory, overrides=named(protocol))
+    for number in itertools.count():
+        out = job.parent / f"out-{number}"
+        try:
+            with dying(kind, method, number, after=after):
+                run(job, out=out, overrides=APART | named(protocol))
+            break
+        except Killed:
+            pass
+        if method == "write" and number == 0 and not after and kind is Journal:
+            with pytest.raises(UsageError, match="has no unfinished run"):
+                resume(out)  # nothing was asked yet
+            continue
+        resume(out)
+        check(out, memory, 1)
+    assert number >= 4  # two rounds, each of a phase and a release
+
+
+def test_killed_after_the_run_was_moved_to_its_place(job: Path, tmp_path: Path) -> None:
+    """Only its unfinished copy is left to delete."""
+    out = kill_run(job, 2, after=True)
+    shutil.copytree(tmp_path / "out.partial", tmp_path / "copy")
+    resume(out)
+    shutil.move(tmp_path / "copy", tmp_path / "out.partial")
+    before = {path.name: path.read_bytes() for path in out.iterdir()}
+    with pytest.raises(UsageError, match="out: is finished"):
+        resume(out)
+    assert {path.name: path.read_bytes() for path in out.iterdir()} == before
+    assert not (tmp_path / "out.partial").exists()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_interrupted_by_its_user(job: Path, number: int) -> None:
+    """Ctrl-C, or a polite request to end: everything ends, and the run can go on."""
+    out = job.parent / "out"
+    command = [
+        sys.executable,
+        "-m",
+        "secagg.cli",
+        "run",
+        job,
+        "--engine",
+        "processes",
+        "--out",
+        out,
+    ]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as running:
+        assert running.stderr is not None
+        while "asked" not in (line := running.stderr.readline()):
+            assert line
+        running.send_signal(number)
+        rest = running.stderr.read()
+    assert running.returncode in (130, 143) and "Traceback" not in rest
+    wait_until_alone(job.parent / "out.partial")
+    resume(out)
+    run(job, out=job.parent / "memory")
+    check(out, job.parent / "memory", 1)
+
+
+# --- a run that failed ---------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+def test_a_site_lost_after_the_first_release_comes_back(
+    job: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = LoopbackEngine.exchange
+    calls: list[int] = []
+
+    def exchange(self: LoopbackEngine, requests: Mapping[str, bytes]) -> Any:
+        calls.append(len(requests))
+        if len(calls) == 3:
+            self._processes["west"].kill()
+        return real(self, requests)
+
+    out = job.parent / "out"
+    with monkeypatch.context() as patch:
+        patch.setattr(LoopbackEngine, "exchange", exchange)
+        with pytest.raises(ProtocolAbort, match="west dropped out after the first release") as why:
+            run(job, out=out, overrides=APART | {"engine.restart": "false"})
+    assert f"secagg resume {out}" in why.value.mend
+    done = resume(out, deadline=60.0)
+    run(job, out=job.parent / "memory")
+    check(out, job.parent / "memory", 1)
+    assert done.folder == out and done.facts["trouble"] == []
+
+
+def test_a_cell_is_mended_and_the_run_goes_on(job: Path) -> None:
+    path, out = job.parent / "data/north.csv", job.parent / "out"
+    text = path.read_text()
+    path.write_text(text.replace(",male", ",mael"))
+    with pytest.raises(DataError, match="north: refuses"):
+        run(job, out=out, overrides=APART)
+    with pytest.raises(JobError, match="is an unfinished run"):
+        run(job, out=out, overrides=APART)
+    path.write_text(text)
+    resume(out)
+    run(job, out=job.parent / "memory")
+    check(out, job.parent / "memory", 1)
+
+
+# --- what is not resumed -------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["out", "out.partial"])
+def test_nothing_to_resume(tmp_path: Path, name: str) -> None:
+    with pytest.raises(UsageError, match="has no unfinished run"):
+        resume(tmp_path / name)
+    (tmp_path / name).mkdir()
+    with pytest.raises(UsageError, match="has no unfinished run"):
+        resume(tmp_path / name)
+    assert list((tmp_path / name).iterdir()) == []
+
+
+@pytest.mark.parametrize("name", ["out", "out.partial"])
+def test_the_names_of_an_unfinished_run(tmp_path: Path, name: str) -> None:
+    target, place = tmp_path / name, tmp_path / f"{name}.partial"
+    place.mkdir()
+    (place / "journal").touch()
+    assert find_unfinished(target) == find_unfinished(place) == (place, target)
+
+
+def test_another_users_run_is_not_resumed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "out.partial").mkdir()
+    (tmp_path / "out.partial/journal").touch()
+    monkeypatch.setattr(os, "getuid", lambda: tmp_path.stat().st_uid + 1)
+    with pytest.raises(UsageError, match="belongs to another user"):
+        resume(tmp_path / "out")
+
+
+def test_what_was_tampered_with_is_not_resumed_and_not_lost(job: Path) -> None:
+    """Journal, log, setup and key, one after the other; put back, the run goes on."""
+    out = kill_run(job, 3, after=True)
+    place = job.parent / "out.partial"
+    stale = job.parent / "stale"
+    shutil.copytree(place, stale)
+    with pytest.raises(UsageError, match="is an unfinished run"):
+        verify_folder(place)
+    with pytest.raises(UsageError, match="above 0 seconds"):
+        resume(out, deadline=0.0)
+    with held(place / "lock"), pytest.raises(UsageError, match="in use by another process"):
+        resume(out)
+    with held(place / "lock"), pytest.raises(UsageError, match="in use by another process"):
+        run(job, out=out, overwrite=True, overrides=APART)
+    for name in ("journal", "log.jsonl", "setup"):
+        whole = (place / name).read_bytes()
+        (place / name).write_bytes(whole.replace(b"round", b"rouns", 1).replace(b"sec", b"sek", 1))
+        before = {p: p.read_bytes() for p in place.rglob("*") if p.is_file()}
+        with pytest.raises((EvidenceError, UsageError)) as caught:
+            resume(out)
+        assert caught.value.exit_code in (2, 6) and caught.value.mend
+        assert {p: p.read_bytes() for p in place.rglob("*") if p.is_file()} == before
+        (place / name).write_bytes(whole)
+    resume(out)
+    run(job, out=job.parent / "memory")
+    check(out, job.parent / "memory", 1)
+
+
+def test_given_up_for_a_new_run_but_not_its_released_sums(job: Path) -> None:
+    out = kill_run(job, 2, after=True)
+    with pytest.raises(JobError, match=r"is an unfinished run\. Continue it with 'secagg resume"):
+        run(job, out=out)  # whatever the engine
+    assert (job.parent / "out.partial").exists()
+    run(job, out=out, overwrite=True)
+    assert not (job.parent / "out.partial").exists()
+    (kept,) = job.parent.glob("out.failed-*")
+    assert [path.name for path in kept.iterdir()] == ["log.jsonl"]
+    assert verify_folder(kept).releases == 1
+    assert [e["event"] for e in read_log(kept / "log.jsonl")][-1] == "failed"
+    verify_folder(out)
+
+
+@pytest.mark.parametrize("kind", ["file", "folder", "link"])
+def test_what_is_no_unfinished_run_is_left(job: Path, kind: str) -> None:
+    place = job.parent / "out.partial"
+    if kind == "file":
+        place.write_text("mine")
+    elif kind == "folder":
+        place.mkdir()
+        (place / "thesis.tex").write_text("mine")
+    else:
+        place.symlink_to(job.parent / "data")
+    for overwrite in (False, True):
+        with pytest.raises(JobError, match="is in the way, and is no unfinished run"):
+            run(job, out=job.parent / "out", overwrite=overwrite, overrides=APART)
+    assert place.is_symlink() or place.is_file() or (place / "thesis.tex").read_text() == "mine"
+    assert (job.parent / "data/north.csv").exists()
+
+
+def test_parties_end_when_their_coordinator_is_killed(job: Path) -> None:
+    began = time.monotonic()
+    kill_run(job, 1, after=True)
+    assert time.monotonic() - began < 30  # `kill_run` waits for it
+
+
+def test_public_names() -> None:
+    assert secagg.resume is resume and "resume" in secagg.__all__
