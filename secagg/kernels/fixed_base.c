@@ -37,10 +37,11 @@ INLINE void gather(vec *x, const uint64_t *table, size_t n, const uint16_t *digi
 
 /* x[groups][2 n] = base^a (1 + r)^log modulo r^2, below 2 r^2, for each exponent a and each log.
  *
- * Digit d of position i of an exponent stands for the factor u (1 + v r) / R, R = 2^(52 n), where u and v are
- * entry i `entries` + d of `units` and `logs`; `row` numbers of 64 bits apart, n of them used. The
- * second parts are summed first, log included: at most 2^12 numbers, all below 2^52 digit by digit.
- * From x = 1 + (sum) r < 2^12 r^2 the first product gives less than 2^12 r^3 / R + r^2 < 2 r^2. */
+ * Digit d of position i of an exponent stands for the factor u (1 + v r) / R, R = 2^(52 n), where u
+ * and v are entry i `entries` + d of `units` and `logs`; an entry is `row` numbers of 64 bits, the
+ * first n of them digits. The second parts are summed first, the log included: at most 2^12 numbers,
+ * so that no column passes 2^64, and the sum stays below 2^12 r. From x = 1 + (sum) r the first
+ * product gives less than (2^12 r^2 + 1) r / R + r^2 < 2 r^2, since R > 2^16 r. */
 EXPORT void secagg_ifma_fixed_base(vec *x, const vec *log, const uint64_t *units, const uint64_t *logs,
                                    size_t row, size_t entries, const uint16_t *digits, size_t positions,
                                    const modulus *r, const modulus *square_of_r, size_t groups)

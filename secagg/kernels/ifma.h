@@ -159,13 +159,12 @@ static IFMA __attribute__((unused)) void square(vec *t, const vec *a, size_t n)
     }
 }
 
-/* An odd modulus r of n >= BLOCK digits, each in all lanes; inverse = -1/r modulo 2^52. `negative` is
- * explained in power.c, where alone it is used. lanes.py has the same structure. */
+/* An odd modulus r of n >= BLOCK digits, each in all lanes; inverse = -1/r modulo 2^52. lanes.py has
+ * the same structure. */
 typedef struct {
     const vec *digits;
     size_t n;
     uint64_t inverse;
-    const vec *negative;
 } modulus;
 
 /* Add q r to t, q of `width` digits, such that the lowest `width` digits of t become zero. */

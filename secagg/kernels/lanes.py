@@ -81,7 +81,6 @@ class _Structure(ctypes.Structure):
         ("digits", ctypes.c_void_p),
         ("n", ctypes.c_size_t),
         ("inverse", ctypes.c_uint64),
-        ("negative", ctypes.c_void_p),
     )
 
 
@@ -96,7 +95,7 @@ class Modulus:
         self.n = max(digits, digits_for(value.bit_length() + SLACK))
         self._digits = constant(value, self.n)
         inverse = -pow(value, -1, 1 << DIGIT_BITS) % (1 << DIGIT_BITS)
-        self._plain = _Structure(self._digits.ctypes.data, self.n, inverse, None)
+        self._plain = _Structure(self._digits.ctypes.data, self.n, inverse)
 
     @staticmethod
     def supports(value: int) -> bool:
@@ -139,18 +138,17 @@ class Modulus:
         """Return a^exponent modulo r; instructions and addresses depend on its length only."""
         montgomery = 1 << DIGIT_BITS * self.n
         x = self.scale(a, montgomery)
-        self._power(x, exponent, self.constant(montgomery), self.address)
+        self._power(x, exponent, self.constant(montgomery), paired=False)
         return self.multiply(x, self.constant(1))
 
-    @staticmethod
-    def _power(x: Lanes, exponent: int, one: Lanes, address: int) -> None:
-        bits = 5 if exponent.bit_length() > 64 else 2
+    def _power(self, x: Lanes, exponent: int, one: Lanes, *, paired: bool) -> None:
+        bits = 5 if exponent.bit_length() > 64 else 2  # a table of 32 entries must pay for itself
         count = max(1, -(-exponent.bit_length() // bits))
         windows = bytes(exponent >> bits * i & ((1 << bits) - 1) for i in range(count - 1, -1, -1))
         table = empty(1 << bits, *x.shape[1:])
         call(
-            "power", x.ctypes.data, windows, count, bits, one.ctypes.data, address,
-            table.ctypes.data, len(x),
+            "power", x.ctypes.data, windows, count, bits, one.ctypes.data, self.address,
+            paired, table.ctypes.data, len(x),
         )  # fmt: skip
 
 
@@ -159,25 +157,6 @@ class SquareModulus(Modulus):
 
     All of `Modulus`' methods calculate modulo r.
     """
-
-    def __init__(self, root: int) -> None:
-        super().__init__(root)
-        self._negative = self._negation(self.n)
-        self._pairs = _Structure(
-            self._digits.ctypes.data, self.n, self._plain.inverse, self._negative.ctypes.data
-        )
-
-    @property
-    def pairs_address(self) -> int:
-        """Where the kernels find this modulus for pairs."""
-        return ctypes.addressof(self._pairs)
-
-    def _negation(self, digits: int) -> Lanes:
-        """Return digits z_j >= 2^52 - 1 with sum z_j 2^(52 j) = 0 modulo r."""
-        ones = (1 << DIGIT_BITS) - 1
-        z: Lanes = constant(-((1 << DIGIT_BITS * digits) - 1) % self.value, digits)
-        z += np.uint64(ones)
-        return z
 
     def constant_pair(self, value: int) -> Lanes:
         """Return value modulo r^2 as a constant pair."""
@@ -190,20 +169,14 @@ class SquareModulus(Modulus):
         """Return a b / R modulo r^2, R = 2^(52 n); b may be a constant."""
         out = empty(*a.shape)
         step = 2 * self.n if len(b) == len(a) else 0
-        call(
-            "multiply_pairs", out.ctypes.data, a.ctypes.data, b.ctypes.data, step,
-            self.pairs_address, len(a),
-        )  # fmt: skip
+        addresses = (out.ctypes.data, a.ctypes.data, b.ctypes.data)
+        call("multiply_pairs", *addresses, step, self.address, len(a))
         return out
 
     def scaled_pairs(self, a: Lanes, factor: int) -> Lanes:
         """Return a factor modulo r^2 as pairs, for a of any value and length."""
         pairs = empty(len(a), 2 * self.n, LANES)
-        negation = self._negation(a.shape[1])
-        call(
-            "split", pairs.ctypes.data, a.ctypes.data, a.shape[1], negation.ctypes.data,
-            self.pairs_address, len(a),
-        )  # fmt: skip
+        call("split", pairs.ctypes.data, a.ctypes.data, a.shape[1], self.address, len(a))
         return self.multiply_pairs(
             pairs, self.constant_pair(factor << DIGIT_BITS * (a.shape[1] + self.n))
         )
@@ -212,12 +185,12 @@ class SquareModulus(Modulus):
         """Return a^exponent modulo r^2 as pairs, for a of any value; time as in `power`."""
         montgomery = 1 << DIGIT_BITS * self.n
         x = self.scaled_pairs(a, montgomery)
-        self._power(x, exponent, self.constant_pair(montgomery), self.pairs_address)
+        self._power(x, exponent, self.constant_pair(montgomery), paired=True)
         return self.multiply_pairs(x, self.constant_pair(1))
 
     def canonical_pairs(self, pairs: Lanes) -> tuple[Lanes, Lanes]:
         """Return c and d, both below r, of pairs that `multiply_pairs` made."""
-        call("canonical_pairs", pairs.ctypes.data, self.pairs_address, len(pairs))
+        call("canonical_pairs", pairs.ctypes.data, self.address, len(pairs))
         c, d = empty(len(pairs), self.n, LANES), empty(len(pairs), self.n, LANES)
         c[:], d[:] = pairs[:, : self.n], pairs[:, self.n :]
         return c, d

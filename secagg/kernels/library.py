@@ -28,42 +28,35 @@ _ARGUMENTS: dict[
     "multiply_add": (_P, _N, _P, _N, _P, _N, _P, _N, _N),
     "canonical": (_P, _P, _N, _N),
     "fixed_base": (_P, _P, _P, _P, _N, _N, _P, _N, _P, _P, _N),
-    "split": (_P, _P, _N, _P, _P, _N),
+    "split": (_P, _P, _N, _P, _N),
     "multiply_pairs": (_P, _P, _P, _N, _P, _N),
     "canonical_pairs": (_P, _P, _N),
-    "power": (_P, _P, _N, _N, _P, _P, _P, _N),
+    "power": (_P, _P, _N, _N, _P, _P, _N, _P, _N),
 }
 
 
 def available() -> bool:
     """Return whether the kernels are here, can run on this machine, and are not switched off."""
-    return os.environ.get("SECAGG_KERNELS") != "off" and built() and _supported()
-
-
-@cache
-def built() -> bool:
-    """Return whether the kernels were compiled when secagg was installed."""
-    return _file() is not None
+    return os.environ.get("SECAGG_KERNELS") != "off" and _library() is not None
 
 
 def call(name: str, *arguments: object) -> None:
-    """Call a kernel: pointers (`ctypes` structures or addresses) and sizes."""
+    """Call a kernel with addresses and sizes. To be asked first: `available`."""
     _function(name)(*arguments)
 
 
-def _file() -> Path | None:
+@cache
+def _library() -> ctypes.CDLL | None:
+    """Return the library, if there is one for this system and this processor can run it."""
     candidates = (_FOLDER / f"_ifma{suffix}" for suffix in EXTENSION_SUFFIXES)
-    return next((path for path in candidates if path.exists()), None)
-
-
-@cache
-def _library() -> ctypes.CDLL:
-    return ctypes.CDLL(str(_file()))
-
-
-@cache
-def _supported() -> bool:
-    return bool(_library().secagg_ifma_supported())
+    path = next((path for path in candidates if path.exists()), None)
+    if path is None:
+        return None
+    try:
+        library = ctypes.CDLL(str(path))
+    except OSError:  # made for another system
+        return None
+    return library if library.secagg_ifma_supported() else None
 
 
 @cache

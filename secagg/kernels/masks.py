@@ -17,6 +17,7 @@ from pathlib import Path
 from secagg import ring
 from secagg.ring import RingVector
 
+_FOLDER = Path(__file__).parent
 _P, _N = ctypes.c_void_p, ctypes.c_size_t
 
 
@@ -42,11 +43,15 @@ def apply(vector: RingVector, add: Sequence[bytes], subtract: Sequence[bytes]) -
 
 @cache
 def _apply() -> ctypes._NamedFuncPointer | None:
-    candidates = (Path(__file__).with_name(f"_masks{suffix}") for suffix in EXTENSION_SUFFIXES)
-    file = next((path for path in candidates if path.exists()), None)
-    if file is None:
+    """Return the kernel, if there is one for this system and this processor can run it."""
+    candidates = (_FOLDER / f"_masks{suffix}" for suffix in EXTENSION_SUFFIXES)
+    path = next((path for path in candidates if path.exists()), None)
+    if path is None:
         return None
-    library = ctypes.CDLL(str(file))
+    try:
+        library = ctypes.CDLL(str(path))
+    except OSError:  # made for another system
+        return None
     if not library.secagg_masks_supported():
         return None
     function: ctypes._NamedFuncPointer = library.secagg_masks_apply

@@ -70,14 +70,15 @@ EXPORT void secagg_ifma_multiply(vec *out, const vec *a, size_t na, const vec *b
     }
 }
 
-/* out[groups][n] = a b + c, where b of nb digits is common to all; the sums fit into n digits. */
+/* out[groups][n] = a b + c, where b of nb digits is common to all. The sums fit into n digits;
+ * n and nc are at most na + nb. */
 EXPORT void secagg_ifma_multiply_add(vec *out, size_t n, const vec *a, size_t na, const vec *b, size_t nb,
                                      const vec *c, size_t nc, size_t groups)
 {
     vec t[4 * MAX_DIGITS];
     for (size_t g = 0; g < groups; g++, out += n, a += na, c += nc) {
         copy(t, c, nc);
-        clear(t + nc, (n > na + nb ? n : na + nb) - nc);
+        clear(t + nc, na + nb - nc);
         accumulate(t, a, na, b, nb);
         normalise(out, t, n);
     }

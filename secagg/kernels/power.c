@@ -11,9 +11,12 @@
  * where full length takes 16 n^2 (12 n^2). No digit is ever lost by c and d not being reduced, since
  * x = c + d r holds all the same.
  *
- * Negation. -q is added as the digits z_j - q_j, where z_j >= 2^52 - 1, sum z_j 2^(52 j) = 0 modulo r
- * and the sum is below R + r (made by lanes.py): no column is ever negative. So for c, c', d, d' < 2 r
- * the new d is below (8 r^2 + R + r) / R + r < 2 r, as ifma.h demands R > 2^16 r.
+ * Bounds. For c, c', d, d' < 2 r the new d is below 8 r^2 / R + r < 2 r, as ifma.h demands R > 2^16 r.
+ * Subtracting q, digit by digit from the columns that a reduction is about to clear, may make some of
+ * them negative (modulo 2^64), but not for long: when the reduction has come to such a column, its sum
+ * is a multiple of 2^52, and above -2^52, since only one digit was taken from it and carries are not
+ * negative (by induction). So it is not negative, and no carry is ever wrong. In the same way the
+ * result is not negative: it is whole, and above -1.
  *
  * Time. These functions serve secret exponents that live long (p - 1, shares of a key): which
  * instructions run and which addresses are read depends on the exponent's length only. Each window
@@ -46,7 +49,7 @@ INLINE void second_part(vec *d, vec *t, const vec *q, const modulus *r)
 {
     vec unused[MAX_DIGITS];
     for (size_t j = 0; j < r->n; j++)
-        t[j] = add(t[j], subtract(r->negative[j], q[j]));
+        t[j] = subtract(t[j], q[j]);
     reduce(t, r->n, r, unused);
     normalise(d, t + r->n, r->n);
 }
@@ -84,12 +87,9 @@ static IFMA void square_pair(vec *x, const modulus *r)
 }
 
 /* out[groups][2 n] = pairs of x / 2^(52 size) modulo r^2, for x[groups][size] of any value.
- * negative_x[size]: as r->negative, with 2^(52 size) in place of R.
- *
  * Reducing x by all its digits gives x + q r = 2^(52 size) c with c <= r, hence
  * x / 2^(52 size) = c - r q / 2^(52 size). */
-EXPORT void secagg_ifma_split(vec *out, const vec *x, size_t size, const vec *negative_x, const modulus *r,
-                              size_t groups)
+EXPORT void secagg_ifma_split(vec *out, const vec *x, size_t size, const modulus *r, size_t groups)
 {
     const size_t n = r->n;
     vec t[4 * MAX_DIGITS], q[2 * MAX_DIGITS];
@@ -99,7 +99,7 @@ EXPORT void secagg_ifma_split(vec *out, const vec *x, size_t size, const vec *ne
         reduce(t, size, r, q);
         normalise(out, t + size, n);
         for (size_t j = 0; j < size; j++)
-            t[j] = subtract(negative_x[j], q[j]);
+            t[j] = subtract(_mm512_setzero_si512(), q[j]);
         clear(t + size, n);
         reduce(t, size, r, q);
         normalise(out + n, t + size, n);
@@ -141,17 +141,17 @@ INLINE void select_entry(vec *x, const vec *table, size_t entries, size_t size, 
     }
 }
 
-/* x[groups][n] = x^e / R^(e-1) modulo r; with r->negative x[groups][2 n] are pairs, modulo r^2.
+/* x[groups][n] = x^e / R^(e-1) modulo r; if `paired`, x[groups][2 n] are pairs, modulo r^2.
  *
  * windows[count]: e in digits of `bits` bits, highest first; one: R modulo r (or r^2), as x is.
  * table: scratch memory for 2^bits numbers (or pairs). */
 EXPORT void secagg_ifma_power(vec *x, const uint8_t *windows, size_t count, size_t bits, const vec *one,
-                              const modulus *r, vec *table, size_t groups)
+                              const modulus *r, int paired, vec *table, size_t groups)
 {
-    const size_t entries = (size_t)1 << bits, size = r->negative ? 2 * r->n : r->n;
+    const size_t entries = (size_t)1 << bits, size = paired ? 2 * r->n : r->n;
     void (*const multiply)(vec *, const vec *, const vec *, const modulus *) =
-        r->negative ? multiply_pair : multiply_number;
-    void (*const square_it)(vec *, const modulus *) = r->negative ? square_pair : square_number;
+        paired ? multiply_pair : multiply_number;
+    void (*const square_it)(vec *, const modulus *) = paired ? square_pair : square_number;
     vec factor[2 * MAX_DIGITS];
     copy(table, one, size);
     for (size_t g = 0; g < groups; g++, x += size) {

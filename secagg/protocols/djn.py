@@ -155,25 +155,19 @@ def ciphertexts_from_bytes(key: PublicKey, data: bytes, count: int) -> Integers:
 
 def _plaintexts(key: PublicKey, plaintexts: Sequence[int]) -> Integers:
     try:
-        integers = Integers.of(plaintexts, key.ciphertext_bytes // 2)
+        return Integers.of(plaintexts, key.ciphertext_bytes // 2, below=key.n)
     except OverflowError:
-        inside = False
-    else:
-        inside = integers.all_below(key.n)
-    if not inside:
-        raise UsageError("paillier", "a plaintext is outside [0, n)")
-    return integers
+        raise UsageError("paillier", "a plaintext is outside [0, n)") from None
 
 
 def _ciphertexts(key: PublicKey, ciphertexts: Sequence[int], where: str) -> Integers:
+    refusal = PeerError("paillier", f"{where}: a number is outside (0, n^2)")
     try:
-        integers = Integers.of(ciphertexts, key.ciphertext_bytes)
+        integers = Integers.of(ciphertexts, key.ciphertext_bytes, below=key.n * key.n)
     except OverflowError:
-        inside = False
-    else:
-        inside = integers.all_below(key.n * key.n) and bool(integers.rows.any(axis=1).all())
-    if not inside:
-        raise PeerError("paillier", f"{where}: a number is outside (0, n^2)")
+        raise refusal from None
+    if not integers.rows.any(axis=1).all():
+        raise refusal
     return integers
 
 

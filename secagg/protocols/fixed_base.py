@@ -111,6 +111,7 @@ class Table(Protocol):
 
     def powers(self, digits: Digits, logs: Integers) -> Integers:
         """Return base^a (1 + root)^m mod root^2 for each column of `split_digits` and each m."""
+        ...
 
 
 @dataclass(frozen=True, repr=False)

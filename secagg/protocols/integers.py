@@ -25,15 +25,19 @@ class Integers(Sequence[int]):
         self.rows = rows
 
     @classmethod
-    def of(cls, values: Sequence[int], size: int) -> Integers:
+    def of(cls, values: Sequence[int], size: int, *, below: int | None = None) -> Integers:
         """Return the values as rows of `size` bytes.
 
-        Raises `OverflowError` for one that is negative or does not fit.
+        Raises `OverflowError` for one that is negative, does not fit, or is not below `below`.
         """
         if isinstance(values, Integers):
-            return values.resized(size)
-        data = b"".join([value.to_bytes(size, "little") for value in values])
-        return cls.from_bytes(data, size)
+            integers = values.resized(size)
+        else:
+            data = b"".join([value.to_bytes(size, "little") for value in values])
+            integers = cls.from_bytes(data, size)
+        if below is not None and not integers.all_below(below):
+            raise OverflowError("an integer is too large")
+        return integers
 
     @classmethod
     def from_bytes(cls, data: bytes, size: int) -> Integers:

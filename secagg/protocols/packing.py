@@ -120,14 +120,15 @@ class Packing:
         if len(plaintexts) != count:
             raise PeerError("packing", f"{values} values come in {count} plaintexts")
         last_bits = (values - (count - 1) * self.slots) * self.slot_bits
+        refusal = PeerError("packing", "a plaintext is wider than its slots")
         try:
-            integers = Integers.of(plaintexts, 8 * self._words)
+            integers = Integers.of(
+                plaintexts, 8 * self._words, below=1 << self.slots * self.slot_bits
+            )
         except OverflowError:
-            fits = False
-        else:
-            fits = integers.all_below(1 << self.slots * self.slot_bits)
-        if not fits or (count and integers[-1].bit_length() > last_bits):
-            raise PeerError("packing", "a plaintext is wider than its slots")
+            raise refusal from None
+        if count and integers[-1].bit_length() > last_bits:
+            raise refusal
         words = np.ascontiguousarray(integers.rows).view("<u8").T
         words = np.ascontiguousarray(words, dtype=np.uint64)
         slots = np.empty((self.limbs, count, self.slots), dtype=np.uint64)

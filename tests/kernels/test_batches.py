@@ -112,12 +112,22 @@ def test_montgomery_product(bits: int, seed: int) -> None:
     assert reduced == [x % r for x in almost]
 
 
+@pytest.mark.parametrize("times", [1, 3])
+@pytest.mark.parametrize("bits", LENGTHS)
+def test_reduction_of_several_times_the_modulus(bits: int, times: int) -> None:
+    r = modulus_of(bits)
+    m = Modulus(r)
+    values = [k * r + x for k in range(times + 1) for x in (0, 1, r // 2, r - 1)]
+    reduced = m.canonical(load(rows(values, m.n * 7), m.n), times)
+    assert integers(store(reduced, len(values), m.n * 7)) == [x % r for x in values]
+
+
 @pytest.mark.parametrize("bits", LENGTHS)
 def test_factors_of_any_length(bits: int) -> None:
     r = modulus_of(bits)
     m = Modulus(r)
     for size in (1, size_of(r), 3 * size_of(r)):
-        values = samples(1 << 8 * size, 9)
+        values = [*samples(1 << 8 * size, 7), *(x for x in (r, 5 * r) if x >> 8 * size == 0)]
         factor = modulus_of(70, 1)
         scaled = batches.scaled(rows(values, size), factor, r)
         assert integers(scaled) == [x * factor % r for x in values]
@@ -126,7 +136,7 @@ def test_factors_of_any_length(bits: int) -> None:
             load(rows(values, size), digits), constant(r, m.n), load(rows(values, size), digits),
             digits + m.n,
         )  # fmt: skip
-        assert integers(store(summed, 9, size + m.n * 7)) == [x * r + x for x in values]
+        assert integers(store(summed, len(values), size + m.n * 7)) == [x * r + x for x in values]
 
 
 @pytest.mark.parametrize("bits", ROOTS)

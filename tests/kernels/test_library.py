@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from importlib.machinery import EXTENSION_SUFFIXES
 from pathlib import Path
 
 import pytest
@@ -18,17 +19,19 @@ def test_the_environment_switches_them_off(monkeypatch: pytest.MonkeyPatch) -> N
     assert not use_kernels(15)
 
 
-def test_without_a_compiled_library_everything_runs_on_gmpy2(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+@pytest.mark.parametrize("content", [None, b"", b"no library"])
+def test_without_a_library_that_loads_everything_runs_on_gmpy2(
+    content: bytes | None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
+    if content is not None:
+        (tmp_path / f"_ifma{EXTENSION_SUFFIXES[0]}").write_bytes(content)
     monkeypatch.setattr(library, "_FOLDER", tmp_path)
-    library.built.cache_clear()
+    library._library.cache_clear()
     try:
         assert not library.available()
         assert not use_kernels(15)
     finally:
-        monkeypatch.undo()
-        library.built.cache_clear()
+        library._library.cache_clear()
 
 
 @pytest.mark.kernels

@@ -1,0 +1,43 @@
+"""When the kernel of masks is used. What it computes: `test_prg.py` runs every test both ways."""
+
+from __future__ import annotations
+
+from importlib.machinery import EXTENSION_SUFFIXES
+from pathlib import Path
+
+import pytest
+
+from secagg import ring
+from secagg.kernels import masks
+from secagg.protocols import prg
+
+
+def test_the_environment_switches_it_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SECAGG_KERNELS", "off")
+    assert not masks.available()
+
+
+@pytest.mark.parametrize("content", [None, b"", b"no library"])
+def test_without_a_library_that_loads_masks_are_made_portably(
+    content: bytes | None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    if content is not None:
+        (tmp_path / f"_masks{EXTENSION_SUFFIXES[0]}").write_bytes(content)
+    monkeypatch.setattr(masks, "_FOLDER", tmp_path)
+    masks._apply.cache_clear()
+    try:
+        assert not masks.available()
+        vector = ring.zeros(3, 64)
+        prg.add_in_place(vector, bytes(32))
+        assert vector.all()
+        with pytest.raises(RuntimeError, match="without asking"):
+            masks.apply(vector, [], [])
+    finally:
+        masks._apply.cache_clear()
+
+
+@pytest.mark.kernels
+@pytest.mark.skipif(not masks.available(), reason="no kernels on this machine")
+def test_it_is_used_where_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr(prg, "_apply_portably")
+    prg.add_in_place(ring.zeros(3, 64), bytes(32))
