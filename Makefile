@@ -14,7 +14,7 @@ PYTEST := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest
 
 .DELETE_ON_ERROR:
 .DEFAULT_GOAL := help
-.PHONY: demo examples test quick check bench data lock clean help
+.PHONY: demo examples test quick check bench bench-peers data lock clean help
 
 demo: .venv/.run  ## run the main jobs on four hospitals' records; reports go into runs/
 	$(BIN)/secagg run examples/heart-disease/logistic.toml --out runs/heart-logistic --overwrite
@@ -39,8 +39,11 @@ check: .venv/.test  ## run formatter, linter, type checkers and layer rules, the
 	$(BIN)/lint-imports
 	$(MAKE) test
 
-bench: .venv/.test  ## time encoding and protocols on one core, as ratios within one run
-	for script in benchmarks/[a-z]*.py; do OMP_NUM_THREADS=1 $(BIN)/python $$script || exit; done
+bench: .venv/.test  ## print the tables of docs/performance.md (after bench-peers: peers too)
+	python=.venv$$(test -e .venv-bench/.peers && echo -bench)/bin/python; \
+	OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $$python benchmarks/report.py $(REPORT)
+
+bench-peers: .venv-bench/.peers  ## install the libraries that bench compares with in .venv-bench
 
 data: .venv/.data  ## install the packages whose data files the examples read
 
@@ -50,14 +53,16 @@ lock:  ## compile the locks anew (needs uv; UPGRADE=--upgrade takes newer versio
 	$(UV) pip compile --universal --generate-hashes --no-header --no-annotate --quiet $(UPGRADE) \
 	  pyproject.toml requirements/run.in requirements/test.in --extra parquet --extra graphs \
 	  --constraint requirements/run.txt --output-file requirements/test.txt
+	$(UV) pip compile --universal --generate-hashes --no-header --no-annotate --quiet $(UPGRADE) \
+	  pyproject.toml requirements/run.in --extra bench --output-file requirements/bench.txt
 
 clean:  ## remove what make made: the environment, runs, caches
-	rm -rf .venv runs build dist *.egg-info examples/sachs/data \
+	rm -rf .venv .venv-bench runs build dist *.egg-info examples/sachs/data \
 	  .pytest_cache .hypothesis .mypy_cache .ruff_cache .import_linter_cache
 
 help:  ## list these targets
-	@sed -n 's/^\([a-z]*\):.*  ## /\1\t/p' Makefile | while IFS="$$(printf '\t')" read -r name what; \
-	  do printf '  make %-9s %s\n' "$$name" "$$what"; done
+	@sed -n 's/^\([a-z-]*\):.*  ## /\1\t/p' Makefile | while IFS="$$(printf '\t')" read -r name what; \
+	  do printf '  make %-11s %s\n' "$$name" "$$what"; done
 
 # A stamp says that its lock is installed. An interrupted install leaves no stamp and is repeated.
 .venv/.python:
@@ -79,6 +84,14 @@ help:  ## list these targets
 .venv/.test: requirements/test.txt .venv/.run
 	@echo "Installing the test tools into .venv (once):"
 	$(PIP) --require-hashes -r requirements/test.txt
+	@touch $@
+
+# The peers want versions of their own of what the command line uses, hence their own environment.
+.venv-bench/.peers: requirements/bench.txt pyproject.toml
+	$(PYTHON) -m venv .venv-bench
+	@echo "Installing secagg and what it is compared with into .venv-bench (once):"
+	$(subst $(BIN),.venv-bench/bin,$(PIP)) --require-hashes -r requirements/bench.txt
+	$(subst $(BIN),.venv-bench/bin,$(PIP)) --no-deps --no-build-isolation --editable .
 	@touch $@
 
 .venv/.data: requirements/data.txt | .venv/.python

@@ -1,0 +1,188 @@
+"""Encrypted sums against the peers that people use: phe, HEU, TenSEAL. Same job, same run.
+
+    python benchmarks/bench_peers.py [--quick]
+
+The job is that of `bench_paillier`: 10 clients encrypt 1M float64 values each, a coordinator adds,
+a key holder decrypts; 2048 bits. Every peer runs through its public interface on as many values as
+it can manage in a second or so and is scaled: the cost of a value does not depend on how many there
+are. Peers that are not installed are left out and named.
+"""
+
+from __future__ import annotations
+
+import argparse
+import functools
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from bench_paillier import SCALE, VALUE_BITS, Vectors, run_phe, run_secagg
+from encrypting_peers import Ran, heu_kit, run_heu, run_heu_packed, run_tenseal
+from harness import Spread, interleave, number, portable, section, table, version
+
+from secagg.kernels.library import available
+from secagg.protocols import djn
+from secagg.protocols.djn_keys import PrivateKey, generate_keypair
+from secagg.protocols.packing import Packing
+from secagg.randomness import random_below, system_random
+
+BITS, CLIENTS, JOB, ROUNDS = 2048, 10, 1_000_000, 3
+CIPHERTEXTS = 256
+"""for the table of single operations"""
+PHE = "phe, value by value"
+
+
+@dataclass
+class Peer:
+    """One way to do the job.
+
+    package: what has to be installed; values: how many of each client's it is run on
+    """
+
+    name: str
+    package: str
+    values: int
+    run: Callable[[Vectors, int], Ran]
+
+
+def peers(key: PrivateKey, quick: bool) -> list[Peer]:
+    """Return every peer that is installed; phe and ours always are."""
+    packing = Packing.for_sites(VALUE_BITS, CLIENTS, BITS)
+    unpacked = float(key.public.ciphertext_bytes)
+    packed = packing.plaintexts(JOB) * unpacked / JOB
+
+    def phe(vectors: Vectors, job: int) -> Ran:
+        return Ran(run_phe(key, vectors, job), unpacked, 0.0)
+
+    def ours(key_holder: bool, vectors: Vectors, job: int) -> Ran:
+        cost = run_secagg(key, vectors, job, key_holder=key_holder)
+        return Ran(cost, packed, CLIENTS * 0.5 / SCALE)
+
+    def ours_portable(vectors: Vectors, job: int) -> Ran:
+        with portable():
+            return ours(True, vectors, job)
+
+    few, pages, many = (2, 1, 500) if quick else (20, 10, 50_000)
+    found = [
+        Peer(PHE, "phe", few, phe),
+        Peer("secagg, key holder", "secagg", many, functools.partial(ours, True)),
+        Peer("secagg, public key", "secagg", many, functools.partial(ours, False)),
+    ]
+    if available():
+        slow = Peer("secagg, key holder, kernels off", "secagg", many // 5, ours_portable)
+        found.append(slow)
+    if version("sf-heu"):
+        kit = heu_kit(BITS)
+        one, two = kit.float_encoder(int(SCALE)), kit.batch_float_encoder(int(SCALE), 32)
+        single, pairs = ((kit, one, (-1,)), (kit, two, (-1, 2)))
+        filled = functools.partial(run_heu_packed, kit, packing)
+        found += [
+            Peer("HEU, float encoder", "sf-heu", 5 * few, functools.partial(run_heu, *single)),
+            Peer("HEU, batch encoder", "sf-heu", 5 * few, functools.partial(run_heu, *pairs)),
+            Peer("HEU, packed by us", "sf-heu", 3 * few * packing.slots, filled),
+        ]
+    if version("tenseal"):
+        found.append(Peer("TenSEAL CKKS as in NVFlare", "tenseal", 4096 * pages, run_tenseal))
+    return found
+
+
+def whole_job(key: PrivateKey, rounds: int, quick: bool) -> str:
+    """Return the table of the job, peers taking turns."""
+    found = peers(key, quick)
+    rng = np.random.default_rng(1)
+    vectors = rng.normal(0, 0.05, (CLIENTS, max(peer.values for peer in found)))
+    ran: dict[str, list[Ran]] = {peer.name: [] for peer in found}
+    for _ in range(rounds):
+        for peer in found:
+            ran[peer.name].append(peer.run(vectors[:, : peer.values], JOB))
+
+    def seconds(name: str, part: str) -> Spread:
+        return Spread(tuple(getattr(run.cost, part) for run in ran[name]))
+
+    rows = [
+        (
+            f"{peer.name} ({version(peer.package)})",
+            *(number(seconds(peer.name, part).median) for part in ("encrypt", "add", "decrypt")),
+            seconds(peer.name, "total"),
+            seconds(PHE, "total").over(seconds(peer.name, "total")),
+            number(ran[peer.name][0].wire),
+            f"{max(run.error for run in ran[peer.name]):.0e}",
+            f"{peer.values:,}",
+        )
+        for peer in found
+    ]
+    head = ("", "encrypt s", "add s", "decrypt s", "all s", "phe / this", "bytes a value",
+            "error up to", "values run")  # fmt: skip
+    return table(head, rows)
+
+
+def without_kernels(step: Callable[[], object]) -> Callable[[], object]:
+    """Return the step, run by the portable code."""
+
+    def portably() -> object:
+        with portable():
+            return step()
+
+    return portably
+
+
+def single_operations(key: PrivateKey, rounds: int) -> str:
+    """Return the table of single ciphertexts: ours and HEU's, without packing and tables."""
+    public, random = key.public, system_random
+    job = Packing.for_sites(VALUE_BITS, CLIENTS, BITS).plaintexts(JOB)
+    plaintexts = [random_below(public.n >> 8, random) for _ in range(CIPHERTEXTS)]
+    holder = functools.partial(djn.encrypt_as_key_holder, key, plaintexts, random, expected=job)
+    encrypt = functools.partial(djn.encrypt, public, plaintexts, random, expected=job)
+    short = functools.partial(encrypt, short_exponent_assumption=True)
+    columns = [encrypt()] * CLIENTS
+    steps: list[tuple[str, str, Callable[[], object]]] = [
+        ("encrypt", ", key holder", holder),
+        ("encrypt", ", public key", encrypt),
+        ("encrypt", ", public key, 256-bit exponents", short),
+        ("add 10", "", lambda: djn.multiply(public, columns)),
+        ("decrypt", "", lambda: djn.decrypt(key, columns[0])),
+    ]
+    ours = {(what, f"secagg{how}"): step for what, how, step in steps}
+    if available():
+        ours |= {(what, f"secagg{how}, kernels off"): without_kernels(step)
+                 for what, how, step in steps}  # fmt: skip
+    theirs: dict[tuple[str, str], Callable[[], object]] = {}
+    if version("sf-heu"):
+        kit = heu_kit(BITS)
+        encoded = kit.array(np.array(plaintexts, dtype=object))
+        encryptor, evaluator, decryptor = kit.encryptor(), kit.evaluator(), kit.decryptor()
+        encrypted = [encryptor.encrypt(encoded) for _ in range(CLIENTS)]
+        theirs = {
+            ("encrypt", "HEU"): lambda: encryptor.encrypt(encoded),
+            ("add 10", "HEU"): lambda: functools.reduce(evaluator.add, encrypted),
+            ("decrypt", "HEU"): lambda: decryptor.decrypt(encrypted[0]),
+        }
+    taken = interleave({**ours, **theirs}, rounds, warm=True)
+    rows = [
+        (*task, taken[task] * (1e6 / CIPHERTEXTS),
+         taken[task[0], "HEU"].over(taken[task]) if theirs else "-")
+        for task in ours
+    ]  # fmt: skip
+    rows += [(*task, taken[task] * (1e6 / CIPHERTEXTS), 1) for task in theirs]
+    return table(("operation", "", "us a ciphertext", "HEU / this"), rows)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--quick", action="store_true", help="few values, once")
+    quick = parser.parse_args().quick
+    rounds = 1 if quick else ROUNDS
+    key = generate_keypair(BITS, system_random)
+    missing = [name for name in ("sf-heu", "tenseal") if not version(name)]
+    section(
+        "Encrypted sums against their peers",
+        f"{CLIENTS} clients, {JOB:,} values each, {BITS} bits; processor seconds, scaled from the "
+        f"number of values in the last column; {rounds} rounds in turns. "
+        f"Not installed: {', '.join(missing) or 'none'}.",
+        whole_job(key, rounds, quick),
+        single_operations(key, rounds),
+    )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,88 @@
+"""Every benchmark runs at its smallest size and prints a table; nothing here looks at a time."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from importlib import import_module
+
+import pytest
+from support.checkout import ROOT
+
+FOLDER = ROOT / "benchmarks"
+MARKS = re.compile(r"^<!-- begin (\S+) -->\n(?:.*\n)*?<!-- end \1 -->$", re.M)
+
+
+@pytest.fixture
+def harness(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.syspath_prepend(str(FOLDER))
+    return import_module("harness")
+
+
+@pytest.fixture
+def report(harness):
+    return import_module("report")
+
+
+def scripts() -> list[str]:
+    return sorted(path.name for path in FOLDER.glob("bench_*.py"))
+
+
+@pytest.mark.slow  # a process for each session of each protocol
+@pytest.mark.parametrize("script", scripts())
+def test_smallest_case_prints_a_table(script: str) -> None:
+    command = [sys.executable, str(FOLDER / "report.py"), "--quick", script]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    machine, *tables = re.split(r"^(?=###|```text)", done.stdout, flags=re.M)
+    assert re.match(r"Measured on \d\d \w+ \d{4}: \d+ cores .*Python 3", machine)
+    rows = [line for line in "".join(tables).splitlines() if re.search(r"\d", line)]
+    assert len(rows) >= 3
+
+
+def test_report_runs_every_benchmark(report) -> None:
+    assert sorted(report.SCRIPTS) == scripts()
+
+
+def test_the_page_has_a_place_for_each(report) -> None:
+    assert MARKS.findall(report.DOCUMENT.read_text()) == ["machine", *report.SCRIPTS]
+
+
+def test_writing_replaces_only_what_is_between_the_marks(report, tmp_path, monkeypatch) -> None:
+    page = tmp_path / "performance.md"
+    page.write_text("a\n<!-- begin x -->\nold\n<!-- end x -->\nb\n")
+    monkeypatch.setattr(report, "DOCUMENT", page)
+    for text in ("new", "newer"):
+        report.write("x", text)
+        assert page.read_text() == f"a\n<!-- begin x -->\n\n{text}\n\n<!-- end x -->\nb\n"
+
+
+def test_peers_are_compared_with_the_very_packages_that_secagg_runs_on() -> None:
+    """The peers' lock may differ in what the command line needs, not in what is timed."""
+
+    def pinned(lock: str) -> set[str]:
+        text = (ROOT / "requirements" / lock).read_text()
+        return set(
+            re.findall(r"^(?:numpy|gmpy2|cryptography|phe|scipy)==\S+(?: ; [^\\]*)?", text, re.M)
+        )
+
+    assert pinned("run.txt") == pinned("bench.txt")
+    assert len(pinned("run.txt")) >= 5
+
+
+def test_ratios_are_taken_round_by_round(harness) -> None:
+    slow_minute = harness.Spread((1.0, 10.0, 1.0))
+    assert (slow_minute * 2).over(slow_minute).values == (2.0, 2.0, 2.0)
+    assert str(slow_minute) == "1 (1 to 10)"
+
+
+def test_numbers_read_well(harness) -> None:
+    shown = [harness.number(x) for x in (0, 0.00123456, 0.5, 12.345, 999.9, 12345.6, 1.5e7)]
+    assert shown == ["0", "0.00123", "0.5", "12.3", "1,000", "12,346", "1.50e+07"]
+    assert [harness.size(x) for x in (12, 1234, 8e6, 3.2e9)] == [
+        "12 B",
+        "1.23 kB",
+        "8 MB",
+        "3.2 GB",
+    ]
