@@ -194,7 +194,7 @@ class Method(Protocol):
 class Shape:
     """What a protocol must know of the numbers it sums: nothing but sizes.
 
-    ring_bits: contributions are vectors in Z_2^ring_bits (64 or 128)
+    ring_bits: contributions are vectors in Z_2^ring_bits (32, 64 or 128)
     length: elements in one contribution
     value_bits: every element v of one contribution, read as signed, has |v| < 2**(value_bits - 1)
     """

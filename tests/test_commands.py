@@ -79,7 +79,7 @@ def test_plan_reads_no_record(tmp_path: Path) -> None:
     for path in (tmp_path / "data").iterdir():
         path.write_bytes(b"\xff")
     out, _ = call("plan", job)
-    assert "moments" in out and "64 bits" in out
+    assert "moments" in out and "32 bits" in out
     planned = json.loads(call("plan", job, "--protocol", "additive", "--json")[0])
     assert planned["sites"] == ["north", "south", "west"]
     assert [stage["stage"] for stage in planned["stages"]] == ["cohort", "moments"]

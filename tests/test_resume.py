@@ -9,7 +9,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -51,6 +50,14 @@ def kill_run(job: Path, number: int, *, after: bool, what: str = "journal", **mo
     out = job.parent / "out"
     assert killed(run=[job, out, APART | more], what=what, number=number, after=after)
     wait_until_alone(job.parent / "out.partial")
+    return out
+
+
+def die(job: Path, number: int) -> Path:
+    """The same without processes, for tests that use `folders`."""
+    out = job.parent / "out"
+    with pytest.raises(Killed), dying(Journal, "write", number, after=True):
+        run(job, out=out, overrides=APART)
     return out
 
 
@@ -141,9 +148,10 @@ def test_killed_anywhere(job: Path, protocol: str, kind: Any, method: str, after
     assert number >= 4  # two rounds, each of a phase and a release
 
 
+@pytest.mark.usefixtures("folders")
 def test_killed_after_the_run_was_moved_to_its_place(job: Path, tmp_path: Path) -> None:
     """Only its unfinished copy is left to delete."""
-    out = kill_run(job, 2, after=True)
+    out = die(job, 2)
     shutil.copytree(tmp_path / "out.partial", tmp_path / "copy")
     resume(out)
     shutil.move(tmp_path / "copy", tmp_path / "out.partial")
@@ -211,6 +219,7 @@ def test_a_site_lost_after_the_first_release_comes_back(
     assert done.folder == out and done.facts["trouble"] == []
 
 
+@pytest.mark.usefixtures("folders")
 def test_a_cell_is_mended_and_the_run_goes_on(job: Path) -> None:
     path, out = job.parent / "data/north.csv", job.parent / "out"
     text = path.read_text()
@@ -254,9 +263,10 @@ def test_another_users_run_is_not_resumed(tmp_path: Path, monkeypatch: pytest.Mo
         resume(tmp_path / "out")
 
 
+@pytest.mark.usefixtures("folders")
 def test_what_was_tampered_with_is_not_resumed_and_not_lost(job: Path) -> None:
     """Journal, log, setup and key, one after the other; put back, the run goes on."""
-    out = kill_run(job, 3, after=True)
+    out = die(job, 3)
     place = job.parent / "out.partial"
     stale = job.parent / "stale"
     shutil.copytree(place, stale)
@@ -282,8 +292,9 @@ def test_what_was_tampered_with_is_not_resumed_and_not_lost(job: Path) -> None:
     check(out, job.parent / "memory", 1)
 
 
+@pytest.mark.usefixtures("folders")
 def test_given_up_for_a_new_run_but_not_its_released_sums(job: Path) -> None:
-    out = kill_run(job, 2, after=True)
+    out = die(job, 2)
     with pytest.raises(JobError, match=r"is an unfinished run\. Continue it with 'secagg resume"):
         run(job, out=out)  # whatever the engine
     assert (job.parent / "out.partial").exists()
@@ -311,12 +322,6 @@ def test_what_is_no_unfinished_run_is_left(job: Path, kind: str) -> None:
             run(job, out=job.parent / "out", overwrite=overwrite, overrides=APART)
     assert place.is_symlink() or place.is_file() or (place / "thesis.tex").read_text() == "mine"
     assert (job.parent / "data/north.csv").exists()
-
-
-def test_parties_end_when_their_coordinator_is_killed(job: Path) -> None:
-    began = time.monotonic()
-    kill_run(job, 1, after=True)
-    assert time.monotonic() - began < 30  # `kill_run` waits for it
 
 
 def test_public_names() -> None:

@@ -127,18 +127,29 @@ EXPORT void secagg_ifma_canonical_pairs(vec *x, const modulus *r, size_t groups)
     }
 }
 
+INLINE void select_block(vec *x, const vec *table, size_t entries, size_t size, vec wanted, const size_t width)
+{
+    vec selected[BLOCK], entry = _mm512_setzero_si512();
+#pragma GCC unroll 4
+    for (size_t i = 0; i < width; i++)
+        selected[i] = _mm512_setzero_si512();
+    for (size_t k = 0; k < entries; k++, table += size) {
+        __mmask8 here = _mm512_cmpeq_epi64_mask(wanted, entry);
+        entry = add(entry, _mm512_set1_epi64(1));
+#pragma GCC unroll 4
+        for (size_t i = 0; i < width; i++)
+            selected[i] = _mm512_mask_mov_epi64(selected[i], here, table[i]);
+    }
+    copy(x, selected, width);
+}
+
 /* x[0 .. size) = table[digit][0 .. size), reading every entry. */
-INLINE void select_entry(vec *x, const vec *table, size_t entries, size_t size, unsigned digit)
+static IFMA void select_entry(vec *x, const vec *table, size_t entries, size_t size, unsigned digit)
 {
     const vec wanted = _mm512_set1_epi64(digit);
-    for (size_t j = 0; j < size; j++) {
-        vec selected = _mm512_setzero_si512();
-        for (size_t k = 0; k < entries; k++) {
-            __mmask8 here = _mm512_cmpeq_epi64_mask(wanted, _mm512_set1_epi64((long long)k));
-            selected = _mm512_mask_mov_epi64(selected, here, table[k * size + j]);
-        }
-        x[j] = selected;
-    }
+#define ACTION(i, width) select_block(x + (i), table + (i), entries, size, wanted, width)
+    FOR_BLOCKS(size, ACTION);
+#undef ACTION
 }
 
 /* x[groups][n] = x^e / R^(e-1) modulo r; if `paired`, x[groups][2 n] are pairs, modulo r^2.

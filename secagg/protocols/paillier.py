@@ -108,7 +108,7 @@ class Paillier:
         """Deal, install, encrypt, decrypt: all at a site."""
         match phase:
             case "deal":
-                return self._deal(body, context)
+                return self._deal(state, context)
             case "install":
                 return self._install(state, body, context)
             case "encrypt" if contribution is not None:
@@ -135,7 +135,9 @@ class Paillier:
 
     # --- a site ------------------------------------------------------------------------------
 
-    def _deal(self, body: Body, context: Context) -> tuple[State, Body]:
+    def _deal(self, state: State, context: Context) -> tuple[State, Body]:
+        if "key" in state:
+            raise PeerError(context.roster.coordinator, "asks for a second key")
         key = self.draw_key(context.random)
         others = [site for site in context.roster.named(Role.SITE) if site != context.me]
         reply = dealing.deal(key.public, {site: _plain_key(key) for site in others}, context)

@@ -206,7 +206,7 @@ def test_a_sites_own_words_stay_with_it(job: Path, engines: list[LoopbackEngine]
 
 @pytest.mark.parametrize(
     "protocol",
-    ["plain", *(pytest.param(p, marks=pytest.mark.slow) for p in PROTOCOLS if p != "plain")],
+    ["plain", pytest.param("masked", marks=pytest.mark.slow)],
 )
 def test_parties_killed_between_any_two_phases(
     job: Path, protocol: str, monkeypatch: pytest.MonkeyPatch, engines: list[LoopbackEngine]
@@ -226,7 +226,7 @@ def test_parties_killed_between_any_two_phases(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("protocol", PROTOCOLS)
+@pytest.mark.parametrize("protocol", ["additive", "masked"])
 def test_parties_killed_while_they_answer(
     job: Path, protocol: str, monkeypatch: pytest.MonkeyPatch, engines: list[LoopbackEngine]
 ) -> None:

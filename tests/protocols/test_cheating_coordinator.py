@@ -120,3 +120,10 @@ def test_a_second_key():
     other = generate_keypair(2048, replayable_random(4))
     with pytest.raises((PeerError, PolicyRefusal)):
         deal(cheat, other, "site_2")
+
+
+def test_a_site_deals_once():
+    cheat = Cheat(PaillierOfVectors(2048))
+    cheat.ask("site_0", "deal", 0, {})
+    with pytest.raises(PeerError, match="asks for a second key"):
+        cheat.ask("site_0", "deal", 1, {})
