@@ -102,7 +102,7 @@ def main() -> None:
     head = ("clients, k, lost", "", *(f"{step} ms" for step in STEPS), "upload")
     section(
         f"Masked sums against Flower {version('flwr') or '(not installed)'}, {length:,} values",
-        "Processor ms of one client's or the server's step, in turns. Bars: mask "
+        "Processor ms of one client's or the server's step, in turns. Aims: mask "
         "10x, unmask with dropouts 20x (10 clients) and 50x (100 clients), half the upload.",
         table(head, rows),
     )

@@ -127,7 +127,7 @@ def main() -> None:
     cases = ((10, 9, 1),) if quick else ((10, 9, 0), (10, 9, 1), (100, 22, 10))
     section(
         f"Masked sums: the steps that touch {length:,} values",
-        "Processor ms of one party. Bars: a whole later upload at k = 9 in 4 ms; later sums within "
+        "Processor ms of one party. Aims: a whole later upload at k = 9 in 4 ms; later sums within "
         "2x the floor.",
         table(
             ("sites, k, lost", "ring", "step", "ms", "floor ms", "x floor"),
@@ -138,7 +138,7 @@ def main() -> None:
     section(
         "Masked sums: whole sessions",
         "Processor ms of all parties together, frames, signatures and release rules included. "
-        "Bars: cold in 400 ms; at most 3 ms of overhead a small sum.",
+        "Aims: cold in 400 ms; at most 3 ms of overhead a small sum.",
         table(
             ("session", "what", "ms", "x clear", "x floor"),
             [

@@ -1,9 +1,11 @@
 """The compiled kernels: finding them, and finding out whether this machine can run them.
 
 They are built when secagg is installed on a 64-bit x86 machine with a C compiler, and left out
-otherwise, silently. They run if the processor has AVX-512 IFMA (Intel since 2019, AMD since 2022)
-and the operating system saves its registers. The environment variable `SECAGG_KERNELS=off` forces
-the portable path, read at every use, so that tests run both paths in one process.
+otherwise, silently. A library compiled from other sources than those beside it, which a checkout
+may have kept, is not used: its functions may differ. Kernels run if the processor has AVX-512 IFMA
+(Intel since 2019, AMD since 2022) and the operating system saves its registers. The environment
+variable `SECAGG_KERNELS=off` forces the portable path, read at every use, so that tests run both
+paths in one process.
 
 The library is a plain shared object called through ctypes: it needs no headers of Python, works
 with every version of it, and other threads run while it calculates.
@@ -12,16 +14,17 @@ with every version of it, and other threads run while it calculates.
 from __future__ import annotations
 
 import ctypes
+import hashlib
 import os
 from functools import cache
 from importlib.machinery import EXTENSION_SUFFIXES
 from pathlib import Path
 
+_SOURCES = ("fixed_base.c", "ifma.h", "multiply.c", "power.c")
 _FOLDER = Path(__file__).parent
 _P, _N = ctypes.c_void_p, ctypes.c_size_t
-_ARGUMENTS: dict[
-    str, tuple[type[ctypes.c_void_p | ctypes.c_size_t], ...]
-] = {  # of every function; what they mean is said in the C files
+_Types = tuple[type[ctypes.c_void_p | ctypes.c_size_t], ...]
+_ARGUMENTS: dict[str, _Types] = {  # of every function; what they mean is said in the C files
     "load": (_P, _N, _P, _N, _N),
     "store": (_P, _N, _N, _P, _N),
     "multiply": (_P, _P, _N, _P, _N, _N, _P, _N),
@@ -54,9 +57,17 @@ def _library() -> ctypes.CDLL | None:
         return None
     try:
         library = ctypes.CDLL(str(path))
-    except OSError:  # made for another system
+        library.secagg_ifma_sources.restype = ctypes.c_uint64
+    except (OSError, AttributeError):  # made for another system, or no such library
         return None
-    return library if library.secagg_ifma_supported() else None
+    usable = library.secagg_ifma_sources() == _digest() and library.secagg_ifma_supported()
+    return library if usable else None
+
+
+def _digest() -> int:
+    """Return a hash of the sources, as setup.py does."""
+    content = b"".join(Path(__file__).with_name(name).read_bytes() for name in _SOURCES)
+    return int(hashlib.sha256(content).hexdigest()[:16], 16)
 
 
 @cache

@@ -14,6 +14,9 @@ __attribute__((visibility("default"))) int secagg_ifma_supported(void)
     return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512ifma");
 }
 
+/* Which sources this was compiled from; see setup.py. */
+__attribute__((visibility("default"))) uint64_t secagg_ifma_sources(void) { return SECAGG_SOURCES; }
+
 /* x[groups][n] = numbers of `size` little-endian bytes; lanes past `count` are zero. */
 EXPORT void secagg_ifma_load(vec *x, size_t n, const uint8_t *bytes, size_t size, size_t count)
 {

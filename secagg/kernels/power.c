@@ -127,29 +127,18 @@ EXPORT void secagg_ifma_canonical_pairs(vec *x, const modulus *r, size_t groups)
     }
 }
 
-INLINE void select_block(vec *x, const vec *table, size_t entries, size_t size, vec wanted, const size_t width)
-{
-    vec selected[BLOCK], entry = _mm512_setzero_si512();
-#pragma GCC unroll 4
-    for (size_t i = 0; i < width; i++)
-        selected[i] = _mm512_setzero_si512();
-    for (size_t k = 0; k < entries; k++, table += size) {
-        __mmask8 here = _mm512_cmpeq_epi64_mask(wanted, entry);
-        entry = add(entry, _mm512_set1_epi64(1));
-#pragma GCC unroll 4
-        for (size_t i = 0; i < width; i++)
-            selected[i] = _mm512_mask_mov_epi64(selected[i], here, table[i]);
-    }
-    copy(x, selected, width);
-}
-
 /* x[0 .. size) = table[digit][0 .. size), reading every entry. */
-static IFMA void select_entry(vec *x, const vec *table, size_t entries, size_t size, unsigned digit)
+INLINE void select_entry(vec *x, const vec *table, size_t entries, size_t size, unsigned digit)
 {
     const vec wanted = _mm512_set1_epi64(digit);
-#define ACTION(i, width) select_block(x + (i), table + (i), entries, size, wanted, width)
-    FOR_BLOCKS(size, ACTION);
-#undef ACTION
+    for (size_t j = 0; j < size; j++) {
+        vec selected = _mm512_setzero_si512();
+        for (size_t k = 0; k < entries; k++) {
+            __mmask8 here = _mm512_cmpeq_epi64_mask(wanted, _mm512_set1_epi64((long long)k));
+            selected = _mm512_mask_mov_epi64(selected, here, table[k * size + j]);
+        }
+        x[j] = selected;
+    }
 }
 
 /* x[groups][n] = x^e / R^(e-1) modulo r; if `paired`, x[groups][2 n] are pairs, modulo r^2.
@@ -157,7 +146,7 @@ static IFMA void select_entry(vec *x, const vec *table, size_t entries, size_t s
  * windows[count]: e in digits of `bits` bits, highest first; one: R modulo r (or r^2), as x is.
  * table: scratch memory for 2^bits numbers (or pairs). */
 EXPORT void secagg_ifma_power(vec *x, const uint8_t *windows, size_t count, size_t bits, const vec *one,
-                              const modulus *r, int paired, vec *table, size_t groups)
+                              const modulus *r, size_t paired, vec *table, size_t groups)
 {
     const size_t entries = (size_t)1 << bits, size = paired ? 2 * r->n : r->n;
     void (*const multiply)(vec *, const vec *, const vec *, const modulus *) =

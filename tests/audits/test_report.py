@@ -410,10 +410,10 @@ class TestHostileNames:
          ["one computer, all parties in one process", "were played in one process"],
          ["a process of its own"]),
         ({"name": "processes", "processes": 6, "resumed": 0},
-         ["one computer, 6 processes, one for a party", "was a process of its own", "not erasure"],
+         ["one computer, 6 processes, one for each party", "was a process of its own", "not erasure"],
          ["in one process", "resumed"]),
         ({"name": "processes", "processes": 6, "resumed": 2},
-         ["one for a party; interrupted and resumed 2 times"], ["in one process"]),
+         ["one for each party; interrupted and resumed 2 times"], ["in one process"]),
     ],
 )  # fmt: skip
 def test_where_it_was_played(engine: dict[str, Any], shown: list[str], hidden: list[str]) -> None:

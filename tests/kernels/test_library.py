@@ -41,6 +41,17 @@ def test_they_are_used_where_they_are() -> None:
     assert not use_kernels(16)
 
 
+@pytest.mark.kernels
+@pytest.mark.skipif(not library.available(), reason="no kernels on this machine")
+def test_a_library_of_other_sources_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(library, "_digest", lambda: 0)
+    library._library.cache_clear()
+    try:
+        assert not library.available()
+    finally:
+        library._library.cache_clear()
+
+
 def test_importing_protocols_does_not_load_them() -> None:
     """The library may be missing or be foreign code for this processor until it is needed."""
     program = (
