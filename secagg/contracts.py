@@ -240,6 +240,7 @@ class Context:
     `identity` holds the private keys of the party that runs the step; `random` is where it draws.
     asked: digest of the request that this sum's contributors answer (stage, cohort, records,
         message); known to the coordinator, and to a site while it contributes
+    min_sites: the least number of sites by the party's own rule (0 where that is unset)
     """
 
     session: bytes
@@ -249,6 +250,7 @@ class Context:
     shape: Shape
     random: RandomBytes
     asked: bytes = b""
+    min_sites: int = 0
 
     @property
     def me(self) -> str:

@@ -135,8 +135,9 @@ class Party:
             self._check_opening(header.round, body, state)
             state = {**state, "cohort": sorted(body["contributors"])}
         context = Context(
-            self.session, header.round, self.identity, self.roster, shape, self.random, asked
-        )
+            self.session, header.round, self.identity, self.roster, shape, self.random, asked,
+            self.policy.min_sites or 0,
+        )  # fmt: skip
         protocol_state, reply = self.protocol.client(
             phase.name, state["protocol"], body, context, contribution
         )

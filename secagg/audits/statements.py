@@ -196,7 +196,9 @@ def played_on(facts: Facts) -> str:
     engine = facts["engine"]
     if engine["name"] == "memory":
         return "one computer, all parties in one process"
-    words = f"one computer, {counted(engine['processes'], 'process', 'processes')}, one for each party"
+    words = (
+        f"one computer, {counted(engine['processes'], 'process', 'processes')}, one for each party"
+    )
     if engine["resumed"]:
         words += f"; interrupted and resumed {counted(engine['resumed'], 'time')}"
     return words

@@ -143,22 +143,29 @@ class FixedBaseTable:
         for _ in range(1, self.positions):
             factors.append(powmod(factors[-1], 1 << window, square))
             inverses.append(powmod(inverses[-1], 1 << window, root))
-        for start in range(0, self.positions, LANES):
-            part = slice(start, start + LANES)
-            self._fill(part, factors[part], inverses[part], window)
+        r = self.root
+        montgomery = 1 << DIGIT_BITS * r.n
+        none = r.constant_pair(montgomery), r.constant(1)  # f^0
+        steps = r.scaled_pairs(_lanes_of(factors, self.square.n), montgomery)
+        inverse_steps = r.scale(_lanes_of(inverses, r.n), montgomery)
+        for group, start in enumerate(range(0, self.positions, LANES)):
+            first = steps[group : group + 1], inverse_steps[group : group + 1]
+            self._fill(slice(start, start + LANES), none, first, window)
 
-    def _fill(self, part: slice, factors: list[mpz], inverses: list[mpz], window: int) -> None:
+    def _fill(
+        self, part: slice, none: tuple[Lanes, Lanes], first: tuple[Lanes, Lanes], window: int
+    ) -> None:
         """Make the entries of eight positions, in lanes: f^(a + b) from f^a for all a < b = 2^i.
 
         The kernel divides by R at every factor, so an entry is the split form of f^a R = c + d r:
         u = c and v = d / c modulo r, where 1 / c = f^-a / R.
+
+        none: f^0 R and f^0; first: f R and R / f
         """
         r = self.root
-        montgomery = 1 << DIGIT_BITS * r.n
-        step = r.scaled_pairs(_lanes_of(factors, self.square.n), montgomery)
-        inverse_step = r.scale(_lanes_of(inverses, r.n), montgomery)
         pairs, inverses_c = empty(1 << window, 2 * r.n, LANES), empty(1 << window, r.n, LANES)
-        pairs[:1], inverses_c[:1] = r.constant_pair(montgomery), r.constant(1)
+        pairs[:1], inverses_c[:1] = none
+        step, inverse_step = first
         for i in range(window):
             done, new = slice(0, 1 << i), slice(1 << i, 2 << i)
             pairs[new] = r.multiply_pairs(pairs[done], step)
@@ -207,11 +214,9 @@ def _load_any(rows: Rows, modulus: Modulus) -> Lanes:
 
 
 def _lanes_of(values: Sequence[mpz], digits: int) -> Lanes:
-    """Return at most eight integers as one group, filled with ones."""
     size = digits * DIGIT_BITS // 8 + 1
-    values = [*values, *[mpz(1)] * (LANES - len(values))]
-    data = b"".join(int(x).to_bytes(size, "little") for x in values)
-    return load(np.frombuffer(data, dtype=np.uint8).reshape(LANES, size), digits)
+    data = b"".join([int(x).to_bytes(size, "little") for x in values])
+    return load(np.frombuffer(data, dtype=np.uint8).reshape(-1, size), digits)
 
 
 def _save(lanes: Lanes, out: Rows) -> None:

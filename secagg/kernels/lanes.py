@@ -11,6 +11,7 @@ The digits of a modulus leave at least 16 bits free (SLACK in `ifma.h`), on whic
 from __future__ import annotations
 
 import ctypes
+import math
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,7 +30,7 @@ MIN_DIGITS = 4  # BLOCK in ifma.h
 
 def empty(*shape: int) -> Lanes:
     """Return an array of this shape, whose first element lies at a multiple of 64 bytes."""
-    size = int(np.prod(shape))
+    size = math.prod(shape)
     memory = np.empty(size + 7, dtype=np.uint64)
     start = -memory.ctypes.data // 8 % 8
     return memory[start : start + size].reshape(shape)

@@ -26,9 +26,10 @@ total records unknown after the cohort round   refused
 =============================================  ======================================
 
 Not protected: across sessions (two runs with and without a site differ by it; that takes a ledger
-at each site); between openers that each open once and do not compare (the key holders of `paillier`, for
-a coordinator who breaks the protocol); the total of records, which is known, and checked, only when
-the cohort round has released it, and which sites take from the coordinator; records against an
+at each site); between openers that each open once and do not compare (the key holders of
+`paillier`, for a coordinator who breaks the protocol); the total of records, which is known, and
+checked, only when the cohort round has released it, and which sites take from the coordinator;
+records against an
 adversary who knows all others (that takes noise, not counts); and against min_sites - 1 colluding
 sites, who can subtract their own contributions from a sum.
 """

@@ -50,9 +50,10 @@ CACHED_TABLES = 4  # two private keys, or four public ones: 256 MiB
 
 _MPZ_BYTES = 72  # object, allocator and list slot, on top of the digits
 _PADDING_BYTES = 64  # at most so many: digits of 52 bits in 64, and eight at a time
-# Time to make a table entry over time to multiply by one:
-_ENTRY_COST = 1.5  # measured 1.4 to 1.9
-_KERNEL_ENTRY_COST = 3.0
+# Times of making a table, over the time to multiply by one entry; all measured:
+_ENTRY_COST = 1.5  # of an entry: 1.4 to 1.9
+_KERNEL_ENTRY_COST = 3.5  # 3.0 to 3.5
+_KERNEL_POSITION_COST = 100.0  # 60 to 130, whatever the width: calls of kernels on few numbers
 _BLOCK = 4096  # powers made together, 15 MB: enough that each table entry is read many times
 
 
@@ -76,10 +77,12 @@ def choose_window(exponent_bits: int, root_bits: int, powers: int, *, kernels: b
 
     A width w costs 2^w entries a position once, and one factor a position for each power. Widths
     whose table would pass `TABLE_BYTES` are left out. With a 2048-bit key and r = p, 100 powers
-    get 5 bits (3 MB), 2000 get 8 (13 MB), 18 000 and more get 10 (42 MB).
+    get 5 bits (3 MB), 2000 get 8 (13 MB), 18 000 and more get 10 (42 MB); the kernels' tables are
+    more expensive, hence not smaller than 5 bits, and 9 or 10 for large jobs.
     """
     number_bytes = root_bits // 8 + (_PADDING_BYTES if kernels else _MPZ_BYTES)
     entry_cost = _KERNEL_ENTRY_COST if kernels else _ENTRY_COST
+    position_cost = _KERNEL_POSITION_COST if kernels else 0.0
 
     def positions(window: int) -> int:
         return -(-exponent_bits // window)
@@ -88,7 +91,9 @@ def choose_window(exponent_bits: int, root_bits: int, powers: int, *, kernels: b
         return 2 * (positions(window) << window) * number_bytes
 
     allowed = [w for w in range(1, 17) if w == 1 or table_bytes(w) <= TABLE_BYTES]
-    return min(allowed, key=lambda w: positions(w) * (entry_cost * (1 << w) + powers))
+    return min(
+        allowed, key=lambda w: positions(w) * (position_cost + entry_cost * (1 << w) + powers)
+    )
 
 
 def split_digits(exponents: Integers, bits: int, window: int) -> Digits:

@@ -20,7 +20,8 @@ Every later sum has one phase, `mask`, over the survivors of the first: pairwise
 keys that were never shared, so the sum opens when, and only when, the whole cohort has sent. Nobody
 can help to recover a later sum over fewer sites, and that is on purpose: whoever can finish a sum
 from the same uploads with and without a site, and needs no message of that site in between, can
-subtract the two (docs/adr/007-masked-sessions.md). A site that was away answers when it is back.
+subtract the two (docs/adr/007-masked-sessions.md). A site that was away may answer until the
+engine's deadline has passed, and a run that was stopped there may be resumed.
 
 Threat model: a coordinator that may depart from the protocol, with up to `colluding` of the sites,
 learns nothing of the others' contributions but one sum, over at least as many sites as `neighbours`
@@ -38,12 +39,16 @@ both secrets of one neighbour                           cannot be asked: see `ma
 two lists of survivors                                  signs one only
 survivors who did not mask, or not itself               refuses
 a round that is past, or one phase twice                refuses
-other requests or directories for some sites            answers; the masks do not cancel
+other requests or directories for some sites, now or     answers; the masks do not cancel
+in any sum before
 =====================================================  ===========================================
 
 Not protected: a site that lies about its contribution, or masks wrongly, spoils the sum, which is
-not noticed unless it leaves its bounds; traffic (who takes part, when, how much); everything
-against the coordinator together with all other sites.
+not noticed unless it leaves its bounds, and one that sends bad keys or shares ends the run; traffic
+(who takes part, when, how much); everything against the coordinator together with all other sites;
+from 33 sites on, against a coordinator that wins sites over *after* it has seen the graph (of 1000
+sites the 321 neighbours that open one site's secrets are fewer than the 333 that may collude); and
+a site whose state is put back to an earlier one, which would sign or mask twice.
 """
 
 from __future__ import annotations
@@ -84,8 +89,9 @@ class Masked:
     capabilities: ClassVar[Capabilities] = Capabilities(
         ring_bits=(32, 64, 128),
         hides_from_coordinator=True,
-        dropouts="sites may drop out in any phase of the first sum, as long as more than half of "
-        "all sites and the colluding ones together stay; later sums wait for all of its survivors",
+        dropouts="sites may drop out in any phase of the first sum: of up to 32 as many as leave "
+        "more than half of all sites and the colluding ones together, of more the share "
+        "`dropping`; later sums need all of its survivors within the engine's deadline",
         sees={
             "coordinator": "masked contributions (alone they are random), the sum, and who took "
             "part; of a site that drops out in the first sum, the key of its pairwise masks there",

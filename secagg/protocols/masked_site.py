@@ -145,11 +145,10 @@ def _later_masks(
     session = state.get("session") or _begin_session(state, cohort, plan, context)
     if session["cohort"] != cohort:
         raise PolicyRefusal(context.me, "the sites changed after the first sum")
-    label = masking.label(
-        context.session, context.round, session["directory"], cohort, context.asked
-    )
+    label = masking.label(context.session, context.round, session["label"], cohort, context.asked)
     seeds = {site: masking.seed(key, label) for site, key in session["pairs"].items()}
-    return {"advertised": {"round": state["advertised"]["round"]}, "session": session}, seeds
+    advertised = {"round": state["advertised"]["round"]}
+    return {"advertised": advertised, "session": {**session, "label": label}}, seeds
 
 
 def _begin_session(
@@ -157,8 +156,10 @@ def _begin_session(
 ) -> dict[str, Any]:
     """Agree on the pair keys of all later sums with the neighbours among the cohort."""
     directory = _directory(state, context)
-    if not _are_sites(cohort, directory) or len(cohort) < plan.least_survivors:
-        raise PolicyRefusal(context.me, "the cohort is not of sites that have shared keys")
+    if "label" not in state or state.get("survivors", cohort) != cohort:
+        raise PolicyRefusal(context.me, "the cohort is not that of the first sum")
+    if not set(cohort) <= set(state["masking"]) or len(cohort) < plan.least_survivors:
+        raise PolicyRefusal(context.me, "the cohort is not of enough sites that masked before")
     members = {site: directory[site] for site in cohort}
     pairs = {
         site: masking.pair_key(
@@ -168,7 +169,7 @@ def _begin_session(
         for site in _neighbourhood(members, plan, context)
         if site != context.me
     }  # fmt: skip
-    return {"cohort": cohort, "directory": masking.directory_digest(directory), "pairs": pairs}
+    return {"cohort": cohort, "label": state["label"], "pairs": pairs}
 
 
 def agree(state: State, body: Body, plan: GraphPlan, context: Context) -> tuple[State, Body]:
@@ -189,8 +190,8 @@ def unmask(state: State, body: Body, plan: GraphPlan, context: Context) -> tuple
     and the shares are gone from the state after this step.
     """
     survivors = _survivors(state, body["contributors"], plan, context)
-    if state.get("survivors") != survivors:
-        raise PolicyRefusal(context.me, "asked to unmask over other survivors than it agreed on")
+    if "held" not in state or state.get("survivors") != survivors:
+        raise PolicyRefusal(context.me, "has unmasked already, or agreed on other survivors")
     statements = body.get("statements")
     if not isinstance(statements, dict):
         raise PeerError(context.roster.coordinator, "malformed request to unmask")
@@ -198,7 +199,8 @@ def unmask(state: State, body: Body, plan: GraphPlan, context: Context) -> tuple
     shares = {
         site: held["self" if site in survivors else "first"] for site, held in state["held"].items()
     }
-    state = {key: state[key] for key in ("advertised", "directory", "round")}
+    kept = ("advertised", "directory", "masking", "label", "survivors", "round")
+    state = {key: state[key] for key in kept}
     state["advertised"] = {k: state["advertised"][k] for k in ("round", "later")}
     return state, {"shares": shares}
 
@@ -299,4 +301,6 @@ def _directory(state: State, context: Context) -> Directory:
 
 
 def _are_sites(names: Sequence[object], directory: Directory) -> bool:
-    return len(set(map(str, names))) == len(names) and all(name in directory for name in names)
+    """Return whether these are names, each once, of sites whose keys are known."""
+    known = [name for name in names if isinstance(name, str) and name in directory]
+    return len(set(known)) == len(names)

@@ -13,11 +13,13 @@ Derivations (domains separated by the first string of each digest or info):
     pair key  = HKDF-SHA256(X25519(own private, peer's public), salt = session, info = kind, names)
     seed_ij   = HMAC-SHA256(pair key, label)
     self seed = HMAC-SHA256(self secret, label)
-    label     = SHA-256 of (session, round, digest of the key directory, who masks, request)
+    label     = SHA-256 of (session, round, what was before, who masks, request)
 
-The label is the transcript so far. Sites that were told different things (another directory, other
-partners, another message of the method) derive different seeds, their masks do not cancel, and the
-coordinator is left with noise instead of a sum that would show more than was agreed.
+What was before is the digest of the key directory in the first sum, and the label of the sum
+before in later ones: a label stands for all that was asked in the session so far. Sites that were
+ever told different things (another directory, other partners, another message of the method) derive
+different seeds, their masks do not cancel, and the coordinator is left with noise instead of a sum
+that would show more than was agreed.
 
 Threat model: as in `masked`. Seeds are as strong as X25519 and SHA-256 (128 bits), and expanded
 by AES (`prg`). Not protected: a label used twice with the same pair key would repeat a mask; that
@@ -43,6 +45,7 @@ from secagg.protocols.prg import SEED_BYTES, apply_masks
 from secagg.ring import RingVector
 
 KEY_BYTES = 32
+_FIELD_PRIME = 2**255 - 19
 EVERYONE = ""
 """Recipient of a signed statement that is meant for all parties."""
 
@@ -105,8 +108,8 @@ def read_statement(statement: object, site: str, phase: str, context: Context) -
 def read_directory(statements: Mapping[str, object], context: Context) -> Directory:
     """Return the keys in the sites' signed statements. Raises `PeerError` for any that is not good.
 
-    Two sites with one key, or one site with the same key twice, are refused as well: equal keys
-    would give equal pairwise secrets.
+    Keys are taken in their one canonical form, and none twice: whoever shows another's key as its
+    own does not know the private half, and is no neighbour to anybody.
     """
     directory: Directory = {}
     for site in sorted(statements):
@@ -116,7 +119,7 @@ def read_directory(statements: Mapping[str, object], context: Context) -> Direct
                 "later": bytes(later),
                 "commitment": bytes(commitment),
                 **rest,
-            } if not rest and {len(first), len(later), len(commitment)} == {KEY_BYTES}:
+            } if not rest and _are_keys(first, later) and len(commitment) == KEY_BYTES:
                 directory[site] = PublicKeys(first, later, commitment)
             case _:
                 raise PeerError(site, "advertises malformed keys")  # fmt: skip
@@ -124,6 +127,13 @@ def read_directory(statements: Mapping[str, object], context: Context) -> Direct
     if len(set(public)) != len(public):
         raise PeerError(context.roster.coordinator, "shows a key directory with one key twice")
     return directory
+
+
+def _are_keys(*keys: bytes) -> bool:
+    """Return whether these are X25519 public keys as RFC 7748 writes them, reduced modulo p."""
+    return all(
+        len(key) == KEY_BYTES and int.from_bytes(key, "little") < _FIELD_PRIME for key in keys
+    )
 
 
 def directory_digest(directory: Directory) -> bytes:
@@ -148,10 +158,13 @@ def pair_key(private: bytes, public: bytes, kind: str, me: str, peer: str, sessi
 
 
 def label(
-    session: bytes, round_: int, directory: bytes, masking: Sequence[str], asked: bytes
+    session: bytes, round_: int, before: bytes, masking: Sequence[str], asked: bytes
 ) -> bytes:
-    """Return the label of one sum's masks: everything its sites must have been told alike."""
-    return wire.digest(["secagg masks 1", session, round_, directory, sorted(masking), asked])
+    """Return the label of one sum's masks: everything its sites must have been told alike.
+
+    before: digest of the key directory, or the label of the sum before
+    """
+    return wire.digest(["secagg masks 1", session, round_, before, sorted(masking), asked])
 
 
 def seed(key: bytes, label_: bytes) -> bytes:

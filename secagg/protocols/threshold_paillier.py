@@ -29,11 +29,10 @@ subtract its own part. A coordinator that departs from the protocol, while the s
   sites as long as 2 t - c > K.
 
 Why t = floor(2K/3) + 1 unless the job says otherwise: then up to 2K/3 sites may collude without the
-key, up to K/3 may be dishonest in the last point, and almost K/3 may drop out. The key must not
-undercut the release rule either: min_sites k hides a site from k - 2 colluding others (k - 1 would
-subtract their own parts and see it), so sharing has to withstand as many, t - 1 >= k - 2. Sites
-refuse to decrypt where any contributor signed a rule that t does not live up to; that happens in
-the cohort stage, before anything but counts was contributed.
+key, up to K/3 may give their shares away in the last point, and almost K/3 may drop out. The key
+must not undercut the release rule either: min_sites k hides a site from k - 2 colluding others
+(k - 1 would subtract their own parts and see it), so sharing has to withstand as many, t - 1 >=
+k - 2. A site refuses to encrypt anything where t does not live up to its own rule.
 
 Not protected: everything, against t colluding sites, or the dealer, who knows the key while it
 deals (the coordinator chooses it among the sites); two cohorts' counts, if 2 t <= K; honest
@@ -206,6 +205,7 @@ class ThresholdPaillier:
         return {**_plain(share), "opened": -1}, {}
 
     def _encrypt(self, share: KeyShare, contribution: RingVector, context: Context) -> Body:
+        self._check_rule(context)
         ciphertexts = djn.encrypt(
             share.public,
             EncryptedSums.of(share.public, context).plaintexts(contribution),
@@ -228,7 +228,6 @@ class ThresholdPaillier:
         columns: list[Integers] = []
         for site in body["contributors"]:
             claimed = Header.from_bytes(body["claims"][site][0])
-            self._check_rule(claimed, context)
             shown = wire.digest(_contribution(sent.get(site), share.public))
             if not hmac.compare_digest(shown, claimed.body_digest):
                 raise PeerError(
@@ -238,15 +237,15 @@ class ThresholdPaillier:
         answers = partially_decrypt(share, djn.multiply(share.public, columns))
         return {**state, "opened": context.round}, {"answers": answers.to_bytes()}
 
-    def _check_rule(self, claimed: Header, context: Context) -> None:
-        """Refuse if as few sites could decrypt as a contributor's own rule does not allow for."""
-        threshold, min_sites = self.threshold_of(len(_sites(context))), claimed.note["min_sites"]
-        if threshold < min_sites - 1:
+    def _check_rule(self, context: Context) -> None:
+        """Refuse if as few sites could decrypt as this site's own rule does not allow for."""
+        threshold = self.threshold_of(len(_sites(context)))
+        if threshold < context.min_sites - 1:
             raise PolicyRefusal(
                 context.me,
-                f"{threshold} sites could decrypt together, and {claimed.sender} contributed under "
-                f"a rule that withstands {min_sites - 2} colluding sites",
-                f"Set protocol.threshold to at least {min_sites - 1}.",
+                f"{threshold} sites could decrypt together, and its own rule withstands "
+                f"{context.min_sites - 2} colluding sites",
+                f"Set protocol.threshold to at least {context.min_sites - 1}.",
             )
 
     # --- the coordinator ---------------------------------------------------------------------

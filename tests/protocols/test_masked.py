@@ -150,14 +150,22 @@ def test_masks_are_never_the_same_twice():
 
 
 def test_secrets_leave_the_state_when_they_are_no_longer_needed():
-    """After the first later sum no share, self secret or shared key is left at a site."""
+    """No share, self secret or shared key is left after `unmask`, no key at all after a later sum."""
     world = World(Masked(), numbers(4, 3, 1), SumNumbers((3,), rounds=3))
+
+    def kept():
+        return wire.loads(world.engine.states["site_0"])["protocol"]
+
     step = run_until(world, "unmask")
-    assert "held" in wire.loads(world.engine.states["site_0"])["protocol"]
-    world.engine.exchange(step.requests)
-    after = wire.loads(world.engine.states["site_0"])["protocol"]
-    assert set(after) == {"advertised", "directory", "round"}
-    assert set(after["advertised"]) == {"round", "later"}
+    assert "held" in kept()
+    step = world.coordinator.advance(step.state, world.engine.exchange(step.requests))
+    assert set(kept()) == {"advertised", "directory", "masking", "label", "survivors", "round"}
+    assert set(kept()["advertised"]) == {"round", "later"}
+    while not step.done:
+        step = world.coordinator.advance(step.state, world.engine.exchange(step.requests))
+    assert set(kept()) == {"advertised", "session", "round"}
+    assert set(kept()["advertised"]) == {"round"}
+    assert set(kept()["session"]) == {"cohort", "label", "pairs"}
 
 
 def context_of(world):
