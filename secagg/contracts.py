@@ -310,7 +310,10 @@ class SecureSum(Protocol):
         context: Context,
         contribution: RingVector | None = None,
     ) -> tuple[State, Body]:
-        """Answer one request, at a site or an aggregator. State persists over the session."""
+        """Answer one request, at a site or an aggregator. State persists over the session.
+
+        contribution: the site's own, in a phase that contributes; the protocol may overwrite it
+        """
         ...
 
     def server(

@@ -78,7 +78,7 @@ def _shares(world: World, data: bytes) -> Any:
     shares = wire.loads(data)
     if isinstance(shares, dict) and all(k.isdecimal() and k.isascii() for k in shares):
         by_point = {int(k): v for k, v in shares.items() if isinstance(v, bytes)}
-        return shamir.combine(by_point, 2)
+        return by_point and shamir.combine(by_point)
     return None
 
 

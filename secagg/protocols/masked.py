@@ -274,9 +274,9 @@ def _unmask(state: State, replies: Mapping[str, Body], plan: GraphPlan, context:
                 "masked", f"{len(shares)} shares of {owner} came back, and {plan.threshold} are "
                 "needed", "Nothing was released. Run again when more sites can be reached.",
             )  # fmt: skip
-        # What was advertised tells a wrong secret from the right one: spare shares add nothing.
+        # What was advertised tells a wrong secret from the right one: more shares add nothing.
         enough = dict(sorted(shares.items())[: plan.threshold])
-        return shamir.combine(enough, plan.threshold)
+        return shamir.combine(enough)
 
     self_seeds: list[bytes] = []
     for site in survivors:

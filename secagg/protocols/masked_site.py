@@ -18,9 +18,9 @@ import hmac
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from secagg import wire
 from secagg.contracts import Body, Context, State
 from secagg.errors import PeerError, PolicyRefusal
-from secagg.frames import open_frame, seal_frame
 from secagg.protocols import masking, shamir
 from secagg.protocols.masking import KEY_BYTES, Directory, PublicKeys
 from secagg.protocols.neighbours import GraphPlan, neighbours
@@ -60,16 +60,16 @@ def share(state: State, body: Body, plan: GraphPlan, context: Context) -> tuple[
         kind: shamir.split(own[kind], plan.threshold, points, context.random)
         for kind in ("first", "self")
     }
-    bodies = {
+    dealt = {
         site: {kind: shares[kind][point] for kind in shares}
         for site, point in zip(near, points, strict=True)
     }
-    held = {context.me: bodies.pop(context.me)}
+    held = {context.me: dealt.pop(context.me)}
     sealed = {
-        site: seal_frame(
-            context.identity, context.roster, context.session, context.round, "share", site, shared
+        site: masking.seal_shares(
+            _sealing_pair(own, directory, site, context), wire.dumps(both), context.me, site
         )
-        for site, shared in bodies.items()
+        for site, both in dealt.items()
     }
     plain = {site: keys.to_plain() for site, keys in directory.items()}
     return {**state, "directory": plain, "held": held}, {"envelopes": sealed}
@@ -90,9 +90,8 @@ def mask(
         state, pair_seeds, own = _first_masks(state, body, plan, context)
     else:
         state, pair_seeds = _later_masks(state, body, plan, context)
-    masked = contribution.copy()
-    masking.mask(masked, context.me, pair_seeds, own)
-    return {**state, "round": context.round}, {"masked": masked}
+    masking.mask(contribution, context.me, pair_seeds, own)
+    return {**state, "round": context.round}, {"masked": contribution}
 
 
 def _first_masks(
@@ -114,7 +113,7 @@ def _first_masks(
     held = dict(state["held"])
     for site in near:
         if site != context.me:
-            held[site] = _open_shares(site, envelopes.get(site), context)
+            held[site] = _open_shares(site, envelopes.get(site), own, directory, context)
     label = masking.label(
         context.session, context.round, masking.directory_digest(directory), masking_sites,
         context.asked,
@@ -265,19 +264,26 @@ def draw_graph(directory: Directory, plan: GraphPlan, session: bytes) -> dict[st
     return neighbours(list(directory), degree, neighbourhood_seed(directory, session))
 
 
-def _open_shares(site: str, envelope: object, context: Context) -> dict[str, bytes]:
-    if not isinstance(envelope, bytes):
+def _open_shares(
+    site: str, sealed: object, own: State, directory: Directory, context: Context
+) -> dict[str, bytes]:
+    if not isinstance(sealed, bytes):
         raise PeerError(context.roster.coordinator, f"withholds the shares of {site}")
-    shares = open_frame(
-        context.identity, context.roster, context.session, context.round, "share", site, envelope
-    )
-    match shares:
-        case {"first": bytes(first), "self": bytes(own), **rest} if not rest and {
+    pair = _sealing_pair(own, directory, site, context)
+    match wire.loads(masking.open_shares(pair, sealed, site, context.me)):
+        case {"first": bytes(first), "self": bytes(self_share), **rest} if not rest and {
             len(first),
-            len(own),
+            len(self_share),
         } == {shamir.SHARE_BYTES}:
-            return {"first": first, "self": own}
+            return {"first": first, "self": self_share}
     raise PeerError(site, "sends malformed shares")
+
+
+def _sealing_pair(own: State, directory: Directory, site: str, context: Context) -> bytes:
+    """Return the key under which shares go to and from `site`, as lasting as the later sums'."""
+    return masking.pair_key(
+        own["later"], directory[site].later, "shares", context.me, site, context.session
+    )
 
 
 def _advertised(state: State, context: Context) -> State:

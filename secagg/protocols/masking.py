@@ -32,8 +32,10 @@ import hmac
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
 from secagg import wire
@@ -46,6 +48,7 @@ from secagg.ring import RingVector
 
 KEY_BYTES = 32
 _FIELD_PRIME = 2**255 - 19
+_NONCE = bytes(12)
 EVERYONE = ""
 """Recipient of a signed statement that is meant for all parties."""
 
@@ -55,7 +58,8 @@ class PublicKeys:
     """What a site advertises, 32 bytes each.
 
     first: public key of the pairwise masks of the first sum (its private key is shared)
-    later: public key of the pairwise masks of all later sums (its private key never leaves)
+    later: public key of the pairwise masks of all later sums, and of what seals shares (its private
+        key never leaves: whoever learnt it could read the shares that this site holds)
     commitment: digest of the self secret, so that a wrong reconstruction is seen
     """
 
@@ -170,6 +174,28 @@ def label(
 def seed(key: bytes, label_: bytes) -> bytes:
     """Return the seed of one mask: HMAC-SHA256 as a PRF, one key and label for one expansion."""
     return hmac.digest(key, label_, "sha256")
+
+
+def seal_shares(pair: bytes, shares: bytes, sender: str, recipient: str) -> bytes:
+    """Return shares sealed from one site to another (Bonawitz et al., figure 4, round 1).
+
+    pair: their pair key of kind "shares". Authenticated encryption under a key that only these two
+    can derive, from keys that both have signed, tells the recipient who sealed. AES-256-GCM; the
+    nonce may be zero because each key seals once: one direction, one session.
+    """
+    return AESGCM(_sealing_key(pair, sender, recipient)).encrypt(_NONCE, shares, None)
+
+
+def open_shares(pair: bytes, sealed: bytes, sender: str, recipient: str) -> bytes:
+    """Return the shares that `sender` sealed for `recipient`. Raises `PeerError`."""
+    try:
+        return AESGCM(_sealing_key(pair, sender, recipient)).decrypt(_NONCE, sealed, None)
+    except (InvalidTag, ValueError):  # ValueError: shorter than a tag
+        raise PeerError(sender, "sealed shares do not open here") from None
+
+
+def _sealing_key(pair: bytes, sender: str, recipient: str) -> bytes:
+    return seed(pair, wire.digest(["secagg sealed shares 1", sender, recipient]))
 
 
 def survivors_digest(label_: bytes, survivors: Sequence[str]) -> bytes:

@@ -54,8 +54,9 @@ Not protected:
   nothing to try.
 * (b) keeps any single contribution closed, whatever lists are shown. It does not make honest sites
   agree: by mixed lists the coordinator may get the sum over a few honest sites, though each list
-  named many, and (c) counts on one list as well. So sites must compare lists before they answer;
-  any two sets of least_survivors sites have an honest one in common.
+  named many, and (c) counts on one list as well. That is why `masked_site.agree` has each site sign
+  one list, and no site answers for a list that fewer than least_survivors sites signed: any two
+  sets of so many have an honest one in common.
 
 Plans at failure_log2 = -40 (a test recomputes the rows; -inf: all three hold for certain):
 

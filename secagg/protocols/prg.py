@@ -34,16 +34,6 @@ _MOST_BYTES = 16 * (2**32 - 2)
 _ZEROS = bytes(ring.BLOCK_BYTES)
 
 
-def add_in_place(vector: RingVector, seed: bytes) -> None:
-    """Add the expansion of `seed`, as long as `vector`; errors as in `apply_masks`."""
-    apply_masks(vector, [seed], [])
-
-
-def subtract_in_place(vector: RingVector, seed: bytes) -> None:
-    """Subtract the expansion of `seed`, as long as `vector`; errors as in `apply_masks`."""
-    apply_masks(vector, [], [seed])
-
-
 def apply_masks(vector: RingVector, add: Sequence[bytes], subtract: Sequence[bytes]) -> None:
     """Add the expansions of some seeds and subtract those of others, in place.
 

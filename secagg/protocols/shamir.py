@@ -13,15 +13,10 @@ exactly one polynomial, t - 1 shares have the same joint distribution whatever t
 Threat model: whoever holds fewer than `threshold` shares of a secret, with unlimited computing
 power. Whoever combines trusts nobody for the form of a share: all that is malformed is refused.
 
-Lying shareholders. Shares carry no proof, but `combine` checks every share beyond the threshold
-against the polynomial of the first ones. It costs little and needs no message: values of a
-polynomial of degree below t at m points are a code of distance m - t + 1 (McEliece and Sarwate,
-1981), so up to m - t wrong shares are always noticed, and without spare shares nothing can be. Who
-lied is not found out. A combiner that is sure of its shares may pass exactly `threshold` of them.
-
-Not protected: timing. Python's integers are not constant time, so whoever measures the host closely
-while it shares or combines may learn about the secret. A dealer that hands out inconsistent shares
-is noticed only by the check above (that would take verifiable sharing).
+Not protected: lies. Shares carry no proof, so a wrong share, from whoever holds or dealt it, gives
+another secret; who combines must be able to tell (`masked` compares with what was advertised).
+Timing: Python's integers are not constant time, so whoever measures the host closely while it
+shares or combines may learn about the secret.
 
 ==========================================  =================================================
 input                                       outcome
@@ -32,14 +27,12 @@ secret of 0, secret of 2^256 - 1            shared and recovered like any other
 secret not of 32 bytes                      `split`: ValueError
 points repeated, 0 or negative, >= 2^32     `split`: ValueError
 threshold < 1, or more than the points      `split`: ValueError
-threshold < 1                               `combine`: ValueError
-fewer shares than the threshold             `combine`: PeerError
+no shares                                   `combine`: ValueError
 a share not of 33 bytes, or >= q            `combine`: PeerError
 a point outside [1, 2^32)                   `combine`: PeerError
-spare shares that fit                       the secret
-spare shares that do not fit                `combine`: PeerError
+more shares than the threshold              the secret
 shares that combine to 2^256 or more        `combine`: PeerError (no 32-byte secret has them)
-wrong shares, none spare                    some other secret, or PeerError: it cannot be told
+wrong shares, or fewer than the threshold   some other secret, or PeerError: it cannot be told
 ==========================================  =================================================
 """
 
@@ -87,24 +80,17 @@ def split(
     }
 
 
-def combine(shares: Mapping[int, bytes], threshold: int) -> bytes:
-    """Return the secret of which `shares` (by point) are shares.
+def combine(shares: Mapping[int, bytes]) -> bytes:
+    """Return the secret that `shares` (by point) give, at least as many as the threshold it has.
 
-    The `threshold` shares of the smallest points are combined; all others are checked against them.
-
-    Raises PeerError if shares are malformed, too few or inconsistent, ValueError if threshold < 1.
+    Raises PeerError if they are malformed or give no secret of 32 bytes, ValueError if there are
+    none.
     """
-    if threshold < 1:
-        raise ValueError("the threshold is at least 1")
-    if len(shares) < threshold:
-        raise PeerError("secret sharing", f"{len(shares)} shares where {threshold} are needed")
+    if not shares:
+        raise ValueError("a secret takes at least one share")
     points = tuple(sorted(shares))
     values = _read_shares(points, shares)
-    used = points[:threshold]
-    weights = _weights(used)
-    secret: int = sum(map(mul, weights, values)) % _Q  # map stops with the weights
-    if len(points) > threshold and not _fit(points, weights, values):
-        raise PeerError("secret sharing", "the shares do not belong to one secret")
+    secret: int = sum(map(mul, _weights(points), values)) % _Q
     if secret >> 8 * SECRET_BYTES:
         raise PeerError("secret sharing", "the shares combine to no 32-byte secret")
     return secret.to_bytes(SECRET_BYTES, "little")
@@ -163,25 +149,5 @@ def _weights(points: tuple[int, ...]) -> tuple[int, ...]:
     weights = []
     for x in points:
         below = prod(other - x for other in points if other != x) * x
-        weights.append(above * _inverse(below % _Q) % _Q)
+        weights.append(int(above * gmpy2.invert(below, _Q) % _Q))
     return tuple(weights)
-
-
-def _fit(points: Sequence[int], weights: Sequence[int], values: Sequence[int]) -> bool:
-    """Return whether f, fixed by the first points, has the given values at all further ones.
-
-    By l_j(x) = l_j(0) * x_j / (x_j - x) * P(x) / P(0), where P(x) = product over k of (x_k - x).
-    """
-    t = len(weights)
-    used, at_zero = points[:t], prod(points[:t]) % _Q
-    terms = [w * x * value % _Q for x, w, value in zip(used, weights, values[:t], strict=True)]
-    for point, value in zip(points[t:], values[t:], strict=True):
-        scaled = sum(term * _inverse(x - point) for x, term in zip(used, terms, strict=True))
-        if (scaled * prod(x - point for x in used) - value * at_zero) % _Q:
-            return False
-    return True
-
-
-@lru_cache(maxsize=4096)  # differences of points are few and small; at most 1 MB
-def _inverse(number: int) -> int:
-    return int(gmpy2.invert(number, _Q))

@@ -28,7 +28,7 @@ def test_without_a_library_that_loads_masks_are_made_portably(
     try:
         assert not masks.available()
         vector = ring.zeros(3, 64)
-        prg.add_in_place(vector, bytes(32))
+        prg.apply_masks(vector, [bytes(32)], [])
         assert vector.all()
         with pytest.raises(RuntimeError, match="without asking"):
             masks.apply(vector, [], [])
@@ -40,4 +40,4 @@ def test_without_a_library_that_loads_masks_are_made_portably(
 @pytest.mark.skipif(not masks.available(), reason="no kernels on this machine")
 def test_it_is_used_where_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delattr(prg, "_apply_portably")
-    prg.add_in_place(ring.zeros(3, 64), bytes(32))
+    prg.apply_masks(ring.zeros(3, 64), [bytes(32)], [])

@@ -74,5 +74,5 @@ def test_seeds_are_fresh():
 
 def _expanded(seed, like):
     vector = np.zeros_like(like)
-    prg.add_in_place(vector, seed)
+    prg.apply_masks(vector, [seed], [])
     return vector

@@ -99,12 +99,12 @@ def test_finding_a_seeds_have_all_their_bits():
         flipped = bytearray(key)
         flipped[bit // 8] ^= 1 << bit % 8
         vector = ring.zeros(4, 64)
-        prg.add_in_place(vector, masking.seed(bytes(flipped), label))
+        prg.apply_masks(vector, [masking.seed(bytes(flipped), label)], [])
         vectors.add(vector.tobytes())
     assert len(vectors) == 256
     for short in (b"", bytes(4), bytes(16), bytes(31), bytes(33)):
         with pytest.raises(ValueError, match="32 bytes"):
-            prg.add_in_place(ring.zeros(4, 64), short)
+            prg.apply_masks(ring.zeros(4, 64), [short], [])
 
 
 def test_finding_b_nobody_is_alive_and_dead():
@@ -230,7 +230,7 @@ def test_finding_f_masks_take_every_value(bits):
     """Theirs: the top value never occurs. Ours: masks are whole machine words; among 2^17 bytes of
     mask every byte value occurs at every place (one is missing with probability 256 e^-64 each)."""
     vector = ring.zeros((1 << 17) // (bits // 8), bits)
-    prg.add_in_place(vector, masking.seed(bytes(32), b"finding f"))
+    prg.apply_masks(vector, [masking.seed(bytes(32), b"finding f")], [])
     columns = np.frombuffer(ring.to_bytes(vector), dtype=np.uint8).reshape(-1, 8)
     assert all(len(np.unique(column)) == 256 for column in columns.T)
 

@@ -177,7 +177,7 @@ class Session:
             phase, replies = step.phase, {}
             named = {"cohort": self.cohort, "contributors": list(step.contributors)}
             for site, body in step.bodies.items():
-                contribution = self.contribution(site) if phase == "mask" else None
+                contribution = self.contribution(site).copy() if phase == "mask" else None
                 self.states[site], replies[site] = self.protocol.client(
                     phase, self.states[site], {**body, **named}, self.context(site), contribution
                 )
@@ -220,7 +220,7 @@ def masks_without_top_bits(patch: pytest.MonkeyPatch) -> None:
         for seeds, apply in ((add, ring.add_in_place), (subtract, ring.subtract_in_place)):
             for seed in seeds:
                 mask = np.zeros_like(vector)
-                prg.add_in_place(mask, seed)
+                prg.apply_masks(mask, [seed], [])
                 mask[:, -1] >>= np.uint64(16)
                 apply(vector, [mask])
 
@@ -228,9 +228,9 @@ def masks_without_top_bits(patch: pytest.MonkeyPatch) -> None:
 
 
 def labels_without_round(patch: pytest.MonkeyPatch) -> None:
-    """The label of the masks says everything but the round: masks of later sums repeat."""
+    """The label says neither the round nor what was before: masks of later sums repeat."""
     label = masking.label
-    patch.setattr(masking, "label", lambda session, _, *rest: label(session, 0, *rest))
+    patch.setattr(masking, "label", lambda session, _, __, *rest: label(session, 0, b"", *rest))
 
 
 @RINGS
@@ -352,7 +352,7 @@ def test_masks_of_different_labels_and_keys(
     seeds = [masking.seed(key, label) for key in keys for label in labels]
     first = ring.zeros(len(seeds), 128)
     for i, seed in enumerate(seeds):
-        prg.add_in_place(first[i : i + 1], seed)
+        prg.apply_masks(first[i : i + 1], [seed], [])
     verdict(alarms(distinct=distinct(first[None])), caught)
 
 
@@ -393,7 +393,7 @@ def test_one_share_too_few(
     for secret in secrets:
         shares = shamir.split(secret.to_bytes(32, "little"), 4, [1, 2, 3, 5, 8, 13], random)
         seen = {point: shares[point] for point in (2, 3, 13)}
-        for view, share in zip(views, [*seen.values(), shamir.combine(seen, 3)], strict=True):
+        for view, share in zip(views, [*seen.values(), shamir.combine(seen)], strict=True):
             view.append(share[:32])
     limbs = np.array([np.frombuffer(b"".join(view), "<u8").reshape(-1, 4) for view in views])
     hidden = np.tile(np.array(secrets, dtype=np.float64), (4, 1))

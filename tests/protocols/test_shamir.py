@@ -8,7 +8,7 @@ from itertools import combinations, product
 
 import gmpy2
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from secagg.errors import PeerError
@@ -77,12 +77,12 @@ def test_round_trip(sharing: tuple[bytes, int, list[int], list[int]]) -> None:
     shares = shamir.split(secret, threshold, points, system_random)
     assert list(shares) == points
     assert all(len(share) == shamir.SHARE_BYTES for share in shares.values())
-    assert shamir.combine({point: shares[point] for point in kept}, threshold) == secret
+    assert shamir.combine({point: shares[point] for point in kept}) == secret
 
 
 def test_every_subset_of_threshold_size_recovers() -> None:
     for kept in combinations(SHARES, 3):
-        assert shamir.combine({point: SHARES[point] for point in kept}, 3) == SECRET
+        assert shamir.combine({point: SHARES[point] for point in kept}) == SECRET
 
 
 @pytest.mark.parametrize("threshold", [1, 2, 7, 20])
@@ -152,35 +152,24 @@ def test_rejection_at_the_size_in_use() -> None:
 # --- wrong shares -----------------------------------------------------------------------------
 
 
-@given(st.data())
-@settings(max_examples=50)
-def test_as_many_wrong_shares_as_there_are_spare_ones_are_always_noticed(
-    data: st.DataObject,
-) -> None:
-    points = list(range(1, data.draw(st.integers(2, 9)) + 1))
-    threshold = data.draw(st.integers(1, len(points) - 1))
-    shares = shamir.split(SECRET, threshold, points, system_random)
-    lies = data.draw(st.integers(1, len(points) - threshold))
-    # The hardest lie for a check: shares of another secret.
-    others = shamir.split(bytes(32), threshold, points, system_random)
-    for point in data.draw(st.permutations(points))[:lies]:
-        shares[point] = others[point] if others[point] != shares[point] else wrong(shares[point])
-    with pytest.raises(PeerError, match="one secret"):
-        shamir.combine(shares, threshold)
+@pytest.mark.parametrize("point", [1, 2, 3])
+def test_a_wrong_share_gives_another_secret(point: int) -> None:
+    """Nothing in the shares tells; whoever combines them compares with what was advertised."""
+    shares = {at: SHARES[at] for at in (1, 2, 3)} | {point: wrong(SHARES[point])}
+    assert shamir.combine(shares) != SECRET
 
 
-def test_without_spare_shares_a_lie_goes_unseen() -> None:
-    shares = {point: SHARES[point] for point in (1, 2, 3)} | {2: wrong(SHARES[2])}
-    assert shamir.combine(shares, 3) != SECRET
+def test_fewer_shares_than_the_threshold_give_another_secret() -> None:
+    assert shamir.combine({1: SHARES[1], 5: SHARES[5]}) != SECRET
 
 
-def test_the_smallest_points_are_combined_in_whatever_order_they_come() -> None:
-    assert shamir.combine(dict(reversed(SHARES.items())), 3) == SECRET
+def test_shares_come_in_any_order() -> None:
+    assert shamir.combine(dict(reversed(SHARES.items()))) == SECRET
 
 
 def test_shares_of_no_32_byte_secret() -> None:
     with pytest.raises(PeerError, match="no 32-byte secret"):
-        shamir.combine({1: (2**256).to_bytes(33, "little")}, 1)
+        shamir.combine({1: (2**256).to_bytes(33, "little")})
 
 
 @pytest.mark.parametrize(
@@ -191,7 +180,7 @@ def test_shares_of_no_32_byte_secret() -> None:
         (1, b""),
         (1, Q.to_bytes(33, "little")),
         (1, b"\xff" * 33),
-        (5, Q.to_bytes(33, "little")),  # a spare one
+        (5, Q.to_bytes(33, "little")),
         (0, SHARES[1]),
         (-1, SHARES[1]),
         (2**32, SHARES[1]),
@@ -199,18 +188,12 @@ def test_shares_of_no_32_byte_secret() -> None:
 )
 def test_malformed_shares_are_a_peers_fault(point: int, share: bytes) -> None:
     with pytest.raises(PeerError, match="malformed"):
-        shamir.combine({**SHARES, point: share}, 3)
+        shamir.combine({**SHARES, point: share})
 
 
-def test_too_few_shares() -> None:
-    for few in ({}, {1: SHARES[1]}, {1: SHARES[1], 5: SHARES[5]}):
-        with pytest.raises(PeerError, match=f"{len(few)} shares where 3"):
-            shamir.combine(few, 3)
-
-
-def test_a_threshold_below_one_is_our_fault() -> None:
-    with pytest.raises(ValueError, match="at least 1"):
-        shamir.combine(SHARES, 0)
+def test_no_shares_are_our_fault() -> None:
+    with pytest.raises(ValueError, match="at least one"):
+        shamir.combine({})
 
 
 @pytest.mark.parametrize(
@@ -236,6 +219,5 @@ def test_threshold_one_and_all() -> None:
     alone = shamir.split(SECRET, 1, [4, 5], system_random)
     assert set(alone.values()) == {SECRET + b"\0"}
     together = shamir.split(SECRET, 5, [1, 2, 3, 4, 5], system_random)
-    assert shamir.combine(together, 5) == SECRET
-    with pytest.raises(PeerError, match="4 shares where 5"):
-        shamir.combine({point: together[point] for point in (1, 2, 3, 4)}, 5)
+    assert shamir.combine(together) == SECRET
+    assert shamir.combine({point: together[point] for point in (1, 2, 3, 4)}) != SECRET

@@ -14,7 +14,7 @@ FILES = sorted(FOLDER.glob("*.json"))
 def test_vectors(path):
     wrong = []
     for vector in json.loads(path.read_text()):
-        found = outcome(play(vector), vector["phase"])
+        found = outcome(play(vector), vector["protocol"], vector["phase"])
         if found != vector["expect"]:
             wrong.append((vector["about"], found, vector["expect"]))
     assert not wrong

@@ -40,7 +40,7 @@ def main() -> None:
             base = describe(world, name, party, state)
             for about, changed in bend(world, requests, round_, phase, party, request):
                 vector = {**base, **changed, "phase": phase, "round": round_, "about": about}
-                vectors.append({**vector, "expect": outcome(play(vector), phase)})
+                vectors.append({**vector, "expect": outcome(play(vector), name, phase)})
         for phase, vectors in by_phase.items():
             path = FOLDER / f"{name}_{phase}.json"
             path.write_text(json.dumps(vectors, indent=1) + "\n")

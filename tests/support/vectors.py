@@ -59,7 +59,8 @@ PROTOCOLS = {
     "paillier": PaillierOfVectors(2048),
     "threshold_paillier": ThresholdOfVectors(2048),
 }
-SEALED = {"share", "deal"}
+SEALED = {("additive", "share"), ("paillier", "deal"), ("threshold_paillier", "deal")}
+"""Protocol and phase of replies that hold envelopes of HPKE."""
 
 
 def party_of(vector: dict[str, Any]) -> Party:
@@ -99,11 +100,11 @@ def play(vector: dict[str, Any]) -> Handled:
     return party_of(vector).handle(bytes.fromhex(vector["request"]), bytes.fromhex(vector["state"]))
 
 
-def outcome(handled: Handled, phase: str) -> dict[str, str]:
+def outcome(handled: Handled, protocol: str, phase: str) -> dict[str, str]:
     """Return what a vector records of a reply."""
     if handled.error is not None:
         assert isinstance(handled.error, SecaggError)
         return {"refused": handled.error.code, "because": handled.error.what}
-    if phase in SEALED:
+    if (protocol, phase) in SEALED:
         return {"accepted": "a sealed envelope, different each time"}
     return {"reply_sha256": hashlib.sha256(handled.reply).hexdigest()}
