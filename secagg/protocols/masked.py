@@ -287,16 +287,9 @@ def _unmask(state: State, replies: Mapping[str, Body], plan: GraphPlan, context:
     for site in sorted(set(state["masking"]) - set(survivors)):
         private = secret(site)
         _check(site, masking.public_key(private), directory[site].first)
-        lost[site] = {
-            peer: masking.seed(
-                masking.pair_key(
-                    private, directory[peer].first, "first", site, peer, context.session
-                ),
-                label,
-            )
-            for peer in graph[site]
-            if peer in survivors
-        }
+        public = {peer: directory[peer].first for peer in graph[site] if peer in survivors}
+        pairs = masking.pair_keys(private, public, "first", site, context.session)
+        lost[site] = {peer: masking.seed(key, label) for peer, key in pairs.items()}
     total = state["masked"].copy()
     masking.unmask(total, self_seeds, lost)
     return Total(total, tuple(survivors))

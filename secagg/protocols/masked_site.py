@@ -3,7 +3,7 @@
 What a site keeps from one step to the next (private; whoever stores it keeps it safe):
 
     advertised   its own private keys and self secret, from the moment it drew them
-    directory    everybody's public keys, once they were verified
+    directory    everybody's public keys, once they were verified; near: this site and its neighbours
     held         shares of other sites' secrets, from the moment it masked until it unmasked
     session      pair keys for all later sums, from the first of them on
     round        the last round in which it masked: rounds only go up, so no label comes twice
@@ -15,7 +15,7 @@ phase, a cohort or threshold against its rules): see the table in `masked`.
 from __future__ import annotations
 
 import hmac
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from secagg import wire
@@ -65,14 +65,13 @@ def share(state: State, body: Body, plan: GraphPlan, context: Context) -> tuple[
         for site, point in zip(near, points, strict=True)
     }
     held = {context.me: dealt.pop(context.me)}
+    pairs = _pairs(own, "shares", directory, dealt, context)
     sealed = {
-        site: masking.seal_shares(
-            _sealing_pair(own, directory, site, context), wire.dumps(both), context.me, site
-        )
+        site: masking.seal_shares(pairs[site], wire.dumps(both), context.me, site)
         for site, both in dealt.items()
     }
     plain = {site: keys.to_plain() for site, keys in directory.items()}
-    return {**state, "directory": plain, "held": held}, {"envelopes": sealed}
+    return {**state, "directory": plain, "near": near, "held": held}, {"envelopes": sealed}
 
 
 def mask(
@@ -107,27 +106,21 @@ def _first_masks(
             pass
         case _:
             raise PeerError(coordinator, "malformed request to mask")
-    near = [s for s in _neighbourhood(directory, plan, context) if s in masking_sites]
+    near = [site for site in state["near"] if site in masking_sites]
     if len(masking_sites) < plan.least_survivors or len(near) < plan.threshold:
         raise PolicyRefusal(context.me, "too few sites shared their secrets to go on")
-    held = dict(state["held"])
-    for site in near:
-        if site != context.me:
-            held[site] = _open_shares(site, envelopes.get(site), own, directory, context)
+    peers = [site for site in near if site != context.me]
+    shared = _pairs(own, "shares", directory, peers, context)
+    opened = {
+        site: _open_shares(site, envelopes.get(site), shared[site], context) for site in peers
+    }
+    held = {**state["held"], **opened}
     label = masking.label(
         context.session, context.round, masking.directory_digest(directory), masking_sites,
         context.asked,
     )  # fmt: skip
-    seeds = {
-        site: masking.seed(
-            masking.pair_key(
-                own["first"], directory[site].first, "first", context.me, site, context.session
-            ),
-            label,
-        )
-        for site in near
-        if site != context.me
-    }
+    pairs = _pairs(own, "first", directory, peers, context)
+    seeds = {site: masking.seed(key, label) for site, key in pairs.items()}
     state = {**state, "held": held, "masking": sorted(masking_sites), "label": label}
     return state, seeds, masking.seed(own["self"], label)
 
@@ -160,14 +153,8 @@ def _begin_session(
     if not set(cohort) <= set(state["masking"]) or len(cohort) < plan.least_survivors:
         raise PolicyRefusal(context.me, "the cohort is not of enough sites that masked before")
     members = {site: directory[site] for site in cohort}
-    pairs = {
-        site: masking.pair_key(
-            state["advertised"]["later"], directory[site].later, "later", context.me, site,
-            context.session,
-        )
-        for site in _neighbourhood(members, plan, context)
-        if site != context.me
-    }  # fmt: skip
+    peers = [site for site in _neighbourhood(members, plan, context) if site != context.me]
+    pairs = _pairs(state["advertised"], "later", directory, peers, context)
     return {"cohort": cohort, "label": state["label"], "pairs": pairs}
 
 
@@ -264,12 +251,21 @@ def draw_graph(directory: Directory, plan: GraphPlan, session: bytes) -> dict[st
     return neighbours(list(directory), degree, neighbourhood_seed(directory, session))
 
 
-def _open_shares(
-    site: str, sealed: object, own: State, directory: Directory, context: Context
+def _pairs(
+    own: State, kind: str, directory: Directory, peers: Iterable[str], context: Context
 ) -> dict[str, bytes]:
+    """Return the pair keys of a kind: only those of the first sum come from the key that is shared.
+
+    What seals shares must not, or whoever recovers a lost site's key could read what it held.
+    """
+    which = "first" if kind == "first" else "later"
+    public = {site: getattr(directory[site], which) for site in peers}
+    return masking.pair_keys(own[which], public, kind, context.me, context.session)
+
+
+def _open_shares(site: str, sealed: object, pair: bytes, context: Context) -> dict[str, bytes]:
     if not isinstance(sealed, bytes):
         raise PeerError(context.roster.coordinator, f"withholds the shares of {site}")
-    pair = _sealing_pair(own, directory, site, context)
     match wire.loads(masking.open_shares(pair, sealed, site, context.me)):
         case {"first": bytes(first), "self": bytes(self_share), **rest} if not rest and {
             len(first),
@@ -277,13 +273,6 @@ def _open_shares(
         } == {shamir.SHARE_BYTES}:
             return {"first": first, "self": self_share}
     raise PeerError(site, "sends malformed shares")
-
-
-def _sealing_pair(own: State, directory: Directory, site: str, context: Context) -> bytes:
-    """Return the key under which shares go to and from `site`, as lasting as the later sums'."""
-    return masking.pair_key(
-        own["later"], directory[site].later, "shares", context.me, site, context.session
-    )
 
 
 def _advertised(state: State, context: Context) -> State:

@@ -149,16 +149,24 @@ def directory_digest(directory: Directory) -> bytes:
 # --- secrets and seeds ---------------------------------------------------------------------------
 
 
-def pair_key(private: bytes, public: bytes, kind: str, me: str, peer: str, session: bytes) -> bytes:
-    """Return the key that two sites share; both get the same. Raises `PeerError` for a bad key."""
-    try:
-        secret = X25519PrivateKey.from_private_bytes(private).exchange(
-            X25519PublicKey.from_public_bytes(public)
-        )
-    except ValueError:  # a point of small order: the secret would be zero
-        raise PeerError(peer, "advertises a key that agrees on nothing") from None
-    info = wire.dumps(["secagg pair key 1", kind, sorted((me, peer))])
-    return HKDF(hashes.SHA256(), SEED_BYTES, salt=session, info=info).derive(secret)
+def pair_keys(
+    private: bytes, public: Mapping[str, bytes], kind: str, me: str, session: bytes
+) -> dict[str, bytes]:
+    """Return the keys that a site shares with others, by name; both sides get the same.
+
+    public: the others' public keys; kind: what the keys are for, which no other kind's can be
+    Raises `PeerError` for a public key of small order.
+    """
+    own = X25519PrivateKey.from_private_bytes(private)  # costs as much as an exchange: once
+    keys: dict[str, bytes] = {}
+    for peer, key in public.items():
+        try:
+            secret = own.exchange(X25519PublicKey.from_public_bytes(key))
+        except ValueError:  # the secret would be zero
+            raise PeerError(peer, "advertises a key that agrees on nothing") from None
+        info = wire.dumps(["secagg pair key 1", kind, sorted((me, peer))])
+        keys[peer] = HKDF(hashes.SHA256(), SEED_BYTES, salt=session, info=info).derive(secret)
+    return keys
 
 
 def label(

@@ -299,18 +299,17 @@ def test_a_site_masks_once_a_round():
 
 def test_a_key_of_small_order_is_refused():
     with pytest.raises(PeerError, match="agrees on nothing"):
-        masking.pair_key(bytes([7]) * 32, bytes(32), "first", "a", "b", bytes(16))
+        masking.pair_keys(bytes([7]) * 32, {"b": bytes(32)}, "first", "a", bytes(16))
 
 
 def test_both_sites_derive_the_same_seed_and_no_other():
     a, b = bytes([1]) * 32, bytes([2]) * 32
     of_a, of_b = masking.public_key(a), masking.public_key(b)
     session = bytes(16)
-    assert masking.pair_key(a, of_b, "first", "a", "b", session) == masking.pair_key(
-        b, of_a, "first", "b", "a", session
-    )
+    ours = masking.pair_keys(a, {"b": of_b}, "first", "a", session)
+    assert [*ours.values()] == [*masking.pair_keys(b, {"a": of_a}, "first", "b", session).values()]
     others = {
-        masking.pair_key(a, of_b, kind, "a", peer, s)
+        masking.pair_keys(a, {peer: of_b}, kind, "a", s)[peer]
         for kind in ("first", "later") for peer in ("b", "c") for s in (session, bytes([1]) * 16)
     }  # fmt: skip
     assert len(others) == 8
