@@ -1,7 +1,7 @@
 """The optional kernels. All else about the package is in pyproject.toml.
 
 They are compiled where there is a 64-bit x86 processor and a C compiler. Anywhere else installation
-succeeds without them: `optional` turns a failed compilation into a warning. The library uses
+succeeds without them: `optional` turns a failed compilation into a warning. The libraries use
 nothing of Python's, so one build serves all versions (hence `py_limited_api`, which names it so).
 """
 
@@ -14,30 +14,33 @@ from pathlib import Path
 from setuptools import Extension, setup
 
 KERNELS = "secagg/kernels/"
-IFMA = [KERNELS + name for name in ("fixed_base.c", "ifma.h", "multiply.c", "power.c")]
-# What `secagg.kernels.library` compares: a library compiled from other sources is not used.
-CONTENT = b"".join((Path(__file__).parent / name).read_bytes() for name in IFMA)
-DIGEST = hashlib.sha256(CONTENT).hexdigest()[:16]
+LIBRARIES = {
+    "ifma": ("fixed_base.c", "ifma.h", "multiply.c", "power.c"),
+    "masks": ("masks.c",),
+}
+
+
+def library(name: str) -> Extension:
+    """Return how to compile a library; it knows the hash of its sources.
+
+    `secagg.kernels.library` compares: a library compiled from other sources is not used.
+    """
+    sources = [KERNELS + source for source in LIBRARIES[name]]
+    content = b"".join((Path(__file__).parent / source).read_bytes() for source in sources)
+    digest = hashlib.sha256(content).hexdigest()[:16]
+    return Extension(
+        f"secagg.kernels._{name}",
+        sources=[source for source in sources if source.endswith(".c")],
+        depends=sources,
+        define_macros=[("SECAGG_SOURCES", f"0x{digest}")],
+        extra_compile_args=["-O3", "-fvisibility=hidden"],
+        py_limited_api=True,
+        optional=True,
+    )
+
 
 setup(
-    ext_modules=[
-        Extension(
-            "secagg.kernels._ifma",
-            sources=[name for name in IFMA if name.endswith(".c")],
-            depends=IFMA,
-            define_macros=[("SECAGG_SOURCES", f"0x{DIGEST}")],
-            extra_compile_args=["-O3", "-fvisibility=hidden"],
-            py_limited_api=True,
-            optional=True,
-        ),
-        Extension(
-            "secagg.kernels._masks",
-            sources=[KERNELS + "masks.c"],
-            extra_compile_args=["-O3", "-fvisibility=hidden"],
-            py_limited_api=True,
-            optional=True,
-        ),
-    ]
+    ext_modules=[library(name) for name in LIBRARIES]
     if platform.machine() in ("x86_64", "AMD64")
     else [],
     options={"bdist_wheel": {"py_limited_api": "cp311"}},

@@ -1,11 +1,11 @@
-"""The compiled kernels: finding them, and finding out whether this machine can run them.
+"""The compiled libraries: finding them, and finding out whether this machine can run them.
 
 They are built when secagg is installed on a 64-bit x86 machine with a C compiler, and left out
 otherwise, silently. A library compiled from other sources than those beside it, which a checkout
-may have kept, is not used: its functions may differ. Kernels run if the processor has AVX-512 IFMA
-(Intel since 2019, AMD since 2022) and the operating system saves its registers. The environment
-variable `SECAGG_KERNELS=off` forces the portable path, read at every use, so that tests run both
-paths in one process.
+may have kept, is not used: its functions may differ. Kernels run if the processor has what they ask
+for, here AVX-512 IFMA (Intel since 2019, AMD since 2022), and the operating system saves its
+registers. The environment variable `SECAGG_KERNELS=off` forces the portable path, read at every
+use, so that tests run both paths in one process.
 
 The library is a plain shared object called through ctypes: it needs no headers of Python, works
 with every version of it, and other threads run while it calculates.
@@ -16,6 +16,7 @@ from __future__ import annotations
 import ctypes
 import hashlib
 import os
+from collections.abc import Sequence
 from functools import cache
 from importlib.machinery import EXTENSION_SUFFIXES
 from pathlib import Path
@@ -38,9 +39,14 @@ _ARGUMENTS: dict[str, _Types] = {  # of every function; what they mean is said i
 }
 
 
+def switched_off() -> bool:
+    """Return whether the environment says that no kernel is to be used."""
+    return os.environ.get("SECAGG_KERNELS") == "off"
+
+
 def available() -> bool:
     """Return whether the kernels are here, can run on this machine, and are not switched off."""
-    return os.environ.get("SECAGG_KERNELS") != "off" and _library() is not None
+    return not switched_off() and _library() is not None
 
 
 def call(name: str, *arguments: object) -> None:
@@ -48,25 +54,30 @@ def call(name: str, *arguments: object) -> None:
     _function(name)(*arguments)
 
 
-@cache
-def _library() -> ctypes.CDLL | None:
-    """Return the library, if there is one for this system and this processor can run it."""
-    candidates = (_FOLDER / f"_ifma{suffix}" for suffix in EXTENSION_SUFFIXES)
+def load_library(name: str, sources: Sequence[str]) -> ctypes.CDLL | None:
+    """Return the library `_name`, if there is one of these sources that this processor can run."""
+    candidates = (_FOLDER / f"_{name}{suffix}" for suffix in EXTENSION_SUFFIXES)
     path = next((path for path in candidates if path.exists()), None)
     if path is None:
         return None
     try:
         library = ctypes.CDLL(str(path))
-        library.secagg_ifma_sources.restype = ctypes.c_uint64
+        made_of = getattr(library, f"secagg_{name}_sources")
+        supported = getattr(library, f"secagg_{name}_supported")
     except (OSError, AttributeError):  # made for another system, or no such library
         return None
-    usable = library.secagg_ifma_sources() == _digest() and library.secagg_ifma_supported()
-    return library if usable else None
+    made_of.restype = ctypes.c_uint64
+    return library if made_of() == _digest(sources) and supported() else None
 
 
-def _digest() -> int:
+@cache
+def _library() -> ctypes.CDLL | None:
+    return load_library("ifma", _SOURCES)
+
+
+def _digest(sources: Sequence[str]) -> int:
     """Return a hash of the sources, as setup.py does."""
-    content = b"".join(Path(__file__).with_name(name).read_bytes() for name in _SOURCES)
+    content = b"".join(Path(__file__).with_name(name).read_bytes() for name in sources)
     return int(hashlib.sha256(content).hexdigest()[:16], 16)
 
 

@@ -40,6 +40,9 @@ EXPORT int secagg_masks_supported(void)
            __builtin_cpu_supports("vaes") && __builtin_cpu_supports("aes");
 }
 
+/* Which sources this was compiled from; see setup.py. */
+EXPORT uint64_t secagg_masks_sources(void) { return SECAGG_SOURCES; }
+
 /* Each word of x XORed with all words before it. */
 INLINE __m128i prefixes(__m128i x)
 {

@@ -8,22 +8,19 @@ it off too. Source and the statement on time: `masks.c`.
 from __future__ import annotations
 
 import ctypes
-import os
 from collections.abc import Sequence
 from functools import cache
-from importlib.machinery import EXTENSION_SUFFIXES
-from pathlib import Path
 
 from secagg import ring
+from secagg.kernels.library import load_library, switched_off
 from secagg.ring import RingVector
 
-_FOLDER = Path(__file__).parent
 _P, _N = ctypes.c_void_p, ctypes.c_size_t
 
 
 def available() -> bool:
     """Return whether the kernel is here, can run on this machine, and is not switched off."""
-    return os.environ.get("SECAGG_KERNELS") != "off" and _apply() is not None
+    return not switched_off() and _apply() is not None
 
 
 def apply(vector: RingVector, add: Sequence[bytes], subtract: Sequence[bytes]) -> None:
@@ -43,16 +40,8 @@ def apply(vector: RingVector, add: Sequence[bytes], subtract: Sequence[bytes]) -
 
 @cache
 def _apply() -> ctypes._NamedFuncPointer | None:
-    """Return the kernel, if there is one for this system and this processor can run it."""
-    candidates = (_FOLDER / f"_masks{suffix}" for suffix in EXTENSION_SUFFIXES)
-    path = next((path for path in candidates if path.exists()), None)
-    if path is None:
-        return None
-    try:
-        library = ctypes.CDLL(str(path))
-    except OSError:  # made for another system
-        return None
-    if not library.secagg_masks_supported():
+    library = load_library("masks", ("masks.c",))
+    if library is None:
         return None
     function: ctypes._NamedFuncPointer = library.secagg_masks_apply
     function.argtypes = (_P, _N, _N, _P, _N, _N)

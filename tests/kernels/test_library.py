@@ -44,7 +44,7 @@ def test_they_are_used_where_they_are() -> None:
 @pytest.mark.kernels
 @pytest.mark.skipif(not library.available(), reason="no kernels on this machine")
 def test_a_library_of_other_sources_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(library, "_digest", lambda: 0)
+    monkeypatch.setattr(library, "_digest", lambda _: 0)
     library._library.cache_clear()
     try:
         assert not library.available()

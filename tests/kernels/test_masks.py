@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from secagg import ring
-from secagg.kernels import masks
+from secagg.kernels import library, masks
 from secagg.protocols import prg
 
 
@@ -23,7 +23,7 @@ def test_without_a_library_that_loads_masks_are_made_portably(
 ) -> None:
     if content is not None:
         (tmp_path / f"_masks{EXTENSION_SUFFIXES[0]}").write_bytes(content)
-    monkeypatch.setattr(masks, "_FOLDER", tmp_path)
+    monkeypatch.setattr(library, "_FOLDER", tmp_path)
     masks._apply.cache_clear()
     try:
         assert not masks.available()
