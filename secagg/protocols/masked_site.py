@@ -3,7 +3,8 @@
 What a site keeps from one step to the next (private; whoever stores it keeps it safe):
 
     advertised   its own private keys and self secret, from the moment it drew them
-    directory    everybody's public keys, once they were verified; near: this site and its neighbours
+    directory    everybody's public keys, once they were verified
+    near         this site and its neighbours in the graph, from then on
     held         shares of other sites' secrets, from the moment it masked until it unmasked
     session      pair keys for all later sums, from the first of them on
     round        the last round in which it masked: rounds only go up, so no label comes twice
