@@ -91,7 +91,7 @@ class Masked:
         hides_from_coordinator=True,
         dropouts="sites may drop out in any phase of the first sum: of up to 32 as many as leave "
         "more than half of all sites and the colluding ones together, of more the share "
-        "`dropping`; later sums need all of its survivors within the engine's deadline",
+        "“dropping”; later sums need all of its survivors within the engine's deadline",
         sees={
             "coordinator": "masked contributions (alone they are random), the sum, and who took "
             "part; of a site that drops out in the first sum, the key of its pairwise masks there",
@@ -99,7 +99,8 @@ class Masked:
             "of its neighbours' secrets (too few to use)",
         },
         unprotected=(
-            "The coordinator and more sites than `colluding` allows could read a contribution.",
+            "The coordinator and more of the sites than the setting “colluding” allows, pooling what "
+            "they know, could read a contribution.",
             "A site that masks wrongly spoils the sum; there is no proof.",
             "The coordinator is trusted to send every site the method's own messages: it may not "
             "choose them so that a sum shows more than the method declares.",

@@ -150,7 +150,7 @@ def test_masks_are_never_the_same_twice():
 
 
 def test_secrets_leave_the_state_when_they_are_no_longer_needed():
-    """No share, self secret or shared key is left after `unmask`, no key at all after a later sum."""
+    """No share, self secret or shared key is left after `unmask`, no key of its own later on."""
     world = World(Masked(), numbers(4, 3, 1), SumNumbers((3,), rounds=3))
 
     def kept():

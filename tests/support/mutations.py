@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,14 @@ from hypothesis import strategies as st
 from secagg import wire
 from secagg.frames import Header, write_frame
 from secagg.identity import Identity
+
+ODD = (
+    None, True, 0, -1, 1 << 64, 1 << 20_000, 0.5, float("nan"), "", "\x00", "site_0", "coordinator",
+    b"", b"\x00", bytes(32), bytes(33), bytes(64), [], [[]], [0], [{}], [1 << 20_000],
+    ["site_0", "site_0"], {}, {"": None}, {"site_0": b""}, {"site_0": [[]]},
+    np.zeros(3), np.zeros((0, 1), "<u8"), np.zeros((3, 2), "<u8"), np.zeros((3, 1), "<u4"),
+)  # fmt: skip
+"""Values of every kind that `wire` knows, for replacing whatever is read."""
 
 
 def mutated(draw: Any, value: Any) -> Any:
@@ -50,14 +59,7 @@ def _replacement(value: Any) -> st.SearchStrategy[Any]:
             near = st.sampled_from([value + "_", value[1:], "cohort", "site_1", "coordinator"])
         case np.ndarray():
             near = st.sampled_from([value[:-1], value.astype("<f8"), value.reshape(-1), value + 1])
-    return near | anything
-
-
-anything = st.sampled_from(
-    [None, True, 0, -1, 1 << 64, 1 << 5000, 0.5, float("nan"), "", "\x00", "site_0", b"", b"\x00",
-     bytes(32), bytes(33), bytes(64), [], [[]], ["site_0", "site_0"], [0], {}, {"": None},
-     {"site_0": b""}, np.zeros(3), np.zeros((0, 1), "<u8"), np.zeros((3, 2), "<u8")]
-)  # fmt: skip
+    return near | st.sampled_from(ODD)
 
 
 def resigned(draw: Any, frame: bytes, identity: Identity, session: bytes) -> bytes:
@@ -71,3 +73,19 @@ def resigned(draw: Any, frame: bytes, identity: Identity, session: bytes) -> byt
         body = mutated(draw, body)
     body, note = (part if isinstance(part, dict) else {"x": part} for part in (body, note))
     return write_frame(identity, session, header.round, header.phase, header.recipient, body, note)
+
+
+def with_odd_values(value: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """Yield plain data as often as it has nodes and `ODD` has values, one node replaced by one."""
+    for key, inner in value.items():
+        for odd in (*ODD, *_odd_inside(inner)):
+            yield {**value, key: odd}
+
+
+def _odd_inside(value: Any) -> Iterator[Any]:
+    if isinstance(value, dict):
+        yield from with_odd_values(value)
+    elif isinstance(value, list):
+        for at, inner in enumerate(value):
+            for odd in (*ODD, *_odd_inside(inner)):
+                yield [*value[:at], odd, *value[at + 1 :]]

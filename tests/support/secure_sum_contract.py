@@ -11,13 +11,13 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from support.mutations import resigned
+from support.mutations import resigned, with_odd_values
 from support.world import SumNumbers, World
 
-from secagg import ring
+from secagg import ring, wire
 from secagg.contracts import SecureSum, Shape
 from secagg.errors import JobError, PolicyRefusal, ProtocolAbort, SecaggError
-from secagg.frames import peek_header
+from secagg.frames import Header, peek_header, write_frame
 from secagg.privacy.gate import ReleasePolicy
 
 RELAXED = settings(
@@ -157,8 +157,6 @@ class SecureSumContract:
     @given(data=st.data())
     def test_senseless_requests_are_typed_errors(self, data: st.DataObject) -> None:
         """Whatever signed body the coordinator sends, a party answers or refuses; never crashes."""
-        from secagg.frames import write_frame
-
         world = self.world(numbers(3, 2, 0))
         name = data.draw(st.sampled_from(sorted(world.engine.parties)))
         phase = data.draw(st.sampled_from(self.phases()))
@@ -172,8 +170,6 @@ class SecureSumContract:
     @given(data=st.data())
     def test_senseless_replies_are_typed_errors(self, data: st.DataObject) -> None:
         """Whatever signed body a party answers, the coordinator goes on or refuses."""
-        from secagg.frames import write_frame
-
         turn = data.draw(st.integers(0, 8))
         body = data.draw(st.dictionaries(st.sampled_from(keys), plain_data, max_size=4))
         world = self.world(numbers(3, 2, 0))
@@ -223,6 +219,42 @@ class SecureSumContract:
         codes = {error.code for error in world.engine.errors.values()}
         assert "internal" not in codes, world.engine.errors
 
+    def test_odd_values_in_requests_are_typed_errors(self) -> None:
+        """Each node of each request, to one party in each phase, is replaced by each odd value."""
+        world = self.world(numbers(3, 2, 0), method=SumNumbers((2,), rounds=2))
+        coordinator = world.identities["coordinator"]
+        step = world.coordinator.start()
+        while not step.done:
+            for name, request in list(step.requests.items())[:1]:
+                header, body = opened(request)
+                party, where = world.engine.parties[name], (header.round, header.phase, name)
+                state = world.engine.states.get(name) or party.first_state()
+                for odd in with_odd_values(body):
+                    handled = party.handle(
+                        write_frame(coordinator, world.session, *where, odd), state
+                    )
+                    assert handled.error is None or handled.error.code != "internal", where
+            step = world.coordinator.advance(step.state, world.engine.exchange(step.requests))
+
+    def test_odd_values_in_replies_are_typed_errors(self) -> None:
+        """The same, of the first reply in each phase; in its signed note as well."""
+        world = self.world(numbers(3, 2, 0), method=SumNumbers((2,), rounds=2))
+        step = world.coordinator.start()
+        while not step.done:
+            frames = world.engine.exchange(step.requests)
+            for frame, others in [(frames[0], frames[1:])] if frames else []:
+                header, body = opened(frame)
+                where = (header.round, header.phase, header.recipient)
+                odd_ones = [(odd, header.note) for odd in with_odd_values(body)]
+                odd_ones += [(body, odd) for odd in with_odd_values(dict(header.note))]
+                for odd in odd_ones:
+                    lie = write_frame(world.identities[header.sender], world.session, *where, *odd)
+                    try:
+                        world.coordinator.advance(step.state, [lie, *others])
+                    except SecaggError as error:
+                        assert error.exit_code != 1, (where, error.line())
+            step = world.coordinator.advance(step.state, frames)
+
     # --- form ----------------------------------------------------------------------------------
 
     def test_parameter_names(self) -> None:
@@ -241,6 +273,12 @@ class SecureSumContract:
     def test_unfit_bound_is_refused_before_data(self) -> None:
         with pytest.raises(JobError):
             self.world(numbers(2, 2, 0), method=SumNumbers((2,), bound=float("inf")))
+
+
+def opened(frame: bytes) -> tuple[Header, dict[str, Any]]:
+    """Return header and body of a frame, unverified."""
+    header, _, content = wire.loads(frame)
+    return Header.from_bytes(header), wire.loads(content)
 
 
 def silence(name: str, phase: str, round_: int) -> Any:
