@@ -99,8 +99,8 @@ class Masked:
             "of its neighbours' secrets (too few to use)",
         },
         unprotected=(
-            "The coordinator and more of the sites than the setting “colluding” allows, pooling what "
-            "they know, could read a contribution.",
+            "The coordinator and more of the sites than the setting “colluding” allows, pooling "
+            "what they know, could read a contribution.",
             "A site that masks wrongly spoils the sum; there is no proof.",
             "The coordinator is trusted to send every site the method's own messages: it may not "
             "choose them so that a sum shows more than the method declares.",
