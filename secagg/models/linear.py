@@ -20,8 +20,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from scipy import stats
 from scipy.linalg import solve_triangular
+from scipy.special import fdtrc
 
 from secagg.errors import UsageError
 from secagg.models.collinear import factor
@@ -115,7 +115,7 @@ def ols(
         residual_dof=dof,
         model_dof=p,
         f_statistic=f_statistic,
-        f_p_value=float(stats.f.sf(f_statistic, p, dof)),
+        f_p_value=float(fdtrc(p, dof, f_statistic)),
         log_likelihood=float(log_likelihood),
         aic=float(-2 * log_likelihood + 2 * (p + 1)),
         bic=float(-2 * log_likelihood + np.log(n) * (p + 1)),

@@ -21,7 +21,7 @@ from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import stats
+from scipy.special import chdtrc
 
 from secagg.contracts import Body, Field, Kind, Public, Result, Rows, Stage, State, Update
 from secagg.errors import JobError, PeerError
@@ -237,7 +237,7 @@ def _fit_statistics(state: State) -> dict[str, float | int | None]:
         "null_log_likelihood": null,
         "lr_chi_squared": chi_squared,
         "lr_dof": p - 1,
-        "lr_p_value": float(stats.chi2.sf(chi_squared, p - 1)),
+        "lr_p_value": float(chdtrc(p - 1, chi_squared)),
         "mcfadden_r_squared": 1 - value / null if null else None,
         "aic": 2 * p - 2 * value,
         "bic": p * math.log(n) - 2 * value,
