@@ -183,6 +183,7 @@ def show_plan(plan: Mapping[str, Any]) -> None:
     """Print a plan: one table of fields, one of traffic."""
     out = _console()
     out.print(f"[bold]{escape(plan['title'])}[/]: {plan['method']} under {plan['protocol']}")
+    out.print(f"{plan['protocol']}: {plan['in_numbers']}")
     out.print(f"sites: {escape(', '.join(plan['sites']))}")
     rules = ", ".join(f"{k} {v}" for k, v in plan["release"].items() if v is not None)
     out.print(f"release rules: {rules or 'none set'}")

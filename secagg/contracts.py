@@ -302,6 +302,13 @@ class SecureSum(Protocol):
         """Return the parties it needs beside sites and coordinator."""
         ...
 
+    def in_numbers(self, sites: int) -> str:
+        """Return, for plan and report, how many may collude and drop out among so many sites.
+
+        Raises `JobError` for settings that cannot be with so many sites.
+        """
+        ...
+
     def client(
         self,
         phase: str,

@@ -84,6 +84,7 @@ def facts(
         "protocol": {
             **events[0]["protocol"],
             "hides_from_coordinator": capabilities.hides_from_coordinator,
+            "in_numbers": planned.protocol.in_numbers(len(planned.public.sites)),
             "dropouts": capabilities.dropouts,
             "sees": dict(capabilities.sees),
             "unprotected": list(capabilities.unprotected),

@@ -71,6 +71,7 @@ def plan_run(planned: Planned) -> dict[str, Any]:
         "title": planned.job.title,
         "method": planned.method.name,
         "protocol": planned.protocol.name,
+        "in_numbers": planned.protocol.in_numbers(len(planned.public.sites)),
         "sites": list(planned.public.sites),
         "release": planned.job.release.model_dump(),
         "own_rules": {

@@ -146,6 +146,8 @@ def any_number(key: str, value: float | str) -> str:
 def any_setting(value: object) -> str:
     """Write a setting as it was declared."""
     match value:
+        case None:
+            return "not set"
         case bool():
             return "yes" if value else "no"
         case int() | float():

@@ -78,6 +78,13 @@ class Additive:
         if self.aggregators < 2:
             raise JobError("protocol.aggregators", "additive sharing needs at least 2")
 
+    def in_numbers(self, sites: int) -> str:
+        """All aggregators but one may collude, with everybody else."""
+        return (
+            f"of {self.aggregators} aggregators all but one may collude with the coordinator and "
+            f"any of the {sites} sites; none may drop out"
+        )
+
     def parties(self) -> tuple[tuple[str, Role], ...]:
         """Need S aggregators."""
         return tuple((f"aggregator_{i + 1}", Role.AGGREGATOR) for i in range(self.aggregators))

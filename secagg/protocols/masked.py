@@ -120,13 +120,27 @@ class Masked:
             if not 0 <= getattr(self, name) < 1:
                 raise JobError(f"protocol.{name}", "is a share of the sites: at least 0, below 1")
 
+    def in_numbers(self, sites: int) -> str:
+        """As planned for the graph of so many sites."""
+        plan = self._plan_for(sites)
+        colluding = int(self.colluding * sites + 1e-9)  # the floor, of 0.29 * 100 too
+        text = (
+            f"of {sites} sites, up to {colluding} may collude with the coordinator; up to "
+            f"{sites - plan.least_survivors} may drop out of the first sum, none of a later one"
+        )
+        if plan.degree < sites - 1:
+            text += f"; each shares masks with {plan.degree} others"
+        return text
+
     def parties(self) -> tuple[tuple[str, Role], ...]:
         """Need nobody beside sites and coordinator."""
         return ()
 
     def plan(self, context: Context) -> GraphPlan:
         """Return degree and thresholds, from the number of sites in the roster alone."""
-        sites = len(context.roster.named(Role.SITE))
+        return self._plan_for(len(context.roster.named(Role.SITE)))
+
+    def _plan_for(self, sites: int) -> GraphPlan:
         return plan_graph(sites, self.colluding, self.dropping, FAILURE_LOG2 - GRINDING_LOG2)
 
     def client(

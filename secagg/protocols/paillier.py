@@ -89,6 +89,10 @@ class Paillier:
     def __post_init__(self) -> None:
         dealing.check_key_bits(self.key_bits)
 
+    def in_numbers(self, sites: int) -> str:
+        """No site may collude with the coordinator."""
+        return f"each of the {sites} sites holds the key: none may collude with the coordinator"
+
     def parties(self) -> tuple[tuple[str, Role], ...]:
         """Need nobody beside sites and coordinator."""
         return ()

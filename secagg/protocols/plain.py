@@ -47,6 +47,10 @@ class Plain:
     setup: ClassVar[tuple[Phase, ...]] = ()
     phases: ClassVar[tuple[Phase, ...]] = (Phase("submit", Role.SITE, contributes=True),)
 
+    def in_numbers(self, sites: int) -> str:
+        """Nothing is hidden."""
+        return f"the coordinator reads the contributions of all {sites} sites"
+
     def parties(self) -> tuple[tuple[str, Role], ...]:
         """Need nobody beside sites and coordinator."""
         return ()

@@ -127,6 +127,15 @@ class ThresholdPaillier:
         if self.threshold is not None and self.threshold < 2:
             raise JobError("protocol.threshold", "a single site could decrypt alone: at least 2")
 
+    def in_numbers(self, sites: int) -> str:
+        """Fewer than t sites may collude; all but t may be missing."""
+        t = self.threshold_of(sites)
+        return (
+            f"any {t} of {sites} sites decrypt together: up to {t - 1} may collude with the "
+            f"coordinator, not the one that made the key; up to {sites - t} may be missing when a "
+            "sum is decrypted"
+        )
+
     def parties(self) -> tuple[tuple[str, Role], ...]:
         """Need nobody beside sites and coordinator."""
         return ()

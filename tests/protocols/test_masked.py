@@ -204,3 +204,18 @@ def test_ideal_needs_the_lost_sites_masks_removed(bits):
     values = {"b": ring.from_integers([1, -2], bits), "d": ring.from_integers([10, 20], bits)}
     total = run_ideal(values, ["a", "c", "e"], shape, replayable_random(3))
     assert ring.to_integers(total) == [11, 18]
+
+
+@pytest.mark.parametrize(
+    ("sites", "said"),
+    [
+        (3, "up to 1 may collude with the coordinator; up to 0 may drop out of the first sum"),
+        (4, "up to 1 may collude with the coordinator; up to 1 may drop out of the first sum"),
+        (10, "up to 3 may collude with the coordinator; up to 3 may drop out of the first sum"),
+        (100, "up to 33 may collude with the coordinator; up to 10 may drop out of the first sum"),
+    ],
+)
+def test_what_it_stands_for_in_numbers(sites, said):
+    text = Masked().in_numbers(sites)
+    assert said in text
+    assert ("shares masks with 54 others" in text) == (sites == 100)

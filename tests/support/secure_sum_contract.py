@@ -258,7 +258,7 @@ class SecureSumContract:
     # --- form ----------------------------------------------------------------------------------
 
     def test_parameter_names(self) -> None:
-        for function in ("client", "server", "parties"):
+        for function in ("client", "server", "parties", "in_numbers"):
             ours = inspect.signature(getattr(type(self.make()), function))
             contract = inspect.signature(getattr(SecureSum, function))
             assert list(ours.parameters) == list(contract.parameters)
@@ -269,6 +269,10 @@ class SecureSumContract:
         assert set(capabilities.sees) == roles
         assert capabilities.unprotected
         assert [p for p in self.make().phases if p.contributes]
+
+    def test_says_in_numbers_what_it_stands_for(self) -> None:
+        for sites in (2, 3, 4, 10, 40, 100):
+            assert str(sites) in self.make().in_numbers(sites)
 
     def test_unfit_bound_is_refused_before_data(self) -> None:
         with pytest.raises(JobError):
