@@ -68,7 +68,7 @@ def share(state: State, body: Body, plan: GraphPlan, context: Context) -> tuple[
     held = {context.me: dealt.pop(context.me)}
     pairs = _pairs(own, "shares", directory, dealt, context)
     sealed = {
-        site: masking.seal_shares(pairs[site], wire.dumps(both), context.me, site)
+        site: masking.seal_shares(pairs[site], wire.dumps(both), context.me, site, context.random)
         for site, both in dealt.items()
     }
     plain = {site: keys.to_plain() for site, keys in directory.items()}

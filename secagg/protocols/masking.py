@@ -44,11 +44,12 @@ from secagg.errors import PeerError
 from secagg.frames import read_frame, write_frame
 from secagg.identity import Role
 from secagg.protocols.prg import SEED_BYTES, apply_masks
+from secagg.randomness import RandomBytes
 from secagg.ring import RingVector
 
 KEY_BYTES = 32
 _FIELD_PRIME = 2**255 - 19
-_NONCE = bytes(12)
+_NONCE_BYTES = 12
 EVERYONE = ""
 """Recipient of a signed statement that is meant for all parties."""
 
@@ -184,21 +185,26 @@ def seed(key: bytes, label_: bytes) -> bytes:
     return hmac.digest(key, label_, "sha256")
 
 
-def seal_shares(pair: bytes, shares: bytes, sender: str, recipient: str) -> bytes:
+def seal_shares(
+    pair: bytes, shares: bytes, sender: str, recipient: str, random: RandomBytes
+) -> bytes:
     """Return shares sealed from one site to another (Bonawitz et al., figure 4, round 1).
 
     pair: their pair key of kind "shares". Authenticated encryption under a key that only these two
-    can derive, from keys that both have signed, tells the recipient who sealed. AES-256-GCM; the
-    nonce may be zero because each key seals once: one direction, one session.
+    can derive, from keys that both have signed, tells the recipient who sealed. AES-256-GCM. A key
+    seals once (one direction, one session); the nonce is drawn all the same, so that a site whose
+    state was put back, and which seals other shares with it, gives nothing away.
     """
-    return AESGCM(_sealing_key(pair, sender, recipient)).encrypt(_NONCE, shares, None)
+    nonce = random(_NONCE_BYTES)
+    return nonce + AESGCM(_sealing_key(pair, sender, recipient)).encrypt(nonce, shares, None)
 
 
 def open_shares(pair: bytes, sealed: bytes, sender: str, recipient: str) -> bytes:
     """Return the shares that `sender` sealed for `recipient`. Raises `PeerError`."""
     try:
-        return AESGCM(_sealing_key(pair, sender, recipient)).decrypt(_NONCE, sealed, None)
-    except (InvalidTag, ValueError):  # ValueError: shorter than a tag
+        nonce, sealed = sealed[:_NONCE_BYTES], sealed[_NONCE_BYTES:]
+        return AESGCM(_sealing_key(pair, sender, recipient)).decrypt(nonce, sealed, None)
+    except (InvalidTag, ValueError):  # ValueError: shorter than nonce and tag
         raise PeerError(sender, "sealed shares do not open here") from None
 
 
