@@ -38,7 +38,7 @@ def test_smallest_case_prints_a_table(script: str) -> None:
     machine, *tables = re.split(r"^(?=###|```text)", done.stdout, flags=re.M)
     assert re.match(r"Measured on \d\d \w+ \d{4}: \d+ cores .*Python 3", machine)
     rows = [line for line in "".join(tables).splitlines() if re.search(r"\d", line)]
-    assert len(rows) >= 3
+    assert len(rows) >= 2
 
 
 def test_report_runs_every_benchmark(report) -> None:
