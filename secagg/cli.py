@@ -11,6 +11,7 @@ import json
 import os
 import signal
 import sys
+import warnings
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -166,8 +167,9 @@ def list_(what: Listed, as_json: AsJson = False) -> None:
     if as_json:
         _print_json(dict(described))
     else:
+        width = max(len(name) for name, _ in described) + 2
         for name, text in described:
-            typer.echo(f"{name:12}{text}")
+            typer.echo(f"{name:{width}}{text}")
 
 
 @app.callback(invoke_without_command=True)
@@ -204,35 +206,59 @@ def _print_json(value: Any) -> None:
 
 def main() -> None:
     """Run the command line; turn every failure into one line and its exit code."""
-    signal.signal(signal.SIGTERM, _terminated)
+    signal.signal(signal.SIGTERM, _interrupt)
+    if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:  # as a shell sets it for `... &`
+        signal.signal(signal.SIGINT, _interrupt)  # typer would lose what is noted on the exception
     try:
         sys.exit(app(args=sys.argv[1:] or ["--help"], standalone_mode=False))
     except SecaggError as error:
         _fail(error)
-    except typer.Abort:
-        sys.exit(130)
+    except _Interrupt as error:
+        _fail(_Interrupted("command", "interrupted", error.kept()), 128 + error.number)
     except Exception as error:
         describe = getattr(error, "format_message", None)
         if describe is not None:  # typer's own: a missing argument, an unknown option
-            _fail(UsageError("command line", str(describe()).rstrip("."), "Try --help."))
+            what = " ".join(str(describe()).split())  # some put their choices on lines of their own
+            what = what.replace("Value error, ", "").rstrip(".")
+            _fail(UsageError("command line", what, "Try --help."))
         if os.environ.get("SECAGG_TRACEBACK"):
             raise
         what = f"{type(error).__name__}: {error}".splitlines()[0]
         _fail(InternalError("secagg", what, "A bug of ours: set SECAGG_TRACEBACK=1 and report it."))
 
 
-def _terminated(*_: object) -> None:
+class _Interrupt(SystemExit):
+    """Ctrl-C, or a polite request to end (the signal's number)."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(128 + number)
+        self.number = number
+
+    def kept(self) -> str:
+        """Return what was noted on the way out: what is kept, and where."""
+        return " ".join(getattr(self, "__notes__", ()))
+
+
+def _interrupt(number: int, _: object) -> None:
     """Leave by way of the clean-up, so that no half-written folder stays behind."""
-    sys.exit(143)
+    # A request that was just about to be sent never is; Python would print a warning about each.
+    warnings.filterwarnings("ignore", "coroutine .* was never awaited", RuntimeWarning)
+    raise _Interrupt(number)
 
 
-def _fail(error: SecaggError) -> None:
+class _Interrupted(SecaggError):
+    """What the user is told then."""
+
+    code = "interrupted"
+
+
+def _fail(error: SecaggError, exit_code: int | None = None) -> None:
     if "--json" in sys.argv:
         fields = {k: getattr(error, k) for k in ("code", "where", "what", "mend")}
         typer.echo(json.dumps({"error": fields}, ensure_ascii=False), err=True)
     else:
         typer.echo(f"secagg: {error.line()}".replace("\n", " "), err=True)
-    sys.exit(error.exit_code)
+    sys.exit(error.exit_code if exit_code is None else exit_code)
 
 
 if __name__ == "__main__":

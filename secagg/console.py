@@ -10,7 +10,8 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from secagg.running import Progress, Run
+from secagg.processes import Progress
+from secagg.running import Run
 
 
 @contextmanager
@@ -37,8 +38,15 @@ def progress(*, quiet: bool) -> Iterator[Progress | None]:
                 errors.print(
                     f"[dim]round {event['round']:3} {event['phase']:10} {asked} parties asked[/]"
                 )
+            case "starting" if event["started"] % 10 == 0 or event["started"] == event["parties"]:
+                errors.print(f"[dim]{event['started']} of {event['parties']} parties started[/]")
             case "resumed":
-                errors.print(f"[dim]resumed in round {event['round']}[/]")
+                errors.print(
+                    f"[dim]resumed in round {event['round']}, {event['deadline']:g} s a phase[/]"
+                )
+            case "restarted":
+                party = escape(event["party"])
+                errors.print(f"[yellow]round {event['round']:3} {party} was started again[/]")
             case "missing":
                 parties = escape(", ".join(event["parties"]))
                 errors.print(f"[yellow]round {event['round']:3} no answer from {parties}[/]")

@@ -92,12 +92,18 @@ def facts(
         "rounds": state["round"],
         "cohort": state["cohort"],
         "releases": [e for e in events if e["event"] == "release"],
-        "trouble": [e for e in events if e["event"] in ("missing", "rejected")],
+        "trouble": trouble(events),
         "traffic": traffic_by_role(session),
         "phases": traffic_by_phase(session),
         "engine": engine_facts(session, events),
         "versions": versions(),
     }
+
+
+def trouble(events: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """Return the log's events on what went wrong, and on how the run went on after it."""
+    kinds = ("missing", "rejected", "restarted", "stopped", "resumed")
+    return [event for event in events if event["event"] in kinds]
 
 
 def engine_facts(session: Session, events: Sequence[Mapping[str, Any]]) -> dict[str, Any]:

@@ -19,8 +19,19 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from secagg.durable import held
-from secagg.errors import EvidenceError, JobError, ProtocolAbort, SecaggError, UsageError
+from secagg.errors import (
+    CapabilityError,
+    DataError,
+    EvidenceError,
+    JobError,
+    OverflowRefusal,
+    PolicyRefusal,
+    ProtocolAbort,
+    SecaggError,
+    UsageError,
+)
 from secagg.runlog import RunLog
+from secagg.session import COORDINATOR
 
 _PARTIAL = ".partial"
 
@@ -142,14 +153,36 @@ def resumable(place: Path, target: Path) -> Iterator[None]:
     except BaseException as error:
         begun = (place / "journal").exists()
         kept = begun or isinstance(error, ProtocolAbort)  # a party did not start: its log says why
-        if kept and isinstance(error, SecaggError) and not isinstance(error, EvidenceError):
-            more = f"Continue with 'secagg resume {target}'. " if begun else ""
+        if not isinstance(error, SecaggError):  # for who interrupts
+            more = f"The unfinished run is in {place}: continue with 'secagg resume {target}'."
+            error.add_note(more if begun else "No sum was asked for yet, and nothing is kept.")
+        elif kept and not isinstance(error, EvidenceError):
+            more = f"{_way_on(error, place, target)} " if begun else ""
             error.mend = f"{error.mend} {more}The parties' own logs are in {place / 'parties'}."
             error.mend = error.mend.strip()
         raise
     finally:
         if not kept:
             delete(place)
+
+
+def _way_on(error: SecaggError, place: Path, target: Path) -> str:
+    """Say how a run that stopped by this error can come to an end, and what that costs."""
+    again = f"'secagg resume {target}'"
+    if not isinstance(error, _ASKS_TOO_MUCH | PolicyRefusal | DataError):
+        return f"Continue with {again}."
+    released = b'"event":"release"' in (place / "log.jsonl").read_bytes()
+    cost = "the log of the sums released so far is kept" if released else "nothing was released yet"
+    otherwise = f"change the job and begin again with --overwrite ({cost})."
+    if isinstance(error, _ASKS_TOO_MUCH):
+        return f"As it is, this job cannot succeed: {otherwise}"
+    if error.where == COORDINATOR:  # its rule is the job's, which only a returning site can meet
+        return f"If sites were missing and come back, continue with {again}; otherwise {otherwise}"
+    return f"Once the site's rule or data is mended, continue with {again}; otherwise {otherwise}"
+
+
+_ASKS_TOO_MUCH = JobError | OverflowRefusal | CapabilityError
+"""What no site can mend."""
 
 
 def partial(target: Path) -> Path:

@@ -18,7 +18,8 @@ The coordinator reads no record: it knows the sites by the names of their files.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -41,12 +42,18 @@ from secagg.session import (
     session_of,
 )
 
+Progress = Callable[[Mapping[str, Any]], None]
+"""Called with each event as it happens."""
+
 
 @contextmanager
-def begin(planned: Planned, folder: Path, overwrite: bool) -> Iterator[Session]:
+def begin(
+    planned: Planned, folder: Path, overwrite: bool, progress: Progress | None
+) -> Iterator[Session]:
     """Start every party, and agree on a session.
 
-    overwrite: kept for `resume`. Raises `ProtocolAbort` when a party does not start.
+    overwrite: kept for `resume`; progress: told of each party that has started
+    Raises `ProtocolAbort` when a party does not start.
     """
     identity = Identity.generate(COORDINATOR, Role.COORDINATOR, system_random)
     cwd = str(Path.cwd())
@@ -54,10 +61,11 @@ def begin(planned: Planned, folder: Path, overwrite: bool) -> Iterator[Session]:
         "secagg": __version__, "job": planned.job.model_dump_json(), "cwd": cwd,
         "overwrite": overwrite, "keys": [identity.signing_key, identity.opening_key],
     }  # fmt: skip
-    with _engine(planned, folder, cwd) as engine:
+    with _engine(planned, folder, cwd, progress) as engine:
+        began = time.monotonic()
         keys = engine.start()
-        for name in sorted(set(roles(planned)) - set(keys)):
-            raise ProtocolAbort(name, "its process did not start", "Its own log says why.")
+        if missing := sorted(set(roles(planned)) - set(keys)):
+            raise _not_started(missing, len(keys), time.monotonic() - began, engine)
         setup["roster"] = Roster({COORDINATOR: identity.public} | keys).to_plain()
         setup["nonce"] = system_random(16)
         write_checked(folder / "setup", setup)
@@ -65,10 +73,13 @@ def begin(planned: Planned, folder: Path, overwrite: bool) -> Iterator[Session]:
 
 
 @contextmanager
-def again(folder: Path, deadline: float | None) -> Iterator[tuple[Session, bool]]:
+def again(
+    folder: Path, deadline: float | None, progress: Progress | None
+) -> Iterator[tuple[Session, bool]]:
     """Take up the session in this folder; yield it, and whether it is to overwrite an earlier run.
 
-    deadline: instead of the job's. Parties are started with the first request.
+    deadline: instead of the job's; progress: told of each party that has started
+    Parties are started with the first request.
     Raises `EvidenceError` for a folder that is not as it was written.
     """
     setup = read_checked(folder / "setup")
@@ -78,14 +89,33 @@ def again(folder: Path, deadline: float | None) -> Iterator[tuple[Session, bool]
     identity = Identity(COORDINATOR, Role.COORDINATOR, *setup["keys"])
     sites = Roster.from_plain(setup["roster"]).named(Role.SITE)
     planned = plan_sites(Job.model_validate_json(setup["job"]), sites, {})
-    with _engine(planned, folder, setup["cwd"]) as engine:
+    with _engine(planned, folder, setup["cwd"], progress) as engine:
         if deadline is not None:
             engine.deadline = deadline
         yield _session(planned, identity, setup, engine, folder), setup["overwrite"]
 
 
-def _engine(planned: Planned, folder: Path, cwd: str) -> LoopbackEngine:
-    return LoopbackEngine(COORDINATOR, planned.job, roles(planned), folder / "parties", cwd)
+def _engine(planned: Planned, folder: Path, cwd: str, progress: Progress | None) -> LoopbackEngine:
+    engine = LoopbackEngine(COORDINATOR, planned.job, roles(planned), folder / "parties", cwd)
+    if progress is not None:
+        engine.on_start = lambda started, parties: progress(
+            {"event": "starting", "started": started, "parties": parties}
+        )
+    return engine
+
+
+def _not_started(
+    missing: list[str], started: int, seconds: float, engine: LoopbackEngine
+) -> ProtocolAbort:
+    """Return the error that says who had not started by then, and whether its process had ended."""
+    ended = [name for name in missing if not engine.is_running(name)]
+    name = (ended or missing)[0]
+    what = (
+        f"its process {'ended' if ended else 'was not ready'}; {started} of "
+        f"{started + len(missing)} parties had started after {seconds:.0f} s"
+    )
+    busy = "Is the computer busy, or are they too many for it? Try again."
+    return ProtocolAbort(name, what, "Its own log says why." if ended else busy)
 
 
 def _session(

@@ -38,14 +38,11 @@ from secagg.placing import (
     writing,
 )
 from secagg.privacy.gate import check_invitation
-from secagg.processes import again, begin
+from secagg.processes import Progress, again, begin
 from secagg.randomness import RandomBytes, system_random
 from secagg.runlog import RunLog
 from secagg.session import COORDINATOR, Planned, Session, open_session, plan_job
 from secagg.sites import Data, as_policy
-
-Progress = Callable[[Mapping[str, Any]], None]
-"""Called with each log event as it is written."""
 
 
 @dataclass(frozen=True)
@@ -82,8 +79,8 @@ def run(
     out: folder to write the run into; without it nothing is written
     overwrite: replace `out` if it holds an earlier run
     overrides: dotted job keys to TOML values, as `--set` on the command line
-    progress: called with each event; with engine "processes" also, before each phase, with an
-        event `asked`, which is not logged
+    progress: called with each log event as it is written; with engine "processes" also with events
+        that are not logged: `starting` for each party that has started, `asked` before each phase
     tamper: see `secagg.engines.memory`
     random: anything but the operating system's generator makes the run protect nothing; it says so
     Engine "processes" takes none of `data`, `tamper` and `random`.
@@ -100,7 +97,8 @@ def run(
     if planned.job.engine.name == "processes":
         if tamper is not None or random is not system_random:
             raise UsageError("engine", "processes draw from the operating system, on a real line")
-        return _run_in_processes(planned, target, overwrite, progress)
+        finished = _run_in_processes(planned, target, overwrite, progress)
+        return replace(finished, folder=None if out is None else Path(out))
     if target is not None:
         give_up(target, overwrite, only_check=True)
     with scratch_beside(target) as scratch:
@@ -118,9 +116,13 @@ def run(
             released = any(event["event"] == "release" for event in log.events)
             if target is not None and released and folder.exists():
                 kept = keep_log(log, folder, target, getattr(error, "code", "interrupted"))
+                more = f"Sums released before are on record in {kept}."
                 if isinstance(error, SecaggError):
-                    more = f"Sums released before are on record in {kept}."
                     error.mend = f"{error.mend} {more}".strip()
+                else:
+                    error.add_note(more)  # for who interrupts
+            elif not released:
+                error.add_note("No sum was released, and nothing is kept.")
             raise
     if target is not None:
         with suppress(UsageError):  # somebody resumes it just now
@@ -135,23 +137,27 @@ def resume(
 
     folder: the `out` of that run; deadline: seconds for each phase, instead of the job's
 
-    Nothing that was answered is computed again, and the log goes on with one more event, `resumed`.
+    Nothing that was answered is computed again. The log goes on with one more event, `resumed`; if
+    the run had stopped by an error, the one before it, `stopped`, says why.
     Raises as `run`, and `EvidenceError` if what was kept is damaged or does not belong together.
     """
     if deadline is not None and not deadline > 0:
         raise UsageError("deadline", f"must be above 0 seconds (got {deadline:g})")
-    place, target = find_unfinished(Path(folder))
-    with held(place / "lock"), resumable(place, target), again(place, deadline) as taken_up:
-        session, overwrite = taken_up
-        assert session.journal is not None
+    folder = Path(folder)
+    place, target = find_unfinished(folder)
+    with held(place / "lock"), resumable(place, target), again(place, deadline, progress) as up:
+        session, overwrite = up
+        assert session.journal is not None and not isinstance(session.engine, MemoryEngine)
         check_unfinished(place, target, session.session)
         log = RunLog.reopen(place / "log.jsonl", now)
         entry = session.journal.read()
         step = still_to_log(entry, log)
-        about = {"event": "resumed", "round": step.state["round"]}
+        in_force = session.engine.deadline
+        about = {"event": "resumed", "round": step.state["round"], "deadline": in_force}
         first = replace(entry, step=replace(step, events=(*step.events, about)))
         finished = _play(session, log, first, progress, place)
-        return _finish(finished, log, place, target, overwrite)
+        finished = _finish(finished, log, place, target, overwrite)
+        return replace(finished, folder=folder if folder.absolute() == target else target)
 
 
 def _run_in_processes(
@@ -161,7 +167,7 @@ def _run_in_processes(
     check_invitation(shared, COORDINATOR, planned.public.sites, None)
     with unfinished(target, overwrite) as place:
         log = RunLog(place / "log.jsonl", now)
-        with begin(planned, place, overwrite) as session:
+        with begin(planned, place, overwrite, progress) as session:
             finished = _play(session, log, None, progress, place)
         return finished if target is None else _finish(finished, log, place, target, overwrite)
 
@@ -177,7 +183,7 @@ def _finish(finished: Run, log: RunLog, place: Path, target: Path, overwrite: bo
     finally:
         if not folder.exists():
             (place / "journal").unlink()
-    return replace(finished, events=copy.events, folder=target)
+    return replace(finished, events=copy.events)
 
 
 def read_job(
@@ -209,13 +215,13 @@ def _play(
     engine.transcript[:] = entry.delivered
     earlier = entry.seconds - began
 
-    def keep(step: Step) -> None:
+    def keep(step: Step) -> Entry:
+        spent = earlier + time.process_time()
+        entry = Entry(step, log.lines, log.head, list(engine.transcript), spent)
         if session.journal is not None:
-            now_spent = earlier + time.process_time()
             with writing(place):
-                session.journal.write(
-                    Entry(step, log.lines, log.head, engine.transcript, now_spent)
-                )
+                session.journal.write(entry)
+        return entry
 
     def write(event: Mapping[str, Any]) -> None:
         with writing(place):
@@ -243,13 +249,13 @@ def _play(
 def _loop(
     session: Session,
     step: Step,
-    keep: Callable[[Step], None],
+    keep: Callable[[Step], Entry],
     write: Progress,
     progress: Progress | None,
 ) -> State:
     """Step until done: keep, log, send, advance."""
     while True:
-        keep(step)
+        entry = keep(step)
         for event in step.events:
             write(event)
         if step.done:
@@ -258,4 +264,53 @@ def _loop(
             about = {key: step.state[key] for key in ("round", "phase")}
             progress({"event": "asked", **about, "parties": sorted(step.requests)})
         frames = session.engine.exchange(step.requests)
-        step = session.coordinator.advance(step.state, frames)
+        restarts = _restarts(session, step.state)
+        try:
+            following = session.coordinator.advance(step.state, frames)
+        except SecaggError as error:
+            _put_on_record(error, session, entry, restarts, write)
+            raise
+        step = replace(following, events=(*restarts, *following.events))
+
+
+def _restarts(session: Session, state: State) -> list[dict[str, Any]]:
+    """Return an event for each time that the engine had to start a party again."""
+    if isinstance(session.engine, MemoryEngine):
+        return []
+    return [
+        {"event": "restarted", "round": state["round"], "phase": state["phase"], "party": party}
+        for party in session.engine.restarted
+    ]
+
+
+def _put_on_record(
+    error: SecaggError,
+    session: Session,
+    entry: Entry,
+    restarts: list[dict[str, Any]],
+    write: Progress,
+) -> None:
+    """Log why a run that may be resumed stops: only what the coordinator knows, as it says it.
+
+    The step stays the one to be repeated. It only gets further events, in the journal and then in
+    the log, so that the two belong together wherever this is interrupted.
+    """
+    engine, state = session.engine, entry.step.state
+    if session.journal is None or isinstance(engine, MemoryEngine):
+        return
+    about = {"round": state["round"], "phase": state["phase"]}
+    events = list(restarts)
+    if engine.silent:
+        events.append({"event": "missing", **about, "parties": engine.silent})
+    why = {"code": error.code, "where": error.where, "what": error.what}
+    events.append({"event": "stopped", **about, **why, "deadline": engine.deadline})
+    step = replace(entry.step, events=(*entry.step.events, *events))
+    with suppress(OSError, UsageError):  # a full disk must not hide the first error
+        session.journal.write(replace(entry, step=step))
+        for event in events:
+            write(event)
+    if late := [name for name in engine.silent if engine.is_running(name)]:
+        more = (
+            f"{', '.join(late)} gave no answer within {engine.deadline:g} s: a longer --deadline "
+        )
+        error.mend = f"{error.mend} {more}with 'secagg resume' gives it more time.".strip()

@@ -99,6 +99,7 @@ def _check_apart(job: Job, data: Data | None) -> None:
     if data is not None:
         raise JobError("data", "is in this process, and a site's process reads its own", mend)
     if job.simulation.site_alone:
+        mend = 'Add --set simulation.site_alone=false, or take engine "memory".'
         raise JobError("simulation.site_alone", "reads all sites' records in one process", mend)
 
 

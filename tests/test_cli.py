@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 import re
 import shutil
+import signal
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -24,7 +25,9 @@ Command = Callable[..., tuple[int, str, str]]
 
 
 @pytest.fixture
-def command(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Command:
+def command(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Iterator[Command]:
     """Run `secagg ARGS` in this process; return (exit code, stdout, stderr)."""
     monkeypatch.delenv("SECAGG_TRACEBACK", raising=False)
 
@@ -37,7 +40,10 @@ def command(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str])
         code = caught.value.code
         return code if isinstance(code, int) else 0, out, err
 
-    return call
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    yield call
+    for number, handler in before.items():
+        signal.signal(number, handler)
 
 
 @pytest.fixture
@@ -259,15 +265,52 @@ def test_our_own_bug(command: Command, job: Path, monkeypatch: pytest.MonkeyPatc
     )
 
 
-def test_interrupted(command: Command, job: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("number", "expected"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+@pytest.mark.parametrize("as_json", [False, True])
+def test_interrupted(
+    command: Command,
+    job: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    number: signal.Signals,
+    expected: int,
+    as_json: bool,
+) -> None:
     def interrupt(*_: Any, **__: Any) -> None:
-        raise KeyboardInterrupt
+        signal.raise_signal(number)
 
     monkeypatch.setattr(secagg.running, "_loop", interrupt)
     before = everything_in(job.parent)
-    code, out, err = command("run", job, "--out", job.parent / "some" / "out")
-    assert code == 130 and out == "" and "Traceback" not in err
+    more = ["--json"] if as_json else []
+    code, out, err = command("run", job, "--out", job.parent / "some" / "out", *more)
+    assert code == expected and out == ""
+    mend = "No sum was released, and nothing is kept."
+    if as_json:
+        told = {"code": "interrupted", "where": "command", "what": "interrupted", "mend": mend}
+        assert json.loads(err) == {"error": told}
+    else:
+        assert err == f"secagg: command: interrupted. {mend}\n"
     assert everything_in(job.parent) == before
+
+
+def test_interrupted_after_a_release(
+    command: Command, job: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def tamper(_: str, __: str, frame: bytes) -> Sequence[bytes]:
+        if peek_header(frame)[0] == 1:
+            signal.raise_signal(signal.SIGTERM)
+        return [frame]
+
+    patch_run(monkeypatch, tamper=tamper)
+    code, _, err = command("run", job, "--out", job.parent / "out")
+    (kept,) = job.parent.glob("out.failed-*")
+    line = f"secagg: command: interrupted. Sums released before are on record in {kept}."
+    assert code == 143 and err.splitlines()[-1] == line
+
+
+def test_a_wrong_word_is_one_clean_line(command: Command) -> None:
+    code, _, err = command("list", "wishes")
+    assert code == 2 and err.count("\n") == 1 and "\t" not in err and "Value error" not in err
+    assert "'methods', 'protocols'" in err
 
 
 # --- what it imports -----------------------------------------------------------------------------

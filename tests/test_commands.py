@@ -118,7 +118,9 @@ def test_verify(job: Path, tmp_path: Path) -> None:
 
 def test_list() -> None:
     for what, name in (("methods", "moments"), ("protocols", "additive")):
-        assert name in call("list", what)[0]
+        lines = call("list", what)[0].splitlines()
+        assert name in [line.split()[0] for line in lines]
+        assert len({line.index(line.split(None, 1)[1]) for line in lines}) == 1  # a column
         assert name in json.loads(call("list", what, "--json")[0])
 
 

@@ -22,11 +22,15 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import hashlib
+import itertools
 import os
+import signal
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+import threading
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from types import FrameType
 from typing import Any, ClassVar
 
 from secagg import wire
@@ -39,8 +43,12 @@ from secagg.identity import PublicIdentity, Role, Roster
 from secagg.job import Job
 from secagg.randomness import system_random
 
-_START = 60.0
-"""Seconds in which all parties must have started: they read no record and compute nothing."""
+_START, _START_EACH = 60.0, 3.0
+"""Seconds in which n parties must have started: the first, and n times the second.
+
+They read no record and compute nothing, but each loads its libraries: up to 3 s of processor time
+where it was slowest. That many for each is enough where they all share one core.
+"""
 _GREETING = 10.0
 """Seconds for a greeting; a caller that says nothing is hung up on."""
 _STARTS = 3
@@ -66,10 +74,16 @@ class LoopbackEngine:
 
         cwd: the folder at which relative paths in the job start
         `deadline` and `restart` are the job's, and may be changed
+        `restarted` and `silent` tell of the last exchange: who was started again, once for each
+        time, and who gave no answer
+        `on_start` is called with the numbers of parties that have started and that are to start
         """
         self.coordinator, self.parties = coordinator, dict(parties)
         self.deadline, self.restart = job.engine.deadline, job.engine.restart
         self.transcript: list[Delivery] = []
+        self.restarted: list[str] = []
+        self.silent: list[str] = []
+        self.on_start: Callable[[int, int], None] = lambda started, parties: None
         self._job, self._cwd = job.model_dump_json(), cwd
         self._folders = {
             name: folder / f"{i:02}-{_printable(name)}" for i, name in enumerate(sorted(parties))
@@ -79,7 +93,6 @@ class LoopbackEngine:
         self._opening: tuple[Roster, bytes, bytes] | None = None
         self._tokens: dict[str, bytes] = {}
         self._callers: set[asyncio.StreamWriter] = set()
-        self._under_way: asyncio.Task[Any] | None = None
         self._lines: dict[str, Caller] = {}
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
         self._loop = asyncio.new_event_loop()
@@ -101,11 +114,26 @@ class LoopbackEngine:
     def start(self) -> dict[str, PublicIdentity]:
         """Start every party that was not started yet; return the public keys of those that came.
 
-        Starting has its own limit of time and does not count against the deadline of a phase.
+        Starting does not count against the deadline of a phase. Its own limit is 60 seconds and 3
+        more for each party: they may all share a core or two.
         """
         new = [name for name in self.parties if name not in self._processes]
-        self._run(self._all({name: self._line(name) for name in new}, _START))
+        came = itertools.count()
+
+        async def first_line(name: str) -> Caller | None:
+            if line := await self._line(name):
+                self.on_start(next(came), len(new))
+            return line
+
+        if new:
+            self.on_start(next(came), len(new))
+        limit = _START + _START_EACH * len(new)
+        self._run(self._all({name: first_line(name) for name in new}, limit))
         return {name: line.public for name, line in sorted(self._lines.items())}
+
+    def is_running(self, name: str) -> bool:
+        """Whether the party's process is there, be it busy or stuck."""
+        return name in self._processes and self._processes[name].poll() is None
 
     def open(self, roster: Roster, nonce: bytes, session: bytes) -> None:
         """Say which session this is; each party is told before its next request, and pins it."""
@@ -113,11 +141,13 @@ class LoopbackEngine:
 
     def exchange(self, requests: Mapping[str, bytes]) -> Sequence[bytes]:
         """Deliver all requests at once, and return what came back before the deadline."""
+        self.restarted = []
         if requests:
             self.start()
         reached: set[str] = set()
         asked = {n: self._converse(n, request, reached) for n, request in requests.items()}
         replies = self._run(self._all(asked, self.deadline))
+        self.silent = sorted(set(requests) - set(replies))
         for name, request in requests.items():
             round_, phase = peek_header(request)
             there, back = (self.coordinator, name), (name, self.coordinator)
@@ -165,7 +195,10 @@ class LoopbackEngine:
         if name in self._lines:
             return self._lines[name]
         process = self._processes.get(name)
-        if process is None or (self.restart and process.poll() is not None):
+        if process is None:
+            self._launch(name)
+        elif self.restart and process.poll() is not None:
+            self.restarted.append(name)
             self._launch(name)
         while name not in self._lines:
             if self._processes[name].poll() is not None:
@@ -228,17 +261,38 @@ class LoopbackEngine:
     # --- all of them -------------------------------------------------------------------------
 
     def _run(self, coroutine: Any) -> Any:
-        return self._loop.run_until_complete(coroutine)
+        """Run it to its end. What a signal's handler raises meanwhile ends it, as a cancellation.
+
+        Raised anywhere in asyncio's own code, it could leave the loop unfit for the clean-up.
+        """
+        raised: list[BaseException] = []
+
+        def at_signal(number: int, frame: FrameType | None) -> None:
+            try:
+                handlers[number](number, frame)
+            except BaseException as error:  # whatever it is, it is raised below
+                raised.append(error)
+                self._loop.call_soon_threadsafe(task.cancel)
+
+        task = self._loop.create_task(coroutine)
+        handlers = _handlers()
+        try:
+            for number in handlers:
+                signal.signal(number, at_signal)
+            return self._loop.run_until_complete(task)
+        finally:
+            for number, handler in handlers.items():
+                signal.signal(number, handler)
+            if raised:
+                raise raised[0]
 
     async def _all(self, waited: Mapping[str, Any], seconds: float) -> dict[str, Any]:
         """Return what came, by name, before the time was up; the rest is cancelled."""
         tasks = {name: asyncio.ensure_future(each) for name, each in waited.items()}
-        self._under_way = asyncio.current_task()
         try:
             if tasks:
                 await asyncio.wait(tasks.values(), timeout=seconds)
         finally:
-            self._under_way = None
             for task in tasks.values():
                 task.cancel()  # which does nothing to those that are done
             await asyncio.gather(*tasks.values(), return_exceptions=True)
@@ -254,14 +308,20 @@ class LoopbackEngine:
         self._loop.close()
 
     async def _settle(self) -> None:
-        """End what is still under way: requests, if there was an interrupt, and every line."""
-        if self._under_way is not None:
-            self._under_way.cancel()
+        """End every line."""
         for writer in self._callers:
             writer.close()  # whoever listens there finds the end
         await asyncio.gather(
             *(asyncio.all_tasks() - {asyncio.current_task()}), return_exceptions=True
         )
+
+
+def _handlers() -> dict[int, Any]:
+    """Return the handlers, by signal, that may end a run by raising something."""
+    if threading.current_thread() is not threading.main_thread():
+        return {}  # only that thread runs handlers
+    found = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    return {number: handler for number, handler in found.items() if callable(handler)}
 
 
 def read_seconds(folder: Path) -> float:

@@ -377,6 +377,23 @@ class TestTrouble:
     def test_no_trouble_is_said(self) -> None:
         assert "no message was missing" in page_of(small_run("logistic", "plain"))
 
+    def test_how_a_run_went_on_is_said(self) -> None:
+        facts, result = changed()
+        about = {"round": 2, "phase": "share", "deadline": 30.0}
+        why = {"code": "abort", "where": "round 2", "what": "west dropped out"}
+        facts["trouble"] = [
+            {"event": "restarted", "party": "north", **about, "seq": 7},
+            {"event": "stopped", **about, **why, "seq": 8},
+            {"event": "resumed", "round": 2, "deadline": 60.0, "seq": 9},
+        ]
+        text = Page(render(facts, result)).text
+        assert "no message was missing" not in text
+        assert (
+            "2 restarted the process of north ended before it had answered in phase share" in text
+        )
+        assert "in phase share, which had 30 s: round 2: west dropped out (abort)" in text
+        assert "went on; each phase had 60 s from here" in text
+
 
 class TestHostileNames:
     def test_names_are_text(self) -> None:

@@ -14,11 +14,12 @@ from typing import Any
 import pytest
 from support.jobs import SITES, write_job
 
+import secagg.engines.loopback
 import secagg.sites
 from secagg import wire
 from secagg.engines.channel import HOST
 from secagg.engines.loopback import LoopbackEngine
-from secagg.errors import DataError, JobError, PolicyRefusal, UsageError
+from secagg.errors import DataError, JobError, PolicyRefusal, ProtocolAbort, UsageError
 from secagg.frames import Header, peek_header
 from secagg.randomness import replayable_random
 from secagg.registry import PROTOCOLS
@@ -90,7 +91,8 @@ def sender(frame: bytes) -> str:
 
 
 def trouble(done: Run) -> list[tuple[str, int, Any]]:
-    return [(e["event"], e["round"], e.get("parties")) for e in done.facts["trouble"]]
+    events = done.facts["trouble"]
+    return [(e["event"], e["round"], e.get("parties", e.get("party"))) for e in events]
 
 
 # --- the same run --------------------------------------------------------------------------------
@@ -145,7 +147,10 @@ def test_without_a_folder_nothing_stays(job: Path, engines: list[LoopbackEngine]
     done = run(job, overrides={"engine.name": "processes"}, progress=seen.append)
     asked = [(e["round"], e["phase"], e["parties"]) for e in seen if e["event"] == "asked"]
     assert asked == [(0, "submit", list(SITES)), (1, "submit", list(SITES))]
-    assert [e["event"] for e in done.events] == [e["event"] for e in seen if e["event"] != "asked"]
+    started = [(e["started"], e["parties"]) for e in seen if e["event"] == "starting"]
+    assert started == [(0, 3), (1, 3), (2, 3), (3, 3)]
+    logged = [e["event"] for e in seen if e["event"] not in ("asked", "starting")]
+    assert [e["event"] for e in done.events] == logged
     assert done.folder is None and done.result.summary["records"] == 36
     assert not any(folder.exists() for folder in engines[0]._folders.values())
     assert sorted(path.name for path in job.parent.iterdir()) == ["data", "job.toml"]
@@ -167,8 +172,9 @@ def test_paths_start_where_the_run_was_started(
 
 def test_records_in_this_process_are_refused(job: Path) -> None:
     for protocol in ("plain", "additive"):
-        with pytest.raises(JobError, match="reads all sites' records in one process"):
+        with pytest.raises(JobError, match="reads all sites' records in one process") as caught:
             processes(job, protocol, **{"simulation.site_alone": "true"})
+        assert "--set simulation.site_alone=false" in caught.value.mend
     raw = {"engine": {"name": "processes"}}
     import tomllib
 
@@ -194,11 +200,31 @@ def test_a_sites_own_words_stay_with_it(job: Path, engines: list[LoopbackEngine]
     assert "secret" not in caught.value.line()
     place = job.parent / "out.partial"
     assert f"secagg resume {job.parent / 'out'}" in caught.value.mend
+    assert "begin again with --overwrite (nothing was released yet)" in caught.value.mend
     assert str(place / "parties") in caught.value.mend
     own = (place / "parties/00-north/log.txt").read_text()
     assert "'secret' is not a declared level" in own
     kept = [p for p in place.rglob("*") if p.is_file() and b"secret" in p.read_bytes()]
     assert [p.name for p in kept] == ["log.txt"]
+
+
+def test_who_had_not_started_is_counted(
+    job: Path, monkeypatch: pytest.MonkeyPatch, engines: list[LoopbackEngine]
+) -> None:
+    """The limit grows with the parties; here it is short, and one process never gets to run."""
+    real = LoopbackEngine._launch
+
+    def launch(self: LoopbackEngine, name: str) -> None:
+        real(self, name)
+        if name == "west":
+            os.kill(self._processes[name].pid, signal.SIGSTOP)
+
+    monkeypatch.setattr(LoopbackEngine, "_launch", launch)
+    monkeypatch.setattr(secagg.engines.loopback, "_START", 0.0)
+    monkeypatch.setattr(secagg.engines.loopback, "_START_EACH", 3.0)
+    with pytest.raises(ProtocolAbort, match="2 of 3 parties had started after 9 s") as caught:
+        processes(job)
+    assert caught.value.where == "west" and "was not ready" in caught.value.what
 
 
 # --- deaths --------------------------------------------------------------------------------------
@@ -221,8 +247,10 @@ def test_parties_killed_between_any_two_phases(
     before_each(monkeypatch, kill)
     done = processes(job, protocol)
     run(job, out=job.parent / "memory", overrides=overrides(protocol))
-    assert same_bits(job.parent / "memory", job.parent / "out") and trouble(done) == []
-    assert len(killed) >= 2
+    assert same_bits(job.parent / "memory", job.parent / "out")
+    back = [(e["event"], e["party"]) for e in done.facts["trouble"]]
+    assert {name for _, name in back} <= set(killed) and {kind for kind, _ in back} == {"restarted"}
+    assert len(killed) >= 2 and (protocol != "plain" or [name for _, name in back] == killed)
 
 
 @pytest.mark.slow
@@ -242,7 +270,8 @@ def test_parties_killed_while_they_answer(
     before_each(monkeypatch, kill)
     done = processes(job, protocol)
     run(job, out=job.parent / "memory", overrides=overrides(protocol))
-    assert same_bits(job.parent / "memory", job.parent / "out") and trouble(done) == []
+    assert same_bits(job.parent / "memory", job.parent / "out")
+    assert {kind for kind, *_ in trouble(done)} == {"restarted"}
 
 
 @pytest.mark.slow
@@ -281,7 +310,8 @@ def test_a_party_that_dies_of_its_request_is_given_up(
     monkeypatch.setattr(LoopbackEngine, "_launch", launch)
     before_each(monkeypatch, kill)
     done = processes(job, **{"release.min_sites": 2})
-    assert trouble(done) == [("missing", 0, ["west"])]
+    restarts = [("restarted", 0, "west")] * 2
+    assert trouble(done) == [*restarts, ("missing", 0, ["west"])]
     assert starts.count("west") == 1 + 2 and starts.count("north") == 1
 
 

@@ -40,6 +40,8 @@ class FolderEngine:
         self.transcript: list[Delivery] = []
         self.seconds: dict[str, float] = {}
         self.deadline = job.engine.deadline
+        self.restarted: list[str] = []
+        self.silent: list[str] = []
 
     def __enter__(self) -> FolderEngine:
         return self

@@ -1,0 +1,37 @@
+"""What tests of resumed runs share."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from secagg.runlog import read_log
+from secagg.verifying import verify_folder
+
+APART = {"engine.name": "processes"}
+
+
+def check(out: Path, memory: Path, resumed: int | None, *trouble: str) -> None:
+    """The run is that of an uninterrupted one, and its log is whole.
+
+    trouble: the other events that it alone has
+    """
+    for name in ("result.json", "arrays.npz"):
+        assert (out / name).read_bytes() == (memory / name).read_bytes()
+    verify_folder(out)
+    events = read_log(out / "log.jsonl")
+    plain = read_log(memory / "log.jsonl")
+    about = [e for e in events if e["event"] in ("resumed", *trouble)]
+    told = [e for e in events if e not in about]
+    assert [e["event"] for e in about if e["event"] != "resumed"] == list(trouble)
+    assert [(e["event"], e.get("round")) for e in told] == [
+        (e["event"], e.get("round")) for e in plain
+    ]
+    resumes = len(about) - len(trouble)
+    assert resumed in (None, resumes)
+    facts, expected = (json.loads((f / "run.json").read_text()) for f in (out, memory))
+    assert facts["engine"]["resumed"] == resumes and facts["trouble"] == about
+    assert [row["messages"] for row in facts["phases"]] == [
+        row["messages"] for row in expected["phases"]
+    ]
+    assert not out.with_name("out.partial").exists()

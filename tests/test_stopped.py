@@ -1,0 +1,139 @@
+"""Runs that stopped by an error and went on: the log says why they stopped, and since when."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.folders import Killed, dying, folders
+from support.jobs import write_job
+from support.resumed import APART, check
+
+from secagg.engines.loopback import LoopbackEngine
+from secagg.errors import DataError, JobError, PolicyRefusal, ProtocolAbort
+from secagg.journal import Journal
+from secagg.runlog import RunLog
+from secagg.running import resume, run
+
+__all__ = ["folders"]  # a fixture
+
+
+@pytest.fixture
+def job(tmp_path: Path) -> Path:
+    return write_job(tmp_path)
+
+
+@pytest.mark.slow
+def test_a_site_lost_after_the_first_release_comes_back(
+    job: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = LoopbackEngine.exchange
+    calls: list[int] = []
+
+    def exchange(self: LoopbackEngine, requests: Mapping[str, bytes]) -> Any:
+        calls.append(len(requests))
+        if len(calls) == 3:
+            self._processes["west"].kill()
+        return real(self, requests)
+
+    out = job.parent / "out"
+    with monkeypatch.context() as patch:
+        patch.setattr(LoopbackEngine, "exchange", exchange)
+        with pytest.raises(ProtocolAbort, match="west dropped out after the first release") as why:
+            run(job, out=out, overrides=APART | {"engine.restart": "false"})
+    assert f"secagg resume {out}" in why.value.mend and "no answer within" not in why.value.mend
+    done = resume(out, deadline=60.0)
+    run(job, out=job.parent / "memory")
+    check(out, job.parent / "memory", 1, "missing", "stopped")
+    missing, stopped, resumed = done.facts["trouble"]
+    assert done.folder == out and missing["parties"] == ["west"]
+    assert {"round": 1, "code": "abort", "where": "round 1", "deadline": 30.0}.items() <= (
+        stopped.items()
+    )
+    assert "west dropped out" in stopped["what"] and resumed["deadline"] == 60.0
+
+
+@pytest.mark.slow
+def test_a_site_that_was_too_slow_gets_more_time(
+    job: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = LoopbackEngine.exchange
+
+    def exchange(self: LoopbackEngine, requests: Mapping[str, bytes]) -> Any:
+        os.kill(self._processes["west"].pid, signal.SIGSTOP)
+        return real(self, requests)
+
+    out = job.parent / "out"
+    with monkeypatch.context() as patch:
+        patch.setattr(LoopbackEngine, "exchange", exchange)
+        with pytest.raises(
+            PolicyRefusal, match="west gave no answer within 5 s: a longer --dead"
+        ) as e:
+            run(job, out=out, overrides=APART | {"engine.deadline": "5"})
+    assert f"missing and come back, continue with 'secagg resume {out}'" in e.value.mend
+    resume(out, deadline=60.0)
+    run(job, out=job.parent / "memory")
+    check(out, job.parent / "memory", 1, "missing", "stopped")
+    assert "no reply from west" in (out / "report.html").read_text()
+
+
+@pytest.mark.usefixtures("folders")
+def test_a_cell_is_mended_and_the_run_goes_on(job: Path) -> None:
+    path, out = job.parent / "data/north.csv", job.parent / "out"
+    text = path.read_text()
+    path.write_text(text.replace(",male", ",mael"))
+    with pytest.raises(DataError, match="north: refuses"):
+        run(job, out=out, overrides=APART)
+    with pytest.raises(JobError, match="is an unfinished run"):
+        run(job, out=out, overrides=APART)
+    path.write_text(text)
+    resume(out)
+    run(job, out=job.parent / "memory")
+    check(out, job.parent / "memory", 1, "stopped")
+    assert b"mael" not in b"".join(p.read_bytes() for p in out.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("kind", "number", "after", "recorded"),
+    [
+        (Journal, 1, False, False),  # the journal's second entry is the first with the reason added
+        (Journal, 1, True, True),
+        (RunLog, 2, False, True),  # the log's third line is the reason
+        (RunLog, 2, True, True),
+    ],
+)
+@pytest.mark.usefixtures("folders")
+def test_killed_while_it_records_why_it_stops(
+    job: Path, kind: Any, number: int, after: bool, recorded: bool
+) -> None:
+    """The reason is in the log once, or, if it was not in the journal yet, never."""
+    path, out = job.parent / "data/north.csv", job.parent / "out"
+    text = path.read_text()
+    path.write_text(text.replace(",male", ",mael"))
+    with pytest.raises(Killed), dying(kind, "write", number, after=after):
+        run(job, out=out, overrides=APART)
+    path.write_text(text)
+    resume(out)
+    run(job, out=job.parent / "memory")
+    check(out, job.parent / "memory", 1, *["stopped"] * recorded)
+
+
+@pytest.mark.usefixtures("folders")
+def test_a_rule_is_mended_or_the_job_changed(job: Path) -> None:
+    rule, out = job.parent / "data/north.policy.toml", job.parent / "out"
+    rule.write_text("min_sites = 4\n")
+    with pytest.raises(PolicyRefusal, match="north: refuses") as caught:
+        run(job, out=out, overrides=APART)
+    for way in (
+        f"is mended, continue with 'secagg resume {out}'",
+        "change the job and begin again",
+    ):
+        assert way in caught.value.mend
+    rule.unlink()
+    resume(out)
+    run(job, out=job.parent / "memory")
+    check(out, job.parent / "memory", 1, "stopped")
