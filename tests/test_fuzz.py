@@ -48,6 +48,7 @@ def samples() -> tuple[World, dict[str, bytes]]:
     upload = twin.engine.exchange(run_until(twin, "mask").requests)[1]
     return world, {
         "frame": frame,
+        "header": wire.loads(frame)[0],
         "envelope": sealed,
         "directory": wire.dumps(wire.loads(wire.loads(frame)[2])["directory"]),
         "claim": wire.dumps(wire.loads(upload)[:2]),
@@ -95,7 +96,7 @@ def _total(world: World, data: bytes) -> Any:
 DECODERS: dict[str, tuple[str, Callable[[World, bytes], Any]]] = {
     "wire.loads": ("frame", lambda _, data: wire.loads(data)),
     "wire.split": ("frame", lambda _, data: wire.split(data, "a frame")),
-    "header": ("frame", lambda _, data: Header.from_bytes(bytes(wire.split(data, "it")[0]))),
+    "header": ("header", lambda _, data: Header.from_bytes(data)),
     "peek": ("frame", lambda _, data: peek_header(data)),
     "frame": ("frame", lambda w, data: read_frame(data, w.roster, "site_0", w.session)),
     "party": (
