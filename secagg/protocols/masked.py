@@ -48,7 +48,7 @@ not noticed unless it leaves its bounds, and one that sends bad keys or shares e
 (who takes part, when, how much); everything against the coordinator together with all other sites;
 from 33 sites on, against a coordinator that wins sites over *after* it has seen the graph (of 1000
 sites the 321 neighbours that open one site's secrets are fewer than the 333 that may collude); and
-a site whose state is put back to an earlier one, which would sign or mask twice.
+a site whose state is put back to an earlier one, which would share, sign or mask twice.
 """
 
 from __future__ import annotations
