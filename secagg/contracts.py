@@ -30,6 +30,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from secagg.identity import Identity, Role, Roster
+from secagg.noise import Clip, Noise, Touch
 from secagg.randomness import RandomBytes
 from secagg.ring import RingVector
 
@@ -83,12 +84,15 @@ class Stage:
     """A kind of round that a method declares before any data is read.
 
     sees: what its sum tells the coordinator, in words for the report
+    touch: how far one record can move it; None where that is not bounded, and noise cannot help.
+        All fields of a stage that has one are on the same grid: they have equal `fraction_bits`.
     """
 
     name: str
     spec: Spec
     max_rounds: int
     sees: str
+    touch: Touch | None = None
 
 
 # --- what everybody knows ----------------------------------------------------------------------
@@ -109,12 +113,18 @@ class Variable:
 
 @dataclass(frozen=True)
 class Public:
-    """What the job declares about the data, known to all; nothing here came from records."""
+    """What the job declares about the data, known to all; nothing here came from records.
+
+    clip: under differential privacy, what every site does to its records; otherwise None
+    noise: under differential privacy, the noise of each stage, by name
+    """
 
     variables: tuple[Variable, ...]
     columns: tuple[str, ...]
     max_rows: int
     sites: tuple[str, ...]
+    clip: Clip | None = None
+    noise: Mapping[str, Noise] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
