@@ -6,11 +6,16 @@ integer exceeds B = round(bound * 2^f) in magnitude. A sum over K sites then has
 K * B, and a ring of w bits, read as signed, holds it if K * B <= 2^(w-1) - 1. `plan_sum` proves
 that for every field or refuses, from public numbers only, before any record is read.
 
+Where noise is added for differential privacy, it is added to these integers (`add_noise`), and the
+proof includes it: a site's noise v has |v| <= T, twelve of its standard deviations, and the sum has
+magnitude at most K * (B + T). A draw beyond that, of probability below 2^-100, is refused at the
+site; it depends on no record.
+
 Guarantees
     * Encoding an entry within its bound errs by at most 2^-(f+1); sums of encoded values are exact.
     * Decoding rounds the exact sum correctly to float64, so equal sums give equal bits.
     * What was clipped is counted, and the counts leave the site only as a declared sum of their own
-      (field `clipped`, one count for each field of the spec).
+      (field `clipped`, one count for each field of the spec); with noise they do not leave it.
 
 =========================  =================================================================
 entry                      what is carried
@@ -35,20 +40,26 @@ from numpy.typing import NDArray
 from secagg import ring
 from secagg.contracts import Field, Kind, Shape, Spec, Update
 from secagg.errors import DataError, InternalError, JobError, OverflowRefusal, ProtocolAbort
+from secagg.noise import Noise
 from secagg.ring import RingVector
 
 CLIPPED = "clipped"
 _MOST_FRACTION_BITS = 500  # 2.0**f and its inverse stay normal floats
+_TAIL = 12  # standard deviations: a Gaussian exceeds them with a probability of 2^-108
 _BLOCK = 1 << 15  # values at a time: what they are read from, made in and written to stays in L2
 
 
 @dataclass(frozen=True)
 class FieldPlan:
-    """One field's proof: K * largest <= 2^(sum_bits - 1) - 1."""
+    """One field's proof: K * (largest + tail) <= 2^(sum_bits - 1) - 1.
+
+    tail: largest magnitude of a site's noise; 0 without noise
+    """
 
     field: Field
     largest: int
     sum_bits: int
+    tail: int = 0
 
 
 @dataclass(frozen=True)
@@ -72,7 +83,7 @@ class SumPlan:
     @property
     def value_bits(self) -> int:
         """Bits that the widest field of one contribution needs, sign included."""
-        return max(_signed_bits(plan.largest) for plan in self.fields)
+        return max(_signed_bits(plan.largest + plan.tail) for plan in self.fields)
 
     @property
     def shape(self) -> Shape:
@@ -80,13 +91,21 @@ class SumPlan:
         return Shape(self.ring_bits, self.length, self.value_bits)
 
 
-def plan_sum(spec: Spec, sites: int, ring_bits: tuple[int, ...] = ring.RING_BITS) -> SumPlan:
+def plan_sum(
+    spec: Spec,
+    sites: int,
+    ring_bits: tuple[int, ...] = ring.RING_BITS,
+    noise: Noise | None = None,
+) -> SumPlan:
     """Return the smallest ring of `ring_bits` that provably holds the sums; pure arithmetic.
 
     Raises `OverflowRefusal` naming the widest field if none does, `JobError` for an unusable bound.
     """
     clip_counts = Field(CLIPPED, (len(spec),), max(f.size for f in spec), 0, Kind.COUNT)
-    plans = tuple(_plan_field(field, sites) for field in (*spec, clip_counts))
+    tail = 0 if noise is None else _TAIL * (math.isqrt(noise.at_site(noise.least)) + 1)
+    if noise is not None and {field.fraction_bits for field in spec} != {noise.fraction_bits}:
+        raise InternalError("codec", "noise is for fields on one grid")
+    plans = (*(_plan_field(f, sites, tail) for f in spec), _plan_field(clip_counts, sites, 0))
     if len({plan.field.name for plan in plans}) != len(plans):
         raise InternalError("codec", f"two fields have the same name, or one is named {CLIPPED!r}")
     widest = max(plans, key=lambda plan: plan.sum_bits)
@@ -94,16 +113,17 @@ def plan_sum(spec: Spec, sites: int, ring_bits: tuple[int, ...] = ring.RING_BITS
         if widest.sum_bits <= bits:
             return SumPlan(plans, sites, bits)
     field = widest.field
+    noised = ", with noise," if widest.tail else ""
     raise OverflowRefusal(
         f"field {field.name!r}",
         f"the sum over {sites} sites of values up to {field.bound:g} in steps of "
-        f"2^-{field.fraction_bits} needs {widest.sum_bits} bits, and the protocol's largest ring "
-        f"has {max(ring_bits)}",
+        f"2^-{field.fraction_bits}{noised} needs {widest.sum_bits} bits, and the protocol's "
+        f"largest ring has {max(ring_bits)}",
         "Lower the bound (max_rows, low, high) or the resolution.",
     )
 
 
-def _plan_field(field: Field, sites: int) -> FieldPlan:
+def _plan_field(field: Field, sites: int, tail: int) -> FieldPlan:
     if not (math.isfinite(field.bound) and field.bound > 0):
         raise JobError(f"field {field.name!r}", f"bound {field.bound} is not positive and finite")
     if abs(field.fraction_bits) > _MOST_FRACTION_BITS:
@@ -115,7 +135,7 @@ def _plan_field(field: Field, sites: int) -> FieldPlan:
             f"its bound {field.bound:g} is at most half a step of 2^-{field.fraction_bits}",
             "Raise the resolution.",
         )
-    return FieldPlan(field, largest, _signed_bits(sites * largest))
+    return FieldPlan(field, largest, _signed_bits(sites * (largest + tail)), tail)
 
 
 def _signed_bits(magnitude: int) -> int:
@@ -144,6 +164,20 @@ def encode(plan: SumPlan, update: Update) -> RingVector:
         at += field_plan.field.size
     _encode_field(clip_plan, clipped, vector[at:])
     return vector
+
+
+def add_noise(plan: SumPlan, vector: RingVector, noise: NDArray[np.int64]) -> None:
+    """Add integer noise, one number for each of the fields' entries, and take out the clip counts.
+
+    Raises `InternalError` for noise that the plan did not provide for.
+    """
+    *declared, clip_plan = plan.fields
+    noised = plan.length - clip_plan.field.size
+    tails = np.repeat([p.tail for p in declared], [p.field.size for p in declared])
+    if noise.shape != (noised,) or np.any(np.abs(noise) > tails):
+        raise InternalError("codec", "noise is not as long, or not as small, as was planned")
+    ring.add_in_place(vector[:noised], [ring.from_signed(noise, plan.ring_bits)])
+    vector[noised:] = 0
 
 
 def _encode_field(plan: FieldPlan, values: NDArray[np.float64], out: RingVector) -> int:
@@ -226,8 +260,8 @@ def decode(plan: SumPlan, total: RingVector) -> tuple[Update, NDArray[np.float64
 
 
 def _decode_field(plan: FieldPlan, sites: int, part: RingVector) -> NDArray[np.float64]:
-    most = sites * plan.largest
-    least = 0 if plan.field.kind in (Kind.COUNT, Kind.WEIGHT) else -most
+    most = sites * (plan.largest + plan.tail)
+    least = -sites * plan.tail if plan.field.kind in (Kind.COUNT, Kind.WEIGHT) else -most
     smallest, largest = _extremes(part)
     if smallest < least or largest > most:
         raise ProtocolAbort("codec", f"the sum of field {plan.field.name!r} is out of its range")

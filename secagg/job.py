@@ -20,6 +20,7 @@ from pydantic import (
 )
 
 from secagg.errors import JobError
+from secagg.noise import Adjacency, Placement
 from secagg.settings import describe, unknown_key
 
 _LARGEST_BOUND = 1e100
@@ -108,6 +109,45 @@ class Release(_Strict):
     min_total_records: int | None = Field(default=None, ge=1)
 
 
+class Privacy(_Strict):
+    """Differential privacy: what is promised, and for whom.
+
+    placement: where the noise goes: "sum" (once, into the secure sum), "site" (once, into each
+        site's own contribution), "round" (into the sum of every round), or nowhere
+    epsilon, delta: of all that the run releases; adjacency: of data sets
+    record_norm: every record's scaled variables are clipped to this L2 norm; unset, to what the
+        public bounds imply, which clips nothing
+    person: a column that names whose record it is; then the promise is to persons, of whom a site
+        uses at most `records_per_person` records, and who are at no more than `sites_per_person`
+        sites
+    colluding: sites whose share of the noise does not count
+    count_share: share of the budget that the count of records takes
+    expected_records: a public guess of their number, for `secagg plan`
+    """
+
+    placement: Placement = Placement.NONE
+    epsilon: float | None = Field(default=None, gt=0, le=100, allow_inf_nan=False)
+    delta: float | None = Field(default=None, gt=0, lt=1)
+    adjacency: Adjacency = Adjacency.ADD_REMOVE
+    record_norm: float | None = Field(default=None, gt=0, allow_inf_nan=False)
+    person: str | None = None
+    records_per_person: int = Field(default=1, ge=1)
+    sites_per_person: int = Field(default=1, ge=1)
+    colluding: int = Field(default=1, ge=0)
+    count_share: float = Field(default=0.05, ge=0.001, le=0.5)
+    expected_records: int | None = Field(default=None, ge=1)
+
+    @model_validator(mode="after")
+    def _complete(self) -> Privacy:
+        if self.placement is Placement.NONE:
+            return self
+        if self.epsilon is None or self.delta is None:
+            raise ValueError("epsilon and delta are required where noise is placed")
+        if self.person is None and max(self.records_per_person, self.sites_per_person) > 1:
+            raise ValueError("records_per_person and sites_per_person need person, a column")
+        return self
+
+
 class Simulation(_Strict):
     """What may be shown only because whoever runs the job holds all the data already.
 
@@ -151,6 +191,7 @@ class Job(_Strict):
     method: Named
     protocol: Named = Named(name="additive")
     release: Release = Release()
+    privacy: Privacy = Privacy()
     simulation: Simulation = Simulation()
     engine: Engine = Engine()
 
@@ -223,6 +264,7 @@ def _known_keys(path: list[str]) -> set[str]:
     if path[:1] == ["columns"]:
         return {key for kind in (Continuous, Binary, Categorical) for key in kind.model_fields}
     tables: dict[str, type[BaseModel]] = {
-        "sites": Sites, "release": Release, "simulation": Simulation, "engine": Engine
+        "sites": Sites, "release": Release, "privacy": Privacy, "simulation": Simulation,
+        "engine": Engine,
     }  # fmt: skip
     return set((tables[path[0]] if path else Job).model_fields)

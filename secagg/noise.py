@@ -6,6 +6,7 @@ much of it a claim of (epsilon, delta) takes is worked out in `secagg.privacy.ca
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -44,12 +45,17 @@ class Adjacency(StrEnum):
 class Clip:
     """What sites do to every record before anything else, under differential privacy.
 
-    norm: largest L2 norm of a record's scaled variables
+    square: R^2, R the largest L2 norm of a record's scaled variables; at most their number
     grid_bits: they are truncated, towards zero, to multiples of 2**-grid_bits
     """
 
-    norm: float
+    square: float
     grid_bits: int
+
+    @property
+    def norm(self) -> float:
+        """R, as near as float64 has it."""
+        return math.sqrt(self.square)
 
 
 @dataclass(frozen=True)

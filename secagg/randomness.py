@@ -22,9 +22,16 @@ def system_random(n: int) -> bytes:
 
 
 def replayable_random(seed: int) -> RandomBytes:
-    """Return a generator fixed by `seed` (AES-256-CTR); for tests and vectors only."""
-    key = algorithms.AES256(seed.to_bytes(32, "little"))
-    stream = Cipher(key, modes.CTR(bytes(16))).encryptor()
+    """Return a generator fixed by `seed`; for tests and vectors only."""
+    return expanded(seed.to_bytes(32, "little"))
+
+
+def expanded(seed: bytes) -> RandomBytes:
+    """Return the generator that 32 secret bytes stand for: AES-256 in counter mode.
+
+    To whoever does not know the seed its output looks uniform; whoever does can repeat it.
+    """
+    stream = Cipher(algorithms.AES256(seed), modes.CTR(bytes(16))).encryptor()
     return lambda n: stream.update(bytes(n))
 
 

@@ -145,6 +145,14 @@ def blocks(vector: RingVector) -> Iterator[slice]:
         yield slice(start, start + rows)
 
 
+def from_signed(values: NDArray[np.int64], bits: int) -> RingVector:
+    """Return machine integers reduced into the ring, as two's complement limbs."""
+    limb = dtype(bits)
+    if limbs(bits) == 1:
+        return values.astype(f"i{limb.itemsize}").view(limb)[:, np.newaxis]  # wraps, as it should
+    return np.stack([values, values >> 63], axis=1).view(limb)  # the high limb is all sign
+
+
 def from_integers(values: Sequence[int], bits: int) -> RingVector:
     """Return integers of any sign and size reduced into the ring (slow; for tests and totals)."""
     size = bits // 8

@@ -4,6 +4,8 @@ Everything here runs at the site. Only declared levels and bounds are used; noth
 the records. A continuous column with bounds [a, b] (after its transform) is carried as
 u = (x - (a + b) / 2) / ((b - a) / 2) in [-1, 1]; values outside are clipped and counted. Binary and
 categorical columns become 0/1 variables `column=level` for every level but the first, scaled alike.
+Under differential privacy the records are then clipped as wholes (`secagg.privacy.clipping`), and
+nothing is ever computed from others.
 
 =====================================  =====================================================
 cell                                   outcome
@@ -34,6 +36,8 @@ from secagg.contracts import Public, Rows, Variable
 from secagg.errors import DataError, JobError
 from secagg.job import Binary, Categorical, Column, Continuous, Job
 from secagg.models.terms import INTERCEPT
+from secagg.noise import Placement
+from secagg.privacy.clipping import cap_per_person, choose_clip, clip_rows
 
 MISSING = frozenset({"", "na", "n/a", "nan", "null", "none", "?"})
 
@@ -51,7 +55,12 @@ def public_facts(job: Job, sites: tuple[str, ...]) -> Public:
             raise JobError("columns", f"{v.name!r} names two variables", "Rename the column.")
         if INTERCEPT in (v.name, v.column):
             raise JobError("columns", f"{INTERCEPT!r} names the intercept", "Rename the column.")
-    return Public(variables, tuple(job.columns), job.sites.max_rows, sites)
+    clip = None
+    if job.privacy.placement is not Placement.NONE:
+        clip = choose_clip(job.privacy.record_norm, len(variables), job.sites.max_rows)
+        if clip is None:
+            raise JobError("sites.max_rows", "is too large for exact sums under [privacy]")
+    return Public(variables, tuple(job.columns), job.sites.max_rows, sites, clip)
 
 
 def _variables(name: str, column: Column) -> list[Variable]:
@@ -82,10 +91,21 @@ def _bounds(column: Continuous) -> tuple[float, float]:
     return column.low, column.high
 
 
-def read_rows(columns: Mapping[str, Column], table: pd.DataFrame, public: Public, who: str) -> Rows:
-    """Return a site's complete records, scaled. Raises `DataError`; its text stays at the site."""
+def read_rows(
+    columns: Mapping[str, Column],
+    table: pd.DataFrame,
+    public: Public,
+    who: str,
+    person: str | None = None,
+    records_per_person: int = 1,
+) -> Rows:
+    """Return a site's complete records, scaled. Raises `DataError`; its text stays at the site.
+
+    person: a column that names whose record it is; each keeps the first `records_per_person`. An
+        empty name is a person too, whose further records are left out.
+    """
     found = Counter(table.columns)
-    for name in columns:
+    for name in (*columns, *([] if person is None else [person])):
         if found[name] == 0:
             listed = ", ".join(map(str, table.columns))
             raise DataError(
@@ -109,8 +129,15 @@ def read_rows(columns: Mapping[str, Column], table: pd.DataFrame, public: Public
     complete = ~np.isnan(design).any(axis=1)
     middle = np.array([v.middle for v in public.variables])
     half = np.array([v.half for v in public.variables])
+    if person is not None:
+        names = [_text(cell) for cell in table[person]]
+        complete[complete] = cap_per_person(
+            [name for name, kept in zip(names, complete, strict=True) if kept], records_per_person
+        )
     # The clip only undoes rounding: (x - middle) / half may exceed 1 by an ulp at a bound.
     scaled = np.clip((design[complete] - middle) / half, -1.0, 1.0)
+    if public.clip is not None:
+        scaled = clip_rows(scaled, public.clip)
     return Rows(scaled, int(len(table) - complete.sum()), np.array(outside, dtype=np.float64))
 
 

@@ -2,7 +2,8 @@
 
 Every run begins with the `cohort` round, a secure sum like any other: how many complete records
 there are in all, how many were left out as incomplete, and how many values of each column lay
-outside the declared bounds. The stages of the method follow.
+outside the declared bounds. Under differential privacy it asks for the first of these only, noised
+like everything else. The stages of the method follow.
 """
 
 from __future__ import annotations
@@ -14,10 +15,13 @@ from types import MappingProxyType
 import numpy as np
 
 from secagg.codec import SumPlan, plan_sum
-from secagg.contracts import Field, Kind, Method, Public, Rows, Shape, Stage, Update
+from secagg.contracts import Field, Kind, Method, Public, Rows, Shape, Spec, Stage, Update
 from secagg.errors import PeerError
+from secagg.noise import Touch
 
 COHORT = "cohort"
+_COUNT_GRID = 24
+"""Fraction bits of a noised count: the noise has to be wide on its grid (`discretised`)."""
 SetupShape = Shape(ring_bits=64, length=0, value_bits=0)
 """What a protocol's set-up phases know of the numbers: nothing."""
 
@@ -36,23 +40,31 @@ class StagePlans:
         return self.plans[stage]
 
 
+def declared_stages(method: Method, public: Public) -> tuple[Stage, ...]:
+    """Return every stage of a run, the cohort round first. Raises `JobError`."""
+    return (cohort_stage(public), *method.stages(public))
+
+
 def plan_stages(method: Method, public: Public, ring_bits: tuple[int, ...]) -> StagePlans:
     """Plan every stage of the run, the cohort round first.
 
     Raises `OverflowRefusal` or `JobError`, from public numbers alone.
     """
-    stages = (cohort_stage(public), *method.stages(public))
-    return StagePlans(
-        MappingProxyType({stage.name: stage for stage in stages}),
-        MappingProxyType(
-            {stage.name: plan_sum(stage.spec, len(public.sites), ring_bits) for stage in stages}
-        ),
-    )
+    stages, sites = declared_stages(method, public), len(public.sites)
+    plans = {s.name: plan_sum(s.spec, sites, ring_bits, public.noise.get(s.name)) for s in stages}
+    return StagePlans(MappingProxyType({s.name: s for s in stages}), MappingProxyType(plans))
 
 
 def cohort_stage(public: Public) -> Stage:
-    """Return the round that counts records, incomplete records and values out of bounds."""
+    """Return the round that counts records, incomplete records and values out of bounds.
+
+    Replacing a record by an incomplete one changes the first count by 1, as removing it does.
+    """
     most = float(public.max_rows)
+    if public.clip is not None:
+        records = Field("records", (1,), most, _COUNT_GRID, Kind.COUNT)
+        sees = "number of complete records over all sites, with noise"
+        return Stage(COHORT, (records,), 1, sees, Touch(1.0, 1.0))
     spec = (
         Field("records", (1,), most, 0, Kind.COUNT),
         Field("incomplete", (1,), most, 0, Kind.COUNT),
@@ -61,10 +73,11 @@ def cohort_stage(public: Public) -> Stage:
     return Stage(COHORT, spec, 1, "record counts over all sites: complete, incomplete, clipped")
 
 
-def cohort_update(rows: Rows) -> Update:
-    """Return a site's contribution to the cohort round."""
-    return {
+def cohort_update(rows: Rows, spec: Spec) -> Update:
+    """Return a site's contribution to the cohort round: the counts that its spec asks for."""
+    counts = {
         "records": np.array([len(rows.values)], dtype=np.float64),
         "incomplete": np.array([rows.incomplete], dtype=np.float64),
         "outside": rows.outside,
     }
+    return {field.name: counts[field.name] for field in spec}

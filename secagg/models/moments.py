@@ -9,12 +9,36 @@ What the transcript determines: exactly the pooled n, means and covariances (to 
 step), whatever analyses are run. Nothing else of the pooled records, and nothing of how they are
 split over sites. With few records or many variables these are much: p + p(p+1)/2 numbers pin down
 records when n is of that order.
+
+Under differential privacy records come clipped to |u|^2 <= R^2, |u_j| <= 1, on a grid of 2^-g
+(`secagg.contracts.Clip`). Then M's entries are multiples of 2^-2g that float64 adds exactly, and
+what one record does to the upper triangle is, in L2 norm (as in Analyze Gauss, Dwork et al. 2014,
+who bound the whole matrix's Frobenius norm by 1 + R^2):
+
+    add or remove  |up(zz')|^2 = (|z|^4 + sum z_j^4) / 2
+                   <= ((1 + R^2)^2 + 1 + q) / 2,  q = floor(R^2) + (R^2 - floor(R^2))^2      (1)
+    replace        |up(zz' - ww')|^2 <= 2 (1) - 2 - 2 f,  f = m + m^2 / 2,  m = max(-1, -R^2) (2)
+
+since sum u_j^4 is convex in the u_j^2, so largest where as many as can are 1; and since under
+replacement the constant's entry cancels, and the inner product of the others is
+u'v + ((u'v)^2 + sum u_j^2 v_j^2) / 2 >= f. Both hold with the response in u, as every variable is.
+
+===========================  ============================  ============================
+R^2                          (1)                           (2), never below (1)
+===========================  ============================  ============================
+0 (nothing but the count)    1                             1: a record may become incomplete
+1, one variable              3                             5
+p, nothing is clipped        (p + 1) (p + 2) / 2, all of   (p + 1) (p + 2) - 1
+                             M's entries being 1
+===========================  ============================  ============================
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from fractions import Fraction
 from typing import Any, ClassVar
 
 import numpy as np
@@ -24,6 +48,7 @@ from secagg.contracts import Body, Field, Kind, Public, Result, Rows, Stage, Sta
 from secagg.errors import JobError, UsageError
 from secagg.models.analyses import Analysis, build_analysis
 from secagg.models.pooled import Moments
+from secagg.noise import Clip, Touch
 
 STAGE = "moments"
 LEAST_FRACTION_BITS = 20
@@ -56,8 +81,11 @@ class PooledMoments:
         self._analyses(public)  # refuses unknown kinds, keys and columns before data is read
         p = len(public.variables) + 1
         bound = float(public.max_rows)
-        spec = (Field("moments", (p * (p + 1) // 2,), bound, self.fraction_bits, Kind.PSD),)
-        return (Stage(STAGE, spec, 1, "pooled record count, sums and cross products"),)
+        bits = self.fraction_bits if public.clip is None else 2 * public.clip.grid_bits
+        spec = (Field("moments", (p * (p + 1) // 2,), bound, bits, Kind.PSD),)
+        touch = None if public.clip is None else touched(public.clip)
+        sees = "pooled record count, sums and cross products"
+        return (Stage(STAGE, spec, 1, sees, touch),)
 
     def start(self, public: Public) -> State:
         """Nothing is known yet."""
@@ -115,6 +143,16 @@ class PooledMoments:
             build_analysis(table, public, f"method.analyses[{i}]", self.truth)
             for i, table in enumerate(self.analyses, start=1)
         ]
+
+
+def touched(clip: Clip) -> Touch:
+    """Return how far one record can move M's upper triangle: equations (1) and (2), rounded up."""
+    square = Fraction(clip.square)
+    whole = math.floor(square)
+    added = ((1 + square) ** 2 + 1 + whole + (square - whole) ** 2) / 2
+    least = max(Fraction(-1), -square)
+    replaced = max(added, 2 * added - 2 - 2 * (least + least**2 / 2))
+    return Touch(math.sqrt(added) * (1 + 2.0**-50), math.sqrt(replaced) * (1 + 2.0**-50))
 
 
 def pooled_moments(upper: NDArray[np.float64], public: Public, step_error: float) -> Moments:

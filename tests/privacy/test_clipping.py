@@ -1,0 +1,109 @@
+"""Clipping: the norm and the grid hold in the integers, whatever the records."""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+from numpy.typing import NDArray
+
+from secagg.noise import Clip
+from secagg.privacy.clipping import cap_per_person, choose_clip, clip_rows
+
+UNIT = st.floats(-1, 1)
+
+
+def integers(values: NDArray[np.float64], clip: Clip) -> list[list[int]]:
+    whole = values * 2.0**clip.grid_bits
+    assert np.array_equal(np.rint(whole), whole)  # on the grid
+    return [[int(x) for x in row] for row in whole]
+
+
+@given(
+    arrays(np.float64, st.tuples(st.integers(1, 8), st.integers(1, 6)), elements=UNIT),
+    st.floats(1e-3, 3),
+    st.integers(8, 16),
+)
+def test_no_record_is_longer_than_promised(
+    values: NDArray[np.float64], square: float, bits: int
+) -> None:
+    clip = Clip(min(square, float(values.shape[1])), bits)
+    rows = integers(clip_rows(values, clip), clip)
+    for row in rows:
+        assert sum(q * q for q in row) <= Fraction(clip.square) * 4**bits
+        assert all(abs(q) <= 2**bits for q in row)
+
+
+@given(arrays(np.float64, (5, 4), elements=UNIT), st.floats(0.01, 4))
+def test_a_record_depends_on_nothing_but_itself(values: NDArray[np.float64], square: float) -> None:
+    clip = Clip(square, 16)
+    alone = [clip_rows(row[np.newaxis], clip)[0] for row in values]
+    assert np.array_equal(clip_rows(values, clip), alone)
+
+
+@pytest.mark.parametrize(
+    ("record", "square", "clipped"),
+    [
+        ([0.5, 0.25], 1.0, [0.5, 0.25]),  # below R, on the grid
+        ([0.1, -0.1], 1.0, [6553 / 65536, -6553 / 65536]),  # truncated, towards zero
+        ([0.6, 0.8], 1.0, [39321 / 65536, 52428 / 65536]),
+        ([0.0, 1.0], 1.0, [0.0, 1.0]),  # exactly R
+        ([0.0, 0.0], 1.0, [0.0, 0.0]),
+        ([1.0, -1.0], 2.0, [1.0, -1.0]),  # R^2 = p: nothing is ever clipped
+    ],
+)
+def test_edge_cases(record: list[float], square: float, clipped: list[float]) -> None:
+    assert clip_rows(np.array([record]), Clip(square, 16)).tolist() == [clipped]
+
+
+def test_a_record_just_above_the_norm_is_scaled() -> None:
+    step = 2.0**-16
+    clip = Clip(0.25, 16)
+    (row,) = integers(clip_rows(np.array([[0.5, step]]), clip), clip)
+    assert row[0] < 2**15 and sum(q * q for q in row) <= 2**30
+
+
+def test_scaling_keeps_the_direction() -> None:
+    clip = Clip(0.01, 16)
+    (row,) = clip_rows(np.array([[0.9, -0.3]]), clip)
+    assert row == pytest.approx(0.1 * np.array([3, -1]) / math.sqrt(10), abs=2.0**-16)
+
+
+def test_moments_of_clipped_records_are_exact_in_float64() -> None:
+    """Any order of adding gives the same bits, which is what the sensitivity rests on."""
+    clip = choose_clip(None, 3, 5000)
+    assert clip is not None
+    rng = np.random.default_rng(1)
+    rows = clip_rows(rng.uniform(-1, 1, (5000, 3)), clip)
+    exact = [[int(q) for q in row] for row in rows * 2.0**clip.grid_bits]
+    oracle = [[sum(row[j] * row[k] for row in exact) for k in range(3)] for j in range(3)]
+    for order in (np.arange(5000), rng.permutation(5000)):
+        assert (rows[order].T @ rows[order] * 4.0**clip.grid_bits).tolist() == oracle
+
+
+@pytest.mark.parametrize(
+    ("max_rows", "bits"), [(1, 16), (1000, 16), (2**21, 16), (2**21 + 1, 15), (2**37, 8)]
+)
+def test_the_grid_is_as_fine_as_exact_sums_allow(max_rows: int, bits: int) -> None:
+    clip = choose_clip(2.0, 9, max_rows)
+    assert clip == Clip(4.0, bits)
+    assert max_rows * 4**bits <= 2**53
+
+
+def test_no_grid_for_absurdly_many_rows() -> None:
+    assert choose_clip(None, 3, 2**38) is None
+
+
+def test_a_norm_beyond_the_bounds_is_the_bounds() -> None:
+    assert choose_clip(None, 7, 10) == choose_clip(99.0, 7, 10) == Clip(7.0, 16)
+
+
+def test_a_person_keeps_the_first_records() -> None:
+    persons = ["a", "b", "a", "", "a", "", "b"]
+    assert cap_per_person(persons, 1).tolist() == [True, True, False, True, False, False, False]
+    assert cap_per_person(persons, 2).tolist() == [True, True, True, True, False, True, True]
