@@ -247,7 +247,8 @@ class Coordinator:
         state |= {"released": True, "cohort": cohort, "round": state["round"] + 1}
         state["clipped"] = {**state["clipped"], stage: clipped + state["clipped"].get(stage, 0.0)}
         if stage == COHORT:
-            state |= {"counts": fields, "records": int(fields["records"][0])}
+            records = max(0, round(float(fields["records"][0])))  # with noise, anything at all
+            state |= {"counts": fields, "records": records}
         else:
             state["method"] = self.method.server(state["method"], fields, len(cohort))
         following = self.method.message(state["method"])

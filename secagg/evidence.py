@@ -21,8 +21,10 @@ from secagg import __version__
 from secagg.contracts import Result, State
 from secagg.engines.memory import MemoryEngine
 from secagg.identity import Role
+from secagg.privacy.guarantee import guarantee
 from secagg.runlog import RunLog, canonical
 from secagg.session import COORDINATOR, Planned, Session, agreement
+from secagg.stages import COHORT
 
 SCHEMA = 1
 _PACKAGES = ("numpy", "scipy", "pandas", "gmpy2", "phe", "cryptography", "pydantic", "causal-learn")
@@ -50,8 +52,22 @@ def roster_facts(session: Session) -> list[dict[str, str]]:
 
 
 def counts(planned: Planned, state: State) -> dict[str, Any]:
-    """Return the released record counts, and what was clipped, summed over the cohort."""
-    total = state["counts"]
+    """Return the released record counts, and what was clipped, summed over the cohort.
+
+    Under differential privacy only the number of records was asked for, and is noised.
+    """
+    total, cohort = state["counts"], state["cohort"]
+    noise = planned.public.noise.get(COHORT)
+    if noise is not None:
+        variance = noise.in_sum(len(cohort), noise.at_site(noise.least))
+        return {
+            "cohort": cohort,
+            "records": max(0, round(float(total["records"][0]))),
+            "records_error": math.sqrt(variance),
+            "incomplete_records": None,
+            "values_outside_bounds": {},
+            "contributions_clipped": {},
+        }
     outside = dict(zip(planned.public.columns, total["outside"].astype(int).tolist(), strict=True))
     clipped = {
         stage: dict(
@@ -60,7 +76,7 @@ def counts(planned: Planned, state: State) -> dict[str, Any]:
         for stage, values in state["clipped"].items()
     }
     return {
-        "cohort": state["cohort"],
+        "cohort": cohort,
         "records": int(total["records"][0]),
         "incomplete_records": int(total["incomplete"][0]),
         "values_outside_bounds": outside,
@@ -92,12 +108,21 @@ def facts(
         "rounds": state["round"],
         "cohort": state["cohort"],
         "releases": [e for e in events if e["event"] == "release"],
+        "privacy": privacy_facts(planned, len(state["cohort"])),
         "trouble": trouble(events),
         "traffic": traffic_by_role(session),
         "phases": traffic_by_phase(session),
         "engine": engine_facts(session, events),
         "versions": versions(),
     }
+
+
+def privacy_facts(planned: Planned, sites: int) -> dict[str, Any] | None:
+    """Return what is promised under differential privacy for a cohort of so many sites."""
+    if planned.private is None:
+        return None
+    assert planned.public.clip is not None  # wherever noise is, records are clipped
+    return guarantee(planned.private, planned.public.clip, planned.job.privacy.person, sites)
 
 
 def trouble(events: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
@@ -155,8 +180,10 @@ def processor_seconds(session: Session, here: float) -> dict[str, float]:
     here: spent by this process. What other processes spent on starting up is not counted.
 
     Rounded to 0.1 s: a site's processor time grows with its number of rows, so that finer digits
-    would tell of rows that no released sum counts.
+    would tell of rows that no released sum counts. Under differential privacy even that would.
     """
+    if session.planned.private is not None:
+        return {}
     parties = session.engine.seconds
     elsewhere = 0.0 if isinstance(session.engine, MemoryEngine) else sum(parties.values())
     spent = {"total": here + elsewhere}

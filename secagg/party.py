@@ -170,12 +170,13 @@ class Party:
             state = {**state, "cohort": first}
         rows = self.site.rows
         check_records(self.policy, me, len(rows.values))
-        plan = self.plans.of(stage)
+        site, memory = self.site, state["method"]
         if stage == COHORT:
-            return state, encode(plan, cohort_update(rows))
-        site = self.site
-        update, memory = site.method.local(stage, rows, sent, state["method"], site.public)
-        return {**state, "method": memory}, encode(plan, update)
+            update = cohort_update(rows, self.plans.stages[stage].spec)
+        else:
+            update, memory = site.method.local(stage, rows, sent, memory, site.public)
+        vector = encode(self.plans.of(stage), update)
+        return {**state, "method": memory}, vector
 
     def _count_round(self, stage: str, state: State) -> State:
         """Refuse more rounds of a stage than the job declared: each one shows another sum."""

@@ -12,12 +12,12 @@ from __future__ import annotations
 
 import functools
 import hashlib
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from secagg import __version__
-from secagg.contracts import Method, Public, Rows, SecureSum
+from secagg.contracts import Method, Public, Rows, SecureSum, Stage
 from secagg.coordinator import Coordinator
 from secagg.engines.loopback import LoopbackEngine
 from secagg.engines.memory import MemoryEngine, Tamper
@@ -25,13 +25,15 @@ from secagg.errors import DataError, JobError
 from secagg.identity import Identity, Role, Roster
 from secagg.job import Job
 from secagg.journal import Journal
+from secagg.noise import Placement
 from secagg.party import Party, SiteSide
+from secagg.privacy.calibration import Calibrated, Terms, calibrate
 from secagg.randomness import RandomBytes
 from secagg.registry import make_method, make_protocol, settings_of
 from secagg.runlog import canonical
 from secagg.schema import public_facts, read_rows
 from secagg.sites import Data, SiteSource, as_policy, find_sites
-from secagg.stages import StagePlans, plan_stages
+from secagg.stages import StagePlans, declared_stages, plan_stages
 
 COORDINATOR = "coordinator"
 
@@ -46,6 +48,8 @@ class Planned:
     method: Method
     protocol: SecureSum
     plans: StagePlans
+    private: Calibrated | None = None
+    """the mechanisms of differential privacy, where the job asks for it"""
 
 
 @dataclass(frozen=True)
@@ -89,8 +93,32 @@ def plan_sites(job: Job, names: tuple[str, ...], sources: Mapping[str, SiteSourc
     if taken:
         raise DataError("sites", f"no site may be called {min(taken)!r}", "Rename its file.")
     public = public_facts(job, names)
+    private = _calibrate(job, declared_stages(method, public), protocol)
+    if private is not None:
+        noise = {name: mechanism.noise for name, mechanism in private.mechanisms.items()}
+        public = replace(public, noise=noise)
     plans = plan_stages(method, public, protocol.capabilities.ring_bits)
-    return Planned(job, dict(sources), public, method, protocol, plans)
+    return Planned(job, dict(sources), public, method, protocol, plans, private)
+
+
+def _calibrate(job: Job, stages: Sequence[Stage], protocol: SecureSum) -> Calibrated | None:
+    asked = job.privacy
+    if asked.placement is Placement.NONE:
+        return None
+    if job.simulation.site_alone:
+        mend = "Add --set simulation.site_alone=false."
+        raise JobError("simulation.site_alone", "shows each site's results without noise", mend)
+    if job.release.min_sites is None or job.release.min_records is None:
+        unset = "min_sites" if job.release.min_sites is None else "min_records"
+        raise JobError(f"release.{unset}", "is not set, and the noise is sized by it", "Set it.")
+    assert asked.epsilon is not None and asked.delta is not None  # as the job's model checks
+    terms = Terms(
+        asked.placement, asked.epsilon, asked.delta, asked.adjacency, asked.colluding,
+        asked.count_share, asked.records_per_person, asked.sites_per_person,
+    )  # fmt: skip
+    least = job.release.min_sites
+    expected = max(asked.expected_records or 0, least * job.release.min_records)
+    return calibrate(terms, stages, least, expected, protocol.capabilities.hides_from_coordinator)
 
 
 def _check_apart(job: Job, data: Data | None) -> None:
@@ -191,7 +219,7 @@ def plan_facts(plans: StagePlans) -> list[dict[str, Any]]:
             "fields": [
                 {"name": p.field.name, "kind": p.field.kind.value, "values": p.field.size,
                  "bound": p.field.bound, "fraction_bits": p.field.fraction_bits,
-                 "sum_bits": p.sum_bits}
+                 "sum_bits": p.sum_bits, "noise_tail": p.tail}
                 for p in plan.fields
             ],
         }
@@ -209,4 +237,8 @@ def _loader(
 ) -> Callable[[], Rows]:
     if stand_in is not None:
         return functools.partial(stand_in, planned.public)
-    return lambda: read_rows(planned.job.columns, source.read(), planned.public, source.name)
+    privacy = planned.job.privacy
+    return lambda: read_rows(
+        planned.job.columns, source.read(), planned.public, source.name,
+        privacy.person, privacy.records_per_person,
+    )  # fmt: skip
