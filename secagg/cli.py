@@ -63,6 +63,9 @@ def run(
     engine: EngineName = None,
     settings: Settings = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an earlier run.")] = False,
+    key: Annotated[
+        Path | None, typer.Option("--key", help="The coordinator's own keys (see secagg key).")
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Run a job and write its result, evidence and report."""
@@ -73,9 +76,28 @@ def run(
     with console.progress(quiet=as_json) as show:
         done = run_job(
             job, out=folder, overwrite=overwrite, overrides=_overrides(protocol, engine, settings),
-            progress=show,
+            progress=show, key=key,
         )  # fmt: skip
     _show_run(done, folder, as_json)
+
+
+@app.command()
+def key(
+    file: Annotated[Path, typer.Argument(help="Where to keep the keys.", show_default=False)],
+    as_json: AsJson = False,
+) -> None:
+    """Show the public key of a coordinator's key file; make the file if there is none."""
+    from secagg.keyfile import make_key, read_key  # noqa: PLC0415
+    from secagg.randomness import system_random  # noqa: PLC0415
+    from secagg.session import COORDINATOR  # noqa: PLC0415
+
+    made = not os.path.lexists(file)
+    own = make_key(file, COORDINATOR, system_random) if made else read_key(file, COORDINATOR)
+    shown = own.public.verify_key.hex()
+    if as_json:
+        _print_json({"file": str(file), "made": made, "key": shown})
+    else:
+        typer.echo(shown)
 
 
 @app.command()

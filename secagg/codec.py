@@ -76,6 +76,11 @@ class SumPlan:
         return sum(plan.field.size for plan in self.fields)
 
     @property
+    def noised(self) -> int:
+        """How many of them are entries of the spec's fields, to which noise may be added."""
+        return self.length - self.fields[-1].field.size
+
+    @property
     def sum_bits(self) -> int:
         """Bits that the widest field's sum needs, sign included."""
         return max(plan.sum_bits for plan in self.fields)
@@ -171,13 +176,11 @@ def add_noise(plan: SumPlan, vector: RingVector, noise: NDArray[np.int64]) -> No
 
     Raises `InternalError` for noise that the plan did not provide for.
     """
-    *declared, clip_plan = plan.fields
-    noised = plan.length - clip_plan.field.size
-    tails = np.repeat([p.tail for p in declared], [p.field.size for p in declared])
-    if noise.shape != (noised,) or np.any(np.abs(noise) > tails):
+    tail = min(p.tail for p in plan.fields[:-1])
+    if noise.shape != (plan.noised,) or np.any(np.abs(noise) > tail):
         raise InternalError("codec", "noise is not as long, or not as small, as was planned")
-    ring.add_in_place(vector[:noised], [ring.from_signed(noise, plan.ring_bits)])
-    vector[noised:] = 0
+    ring.add_in_place(vector[: plan.noised], [ring.from_signed(noise, plan.ring_bits)])
+    vector[plan.noised :] = 0
 
 
 def _encode_field(plan: FieldPlan, values: NDArray[np.float64], out: RingVector) -> int:

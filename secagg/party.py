@@ -18,13 +18,14 @@ from typing import Any
 
 from secagg import wire
 from secagg.claims import Claim, digest_request, read_claims
-from secagg.codec import encode
+from secagg.codec import add_noise, encode
 from secagg.contracts import Body, Context, Method, Phase, Public, Rows, SecureSum, State
 from secagg.errors import PeerError, PolicyRefusal, SecaggError
 from secagg.frames import Frame, read_frame, write_frame
 from secagg.identity import Identity, Role, Roster
 from secagg.privacy.gate import ReleasePolicy, check_invitation, check_records, check_release
-from secagg.randomness import RandomBytes
+from secagg.privacy.noise import sample
+from secagg.randomness import RandomBytes, expanded
 from secagg.ring import RingVector
 from secagg.stages import COHORT, SetupShape, StagePlans, cohort_update
 
@@ -175,7 +176,14 @@ class Party:
             update = cohort_update(rows, self.plans.stages[stage].spec)
         else:
             update, memory = site.method.local(stage, rows, sent, memory, site.public)
-        vector = encode(self.plans.of(stage), update)
+        plan = self.plans.of(stage)
+        vector = encode(plan, update)
+        noise = site.public.noise.get(stage)
+        if noise is not None:
+            # The first sum may lose sites, down to `least`; later sums are over these or none.
+            variance = noise.at_site(noise.least if stage == COHORT else len(cohort))
+            seed = self.random(32)
+            add_noise(plan, vector, sample(variance, plan.noised, expanded(seed)))
         return {**state, "method": memory}, vector
 
     def _count_round(self, stage: str, state: State) -> State:

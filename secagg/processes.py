@@ -48,14 +48,19 @@ Progress = Callable[[Mapping[str, Any]], None]
 
 @contextmanager
 def begin(
-    planned: Planned, folder: Path, overwrite: bool, progress: Progress | None
+    planned: Planned,
+    folder: Path,
+    overwrite: bool,
+    progress: Progress | None,
+    coordinator: Identity | None = None,
 ) -> Iterator[Session]:
     """Start every party, and agree on a session.
 
     overwrite: kept for `resume`; progress: told of each party that has started
+    coordinator: its own keys, if it has any
     Raises `ProtocolAbort` when a party does not start.
     """
-    identity = Identity.generate(COORDINATOR, Role.COORDINATOR, system_random)
+    identity = coordinator or Identity.generate(COORDINATOR, Role.COORDINATOR, system_random)
     cwd = str(Path.cwd())
     setup: dict[str, Any] = {
         "secagg": __version__, "job": planned.job.model_dump_json(), "cwd": cwd,

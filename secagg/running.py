@@ -21,8 +21,10 @@ from secagg.coordinator import Step
 from secagg.durable import held
 from secagg.engines.memory import Delivery, MemoryEngine, Tamper
 from secagg.errors import JobError, SecaggError, UsageError
+from secagg.identity import Identity
 from secagg.job import Job, load_job, parse_job
 from secagg.journal import Entry, still_to_log
+from secagg.keyfile import read_key
 from secagg.placing import (
     check_target,
     check_unfinished,
@@ -71,6 +73,7 @@ def run(
     progress: Progress | None = None,
     tamper: Tamper | None = None,
     random: RandomBytes = system_random,
+    key: str | Path | None = None,
 ) -> Run:
     """Run a job on this computer and return its result.
 
@@ -83,6 +86,7 @@ def run(
         that are not logged: `starting` for each party that has started, `asked` before each phase
     tamper: see `secagg.engines.memory`
     random: anything but the operating system's generator makes the run protect nothing; it says so
+    key: file with the coordinator's own keys (`secagg key`), which sites' policies may ask for
     Engine "processes" takes none of `data`, `tamper` and `random`.
 
     Raises `UsageError`, `PolicyRefusal`, `ProtocolAbort`; then `out` is left as it was. If sums had
@@ -91,13 +95,14 @@ def run(
     With engine "processes" a run that fails or is killed stays in `OUT.partial`, for `resume`.
     """
     planned = plan_job(read_job(job, overrides), data)
+    own = None if key is None else read_key(Path(key), COORDINATOR)
     target = None if out is None else Path(out).absolute()
     if target is not None:
         check_target(target, overwrite)
     if planned.job.engine.name == "processes":
         if tamper is not None or random is not system_random:
             raise UsageError("engine", "processes draw from the operating system, on a real line")
-        finished = _run_in_processes(planned, target, overwrite, progress)
+        finished = _run_in_processes(planned, target, overwrite, progress, own)
         return replace(finished, folder=None if out is None else Path(out))
     if target is not None:
         give_up(target, overwrite, only_check=True)
@@ -106,7 +111,7 @@ def run(
         folder.mkdir()
         log = RunLog(folder / "log.jsonl", now)
         try:
-            session = open_session(planned, random, tamper)
+            session = open_session(planned, random, tamper, coordinator=own)
             finished = _play(session, log, None, progress, target or folder)
             if target is not None:
                 with writing(target):
@@ -161,13 +166,17 @@ def resume(
 
 
 def _run_in_processes(
-    planned: Planned, target: Path | None, overwrite: bool, progress: Progress | None
+    planned: Planned,
+    target: Path | None,
+    overwrite: bool,
+    progress: Progress | None,
+    own: Identity | None,
 ) -> Run:
     shared = as_policy(planned.job.release)  # what would be refused is refused before all the work
     check_invitation(shared, COORDINATOR, planned.public.sites, None)
     with unfinished(target, overwrite) as place:
         log = RunLog(place / "log.jsonl", now)
-        with begin(planned, place, overwrite, progress) as session:
+        with begin(planned, place, overwrite, progress, own) as session:
             finished = _play(session, log, None, progress, place)
         return finished if target is None else _finish(finished, log, place, target, overwrite)
 

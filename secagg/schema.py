@@ -126,14 +126,13 @@ def read_rows(
         parts.append(values)
         outside.append(clipped)
     design = np.hstack(parts)
-    complete = ~np.isnan(design).any(axis=1)
+    complete = np.asarray(~np.isnan(design).any(axis=1))
     middle = np.array([v.middle for v in public.variables])
     half = np.array([v.half for v in public.variables])
     if person is not None:
-        names = [_text(cell) for cell in table[person]]
-        complete[complete] = cap_per_person(
-            [name for name, kept in zip(names, complete, strict=True) if kept], records_per_person
-        )
+        rows = np.flatnonzero(complete)
+        whose = [_text(table[person].iloc[row]) for row in rows]
+        complete[rows] = cap_per_person(whose, records_per_person)
     # The clip only undoes rounding: (x - middle) / half may exceed 1 by an ulp at a bound.
     scaled = np.clip((design[complete] - middle) / half, -1.0, 1.0)
     if public.clip is not None:

@@ -141,13 +141,17 @@ def open_session(
     random: RandomBytes,
     tamper: Tamper | None = None,
     stand_in: Callable[[Public], Rows] | None = None,
+    coordinator: Identity | None = None,
 ) -> Session:
     """Draw every party's keys, pin them in a roster, and build the parties, in this process.
 
     stand_in: rows to use at every site instead of its records
+    coordinator: its own keys, if it has any
     """
     everyone = {COORDINATOR: Role.COORDINATOR} | roles(planned)
     keys = {name: Identity.generate(name, role, random) for name, role in everyone.items()}
+    if coordinator is not None:
+        keys[COORDINATOR] = coordinator
     roster = Roster({name: identity.public for name, identity in keys.items()})
     nonce = random(16)
     session = session_of(planned, roster, nonce)
@@ -155,9 +159,9 @@ def open_session(
         name: make_party(planned, keys[name], roster, session, random, stand_in)
         for name in roles(planned)
     }
-    coordinator = make_coordinator(planned, keys[COORDINATOR], roster, session, random)
+    leader = make_coordinator(planned, keys[COORDINATOR], roster, session, random)
     sides = {name: party.site for name, party in parties.items() if party.site is not None}
-    return Session(planned, nonce, coordinator, MemoryEngine(COORDINATOR, parties, tamper), sides)
+    return Session(planned, nonce, leader, MemoryEngine(COORDINATOR, parties, tamper), sides)
 
 
 def make_party(

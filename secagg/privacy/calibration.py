@@ -1,0 +1,215 @@
+"""From (epsilon, delta) to the noise of each stage, and what it then guarantees.
+
+Every noised sum is a Gaussian mechanism on integers: with a record's largest L2 effect Delta and
+noise of standard deviation sigma on every number, its cost is mu = Delta / sigma, and the releases
+of a run compose to mu^2 = sum of mu_i^2, exactly (`secagg.privacy.gaussian`). So a budget of
+(epsilon, delta) is a budget of mu^2, of which the count of records takes `count_share` and the
+method's rounds equal parts.
+
+Guarantees
+    * With at most `colluding` sites sharing what they know, the coordinator among them, everything
+      that the run releases is (epsilon, delta)-differentially private for one unit: a record, or
+      all records of a person within the caps.
+    * Each variance is rounded up to whole squared steps, each mu is computed from it and rounded
+      up; the discreteness of the noise is paid from a reserved part of delta (`discretised`).
+
+=========================================  =====================================================
+case                                       outcome
+=========================================  =====================================================
+min_sites not above `colluding`            refused: no site is sure to add noise that is unknown
+protocol shows the coordinator all         only placement `site`
+several rounds                             only placement `round`
+a stage whose records may move it freely   refused: no noise is enough
+delta not below 1 / number of records      refused: it would allow publishing a random record
+person with m records at s sites           Delta times m s (times m root(s) where sites noise alone)
+placement `site`, more than `colluding`    as promised: each site's own noise suffices
+placement `sum`, all but one collude       the remaining site's share alone: see `if_more_collude`
+=========================================  =====================================================
+
+Not protected: which sites take part, that a site refuses for want of records, what is declared in
+the job, sizes and times of messages, and a site that leaves out its noise.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+
+from secagg.contracts import Stage
+from secagg.errors import CapabilityError, JobError
+from secagg.noise import Adjacency, Noise, Placement
+from secagg.privacy.discretised import remainder
+from secagg.privacy.gaussian import gaussian_epsilon, gaussian_mu
+
+_RESERVE = 1e-3
+"""Share of delta kept for the discreteness of the noise."""
+
+
+@dataclass(frozen=True)
+class Terms:
+    """What a job asks for; see `secagg.job.Privacy`. The unit has at most `records` records.
+
+    sites: how many sites they may be spread over
+    """
+
+    placement: Placement
+    epsilon: float
+    delta: float
+    adjacency: Adjacency
+    colluding: int
+    count_share: float
+    records: int = 1
+    sites: int = 1
+
+    def group(self) -> float:
+        """Return how many times further a unit moves the releases than a single record does.
+
+        Its effects add up (triangle inequality) where they meet in one sum. Where each site's
+        contribution has its own noise, a unit's records at s sites cost mu at each, root(s) mu in
+        all.
+        """
+        spread = math.sqrt(self.sites) if self.placement is Placement.SITE else self.sites
+        return self.records * spread
+
+
+@dataclass(frozen=True)
+class Mechanism:
+    """One noised release, made up to `rounds` times.
+
+    add, replace: mu of one release for the unit, under either adjacency
+    numbers: how many numbers are noised
+    """
+
+    noise: Noise
+    rounds: int
+    add: float
+    replace: float
+    numbers: int
+
+    def mu(self, adjacency: Adjacency) -> float:
+        """Return the cost of one release."""
+        return self.add if adjacency is Adjacency.ADD_REMOVE else self.replace
+
+
+@dataclass(frozen=True)
+class Calibrated:
+    """The mechanisms of a run, by stage, and what they add up to."""
+
+    terms: Terms
+    mechanisms: Mapping[str, Mechanism]
+
+    def mu(self, adjacency: Adjacency | None = None) -> float:
+        """Return the cost of all releases of the run, under the job's adjacency or another."""
+        chosen = adjacency or self.terms.adjacency
+        return math.sqrt(sum(m.rounds * m.mu(chosen) ** 2 for m in self.mechanisms.values()))
+
+    def remainder(self, epsilon: float) -> float:
+        """Return what the discreteness of all noise adds to delta at this epsilon."""
+        return sum(
+            m.rounds * _remainder(m.noise, m.numbers, epsilon) for m in self.mechanisms.values()
+        )
+
+    def epsilon(self, delta: float) -> float:
+        """Return epsilon of the whole run at `delta`, the discreteness included."""
+        # the remainder grows with epsilon: at the promised one it is largest
+        left = delta - self.remainder(self.terms.epsilon)
+        return gaussian_epsilon(self.mu(), left) if left > 0 else math.inf
+
+    def if_more_collude(self, sites: int) -> list[tuple[int, float]]:
+        """Return (colluding sites, epsilon at the job's delta), up to all but one of `sites`.
+
+        Their noise does not count. In placement `site` nothing changes.
+        """
+        if self.terms.placement is Placement.SITE:
+            return []
+        rows: list[tuple[int, float]] = []
+        for colluding in range(sites):
+            square = sum(
+                m.rounds * m.mu(self.terms.adjacency) ** 2
+                * m.noise.variance / ((sites - colluding) * m.noise.at_site(sites))
+                for m in self.mechanisms.values()
+            )  # fmt: skip
+            left = self.terms.delta - self.remainder(self.terms.epsilon)
+            rows.append((colluding, gaussian_epsilon(math.sqrt(square), left)))
+        return rows
+
+
+def calibrate(
+    terms: Terms, stages: Sequence[Stage], least: int, expected: int, hides: bool
+) -> Calibrated:
+    """Return the noise of each stage; the first is the count of records.
+
+    least: fewest sites that a sum may cover (release.min_sites)
+    expected: at least so many records are expected
+    hides: whether the protocol hides contributions from the coordinator
+    Raises `JobError` or `CapabilityError` for what cannot be promised.
+    """
+    counting, *method = stages
+    _check(terms, method, least, expected, hides)
+    mu = gaussian_mu(terms.epsilon, terms.delta * (1 - _RESERVE))
+    rounds = sum(stage.max_rounds for stage in method)
+    parts = {counting.name: terms.count_share * mu**2}
+    parts |= {stage.name: (1 - terms.count_share) * mu**2 / rounds for stage in method}
+    mechanisms = {s.name: _mechanism(terms, s, math.sqrt(parts[s.name]), least) for s in stages}
+    calibrated = Calibrated(terms, mechanisms)
+    if calibrated.remainder(terms.epsilon) > _RESERVE * terms.delta:
+        raise JobError("privacy.delta", "is too small for noise on this grid", "Raise it.")
+    return calibrated
+
+
+def _check(terms: Terms, method: Sequence[Stage], least: int, expected: int, hides: bool) -> None:
+    for stage in method:
+        if stage.touch is None:
+            raise CapabilityError(
+                "privacy.placement",
+                f"in stage {stage.name!r} of this method one record may change anything",
+                "Take method gradient or moments.",
+            )
+    once = sum(stage.max_rounds for stage in method) == 1
+    if not once and terms.placement is not Placement.ROUND:
+        raise CapabilityError(
+            "privacy.placement",
+            f"{terms.placement.value!r} is for one release, and this method has several rounds",
+            "Take 'round'.",
+        )
+    if terms.placement is not Placement.SITE:
+        if not hides:
+            raise CapabilityError(
+                "privacy.placement",
+                "this protocol shows the coordinator each contribution with its share of noise "
+                "only",
+                "Take placement 'site', or another protocol.",
+            )
+        if least <= terms.colluding:
+            raise JobError(
+                "privacy.colluding",
+                f"{terms.colluding} of the {least} sites that a sum may cover would leave no noise",
+                "Lower it, or raise release.min_sites.",
+            )
+    if terms.delta * expected >= 1:
+        raise JobError(
+            "privacy.delta",
+            f"is not below 1 / {expected}: so large a delta allows publishing a record",
+            "A common choice is a tenth of 1 / records, or less.",
+        )
+
+
+def _mechanism(terms: Terms, stage: Stage, mu: float, least: int) -> Mechanism:
+    assert stage.touch is not None
+    bits = stage.spec[0].fraction_bits
+    add, replace = (terms.group() * t for t in (stage.touch.add, stage.touch.replace))
+    moved = add if terms.adjacency is Adjacency.ADD_REMOVE else replace
+    variance = math.ceil((Fraction(moved) * 2**bits / Fraction(mu)) ** 2)
+    noise = Noise(terms.placement, variance, bits, terms.colluding, least)
+    sigma = math.sqrt(variance) * 2.0**-bits
+    costs = [math.nextafter(math.nextafter(t / sigma, math.inf), math.inf) for t in (add, replace)]
+    numbers = sum(field.size for field in stage.spec)
+    return Mechanism(noise, stage.max_rounds, costs[0], costs[1], numbers)
+
+
+def _remainder(noise: Noise, numbers: int, epsilon: float) -> float:
+    """Return what one release adds to delta, for the fewest sites whose noise counts."""
+    shares = 1 if noise.placement is Placement.SITE else noise.least - noise.colluding
+    return remainder(numbers, math.sqrt(noise.variance), epsilon, shares)

@@ -1,0 +1,180 @@
+"""What Gaussian noise promises: epsilon and delta of mu, exactly (Balle & Wang 2018, theorem 8).
+
+mu is the L2 sensitivity of the released numbers over the standard deviation of their noise (the
+"mu-GDP" of Dong, Roth & Su 2022). Releases compose exactly: mu of all of them together is the root
+of the sum of their squares, so these three functions are the whole accountant of Gaussian noise.
+
+With a = epsilon/mu - mu/2, b = epsilon/mu + mu/2, the normal distribution function Phi and its
+density phi,
+
+    delta(epsilon) = Phi(-a) - e^epsilon Phi(-b) = Phi(-a) - phi(a) R(b),        (Balle & Wang, 8)
+
+where R(x) = Phi(-x) / phi(x) is Mills' ratio, and e^epsilon phi(b) = phi(a) took away the product
+of a huge and a tiny number. Where mu is small the two terms cancel, and delta is phi(a) times the
+integral of -R'(x) = 1 - x R(x) from a to b instead, by Gauss and Legendre's rule.
+
+Rounding is on the safe side: a delta or an epsilon returned is never below the true one, a mu never
+above; `_rounding` says by how much they may be off.
+
+===========================  =====================  ==============================================
+case                         answer                 because
+===========================  =====================  ==============================================
+delta of mu = 0              0                      nothing about the records was released
+delta of mu = inf            1, but 0 at eps = inf  an exact release; epsilon = inf promises nothing
+delta of epsilon = 0         2 Phi(mu/2) - 1        total variation between N(0, 1) and N(mu, 1)
+delta below 5e-324           5e-324                 positive, however far the tail
+epsilon of delta >= 1        0                      delta = 1 promises nothing
+epsilon of a large delta     0                      delta(0) is no larger
+epsilon of delta = 0         inf, but 0 at mu = 0   a Gaussian's loss has no bound
+delta below 1e-300           as delta = 0           floats below it lose their digits
+epsilon of mu = inf          inf                    where delta < 1
+mu of delta >= 1 or eps=inf  inf                    every release keeps such a promise
+mu of delta = 0              0                      only silence does
+negative or not a number     `UsageError`
+===========================  =====================  ==============================================
+
+Not protected: this is arithmetic. It says what noise of that size promises, not that such noise was
+drawn, that the sensitivity is right, or that nobody who knows a share of the noise looks on.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import erfcx, ndtr
+
+from secagg.errors import UsageError
+
+Floats = NDArray[np.float64]
+
+_UNIT = float(np.finfo(np.float64).eps)
+_ROOT_TAU = math.sqrt(2 * math.pi)
+_FARTHEST = 37.5  # phi(a) is still a normal number
+_LEAST_DELTA = 1e-300
+_LEGENDRE = np.polynomial.legendre.leggauss(12)
+_NODES, _WEIGHTS = (_LEGENDRE[0] + 1) / 2, _LEGENDRE[1] / 2  # on [0, 1]
+
+
+def gaussian_delta(mu: float, epsilon: float) -> float:
+    """Return delta at epsilon of Gaussian noise with this mu, in [0, 1]; never below the truth.
+
+    mu: sensitivity over standard deviation, 0 to inf; epsilon: 0 to inf. Balle & Wang 2018,
+    theorem 8. Raises `UsageError` for a negative argument or one that is not a number.
+    """
+    _check(mu=mu, epsilon=epsilon)
+    if mu == 0 or epsilon == math.inf:
+        return 0.0
+    if mu == math.inf:
+        return 1.0
+    a = epsilon / mu - mu / 2
+    if a > _FARTHEST:  # delta < Phi(-a) <= exp(-a^2 / 2)
+        return math.nextafter(math.exp(-a * a / 2), math.inf)
+    delta = float(_delta_from(np.asarray(a), mu)) * (1 + _rounding(mu, epsilon))
+    return min(1.0, math.nextafter(delta, math.inf))
+
+
+def gaussian_epsilon(mu: float, delta: float) -> float:
+    """Return the least epsilon that Gaussian noise with this mu keeps at delta; never below it.
+
+    mu: sensitivity over standard deviation, 0 to inf; delta: 0 to 1. inf where there is none.
+    Raises `UsageError` for a negative argument or one that is not a number.
+
+    delta is the chance that the loss, which is normal, exceeds epsilon plus an exponential
+    variable. Sums of log-concave variables have log-concave tails, so log delta is concave in
+    epsilon, and Newton's steps come down to the root from above, each of them on the safe side.
+    """
+    _check(mu=mu, delta=delta)
+    if gaussian_delta(mu, 0.0) <= delta:
+        return 0.0
+    if delta < _LEAST_DELTA:
+        return math.inf
+    # delta < exp(-a^2 / 2), so the root is below this.
+    epsilon = mu * (mu / 2 + math.sqrt(-2 * math.log(delta)))
+    if epsilon == math.inf:
+        return math.inf
+    step = epsilon
+    while step > 1e-12 * epsilon:
+        here = gaussian_delta(mu, epsilon)
+        a, b = epsilon / mu - mu / 2, epsilon / mu + mu / 2
+        # -d delta / d epsilon = e^epsilon Phi(-b) = phi(a) R(b)
+        slope = math.exp(-a * a / 2) / _ROOT_TAU * float(_mills(np.asarray(b))) / here
+        step = math.log(delta / here) / slope
+        epsilon = max(epsilon - step, 0.0)
+    push = _UNIT * epsilon
+    while gaussian_delta(mu, epsilon) > delta:  # rounding may end a hair below the root
+        epsilon, push = epsilon + push, 2 * push
+    return epsilon
+
+
+def gaussian_mu(epsilon: float, delta: float) -> float:
+    """Return the largest mu whose Gaussian noise keeps (epsilon, delta); never above it.
+
+    epsilon: 0 to inf; delta: 0 to 1. The standard deviation to draw is the sensitivity over mu.
+    Raises `UsageError` for a negative argument or one that is not a number.
+    """
+    _check(epsilon=epsilon, delta=delta)
+    if delta >= 1 or epsilon == math.inf:
+        return math.inf
+    if delta < _LEAST_DELTA:
+        return 0.0
+    # mu (mu/2 + root) = epsilon keeps it, by the bound above; so does mu = delta, at epsilon = 0.
+    root = math.sqrt(-2 * math.log(delta))
+    low = max(2 * epsilon / (math.sqrt(root * root + 2 * epsilon) + root), delta)
+    high = 2 * low
+    while gaussian_delta(high, epsilon) <= delta:
+        low, high = high, 2 * high
+    while high - low > 4 * _UNIT * high:
+        middle = (low + high) / 2
+        low, high = (middle, high) if gaussian_delta(middle, epsilon) <= delta else (low, middle)
+    return low
+
+
+def gaussian_deltas(mu: float, epsilons: Floats) -> Floats:
+    """Return delta at each epsilon, which may be negative; rounded to nearest, not upwards.
+
+    mu: finite; epsilons: finite, any shape. For those who compose Gaussian with other losses, and
+    add their own margin for an error relative to delta of at most `_rounding`.
+    At -epsilon the first distribution weighs more: delta(-e) = 1 - 1/e^e + delta(e) / e^e, because
+    the pair is symmetric.
+    """
+    size = np.abs(epsilons)
+    deltas = np.zeros_like(size)
+    if mu > 0:
+        a = size / mu - mu / 2
+        deltas = np.where(a > _FARTHEST, 0.0, _delta_from(np.minimum(a, _FARTHEST), mu))
+    return np.where(epsilons >= 0, deltas, np.exp(-size) * deltas - np.expm1(-size))
+
+
+def _delta_from(a: Floats, mu: float) -> Floats:
+    """Return delta at a = epsilon/mu - mu/2, elementwise, for a <= `_FARTHEST`."""
+    density = np.exp(-(np.maximum(a, -_FARTHEST) ** 2) / 2) / _ROOT_TAU
+    if mu > 1:
+        return ndtr(-a) - density * _mills(a + mu)
+    x = a[..., None] + mu * _NODES
+    drop = mu * ((1 - x * _mills(x)) @ _WEIGHTS)  # R(a) - R(b)
+    return density * drop
+
+
+def _mills(x: Floats) -> Floats:
+    """Return R(x) = Phi(-x) / phi(x)."""
+    return math.sqrt(math.pi / 2) * erfcx(x / math.sqrt(2))
+
+
+def _rounding(mu: float, epsilon: float) -> float:
+    """Return a bound of the relative error of delta as computed here (checked against mpmath).
+
+    Each of a, b is off by about two units of b. Delta changes by less than a factor e^((a + 2) da)
+    when a moves by da, phi by e^(a da), and 1 - x R(x), about 1/x^2, cancels b^2 of its digits;
+    for mu > 1 the two terms of delta cancel by less than a factor a + 2, after phi's own a^2 units.
+    """
+    b = epsilon / mu + mu / 2
+    near = max(epsilon / mu - mu / 2, 0.0) + 2
+    return 8 * _UNIT * (near * b + near**3 + min(b, 2 * near) ** 2)
+
+
+def _check(**arguments: float) -> None:
+    for name, value in arguments.items():
+        if not value >= 0:
+            raise UsageError(name, f"{value} is not a number from 0 on")

@@ -1,0 +1,96 @@
+"""What a run promises under differential privacy, as plain data and in one sentence.
+
+The same facts go into `secagg plan`, run.json and the report, so that a reader finds there what
+NIST SP 800-226 asks a claim to state: unit, adjacency, clipping, sensitivity, noise, placement,
+accountant, epsilon and delta, what it rests on, and what is outside of it.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from secagg.noise import Adjacency, Clip, Placement
+from secagg.privacy.calibration import Calibrated, Mechanism
+from secagg.privacy.gaussian import gaussian_epsilon
+
+_DELTAS = (1e-9, 1e-8, 1e-7, 1e-6, 1e-5, 1e-4)
+UNPROTECTED = (
+    "Which sites take part, and when and how much they send.",
+    "That a site refuses because it has too few records, or a cell that cannot be read.",
+    "What the job itself declares: columns, bounds, levels, the expected number of records.",
+    "A site that leaves out its noise, or invents records within the bounds.",
+)
+
+
+def guarantee(calibrated: Calibrated, clip: Clip, person: str | None, sites: int) -> dict[str, Any]:
+    """Return the facts of the promise for a cohort of so many sites."""
+    terms = calibrated.terms
+    adjacency = terms.adjacency
+    return {
+        "placement": terms.placement.value,
+        "unit": "record" if person is None else "person",
+        "person": person,
+        "records_per_person": terms.records,
+        "sites_per_person": terms.sites,
+        "adjacency": adjacency.value,
+        "epsilon": terms.epsilon,
+        "delta": terms.delta,
+        "mu": calibrated.mu(),
+        "mu_other_adjacency": calibrated.mu(_other(adjacency)),
+        "epsilon_accounted": calibrated.epsilon(terms.delta),
+        "delta_for_discreteness": calibrated.remainder(terms.epsilon),
+        "curve": [[delta, gaussian_epsilon(calibrated.mu(), delta)] for delta in _DELTAS],
+        "accountant": "exact composition of Gaussian mechanisms (Balle and Wang 2018, theorem 8)",
+        "record_norm": clip.norm,
+        "grid": f"2^-{clip.grid_bits}",
+        "colluding": terms.colluding,
+        "if_more_collude": [list(row) for row in calibrated.if_more_collude(sites)],
+        "mechanisms": [_facts(name, m, sites) for name, m in calibrated.mechanisms.items()],
+        "unprotected": list(UNPROTECTED),
+    }
+
+
+def _other(adjacency: Adjacency) -> Adjacency:
+    return Adjacency.REPLACE if adjacency is Adjacency.ADD_REMOVE else Adjacency.ADD_REMOVE
+
+
+def _facts(stage: str, mechanism: Mechanism, sites: int) -> dict[str, Any]:
+    noise = mechanism.noise
+    step = 2.0**-noise.fraction_bits
+    sigma = math.sqrt(noise.variance) * step
+    at_site = noise.at_site(sites)
+    return {
+        "stage": stage,
+        "releases": mechanism.rounds,
+        "numbers": mechanism.numbers,
+        "law": "discrete Gaussian",
+        "sensitivity_add": mechanism.add * sigma,
+        "sensitivity_replace": mechanism.replace * sigma,
+        "sigma": sigma,
+        "sigma_of_a_site": math.sqrt(at_site) * step,
+        "sigma_in_the_sum": math.sqrt(noise.in_sum(sites, at_site)),
+        "step": f"2^-{noise.fraction_bits}",
+        "mu_add": mechanism.add,
+        "mu_replace": mechanism.replace,
+    }
+
+
+def sentence(facts: dict[str, Any]) -> str:
+    """Return the claim in one sentence, for the first page of a report."""
+    unit = "one record" if facts["unit"] == "record" else "one person"
+    change = (
+        f"whether {unit} at any site took part"
+        if facts["adjacency"] == Adjacency.ADD_REMOVE.value
+        else f"replacing {unit} at any site by another"
+    )
+    rests = (
+        "whoever else colludes"
+        if facts["placement"] == Placement.SITE.value
+        else f"as long as at most {facts['colluding']} of the sites collude with the coordinator"
+    )
+    return (
+        f"Differential privacy: {change} changes the probability of anything that was released by "
+        f"at most a factor e^{facts['epsilon']:g}, plus {facts['delta']:g}, over all releases of "
+        f"this run, {rests}."
+    )

@@ -1,0 +1,74 @@
+"""A coordinator's own keys: made once, read again, private, never overwritten."""
+
+from __future__ import annotations
+
+import json
+import stat
+from pathlib import Path
+
+import pytest
+from support.jobs import small_job, tables
+
+import secagg
+from secagg import cli
+from secagg.errors import UsageError
+from secagg.keyfile import make_key, read_key
+from secagg.randomness import replayable_random
+
+RANDOM = replayable_random(1)
+
+
+def test_what_was_made_is_read_again(tmp_path: Path) -> None:
+    made = make_key(tmp_path / "key", "coordinator", RANDOM)
+    again = read_key(tmp_path / "key", "coordinator")
+    assert again == made
+    assert stat.S_IMODE((tmp_path / "key").stat().st_mode) == 0o600
+
+
+def test_nothing_is_overwritten(tmp_path: Path) -> None:
+    (tmp_path / "key").write_text("something else")
+    with pytest.raises(UsageError, match="is there already"):
+        make_key(tmp_path / "key", "coordinator", RANDOM)
+    assert (tmp_path / "key").read_text() == "something else"
+
+
+def test_a_dangling_link_is_not_followed(tmp_path: Path) -> None:
+    (tmp_path / "key").symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(UsageError, match="is there already"):
+        make_key(tmp_path / "key", "coordinator", RANDOM)
+
+
+def test_a_folder_that_is_missing(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="cannot be written"):
+        make_key(tmp_path / "no" / "key", "coordinator", RANDOM)
+
+
+@pytest.mark.parametrize("content", [b"", b"x" * 100])
+def test_what_is_no_key_is_refused(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "key").write_bytes(content)
+    with pytest.raises(UsageError, match="holds no coordinator's key"):
+        read_key(tmp_path / "key", "coordinator")
+
+
+def test_runs_with_one_key_show_one_coordinator(tmp_path: Path) -> None:
+    own = make_key(tmp_path / "key", "coordinator", RANDOM).public.verify_key.hex()
+    shown = []
+    for key in (tmp_path / "key", tmp_path / "key", None):
+        run = secagg.run(small_job(), tables(), key=key)
+        shown += [p["verify_key"] for p in run.facts["roster"] if p["role"] == "coordinator"]
+    assert shown[0] == shown[1] == own != shown[2]
+
+
+def test_the_command_makes_the_file_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def key(*more: str) -> str:
+        monkeypatch.setattr("sys.argv", ["secagg", "key", str(tmp_path / "key"), *more])
+        with pytest.raises(SystemExit) as ended:
+            cli.main()
+        assert not ended.value.code
+        return capsys.readouterr().out
+
+    first = json.loads(key("--json"))
+    assert first["made"] and not json.loads(key("--json"))["made"]
+    assert key().strip() == first["key"]
