@@ -20,6 +20,7 @@ import typer
 
 from secagg import __version__
 from secagg.errors import InternalError, SecaggError, UsageError
+from secagg.noise import Adjacency
 
 if TYPE_CHECKING:
     from secagg.running import Run
@@ -30,6 +31,13 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 
+budget = typer.Typer(help="What was released of each site's records, and what may still be.")
+app.add_typer(budget, name="budget")
+
+Ledgers = Annotated[
+    Path,
+    typer.Argument(help="A job, a folder of ledgers, or one ledger.", show_default=False),
+]
 JobFile = Annotated[Path, typer.Argument(help="The job, a TOML file.", show_default=False)]
 Settings = Annotated[
     list[str] | None,
@@ -177,6 +185,52 @@ def verify(
             typer.echo(
                 "A chain rewritten as a whole shows only against a head kept elsewhere: --head."
             )
+
+
+@budget.command(name="show")
+def budget_show(where: Ledgers, as_json: AsJson = False) -> None:
+    """Show what was released, what it cost, and what is left under each cap."""
+    from secagg import budgeting, console  # noqa: PLC0415
+
+    rows = budgeting.show(where)
+    if as_json:
+        _print_json(rows)
+    else:
+        console.show_budget(rows)
+
+
+@budget.command(name="set")
+def budget_set(
+    where: Ledgers,
+    epsilon: Annotated[float, typer.Option(help="Most that may be spent.")],
+    delta: Annotated[float, typer.Option(help="At this delta.")],
+    party: Annotated[str | None, typer.Option(help="Whose ledger, if there are several.")] = None,
+    dataset: Annotated[str | None, typer.Option(help="Which data set, if not the party's.")] = None,
+    days: Annotated[float | None, typer.Option(help="In so many days (default: ever).")] = None,
+    adjacency: Annotated[Adjacency, typer.Option(help="Of data sets.")] = Adjacency.ADD_REMOVE,
+    as_json: AsJson = False,
+) -> None:
+    """Set the cap of a data set; the earlier one stays in its history."""
+    from secagg import budgeting, console  # noqa: PLC0415
+    from secagg.privacy.budget import Cap  # noqa: PLC0415
+
+    row = budgeting.set_cap(where, party, dataset, Cap(epsilon, delta, days, adjacency))
+    if as_json:
+        _print_json(row)
+    else:
+        console.show_budget([row])
+
+
+@budget.command(name="history")
+def budget_history(where: Ledgers, as_json: AsJson = False) -> None:
+    """List every entry, re-use, cohort, cap and decision, oldest first."""
+    from secagg import budgeting, console  # noqa: PLC0415
+
+    rows = budgeting.history(where)
+    if as_json:
+        _print_json(rows)
+    else:
+        console.show_history(rows)
 
 
 @app.command(name="list")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -224,6 +224,38 @@ def show_plan(plan: Mapping[str, Any]) -> None:
         )
     out.print(fields)
     out.print(traffic)
+
+
+def show_budget(rows: Sequence[Mapping[str, Any]]) -> None:
+    """Print, for each data set, what was spent and what is left under each cap."""
+    table = Table(title="what was released")
+    for name in ("party", "data set"):
+        table.add_column(name)
+    for name in ("releases", "of them exact", "epsilon spent", "cap", "left"):
+        table.add_column(name, justify="right")
+    for row in rows:
+        caps = row["caps"] or [None]
+        for cap in caps:
+            spent, delta = row["epsilon_add_remove"], row["delta"]
+            if cap is not None:
+                spent, delta = cap["spent"], cap["delta"]
+            told = "no bound" if spent == float("inf") else f"{spent:.3g} at {delta:g}"
+            table.add_row(
+                escape(row["party"]), escape(row["dataset"]), str(row["releases"]),
+                str(row["exact"]), told, "none" if cap is None else cap["words"],
+                "" if cap is None else f"{cap['left']:.3g}",
+            )  # fmt: skip
+    _console().print(table)
+
+
+def show_history(rows: Sequence[Mapping[str, Any]]) -> None:
+    """Print one line for each line of the ledgers."""
+    out = _console()
+    for row in rows:
+        where = "" if row["session"] is None else f" session {row['session'][:8]}"
+        where += "" if row["round"] is None else f" round {row['round']}"
+        line = f"{row['time']} {row['party']} ({row['dataset']}){where}: {row['text']}"
+        out.print(escape(line), soft_wrap=True)
 
 
 def _traffic_row(table: Table, stage: str, rounds: int, messages: int, size: int) -> None:

@@ -42,7 +42,7 @@ from secagg.errors import (
 from secagg.frames import Frame, read_frame, write_frame
 from secagg.identity import Identity, Roster
 from secagg.party import REFUSED
-from secagg.privacy.gate import ReleasePolicy, check_invitation, check_release
+from secagg.privacy.gate import ReleasePolicy, check_cohort, check_invitation, check_release
 from secagg.randomness import RandomBytes
 from secagg.stages import COHORT, SetupShape, StagePlans
 
@@ -84,10 +84,13 @@ class Coordinator:
     plans: StagePlans
     policy: ReleasePolicy
     random: RandomBytes
+    earlier: tuple[frozenset[str], ...] = ()
+    """the sites of sums that were released in earlier sessions"""
 
     def start(self) -> Step:
         """Begin the session with the protocol's set-up."""
         check_invitation(self.policy, self.identity.name, self.public.sites, None)
+        check_cohort(self.policy, self.identity.name, self.public.sites, self.earlier)
         state: State = {
             "round": 0,
             "stage": None,
@@ -220,6 +223,7 @@ class Coordinator:
         thresholds = read_claims(claims, state["stage"], state["round"], self.roster, self.session)
         first = state["cohort"] if state["released"] else None
         check_release(self.policy, self.identity.name, contributors, thresholds, first)
+        check_cohort(self.policy, self.identity.name, contributors, self.earlier)
         return thresholds
 
     def _release(self, state: State, total: Total, events: tuple[dict[str, Any], ...]) -> Step:

@@ -85,12 +85,14 @@ class Sites(_Strict):
         site's own release policy, and no other file there may have "policy" in its name
     table, site_column: or one table, split by a column (for simulation)
     max_rows: public upper bound on the rows of any one site
+    ledgers: folder of the parties' ledgers (unset: beside the records)
     """
 
     folder: Path | None = None
     table: Path | None = None
     site_column: str | None = None
     max_rows: int = Field(ge=1, le=2**48)
+    ledgers: Path | None = None
 
     @model_validator(mode="after")
     def _one_source(self) -> Sites:
@@ -214,7 +216,7 @@ def load_job(path: Path, overrides: dict[str, str] | None = None) -> Job:
     job = parse_job(raw, str(path))
     found = {
         key: path.parent / value
-        for key in ("folder", "table")
+        for key in ("folder", "table", "ledgers")
         if (value := getattr(job.sites, key)) is not None
     }
     return job.model_copy(update={"sites": job.sites.model_copy(update=found)})

@@ -2,8 +2,8 @@
 
 `Party.handle` is a function of (request bytes, state bytes): it verifies the request, applies the
 party's own release rules, runs one protocol step and returns a signed reply. The order is fixed
-here, for every method and protocol: rules, data, clip and encode, protect; and before anything is
-opened, rules again.
+here, for every method and protocol: rules, data, clip and encode, ledger, noise, protect; and
+before anything is opened, rules again.
 
 What crosses the wire when something is wrong is a code without data; the text stays in
 `Handled.error`, at the party.
@@ -24,6 +24,7 @@ from secagg.errors import PeerError, PolicyRefusal, SecaggError
 from secagg.frames import Frame, read_frame, write_frame
 from secagg.identity import Identity, Role, Roster
 from secagg.privacy.gate import ReleasePolicy, check_invitation, check_records, check_release
+from secagg.privacy.guard import Guard, Occasion
 from secagg.privacy.noise import sample
 from secagg.randomness import RandomBytes, expanded
 from secagg.ring import RingVector
@@ -40,6 +41,8 @@ class SiteSide:
     method: Method
     public: Public
     load: Callable[[], Rows]
+    guard: Guard | None = None
+    """policy and ledger; None where nothing of this can be released: a dry run"""
 
     @cached_property
     def rows(self) -> Rows:
@@ -129,7 +132,7 @@ class Party:
         note: Mapping[str, Any] = {}
         asked = b""
         if phase.contributes:
-            state, contribution = self._contribute(str(stage), body, state)
+            state, contribution = self._contribute(header.round, str(stage), body, state)
             asked = digest_request(str(stage), body["cohort"], body["records"], body["message"])
             note = Claim(self.policy.thresholds(me)[0], str(stage), asked).note()
         if phase.opens:
@@ -144,10 +147,39 @@ class Party:
         )
         return {**state, "protocol": protocol_state}, reply, note
 
-    def _contribute(self, stage: str, body: Body, state: State) -> tuple[State, RingVector]:
-        """Apply the site's rules, then compute and encode its contribution."""
-        if self.site is None:
+    def _contribute(
+        self, round_: int, stage: str, body: Body, state: State
+    ) -> tuple[State, RingVector]:
+        """Apply the site's rules, then compute, encode and noise its contribution."""
+        site = self.site
+        if site is None:
             raise PeerError(self.roster.coordinator, "asks a party without data to contribute")
+        cohort, records, sent = self._asked(stage, body)
+        before = state["contributed"].get(stage, 0)
+        occasion = Occasion(round_, stage, tuple(sorted(cohort)), records, before)
+        if site.guard is not None:
+            site.guard.admit(occasion)  # which says more, and writes it down
+        check_invitation(self.policy, self.identity.name, cohort, records)
+        state = self._count_round(stage, state)
+        if stage != COHORT:
+            first = state["cohort"] or sorted(cohort)
+            if sorted(cohort) != first:
+                raise PolicyRefusal(self.identity.name, "the sites changed after the first release")
+            state = {**state, "cohort": first}
+        rows, memory = site.rows, state["method"]
+        if site.guard is not None:
+            site.guard.check(occasion, rows, site.public)
+        check_records(self.policy, self.identity.name, len(rows.values))
+        if stage == COHORT:
+            update = cohort_update(rows, self.plans.stages[stage].spec)
+        else:
+            update, memory = site.method.local(stage, rows, sent, memory, site.public)
+        vector = encode(self.plans.of(stage), update)
+        self._release(site, occasion, sent, vector)
+        return {**state, "method": memory}, vector
+
+    def _asked(self, stage: str, body: Body) -> tuple[list[str], int | None, Body]:
+        """Return the cohort, the number of records in all and the message of a request."""
         match body:
             case {
                 "cohort": list(cohort),
@@ -162,29 +194,22 @@ class Party:
             raise PolicyRefusal(me, "the number of records in all is not known")
         if me not in cohort or not set(cohort) <= set(self.roster.named(Role.SITE)):
             raise PeerError(self.roster.coordinator, "names a cohort that is not of these sites")
-        check_invitation(self.policy, me, cohort, records)
-        state = self._count_round(stage, state)
-        if stage != COHORT:
-            first = state["cohort"] or sorted(cohort)
-            if sorted(cohort) != first:
-                raise PolicyRefusal(me, "the sites changed after the first release")
-            state = {**state, "cohort": first}
-        rows = self.site.rows
-        check_records(self.policy, me, len(rows.values))
-        site, memory = self.site, state["method"]
-        if stage == COHORT:
-            update = cohort_update(rows, self.plans.stages[stage].spec)
-        else:
-            update, memory = site.method.local(stage, rows, sent, memory, site.public)
-        plan = self.plans.of(stage)
-        vector = encode(plan, update)
-        noise = site.public.noise.get(stage)
+        return cohort, records, sent
+
+    def _release(self, site: SiteSide, occasion: Occasion, sent: Body, vector: RingVector) -> None:
+        """Enter the contribution in the ledger, and add its noise. From here on it may leave."""
+        stage = occasion.stage
+        plan, noise, variance = self.plans.of(stage), site.public.noise.get(stage), 0
         if noise is not None:
             # The first sum may lose sites, down to `least`; later sums are over these or none.
-            variance = noise.at_site(noise.least if stage == COHORT else len(cohort))
+            variance = noise.at_site(noise.least if stage == COHORT else len(occasion.cohort))
+        if site.guard is None:
             seed = self.random(32)
+        else:
+            spec = self.plans.stages[stage].spec
+            seed = site.guard.enter(occasion, spec, sent, vector, variance, self.random)
+        if noise is not None:
             add_noise(plan, vector, sample(variance, plan.noised, expanded(seed)))
-        return {**state, "method": memory}, vector
 
     def _count_round(self, stage: str, state: State) -> State:
         """Refuse more rounds of a stage than the job declared: each one shows another sum."""
@@ -205,6 +230,8 @@ class Party:
         thresholds = read_claims(claims, body.get("stage"), round_, self.roster, self.session)
         me = self.identity.name
         check_release(self.policy, me, sites, thresholds, state["cohort"])
+        if me in sites and self.site is not None and self.site.guard is not None:
+            self.site.guard.opened(round_, sites)
 
 
 def _are_names(values: list[object]) -> bool:

@@ -11,7 +11,7 @@ each stage, and the frames are counted. Sizes depend on shapes only, so a real r
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -19,6 +19,7 @@ import numpy as np
 from secagg.contracts import Body, Method, Public, Result, Rows, Stage, State, Update
 from secagg.errors import PolicyRefusal
 from secagg.privacy.gate import ReleasePolicy, check_invitation
+from secagg.privacy.policy import policy_of
 from secagg.randomness import system_random
 from secagg.session import COORDINATOR, Planned, open_session, plan_facts
 from secagg.sites import as_policy
@@ -75,9 +76,9 @@ def plan_run(planned: Planned) -> dict[str, Any]:
         "sites": list(planned.public.sites),
         "release": planned.job.release.model_dump(),
         "own_rules": {
-            name: asdict(source.policy)
+            name: source.policy.model_dump(mode="json", exclude_defaults=True)
             for name, source in planned.sources.items()
-            if source.policy != as_policy(planned.job.release)
+            if source.policy != policy_of(as_policy(planned.job.release))
         },
         "refusals": _refusals(planned),
         "differential_privacy": "none: no noise is added, so there is no epsilon",
@@ -89,7 +90,7 @@ def plan_run(planned: Planned) -> dict[str, Any]:
 def _refusals(planned: Planned) -> list[str]:
     """Return why the release rules would refuse this job as it stands, knowing no record yet."""
     asked = {COORDINATOR: as_policy(planned.job.release)}
-    asked |= {name: source.policy for name, source in planned.sources.items()}
+    asked |= {name: source.policy.release for name, source in planned.sources.items()}
     found: list[str] = []
     for who, policy in asked.items():
         try:
@@ -102,7 +103,7 @@ def _refusals(planned: Planned) -> list[str]:
 def _dry_run(planned: Planned) -> list[tuple[int, int]]:
     """Return (messages, bytes) of one round of each stage in order, then of the set-up."""
     zeros = _Zeros(planned.method)
-    lenient = ReleasePolicy(min_sites=2, min_records=1)
+    lenient = policy_of(ReleasePolicy(min_sites=2, min_records=1))
     sources = {n: replace(s, policy=lenient) for n, s in planned.sources.items()}
     release = planned.job.release.model_copy(update={"min_sites": 2, "min_records": 1})
     job = planned.job.model_copy(update={"release": release})

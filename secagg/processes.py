@@ -37,6 +37,7 @@ from secagg.session import (
     Planned,
     Session,
     make_coordinator,
+    open_book,
     plan_sites,
     roles,
     session_of,
@@ -133,5 +134,7 @@ def _session(
     roster, nonce = Roster.from_plain(setup["roster"]), setup["nonce"]
     name = session_of(planned, roster, nonce)
     engine.open(roster, nonce, name)
-    coordinator = make_coordinator(planned, identity, roster, name, system_random)
-    return Session(planned, nonce, coordinator, engine, journal=Journal(folder / "journal", name))
+    book = open_book(planned, name)
+    coordinator = make_coordinator(planned, identity, roster, name, system_random, book)
+    journal = Journal(folder / "journal", name)
+    return Session(planned, nonce, coordinator, engine, journal=journal, book=book)

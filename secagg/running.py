@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -233,13 +233,16 @@ def _play(
         return entry
 
     def write(event: Mapping[str, Any]) -> None:
+        if event["event"] == "release" and session.book is not None:
+            session.book.enter(event)
         with writing(place):
             log.write(event)
         if progress is not None:
             progress(event)
 
     try:
-        state = _loop(session, entry.step, keep, write, progress)
+        with closing(session):
+            state = _loop(session, entry.step, keep, write, progress)
     except SecaggError as error:
         # In one process the party's own words are at hand; otherwise only the code arrives.
         errors = engine.errors if isinstance(engine, MemoryEngine) else {}

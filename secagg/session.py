@@ -22,6 +22,7 @@ from secagg.coordinator import Coordinator
 from secagg.engines.loopback import LoopbackEngine
 from secagg.engines.memory import MemoryEngine, Tamper
 from secagg.errors import DataError, JobError
+from secagg.guarding import Book, make_guard
 from secagg.identity import Identity, Role, Roster
 from secagg.job import Job
 from secagg.journal import Journal
@@ -33,7 +34,7 @@ from secagg.registry import make_method, make_protocol, settings_of
 from secagg.runlog import canonical
 from secagg.schema import public_facts, read_rows
 from secagg.sites import Data, SiteSource, as_policy, find_sites
-from secagg.stages import StagePlans, declared_stages, plan_stages
+from secagg.stages import COHORT, StagePlans, declared_stages, plan_stages
 
 COORDINATOR = "coordinator"
 
@@ -58,6 +59,7 @@ class Session:
 
     sides: what the sites hold, where all of them are in this process
     journal: where the coordinator's steps are kept, if the run is to be resumed
+    book: the coordinator's ledger; closed, with those of `sides`, by `close`
     """
 
     planned: Planned
@@ -66,6 +68,14 @@ class Session:
     engine: MemoryEngine | LoopbackEngine
     sides: Mapping[str, SiteSide] = field(default_factory=dict)
     journal: Journal | None = None
+    book: Book | None = None
+
+    def close(self) -> None:
+        """Let all ledgers go that are open in this process."""
+        guards = (side.guard for side in self.sides.values())
+        for held in (self.book, *guards):
+            if held is not None:
+                held.close()
 
     @property
     def session(self) -> bytes:
@@ -159,9 +169,17 @@ def open_session(
         name: make_party(planned, keys[name], roster, session, random, stand_in)
         for name in roles(planned)
     }
-    leader = make_coordinator(planned, keys[COORDINATOR], roster, session, random)
+    book = None if stand_in is not None else open_book(planned, session)
+    leader = make_coordinator(planned, keys[COORDINATOR], roster, session, random, book)
     sides = {name: party.site for name, party in parties.items() if party.site is not None}
-    return Session(planned, nonce, leader, MemoryEngine(COORDINATOR, parties, tamper), sides)
+    engine = MemoryEngine(COORDINATOR, parties, tamper)
+    return Session(planned, nonce, leader, engine, sides, book=book)
+
+
+def open_book(planned: Planned, session: bytes) -> Book:
+    """Return the coordinator's ledger for a session; it outlives the run where the sites' do."""
+    lasting = all(source.ledger is not None for source in planned.sources.values())
+    return Book.open(planned.job, planned.private, planned.plans.stages, session, lasting=lasting)
 
 
 def make_party(
@@ -176,20 +194,31 @@ def make_party(
     policy, side = as_policy(planned.job.release), None
     if identity.role is Role.SITE:
         source = planned.sources[identity.name]
-        policy = source.policy
-        side = SiteSide(planned.method, planned.public, _loader(planned, source, stand_in))
+        policy, guard = source.policy.release, None
+        if stand_in is None:
+            stages = [s for name, s in planned.plans.stages.items() if name != COHORT]
+            guard = make_guard(
+                planned.job, stages, planned.private, source, roster, session, random
+            )
+        load = _loader(planned, source, stand_in)
+        side = SiteSide(planned.method, planned.public, load, guard)
     return Party(
         identity, roster, session, planned.protocol, planned.plans, policy, random, side
     )  # fmt: skip
 
 
 def make_coordinator(
-    planned: Planned, identity: Identity, roster: Roster, session: bytes, random: RandomBytes
+    planned: Planned,
+    identity: Identity,
+    roster: Roster,
+    session: bytes,
+    random: RandomBytes,
+    book: Book | None = None,
 ) -> Coordinator:
-    """Return the coordinator, which needs no records."""
+    """Return the coordinator, which needs no records; without a book it knows no earlier sums."""
     return Coordinator(
         identity, roster, session, planned.protocol, planned.method, planned.public, planned.plans,
-        as_policy(planned.job.release), random,
+        as_policy(planned.job.release), random, () if book is None else book.earlier,
     )  # fmt: skip
 
 

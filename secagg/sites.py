@@ -10,19 +10,18 @@ from __future__ import annotations
 
 import functools
 import importlib
-import tomllib
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
 
 import numpy as np
-from pydantic import ValidationError
 
 from secagg.errors import DataError, JobError
 from secagg.job import Job, Release
 from secagg.privacy.gate import ReleasePolicy
-from secagg.settings import describe, unknown_key
+from secagg.privacy.policy import SitePolicy, policy_of, read_policy
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -35,16 +34,25 @@ Data = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class SiteSource:
-    """One site: its name, how to read its table, and its own release policy if it has one."""
+    """One site: its name, how to read its table, its policy, and the file of its ledger.
+
+    ledger: None for data given in Python: then it lasts as long as the run
+    """
 
     name: str
     read: Callable[[], pd.DataFrame]
-    policy: ReleasePolicy
+    policy: SitePolicy
+    ledger: Path | None = None
+
+    @property
+    def dataset(self) -> str:
+        """The name under which the ledger keeps what was released of its records."""
+        return self.policy.dataset or self.name
 
 
 def find_sites(job: Job, data: Data | None = None) -> dict[str, SiteSource]:
     """Return the sites of a job, by name. Raises `JobError` or `DataError`."""
-    shared = as_policy(job.release)
+    shared = policy_of(as_policy(job.release))
     if data is not None:
         if not isinstance(data, Mapping):
             kind = type(data).__name__
@@ -58,7 +66,7 @@ def find_sites(job: Job, data: Data | None = None) -> dict[str, SiteSource]:
             for name, table in data.items()
         }
     elif job.sites.folder is not None:
-        sources = _from_folder(job.sites.folder, shared)
+        sources = _from_folder(job.sites.folder, job.release)
     elif job.sites.table is not None:
         sources = _from_table(job.sites.table, str(job.sites.site_column), shared)
     else:
@@ -68,7 +76,24 @@ def find_sites(job: Job, data: Data | None = None) -> dict[str, SiteSource]:
             raise JobError("sites", f"{name!r} cannot name a site", "Use printable characters.")
     if len(sources) < 2:
         raise JobError("sites", f"{len(sources)} site found, and a sum needs at least 2")
+    folder = ledger_folder(job) if data is None else job.sites.ledgers
+    if folder is not None:
+        sources = {n: replace(s, ledger=folder / ledger_name(n)) for n, s in sources.items()}
     return dict(sorted(sources.items()))
+
+
+def ledger_folder(job: Job) -> Path | None:
+    """Return where the ledgers lie: as the job says, otherwise beside the records."""
+    if job.sites.ledgers is not None:
+        return job.sites.ledgers
+    if job.sites.folder is not None:
+        return job.sites.folder / "ledgers"
+    return None if job.sites.table is None else job.sites.table.with_suffix(".ledgers")
+
+
+def ledger_name(party: str) -> str:
+    """Return the file name of a party's ledger; a site's name may hold what file names cannot."""
+    return f"{quote(party, safe=' ')}.ledger"
 
 
 def as_policy(release: Release) -> ReleasePolicy:
@@ -76,9 +101,10 @@ def as_policy(release: Release) -> ReleasePolicy:
     return ReleasePolicy(release.min_sites, release.min_records, release.min_total_records)
 
 
-def _from_folder(folder: Path, shared: ReleasePolicy) -> dict[str, SiteSource]:
+def _from_folder(folder: Path, release: Release) -> dict[str, SiteSource]:
     if not folder.is_dir():
         raise JobError(str(folder), "no such folder", "Set sites.folder.")
+    shared = policy_of(as_policy(release))
     # Names as they are listed: a file system that ignores case would find A's policy for site a.
     policies = {p.name for p in folder.iterdir() if "policy" in p.name.lower()}
     paths = sorted(p for p in folder.iterdir() if p.suffix.lower() in (".csv", ".parquet"))
@@ -87,7 +113,9 @@ def _from_folder(folder: Path, shared: ReleasePolicy) -> dict[str, SiteSource]:
         if path.stem in sources:
             raise JobError(str(folder), f"two files for site {path.stem!r}", "Keep one.")
         own = f"{path.stem}{_POLICY}"
-        policy = _read_policy(folder / own).at_least(shared) if own in policies else shared
+        policy = shared
+        if own in policies:
+            policy = read_policy(folder / own).at_least(as_policy(release))
         sources[path.stem] = SiteSource(path.stem, functools.partial(read_file, path), policy)
     for stray in sorted(policies - {f"{name}{_POLICY}" for name in sources}):
         raise JobError(
@@ -96,21 +124,6 @@ def _from_folder(folder: Path, shared: ReleasePolicy) -> dict[str, SiteSource]:
             f"Name it exactly SITE{_POLICY} after a site's file, or move it away.",
         )
     return sources
-
-
-def _read_policy(path: Path) -> ReleasePolicy:
-    """Read a site's own rules; the job's do not fill in what they leave out."""
-    try:
-        raw = tomllib.loads(path.read_text(encoding="utf-8"))
-        return as_policy(Release.model_validate(raw))
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise JobError(str(path), f"cannot be read: {error}") from None
-    except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        key = ".".join(map(str, first["loc"]))
-        if first["type"] == "extra_forbidden":
-            raise unknown_key(str(path), key, Release.model_fields) from None
-        raise JobError(str(path), describe(first, key)) from None
 
 
 def read_file(path: Path, only: str | None = None) -> pd.DataFrame:
@@ -165,7 +178,7 @@ def _read_cells(
     )  # fmt: skip
 
 
-def _from_table(path: Path, column: str, shared: ReleasePolicy) -> dict[str, SiteSource]:
+def _from_table(path: Path, column: str, shared: SitePolicy) -> dict[str, SiteSource]:
     """Split one table by a column: a simulation, so reading that column is no leak."""
 
     @functools.cache

@@ -20,7 +20,7 @@ from secagg.errors import PeerError
 from secagg.noise import Touch
 
 COHORT = "cohort"
-_COUNT_GRID = 24
+_COUNT_GRID = 32
 """Fraction bits of a noised count: the noise has to be wide on its grid (`discretised`)."""
 SetupShape = Shape(ring_bits=64, length=0, value_bits=0)
 """What a protocol's set-up phases know of the numbers: nothing."""

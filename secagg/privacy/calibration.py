@@ -40,8 +40,14 @@ from fractions import Fraction
 from secagg.contracts import Stage
 from secagg.errors import CapabilityError, JobError
 from secagg.noise import Adjacency, Noise, Placement
-from secagg.privacy.discretised import remainder
+from secagg.privacy.budget import Cost
+from secagg.privacy.discretised import distance
+from secagg.privacy.events import Gaussian
 from secagg.privacy.gaussian import gaussian_epsilon, gaussian_mu
+from secagg.privacy.noise import sample_error
+
+EXACT = Cost(Gaussian(math.inf), Gaussian(math.inf))
+"""What a release without noise costs."""
 
 _RESERVE = 1e-3
 """Share of delta kept for the discreteness of the noise."""
@@ -80,6 +86,7 @@ class Mechanism:
 
     add, replace: mu of one release for the unit, under either adjacency
     numbers: how many numbers are noised
+    distance: from a Gaussian mechanism, in total variation, as noise is discrete
     """
 
     noise: Noise
@@ -87,10 +94,15 @@ class Mechanism:
     add: float
     replace: float
     numbers: int
+    distance: float
 
     def mu(self, adjacency: Adjacency) -> float:
         """Return the cost of one release."""
         return self.add if adjacency is Adjacency.ADD_REMOVE else self.replace
+
+    def cost(self) -> Cost:
+        """Return the cost of one release, for a ledger."""
+        return Cost(Gaussian(self.add), Gaussian(self.replace), self.distance)
 
 
 @dataclass(frozen=True)
@@ -107,9 +119,8 @@ class Calibrated:
 
     def remainder(self, epsilon: float) -> float:
         """Return what the discreteness of all noise adds to delta at this epsilon."""
-        return sum(
-            m.rounds * _remainder(m.noise, m.numbers, epsilon) for m in self.mechanisms.values()
-        )
+        distance = sum(m.rounds * m.distance for m in self.mechanisms.values())
+        return (1 + math.exp(epsilon)) * distance
 
     def epsilon(self, delta: float) -> float:
         """Return epsilon of the whole run at `delta`, the discreteness included."""
@@ -206,10 +217,6 @@ def _mechanism(terms: Terms, stage: Stage, mu: float, least: int) -> Mechanism:
     sigma = math.sqrt(variance) * 2.0**-bits
     costs = [math.nextafter(math.nextafter(t / sigma, math.inf), math.inf) for t in (add, replace)]
     numbers = sum(field.size for field in stage.spec)
-    return Mechanism(noise, stage.max_rounds, costs[0], costs[1], numbers)
-
-
-def _remainder(noise: Noise, numbers: int, epsilon: float) -> float:
-    """Return what one release adds to delta, for the fewest sites whose noise counts."""
-    shares = 1 if noise.placement is Placement.SITE else noise.least - noise.colluding
-    return remainder(numbers, math.sqrt(noise.variance), epsilon, shares)
+    shares = 1 if terms.placement is Placement.SITE else least - terms.colluding
+    off = numbers * distance(math.sqrt(variance), shares, sample_error(variance, numbers))
+    return Mechanism(noise, stage.max_rounds, costs[0], costs[1], numbers, off)

@@ -22,8 +22,8 @@ number, in total variation:
 
        tau = 10 sum_{k=1}^{n-1} exp(-2 pi^2 (s^2 / n) k / (k + 1))
 
-   (Kairouz, Liu & Steinke 2021, on sums of discrete Gaussians; shares of at least 1/2), so they are within
-   (e^tau - 1) / 2.
+   (Kairouz, Liu & Steinke 2021, on sums of discrete Gaussians; shares of at least 1/2), so they are
+   within (e^tau - 1) / 2.
 4. Each draw is as far from its discrete Gaussian as the sampler says: n times `sampler_error`.
 
 Independent numbers add up their distances. If every law of a mechanism is within eta of one that is
@@ -50,20 +50,27 @@ def remainder(
 ) -> float:
     """Return what is to be added to the delta of the Gaussian mechanism, at this epsilon.
 
-    coordinates: noised numbers in the release; sigma: standard deviation, in integer steps, of the
-    noise that all `shares` together add to each; epsilon: of the whole claim (if several releases
-    make it up, their remainders add, each at the epsilon of the claim)
+    coordinates: noised numbers in the release; epsilon: of the whole claim (if several releases
+    make it up, their remainders add, each at the epsilon of the claim); the rest as for `distance`
+    It may exceed 1, which promises nothing.
+    """
+    each = distance(sigma, shares, sampler_error)
+    return (1 + math.exp(min(epsilon, 700.0))) * coordinates * each
+
+
+def distance(sigma: float, shares: int = 1, sampler_error: float = 0.0) -> float:
+    """Return a bound of the total variation between one number's noise and a rounded Gaussian.
+
+    sigma: standard deviation, in integer steps, of what all `shares` together add to it
     sampler_error: total variation distance between one draw and its discrete Gaussian
-    It may exceed 1, which promises nothing. Raises `UsageError` if a share's standard deviation is
-    below 1/2 of a step.
+    Raises `UsageError` if a share's standard deviation is below 1/2 of a step.
     """
     share = sigma / math.sqrt(shares)
     if not share >= _LEAST_SHARE:
         raise UsageError(
             "noise", f"a share of {share:.3g} steps is too narrow", "Use a finer grid."
         )
-    each = rounded_distance(sigma) + summed_distance(share, shares) + shares * sampler_error
-    return (1 + math.exp(min(epsilon, 700.0))) * coordinates * each
+    return rounded_distance(sigma) + summed_distance(share, shares) + shares * sampler_error
 
 
 def rounded_distance(sigma: float) -> float:

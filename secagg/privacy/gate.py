@@ -25,8 +25,9 @@ records = min_records                          allowed
 total records unknown after the cohort round   refused
 =============================================  ======================================
 
-Not protected: across sessions (two runs with and without a site differ by it; that takes a ledger
-at each site); between openers that each open once and do not compare (the key holders of
+Across sessions a ledger knows the cohorts of earlier releases, and `check_cohort` compares.
+
+Not protected: between openers that each open once and do not compare (the key holders of
 `paillier`, for a coordinator who breaks the protocol); the total of records, which is known, and
 checked, only when the cohort round has released it, and which sites take from the coordinator;
 records against an
@@ -40,6 +41,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from secagg.errors import JobError, PolicyRefusal
+from secagg.privacy.differencing import exposed
 
 
 @dataclass(frozen=True)
@@ -136,6 +138,19 @@ def check_release(
             f"{len(contributors)}): the difference would show the sites between",
             "Run again with the same sites as then.",
         )
+
+
+def check_cohort(
+    policy: ReleasePolicy, who: str, cohort: Sequence[str], earlier: Sequence[frozenset[str]]
+) -> None:
+    """Ask of a sum over these sites: would it, with all earlier ones, show fewer than min_sites?
+
+    earlier: the cohorts of earlier sessions. Raises `PolicyRefusal`, which names them.
+    """
+    least, _, _ = policy.thresholds(who)
+    exposure = exposed(earlier, frozenset(cohort), least)
+    if exposure is not None:
+        raise PolicyRefusal(who, exposure.line(), "Run again with the sites of an earlier release.")
 
 
 def _check_sites(who: str, sites: Sequence[str], least: int) -> None:

@@ -1,0 +1,71 @@
+"""Integer noise: the exact sampler, the fast one, and what neither can do without.
+
+    python benchmarks/bench_noise.py [--quick]
+
+The floor is noise that protects nothing: NumPy's normal numbers in floating point, rounded. What
+is drawn is the discrete Gaussian, by its standard deviation in steps of the grid; random bytes are
+those of the operating system, and of a seed's expansion, as a site draws its noise.
+"""
+
+from __future__ import annotations
+
+import argparse
+from fractions import Fraction
+
+import numpy as np
+from harness import Spread, interleave, section, table
+
+from secagg.privacy import fast_gaussian
+from secagg.privacy.discrete_gaussian import discrete_gaussian
+from secagg.randomness import RandomBytes, replayable_random, system_random
+
+BITS = (2, 20, 40, 55)
+"""log2 of the standard deviations"""
+ROUNDS = 7
+SOURCES: dict[str, RandomBytes] = {"system": system_random, "seed": replayable_random(1)}
+
+Row = tuple[str, str, Spread, Spread, Spread, Spread]
+
+
+def row(bits: int, source: str, exact: int, fast: int, rounds: int) -> Row:
+    """Time `exact` draws of the one and `fast` draws of the other, a table made anew, the floor."""
+    variance, random = Fraction(4**bits), SOURCES[source]
+    generator = np.random.default_rng(1)
+    taken = interleave(
+        {
+            "exact": lambda: [discrete_gaussian(variance, random) for _ in range(exact)],
+            "table": lambda: fast_gaussian._table.__wrapped__(variance),
+            "fast": lambda: fast_gaussian.fast_gaussian(variance, fast, random),
+            "floor": lambda: np.rint(generator.normal(0, 2.0**bits, fast)).astype(np.int64),
+        },
+        rounds,
+        warm=True,
+    )
+    million = 1e6 / fast
+    return (
+        f"2^{bits}",
+        source,
+        taken["exact"] * (1e6 / exact),
+        taken["table"] * 1e3,
+        taken["fast"] * (1e3 * million),
+        taken["fast"].over(taken["floor"]),
+    )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--quick", action="store_true", help="small sizes, once")
+    quick = parser.parse_args().quick
+    exact, fast, rounds = (100, 10_000, 1) if quick else (5_000, 1_000_000, ROUNDS)
+    rows = [row(bits, source, exact, fast, rounds) for source in SOURCES for bits in BITS]
+    head = ("sigma", "bytes from", "exact, us a draw", "table, ms", "fast, ms a million", "x floor")
+    section(
+        "Noise on integers",
+        "Discrete Gaussian noise; a table is made once for each variance. Floor: NumPy's normal "
+        "numbers, which are neither on a grid nor from a cryptographic generator.",
+        table(head, rows),
+    )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,133 @@
+"""Guards and ledgers of a session: whose they are, and what they are told.
+
+A site's guard (`secagg.privacy.guard`) knows the job as its own process read it, and its own policy
+and ledger. The coordinator has a ledger too, without seeds: before a released sum is used, it puts
+down over which sites it was and what it cost, and it asks for no sum that, with all earlier ones,
+would show fewer sites than the job's `min_sites`.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from secagg import wire
+from secagg.contracts import Stage
+from secagg.errors import UsageError
+from secagg.identity import Roster
+from secagg.job import Job, Privacy
+from secagg.noise import Placement
+from secagg.privacy.calibration import EXACT, Calibrated
+from secagg.privacy.guard import Guard
+from secagg.privacy.ledger import Ledger
+from secagg.privacy.release import Release
+from secagg.privacy.rules import Request, parameters
+from secagg.randomness import RandomBytes, system_random
+from secagg.sites import SiteSource, ledger_folder, ledger_name
+
+EVERYBODY = "all sites"
+"""The coordinator's name for the records of all sites together."""
+
+
+def open_ledger(path: Path | None) -> Ledger:
+    """Open a party's ledger, make it if there is none; one in memory if it has no place."""
+    if path is None:
+        return Ledger.in_memory(_now)
+    try:
+        path.parent.mkdir(mode=0o700, exist_ok=True)
+    except OSError as error:
+        mend = "Set sites.ledgers to a folder that secagg may write to."
+        raise UsageError(str(path.parent), f"cannot be made ({error.strerror})", mend) from None
+    return Ledger.open(path, create=True, now=_now)
+
+
+def _now() -> datetime:
+    return datetime.now(UTC)
+
+
+def make_guard(
+    job: Job, stages: Sequence[Stage], private: Calibrated | None, source: SiteSource,
+    roster: Roster, session: bytes, random: RandomBytes,
+) -> Guard:  # fmt: skip
+    """Return a site's guard. `stages` are the method's own."""
+    privacy = job.privacy
+    asked = Request(
+        site=source.name,
+        coordinator_key=roster.parties[roster.coordinator].verify_key,
+        method=job.method.name,
+        columns=tuple(job.columns),
+        protocol=job.protocol.name,
+        parameters=parameters(stages),
+        cohort=(),
+        counting=True,
+        **_promise(privacy),
+    )
+    return Guard(
+        session.hex(), source.dataset, source.policy, asked, private,
+        functools.partial(open_ledger, source.ledger), random is not system_random,
+    )  # fmt: skip
+
+
+def _promise(privacy: Privacy) -> dict[str, Any]:
+    """Return what a job promises, as rules want it; nothing without noise."""
+    if privacy.placement is Placement.NONE:
+        return {}
+    return {
+        "placement": privacy.placement, "epsilon": privacy.epsilon, "delta": privacy.delta,
+        "adjacency": privacy.adjacency,
+        "unit": "record" if privacy.person is None else "person",
+    }  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Book:
+    """The coordinator's side of a ledger in one session.
+
+    Used in a `with`; `earlier` are the cohorts of all that it released before this session.
+    """
+
+    job: Job
+    private: Calibrated | None
+    specs: Mapping[str, Stage]
+    session: str
+    ledger: Ledger
+    earlier: tuple[frozenset[str], ...]
+
+    @classmethod
+    def open(cls, job: Job, private: Calibrated | None, specs: Mapping[str, Stage], session: bytes,
+             *, lasting: bool) -> Book:  # fmt: skip
+        """Open the coordinator's ledger; one in memory unless it is to outlive the run."""
+        folder = ledger_folder(job) if lasting else job.sites.ledgers
+        ledger = open_ledger(None if folder is None else folder / ledger_name("coordinator"))
+        earlier = tuple(known.sites for known in ledger.cohorts(EVERYBODY))
+        return cls(job, private, specs, session.hex(), ledger, earlier)
+
+    def enter(self, event: Mapping[str, Any]) -> None:
+        """Put down a release, before its sum is used. Raises `PolicyRefusal`."""
+        stage, cohort = self.specs[event["stage"]], tuple(event["contributors"])
+        noise = None if self.private is None else self.private.mechanisms[stage.name].noise
+        privacy = self.job.privacy
+        self.ledger.enter(
+            Release(
+                party="coordinator",
+                dataset=EVERYBODY,
+                session=self.session,
+                round=event["round"],
+                stage=stage.name,
+                query=wire.digest(event["claims"]).hex(),
+                placement=Placement.NONE if noise is None else Placement.SUM,
+                cost=EXACT if self.private is None else self.private.mechanisms[stage.name].cost(),
+                delta=privacy.delta or 0.0,
+                cohort=cohort,
+                variance=0 if noise is None else noise.variance,
+                fraction_bits=stage.spec[0].fraction_bits,
+            )
+        )
+
+    def close(self) -> None:
+        """Let the ledger go."""
+        self.ledger.close()

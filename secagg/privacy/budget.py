@@ -1,0 +1,191 @@
+"""What a data set may still give away: caps, costs, and whether one more release fits.
+
+Follows Balle and Wang 2018 (theorem 8, by `secagg.privacy.events`) for the cost of Gaussian
+releases composed, and the definition of total variation for what their discreteness adds: releases
+that are within distance T (all together) of ones that are (epsilon, delta)-private are (epsilon,
+delta + (1 + e^epsilon) T)-private, because either of the two data sets' chances may be off by T.
+
+A cap says that everything which left within its period, composed, is (epsilon, delta)-private under
+its adjacency. The two adjacencies are never converted into one another: each release states its
+cost under both.
+
+==========================================  ========================================================
+case                                        outcome
+==========================================  ========================================================
+total equal to the cap                      fits, to the last bits of a float (`_ROUNDING`)
+an exact release (mu = inf) under any cap   does not fit, and nothing fits after it in that period
+no cap                                      everything fits
+several caps                                each must hold
+discreteness uses up all of delta           does not fit, however small epsilon is
+rest of the job does not fit                its first release does not fit
+==========================================  ========================================================
+
+Not protected: a cap with a period bounds what leaves in any such period, not what leaves in all;
+only a cap without one bounds what an outsider who keeps everything can learn.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, Final, Self
+
+from secagg.errors import PolicyRefusal, UsageError
+from secagg.noise import Adjacency
+from secagg.privacy.events import (
+    Event,
+    Gaussian,
+    compose,
+    delta_of,
+    epsilon_of,
+    from_data,
+    to_data,
+)
+from secagg.privacy.gaussian import gaussian_epsilon, gaussian_mu
+
+_ROUNDING: Final = 1e-9
+"""A job may plan to use up a cap exactly. Its mu, their squares summed and the formula for delta
+are each rounded, by parts in 1e10 of delta; by so much, relatively, a total may pass it."""
+
+_MOST_EPSILON: Final = 100.0
+"""Caps above it promise nothing to anybody, and e^epsilon must be a float."""
+
+_HALVINGS: Final = 50
+"""Of the bracket in which the affordable mu lies; its printed epsilon has three digits."""
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What one release costs: an event for each adjacency, and how far off they are.
+
+    distance: total variation between the release and what the events describe; in [0, 1]
+    Raises `UsageError` for anything else.
+    """
+
+    add_remove: Event
+    replace: Event
+    distance: float = 0.0
+
+    def __post_init__(self) -> None:
+        if not 0.0 <= self.distance <= 1.0:
+            raise UsageError("cost of a release", f"distance {self.distance} is not in [0, 1]")
+
+    def event(self, adjacency: Adjacency) -> Event:
+        """Return the event under one adjacency."""
+        return self.add_remove if adjacency is Adjacency.ADD_REMOVE else self.replace
+
+    def plain(self) -> dict[str, Any]:
+        """Return it as plain data that `of` reads again, to the last bit."""
+        return {
+            "add_remove": to_data(self.add_remove),
+            "replace": to_data(self.replace),
+            "distance": self.distance,
+        }
+
+    @classmethod
+    def of(cls, plain: Mapping[str, Any]) -> Self:
+        """Return what `plain` wrote."""
+        events = from_data(plain["add_remove"]), from_data(plain["replace"])
+        return cls(*events, plain["distance"])
+
+
+@dataclass(frozen=True)
+class Cap:
+    """Most that a data set may give away within `days` (None: for ever).
+
+    epsilon: above 0, at most 100; delta: above 0, below 1; days: above 0. Raises `UsageError`.
+    """
+
+    epsilon: float
+    delta: float
+    days: float | None = None
+    adjacency: Adjacency = Adjacency.REPLACE
+
+    def __post_init__(self) -> None:
+        days = 1.0 if self.days is None else self.days
+        known = 0.0 < self.epsilon <= _MOST_EPSILON and 0.0 < self.delta < 1.0
+        if not (known and 0.0 < days < math.inf):
+            raise UsageError(
+                "budget cap",
+                f"epsilon {self.epsilon}, delta {self.delta}, days {self.days} cannot be",
+                "Epsilon is above 0 and at most 100, delta between 0 and 1, days above 0.",
+            )
+
+    def words(self) -> str:
+        """Return the cap as a reader wants it."""
+        period = "for ever" if self.days is None else f"in {self.days:g} days"
+        size = f"epsilon {self.epsilon:g} at delta {self.delta:g}"
+        return f"{size} {period} ({self.adjacency.value})"
+
+    def plain(self) -> dict[str, Any]:
+        """Return it as plain data that `of` reads again."""
+        return asdict(self)
+
+    @classmethod
+    def of(cls, plain: Mapping[str, Any]) -> Self:
+        """Return what `plain` wrote."""
+        return cls(**{**plain, "adjacency": Adjacency(plain["adjacency"])})
+
+    def holds(self, costs: Sequence[Cost]) -> bool:
+        """Say whether all these releases together keep to the cap."""
+        events = [cost.event(self.adjacency) for cost in costs]
+        return self.allows(events, math.fsum(cost.distance for cost in costs))
+
+    def allows(self, events: Sequence[Event], distance: float) -> bool:
+        """Say so for events under the cap's adjacency, which releases are `distance` away from."""
+        delta = delta_of(events, self.epsilon) + (1.0 + math.exp(self.epsilon)) * distance
+        return delta <= self.delta * (1.0 + _ROUNDING)  # so NaN is not allowed
+
+
+def affordable(cap: Cap, spent: Sequence[Cost], distance: float, delta: float) -> float:
+    """Return the largest epsilon at `delta` that one more Gaussian job may claim; 0 for none.
+
+    distance: of that job's releases, in total variation
+    """
+    distance += math.fsum(cost.distance for cost in spent)
+    before = compose(cost.event(cap.adjacency) for cost in spent)
+    events = [Gaussian(before.mu), *before.laplaces.elements()]
+    low, high = 0.0, gaussian_mu(cap.epsilon, cap.delta)
+    for _ in range(_HALVINGS):
+        middle = (low + high) / 2
+        fits = cap.allows([*events, Gaussian(middle)], distance)
+        low, high = (middle, high) if fits else (low, middle)
+    return gaussian_epsilon(low, delta) if low > 0.0 else 0.0
+
+
+def check_caps(
+    where: str,
+    caps: Sequence[Cap],
+    spent_under: Callable[[Cap], Sequence[Cost]],
+    wanted: Sequence[Cost],
+    delta: float,
+) -> None:
+    """Raise `PolicyRefusal`, with what would be affordable, unless `wanted` fits under every cap.
+
+    spent_under: returns what has left within a cap's period
+    delta: of the job that asks
+    """
+    broken = [cap for cap in caps if not cap.holds([*spent_under(cap), *wanted])]
+    if not broken:
+        return
+    distance = math.fsum(cost.distance for cost in wanted)
+    least, cap = min(
+        ((affordable(cap, spent_under(cap), distance, delta), cap) for cap in broken),
+        key=lambda pair: pair[0],
+    )
+    total = epsilon_of([c.event(cap.adjacency) for c in (*spent_under(cap), *wanted)], cap.delta)
+    would = "no finite epsilon" if math.isinf(total) else f"epsilon {total:.3g}"
+    raise PolicyRefusal(
+        where,
+        f"with this job it would have given away {would}, and its cap is {cap.words()}",
+        f"What is left suffices for epsilon {_down(least)} at delta {delta:g}."
+        if least > 0.0
+        else "Nothing is left.",
+    )
+
+
+def _down(epsilon: float) -> str:
+    """Return three digits, rounded down: what is printed as affordable must be."""
+    scale = 10.0 ** (2 - math.floor(math.log10(epsilon)))
+    return f"{math.floor(epsilon * scale) / scale:.3g}"

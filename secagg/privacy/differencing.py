@@ -1,0 +1,285 @@
+"""Differencing control: may this sum be released, given all that were released before?
+
+A release over a cohort tells its reader one linear combination of the sites' contributions: the
+cohort's 0/1 vector. Releases over several cohorts of one data set tell him every combination in the
+row space, over the rationals, of their vectors (`(a+b+c+d) - (a+b+c)` is d alone): the attack on
+changing cohorts of So et al. 2021 (Multi-RoundSecAgg, section 3), and the differencing problem of
+official statistics (Hundepool et al. 2012, section 3.4). `exposed` asks whether the row space holds
+a vector that is not zero, with whatever weights, and whose support is fewer than k sites.
+
+Guarantee: if `exposed` said None for each release of a data set in its turn, then no linear
+combination of all of them depends on between 1 and k - 1 sites. Hence a coalition of t < k sites
+that knows its own contributions, and subtracts them, is left with combinations of at least k - t
+others: subtracting changes no weight outside of the coalition.
+
+==============================================  ==================================================
+case                                            outcome
+==============================================  ==================================================
+the same cohort as an earlier release           None: it adds nothing
+a cohort in the row space of earlier ones       None: it adds nothing
+a first cohort of k sites or more               None
+a cohort of fewer than k sites                  exposed: those sites
+an earlier cohort less one site, or one more    exposed: that site (k at least 2)
+disjoint cohorts of k sites each                None
+cohorts that differ by k sites or more          None, unless a combination of several shows fewer
+earlier releases expose a group by themselves   any cohort that adds something is exposed
+k of 1 or less                                  None: every group is large enough
+more groups than can be searched                exposed, naming nobody: it cannot be ruled out
+==============================================  ==================================================
+
+Why it is exact. All ranks are taken modulo a Mersenne prime p. A rank modulo p is never above the
+rank over the rationals, and is below it only if p divides every largest non-zero minor. Minors of a
+0/1 matrix of order n are at most (n+1)^((n+1)/2) / 2^n in size (Hadamard's bound), and p is chosen
+above that: it divides none, so every rank, and with them the answer, is that over the rationals.
+The combination that is named is then solved in fractions.
+
+Not protected: releases that are not among `earlier`. A site knows only the cohorts that it was part
+of, so three or more cohorts that have no site in common can expose a group that no site's ledger
+shows by itself; the coordinator's shows all. Nor what is not linear in the contributions. And
+taken for granted, which can only refuse more: that each site contributed the same every time,
+though the method or the records may have changed; and that noise does not help, since noise of the
+size that hides a record does not hide a site.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+
+MOST_GROUPS = 1_000_000
+"""So many groups of sites are searched (a second or two); if there are more, none is ruled out."""
+
+_MERSENNE = tuple((1 << exponent) - 1 for exponent in (61, 127, 521))
+
+Row = list[int]
+
+
+@dataclass(frozen=True)
+class Exposure:
+    """A group of sites that releases would expose, and how.
+
+    shows: (site, weight) of each site in the combination; empty if the search was given up
+    combination: (release, weight), by position in `earlier`; len(earlier) is the new one
+    new: len(earlier)
+    least: the number of sites that any combination has to cover
+    """
+
+    shows: tuple[tuple[str, int], ...]
+    combination: tuple[tuple[int, int], ...]
+    new: int
+    least: int
+
+    @property
+    def sites(self) -> tuple[str, ...]:
+        """The names of the group, sorted."""
+        return tuple(site for site, _ in self.shows)
+
+    def line(self) -> str:
+        """Return the reason for a refusal, in one line; releases are counted from 1."""
+        if not self.shows:
+            return (
+                f"with so many different cohorts in {self.new} earlier releases it cannot be ruled "
+                f"out that they would show fewer than {self.least} sites"
+            )
+        releases = (
+            ("this release" if i == self.new else f"release {i + 1}", weight)
+            for i, weight in sorted(self.combination, key=lambda term: term[1] < 0)
+        )
+        group = "one site" if len(self.shows) == 1 else f"only {len(self.shows)} sites"
+        known = self.new not in dict(self.combination)
+        return (
+            f"{_written(releases)} = {_written(self.shows)}: {group}, where any combination of "
+            f"releases has to cover {self.least}" + (" (earlier releases show it)" if known else "")
+        )
+
+
+def exposed(earlier: Sequence[frozenset[str]], new: frozenset[str], least: int) -> Exposure | None:
+    """Return a smallest group that `new` together with `earlier` would expose, or None.
+
+    earlier: cohorts of all releases of the data set so far, in any order, repeats allowed
+    new: the cohort whose sum is asked for
+    least: k, the fewest sites that any combination may cover
+    """
+    if least <= 1 or new in earlier:
+        return None
+    cohorts = list(dict.fromkeys([*earlier, new]))
+    groups = _alike(cohorts)  # in any combination, all sites of a group have the same weight
+    matrix = [[int(group[0] in cohort) for group in groups] for cohort in cohorts]
+    given_up = Exposure((), (), len(earlier), least)
+    prime = _prime_above_minors(min(len(cohorts), len(groups)))
+    if prime is None:
+        return given_up
+    basis, echelon = _echelon(matrix, prime)
+    if len(cohorts) - 1 not in basis:
+        return None
+    sizes = [len(group) for group in groups]
+    if _count_lighter(sizes, least) > MOST_GROUPS:
+        return given_up
+    kernel = _kernel(echelon, len(groups), prime)
+    support = _lightest_support(kernel, sizes, least, prime)
+    if support is None:
+        return None
+    rows = [matrix[i] for i in basis]
+    weights = _combination(rows, support)
+    shown = {j: sum(w * row[j] for w, row in zip(weights, rows, strict=True)) for j in support}
+    shows = sorted((site, weight) for j, weight in shown.items() for site in groups[j])
+    sign = 1 if shows[0][1] > 0 else -1
+    first = [*earlier, new].index
+    return Exposure(
+        tuple((site, sign * weight) for site, weight in shows),
+        tuple(
+            sorted((first(cohorts[i]), sign * w) for i, w in zip(basis, weights, strict=True) if w)
+        ),
+        len(earlier),
+        least,
+    )
+
+
+def _alike(cohorts: Sequence[frozenset[str]]) -> list[list[str]]:
+    """Return the sites, grouped by which cohorts they are in: equal columns of the matrix."""
+    groups: dict[tuple[bool, ...], list[str]] = defaultdict(list)
+    for site in sorted(frozenset().union(*cohorts)):
+        groups[tuple(site in cohort for cohort in cohorts)].append(site)
+    return list(groups.values())
+
+
+def _prime_above_minors(order: int) -> int | None:
+    """Return a prime that divides no non-zero minor of a 0/1 matrix, of this order or a lower one.
+
+    Hadamard's bound (n+1)^((n+1)/2) / 2^n < p, squared to stay in integers; it grows with n.
+    """
+    for prime in _MERSENNE:
+        if pow(order + 1, order + 1) < pow(prime << order, 2):
+            return prime
+    return None
+
+
+def _echelon(matrix: Sequence[Row], prime: int) -> tuple[list[int], dict[int, Row]]:
+    """Return the positions of rows that are independent of those before, and the reduced form.
+
+    The reduced row echelon form is given by pivot column: each row is 1 at its own pivot and 0 at
+    all others.
+    """
+    basis: list[int] = []
+    echelon: dict[int, Row] = {}
+    for position, original in enumerate(matrix):
+        row = original
+        for pivot, other in echelon.items():
+            row = _without(row, other, pivot, prime)
+        at = next((j for j, entry in enumerate(row) if entry), None)
+        if at is not None:
+            basis.append(position)
+            row = _scaled(row, at, prime)
+            echelon = {p: _without(other, row, at, prime) for p, other in echelon.items()}
+            echelon[at] = row
+    return basis, echelon
+
+
+def _kernel(echelon: Mapping[int, Row], width: int, prime: int) -> list[Row]:
+    """Return, for each of `width` columns, its row of a basis of the kernel.
+
+    A vector v is in the row space if and only if v @ kernel = 0.
+    """
+    free = [j for j in range(width) if j not in echelon]
+    return [
+        [-echelon[j][f] % prime for f in free] if j in echelon else [int(f == j) for f in free]
+        for j in range(width)
+    ]
+
+
+def _scaled(row: Row, at: int, prime: int) -> Row:
+    inverse = pow(row[at], -1, prime)
+    return [entry * inverse % prime for entry in row]
+
+
+def _without(row: Row, other: Row, pivot: int, prime: int) -> Row:
+    """Return `row` less so much of `other`, which is 1 at `pivot`, that it is 0 there."""
+    factor = row[pivot]
+    if not factor:
+        return row
+    return [(a - factor * b) % prime for a, b in zip(row, other, strict=True)]
+
+
+def _count_lighter(sizes: Sequence[int], least: int) -> int:
+    """Return how many sets of groups have fewer than `least` sites in all."""
+    ways = [1] + [0] * (least - 1)
+    for size in sizes:
+        for total in range(least - 1, size - 1, -1):
+            ways[total] += ways[total - size]
+    return sum(ways)
+
+
+def _lightest_support(
+    kernel: Sequence[Row], sizes: Sequence[int], least: int, prime: int
+) -> list[int] | None:
+    """Return the set of columns with fewest sites, below `least`, that supports a row-space vector.
+
+    A set supports one if and only if its rows of the kernel are dependent. Sets are grown in order
+    of size; each row that is still to come is kept reduced by those chosen, so it shows as zero
+    when it depends on them.
+    """
+    best: list[int] | None = None
+    limit = least
+
+    def grow(chosen: list[int], weight: int, coming: list[tuple[int, Row]]) -> None:
+        nonlocal best, limit
+        for j, row in coming:
+            if weight + sizes[j] < limit and not any(row):
+                best, limit = [*chosen, j], weight + sizes[j]
+        independent = [(j, row) for j, row in coming if any(row)]
+        for i, (j, row) in enumerate(independent[:-1]):
+            heavier = weight + sizes[j]
+            if heavier + sizes[independent[i + 1][0]] >= limit:
+                break  # all that follow are at least as large
+            pivot = next(at for at, entry in enumerate(row) if entry)
+            unit = _scaled(row, pivot, prime)
+            rest = [(k, _without(r, unit, pivot, prime)) for k, r in independent[i + 1 :]]
+            grow([*chosen, j], heavier, rest)
+
+    grow([], 0, sorted(enumerate(kernel), key=lambda column: sizes[column[0]]))
+    return best
+
+
+def _combination(rows: Sequence[Row], support: Sequence[int]) -> list[int]:
+    """Return coprime weights of the (independent) rows whose combination is 0 outside `support`.
+
+    Up to sign there is one: two different ones could be combined to vanish on a group of the
+    support too, which would not be lightest then.
+    """
+    outside = [j for j in range(len(rows[0])) if j not in support]
+    solved: list[tuple[int, list[Fraction]]] = []  # (pivot, equation), in reduced echelon form
+    for j in outside:
+        equation = [Fraction(row[j]) for row in rows]
+        for pivot, other in solved:
+            equation = _eliminated(equation, other, pivot)
+        at = next((i for i, entry in enumerate(equation) if entry), None)
+        if at is None:
+            continue
+        equation = [entry / equation[at] for entry in equation]
+        solved = [(p, _eliminated(other, equation, at)) for p, other in solved]
+        solved.append((at, equation))
+    free = next(i for i in range(len(rows)) if i not in dict(solved))
+    weights = [Fraction(int(i == free)) for i in range(len(rows))]
+    for pivot, equation in solved:
+        weights[pivot] = -equation[free]
+    common = math.lcm(*(weight.denominator for weight in weights))
+    whole = [int(weight * common) for weight in weights]
+    return [weight // math.gcd(*whole) for weight in whole]
+
+
+def _eliminated(row: list[Fraction], other: list[Fraction], pivot: int) -> list[Fraction]:
+    factor = row[pivot]
+    return [a - factor * b for a, b in zip(row, other, strict=True)] if factor else row
+
+
+def _written(terms: Iterable[tuple[str, int]]) -> str:
+    """Return a sum as it is written: `2 a - b`."""
+    text = ""
+    for name, weight in terms:
+        sign = "-" if weight < 0 else "+"
+        lead = f" {sign} " if text else ("-" if weight < 0 else "")
+        text += lead + (name if abs(weight) == 1 else f"{abs(weight)} {name}")
+    return text

@@ -1,0 +1,187 @@
+"""What stands between a site's records and the wire: its policy, its ledger, its noise.
+
+`secagg.party` asks the guard at each step of a contribution, in this order: `admit`, before any
+record is read; `check`, once they are; `enter`, when the contribution is computed, which puts it on
+the disk and returns the noise's seed; and `opened`, before the site helps to open a sum. Each of
+them raises `PolicyRefusal`, and nothing leaves then. What the rules decided is in the ledger, in
+full; what crosses the wire is a code.
+
+Exact sums cost more than any budget from the first one on, so that for each stage only the first
+round is entered. The cohort of the round that counts records is known to a site when it is asked to
+open it, if its protocol has sites do that, and otherwise in the round after it.
+
+Not protected: see `secagg.privacy.rules`, `ledger` and `differencing`. In particular the aggregators
+of `additive` open the first sum without asking a ledger of any site: there the coordinator's own has
+to do, and the sites' from the second sum on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+
+from secagg import wire
+from secagg.contracts import Body, Public, Rows, Spec
+from secagg.privacy import rules
+from secagg.privacy.budget import Cost
+from secagg.privacy.calibration import EXACT, Calibrated
+from secagg.privacy.ledger import Ledger
+from secagg.privacy.policy import SitePolicy
+from secagg.privacy.release import Cohort, Decision, Release
+from secagg.randomness import RandomBytes
+from secagg.ring import RingVector
+
+
+@dataclass(frozen=True)
+class Occasion:
+    """One request to contribute.
+
+    cohort: the sites asked; total: records in all, None in the round that counts them
+    before: how many rounds of its stage this session has had
+    """
+
+    round: int
+    stage: str
+    cohort: tuple[str, ...]
+    total: int | None
+    before: int
+
+    @property
+    def counting(self) -> bool:
+        """Whether this is the round that counts records; only later is the cohort certain."""
+        return self.total is None
+
+
+@dataclass(eq=False)
+class Guard:
+    """One site's guard in one session.
+
+    asked: what the coordinator asks for, the same in every round; the rest is filled in
+    calibrated: the mechanisms, under differential privacy
+    open_ledger: opens the site's ledger; called when it is first needed
+    replayable: whether whoever knows a number can draw the noise again
+    """
+
+    session: str
+    dataset: str
+    policy: SitePolicy
+    asked: rules.Request
+    calibrated: Calibrated | None
+    open_ledger: Callable[[], Ledger]
+    replayable: bool = False
+    _ledger: Ledger | None = field(default=None, init=False)
+
+    @property
+    def ledger(self) -> Ledger:
+        """The site's ledger, open."""
+        if self._ledger is None:
+            self._ledger = self.open_ledger()
+        return self._ledger
+
+    def close(self) -> None:
+        """Let the ledger go."""
+        if self._ledger is not None:
+            self._ledger.close()
+            self._ledger = None
+
+    def admit(self, occasion: Occasion) -> None:
+        """Decide on public facts. Raises `PolicyRefusal`."""
+        earlier = tuple(c.sites for c in self.ledger.cohorts(self.dataset))
+        request = self._request(occasion, earlier)
+        self._enforce(occasion, rules.before_data(self.policy, request))
+
+    def check(self, occasion: Occasion, rows: Rows, public: Public) -> None:
+        """Decide on the site's own records. Raises `PolicyRefusal`."""
+        own = rules.own_numbers(rows, public)
+        self._enforce(occasion, rules.with_data(self.policy, self._request(occasion, ()), own))
+
+    def enter(
+        self,
+        occasion: Occasion,
+        spec: Spec,
+        message: Body,
+        vector: RingVector,
+        variance: int,
+        random: RandomBytes,
+    ) -> bytes:
+        """Put the contribution in the ledger, and return the seed of its noise.
+
+        vector: without noise; variance: of the noise to be added, 0 for none
+        Raises `PolicyRefusal` where it does not fit the budget.
+        """
+        if self.calibrated is None and occasion.before:
+            return b""
+        release = Release(
+            party=self.asked.site,
+            dataset=self.dataset,
+            session=self.session,
+            round=occasion.round,
+            stage=occasion.stage,
+            query=wire.digest([_plain(spec), message]).hex(),
+            placement=self.asked.placement,
+            cost=self._cost(occasion.stage),
+            delta=self.asked.delta,
+            cohort=() if occasion.counting else occasion.cohort,
+            records=wire.digest(vector).hex(),
+            variance=variance,
+            fraction_bits=spec[0].fraction_bits,
+            replayable=self.replayable,
+        )
+        if not occasion.counting:
+            self._settle(occasion.cohort)
+        caps = () if self.policy.budget is None else self.policy.budget.caps
+        return self.ledger.enter(release, caps, self._rest(occasion), random).seed
+
+    def opened(self, round_: int, contributors: Sequence[str]) -> None:
+        """Decide on a sum that this site is asked to help open. Raises `PolicyRefusal`."""
+        if round_ == 0:
+            self._settle(tuple(contributors))
+
+    # --- inside ------------------------------------------------------------------------------
+
+    def _request(self, occasion: Occasion, earlier: tuple[frozenset[str], ...]) -> rules.Request:
+        return replace(
+            self.asked, cohort=occasion.cohort, earlier=earlier, total_records=occasion.total,
+            counting=occasion.counting,
+        )  # fmt: skip
+
+    def _enforce(self, occasion: Occasion, decisions: Sequence[rules.Decision]) -> None:
+        """Write decisions down, once for each stage and whenever one refuses; then enforce them."""
+        if not occasion.before or not all(decision.allowed for decision in decisions):
+            self.ledger.decide(*(
+                Decision(self.dataset, self.session, occasion.round, occasion.stage, d.rule,
+                         d.allowed, d.text)
+                for d in decisions
+            ))  # fmt: skip
+        rules.enforce(self.asked.site, decisions)
+
+    def _cost(self, stage: str) -> Cost:
+        return EXACT if self.calibrated is None else self.calibrated.mechanisms[stage].cost()
+
+    def _rest(self, occasion: Occasion) -> list[Cost]:
+        """Return the costs of the rounds that the job has still to come."""
+        rest: list[Cost] = []
+        mechanisms = {} if self.calibrated is None else self.calibrated.mechanisms
+        for stage, mechanism in reversed(list(mechanisms.items())):
+            done = occasion.before + 1 if stage == occasion.stage else 0
+            rest += [mechanism.cost()] * (mechanism.rounds - done)
+            if stage == occasion.stage:
+                break
+        return rest
+
+    def _settle(self, cohort: tuple[str, ...]) -> None:
+        """Put down whose records were counted, once that is certain; check it like any cohort."""
+        self.ledger.settle(self.asked.site, self.session, 0, cohort, self._vet(cohort))
+
+    def _vet(self, cohort: tuple[str, ...]) -> Callable[[Sequence[Cohort]], None]:
+        """Return what checks a cohort against earlier ones, for the ledger's transaction."""
+
+        def vet(earlier: Sequence[Cohort]) -> None:
+            sites = tuple(known.sites for known in earlier)
+            rules.enforce(self.asked.site, rules.on_cohorts(self.policy, sites, cohort))
+
+        return vet
+
+
+def _plain(spec: Spec) -> list[list[object]]:
+    return [[f.name, list(f.shape), f.bound, f.fraction_bits, f.kind.value] for f in spec]

@@ -1,0 +1,286 @@
+"""A party's ledger: what has left, what it cost, and the noise that it left with.
+
+Each site has one, private to it, and so has the coordinator. Before anything leaves, `enter` puts
+it on the disk: what is released twice, is released with the same noise; what is not in the ledger,
+has not left. It is kept by data set, by the name that its owner declares, and outlives runs, so
+that ten jobs on one data set compose (`secagg.privacy.budget`). Entry before release is DESIGN.md's
+invariant 5; re-using the noise of an earlier answer is what Holohan and Braghin 2021 and others ask
+of every implementation, because the mean of redrawn answers is the exact one.
+
+Guarantees
+    * Of releases entered by any number of processes, those that got in keep to every cap: each is
+      checked and written in one transaction, and one writer is let in at a time.
+    * `enter` returns after its entry is on the disk. A process killed before has spent nothing or,
+      at worst, paid for what never left; the next try finds the entry, pays nothing, and gets the
+      same seed.
+    * One key has one seed. Asked for something else under the key of an earlier release, `enter`
+      refuses, because two answers with one noise differ by their exact difference.
+
+==================================================  ================================================
+case                                                outcome
+==================================================  ================================================
+first entry of a release                            fresh seed; costs what it says
+same (party, session, round) again, same content    same seed, costs nothing, re-use is recorded
+same (party, session, round), other content         `PeerError`: nobody may ask that
+placement `site`: same records and query, any run   same seed, costs nothing, re-use is recorded
+placement `site`: same records, other data set      `PolicyRefusal`: one data set, one name
+a cap would be passed by it or the rest of its job  `PolicyRefusal`, what is affordable; no cost
+no generator given (the coordinator)                no seed, ever
+replayable noise                                    marked "privacy: void", yet it costs the same
+clock set back                                      entries dated in the future count: none is freed
+cap set lower than what is spent                    nothing more leaves
+a second, different cohort for one release          `PolicyRefusal`
+connection used after a fork                        `InternalError`: SQLite forbids it
+==================================================  ================================================
+
+Not protected. The file holds the seeds: who reads it and the released sums can take that site's
+noise away, and with the other sites' files all of it; it belongs beside the records, and nowhere
+else. Its owner can delete it, put back an older copy, set the clock forward, or give one data set
+two names; each of these gives him budget he has not. Between its check and its last round a job
+holds no claim on the budget: of two that run at once, the later one may be refused half-way.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any, Final, Self
+
+from secagg.errors import InternalError, PeerError, PolicyRefusal
+from secagg.noise import Placement
+from secagg.privacy.budget import Cap, Cost, check_caps
+from secagg.privacy.ledger_file import Line, append, lines, open_file, open_memory, transaction
+from secagg.privacy.release import OCCASION, Cohort, Decision, Entered, Release
+from secagg.randomness import RandomBytes
+
+SEED_BYTES: Final = 32
+
+Clock = Callable[[], datetime]
+
+
+@dataclass
+class Ledger:
+    """An open ledger; for one thread of one process. Close it, or use it in a `with`.
+
+    All of its functions raise `UsageError` where the file cannot be read or written now.
+    """
+
+    where: str
+    _db: sqlite3.Connection
+    _now: Clock
+
+    def __post_init__(self) -> None:
+        self._process = os.getpid()
+
+    @classmethod
+    def open(cls, path: Path, *, create: bool, now: Clock) -> Self:
+        """Open a file, as the table of `secagg.privacy.ledger_file` says.
+
+        create: make one if there is none; without a ledger to begin with, nothing was ever spent
+        now: the time, with its zone
+        """
+        return cls(str(path), open_file(path, create=create), now)
+
+    @classmethod
+    def in_memory(cls, now: Clock) -> Self:
+        """Return one that ends with the process: for simulations."""
+        return cls("ledger in memory", open_memory(), now)
+
+    def close(self) -> None:
+        """Let the file go."""
+        self._db.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    # --- releases -----------------------------------------------------------------------------
+
+    def enter(
+        self,
+        release: Release,
+        caps: Sequence[Cap] = (),
+        planned: Sequence[Cost] = (),
+        random: RandomBytes | None = None,
+    ) -> Entered:
+        """Put a release on the disk, if it may leave. Only then may it.
+
+        caps: to hold beside those of `set_caps`
+        planned: costs of the rest of the job, which has to fit too
+        random: where a seed is drawn, if one is needed; None for the coordinator
+        Raises `PolicyRefusal` where a cap would be passed, and `PeerError` for an answer that was
+        given before with other content; either costs nothing.
+        """
+        key = release.key()
+        with self._change():
+            entry = self._entry(key)
+            if entry is None:
+                self._afford(release, caps, planned)
+                seed = b"" if random is None else random(SEED_BYTES)
+                if random is not None and len(seed) != SEED_BYTES:
+                    raise InternalError(self.where, f"{len(seed)} bytes are no seed")
+                self._add("entry", release, key=key, seed=seed)
+            else:
+                seed = entry.seed
+                self._check_same(entry, release, random)
+                self._add("use", release, belongs=entry.seq)
+        return Entered(seed, entry is not None)
+
+    def settle(
+        self,
+        party: str,
+        session: str,
+        round_: int,
+        cohort: Sequence[str],
+        vet: Callable[[Sequence[Cohort]], None] | None = None,
+    ) -> None:
+        """Put down whose sum it was that a release went into, once that is known; repeatable.
+
+        vet: is shown all cohorts known before, in the same transaction, and may raise
+        Raises `PolicyRefusal` for a second cohort of the same release.
+        """
+        sites = sorted(set(cohort))
+        with self._change():
+            of = self._where("session = ? AND round = ?", session, round_)
+            left = [n for n in of if n.kind in ("entry", "use") and n.content["party"] == party]
+            if not left:
+                raise InternalError(self.where, f"nothing of {party} was entered in that round")
+            known = [n for n in of if n.kind == "cohort" and n.content["party"] == party]
+            if known and known[0].content["cohort"] != sites:
+                raise PolicyRefusal(self.where, "a second cohort for one release is not allowed")
+            if not known:
+                first = left[0]
+                if vet is not None:
+                    vet(self.cohorts(first.dataset))
+                append(self._db, Line(
+                    self._time(), "cohort", first.dataset, session, round_, belongs=first.seq,
+                    content={"party": party, "cohort": sites},
+                ))  # fmt: skip
+
+    def decide(self, *decisions: Decision) -> None:
+        """Put down what rules said, all at once."""
+        with self._change():
+            for made in decisions:
+                said = {k: v for k, v in asdict(made).items() if k not in ("dataset", "session")}
+                line = Line(
+                    self._time(), "decision", made.dataset, made.session, made.round, content=said
+                )
+                append(self._db, line)
+
+    # --- caps ---------------------------------------------------------------------------------
+
+    def set_caps(self, dataset: str, caps: Sequence[Cap]) -> None:
+        """Replace the caps of a data set; the earlier ones stay in its history."""
+        with self._change():
+            content = {"caps": [cap.plain() for cap in caps]}
+            append(self._db, Line(self._time(), "caps", dataset, content=content))
+
+    def caps(self, dataset: str) -> tuple[Cap, ...]:
+        """Return the caps of a data set; () if none were set."""
+        history = self._where("dataset = ? AND kind = 'caps'", dataset)
+        return tuple(Cap.of(plain) for plain in history[-1].content["caps"]) if history else ()
+
+    # --- reading ------------------------------------------------------------------------------
+
+    def spent(self, dataset: str, since: datetime | None = None) -> tuple[Cost, ...]:
+        """Return the costs of all entries dated `since` then or later, in the future too."""
+        first = -(2**63) if since is None else _microseconds(since)
+        entries = self._where("dataset = ? AND kind = 'entry' AND time >= ?", dataset, first)
+        return tuple(Cost.of(entry.content["cost"]) for entry in entries)
+
+    def cohorts(self, dataset: str) -> tuple[Cohort, ...]:
+        """Return the cohort of each release whose cohort is known, in order.
+
+        Where one was settled, that; otherwise the one that it was entered with.
+        """
+        known: dict[tuple[str, str, int], Cohort] = {}
+        for kinds in ("'entry', 'use'", "'cohort'"):
+            for line in self._where(f"dataset = ? AND kind IN ({kinds})", dataset):
+                assert line.session is not None and line.round is not None
+                if sites := line.content["cohort"]:
+                    key = line.content["party"], line.session, line.round
+                    known[key] = Cohort(frozenset(sites), line.session, line.round)
+        return tuple(known.values())
+
+    def history(self, dataset: str) -> tuple[Line, ...]:
+        """Return all lines of a data set, in order, without their seeds."""
+        return tuple(line.without_seed() for line in self._where("dataset = ?", dataset))
+
+    def datasets(self) -> tuple[str, ...]:
+        """Return the names of all data sets, sorted."""
+        return tuple(sorted({line.dataset for line in self._where("TRUE")}))
+
+    # --- inside -------------------------------------------------------------------------------
+
+    @contextmanager
+    def _change(self) -> Iterator[None]:
+        with transaction(self._own(), self.where):
+            yield
+
+    def _where(self, condition: str, *values: str | int) -> list[Line]:
+        return lines(self._own(), self.where, condition, values)
+
+    def _own(self) -> sqlite3.Connection:
+        if os.getpid() != self._process:
+            raise InternalError(self.where, "was opened by another process")
+        return self._db
+
+    def _entry(self, key: str) -> Line | None:
+        found = self._where("key = ?", key)
+        return found[0] if found else None
+
+    def _time(self) -> int:
+        return _microseconds(self._now())
+
+    def _add(self, kind: str, release: Release, **more: Any) -> None:
+        append(self._db, Line(
+            self._time(), kind, release.dataset, release.session, release.round,
+            content=release.content(), **more,
+        ))  # fmt: skip
+
+    def _afford(self, release: Release, caps: Sequence[Cap], planned: Sequence[Cost]) -> None:
+        """Raise `PolicyRefusal` if a cap would be passed."""
+
+        def spent_under(cap: Cap) -> tuple[Cost, ...]:
+            days = cap.days
+            since = None if days is None else self._now() - timedelta(days=days)
+            return self.spent(release.dataset, since)
+
+        check_caps(
+            f"data set {release.dataset!r}",
+            (*self.caps(release.dataset), *caps),
+            spent_under,
+            (release.cost, *planned),
+            release.delta,
+        )
+
+    def _check_same(self, entry: Line, release: Release, random: RandomBytes | None) -> None:
+        """Raise unless the release is what was entered, but for what may differ."""
+        if entry.dataset != release.dataset:
+            raise PolicyRefusal(
+                f"data set {release.dataset!r}",
+                f"these records are in the ledger as data set {entry.dataset!r}",
+                "One data set has one name, and one budget.",
+            )
+        free = OCCASION if release.placement is Placement.SITE else ()
+        then, asked = (
+            {name: value for name, value in content.items() if name not in free}
+            for content in (entry.content, release.content())
+        )
+        if then != asked:
+            raise PeerError(self.where, "something else was asked for, and answered, in that round")
+        if bool(entry.seed) != (random is not None):
+            raise InternalError(self.where, "has a seed for a coordinator, or none for a site")
+
+
+def _microseconds(time: datetime) -> int:
+    if time.tzinfo is None:
+        raise InternalError("ledger", "a time without its zone")
+    return (time - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1)

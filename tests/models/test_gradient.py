@@ -1,0 +1,506 @@
+"""Gradient rounds: what one record can move, exactly; and where the rounds lead."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from fractions import Fraction
+
+import numpy as np
+import pytest
+import statsmodels.api as sm
+from scipy.optimize import minimize
+from scipy.special import expit
+
+from secagg import ring
+from secagg.codec import decode, encode, plan_sum
+from secagg.contracts import Public, Rows, Stage, Variable
+from secagg.errors import JobError, PeerError
+from secagg.models.clipped import Family, exact_bits, residuals, site_sums
+from secagg.models.gradient import STAGE, Gradient
+from secagg.noise import Clip, Noise, Placement
+
+GRID = 16
+FAMILIES: tuple[Family, ...] = ("gaussian", "binomial")
+
+
+def public_of(p: int, clip: float | None = None, noise: Noise | None = None, **changed) -> Public:
+    """Predictors x0.. with middle 10 j and half-width 2 + j, then a binary outcome y."""
+    variables = tuple(Variable(f"x{j}", f"x{j}", 10.0 * j, 2.0 + j) for j in range(p))
+    facts = {
+        "variables": (*variables, Variable("y", "y", 0.5, 0.5)),
+        "columns": (*(v.name for v in variables), "y"),
+        "max_rows": 2000,
+        "sites": ("a", "b", "c"),
+        "clip": None if clip is None else Clip(clip, GRID),
+        "noise": {} if noise is None else {STAGE: noise},
+    }
+    return Public(**facts | changed)
+
+
+def method_of(p: int, family: Family = "gaussian", **settings) -> Gradient:
+    return Gradient("y", tuple(f"x{j}" for j in range(p)), family, **settings)
+
+
+def rows_of(values: np.ndarray) -> Rows:
+    return Rows(np.asarray(values, dtype=np.float64), 0, np.zeros(values.shape[1]))
+
+
+def stage_of(method: Gradient, public: Public) -> Stage:
+    (stage,) = method.stages(public)
+    return stage
+
+
+def contribution(method, public, values, beta) -> list[int]:
+    """Return the integers that a site would send, noise aside, after the codec."""
+    update, _ = method.local(STAGE, rows_of(values), {"beta": beta}, {}, public)
+    plan = plan_sum(stage_of(method, public).spec, len(public.sites))
+    vector = encode(plan, update)
+    *sent, clipped_gradient, clipped_size = ring.to_integers(vector)
+    assert clipped_gradient == clipped_size == 0  # the declared bounds hold
+    return sent
+
+
+def fit(method, public, parts, draw=None):
+    """Run all rounds over the sites' records; `draw(shape)` is added to each decoded sum."""
+    spec = stage_of(method, public).spec
+    plan = plan_sum(spec, len(parts))
+    state = method.start(public)
+    while (asked := method.message(state)) is not None:
+        stage, message = asked
+        vectors = []
+        for part in parts:
+            update, memory = method.local(stage, rows_of(part), message, {}, public)
+            assert memory == {}
+            vectors.append(encode(plan, update))
+        ring.add_in_place(vectors[0], vectors[1:])
+        total, clipped = decode(plan, vectors[0])
+        assert not clipped.any()
+        if draw is not None:
+            total = {name: values + draw(values.shape) for name, values in total.items()}
+        state = method.server(state, total, len(parts))
+    return method.result(state, public)
+
+
+def records(n: int, p: int, family: str, seed: int) -> np.ndarray:
+    """Correlated scaled predictors off centre, and an outcome in [-1, 1]."""
+    rng = np.random.default_rng(seed)
+    x = 0.3 * rng.normal(size=(n, p)) + 0.15 * rng.normal(size=(n, 1)) + 0.1
+    x = x.clip(-1, 1)
+    slopes = rng.normal(size=p)
+    if family == "gaussian":
+        y = (0.1 + 0.4 * x @ slopes / np.sqrt(p) + 0.2 * rng.normal(size=n)).clip(-1, 1)
+    else:
+        y = 2.0 * (rng.random(n) < expit(2 * x @ slopes)) - 1
+    return np.column_stack([x, y])
+
+
+def in_units(public: Public, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return (design with ones, outcome) in the columns' own units."""
+    own = values * [v.half for v in public.variables] + [v.middle for v in public.variables]
+    return sm.add_constant(own[:, :-1], has_constant="add"), own[:, -1]
+
+
+# --- without privacy: the fit of the pooled records ---------------------------------------------
+
+
+def tolerance(values: np.ndarray, family: str) -> float:
+    """Return how far scaled coefficients may be from the optimum where the search stopped.
+
+    It stops at a gradient of at most 1e-10 trace in every entry. The objective is curved by at
+    least the Hessian's smallest eigenvalue (taken at the optimum; doubled, since it varies).
+    """
+    z = sm.add_constant(values[:, :-1], has_constant="add")
+    weight = np.ones(len(z))
+    if family == "binomial":
+        mu = sm.Logit((values[:, -1] + 1) / 2, z).fit(disp=0, tol=1e-13).predict()
+        weight = mu * (1 - mu)
+    least = np.linalg.eigvalsh((z.T * weight) @ z)[0]
+    return 2 * 1e-10 * math.sqrt(z.shape[1]) * float(np.sum(z**2)) / least
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_converges_to_the_pooled_fit(family):
+    public, method = public_of(4), method_of(4, family, rounds=3000)
+    parts = [records(n, 4, family, seed) for seed, n in enumerate((50, 120, 30))]
+    result = fit(method, public, parts)
+    pooled = np.vstack(parts)
+    design, outcome = in_units(public, pooled)
+    model = sm.OLS(outcome, design) if family == "gaussian" else sm.Logit(outcome, design)
+    oracle = model.fit() if family == "gaussian" else model.fit(disp=0, tol=1e-13)
+    # In own units the intercept is off by up to sum |middle / half| times a scaled coefficient.
+    scale = 1 + sum(abs(v.middle / v.half) for v in public.variables)
+    allowed = scale * tolerance(pooled, family)
+    assert allowed < 1e-5  # or the test would show little
+    np.testing.assert_allclose(result.arrays["coefficients"], oracle.params, atol=allowed)
+    summary = result.summary
+    assert summary["converged"] and summary["status"] == "converged"
+    assert summary["rounds"] < 3000
+    assert [t["term"] for t in summary["terms"]] == ["(intercept)", "x0", "x1", "x2", "x3"]
+    assert [t["estimate"] for t in summary["terms"]] == list(result.arrays["coefficients"])
+    assert all(t["std_error"] is None for t in summary["terms"])
+    assert any("No standard errors" in note for note in summary["notes"])
+
+
+def test_momentum_that_starts_anew_saves_rounds():
+    """Without it the same search takes 367 rounds: it glides past the optimum again and again."""
+    summary = fit(method_of(4, rounds=3000), public_of(4), [records(200, 4, "gaussian", 0)]).summary
+    assert summary["rounds"] < 200
+
+
+def test_does_not_depend_on_the_split():
+    public, method = public_of(3), method_of(3, rounds=2000)
+    pooled = records(200, 3, "gaussian", 7)
+    one = fit(method, public, [pooled[:100], pooled[100:]])
+    other = fit(method, public, [pooled[:5], pooled[5:190], pooled[190:]])
+    np.testing.assert_allclose(
+        one.arrays["scaled_coefficients"],
+        other.arrays["scaled_coefficients"],
+        atol=2 * tolerance(pooled, "gaussian"),
+    )
+
+
+def test_a_constant_column_shares_the_intercept():
+    public, method = public_of(3), method_of(3, rounds=3000)
+    values = records(200, 3, "gaussian", 3)
+    values[:, 1] = 0.5
+    found = fit(method, public, [values[:90], values[90:]]).arrays["scaled_coefficients"]
+    z = np.column_stack([np.ones(200), values[:, :-1]])
+    oracle = np.linalg.lstsq(z, values[:, -1], rcond=None)[0]
+    least = np.linalg.eigvalsh(z.T @ z)[1]  # that of the constant direction is zero
+    np.testing.assert_allclose(
+        z @ found, z @ oracle, atol=1e-10 * 2 * 4 * float(np.sum(z**2)) / least
+    )
+
+
+def test_separated_outcomes_end_with_the_rounds():
+    public, method = public_of(2), method_of(2, "binomial", rounds=60)
+    values = records(100, 2, "binomial", 1)
+    values[:, -1] = np.where(values[:, 0] > 0.1, 1.0, -1.0)
+    result = fit(method, public, [values])
+    summary = result.summary
+    assert summary["rounds"] == 60
+    assert not summary["converged"] and summary["status"] == "out of rounds"
+    assert "did not converge" in summary["notes"][0]
+    assert np.isfinite(result.arrays["coefficients"]).all()
+    assert result.arrays["scaled_coefficients"][1] > 3  # it is on its way to infinity
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("n", [0, 1, 2])
+def test_steps_are_stable_for_any_number_of_records(family, n):
+    public, method = public_of(3), method_of(3, family, rounds=50)
+    result = fit(method, public, [records(9, 3, family, 5)[:n]] * 2)
+    assert np.abs(result.arrays["scaled_coefficients"]).max() < 20
+
+
+# --- what one record can move --------------------------------------------------------------------
+
+
+def extremal(p: int, square: float, seed: int) -> list[np.ndarray]:
+    """Return records on the grid, of norm at most root(square) exactly: corners, axes, random."""
+    rng = np.random.default_rng(seed)
+    wanted = [np.zeros(p), *np.eye(p), *-np.eye(p)]
+    wanted += [np.array(signs) for signs in itertools.product((-1.0, 1.0), repeat=p)]
+    wanted += [rng.normal(size=p) for _ in range(20)]
+    wanted += [rng.uniform(-1, 1, p) for _ in range(20)]
+    kept = []
+    for direction in wanted:
+        reach = np.linalg.norm(direction) / math.sqrt(square)
+        u = direction / max(1.0, np.abs(direction).max(), reach)
+        steps = np.trunc(u * (1 - 2**-40) * 2.0**GRID) if np.any(u) else u
+        if np.sum(u**2) <= square and np.array_equal(u * 2.0**GRID, np.rint(u * 2.0**GRID)):
+            steps = u * 2.0**GRID
+        assert Fraction(int(np.sum(steps.astype(int) ** 2)), 4**GRID) <= Fraction(square)
+        kept.append(steps * 2.0**-GRID)
+    return kept
+
+
+def betas(p: int, seed: int) -> list[np.ndarray]:
+    rng = np.random.default_rng(seed)
+    large = [s * 900.0 * np.eye(p + 1)[j] for j in range(p + 1) for s in (-1, 1)]
+    return [np.zeros(p + 1), *large, *(rng.normal(size=(3, p + 1)) * 2)]
+
+
+def squared_move(one: list[int], other: list[int]) -> int:
+    return sum((a - b) ** 2 for a, b in zip(one, other, strict=True))
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize(
+    ("square", "clip"), [(4.0, None), (1.7, None), (4.0, 0.3), (4.0, 1 / 3), (2.0, 50.0)]
+)
+def test_no_record_moves_a_contribution_by_more_than_its_touch(family, square, clip):
+    p = 3
+    public, method = public_of(p, square), method_of(p, family, clip=clip)
+    stage = stage_of(method, public)
+    assert stage.touch is not None
+    steps = 2 ** stage.spec[0].fraction_bits
+    assert {field.fraction_bits for field in stage.spec} == {stage.spec[0].fraction_bits}
+    add, replace = ((Fraction(t) * steps) ** 2 for t in (stage.touch.add, stage.touch.replace))
+    others = np.array(extremal(p + 1, square, 8)[-9:])
+    added, replaced = [], []
+    for beta in betas(p, 4):
+        alone = [contribution(method, public, u[None, :], beta) for u in extremal(p + 1, square, 9)]
+        without = contribution(method, public, others, beta)
+        for u, own in zip(extremal(p + 1, square, 9), alone, strict=True):
+            there = contribution(method, public, np.vstack([others, u]), beta)
+            # integers, so nothing is lost: a record adds what it would send by itself
+            assert [a - b for a, b in zip(there, without, strict=True)] == own
+            added.append(sum(v * v for v in own))
+        replaced += [squared_move(a, b) for a, b in itertools.combinations(alone, 2)]
+    assert max(added) <= add
+    assert max(replaced) <= replace
+    if clip is None or clip < 1:  # the bounds are not loose: extremal records come close to them
+        assert max(replaced) > 0.7 * replace
+
+
+def test_the_touch_of_an_extremal_record_is_attained():
+    """A record with the longest predictors and the wrong outcome: C and C/4, but for the slack."""
+    p = 2
+    public, method = public_of(p, 3.0), method_of(p, "binomial")
+    stage = stage_of(method, public)
+    assert stage.touch is not None
+    steps = 2.0 ** stage.spec[0].fraction_bits
+    own = contribution(method, public, np.array([[1.0, 1.0, -1.0]]), np.array([900.0, 0, 0]))
+    moved = math.sqrt(sum(v * v for v in own)) / steps
+    # 2^-30 of slack, and truncation by less than a step in each of four numbers
+    assert stage.touch.add * (1 - 2**-29) - 2 / steps <= moved <= stage.touch.add
+
+
+@pytest.mark.parametrize("most", [1.0, math.sqrt(2), math.sqrt(3), 1 / 3, 0.1, 3.0])
+def test_a_clipped_gradient_has_at_most_its_norm_in_the_integers(most):
+    """At C = root 3, read as a float just below it, z = (1, 1, 1) would have the norm root 3."""
+    bits = exact_bits(10**6, most)
+    for x in (x for p in (1, 2, 3) for x in extremal(p, 3.0, 6)):
+        gradient, _ = site_sums(x[None, :], np.array([1e3]), 4.0, most, bits)
+        whole = [int(v) for v in gradient * 2.0**bits]
+        assert np.array_equal(whole, gradient * 2.0**bits)
+        assert sum(v * v for v in whole) <= (Fraction(most) * 2**bits) ** 2
+
+
+def test_the_touch_holds_for_records_that_were_not_clipped():
+    """Nothing rests on what was done to the records before."""
+    public, method = public_of(3, 1.2), method_of(3)
+    stage = stage_of(method, public)
+    long = np.array([1.0, -1.0, 1.0, 1.0])
+    own = contribution(method, public, long[None, :], np.array([900.0, 0.0, 0.0, 0.0]))
+    assert stage.touch is not None
+    assert sum(v * v for v in own) <= (Fraction(stage.touch.add) * 2**24) ** 2
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("columns", [1, 3, 8, 29])
+def test_a_residual_has_the_same_bits_wherever_its_record_stands(family, columns):
+    """A matrix product would not promise that: it blocks rows, and sums each block its own way."""
+    rng = np.random.default_rng(12)
+    x, y = rng.uniform(-1, 1, (70, columns)), rng.uniform(-1, 1, 70)
+    beta = rng.normal(size=columns + 1)
+    together = residuals(x, y, beta, family)
+    for size in (1, 2, 3, 7, 33):
+        for start in (0, 1, 5, 30):
+            rows = slice(start, start + size)
+            apart = residuals(np.asfortranarray(x[rows]), y[rows], beta, family)
+            assert apart.tobytes() == together[rows].tobytes()
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_record_contributes_the_same_wherever_it_stands(family):
+    p = 5
+    public, method = public_of(p, 6.0), method_of(p, family)
+    values = np.array(extremal(p + 1, 6.0, 1))
+    rng = np.random.default_rng(3)
+    beta = rng.normal(size=p + 1)
+    alone = [contribution(method, public, u[None, :], beta) for u in values]
+    for size in (1, 2, 3, 5, 8, 17, 64, len(values)):
+        picked = rng.permutation(len(values))[:size]
+        together = contribution(method, public, values[picked], beta)
+        assert together == [sum(column) for column in zip(*(alone[i] for i in picked), strict=True)]
+
+
+@pytest.mark.parametrize("max_rows", [1, 2, 3, 1000, 1024, 10**6, 2**40])
+@pytest.mark.parametrize("most", [0.3, 1.0, 1.5, 2.0, math.sqrt(7)])
+def test_sums_are_exact_in_float64(max_rows, most):
+    bits = exact_bits(max_rows, most)
+    assert Fraction(max_rows) * Fraction(most) * Fraction(2) ** bits <= 2**53
+    assert bits == 24 or Fraction(max_rows) * Fraction(most) * Fraction(2) ** (bits + 1) > 2**53
+
+
+def test_a_full_site_is_summed_exactly():
+    """2^20 equal records at their largest: one rounded addition would show in the last step."""
+    public, method = public_of(2, 3.0, max_rows=2**31), method_of(2, "binomial", clip=1.1)
+    assert stage_of(method, public).spec[0].fraction_bits == 21
+    one, beta = np.array([[1.0, 1.0, -1.0]]), np.array([900.0, 0.0, 0.0])
+    own = contribution(method, public, one, beta)
+    many = contribution(method, public, np.repeat(one, 2**20, axis=0), beta)
+    assert many == [2**20 * v for v in own]
+
+
+# --- under differential privacy: what comes out -------------------------------------------------
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_clipped_gradients_lead_to_the_clipped_objective(family):
+    """Oracle: equation (1) is the gradient of a convex loss, minimised by scipy."""
+    p, most = 3, 0.25
+    public, method = public_of(p, 4.0), method_of(p, family, clip=most, rounds=4000)
+    values = np.trunc(records(300, p, family, 11) * 2.0**GRID) * 2.0**-GRID
+    values[:, -1] = np.where(np.abs(values[:, -1]) == 1, np.sign(values[:, -1]), values[:, -1])
+    z = np.column_stack([np.ones(300), values[:, :-1]])
+    bound = most / np.linalg.norm(z, axis=1)
+    y = values[:, -1] if family == "gaussian" else (values[:, -1] + 1) / 2
+
+    def residual(beta):
+        eta = z @ beta
+        return np.clip(y - (eta if family == "gaussian" else expit(eta)), -bound, bound)
+
+    def steepness(beta):
+        return -z.T @ residual(beta)
+
+    def loss(beta):  # the integral of the clipped residual over the linear predictor, from 0
+        nodes, weights = np.polynomial.legendre.leggauss(200)
+        along = [residual(beta * (t + 1) / 2) for t in nodes]
+        return -np.sum((z @ beta) / 2 * (weights @ np.array(along)))
+
+    unclipped = sm.OLS(y, z).fit().params if family == "gaussian" else None
+    oracle = minimize(loss, np.zeros(p + 1), jac=steepness, method="BFGS", options={"gtol": 1e-5}).x
+    found = fit(method, public, [values[:100], values[100:]]).arrays["scaled_coefficients"]
+    # Truncation moves each of the 300 parts by less than 2^-24; the search stops at 1e-10 trace.
+    assert np.abs(steepness(found)).max() <= 300 * 2**-24 + 1e-10 * np.sum(z**2) * 2
+    np.testing.assert_allclose(found, oracle, atol=1e-3)
+    if unclipped is not None:
+        assert np.abs(found - unclipped).max() > 1e-2  # it did clip
+
+
+def noise_of(sd: float, bits: int = 24) -> Noise:
+    return Noise(Placement.ROUND, math.ceil((sd * 2.0**bits) ** 2), bits, 1, 2)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_noise_in_the_rounds_averages_out(family):
+    """The error is what (sum z z')^-1 makes of half the rounds' mean noise, by `slack` at most."""
+    p, rounds, sd = 3, 100, 20.0
+    noise = noise_of(sd)
+    public = public_of(p, 4.0, noise, max_rows=5000)
+    # C large enough that nothing is clipped: then the noiseless optimum is the plain fit
+    method = method_of(p, family, rounds=rounds, clip=2.0)
+    values = records(4000, p, family, 2)
+    z = np.column_stack([np.ones(4000), values[:, :-1]])
+    y = values[:, -1] if family == "gaussian" else (values[:, -1] + 1) / 2
+    fitted = sm.OLS(y, z).fit() if family == "gaussian" else sm.Logit(y, z).fit(disp=0, tol=1e-13)
+    weight = np.ones(4000) if family == "gaussian" else fitted.predict() * (1 - fitted.predict())
+    inverse = np.linalg.inv((z.T * weight) @ z)
+    in_sum = math.sqrt(noise.in_sum(2, noise.at_site(2)))
+    squares = []
+    for seed in range(20):
+        rng = np.random.default_rng(seed)
+        result = fit(
+            method, public, [values[:2000], values[2000:]], lambda s, r=rng: r.normal(0, in_sum, s)
+        )
+        assert result.summary["status"] == "finished"
+        assert result.summary["rounds"] == rounds
+        squares.append(np.sum((result.arrays["scaled_coefficients"] - fitted.params) ** 2))
+    expected = in_sum * math.sqrt(np.trace(inverse @ inverse) * 2 / rounds)
+    # 20 runs of 4 numbers: a root mean square within 30 % at 4 standard errors. The search itself
+    # and its momentum may add as much again.
+    assert 0.7 * expected < math.sqrt(np.mean(squares)) < 2 * expected
+
+
+@pytest.mark.parametrize(("family", "times"), [("gaussian", 1.0), ("binomial", 4.0)])
+def test_a_step_allows_for_the_noise_of_the_sizes(family, times):
+    """Two standard deviations of the mean of the sizes so far, in units of squared length."""
+    noise = noise_of(300.0)
+    public, method = public_of(3, 4.0, noise), method_of(3, family, clip=1.0)
+    sd = math.sqrt(noise.in_sum(2, noise.at_site(2)))
+    state = method.start(public)
+    unit = 4 * (1 + 3) / 1.0
+    gradient = np.array([1.0, 0.0, -2.0, 0.0])
+    first = method.server(state, {"gradient": gradient, "size": np.array([50.0])}, 2)
+    np.testing.assert_allclose(first["beta"], times * gradient / (unit * (50 + 2 * sd)))
+    second = method.server(first, {"gradient": gradient, "size": np.array([-1e4])}, 2)
+    step = second["beta"] - first["point"]  # a mean below zero counts as zero
+    np.testing.assert_allclose(step, times * gradient / (unit * 2 * sd / math.sqrt(2)))
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_noise_beyond_all_signal_stays_finite(family):
+    public = public_of(3, 4.0, noise_of(1e4))
+    rng = np.random.default_rng(0)
+    result = fit(
+        method_of(3, family, rounds=300),
+        public,
+        [records(20, 3, family, 0)],
+        lambda shape: rng.normal(0, 2e4, shape),
+    )
+    assert np.abs(result.arrays["scaled_coefficients"]).sum() <= 1001  # so sites went on answering
+
+
+def test_a_record_shortened_by_the_clip_keeps_its_outcome():
+    public, method = public_of(2, 2.0), method_of(2, "binomial")
+    beta = np.zeros(3)
+    for sign in (-1, 1):
+        short = contribution(method, public, np.array([[0.5, 0.5, sign * 0.7]]), beta)
+        full = contribution(method, public, np.array([[0.5, 0.5, sign * 1.0]]), beta)
+        assert short == full
+
+
+# --- messages and settings -----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "beta",
+    [
+        None,
+        "zeros",
+        [0.0, 0.0, 0.0],
+        np.zeros(2),
+        np.zeros((3, 1)),
+        np.zeros(3, dtype=np.int64),
+        np.array([0.0, math.nan, 0.0]),
+        np.array([0.0, math.inf, -math.inf]),
+        np.array([600.0, 600.0, 0.0]),
+    ],
+)
+def test_malformed_coefficients_are_refused(beta):
+    message = {} if beta is None else {"beta": beta}
+    for public in (public_of(2), public_of(2, 3.0)):
+        with pytest.raises(PeerError, match="coefficients"):
+            method_of(2).local(STAGE, rows_of(np.zeros((1, 3))), message, {}, public)
+
+
+@pytest.mark.parametrize(
+    ("settings", "match"),
+    [
+        ({"rounds": 0}, "rounds"),
+        ({"clip": 0.0}, "clip"),
+        ({"clip": math.inf}, "clip"),
+        ({"predictors": ()}, "is empty"),
+        ({"predictors": ("x0", "y")}, "also a predictor"),
+        ({"outcome": "z"}, "no column"),
+        ({"outcome": "x1", "predictors": ("x0",), "family": "binomial"}, "not binary"),
+    ],
+)
+def test_settings_that_do_not_fit(settings, match):
+    wanted = {"outcome": "y", "predictors": ("x0", "x1"), "family": "gaussian", **settings}
+    with pytest.raises(JobError, match=match):
+        Gradient(**wanted).stages(public_of(2))
+
+
+def test_an_outcome_of_several_indicators_is_refused():
+    variables = (Variable("x0", "x0", 0, 1), *(Variable(f"w={c}", "w", 0.5, 0.5) for c in "bc"))
+    public = public_of(1, variables=variables, columns=("x0", "w"))
+    with pytest.raises(JobError, match="several"):
+        Gradient("w", ("x0",), "gaussian").stages(public)
+
+
+def test_too_many_rows_for_exact_sums_are_refused():
+    with pytest.raises(JobError, match="max_rows"):
+        method_of(2).stages(public_of(2, 3.0, max_rows=2**45))
+    assert stage_of(method_of(2), public_of(2, max_rows=2**45)).touch is None
+
+
+@pytest.mark.parametrize("placement", [Placement.SUM, Placement.SITE])
+def test_noise_once_does_not_go_with_several_rounds(placement):
+    noise = Noise(placement, 10**12, 24, 1, 2)
+    with pytest.raises(JobError, match="round"):
+        method_of(2).stages(public_of(2, 3.0, noise))

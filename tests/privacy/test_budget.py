@@ -1,0 +1,160 @@
+"""Caps: each row of the table, against the formula of Balle and Wang written out anew."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from scipy.optimize import brentq
+from scipy.stats import norm
+
+from secagg.errors import PolicyRefusal, UsageError
+from secagg.noise import Adjacency
+from secagg.privacy.budget import Cap, Cost, affordable, check_caps
+from secagg.privacy.events import Gaussian, Laplace
+
+ADD, REPLACE = Adjacency.ADD_REMOVE, Adjacency.REPLACE
+CAP = Cap(1.0, 1e-6)
+
+
+def delta_of_gaussian(mu: float, epsilon: float) -> float:
+    """Balle & Wang 2018, theorem 8, as printed there."""
+    first = norm.cdf(mu / 2 - epsilon / mu)
+    return float(first - math.exp(epsilon) * norm.cdf(-mu / 2 - epsilon / mu))
+
+
+def mu_of(cap: Cap) -> float:
+    return float(brentq(lambda mu: delta_of_gaussian(mu, cap.epsilon) - cap.delta, 1e-3, 50))
+
+
+def cost(mu: float, distance: float = 0.0) -> Cost:
+    return Cost(Gaussian(mu), Gaussian(mu), distance)
+
+
+@pytest.mark.parametrize("epsilon", [0.1, 1.0, 8.0])
+@pytest.mark.parametrize("parts", [1, 2, 10, 97])
+def test_a_cap_holds_what_composes_to_it_and_no_more(epsilon: float, parts: int) -> None:
+    cap = Cap(epsilon, 1e-6)
+    mu = mu_of(cap) / math.sqrt(parts)
+    # The oracle's delta is a difference of two numbers below 1: good to 1e-15 of 1e-6, 1e-9 of it,
+    # and mu moves less than delta does.
+    assert cap.holds([cost(mu * (1 - 1e-8))] * parts)
+    assert not cap.holds([cost(mu * (1 + 1e-8))] * parts)
+
+
+def test_a_job_may_use_up_its_cap_exactly() -> None:
+    from secagg.privacy.gaussian import gaussian_mu
+
+    for parts in range(1, 60):
+        mu = gaussian_mu(1.0, 1e-6) / math.sqrt(parts)
+        up = math.nextafter(math.nextafter(mu, 9), 9)  # as a careful accountant rounds it
+        assert CAP.holds([cost(up)] * parts) and not CAP.holds([cost(up)] * (parts + 1))
+
+
+def test_nothing_spent_holds() -> None:
+    assert CAP.holds([])
+
+
+def test_an_exact_release_fits_no_cap_and_neither_does_what_follows() -> None:
+    generous = Cap(100.0, 0.5)
+    assert not generous.holds([cost(math.inf)])
+    assert not generous.holds([cost(math.inf), cost(1e-9)])
+    with pytest.raises(PolicyRefusal, match=r"no finite epsilon.*Nothing is left"):
+        check_caps("x", [generous], lambda _: [cost(math.inf)], [cost(1e-9)], 1e-6)
+
+
+def test_distances_add_up_and_count_by_one_plus_e_to_the_epsilon() -> None:
+    small = cost(1e-6)  # of no delta to speak of
+    limit = 1e-6 / (1 + math.e)
+    assert CAP.holds([Cost(small.add_remove, small.replace, limit / 4 * 0.999)] * 4)
+    assert not CAP.holds([Cost(small.add_remove, small.replace, limit / 4 * 1.001)] * 4)
+
+
+def test_where_distances_use_up_delta_nothing_fits_however_private() -> None:
+    assert affordable(CAP, [cost(0.0, 1e-6)], 0.0, 1e-6) == 0.0
+    assert affordable(CAP, [], 1e-6, 1e-6) == 0.0
+
+
+def test_adjacencies_stay_apart() -> None:
+    root = math.sqrt(2)
+    half = Cost(Gaussian(mu_of(CAP) * 0.99 / root), Gaussian(mu_of(CAP) * 0.99))
+    for adjacency, most in ((ADD, 2), (REPLACE, 1)):
+        cap = Cap(CAP.epsilon, CAP.delta, None, adjacency)
+        assert cap.holds([half] * most) and not cap.holds([half] * (most + 1))
+
+
+def test_laplace_noise_is_composed_too() -> None:
+    pure = Cost(Laplace(0.25), Laplace(0.5))
+    assert Cap(1.0, 1e-12, None, ADD).holds([pure] * 4)
+    assert not Cap(1.0, 1e-12, None, REPLACE).holds([pure] * 4)
+
+
+# --- refusals -------------------------------------------------------------------------------------
+
+
+def refuse(caps: list[Cap], spent: list[Cost], wanted: list[Cost], delta: float = 1e-6) -> str:
+    with pytest.raises(PolicyRefusal) as caught:
+        check_caps("data set 'heart'", caps, lambda _: spent, wanted, delta)
+    return caught.value.line()
+
+
+def test_what_is_printed_as_affordable_is_and_a_little_more_is_not() -> None:
+    spent = [cost(0.6 * mu_of(CAP))]
+    line = refuse([CAP], spent, [cost(mu_of(CAP))])
+    printed = line.partition("suffices for epsilon ")[2].split()[0]
+    left = mu_of(CAP) * 0.8  # 0.6^2 + 0.8^2 = 1
+    best = brentq(lambda e: delta_of_gaussian(left, e) - 1e-6, 1e-3, 9)
+    assert best * 0.99 < float(printed) <= best  # three digits, downwards
+    fits = mu_of(Cap(float(printed), 1e-6))
+    check_caps("x", [CAP], lambda _: spent, [cost(fits)], 1e-6)
+    more = mu_of(Cap(float(printed) * 1.02, 1e-6))
+    refuse([CAP], spent, [cost(more)])
+
+
+def test_the_affordable_epsilon_is_in_terms_of_the_jobs_delta() -> None:
+    at = {d: affordable(CAP, [cost(0.1)], 0.0, d) for d in (1e-9, 1e-6, 1e-5)}
+    assert at[1e-9] > at[1e-6] > at[1e-5] > 0
+    left = math.sqrt(mu_of(CAP) ** 2 - 0.01)
+    for delta, epsilon in at.items():
+        assert delta_of_gaussian(left, epsilon) == pytest.approx(delta, rel=1e-5)
+
+
+def test_the_rest_of_the_job_counts() -> None:
+    third = cost(mu_of(CAP) / math.sqrt(3) * 0.999)
+    check_caps("x", [CAP], lambda _: [], [third] * 3, 1e-6)
+    refuse([CAP], [], [third] * 4)
+
+
+def test_each_of_several_caps_must_hold_and_the_tightest_is_named() -> None:
+    caps = [Cap(4.0, 1e-6), Cap(0.1, 1e-6, 30, ADD), Cap(0.5, 1e-6)]
+    line = refuse(caps, [], [cost(mu_of(Cap(1.0, 1e-6)))])
+    assert "its cap is epsilon 0.1 at delta 1e-06 in 30 days (add_remove)" in line
+    assert "suffices for epsilon 0.0999" in line or "suffices for epsilon 0.1 " in line
+    check_caps("x", [], lambda _: [cost(math.inf)], [cost(math.inf)], 1e-6)  # no cap, no limit
+
+
+@pytest.mark.parametrize(
+    ("epsilon", "delta", "days"),
+    [
+        (0.0, 1e-6, None), (-1.0, 1e-6, None), (math.inf, 1e-6, None), (math.nan, 1e-6, None),
+        (1.0, 0.0, None), (1.0, 1.0, None), (1.0, math.nan, None), (101.0, 1e-6, None),
+        (1.0, 1e-6, 0.0), (1.0, 1e-6, -1.0), (1.0, 1e-6, math.nan), (1.0, 1e-6, math.inf),
+    ],
+)  # fmt: skip
+def test_caps_that_cannot_be(epsilon: float, delta: float, days: float | None) -> None:
+    with pytest.raises(UsageError, match="cannot be"):
+        Cap(epsilon, delta, days)
+
+
+@pytest.mark.parametrize("distance", [-1e-9, 1.1, math.nan])
+def test_costs_that_cannot_be(distance: float) -> None:
+    with pytest.raises(UsageError, match="distance"):
+        cost(0.1, distance)
+
+
+@pytest.mark.parametrize("value", [0.1, 1 / 3, 5e-324, 1e300, math.inf])
+def test_plain_data_are_read_to_the_last_bit(value: float) -> None:
+    kept = Cost(Laplace(value), Gaussian(value), 1 / 3e9)
+    assert Cost.of(kept.plain()) == kept
+    cap = Cap(1 / 3, 1e-7, 1 / 7, ADD)
+    assert Cap.of(cap.plain()) == cap

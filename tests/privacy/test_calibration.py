@@ -1,0 +1,138 @@
+"""Calibration: the noise of each stage keeps the promise, and rests on what it says."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from secagg.contracts import Field, Kind, Stage
+from secagg.errors import CapabilityError, JobError
+from secagg.noise import Adjacency, Noise, Placement, Touch
+from secagg.privacy.calibration import Calibrated, Terms, calibrate
+from secagg.privacy.gaussian import gaussian_delta, gaussian_epsilon, gaussian_mu
+
+TERMS = Terms(Placement.SUM, 1.0, 1e-6, Adjacency.ADD_REMOVE, 1, 0.05)
+COUNT = Stage("cohort", (Field("records", (1,), 1e3, 32, Kind.COUNT),), 1, "", Touch(1.0, 1.0))
+
+
+def stage(rounds: int = 1, touch: Touch | None = Touch(3.0, 4.0)) -> Stage:  # noqa: B008  # frozen
+    return Stage("moments", (Field("m", (10,), 1e3, 32, Kind.PSD),), rounds, "", touch)
+
+
+def made(terms: Terms = TERMS, rounds: int = 1, least: int = 4, **changed: Any) -> Calibrated:
+    settings = {"expected": 100, "hides": True} | changed
+    return calibrate(replace(terms), (COUNT, stage(rounds)), least, **settings)
+
+
+def costs(calibrated: Calibrated, touches: dict[str, float]) -> float:
+    """Return mu, worked out anew from the variances and the touches of a record."""
+    return math.sqrt(
+        sum(
+            m.rounds * touches[name] ** 2 / (m.noise.variance * 4.0**-m.noise.fraction_bits)
+            for name, m in calibrated.mechanisms.items()
+        )
+    )
+
+
+@given(
+    st.sampled_from(list(Adjacency)), st.floats(0.05, 8), st.floats(1e-10, 1e-3),
+    st.floats(0.001, 0.5), st.integers(1, 4), st.integers(1, 3), st.integers(1, 50),
+)  # fmt: skip
+def test_the_run_costs_what_was_promised_and_hardly_less(
+    adjacency: Adjacency, epsilon: float, delta: float, share: float, records: int, sites: int,
+    rounds: int,
+) -> None:  # fmt: skip
+    terms = Terms(Placement.ROUND, epsilon, delta, adjacency, 1, share, records, sites)
+    calibrated = made(terms, rounds)
+    group = records * sites
+    moved = {"cohort": group * 1.0, "moments": group * (3.0 if adjacency == "add_remove" else 4.0)}
+    mu = costs(calibrated, moved)
+    assert calibrated.mu() == pytest.approx(mu, rel=1e-12) and calibrated.mu() >= mu
+    spent = gaussian_delta(mu, epsilon) + calibrated.remainder(epsilon)
+    assert 0.998 * delta < spent <= delta  # a thousandth is kept for the remainder
+    assert calibrated.epsilon(delta) == pytest.approx(epsilon, rel=1e-3)
+    counted = calibrated.mechanisms["cohort"]
+    assert counted.mu(adjacency) ** 2 == pytest.approx(share * mu**2, rel=1e-6)
+
+
+def test_shares_are_enough_without_colluders_whatever_the_cohort() -> None:
+    noise = made(replace(TERMS, colluding=2)).mechanisms["moments"].noise
+    for cohort in range(4, 40):
+        assert (cohort - 2) * noise.at_site(cohort) >= noise.variance
+        assert (cohort - 2) * (noise.at_site(cohort) - 1) < noise.variance
+
+
+def test_each_site_has_all_of_it_in_placement_site() -> None:
+    noise = made(replace(TERMS, placement=Placement.SITE)).mechanisms["moments"].noise
+    assert noise.at_site(4) == noise.at_site(40) == noise.variance
+    assert noise.in_sum(9, noise.at_site(9)) == pytest.approx(9 * noise.variance * 4.0**-32)
+
+
+def test_a_person_at_several_sites_costs_less_where_sites_noise_alone() -> None:
+    person = replace(TERMS, records=2, sites=4)
+    assert person.group() == 8
+    assert replace(person, placement=Placement.SITE).group() == 4  # 2 root(4)
+
+
+def test_if_more_collude() -> None:
+    """With K = 5 shares sized for none, eps 1 becomes 1.13 if one colludes (research: 5, 1)."""
+    rows = dict(made(replace(TERMS, colluding=0), least=5).if_more_collude(5))
+    assert rows[0] == pytest.approx(1.0, rel=1e-2)
+    for colluding, factor in ((1, 5 / 4), (2, 5 / 3), (4, 5)):
+        mu = gaussian_mu(1.0, 1e-6) * math.sqrt(factor)
+        assert rows[colluding] == pytest.approx(gaussian_epsilon(mu, 1e-6), rel=1e-2)
+    assert rows[1] == pytest.approx(1.13, abs=0.01) and rows[4] == pytest.approx(2.4, abs=0.05)
+    assert len(rows) == 5
+
+
+def test_nothing_changes_with_colluders_in_placement_site() -> None:
+    assert made(replace(TERMS, placement=Placement.SITE)).if_more_collude(5) == []
+
+
+def test_the_other_adjacency_is_dearer() -> None:
+    calibrated = made()
+    assert calibrated.mu(Adjacency.REPLACE) > calibrated.mu(Adjacency.ADD_REMOVE)
+
+
+@pytest.mark.parametrize(
+    ("terms", "changed", "kind", "says"),
+    [
+        (TERMS, {"least": 1}, JobError, "would leave no noise"),
+        (replace(TERMS, colluding=4), {}, JobError, "4 of the 4 sites"),
+        (TERMS, {"hides": False}, CapabilityError, "shows the coordinator each contribution"),
+        (TERMS, {"rounds": 2}, CapabilityError, "for one release"),
+        (replace(TERMS, placement=Placement.SITE), {"rounds": 2}, CapabilityError, "several"),
+        (replace(TERMS, delta=0.01), {}, JobError, "not below 1 / 100"),
+    ],
+)
+def test_what_cannot_be_promised_is_refused(
+    terms: Terms, changed: dict[str, Any], kind: type[Exception], says: str
+) -> None:
+    with pytest.raises(kind, match=says):
+        made(terms, **changed)
+
+
+def test_a_stage_without_bound_is_refused() -> None:
+    with pytest.raises(CapabilityError, match="one record may change anything"):
+        calibrate(TERMS, (COUNT, stage(touch=None)), 4, 100, hides=True)
+
+
+def test_plain_may_noise_at_each_site() -> None:
+    made(replace(TERMS, placement=Placement.SITE), hides=False, least=1)
+
+
+def test_a_grid_too_coarse_for_delta_is_refused() -> None:
+    coarse = Stage("m", (Field("m", (10,), 1e3, 2, Kind.PSD),), 1, "", Touch(3.0, 4.0))
+    with pytest.raises(JobError, match="too small for noise on this grid"):
+        calibrate(TERMS, (COUNT, coarse), 4, 100, hides=True)
+
+
+def test_noise_in_the_sum_is_what_sites_add() -> None:
+    noise = Noise(Placement.SUM, 1000, 3, 1, 4)
+    assert noise.at_site(5) == 250 and noise.in_sum(5, 250) == 1250 / 64
+    assert noise.at_site(4) == 334  # rounded up

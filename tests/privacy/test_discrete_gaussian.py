@@ -1,0 +1,233 @@
+"""The exact samplers: their laws, and what each step that could be wrong would do to them.
+
+Sound samplers raise a false alarm with probability at most 2^-20 for the whole file, over seeds
+(`support.noise_laws`); each case has its share. Each broken variant has one step replaced.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from fractions import Fraction
+from math import exp
+
+import numpy as np
+import pytest
+from support.noise_laws import alarms, compare, compare_wide, gaussian, laplace, two_sided
+
+from secagg.errors import InternalError
+from secagg.privacy import coins, discrete_gaussian, discrete_laplace
+from secagg.randomness import RandomBytes, replayable_random
+
+VARIANCES = (Fraction(1, 4), Fraction(1), Fraction(7, 3), Fraction(9), Fraction(100))
+SCALES = (Fraction(1, 3), Fraction(1), Fraction(7, 2), Fraction(20))
+WIDE = (4**20 + 7, 4**40 + 1)
+ODDS = ((0, 1), (1, 7), (1, 2), (2**80 - 1, 2**80), (1, 1))
+RATES = ((0, 1), (1, 3), (1, 1), (5, 2), (10**30, 3 * 10**30))
+SHARE = 2.0**-20 / (len(VARIANCES) + 2 * len(WIDE) + len(SCALES) + len(ODDS) + len(RATES))
+DRAWS = 20_000
+
+Draw = Callable[[Fraction, RandomBytes], int]
+Break = Callable[[pytest.MonkeyPatch], None]
+
+
+def draws(one: Draw, parameter: Fraction, seed: int, count: int = DRAWS) -> np.ndarray:
+    random = replayable_random(seed)
+    return np.array([one(parameter, random) for _ in range(count)], dtype=np.int64)
+
+
+def scripted(*words: int) -> RandomBytes:
+    """Random bytes that are these 64-bit words, and not one more."""
+    left = b"".join(word.to_bytes(8, "little") for word in words)
+
+    def random(n: int) -> bytes:
+        nonlocal left
+        assert n <= len(left), "more randomness than expected"
+        taken, left = left[:n], left[n:]
+        return taken
+
+    return random
+
+
+# --- coins --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("n", "d"), ODDS)
+def test_coin(n: int, d: int) -> None:
+    random = replayable_random(n % 1000)
+    heads = sum(coins.bernoulli(n, d, random) for _ in range(DRAWS))
+    assert not alarms(SHARE, {"coin": two_sided(heads, DRAWS, n / d)})
+
+
+@pytest.mark.parametrize(("n", "d"), RATES)
+def test_exponential_coin(n: int, d: int) -> None:
+    random = replayable_random(n % 1000)
+    heads = sum(coins.bernoulli_exp(n, d, random) for _ in range(DRAWS))
+    assert not alarms(SHARE, {"coin": two_sided(heads, DRAWS, exp(-n / d))})
+
+
+def test_coin_looks_at_as_many_digits_as_it_takes() -> None:
+    """1/3 is 0.555... in base 16, so each digit in base 2^64 is the same."""
+    digit = 2**64 // 3
+    assert coins.bernoulli(1, 3, scripted(digit - 1))
+    assert not coins.bernoulli(1, 3, scripted(digit + 1))
+    assert coins.bernoulli(1, 3, scripted(digit, digit, digit - 1))
+    assert not coins.bernoulli(1, 3, scripted(digit, digit, digit + 1))
+
+
+def test_coin_at_its_ends() -> None:
+    """Exact means: 1 even when all bits of U are ones, 0 even when the first 64 are zeros."""
+    assert coins.bernoulli(1, 1, scripted(2**64 - 1))
+    assert not coins.bernoulli(0, 1, scripted(0, 0, 1))
+    assert coins.bernoulli(1, 2**64, scripted(0))
+    assert not coins.bernoulli(1, 2**64, scripted(1, 0, 1))
+
+
+# --- sound --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("scale", SCALES)
+def test_laplace(scale: Fraction) -> None:
+    found = compare(draws(discrete_laplace.discrete_laplace, scale, 1), laplace(scale))
+    assert not alarms(SHARE, found)
+
+
+@pytest.mark.parametrize("variance", VARIANCES)
+def test_gaussian(variance: Fraction) -> None:
+    found = compare(draws(discrete_gaussian.discrete_gaussian, variance, 2), gaussian(variance))
+    assert not alarms(SHARE, found)
+
+
+@pytest.mark.parametrize("variance", WIDE)
+def test_wide_gaussian(variance: int) -> None:
+    sample = draws(discrete_gaussian.discrete_gaussian, Fraction(variance), 3)
+    assert not alarms(SHARE, compare_wide(sample, variance))
+
+
+@pytest.mark.slow  # 7 s: 2 % of sigma show in 200,000 draws, not in 20,000
+@pytest.mark.parametrize("variance", WIDE)
+def test_two_percent_of_sigma(variance: int) -> None:
+    sample = draws(discrete_gaussian.discrete_gaussian, Fraction(variance), 4, 10 * DRAWS)
+    assert not alarms(SHARE, compare_wide(sample, variance))
+    assert "width" in alarms(SHARE, compare_wide(sample, round(variance / 1.02**2)))
+    assert "width" in alarms(SHARE, compare_wide(sample, round(variance * 1.02**2)))
+
+
+def test_the_same_bytes_give_the_same_draws_for_ever() -> None:
+    """Noise is drawn again from its seed on a retry: another order of coins would change it."""
+    small = draws(discrete_gaussian.discrete_gaussian, Fraction(9), 5, 8)
+    wide = draws(discrete_gaussian.discrete_gaussian, Fraction(4**30), 5, 3)
+    assert small.tolist() == [4, -2, -3, -2, 3, -3, -1, 1]
+    assert wide.tolist() == [108474327, 564037177, 1415900604]
+
+
+@pytest.mark.parametrize(
+    "one", [discrete_laplace.discrete_laplace, discrete_gaussian.discrete_gaussian]
+)
+@pytest.mark.parametrize("parameter", [0, -1, Fraction(-1, 2)])
+def test_without_width_there_is_no_noise(one: Draw, parameter: Fraction) -> None:
+    with pytest.raises(InternalError, match="must be positive"):
+        one(parameter, scripted())
+
+
+# --- broken -------------------------------------------------------------------------------------
+
+
+def sigma_off(patch: pytest.MonkeyPatch) -> None:
+    """By 6 %: what so few draws can tell."""
+    one = discrete_gaussian.discrete_gaussian
+    patch.setattr(discrete_gaussian, "discrete_gaussian", lambda v, r: one(v * Fraction(9, 8), r))
+
+
+def zero_with_two_signs(patch: pytest.MonkeyPatch) -> None:
+    """Zero twice as often: what a minus before it does that is not thrown back."""
+    one = discrete_laplace.discrete_laplace
+
+    def biased(scale: Fraction, random: RandomBytes) -> int:
+        while (x := one(scale, random)) and random(1)[0] & 1:
+            pass
+        return x
+
+    patch.setattr(discrete_laplace, "discrete_laplace", biased)
+    patch.setattr(discrete_gaussian, "discrete_laplace", biased)
+
+
+def proposals_one_too_wide(patch: pytest.MonkeyPatch) -> None:
+    """The proposal's scale is t + 1, and the rejection takes it for t."""
+    one = discrete_laplace.discrete_laplace
+    patch.setattr(discrete_gaussian, "discrete_laplace", lambda t, random: one(t + 1, random))
+
+
+def scale_one_too_wide(patch: pytest.MonkeyPatch) -> None:
+    one = discrete_laplace.discrete_laplace
+    patch.setattr(discrete_laplace, "discrete_laplace", lambda scale, r: one(scale + 1, r))
+
+
+def series_cut_short(patch: pytest.MonkeyPatch) -> None:
+    """Two throws at most: 1 - gamma + gamma^2 / 2 for exp(-gamma)."""
+
+    def cut(n: int, d: int, random: RandomBytes) -> bool:
+        return not (coins.bernoulli(n, d, random) and not coins.bernoulli(n, 2 * d, random))
+
+    patch.setattr(coins, "_at_most_one", cut)
+
+
+def rounded_normal(patch: pytest.MonkeyPatch) -> None:
+    """Rounded, a Gaussian is not a discrete Gaussian."""
+    generator = np.random.default_rng(6)
+    patch.setattr(
+        discrete_gaussian,
+        "discrete_gaussian",
+        lambda v, _: round(generator.normal(0, float(v) ** 0.5)),
+    )
+
+
+def one_sign(patch: pytest.MonkeyPatch) -> None:
+    one = discrete_gaussian.discrete_gaussian
+    patch.setattr(discrete_gaussian, "discrete_gaussian", lambda v, random: abs(one(v, random)))
+
+
+def each_draw_twice(patch: pytest.MonkeyPatch) -> None:
+    one, kept = discrete_gaussian.discrete_gaussian, list[int]()
+
+    def twice(variance: Fraction, random: RandomBytes) -> int:
+        if not kept:
+            kept.extend([one(variance, random)] * 2)
+        return kept.pop()
+
+    patch.setattr(discrete_gaussian, "discrete_gaussian", twice)
+
+
+@pytest.mark.parametrize(
+    ("broken", "variance", "caught"),
+    [
+        (sigma_off, Fraction(9), {"width"}),
+        (zero_with_two_signs, Fraction(1), {"cells", "chi-square", "width"}),
+        (proposals_one_too_wide, Fraction(1), {"cells", "chi-square", "width"}),
+        (series_cut_short, Fraction(100), {"cells", "chi-square", "width"}),
+        (rounded_normal, Fraction(1, 4), {"cells", "chi-square", "distance", "width"}),
+        (one_sign, Fraction(9), {"signs", "distance"}),
+        (each_draw_twice, Fraction(9), {"pairs", "neighbours"}),
+    ],
+)
+def test_broken_gaussian(
+    broken: Break, variance: Fraction, caught: set[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broken(monkeypatch)
+    sample = draws(discrete_gaussian.discrete_gaussian, variance, 2)
+    raised = alarms(SHARE, compare(sample, gaussian(variance)))
+    assert raised >= caught
+
+
+@pytest.mark.parametrize(
+    ("broken", "scale", "caught"),
+    [
+        (zero_with_two_signs, Fraction(1), {"cells", "chi-square", "width"}),
+        (scale_one_too_wide, Fraction(7, 2), {"width"}),
+    ],
+)
+def test_broken_laplace(
+    broken: Break, scale: Fraction, caught: set[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broken(monkeypatch)
+    sample = draws(discrete_laplace.discrete_laplace, scale, 1)
+    assert alarms(SHARE, compare(sample, laplace(scale))) >= caught
