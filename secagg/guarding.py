@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -27,7 +28,7 @@ from secagg.privacy.ledger import Ledger
 from secagg.privacy.release import Release
 from secagg.privacy.rules import Request, parameters
 from secagg.randomness import RandomBytes, system_random
-from secagg.sites import SiteSource, ledger_folder, ledger_name
+from secagg.sites import SiteSource, ledger_name
 
 EVERYBODY = "all sites"
 """The coordinator's name for the records of all sites together."""
@@ -87,47 +88,53 @@ def _promise(privacy: Privacy) -> dict[str, Any]:
 class Book:
     """The coordinator's side of a ledger in one session.
 
-    Used in a `with`; `earlier` are the cohorts of all that it released before this session.
+    earlier: the cohorts of all that it released before this session
     """
 
     job: Job
     private: Calibrated | None
-    specs: Mapping[str, Stage]
+    stages: Mapping[str, Stage]
     session: str
-    ledger: Ledger
+    path: Path | None
     earlier: tuple[frozenset[str], ...]
 
     @classmethod
-    def open(cls, job: Job, private: Calibrated | None, specs: Mapping[str, Stage], session: bytes,
-             *, lasting: bool) -> Book:  # fmt: skip
-        """Open the coordinator's ledger; one in memory unless it is to outlive the run."""
-        folder = ledger_folder(job) if lasting else job.sites.ledgers
-        ledger = open_ledger(None if folder is None else folder / ledger_name("coordinator"))
-        earlier = tuple(known.sites for known in ledger.cohorts(EVERYBODY))
-        return cls(job, private, specs, session.hex(), ledger, earlier)
+    def of(
+        cls,
+        job: Job,
+        private: Calibrated | None,
+        stages: Mapping[str, Stage],
+        session: bytes,
+        folder: Path | None,
+    ) -> Book:
+        """Read the coordinator's ledger in this folder, if there is one already."""
+        path = None if folder is None else folder / ledger_name("coordinator")
+        earlier: tuple[frozenset[str], ...] = ()
+        if path is not None and path.exists():
+            with closing(open_ledger(path)) as ledger:
+                earlier = tuple(known.sites for known in ledger.cohorts(EVERYBODY))
+        return cls(job, private, stages, session.hex(), path, earlier)
 
     def enter(self, event: Mapping[str, Any]) -> None:
         """Put down a release, before its sum is used. Raises `PolicyRefusal`."""
-        stage, cohort = self.specs[event["stage"]], tuple(event["contributors"])
+        if self.path is None:
+            return
+        stage, cohort = self.stages[event["stage"]], tuple(event["contributors"])
         noise = None if self.private is None else self.private.mechanisms[stage.name].noise
         privacy = self.job.privacy
-        self.ledger.enter(
-            Release(
-                party="coordinator",
-                dataset=EVERYBODY,
-                session=self.session,
-                round=event["round"],
-                stage=stage.name,
-                query=wire.digest(event["claims"]).hex(),
-                placement=Placement.NONE if noise is None else Placement.SUM,
-                cost=EXACT if self.private is None else self.private.mechanisms[stage.name].cost(),
-                delta=privacy.delta or 0.0,
-                cohort=cohort,
-                variance=0 if noise is None else noise.variance,
-                fraction_bits=stage.spec[0].fraction_bits,
-            )
+        release = Release(
+            party="coordinator",
+            dataset=EVERYBODY,
+            session=self.session,
+            round=event["round"],
+            stage=stage.name,
+            query=wire.digest(event["claims"]).hex(),
+            placement=Placement.NONE if noise is None else Placement.SUM,
+            cost=EXACT if self.private is None else self.private.mechanisms[stage.name].cost(),
+            delta=privacy.delta or 0.0,
+            cohort=cohort,
+            variance=0 if noise is None else noise.variance,
+            fraction_bits=stage.spec[0].fraction_bits,
         )
-
-    def close(self) -> None:
-        """Let the ledger go."""
-        self.ledger.close()
+        with closing(open_ledger(self.path)) as ledger:
+            ledger.enter(release)

@@ -157,9 +157,10 @@ class Party:
         cohort, records, sent = self._asked(stage, body)
         before = state["contributed"].get(stage, 0)
         occasion = Occasion(round_, stage, tuple(sorted(cohort)), records, before)
-        if site.guard is not None:
-            site.guard.admit(occasion)  # which says more, and writes it down
-        check_invitation(self.policy, self.identity.name, cohort, records)
+        if site.guard is None:
+            check_invitation(self.policy, self.identity.name, cohort, records)
+        else:
+            site.guard.admit(occasion)
         state = self._count_round(stage, state)
         if stage != COHORT:
             first = state["cohort"] or sorted(cohort)
@@ -167,9 +168,10 @@ class Party:
                 raise PolicyRefusal(self.identity.name, "the sites changed after the first release")
             state = {**state, "cohort": first}
         rows, memory = site.rows, state["method"]
-        if site.guard is not None:
+        if site.guard is None:
+            check_records(self.policy, self.identity.name, len(rows.values))
+        else:
             site.guard.check(occasion, rows, site.public)
-        check_records(self.policy, self.identity.name, len(rows.values))
         if stage == COHORT:
             update = cohort_update(rows, self.plans.stages[stage].spec)
         else:

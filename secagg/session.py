@@ -33,7 +33,7 @@ from secagg.randomness import RandomBytes
 from secagg.registry import make_method, make_protocol, settings_of
 from secagg.runlog import canonical
 from secagg.schema import public_facts, read_rows
-from secagg.sites import Data, SiteSource, as_policy, find_sites
+from secagg.sites import Data, SiteSource, as_policy, find_sites, ledger_folder
 from secagg.stages import COHORT, StagePlans, declared_stages, plan_stages
 
 COORDINATOR = "coordinator"
@@ -59,7 +59,7 @@ class Session:
 
     sides: what the sites hold, where all of them are in this process
     journal: where the coordinator's steps are kept, if the run is to be resumed
-    book: the coordinator's ledger; closed, with those of `sides`, by `close`
+    book: the coordinator's ledger
     """
 
     planned: Planned
@@ -71,11 +71,10 @@ class Session:
     book: Book | None = None
 
     def close(self) -> None:
-        """Let all ledgers go that are open in this process."""
-        guards = (side.guard for side in self.sides.values())
-        for held in (self.book, *guards):
-            if held is not None:
-                held.close()
+        """Let all sites' ledgers go that are open in this process."""
+        for side in self.sides.values():
+            if side.guard is not None:
+                side.guard.close()
 
     @property
     def session(self) -> bytes:
@@ -178,8 +177,9 @@ def open_session(
 
 def open_book(planned: Planned, session: bytes) -> Book:
     """Return the coordinator's ledger for a session; it outlives the run where the sites' do."""
-    lasting = all(source.ledger is not None for source in planned.sources.values())
-    return Book.open(planned.job, planned.private, planned.plans.stages, session, lasting=lasting)
+    job, lasting = planned.job, all(s.ledger is not None for s in planned.sources.values())
+    folder = ledger_folder(job) if lasting else None
+    return Book.of(job, planned.private, planned.plans.stages, session, folder)
 
 
 def make_party(

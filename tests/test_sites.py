@@ -80,7 +80,8 @@ def test_a_site_owns_its_policy(tmp_path: Path) -> None:
     folder = folder_of(tmp_path, "a.csv", "b.csv", "c.csv")
     save(folder / "b.policy.toml", "min_sites = 5\nmin_records = 7\nmin_total_records = 90")
     save(folder / "c.policy.toml", "min_sites = 2")
-    policies = {name: source.policy for name, source in find_sites(job_of(folder=folder)).items()}
+    found = find_sites(job_of(folder=folder))
+    policies = {name: source.policy.release for name, source in found.items()}
     assert policies["a"].thresholds("a") == (3, 2, 6)
     assert policies["b"].thresholds("b") == (5, 7, 90)
     with pytest.raises(

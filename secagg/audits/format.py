@@ -40,7 +40,8 @@ def significant(x: float | None, digits: int = 4) -> str:
 
 
 def _times_power(mantissa: str, power: int) -> str:
-    return f"{mantissa.replace('-', '−')} × 10{str(power).translate(_SUPERSCRIPT)}"
+    ten = f"10{str(power).translate(_SUPERSCRIPT)}"
+    return ten if mantissa == "1" else f"{mantissa.replace('-', '−')} × {ten}"
 
 
 def fixed(x: float | None, decimals: int) -> str:

@@ -10,12 +10,21 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from secagg.audits.format import count, counted
+from secagg.audits.format import count, counted, significant
+from secagg.audits.privacy import (
+    changed,
+    claimed,
+    epsilon_at,
+    holds,
+    ledger_standing,
+    noised,
+    promise_size,
+    secret_randomness,
+)
 from secagg.audits.results import blocks
 
 Facts = Mapping[str, Any]
 Status = Literal["evidence attached", "evidence missing", "needs a person"]
-OPERATING_SYSTEM = "operating system"
 
 
 @dataclass(frozen=True)
@@ -44,11 +53,7 @@ def thresholds(facts: Facts) -> list[int]:
 
 def protects(facts: Facts) -> bool:
     """Say whether the run hid anything: a protocol that hides, with secret randomness."""
-    return bool(facts["protocol"]["hides_from_coordinator"]) and _secret_randomness(facts)
-
-
-def _secret_randomness(facts: Facts) -> bool:
-    return bool(facts["randomness"] == OPERATING_SYSTEM)
+    return bool(facts["protocol"]["hides_from_coordinator"]) and secret_randomness(facts)
 
 
 def _rule_kept(facts: Facts) -> bool:
@@ -61,7 +66,7 @@ def _rule_kept(facts: Facts) -> bool:
 
 
 def claim(facts: Facts) -> list[str]:
-    """Return who saw what, over how many sites, under which rule; then what was not done."""
+    """Return who saw what, over how many sites, under which rule; then what noise promises."""
     releases, cohort, signed = facts["releases"], facts["cohort"], thresholds(facts)
     sees = facts["protocol"]["sees"]
     over = f"In {counted(len(releases), 'release')} over {counted(len(cohort), 'site')}, "
@@ -79,7 +84,7 @@ def claim(facts: Facts) -> list[str]:
     return [
         over + "; ".join(parts) + ".",
         rule + ".",
-        "No differential privacy noise was added: the released sums themselves are exact.",
+        claimed(facts),
     ]
 
 
@@ -87,17 +92,20 @@ def banners(facts: Facts, summary: Mapping[str, Any]) -> list[Banner]:
     """Return what must be read before anything else."""
     found: list[Banner] = []
     if not facts["protocol"]["hides_from_coordinator"]:
-        text = (
-            f"Protocol “{facts['protocol']['name']}” protects nothing: the coordinator read every "
-            "site's own contribution in clear. Its use is to check the other protocols."
-        )
-        found.append(Banner("This run protects nothing", text, void=True))
-    if not _secret_randomness(facts):
+        found.append(_nothing_hidden(facts))
+    if not secret_randomness(facts):
+        noise = ", and all noise, which they can subtract" if noised(facts) else ""
         text = (
             "Its randomness was replayable: whoever knows the seed can compute every key and every "
-            "share, and with them each site's own contribution. This run protects nothing."
+            f"share, and with them each site's own contribution{noise}. This run protects nothing."
         )
-        found.append(Banner("Replayable randomness", text, void=True))
+        found.append(Banner("Privacy: void. Replayable randomness", text, void=True))
+    elif noised(facts) and not holds(facts):
+        text = (
+            "Noise was added, but the epsilon and delta that this run states do not follow from "
+            "its other facts. Nothing is claimed of them here."
+        )
+        found.append(Banner("A claim of differential privacy that does not hold", text))
     for block in blocks(summary):
         if not block.usable:
             text = f"{block.title}: {next(iter(block.notes), 'the method did not reach its goal.')}"
@@ -117,12 +125,28 @@ def banners(facts: Facts, summary: Mapping[str, Any]) -> list[Banner]:
         )
         found.append(Banner("Simulation: single-site results shown", text))
     if min(thresholds(facts)) == 2:
+        noise = ", with that site's noise" if noised(facts) else ""
         text = (
             "A site signed a threshold of two. In a sum over two sites, each reads the other's "
-            "contribution by subtracting its own."
+            f"contribution{noise}, by subtracting its own."
         )
         found.append(Banner("k = 2 protects no site from the other", text))
     return found
+
+
+def _nothing_hidden(facts: Facts) -> Banner:
+    name = facts["protocol"]["name"]
+    if noised(facts) and secret_randomness(facts):
+        text = (
+            f"Protocol “{name}” hides no site: the coordinator read every site's own contribution. "
+            "All that protects the records in it is the noise that the site had added."
+        )
+        return Banner("Only noise protects: each site's contribution was seen", text)
+    text = (
+        f"Protocol “{name}” protects nothing: the coordinator read every site's own contribution "
+        "in clear. Its use is to check the other protocols."
+    )
+    return Banner("This run protects nothing", text, void=True)
 
 
 def questions(facts: Facts, *, fits: bool) -> list[Question]:
@@ -131,9 +155,6 @@ def questions(facts: Facts, *, fits: bool) -> list[Question]:
     fits: whether every stage's proof of fit holds
     """
     hidden, kept = protects(facts), _rule_kept(facts)
-
-    def shown(holds: bool, why: str, why_not: str) -> tuple[Status, str]:
-        return ("evidence attached", why) if holds else ("evidence missing", why_not)
 
     must_not_collude = [
         Question(
@@ -145,17 +166,16 @@ def questions(facts: Facts, *, fits: bool) -> list[Question]:
         Question("What are purpose, legal basis and permit?", "needs a person",
                  "Not known to software.", "sign"),
         Question("Is a single site's contribution hidden from the coordinator?",
-                 *shown(hidden, "Roles, messages and bytes.", "It is not: see the banner."),
+                 *_shown(hidden, "Roles, messages and bytes.", "It is not: see the banner."),
                  "seen"),
         *(must_not_collude if hidden else []),
         Question("Does every opened sum cover enough sites?",
-                 *shown(kept, "Each release with its sites' signed thresholds.",
+                 *_shown(kept, "Each release with its sites' signed thresholds.",
                         "A release lacks a signature, or sites."), "releases"),
         Question("Were the sums computed without overflow?",
-                 *shown(fits, "Bounds and bits, proved before any record was read.",
+                 *_shown(fits, "Bounds and bits, proved before any record was read.",
                         "The proof does not hold."), "bounds"),
-        Question("May exact sums be released, without noise?", "needs a person",
-                 "What they determine is stated.", "seen"),
+        *_of_noise(facts),
         Question("Was this run attacked to measure what leaks?", "evidence missing",
                  "No attack was run on this transcript.", "unprotected"),
         Question("Is the record of this run unchanged?", "needs a person",
@@ -163,32 +183,103 @@ def questions(facts: Facts, *, fits: bool) -> list[Question]:
     ]  # fmt: skip
 
 
+def _shown(holds: bool, why: str, why_not: str) -> tuple[Status, str]:
+    return ("evidence attached", why) if holds else ("evidence missing", why_not)
+
+
+def _of_noise(facts: Facts) -> list[Question]:
+    """Return the questions about what releases tell of one record."""
+    if not noised(facts):
+        return [
+            Question("May exact sums be released, without noise?", "needs a person",
+                     "What they determine is stated.", "seen"),
+        ]  # fmt: skip
+    promise, (added_up, standing) = facts["privacy"], ledger_standing(facts)
+    why_not = "It does not follow from the facts: see the banner."
+    size = f"{promise_size(facts)}, {changed(promise, promise['adjacency'])}."
+    return [
+        Question("Is what one record changes bounded in all that was released?",
+                 *_shown(holds(facts), "Sensitivity, noise, composition, worked out again.",
+                         why_not), "privacy"),
+        Question("Are unit, ε and δ fit for these records?", "needs a person", size, "privacy"),
+        Question("Are all releases of these records added up?",
+                 *_shown(added_up, "In ledgers that outlive the run.", standing), "privacy"),
+    ]  # fmt: skip
+
+
 def unprotected(facts: Facts) -> list[tuple[str, Sequence[str]]]:
     """Return what is not protected: a catchword each, and what it means in this run."""
-    sites, k = len(facts["cohort"]), min(thresholds(facts))
+    noise = [("What noise does not cover", facts["privacy"]["unprotected"])] if noised(facts) else []
     return [
         (f"Protocol {facts['protocol']['name']}", facts["protocol"]["unprotected"]),
         ("One computer", [_one_computer(facts)]),
-        ("One record", [
-            "No noise was added. Whoever knows all other records can compute the last one from an "
-            "exact sum, and can test whether a known record took part."]),
-        ("Colluding sites", [
-            "Sites that pool their own contributions can subtract them from a sum: here all sites "
-            f"but one, {counted(sites - 1, 'site')}, could together compute the last one's. In the "
-            f"smallest sum that k = {k} allows, {count(k - 1)} would be enough."]),
-        ("Other runs", [
-            "Runs are not compared with each other. The same job run with and without a site gives "
-            "two sums whose difference is what that site contributed."]),
+        ("One record", [_one_record(facts)]),
+        ("Colluding sites", [_colluding(facts)]),
+        ("Other runs", [_other_runs(facts)]),
         ("Dishonest data", [
             "A site may contribute invented numbers within its declared bounds. What is outside is "
-            "clipped and counted; what is inside goes unnoticed."]),
+            f"clipped{'' if noised(facts) else ' and counted'}; what is inside goes unnoticed."]),
         ("Who, when, how much", [
             "Which sites took part, and the sizes and times of messages, are visible to the "
             "coordinator and to the network."]),
+        *noise,
         ("The result", [
             "Coefficients, means and graphs are published on purpose. What they tell about groups "
-            "of people is not limited by secure summation."]),
+            f"of people is not limited by secure summation{', nor by noise' if noise else ''}."]),
     ]  # fmt: skip
+
+
+def _one_record(facts: Facts) -> str:
+    if not noised(facts):
+        return (
+            "No noise was added. Whoever knows all other records can compute the last one from an "
+            "exact sum, and can test whether a known record took part."
+        )
+    promise = facts["privacy"]
+    if not holds(facts):
+        return "Noise was added, but what it protects is not borne out by the facts of this run."
+    return (
+        f"Noise bounds what is told of it and does not rule it out: {promise_size(facts)}, even to "
+        "somebody who knows all other records. Several records that belong together are protected "
+        f"by less: two by ε {significant(epsilon_at(promise, 2 * promise['mu']))} at the same δ."
+    )
+
+
+def _colluding(facts: Facts) -> str:
+    sites, k = len(facts["cohort"]), min(thresholds(facts))
+    who = (
+        "Sites that pool their own contributions can subtract them from a sum: here all sites but "
+        f"one, {counted(sites - 1, 'site')}, could together compute the last one's"
+    )
+    smallest = f"In the smallest sum that k = {k} allows, {count(k - 1)} would be enough."
+    if not noised(facts):
+        return f"{who}. {smallest}"
+    promise = facts["privacy"]
+    if promise["placement"] == "site":
+        return f"{who}, with all the noise that it rests on. {smallest}"
+    last = significant(promise["if_more_collude"][-1][1])
+    return (
+        f"{who}, with that site's share of the noise only, which is worth ε {last} at the same δ. "
+        f"{smallest}"
+    )
+
+
+def _other_runs(facts: Facts) -> str:
+    kept, standing = ledger_standing(facts)
+    if kept:
+        spent = ", and add up what noised ones cost" if noised(facts) else ""
+        return (
+            "Ledgers compare the sites of each sum with those of all earlier ones, and refuse one "
+            f"that would single out fewer than a site's rule asks for{spent}. They know of nothing "
+            "that was released under another ledger, under another name of the same records, or "
+            "by other software."
+        )
+    noise = ", with its noise" if noised(facts) else ""
+    return (
+        f"{standing} Where none does, nothing compares this run with others: the same job run with "
+        "and without a site gives two sums whose difference is what that site contributed"
+        f"{noise}."
+    )
 
 
 def played_on(facts: Facts) -> str:

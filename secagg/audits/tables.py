@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
@@ -10,6 +9,7 @@ from typing import Any
 
 from secagg.audits import graphs
 from secagg.audits.format import any_setting, declared, whole
+from secagg.audits.privacy import noised
 from secagg.audits.results import Block, usable
 
 Facts = Mapping[str, Any]
@@ -28,16 +28,20 @@ class Lane:
 
 @dataclass(frozen=True)
 class Bound:
-    """One field's proof of fit; `largest` is the largest sum that can occur, in steps."""
+    """One field's proof of fit; `largest` is the largest sum that can occur, in steps.
+
+    tail: the largest noise of one site, in steps; clipped: None where that is not told
+    """
 
     name: str
     kind: str
     values: int
     bound: str
     fraction_bits: int
+    tail: str
     largest: str
     sum_bits: int
-    clipped: int
+    clipped: int | None
 
 
 @dataclass(frozen=True)
@@ -86,18 +90,20 @@ def stages(facts: Facts, summary: Mapping[str, Any]) -> list[StageTable]:
     """Return the proof of fit of every stage, worked out from bounds, sites and resolution."""
     found = []
     for stage in facts["plan"]:
-        clipped = summary["contributions_clipped"].get(stage["stage"], {})
+        told = summary["contributions_clipped"]
+        clipped = None if noised(facts) else told.get(stage["stage"], {})
         bounds, fits = [], True
         for field in stage["fields"]:
             step = Fraction(2) ** field["fraction_bits"]
-            largest = stage["sites"] * math.floor(Fraction(field["bound"]) * step)
+            one = round(Fraction(field["bound"]) * step) + field["noise_tail"]
+            largest = stage["sites"] * one
             fits = fits and largest < 2 ** (stage["ring_bits"] - 1)
             fits = fits and largest.bit_length() + 1 == field["sum_bits"]
             bounds.append(
                 Bound(
                     field["name"], field["kind"], field["values"], declared(field["bound"]),
-                    field["fraction_bits"], whole(largest), field["sum_bits"],
-                    clipped.get(field["name"], 0),
+                    field["fraction_bits"], whole(field["noise_tail"]), whole(largest),
+                    field["sum_bits"], None if clipped is None else clipped.get(field["name"], 0),
                 )
             )  # fmt: skip
         found.append(
@@ -120,8 +126,11 @@ def policies(facts: Facts) -> list[tuple[str, int, str]]:
     return found
 
 
-def columns(facts: Facts, summary: Mapping[str, Any]) -> list[tuple[str, str, str, int]]:
-    """Return each declared column: name, type, public bounds or levels, values outside them."""
+def columns(facts: Facts, summary: Mapping[str, Any]) -> list[tuple[str, str, str, int | None]]:
+    """Return each declared column: name, type, public bounds or levels, values outside them.
+
+    The last is None where it was not counted.
+    """
     found = []
     for name, column in facts["job"]["columns"].items():
         if column["type"] == "continuous":
@@ -132,7 +141,7 @@ def columns(facts: Facts, summary: Mapping[str, Any]) -> list[tuple[str, str, st
                 text += f", then {column['transform']}"
         else:
             text = ", ".join(column["levels"])
-        outside = int(summary["values_outside_bounds"][name])
+        outside = None if noised(facts) else int(summary["values_outside_bounds"][name])
         found.append((name, column["type"], text, outside))
     return found
 

@@ -91,10 +91,10 @@ def critical_value(level: float, dof: float = math.inf) -> float:
     return float(-stdtrit(dof, (1 - level) / 2))
 
 
-def regression_moments(moments: Moments, outcome: str, predictors: Sequence[str]) -> Moments:
-    """Return the moments of (predictors, outcome), in that order.
+def regression_columns(outcome: str, predictors: Sequence[str]) -> tuple[str, ...]:
+    """Return (predictors, outcome).
 
-    Raises UsageError for no predictor, an unknown or repeated one, or the outcome among them.
+    Raises UsageError for no predictor, a repeated one, or the outcome among them.
     """
     if not predictors:
         raise UsageError("analysis", "no predictors", "Name at least one.")
@@ -103,4 +103,9 @@ def regression_moments(moments: Moments, outcome: str, predictors: Sequence[str]
     repeated = [name for j, name in enumerate(predictors) if name in predictors[:j]]
     if repeated:
         raise UsageError("analysis", f"predictor {repeated[0]!r} is named twice", "Name it once.")
-    return moments.select((*predictors, outcome))
+    return (*predictors, outcome)
+
+
+def regression_moments(moments: Moments, outcome: str, predictors: Sequence[str]) -> Moments:
+    """Return the moments of `regression_columns`, in that order; an unknown one is a UsageError."""
+    return moments.select(regression_columns(outcome, predictors))

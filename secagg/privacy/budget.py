@@ -27,6 +27,7 @@ only a cap without one bounds what an outsider who keeps everything can learn.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Final, Self
@@ -50,6 +51,9 @@ are each rounded, by parts in 1e10 of delta; by so much, relatively, a total may
 
 _MOST_EPSILON: Final = 100.0
 """Caps above it promise nothing to anybody, and e^epsilon must be a float."""
+
+_MOST_DAYS: Final = 36_525.0
+"""A century: longer is for ever."""
 
 _HALVINGS: Final = 50
 """Of the bracket in which the affordable mu lies; its printed epsilon has three digits."""
@@ -94,7 +98,8 @@ class Cost:
 class Cap:
     """Most that a data set may give away within `days` (None: for ever).
 
-    epsilon: above 0, at most 100; delta: above 0, below 1; days: above 0. Raises `UsageError`.
+    epsilon: above 0, at most 100; delta: above 0, below 1; days: above 0, at most a century
+    Raises `UsageError` for anything else.
     """
 
     epsilon: float
@@ -105,11 +110,11 @@ class Cap:
     def __post_init__(self) -> None:
         days = 1.0 if self.days is None else self.days
         known = 0.0 < self.epsilon <= _MOST_EPSILON and 0.0 < self.delta < 1.0
-        if not (known and 0.0 < days < math.inf):
+        if not (known and 0.0 < days <= _MOST_DAYS):
             raise UsageError(
                 "budget cap",
                 f"epsilon {self.epsilon}, delta {self.delta}, days {self.days} cannot be",
-                "Epsilon is above 0 and at most 100, delta between 0 and 1, days above 0.",
+                "Epsilon is between 0 and 100, delta between 0 and 1, days between 0 and 36525.",
             )
 
     def words(self) -> str:
@@ -145,7 +150,7 @@ def affordable(cap: Cap, spent: Sequence[Cost], distance: float, delta: float) -
     """
     distance += math.fsum(cost.distance for cost in spent)
     before = compose(cost.event(cap.adjacency) for cost in spent)
-    events = [Gaussian(before.mu), *before.laplaces.elements()]
+    events: list[Event] = [Gaussian(before.mu), *Counter(before.laplaces).elements()]
     low, high = 0.0, gaussian_mu(cap.epsilon, cap.delta)
     for _ in range(_HALVINGS):
         middle = (low + high) / 2

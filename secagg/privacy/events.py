@@ -21,7 +21,9 @@ negative or not a number              `UsageError`
 Events of one data set add up whoever got the releases; events of the same people at several sites
 too. A release read again is no event.
 
-Not protected: what was released and not written down as an event.
+Not protected: what was released and not written down as an event. And with Laplace events among
+them, releases whose *noise* was chosen after looking at earlier results: the sums here presume that
+only the queries were. (For Gaussian events alone a cap holds then too: Smith & Thakurta 2022.)
 """
 
 from __future__ import annotations
@@ -111,8 +113,7 @@ def rdp_epsilon(events: Iterable[Event], delta: float) -> float:
         return math.inf
     if composed.mu == composed.pure() == 0:
         return 0.0
-    bounds = ((composed.log_bound(t) - math.log(delta)) / t for t in composed.orders())
-    return max(0.0, min(bounds))
+    return max(0.0, min(composed.epsilon_bound(order, delta) for order in composed.orders()))
 
 
 def zcdp_epsilon(events: Iterable[Event], delta: float) -> float:
@@ -128,7 +129,8 @@ def zcdp_epsilon(events: Iterable[Event], delta: float) -> float:
 
 def compose(events: Iterable[Event]) -> Composed:
     """Return what all events together are: one mu, and how often each Laplace law was used."""
-    mus, laplaces = [0.0], Counter[Laplace]()
+    mus = [0.0]
+    laplaces: Counter[Laplace] = Counter()
     for event in events:
         if isinstance(event, Gaussian):
             mus.append(event.mu)

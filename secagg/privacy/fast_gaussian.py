@@ -217,8 +217,6 @@ def _columns(parts: list[int]) -> tuple[list[int], list[int]]:
         y, donor = short.pop(), rich[-1]
         other[y] = donor
         own[donor] -= capacity - own[y]
-        if own[donor] <= capacity:
-            rich.pop()
-            if own[donor] < capacity:
-                short.append(donor)
+        if own[donor] < capacity:
+            short.append(rich.pop())
     return own, other

@@ -10,8 +10,8 @@ Exact sums cost more than any budget from the first one on, so that for each sta
 round is entered. The cohort of the round that counts records is known to a site when it is asked to
 open it, if its protocol has sites do that, and otherwise in the round after it.
 
-Not protected: see `secagg.privacy.rules`, `ledger` and `differencing`. In particular the aggregators
-of `additive` open the first sum without asking a ledger of any site: there the coordinator's own has
+Not protected: see `secagg.privacy.rules`, `ledger`, `differencing`. In particular, aggregators of
+`additive` open the first sum without asking a ledger of any site: there the coordinator's own has
 to do, and the sites' from the second sum on.
 """
 
@@ -25,6 +25,7 @@ from secagg.contracts import Body, Public, Rows, Spec
 from secagg.privacy import rules
 from secagg.privacy.budget import Cost
 from secagg.privacy.calibration import EXACT, Calibrated
+from secagg.privacy.gate import check_invitation, check_records
 from secagg.privacy.ledger import Ledger
 from secagg.privacy.policy import SitePolicy
 from secagg.privacy.release import Cohort, Decision, Release
@@ -88,12 +89,18 @@ class Guard:
         """Decide on public facts. Raises `PolicyRefusal`."""
         earlier = tuple(c.sites for c in self.ledger.cohorts(self.dataset))
         request = self._request(occasion, earlier)
-        self._enforce(occasion, rules.before_data(self.policy, request))
+        decisions = rules.before_data(self.policy, request)
+        self._write(occasion, decisions)
+        check_invitation(self.policy.release, request.site, occasion.cohort, occasion.total)
+        rules.enforce(request.site, decisions)
 
     def check(self, occasion: Occasion, rows: Rows, public: Public) -> None:
         """Decide on the site's own records. Raises `PolicyRefusal`."""
-        own = rules.own_numbers(rows, public)
-        self._enforce(occasion, rules.with_data(self.policy, self._request(occasion, ()), own))
+        request, own = self._request(occasion, ()), rules.own_numbers(rows, public)
+        decisions = rules.with_data(self.policy, request, own)
+        self._write(occasion, decisions)
+        check_records(self.policy.release, request.site, own.records)
+        rules.enforce(request.site, decisions)
 
     def enter(
         self,
@@ -145,15 +152,14 @@ class Guard:
             counting=occasion.counting,
         )  # fmt: skip
 
-    def _enforce(self, occasion: Occasion, decisions: Sequence[rules.Decision]) -> None:
-        """Write decisions down, once for each stage and whenever one refuses; then enforce them."""
+    def _write(self, occasion: Occasion, decisions: Sequence[rules.Decision]) -> None:
+        """Write decisions down, once for each stage and whenever one refuses."""
         if not occasion.before or not all(decision.allowed for decision in decisions):
             self.ledger.decide(*(
                 Decision(self.dataset, self.session, occasion.round, occasion.stage, d.rule,
                          d.allowed, d.text)
                 for d in decisions
             ))  # fmt: skip
-        rules.enforce(self.asked.site, decisions)
 
     def _cost(self, stage: str) -> Cost:
         return EXACT if self.calibrated is None else self.calibrated.mechanisms[stage].cost()

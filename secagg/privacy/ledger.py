@@ -30,6 +30,7 @@ replayable noise                                    marked "privacy: void", yet 
 clock set back                                      entries dated in the future count: none is freed
 cap set lower than what is spent                    nothing more leaves
 a second, different cohort for one release          `PolicyRefusal`
+two runs at once whose cohorts differ               the later one is compared with the earlier one
 connection used after a fork                        `InternalError`: SQLite forbids it
 ==================================================  ================================================
 
@@ -61,6 +62,7 @@ from secagg.randomness import RandomBytes
 SEED_BYTES: Final = 32
 
 Clock = Callable[[], datetime]
+Compare = Callable[[Sequence[Cohort]], None]
 
 
 @dataclass
@@ -109,18 +111,24 @@ class Ledger:
         caps: Sequence[Cap] = (),
         planned: Sequence[Cost] = (),
         random: RandomBytes | None = None,
+        compare: Compare | None = None,
     ) -> Entered:
         """Put a release on the disk, if it may leave. Only then may it.
 
         caps: to hold beside those of `set_caps`
         planned: costs of the rest of the job, which has to fit too
         random: where a seed is drawn, if one is needed; None for the coordinator
+        compare: is given the cohorts of all other releases of the data set, and raises if one with
+            this release's cohort must not follow them; nobody else enters one meanwhile
         Raises `PolicyRefusal` where a cap would be passed, and `PeerError` for an answer that was
         given before with other content; either costs nothing.
         """
         key = release.key()
         with self._change():
             entry = self._entry(key)
+            if compare is not None:
+                own = (release.party, release.session, release.round)
+                compare(self._cohorts(release.dataset, own))
             if entry is None:
                 self._afford(release, caps, planned)
                 seed = b"" if random is None else random(SEED_BYTES)
@@ -139,26 +147,29 @@ class Ledger:
         session: str,
         round_: int,
         cohort: Sequence[str],
-        vet: Callable[[Sequence[Cohort]], None] | None = None,
+        compare: Compare | None = None,
     ) -> None:
-        """Put down whose sum it was that a release went into, once that is known; repeatable.
+        """Put down whose sum it is that a release went into, once that is known; repeatable.
 
-        vet: is shown all cohorts known before, in the same transaction, and may raise
+        compare: as for `enter`; call this before the sum is opened
         Raises `PolicyRefusal` for a second cohort of the same release.
         """
         sites = sorted(set(cohort))
         with self._change():
-            of = self._where("session = ? AND round = ?", session, round_)
-            left = [n for n in of if n.kind in ("entry", "use") and n.content["party"] == party]
-            if not left:
+            of = [
+                line
+                for line in self._where("session = ? AND round = ?", session, round_)
+                if line.kind != "decision" and line.content["party"] == party
+            ]
+            if not of:
                 raise InternalError(self.where, f"nothing of {party} was entered in that round")
-            known = [n for n in of if n.kind == "cohort" and n.content["party"] == party]
+            known = [line for line in of if line.kind == "cohort"]
             if known and known[0].content["cohort"] != sites:
                 raise PolicyRefusal(self.where, "a second cohort for one release is not allowed")
+            first = of[0]
+            if compare is not None:
+                compare(self._cohorts(first.dataset, (party, session, round_)))
             if not known:
-                first = left[0]
-                if vet is not None:
-                    vet(self.cohorts(first.dataset))
                 append(self._db, Line(
                     self._time(), "cohort", first.dataset, session, round_, belongs=first.seq,
                     content={"party": party, "cohort": sites},
@@ -200,14 +211,7 @@ class Ledger:
 
         Where one was settled, that; otherwise the one that it was entered with.
         """
-        known: dict[tuple[str, str, int], Cohort] = {}
-        for kinds in ("'entry', 'use'", "'cohort'"):
-            for line in self._where(f"dataset = ? AND kind IN ({kinds})", dataset):
-                assert line.session is not None and line.round is not None
-                if sites := line.content["cohort"]:
-                    key = line.content["party"], line.session, line.round
-                    known[key] = Cohort(frozenset(sites), line.session, line.round)
-        return tuple(known.values())
+        return self._cohorts(dataset, None)
 
     def history(self, dataset: str) -> tuple[Line, ...]:
         """Return all lines of a data set, in order, without their seeds."""
@@ -235,6 +239,16 @@ class Ledger:
     def _entry(self, key: str) -> Line | None:
         found = self._where("key = ?", key)
         return found[0] if found else None
+
+    def _cohorts(self, dataset: str, but: tuple[str, str, int] | None) -> tuple[Cohort, ...]:
+        known: dict[tuple[str, str, int], Cohort] = {}
+        for kinds in ("'entry', 'use'", "'cohort'"):
+            for line in self._where(f"dataset = ? AND kind IN ({kinds})", dataset):
+                assert line.session is not None and line.round is not None
+                if sites := line.content["cohort"]:
+                    key = line.content["party"], line.session, line.round
+                    known[key] = Cohort(frozenset(sites), line.session, line.round)
+        return tuple(cohort for key, cohort in known.items() if key != but)
 
     def _time(self) -> int:
         return _microseconds(self._now())

@@ -38,6 +38,7 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, Final
 
@@ -92,6 +93,11 @@ class Line:
     seed: bytes = field(default=b"", repr=False)
     content: dict[str, Any] = field(default_factory=dict)
     seq: int = 0
+
+    @property
+    def when(self) -> datetime:
+        """`time`, in UTC."""
+        return datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=self.time)
 
     def without_seed(self) -> Line:
         """Return it as others than the drawing of noise may see it."""
@@ -243,11 +249,14 @@ def _create(path: Path) -> None:
     try:
         handle, name = tempfile.mkstemp(dir=path.parent, prefix=f"{path.name}.new.")  # mode 0600
         os.close(handle)
-        with named_errors(str(path)), closing(_connect(f"{Path(name).absolute().as_uri()}")) as db:
-            _write_schema(db)
-        with suppress(FileExistsError):
-            os.link(name, path)  # unlike a rename it never replaces a ledger
-        Path(name).unlink()
+        new = Path(name)
+        try:
+            with named_errors(str(path)), closing(_connect(new.absolute().as_uri())) as db:
+                _write_schema(db)
+            with suppress(FileExistsError):
+                os.link(new, path)  # unlike a rename it never replaces a ledger
+        finally:
+            new.unlink()
         folder = os.open(path.parent, os.O_RDONLY)
         try:
             os.fsync(folder)
@@ -274,7 +283,7 @@ def _check(db: sqlite3.Connection, where: str) -> None:
     before = _FIRST
     rows = db.execute(f"SELECT {_COLUMNS}, hash FROM lines ORDER BY seq")  # noqa: S608  # names above
     for seq, (*row, digest) in enumerate(rows, start=1):
-        if row[0] != seq or digest != _hash(before, row):
+        if digest != _hash(before, row):
             raise _damaged(where, f"line {seq} is not as it was written")
         before = digest
     db.execute("COMMIT")

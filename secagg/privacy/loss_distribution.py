@@ -20,24 +20,26 @@ Sums of L come by fast Fourier transform of the masses tilted by e^(order L) and
 E[e^(order L)] (exponential tilting, the Chernoff change of measure), which puts the accuracy where
 epsilon is. What is computed wrongly or left out, of a tilted mass `lost`, moves (1) by at most
 
-    lost * E_P[e^(order L)] * e^(B - order epsilon)     where delta_mu(x) <= e^(B - order x),     (2)
+    lost * E_P[e^(order L)] * e^(B - order epsilon),    where delta_mu(x) <= e^(B - order x)    (2)
 
 which is added to the one delta and taken from the other.
 Lattices get finer until the bounds meet to 1e-4, or the work is too much.
 
 Both P against Q and Q against P are covered: the losses of both kinds of noise are symmetric.
 
-Not protected: nothing here is subsampled, and adaptively chosen *parameters* of later releases are
-not allowed for (Rogers et al. 2016): they have to be fixed, or a budget for all set, beforehand.
+Not protected: nothing here is subsampled; for noise chosen after earlier results see `events`.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy.optimize import brentq
 
 from secagg.privacy.gaussian import Floats, gaussian_delta, gaussian_deltas, gaussian_epsilon
@@ -49,6 +51,7 @@ _WORK = 1 << 22  # most lattice points to transform, over all laws
 _CLOSE = 1e-4  # relative distance of the bounds that is good enough
 _OUTSIDE = 1e-13  # tilted mass that the transform may fold over
 _LARGEST = 300.0  # losses whose exponentials and their squares are numbers
+_FUZZ = 1e-9  # steps, or shares of a loss, within which a loss counts as on a lattice point
 
 
 @dataclass(frozen=True)
@@ -56,7 +59,7 @@ class Composed:
     """All releases together: mu of the Gaussian ones, and how often each Laplace one was made."""
 
     mu: float
-    laplaces: Mapping[Laplace, int]
+    laplaces: Counter[Laplace]
 
     def pure(self) -> float:
         """Return the sum of the Laplace releases' epsilons, never below it."""
@@ -68,17 +71,26 @@ class Composed:
         laplaces = sum(n * law.log_moment(order) for law, n in self.laplaces.items())
         return laplaces + log_bound_of_gaussian(self.mu, order)
 
-    def orders(self) -> Floats:
-        """Return orders of moments among which the best one for a tail is."""
-        spread = math.sqrt(self.mu**2 + sum(n * x.epsilon**2 for x, n in self.laplaces.items()))
-        return np.geomspace(1e-2, 40, 120) / spread
+    def epsilon_bound(self, order: float, delta: float) -> float:
+        """Return the epsilon at delta that follows from the moment of one order > 0."""
+        return (self.log_bound(order) - math.log(delta)) / order
+
+    def spread(self) -> float:
+        """Return the size of the loss, up to a small factor."""
+        laplaces = sum(count * law.epsilon**2 for law, count in self.laplaces.items())
+        return math.sqrt(self.mu**2 + laplaces)
+
+    def orders(self) -> list[float]:
+        """Return orders of moments, the best one for any delta from 1e-300 on near one of them."""
+        return [float(order) for order in np.geomspace(1e-2, 40, 120) / self.spread()]
 
 
 def log_bound_of_gaussian(mu: float, order: float) -> float:
     """Return B with delta_mu(x) <= exp(B - order x) for every x, negative too.
 
-    For (1 - e^-y)_+ <= c e^(order y) with c at the y that makes it tight (Canonne, Kamath & Steinke
-    2020, proposition 12), and the Gaussian loss has log E_P[e^(order G)] = order (order + 1) mu^2/2.
+    For (1 - e^-y)_+ <= c e^(order y), with c from the y that makes it tight (Canonne, Kamath &
+    Steinke 2020, proposition 12), and the Gaussian loss G has
+    log E_P[e^(order G)] = order (order + 1) mu^2 / 2.
     """
     return order * (order + 1) * mu**2 / 2 - math.log1p(order) - order * math.log1p(1 / order)
 
@@ -89,9 +101,9 @@ def epsilon_bounds(composed: Composed, delta: float) -> tuple[float, float]:
     high = low + composed.pure()  # basic composition
     if not _lattice_helps(composed):
         return low, high
-    order = min(composed.orders(), key=lambda t: (composed.log_bound(t) - math.log(delta)) / t)
+    order = min(composed.orders(), key=lambda t: composed.epsilon_bound(t, delta))
     for step in _steps(composed):
-        above, below = (_Lattice(composed, float(order), step, side) for side in (True, False))
+        above, below = (_Lattice(composed, order, step, side) for side in (True, False))
         high = _highest(above.delta, delta, low, high)
         low = _lowest(below.delta, delta, low, high)
         if high - low <= _CLOSE * high:
@@ -102,13 +114,13 @@ def epsilon_bounds(composed: Composed, delta: float) -> tuple[float, float]:
 def delta_bounds(composed: Composed, epsilon: float) -> tuple[float, float]:
     """Return (low, high) around delta at a finite epsilon from 0 on; mu finite."""
     low = gaussian_delta(composed.mu, epsilon)  # leave out the Laplace releases
-    high = gaussian_delta(composed.mu, max(0.0, epsilon - composed.pure()))
-    high = 1.0 if epsilon < composed.pure() else high  # basic composition
+    rest = math.nextafter(epsilon - composed.pure(), -math.inf)
+    high = gaussian_delta(composed.mu, rest) if rest >= 0 else 1.0  # basic composition
     if not _lattice_helps(composed):
         return low, high
     order = min(composed.orders(), key=lambda t: composed.log_bound(t) - t * epsilon)
     for step in _steps(composed):
-        above, below = (_Lattice(composed, float(order), step, side) for side in (True, False))
+        above, below = (_Lattice(composed, order, step, side) for side in (True, False))
         low, high = max(low, below.delta(epsilon)), min(high, above.delta(epsilon))
         if high - low <= _CLOSE * high:
             break
@@ -119,16 +131,16 @@ class _Lattice:
     """The sum of the Laplace losses on a lattice, tilted; with the Gaussian ones, see (1)."""
 
     def __init__(self, composed: Composed, order: float, step: float, pessimistic: bool) -> None:
-        self.mu, self.order, self.pessimistic = composed.mu, order, pessimistic
-        self.log_moment = 0.0
-        laws = [(_place(law, step, pessimistic), n) for law, n in composed.laplaces.items()]
+        self.mu, self.order, self.sign = composed.mu, order, 1 if pessimistic else -1
+        place = _pessimistic if pessimistic else _optimistic
+        laws = [(place(law, step), count) for law, count in composed.laplaces.items()]
         whole = 1 + sum(count * (len(masses) - 1) for masses, count in laws)
         size = _window(laws, whole)
         spectrum = np.ones(size // 2 + 1, dtype=np.complex128)
-        mean = 0.0
+        mean = self.log_moment = 0.0
         for masses, count in laws:
             points = np.arange(len(masses)) - len(masses) // 2
-            with np.errstate(divide="ignore"):
+            with np.errstate(divide="ignore"):  # of points without mass
                 logs = np.log(masses) + order * step * points
             log_moment = float(np.logaddexp.reduce(logs))
             tilted = np.exp(logs - log_moment)
@@ -141,45 +153,49 @@ class _Lattice:
         points = middle - size // 2 + np.arange(size)
         weights = np.fft.irfft(spectrum, size)[points % size]
         kept = weights > _UNIT
-        self.losses = step * points[kept]
+        self.losses = _floats(step * points[kept])
         self.masses = weights[kept] * np.exp(self.log_moment - order * self.losses)
         # Transforms err by less than 8 units times log2(size) in the 2-norm (Higham 2002, theorem
         # 24.2), one for each release and one back; root(size) turns that into the 1-norm. Placing
-        # errs by a few units over `step`, as it takes differences of a bucket's P and Q.
-        releases = sum(composed.laplaces.values())
-        rounding = (releases + 1) * _UNIT * (8 * math.log2(size) * math.sqrt(size) + 4 / step)
+        # errs by the units of e^-loss over `step`, as it takes differences of a bucket's P and Q.
+        largest = 1 + max(law.epsilon for law in composed.laplaces)
+        releases = composed.laplaces.total()
+        transforms = 8 * math.log2(size) * math.sqrt(size)
+        rounding = (releases + 1) * _UNIT * (transforms + 8 * largest / step)
         self.lost = 2 * _OUTSIDE + size * _UNIT + rounding
-        self.slack = 1e-9 * step * releases
+        # What is within rounding of an edge may be counted on the wrong side of it.
+        self.slack = releases * largest * _FUZZ * (step + 1e-5) + _FUZZ * composed.pure()
 
     def delta(self, epsilon: float) -> float:
         """Return delta at epsilon, on the safe side of this lattice."""
-        sign = 1 if self.pessimistic else -1
-        if not self.pessimistic:  # ratios within 1e-9 steps of the lattice counted as on it
-            epsilon += self.slack
-        deltas = gaussian_deltas(self.mu, epsilon - self.losses)
-        total = float(self.masses @ deltas) * (1 + sign * 1e-9)  # the error of `gaussian_deltas`
+        epsilon -= self.sign * self.slack
+        deltas = gaussian_deltas(self.mu, _floats(epsilon - self.losses))
+        total = float(self.masses @ deltas) * (1 + self.sign * 1e-9)  # theirs is below 1e-10
         bound = log_bound_of_gaussian(self.mu, self.order)
         exponent = self.log_moment + bound - self.order * epsilon
-        return min(1.0, total + sign * self.lost * math.exp(min(exponent, _LARGEST)))
+        return min(1.0, total + self.sign * self.lost * math.exp(min(exponent, _LARGEST)))
 
 
-def _place(law: Laplace, step: float, pessimistic: bool) -> Floats:
-    """Return P of the losses -m step, ..., m step that stand for this law's; shape (2m + 1,)."""
-    if pessimistic:
-        m = math.ceil(law.epsilon / step) + 1
-        points = step * np.arange(-m, m + 1)
-        p, q = law.masses(points)
-        # p = down + up and q = down / e^x + up / e^(x + step), for the lattice point x below
-        up = np.clip((p - q * np.exp(points[:-1])) / -math.expm1(-step), 0, p)
-        return np.append(p - up, 0.0) + np.append(0.0, up)
-    m = math.floor(law.epsilon / step + 1e-9)
-    smaller = Laplace(m * step, law.steps)
+def _pessimistic(law: Laplace, step: float) -> Floats:
+    """Return P of the losses -m step, ..., m step that say more than this law's; shape (2m + 1,)."""
+    m = math.ceil(law.epsilon / step) + 1
+    points = _floats(step * np.arange(-m, m + 1))
+    p, q = law.masses(points)
+    # p = down + up and q = down / e^x + up / e^(x + step), for the lattice point x below
+    up = np.clip((p - q * np.exp(points[:-1])) / -math.expm1(-step), 0, p)
+    return np.append(p - up, 0.0) + np.append(0.0, up)
+
+
+def _optimistic(law: Laplace, step: float) -> Floats:
+    """Return P of the losses -m step, ..., m step that say less than this law's; shape (2m + 1,)."""
+    m = math.floor(law.epsilon / step + _FUZZ)
     # The two ends hold most of the mass: each stays alone, on its own side of an edge.
-    ends = step * (np.array([-m, m]) - 1e-9)
-    p, q = smaller.masses(np.union1d(step * (np.arange(-m - 1, m + 1) + 0.5), ends))
+    ends = step * (np.array([-m, m]) - _FUZZ)
+    edges = np.union1d(step * (np.arange(-m - 1, m + 1) + 0.5), ends)
+    p, q = Laplace(m * step, law.steps).masses(_floats(edges))
     some = p > 0
-    places = np.floor(np.log(p[some] / q[some]) / step + 1e-9).astype(np.int64) + m
-    return np.bincount(places, p[some], 2 * m + 1)
+    places = np.floor(np.log(p[some] / q[some]) / step + _FUZZ + 1e-14 / step) + m
+    return _floats(np.bincount(np.clip(places, 0, 2 * m).astype(np.int64), p[some], 2 * m + 1))
 
 
 def _window(laws: list[tuple[Floats, int]], whole: int) -> int:
@@ -194,14 +210,14 @@ def _window(laws: list[tuple[Floats, int]], whole: int) -> int:
 
 
 def _lattice_helps(composed: Composed) -> bool:
-    return composed.pure() > 0 and all(law.epsilon <= _LARGEST for law in composed.laplaces)
+    return max(composed.mu, *(law.epsilon for law in composed.laplaces)) <= _LARGEST
 
 
 def _steps(composed: Composed) -> list[float]:
     """Return the distances of the lattices to try, the coarsest whatever it costs."""
     heaviest = max(composed.laplaces, key=lambda law: composed.laplaces[law] * law.epsilon**2)
     spread = math.sqrt(sum(n * law.epsilon**2 for law, n in composed.laplaces.items()))
-    steps = []
+    steps: list[float] = []
     for parts in _PARTS:
         step = heaviest.epsilon / parts
         work = 15 * spread / step * (len(composed.laplaces) + 1)  # 15: as in `_window`
@@ -246,3 +262,7 @@ def _root(delta_at: Callable[[float], float], delta: float, low: float, high: fl
     if excess(low) * excess(high) >= 0:
         return low
     return float(brentq(excess, low, high, xtol=1e-10 * high, rtol=1e-12))
+
+
+def _floats(values: NDArray[Any]) -> Floats:
+    return np.asarray(values, dtype=np.float64)

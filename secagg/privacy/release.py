@@ -7,7 +7,7 @@ which noise is right (who, what was computed, how much noise, drawn how) is comp
 from __future__ import annotations
 
 import hashlib
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any, Final
 
 from secagg import wire
@@ -54,7 +54,7 @@ class Release:
     def content(self) -> dict[str, Any]:
         """Return what the ledger keeps of it, as plain data."""
         kept = {k: v for k, v in asdict(self).items() if k != "records"}
-        kept |= {"cost": self.cost.plain(), "cohort": sorted(self.cohort)}
+        kept |= {"cost": self.cost.plain(), "cohort": sorted(set(self.cohort))}
         return kept | ({"privacy": VOID} if self.replayable else {})
 
     def key(self) -> str:
@@ -81,7 +81,7 @@ class Entered:
     reused: it was entered before, so this time it cost nothing
     """
 
-    seed: bytes
+    seed: bytes = field(repr=False)
     reused: bool
 
 

@@ -1,4 +1,4 @@
-"""The remainder against brute force: sums of discrete Gaussians, and what rounding a Gaussian gives."""
+"""The remainder against brute force: sums of discrete Gaussians, and a Gaussian rounded."""
 
 from __future__ import annotations
 

@@ -186,24 +186,47 @@ def test_a_column_of_one_value_needs_no_further_bits() -> None:
     assert fast._look_up(table, words, scripted()).tolist() == full.tolist()
 
 
+def gamma_of(table: fast._Table, y: int, u: int) -> Fraction:
+    return Fraction(u * (u + 2 * y * 2**table.shift)) / (2 * table.variance)
+
+
 def test_coins_too_close_for_floating_point_are_thrown_in_integers() -> None:
     """64 bits equal to those of gamma: the next 64 decide. One off: they are not asked."""
     table = fast._table(Fraction(4**30 + 7))
     y, u = 1000, 2**20 + 1
-    gamma = Fraction(u * (u + 2 * y * 2**table.shift)) / (2 * table.variance)
-    digit, rest = divmod(gamma * 2**64, 1)
-    second = int(rest * 2**64)
-    tails = (2**64 - 1, 8)
+    digit, rest = divmod(gamma_of(table, y, u) * 2**64, 1)
+    half, rest_of_half = divmod(gamma_of(table, y, u) * 2**63, 1)
+    second, second_of_half = int(rest * 2**64), int(rest_of_half * 2**64)
+    heads, tails = (0, 8), (2**64 - 1, 8)
     for words, keep in (
         ([(digit + 1, 8)], True),
         ([(digit - 1, 8), tails], False),
         ([(digit, 8), (second + 1, 8)], True),
         ([(digit, 8), (second - 1, 8), tails], False),
-        ([(digit, 8), (second, 8), (0, 8), tails], False),
-        ([(digit - 1, 8), (0, 8), tails], True),  # three throws: an odd number
+        ([(digit, 8), (second, 8), heads, tails], False),
+        ([(digit - 1, 8), heads, tails], True),  # three throws: an odd number
+        ([heads, (half, 8), (second_of_half + 1, 8)], False),  # the second has odds gamma / 2
+        ([heads, (half, 8), (second_of_half - 1, 8), tails], True),
     ):
         random = scripted(*words)
         kept = fast._coin_exp(table, np.array([y]), np.array([u]), random)
         assert kept.tolist() == [keep]
         with pytest.raises(IndexError):
             random(8)
+
+
+def test_floating_point_never_decides_wrongly() -> None:
+    """Words as near to gamma as 64 bits can tell, and around the distance where floats decide."""
+    random = np.random.default_rng(1)
+    for variance in (Fraction(2**14), Fraction(4**30 + 7), Fraction(4**59 - 1)):
+        table = fast._table(variance)
+        y = random.integers(0, 2**11, 100)
+        u = random.integers(1, 2**table.shift, 100)
+        gammas = [gamma_of(table, *pair) for pair in zip(y.tolist(), u.tolist(), strict=True)]
+        for off in (1, -1, 2**8, -(2**8), 2**11, -(2**11), 2**16 - 2**9, 2**16 + 2**9, -(2**16)):
+            words = [max(0, int(gamma * 2**64) + off) for gamma in gammas]
+            heads = [Fraction(w, 2**64) < g for w, g in zip(words, gammas, strict=True)]
+            tails = [(2**64 - 1).to_bytes(8, "little")] * sum(heads)
+            script = [b"".join(w.to_bytes(8, "little") for w in words), b"".join(tails)]
+            kept = fast._coin_exp(table, y, u, lambda _, script=script: script.pop(0))
+            assert (~kept).tolist() == heads

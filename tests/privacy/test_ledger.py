@@ -7,7 +7,7 @@ import math
 import os
 import random
 import sqlite3
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -55,7 +55,7 @@ def ledger(path: Path, clock: Clock) -> Iterator[Ledger]:
 
 
 def seed_of(ledger: Ledger, release: Release, *caps: Cap) -> bytes:
-    return ledger.enter(release, caps, random=system_random).seed
+    return ledger.enter(release, caps=caps, random=system_random).seed
 
 
 def entries(ledger: Ledger, dataset: str = "heart") -> list[Line]:
@@ -72,7 +72,7 @@ def at_site(session: str, round_: int = 0, **changes: Any) -> Release:
 
 
 def test_a_first_entry_has_a_fresh_seed_and_costs_what_it_says(ledger: Ledger) -> None:
-    entered = ledger.enter(part(2), [CAP], random=system_random)
+    entered = ledger.enter(part(2), caps=[CAP], random=system_random)
     assert len(entered.seed) == 32 and not entered.reused
     assert ledger.spent("heart") == (part(2).cost,)
     assert seed_of(ledger, numbered(1, 2)) != entered.seed
@@ -81,7 +81,7 @@ def test_a_first_entry_has_a_fresh_seed_and_costs_what_it_says(ledger: Ledger) -
 def test_again_it_has_the_same_seed_costs_nothing_and_is_recorded(ledger: Ledger) -> None:
     first = seed_of(ledger, part(1), CAP)
     for uses in (1, 2):
-        again = ledger.enter(part(1), [CAP], random=system_random)  # though the cap is used up
+        again = ledger.enter(part(1), caps=[CAP], random=system_random)  # though the cap is used up
         assert again.reused and again.seed == first
         assert ledger.spent("heart") == (part(1).cost,)
         kinds = [line.kind for line in ledger.history("heart")]
@@ -148,7 +148,7 @@ def test_the_order_of_a_cohort_does_not_matter(ledger: Ledger) -> None:
 def test_a_sites_own_noise_is_the_same_in_every_run_and_paid_once(ledger: Ledger) -> None:
     first = seed_of(ledger, at_site("a"), CAP)
     again = at_site("b", 3, cohort=("north", "south"), delta=1e-9)
-    assert ledger.enter(again, [CAP], random=system_random).reused
+    assert ledger.enter(again, caps=[CAP], random=system_random).reused
     assert seed_of(ledger, again) == first and len(ledger.spent("heart")) == 1
     assert {line.session for line in ledger.history("heart")} == {"a", "b"}
 
@@ -195,12 +195,12 @@ def test_exactly_the_affordable_number_gets_in_wherever_the_cap_is(
         ledger.set_caps("heart", [loose, CAP] if given == "set" else [CAP])
     caps = [CAP] if given == "argument" else [loose]
     for number in range(7):
-        ledger.enter(numbered(number, 7), caps, random=system_random)
+        ledger.enter(numbered(number, 7), caps=caps, random=system_random)
     before = ledger.history("heart")
     with pytest.raises(PolicyRefusal, match="epsilon 1 at delta 1e-06 for ever"):
-        ledger.enter(numbered(7, 7), caps, random=system_random)
+        ledger.enter(numbered(7, 7), caps=caps, random=system_random)
     assert ledger.history("heart") == before  # a refusal costs nothing
-    ledger.enter(replace(numbered(7, 7), dataset="lung"), caps, random=system_random)
+    ledger.enter(replace(numbered(7, 7), dataset="lung"), caps=caps, random=system_random)
 
 
 def test_a_refused_release_draws_no_seed(ledger: Ledger) -> None:
@@ -208,16 +208,16 @@ def test_a_refused_release_draws_no_seed(ledger: Ledger) -> None:
         raise AssertionError("drawn")
 
     with pytest.raises(PolicyRefusal):
-        ledger.enter(part(1), [Cap(0.5, 1e-6)], random=never)
+        ledger.enter(part(1), caps=[Cap(0.5, 1e-6)], random=never)
 
 
 def test_the_whole_job_is_checked_before_its_first_entry(ledger: Ledger) -> None:
     with pytest.raises(PolicyRefusal, match=r"with this job it would have given away epsilon 1\.1"):
-        ledger.enter(part(5), [CAP], [part(5).cost] * 5, system_random)
+        ledger.enter(part(5), caps=[CAP], planned=[part(5).cost] * 5, random=system_random)
     assert not ledger.spent("heart")
     for number in range(5):
         rest = [part(5).cost] * (4 - number)
-        ledger.enter(numbered(number, 5), [CAP], rest, system_random)
+        ledger.enter(numbered(number, 5), caps=[CAP], planned=rest, random=system_random)
 
 
 def test_what_is_affordable_is_said_and_gets_in(ledger: Ledger) -> None:
@@ -309,7 +309,7 @@ def test_times_are_kept_in_utc_and_need_a_zone(ledger: Ledger, clock: Clock) -> 
 
     clock.time = START.astimezone(timezone(timedelta(hours=5)))
     seed_of(ledger, part(2))
-    assert ledger.history("heart")[0].time == int(START.timestamp()) * 10**6
+    assert ledger.history("heart")[0].when == START
     clock.time = datetime(2026, 1, 1)
     with pytest.raises(InternalError, match="zone"):
         seed_of(ledger, numbered(1, 2))
@@ -321,7 +321,7 @@ def test_times_are_kept_in_utc_and_need_a_zone(ledger: Ledger, clock: Clock) -> 
 
 def test_a_coordinator_has_no_seeds(ledger: Ledger) -> None:
     for reused in (False, True):
-        entered = ledger.enter(part(2), [CAP])
+        entered = ledger.enter(part(2), caps=[CAP], random=None)
         assert entered.seed == b"" and entered.reused == reused
     with pytest.raises(InternalError, match="seed"):
         ledger.enter(part(2), random=system_random)
@@ -330,7 +330,7 @@ def test_a_coordinator_has_no_seeds(ledger: Ledger) -> None:
 def test_a_site_is_never_answered_without_a_seed(ledger: Ledger) -> None:
     seed_of(ledger, part(2))
     with pytest.raises(InternalError, match="seed"):
-        ledger.enter(part(2))
+        ledger.enter(part(2), random=None)
     for broken in (b"", bytes(31), bytes(33)):
         with pytest.raises(InternalError, match="no seed"):
             ledger.enter(numbered(1, 2), random=lambda _, b=broken: b)
@@ -339,7 +339,8 @@ def test_a_site_is_never_answered_without_a_seed(ledger: Ledger) -> None:
 
 def test_history_shows_no_seed(ledger: Ledger) -> None:
     seed = seed_of(ledger, part(2))
-    (line,) = ledger.history("heart")
+    line = ledger.history("heart")[0]
+    assert repr(seed) not in repr(ledger.enter(part(2), random=system_random))
     assert line.seed == b"" and seed.hex() not in repr(line) and repr(seed) not in repr(line)
     assert "seed" not in repr(replace(line, seed=seed))
 
@@ -394,6 +395,48 @@ def test_a_release_has_one_cohort(ledger: Ledger) -> None:
     with pytest.raises(InternalError, match="nothing of east"):
         ledger.settle("east", "5e55", 0, ["a", "b"])
     assert [line.kind for line in ledger.history("heart")] == ["entry", "cohort"]
+
+
+def test_a_cohort_is_compared_with_all_others_before_it_is_entered(ledger: Ledger) -> None:
+    seen: list[set[frozenset[str]]] = []
+
+    def note(earlier: Sequence[Cohort]) -> None:
+        seen.append({cohort.sites for cohort in earlier})
+
+    def refuse(_: Sequence[Cohort]) -> None:
+        raise PolicyRefusal("differencing", "would show c")
+
+    for number, cohort in enumerate(("abc", "", "abd")):
+        release = replace(numbered(number, 9), cohort=tuple(cohort))
+        ledger.enter(release, random=system_random, compare=note)
+    abc, abd = frozenset("abc"), frozenset("abd")
+    assert seen == [set(), {abc}, {abc}]
+    again = replace(part(9), cohort=tuple("abc"))
+    ledger.enter(again, random=system_random, compare=note)  # not with itself
+    ledger.settle("north", "5e55", 0, "ab", note)
+    assert seen[3:] == [{abd}, {abd}]
+    before = ledger.history("heart")
+    for release in (replace(numbered(3, 9), cohort=tuple("ab")), again):
+        with pytest.raises(PolicyRefusal, match="would show c"):
+            ledger.enter(release, random=system_random, compare=refuse)
+    with pytest.raises(PolicyRefusal, match="would show c"):
+        ledger.settle("north", "5e55", 1, "ab", refuse)
+    assert ledger.history("heart") == before
+
+
+def test_between_comparing_and_entering_nobody_else_enters(
+    path: Path, ledger: Ledger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("secagg.privacy.ledger_file._PATIENCE", 0.05)
+    with Ledger.open(path, create=False, now=Clock()) as other:
+
+        def meanwhile(_: Sequence[Cohort]) -> None:
+            with pytest.raises(UsageError, match="in use"):
+                seed_of(other, numbered(1, 9))
+
+        ledger.enter(part(9), random=system_random, compare=meanwhile)
+        ledger.settle("north", "5e55", 0, "abc", meanwhile)
+    assert len(ledger.spent("heart")) == 1
 
 
 def test_decisions_are_kept_in_full_and_all_at_once(ledger: Ledger) -> None:

@@ -131,7 +131,7 @@ def send(path: Path, release: Release, pipe: int, point: str) -> None:
             return system_random(n)
 
         try:
-            entered = ledger.enter(release, [CAP], random=draw)
+            entered = ledger.enter(release, caps=[CAP], random=draw)
         except PolicyRefusal:
             os.write(pipe, b"refused\n")
             return
@@ -201,7 +201,7 @@ def births(path: Path, deaths: int, seed: int) -> Any:
         os.close(pipe)
         left = at.exists()
         with Ledger.open(at, create=not left, now=now) as ledger:
-            ledger.enter(numbered(0, 2), [CAP], random=system_random)
+            ledger.enter(numbered(0, 2), caps=[CAP], random=system_random)
         seen.append(left)
     return seen
 
@@ -212,7 +212,7 @@ def time_of_one(path: Path) -> float:
     with Ledger.open(path, create=True, now=now) as ledger:
         for number in range(21):
             begun = time.perf_counter()
-            ledger.enter(numbered(number, 1000), [CAP], random=system_random)
+            ledger.enter(numbered(number, 1000), caps=[CAP], random=system_random)
             took.append(time.perf_counter() - begun)
     return sorted(took)[10]
 
@@ -239,7 +239,9 @@ def race(path: Path, processes: int, each: int, parts: int, same: bool, create: 
             for i in range(each):
                 number = i if same else which * each + i
                 try:
-                    entered = ledger.enter(numbered(number, parts), [CAP], random=system_random)
+                    entered = ledger.enter(
+                        numbered(number, parts), caps=[CAP], random=system_random
+                    )
                     said = f"{number} {entered.seed.hex()} {entered.reused}\n"
                 except PolicyRefusal:
                     said = f"{number} refused\n"

@@ -1,0 +1,169 @@
+"""What noisy moments say about the exact ones: draws from the posterior of M given M + E.
+
+M = sum z z', z = (1, predictors, outcome), has m rows; E is symmetric with independent normal
+entries of known variance (`secagg.models.noisy_moments`). Bernstein & Sheldon 2019 showed that
+treating the exact moments as missing data, and averaging inference over what they may have been,
+gives calibrated posteriors. Here M itself is drawn, not a model of the records. Its density is
+
+    p(M | M + E) ~ prod_{j<=k} exp(-E_jk^2 / (2 var E_jk)) pi(M)    over positive definite M,   (1)
+
+so that knowing that M is the moments of *some* table is part of the inference. That is decisive
+when the noise is as large as the smallest eigenvalue of M.
+
+The prior pi. With C the correlations of the p = m - 1 columns, S_jj their sums of squares about the
+mean and R^2 the share of the outcome's that the predictors explain, n, the sums and the S_jj are
+flat, and given them (separation of scale and correlation: Barnard, McCulloch & Meng 2000)
+
+    pi(C) ~ |C|^(a - 1) (1 - R^2)^(b - a),      a = 2p,  b = p / 2.                             (2)
+
+The predictors' correlations then have the distribution of Lewandowski, Kurowicka & Joe (2009)
+with parameter a + 1/2, and R^2 is Beta((p - 1) / 2, b): about a half. It is free of units, and has
+a say only where the noise leaves room: with little noise M is the released matrix whatever (2)
+is. a says that predictors are not nearly collinear; a uniform C (a = 1) expects each column to be
+determined by the others (R^2 about 1 - 2/p), which makes intervals two to three times as long and
+covers 0.99 where 0.90 is asked. Columns that are in truth far more collinear than (2) expects
+(correlations of 0.8) need noise below the smallest eigenvalue to be covered; the figures for these
+and other choices are printed by benchmarks/coverage.py.
+
+The coordinates. With LL' = M (Cholesky), |dM / dL| = 2^m prod_j L_jj^(m - j) (j from 0); L below
+its first row and column is the factor of S. So the density of (L_jk, log L_jj) is that of (1) times
+
+    prod_j L_jj^(m - j + 1)  prod_{j>0} L_jj^(2 a - 2) S_jj^(1 - a - (p - 1) / 2),               (3)
+
+with b for a in the outcome's factor (j = p). It is smooth and on a whole space, and Hamiltonian
+Monte Carlo (Neal 2011, sections 2 and 3) needs no more. Many short chains run side by side as one
+array. The draws are a function of the release alone: the generator has a fixed seed, and nothing
+here protects anybody.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import ndtri
+
+from secagg.models.noisy_moments import NoisyMoments
+
+Floats = NDArray[np.float64]
+
+CHAINS, WARM_UP, DRAWS = 32, 200, 150
+_STEPS = (6, 13)  # leapfrog steps of a trajectory, from a range so that none is periodic
+_ACCEPTANCE = 0.8  # aimed at; between 0.6 and 0.9 costs little (Betancourt, Byrne & Girolami 2014)
+_SEED = 4
+
+
+class Target:
+    """The log density of X: a batch of L with log L_jj on the diagonal, shape (chains, m, m)."""
+
+    def __init__(self, matrix: Floats, variance: Floats) -> None:
+        m = len(matrix)
+        p = m - 1
+        a, b = np.full(p, 2.0 * p), p / 2
+        a[-1] = b
+        self.matrix = matrix
+        self.lower = np.tril(np.ones((m, m)))
+        # each entry off the diagonal stands twice in a sum over all entries
+        self.precision = 1 / variance / (2.0 - np.eye(m))
+        self.pivots = m + 1.0 - np.arange(m)
+        self.pivots[1:] += 2 * a - 2
+        self.squares = 1 - a - (p - 1) / 2
+
+    def factor(self, X: Floats) -> Floats:
+        """Return L."""
+        L = X * self.lower
+        diagonal = np.arange(L.shape[1])
+        L[:, diagonal, diagonal] = np.exp(X[:, diagonal, diagonal])
+        return L
+
+    def __call__(self, X: Floats) -> tuple[Floats, Floats]:
+        """Return the log density up to a constant, shape (chains,), and its gradient."""
+        L = self.factor(X)
+        diagonal = np.arange(L.shape[1])
+        E = L @ L.swapaxes(1, 2) - self.matrix
+        pull = E * self.precision
+        S = (L[:, 1:, 1:] ** 2).sum(axis=2)
+        value = (
+            -0.5 * (pull * E).sum(axis=(1, 2))
+            + X[:, diagonal, diagonal] @ self.pivots
+            + np.log(S) @ self.squares
+        )
+        slope = -2 * pull @ L
+        slope[:, 1:, 1:] += (2 * self.squares / S)[:, :, None] * L[:, 1:, 1:]
+        slope *= self.lower
+        slope[:, diagonal, diagonal] *= L[:, diagonal, diagonal]
+        slope[:, diagonal, diagonal] += self.pivots
+        return value, slope
+
+
+def draw_factors(noisy: NoisyMoments) -> Floats:
+    """Return draws of L, LL' = M, shape (DRAWS, CHAINS, m, m).
+
+    noisy: predictors first, the outcome last; every variance positive
+    """
+    matrix, variance = noisy.matrix, noisy.variance
+    m = len(matrix)
+    target = Target(matrix, variance)
+    rng = np.random.Generator(np.random.PCG64(_SEED))
+    # starts: noise added again, so that they are wider apart than the posterior
+    noise = np.triu(rng.standard_normal((CHAINS, m, m)) * np.sqrt(variance))
+    noise += np.triu(noise, 1).swapaxes(1, 2)
+    eigenvalues, basis = np.linalg.eigh(matrix + noise)
+    lifted = np.maximum(eigenvalues, noisy.eigenvalue_noise)[:, None, :]
+    L = np.linalg.cholesky((basis * lifted) @ basis.swapaxes(1, 2))
+    pivots = np.diagonal(L, axis1=1, axis2=2).copy()
+    # entry M_jk moves by L_kk dL_jk: so far may the noise move L_jk, if the prior did not hold it
+    reach = np.minimum(np.sqrt(variance) / pivots[:, None, :], pivots[:, None, :])
+    scale = np.median(reach, axis=0)
+    diagonal = np.arange(m)
+    scale[diagonal, diagonal] /= np.median(pivots, axis=0)  # there the coordinate is a logarithm
+    X = L
+    X[:, diagonal, diagonal] = np.log(pivots)
+    kept = np.empty((DRAWS, CHAINS, m, m))
+    with np.errstate(all="ignore"):  # a trajectory that flies off to infinity is refused
+        value, slope = target(X)
+        step = np.full(CHAINS, 0.2)
+        for i in range(WARM_UP + DRAWS):
+            momentum = rng.standard_normal((CHAINS, m, m)) * target.lower
+            jump = (step * rng.uniform(0.8, 1.2, CHAINS))[:, None, None] * scale
+            far, far_value, far_slope, end = _trajectory(
+                target, X, slope, momentum, jump, int(rng.integers(*_STEPS))
+            )
+            gain = far_value - value + 0.5 * ((momentum**2) - end**2).sum(axis=(1, 2))
+            chance = np.nan_to_num(np.exp(np.minimum(gain, 0.0)))
+            taken = rng.random(CHAINS) < chance
+            value = np.where(taken, far_value, value)
+            X = np.where(taken[:, None, None], far, X)
+            slope = np.where(taken[:, None, None], far_slope, slope)
+            if i < WARM_UP:
+                step *= np.exp(0.15 * (chance - _ACCEPTANCE))
+            else:
+                kept[i - WARM_UP] = target.factor(X)
+    return kept
+
+
+def _trajectory(
+    target: Target, X: Floats, slope: Floats, momentum: Floats, jump: Floats, steps: int
+) -> tuple[Floats, Floats, Floats, Floats]:
+    """Leapfrog (Neal 2011, equations 2.28 to 2.30): end, its value and slope, its momentum."""
+    momentum = momentum + 0.5 * jump * slope
+    for i in range(steps):
+        X = X + jump * momentum
+        value, slope = target(X)
+        momentum = momentum + (1.0 if i < steps - 1 else 0.5) * jump * slope
+    return X, value, slope, momentum
+
+
+def mixing(draws: Floats) -> float:
+    """Return the largest rank-normalised split R-hat; near 1 if the chains agree.
+
+    Follows Vehtari, Gelman, Simpson, Carpenter & Buerkner 2021, sections 3.1 and 4.1. draws: shape
+    (draws, chains, quantities)
+    """
+    length, chains, quantities = draws.shape
+    half = length // 2
+    split = np.concatenate([draws[:half], draws[-half:]], axis=1).reshape(-1, quantities)
+    ranks = np.argsort(np.argsort(split, axis=0), axis=0) + 1
+    normal = ndtri((ranks - 0.375) / (len(split) + 0.25)).reshape(half, 2 * chains, quantities)
+    within = normal.var(axis=0, ddof=1).mean(axis=0)
+    between = normal.mean(axis=0).var(axis=0, ddof=1)
+    return float(np.sqrt(np.max((half - 1) / half + between / within)))

@@ -1,0 +1,165 @@
+"""Events as data, and what any number of them cost together: edges, composition, known figures."""
+
+from __future__ import annotations
+
+import json
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from secagg.errors import UsageError
+from secagg.privacy.events import (
+    Gaussian,
+    Laplace,
+    curve,
+    delta_of,
+    epsilon_bracket,
+    epsilon_of,
+    from_data,
+    rdp_epsilon,
+    to_data,
+    zcdp_epsilon,
+)
+from secagg.privacy.gaussian import gaussian_delta, gaussian_epsilon
+
+INF = math.inf
+
+
+@pytest.mark.parametrize(
+    ("events", "delta", "epsilon"),
+    [
+        ([], 0.0, 0.0),
+        ([], 1e-6, 0.0),
+        ([Gaussian(0.0), Laplace(0.0)], 0.0, 0.0),
+        ([Laplace(0.5)], 0.0, 0.5),
+        ([Laplace(0.5), Laplace(0.25, INF), Laplace(0.25, 7)], 0.0, 1.0),
+        ([Laplace(0.5), Gaussian(0.1)], 0.0, INF),
+        ([Laplace(0.5), Gaussian(0.1)], 1.0, 0.0),
+        ([Gaussian(INF)], 1e-6, INF),
+        ([Laplace(INF)], 1e-6, INF),
+        ([Laplace(INF), Gaussian(0.1)], 0.0, INF),
+        ([Laplace(INF), Gaussian(0.1)], 1.0, 0.0),
+        ([Laplace(1.0, INF), Gaussian(INF)], 0.5, INF),
+    ],
+)
+def test_edges_of_epsilon(events, delta, epsilon):
+    # sums of epsilons are rounded up, by a unit
+    assert epsilon_of(events, delta) == pytest.approx(epsilon, rel=1e-15)
+    assert epsilon_of(events, delta) >= epsilon
+
+
+@pytest.mark.parametrize(
+    ("events", "epsilon", "delta"),
+    [
+        ([], 0.0, 0.0),
+        ([Gaussian(INF)], 3.0, 1.0),
+        ([Laplace(INF), Laplace(1.0)], 3.0, 1.0),
+        ([Laplace(1.0), Gaussian(1.0)], INF, 0.0),
+        ([Laplace(INF), Gaussian(1.0)], INF, 0.0),
+        ([Laplace(1.0), Laplace(2.0, INF)], 3.0001, 0.0),
+    ],
+)
+def test_edges_of_delta(events, epsilon, delta):
+    assert delta_of(events, epsilon) == delta
+
+
+def test_gaussians_compose_exactly():
+    events = [Gaussian(3 * 0.1), Gaussian(4 * 0.1)]
+    for delta in (1e-3, 1e-6, 1e-12):
+        low, high = epsilon_bracket(events, delta)
+        assert low == high
+        assert high == pytest.approx(gaussian_epsilon(0.5, delta), rel=1e-14)
+        assert high >= gaussian_epsilon(0.5, delta) * (1 - 1e-15)
+    assert delta_of(events, 1.0) == pytest.approx(gaussian_delta(0.5, 1.0), rel=1e-12)
+
+
+@given(st.lists(st.floats(1e-3, 5).map(Gaussian), min_size=1, max_size=8), st.randoms())
+def test_the_order_of_gaussians_does_not_matter(events, random):
+    shuffled = list(events)
+    random.shuffle(shuffled)
+    # hypot may differ in its last digit
+    assert epsilon_of(shuffled, 1e-6) == pytest.approx(epsilon_of(events, 1e-6), rel=1e-13)
+
+
+def test_ten_redraws_turn_one_into_three_and_a_half():
+    """Noise drawn anew for a retry is a new release: mu grows by root(10)."""
+    one = Gaussian(1 / 4.2247)
+    assert epsilon_of([one], 1e-6) == pytest.approx(1, abs=1e-4)
+    assert epsilon_of([one] * 10, 1e-6) == pytest.approx(3.52, abs=0.01)
+
+
+@pytest.mark.parametrize(
+    ("sigma", "times", "rdp", "zcdp"),
+    [(5, 1, 0.900, 1.071), (5, 100, 11.69, 12.51), (50, 1000, 3.131, 3.525)],
+)
+def test_looser_accountants_give_their_known_figures(sigma, times, rdp, zcdp):
+    """Research, section 1: what Opacus' RDP accountant and the formula for zCDP say."""
+    events = [Gaussian(1 / sigma)] * times
+    assert zcdp_epsilon(events, 1e-6) == pytest.approx(zcdp, rel=1e-3)
+    # Opacus tries fewer orders than we do
+    assert rdp * 0.995 <= rdp_epsilon(events, 1e-6) <= rdp * 1.0005
+    assert epsilon_of(events, 1e-6) < rdp_epsilon(events, 1e-6) < zcdp_epsilon(events, 1e-6)
+
+
+@pytest.mark.parametrize("function", [rdp_epsilon, zcdp_epsilon])
+def test_edges_of_the_looser_accountants(function):
+    assert function([], 1e-6) == 0
+    assert function([Gaussian(INF)], 1e-6) == INF
+    assert function([Laplace(INF)], 1e-6) == INF
+
+
+def test_curve_falls():
+    deltas = [1e-12, 1e-9, 1e-6, 1e-3]
+    for events in ([Gaussian(0.3)] * 3, [Laplace(0.3), Gaussian(0.3)]):
+        points = curve(iter(events), deltas)
+        assert [delta for delta, _ in points] == deltas
+        epsilons = [epsilon for _, epsilon in points]
+        assert epsilons == sorted(epsilons, reverse=True)
+        assert epsilons[2] == epsilon_of(events, 1e-6)
+
+
+@pytest.mark.parametrize(
+    "event", [Gaussian(0.25), Gaussian(INF), Laplace(0.1), Laplace(0.1, INF), Laplace(INF, 3)]
+)
+def test_events_survive_json(event):
+    text = json.dumps(to_data(event), allow_nan=False)
+    assert from_data(json.loads(text)) == event
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        {},
+        {"law": "gaussian"},
+        {"law": "gaussian", "mu": "1"},
+        {"law": "gaussian", "mu": True},
+        {"law": "gaussian", "mu": -1},
+        {"law": "gaussian", "mu": math.nan},
+        {"law": "gaussian", "mu": None},
+        {"law": "gaussian", "mu": 1, "times": 3},
+        {"law": "laplace", "epsilon": 1},
+        {"law": "laplace", "epsilon": 1, "steps": 0},
+        {"law": "subsampled", "mu": 1},
+    ],
+)
+def test_what_is_no_event_is_refused(data):
+    with pytest.raises(UsageError):
+        from_data(data)
+
+
+@pytest.mark.parametrize("delta", [-1e-6, math.nan])
+@pytest.mark.parametrize("events", [[], [Gaussian(1.0)], [Laplace(1.0), Gaussian(1.0)]])
+def test_what_is_no_delta_or_epsilon_is_refused(events, delta):
+    with pytest.raises(UsageError, match="not a number from 0 on"):
+        epsilon_of(events, delta)
+    with pytest.raises(UsageError, match="not a number from 0 on"):
+        delta_of(events, delta)
+
+
+def test_an_event_that_costs_less_than_nothing_is_refused():
+    with pytest.raises(UsageError):
+        Gaussian(-0.1)
+    with pytest.raises(UsageError):
+        Gaussian(math.nan)
