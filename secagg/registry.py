@@ -17,6 +17,7 @@ from secagg.settings import build, unknown_key
 METHODS = {
     "moments": ("secagg.models.moments", "PooledMoments"),
     "logistic": ("secagg.models.logistic", "Logistic"),
+    "gradient": ("secagg.models.gradient", "Gradient"),
 }
 PROTOCOLS = {
     "plain": ("secagg.protocols.plain", "Plain"),

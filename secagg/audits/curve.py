@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from markupsafe import Markup
 
 from secagg.audits import svg
-from secagg.audits.format import declared, significant
+from secagg.audits.format import power_of_ten, probability, significant
 
 _WIDTH, _HEIGHT = 440.0, 250.0
 _LEFT, _RIGHT, _TOP, _BOTTOM = 46.0, 16.0, 14.0, 44.0
@@ -37,7 +37,7 @@ def curve_picture(points: Sequence[tuple[float, float]], promised: tuple[float, 
     box = f"0 0 {_WIDTH:.0f} {_HEIGHT:.0f}"
     drawing = svg.root("curve", viewBox=box, width=f"{_WIDTH:.0f}", role="img")
     svg.add(drawing, "title", text="Epsilon of the whole run at each delta")
-    told = "; ".join(f"{significant(e, 3)} at {declared(d)}" for d, e in drawn)
+    told = "; ".join(f"{significant(e, 3)} at {probability(d)}" for d, e in drawn)
     svg.add(drawing, "desc", text=f"Epsilon {told}. Promised: {significant(promised[1], 3)}.")
     for i in range(round(top / step) + 1):
         at = f"{y(i * step):.1f}"
@@ -49,7 +49,7 @@ def curve_picture(points: Sequence[tuple[float, float]], promised: tuple[float, 
         at = f"{x(10.0**power):.1f}"
         base = _HEIGHT - _BOTTOM
         svg.add(drawing, "line", "axis", x1=at, x2=at, y1=f"{base:.1f}", y2=f"{base + 5:.1f}")
-        svg.add(drawing, "text", text=declared(10.0**power), x=at, y=f"{base + 19:.1f}",
+        svg.add(drawing, "text", text=power_of_ten(power), x=at, y=f"{base + 19:.1f}",
                 text_anchor="middle")  # fmt: skip
     path = " L".join(f"{x(delta):.1f} {y(epsilon):.1f}" for delta, epsilon in drawn)
     svg.add(drawing, "path", "line", d=f"M{path}")

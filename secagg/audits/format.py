@@ -40,8 +40,7 @@ def significant(x: float | None, digits: int = 4) -> str:
 
 
 def _times_power(mantissa: str, power: int) -> str:
-    ten = f"10{str(power).translate(_SUPERSCRIPT)}"
-    return ten if mantissa == "1" else f"{mantissa.replace('-', '−')} × {ten}"
+    return f"{mantissa.replace('-', '−')} × {power_of_ten(power)}"
 
 
 def fixed(x: float | None, decimals: int) -> str:
@@ -104,6 +103,22 @@ def seconds(number: float) -> str:
 def power_of_two(exponent: int) -> str:
     """Write 2 to a whole power: 2⁻³⁶."""
     return f"2{str(exponent).translate(_SUPERSCRIPT)}"
+
+
+def power_of_ten(exponent: int) -> str:
+    """Write 10 to a whole power: 10⁻⁵."""
+    return f"10{str(exponent).translate(_SUPERSCRIPT)}"
+
+
+def probability(x: float) -> str:
+    """Write a small probability as it was declared; a power of ten as one."""
+    exponent = round(math.log10(x)) if x > 0 else 0
+    return power_of_ten(exponent) if exponent < 0 and x == 10.0**exponent else declared(x)
+
+
+def deviation(x: float) -> str:
+    """Write the standard deviation of something counted: no more digits than it says itself."""
+    return significant(x, 1 if x < 10 else 2)
 
 
 def whole(number: int) -> str:

@@ -10,10 +10,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
-from secagg.audits.format import count, counted, declared, share, significant
+from secagg.audits.format import (
+    count,
+    counted,
+    declared,
+    power_of_two,
+    probability,
+    share,
+    significant,
+)
 from secagg.privacy.gaussian import gaussian_delta, gaussian_epsilon
 from secagg.privacy.guarantee import sentence
 
@@ -29,23 +36,6 @@ _PLACED = {
 }
 _ADJACENT = {"add_remove": "{} added or removed", "replace": "{} replaced by another"}
 _OTHER = {"add_remove": "replace", "replace": "add_remove"}
-
-
-@dataclass(frozen=True)
-class Row:
-    """One stage's noise, written; sizes are L2 norms and standard deviations in the sum's units."""
-
-    stage: str
-    made: int
-    most: int
-    numbers: int
-    add: str
-    replace: str
-    protects: str
-    at_site: str
-    in_sum: str
-    mu: str
-    step: str
 
 
 def noised(facts: Facts) -> bool:
@@ -140,7 +130,7 @@ def in_short(facts: Facts) -> str:
 def promise_size(facts: Facts) -> str:
     """Return epsilon and delta."""
     promise = facts["privacy"]
-    return f"ε {declared(promise['epsilon'])} at δ {declared(promise['delta'])}"
+    return f"ε {declared(promise['epsilon'])} at δ {probability(promise['delta'])}"
 
 
 def changed(promise: Mapping[str, Any], adjacency: str) -> str:
@@ -176,7 +166,7 @@ def terms(facts: Facts) -> list[tuple[str, str]]:
         ),
         (
             "ε accounted",
-            f"{significant(promise['epsilon_accounted'])} at that δ, from μ = "
+            f"{significant(promise['epsilon_accounted'], 5)} at that δ, from μ = "
             f"{significant(promise['mu'])}",
         ),
         ("Accountant", promise["accountant"]),
@@ -199,8 +189,8 @@ def terms(facts: Facts) -> list[tuple[str, str]]:
         (
             "Clip of records",
             f"the L2 norm of a record's scaled variables is at most "
-            f"{significant(promise['record_norm'])}, {norm}; then they are truncated towards zero "
-            f"to multiples of {promise['grid']}. Each site does so before anything else",
+            f"{declared(promise['record_norm'])}, {norm}; then they are truncated towards zero "
+            f"to multiples of {_step(promise['grid'])}. Each site does so before anything else",
         ),
         (
             "Share for counting records",
@@ -220,19 +210,35 @@ def _unit(promise: Mapping[str, Any]) -> str:
     )
 
 
-def mechanisms(facts: Facts) -> list[Row]:
-    """Return each stage's noise."""
+def _step(power: str) -> str:
+    """Write 2^-16 as a reader wants it."""
+    return power_of_two(int(power.removeprefix("2^")))
+
+
+def mechanisms(facts: Facts) -> list[tuple[str, list[str]]]:
+    """Return each stage's noise: names of rows with a cell for each stage, the stages' names first.
+
+    Sizes are L2 norms and standard deviations, in the sum's own units.
+    """
     promise = facts["privacy"]
+    parts = promise["mechanisms"]
+
+    def sizes(key: str) -> list[str]:
+        return [significant(part[key]) for part in parts]
+
     return [
-        Row(
-            part["stage"], _made(facts, part["stage"]), part["releases"], part["numbers"],
-            significant(part["sensitivity_add"]), significant(part["sensitivity_replace"]),
-            significant(part["sigma"]), significant(part["sigma_of_a_site"]),
-            significant(part["sigma_in_the_sum"]), significant(_mu(part, promise["adjacency"])),
-            part["step"],
-        )
-        for part in promise["mechanisms"]
-    ]  # fmt: skip
+        ("Stage", [part["stage"] for part in parts]),
+        ("Releases made", [count(_made(facts, part["stage"])) for part in parts]),
+        ("Releases paid for", [count(part["releases"]) for part in parts]),
+        ("Numbers in each", [count(part["numbers"]) for part in parts]),
+        (f"Sensitivity: {changed(promise, 'add_remove')}", sizes("sensitivity_add")),
+        (f"Sensitivity: {changed(promise, 'replace')}", sizes("sensitivity_replace")),
+        ("σ that protects", sizes("sigma")),
+        ("σ of a site's noise", sizes("sigma_of_a_site")),
+        ("σ of the noise in the sum", sizes("sigma_in_the_sum")),
+        ("Noise and numbers are multiples of", [_step(part["step"]) for part in parts]),
+        ("μ of one release", [significant(_mu(part, promise["adjacency"])) for part in parts]),
+    ]
 
 
 def colluders(facts: Facts) -> list[tuple[int, str, bool]]:
@@ -301,7 +307,7 @@ def ledger_totals(facts: Facts) -> list[tuple[str, str]]:
             spent = standing[key]
             text = "no bound: exact sums are among them"
             if spent is not None and math.isfinite(spent):
-                text = f"ε {significant(spent)} at δ {declared(standing['delta'])}"
+                text = f"ε {significant(spent)} at δ {probability(standing['delta'])}"
             found.append((f"All releases, {words.format('one unit')}", text))
     caps: Sequence[Mapping[str, Any]] = standing.get("caps", ())
     for cap in caps:

@@ -17,13 +17,16 @@ import jinja2
 from markupsafe import Markup
 
 from secagg.audits import format as written
-from secagg.audits import graphs, pictures, regression, results, statements, tables
+from secagg.audits import graphs, pictures, privacy, regression, results, statements, tables
+from secagg.audits.curve import curve_picture
+from secagg.audits.hazards import hazards
 from secagg.contracts import Result
 
 _SECTIONS = {
     "summary": "Summary",
     "result": "Result",
     "seen": "Who saw what",
+    "privacy": "Differential privacy",
     "bounds": "Bounds and bits",
     "releases": "Release decisions",
     "unprotected": "What is not protected",
@@ -42,9 +45,9 @@ def _environment() -> jinja2.Environment:
         lstrip_blocks=True,
     )
     formats = (
-        written.any_setting, written.count, written.counted, written.fixed, written.listing,
-        written.moment, written.power_of_two, written.seconds, written.share, written.significant,
-        written.size,
+        written.any_setting, written.count, written.counted, written.deviation, written.fixed,
+        written.listing, written.moment, written.power_of_two, written.probability,
+        written.seconds, written.share, written.significant, written.size,
     )  # fmt: skip
     environment.filters |= {function.__name__: function for function in formats}
     return environment
@@ -62,7 +65,9 @@ def render(facts: Mapping[str, Any], result: Result) -> str:
     summary = result.summary
     blocks, stages = results.blocks(summary), tables.stages(facts, summary)
     page = environment.get_template("report.html").render(
-        sections=_SECTIONS,
+        sections={
+            id: name for id, name in _SECTIONS.items() if id != "privacy" or privacy.noised(facts)
+        },
         facts=facts,
         summary=summary,
         style=Markup(style),  # noqa: S704  # our own file, which must not be escaped
@@ -80,10 +85,31 @@ def render(facts: Mapping[str, Any], result: Result) -> str:
         stages=stages,
         policies=tables.policies(facts),
         settings=tables.settings(facts),
+        noise=privacy.in_short(facts),
+        promise=_promise(facts, summary),
         arrow_up=pictures.arrow_picture(down=False),
         arrow_down=pictures.arrow_picture(down=True),
     )
     return page + "\n"
+
+
+def _promise(facts: Mapping[str, Any], summary: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Return what the template shows of differential privacy, or None without noise."""
+    promise = facts["privacy"]
+    if promise is None:
+        return None
+    curve = [(delta, epsilon) for delta, epsilon in promise["curve"] if epsilon is not None]
+    return {
+        "terms": privacy.terms(facts),
+        "mechanisms": privacy.mechanisms(facts),
+        "curve": curve,
+        "picture": curve_picture(curve, (promise["delta"], promise["epsilon"])),
+        "colluders": privacy.colluders(facts),
+        "assumptions": privacy.assumptions(facts),
+        "ledger": privacy.ledger_standing(facts)[1],
+        "ledger_totals": privacy.ledger_totals(facts),
+        "hazards": hazards(facts, summary),
+    }
 
 
 def _block(
@@ -93,7 +119,7 @@ def _block(
     columns = facts["job"]["columns"]
     shown: dict[str, Any] = {
         "block": block,
-        "statistics": results.statistics(block.summary),
+        "statistics": results.statistics(block.summary, noised=privacy.noised(facts)),
         "failures": block.failures(),
     }
     match block.kind:

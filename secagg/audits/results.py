@@ -128,15 +128,19 @@ def blocks(summary: Summary) -> list[Block]:
     ]
 
 
-def statistics(summary: Summary) -> list[tuple[str, str]]:
-    """Return every single number of a summary that no other table shows, labelled and written."""
+def statistics(summary: Summary, *, noised: bool) -> list[tuple[str, str]]:
+    """Return every single number of a summary that no other table shows, labelled and written.
+
+    noised: whether the number of records, too, has noise
+    """
+    labels = _LABELS | ({"n": "records, with noise"} if noised else {})
     single: dict[str, Any] = {
         **summary.get("score", {}),
         **summary,
         **summary.get("diagnostics", {}),
     }
     found = [
-        (_LABELS.get(key, key.replace("_", " ")), written.any_number(key, value))
+        (labels.get(key, key.replace("_", " ")), written.any_number(key, value))
         for key, value in single.items()
         if key not in _ELSEWHERE and isinstance(value, int | float | str)
     ]

@@ -70,6 +70,7 @@ def claim(facts: Facts) -> list[str]:
     releases, cohort, signed = facts["releases"], facts["cohort"], thresholds(facts)
     sees = facts["protocol"]["sees"]
     over = f"In {counted(len(releases), 'release')} over {counted(len(cohort), 'site')}, "
+    over += "all with noise, " if noised(facts) else ""
     parts = [
         f"{'the coordinator' if role == 'coordinator' else f'each {role}'} saw {seen}"
         for role, seen in sees.items()

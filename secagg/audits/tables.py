@@ -65,8 +65,14 @@ def releases_of(facts: Facts, stage: str) -> int:
 
 
 def numbers_released(facts: Facts) -> int:
-    """Return how many numbers all opened sums hold together."""
-    return sum(int(s["values"]) * releases_of(facts, s["stage"]) for s in facts["plan"])
+    """Return how many numbers all opened sums tell together."""
+    return sum(_numbers(facts, s) * releases_of(facts, s["stage"]) for s in facts["plan"])
+
+
+def _numbers(facts: Facts, stage: Mapping[str, Any]) -> int:
+    """Return how many numbers a sum tells: with noise, clip counts are zeros and tell nothing."""
+    silent = [f["values"] for f in stage["fields"] if f["name"] == "clipped" and noised(facts)]
+    return int(stage["values"]) - sum(silent)
 
 
 def lanes(facts: Facts) -> list[Lane]:
@@ -109,7 +115,7 @@ def stages(facts: Facts, summary: Mapping[str, Any]) -> list[StageTable]:
         found.append(
             StageTable(
                 stage["stage"], stage["sees"], stage["sites"], stage["ring_bits"],
-                stage["max_rounds"], releases_of(facts, stage["stage"]), stage["values"],
+                stage["max_rounds"], releases_of(facts, stage["stage"]), _numbers(facts, stage),
                 tuple(bounds), fits,
             )
         )  # fmt: skip

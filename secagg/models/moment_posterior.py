@@ -14,16 +14,16 @@ The prior pi. With C the correlations of the p = m - 1 columns, S_jj their sums 
 mean and R^2 the share of the outcome's that the predictors explain, n, the sums and the S_jj are
 flat, and given them (separation of scale and correlation: Barnard, McCulloch & Meng 2000)
 
-    pi(C) ~ |C|^(a - 1) (1 - R^2)^(b - a),      a = 2p,  b = p / 2.                             (2)
+    pi(C) ~ |C|^(a - 1) (1 - R^2)^(b - a),      a = 3p,  b = max(1, p / 4).                     (2)
 
 The predictors' correlations then have the distribution of Lewandowski, Kurowicka & Joe (2009)
-with parameter a + 1/2, and R^2 is Beta((p - 1) / 2, b): about a half. It is free of units, and has
-a say only where the noise leaves room: with little noise M is the released matrix whatever (2)
-is. a says that predictors are not nearly collinear; a uniform C (a = 1) expects each column to be
-determined by the others (R^2 about 1 - 2/p), which makes intervals two to three times as long and
-covers 0.99 where 0.90 is asked. Columns that are in truth far more collinear than (2) expects
-(correlations of 0.8) need noise below the smallest eigenvalue to be covered; the figures for these
-and other choices are printed by benchmarks/coverage.py.
+with parameter a + 1/2, and R^2 is Beta((p - 1) / 2, b), about two thirds. It is free of units, and
+has a say only where the noise leaves room: with little noise M is the released matrix whatever (2)
+is. a says that predictors are not nearly collinear; b >= 1, that coefficients are shrunk little. A
+uniform C (a = b = 1) expects every column to be nearly determined by the others: where the noise is
+as large as the least eigenvalue it makes intervals twice as long, and covers 0.99 where 0.90 is
+asked. Columns far more collinear than (2) expects are covered less than asked, until the noise
+falls well below their least eigenvalue. Figures: benchmarks/coverage.py.
 
 The coordinates. With LL' = M (Cholesky), |dM / dL| = 2^m prod_j L_jj^(m - j) (j from 0); L below
 its first row and column is the factor of S. So the density of (L_jk, log L_jj) is that of (1) times
@@ -42,11 +42,9 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtri
 
-from secagg.models.noisy_moments import NoisyMoments
-
 Floats = NDArray[np.float64]
 
-CHAINS, WARM_UP, DRAWS = 32, 200, 150
+CHAINS, WARM_UP, DRAWS = 32, 200, 100
 _STEPS = (6, 13)  # leapfrog steps of a trajectory, from a range so that none is periodic
 _ACCEPTANCE = 0.8  # aimed at; between 0.6 and 0.9 costs little (Betancourt, Byrne & Girolami 2014)
 _SEED = 4
@@ -55,12 +53,12 @@ _SEED = 4
 class Target:
     """The log density of X: a batch of L with log L_jj on the diagonal, shape (chains, m, m)."""
 
-    def __init__(self, matrix: Floats, variance: Floats) -> None:
-        m = len(matrix)
+    def __init__(self, released: Floats, variance: Floats) -> None:
+        m = len(variance)
         p = m - 1
-        a, b = np.full(p, 2.0 * p), p / 2
-        a[-1] = b
-        self.matrix = matrix
+        a = np.full(p, 3.0 * p)
+        a[-1] = max(1.0, p / 4)  # b
+        self.released = released
         self.lower = np.tril(np.ones((m, m)))
         # each entry off the diagonal stands twice in a sum over all entries
         self.precision = 1 / variance / (2.0 - np.eye(m))
@@ -79,7 +77,7 @@ class Target:
         """Return the log density up to a constant, shape (chains,), and its gradient."""
         L = self.factor(X)
         diagonal = np.arange(L.shape[1])
-        E = L @ L.swapaxes(1, 2) - self.matrix
+        E = L @ L.swapaxes(1, 2) - self.released
         pull = E * self.precision
         S = (L[:, 1:, 1:] ** 2).sum(axis=2)
         value = (
@@ -95,45 +93,43 @@ class Target:
         return value, slope
 
 
-def draw_factors(noisy: NoisyMoments) -> Floats:
-    """Return draws of L, LL' = M, shape (DRAWS, CHAINS, m, m).
+def draw_factors(released: Floats, variance: Floats, draws: int = DRAWS) -> Floats:
+    """Return draws of L, LL' = M, shape (draws, chains, m, m).
 
-    noisy: predictors first, the outcome last; every variance positive
+    released: M + E for every chain, shape (chains, m, m), symmetric, the outcome last: the same
+        for all, or as many releases as one likes, each with a chain of its own
+    variance: of E's entries, shape (m, m), positive
     """
-    matrix, variance = noisy.matrix, noisy.variance
-    m = len(matrix)
-    target = Target(matrix, variance)
-    rng = np.random.Generator(np.random.PCG64(_SEED))
-    # starts: noise added again, so that they are wider apart than the posterior
-    noise = np.triu(rng.standard_normal((CHAINS, m, m)) * np.sqrt(variance))
-    noise += np.triu(noise, 1).swapaxes(1, 2)
-    eigenvalues, basis = np.linalg.eigh(matrix + noise)
-    lifted = np.maximum(eigenvalues, noisy.eigenvalue_noise)[:, None, :]
-    L = np.linalg.cholesky((basis * lifted) @ basis.swapaxes(1, 2))
-    pivots = np.diagonal(L, axis1=1, axis2=2).copy()
-    # entry M_jk moves by L_kk dL_jk: so far may the noise move L_jk, if the prior did not hold it
-    reach = np.minimum(np.sqrt(variance) / pivots[:, None, :], pivots[:, None, :])
-    scale = np.median(reach, axis=0)
+    chains, m = released.shape[:2]
     diagonal = np.arange(m)
-    scale[diagonal, diagonal] /= np.median(pivots, axis=0)  # there the coordinate is a logarithm
-    X = L
+    rng = np.random.Generator(np.random.PCG64(_SEED))
+    target = Target(released, variance)
+    X = _starts(released, variance, rng)
+    pivots = X[:, diagonal, diagonal]
+    # entry M_jk moves by L_kk dL_jk: so far may the noise move L_jk, if the prior did not hold it
+    scale = np.minimum(np.sqrt(variance) / pivots[:, None, :], pivots[:, None, :])
+    scale[:, diagonal, diagonal] /= pivots  # there the coordinate is a logarithm
     X[:, diagonal, diagonal] = np.log(pivots)
-    kept = np.empty((DRAWS, CHAINS, m, m))
+    kept = np.empty((draws, chains, m, m))
     with np.errstate(all="ignore"):  # a trajectory that flies off to infinity is refused
         value, slope = target(X)
-        step = np.full(CHAINS, 0.2)
-        for i in range(WARM_UP + DRAWS):
-            momentum = rng.standard_normal((CHAINS, m, m)) * target.lower
-            jump = (step * rng.uniform(0.8, 1.2, CHAINS))[:, None, None] * scale
-            far, far_value, far_slope, end = _trajectory(
-                target, X, slope, momentum, jump, int(rng.integers(*_STEPS))
-            )
-            gain = far_value - value + 0.5 * ((momentum**2) - end**2).sum(axis=(1, 2))
+        step = np.full(chains, 0.2)
+        for i in range(WARM_UP + draws):
+            momentum = rng.standard_normal((chains, m, m)) * target.lower
+            jump = (step * rng.uniform(0.8, 1.2, chains))[:, None, None] * scale
+            at, to_value, to_slope = X, value, slope
+            end = momentum + 0.5 * jump * slope  # leapfrog: Neal 2011, equations 2.28 to 2.30
+            for _ in range(rng.integers(*_STEPS)):
+                at = at + jump * end
+                to_value, to_slope = target(at)
+                end = end + jump * to_slope
+            end = end - 0.5 * jump * to_slope
+            gain = to_value - value + 0.5 * (momentum**2 - end**2).sum(axis=(1, 2))
             chance = np.nan_to_num(np.exp(np.minimum(gain, 0.0)))
-            taken = rng.random(CHAINS) < chance
-            value = np.where(taken, far_value, value)
-            X = np.where(taken[:, None, None], far, X)
-            slope = np.where(taken[:, None, None], far_slope, slope)
+            taken = rng.random(chains) < chance
+            value = np.where(taken, to_value, value)
+            X = np.where(taken[:, None, None], at, X)
+            slope = np.where(taken[:, None, None], to_slope, slope)
             if i < WARM_UP:
                 step *= np.exp(0.15 * (chance - _ACCEPTANCE))
             else:
@@ -141,16 +137,14 @@ def draw_factors(noisy: NoisyMoments) -> Floats:
     return kept
 
 
-def _trajectory(
-    target: Target, X: Floats, slope: Floats, momentum: Floats, jump: Floats, steps: int
-) -> tuple[Floats, Floats, Floats, Floats]:
-    """Leapfrog (Neal 2011, equations 2.28 to 2.30): end, its value and slope, its momentum."""
-    momentum = momentum + 0.5 * jump * slope
-    for i in range(steps):
-        X = X + jump * momentum
-        value, slope = target(X)
-        momentum = momentum + (1.0 if i < steps - 1 else 0.5) * jump * slope
-    return X, value, slope, momentum
+def _starts(released: Floats, variance: Floats, rng: np.random.Generator) -> Floats:
+    """Return factors to start from: noise is added again, so they are wider apart than (1)."""
+    m = released.shape[-1]
+    noise = np.triu(rng.standard_normal(released.shape) * np.sqrt(variance))
+    noise += np.triu(noise, 1).swapaxes(1, 2)
+    eigenvalues, basis = np.linalg.eigh(released + noise)
+    lifted = np.maximum(eigenvalues, np.sqrt(variance.sum() / m))  # as `noisy_moments` repairs
+    return np.linalg.cholesky((basis * lifted[:, None, :]) @ basis.swapaxes(1, 2))
 
 
 def mixing(draws: Floats) -> float:

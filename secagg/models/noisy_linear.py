@@ -43,7 +43,7 @@ from scipy.optimize import brentq
 from scipy.special import stdtr, stdtrit
 
 from secagg.errors import UsageError
-from secagg.models.moment_posterior import draw_factors, mixing
+from secagg.models.moment_posterior import CHAINS, draw_factors, mixing
 from secagg.models.noisy_moments import NoisyMoments
 from secagg.models.terms import INTERCEPT, Result, Term, critical_value, regression_columns
 
@@ -106,12 +106,15 @@ def noisy_ols(
             "Use fewer predictors, more records or less noise.",
         )
     exact = not pooled.variance.any()
-    L = np.linalg.cholesky(pooled.matrix)[None, None] if exact else draw_factors(pooled)
-    fits = _fits(L, pooled, dof)
+    if exact:
+        L = np.asarray(np.linalg.cholesky(pooled.matrix)[None, None], dtype=np.float64)
+    else:
+        L = draw_factors(np.repeat(pooled.matrix[None], CHAINS, axis=0), pooled.variance)
+    fits = fits_of(L, pooled, dof)
     estimates = fits.estimates.reshape(-1, p + 1)
     errors = fits.errors.reshape(-1, p + 1)
     columns = zip((INTERCEPT, *predictors), estimates.T, errors.T, strict=True)
-    terms = tuple(_term(name, centre, scale, dof, level) for name, centre, scale in columns)
+    terms = tuple(mixture_term(name, centre, scale, dof, level) for name, centre, scale in columns)
     lengths = np.array([term.std_error for term in terms])
     fit = NoisyLinearFit(
         outcome=outcome,
@@ -131,7 +134,7 @@ def noisy_ols(
 
 
 @dataclass(frozen=True)
-class _Fits:
+class Fits:
     """Textbook fits for every draw of M, in the columns' own units: medians, and over all draws
 
     estimates, errors: shape (draws, chains, p + 1), intercept first
@@ -144,7 +147,7 @@ class _Fits:
     least: float
 
 
-def _fits(L: Floats, pooled: NoisyMoments, dof: int) -> _Fits:
+def fits_of(L: Floats, pooled: NoisyMoments, dof: int) -> Fits:
     """Fit by Cholesky factors of M, shape (draws, chains, p + 2, p + 2), the outcome last.
 
     With L split into L_A, the last row's l' and its pivot r: L_A L_A' = A, b = L_A l and y'y =
@@ -163,7 +166,7 @@ def _fits(L: Floats, pooled: NoisyMoments, dof: int) -> _Fits:
     sigma = np.sqrt(rss / dof)
     about_mean = rss + (L[..., -1, 1:-1] ** 2).sum(axis=-1)
     least = 1 / np.linalg.norm(root, ord=2, axis=(-2, -1)) ** 2
-    return _Fits(
+    return Fits(
         estimates=estimates,
         errors=half[-1] * sigma[..., None] * spread,
         sigma=float(half[-1] * np.median(sigma)),
@@ -172,7 +175,7 @@ def _fits(L: Floats, pooled: NoisyMoments, dof: int) -> _Fits:
     )
 
 
-def _term(name: str, centres: Floats, scales: Floats, dof: int, level: float) -> Term:
+def mixture_term(name: str, centres: Floats, scales: Floats, dof: int, level: float) -> Term:
     """Summarise the mixture of Student's t at `centres` with `scales`, both of shape (draws,)."""
 
     def quantile(share: float) -> float:
@@ -186,7 +189,7 @@ def _term(name: str, centres: Floats, scales: Floats, dof: int, level: float) ->
                 lambda x: float(np.mean(stdtr(dof, (x - centres) / scales))) - share,
                 low,
                 high,
-                xtol=1e-9 * (high - low),
+                xtol=1e-6 * (high - low),
             )
         )
 

@@ -113,7 +113,7 @@ def rdp_epsilon(events: Iterable[Event], delta: float) -> float:
         return math.inf
     if composed.mu == composed.pure() == 0:
         return 0.0
-    return max(0.0, min(composed.epsilon_bound(order, delta) for order in composed.orders()))
+    return max(0.0, min(composed.epsilon_bound(float(t), delta) for t in composed.orders()))
 
 
 def zcdp_epsilon(events: Iterable[Event], delta: float) -> float:

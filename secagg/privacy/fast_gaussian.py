@@ -60,7 +60,7 @@ _LOW_BYTES = 16  # of further randomness, used where the high bits are equal
 _PART_BITS = _HIGH_BITS + 8 * _LOW_BYTES
 _WEIGHT_BITS = 224
 _DIGITS = 100  # of decimal arithmetic: far more than weights are kept to
-_NEAR = 2.0**-48
+_NEAR = 2.0**-48  # gamma / k < 1/2 is rounded five times, a word once: in all less than 2^-51
 _BLOCK = 2**14  # draws at once: what a block needs stays in the processor's cache
 
 Words = NDArray[np.uint64]
@@ -170,8 +170,7 @@ def _words(count: int, random: RandomBytes) -> Words:
 
 @lru_cache(maxsize=32)
 def _table(variance: Fraction) -> _Table:
-    # The smallest shift >= 0 for which variance < 4^(7 + shift).
-    shift = max(0, (int(variance).bit_length() - 13) // 2)
+    shift = _shift(variance)
     threshold, other = _columns(_parts(variance / 4**shift))
     return _Table(
         variance,
@@ -180,6 +179,11 @@ def _table(variance: Fraction) -> _Table:
         tuple(part & (1 << 8 * _LOW_BYTES) - 1 for part in threshold),
         np.array(other, dtype=np.int64),
     )
+
+
+def _shift(variance: Fraction) -> int:
+    """Return the smallest shift >= 0 for which variance < 4^(7 + shift)."""
+    return max(0, (int(variance).bit_length() - 13) // 2)
 
 
 def _parts(variance: Fraction) -> list[int]:

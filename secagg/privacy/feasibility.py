@@ -3,33 +3,36 @@
 Noise for differential privacy does not shrink when there are few records, so whether a regression
 survives it can be said beforehand. What the records are like is not known and is assumed:
 
-    scaled variables are centred, with a standard deviation `spread` (public bounds are that much
-    wider than the data: 0.3 means bounds at 3.3 standard deviations either side of the mean), any
-    two have the same correlation, and p - 1 of them explain the share `explained` of the p-th.
+    A continuous variable, scaled by its public bounds to [-1, 1], is centred and has the standard
+    deviation `spread`. Bounds say what is possible, not what is likely: an age from 0 to 120 years
+    with a standard deviation of 12 has 0.2. An indicator is -1 or 1, and has `indicator_spread`:
+    0.8 where a fifth of the records differ from the rest. Any two variables have the same
+    correlation, and the predictors explain the share `explained` of the outcome.
 
-Clipping to norm R leaves them the variance v = E min(q, R^2) / p. Here q is a record's squared
-length: about a gamma variable with the mean and variance that normal records give it, p spread^2
-and 2 spread^4 (p + p (p - 1) rho^2). The predictors' scatter matrix A then has the eigenvalues
-n v (1 - rho) (p - 2 times) and n v (1 + (p - 2) rho), and |b|^2 = explained for the slopes b of
-equally scaled variables, on average over their directions. With noise of standard deviation s in
-every released number:
+Clipping records to norm R shrinks all variances by E min(q, R^2) / E q, q a record's squared
+length: 1 for each indicator, and for k continuous variables about a gamma variable with the mean
+and variance that normal ones give it, k spread^2 and 2 spread^4 (k + k (k - 1) rho^2). Let D^2 be
+the d predictors' variances then, C their correlations (with the eigenvalues 1 - rho, d - 1 times,
+and 1 + (d - 1) rho), A = n D C D their scatter matrix, and b = D^-1 c the slopes; those per
+standard deviation, c, have |c|^2 = g. For linear regression g = explained times the outcome's
+variance. With noise of standard deviation s in every released number:
 
     moments   b~ - b = A^-1 (e - E b) to first order, E, e the noise of cross products:
-              E|b~ - b|^2 = s^2 (1 + |b|^2) tr A^-2                                            (1)
+              E|D (b~ - b)|^2 = s^2 (1 + |b|^2) h tr C^-2 / n^2,  h the mean of 1 / D^2        (1)
     rounds    the mean of T/2 points whose gradients have independent noise (Polyak & Juditsky
-              1992): E|b~ - b|^2 = s^2 (2 / T) tr (w A)^-2, w the mean weight of a record in the
-              Hessian (1 for linear regression); s^2 grows with T, and T cancels               (2)
+              1992): E|D (b~ - b)|^2 = s^2 (2 / T) h tr C^-2 / (n w)^2, w the mean weight of a
+              record in the Hessian, 1 for linear regression; s^2 grows with T, so T cancels     (2)
               and what T rounds leave of the way from zero to b, where the objective is flattest (3)
 
-(3) is found by playing the method's recursion on one number. The error reported is relative to |b|:
-root(E|b~ - b|^2) / |b| = e for rounds (at most 1), and e / root(1 + e^2) for moments, the error of
-the best multiple of b~, which every analysis with some shrinkage is near. `ratio` is the spectral
-norm expected of the noise, 2 s root(p) for a symmetric p x p matrix (Wigner), over the least
-eigenvalue of A: from 1 on the noisy matrix may not even be positive definite.
+(3) is found by playing the method's recursion on one number. The error reported is relative to |c|:
+that of (2) and (3) for rounds (at most 1), and for moments e / root(1 + e^2), e that of (1): the
+error of the best multiple of b~, which every analysis with some shrinkage is near. `ratio` is the
+spectral norm expected of the noise, 2 s root(p) for a symmetric p x p matrix (Wigner), over the
+least eigenvalue of A: from 1 on the noisy matrix may not even be positive definite.
 
 Not covered: sampling error (the error is that against the fit without noise), bias of clipping,
-variables off the centre of their bounds or of much smaller spread than assumed. Nothing here is a
-promise of privacy; and as nothing here read a record, it costs none.
+single variables of much smaller spread, whose slopes suffer most. Nothing here is a promise of
+privacy; and as nothing here read a record, it costs none.
 """
 
 from __future__ import annotations
@@ -61,19 +64,23 @@ class Verdict(StrEnum):
 class Assumed:
     """What is expected of the records, from public knowledge; see the module's text.
 
-    records: in all sites together; variables: p, the outcome among them, at least 2
+    records: in all sites together
+    continuous, indicators: how many variables of either kind, the outcome among them; together at
+        least 2. The outcome is continuous if there is any, but an indicator if `logistic`
     square: R^2, to which records are clipped
-    logistic: the outcome is binary and its log odds are modelled. `explained` is then the share of
-        the variance of the latent logistic variable, whose residual has variance pi^2 / 3
+    logistic: log odds are modelled. `explained` is then the share of the variance of the latent
+        logistic variable, whose residual has variance pi^2 / 3
     """
 
     records: int
-    variables: int
+    continuous: int
+    indicators: int
     square: float
-    spread: float = 0.3
+    logistic: bool = False
+    spread: float = 0.2
+    indicator_spread: float = 0.8
     correlation: float = 0.3
     explained: float = 0.5
-    logistic: bool = False
 
 
 @dataclass(frozen=True)
@@ -131,32 +138,35 @@ def feasibility(assumed: Assumed, noised: Noised) -> Feasibility:
     _check(assumed, noised)
     mu = math.sqrt(noised.share) * gaussian_mu(noised.epsilon, noised.delta)
     noise = noised.touch / mu * math.sqrt(_in_sum(noised))
-    gradients = noised.placement is Placement.ROUND
-    scatter = _eigenvalues(assumed)
-    weight, slopes = _weight_and_slopes(assumed)
-    roots = math.sqrt(sum(1 / (weight * value) ** 2 for value in scatter)) / slopes
-    if gradients:
-        random = noise * math.sqrt(2.0) * roots  # (2)
-        left = _left_over(weight, min(scatter) / assumed.records, assumed, noised.rounds)
+    records, rho = assumed.records, assumed.correlation
+    *predictors, outcome = _variances(assumed)
+    d = len(predictors)
+    inverse = sum(1 / v for v in predictors) / d  # h
+    trace = (d - 1) / (1 - rho) ** 2 + 1 / (1 + (d - 1) * rho) ** 2  # of C^-2
+    weight, signal = 1.0, assumed.explained * outcome  # w, g
+    if assumed.logistic:
+        weight, signal = _logistic(assumed.explained)
+    noise_of_slopes = noise * math.sqrt(inverse * trace / signal) / (records * weight)
+    flattest = (1 - rho) * min(predictors)  # of A / n; but for its own factor in front of rho
+    ratio: float | None = None
+    if noised.placement is Placement.ROUND:
+        random = math.sqrt(2.0) * noise_of_slopes  # (2)
+        left = _left_over(assumed, weight * flattest, noised.rounds)
         error = min(1.0, math.hypot(random, left))
         needed = math.sqrt(max(USABLE_ERROR**2 - left**2, 0.0))  # of `random`
     else:
-        random = noise * math.sqrt(1 + slopes**2) * roots  # (1)
+        random = math.sqrt(1 + signal * inverse) * noise_of_slopes  # (1)
         error = random / math.hypot(1.0, random)
         needed = USABLE_ERROR / math.sqrt(1 - USABLE_ERROR**2)
+        ratio = 2 * noise * math.sqrt(d + 1) / (records * flattest)
     verdict = Verdict.RED
     if error <= USABLE_ERROR:
         verdict = Verdict.GREEN if error <= GREEN_ERROR else Verdict.AMBER
-    # `random` is proportional to 1 / mu and to 1 / n
-    least_mu = mu * random / needed if needed > 0 else math.inf
-    least_epsilon = gaussian_epsilon(least_mu / math.sqrt(noised.share), noised.delta)
-    return Feasibility(
-        verdict=verdict,
-        error=error,
-        ratio=None if gradients else 2 * noise * math.sqrt(assumed.variables) / min(scatter),
-        least_epsilon=least_epsilon if needed > 0 else None,
-        least_records=math.ceil(assumed.records * random / needed) if needed > 0 else None,
-    )
+    if needed == 0:
+        return Feasibility(verdict, error, ratio, None, None)
+    excess = random / needed  # and `random` is proportional to 1 / mu and to 1 / records
+    least_epsilon = gaussian_epsilon(excess * mu / math.sqrt(noised.share), noised.delta)
+    return Feasibility(verdict, error, ratio, least_epsilon, math.ceil(excess * records))
 
 
 def _in_sum(noised: Noised) -> float:
@@ -166,44 +176,42 @@ def _in_sum(noised: Noised) -> float:
     return noised.sites / (noised.sites - noised.colluding)
 
 
-def _eigenvalues(assumed: Assumed) -> list[float]:
-    """Return the eigenvalues of the predictors' scatter matrix."""
-    size = assumed.records * _variance(assumed)
-    predictors, rho = assumed.variables - 1, assumed.correlation
-    return [size * (1 - rho)] * (predictors - 1) + [size * (1 + (predictors - 1) * rho)]
+def _variances(assumed: Assumed) -> list[float]:
+    """Return the variances of the scaled variables, as clipped; the outcome's last."""
+    kept = _kept(assumed)
+    continuous, indicator = kept * assumed.spread**2, kept * assumed.indicator_spread**2
+    found = [indicator] * assumed.indicators + [continuous] * assumed.continuous
+    return found[::-1] if assumed.logistic else found
 
 
-def _variance(assumed: Assumed) -> float:
-    """Return v, the variance of a scaled variable after clipping."""
-    p = assumed.variables
-    mean, relative = p * assumed.spread**2, 2 * (1 + (p - 1) * assumed.correlation**2) / p
-    shape, scale = 1 / relative, mean * relative
-    limit = assumed.square / scale
-    whole, cut = gammainc(shape + 1, limit), gammaincc(shape, limit)
-    return float(mean * whole + assumed.square * cut) / p
+def _kept(assumed: Assumed) -> float:
+    """Return E min(q, R^2) / E q, the share of their variance that clipping leaves."""
+    k, fixed, square = assumed.continuous, float(assumed.indicators), assumed.square
+    if k == 0 or square <= fixed:
+        return min(1.0, square / (fixed + k * assumed.spread**2))
+    mean, relative = k * assumed.spread**2, 2 * (1 + (k - 1) * assumed.correlation**2) / k
+    shape, limit = 1 / relative, (square - fixed) / (mean * relative)
+    least = mean * gammainc(shape + 1, limit) + (square - fixed) * gammaincc(shape, limit)
+    return float((fixed + least) / (fixed + mean))
 
 
-def _weight_and_slopes(assumed: Assumed) -> tuple[float, float]:
-    """Return (w, |b|), both 1-ish for linear regression: see the module's text.
-
-    With log odds of variance t, the mean of the logistic density is about 1 / (4 root(1 + pi t/8)).
-    """
-    if not assumed.logistic:
-        return 1.0, math.sqrt(assumed.explained)
-    latent = assumed.explained / (1 - assumed.explained) * math.pi**2 / 3
-    weight = 0.25 / math.sqrt(1 + math.pi * latent / 8)
-    return weight, math.sqrt(latent / _variance(assumed))
+def _logistic(explained: float) -> tuple[float, float]:
+    """Return (w, g) for log odds of variance g: about the mean of the logistic density."""
+    signal = explained / (1 - explained) * math.pi**2 / 3
+    return 0.25 / math.sqrt(1 + math.pi * signal / 8), signal
 
 
-def _left_over(weight: float, flattest: float, assumed: Assumed, rounds: int) -> float:
+def _left_over(assumed: Assumed, flattest: float, rounds: int) -> float:
     """Return (3), by equations (1) and (2) of the gradient method along one eigenvector.
 
-    The steepest that it allows for is the records' mean squared length, 1 + (p - 1) v, and a
-    quarter of that for log odds. The distance from the optimum begins as 1; the points of the last
-    half of the rounds are averaged.
+    The steepest that it allows for is the mean squared length of (1, x), and a quarter of that for
+    log odds. The distance from the optimum begins as 1; the points of the last half of the rounds
+    are averaged.
     """
-    longest = 1 + (assumed.variables - 1) * _variance(assumed)
-    shrink = 1 - weight * flattest / (longest / 4 if assumed.logistic else longest)
+    lengths = assumed.indicators + assumed.continuous * assumed.spread**2
+    own = 1.0 if assumed.logistic or not assumed.continuous else assumed.spread**2
+    longest = 1 + _kept(assumed) * (lengths - own)
+    shrink = 1 - flattest / (longest / 4 if assumed.logistic else longest)
     distance = point = momentum = 1.0
     summed = 0.0
     for t in range(1, rounds + 1):
@@ -224,13 +232,14 @@ def _two_digits(number: float) -> str:
 
 def _check(assumed: Assumed, noised: Noised) -> None:
     """Raise `UsageError` for numbers that no data set and no job can have."""
-    least_correlation = -1 / max(assumed.variables - 2, 1)
+    predictors = assumed.continuous + assumed.indicators - 1
     for name, fits in (
         ("records", assumed.records >= 1),
-        ("variables", assumed.variables >= 2),
+        ("number of variables", min(assumed.continuous, assumed.indicators) >= 0 < predictors),
+        ("logistic", assumed.indicators >= 1 or not assumed.logistic),
         ("square", assumed.square > 0),
-        ("spread", 0 < assumed.spread <= 1),
-        ("correlation", least_correlation < assumed.correlation < 1),
+        ("spread", 0 < assumed.spread <= 1 and 0 < assumed.indicator_spread <= 1),
+        ("correlation", -1 / max(predictors - 1, 1) < assumed.correlation < 1),
         ("explained", 0 < assumed.explained < 1),
         ("touch", 0 < noised.touch < math.inf),
         ("epsilon", 0 < noised.epsilon < math.inf),

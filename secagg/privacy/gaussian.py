@@ -53,7 +53,7 @@ _UNIT = float(np.finfo(np.float64).eps)
 _ROOT_TAU = math.sqrt(2 * math.pi)
 _FARTHEST = 37.5  # phi(a) is still a normal number
 _LEAST_DELTA = 1e-300
-_LEGENDRE = np.polynomial.legendre.leggauss(12)
+_LEGENDRE = np.polynomial.legendre.leggauss(8)
 _NODES, _WEIGHTS = (_LEGENDRE[0] + 1) / 2, _LEGENDRE[1] / 2  # on [0, 1]
 
 
@@ -113,6 +113,11 @@ def gaussian_mu(epsilon: float, delta: float) -> float:
 
     epsilon: 0 to inf; delta: 0 to 1. The standard deviation to draw is the sensitivity over mu.
     Raises `UsageError` for a negative argument or one that is not a number.
+
+    d log delta / d log mu = mu phi(a) / delta is one over the mean of -R' on [a, b]. The middle of
+    that interval, epsilon/mu, moves down with mu and its length mu grows; -R' is decreasing and
+    convex (R is the Laplace transform of e^(-t^2/2)), so its mean grows: log delta is concave in
+    log mu, and Newton's steps come up to the root from below, each of them on the safe side.
     """
     _check(epsilon=epsilon, delta=delta)
     if delta >= 1 or epsilon == math.inf:
@@ -121,14 +126,17 @@ def gaussian_mu(epsilon: float, delta: float) -> float:
         return 0.0
     # mu (mu/2 + root) = epsilon keeps it, by the bound above; so does mu = delta, at epsilon = 0.
     root = math.sqrt(-2 * math.log(delta))
-    low = max(2 * epsilon / (math.sqrt(root * root + 2 * epsilon) + root), delta)
-    high = 2 * low
-    while gaussian_delta(high, epsilon) <= delta:
-        low, high = high, 2 * high
-    while high - low > 4 * _UNIT * high:
-        middle = (low + high) / 2
-        low, high = (middle, high) if gaussian_delta(middle, epsilon) <= delta else (low, middle)
-    return low
+    mu = max(2 * epsilon / (math.sqrt(root * root + 2 * epsilon) + root), delta)
+    step = 1.0
+    while step > 1e-13 and (here := gaussian_delta(mu, epsilon)) > _LEAST_DELTA:
+        a = epsilon / mu - mu / 2
+        slope = mu * math.exp(-a * a / 2) / _ROOT_TAU / here
+        step = math.log(delta / here) / slope
+        mu *= math.exp(step)
+    push = _UNIT * mu
+    while gaussian_delta(mu, epsilon) > delta:  # rounding may end a hair above the root
+        mu, push = mu - push, 2 * push
+    return mu
 
 
 def gaussian_deltas(mu: float, epsilons: Floats) -> Floats:

@@ -47,8 +47,9 @@ from secagg.privacy.laplace import Laplace
 
 _UNIT = float(np.finfo(np.float64).eps)
 _PARTS = (60, 240, 960, 3840)  # of the heaviest epsilon; multiples of 60 hold its simple fractions
-_WORK = 1 << 22  # most lattice points to transform, over all laws
+_WORK = 1 << 21  # most lattice points to transform, over all laws
 _CLOSE = 1e-4  # relative distance of the bounds that is good enough
+_NOISE = 1e-15  # weights below are mostly the transforms' rounding, and dropped
 _OUTSIDE = 1e-13  # tilted mass that the transform may fold over
 _LARGEST = 300.0  # losses whose exponentials and their squares are numbers
 _FUZZ = 1e-9  # steps, or shares of a loss, within which a loss counts as on a lattice point
@@ -75,14 +76,20 @@ class Composed:
         """Return the epsilon at delta that follows from the moment of one order > 0."""
         return (self.log_bound(order) - math.log(delta)) / order
 
-    def spread(self) -> float:
-        """Return the size of the loss, up to a small factor."""
-        laplaces = sum(count * law.epsilon**2 for law, count in self.laplaces.items())
-        return math.sqrt(self.mu**2 + laplaces)
+    def sizes(self) -> list[float]:
+        """Return the size of the loss of each kind of release, up to a small factor."""
+        kinds = [count**0.5 * law.epsilon for law, count in self.laplaces.items()]
+        return [size for size in (self.mu, *kinds) if size > 0]
 
-    def orders(self) -> list[float]:
-        """Return orders of moments, the best one for any delta from 1e-300 on near one of them."""
-        return [float(order) for order in np.geomspace(1e-2, 40, 120) / self.spread()]
+    def orders(self) -> Floats:
+        """Return orders of moments, the best one for any delta from 1e-300 on near one of them.
+
+        About root(-2 log delta) over the size of the losses that make up the tail. Moments have to
+        keep digits: the order times the largest loss is at most 1e5.
+        """
+        sizes = self.sizes()
+        highest = min(40 / min(sizes), 1e5 / max(self.pure(), *sizes))
+        return np.geomspace(1e-2 / math.hypot(*sizes), highest, 200)
 
 
 def log_bound_of_gaussian(mu: float, order: float) -> float:
@@ -101,7 +108,7 @@ def epsilon_bounds(composed: Composed, delta: float) -> tuple[float, float]:
     high = low + composed.pure()  # basic composition
     if not _lattice_helps(composed):
         return low, high
-    order = min(composed.orders(), key=lambda t: composed.epsilon_bound(t, delta))
+    order = float(min(composed.orders(), key=lambda t: composed.epsilon_bound(t, delta)))
     for step in _steps(composed):
         above, below = (_Lattice(composed, order, step, side) for side in (True, False))
         high = _highest(above.delta, delta, low, high)
@@ -118,7 +125,7 @@ def delta_bounds(composed: Composed, epsilon: float) -> tuple[float, float]:
     high = gaussian_delta(composed.mu, rest) if rest >= 0 else 1.0  # basic composition
     if not _lattice_helps(composed):
         return low, high
-    order = min(composed.orders(), key=lambda t: composed.log_bound(t) - t * epsilon)
+    order = float(min(composed.orders(), key=lambda t: composed.log_bound(t) - t * epsilon))
     for step in _steps(composed):
         above, below = (_Lattice(composed, order, step, side) for side in (True, False))
         low, high = max(low, below.delta(epsilon)), min(high, above.delta(epsilon))
@@ -152,9 +159,11 @@ class _Lattice:
         middle = 0 if size >= whole else round(mean)
         points = middle - size // 2 + np.arange(size)
         weights = np.fft.irfft(spectrum, size)[points % size]
-        kept = weights > _UNIT
+        kept = weights > _NOISE
         self.losses = _floats(step * points[kept])
-        self.masses = weights[kept] * np.exp(self.log_moment - order * self.losses)
+        # Far from epsilon, rounding errors of weights grow beyond any mass: none is above 1.
+        untilt = np.minimum(self.log_moment - order * self.losses, 2 * _LARGEST)
+        self.masses = np.minimum(weights[kept] * np.exp(untilt), 1.0)
         # Transforms err by less than 8 units times log2(size) in the 2-norm (Higham 2002, theorem
         # 24.2), one for each release and one back; root(size) turns that into the 1-norm. Placing
         # errs by the units of e^-loss over `step`, as it takes differences of a bucket's P and Q.
@@ -162,7 +171,7 @@ class _Lattice:
         releases = composed.laplaces.total()
         transforms = 8 * math.log2(size) * math.sqrt(size)
         rounding = (releases + 1) * _UNIT * (transforms + 8 * largest / step)
-        self.lost = 2 * _OUTSIDE + size * _UNIT + rounding
+        self.lost = 2 * _OUTSIDE + size * _NOISE + rounding
         # What is within rounding of an edge may be counted on the wrong side of it.
         self.slack = releases * largest * _FUZZ * (step + 1e-5) + _FUZZ * composed.pure()
 
@@ -177,17 +186,17 @@ class _Lattice:
 
 
 def _pessimistic(law: Laplace, step: float) -> Floats:
-    """Return P of the losses -m step, ..., m step that say more than this law's; shape (2m + 1,)."""
+    """Return P of losses -m step, ..., m step that say more than this law's; shape (2m + 1,)."""
     m = math.ceil(law.epsilon / step) + 1
     points = _floats(step * np.arange(-m, m + 1))
     p, q = law.masses(points)
     # p = down + up and q = down / e^x + up / e^(x + step), for the lattice point x below
     up = np.clip((p - q * np.exp(points[:-1])) / -math.expm1(-step), 0, p)
-    return np.append(p - up, 0.0) + np.append(0.0, up)
+    return _floats(np.append(p - up, 0.0) + np.append(0.0, up))
 
 
 def _optimistic(law: Laplace, step: float) -> Floats:
-    """Return P of the losses -m step, ..., m step that say less than this law's; shape (2m + 1,)."""
+    """Return P of losses -m step, ..., m step that say less than this law's; shape (2m + 1,)."""
     m = math.floor(law.epsilon / step + _FUZZ)
     # The two ends hold most of the mass: each stays alone, on its own side of an edge.
     ends = step * (np.array([-m, m]) - _FUZZ)
@@ -210,7 +219,8 @@ def _window(laws: list[tuple[Floats, int]], whole: int) -> int:
 
 
 def _lattice_helps(composed: Composed) -> bool:
-    return max(composed.mu, *(law.epsilon for law in composed.laplaces)) <= _LARGEST
+    sizes = [composed.mu, *(law.epsilon for law in composed.laplaces)]
+    return len(sizes) > 1 and max(sizes) <= _LARGEST
 
 
 def _steps(composed: Composed) -> list[float]:

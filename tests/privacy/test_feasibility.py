@@ -277,6 +277,27 @@ def test_the_grid_has_every_verdict():
     assert moments == rounds == set(Verdict)
 
 
+@pytest.mark.parametrize("rounds", [1, 2, 5, 10])
+def test_what_the_rounds_leave_is_what_the_method_leaves(rounds):
+    """Two kinds of records on a line, no noise to speak of: one eigenvector, one number."""
+    spread, slope = 0.25, 0.5
+    assumed = Assumed(1000, 2, 1e3, spread=spread)
+    method, public = method_for(assumed, rounds)
+    method = dataclasses.replace(method, clip=2.0)
+    noise = Noise(Placement.ROUND, 1, 24, COLLUDING, SITES)
+    public = dataclasses.replace(public, noise={STAGE: noise})
+    u = np.array([[spread, slope * spread], [-spread, -slope * spread]])
+    rows = Rows(np.repeat(u, 500, axis=0), 0, np.zeros(1))
+    state = method.start(public)
+    while (asked := method.message(state)) is not None:
+        update, _ = method.local(STAGE, rows, asked[1], {}, public)
+        state = method.server(state, update, SITES)
+    found = method.result(state, public).arrays["scaled_coefficients"][1]
+    left = feasibility(assumed, Noised(1e-9, 1.0, DELTA, Placement.ROUND, SITES, rounds=rounds))
+    # truncation to 2^-24 and the margin for one step of noise in 1000 records
+    assert left.error == pytest.approx(abs(slope - found) / slope, abs=1e-5)
+
+
 # --- what would be enough ------------------------------------------------------------------------
 
 CASES = [

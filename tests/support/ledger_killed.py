@@ -1,6 +1,6 @@
 """Processes at one ledger: killed ones, racing ones, and ones that may not write.
 
-python ledger_killed.py '{"what": "kills" | "births" | "race" | "confined", ...}'
+python -m support.ledger_killed '{"what": "kills" | "births" | "race" | "confined", ...}'
 
 This process imports everything once and is forked for each of them: hundreds in seconds. It prints
 what it saw as JSON and judges nothing; tests do. A child "sends" by writing to a pipe.
@@ -9,7 +9,6 @@ what it saw as JSON and judges nothing; tests do. A child "sends" by writing to 
 from __future__ import annotations
 
 import json
-import math
 import os
 import random
 import resource
@@ -20,20 +19,16 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from support.ledgers import CAP, now, numbered
+
 from secagg.errors import PolicyRefusal, SecaggError
-from secagg.noise import Adjacency, Placement
-from secagg.privacy.budget import Cap, Cost
-from secagg.privacy.events import Gaussian
-from secagg.privacy.gaussian import gaussian_mu
 from secagg.privacy.ledger import Ledger
 from secagg.privacy.release import Release
 from secagg.randomness import system_random
 
-CAP = Cap(1.0, 1e-6, None, Adjacency.REPLACE)
 NOBODY = 65534
 
 POINTS = (
@@ -42,28 +37,11 @@ POINTS = (
 )  # fmt: skip
 
 
-def now() -> datetime:
-    return datetime.now(UTC)
-
-
-def part(of: int) -> Release:
-    """Return a release of which exactly so many fit under CAP."""
-    mu = gaussian_mu(CAP.epsilon, CAP.delta) / math.sqrt(of)
-    return Release(
-        "north", "heart", "5e55", 0, "moments", "d16e57", Placement.SUM,
-        Cost(Gaussian(mu / math.sqrt(2)), Gaussian(mu)), CAP.delta, ("east", "north", "west"),
-        variance=10**12, fraction_bits=32,
-    )  # fmt: skip
-
-
-def numbered(number: int, of: int) -> Release:
-    return Release(**{**vars(part(of)), "round": number})
-
-
 def told(**orders: Any) -> Any:
     """Run this file as a process and return what it saw."""
     done = subprocess.run(
-        [sys.executable, __file__, json.dumps(orders, default=str)],
+        [sys.executable, "-m", "support.ledger_killed", json.dumps(orders, default=str)],
+        cwd=Path(__file__).parents[1],
         check=False,
         capture_output=True,
         text=True,

@@ -1,0 +1,105 @@
+"""Repair of noisy moments: never indefinite, as near as can be, and honest about how much."""
+
+import numpy as np
+import pytest
+
+from secagg.contracts import Public, Variable
+from secagg.errors import UsageError
+from secagg.models.noisy_moments import NoisyMoments, noisy_moments, repaired
+
+
+def symmetric(rng, shape, deviation):
+    noise = np.triu(rng.normal(0, deviation, shape))
+    return noise + np.swapaxes(np.triu(noise, 1), -1, -2)
+
+
+def released(matrix, variance):
+    p = len(matrix) - 1
+    names = tuple(f"x{j}" for j in range(p))
+    return NoisyMoments(names, np.zeros(p), np.ones(p), matrix, np.full(matrix.shape, variance))
+
+
+def test_reads_the_upper_triangle_row_by_row():
+    public = Public((Variable("a", "a", 5, 2), Variable("b", "b", -1, 3)), ("a", "b"), 9, ("s",))
+    noisy = noisy_moments(np.array([9.0, 1, 2, 3, 4, 5]), public, 0.25)
+    assert noisy.matrix.tolist() == [[9, 1, 2], [1, 3, 4], [2, 4, 5]]
+    assert (noisy.variance == 0.25).all()
+    assert (noisy.middle.tolist(), noisy.half.tolist()) == ([5, -1], [2, 3])
+
+
+def test_select_keeps_the_constant_and_orders_the_rest():
+    rng = np.random.default_rng(0)
+    matrix, variance = symmetric(rng, (4, 4), 1), symmetric(rng, (4, 4), 1) ** 2
+    noisy = NoisyMoments(("a", "b", "c"), np.arange(3.0), np.arange(3.0) + 1, matrix, variance)
+    chosen = noisy.select(["c", "a"])
+    rows = np.ix_([0, 3, 1], [0, 3, 1])
+    np.testing.assert_array_equal(chosen.matrix, matrix[rows])
+    np.testing.assert_array_equal(chosen.variance, variance[rows])
+    assert (chosen.middle.tolist(), chosen.half.tolist()) == ([2, 0], [3, 1])
+    with pytest.raises(UsageError, match="no column 'd'"):
+        noisy.select(["d"])
+
+
+def test_the_floor_is_the_root_mean_square_eigenvalue_of_the_noise():
+    rng = np.random.default_rng(1)
+    draws = np.linalg.eigvalsh(symmetric(rng, (4000, 8, 8), 3.0))
+    # 4000 draws of |E|^2 / 8, each with a relative deviation of about root(2 / 36)
+    expected = released(np.eye(8), 9.0).eigenvalue_noise
+    assert expected == pytest.approx(3 * np.sqrt(8))
+    assert np.mean(draws**2) == pytest.approx(expected**2, rel=5 * np.sqrt(2 / 36 / 4000))
+
+
+def test_repair_is_the_nearest_matrix_above_the_floor():
+    rng = np.random.default_rng(2)
+    basis = np.linalg.qr(rng.normal(size=(5, 5)))[0]
+    eigenvalues = np.array([-7.0, 0.5, 3.0, 40, 200])
+    matrix = (basis * eigenvalues) @ basis.T
+    matrix[0, 0] = np.ceil(matrix[0, 0])  # a whole number of records, so that none is rounded up
+    repair = repaired(released(matrix, 1.0))
+    before = np.linalg.eigvalsh(matrix)
+    floor = np.sqrt(5)
+    lifted = np.maximum(before, floor) - before
+    assert repair.lifted == np.sum(before < floor) == 2
+    assert repair.smallest == pytest.approx(before[0])
+    # no matrix with that floor is nearer in the Frobenius norm (Higham 1988, theorem 2.1)
+    assert repair.moved == pytest.approx(np.linalg.norm(lifted) / 5)
+    rounded = repair.matrix.copy()
+    assert rounded[0, 0] == np.ceil(rounded[0, 0])
+    assert np.linalg.eigvalsh(repair.matrix)[0] >= floor * (1 - 1e-12)
+    assert "2 of 5" in repair.note() and "raised" in repair.note()
+
+
+@pytest.mark.parametrize("scale", [1.0, 1e3, 1e6])
+def test_whatever_was_released_a_table_could_have_been(scale):
+    rng = np.random.default_rng(3)
+    for _ in range(50):
+        repair = repaired(released(symmetric(rng, (9, 9), scale), scale**2))
+        n = repair.matrix[0, 0]
+        assert n >= 1 and n == int(n)
+        np.linalg.cholesky(repair.matrix)
+        centred = repair.matrix[1:, 1:] - np.outer(repair.matrix[0, 1:], repair.matrix[0, 1:]) / n
+        np.linalg.cholesky(centred)
+
+
+def test_enough_records_are_left_alone():
+    rng = np.random.default_rng(4)
+    z = np.column_stack([np.ones(5000), rng.uniform(-1, 1, (5000, 3))])
+    noisy = released(z.T @ z, 4.0)
+    repair = repaired(noisy)
+    assert (repair.lifted, repair.moved) == (0, 0)
+    np.testing.assert_array_equal(repair.matrix, noisy.matrix)
+    assert "not repaired" in repair.note()
+
+
+def test_repair_helps_where_the_noise_is_as_large_as_the_least_eigenvalue():
+    """Mean squared error of coefficients: the floor against none, 200 releases."""
+    rng = np.random.default_rng(5)
+    theta, plain, floored = np.array([0.1, 0.3, -0.2, 0.2, 0.0, 0.1]), [], []
+    for _ in range(200):
+        x = np.column_stack([np.ones(300), rng.normal(0, 0.3, (300, 5))])
+        table = np.column_stack([x, x @ theta + rng.normal(0, 0.2, 300)])
+        matrix = table.T @ table + symmetric(rng, (7, 7), 6.0)
+        for kept, of in ((plain, matrix), (floored, repaired(released(matrix, 36.0)).matrix)):
+            kept.append(np.sum((np.linalg.solve(of[:-1, :-1], of[:-1, -1]) - theta) ** 2))
+    assert np.median(floored) < np.median(plain)
+    assert np.mean(floored) < np.mean(plain)

@@ -1,0 +1,159 @@
+"""Caps in the ledger: what gets in, for how long it counts, and what a refusal says."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import replace
+from datetime import datetime, timedelta
+
+import pytest
+from support.ledgers import CAP, START, Clock, numbered, part, seed_of
+
+from secagg.errors import InternalError, PolicyRefusal
+from secagg.noise import Adjacency
+from secagg.privacy.budget import Cap, Cost
+from secagg.privacy.events import Gaussian
+from secagg.privacy.ledger import Ledger
+from secagg.randomness import system_random
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def ledger(clock: Clock) -> Iterator[Ledger]:
+    with Ledger.in_memory(clock) as opened:
+        yield opened
+
+
+@pytest.mark.parametrize("given", ["argument", "set", "both"])
+def test_exactly_the_affordable_number_gets_in_wherever_the_cap_is(
+    ledger: Ledger, given: str
+) -> None:
+    loose = Cap(50.0, 1e-6)
+    if given != "argument":
+        ledger.set_caps("heart", [loose, CAP] if given == "set" else [loose])
+    caps = [loose] if given == "set" else [CAP]
+    for number in range(7):
+        ledger.enter(numbered(number, 7), caps=caps, random=system_random)
+    before = ledger.history("heart")
+    with pytest.raises(PolicyRefusal, match="epsilon 1 at delta 1e-06 for ever"):
+        ledger.enter(numbered(7, 7), caps=caps, random=system_random)
+    assert ledger.history("heart") == before  # a refusal costs nothing
+    ledger.enter(replace(numbered(7, 7), dataset="lung"), caps=caps, random=system_random)
+
+
+def test_a_refused_release_draws_no_seed(ledger: Ledger) -> None:
+    def never(_: int) -> bytes:
+        raise AssertionError("drawn")
+
+    with pytest.raises(PolicyRefusal):
+        ledger.enter(part(1), caps=[Cap(0.5, 1e-6)], random=never)
+
+
+def test_the_whole_job_is_checked_before_its_first_entry(ledger: Ledger) -> None:
+    with pytest.raises(PolicyRefusal, match=r"with this job it would have given away epsilon 1\.1"):
+        ledger.enter(part(5), caps=[CAP], planned=[part(5).cost] * 5, random=system_random)
+    assert not ledger.spent("heart")
+    for number in range(5):
+        rest = [part(5).cost] * (4 - number)
+        ledger.enter(numbered(number, 5), caps=[CAP], planned=rest, random=system_random)
+
+
+def test_what_is_affordable_is_said_and_gets_in(ledger: Ledger) -> None:
+    from secagg.privacy.gaussian import gaussian_mu
+
+    seed_of(ledger, numbered(0, 2), CAP)
+    with pytest.raises(PolicyRefusal) as caught:
+        seed_of(ledger, numbered(1, 1), CAP)
+    epsilon = float(caught.value.mend.split()[6])
+    mu = gaussian_mu(epsilon, CAP.delta)
+    assert 0.6 < epsilon < 0.75
+    seed_of(ledger, replace(numbered(1, 2), cost=Cost(Gaussian(mu), Gaussian(mu))), CAP)
+
+
+def test_adjacencies_are_accounted_apart(ledger: Ledger) -> None:
+    add = replace(CAP, adjacency=Adjacency.ADD_REMOVE)
+    for number in range(4):  # of which two fit under replace-one: its mu is root 2 larger
+        seed_of(ledger, numbered(number, 2), add)
+    with pytest.raises(PolicyRefusal, match=r"\(add_remove\)"):
+        seed_of(ledger, numbered(4, 2), add)
+    with pytest.raises(PolicyRefusal, match=r"\(replace\)"):
+        seed_of(ledger, numbered(4, 2), CAP)
+
+
+def test_an_exact_release_counts_as_infinite(ledger: Ledger) -> None:
+    exact = replace(part(2), cost=Cost(Gaussian(math.inf), Gaussian(math.inf)), variance=0)
+    with pytest.raises(PolicyRefusal, match=r"no finite epsilon.*suffices for epsilon"):
+        seed_of(ledger, exact, CAP)
+    seed_of(ledger, exact)
+    assert ledger.spent("heart") == (exact.cost,)
+    with pytest.raises(PolicyRefusal, match="Nothing is left"):
+        seed_of(ledger, numbered(1, 1000), CAP)
+
+
+def test_caps_keep_their_history_and_bind_at_once(ledger: Ledger, clock: Clock) -> None:
+    assert ledger.caps("heart") == ()
+    seed_of(ledger, numbered(0, 2))
+    generous, tight = Cap(8.0, 1e-6, 365.0, Adjacency.ADD_REMOVE), Cap(0.5, 1e-6)
+    for caps in ([generous], [tight, generous], []):
+        ledger.set_caps("heart", caps)
+        assert ledger.caps("heart") == tuple(caps)
+    ledger.set_caps("heart", [tight])  # below what is spent
+    with pytest.raises(PolicyRefusal, match="Nothing is left"):
+        seed_of(ledger, numbered(1, 10**6))
+    kept = [line.content["caps"] for line in ledger.history("heart") if line.kind == "caps"]
+    assert [len(caps) for caps in kept] == [1, 2, 0, 1]
+    assert Cap.of(kept[0][0]) == generous
+
+
+# --- time -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("moved", "counts"),
+    [
+        (timedelta(days=30), True),  # on the last moment of its period
+        (timedelta(days=30, microseconds=1), False),
+        (timedelta(days=-10_000), True),  # a clock set back
+        (timedelta(0), True),
+    ],
+)
+def test_a_period_ends_after_its_days_and_never_by_a_clock_set_back(
+    ledger: Ledger, clock: Clock, moved: timedelta, counts: bool
+) -> None:
+    month = replace(CAP, days=30)
+    seed_of(ledger, numbered(0, 1), month)
+    clock.time = START + moved
+    if counts:
+        with pytest.raises(PolicyRefusal, match="in 30 days"):
+            seed_of(ledger, numbered(1, 1), month)
+    else:
+        seed_of(ledger, numbered(1, 1), month)
+    with pytest.raises(PolicyRefusal, match="for ever"):
+        seed_of(ledger, numbered(2, 1), CAP)
+
+
+def test_spent_since(ledger: Ledger, clock: Clock) -> None:
+    for day in range(3):
+        clock.time = START + timedelta(days=day)
+        seed_of(ledger, numbered(day, day + 1))
+    costs = [part(of).cost for of in (1, 2, 3)]
+    for day in range(3):
+        assert ledger.spent("heart", START + timedelta(days=day)) == tuple(costs[day:])
+    assert ledger.spent("heart") == tuple(costs) and ledger.spent("lung") == ()
+
+
+def test_times_are_kept_in_utc_and_need_a_zone(ledger: Ledger, clock: Clock) -> None:
+    from datetime import timezone
+
+    clock.time = START.astimezone(timezone(timedelta(hours=5)))
+    seed_of(ledger, part(2))
+    assert ledger.history("heart")[0].when == START
+    clock.time = datetime(2026, 1, 1)
+    with pytest.raises(InternalError, match="zone"):
+        seed_of(ledger, numbered(1, 2))
+    assert len(ledger.history("heart")) == 1

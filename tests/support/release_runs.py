@@ -1,0 +1,230 @@
+"""Many runs of one job under differential privacy, as its adversary sees them: for audits.
+
+What runs is a session of the real code: job, calibration, parties, guards, ledgers, schema,
+clipping, codec, noise, coordinator. Four things are different, each without effect on what a run's
+releases are:
+
+1. All runs are one: a method's fields (and the count of records) are made `runs` times as long, the
+   contribution is repeated, and the noise, which is drawn for each number independently, makes
+   every repetition a release of its own. One vector of a million numbers takes the fast sampler
+   where a short one takes the exact one; they agree to 2^-179 a draw (`secagg.privacy.noise`). The
+   calibration is that of the job itself.
+2. The protocol is `plain`, so that contributions can be taken from the wire. Every protocol returns
+   the same integers (tests/support/secure_sum_contract.py).
+3. In methods of several rounds the messages are fixed beforehand, the same in all runs: what a
+   coordinator may ask, chosen to be the worst.
+4. Randomness is replayable, and the same on both data sets: the pairs of releases are coupled,
+   which `secagg.audits.epsilon` allows and gains by.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, ClassVar
+from unittest.mock import patch
+
+import numpy as np
+from numpy.typing import NDArray
+
+from secagg import party, ring, wire
+from secagg.codec import decode, plan_sum
+from secagg.contracts import Body, Method, Public, Result, Rows, Spec, Stage, State, Update
+from secagg.frames import peek_header
+from secagg.identity import Role
+from secagg.job import parse_job
+from secagg.noise import Placement
+from secagg.privacy.calibration import Calibrated
+from secagg.protocols.plain import Plain
+from secagg.randomness import replayable_random
+from secagg.ring import RingVector
+from secagg.session import Planned, Session, open_session, plan_job
+from secagg.stages import StagePlans, cohort_update
+
+Floats = NDArray[np.float64]
+Table = Mapping[str, Floats]
+Extra = Mapping[str, Sequence[Sequence[float]]]
+"""Records of the person in question, by site."""
+SITES = ("east", "north", "south", "west")
+ROWS = 120  # a site: so many that the noised count is not refused as too small
+
+
+def private_job(
+    variables: int,
+    placement: Placement = Placement.SUM,
+    method: Mapping[str, Any] | None = None,
+    max_rows: int = 4 * ROWS,
+    ledgers: Path | None = None,
+    min_sites: int = len(SITES),
+    **privacy: Any,
+) -> dict[str, Any]:
+    """Return a job over columns v0, v1, ... with bounds -1 and 1, so that nothing is scaled."""
+    settings = {"placement": placement, "epsilon": 1.0, "delta": 1e-6} | privacy
+    return {
+        "title": "A job to be audited",
+        "sites": {"max_rows": max_rows, "ledgers": ledgers},
+        "columns": {
+            f"v{j}": {"type": "continuous", "low": -1, "high": 1} for j in range(variables)
+        },
+        "method": method or {"name": "moments"},
+        "release": {"min_sites": min_sites, "min_records": 1},
+        "privacy": settings,
+    }
+
+
+def tables(variables: int, extra: Extra, spread: float = 0.3) -> dict[str, Table]:
+    """Return every site's records, and before them the `extra` ones (nan: missing).
+
+    spread: the others lie between -spread and spread
+    Column `person` says whose they are: the extra ones are all of one person.
+    """
+    rng = np.random.default_rng(4)
+    found: dict[str, Table] = {}
+    for i, site in enumerate(SITES):
+        added = np.asarray(extra.get(site, ())).reshape(-1, variables)
+        records = np.vstack([added, rng.uniform(-spread, spread, (ROWS, variables))])
+        others = 1.0 + i * ROWS + np.arange(ROWS)
+        person = np.concatenate([np.zeros(len(added)), others])
+        found[site] = {f"v{j}": records[:, j] for j in range(variables)} | {"person": person}
+    return found
+
+
+@dataclass(frozen=True)
+class Repeated:
+    """A method whose fields are `runs` times as long; each round has its message given."""
+
+    method: Method
+    runs: int
+    messages: tuple[tuple[str, Body], ...]
+
+    name: ClassVar[str] = "repeated"
+    leaves: ClassVar[str] = "many runs at once"
+
+    def stages(self, public: Public) -> tuple[Stage, ...]:
+        return tuple(_long(stage, self.runs) for stage in self.method.stages(public))
+
+    def start(self, public: Public) -> State:
+        return {"rounds": 0}
+
+    def message(self, state: State) -> tuple[str, Body] | None:
+        return self.messages[state["rounds"]] if state["rounds"] < len(self.messages) else None
+
+    def local(
+        self, stage: str, rows: Rows, message: Body, memory: State, public: Public
+    ) -> tuple[Update, State]:
+        update, memory = self.method.local(stage, rows, message, memory, public)
+        return _repeat(update, self.runs), memory
+
+    def server(self, state: State, total: Update, sites: int) -> State:
+        return {"rounds": state["rounds"] + 1}
+
+    def result(self, state: State, public: Public) -> Result:
+        return Result({})
+
+
+def _long(stage: Stage, runs: int) -> Stage:
+    return replace(stage, spec=tuple(replace(f, shape=(runs * f.size,)) for f in stage.spec))
+
+
+def _repeat(update: Update, runs: int) -> Update:
+    return {name: np.tile(x.reshape(-1), runs) for name, x in update.items()}
+
+
+@dataclass
+class Runs:
+    """What was sent in so many runs: for each round, each site's answers (more than one if asked
+    again)."""
+
+    planned: Planned
+    runs: int
+    sent: list[tuple[str, dict[str, list[RingVector]]]] = field(default_factory=list)
+
+    @property
+    def private(self) -> Calibrated:
+        assert self.planned.private is not None
+        return self.planned.private
+
+    def view(self, colluding: Collection[str] = ()) -> Floats:
+        """Return one row a run: all that is released, less what the colluding sites sent.
+
+        The coordinator has the sums, and they know their parts of it. Of answers to the same
+        question the mean is taken.
+        """
+        columns: list[Floats] = []
+        for stage, answers in self.sent:
+            plan = self.planned.plans.of(stage)
+            known = [vectors for site, vectors in answers.items() if site not in colluding]
+            sums = [ring.total(v, plan.length, plan.ring_bits) for v in zip(*known, strict=True)]
+            fields = [decode(plan, total)[0] for total in sums]
+            for name in fields[0]:
+                mean = np.mean([values[name] for values in fields], axis=0)
+                columns.append(mean.reshape(self.runs, -1))
+        return np.hstack(columns)
+
+
+def play(
+    raw: Mapping[str, Any],
+    data: Mapping[str, Table],
+    runs: int,
+    seed: int,
+    messages: Sequence[tuple[str, Body]] = (("moments", {}),),
+    answers: int = 1,
+    lost: Collection[str] = (),
+) -> Runs:
+    """Play one session that is `runs` runs; see the module's text.
+
+    answers: how often each party is asked the same, as after a crash from which it comes back
+    lost: sites that drop out of the round that counts records
+    """
+    planned = plan_job(parse_job(dict(raw)), data)
+    planned = _lengthen(planned, runs, tuple(messages))
+    played = Runs(planned, runs)
+
+    def listen(sender: str, recipient: str, frame: bytes) -> Sequence[bytes]:
+        if session.roster.parties[sender].role is not Role.SITE:
+            return [frame]
+        if sender in lost and peek_header(frame)[0] == 0:
+            return []
+        _, _, content = wire.loads(frame)
+        body = wire.loads(content)
+        if "values" in body:  # and else it refuses, as the coordinator will say
+            played.sent[-1][1].setdefault(sender, []).append(body["values"])
+        return [frame]
+
+    session = open_session(planned, replayable_random(seed), listen)
+    with patch.object(party, "cohort_update", _count(runs)):
+        _loop(session, played, answers)
+    session.close()
+    return played
+
+
+def _count(runs: int) -> Any:
+    def count(rows: Rows, spec: Spec) -> Update:
+        return _repeat(cohort_update(rows, spec), runs)
+
+    return count
+
+
+def _lengthen(planned: Planned, runs: int, messages: tuple[tuple[str, Body], ...]) -> Planned:
+    """Make the plan one of `runs` runs, with the noise that was calibrated for one."""
+    public = planned.public
+    stages = {name: _long(stage, runs) for name, stage in planned.plans.stages.items()}
+    plans = {
+        name: plan_sum(stage.spec, len(public.sites), ring.RING_BITS, public.noise[name])
+        for name, stage in stages.items()
+    }
+    method = Repeated(planned.method, runs, messages)
+    return replace(planned, method=method, protocol=Plain(), plans=StagePlans(stages, plans))
+
+
+def _loop(session: Session, played: Runs, answers: int) -> None:
+    step, engine = session.coordinator.start(), session.engine
+    while not step.done:
+        if step.requests:
+            played.sent.append((step.state["stage"], {}))
+        saved, frames = dict(engine.states), []
+        for _ in range(answers):
+            engine.states = dict(saved)
+            frames = engine.exchange(step.requests)
+        step = session.coordinator.advance(step.state, frames)
