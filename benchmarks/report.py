@@ -28,6 +28,7 @@ SCRIPTS = {
     "bench_peers.py": [],
     "bench_additive.py": [],
     "bench_engines.py": [],
+    "bench_noise.py": [],
     "bench_floor.py": [],
 }
 """Each script, and what makes it quick where it knows no --quick."""

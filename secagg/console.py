@@ -10,6 +10,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from secagg.audits.privacy import claimed, holds
 from secagg.processes import Progress
 from secagg.running import Run
 
@@ -69,10 +70,7 @@ def show_run(run: Run) -> None:
     out = _console()
     summary = run.result.summary
     out.print(f"\n[bold]{escape(summary['title'])}[/]")
-    out.print(
-        f"{summary['records']} complete records at {len(summary['cohort'])} sites "
-        f"({summary['incomplete_records']} incomplete left out)"
-    )
+    out.print(_records_line(summary))
     alone = summary.get("simulation", {}).get("site_alone", {})
     for analysis in summary.get("analyses", [summary]):
         fitted = {name: result for name, result in alone.items() if not _no_fit(result)}
@@ -89,10 +87,42 @@ def show_run(run: Run) -> None:
     protocol = run.facts["protocol"]
     out.print(f"\ncoordinator saw: {protocol['sees']['coordinator']} ({run.facts['rounds']} sums)")
     if not protocol["hides_from_coordinator"]:
-        out.print(f"[bold red]protocol {protocol['name']} protects nothing[/]")
+        noised = run.facts["privacy"] is not None
+        nothing = "hides no site: all that protects is noise" if noised else "protects nothing"
+        out.print(f"[bold red]protocol {protocol['name']} {nothing}[/]")
+    _show_noise(out, run.facts)
     if run.folder is not None:
         out.print(f"log head {run.facts['log']['head']}", soft_wrap=True)
         out.print(f"report   {run.folder / 'report.html'}", soft_wrap=True)
+
+
+def _records_line(summary: Mapping[str, Any]) -> str:
+    sites = f"{len(summary['cohort'])} sites"
+    if summary["incomplete_records"] is None:  # which only noise leaves uncounted
+        error = (
+            number(summary["records_error"])
+            if summary["records_error"] < 1
+            else (f"{summary['records_error']:.0f}")
+        )
+        return (
+            f"about {summary['records']} +- {error} complete records at {sites} "
+            "(standard deviation of the noise)"
+        )
+    incomplete = summary["incomplete_records"]
+    return f"{summary['records']} complete records at {sites} ({incomplete} incomplete left out)"
+
+
+def _show_noise(out: Console, facts: Mapping[str, Any]) -> None:
+    """Print epsilon and delta and what they mean, or why they mean nothing."""
+    promise = facts["privacy"]
+    if promise is None:
+        return
+    out.print(
+        f"epsilon {promise['epsilon']:g}, delta {promise['delta']:g} "
+        f"({promise['adjacency']}, placement {promise['placement']})"
+    )
+    style = "" if holds(facts) else "bold red"
+    out.print(escape(claimed(facts)), style=style)
 
 
 def _no_fit(result: Mapping[str, Any]) -> str:
@@ -200,7 +230,7 @@ def show_plan(plan: Mapping[str, Any]) -> None:
         out.print(f"own rules of {escape(name)}: {listed}")
     for refusal in plan["refusals"]:
         out.print(f"[bold red]will be refused: {escape(refusal)}[/]")
-    out.print(f"differential privacy: {plan['differential_privacy']}")
+    _show_promise(out, plan["differential_privacy"])
     fields = Table(title="proof of fit: sites x bound x 2^fraction bits fits the ring")
     for name in ("stage", "field", "kind"):
         fields.add_column(name)
@@ -224,6 +254,38 @@ def show_plan(plan: Mapping[str, Any]) -> None:
         )
     out.print(fields)
     out.print(traffic)
+
+
+_COLOURS = {"green": "green", "amber": "yellow", "red": "bold red", None: "dim"}
+
+
+def _show_promise(out: Console, promise: Mapping[str, Any]) -> None:
+    """Print what a plan promises, what becomes of it if more sites collude, and if it is usable."""
+    out.print(escape(promise["sentence"]))
+    if promise["placement"] == "none":
+        return
+    judged = promise["feasibility"]
+    out.print(f"usable? {escape(judged['words'])}", style=_COLOURS[judged["verdict"]])
+    noise = Table(title="noise, in the units of the sum")
+    noise.add_column("stage")
+    for name in ("releases", "numbers", "sensitivity", "sigma of a site", "sigma in the sum", "mu"):
+        noise.add_column(name, justify="right")
+    under = "add" if promise["adjacency"] == "add_remove" else "replace"
+    for part in promise["mechanisms"]:
+        noise.add_row(
+            part["stage"], str(part["releases"]), str(part["numbers"]),
+            number(part[f"sensitivity_{under}"]), number(part["sigma_of_a_site"]),
+            number(part["sigma_in_the_sum"]), number(part[f"mu_{under}"]),
+        )  # fmt: skip
+    out.print(noise)
+    if promise["if_more_collude"]:
+        table = Table(title="if more sites collude")
+        for name in ("colluding sites", f"epsilon at delta {promise['delta']:g}"):
+            table.add_column(name, justify="right")
+        for colluding, epsilon in promise["if_more_collude"]:
+            promised = "bold" if colluding == promise["colluding"] else None
+            table.add_row(str(colluding), number(epsilon), style=promised)
+        out.print(table)
 
 
 def show_budget(rows: Sequence[Mapping[str, Any]]) -> None:

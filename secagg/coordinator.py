@@ -30,6 +30,7 @@ from secagg.contracts import (
 from secagg.errors import (
     CapabilityError,
     DataError,
+    EvidenceError,
     InternalError,
     JobError,
     OverflowRefusal,
@@ -56,6 +57,7 @@ _REFUSALS: Mapping[str, type[SecaggError]] = {
         OverflowRefusal,
         CapabilityError,
         InternalError,
+        EvidenceError,
     )
 }
 """Codes of a party's refusal that end the run. Any other code counts as not having answered."""

@@ -18,7 +18,12 @@ import numpy as np
 
 from secagg.contracts import Body, Method, Public, Result, Rows, Stage, State, Update
 from secagg.errors import PolicyRefusal
+from secagg.evidence import privacy_facts
+from secagg.models.gradient import Gradient
+from secagg.noise import Adjacency, Placement
+from secagg.privacy.feasibility import Assumed, Noised, feasibility
 from secagg.privacy.gate import ReleasePolicy, check_invitation
+from secagg.privacy.guarantee import sentence
 from secagg.privacy.policy import policy_of
 from secagg.randomness import system_random
 from secagg.session import COORDINATOR, Planned, open_session, plan_facts
@@ -81,10 +86,53 @@ def plan_run(planned: Planned) -> dict[str, Any]:
             if source.policy != policy_of(as_policy(planned.job.release))
         },
         "refusals": _refusals(planned),
-        "differential_privacy": "none: no noise is added, so there is no epsilon",
+        "differential_privacy": _promise(planned),
         "setup": {"messages": setup[0], "bytes": setup[1]},
         "stages": stages,
     }
+
+
+def _promise(planned: Planned) -> dict[str, Any]:
+    """Return what would be promised if all sites take part, and whether the result will do."""
+    facts = privacy_facts(planned, len(planned.public.sites))
+    if facts is None:
+        return {
+            "placement": "none",
+            "sentence": "No differential privacy: no noise is added, so there is no epsilon.",
+        }
+    return {**facts, "sentence": sentence(facts), "feasibility": _feasibility(planned, facts)}
+
+
+def _feasibility(planned: Planned, facts: Mapping[str, Any]) -> dict[str, Any]:
+    """Return whether the result will be usable, by the public guess of the number of records."""
+    job, method, clip = planned.job, planned.method, planned.public.clip
+    assert clip is not None  # wherever noise is, records are clipped
+    if job.privacy.expected_records is None:
+        return {"verdict": None, "words": "not judged: set privacy.expected_records"}
+    used, logistic = set(job.columns), False
+    if isinstance(method, Gradient):
+        used, logistic = {method.outcome, *method.predictors}, method.family == "binomial"
+    kinds = [job.columns[v.column].type for v in planned.public.variables if v.column in used]
+    if len(kinds) < 2:
+        return {"verdict": None, "words": "not judged: there is no regression on one variable"}
+    continuous = kinds.count("continuous")
+    _, noised = facts["mechanisms"]  # of the count of records, and of the method's one stage
+    adjacency = "add" if facts["adjacency"] == Adjacency.ADD_REMOVE.value else "replace"
+    return feasibility(
+        Assumed(
+            job.privacy.expected_records, continuous, len(kinds) - continuous, clip.square, logistic
+        ),
+        Noised(
+            touch=noised[f"sensitivity_{adjacency}"],
+            epsilon=facts["epsilon"],
+            delta=facts["delta"],
+            placement=Placement(facts["placement"]),
+            sites=len(planned.public.sites),
+            colluding=facts["colluding"],
+            share=1 - job.privacy.count_share,
+            rounds=noised["releases"],
+        ),
+    ).to_dict()
 
 
 def _refusals(planned: Planned) -> list[str]:
@@ -107,9 +155,9 @@ def _dry_run(planned: Planned) -> list[tuple[int, int]]:
     sources = {n: replace(s, policy=lenient) for n, s in planned.sources.items()}
     release = planned.job.release.model_copy(update={"min_sites": 2, "min_records": 1})
     job = planned.job.model_copy(update={"release": release})
-    session = open_session(
-        replace(planned, method=zeros, sources=sources, job=job), system_random, None, _no_rows
-    )
+    public = replace(planned.public, noise={})  # which could make the zeros look like no records
+    played = replace(planned, method=zeros, sources=sources, job=job, public=public)
+    session = open_session(played, system_random, None, _no_rows)
     step = session.coordinator.start()
     while not step.done:
         frames = session.engine.exchange(step.requests)

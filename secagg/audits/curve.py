@@ -41,7 +41,9 @@ def curve_picture(points: Sequence[tuple[float, float]], promised: tuple[float, 
     svg.add(drawing, "desc", text=f"Epsilon {told}. Promised: {significant(promised[1], 3)}.")
     for i in range(round(top / step) + 1):
         at = f"{y(i * step):.1f}"
-        svg.add(drawing, "line", "grid", x1=f"{_LEFT:.1f}", x2=f"{_WIDTH - _RIGHT:.1f}", y1=at, y2=at)
+        svg.add(
+            drawing, "line", "grid", x1=f"{_LEFT:.1f}", x2=f"{_WIDTH - _RIGHT:.1f}", y1=at, y2=at
+        )
         svg.add(drawing, "text", text=f"{i * step:g}", x=f"{_LEFT - 7:.1f}",
                 y=f"{y(i * step) + 4:.1f}", text_anchor="end")  # fmt: skip
     every = max(1, math.ceil((high - low) / 7))
@@ -55,8 +57,8 @@ def curve_picture(points: Sequence[tuple[float, float]], promised: tuple[float, 
     svg.add(drawing, "path", "line", d=f"M{path}")
     for delta, epsilon in drawn:
         svg.add(drawing, "circle", "point", cx=f"{x(delta):.1f}", cy=f"{y(epsilon):.1f}", r="2.5")
-    at = f"{x(promised[0]):.1f}", f"{y(promised[1]):.1f}"
-    svg.add(drawing, "circle", "promised", cx=at[0], cy=at[1], r="5.5")
+    ring = {"cx": f"{x(promised[0]):.1f}", "cy": f"{y(promised[1]):.1f}", "r": "5.5"}
+    svg.add(drawing, "circle", "promised", **ring)
     svg.add(drawing, "text", "name", text="ε", x="8", y=f"{_TOP + 4:.1f}")
     svg.add(drawing, "text", "name", text="δ", x=f"{(_LEFT + _WIDTH - _RIGHT) / 2:.1f}",
             y=f"{_HEIGHT - 6:.1f}", text_anchor="middle")  # fmt: skip

@@ -40,7 +40,6 @@ of the samplers). (1) measures how far the claim of GDP is from the truth; a mec
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import Any
 

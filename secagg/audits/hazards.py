@@ -23,15 +23,15 @@ def hazards(facts: Facts, summary: Mapping[str, Any]) -> list[tuple[str, str]]:
     return [
         (
             "ε or δ is too large to mean anything",
-            f"ε bounds the odds of any conclusion about the unit by a factor "
-            f"{significant(math.exp(promise['epsilon']), 3)}. δ times the number of "
-            f"records is about {chance}; from 1 on, publishing a record at random would be allowed. "
-            "Whether that is little enough needs a person.",
+            "ε bounds by how much the odds of any conclusion about the unit change, to a factor of "
+            f"{significant(math.exp(promise['epsilon']), 3)}. δ times the number of records is "
+            f"about {chance}; from 1 on, publishing a record at random would be allowed. Whether "
+            "that is little enough needs a person.",
         ),
         ("The unit is less than a person", _unit(promise)),
         ("Bounds or settings were read off the records",
-         "The job declared all of them before any record was read. Where whoever wrote it took them "
-         "from needs a person."),
+         "The job declared all of them before any record was read. Where whoever wrote it took "
+         "them from needs a person."),
         ("Numbers leave beside the noised ones", _exact_ones()),
         ("Further releases add up", ledger_standing(facts)[1]),
         ("Noise on floating-point numbers tells the value by its last digits",
@@ -81,8 +81,8 @@ def _trust(facts: Facts) -> str:
     promise = facts["privacy"]
     if promise["placement"] == "site":
         return (
-            "Each site's own noise protects its records, whoever else colludes. That a site adds it "
-            "is for the site alone to see."
+            "Each site's own noise protects its records, whoever else colludes. That a site adds "
+            "it is for the site alone to see."
         )
     return (
         f"Up to {declared(promise['colluding'])} of {counted(len(facts['cohort']), 'site')} may "

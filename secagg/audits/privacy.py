@@ -196,7 +196,7 @@ def terms(facts: Facts) -> list[tuple[str, str]]:
             "Share for counting records",
             f"{share(asked['count_share'])} of μ², in the release that every run begins with",
         ),
-        ("Sampling", "none: every record takes part in each release, and nothing is claimed for it"),
+        ("Sampling", "none: every record takes part in each release"),
     ]  # fmt: skip
 
 
@@ -287,7 +287,7 @@ def ledger_standing(facts: Facts) -> tuple[bool, str]:
     if ledger is None:
         return False, "The facts of this run have no word of a ledger that outlives it."
     if not ledger["kept"]:
-        return False, "The ledgers of this run were not kept: no later run will count it."
+        return False, "No ledger of this run outlives it."
     text = "Each release is in ledgers that outlive the run: each site's own, and the coordinator's"
     standing = ledger.get("coordinator") or {}
     if "releases" not in standing:

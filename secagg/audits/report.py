@@ -66,7 +66,7 @@ def render(facts: Mapping[str, Any], result: Result) -> str:
     blocks, stages = results.blocks(summary), tables.stages(facts, summary)
     page = environment.get_template("report.html").render(
         sections={
-            id: name for id, name in _SECTIONS.items() if id != "privacy" or privacy.noised(facts)
+            at: name for at, name in _SECTIONS.items() if at != "privacy" or privacy.noised(facts)
         },
         facts=facts,
         summary=summary,

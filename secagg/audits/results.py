@@ -25,6 +25,7 @@ _TITLES = {
     "notears": "Graph by NOTEARS",
     "golem-ev": "Graph by GOLEM (equal variances)",
     "golem-nv": "Graph by GOLEM",
+    "gradient": "Regression by gradient rounds",
 }
 _LABELS = {
     "n": "records",
@@ -53,7 +54,7 @@ _LABELS = {
     "fdr": "false discovery rate",
 }
 _ELSEWHERE = {"method", "title", "outcome", "level", "converged", "status", "records"}
-_ELSEWHERE |= {"failed", "incomplete_records", "missing", "extra", "reversed"}
+_ELSEWHERE |= {"failed", "incomplete_records", "records_error", "missing", "extra", "reversed"}
 
 
 @dataclass(frozen=True)

@@ -210,7 +210,9 @@ def _of_noise(facts: Facts) -> list[Question]:
 
 def unprotected(facts: Facts) -> list[tuple[str, Sequence[str]]]:
     """Return what is not protected: a catchword each, and what it means in this run."""
-    noise = [("What noise does not cover", facts["privacy"]["unprotected"])] if noised(facts) else []
+    noise = (
+        [("What noise does not cover", facts["privacy"]["unprotected"])] if noised(facts) else []
+    )
     return [
         (f"Protocol {facts['protocol']['name']}", facts["protocol"]["unprotected"]),
         ("One computer", [_one_computer(facts)]),
@@ -257,7 +259,9 @@ def _colluding(facts: Facts) -> str:
         return f"{who}. {smallest}"
     promise = facts["privacy"]
     if promise["placement"] == "site":
-        return f"{who}, with all the noise that it rests on. {smallest}"
+        return (
+            f"{who}, with all of that site's noise, which is what the promise rests on. {smallest}"
+        )
     last = significant(promise["if_more_collude"][-1][1])
     return (
         f"{who}, with that site's share of the noise only, which is worth ε {last} at the same δ. "
@@ -277,7 +281,7 @@ def _other_runs(facts: Facts) -> str:
         )
     noise = ", with its noise" if noised(facts) else ""
     return (
-        f"{standing} Where none does, nothing compares this run with others: the same job run with "
+        f"{standing} Without one, nothing compares this run with others: the same job run with "
         "and without a site gives two sums whose difference is what that site contributed"
         f"{noise}."
     )

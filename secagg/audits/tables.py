@@ -71,8 +71,8 @@ def numbers_released(facts: Facts) -> int:
 
 def _numbers(facts: Facts, stage: Mapping[str, Any]) -> int:
     """Return how many numbers a sum tells: with noise, clip counts are zeros and tell nothing."""
-    silent = [f["values"] for f in stage["fields"] if f["name"] == "clipped" and noised(facts)]
-    return int(stage["values"]) - sum(silent)
+    fields = [f for f in stage["fields"] if not (noised(facts) and f["name"] == "clipped")]
+    return sum(int(field["values"]) for field in fields)
 
 
 def lanes(facts: Facts) -> list[Lane]:

@@ -4,7 +4,8 @@
 kind      what it computes
 ========  ==========================================================================
 describe  means, standard deviations, correlations
-ols       least squares with classical standard errors
+ols       least squares with classical standard errors; from moments with noise,
+          with intervals that hold the noise
 ridge     ridge regression; penalty by generalised cross-validation or given
 lasso     the lasso; penalty by BIC or given
 pc, ges   equivalence class of a directed graph (extra `graphs`)
@@ -35,6 +36,7 @@ from secagg.models.graph_metrics import compare_graphs
 from secagg.models.graph_result import GraphFit
 from secagg.models.lasso import LassoFit, lasso
 from secagg.models.linear import LinearFit, describe, ols
+from secagg.models.noisy_linear import NoisyLinearFit, noisy_ols
 from secagg.models.notears import notears
 from secagg.models.pc_ges import ges, pc
 from secagg.models.pooled import Moments
@@ -95,7 +97,9 @@ class Ols(_Regression):
         critical_value(self.level)
 
     def run(self, moments: Moments) -> Result:
-        """Fit."""
+        """Fit; from moments with noise, by a method whose intervals hold the noise."""
+        if moments.noisy is not None:
+            return _regression(noisy_ols(moments.noisy, self.outcome, self.predictors, self.level))
         return _regression(ols(moments, self.outcome, self.predictors, self.level))
 
 
@@ -294,7 +298,7 @@ def _require_causal_learn() -> None:
         )
 
 
-def _regression(fit: LinearFit | RidgeFit | LassoFit) -> Result:
+def _regression(fit: LinearFit | NoisyLinearFit | RidgeFit | LassoFit) -> Result:
     estimates = np.array([term.estimate for term in fit.terms])
     errors = np.array([np.nan if t.std_error is None else t.std_error for t in fit.terms])
     return Result(fit.to_dict(), {"coefficients": estimates, "std_errors": errors})

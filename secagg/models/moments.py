@@ -37,7 +37,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any, ClassVar
 
@@ -46,7 +46,8 @@ from numpy.typing import NDArray
 
 from secagg.contracts import Body, Field, Kind, Public, Result, Rows, Stage, State, Update
 from secagg.errors import JobError, UsageError
-from secagg.models.analyses import Analysis, build_analysis
+from secagg.models.analyses import Analysis, Ols, build_analysis
+from secagg.models.noisy_moments import NOISE_NOTE, noisy_moments, repaired
 from secagg.models.pooled import Moments
 from secagg.noise import Clip, Touch
 
@@ -108,14 +109,27 @@ class PooledMoments:
 
     def result(self, state: State, public: Public) -> Result:
         """Run the analyses on the pooled moments; one that fails is reported as `failed`."""
+        noise = public.noise.get(STAGE)
         step_error = state["sites"] * 2.0 ** -(self.fraction_bits + 1)
-        moments = pooled_moments(state["upper"], public, step_error)
+        if noise is None:
+            moments = pooled_moments(state["upper"], public, step_error)
+            quality: dict[str, Any] = {"largest_correlation_error": moments.error}
+        else:
+            # sites that dropped out since the cohort was fixed leave less noise than this
+            variance = noise.in_sum(state["sites"], noise.at_site(state["sites"]))
+            noisy = noisy_moments(state["upper"], public, variance)
+            repair = repaired(noisy)
+            upper = repair.matrix[np.triu_indices(len(repair.matrix))]
+            moments = replace(pooled_moments(upper, public, 0.0), noisy=noisy)
+            quality = {"noise_sd": math.sqrt(variance), "repair": repair.note()}
         summaries: list[Mapping[str, Any]] = []
         arrays = {
             "n": np.array(moments.n),
             "mean": moments.mean,
             "scatter": moments.scatter,
         }
+        if moments.noisy is not None:
+            arrays["released"] = moments.noisy.matrix
         for i, analysis in enumerate(self._analyses(public), start=1):
             try:
                 result = analysis.run(moments)
@@ -125,13 +139,16 @@ class PooledMoments:
                     {"method": kind, "failed": f"method.analyses[{i}], {error.line()}"}
                 )
                 continue
+            if moments.noisy is not None and not isinstance(analysis, Ols):
+                notes = (*result.summary.get("notes", ()), NOISE_NOTE)
+                result = replace(result, summary={**result.summary, "notes": list(notes)})
             summaries.append(result.summary)
             arrays |= {f"{i}_{result.summary['method']}_{k}": v for k, v in result.arrays.items()}
         summary = {
             "method": self.name,
             "n": moments.n,
             "variables": list(moments.names),
-            "largest_correlation_error": moments.error,
+            **quality,
             "analyses": summaries,
         }
         return Result(summary, arrays)

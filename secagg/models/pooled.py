@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from secagg.errors import UsageError
+from secagg.models.noisy_moments import NoisyMoments
 
 # The mean of n equal numbers is off by at most log2(n) half-units in the last place (pairwise
 # summation) and their scatter's root by as much: below 64 units for any n < 2**64.
@@ -34,6 +35,8 @@ class Moments:
     errors: float64, shape (p,), or None for float rounding only: a bound e_j for each column such
         that |error of scatter_jk| <= root(e_j e_k S_jj S_kk). On the correlation scale, where every
         analysis works, entries are off by at most max(e).
+    noisy: what was released, where these moments were repaired from moments with noise; an analysis
+        that knows how reads it, and the others take the moments for exact
     """
 
     names: tuple[str, ...]
@@ -41,6 +44,7 @@ class Moments:
     mean: NDArray[np.float64]
     scatter: NDArray[np.float64]
     errors: NDArray[np.float64] | None = None
+    noisy: NoisyMoments | None = None
 
     def select(self, names: Sequence[str]) -> Moments:
         """Return the moments of the named columns, in that order (marginalising the others)."""
@@ -54,7 +58,8 @@ class Moments:
         index = np.array([self.names.index(name) for name in names], dtype=np.intp)
         errors = None if self.errors is None else self.errors[index]
         scatter = self.scatter[np.ix_(index, index)]
-        return Moments(tuple(names), self.n, self.mean[index], scatter, errors)
+        noisy = None if self.noisy is None else self.noisy.select(names)
+        return Moments(tuple(names), self.n, self.mean[index], scatter, errors, noisy)
 
     @property
     def error(self) -> float:

@@ -22,9 +22,10 @@ variance. With noise of standard deviation s in every released number:
     rounds    the mean of T/2 points whose gradients have independent noise (Polyak & Juditsky
               1992): E|D (b~ - b)|^2 = s^2 (2 / T) h tr C^-2 / (n w)^2, w the mean weight of a
               record in the Hessian, 1 for linear regression; s^2 grows with T, so T cancels     (2)
-              and what T rounds leave of the way from zero to b, where the objective is flattest (3)
+              and what T rounds leave of the way from zero to c, by the method's own recursion,
+              the curvature being w times the product of an eigenvalue of C and one of D^2       (3)
 
-(3) is found by playing the method's recursion on one number. The error reported is relative to |c|:
+The error reported is relative to |c|:
 that of (2) and (3) for rounds (at most 1), and for moments e / root(1 + e^2), e that of (1): the
 error of the best multiple of b~, which every analysis with some shrinkage is near. `ratio` is the
 spectral norm expected of the noise, 2 s root(p) for a symmetric p x p matrix (Wigner), over the
@@ -40,6 +41,7 @@ from __future__ import annotations
 import math
 from dataclasses import asdict, dataclass
 from enum import StrEnum
+from functools import cache
 from typing import Any
 
 from scipy.special import gammainc, gammaincc
@@ -142,23 +144,30 @@ def feasibility(assumed: Assumed, noised: Noised) -> Feasibility:
     *predictors, outcome = _variances(assumed)
     d = len(predictors)
     inverse = sum(1 / v for v in predictors) / d  # h
-    trace = (d - 1) / (1 - rho) ** 2 + 1 / (1 + (d - 1) * rho) ** 2  # of C^-2
+    values = [1 - rho] * (d - 1) + [1 + (d - 1) * rho]  # of C
+    trace = sum(1 / value**2 for value in values)  # of C^-2
     weight, signal = 1.0, assumed.explained * outcome  # w, g
     if assumed.logistic:
         weight, signal = _logistic(assumed.explained)
     noise_of_slopes = noise * math.sqrt(inverse * trace / signal) / (records * weight)
-    flattest = (1 - rho) * min(predictors)  # of A / n; but for its own factor in front of rho
     ratio: float | None = None
     if noised.placement is Placement.ROUND:
         random = math.sqrt(2.0) * noise_of_slopes  # (2)
-        left = _left_over(assumed, weight * flattest, noised.rounds)
+        longest = 1 + sum(predictors) + _off_centre(assumed)
+        steepest = longest / 4 if assumed.logistic else longest
+        shares = [
+            _left(weight * variance * value / steepest, noised.rounds) ** 2
+            for variance in predictors
+            for value in values
+        ]
+        left = math.sqrt(sum(shares)) / d  # (3)
         error = min(1.0, math.hypot(random, left))
         needed = math.sqrt(max(USABLE_ERROR**2 - left**2, 0.0))  # of `random`
     else:
         random = math.sqrt(1 + signal * inverse) * noise_of_slopes  # (1)
         error = random / math.hypot(1.0, random)
         needed = USABLE_ERROR / math.sqrt(1 - USABLE_ERROR**2)
-        ratio = 2 * noise * math.sqrt(d + 1) / (records * flattest)
+        ratio = 2 * noise * math.sqrt(d + 1) / (records * min(values) * min(predictors))
     verdict = Verdict.RED
     if error <= USABLE_ERROR:
         verdict = Verdict.GREEN if error <= GREEN_ERROR else Verdict.AMBER
@@ -201,21 +210,24 @@ def _logistic(explained: float) -> tuple[float, float]:
     return 0.25 / math.sqrt(1 + math.pi * signal / 8), signal
 
 
-def _left_over(assumed: Assumed, flattest: float, rounds: int) -> float:
-    """Return (3), by equations (1) and (2) of the gradient method along one eigenvector.
+def _off_centre(assumed: Assumed) -> float:
+    """Return the sum of the predictors' squared means: indicators have squared length 1."""
+    outcome = assumed.logistic or assumed.continuous == 0
+    return _kept(assumed) * (assumed.indicators - outcome) * (1 - assumed.indicator_spread**2)
 
-    The steepest that it allows for is the mean squared length of (1, x), and a quarter of that for
-    log odds. The distance from the optimum begins as 1; the points of the last half of the rounds
-    are averaged.
+
+@cache
+def _left(curvature: float, rounds: int) -> float:
+    """Return a part of (3) by equations (1) and (2) of the gradient method, along one eigenvector.
+
+    curvature: over the steepest that its steps allow for, the mean squared length of (1, x), or a
+    quarter of that for log odds. The distance from the optimum begins as 1; the points of the last
+    half of the rounds are averaged.
     """
-    lengths = assumed.indicators + assumed.continuous * assumed.spread**2
-    own = 1.0 if assumed.logistic or not assumed.continuous else assumed.spread**2
-    longest = 1 + _kept(assumed) * (lengths - own)
-    shrink = 1 - flattest / (longest / 4 if assumed.logistic else longest)
     distance = point = momentum = 1.0
     summed = 0.0
     for t in range(1, rounds + 1):
-        before, distance = distance, shrink * point
+        before, distance = distance, (1 - curvature) * point
         following = (1 + math.sqrt(1 + 4 * momentum**2)) / 2
         point = distance + (momentum - 1) / following * (distance - before)
         momentum = following

@@ -85,8 +85,8 @@ def test_adjacencies_stay_apart() -> None:
 
 def test_laplace_noise_is_composed_too() -> None:
     pure = Cost(Laplace(0.25), Laplace(0.5))
-    assert Cap(1.0, 1e-12, None, ADD).holds([pure] * 4)
-    assert not Cap(1.0, 1e-12, None, REPLACE).holds([pure] * 4)
+    assert Cap(1.001, 1e-12, None, ADD).holds([pure] * 4)
+    assert not Cap(1.001, 1e-12, None, REPLACE).holds([pure] * 4)
 
 
 # --- refusals -------------------------------------------------------------------------------------

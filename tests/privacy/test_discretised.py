@@ -66,8 +66,12 @@ def test_a_sum_of_shares_is_as_close_to_one_draw_as_claimed(share, shares):
             for k in range(-wide, wide + 1)
         ]
         norm = mpmath.fsum(single)
-        true = mpmath.fsum(abs(p - w / norm) for p, w in zip(total, single, strict=True)) / 2
-    assert 0 < true <= summed_distance(share, shares)
+        laws = [(p, w / norm) for p, w in zip(total, single, strict=True)]
+        true = mpmath.fsum(abs(p - w) for p, w in laws) / 2
+        ratio = max(abs(mpmath.log(p / w)) for p, w in laws)
+    claimed = summed_distance(share, shares)
+    assert 0 < true <= claimed
+    assert ratio <= math.log1p(2 * claimed) <= 100 * ratio  # tau, of which the theorem speaks
 
 
 @pytest.mark.parametrize(("step", "sigma"), [(1, 1.0), (3, 2.0), (10, 10.0), (7, 20.0)])

@@ -11,7 +11,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 import statsmodels.api as sm
-from scipy.special import expit
+from scipy.special import expit, ndtri
 
 from secagg.contracts import Public, Rows, Variable
 from secagg.errors import UsageError
@@ -58,7 +58,7 @@ TABLE = {
 
 def as_in_the_study(n: int, sites: int, p: int, epsilon: float, placement: Placement) -> float:
     """Standardised columns, R^2 = p clipping little, sensitivity 1 + R^2, nobody colludes."""
-    assumed = Assumed(n, p, square=100.0 * p, spread=1.0)
+    assumed = Assumed(n, p, 0, square=100.0 * p, spread=1.0)
     noised = Noised(1.0 + p, epsilon, DELTA, placement, sites, colluding=0)
     ratio = feasibility(assumed, noised).ratio
     assert ratio is not None
@@ -102,24 +102,36 @@ def test_the_ratio_is_near_that_of_drawn_matrices(case):
 
 
 def population(assumed: Assumed, rng: np.random.Generator) -> np.ndarray:
-    """Return records as assumed, clipped to norm R, the outcome last."""
-    n, p, rho = assumed.records, assumed.variables - 1, assumed.correlation
+    """Return records as assumed, clipped to norm R, the outcome last.
+
+    Indicators are 1 for a fifth of the records. Their latent normals have the correlation assumed,
+    they themselves a somewhat lower one.
+    """
+    n, rho = assumed.records, assumed.correlation
+    p = assumed.continuous + assumed.indicators - 1
     x = math.sqrt(1 - rho) * rng.normal(size=(n, p)) + math.sqrt(rho) * rng.normal(size=(n, 1))
+    indicators = assumed.indicators - assumed.logistic
+    x[:, :indicators] = np.where(x[:, :indicators] > ndtri(0.8), 2.0, -0.5)  # mean 0, variance 1
     slopes = rng.normal(size=p)
-    slopes *= math.sqrt(1 / (slopes @ ((1 - rho) * slopes + rho * slopes.sum())))
+    signal = (x - x.mean(axis=0)) @ slopes
+    signal /= signal.std()
     share = assumed.explained
     if assumed.logistic:
-        log_odds = math.sqrt(share / (1 - share) * math.pi**2 / 3) * x @ slopes
+        log_odds = math.sqrt(share / (1 - share) * math.pi**2 / 3) * signal
         y = np.where(rng.random(n) < expit(log_odds), 1.0, -1.0)
     else:
-        y = math.sqrt(share) * x @ slopes + math.sqrt(1 - share) * rng.normal(size=n)
+        y = math.sqrt(share) * signal + math.sqrt(1 - share) * rng.normal(size=n)
         y *= assumed.spread
-    u = np.column_stack([assumed.spread * x, y]).clip(-1, 1)
+    x[:, indicators:] *= assumed.spread
+    x[:, :indicators] = np.sign(x[:, :indicators])
+    u = np.column_stack([x, y]).clip(-1, 1)
     return u * np.minimum(1, math.sqrt(assumed.square) / np.linalg.norm(u, axis=1))[:, None]
 
 
-def relative(found: np.ndarray, exact: np.ndarray) -> float:
-    return float(np.linalg.norm(found - exact) / np.linalg.norm(exact))
+def relative(found: np.ndarray, exact: np.ndarray, u: np.ndarray) -> float:
+    """Return the error of slopes per standard deviation."""
+    spread = u[:, :-1].std(axis=0)
+    return float(np.linalg.norm(spread * (found - exact)) / np.linalg.norm(spread * exact))
 
 
 def moments_error(u: np.ndarray, noised: Noised, rng: np.random.Generator) -> float:
@@ -137,11 +149,11 @@ def moments_error(u: np.ndarray, noised: Noised, rng: np.random.Generator) -> fl
         scatter = (basis * np.maximum(values, floor)) @ basis.T
         return np.linalg.solve(scatter[:-1, :-1], scatter[:-1, -1])
 
-    return relative(slopes(z.T @ z + noise, sd * math.sqrt(p)), slopes(z.T @ z, 0.0))
+    return relative(slopes(z.T @ z + noise, sd * math.sqrt(p)), slopes(z.T @ z, 0.0), u)
 
 
 def method_for(assumed: Assumed, rounds: int) -> tuple[Gradient, Public]:
-    names = tuple(f"x{j}" for j in range(assumed.variables - 1))
+    names = tuple(f"x{j}" for j in range(assumed.continuous + assumed.indicators - 1))
     variables = (*(Variable(n, n, 0.0, 1.0) for n in names), Variable("y", "y", 0.5, 0.5))
     sites = tuple(f"s{k}" for k in range(SITES))
     public = Public(variables, (*names, "y"), 10**6, sites, Clip(assumed.square, 16))
@@ -178,7 +190,7 @@ def rounds_error(
         exact = sm.Logit((u[:, -1] > 0).astype(float), z).fit(disp=0).params
     else:
         exact = np.linalg.lstsq(z, u[:, -1], rcond=None)[0]
-    return relative(method.result(state, public).arrays["scaled_coefficients"][1:], exact[1:])
+    return relative(method.result(state, public).arrays["scaled_coefficients"][1:], exact[1:], u)
 
 
 def measured(assumed: Assumed, repeats: int, once: Callable[..., float]) -> float:
@@ -201,31 +213,38 @@ def agrees(found_verdict: Verdict, error: float, factor: float) -> bool:
     return found_verdict in {of(error / factor), of(error), of(error * factor)}
 
 
-MOMENTS = [
-    (500, 3, 3.0),
-    (5000, 3, 3.0),
-    (500, 6, 1.0),
-    (2000, 6, 1.0),
-    (2000, 6, 6.0),
-    (2000, 11, 1.0),
-    (10_000, 11, 1.0),
-    (10_000, 11, 11.0),
+Case = tuple[int, int, int, float, float]
+
+MOMENTS: list[Case] = [  # records, continuous, indicators, R^2, spread
+    (500, 3, 0, 3.0, 0.3),
+    (5000, 3, 0, 3.0, 0.3),
+    (500, 6, 0, 1.0, 0.3),
+    (2000, 6, 0, 1.0, 0.3),
+    (2000, 6, 0, 6.0, 0.2),
+    (2000, 11, 0, 1.0, 0.3),
+    (10_000, 11, 0, 11.0, 0.3),
+    (5000, 3, 2, 2.5, 0.2),
+    (20_000, 4, 4, 8.0, 0.2),
+    (20_000, 4, 4, 2.0, 0.2),
 ]
 
 
+def of_moments(case: Case, logistic: bool = False) -> Assumed:
+    records, continuous, indicators, square, spread = case
+    return Assumed(records, continuous, indicators, square, logistic, spread)
+
+
 @pytest.mark.parametrize("placement", [Placement.SUM, Placement.SITE])
-@pytest.mark.parametrize(("records", "variables", "square"), MOMENTS)
-def test_the_verdict_on_moments_agrees_with_the_measured_error(
-    records, variables, square, placement
-):
+@pytest.mark.parametrize("case", MOMENTS, ids=str)
+def test_the_verdict_on_moments_agrees_with_the_measured_error(case, placement):
     """24 repeats of p - 1 slopes: 10 % of Monte Carlo error at 1 sd where p = 3, less elsewhere.
 
     Beyond that the model is of first order; 40 % covers both where the error is below 0.4. In the
     red, only the colour counts.
     """
-    assumed = Assumed(records, variables, square)
+    assumed = of_moments(case)
     for epsilon in (1.0, 4.0):
-        noised = moments_noise(square, epsilon, placement)
+        noised = moments_noise(assumed.square, epsilon, placement)
         found = feasibility(assumed, noised)
         error = measured(assumed, 24, lambda u, rng, n=noised: moments_error(u, n, rng))
         assert agrees(found.verdict, error, 1.4)
@@ -234,27 +253,29 @@ def test_the_verdict_on_moments_agrees_with_the_measured_error(
             assert found.error / 1.4 < shrunken < 1.4 * found.error
 
 
-ROUNDS = [
-    (1000, 6, 1.0, 1.0, 10, False),
-    (1000, 6, 1.0, 1.0, 40, False),
-    (4000, 6, 1.0, 1.0, 40, False),
-    (4000, 11, 11.0, 4.0, 60, False),
-    (4000, 11, 11.0, 0.5, 60, False),
-    (2000, 6, 1.5, 2.0, 10, True),
-    (2000, 6, 1.5, 2.0, 60, True),
-    (8000, 6, 1.5, 4.0, 60, True),
+ROUNDS = [  # as above, epsilon, rounds; the first with a binary outcome
+    ((1000, 6, 0, 1.0, 0.3), 1.0, 10, False),
+    ((1000, 6, 0, 1.0, 0.3), 1.0, 40, False),
+    ((4000, 6, 0, 1.0, 0.3), 1.0, 40, False),
+    ((4000, 11, 0, 11.0, 0.3), 4.0, 60, False),
+    ((4000, 11, 0, 11.0, 0.3), 0.5, 60, False),
+    ((4000, 3, 2, 5.0, 0.2), 4.0, 20, False),
+    ((4000, 3, 2, 5.0, 0.2), 4.0, 80, False),
+    ((2000, 5, 1, 1.5, 0.3), 2.0, 10, True),
+    ((2000, 5, 1, 1.5, 0.3), 2.0, 60, True),
+    ((8000, 5, 1, 1.5, 0.3), 4.0, 60, True),
 ]
 
 
-@pytest.mark.parametrize(
-    ("records", "variables", "square", "epsilon", "rounds", "logistic"), ROUNDS
-)
-def test_the_verdict_on_rounds_agrees_with_the_measured_error(
-    records, variables, square, epsilon, rounds, logistic
-):
+def of_rounds(case, epsilon, rounds, logistic) -> tuple[Assumed, Noised]:
+    assumed = of_moments(case, logistic)
+    return assumed, rounds_noise(assumed, epsilon, rounds)
+
+
+@pytest.mark.parametrize("case", ROUNDS, ids=str)
+def test_the_verdict_on_rounds_agrees_with_the_measured_error(case):
     """As above; momentum, the clip and the curve of the logistic add to the model's error: 60 %."""
-    assumed = Assumed(records, variables, square, logistic=logistic)
-    noised = rounds_noise(assumed, epsilon, rounds)
+    assumed, noised = of_rounds(*case)
     found = feasibility(assumed, noised)
     error = measured(assumed, 8, lambda u, rng: rounds_error(u, assumed, noised, rng))
     assert agrees(found.verdict, error, 1.6)
@@ -265,15 +286,12 @@ def test_the_verdict_on_rounds_agrees_with_the_measured_error(
 def test_the_grid_has_every_verdict():
     """Or the tests above would say little."""
     moments = {
-        feasibility(Assumed(*case), moments_noise(case[2], epsilon, placement)).verdict
+        feasibility(of_moments(case), moments_noise(case[3], epsilon, placement)).verdict
         for case in MOMENTS
         for epsilon in (1.0, 4.0)
         for placement in (Placement.SUM, Placement.SITE)
     }
-    rounds = set()
-    for records, variables, square, epsilon, count, logistic in ROUNDS:
-        assumed = Assumed(records, variables, square, logistic=logistic)
-        rounds.add(feasibility(assumed, rounds_noise(assumed, epsilon, count)).verdict)
+    rounds = {feasibility(*of_rounds(*case)).verdict for case in ROUNDS}
     assert moments == rounds == set(Verdict)
 
 
@@ -281,7 +299,7 @@ def test_the_grid_has_every_verdict():
 def test_what_the_rounds_leave_is_what_the_method_leaves(rounds):
     """Two kinds of records on a line, no noise to speak of: one eigenvector, one number."""
     spread, slope = 0.25, 0.5
-    assumed = Assumed(1000, 2, 1e3, spread=spread)
+    assumed = Assumed(1000, 2, 0, 1e3, spread=spread)
     method, public = method_for(assumed, rounds)
     method = dataclasses.replace(method, clip=2.0)
     noise = Noise(Placement.ROUND, 1, 24, COLLUDING, SITES)
@@ -301,12 +319,13 @@ def test_what_the_rounds_leave_is_what_the_method_leaves(rounds):
 # --- what would be enough ------------------------------------------------------------------------
 
 CASES = [
-    (Assumed(800, 7, 3.24), moments_noise(3.24, 1.0, Placement.SUM)),
-    (Assumed(800, 7, 3.24), moments_noise(3.24, 8.0, Placement.SITE)),
-    (Assumed(800, 7, 3.24), Noised(2.0, 1.0, DELTA, Placement.ROUND, 4, rounds=60)),
+    (Assumed(800, 4, 3, 3.24), moments_noise(3.24, 1.0, Placement.SUM)),
+    (Assumed(800, 4, 3, 3.24), moments_noise(3.24, 8.0, Placement.SITE)),
+    (Assumed(800, 4, 3, 3.24), Noised(2.0, 1.0, DELTA, Placement.ROUND, 4, rounds=100)),
+    (Assumed(800, 0, 4, 3.0), moments_noise(3.0, 1.0, Placement.SUM)),
     (
-        Assumed(10**6, 30, 30.0, logistic=True),
-        Noised(5.0, 0.1, 1e-9, Placement.ROUND, 4, 2, 0.9, 200),
+        Assumed(10**6, 20, 10, 30.0, logistic=True),
+        Noised(5.0, 0.1, 1e-9, Placement.ROUND, 4, 2, 0.9, 300),
     ),
 ]
 
@@ -331,7 +350,7 @@ def test_the_least_records_are_just_enough(assumed, noised):
 
 
 def test_too_few_rounds_are_not_mended_by_epsilon():
-    assumed = Assumed(10**6, 10, 10.0)
+    assumed = Assumed(10**6, 10, 0, 10.0)
     found = feasibility(assumed, Noised(2.0, 5.0, DELTA, Placement.ROUND, 4, rounds=5))
     assert found.verdict is Verdict.RED
     assert found.least_epsilon is None and found.least_records is None
@@ -341,24 +360,30 @@ def test_too_few_rounds_are_not_mended_by_epsilon():
 def test_noise_at_sites_costs_what_the_sum_saves():
     """In a sum of K sites: K times the variance, against K / (K - c)."""
     ratios = [
-        feasibility(Assumed(5000, 8, 8.0), moments_noise(8.0, 1.0, p)).ratio
+        feasibility(Assumed(5000, 6, 2, 8.0), moments_noise(8.0, 1.0, p)).ratio
         for p in (Placement.SITE, Placement.SUM)
     ]
     assert ratios[0] is not None and ratios[1] is not None
     assert ratios[0] / ratios[1] == pytest.approx(math.sqrt(SITES - COLLUDING))
 
 
-@pytest.mark.parametrize("square", [0.2, 0.5, 1.0, 3.0])
-def test_the_spread_that_clipping_leaves(square):
+@pytest.mark.parametrize("indicators", [0, 2])
+@pytest.mark.parametrize("beyond", [-1.5, 0.2, 0.5, 1.0, 3.0])
+def test_the_spread_that_clipping_leaves(beyond, indicators):
     """Against records that are drawn: the ratio is inverse to their variance."""
-    p, n = 6, 20_000
+    square, n, k = beyond + indicators, 20_000, 6
+    if square <= 0:
+        return
     clipped, whole = (
-        feasibility(Assumed(n, p, s), Noised(1.0, 1.0, DELTA, Placement.SUM, 3)).ratio
+        feasibility(
+            Assumed(n, k, indicators, s, spread=0.3), Noised(1.0, 1.0, DELTA, Placement.SUM, 3)
+        ).ratio
         for s in (square, 100.0)
     )
     assert clipped is not None and whole is not None
     rng = np.random.default_rng(1)
-    u = 0.3 * (math.sqrt(0.7) * rng.normal(size=(n, p)) + math.sqrt(0.3) * rng.normal(size=(n, 1)))
+    u = 0.3 * (math.sqrt(0.7) * rng.normal(size=(n, k)) + math.sqrt(0.3) * rng.normal(size=(n, 1)))
+    u = np.column_stack([rng.choice([-1.0, 1.0], size=(n, indicators)), u])
     left = u * np.minimum(1, math.sqrt(square) / np.linalg.norm(u, axis=1))[:, None]
     # the gamma law is an approximation to a sum of squares; Monte Carlo error is below 1 %
     assert whole / clipped == pytest.approx(np.sum(left**2) / np.sum(u**2), rel=0.03)
@@ -368,11 +393,13 @@ def test_the_spread_that_clipping_leaves(square):
 
 
 def test_words_for_the_plan():
-    green = feasibility(Assumed(100_000, 6, 2.0), moments_noise(2.0, 1.0, Placement.SUM))
+    green = feasibility(Assumed(100_000, 6, 0, 2.0), moments_noise(2.0, 1.0, Placement.SUM))
     assert green.words().startswith("green: expected coefficient error ")
-    amber = feasibility(Assumed(2000, 6, 1.0), moments_noise(1.0, 1.0, Placement.SUM))
+    amber = feasibility(
+        Assumed(2000, 6, 0, 1.0, spread=0.3), moments_noise(1.0, 1.0, Placement.SUM)
+    )
     assert amber.words() == "amber: expected coefficient error 24 %; smallest usable epsilon 0.77"
-    red = feasibility(Assumed(500, 6, 1.0), moments_noise(1.0, 1.0, Placement.SUM))
+    red = feasibility(Assumed(500, 6, 0, 1.0), moments_noise(1.0, 1.0, Placement.SUM))
     assert red.verdict is Verdict.RED
     assert red.words().endswith("records")
 
@@ -397,7 +424,7 @@ def test_a_result_is_plain_data():
 
 
 def test_the_touch_of_gradients_is_the_methods_own():
-    assumed = Assumed(1000, 6, 2.0)
+    assumed = Assumed(1000, 6, 0, 2.0)
     noised = rounds_noise(assumed, 1.0, 10)
     assert noised.touch == touch_of(math.sqrt(3.0) / 2).add
 
@@ -406,10 +433,13 @@ def test_the_touch_of_gradients_is_the_methods_own():
     "changed",
     [
         {"records": 0},
-        {"variables": 1},
+        {"continuous": 0, "indicators": 1},
+        {"continuous": -1},
+        {"indicators": 0, "logistic": True},
         {"square": 0.0},
         {"spread": 0.0},
         {"spread": 1.1},
+        {"indicator_spread": 0.0},
         {"correlation": 1.0},
         {"correlation": -0.2},
         {"explained": 1.0},
@@ -427,7 +457,7 @@ def test_the_touch_of_gradients_is_the_methods_own():
     ids=str,
 )
 def test_impossible_numbers_are_refused(changed):
-    assumed, noised = Assumed(800, 7, 3.0), moments_noise(3.0, 1.0, Placement.SUM)
+    assumed, noised = Assumed(800, 4, 3, 3.0), moments_noise(3.0, 1.0, Placement.SUM)
     ours = {f.name for f in dataclasses.fields(Assumed)}
     assumed = dataclasses.replace(assumed, **{k: v for k, v in changed.items() if k in ours})
     noised = dataclasses.replace(noised, **{k: v for k, v in changed.items() if k not in ours})

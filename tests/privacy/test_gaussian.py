@@ -74,8 +74,8 @@ def test_mu_is_the_true_one_rounded_down():
         10 ** rng.uniform(-3, 2, 300), 10 ** rng.uniform(-15, -0.3, 300), strict=True
     ):
         mu = gaussian_mu(epsilon, delta)
-        assert exact_delta(mu, epsilon) <= delta
-        assert exact_delta(mu * (1 + 1e-11), epsilon) > delta
+        assert gaussian_delta(mu, epsilon) <= delta
+        assert exact_delta(mu, epsilon) <= delta < exact_delta(mu * (1 + 1e-11), epsilon)
 
 
 @pytest.mark.parametrize(
@@ -183,8 +183,8 @@ def test_epsilon_falls_with_delta(mu, one, other):
 def test_mu_and_epsilon_are_inverse(epsilon, delta):
     mu = gaussian_mu(epsilon, delta)
     back = gaussian_epsilon(mu, delta)
-    # epsilon moves by 1 / slope of what delta, d delta / d epsilon = -e^epsilon Phi(-b), is off by:
-    # 1e-12 of itself at most (a <= 8), and what mu, off by 1e-13, makes of it, d delta / d mu = phi(a)
+    # epsilon moves by what delta is off by over d delta / d epsilon = -e^epsilon Phi(-b). Delta is
+    # off by 1e-12 of itself (a <= 8); mu by 1e-13, where its Newton ends, and d delta/d mu = phi(a)
     a, b = epsilon / mu - mu / 2, epsilon / mu + mu / 2
     density = math.exp(-a * a / 2) / math.sqrt(2 * math.pi)
     slope = float(mpmath.exp(epsilon) * mpmath.ncdf(-b))

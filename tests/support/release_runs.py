@@ -31,6 +31,7 @@ from numpy.typing import NDArray
 from secagg import party, ring, wire
 from secagg.codec import decode, plan_sum
 from secagg.contracts import Body, Method, Public, Result, Rows, Spec, Stage, State, Update
+from secagg.engines.memory import MemoryEngine
 from secagg.frames import peek_header
 from secagg.identity import Role
 from secagg.job import parse_job
@@ -43,7 +44,7 @@ from secagg.session import Planned, Session, open_session, plan_job
 from secagg.stages import StagePlans, cohort_update
 
 Floats = NDArray[np.float64]
-Table = Mapping[str, Floats]
+Table = Mapping[str, NDArray[Any]]
 Extra = Mapping[str, Sequence[Sequence[float]]]
 """Records of the person in question, by site."""
 SITES = ("east", "north", "south", "west")
@@ -92,11 +93,14 @@ def tables(variables: int, extra: Extra, spread: float = 0.3) -> dict[str, Table
 
 @dataclass(frozen=True)
 class Repeated:
-    """A method whose fields are `runs` times as long; each round has its message given."""
+    """A method whose fields are `runs` times as long, and whose coordinator knows what to ask.
+
+    points: for each round, the coefficients that the message holds; () for an empty message
+    """
 
     method: Method
     runs: int
-    messages: tuple[tuple[str, Body], ...]
+    points: tuple[tuple[float, ...], ...]
 
     name: ClassVar[str] = "repeated"
     leaves: ClassVar[str] = "many runs at once"
@@ -105,10 +109,14 @@ class Repeated:
         return tuple(_long(stage, self.runs) for stage in self.method.stages(public))
 
     def start(self, public: Public) -> State:
-        return {"rounds": 0}
+        (stage,) = self.method.stages(public)
+        return {"stage": stage.name, "rounds": 0}
 
     def message(self, state: State) -> tuple[str, Body] | None:
-        return self.messages[state["rounds"]] if state["rounds"] < len(self.messages) else None
+        if state["rounds"] == len(self.points):
+            return None
+        point = self.points[state["rounds"]]
+        return state["stage"], {"beta": np.array(point)} if point else {}
 
     def local(
         self, stage: str, rows: Rows, message: Body, memory: State, public: Public
@@ -117,7 +125,7 @@ class Repeated:
         return _repeat(update, self.runs), memory
 
     def server(self, state: State, total: Update, sites: int) -> State:
-        return {"rounds": state["rounds"] + 1}
+        return {**state, "rounds": state["rounds"] + 1}
 
     def result(self, state: State, public: Public) -> Result:
         return Result({})
@@ -168,17 +176,18 @@ def play(
     data: Mapping[str, Table],
     runs: int,
     seed: int,
-    messages: Sequence[tuple[str, Body]] = (("moments", {}),),
+    points: Sequence[tuple[float, ...]] = ((),),
     answers: int = 1,
     lost: Collection[str] = (),
 ) -> Runs:
     """Play one session that is `runs` runs; see the module's text.
 
+    points: see `Repeated`
     answers: how often each party is asked the same, as after a crash from which it comes back
     lost: sites that drop out of the round that counts records
     """
     planned = plan_job(parse_job(dict(raw)), data)
-    planned = _lengthen(planned, runs, tuple(messages))
+    planned = _lengthen(planned, runs, tuple(points))
     played = Runs(planned, runs)
 
     def listen(sender: str, recipient: str, frame: bytes) -> Sequence[bytes]:
@@ -206,7 +215,7 @@ def _count(runs: int) -> Any:
     return count
 
 
-def _lengthen(planned: Planned, runs: int, messages: tuple[tuple[str, Body], ...]) -> Planned:
+def _lengthen(planned: Planned, runs: int, points: tuple[tuple[float, ...], ...]) -> Planned:
     """Make the plan one of `runs` runs, with the noise that was calibrated for one."""
     public = planned.public
     stages = {name: _long(stage, runs) for name, stage in planned.plans.stages.items()}
@@ -214,12 +223,13 @@ def _lengthen(planned: Planned, runs: int, messages: tuple[tuple[str, Body], ...
         name: plan_sum(stage.spec, len(public.sites), ring.RING_BITS, public.noise[name])
         for name, stage in stages.items()
     }
-    method = Repeated(planned.method, runs, messages)
+    method = Repeated(planned.method, runs, points)
     return replace(planned, method=method, protocol=Plain(), plans=StagePlans(stages, plans))
 
 
 def _loop(session: Session, played: Runs, answers: int) -> None:
     step, engine = session.coordinator.start(), session.engine
+    assert isinstance(engine, MemoryEngine)
     while not step.done:
         if step.requests:
             played.sent.append((step.state["stage"], {}))

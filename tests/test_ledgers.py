@@ -1,0 +1,279 @@
+"""Ledgers over runs: budgets add up, cohorts are compared, decisions are on record."""
+
+from __future__ import annotations
+
+import json
+import stat
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from support.jobs import as_csv, raw_job, table, tables
+
+import secagg
+from secagg import budgeting, cli
+from secagg.errors import JobError, PolicyRefusal, UsageError
+from secagg.job import parse_job
+from secagg.keyfile import make_key
+from secagg.noise import Adjacency
+from secagg.privacy.budget import Cap
+from secagg.privacy.gaussian import gaussian_epsilon, gaussian_mu
+from secagg.randomness import system_random
+
+FIVE = ("a", "b", "c", "d", "e")
+DELTA = 1e-6
+
+
+def folder_with(place: Path, names: tuple[str, ...] = FIVE) -> Path:
+    """Write a folder of sites and return it."""
+    data = place / "data"
+    data.mkdir(exist_ok=True)
+    for i, name in enumerate(names):
+        (data / f"{name}.csv").write_text(as_csv(table(i, 40)), encoding="utf-8")
+    return data
+
+
+def run(data: Path, names: tuple[str, ...] = FIVE, **changed: Any) -> Any:
+    """Run over some of the sites of a folder; the files of the others are out of the way."""
+    away = [p for p in data.glob("*.csv") if p.stem not in names]
+    for path in away:
+        path.rename(path.with_suffix(".away"))
+    try:
+        settings = {"sites": {"folder": data, "max_rows": 100}, "protocol": {"name": "additive"}}
+        return secagg.run(parse_job(raw_job(**settings | changed)))
+    finally:
+        for path in away:
+            path.with_suffix(".away").rename(path)
+
+
+def noised(epsilon: float = 1.0, placement: str = "sum", **more: Any) -> dict[str, Any]:
+    return {"placement": placement, "epsilon": epsilon, "delta": DELTA, **more}
+
+
+def spent(data: Path, party: str, delta: float = DELTA) -> float:
+    (row,) = [row for row in budgeting.show(data / "ledgers") if row["party"] == party]
+    assert row["delta"] == delta
+    return float(row["epsilon_add_remove"])
+
+
+# --- differencing ---
+
+
+def test_the_release_that_would_expose_a_site_is_refused(tmp_path: Path) -> None:
+    """k = 3 of 5 sites: e alone is the difference of two cohorts; the history says which."""
+    data = folder_with(tmp_path)
+    run(data)
+    with pytest.raises(PolicyRefusal) as refused:
+        run(data, ("a", "b", "c", "d"))
+    assert "only one site" in refused.value.what or "one site" in refused.value.what
+    assert "= e" in refused.value.what or " e:" in refused.value.what
+    with pytest.raises(PolicyRefusal):
+        run(data, ("a", "b", "c"))  # d and e together: 2 sites, and k is 3
+    run(data)  # the same cohort as before adds nothing
+
+
+def test_a_sites_own_ledger_refuses_where_the_coordinators_is_gone(tmp_path: Path) -> None:
+    data = folder_with(tmp_path)
+    run(data)
+    (data / "ledgers/coordinator.ledger").unlink()
+    with pytest.raises(PolicyRefusal) as refused:
+        run(data, ("a", "b", "c", "d"))
+    assert refused.value.where == "a"
+    rows = [r for r in budgeting.history(data / "ledgers") if "REFUSED" in r["text"]]
+    assert {row["party"] for row in rows} == {"a", "b", "c", "d"}
+    assert "cohorts" in rows[0]["text"] and "e" in rows[0]["text"].split("=")[1]
+
+
+def test_disjoint_cohorts_expose_nobody(tmp_path: Path) -> None:
+    names = (*FIVE, "f")
+    data = folder_with(tmp_path, names)
+    run(data, ("a", "b", "c"))
+    run(data, ("d", "e", "f"))
+    run(data, names)  # the sum of both: nothing new
+
+
+def test_three_overlapping_cohorts(tmp_path: Path) -> None:
+    """{a,b,c,d} and {c,d,e,f} differ by 4 sites; with {a,b,c,e,f} they would show d."""
+    names = (*FIVE, "f")
+    data = folder_with(tmp_path, names)
+    run(data, ("a", "b", "c", "d"))
+    run(data, ("c", "d", "e", "f"))
+    with pytest.raises(PolicyRefusal):
+        run(data, names)  # with both: c + d alone, 2 sites
+
+
+def test_a_fixed_cohort(tmp_path: Path) -> None:
+    names = (*FIVE, "f")
+    data = folder_with(tmp_path, names)
+    (data / "a.policy.toml").write_text('min_sites = 3\nmin_records = 2\ncohorts = "fixed"\n')
+    run(data, ("a", "b", "c"))
+    with pytest.raises(PolicyRefusal, match="other sites than before"):
+        run(data, names)
+
+
+# --- budgets ---
+
+
+def test_ten_jobs_on_one_data_set_compose(tmp_path: Path) -> None:
+    data = folder_with(tmp_path)
+    for _ in range(10):
+        run(data, privacy=noised())
+    mu = gaussian_mu(1.0, DELTA * (1 - 1e-3)) * 10**0.5
+    assert spent(data, "a") == pytest.approx(gaussian_epsilon(mu, DELTA), rel=1e-3)
+    assert spent(data, "coordinator") == pytest.approx(spent(data, "a"), rel=1e-6)
+    assert spent(data, "a") == pytest.approx(3.6, abs=0.1)  # research: ten draws of epsilon 1
+
+
+def test_a_cap_refuses_and_says_what_is_left(tmp_path: Path) -> None:
+    data = folder_with(tmp_path)
+    run(data, privacy=noised())
+    budgeting.set_cap(data / "ledgers", "b", None, Cap(1.5, DELTA, None, Adjacency.ADD_REMOVE))
+    with pytest.raises(PolicyRefusal) as refused:
+        run(data, privacy=noised(1.2))
+    assert "its cap is epsilon 1.5" in refused.value.what
+    left = float(refused.value.mend.split("epsilon ")[1].split(" ")[0])
+    before = spent(data, "b")
+    with pytest.raises(PolicyRefusal):
+        run(data, privacy=noised(left * 1.02))
+    assert spent(data, "b") == before  # a refusal costs nothing
+    run(data, privacy=noised(left))
+    assert spent(data, "b") == pytest.approx(1.5, rel=1e-2)
+
+
+def test_an_exact_sum_does_not_fit_any_cap(tmp_path: Path) -> None:
+    data = folder_with(tmp_path)
+    (data / "c.policy.toml").write_text(
+        "min_sites = 3\nmin_records = 2\n"
+        '[budget]\nperiod_epsilon = 9\nperiod_delta = 1e-5\nadjacency = ["add_remove"]\n'
+    )
+    with pytest.raises(PolicyRefusal) as refused:
+        run(data)
+    assert refused.value.where == "c"
+    run(data, privacy=noised(8.0))
+
+
+def test_policy_limits_a_job(tmp_path: Path) -> None:
+    data = folder_with(tmp_path)
+    (data / "c.policy.toml").write_text(
+        'min_sites = 3\nmin_records = 2\nnoise = "required"\nmethods = ["moments"]\n'
+        "[budget]\nepsilon = 2\ndelta = 1e-6\n"
+    )
+    with pytest.raises(PolicyRefusal, match="noise"):
+        run(data)
+    with pytest.raises(PolicyRefusal, match="budget"):
+        run(data, privacy=noised(3.0))
+    run(data, privacy=noised(2.0))
+
+
+def test_whose_key_may_ask(tmp_path: Path) -> None:
+    data = folder_with(tmp_path)
+    own = make_key(tmp_path / "key", "coordinator", system_random).public.verify_key.hex()
+    (data / "c.policy.toml").write_text(
+        f'min_sites = 3\nmin_records = 2\n[keys]\ncoordinators = ["{own}"]\n'
+    )
+    with pytest.raises(PolicyRefusal, match="coordinators"):
+        run(data)
+    settings = {"sites": {"folder": data, "max_rows": 100}}
+    secagg.run(parse_job(raw_job(**settings)), key=tmp_path / "key")
+
+
+# --- placement `site`: noised once ---
+
+
+def test_noise_of_a_site_is_drawn_once(tmp_path: Path) -> None:
+    """Another analysis of the same release costs nothing and finds the same numbers."""
+    data = folder_with(tmp_path)
+    first = run(data, privacy=noised(placement="site"))
+    cost = spent(data, "a")
+    ridge = {"kind": "ridge", "outcome": "age", "predictors": ["sex"]}
+    again = run(
+        data, privacy=noised(placement="site"), method={"name": "moments", "analyses": [ridge]}
+    )
+    assert spent(data, "a") == cost
+    assert np.array_equal(first.result.arrays["mean"], again.result.arrays["mean"])
+    other = run(data, privacy=noised(1.1, placement="site"))
+    assert not np.array_equal(first.result.arrays["mean"], other.result.arrays["mean"])
+    assert spent(data, "a") > cost
+
+
+def test_noise_in_the_sum_is_drawn_anew_for_each_run(tmp_path: Path) -> None:
+    data = folder_with(tmp_path)
+    means = [run(data, privacy=noised()).result.arrays["mean"].tolist() for _ in range(2)]
+    assert means[0] != means[1]
+
+
+# --- where ledgers lie ---
+
+
+def test_ledgers_are_private_and_beside_the_records(tmp_path: Path) -> None:
+    data = folder_with(tmp_path)
+    run(data)
+    files = sorted((data / "ledgers").iterdir())
+    assert [f.name for f in files] == sorted(f"{n}.ledger" for n in (*FIVE, "coordinator"))
+    assert {stat.S_IMODE(f.stat().st_mode) for f in files} == {0o600}
+    assert stat.S_IMODE((data / "ledgers").stat().st_mode) == 0o700
+
+
+def test_ledgers_where_the_job_says(tmp_path: Path) -> None:
+    data = folder_with(tmp_path)
+    sites = {"folder": data, "max_rows": 100, "ledgers": tmp_path / "elsewhere"}
+    run(data, sites=sites)
+    assert not (data / "ledgers").exists() and len(list((tmp_path / "elsewhere").iterdir())) == 6
+
+
+def test_tables_from_python_leave_no_ledger(tmp_path: Path, monkeypatch: Any) -> None:
+    monkeypatch.chdir(tmp_path)
+    secagg.run(raw_job(), tables())
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_without_a_place_for_ledgers_nothing_leaves(tmp_path: Path) -> None:
+    data = folder_with(tmp_path)
+    (data / "ledgers").write_text("a file in the way")
+    with pytest.raises(UsageError, match="ledgers"):
+        run(data)
+
+
+def test_a_damaged_ledger_stops_the_run(tmp_path: Path) -> None:
+    data = folder_with(tmp_path)
+    run(data)
+    path = data / "ledgers/b.ledger"
+    path.write_bytes(path.read_bytes()[:-1000])
+    with pytest.raises(Exception, match="damaged"):
+        run(data)
+
+
+# --- the command ---
+
+
+def command(monkeypatch: Any, capsys: Any, *args: str) -> str:
+    monkeypatch.setattr("sys.argv", ["secagg", *args])
+    with pytest.raises(SystemExit) as ended:
+        cli.main()
+    assert not ended.value.code, capsys.readouterr().err
+    return str(capsys.readouterr().out)
+
+
+def test_the_budget_commands(tmp_path: Path, monkeypatch: Any, capsys: Any) -> None:
+    data = folder_with(tmp_path)
+    run(data, privacy=noised())
+    run(data)
+    where = str(data / "ledgers")
+    shown = {r["party"]: r for r in json.loads(command(monkeypatch, capsys, "budget", "show",
+                                                       where, "--json"))}  # fmt: skip
+    assert shown["a"]["releases"] == 4 and shown["a"]["exact"] == 2
+    assert shown["a"]["epsilon_add_remove"] is None  # no bound: exact sums were released
+    assert "no bound" in command(monkeypatch, capsys, "budget", "show", where)
+    set_ = ("budget", "set", f"{where}/a.ledger", "--epsilon", "3", "--delta", "1e-6")
+    assert "epsilon 3" in command(monkeypatch, capsys, *set_, "--days", "365")
+    lines = command(monkeypatch, capsys, "budget", "history", where)
+    assert "epsilon 3 at delta 1e-06 in 365 days" in lines
+    assert "allowed: min_sites" in lines and "seed" not in lines
+
+
+def test_no_ledger_yet(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="no ledger yet"):
+        budgeting.show(folder_with(tmp_path))
+    with pytest.raises(JobError):
+        budgeting.show(tmp_path / "missing.toml")
