@@ -253,7 +253,9 @@ class Coordinator:
         state |= {"released": True, "cohort": cohort, "round": state["round"] + 1}
         state["clipped"] = {**state["clipped"], stage: clipped + state["clipped"].get(stage, 0.0)}
         if stage == COHORT:
-            records = max(0, round(float(fields["records"][0])))  # with noise, anything at all
+            # With noise it may be anything; that each site keeps to min_records is known.
+            least = len(cohort) * (self.policy.min_records or 0)
+            records = max(least, round(float(fields["records"][0])))
             state |= {"counts": fields, "records": records}
         else:
             state["method"] = self.method.server(state["method"], fields, len(cohort))

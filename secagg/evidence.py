@@ -62,7 +62,7 @@ def counts(planned: Planned, state: State) -> dict[str, Any]:
         variance = noise.in_sum(len(cohort), noise.at_site(noise.least))
         return {
             "cohort": cohort,
-            "records": max(0, round(float(total["records"][0]))),
+            "records": state["records"],
             "records_error": math.sqrt(variance),
             "incomplete_records": None,
             "values_outside_bounds": {},

@@ -23,12 +23,13 @@ from secagg.identity import Roster
 from secagg.job import Job, Privacy
 from secagg.noise import Placement
 from secagg.privacy.calibration import EXACT, Calibrated
+from secagg.privacy.gate import check_cohort
 from secagg.privacy.guard import Guard
 from secagg.privacy.ledger import Ledger
-from secagg.privacy.release import Release
+from secagg.privacy.release import Cohort, Release
 from secagg.privacy.rules import Request, parameters
 from secagg.randomness import RandomBytes, system_random
-from secagg.sites import SiteSource, ledger_name
+from secagg.sites import SiteSource, as_policy, ledger_name
 
 EVERYBODY = "all sites"
 """The coordinator's name for the records of all sites together."""
@@ -137,4 +138,8 @@ class Book:
             fraction_bits=stage.spec[0].fraction_bits,
         )
         with closing(open_ledger(self.path)) as ledger:
-            ledger.enter(release)
+            ledger.enter(release, compare=functools.partial(self._compare, cohort))
+
+    def _compare(self, cohort: Sequence[str], earlier: Sequence[Cohort]) -> None:
+        sites = [known.sites for known in earlier]
+        check_cohort(as_policy(self.job.release), "coordinator", cohort, sites)

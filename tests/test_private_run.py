@@ -2,39 +2,205 @@
 
 from __future__ import annotations
 
+import json
 import math
-from collections.abc import Callable
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from support.jobs import raw_job, tables
+from support.jobs import as_csv, raw_job, table, tables
 
 import secagg
-from secagg.errors import CapabilityError, JobError, OverflowRefusal
+from secagg import codec
+from secagg.errors import CapabilityError, JobError, SecaggError
 from secagg.job import parse_job
-from secagg.running import Run
+from secagg.planning import plan_run
+from secagg.randomness import replayable_random, system_random
+from secagg.session import Session, open_session, plan_job
 
 HIDING = ("additive", "masked", "paillier", "threshold_paillier")
-KEYS = {"key_bits": 2048}
+DELTA = 1e-6
 
 
 def private(placement: str = "sum", protocol: str = "additive", **changed: Any) -> dict[str, Any]:
     """Return a small job of moments under differential privacy."""
-    settings = {"placement": placement, "epsilon": 2.0, "delta": 1e-6} | changed
-    more = KEYS if "paillier" in protocol else {}
+    settings = {"placement": placement, "epsilon": 2.0, "delta": DELTA} | changed
+    more = {"key_bits": 2048} if "paillier" in protocol else {}
     return raw_job(privacy=settings, protocol={"name": protocol, **more})
 
 
-def moments(run: Run) -> np.ndarray:
-    """Return what the coordinator decoded, from the arrays that the result keeps."""
-    return np.concatenate([[float(run.result.arrays["n"])], run.result.arrays["mean"]])
+def sums(session: Session) -> Iterator[tuple[str, np.ndarray]]:
+    """Play a session; yield each stage's decoded sum, all fields in one vector."""
+    step = session.coordinator.start()
+    while not step.done:
+        if "total" in step.state:
+            stage = step.state["stage"]
+            fields, _ = codec.decode(session.planned.plans.of(stage), step.state["total"])
+            yield stage, np.concatenate([values.reshape(-1) for values in fields.values()])
+        step = session.coordinator.advance(step.state, session.engine.exchange(step.requests))
+    session.close()
+
+
+def played(raw: dict[str, Any], seed: int | None = None) -> dict[str, np.ndarray]:
+    random = system_random if seed is None else replayable_random(seed)
+    return dict(sums(open_session(plan_job(parse_job(raw), tables()), random)))
 
 
 @pytest.mark.parametrize("protocol", HIDING)
+def test_every_protocol_carries_noise(protocol: str) -> None:
+    """Beyond 8 standard deviations, or within 1e-9 of zero: a false alarm in 10^7 runs."""
+    raw = private("sum", protocol)
+    noise = plan_job(parse_job(raw), tables()).public.noise["moments"]
+    sd = math.sqrt(noise.in_sum(3, noise.at_site(3)))
+    added = np.abs(played(raw)["moments"] - exactly_clipped(raw)) / sd
+    assert np.all(added < 8) and np.all(added > 1e-9)
+
+
 @pytest.mark.parametrize("placement", ["sum", "site"])
-def test_every_protocol_carries_noise(placement: str, protocol: str) -> None:
-    run = secagg.run(private(placement, protocol), tables())
-    exact = secagg.run(raw_job(), tables())
-    assert run.facts["privacy"]["placement"] == placement
-    assert not np.array_equal(moments(run), moments(exact))
+def test_the_noise_has_the_variance_that_is_stated(placement: str) -> None:
+    """100 runs of 15 moments: a chi-square of 1500 degrees of freedom, 6 sigma either way."""
+    raw = private(placement)
+    planned = plan_job(parse_job(raw), tables())
+    noise = planned.public.noise["moments"]
+    stated = noise.in_sum(3, noise.at_site(3))
+    exact = exactly_clipped(raw)
+    found = np.array([played(raw, seed)["moments"] for seed in range(100)]) - exact
+    freedom = found.size
+    ratio = float((found**2).sum()) / (freedom * stated)
+    assert abs(ratio - 1) < 6 * math.sqrt(2 / freedom)
+    assert abs(found.mean()) < 6 * math.sqrt(stated / freedom)
+
+
+def exactly_clipped(raw: dict[str, Any]) -> np.ndarray:
+    """Return M's upper triangle over all sites' records as clipped, without noise."""
+    session = open_session(plan_job(parse_job(raw), tables()), system_random)
+    u = np.vstack([side.rows.values for side in session.sides.values()])
+    session.close()
+    z = np.column_stack([np.ones(len(u)), u])
+    upper: np.ndarray = (z.T @ z)[np.triu_indices(z.shape[1])]
+    return upper
+
+
+def test_nothing_exact_is_written_down(tmp_path: Path) -> None:
+    run = secagg.run(private(), tables(), out=tmp_path / "out")
+    summary = run.result.summary
+    assert summary["incomplete_records"] is None and summary["values_outside_bounds"] == {}
+    assert summary["contributions_clipped"] == {} and run.facts["seconds"] == {}
+    assert summary["records_error"] > 1
+    facts = json.loads((tmp_path / "out/run.json").read_text())
+    assert facts["privacy"]["epsilon"] == 2.0 and facts["privacy"]["unit"] == "record"
+
+
+def test_clip_counts_stay_at_the_site() -> None:
+    """Values outside a field's bound would be counted: with noise that sum is zero throughout."""
+    session = open_session(plan_job(parse_job(private()), tables()), system_random)
+    step = session.coordinator.start()
+    while "total" not in step.state:
+        step = session.coordinator.advance(step.state, session.engine.exchange(step.requests))
+    _, clipped = codec.decode(session.planned.plans.of("cohort"), step.state["total"])
+    session.close()
+    assert not clipped.any()
+
+
+def test_what_was_asked_of_sites_shows_no_exact_count() -> None:
+    """The number of records that later requests carry is the noisy one."""
+    planned = plan_job(parse_job(private(epsilon=0.2)), tables())
+    sessions = (open_session(planned, system_random) for _ in range(8))
+    counts = {dict(sums(session))["cohort"][0] for session in sessions}
+    assert len(counts) == 8 and all(count != 36 for count in counts)
+
+
+@pytest.mark.parametrize(
+    ("raw", "kind", "says"),
+    [
+        (private("sum", "plain"), CapabilityError, "Take placement 'site'"),
+        (private("round", colluding=3), JobError, "would leave no noise"),
+        (private() | {"simulation": {"site_alone": True}}, JobError, "without noise"),
+        (private() | {"release": {"min_records": 2}}, JobError, "min_sites"),
+        (private(delta=0.4), JobError, "not below 1 /"),
+        (private(epsilon=1e-13, delta=1e-12), JobError, "more noise than 64 bits hold"),
+        (private() | {"sites": {"max_rows": 2**40}}, JobError, "too large for exact sums"),
+        (private(records_per_person=2), JobError, "need person"),
+        (private(person="nobody"), SecaggError, "'nobody' is missing"),
+    ],
+)
+def test_what_is_refused_before_anything_leaves(
+    raw: dict[str, Any], kind: type[Exception], says: str
+) -> None:
+    with pytest.raises(kind, match=says):
+        secagg.run(raw, tables())
+
+
+def test_epsilon_and_delta_are_required() -> None:
+    with pytest.raises(JobError, match="epsilon and delta are required"):
+        parse_job(raw_job(privacy={"placement": "sum", "epsilon": 1.0}))
+
+
+def test_logistic_has_no_bound_for_a_record() -> None:
+    raw = private() | {"method": {"name": "logistic", "outcome": "sex", "predictors": ["age"]}}
+    with pytest.raises(CapabilityError, match="gradient or moments"):
+        secagg.run(raw, tables())
+
+
+def test_gradient_rounds_under_noise() -> None:
+    method = {
+        "name": "gradient", "family": "binomial", "outcome": "sex", "predictors": ["age"],
+        "rounds": 5,
+    }  # fmt: skip
+    run = secagg.run(private("round", epsilon=8.0) | {"method": method}, tables())
+    assert run.facts["rounds"] == 6
+    (mechanism,) = [m for m in run.facts["privacy"]["mechanisms"] if m["stage"] == "gradient"]
+    assert mechanism["releases"] == 5
+    with pytest.raises(CapabilityError, match="several rounds"):
+        secagg.run(private("sum") | {"method": method}, tables())
+
+
+def test_a_persons_further_records_are_left_out() -> None:
+    """With everybody's records under one name, one record of each site is left."""
+    same = {name: columns | {"id": ["x"] * 12} for name, columns in tables().items()}
+    own = {name: columns | {"id": list(range(12))} for name, columns in tables().items()}
+    raw = private("site", person="id", epsilon=8.0, count_share=0.5)
+    raw["release"] = {"min_sites": 3, "min_records": 1}
+    few, many = (secagg.run(raw, data).result.summary["records"] for data in (same, own))
+    assert few < 18 < many  # 3 and 36, with noise of 1.6
+
+
+def test_the_promise_to_persons_takes_more_noise() -> None:
+    one, three = (
+        plan_job(parse_job(private(person="id", records_per_person=m)), tables()) for m in (1, 3)
+    )
+    ratio = three.public.noise["moments"].variance / one.public.noise["moments"].variance
+    assert ratio == pytest.approx(9.0, rel=1e-9)
+
+
+def test_replayable_noise_is_void() -> None:
+    run = secagg.run(private(), tables(), random=replayable_random(3))
+    assert "protects nothing" in run.facts["randomness"]
+
+
+def test_plan_tells_the_promise() -> None:
+    planned = plan_run(plan_job(parse_job(private()), tables()))
+    assert planned["differential_privacy"]["epsilon"] == 2.0
+    assert planned["differential_privacy"]["if_more_collude"][2][1] > 2.0
+
+
+def test_the_same_noise_after_a_crash(tmp_path: Path) -> None:
+    """A site that answers a request anew, from its state before, adds the noise of its ledger."""
+    data = tmp_path / "data"
+    data.mkdir()
+    for i, name in enumerate("abc"):
+        (data / f"{name}.csv").write_text(as_csv(table(i)), encoding="utf-8")
+    raw = private("site", "plain") | {"sites": {"folder": data, "max_rows": 100}}
+    session = open_session(plan_job(parse_job(raw)), system_random)
+    step = session.coordinator.start()
+    party = session.engine.parties["a"]  # type: ignore[union-attr]
+    request, before = step.requests["a"], party.first_state()
+    first, again = party.handle(request, before), party.handle(request, before)
+    assert first.error is None and again.reply == first.reply
+    session.close()
+    (data / "ledgers/a.ledger").unlink()
+    without = party.handle(request, before)
+    session.close()
+    assert without.error is None and without.reply != first.reply

@@ -1,9 +1,9 @@
 """How private releases are at most: a lower bound on epsilon from many of them, on two data sets.
 
-Follows Nasr et al., *Tight auditing of differentially private machine learning* (2023), section 4:
-whoever claims that releases on D and on its neighbour D' are hard to tell apart is taken at his
-word, and they are told apart. Jagielski, Ullman & Oprea, *Auditing differentially private machine
-learning* (2020), section 3, is the older way, printed beside it.
+Follows Nasr et al., *Tight auditing of differentially private machine learning* (2023; their audit
+of Gaussian differential privacy): releases on D and on its neighbour D' are claimed to be hard to
+tell apart, so one tries to. Jagielski, Ullman & Oprea, *Auditing differentially private machine
+learning* (2020; its statistical lower bound), is the older way, printed beside it.
 
 The test. A tenth of the releases chooses it, the others judge, so nothing is chosen by what it is
 judged on. Releases are projected on Fisher's discriminant S^-1 (m' - m), which for Gaussian noise

@@ -285,7 +285,7 @@ def ledger_standing(facts: Facts) -> tuple[bool, str]:
     """Say whether ledgers outlive the run, so that releases of many runs are added up; and how."""
     ledger = facts.get("ledger")
     if ledger is None:
-        return False, "The facts of this run have no word of a ledger that outlives it."
+        return False, "There is no word of a ledger that outlives this run."
     if not ledger["kept"]:
         return False, "No ledger of this run outlives it."
     text = "Each release is in ledgers that outlive the run: each site's own, and the coordinator's"

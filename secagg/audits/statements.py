@@ -6,6 +6,7 @@ There is no verdict: a status says whether evidence is attached, is missing, or 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -107,10 +108,13 @@ def banners(facts: Facts, summary: Mapping[str, Any]) -> list[Banner]:
             "its other facts. Nothing is claimed of them here."
         )
         found.append(Banner("A claim of differential privacy that does not hold", text))
-    for block in blocks(summary):
-        if not block.usable:
-            text = f"{block.title}: {next(iter(block.notes), 'the method did not reach its goal.')}"
-            found.append(Banner("A result that must not be used", text))
+    useless = [block for block in blocks(summary) if not block.usable]
+    if useless:
+        goal = "the method did not reach its goal."
+        text = " ".join(f"{block.title}: {next(iter(block.notes), goal)}" for block in useless)
+        one = "A result that must not be used"
+        several = f"{count(len(useless))} results that must not be used"
+        found.append(Banner(one if len(useless) == 1 else several, text))
     clipped = sum(sum(fields.values()) for fields in summary["contributions_clipped"].values())
     if clipped:
         text = (
@@ -262,11 +266,12 @@ def _colluding(facts: Facts) -> str:
         return (
             f"{who}, with all of that site's noise, which is what the promise rests on. {smallest}"
         )
-    last = significant(promise["if_more_collude"][-1][1])
-    return (
-        f"{who}, with that site's share of the noise only, which is worth ε {last} at the same δ. "
-        f"{smallest}"
-    )
+    last = promise["if_more_collude"][-1][1]
+    if last is None or math.isinf(last):
+        worth = "promises nothing"
+    else:
+        worth = f"is worth ε {significant(last)} at the same δ"
+    return f"{who}, with that site's share of the noise only, which {worth}. {smallest}"
 
 
 def _other_runs(facts: Facts) -> str:

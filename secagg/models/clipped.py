@@ -53,7 +53,7 @@ Floats = NDArray[np.float64]
 Family = Literal["gaussian", "binomial"]
 
 _SLACK = 1 - 2.0**-30
-_FINEST = 24  # noise has a standard deviation of 2^20 steps and more; finer ones add nothing
+_FINEST = 32  # fine enough for the noise to count as continuous, and it still fits 64 bits
 
 
 def touch_of(most: float) -> Touch:
@@ -62,7 +62,7 @@ def touch_of(most: float) -> Touch:
 
 
 def exact_bits(max_rows: int, most: float) -> int:
-    """Return the most fraction bits f <= 24 with max_rows x most x 2^f <= 2^53; may be negative."""
+    """Return the most fraction bits f <= 32 with max_rows x most x 2^f <= 2^53; may be negative."""
     mantissa, exponent = math.frexp(max_rows * most)  # mantissa in [1/2, 1)
     return min(_FINEST, 53 - (exponent if mantissa > 0.5 else exponent - 1))
 

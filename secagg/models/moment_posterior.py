@@ -10,27 +10,28 @@ gives calibrated posteriors. Here M itself is drawn, not a model of the records.
 so that knowing that M is the moments of *some* table is part of the inference. That is decisive
 when the noise is as large as the smallest eigenvalue of M.
 
-The prior pi. With C the correlations of the p = m - 1 columns, S_jj their sums of squares about the
-mean and R^2 the share of the outcome's that the predictors explain, n, the sums and the S_jj are
-flat, and given them (separation of scale and correlation: Barnard, McCulloch & Meng 2000)
+The prior pi. With C the correlations of the p = m - 1 columns, C_x those of the predictors and S_jj
+the columns' sums of squares about the mean, n, the sums and the S_jj are flat, and given them
+(separation of scale and correlation: Barnard, McCulloch & Meng 2000)
 
-    pi(C) ~ |C|^(a - 1) (1 - R^2)^(b - a),      a = 3p,  b = max(1, p / 4).                     (2)
+    pi(C) ~ |C_x|^(a - 1) over positive definite C,      a = 9 p / 2.                           (2)
 
-The predictors' correlations then have the distribution of Lewandowski, Kurowicka & Joe (2009)
-with parameter a + 1/2, and R^2 is Beta((p - 1) / 2, b), about two thirds. It is free of units, and
-has a say only where the noise leaves room: with little noise M is the released matrix whatever (2)
-is. a says that predictors are not nearly collinear; b >= 1, that coefficients are shrunk little. A
-uniform C (a = b = 1) expects every column to be nearly determined by the others: where the noise is
-as large as the least eigenvalue it makes intervals twice as long, and covers 0.99 where 0.90 is
-asked. Columns far more collinear than (2) expects are covered less than asked, until the noise
-falls well below their least eigenvalue. Figures: benchmarks/coverage.py.
+So the outcome's correlations are as flat as they can be, and C_x has the distribution of
+Lewandowski, Kurowicka & Joe (2009) with parameter a + 1/2. It is free of units, and has a say only
+where the noise leaves room: with little noise M is the released matrix whatever (2) is. With this a
+the others explain about a tenth of a predictor's variance, on average over C; it was chosen by
+coverage at correlations of 0.3. With a = 1, C uniform, each column is expected to be nearly
+determined by the others: where the noise is as large as the least eigenvalue, intervals become
+twice as long and cover 0.99 where 0.90 is asked. With (2), columns far more collinear than it
+expects (correlations of 0.8) are covered less than asked until the noise is well below their least
+eigenvalue. Figures: benchmarks/interval_coverage.py.
 
-The coordinates. With LL' = M (Cholesky), |dM / dL| = 2^m prod_j L_jj^(m - j) (j from 0); L below
+The coordinates. With LL' = M (Cholesky), |dM / dL| = 2^m prod_j L_jj^(m - j) (j from 0); L without
 its first row and column is the factor of S. So the density of (L_jk, log L_jj) is that of (1) times
 
-    prod_j L_jj^(m - j + 1)  prod_{j>0} L_jj^(2 a - 2) S_jj^(1 - a - (p - 1) / 2),               (3)
+    prod_{j>=0} L_jj^(m - j + 1)  prod_{j>0} L_jj^(2 a_j - 2) S_jj^(1 - a_j - (p - 1) / 2)      (3)
 
-with b for a in the outcome's factor (j = p). It is smooth and on a whole space, and Hamiltonian
+with a_j = a for predictors and 1 for the outcome. It is smooth, on a whole space, and Hamiltonian
 Monte Carlo (Neal 2011, sections 2 and 3) needs no more. Many short chains run side by side as one
 array. The draws are a function of the release alone: the generator has a fixed seed, and nothing
 here protects anybody.
@@ -56,8 +57,8 @@ class Target:
     def __init__(self, released: Floats, variance: Floats) -> None:
         m = len(variance)
         p = m - 1
-        a = np.full(p, 3.0 * p)
-        a[-1] = max(1.0, p / 4)  # b
+        a = np.full(p, 4.5 * p)
+        a[-1] = 1.0
         self.released = released
         self.lower = np.tril(np.ones((m, m)))
         # each entry off the diagonal stands twice in a sum over all entries

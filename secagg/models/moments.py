@@ -18,17 +18,22 @@ who bound the whole matrix's Frobenius norm by 1 + R^2):
     add or remove  |up(zz')|^2 = (|z|^4 + sum z_j^4) / 2
                    <= ((1 + R^2)^2 + 1 + q) / 2,  q = floor(R^2) + (R^2 - floor(R^2))^2      (1)
     replace        |up(zz' - ww')|^2 <= 2 (1) - 2 - 2 f,  f = m + m^2 / 2,  m = max(-1, -R^2) (2)
+                                     <= (1 + R^2)^2 + p - R^2                               (3)
 
-since sum u_j^4 is convex in the u_j^2, so largest where as many as can are 1; and since under
+(1) since sum u_j^4 is convex in the u_j^2, so largest where as many as can are 1. (2) since under
 replacement the constant's entry cancels, and the inner product of the others is
-u'v + ((u'v)^2 + sum u_j^2 v_j^2) / 2 >= f. Both hold with the response in u, as every variable is.
+u'v + ((u'v)^2 + sum u_j^2 v_j^2) / 2 >= f. (3) since with A = |z|^2, B = |w|^2 it is
+[A^2 + B^2 - 2 (z'w)^2 + sum (u_j^2 - v_j^2)^2] / 2, each term of the sum is at most
+(1 - u_j^2) + (1 - v_j^2), their sum p + 1 - A + p + 1 - B, and A^2 - A grows with A. The smaller of
+(2) and (3) counts. All hold with the response in u, as every variable is.
 
 ===========================  ============================  ============================
-R^2                          (1)                           (2), never below (1)
+R^2                          (1)                           replace, never below (1)
 ===========================  ============================  ============================
 0 (nothing but the count)    1                             1: a record may become incomplete
-1, one variable              3                             5
-p, nothing is clipped        (p + 1) (p + 2) / 2, all of   (p + 1) (p + 2) - 1
+1, one variable              3                             4, by (3)
+1, many variables            3                             5, by (2)
+p, nothing is clipped        (p + 1) (p + 2) / 2, all of   (p + 1)^2, by (3)
                              M's entries being 1
 ===========================  ============================  ============================
 """
@@ -84,7 +89,7 @@ class PooledMoments:
         bound = float(public.max_rows)
         bits = self.fraction_bits if public.clip is None else 2 * public.clip.grid_bits
         spec = (Field("moments", (p * (p + 1) // 2,), bound, bits, Kind.PSD),)
-        touch = None if public.clip is None else touched(public.clip)
+        touch = None if public.clip is None else touched(public.clip, p - 1)
         sees = "pooled record count, sums and cross products"
         return (Stage(STAGE, spec, 1, sees, touch),)
 
@@ -162,14 +167,18 @@ class PooledMoments:
         ]
 
 
-def touched(clip: Clip) -> Touch:
-    """Return how far one record can move M's upper triangle: equations (1) and (2), rounded up."""
+def touched(clip: Clip, variables: int) -> Touch:
+    """Return how far one record can move M's upper triangle: equations (1) to (3), rounded up."""
     square = Fraction(clip.square)
     whole = math.floor(square)
     added = ((1 + square) ** 2 + 1 + whole + (square - whole) ** 2) / 2
     least = max(Fraction(-1), -square)
-    replaced = max(added, 2 * added - 2 - 2 * (least + least**2 / 2))
-    return Touch(math.sqrt(added) * (1 + 2.0**-50), math.sqrt(replaced) * (1 + 2.0**-50))
+    replaced = min(
+        2 * added - 2 - 2 * (least + least**2 / 2), (1 + square) ** 2 + variables - square
+    )
+    return Touch(
+        math.sqrt(added) * (1 + 2.0**-50), math.sqrt(max(added, replaced)) * (1 + 2.0**-50)
+    )
 
 
 def pooled_moments(upper: NDArray[np.float64], public: Public, step_error: float) -> Moments:

@@ -8,11 +8,11 @@ z = (1, predictors), b = sum z y and the noise E, e on them, the estimating equa
     Cov(b - A theta) = sigma^2 A,
     Cov(e - E theta) = s^2 [(1 + |theta|^2) I + theta theta' - diag(theta_j^2)]              (1)
 
-for variances all s^2. Dividing (1) by A~ from both sides (the delta method) is right to first order
-in E A^-1, and where the noise's norm comes near A's smallest eigenvalue it is not: its intervals
-become ten times as long as those below (and those of a score test by (1), which may be unbounded,
-longer still), the parametric bootstrap's (Ferrando, Wang & Sheldon 2022) take over the bias of its
-estimate. So, as in Bernstein & Sheldon 2019, the exact moments M are treated as missing data:
+for variances all s^2. Multiplying by A~^-1 (the delta method) is right to first order in E A^-1,
+but where the noise's norm comes near A's least eigenvalue A~ may be singular by chance: intervals
+then are several times as long as those below, and cover nearly always. The parametric bootstrap
+(Ferrando, Wang & Sheldon 2022) takes over the bias of its estimate. So, as in Bernstein & Sheldon
+2019, the exact moments M are treated as missing data:
 
     p(theta | release) = integral of p(theta | M) p(M | release) dM,                         (2)
 
@@ -23,10 +23,10 @@ p(M | release), and the prior that it needs, see `secagg.models.moment_posterior
 of as many t distributions as there are draws; its quantiles are solved for, not simulated. Without
 noise there is one M, and everything here is what `secagg.models.linear.ols` says.
 
-How well it covers, at which noise, and what the alternatives do: benchmarks/coverage.py. In short:
-with the noise's norm below A's smallest eigenvalue 90 % intervals cover 0.87 to 0.95. Above that
-the prior decides how long they are, and they may cover less for strong effects among strongly
-collinear predictors; the result then says so.
+How well it covers, at which noise, and what the alternatives do is printed by
+benchmarks/interval_coverage.py. Once the noise's norm exceeds A's least eigenvalue, the prior has a
+say in how long intervals are; they may then cover less for strong effects, and for predictors that
+are strongly collinear, and the result says so.
 
 Not in the intervals: bias from clipping records to a norm (they are for the coefficients of the
 clipped records), choice of the variables after seeing a release, and unequal variances.

@@ -15,7 +15,7 @@ more. So eigenvalues below f are raised to f, the nearest such matrix in any uni
 norm. It is the same idea and order of size as the ridge of AdaSSP (Wang 2018, algorithm 2), which
 adds root(m) times a logarithm to all eigenvalues rather than to those that need it. Among floors
 of f / 2, f and 2 f, coefficients of ten predictors had the least error with f where the noise was
-as large as the smallest eigenvalue, and nearly so elsewhere (benchmarks/coverage.py).
+as large as the smallest eigenvalue, and nearly so elsewhere (benchmarks/interval_coverage.py).
 
 All of it is post-processing of the release and costs no privacy. What it does not do: the moments
 that come of it carry no trace of the noise, so whatever is computed from them takes them for exact.

@@ -171,15 +171,17 @@ def check_caps(
     spent_under: returns what has left within a cap's period
     delta: of the job that asks
     """
-    broken = [cap for cap in caps if not cap.holds([*spent_under(cap), *wanted])]
+    broken = [
+        (cap, spent) for cap in caps if not cap.holds([*(spent := spent_under(cap)), *wanted])
+    ]
     if not broken:
         return
     distance = math.fsum(cost.distance for cost in wanted)
-    least, cap = min(
-        ((affordable(cap, spent_under(cap), distance, delta), cap) for cap in broken),
-        key=lambda pair: pair[0],
+    least, cap, spent = min(
+        ((affordable(cap, spent, distance, delta), cap, spent) for cap, spent in broken),
+        key=lambda found: found[0],
     )
-    total = epsilon_of([c.event(cap.adjacency) for c in (*spent_under(cap), *wanted)], cap.delta)
+    total = epsilon_of([cost.event(cap.adjacency) for cost in (*spent, *wanted)], cap.delta)
     would = "no finite epsilon" if math.isinf(total) else f"epsilon {total:.3g}"
     raise PolicyRefusal(
         where,

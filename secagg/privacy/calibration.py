@@ -43,6 +43,7 @@ from secagg.noise import Adjacency, Noise, Placement
 from secagg.privacy.budget import Cost
 from secagg.privacy.discretised import distance
 from secagg.privacy.events import Gaussian
+from secagg.privacy.fast_gaussian import MAX_VARIANCE
 from secagg.privacy.gaussian import gaussian_epsilon, gaussian_mu
 from secagg.privacy.noise import sample_error
 
@@ -215,6 +216,8 @@ def _mechanism(terms: Terms, stage: Stage, mu: float, least: int) -> Mechanism:
     variance = math.ceil((Fraction(moved) * 2**bits / Fraction(mu)) ** 2)
     noise = Noise(terms.placement, variance, bits, terms.colluding, least)
     sigma = math.sqrt(variance) * 2.0**-bits
+    if noise.at_site(least) > MAX_VARIANCE:
+        raise JobError("privacy.epsilon", "takes more noise than 64 bits hold", "Raise it.")
     costs = [math.nextafter(math.nextafter(t / sigma, math.inf), math.inf) for t in (add, replace)]
     numbers = sum(field.size for field in stage.spec)
     shares = 1 if terms.placement is Placement.SITE else least - terms.colluding

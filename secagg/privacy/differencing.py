@@ -265,9 +265,10 @@ def _combination(rows: Sequence[Row], support: Sequence[int]) -> list[int]:
     weights = [Fraction(int(i == free)) for i in range(len(rows))]
     for pivot, equation in solved:
         weights[pivot] = -equation[free]
+    # Coprime: the free weight is 1, so a common divisor divides the least common multiple, and then
+    # the denominator that holds its highest power leaves a numerator without it.
     common = math.lcm(*(weight.denominator for weight in weights))
-    whole = [int(weight * common) for weight in weights]
-    return [weight // math.gcd(*whole) for weight in whole]
+    return [int(weight * common) for weight in weights]
 
 
 def _eliminated(row: list[Fraction], other: list[Fraction], pivot: int) -> list[Fraction]:

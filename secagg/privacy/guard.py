@@ -71,6 +71,7 @@ class Guard:
     open_ledger: Callable[[], Ledger]
     replayable: bool = False
     _ledger: Ledger | None = field(default=None, init=False)
+    _own: rules.Own | None = field(default=None, init=False, repr=False)
 
     @property
     def ledger(self) -> Ledger:
@@ -96,10 +97,12 @@ class Guard:
 
     def check(self, occasion: Occasion, rows: Rows, public: Public) -> None:
         """Decide on the site's own records. Raises `PolicyRefusal`."""
-        request, own = self._request(occasion, ()), rules.own_numbers(rows, public)
-        decisions = rules.with_data(self.policy, request, own)
+        if self._own is None:
+            self._own = rules.own_numbers(rows, public)
+        request = self._request(occasion, ())
+        decisions = rules.with_data(self.policy, request, self._own)
         self._write(occasion, decisions)
-        check_records(self.policy.release, request.site, own.records)
+        check_records(self.policy.release, request.site, self._own.records)
         rules.enforce(request.site, decisions)
 
     def enter(
@@ -177,16 +180,16 @@ class Guard:
 
     def _settle(self, cohort: tuple[str, ...]) -> None:
         """Put down whose records were counted, once that is certain; check it like any cohort."""
-        self.ledger.settle(self.asked.site, self.session, 0, cohort, self._vet(cohort))
+        self.ledger.settle(self.asked.site, self.session, 0, cohort, self._compare(cohort))
 
-    def _vet(self, cohort: tuple[str, ...]) -> Callable[[Sequence[Cohort]], None]:
+    def _compare(self, cohort: tuple[str, ...]) -> Callable[[Sequence[Cohort]], None]:
         """Return what checks a cohort against earlier ones, for the ledger's transaction."""
 
-        def vet(earlier: Sequence[Cohort]) -> None:
+        def compare(earlier: Sequence[Cohort]) -> None:
             sites = tuple(known.sites for known in earlier)
             rules.enforce(self.asked.site, rules.on_cohorts(self.policy, sites, cohort))
 
-        return vet
+        return compare
 
 
 def _plain(spec: Spec) -> list[list[object]]:

@@ -4,8 +4,8 @@ Each site has one, private to it, and so has the coordinator. Before anything le
 it on the disk: what is released twice, is released with the same noise; what is not in the ledger,
 has not left. It is kept by data set, by the name that its owner declares, and outlives runs, so
 that ten jobs on one data set compose (`secagg.privacy.budget`). Entry before release is DESIGN.md's
-invariant 5; re-using the noise of an earlier answer is what Holohan and Braghin 2021 and others ask
-of every implementation, because the mean of redrawn answers is the exact one.
+invariant 5. The noise of an earlier answer is used again because each fresh draw is a release more:
+ten of them, averaged, are worth the root of ten in mu (composition: Dong, Roth and Su 2022).
 
 Guarantees
     * Of releases entered by any number of processes, those that got in keep to every cap: each is

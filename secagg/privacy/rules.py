@@ -147,8 +147,8 @@ def own_numbers(rows: Rows, public: Public) -> Own:
         if np.all((values == 0) | (values == 1)):
             levels[variable.name] = int(np.count_nonzero(values))
         elif variable.middle >= variable.half:
-            magnitudes[variable.name] = np.maximum(values, 0.0)  # rounding may leave -1e-16
-            magnitudes[f"{variable.name}^2"] = magnitudes[variable.name] ** 2
+            # scaled >= -1, and rounding is monotone: no value is below 0
+            magnitudes[variable.name], magnitudes[f"{variable.name}^2"] = values, values**2
     return Own(len(rows.values), magnitudes, levels)
 
 

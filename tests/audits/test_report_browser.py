@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from support.reports import HOSTILE, hostile_run, page_of, small_run
+from support.reports import HOSTILE, hostile_run, noised_run, page_of, small_run, void_run
 
 from secagg.running import Run
 
@@ -33,17 +33,16 @@ RUNS: dict[str, Callable[[], Run]] = {
     "moments": lambda: small_run("moments", "additive"),
     "plain": lambda: small_run("logistic", "plain"),
     "hostile": hostile_run,
+    "sum": lambda: noised_run("sum"),
+    "site": lambda: noised_run("site"),
+    "round": lambda: noised_run("round"),
+    "void": void_run,
 }
 HEADINGS = [
-    "1 Summary",
-    "2 Result",
-    "3 Who saw what",
-    "4 Bounds and bits",
-    "5 Release decisions",
-    "6 What is not protected",
-    "7 Job as run",
-    "8 Integrity",
-]
+    "Summary", "Result", "Who saw what", "Bounds and bits", "Release decisions",
+    "What is not protected", "Job as run", "Integrity",
+]  # fmt: skip
+WITH_NOISE = [*HEADINGS[:3], "Differential privacy", *HEADINGS[3:]]
 
 
 @pytest.fixture(scope="module")
@@ -63,6 +62,12 @@ def report(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
     path = tmp_path_factory.mktemp(request.param) / "report.html"
     path.write_text(page_of(RUNS[request.param]()), encoding="utf-8")
     return path
+
+
+@pytest.fixture
+def noised(report: Path) -> bool:
+    """Whether the report is on a run under differential privacy."""
+    return report.parent.name.rstrip("0123456789") in ("sum", "site", "round", "void")
 
 
 @pytest.fixture(params=[(400, "light"), (1280, "dark")], ids=str)
@@ -85,11 +90,13 @@ def opened(
 
 
 def test_quiet_alone_and_within_the_screen(
-    opened: tuple[Page, list[str], list[str]], report: Path
+    opened: tuple[Page, list[str], list[str]], report: Path, noised: bool
 ) -> None:
     page, complaints, requests = opened
-    for heading in HEADINGS:
-        assert page.get_by_role("heading", name=heading, exact=True).is_visible()
+    headings = page.locator("h2[id]:not(#sign-title)").all_inner_texts()
+    expected = WITH_NOISE if noised else HEADINGS
+    assert headings == [f"{i} {name}" for i, name in enumerate(expected, start=1)]
+    assert all(page.get_by_role("heading", name=name, exact=True).is_visible() for name in headings)
     wide, screen = page.evaluate("[document.documentElement.scrollWidth, window.innerWidth]")
     assert wide <= screen
     # What is wider than the screen scrolls in its own box, which the keyboard reaches.
@@ -117,9 +124,12 @@ def test_hostile_names_are_shown_and_do_nothing(browser: Browser, tmp_path: Path
     page.close()
 
 
-def test_prints_the_summary_and_sign_off_on_one_page(browser: Browser, tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", ["logistic", "sum", "site", "round"])
+def test_prints_the_summary_and_sign_off_on_one_page(
+    browser: Browser, tmp_path: Path, name: str
+) -> None:
     path = tmp_path / "report.html"
-    path.write_text(page_of(small_run("logistic", "additive")), encoding="utf-8")
+    path.write_text(page_of(RUNS[name]()), encoding="utf-8")
     page = browser.new_page()
     page.goto(path.as_uri())
     page.emulate_media(media="print")

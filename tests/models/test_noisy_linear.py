@@ -1,57 +1,45 @@
 """Least squares from noisy moments: exact without noise, calibrated with it."""
 
 import math
+from importlib import import_module
 
 import numpy as np
 import pytest
 import statsmodels.api as sm
-from scipy.special import stdtrit
+from support.checkout import ROOT
 
 from secagg.errors import UsageError
 from secagg.models.linear import ols
 from secagg.models.moment_posterior import Target, draw_factors, mixing
-from secagg.models.noisy_linear import fits_of, mixture_term, noisy_ols
+from secagg.models.noisy_linear import noisy_ols
 from secagg.models.noisy_moments import NoisyMoments
 from secagg.models.pooled import Moments
-from secagg.privacy.gaussian import gaussian_mu
 
-DELTA, LEVEL = 1e-6, 0.9
+LEVEL = 0.9
+
+
+@pytest.fixture
+def simulation(monkeypatch):
+    """The benchmark's designs and methods: what it prints is what is tested."""
+    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
+    return import_module("interval_coverage")
+
+
+def table(rng, n, d):
+    """Scaled records of d correlated predictors and an outcome that follows them."""
+    x = 0.5 * rng.normal(size=(n, 1)) + 0.8 * rng.normal(size=(n, d))
+    y = x @ np.linspace(0.5, -0.2, d) + 0.7 * rng.normal(size=n)
+    return np.clip(np.column_stack([x, y]) / 3, -1, 1)
+
+
+def moments_of(u):
+    z = np.column_stack([np.ones(len(u)), u])
+    return z.T @ z
 
 
 def symmetric_noise(rng, shape, deviation):
     noise = np.triu(rng.normal(0, deviation, shape))
     return noise + np.swapaxes(np.triu(noise, 1), -1, -2)
-
-
-def table(rng, n, d=10, correlation=0.3, binary=None):
-    """Scaled records: d predictors of variance 1/9 and an outcome, half of it explained.
-
-    Every other predictor is cut at the quantile `binary` and coded -1, 1, if that is given.
-    """
-    x = math.sqrt(correlation) * rng.normal(size=(n, 1))
-    x = x + math.sqrt(1 - correlation) * rng.normal(size=(n, d))
-    slopes = np.resize([0.5, -0.3, 0, 0.2, -0.4, 0.1, 0, 0.3, -0.2, 0.15], d)
-    signal = x @ slopes
-    variance = (1 - correlation) * slopes @ slopes + correlation * slopes.sum() ** 2
-    y = signal + math.sqrt(variance) * rng.normal(size=n)
-    u = np.column_stack([x, y / math.sqrt(2 * variance)]) / 3
-    if binary is not None:
-        u[:, :d:2] = np.where(u[:, :d:2] > binary / 3, 1.0, -1.0)
-    return np.clip(u, -1, 1)
-
-
-def clipped_moments(u, square):
-    """Return M of records shrunk to |u|^2 <= square."""
-    norm = np.sqrt((u**2).sum(axis=1, keepdims=True))
-    z = np.column_stack([np.ones(len(u)), u * np.minimum(1, math.sqrt(square) / norm)])
-    return z.T @ z
-
-
-def deviation(square, epsilon):
-    """The noise of one release under add or remove, by the equation in `models/moments.py`."""
-    whole = math.floor(square)
-    most = ((1 + square) ** 2 + 1 + whole + (square - whole) ** 2) / 2
-    return math.sqrt(most) / gaussian_mu(epsilon, DELTA)
 
 
 def as_released(matrix, variance, middle=0.0, half=1.0):
@@ -96,7 +84,7 @@ def test_without_noise_it_is_ordinary_least_squares(middle):
 
 def test_little_noise_changes_little_and_the_same_release_says_the_same():
     rng = np.random.default_rng(1)
-    exact = clipped_moments(table(rng, 2000, d=4), 1.0)
+    exact = moments_of(table(rng, 2000, d=4))
     noisy = exact + symmetric_noise(rng, exact.shape, 0.02)
     first = noisy_ols(as_released(noisy, 0.02**2), "y", ["x0", "x1"])
     plain = noisy_ols(as_released(exact, 0.0), "y", ["x0", "x1"])
@@ -109,7 +97,7 @@ def test_little_noise_changes_little_and_the_same_release_says_the_same():
 
 def test_the_gradient_is_that_of_the_density():
     rng = np.random.default_rng(2)
-    matrix = clipped_moments(table(rng, 50, d=2), 1.0) + symmetric_noise(rng, (4, 4), 2.0)
+    matrix = moments_of(table(rng, 50, d=2)) + symmetric_noise(rng, (4, 4), 2.0)
     target = Target(matrix[None], symmetric_noise(rng, (4, 4), 1.0) ** 2 + 1)
     X = np.linalg.cholesky(matrix + 20 * np.eye(4))[None]
     X[0, np.arange(4), np.arange(4)] = np.log(np.diagonal(X[0]))
@@ -126,7 +114,7 @@ def test_the_gradient_is_that_of_the_density():
 def test_the_draws_follow_the_posterior_that_is_stated():
     """Against importance sampling: noise about the release, weighted by the prior of M itself.
 
-    So this checks the Jacobians and the sampler. With p = 3 columns, a = 9 and b = 1.
+    So this checks the Jacobians and the sampler. With p = 3 columns a = 27 / 2.
     """
     rng = np.random.default_rng(3)
     deviation_ = 4.0
@@ -141,8 +129,8 @@ def test_the_draws_follow_the_posterior_that_is_stated():
     S = M[:, 1:, 1:] - M[:, 1:, :1] * M[:, :1, 1:] / M[:, :1, :1]
     squares = np.diagonal(S, axis1=1, axis2=2)
     C = S / np.sqrt(squares[:, :, None] * squares[:, None, :])
-    unexplained = np.linalg.det(C) / np.linalg.det(C[:, :2, :2])
-    weight = np.linalg.det(C) ** 8 * unexplained**-8 / squares.prod(axis=1)
+    # dS = prod S_jj^((p - 1) / 2) dS_jj dC
+    weight = np.linalg.det(C[:, :2, :2]) ** 12.5 / squares.prod(axis=1)
     weight /= weight.sum()
     effective = 1 / np.sum(weight**2)
     assert effective > 10_000
@@ -197,58 +185,49 @@ def test_too_few_records_and_bad_levels_are_refused():
 
 def test_noise_beyond_the_signal_gives_wide_intervals_and_says_why():
     rng = np.random.default_rng(5)
-    matrix = clipped_moments(table(rng, 300, d=4), 1.0) + symmetric_noise(rng, (6, 6), 30.0)
+    matrix = moments_of(table(rng, 300, d=4)) + symmetric_noise(rng, (6, 6), 30.0)
     assert np.linalg.eigvalsh(matrix)[0] < 0  # no Cholesky factor exists
     fit = noisy_ols(as_released(matrix, 900.0), "y", ["x0", "x1", "x2", "x3"])
     assert all(term.ci_high - term.ci_low > 1 for term in fit.terms[1:])
     assert fit.noise_ratio > 1 and "rest on the prior" in " ".join(fit.notes)
 
 
-def shares_covered(epsilon, releases, binary=None, n=500, d=10, square=1.25, draws=300):
-    """Return, for each release, the share of 90 % intervals that hold the coefficients, and the
-    same for intervals from the textbook's formulas on the noisy moments, repaired if need be.
-    """
-    every = clipped_moments(table(np.random.default_rng(6), 1_000_000, d, binary=binary), square)
-    truth = np.linalg.solve(every[:-1, :-1], every[:-1, -1])
-    rng = np.random.default_rng(7)
-    s = deviation(square, epsilon)
-    records = (table(rng, n, d, binary=binary) for _ in range(releases))
-    exact = np.array([clipped_moments(u, square) for u in records])
-    released = exact + symmetric_noise(rng, exact.shape, s)
-    L = draw_factors(released, np.full((d + 2, d + 2), s**2), draws)
-    dof = n - d - 1
-    fits = fits_of(L, as_released(released[0], s**2), dof)
-    terms = [
-        [mixture_term("", fits.estimates[:, i, j], fits.errors[:, i, j], dof, LEVEL) for j in J]
-        for i, J in enumerate([range(d + 1)] * releases)
-    ]
-    covered = np.array([[t.ci_low <= v <= t.ci_high for t, v in zip(r, truth, strict=True)]
-                        for r in terms])  # fmt: skip
-    floor = s * math.sqrt(d + 2)
-    eigenvalues, basis = np.linalg.eigh(released)
-    fixed = (basis * np.maximum(eigenvalues, floor)[:, None, :]) @ basis.swapaxes(1, 2)
-    plug = fits_of(np.linalg.cholesky(fixed)[None], as_released(released[0], s**2), dof)
-    reach = -stdtrit(dof, (1 - LEVEL) / 2) * plug.errors[0]
-    return covered.mean(axis=1), (np.abs(plug.estimates[0] - truth) <= reach).mean(axis=1)
+def test_covariance_of_the_noise_in_the_estimating_equation(simulation):
+    """Equation (1), by brute force: 200 000 draws of (E, e)."""
+    theta = np.array([0.3, -1.2, 0.7])
+    noise = symmetric_noise(np.random.default_rng(8), (200_000, 4, 4), 2.0)
+    g = noise[:, :3, 3] - noise[:, :3, :3] @ theta
+    stated = simulation.noise_covariance(theta, 2.0)
+    # a product of two normal variables of variance v has a deviation of at most root(2) v
+    slack = 5 * math.sqrt(2 / 200_000) * stated.max()
+    np.testing.assert_allclose(g.T @ g / 200_000, stated, atol=slack)
 
 
-@pytest.mark.parametrize(("epsilon", "plugged"), [(1, 0.45), (4, 0.65)])
-def test_intervals_cover_where_plugged_in_ones_do_not(epsilon, plugged):
-    ours, plug = shares_covered(epsilon, releases=60, draws=100)
-    error = ours.std(ddof=1) / math.sqrt(len(ours))  # releases are independent, coefficients not
-    assert 0.88 - 3 * error < ours.mean() < 0.92 + 3 * error
-    assert plug.mean() + 3 * plug.std(ddof=1) / math.sqrt(len(plug)) < plugged
+@pytest.mark.parametrize("epsilon", [1, 4])
+def test_intervals_cover_where_plugged_in_ones_do_not(simulation, epsilon):
+    design = simulation.Design(epsilon)
+    ours = simulation.coverage(design, 60)
+    assert 0.88 - 3 * ours.error < ours.share < 0.92 + 3 * ours.error
+    plugged = simulation.coverage(design, 60, "plugged in")
+    assert plugged.share + 3 * plugged.error < 0.7
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("epsilon", [1, 4])
-@pytest.mark.parametrize("binary", [None, 0.0])
-def test_ninety_percent_intervals_cover_ninety_percent(epsilon, binary):
-    """500 records, ten predictors. The bar is 0.88 to 0.92; errors are of one release's share."""
-    square = 1.25 if binary is None else 6.0
-    ours, plug = shares_covered(epsilon, releases=400, binary=binary, square=square)
-    error = ours.std(ddof=1) / math.sqrt(len(ours))
-    print(f"epsilon {epsilon}: {ours.mean():.3f} +- {error:.3f}; plugged in {plug.mean():.3f}")
-    assert error < 0.008
-    assert 0.88 - 2 * error < ours.mean() < 0.92 + 2 * error
-    assert plug.mean() < 0.6
+@pytest.mark.parametrize("kind", [{}, {"binary": 0.0, "square": 6.0}])
+def test_ninety_percent_intervals_cover_ninety_percent(simulation, epsilon, kind):
+    """500 records, ten predictors; the bar is 0.88 to 0.92."""
+    design = simulation.Design(epsilon, **kind)
+    ours = simulation.coverage(design, 400)
+    plugged = simulation.coverage(design, 400, "plugged in")
+    print(f"{ours.share:.3f} +- {ours.error:.3f}; plugged in {plugged.share:.3f}")
+    assert ours.error < 0.006
+    assert 0.88 - 2 * ours.error < ours.share < 0.92 + 2 * ours.error
+    assert plugged.share < 0.6
+
+
+def test_shorter_than_first_order_where_that_fails(simulation):
+    design = simulation.Design(1)
+    ours, other = (simulation.coverage(design, 60, of) for of in ("ours", "first order"))
+    assert ours.length < 0.5 * other.length
+    assert other.share > 0.95

@@ -1,11 +1,13 @@
 """Repair of noisy moments: never indefinite, as near as can be, and honest about how much."""
 
 import numpy as np
+import pandas as pd
 import pytest
 
+import secagg
 from secagg.contracts import Public, Variable
 from secagg.errors import UsageError
-from secagg.models.noisy_moments import NoisyMoments, noisy_moments, repaired
+from secagg.models.noisy_moments import NOISE_NOTE, NoisyMoments, noisy_moments, repaired
 
 
 def symmetric(rng, shape, deviation):
@@ -103,3 +105,44 @@ def test_repair_helps_where_the_noise_is_as_large_as_the_least_eigenvalue():
             kept.append(np.sum((np.linalg.solve(of[:-1, :-1], of[:-1, -1]) - theta) ** 2))
     assert np.median(floored) < np.median(plain)
     assert np.mean(floored) < np.mean(plain)
+
+
+def private_job(analyses, epsilon):
+    bounded = {"type": "continuous", "low": -30, "high": 30}
+    return {
+        "title": "t",
+        "sites": {"max_rows": 1000},
+        "columns": dict.fromkeys(("a", "b", "c", "y"), bounded),
+        "method": {"name": "moments", "analyses": analyses},
+        "protocol": {"name": "additive"},
+        "release": {"min_sites": 2, "min_records": 1},
+        "privacy": {"placement": "sum", "epsilon": epsilon, "delta": 1e-6},
+    }
+
+
+ANALYSES = [
+    {"kind": "ols", "outcome": "y", "predictors": ["a", "b", "c"], "level": 0.9},
+    {"kind": "describe"},
+    {"kind": "ridge", "outcome": "y", "predictors": ["a", "b", "c"]},
+    {"kind": "lasso", "outcome": "y", "predictors": ["a", "b", "c"]},
+    {"kind": "notears"},
+    {"kind": "golem"},
+]
+
+
+@pytest.mark.parametrize("epsilon", [0.2, 5.0])
+def test_a_private_job_answers_whatever_the_noise_and_says_what_holds_it(epsilon):
+    rng = np.random.default_rng(6)
+    sites = {}
+    for name in ("north", "south", "west"):
+        x = rng.normal(0, 10, (200, 3))
+        y = x @ [0.5, -0.5, 0] + rng.normal(0, 5, 200)
+        sites[name] = pd.DataFrame(np.column_stack([x, y]), columns=["a", "b", "c", "y"])
+    result = secagg.run(private_job(ANALYSES, epsilon), sites).result
+    first, *others = result.summary["analyses"]
+    assert not [of["failed"] for of in (first, *others) if "failed" in of]
+    assert NOISE_NOTE not in first["notes"] and first["widened"] > 1.2
+    assert all(NOISE_NOTE in of["notes"] for of in others)
+    assert ("raised" in result.summary["repair"]) == (epsilon == 0.2)
+    assert result.summary["noise_sd"] > 0 and result.arrays["released"].shape == (5, 5)
+    assert all(np.isfinite([t["ci_low"], t["ci_high"]]).all() for t in first["terms"])

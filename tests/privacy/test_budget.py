@@ -138,7 +138,8 @@ def test_each_of_several_caps_must_hold_and_the_tightest_is_named() -> None:
     [
         (0.0, 1e-6, None), (-1.0, 1e-6, None), (math.inf, 1e-6, None), (math.nan, 1e-6, None),
         (1.0, 0.0, None), (1.0, 1.0, None), (1.0, math.nan, None), (101.0, 1e-6, None),
-        (1.0, 1e-6, 36526.0), (1.0, 1e-6, 0.0), (1.0, 1e-6, -1.0), (1.0, 1e-6, math.nan), (1.0, 1e-6, math.inf),
+        (1.0, 1e-6, 36526.0), (1.0, 1e-6, 0.0), (1.0, 1e-6, -1.0), (1.0, 1e-6, math.nan),
+        (1.0, 1e-6, math.inf),
     ],
 )  # fmt: skip
 def test_caps_that_cannot_be(epsilon: float, delta: float, days: float | None) -> None:

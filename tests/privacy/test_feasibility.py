@@ -283,6 +283,23 @@ def test_the_verdict_on_rounds_agrees_with_the_measured_error(case):
         assert found.error / 1.6 < error < 1.6 * found.error
 
 
+@pytest.mark.parametrize(
+    ("case", "rounds", "logistic"),
+    [
+        ((4000, 5, 0, 5.0, 0.2), 20, False),
+        ((4000, 3, 2, 5.0, 0.2), 20, False),
+        ((4000, 2, 4, 6.0, 0.2), 20, False),
+        ((4000, 3, 2, 5.0, 0.2), 20, True),
+        ((4000, 3, 4, 7.0, 0.2), 40, True),
+    ],
+)
+def test_what_too_few_rounds_leave_is_foreseen(case, rounds, logistic):
+    """Hardly any noise: what remains is (3), which assumes that effects are spread evenly; 30 %."""
+    assumed, noised = of_rounds(case, 100.0, rounds, logistic)
+    error = measured(assumed, 8, lambda u, rng: rounds_error(u, assumed, noised, rng))
+    assert error / 1.3 < feasibility(assumed, noised).error < 1.3 * error
+
+
 def test_the_grid_has_every_verdict():
     """Or the tests above would say little."""
     moments = {

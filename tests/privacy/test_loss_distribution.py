@@ -11,7 +11,6 @@ import math
 import time
 
 import mpmath
-import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st

@@ -183,6 +183,7 @@ def test_noise(noise: str, placement: Placement, allowed: bool | None) -> None:
         ("epsilon = 0.99\ndelta = 1e-6", NOISED, False),
         ("epsilon = 1\ndelta = 9e-7", NOISED, False),
         ("epsilon = 100\ndelta = 0.1", LATER, False),  # without noise
+        ("epsilon = 1\ndelta = 1e-6", replace(NOISED, placement=Placement.NONE), False),
         ("epsilon = 1\ndelta = 1e-6", replace(NOISED, epsilon=math.inf), False),
         ("epsilon = 1\ndelta = 1e-6", replace(NOISED, epsilon=math.nan), False),
         ("period_epsilon = 1\nperiod_delta = 1e-6", LATER, False),
@@ -323,6 +324,7 @@ def test_parameters_of_sums_without_a_triangle_are_all_their_numbers() -> None:
     assert parameters([Stage("one", (vector, count), 1, "")]) == 21
     assert parameters([Stage("one", (triangle, vector), 1, "")]) == 3
     assert parameters([Stage("one", (triangle,), 1, ""), Stage("two", (vector,), 1, "")]) == 20
+    assert parameters([Stage("one", (vector,), 1, ""), Stage("two", (triangle,), 1, "")]) == 20
     assert parameters([]) == 0
 
 
@@ -373,6 +375,11 @@ def test_max_site_share(records: int, total: int | None, allowed: bool) -> None:
     request = replace(LATER, total_records=total)
     assert verdict("max_site_share", "max_site_share = 0.5", request, own) is allowed
     assert verdict("max_site_share", "max_site_share = 0.5", COUNTING, own) is None
+
+
+def test_a_share_of_nothing_known_is_too_large() -> None:
+    request = replace(LATER, total_records=None)
+    assert verdict("max_site_share", "max_site_share = 1.0", request, OWN) is False
 
 
 @pytest.mark.parametrize(

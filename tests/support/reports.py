@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import functools
+import html
+import re
 import tempfile
 from dataclasses import dataclass, field
 from html.parser import HTMLParser
@@ -85,6 +87,31 @@ def small_run(method: str, protocol: str) -> Run:
     return written(job(method, protocol), tables(4))
 
 
+def private_job(placement: str, protocol: str = "additive", **terms: Any) -> dict[str, Any]:
+    """Return a job under differential privacy, with so little noise that all analyses succeed."""
+    private = {"placement": placement, "epsilon": 12.0, "delta": 1e-6, "record_norm": 1.5}
+    raw = job("moments", protocol, simulation={}, privacy=private | terms)
+    for name in ("x", "y", "z", "x2"):
+        raw["columns"][name] |= {"low": -4, "high": 4}
+    fit = {"outcome": "y", "predictors": ["x", "group"]}
+    raw["method"]["analyses"] = [{"kind": "describe"}, {"kind": "ols"} | fit]
+    if placement == "round":
+        raw["method"] = {"name": "gradient", "family": "gaussian", "rounds": 6} | fit
+    return raw
+
+
+@functools.cache
+def noised_run(placement: str, protocol: str = "additive", **terms: Any) -> Run:
+    """Return a run under differential privacy over four sites; not to be changed."""
+    return written(private_job(placement, protocol, **terms), tables(4, 150))
+
+
+@functools.cache
+def void_run() -> Run:
+    """Return a run whose noise anybody can draw again."""
+    return written(private_job("sum"), tables(4, 150), random=replayable_random(1))
+
+
 @functools.cache
 def hostile_run() -> Run:
     """Return a run whose every name wants to be markup."""
@@ -118,6 +145,21 @@ def replayable_run() -> Run:
 def page_of(finished: Run) -> str:
     """Return the report of a run."""
     return render(finished.facts, finished.result)
+
+
+def banners(page: str) -> list[tuple[bool, str]]:
+    """Return (protects nothing, title) of every banner of the first page."""
+    front = page[: page.index('class="front"')]
+    found = re.findall(r'<div class="banner( void)?">\s*<strong>(.*?)</strong>', front)
+    return [(bool(void), html.unescape(title)) for void, title in found]
+
+
+def statuses(page: str) -> dict[str, str]:
+    """Return the status of every question of the first page."""
+    rows = re.findall(
+        r'<th scope="row">([^<]*\?)<br>.*?<span class="status[^>]*>(.*?)<', page, re.S
+    )
+    return {html.unescape(asked): status for asked, status in rows}
 
 
 @dataclass

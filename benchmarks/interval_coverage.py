@@ -1,0 +1,292 @@
+"""How often 90 % intervals from noisy moments hold the coefficients, and how long they are.
+
+    python benchmarks/interval_coverage.py [--quick]
+
+Records are simulated, clipped, summed to moments and released with Gaussian noise of the size that
+(epsilon, delta = 1e-6) asks for under adding or removing a record; the coefficients to be covered
+are those of a million clipped records. Beside the intervals of `secagg.models.noisy_linear`:
+
+plugged in   the textbook's, on the repaired moments as if they were exact
+first order  the delta method with the covariance of `noise_covariance`
+bootstrap    parametric, percentile intervals (Ferrando, Wang & Sheldon 2022), repaired moments
+
+`+-` is the Monte Carlo error: the deviation over releases of the share covered, over their root.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import numpy as np
+from harness import number, section, table
+from numpy.typing import NDArray
+from scipy.special import stdtrit
+
+from secagg.models.moment_posterior import draw_factors
+from secagg.models.noisy_linear import fits_of, mixture_term
+from secagg.models.noisy_moments import NoisyMoments
+from secagg.privacy.gaussian import gaussian_mu
+
+Floats = NDArray[np.float64]
+DELTA, LEVEL, DRAWS = 1e-6, 0.9, 200
+SLOPES = (0.5, -0.3, 0, 0.2, -0.4, 0.1, 0, 0.3, -0.2, 0.15)
+
+
+@dataclass(frozen=True)
+class Design:
+    """n records of d predictors, scaled by bounds of three deviations to [-1, 1].
+
+    correlation: of every pair; explained: share of the outcome's variance, roughly
+    binary: if given, every other predictor is cut there (in deviations) and coded -1, 1
+    square: R^2 of the clip; sites: noise is added so many times (placement `site`)
+    """
+
+    epsilon: float
+    n: int = 500
+    d: int = 10
+    correlation: float = 0.3
+    explained: float = 0.5
+    binary: float | None = None
+    square: float = 1.25
+    sites: int = 1
+
+    @property
+    def deviation(self) -> float:
+        """Of the noise in every entry, by equation (1) of `secagg.models.moments`."""
+        whole = math.floor(self.square)
+        most = ((1 + self.square) ** 2 + 1 + whole + (self.square - whole) ** 2) / 2
+        return math.sqrt(most * self.sites) / gaussian_mu(self.epsilon, DELTA)
+
+    def moments(self, rng: np.random.Generator, n: int) -> Floats:
+        """Return M of n fresh records, clipped."""
+        common = math.sqrt(self.correlation) * rng.normal(size=(n, 1))
+        x = common + math.sqrt(1 - self.correlation) * rng.normal(size=(n, self.d))
+        slopes = np.resize(SLOPES, self.d)
+        signal = (1 - self.correlation) * slopes @ slopes + self.correlation * slopes.sum() ** 2
+        total = signal / self.explained
+        y = x @ slopes + math.sqrt(total - signal) * rng.normal(size=n)
+        u = np.column_stack([x, y / math.sqrt(total)]) / 3
+        if self.binary is not None:
+            u[:, : self.d : 2] = np.where(x[:, ::2] > self.binary, 1.0, -1.0)
+        u = np.clip(u, -1, 1)
+        u *= np.minimum(1, math.sqrt(self.square) / np.sqrt((u**2).sum(axis=1, keepdims=True)))
+        z = np.column_stack([np.ones(n), u])
+        return np.asarray(z.T @ z)
+
+    def population(self) -> Floats:
+        """Return the moments of one record, on average over a million."""
+        rng = np.random.default_rng(6)
+        return np.asarray(sum(self.moments(rng, 50_000) for _ in range(20)) / 1e6)
+
+    def releases(self, count: int) -> Floats:
+        """Return noisy moments of so many independent data sets, shape (count, d + 2, d + 2)."""
+        rng = np.random.default_rng(7)
+        exact = np.array([self.moments(rng, self.n) for _ in range(count)])
+        return exact + symmetric_noise(rng, exact.shape, self.deviation)
+
+
+def symmetric_noise(rng: np.random.Generator, shape: tuple[int, ...], deviation: float) -> Floats:
+    """Return symmetric matrices whose upper triangles are independent normal numbers."""
+    noise = np.triu(rng.normal(0, deviation, shape))
+    return np.asarray(noise + np.swapaxes(np.triu(noise, 1), -1, -2))
+
+
+def noise_covariance(theta: Floats, deviation: float) -> Floats:
+    """Return Cov(e - E theta), shape (..., k, k), for E as `symmetric_noise` makes it, e alike."""
+    size = (theta**2).sum(axis=-1)[..., None, None]
+    eye = np.eye(theta.shape[-1])
+    outer = theta[..., :, None] * theta[..., None, :]
+    return np.asarray(deviation**2 * ((1 + size) * eye + outer - outer * eye))
+
+
+def repaired_all(released: Floats, deviation: float) -> Floats:
+    """Repair a stack of matrices as `secagg.models.noisy_moments.repaired` does one."""
+    eigenvalues, basis = np.linalg.eigh(released)
+    lifted = np.maximum(eigenvalues, deviation * math.sqrt(released.shape[-1]))
+    return np.asarray((basis * lifted[..., None, :]) @ np.swapaxes(basis, -1, -2))
+
+
+def scaled(matrix: Floats, deviation: float) -> NoisyMoments:
+    """Return a release whose columns' own units are the scaled ones."""
+    p = len(matrix) - 1
+    names = tuple(str(j) for j in range(p))
+    variance = np.full(matrix.shape, deviation**2)
+    return NoisyMoments(names, np.zeros(p), np.ones(p), matrix, variance)
+
+
+Intervals = tuple[Floats, Floats]
+
+
+def noise_aware(design: Design, released: Floats) -> Intervals:
+    """The intervals of `noisy_ols`, one chain for each release, shape (releases, d + 1) each."""
+    dof = design.n - design.d - 1
+    L = draw_factors(released, np.full(released.shape[1:], design.deviation**2), DRAWS)
+    fits = fits_of(L, scaled(released[0], design.deviation), dof)
+    ends = [
+        [
+            mixture_term("", fits.estimates[:, i, j], fits.errors[:, i, j], dof, LEVEL)
+            for j in range(design.d + 1)
+        ]
+        for i in range(len(released))
+    ]
+    bounds = np.array([[(term.ci_low, term.ci_high) for term in row] for row in ends])
+    return bounds[..., 0], bounds[..., 1]
+
+
+def plugged_in(design: Design, released: Floats) -> Intervals:
+    """The textbook's."""
+    dof = design.n - design.d - 1
+    L = np.asarray(np.linalg.cholesky(repaired_all(released, design.deviation)), np.float64)[None]
+    fits = fits_of(L, scaled(released[0], design.deviation), dof)
+    reach = -stdtrit(dof, (1 - LEVEL) / 2) * fits.errors[0]
+    return fits.estimates[0] - reach, fits.estimates[0] + reach
+
+
+def first_order(design: Design, released: Floats) -> Intervals:
+    """The delta method: A~^-1 (sigma^2 A + noise covariance) A~^-1 about A~^-1 b~."""
+    A, b = released[:, :-1, :-1], released[:, :-1, -1:]
+    theta = np.asarray(np.linalg.solve(A, b)[..., 0], np.float64)
+    fixed = repaired_all(released, design.deviation)
+    ends = np.concatenate([-theta, np.ones((len(theta), 1))], axis=1)
+    rss = np.einsum("ij,ijk,ik->i", ends, fixed, ends)
+    dof = design.n - design.d - 1
+    middle = (rss / dof)[:, None, None] * fixed[:, :-1, :-1]
+    inverse = np.linalg.inv(A)
+    covariance = inverse @ (middle + noise_covariance(theta, design.deviation)) @ inverse
+    variance = np.diagonal(covariance, axis1=1, axis2=2)
+    reach = -stdtrit(dof, (1 - LEVEL) / 2) * np.sqrt(variance)
+    return theta - reach, theta + reach
+
+
+def bootstrap(design: Design, released: Floats) -> Intervals:
+    """Percentiles of the estimate on releases simulated from the repaired moments."""
+    rng = np.random.default_rng(8)
+    n, m = design.n, released.shape[-1]
+    L = np.linalg.cholesky(repaired_all(released, design.deviation) / n)
+    ends = []
+    for factor in L:
+        root = np.tril(rng.normal(size=(DRAWS, m, m)), -1)  # Bartlett: root root' is Wishart
+        root[:, range(m), range(m)] = np.sqrt(rng.chisquare(n - np.arange(m), (DRAWS, m)))
+        again = factor @ root @ np.swapaxes(root, 1, 2) @ factor.T
+        again += symmetric_noise(rng, again.shape, design.deviation)
+        again = repaired_all(again, design.deviation)
+        theta = np.linalg.solve(again[:, :-1, :-1], again[:, :-1, -1:])[..., 0]
+        ends.append(np.quantile(theta, [(1 - LEVEL) / 2, (1 + LEVEL) / 2], axis=0))
+    low, high = np.swapaxes(np.array(ends), 0, 1)
+    return low, high
+
+
+METHODS: dict[str, Callable[[Design, Floats], Intervals]] = {
+    "ours": noise_aware,
+    "plugged in": plugged_in,
+    "first order": first_order,
+    "bootstrap": bootstrap,
+}
+
+
+@dataclass(frozen=True)
+class Coverage:
+    """share, error: of coefficients covered; least: of the coefficient covered least;
+    length: median over releases and slopes
+    """
+
+    share: float
+    error: float
+    least: float
+    length: float
+
+
+def coverage(design: Design, count: int, method: str = "ours") -> Coverage:
+    """Run one method on so many releases."""
+    every = design.population()
+    truth = np.linalg.solve(every[:-1, :-1], every[:-1, -1])
+    low, high = METHODS[method](design, design.releases(count))
+    covered = (low <= truth) & (truth <= high)
+    each = covered.mean(axis=1)  # releases are independent, coefficients of one are not
+    return Coverage(
+        share=float(each.mean()),
+        error=float(each.std(ddof=1) / math.sqrt(count)),
+        least=float(covered.mean(axis=0).min()),
+        length=float(np.median((high - low)[:, 1:])),
+    )
+
+
+def noise_ratio(design: Design) -> float:
+    """The noise's operator norm over the least eigenvalue of A."""
+    A = design.population()[:-1, :-1] * design.n
+    return float(2 * design.deviation * math.sqrt(len(A)) / np.linalg.eigvalsh(A)[0])
+
+
+def compared(designs: dict[str, Design], count: int) -> str:
+    """Table of all methods."""
+    rows = []
+    for name, design in designs.items():
+        found = {method: coverage(design, count, method) for method in METHODS}
+        shares = [f"{c.share:.3f} +- {c.error:.3f} [{c.least:.2f}]" for c in found.values()]
+        lengths = " / ".join(number(c.length) for c in found.values())
+        rows.append((name, number(noise_ratio(design)), *shares, lengths))
+    return table(("predictors", "noise ratio", *METHODS, "lengths"), rows)
+
+
+def scope(designs: list[Design], count: int) -> str:
+    """Table of ours and the textbook's over sizes."""
+    rows = []
+    for design in designs:
+        ours, plain = coverage(design, count), coverage(design, count, "plugged in")
+        rows.append(
+            (
+                design.n,
+                design.d,
+                design.sites,
+                design.correlation,
+                design.explained,
+                number(design.epsilon),
+                number(noise_ratio(design)),
+                f"{ours.share:.3f} +- {ours.error:.3f} [{ours.least:.2f}]",
+                f"{plain.share:.3f}",
+                number(ours.length / plain.length),
+            )
+        )
+    head = ("n", "d", "noises", "correlation", "explained", "epsilon", "noise ratio")
+    return table((*head, "ours", "plugged in", "length ratio"), rows)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--quick", action="store_true", help="few releases of few designs")
+    quick = parser.parse_args().quick
+    count = 20 if quick else 300
+    kinds = {
+        "continuous": Design(1),
+        "half binary, even": Design(1, binary=0.0, square=6.0),
+        "half binary, one in ten": Design(1, binary=1.2816, square=6.0),
+    }
+    bar = {
+        f"{name}, epsilon {epsilon}": replace(design, epsilon=epsilon)
+        for name, design in kinds.items()
+        for epsilon in ((4,) if quick else (1, 4, 8))
+    }
+    section(
+        "Coverage of 90 % intervals: 500 records, ten predictors",
+        f"{count} releases; in brackets the coefficient covered least. Slopes in scaled units.",
+        compared(bar, count),
+    )
+    sizes = [Design(4, n, d, square=(d + 1) / 9) for d in (3, 10, 20) for n in (200, 2000, 20_000)]
+    other = [
+        *(Design(e, 2000) for e in (0.5, 1, 2, 8)),
+        *(Design(e, 2000, sites=k) for e in (1, 4) for k in (4, 10)),
+        *(Design(e, correlation=c) for e in (1, 4) for c in (0.0, 0.65, 0.8)),
+        *(Design(e, explained=r) for e in (1, 4) for r in (0.2, 0.8)),
+    ]
+    section(
+        "Coverage and length elsewhere",
+        f"{count // 2} releases. `noises`: how many sites add the whole of it.",
+        scope(sizes[:1] if quick else [*sizes, *other], count // 2),
+    )
+
+
+if __name__ == "__main__":
+    main()
