@@ -14,7 +14,7 @@ PYTEST := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest
 
 .DELETE_ON_ERROR:
 .DEFAULT_GOAL := help
-.PHONY: demo examples test quick check bench bench-peers data lock clean help
+.PHONY: demo examples placements test quick check bench bench-peers data lock clean help
 
 demo: .venv/.run  ## run the main jobs on four hospitals' records; reports go into runs/
 	$(BIN)/secagg run examples/heart-disease/logistic.toml --out runs/heart-logistic --overwrite
@@ -24,6 +24,9 @@ examples: .venv/.test .venv/.data  ## learn the protein-signalling graph over ei
 	$(BIN)/python examples/sachs/make_data.py examples/sachs/data
 	for job in examples/sachs/*.toml; do \
 	  $(BIN)/secagg run $$job --out runs/sachs-$$(basename $$job .toml) --overwrite || exit; done
+
+placements: .venv/.test  ## print what differential privacy costs on the hospitals' records
+	OMP_NUM_THREADS=1 $(BIN)/python examples/heart-disease/placements.py
 
 test: .venv/.test .venv/.data  ## run every test
 	$(PYTEST) -n 2

@@ -25,7 +25,7 @@ from secagg.frames import Frame, read_frame, write_frame
 from secagg.identity import Identity, Role, Roster
 from secagg.privacy.gate import ReleasePolicy, check_invitation, check_records, check_release
 from secagg.privacy.guard import Guard, Occasion
-from secagg.privacy.noise import sample
+from secagg.privacy.sampling import sample
 from secagg.randomness import RandomBytes, expanded
 from secagg.ring import RingVector
 from secagg.stages import COHORT, SetupShape, StagePlans, cohort_update

@@ -36,7 +36,6 @@ PLAIN = str.maketrans("", "", "`[]")
 SECTIONS: dict[str, Any] = {
     "The job": Job,
     "sites": Sites,
-    "A site's own rules: NAME.policy.toml": Release,
     "continuous": Continuous,
     "binary": Binary,
     "categorical": Categorical,

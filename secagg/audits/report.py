@@ -100,6 +100,7 @@ def _promise(facts: Mapping[str, Any], summary: Mapping[str, Any]) -> dict[str, 
         return None
     curve = [(delta, epsilon) for delta, epsilon in promise["curve"] if epsilon is not None]
     return {
+        "holds": privacy.holds(facts),
         "terms": privacy.terms(facts),
         "mechanisms": privacy.mechanisms(facts),
         "curve": curve,

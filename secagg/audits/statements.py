@@ -259,7 +259,7 @@ def _colluding(facts: Facts) -> str:
         f"one, {counted(sites - 1, 'site')}, could together compute the last one's"
     )
     smallest = f"In the smallest sum that k = {k} allows, {count(k - 1)} would be enough."
-    if not noised(facts):
+    if not noised(facts) or not holds(facts):
         return f"{who}. {smallest}"
     promise = facts["privacy"]
     if promise["placement"] == "site":

@@ -45,7 +45,7 @@ from secagg.privacy.discretised import distance
 from secagg.privacy.events import Gaussian
 from secagg.privacy.fast_gaussian import MAX_VARIANCE
 from secagg.privacy.gaussian import gaussian_epsilon, gaussian_mu
-from secagg.privacy.noise import sample_error
+from secagg.privacy.sampling import sample_error
 
 EXACT = Cost(Gaussian(math.inf), Gaussian(math.inf))
 """What a release without noise costs."""

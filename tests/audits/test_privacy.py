@@ -9,7 +9,16 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from support.reports import Page, banners, noised_run, page_of, small_run, statuses, void_run
+from support.reports import (
+    Page,
+    banners,
+    copied,
+    noised_run,
+    page_of,
+    small_run,
+    statuses,
+    void_run,
+)
 
 from secagg.audits import privacy
 from secagg.audits.format import probability, significant, whole
@@ -21,9 +30,9 @@ from secagg.privacy.guarantee import sentence
 
 PLACEMENTS = ("sum", "site", "round")
 EXACT = (
-    "themselves are exact", "exact sum", "exact integers", "released, without noise", "No noise was added",
-    "not compared", "and counted", "Clipped:", "levels Values outside", "incomplete and left out",
-    "In clear", "No differential privacy",
+    "themselves are exact", "exact sum", "exact integers", "released, without noise",
+    "No noise was added", "not compared", "and counted", "Clipped:", "levels Values outside",
+    "incomplete and left out", "In clear", "No differential privacy",
 )  # fmt: skip
 """Words that are for runs without noise."""
 BOUNDED = "Is what one record changes bounded in all that was released?"
@@ -35,8 +44,7 @@ Facts = dict[str, Any]
 
 def changed(placement: str = "sum") -> tuple[Facts, Result]:
     """Return facts and result of a run that a test may change."""
-    finished = noised_run(placement)
-    return copy.deepcopy(finished.facts), Result(copy.deepcopy(finished.result.summary))
+    return copied(noised_run(placement))
 
 
 @pytest.mark.parametrize("placement", PLACEMENTS)
@@ -57,6 +65,7 @@ class TestEveryPlacement:
         assert privacy.holds(facts)
         assert text.count(sentence(facts["privacy"])) == 2  # the first page, and its section
         assert f"placement “{placement}”; ε 12 at δ 10⁻⁶, one record added or removed" in text
+        assert "None of it is a promise" not in text and "What it rests on" in text
         assert statuses(page)[BOUNDED] == "evidence attached"
         assert statuses(page)[FIT] == "needs a person"
         assert MAY_BE_EXACT not in statuses(page)
@@ -164,6 +173,9 @@ def test_what_does_not_follow_is_not_claimed(spoil: Callable[[Facts], object]) -
     assert "epsilon and delta do not follow from the facts of this run" in text
     assert (False, "A claim of differential privacy that does not hold") in banners(page)
     assert statuses(page)[BOUNDED] == "evidence missing"
+    assert "None of it is a promise here." in text
+    for words in ("are protected by ε", "is worth ε", "promised for", "What it rests on"):
+        assert words not in text
 
 
 def test_more_colluders_than_noise_was_made_for_are_not_claimed() -> None:
@@ -276,7 +288,7 @@ class TestVoid:
         assert "Privacy: void. No differential privacy is claimed" in text
         assert "void, as it can be drawn again" in text
         assert statuses(page)[BOUNDED] == "evidence missing"
-        assert "YES: its randomness was replayable" in text
+        assert "None of it is a promise here." in text
 
     def test_plain_leaves_the_noise(self) -> None:
         finished = noised_run("site", "plain")
@@ -289,13 +301,14 @@ class TestVoid:
         assert sentence(finished.facts["privacy"]) in Page(page).text
 
 
-class TestLedger:
-    STANDING: dict[str, Any] = {
-        "dataset": "all sites", "releases": 12, "exact": 0, "delta": 1e-6,
-        "epsilon_add_remove": 6.125, "epsilon_replace": 8.5,
-        "caps": [{"words": "epsilon 10 at delta 1e-06 for ever (replace)", "left": 3.25}],
-    }  # fmt: skip
+STANDING = {
+    "dataset": "all sites", "releases": 12, "exact": 0, "delta": 1e-6,
+    "epsilon_add_remove": 6.125, "epsilon_replace": 8.5,
+    "caps": [{"words": "epsilon 10 at delta 1e-06 for ever (replace)", "left": 3.25}],
+}  # fmt: skip
 
+
+class TestLedger:
     @pytest.mark.parametrize(
         ("ledger", "status", "shown"),
         [

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import copy
 import hashlib
 import itertools
 import json
@@ -19,29 +18,25 @@ from support.reports import (
     PROTOCOLS,
     Page,
     banners,
+    copied,
     hostile_run,
-    job,
     page_of,
     replayable_run,
     small_run,
     statuses,
-    tables,
-    written,
 )
 
 from secagg.audits.format import counted, size
 from secagg.audits.report import render
 from secagg.contracts import Result
 from secagg.evidence import finite
-from secagg.frames import peek_header
 
 EVERY = [(method, protocol) for method in METHODS for protocol in PROTOCOLS]
 
 
 def changed(method: str = "logistic", protocol: str = "additive") -> tuple[dict[str, Any], Result]:
     """Return facts and result of a run that a test may change."""
-    finished = small_run(method, protocol)
-    return copy.deepcopy(finished.facts), Result(copy.deepcopy(finished.result.summary))
+    return copied(small_run(method, protocol))
 
 
 def numbers(text: str) -> list[float]:
@@ -307,7 +302,7 @@ class TestFirstPage:
     def test_a_threshold_of_two_is_warned_of(self) -> None:
         title = "k = 2 protects no site from the other"
         facts, result = changed()
-        assert title not in dict(map(reversed, banners(render(facts, result))))
+        assert title not in {shown for _, shown in banners(render(facts, result))}
         for release in facts["releases"]:
             release["thresholds"]["site 1"] = 2
         page = render(facts, result)
@@ -342,45 +337,6 @@ class TestFirstPage:
         assert statuses(page)["Were the sums computed without overflow?"] == "evidence missing"
 
 
-class TestTrouble:
-    def test_a_site_that_drops_out_is_named(self) -> None:
-        def lose(sender: str, recipient: str, frame: bytes) -> list[bytes]:
-            return [] if sender == "site 3" and peek_header(frame)[1] == "share" else [frame]
-
-        finished = written(job("moments", "additive"), tables(4), tamper=lose)
-        text = Page(page_of(finished)).text
-        assert "site 3 dropped out before the first release and is in no sum" in text
-        assert "0 missing no reply from site 3 in phase share" in text
-
-    def test_a_changed_message_is_shown(self) -> None:
-        def spoil(sender: str, recipient: str, frame: bytes) -> list[bytes]:
-            return [frame[:-1] + b"!"] if sender == "site 3" else [frame]
-
-        finished = written(job("moments", "plain"), tables(4), tamper=spoil)
-        (rejected,) = [e for e in finished.facts["trouble"] if e["event"] == "rejected"]
-        assert rejected["why"] in Page(page_of(finished)).text
-
-    def test_no_trouble_is_said(self) -> None:
-        assert "no message was missing" in page_of(small_run("logistic", "plain"))
-
-    def test_how_a_run_went_on_is_said(self) -> None:
-        facts, result = changed()
-        about = {"round": 2, "phase": "share", "deadline": 30.0}
-        why = {"code": "abort", "where": "round 2", "what": "west dropped out"}
-        facts["trouble"] = [
-            {"event": "restarted", "party": "north", **about, "seq": 7},
-            {"event": "stopped", **about, **why, "seq": 8},
-            {"event": "resumed", "round": 2, "deadline": 60.0, "seq": 9},
-        ]
-        text = Page(render(facts, result)).text
-        assert "no message was missing" not in text
-        assert (
-            "2 restarted the process of north ended before it had answered in phase share" in text
-        )
-        assert "in phase share, which had 30 s: round 2: west dropped out (abort)" in text
-        assert "went on; each phase had 60 s from here" in text
-
-
 class TestHostileNames:
     def test_names_are_text(self) -> None:
         finished = hostile_run()
@@ -404,25 +360,3 @@ class TestHostileNames:
         page = Page(render(facts, result))
         assert why in page.text
         assert page.named("script") == page.named("img") == []
-
-
-@pytest.mark.parametrize(
-    ("engine", "shown", "hidden"),
-    [
-        ({"name": "memory", "processes": 1, "resumed": 0},
-         ["one computer, all parties in one process", "were played in one process"],
-         ["a process of its own"]),
-        ({"name": "processes", "processes": 6, "resumed": 0},
-         ["one computer, 6 processes, one for each party", "was a process of its own",
-          "not erasure"],
-         ["in one process", "resumed"]),
-        ({"name": "processes", "processes": 6, "resumed": 2},
-         ["one for each party; interrupted and resumed 2 times"], ["in one process"]),
-    ],
-)  # fmt: skip
-def test_where_it_was_played(engine: dict[str, Any], shown: list[str], hidden: list[str]) -> None:
-    facts, result = changed()
-    facts["engine"] = engine
-    text = Page(render(facts, result)).text
-    assert all(words in text for words in shown)
-    assert not any(words in text for words in hidden)

@@ -15,7 +15,7 @@ from support.noise_laws import alarms, likelihood_ratio
 from secagg.codec import add_noise, decode, encode, plan_sum
 from secagg.contracts import Field, Kind
 from secagg.noise import Noise, Placement
-from secagg.privacy.noise import sample
+from secagg.privacy.sampling import sample
 from secagg.randomness import replayable_random
 
 DRAWS = 2**20

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import functools
 import html
 import re
@@ -15,6 +16,7 @@ import numpy as np
 import pandas as pd
 
 from secagg.audits.report import render
+from secagg.contracts import Result
 from secagg.randomness import replayable_random
 from secagg.running import Run, run
 
@@ -140,6 +142,11 @@ def hostile_run() -> Run:
 def replayable_run() -> Run:
     """Return a run that anybody can repeat: it protects nothing."""
     return written(job("logistic", "additive"), tables(3), random=replayable_random(1))
+
+
+def copied(finished: Run) -> tuple[dict[str, Any], Result]:
+    """Return facts and result of a run that a test may change."""
+    return copy.deepcopy(finished.facts), Result(copy.deepcopy(finished.result.summary))
 
 
 def page_of(finished: Run) -> str:

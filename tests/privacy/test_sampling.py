@@ -11,7 +11,7 @@ import pytest
 from secagg.errors import InternalError
 from secagg.privacy import fast_gaussian as fast
 from secagg.privacy.discrete_gaussian import discrete_gaussian
-from secagg.privacy.noise import sample, sample_error
+from secagg.privacy.sampling import sample, sample_error
 from secagg.randomness import replayable_random
 
 
