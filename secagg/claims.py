@@ -5,10 +5,13 @@ contributed and what exactly it was asked. Header and signature, without the bod
 *claim*: shown to whoever can open a sum, it proves that the site takes part, in this round, under
 this threshold, answering this request.
 
-Guarantee: `read_claims` returns only if every contributor answered one and the same request (stage,
-message, cohort, record count). Otherwise a coordinator could send one site a message of its own
-(coefficients at which all other sites' derivatives vanish, or another stage) and read that site's
-answer off the sum.
+Guarantees
+    * `read_claims` returns only if every contributor answered one and the same request (stage,
+      message, cohort, record count). Otherwise a coordinator could send one site a message of its
+      own (coefficients at which all other sites' derivatives vanish, or another stage) and read
+      that site's answer off the sum.
+    * In every round after the one that counts records, the contributors are as many as each of them
+      was told: by that number it sized its share of the noise of differential privacy.
 """
 
 from __future__ import annotations
@@ -21,21 +24,30 @@ from secagg import wire
 from secagg.errors import PeerError
 from secagg.frames import verify_header
 from secagg.identity import Role, Roster
+from secagg.stages import COHORT
 
 _ABSURD = 2**32  # no number of sites; and Python refuses to print integers of thousands of digits
 
 
 @dataclass(frozen=True)
 class Claim:
-    """The note a site signed: its own min_sites, the stage, and the digest of what it was asked."""
+    """The note a site signed.
+
+    min_sites: its own; sites: how many it was told would contribute
+    asked: digest of the request that it answers
+    """
 
     min_sites: int
+    sites: int
     stage: str
     asked: bytes
 
     def note(self) -> dict[str, Any]:
         """Return the claim as the note of a frame."""
-        return {"min_sites": self.min_sites, "stage": self.stage, "asked": self.asked}
+        return {
+            "min_sites": self.min_sites, "sites": self.sites, "stage": self.stage,
+            "asked": self.asked,
+        }  # fmt: skip
 
 
 def digest_request(
@@ -55,12 +67,17 @@ def read_claim(site: str, claim: object, round_: int, roster: Roster, session: b
             header = verify_header(header_bytes, signature, roster, session)
             is_site = roster.parties[header.sender].role is Role.SITE
             match header.note:
-                case {"min_sites": int(min_sites), "stage": str(stage), "asked": bytes(asked)} if (
+                case {
+                    "min_sites": int(min_sites),
+                    "sites": int(sites),
+                    "stage": str(stage),
+                    "asked": bytes(asked),
+                } if (
                     is_site
                     and (header.sender, header.round) == (site, round_)
                     and 0 < min_sites < _ABSURD
                 ):
-                    return Claim(min_sites, stage, asked)
+                    return Claim(min_sites, sites, stage, asked)
     raise PeerError(roster.coordinator, f"shows no valid proof that {site} takes part")
 
 
@@ -78,4 +95,6 @@ def read_claims(
         raise PeerError(roster.coordinator, "shows contributions to another stage")
     if len({claim.asked for claim in read.values()}) > 1:
         raise PeerError(roster.coordinator, "did not ask all contributors the same")
+    if stage != COHORT and any(claim.sites != len(read) for claim in read.values()):
+        raise PeerError(roster.coordinator, "told contributors of other sites than contributed")
     return {site: claim.min_sites for site, claim in read.items()}

@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from secagg import __version__
+from secagg import __version__, budgeting
 from secagg.contracts import Result, State
 from secagg.engines.memory import MemoryEngine
 from secagg.identity import Role
@@ -109,6 +109,7 @@ def facts(
         "cohort": state["cohort"],
         "releases": [e for e in events if e["event"] == "release"],
         "privacy": privacy_facts(planned, len(state["cohort"])),
+        "ledger": ledger_facts(session),
         "trouble": trouble(events),
         "traffic": traffic_by_role(session),
         "phases": traffic_by_phase(session),
@@ -123,6 +124,13 @@ def privacy_facts(planned: Planned, sites: int) -> dict[str, Any] | None:
         return None
     assert planned.public.clip is not None  # wherever noise is, records are clipped
     return guarantee(planned.private, planned.public.clip, planned.job.privacy.person, sites)
+
+
+def ledger_facts(session: Session) -> dict[str, Any]:
+    """Return whether ledgers outlive the run, and the standing of the coordinator's own."""
+    path = None if session.book is None else session.book.path
+    standing = None if path is None else budgeting.show(path)[0]
+    return {"kept": path is not None, "coordinator": standing}
 
 
 def trouble(events: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:

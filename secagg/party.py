@@ -134,7 +134,8 @@ class Party:
         if phase.contributes:
             state, contribution = self._contribute(header.round, str(stage), body, state)
             asked = digest_request(str(stage), body["cohort"], body["records"], body["message"])
-            note = Claim(self.policy.thresholds(me)[0], str(stage), asked).note()
+            least, told = self.policy.thresholds(me)[0], len(body["cohort"])
+            note = Claim(least, told, str(stage), asked).note()
         if phase.opens:
             self._check_opening(header.round, body, state)
             state = {**state, "cohort": sorted(body["contributors"])}

@@ -10,7 +10,7 @@ import pytest
 from support.world import SumNumbers, World, run_until
 
 from secagg import wire
-from secagg.claims import read_claim
+from secagg.claims import read_claim, read_claims
 from secagg.errors import PeerError, PolicyRefusal
 from secagg.frames import read_frame, write_frame
 from secagg.party import Handled
@@ -50,6 +50,8 @@ def check_refused(w: World, body: Mapping[str, Any], error: type[Exception], mat
 def contribution_header(
     w: World, site: str, round_: int, note: Any, session: bytes | None = None
 ) -> Any:
+    """Return a signed claim; what `note` leaves out is as it should be, but for `min_sites`."""
+    note = {"sites": len(SITES), "stage": "cohort", "asked": bytes(32)} | note
     data = write_frame(
         w.identities[site], session or w.session, round_, "share", "coordinator", {}, note
     )
@@ -146,6 +148,15 @@ def forged_claims(w: World) -> dict[str, tuple[Any, str]]:
         "a negative one": (contribution_header(w, "d", 0, {"min_sites": -3}), NO_PROOF),
         "an absurd one": (contribution_header(w, "d", 0, {"min_sites": 10**5000}), NO_PROOF),
         "no number": (contribution_header(w, "d", 0, {"min_sites": "2"}), NO_PROOF),
+        "another request": (good, "did not ask all contributors the same"),
+        "another stage": (
+            contribution_header(w, "d", 0, {"min_sites": 2, "stage": "sum"}),
+            "shows contributions to another stage",
+        ),
+        "no number of sites": (
+            contribution_header(w, "d", 0, {"min_sites": 2, "sites": "4"}),
+            NO_PROOF,
+        ),
         "signed by itself": (
             [good[0], w.identities["coordinator"].sign(good[0])],
             "does not verify",
@@ -168,6 +179,21 @@ def test_forged_claims(kind: str) -> None:
     body = about_to_open(w)
     claim, match = forged_claims(w)[kind]
     check_refused(w, {**body, "claims": {**body["claims"], "d": claim}}, PeerError, match)
+
+
+def test_contributors_were_told_of_more_sites_than_contribute() -> None:
+    """Each site would add a smaller share of the noise than the sum needs."""
+    w = world()
+    claims = {
+        site: contribution_header(w, site, 1, {"min_sites": 2, "stage": "sum", "sites": 4})
+        for site in ("a", "b", "c")
+    }
+    with pytest.raises(PeerError, match="told contributors of other sites"):
+        read_claims(claims, "sum", 1, w.roster, w.session)
+    counted = {
+        site: contribution_header(w, site, 0, {"min_sites": 2}) for site in ("a", "b", "c")
+    }  # the round that counts may lose sites: its noise is sized for the fewest
+    assert read_claims(counted, "cohort", 0, w.roster, w.session) == {"a": 2, "b": 2, "c": 2}
 
 
 def test_missing_claims() -> None:

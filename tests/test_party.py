@@ -68,7 +68,8 @@ def test_an_honest_request() -> None:
     assert (frame.header.round, frame.header.phase) == (0, "share")
     asked = invite()
     digest = digest_request(asked["stage"], asked["cohort"], asked["records"], asked["message"])
-    assert frame.header.note == {"min_sites": 2, "stage": asked["stage"], "asked": digest}
+    told = {"min_sites": 2, "sites": len(asked["cohort"]), "stage": asked["stage"], "asked": digest}
+    assert frame.header.note == told
 
 
 @pytest.mark.parametrize("sender", ["b", "aggregator_1", "a"])

@@ -161,7 +161,7 @@ def terms(facts: Facts) -> list[tuple[str, str]]:
             "nothing else are hard to tell apart by all that was released",
         ),
         (
-            "ε and δ promised",
+            "ε and δ",
             f"{promise_size(facts)}, for {counted(releases, 'release')} together",
         ),
         (

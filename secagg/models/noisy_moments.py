@@ -13,9 +13,10 @@ half of the operator norm, 2 s root(m), by which an eigenvalue of M can have mov
 below f cannot be told from noise, and solving with it would multiply the noise by |E| / f and
 more. So eigenvalues below f are raised to f, the nearest such matrix in any unitarily invariant
 norm. It is the same idea and order of size as the ridge of AdaSSP (Wang 2018, algorithm 2), which
-adds root(m) times a logarithm to all eigenvalues rather than to those that need it. Among floors
-of f / 2, f and 2 f, coefficients of ten predictors had the least error with f where the noise was
-as large as the smallest eigenvalue, and nearly so elsewhere (benchmarks/interval_coverage.py).
+adds root(m) times a logarithm to all eigenvalues rather than to those that need it. In trials
+with 500 records, ten predictors and noise whose norm was one to four times the least eigenvalue,
+floors of f / 2, f and 2 f left root mean squared errors in the coefficients of, for example, 0.16,
+0.12 and 0.16, or 0.12, 0.09 and 0.12; where the noise is small no floor does anything.
 
 All of it is post-processing of the release and costs no privacy. What it does not do: the moments
 that come of it carry no trace of the noise, so whatever is computed from them takes them for exact.

@@ -112,6 +112,7 @@ class Calibrated:
 
     terms: Terms
     mechanisms: Mapping[str, Mechanism]
+    """the first is that of the count of records"""
 
     def mu(self, adjacency: Adjacency | None = None) -> float:
         """Return the cost of all releases of the run, under the job's adjacency or another."""
@@ -139,9 +140,9 @@ class Calibrated:
         rows: list[tuple[int, float]] = []
         for colluding in range(sites):
             square = sum(
-                m.rounds * m.mu(self.terms.adjacency) ** 2
-                * m.noise.variance / ((sites - colluding) * m.noise.at_site(sites))
-                for m in self.mechanisms.values()
+                m.rounds * m.mu(self.terms.adjacency) ** 2 * m.noise.variance
+                / ((sites - colluding) * m.noise.at_site(m.noise.least if i == 0 else sites))
+                for i, m in enumerate(self.mechanisms.values())
             )  # fmt: skip
             left = self.terms.delta - self.remainder(self.terms.epsilon)
             rows.append((colluding, gaussian_epsilon(math.sqrt(square), left)))
@@ -167,7 +168,10 @@ def calibrate(
     mechanisms = {s.name: _mechanism(terms, s, math.sqrt(parts[s.name]), least) for s in stages}
     calibrated = Calibrated(terms, mechanisms)
     if calibrated.remainder(terms.epsilon) > _RESERVE * terms.delta:
-        raise JobError("privacy.delta", "is too small for noise on this grid", "Raise it.")
+        raise JobError(
+            "privacy.delta", f"is too small for noise on this grid at epsilon {terms.epsilon:g}",
+            "Raise delta, or lower epsilon.",
+        )  # fmt: skip
     return calibrated
 
 

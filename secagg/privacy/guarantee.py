@@ -46,7 +46,10 @@ def guarantee(calibrated: Calibrated, clip: Clip, person: str | None, sites: int
         "grid": f"2^-{clip.grid_bits}",
         "colluding": terms.colluding,
         "if_more_collude": [list(row) for row in calibrated.if_more_collude(sites)],
-        "mechanisms": [_facts(name, m, sites) for name, m in calibrated.mechanisms.items()],
+        "mechanisms": [
+            _facts(name, m, m.noise.at_site(m.noise.least if i == 0 else sites), sites)
+            for i, (name, m) in enumerate(calibrated.mechanisms.items())
+        ],
         "unprotected": list(UNPROTECTED),
     }
 
@@ -55,11 +58,14 @@ def _other(adjacency: Adjacency) -> Adjacency:
     return Adjacency.REPLACE if adjacency is Adjacency.ADD_REMOVE else Adjacency.ADD_REMOVE
 
 
-def _facts(stage: str, mechanism: Mechanism, sites: int) -> dict[str, Any]:
+def _facts(stage: str, mechanism: Mechanism, at_site: int, sites: int) -> dict[str, Any]:
+    """Return a mechanism's facts. at_site: variance of each site's noise.
+
+    In the first sum, which may lose sites, that is sized for the fewest.
+    """
     noise = mechanism.noise
     step = 2.0**-noise.fraction_bits
     sigma = math.sqrt(noise.variance) * step
-    at_site = noise.at_site(sites)
     return {
         "stage": stage,
         "releases": mechanism.rounds,

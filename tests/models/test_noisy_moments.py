@@ -130,18 +130,20 @@ ANALYSES = [
 ]
 
 
-@pytest.mark.parametrize("epsilon", [0.2, 5.0])
+@pytest.mark.parametrize("epsilon", [0.2, 10.0])
 def test_a_private_job_answers_whatever_the_noise_and_says_what_holds_it(epsilon):
+    # The noise is the operating system's, so what is asked has to hold whatever it is: at epsilon
+    # 0.2 the floor is near 200, and the four variables' eigenvalues near 70; at 10, 5 and 40.
     rng = np.random.default_rng(6)
     sites = {}
     for name in ("north", "south", "west"):
         x = rng.normal(0, 10, (200, 3))
-        y = x @ [0.5, -0.5, 0] + rng.normal(0, 5, 200)
+        y = x @ [0.5, -0.5, 0] + rng.normal(0, 10, 200)
         sites[name] = pd.DataFrame(np.column_stack([x, y]), columns=["a", "b", "c", "y"])
     result = secagg.run(private_job(ANALYSES, epsilon), sites).result
     first, *others = result.summary["analyses"]
     assert not [of["failed"] for of in (first, *others) if "failed" in of]
-    assert NOISE_NOTE not in first["notes"] and first["widened"] > 1.2
+    assert NOISE_NOTE not in first["notes"] and first["widened"] > 1
     assert all(NOISE_NOTE in of["notes"] for of in others)
     assert ("raised" in result.summary["repair"]) == (epsilon == 0.2)
     assert result.summary["noise_sd"] > 0 and result.arrays["released"].shape == (5, 5)

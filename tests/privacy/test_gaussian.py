@@ -23,7 +23,7 @@ from secagg.privacy.gaussian import (
     gaussian_mu,
 )
 
-VECTORS = Path(__file__).parents[1] / "vectors"
+ORACLES = Path(__file__).parents[1] / "oracles"
 INF = math.inf
 mus = st.floats(1e-6, 100)
 epsilons = st.floats(0, 100)
@@ -96,7 +96,7 @@ def test_known_epsilons(sigma, times, known):
 
 def test_opacus_prv_brackets_ours():
     """Its bounds are certified (Gopi et al. 2021, theorem 5), so the true epsilon is between."""
-    stored = json.loads((VECTORS / "epsilons_opacus.json").read_text())
+    stored = json.loads((ORACLES / "epsilons_opacus.json").read_text())
     assert len(stored["rows"]) > 80
     for sigma, compositions, delta, low, estimate, high in stored["rows"]:
         ours = gaussian_epsilon(math.sqrt(compositions) / sigma, delta)

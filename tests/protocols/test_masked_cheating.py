@@ -219,7 +219,7 @@ def test_finding_e_counts_and_notes_are_not_in_clear():
     for frame in world.engine.exchange(step.requests):
         header, _, content = wire.loads(frame)
         assert set(wire.loads(content)) == {"masked"}
-        assert set(Header.from_bytes(header).note) == {"min_sites", "stage", "asked"}
+        assert set(Header.from_bytes(header).note) == {"min_sites", "sites", "stage", "asked"}
 
 
 @pytest.mark.parametrize("bits", [32, 64, 128])

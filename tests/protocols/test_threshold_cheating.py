@@ -26,6 +26,9 @@ from secagg.protocols.threshold_paillier import ThresholdPaillier
 from secagg.randomness import replayable_random
 from secagg.stages import COHORT
 
+OTHER_SITES = "told contributors of other sites than contributed"
+"""Refuses any other cohort than the one the contributors signed, whatever else would refuse it."""
+
 
 @functools.cache
 def key_of(seed: int) -> PrivateKey:
@@ -133,7 +136,7 @@ def test_fewer_than_the_openers_own_rule() -> None:
     cheat = ThresholdCheat()
     sent = cheat.encrypt(0)
     two = {site: sent[site] for site in cheat.sites[:2]}
-    with pytest.raises(PolicyRefusal, match="2 sites take part, and the release rule asks for 3"):
+    with pytest.raises(PeerError, match=OTHER_SITES):
         cheat.decrypt("site_0", 0, two)
 
 
@@ -141,7 +144,7 @@ def test_fewer_than_a_contributors_rule() -> None:
     cheat = ThresholdCheat(policies={"site_1": ReleasePolicy(4, 1)})
     sent = cheat.encrypt(0)
     three = {site: sent[site] for site in cheat.sites[:3]}
-    with pytest.raises(PolicyRefusal, match="3 sites take part, and the release rule asks for 4"):
+    with pytest.raises(PeerError, match=OTHER_SITES):
         cheat.decrypt("site_0", 0, three)
 
 
@@ -149,7 +152,7 @@ def test_a_site_counted_twice() -> None:
     cheat = ThresholdCheat()
     sent = cheat.encrypt(0)
     twice = ["site_0", "site_1", "site_1"]
-    with pytest.raises(PolicyRefusal, match="counted twice"):
+    with pytest.raises(PeerError, match=OTHER_SITES):
         cheat.decrypt("site_0", 0, sent, contributors=twice)
 
 
@@ -226,7 +229,7 @@ def test_a_smaller_cohort_than_was_invited() -> None:
     cheat = ThresholdCheat()
     sent = cheat.encrypt(0)
     three = {site: sent[site] for site in cheat.sites[:3]}
-    with pytest.raises(PolicyRefusal, match="the sites changed"):
+    with pytest.raises(PeerError, match=OTHER_SITES):
         cheat.decrypt("site_0", 0, three)
 
 

@@ -1,4 +1,4 @@
-"""Write tests/vectors/epsilons_opacus.json: what Opacus' PRV accountant says of Gaussian releases.
+"""Write tests/oracles/epsilons_opacus.json: what Opacus' PRV accountant says of Gaussian releases.
 
 Opacus stands on PyTorch, which nothing else here needs, so its numbers are stored. Run this in an
 environment of its own:  pip install torch==2.13.0 opacus==1.6.0  (in one command: without the
@@ -17,7 +17,7 @@ from pathlib import Path
 
 from opacus.accountants import PRVAccountant
 
-PATH = Path(__file__).parents[1] / "vectors" / "epsilons_opacus.json"
+PATH = Path(__file__).parents[1] / "oracles" / "epsilons_opacus.json"
 GRID = [
     (sigma, compositions, delta)
     for sigma in (0.5, 1.0, 2.0, 5.0, 10.0, 50.0)
