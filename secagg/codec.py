@@ -107,7 +107,10 @@ def plan_sum(
     Raises `OverflowRefusal` naming the widest field if none does, `JobError` for an unusable bound.
     """
     clip_counts = Field(CLIPPED, (len(spec),), max(f.size for f in spec), 0, Kind.COUNT)
-    tail = 0 if noise is None else _TAIL * (math.isqrt(noise.at_site(noise.least)) + 1)
+    tail = 0
+    if noise is not None:
+        widest_noise = noise.at_site(noise.least) * max(noise.weights, default=1)
+        tail = _TAIL * (math.isqrt(widest_noise) + 1)
     if noise is not None and {field.fraction_bits for field in spec} != {noise.fraction_bits}:
         raise InternalError("codec", "noise is for fields on one grid")
     plans = (*(_plan_field(f, sites, tail) for f in spec), _plan_field(clip_counts, sites, 0))

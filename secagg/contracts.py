@@ -103,12 +103,21 @@ class Variable:
     """One numeric column of the design, after categorical columns became indicators.
 
     Values are carried as u = (x - middle) / half, so that |u| <= 1 by the public bounds.
+
+    indicator: 0 or 1 before that. Under differential privacy `half` is 1 for these, and |u| = 1/2:
+        a record's norm, and with it all noise, would otherwise be mostly theirs.
     """
 
     name: str
     column: str
     middle: float
     half: float
+    indicator: bool = False
+
+    @property
+    def largest(self) -> float:
+        """The largest |u| that the public bounds allow."""
+        return 0.5 / self.half if self.indicator else 1.0
 
 
 @dataclass(frozen=True)

@@ -15,6 +15,9 @@ from enum import StrEnum
 class Touch:
     """How far one record can move a contribution: largest L2 norm of the change of all its fields.
 
+    Where `weights` are given, each number's change counts divided by the root of its weight, and
+    its noise has that many times the stage's variance: whole numbers from 1 on; () means all 1.
+
     add: a record is added or removed
     replace: one record is replaced by another or by an incomplete one, which does not count; so
         never below `add`
@@ -23,6 +26,7 @@ class Touch:
 
     add: float
     replace: float
+    weights: tuple[int, ...] = ()
 
 
 class Placement(StrEnum):
@@ -45,7 +49,8 @@ class Adjacency(StrEnum):
 class Clip:
     """What sites do to every record before anything else, under differential privacy.
 
-    square: R^2, R the largest L2 norm of a record's scaled variables; at most their number
+    square: R^2, R the largest L2 norm of a record's scaled variables; no larger than their public
+        bounds allow
     grid_bits: they are truncated, towards zero, to multiples of 2**-grid_bits
     """
 
@@ -67,6 +72,7 @@ class Noise:
     fraction_bits: of the stage's fields
     colluding: sites whose noise does not count, because they know it
     least: fewest sites that a sum can cover
+    weights: each number's noise has so many times these variances (`Touch.weights`)
     """
 
     placement: Placement
@@ -74,6 +80,7 @@ class Noise:
     fraction_bits: int
     colluding: int
     least: int
+    weights: tuple[int, ...] = ()
 
     def at_site(self, cohort: int) -> int:
         """Return the variance of one site's noise in a sum that covers `cohort` sites."""
@@ -82,5 +89,5 @@ class Noise:
         return -(-self.variance // (cohort - self.colluding))
 
     def in_sum(self, cohort: int, at_site: int) -> float:
-        """Return the variance of each number of a sum, in the fields' own units squared."""
+        """Return the variance of a number of weight 1 in a sum, in the fields' units squared."""
         return float(cohort * at_site) * 4.0**-self.fraction_bits

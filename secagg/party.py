@@ -25,7 +25,7 @@ from secagg.frames import Frame, read_frame, write_frame
 from secagg.identity import Identity, Role, Roster
 from secagg.privacy.gate import ReleasePolicy, check_invitation, check_records, check_release
 from secagg.privacy.guard import Guard, Occasion
-from secagg.privacy.sampling import sample
+from secagg.privacy.sampling import sample_weighted
 from secagg.randomness import RandomBytes, expanded
 from secagg.ring import RingVector
 from secagg.stages import COHORT, SetupShape, StagePlans, cohort_update
@@ -212,7 +212,9 @@ class Party:
             spec = self.plans.stages[stage].spec
             seed = site.guard.enter(occasion, spec, sent, vector, variance, self.random)
         if noise is not None:
-            add_noise(plan, vector, sample(variance, plan.noised, expanded(seed)))
+            random = expanded(seed)
+            drawn = sample_weighted(variance, noise.weights, plan.noised, random)
+            add_noise(plan, vector, drawn)
 
     def _count_round(self, stage: str, state: State) -> State:
         """Refuse more rounds of a stage than the job declared: each one shows another sum."""

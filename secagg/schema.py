@@ -3,7 +3,8 @@
 Everything here runs at the site. Only declared levels and bounds are used; nothing is learned from
 the records. A continuous column with bounds [a, b] (after its transform) is carried as
 u = (x - (a + b) / 2) / ((b - a) / 2) in [-1, 1]; values outside are clipped and counted. Binary and
-categorical columns become 0/1 variables `column=level` for every level but the first, scaled alike.
+categorical columns become 0/1 variables `column=level` for every level but the first, scaled alike,
+or under differential privacy half as far (`Variable`).
 Under differential privacy the records are then clipped as wholes (`secagg.privacy.clipping`), and
 nothing is ever computed from others.
 
@@ -48,7 +49,9 @@ def public_facts(job: Job, sites: tuple[str, ...]) -> Public:
     Raises `JobError` for bounds without a usable scale, two variables of one name, or one named as
     the intercept is in results.
     """
-    variables = tuple(v for name, column in job.columns.items() for v in _variables(name, column))
+    noised = job.privacy.placement is not Placement.NONE
+    half = 1.0 if noised else 0.5  # of an indicator: see `Variable`
+    variables = tuple(v for n, column in job.columns.items() for v in _variables(n, column, half))
     named = Counter(v.name for v in variables)
     for v in variables:
         if named[v.name] > 1 or (v.name != v.column and v.name in job.columns):
@@ -56,14 +59,15 @@ def public_facts(job: Job, sites: tuple[str, ...]) -> Public:
         if INTERCEPT in (v.name, v.column):
             raise JobError("columns", f"{INTERCEPT!r} names the intercept", "Rename the column.")
     clip = None
-    if job.privacy.placement is not Placement.NONE:
-        clip = choose_clip(job.privacy.record_norm, len(variables), job.sites.max_rows)
+    if noised:
+        implied = sum(v.largest**2 for v in variables)
+        clip = choose_clip(job.privacy.record_norm, implied, job.sites.max_rows)
         if clip is None:
             raise JobError("sites.max_rows", "is too large for exact sums under [privacy]")
     return Public(variables, tuple(job.columns), job.sites.max_rows, sites, clip)
 
 
-def _variables(name: str, column: Column) -> list[Variable]:
+def _variables(name: str, column: Column, half_of_indicator: float) -> list[Variable]:
     if isinstance(column, Continuous):
         low, high = _bounds(column)
         middle, half = (low + high) / 2, (high - low) / 2
@@ -75,8 +79,10 @@ def _variables(name: str, column: Column) -> list[Variable]:
         return [Variable(name, name, middle, half)]
     if isinstance(column, Binary):
         plain = column.levels == ("0", "1")
-        return [Variable(name if plain else f"{name}={column.levels[1]}", name, 0.5, 0.5)]
-    return [Variable(f"{name}={level}", name, 0.5, 0.5) for level in column.levels[1:]]
+        names = [name if plain else f"{name}={column.levels[1]}"]
+    else:
+        names = [f"{name}={level}" for level in column.levels[1:]]
+    return [Variable(own, name, 0.5, half_of_indicator, indicator=True) for own in names]
 
 
 def _tells_apart(low: float, high: float) -> bool:

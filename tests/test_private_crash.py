@@ -1,13 +1,18 @@
 """Private runs that are killed and go on: the same noise, paid once, nothing sent unrecorded.
 
-`support.private_killed` kills; here is what must hold then. Killed means SIGKILL: what was written
-to the system's cache survives it. Loss of power is not simulated.
+`support.private_killed` kills them at every step around a release; here is what must hold then. At
+the end a coordinator and sites in real processes are killed where it matters most. Killed means
+SIGKILL: what was written to the system's cache survives it. Loss of power is not simulated.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
+import os
+import threading
+import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -15,23 +20,32 @@ from typing import Any
 
 import numpy as np
 import pytest
-from support.jobs import TOML, write_job
-from support.private_killed import VICTIM, told
+from support.jobs import SITES, TOML, write_job
+from support.killed import killed
+from support.private_killed import VICTIM, releases, told
+from support.resumed import APART
 
 from secagg import codec, ring
+from secagg.durable import held
+from secagg.engines.loopback import LoopbackEngine
+from secagg.frames import peek_header
 from secagg.job import load_job
+from secagg.journal import Journal
 from secagg.noise import Adjacency
 from secagg.privacy.budget import Cost
 from secagg.privacy.events import epsilon_of
 from secagg.privacy.gaussian import gaussian_epsilon, gaussian_mu
-from secagg.privacy.sampling import sample
+from secagg.privacy.sampling import sample_weighted
+from secagg.processes import again
 from secagg.randomness import expanded, system_random
-from secagg.session import open_session, plan_job
+from secagg.runlog import read_log
+from secagg.running import resume, run
+from secagg.session import Planned, open_session, plan_job
 from secagg.stages import COHORT
+from secagg.verifying import verify_folder
 
 slow = pytest.mark.slow
-SITES = ("north", "south", "west")
-STAGES = (COHORT, "moments")
+STAGES = (COHORT, "moments")  # of the two rounds
 DELTA = 1e-6
 PRIVATE = """
 [privacy]
@@ -39,9 +53,8 @@ placement = "sum"
 epsilon = 1.0
 delta = 1e-6
 """
-MASKED = {"protocol.name": "masked"}
-# three jobs of epsilon 1 fit, a fourth does not
-CAP = gaussian_epsilon(math.sqrt(3.5) * gaussian_mu(1.0, DELTA), DELTA)
+CAP = gaussian_epsilon(math.sqrt(4.5) * gaussian_mu(1.0, DELTA), DELTA)
+"""Four jobs of epsilon 1 fit; a fifth does not."""
 POLICY = f"""
 min_sites = 3
 min_records = 2
@@ -50,81 +63,104 @@ period_epsilon = {CAP}
 period_delta = {DELTA}
 adjacency = ["add_remove"]
 """
+Rows = Sequence[Mapping[str, Any]]
 
 
-def private_job(place: Path, policy: str = "") -> Path:
+def private_job(place: Path) -> Path:
     job = write_job(place, TOML + PRIVATE)
-    if policy:
-        (place / f"data/{VICTIM}.policy.toml").write_text(policy)
+    (place / f"data/{VICTIM}.policy.toml").write_text(POLICY)
     return job
 
 
-def mechanisms(job: Path, **about: Any) -> Any:
-    """Return the plan of a job, and what each of its releases costs."""
-    changed = {"protocol.name": about["protocol"], "privacy.placement": about["placement"]}
-    return plan_job(load_job(job, changed))
+def planned_as(job: Path, protocol: str, placement: str = "sum", **_: Any) -> Planned:
+    return plan_job(load_job(job, {"protocol.name": protocol, "privacy.placement": placement}))
 
 
-def noised(planned: Any, ledgers: Mapping[str, list[dict[str, Any]]], session: str) -> np.ndarray:
-    """Return what a session must have released: exact sums, and noise of the ledgers' seeds."""
-    opened = open_session(planned, system_random)
-    plan = planned.plans.of("moments")
-    parts = []
-    for name, side in opened.sides.items():
+def of(rows: Rows, session: str, round_: int) -> list[Mapping[str, Any]]:
+    """Return entries and re-uses of one round."""
+    return [row for row in rows if (row["session"], row["round"]) == (session, round_)]
+
+
+def noise_of(row: Mapping[str, Any], planned: Planned) -> np.ndarray:
+    """Draw again what was drawn for an entry."""
+    stage, variance = row["content"]["stage"], row["content"]["variance"]
+    weights, size = planned.public.noise[stage].weights, planned.plans.of(stage).noised
+    return sample_weighted(variance, weights, size, expanded(bytes.fromhex(row["seed"])))
+
+
+def must_release(planned: Planned, ledgers: Mapping[str, Rows], session: str) -> np.ndarray:
+    """Return what comes of the exact sum with the noise that the sites' ledgers have seeds of."""
+    opened, plan, vectors = open_session(planned, system_random), planned.plans.of("moments"), []
+    for site, side in opened.sides.items():
         update, _ = side.method.local("moments", side.rows, {}, {}, side.public)
-        vector = codec.encode(plan, update)
-        (seed,) = {r["seed"] for r in ledgers[name] if (r["session"], r["round"]) == (session, 1)}
-        codec.add_noise(plan, vector, noise_of(ledgers[name], seed, plan.noised))
-        parts.append(vector)
+        vectors.append(codec.encode(plan, update))
+        codec.add_noise(plan, vectors[-1], noise_of(of(ledgers[site], session, 1)[0], planned))
     opened.close()
-    total = ring.total(parts, plan.length, plan.ring_bits)
-    upper: np.ndarray = codec.decode(plan, total)[0]["moments"]
-    return upper
-
-
-def noise_of(rows: Sequence[Mapping[str, Any]], seed: str, size: int) -> np.ndarray:
-    (variance,) = {r["content"]["variance"] for r in rows if r["seed"] == seed}
-    return sample(variance, size, expanded(bytes.fromhex(seed)))
+    fields, _ = codec.decode(plan, ring.total(vectors, plan.length, plan.ring_bits))
+    method, public = planned.method, planned.public
+    matrix: np.ndarray = method.result(
+        method.server(method.start(public), fields, len(SITES)), public
+    ).arrays["released"]
+    return matrix
 
 
 def released(out: Path) -> np.ndarray:
-    matrix = np.load(out / "arrays.npz")["released"]
-    upper: np.ndarray = matrix[np.triu_indices(len(matrix))]
-    return upper
+    matrix: np.ndarray = np.load(out / "arrays.npz")["released"]
+    return matrix
 
 
 def session_of(out: Path) -> str:
     return str(json.loads((out / "run.json").read_text())["session"])
 
 
-def spent(rows: Sequence[Mapping[str, Any]]) -> float:
-    costs = [Cost.of(r["content"]["cost"]) for r in rows if r["kind"] == "entry"]
+def spent(rows: Rows) -> float:
+    costs = [Cost.of(row["content"]["cost"]) for row in rows if row["kind"] == "entry"]
     return epsilon_of([cost.event(Adjacency.ADD_REMOVE) for cost in costs], DELTA)
 
 
-# --- a site is killed at every step of its answers ------------------------------------------------
+def check_whole(planned: Planned, out: Path, ledgers: Mapping[str, Rows]) -> None:
+    """The run is sound; each party has one entry a round, at its cost; the noise is that of them.
 
+    Not for noise that an earlier run has paid for.
+    """
+    verify_folder(out)
+    session = session_of(out)
+    assert planned.private is not None
+    for rows in ledgers.values():
+        for round_, stage in enumerate(STAGES):
+            first, *others = of(rows, session, round_)
+            assert first["kind"] == "entry" and {row["kind"] for row in others} <= {"use"}
+            assert {row["seed"] for row in others} <= {first["seed"]}
+            assert first["content"]["cost"] == planned.private.mechanisms[stage].cost().plain()
+        assert {row["round"] for row in rows if row["session"] == session} == {0, 1}
+    assert set(ledgers) == {*SITES, "coordinator"}
+    assert np.array_equal(released(out), must_release(planned, ledgers, session))
+
+
+# --- a site is killed before each step of its answers, and after random delays --------------------
+
+SUM = {"placement": "sum", "epsilon": 1.0}
+SITE = {"placement": "site", "epsilon": 1.0}
 RUNS: tuple[dict[str, Any], ...] = (
-    {"how": "steps", "protocol": "masked", "placement": "sum", "epsilon": 1.0},
-    {"how": "delays", "protocol": "masked", "placement": "sum", "epsilon": 1.0, "deaths": 12},
-    {"how": "steps", "protocol": "plain", "placement": "site", "epsilon": 1.0},
-    {"how": "delays", "protocol": "plain", "placement": "site", "epsilon": 1.0, "deaths": 12},
-    {"how": "steps", "protocol": "masked", "placement": "sum", "epsilon": 1.0},
+    {"how": "steps", "protocol": "masked", **SUM},
+    {"how": "delays", "protocol": "masked", **SUM, "deaths": 6},
+    {"how": "steps", "protocol": "additive", **SUM},
+    {"how": "steps", "protocol": "plain", **SITE},
+    {"how": "delays", "protocol": "plain", **SITE, "deaths": 6},
+    {"how": "steps", "protocol": "masked", **SUM},
 )
-FREE, REFUSED = 3, 4  # the fourth uses the third's noise again, and there is no room for the fifth
-KILLS = 200
+FREE, REFUSED = 4, 5
+"""Numbers of the run that uses its predecessor's noise again, and of that beyond the budget."""
 
 
 @pytest.fixture(scope="module")
-def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    place = tmp_path_factory.mktemp("site")
-    private_job(place, POLICY)
-    return place
+def job(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return private_job(tmp_path_factory.mktemp("site"))
 
 
 @pytest.fixture(scope="module")
-def saw(place: Path) -> Any:
-    return told(place, RUNS)
+def saw(job: Path) -> Any:
+    return told(job.parent, RUNS)
 
 
 def asked(saw: Any) -> Iterator[tuple[int, Any]]:
@@ -135,16 +171,205 @@ def asked(saw: Any) -> Iterator[tuple[int, Any]]:
 
 
 @slow
-def test_x(saw: Any) -> None:
-    print(
-        json.dumps(
-            {
-                n: Counter(o["last"] for m, o in asked(saw) if m == n and o["killed"])
-                for n in range(5)
-            },
-            indent=1,
-        )
-    )
-    print(sum(o["killed"] for _, o in asked(saw)))
-    json.dump(saw, open("/tmp/saw.json", "w"))
-    assert 0
+def test_each_step_was_hit(saw: Any) -> None:
+    hit = Counter(one["last"] for _, one in asked(saw) if one["killed"] and not one["timed"])
+    assert all(hit[step] for step in (
+        "BEGIN", "INSERT decision", "INSERT entry", "INSERT cohort", "COMMIT", "ROLLBACK", "link",
+        "sample_weighted", "add_noise", "fsync", "replace", "send", "end",
+    ))  # fmt: skip
+    timed = sum(one["killed"] and one["timed"] for _, one in asked(saw))
+    assert timed > 10 and hit.total() + timed >= 200
+
+
+@slow
+def test_what_was_sent_has_an_entry_with_its_cost(job: Path, saw: Any) -> None:
+    plans = [planned_as(job, **about) for about in RUNS]
+    contributes = [{p.name for p in plan.protocol.phases if p.contributes} for plan in plans]
+    sent = [(n, one) for n, one in asked(saw) if one["sent"] and one["phase"] in contributes[n]]
+    assert {number for number, _ in sent} == set(range(REFUSED))
+    for number, one in sent:
+        rows = of(one["releases"], session_of(Path(saw[number]["out"])), one["round"])
+        stage, private = STAGES[one["round"]], plans[number].private
+        assert private is not None and rows
+        for row in rows:
+            assert row["content"]["cost"] == private.mechanisms[stage].cost().plain()
+            assert row["content"]["stage"] == stage
+
+
+@slow
+def test_an_answer_is_the_same_each_time(saw: Any) -> None:
+    """To the byte: the noise, and also keys and shares, once they were sent."""
+    answers: dict[tuple[int, int, str], set[str]] = {}
+    for number, one in asked(saw):
+        if one["sent"]:
+            answers.setdefault((number, one["round"], one["phase"]), set()).add(one["sent"])
+    assert Counter(number for number, *_ in answers) == {0: 6, 1: 6, 2: 2, 3: 2, 4: 2, REFUSED: 2}
+    assert all(len(same) == 1 for same in answers.values())
+
+
+@slow
+def test_noise_is_the_same_each_time(job: Path, saw: Any) -> None:
+    """Of answers that were sent and of those that were lost: what the ledger's seed stands for."""
+    drawn: dict[tuple[int, int], list[str]] = {}
+    for number, one in asked(saw):
+        drawn.setdefault((number, one["round"]), []).extend(one["noise"])
+    for number, played in enumerate(saw[:REFUSED]):
+        session, planned = session_of(Path(played["out"])), planned_as(job, **RUNS[number])
+        for round_ in (0, 1):
+            noise = noise_of(of(played["ledgers"][VICTIM], session, round_)[0], planned)
+            assert len(drawn[number, round_]) > (4 if RUNS[number]["how"] == "steps" else 0)
+            assert set(drawn[number, round_]) == {hashlib.sha256(noise.tobytes()).hexdigest()}
+    assert not drawn[REFUSED, 0]
+
+
+@slow
+@pytest.mark.parametrize("number", [n for n in range(REFUSED) if n != FREE])
+def test_the_run_is_whole(job: Path, saw: Any, number: int) -> None:
+    out, ledgers = Path(saw[number]["out"]), saw[number]["ledgers"]
+    check_whole(planned_as(job, **RUNS[number]), out, ledgers)
+
+
+@slow
+def test_noise_of_a_site_is_used_again_and_free(saw: Any) -> None:
+    """By another run on the same records, killed as often."""
+    out, ledgers = Path(saw[FREE]["out"]), saw[FREE]["ledgers"]
+    assert np.array_equal(released(out), released(Path(saw[FREE - 1]["out"])))
+    assert {r["kind"] for r in ledgers[VICTIM] if r["session"] == session_of(out)} == {"use"}
+    verify_folder(out)
+
+
+@slow
+def test_the_ledger_only_grows(saw: Any) -> None:
+    before: list[Any] = []
+    for _, one in asked(saw):
+        assert one["releases"][: len(before)] == before
+        before = one["releases"]
+    entries = [row for row in before if row["kind"] == "entry"]
+    assert len({row["seed"] for row in entries}) == len(entries) == 2 * FREE
+
+
+@slow
+def test_the_budget_is_never_overspent(saw: Any) -> None:
+    assert max(spent(one["releases"]) for _, one in asked(saw)) <= CAP
+    fully = gaussian_epsilon(2.0 * gaussian_mu(1.0, DELTA), DELTA)
+    assert spent(saw[-1]["ledgers"][VICTIM]) == pytest.approx(fully, rel=1e-2)
+    assert not Path(saw[REFUSED]["out"]).exists()
+
+
+# --- all parties are killed at once ---------------------------------------------------------------
+
+
+@slow
+def test_all_are_killed_at_once_again_and_again(tmp_path: Path) -> None:
+    """Coordinator and sites die together, and go on together."""
+    job = private_job(tmp_path)
+    kinds = (("additive", "sum"), ("plain", "site"))
+    runs = [
+        {"how": "all", "protocol": protocol, "placement": placement, "epsilon": 1.0, "longest": 80}
+        for protocol, placement in kinds
+    ]
+    died: Counter[str] = Counter()
+    for about, played in zip(runs, told(tmp_path, runs), strict=True):
+        died.update(played["deaths"])
+        assert len(played["deaths"]) > 1
+        check_whole(planned_as(job, **about), Path(played["out"]), played["ledgers"])
+    assert died.total() >= 10
+
+
+# --- in processes of their own --------------------------------------------------------------------
+
+
+def ledgers_of(job: Path) -> dict[str, list[dict[str, Any]]]:
+    return {path.stem: releases(path) for path in (job.parent / "data/ledgers").glob("*.ledger")}
+
+
+def wait_until_alone(place: Path) -> None:
+    for folder in (place / "parties").iterdir():
+        with held(folder / "lock", 20.0):
+            pass
+
+
+def events_of(path: Path) -> list[tuple[str, int | None]]:
+    return [(event["event"], event.get("round")) for event in read_log(path)]
+
+
+@slow
+def test_the_coordinator_is_killed_around_each_release(tmp_path: Path) -> None:
+    """It is entered, logged and used, in this order; whatever was not is done after a resume."""
+    job, out, place = private_job(tmp_path), tmp_path / "out", tmp_path / "out.partial"
+    log, book = place / "log.jsonl", tmp_path / "data/ledgers/coordinator.ledger"
+    masked = APART | {"protocol.name": "masked"}
+
+    def entered() -> int:
+        wait_until_alone(place)
+        return sum(row["kind"] == "entry" for row in releases(book))
+
+    assert killed(run=[job, out, masked], what="log", number=2, after=False)
+    assert entered() == 1 and ("release", 0) not in events_of(log)
+    assert killed(resume=out, what="log", number=0, after=True)
+    assert entered() == 1 and events_of(log)[-1] == ("release", 0)
+    # on from the release: its own step once more, the next round's, and that round's release
+    assert killed(resume=out, what="journal", number=2, after=True)
+    assert entered() == 1 and ("release", 1) not in events_of(log)
+    with again(place, None, None) as (session, _):
+        state = Journal(place / "journal", session.session).read().step.state
+        last = session.coordinator.advance(state, ()).state
+        kept = session.planned.method.result(last["method"], session.planned.public).arrays
+    assert killed(resume=out, what="log", number=0, after=False)
+    assert entered() == 2 and ("release", 1) not in events_of(log)
+    resume(out)
+    check_whole(planned_as(job, "masked"), out, ledgers_of(job))
+    assert np.array_equal(released(out), kept["released"])
+    assert Counter(name for name, _ in events_of(out / "log.jsonl"))["release"] == 2
+
+
+@slow
+def test_a_site_is_killed_between_entry_and_reply(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In each round another one, while it writes its state; its engine starts it again.
+
+    It writes into a pipe that nobody reads from, and so is still at it when it is killed.
+    """
+    job, exchange = private_job(tmp_path), LoopbackEngine.exchange
+    victims, dead = iter((VICTIM, "west")), []
+
+    def kill(engine: LoopbackEngine, name: str, pipe: Path, round_: int) -> None:
+        ledger = tmp_path / f"data/ledgers/{name}.ledger"
+        until = time.monotonic() + 30.0
+        while time.monotonic() < until and not any(r["round"] == round_ for r in releases(ledger)):
+            time.sleep(0.01)
+        (before,) = [row for row in releases(ledger) if row["round"] == round_]
+        pipe.unlink()
+        engine._processes[name].kill()
+        dead.append((name, round_, before["seed"]))
+
+    def hindered(self: LoopbackEngine, requests: Mapping[str, bytes]) -> Sequence[bytes]:
+        header = next((peek_header(request) for request in requests.values()), None)
+        if header is None or header[1] != "mask":
+            return exchange(self, requests)
+        name = next(victims)
+        pipe = self._folders[name] / "state.new"
+        os.mkfifo(pipe)
+        killer = threading.Thread(target=kill, args=(self, name, pipe, header[0]))
+        killer.start()
+        try:
+            return exchange(self, requests)
+        finally:
+            killer.join()
+
+    monkeypatch.setattr(LoopbackEngine, "exchange", hindered)
+    masked = APART | {"protocol.name": "masked"}
+    run(job, out=tmp_path / "out", overrides=masked)
+    ledgers = ledgers_of(job)
+    check_whole(planned_as(job, "masked"), tmp_path / "out", ledgers)
+    assert [(name, round_) for name, round_, _ in dead] == [(VICTIM, 0), ("west", 1)]
+    for name, round_, seed in dead:
+        rows = [row for row in ledgers[name] if row["round"] == round_]
+        assert [(row["kind"], row["seed"]) for row in rows] == [("entry", seed), ("use", seed)]
+    restarted = [
+        (event["party"], event["round"])
+        for event in read_log(tmp_path / "out/log.jsonl")
+        if event["event"] == "restarted"
+    ]
+    assert restarted == [(VICTIM, 0), ("west", 1)]

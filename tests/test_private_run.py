@@ -16,6 +16,7 @@ import secagg
 from secagg import codec
 from secagg.errors import CapabilityError, JobError, SecaggError
 from secagg.job import parse_job
+from secagg.models.moments import CONSTANT
 from secagg.planning import plan_run
 from secagg.randomness import replayable_random, system_random
 from secagg.session import Session, open_session, plan_job
@@ -54,7 +55,7 @@ def test_every_protocol_carries_noise(protocol: str) -> None:
     raw = private("sum", protocol)
     noise = plan_job(parse_job(raw), tables()).public.noise["moments"]
     sd = math.sqrt(noise.in_sum(3, noise.at_site(3)))
-    added = np.abs(played(raw)["moments"] - exactly_clipped(raw)) / sd
+    added = np.abs(played(raw)["moments"] - exactly_clipped(raw)) / np.sqrt(noise.weights) / sd
     assert np.all(added < 8) and np.all(added > 1e-9)
 
 
@@ -67,6 +68,7 @@ def test_the_noise_has_the_variance_that_is_stated(placement: str) -> None:
     stated = noise.in_sum(3, noise.at_site(3))
     exact = exactly_clipped(raw)
     found = np.array([played(raw, seed)["moments"] for seed in range(100)]) - exact
+    found /= np.sqrt(noise.weights)
     freedom = found.size
     ratio = float((found**2).sum()) / (freedom * stated)
     assert abs(ratio - 1) < 6 * math.sqrt(2 / freedom)
@@ -74,11 +76,11 @@ def test_the_noise_has_the_variance_that_is_stated(placement: str) -> None:
 
 
 def exactly_clipped(raw: dict[str, Any]) -> np.ndarray:
-    """Return M's upper triangle over all sites' records as clipped, without noise."""
+    """Return M's upper triangle over all sites' records as clipped, as released but for noise."""
     session = open_session(plan_job(parse_job(raw), tables()), system_random)
     u = np.vstack([side.rows.values for side in session.sides.values()])
     session.close()
-    z = np.column_stack([np.ones(len(u)), u])
+    z = np.column_stack([np.full(len(u), CONSTANT), u])
     upper: np.ndarray = (z.T @ z)[np.triu_indices(z.shape[1])]
     return upper
 

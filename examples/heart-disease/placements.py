@@ -1,6 +1,6 @@
 """What differential privacy costs here: error, interval coverage and time, for each placement.
 
-    python examples/heart-disease/placements.py [--repeat 40] [--epsilon 1 4 8] [--norm 1.8]
+    python examples/heart-disease/placements.py [--repeat 40] [--epsilon 1 4 8] [--norm 1.2]
 
 One regression (linear.toml: maximum heart rate on six predictors, four hospitals), with noise
 nowhere, once in the secure sum, once at each site, and in every round of a gradient method. The
@@ -72,7 +72,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--repeat", type=int, default=40)
     parser.add_argument("--epsilon", type=float, nargs="+", default=[1.0, 4.0, 8.0])
-    parser.add_argument("--norm", type=float, default=1.8)
+    parser.add_argument("--norm", type=float, default=1.2)
     parser.add_argument("--seed", type=int, default=1, help="of the bootstrap; noise has none")
     asked = parser.parse_args()
     base = tomllib.loads((HERE / "linear.toml").read_text(encoding="utf-8"))

@@ -112,8 +112,9 @@ class Logistic:
     ) -> tuple[Update, State]:
         """Compute this site's derivatives at the trial point."""
         X = np.column_stack([np.ones(len(rows.values)), rows.values[:, self._predictors(public)]])
-        # Carried as -1 and 1, exactly.
-        y = (rows.values[:, outcome_index(public, self.outcome)] + 1) / 2
+        index = outcome_index(public, self.outcome)
+        outcome = public.variables[index]
+        y = outcome.middle + outcome.half * rows.values[:, index]  # 0 or 1, exactly
         trial = message.get("trial")
         if not (isinstance(trial, np.ndarray) and trial.shape == X.shape[1:]):
             raise PeerError("logistic", "the coordinator's coefficients have the wrong shape")

@@ -80,25 +80,44 @@ class NoisyMoments:
         )
 
     @property
+    def scale(self) -> NDArray[np.float64]:
+        """Shape (p + 1,), at least 1: with row and column j divided by it, the noise is even.
+
+        Then its variances are all the smallest, but for what the diagonal has more; a constant of
+        1/2 in the release, say, makes that of row 0 four times as large here.
+        """
+        own = np.sqrt(np.sqrt(np.diagonal(self.variance)))
+        return np.ones(len(own)) if own.min() == 0 else own / own.min()
+
+    @property
+    def even_variance(self) -> Matrix:
+        """Variances of the noise after division by `scale`."""
+        return self.variance / np.outer(self.scale, self.scale) ** 2
+
+    @property
     def eigenvalue_noise(self) -> float:
-        """Root mean square of the noise's eigenvalues, by (1)."""
-        return math.sqrt(float(self.variance.sum()) / len(self.variance))
+        """Root mean square of the noise's eigenvalues, by (1), after division by `scale`."""
+        return math.sqrt(float(self.even_variance.sum()) / len(self.variance))
 
 
-def noisy_moments(upper: NDArray[np.float64], public: Public, variance: float) -> NoisyMoments:
+def noisy_moments(
+    upper: NDArray[np.float64], public: Public, variance: float, constant: float = 1.0
+) -> NoisyMoments:
     """Return what a release says: M's noisy upper triangle, row by row, in scaled units.
 
-    variance: of the noise in each of its numbers, not negative
+    variance: of the noise off the diagonal, not negative; on it, it is twice that
+    constant: c, if M was released for z = (c, u); M is brought to z = (1, u), and the noise with it
     """
     m = len(public.variables) + 1
     matrix = np.zeros((m, m))
     matrix[np.triu_indices(m)] = upper
+    unit = np.array([1 / constant, *np.ones(m - 1)])
     return NoisyMoments(
         tuple(v.name for v in public.variables),
         np.array([v.middle for v in public.variables]),
         np.array([v.half for v in public.variables]),
-        matrix + np.triu(matrix, 1).T,
-        np.full((m, m), variance),
+        (matrix + np.triu(matrix, 1).T) * np.outer(unit, unit),
+        variance * (1 + np.eye(m)) * np.outer(unit, unit) ** 2,
     )
 
 
@@ -106,8 +125,9 @@ def noisy_moments(upper: NDArray[np.float64], public: Public, variance: float) -
 class Repair:
     """A table's moments near the released ones, and how far they are from them.
 
-    matrix: shape (m, m), every eigenvalue at least `floor`; matrix[0, 0] is a whole number >= 1
-    floor: f of (1)
+    matrix: shape (m, m), in scaled units; matrix[0, 0] is a whole number >= 1
+    floor: f of (1): every eigenvalue is at least that. These, and the norms below, are after
+        division by `NoisyMoments.scale`
     smallest: smallest eigenvalue that was released
     lifted: how many eigenvalues were below the floor
     moved: Frobenius norm of the change over the noise's own, root(sum_jk var E_jk): above 1 more
@@ -134,19 +154,22 @@ class Repair:
 def repaired(noisy: NoisyMoments) -> Repair:
     """Return the nearest moments with no eigenvalue below the noise's, (1).
 
+    Nearest, and eigenvalues, after division by `NoisyMoments.scale`, where the noise is even.
+
     The number of records is rounded up to a whole one, and at least 1: that adds to the diagonal,
     so no eigenvalue falls. With no noise nothing is changed but rounding.
     """
-    floor = noisy.eigenvalue_noise
-    eigenvalues, basis = np.linalg.eigh(noisy.matrix)
+    floor, scale = noisy.eigenvalue_noise, np.outer(noisy.scale, noisy.scale)
+    eigenvalues, basis = np.linalg.eigh(noisy.matrix / scale)
     low = eigenvalues < floor
-    matrix = noisy.matrix + (basis[:, low] * (floor - eigenvalues[low])) @ basis[:, low].T
-    moved = float(np.linalg.norm(matrix - noisy.matrix))
+    added = (basis[:, low] * (floor - eigenvalues[low])) @ basis[:, low].T
+    moved = float(np.linalg.norm(added))
+    matrix = noisy.matrix + added * scale
     matrix[0, 0] = max(1.0, math.ceil(matrix[0, 0]))
     return Repair(
         matrix=matrix,
         floor=floor,
         smallest=float(eigenvalues[0]),
         lifted=int(low.sum()),
-        moved=moved / math.sqrt(float(noisy.variance.sum())) if moved else 0.0,
+        moved=moved / math.sqrt(float(noisy.even_variance.sum())) if moved else 0.0,
     )

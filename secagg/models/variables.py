@@ -41,6 +41,6 @@ def outcome_index(public: Public, name: str) -> int:
     """Return the position of a binary outcome. Raises `JobError` if it is not one 0/1 variable."""
     meant = choose(public, [name], "method.outcome")
     variable = public.variables[meant[0]]
-    if len(meant) != 1 or (variable.middle, variable.half) != (0.5, 0.5):
+    if len(meant) != 1 or not variable.indicator:
         raise JobError("method.outcome", f"column {name!r} is not binary", "Declare it as binary.")
     return int(meant[0])

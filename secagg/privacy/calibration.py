@@ -218,9 +218,10 @@ def _mechanism(terms: Terms, stage: Stage, mu: float, least: int) -> Mechanism:
     add, replace = (terms.group() * t for t in (stage.touch.add, stage.touch.replace))
     moved = add if terms.adjacency is Adjacency.ADD_REMOVE else replace
     variance = math.ceil((Fraction(moved) * 2**bits / Fraction(mu)) ** 2)
-    noise = Noise(terms.placement, variance, bits, terms.colluding, least)
+    weights = stage.touch.weights
+    noise = Noise(terms.placement, variance, bits, terms.colluding, least, weights)
     sigma = math.sqrt(variance) * 2.0**-bits
-    if noise.at_site(least) > MAX_VARIANCE:
+    if noise.at_site(least) * max(weights, default=1) > MAX_VARIANCE:
         raise JobError("privacy.epsilon", "takes more noise than 64 bits hold", "Raise it.")
     costs = [math.nextafter(math.nextafter(t / sigma, math.inf), math.inf) for t in (add, replace)]
     numbers = sum(field.size for field in stage.spec)

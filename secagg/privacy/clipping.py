@@ -21,7 +21,7 @@ norm below R                        truncated to the grid
 norm exactly R, on the grid         unchanged
 norm above R, by however little     scaled to R, truncated; at most R exactly
 zero                                zero
-R^2 >= number of variables          no record is scaled: the bounds imply the norm
+R^2 at its largest by the bounds    no record is scaled
 a person's records beyond the cap   left out: those that come first in the file stay
 ==================================  ==========================================================
 
@@ -45,8 +45,10 @@ _MOST_BITS = 16
 _LEAST_BITS = 8
 
 
-def choose_clip(norm: float | None, variables: int, max_rows: int) -> Clip | None:
-    """Return the clipping for so many variables, or None if no grid is both fine and exact.
+def choose_clip(norm: float | None, implied: float, max_rows: int) -> Clip | None:
+    """Return the clipping, or None if no grid is both fine and exact.
+
+    norm: asked for; implied: the largest squared norm that the public bounds allow
 
     A sum over max_rows records of products of two variables has to be exact in float64: in steps of
     2^-2g it is at most max_rows 4^g, and that must not exceed 2^53.
@@ -54,7 +56,7 @@ def choose_clip(norm: float | None, variables: int, max_rows: int) -> Clip | Non
     bits = min(_MOST_BITS, (53 - (max_rows - 1).bit_length()) // 2)
     if bits < _LEAST_BITS:
         return None
-    return Clip(float(variables) if norm is None else min(norm**2, float(variables)), bits)
+    return Clip(implied if norm is None else min(norm**2, implied), bits)
 
 
 def clip_rows(values: NDArray[np.float64], clip: Clip) -> NDArray[np.float64]:

@@ -5,16 +5,17 @@ survives it can be said beforehand. What the records are like is not known and i
 
     A continuous variable, scaled by its public bounds to [-1, 1], is centred and has the standard
     deviation `spread`. Bounds say what is possible, not what is likely: an age from 0 to 120 years
-    with a standard deviation of 12 has 0.2. An indicator is -1 or 1, and has `indicator_spread`:
-    0.8 where a fifth of the records differ from the rest. Any two variables have the same
-    correlation, and the predictors explain the share `explained` of the outcome.
+    with a standard deviation of 12 has 0.2. An indicator is plus or minus `indicator_size`, and has
+    `indicator_spread`: 0.4 where a fifth of the records differ from the rest, at a size of 1/2. Any
+    two variables have the same correlation, and the predictors explain the share `explained` of the
+    outcome.
 
 Clipping records to norm R shrinks all variances by E min(q, R^2) / E q, q a record's squared
-length: 1 for each indicator, and for k continuous variables about a gamma variable with the mean
-and variance that normal ones give it, k spread^2 and 2 spread^4 (k + k (k - 1) rho^2). Let D^2 be
-the d predictors' variances then, C their correlations (with the eigenvalues 1 - rho, d - 1 times,
-and 1 + (d - 1) rho), A = n D C D their scatter matrix, and b = D^-1 c the slopes; those per
-standard deviation, c, have |c|^2 = g. For linear regression g = explained times the outcome's
+length: its size squared for each indicator, and for k continuous variables about a gamma variable
+with the mean and variance that normal ones give it, k spread^2 and 2 spread^4 times
+k + k (k - 1) rho^2. Let D^2 be the d predictors' variances then, C their correlations (with the
+eigenvalues 1 - rho, d - 1 times, and 1 + (d - 1) rho), A = n D C D their scatter matrix, and
+b = D^-1 c the slopes; those per standard deviation, c, have |c|^2 = g. For linear regression g = explained times the outcome's
 variance. With noise of standard deviation s in every released number:
 
     moments   b~ - b = A^-1 (e - E b) to first order, E, e the noise of cross products:
@@ -25,8 +26,8 @@ variance. With noise of standard deviation s in every released number:
               and what T rounds leave of the way from zero to c, by the method's own recursion,
               the curvature being w times the product of an eigenvalue of C and one of D^2       (3)
 
-The error reported is relative to |c|:
-that of (2) and (3) for rounds (at most 1), and for moments e / root(1 + e^2), e that of (1): the
+The error reported is relative to |c|: that of (2) and (3) for rounds (at most 1; what (3) says below
+0.2 is rough), and for moments e / root(1 + e^2), e that of (1): the
 error of the best multiple of b~, which every analysis with some shrinkage is near. `ratio` is the
 spectral norm expected of the noise, 2 s root(p) for a symmetric p x p matrix (Wigner), over the
 least eigenvalue of A: from 1 on the noisy matrix may not even be positive definite.
@@ -79,8 +80,9 @@ class Assumed:
     indicators: int
     square: float
     logistic: bool = False
+    indicator_size: float = 0.5
     spread: float = 0.2
-    indicator_spread: float = 0.8
+    indicator_spread: float = 0.4
     correlation: float = 0.3
     explained: float = 0.5
 
@@ -195,7 +197,8 @@ def _variances(assumed: Assumed) -> list[float]:
 
 def _kept(assumed: Assumed) -> float:
     """Return E min(q, R^2) / E q, the share of their variance that clipping leaves."""
-    k, fixed, square = assumed.continuous, float(assumed.indicators), assumed.square
+    k, square = assumed.continuous, assumed.square
+    fixed = assumed.indicators * assumed.indicator_size**2
     if k == 0 or square <= fixed:
         return min(1.0, square / (fixed + k * assumed.spread**2))
     mean, relative = k * assumed.spread**2, 2 * (1 + (k - 1) * assumed.correlation**2) / k
@@ -211,9 +214,10 @@ def _logistic(explained: float) -> tuple[float, float]:
 
 
 def _off_centre(assumed: Assumed) -> float:
-    """Return the sum of the predictors' squared means: indicators have squared length 1."""
+    """Return the sum of the predictors' squared means."""
     outcome = assumed.logistic or assumed.continuous == 0
-    return _kept(assumed) * (assumed.indicators - outcome) * (1 - assumed.indicator_spread**2)
+    off_centre = assumed.indicator_size**2 - assumed.indicator_spread**2
+    return _kept(assumed) * (assumed.indicators - outcome) * off_centre
 
 
 @cache
@@ -250,7 +254,8 @@ def _check(assumed: Assumed, noised: Noised) -> None:
         ("number of variables", min(assumed.continuous, assumed.indicators) >= 0 < predictors),
         ("logistic", assumed.indicators >= 1 or not assumed.logistic),
         ("square", assumed.square > 0),
-        ("spread", 0 < assumed.spread <= 1 and 0 < assumed.indicator_spread <= 1),
+        ("spread", 0 < assumed.spread <= 1),
+        ("indicators", 0 < assumed.indicator_spread <= assumed.indicator_size <= 1),
         ("correlation", -1 / max(predictors - 1, 1) < assumed.correlation < 1),
         ("explained", 0 < assumed.explained < 1),
         ("touch", 0 < noised.touch < math.inf),

@@ -144,7 +144,9 @@ def own_numbers(rows: Rows, public: Public) -> Own:
     levels: dict[str, int] = {}
     for variable, scaled in zip(public.variables, rows.values.T, strict=True):
         values = variable.middle + variable.half * scaled
-        if np.all((values == 0) | (values == 1)):
+        if variable.indicator:  # a record that was clipped to a norm keeps its side
+            levels[variable.name] = int(np.count_nonzero(scaled > 0))
+        elif np.all((values == 0) | (values == 1)):
             levels[variable.name] = int(np.count_nonzero(values))
         elif variable.middle >= variable.half:
             # scaled >= -1, and rounding is monotone: no value is below 0

@@ -10,6 +10,7 @@ Not protected: noise is as secret as the bytes it is drawn from; and timing, as 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from fractions import Fraction
 
 import numpy as np
@@ -37,6 +38,25 @@ def sample(variance: int | Fraction, size: int, random: RandomBytes) -> NDArray[
         return fast_gaussian(variance, size, random)
     # One beyond 64 bits, of probability 2^-184, would raise OverflowError here, not wrap around.
     return np.array([discrete_gaussian(variance, random) for _ in range(size)], dtype=np.int64)
+
+
+def sample_weighted(
+    variance: int, weights: Sequence[int], size: int, random: RandomBytes
+) -> NDArray[np.int64]:
+    """Return as `sample` does, but the i-th number's variance is weights[i] times as large.
+
+    weights: as many as `size`, or none, which means all 1
+    """
+    if not weights:
+        return sample(variance, size, random)
+    if len(weights) != size:
+        raise InternalError("noise", f"{len(weights)} weights for {size} numbers")
+    each = np.asarray(weights)
+    drawn = np.empty(size, dtype=np.int64)
+    for weight in sorted(set(weights)):
+        chosen = each == weight
+        drawn[chosen] = sample(variance * weight, int(chosen.sum()), random)
+    return drawn
 
 
 def sample_error(variance: int | Fraction, size: int) -> float:

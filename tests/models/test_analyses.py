@@ -16,9 +16,9 @@ PUBLIC = Public(
     (
         Variable("x", "x", 0.0, 1.0),
         Variable("y", "y", 0.0, 1.0),
-        Variable("s=m", "s", 0.5, 0.5),
-        Variable("g=b", "g", 0.5, 0.5),
-        Variable("g=c", "g", 0.5, 0.5),
+        Variable("s=m", "s", 0.5, 0.5, indicator=True),
+        Variable("g=b", "g", 0.5, 0.5, indicator=True),
+        Variable("g=c", "g", 0.5, 0.5, indicator=True),
     ),
     ("x", "y", "s", "g"),
     100,

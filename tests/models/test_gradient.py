@@ -29,7 +29,7 @@ def public_of(p: int, clip: float | None = None, noise: Noise | None = None, **c
     """Predictors x0.. with middle 10 j and half-width 2 + j, then a binary outcome y."""
     variables = tuple(Variable(f"x{j}", f"x{j}", 10.0 * j, 2.0 + j) for j in range(p))
     facts = {
-        "variables": (*variables, Variable("y", "y", 0.5, 0.5)),
+        "variables": (*variables, Variable("y", "y", 0.5, 0.5, indicator=True)),
         "columns": (*(v.name for v in variables), "y"),
         "max_rows": 2000,
         "sites": ("a", "b", "c"),
@@ -520,7 +520,10 @@ def test_settings_that_do_not_fit(settings, match):
 
 
 def test_an_outcome_of_several_indicators_is_refused():
-    variables = (Variable("x0", "x0", 0, 1), *(Variable(f"w={c}", "w", 0.5, 0.5) for c in "bc"))
+    variables = (
+        Variable("x0", "x0", 0, 1),
+        *(Variable(f"w={c}", "w", 0.5, 0.5, indicator=True) for c in "bc"),
+    )
     public = public_of(1, variables=variables, columns=("x0", "w"))
     with pytest.raises(JobError, match="several"):
         Gradient("w", ("x0",), "gaussian").stages(public)

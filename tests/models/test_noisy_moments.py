@@ -25,8 +25,18 @@ def test_reads_the_upper_triangle_row_by_row():
     public = Public((Variable("a", "a", 5, 2), Variable("b", "b", -1, 3)), ("a", "b"), 9, ("s",))
     noisy = noisy_moments(np.array([9.0, 1, 2, 3, 4, 5]), public, 0.25)
     assert noisy.matrix.tolist() == [[9, 1, 2], [1, 3, 4], [2, 4, 5]]
-    assert (noisy.variance == 0.25).all()
+    assert noisy.variance.tolist() == [[0.5, 0.25, 0.25], [0.25, 0.5, 0.25], [0.25, 0.25, 0.5]]
     assert (noisy.middle.tolist(), noisy.half.tolist()) == ([5, -1], [2, 3])
+
+
+def test_a_release_with_another_constant_is_brought_to_one():
+    """z = (c, u) with c = 1/2: the count is four times the number released, sums are twice."""
+    public = Public((Variable("a", "a", 5, 2),), ("a",), 9, ("s",))
+    noisy = noisy_moments(np.array([9.0, 1, 3]), public, 0.25, 0.5)
+    assert noisy.matrix.tolist() == [[36, 2], [2, 3]]
+    assert noisy.variance.tolist() == [[0.5 * 16, 0.25 * 4], [0.25 * 4, 0.5]]
+    assert noisy.scale.tolist() == [2, 1]
+    assert noisy.even_variance.tolist() == [[0.5, 0.25], [0.25, 0.5]]
 
 
 def test_select_keeps_the_constant_and_orders_the_rest():

@@ -10,45 +10,38 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from secagg.models.moments import touched
+from secagg.models.moments import CONSTANT, touched
 from secagg.noise import Clip
+
+C2 = CONSTANT**2
 
 
 def upper(u: NDArray[np.float64]) -> NDArray[np.float64]:
-    z = np.array([1.0, *u])
-    return np.outer(z, z)[np.triu_indices(len(z))]
+    """Return M's upper triangle for one record, each entry over the root of its noise's weight."""
+    z = np.array([CONSTANT, *u])
+    rows, columns = np.triu_indices(len(z))
+    product: NDArray[np.float64] = z[rows] * z[columns]
+    return product / np.sqrt(touched(Clip(1.0, 16), len(u)).weights)
 
 
 @pytest.mark.parametrize(
     ("square", "add", "replace"),
     [
-        (1e-300, 1, 1),
-        (1.0, 3, 5),
-        # q = 1 + 0.5^2: (2.5^2 + 1 + 1.25) / 2
-        (1.5, 4.25, 7.5),
-        # below 1: (1.25^2 + 1 + 0.0625) / 2, m = -1/4, f = -7/32
-        (0.25, 1.3125, 1.3125),
-        (0.81, 2.4661, 2 * 2.4661 - 2 - 2 * (-0.81 + 0.81**2 / 2)),
+        (1e-300, C2 / math.sqrt(2), C2 / math.sqrt(2)),  # nothing but the count
+        (C2 / 16, C2 * 17 / 16 / math.sqrt(2), C2 * 17 / 16 / math.sqrt(2)),  # (2) is below (1)
+        (C2, C2 * math.sqrt(2), 2 * C2),
+        *((float(p), (C2 + p) / math.sqrt(2), C2 + p) for p in range(1, 9)),
     ],
 )
 def test_closed_form(square: float, add: float, replace: float) -> None:
-    touch = touched(Clip(square, 16), 40)
-    assert touch.add == pytest.approx(math.sqrt(add), rel=1e-12)
-    assert touch.replace == pytest.approx(math.sqrt(replace), rel=1e-12)
-    assert touch.add >= math.sqrt(add) * (1 - 1e-16) and touch.replace >= touch.add
+    touch = touched(Clip(square, 16), 9)
+    assert touch.add == pytest.approx(add, rel=1e-12)
+    assert touch.replace == pytest.approx(replace, rel=1e-12)
+    assert touch.add >= add * (1 - 1e-16) and touch.replace >= touch.add
 
 
-@pytest.mark.parametrize("p", range(1, 9))
-def test_nothing_is_clipped(p: int) -> None:
-    touch = touched(Clip(float(p), 16), p)
-    assert touch.add == pytest.approx(math.sqrt((p + 1) * (p + 2) / 2), rel=1e-12)
-    assert touch.replace == pytest.approx(p + 1, rel=1e-12)
-
-
-def test_one_variable_replaced_reaches_its_bound() -> None:
-    """u = 1 by v = -1 moves the sum by 2, which is (3)."""
-    moved = upper(np.array([1.0])) - upper(np.array([-1.0]))
-    assert np.linalg.norm(moved) == pytest.approx(touched(Clip(1.0, 16), 1).replace)
+def test_the_diagonal_has_twice_the_variance() -> None:
+    assert touched(Clip(1.0, 16), 2).weights == (2, 1, 1, 2, 1, 2)
 
 
 def records(square: float, p: int, rng: np.random.Generator, n: int) -> NDArray[np.float64]:
@@ -56,44 +49,37 @@ def records(square: float, p: int, rng: np.random.Generator, n: int) -> NDArray[
     u = rng.uniform(-1, 1, (n, p)) * rng.integers(0, 2, (n, p))
     u[: n // 2] = np.sign(u[: n // 2]) * np.abs(u[: n // 2]) ** rng.uniform(0, 1, (n // 2, 1))
     norm = np.sqrt((u**2).sum(axis=1, keepdims=True))
-    return u * np.minimum(1.0, math.sqrt(square) / np.maximum(norm, 1e-300))
+    scaled: NDArray[np.float64] = u * np.minimum(1.0, math.sqrt(square) / np.maximum(norm, 1e-300))
+    return scaled
 
 
-@given(st.integers(1, 6), st.floats(0.05, 1.0), st.integers(0, 2**32 - 1))
+@given(st.integers(1, 6), st.floats(0.01, 1.0), st.integers(0, 2**32 - 1))
 def test_no_pair_of_records_moves_the_moments_further(p: int, share: float, seed: int) -> None:
     square = share * p
     touch = touched(Clip(square, 16), p)
-    rng = np.random.default_rng(seed)
-    found = [upper(u) for u in records(square, p, rng, 40)]
+    found = [upper(u) for u in records(square, p, np.random.default_rng(seed), 40)]
     assert max(np.linalg.norm(a) for a in found) <= touch.add
     assert max(np.linalg.norm(a - b) for a in found for b in found) <= touch.replace
 
 
-@pytest.mark.parametrize(
-    ("p", "square"),
-    [(p, square) for p in (1, 2, 4, 7) for square in (1.0, 1.5, 2.0, 4.0) if square <= p],
-)
-def test_adding_reaches_the_bound(p: int, square: float) -> None:
-    """As many entries at 1 as fit, one with the rest: the bound is tight, so no noise is wasted."""
-    whole = int(square)
-    u = np.zeros(p)
-    u[:whole] = 1.0
-    if whole < p:
-        u[whole] = math.sqrt(square - whole)
-    assert np.linalg.norm(upper(u)) == pytest.approx(touched(Clip(square, 16), p).add, rel=1e-12)
+@pytest.mark.parametrize("square", [0.1, C2, 1.0, 2.5])
+def test_any_record_of_full_norm_reaches_the_bound(square: float) -> None:
+    """The bound is tight everywhere, so no noise is wasted."""
+    rng = np.random.default_rng(1)
+    for _ in range(20):
+        u = rng.normal(size=5)
+        u *= math.sqrt(square) / np.linalg.norm(u)
+        assert np.linalg.norm(upper(u)) == pytest.approx(touched(Clip(square, 16), 5).add)
 
 
-def test_replacing_nearly_reaches_its_bound() -> None:
-    """u = (R, 0, ...) and w = (-1/R, b, b, ...): the inner product is near its least, -1/2."""
-    p, square = 40, 4.0
-    u = np.full(p, 1.0) * math.sqrt(square / p)
-    w = -u / square * 1.0
-    rest = np.where(np.arange(p) % 2 == 0, 1.0, -1.0)  # orthogonal to u
-    w = w + rest * math.sqrt((square - w @ w) / p)
-    reached = np.linalg.norm(upper(u) - upper(w))
-    spread = math.sqrt(2 * 25 / 2 + 1)  # |z|^4 / 2 only: no mass is concentrated
-    assert reached == pytest.approx(spread, rel=0.05)
-    assert reached <= touched(Clip(square, 16), p).replace
+@pytest.mark.parametrize("square", [C2, 1.0, 2.5])
+def test_replacing_reaches_its_bound(square: float) -> None:
+    """Where u'w = -c^2, z and v are orthogonal."""
+    cosine = -C2 / square
+    u = math.sqrt(square) * np.array([1.0, 0.0])
+    w = math.sqrt(square) * np.array([cosine, math.sqrt(1 - cosine**2)])
+    moved = np.linalg.norm(upper(u) - upper(w))
+    assert moved == pytest.approx(touched(Clip(square, 16), 2).replace)
 
 
 def test_leaving_the_response_out_would_promise_too_much() -> None:

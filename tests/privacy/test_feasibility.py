@@ -17,6 +17,7 @@ from secagg.contracts import Public, Rows, Variable
 from secagg.errors import UsageError
 from secagg.models.clipped import touch_of
 from secagg.models.gradient import STAGE, Gradient
+from secagg.models.moments import CONSTANT
 from secagg.noise import Clip, Noise, Placement
 from secagg.privacy.feasibility import (
     GREEN_ERROR,
@@ -33,9 +34,8 @@ SITES, COLLUDING = 5, 1
 
 
 def moments_touch(square: float) -> float:
-    """Add or remove one record, moments of z = (1, u): see the sensitivity of that method."""
-    fourth = math.floor(square) + (square - math.floor(square)) ** 2
-    return math.sqrt(((1 + square) ** 2 + 1 + fourth) / 2)
+    """Add or remove one record, moments of z = (c, u): see the sensitivity of that method."""
+    return (CONSTANT**2 + square) / math.sqrt(2)
 
 
 def moments_noise(square: float, epsilon: float, placement: Placement) -> Noised:
@@ -118,12 +118,12 @@ def population(assumed: Assumed, rng: np.random.Generator) -> np.ndarray:
     share = assumed.explained
     if assumed.logistic:
         log_odds = math.sqrt(share / (1 - share) * math.pi**2 / 3) * signal
-        y = np.where(rng.random(n) < expit(log_odds), 1.0, -1.0)
+        y = np.where(rng.random(n) < expit(log_odds), 1.0, -1.0) * assumed.indicator_size
     else:
         y = math.sqrt(share) * signal + math.sqrt(1 - share) * rng.normal(size=n)
         y *= assumed.spread
     x[:, indicators:] *= assumed.spread
-    x[:, :indicators] = np.sign(x[:, :indicators])
+    x[:, :indicators] = assumed.indicator_size * np.sign(x[:, :indicators])
     u = np.column_stack([x, y]).clip(-1, 1)
     return u * np.minimum(1, math.sqrt(assumed.square) / np.linalg.norm(u, axis=1))[:, None]
 
@@ -139,8 +139,8 @@ def moments_error(u: np.ndarray, noised: Noised, rng: np.random.Generator) -> fl
     n, p = u.shape
     variance = noised.sites if noised.placement is Placement.SITE else 1 / (1 - COLLUDING / SITES)
     sd = noised.touch / gaussian_mu(noised.epsilon, DELTA) * math.sqrt(variance)
-    z = np.column_stack([np.ones(n), u])
-    upper = np.triu(rng.normal(0, sd, (p + 1, p + 1)))
+    z = np.column_stack([np.full(n, CONSTANT), u])
+    upper = np.triu(rng.normal(0, sd, (p + 1, p + 1))) * np.sqrt(1 + np.eye(p + 1))
     noise = upper + np.triu(upper, 1).T
 
     def slopes(moments: np.ndarray, floor: float) -> np.ndarray:
@@ -154,7 +154,10 @@ def moments_error(u: np.ndarray, noised: Noised, rng: np.random.Generator) -> fl
 
 def method_for(assumed: Assumed, rounds: int) -> tuple[Gradient, Public]:
     names = tuple(f"x{j}" for j in range(assumed.continuous + assumed.indicators - 1))
-    variables = (*(Variable(n, n, 0.0, 1.0) for n in names), Variable("y", "y", 0.5, 0.5))
+    variables = (
+        *(Variable(n, n, 0.0, 1.0) for n in names),
+        Variable("y", "y", 0.5, 0.5, indicator=True),
+    )
     sites = tuple(f"s{k}" for k in range(SITES))
     public = Public(variables, (*names, "y"), 10**6, sites, Clip(assumed.square, 16))
     family = "binomial" if assumed.logistic else "gaussian"
@@ -231,7 +234,7 @@ MOMENTS: list[Case] = [  # records, continuous, indicators, R^2, spread
 
 def of_moments(case: Case, logistic: bool = False) -> Assumed:
     records, continuous, indicators, square, spread = case
-    return Assumed(records, continuous, indicators, square, logistic, spread)
+    return Assumed(records, continuous, indicators, square, logistic, spread=spread)
 
 
 @pytest.mark.parametrize("placement", [Placement.SUM, Placement.SITE])
@@ -290,11 +293,15 @@ def test_the_verdict_on_rounds_agrees_with_the_measured_error(case):
         ((4000, 3, 2, 5.0, 0.2), 20, False),
         ((4000, 2, 4, 6.0, 0.2), 20, False),
         ((4000, 3, 2, 5.0, 0.2), 20, True),
-        ((4000, 3, 4, 7.0, 0.2), 40, True),
+        ((4000, 3, 4, 7.0, 0.2), 20, True),
     ],
 )
 def test_what_too_few_rounds_leave_is_foreseen(case, rounds, logistic):
-    """Hardly any noise: what remains is (3), which assumes that effects are spread evenly; 30 %."""
+    """Hardly any noise: what remains is (3), which assumes that effects are spread evenly; 30 %.
+
+    For rounds that are far too few: later the search swings about the optimum, and what is left
+    depends on when momentum last began anew, which (3) does not foresee.
+    """
     assumed, noised = of_rounds(case, 100.0, rounds, logistic)
     error = measured(assumed, 8, lambda u, rng: rounds_error(u, assumed, noised, rng))
     assert error / 1.3 < feasibility(assumed, noised).error < 1.3 * error
@@ -393,7 +400,8 @@ def test_the_spread_that_clipping_leaves(beyond, indicators):
         return
     clipped, whole = (
         feasibility(
-            Assumed(n, k, indicators, s, spread=0.3), Noised(1.0, 1.0, DELTA, Placement.SUM, 3)
+            Assumed(n, k, indicators, s, False, 1.0, 0.3, 0.8),
+            Noised(1.0, 1.0, DELTA, Placement.SUM, 3),
         ).ratio
         for s in (square, 100.0)
     )
@@ -415,7 +423,7 @@ def test_words_for_the_plan():
     amber = feasibility(
         Assumed(2000, 6, 0, 1.0, spread=0.3), moments_noise(1.0, 1.0, Placement.SUM)
     )
-    assert amber.words() == "amber: expected coefficient error 24 %; smallest usable epsilon 0.77"
+    assert amber.words() == "amber: expected coefficient error 12 %; smallest usable epsilon 0.38"
     red = feasibility(Assumed(500, 6, 0, 1.0), moments_noise(1.0, 1.0, Placement.SUM))
     assert red.verdict is Verdict.RED
     assert red.words().endswith("records")

@@ -298,10 +298,10 @@ def test_no_records_allow_no_parameters() -> None:
 PUBLIC = Public(
     (
         Variable("age", "age", 64.0, 46.0),  # 18 to 110
-        Variable("sex=male", "sex", 0.5, 0.5),
+        Variable("sex=male", "sex", 0.5, 0.5, indicator=True),
         Variable("days", "days", 50.0, 50.0),  # 0 to 100
         Variable("score", "score", 0.0, 3.0),  # -3 to 3
-        Variable("sick", "sick", 0.5, 0.5),
+        Variable("sick", "sick", 0.5, 0.5, indicator=True),
     ),
     ("age", "sex", "days", "score", "sick"), 100, ABC,
 )  # fmt: skip

@@ -128,7 +128,7 @@ def watched(where: Any, name: str) -> None:
     def call(*args: Any, **more: Any) -> Any:
         Steps.before(name)
         done = real(*args, **more)
-        if name == "sample" and Steps.tell is not None:
+        if name == "sample_weighted" and Steps.tell is not None:
             os.write(Steps.tell, b"noise " + hashlib.sha256(done).hexdigest().encode() + b"\n")
         return done
 
@@ -139,7 +139,7 @@ def watch() -> None:
     """Make steps of what ledgers, files, noise and logs are written with, here and in forks."""
     connect = sqlite3.connect
     sqlite3.connect = lambda *a, **k: connect(*a, factory=Watched, **k)  # type: ignore[assignment, misc]
-    watched(party, "sample")
+    watched(party, "sample_weighted")
     watched(party, "add_noise")
     for name in ("fsync", "replace", "link"):
         watched(os, name)
@@ -166,30 +166,26 @@ class Killing(FolderEngine):
         return replies
 
     def _until_it_lives(self, request: bytes) -> bytes:
-        round_, phase = peek_header(request)
-        for count in itertools.count():
-            fatal = count if self.how == "steps" else NEVER
-            delay = None
-            if self.how == "delays" and count < self.deaths:
-                delay = CHANCE.random() * 1.1 * self.usual[phase]
-            killed, told, sent = self._ask(request, fatal, delay)
-            steps = [line[5:] for line in told if line.startswith("step ")]
-            reply = sent if sent and peek_header(sent)[1] == phase else b""  # no refusal
-            self.seen.append({
-                "phase": phase, "round": round_, "killed": killed, "steps": len(steps),
-                "last": steps[-1] if steps else "", "timed": delay is not None,
-                "noise": [line[6:] for line in told if line.startswith("noise ")],
-                "sent": hashlib.sha256(reply).hexdigest() if reply else "",
-                "releases": releases(self.ledger),
-            })  # fmt: skip
-            if not killed and (delay is None or count >= self.deaths):
-                return sent
-        raise AssertionError
+        killed, sent = True, b""
+        if self.how == "steps":
+            for fatal in itertools.count():
+                killed, sent = self._ask(request, fatal)
+                if not killed:
+                    break
+            for fatal in (0, 1, NEVER):  # now it has its reply, and only sends
+                killed, sent = self._ask(request, fatal)
+        else:
+            usual = self.usual[peek_header(request)[1]]
+            for part in sorted(CHANCE.random() for _ in range(self.deaths)):
+                self._ask(request, delay=1.1 * part * usual)
+            killed, sent = self._ask(request)
+        assert not killed
+        return sent
 
     def _ask(
-        self, request: bytes, fatal: int, delay: float | None
-    ) -> tuple[bool, list[str], bytes]:
-        """Ask a new process; return whether it was killed, what it told, and its whole reply."""
+        self, request: bytes, fatal: int = NEVER, delay: float | None = None
+    ) -> tuple[bool, bytes]:
+        """Ask a new process; return whether it was killed, and its reply if that is whole."""
 
         def work(pipe: int) -> None:
             site = self.party(VICTIM)
@@ -209,10 +205,22 @@ class Killing(FolderEngine):
                 pass
             os.kill(child, signal.SIGKILL)
         killed, told, sent = ended(child, trace, pipe)
+        round_, phase = peek_header(request)
         if not killed:
-            self.usual[peek_header(request)[1]] = time.perf_counter() - began
+            took = time.perf_counter() - began
+            self.usual[phase] = max(took, self.usual.get(phase, 0.0))
         whole = len(sent) > 4 and int.from_bytes(sent[:4], "little") == len(sent) - 4
-        return killed, told, sent[4:] if whole else b""
+        sent = sent[4:] if whole else b""
+        answered = bool(sent) and peek_header(sent)[1] == phase  # and not refused
+        steps = [line[5:] for line in told if line.startswith("step ")]
+        self.seen.append({
+            "phase": phase, "round": round_, "killed": killed, "timed": delay is not None,
+            "last": steps[-1] if steps else "",
+            "noise": [line[6:] for line in told if line.startswith("noise ")],
+            "sent": hashlib.sha256(sent).hexdigest() if answered else "",
+            "releases": releases(self.ledger),
+        })  # fmt: skip
+        return killed, sent
 
 
 def ended(child: int, trace: int, pipe: int) -> tuple[bool, list[str], bytes]:

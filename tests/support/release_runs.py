@@ -7,8 +7,8 @@ releases are:
 1. All runs are one: a method's fields (and the count of records) are made `runs` times as long, the
    contribution is repeated, and the noise, which is drawn for each number independently, makes
    every repetition a release of its own. One vector of a million numbers takes the fast sampler
-   where a short one takes the exact one; they agree to 2^-179 a draw (`secagg.privacy.sampling`). The
-   calibration is that of the job itself.
+   where a short one takes the exact one; they agree to 2^-179 a draw (`secagg.privacy.sampling`).
+   The calibration is that of the job itself.
 2. The protocol is `plain`, so that contributions can be taken from the wire. Every protocol returns
    the same integers (tests/support/secure_sum_contract.py).
 3. In methods of several rounds the messages are fixed beforehand, the same in all runs: what a
