@@ -11,6 +11,7 @@ import hashlib
 import json
 import math
 import os
+import signal
 import threading
 import time
 from collections import Counter
@@ -340,6 +341,7 @@ def test_a_site_is_killed_between_entry_and_reply(
         while time.monotonic() < until and not any(r["round"] == round_ for r in releases(ledger)):
             time.sleep(0.01)
         (before,) = [row for row in releases(ledger) if row["round"] == round_]
+        engine._processes[name].send_signal(signal.SIGSTOP)  # lest it goes on without the pipe
         pipe.unlink()
         engine._processes[name].kill()
         dead.append((name, round_, before["seed"]))

@@ -15,8 +15,8 @@ length: its size squared for each indicator, and for k continuous variables abou
 with the mean and variance that normal ones give it, k spread^2 and 2 spread^4 times
 k + k (k - 1) rho^2. Let D^2 be the d predictors' variances then, C their correlations (with the
 eigenvalues 1 - rho, d - 1 times, and 1 + (d - 1) rho), A = n D C D their scatter matrix, and
-b = D^-1 c the slopes; those per standard deviation, c, have |c|^2 = g. For linear regression g = explained times the outcome's
-variance. With noise of standard deviation s in every released number:
+b = D^-1 c the slopes; those per standard deviation, c, have |c|^2 = g. For linear regression
+g = explained times the outcome's variance. With noise of standard deviation s in every released number:
 
     moments   b~ - b = A^-1 (e - E b) to first order, E, e the noise of cross products:
               E|D (b~ - b)|^2 = s^2 (1 + |b|^2) h tr C^-2 / n^2,  h the mean of 1 / D^2        (1)
@@ -26,9 +26,9 @@ variance. With noise of standard deviation s in every released number:
               and what T rounds leave of the way from zero to c, by the method's own recursion,
               the curvature being w times the product of an eigenvalue of C and one of D^2       (3)
 
-The error reported is relative to |c|: that of (2) and (3) for rounds (at most 1; what (3) says below
-0.2 is rough), and for moments e / root(1 + e^2), e that of (1): the
-error of the best multiple of b~, which every analysis with some shrinkage is near. `ratio` is the
+The error reported is relative to |c|: that of (2) and (3) for rounds (at most 1; what (3) says
+below 0.2 is rough), and for moments e / root(1 + e^2), e that of (1): the error of the best
+multiple of b~, which every analysis with some shrinkage is near. `ratio` is the
 spectral norm expected of the noise, 2 s root(p) for a symmetric p x p matrix (Wigner), over the
 least eigenvalue of A: from 1 on the noisy matrix may not even be positive definite.
 

@@ -96,14 +96,18 @@ def planted(target: object, name: str, make: Callable[[Any], Callable[..., Any]]
 # --- neighbours that reach the promised sensitivity ---------------------------------------------
 
 # One variable, clipped to norm 1/2: a record of 1 is clipped to 1/2, and reaches `Touch.add`.
-# Replacing costs no more than that here: furthest away is a record that is incomplete.
+# One of -1 instead is as far away as can be: 1/2, the constant of the moments, is as long.
 SHORT = {"record_norm": 0.5}
 ADDED: tuple[Extra, Extra] = ({}, {MINE: [[1.0]]})
-REPLACED: tuple[Extra, Extra] = ({MINE: [[math.nan]]}, {MINE: [[1.0]]})
+REPLACED: tuple[Extra, Extra] = ({MINE: [[-1.0]]}, {MINE: [[1.0]]})
 
-# Four variables, clipped to norm root 2: these two are 10 apart, squared, and 11 is promised
-# (`secagg.models.moments`, equation 2). The count is the same for both, so it is given little.
-APART: tuple[Extra, Extra] = ({MINE: [[1, 1, 0, 0]]}, {MINE: [[0, 0, 1, 1]]})
+# Four variables, clipped to norm root 2: the inner product of these two is -c^2, which is as far
+# apart as can be (`secagg.models.moments`, equation 2). The count is the same for both, so it is
+# given little.
+APART: tuple[Extra, Extra] = (
+    {MINE: [[1, 1, 0, 0]]},
+    {MINE: [[-0.125, -0.125, 0.9921567, 0.9921567]]},
+)
 LONG = {"record_norm": math.sqrt(2), "adjacency": "replace", "count_share": 0.01}
 
 # Gradients of a linear regression at 0, outcome last: residuals are +-1, and clipped to 1/2.
@@ -127,8 +131,8 @@ def short(placement: str = "sum", epsilon: float = 1.0, **more: Any) -> dict[str
 def test_many_runs_are_drawn_as_one_is(monkeypatch: pytest.MonkeyPatch) -> None:
     drawn: list[tuple[int, int]] = []
     noting = planted(
-        party, "sample", lambda real: lambda variance, size, random:
-        drawn.append((variance, size)) or real(variance, size, random),
+        party, "sample_weighted", lambda real: lambda variance, weights, size, random:
+        drawn.append((variance, size)) or real(variance, weights, size, random),
     )  # fmt: skip
     noting(monkeypatch)
     for runs in (1, 7):
@@ -266,8 +270,8 @@ BUGS: dict[str, tuple[Plant, Case]] = {
     ),
     # what is reckoned with
     "replaced, claimed as added": (
-        planted(moments, "touched", lambda real: lambda clip:
-                replace(real(clip), replace=real(clip).add)),
+        planted(moments, "touched", lambda real: lambda *what:
+                replace(real(*what), replace=real(*what).add)),
         Case({"epsilon": 1.0, **LONG}, APART, variables=4),
     ),
     "persons claimed as records": (
@@ -303,8 +307,8 @@ BUGS: dict[str, tuple[Plant, Case]] = {
         Case(short(min_sites=3), ADDED, play={"lost": ("south",)}),
     ),
     "noise in units, not in steps": (
-        planted(party, "sample", lambda real: lambda variance, size, random:
-                real(variance >> 64, size, random)),
+        planted(party, "sample_weighted", lambda real: lambda variance, *rest:
+                real(max(1, variance >> 64), *rest)),
         Case(short(), ADDED),
     ),
     "exact count beside": (

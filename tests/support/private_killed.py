@@ -122,7 +122,7 @@ class Watched(sqlite3.Connection):
 
 
 def watched(where: Any, name: str) -> None:
-    """Make calls of a function steps. The site dies before it; after it is before the next one."""
+    """Make a function's calls steps: death comes before it, or after it, before the next step."""
     real = getattr(where, name)
 
     def call(*args: Any, **more: Any) -> Any:
@@ -204,7 +204,7 @@ class Killing(FolderEngine):
             while time.perf_counter() < began + delay:
                 pass
             os.kill(child, signal.SIGKILL)
-        killed, told, sent = ended(child, trace, pipe)
+        killed, words, sent = ended(child, trace, pipe)
         round_, phase = peek_header(request)
         if not killed:
             took = time.perf_counter() - began
@@ -212,11 +212,11 @@ class Killing(FolderEngine):
         whole = len(sent) > 4 and int.from_bytes(sent[:4], "little") == len(sent) - 4
         sent = sent[4:] if whole else b""
         answered = bool(sent) and peek_header(sent)[1] == phase  # and not refused
-        steps = [line[5:] for line in told if line.startswith("step ")]
+        steps = [line[5:] for line in words if line.startswith("step ")]
         self.seen.append({
             "phase": phase, "round": round_, "killed": killed, "timed": delay is not None,
             "last": steps[-1] if steps else "",
-            "noise": [line[6:] for line in told if line.startswith("noise ")],
+            "noise": [line[6:] for line in words if line.startswith("noise ")],
             "sent": hashlib.sha256(sent).hexdigest() if answered else "",
             "releases": releases(self.ledger),
         })  # fmt: skip
@@ -228,15 +228,15 @@ def ended(child: int, trace: int, pipe: int) -> tuple[bool, list[str], bytes]:
 
     The trace is read first: what is sent fits into a pipe's buffer, a trace may not.
     """
-    with os.fdopen(trace) as words, os.fdopen(pipe, "rb") as answer:
-        told, sent = words.read().splitlines(), answer.read()
+    with os.fdopen(trace) as tale, os.fdopen(pipe, "rb") as answer:
+        words, sent = tale.read().splitlines(), answer.read()
     code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-    assert code in (0, -signal.SIGKILL), told
-    return code != 0, told, sent
+    assert code in (0, -signal.SIGKILL), words
+    return code != 0, words, sent
 
 
 def kill_a_site(job: Path, out: Path, overrides: dict[str, str], about: Any) -> dict[str, Any]:
-    """Play one run; return its sums, and what was seen after each time that the site was asked."""
+    """Play one run; return what was seen after each time that the site was asked."""
     Killing.how, Killing.deaths = about["how"], about.get("deaths", 0)
     Killing.ledger, Killing.seen = job.parent / f"data/ledgers/{VICTIM}.ledger", []
     secagg.processes.LoopbackEngine = Killing  # type: ignore[assignment, misc]
@@ -270,8 +270,8 @@ def kill_all(job: Path, out: Path, overrides: dict[str, str], about: Any) -> dic
 
         child, pipe = fork(work)
         os.close(tell)
-        killed, told, _ = ended(child, trace, pipe)
-        deaths += told[-1:] if killed else []
+        killed, words, _ = ended(child, trace, pipe)
+        deaths += words[-1:] if killed else []
     return {"deaths": deaths}
 
 

@@ -217,14 +217,18 @@ def _count(runs: int) -> Any:
 
 def _lengthen(planned: Planned, runs: int, points: tuple[tuple[float, ...], ...]) -> Planned:
     """Make the plan one of `runs` runs, with the noise that was calibrated for one."""
-    public = planned.public
+    noise = {
+        name: replace(one, weights=one.weights * runs) for name, one in planned.public.noise.items()
+    }
+    public = replace(planned.public, noise=noise)
     stages = {name: _long(stage, runs) for name, stage in planned.plans.stages.items()}
     plans = {
         name: plan_sum(stage.spec, len(public.sites), ring.RING_BITS, public.noise[name])
         for name, stage in stages.items()
     }
     method = Repeated(planned.method, runs, points)
-    return replace(planned, method=method, protocol=Plain(), plans=StagePlans(stages, plans))
+    plans_of = StagePlans(stages, plans)
+    return replace(planned, public=public, method=method, protocol=Plain(), plans=plans_of)
 
 
 def _loop(session: Session, played: Runs, answers: int) -> None:
