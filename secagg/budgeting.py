@@ -92,7 +92,12 @@ def set_cap(path: Path, party: str | None, dataset: str | None, cap: Cap) -> dic
     if name not in files:
         raise UsageError(str(path), f"no ledger of {name!r}", f"There is {', '.join(files)}.")
     with closing(open_ledger(files[name])) as ledger:
-        named = dataset or next(iter(ledger.datasets()), name)
+        known = ledger.datasets()
+        if dataset is None and len(known) != 1:
+            raise UsageError(
+                str(files[name]), f"holds {len(known)} data sets", "Name one with --dataset."
+            )
+        named = dataset or known[0]
         ledger.set_caps(named, [cap])
         return {"party": name, **_standing(ledger, named)}
 

@@ -328,6 +328,10 @@ class SecureSum(Protocol):
         """
         ...
 
+    def withstands(self, sites: int) -> int:
+        """Return how many of so many sites may collude with the coordinator and see sums only."""
+        ...
+
     def client(
         self,
         phase: str,

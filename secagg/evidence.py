@@ -123,7 +123,9 @@ def privacy_facts(planned: Planned, sites: int) -> dict[str, Any] | None:
     if planned.private is None:
         return None
     assert planned.public.clip is not None  # wherever noise is, records are clipped
-    return guarantee(planned.private, planned.public.clip, planned.job.privacy.person, sites)
+    withstands = planned.protocol.withstands(len(planned.public.sites))
+    person = planned.job.privacy.person
+    return guarantee(planned.private, planned.public.clip, person, sites, withstands)
 
 
 def ledger_facts(session: Session) -> dict[str, Any]:

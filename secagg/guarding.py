@@ -29,6 +29,7 @@ from secagg.privacy.ledger import Ledger
 from secagg.privacy.release import Cohort, Release
 from secagg.privacy.rules import Request, parameters
 from secagg.randomness import RandomBytes, system_random
+from secagg.ring import RingVector
 from secagg.sites import SiteSource, as_policy, ledger_name
 
 EVERYBODY = "all sites"
@@ -66,12 +67,23 @@ def make_guard(
         parameters=parameters(stages),
         cohort=(),
         counting=True,
-        **_promise(privacy),
+        **({} if random is not system_random else _promise(privacy)),
     )
     return Guard(
         session.hex(), source.dataset, source.policy, asked, private,
-        functools.partial(open_ledger, source.ledger), random is not system_random,
+        functools.partial(open_ledger, source.ledger), _question(job), random is not system_random,
     )  # fmt: skip
+
+
+def _question(job: Job) -> bytes:
+    """Return a digest of what decides a contribution, beside its spec and the message.
+
+    A method's other settings decide what is made of the sums (`moments`: which analyses).
+    """
+    columns = [[name, column.model_dump(mode="json")] for name, column in job.columns.items()]
+    privacy = job.privacy
+    whose = [privacy.record_norm, privacy.person, privacy.records_per_person]
+    return wire.digest([job.method.name, columns, whose])
 
 
 def _promise(privacy: Privacy) -> dict[str, Any]:
@@ -116,8 +128,11 @@ class Book:
                 earlier = tuple(known.sites for known in ledger.cohorts(EVERYBODY))
         return cls(job, private, stages, session.hex(), path, earlier)
 
-    def enter(self, event: Mapping[str, Any]) -> None:
-        """Put down a release, before its sum is used. Raises `PolicyRefusal`."""
+    def enter(self, event: Mapping[str, Any], total: RingVector) -> None:
+        """Put down a release, before its sum is used. Raises `PolicyRefusal`.
+
+        Where sites noise once and for all, the same sum again tells nothing new, and costs nothing.
+        """
         if self.path is None:
             return
         stage, cohort = self.stages[event["stage"]], tuple(event["contributors"])
@@ -129,11 +144,12 @@ class Book:
             session=self.session,
             round=event["round"],
             stage=stage.name,
-            query=wire.digest(event["claims"]).hex(),
-            placement=Placement.NONE if noise is None else Placement.SUM,
+            query=_question(self.job).hex(),
+            placement=privacy.placement,
             cost=EXACT if self.private is None else self.private.mechanisms[stage.name].cost(),
             delta=privacy.delta or 0.0,
             cohort=cohort,
+            records=wire.digest(total).hex(),
             variance=0 if noise is None else noise.variance,
             fraction_bits=stage.spec[0].fraction_bits,
         )

@@ -131,10 +131,10 @@ class Privacy(_Strict):
     epsilon: float | None = Field(default=None, gt=0, le=100, allow_inf_nan=False)
     delta: float | None = Field(default=None, gt=0, lt=1)
     adjacency: Adjacency = Adjacency.ADD_REMOVE
-    record_norm: float | None = Field(default=None, gt=0, allow_inf_nan=False)
+    record_norm: float | None = Field(default=None, ge=1e-3, le=1e6)
     person: str | None = None
-    records_per_person: int = Field(default=1, ge=1)
-    sites_per_person: int = Field(default=1, ge=1)
+    records_per_person: int = Field(default=1, ge=1, le=2**48)
+    sites_per_person: int = Field(default=1, ge=1, le=2**32)
     colluding: int = Field(default=1, ge=0)
     count_share: float = Field(default=0.05, ge=0.001, le=0.5)
     expected_records: int | None = Field(default=None, ge=1)

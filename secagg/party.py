@@ -210,7 +210,7 @@ class Party:
             seed = self.random(32)
         else:
             spec = self.plans.stages[stage].spec
-            seed = site.guard.enter(occasion, spec, sent, vector, variance, self.random)
+            seed = site.guard.enter(occasion, spec, sent, variance, self.random)
         if noise is not None:
             random = expanded(seed)
             drawn = sample_weighted(variance, noise.weights, plan.noised, random)
@@ -236,7 +236,7 @@ class Party:
         me = self.identity.name
         check_release(self.policy, me, sites, thresholds, state["cohort"])
         if me in sites and self.site is not None and self.site.guard is not None:
-            self.site.guard.opened(round_, sites)
+            self.site.guard.opened(round_, body.get("stage") == COHORT, sites)
 
 
 def _are_names(values: list[object]) -> bool:

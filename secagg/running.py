@@ -233,8 +233,6 @@ def _play(
         return entry
 
     def write(event: Mapping[str, Any]) -> None:
-        if event["event"] == "release" and session.book is not None:
-            session.book.enter(event)
         with writing(place):
             log.write(event)
         if progress is not None:
@@ -269,6 +267,8 @@ def _loop(
     while True:
         entry = keep(step)
         for event in step.events:
+            if event["event"] == "release" and session.book is not None:
+                session.book.enter(event, step.state["total"])
             write(event)
         if step.done:
             return step.state

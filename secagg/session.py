@@ -21,7 +21,7 @@ from secagg.contracts import Method, Public, Rows, SecureSum, Stage
 from secagg.coordinator import Coordinator
 from secagg.engines.loopback import LoopbackEngine
 from secagg.engines.memory import MemoryEngine, Tamper
-from secagg.errors import DataError, JobError
+from secagg.errors import CapabilityError, DataError, JobError
 from secagg.guarding import Book, make_guard
 from secagg.identity import Identity, Role, Roster
 from secagg.job import Job
@@ -102,7 +102,7 @@ def plan_sites(job: Job, names: tuple[str, ...], sources: Mapping[str, SiteSourc
     if taken:
         raise DataError("sites", f"no site may be called {min(taken)!r}", "Rename its file.")
     public = public_facts(job, names)
-    private = _calibrate(job, declared_stages(method, public), protocol)
+    private = _calibrate(job, declared_stages(method, public), protocol, len(names))
     if private is not None:
         noise = {name: mechanism.noise for name, mechanism in private.mechanisms.items()}
         public = replace(public, noise=noise)
@@ -110,7 +110,9 @@ def plan_sites(job: Job, names: tuple[str, ...], sources: Mapping[str, SiteSourc
     return Planned(job, dict(sources), public, method, protocol, plans, private)
 
 
-def _calibrate(job: Job, stages: Sequence[Stage], protocol: SecureSum) -> Calibrated | None:
+def _calibrate(
+    job: Job, stages: Sequence[Stage], protocol: SecureSum, sites: int
+) -> Calibrated | None:
     asked = job.privacy
     if asked.placement is Placement.NONE:
         return None
@@ -125,6 +127,18 @@ def _calibrate(job: Job, stages: Sequence[Stage], protocol: SecureSum) -> Calibr
         asked.placement, asked.epsilon, asked.delta, asked.adjacency, asked.colluding,
         asked.count_share, asked.records_per_person, asked.sites_per_person,
     )  # fmt: skip
+    # Whoever sees one contribution sees it with that site's share of the noise only. (All but one
+    # colluding, that share is all of it, and they can subtract theirs from the sum anyway.)
+    if (
+        terms.placement is not Placement.SITE
+        and protocol.capabilities.hides_from_coordinator
+        and protocol.withstands(sites) < terms.colluding < sites - 1
+    ):
+        raise CapabilityError(
+            "privacy.colluding",
+            f"is {terms.colluding}, and protocol {protocol.name!r}: {protocol.in_numbers(sites)}",
+            "Lower it, or take another protocol or placement 'site'.",
+        )
     least = job.release.min_sites
     expected = max(asked.expected_records or 0, least * job.release.min_records)
     return calibrate(terms, stages, least, expected, protocol.capabilities.hides_from_coordinator)

@@ -78,7 +78,10 @@ def find_sites(job: Job, data: Data | None = None) -> dict[str, SiteSource]:
         raise JobError("sites", f"{len(sources)} site found, and a sum needs at least 2")
     folder = ledger_folder(job) if data is None else job.sites.ledgers
     if folder is not None:
-        sources = {n: replace(s, ledger=folder / ledger_name(n)) for n, s in sources.items()}
+        sources = {
+            n: replace(s, ledger=s.ledger or folder / ledger_name(s.dataset))
+            for n, s in sources.items()
+        }
     return dict(sorted(sources.items()))
 
 
@@ -91,9 +94,9 @@ def ledger_folder(job: Job) -> Path | None:
     return None if job.sites.table is None else job.sites.table.with_suffix(".ledgers")
 
 
-def ledger_name(party: str) -> str:
-    """Return the file name of a party's ledger; a site's name may hold what file names cannot."""
-    return f"{quote(party, safe=' ')}.ledger"
+def ledger_name(dataset: str) -> str:
+    """Return the file name of a data set's ledger; its name may hold what file names cannot."""
+    return f"{quote(dataset, safe=' ')}.ledger"
 
 
 def as_policy(release: Release) -> ReleasePolicy:
@@ -116,7 +119,12 @@ def _from_folder(folder: Path, release: Release) -> dict[str, SiteSource]:
         policy = shared
         if own in policies:
             policy = read_policy(folder / own).at_least(as_policy(release))
-        sources[path.stem] = SiteSource(path.stem, functools.partial(read_file, path), policy)
+        # Where the site has rules of its own, whoever asks does not choose where it keeps count.
+        ledger = None
+        if own in policies:
+            ledger = folder / "ledgers" / ledger_name(policy.dataset or path.stem)
+        read = functools.partial(read_file, path)
+        sources[path.stem] = SiteSource(path.stem, read, policy, ledger)
     for stray in sorted(policies - {f"{name}{_POLICY}" for name in sources}):
         raise JobError(
             str(folder / stray),
@@ -180,6 +188,8 @@ def _read_cells(
 
 def _from_table(path: Path, column: str, shared: SitePolicy) -> dict[str, SiteSource]:
     """Split one table by a column: a simulation, so reading that column is no leak."""
+    if path.with_name(f"{path.stem}{_POLICY}").exists():
+        raise JobError(str(path), "has a site's own policy beside it", "Set sites.folder instead.")
 
     @functools.cache
     def parts() -> dict[str, pd.DataFrame]:

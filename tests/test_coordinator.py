@@ -233,7 +233,7 @@ def refuse(w: World, party: str, code: Any, round_: int = 0) -> bytes:
     return write_frame(keys, w.session, round_, REFUSED, "coordinator", {"code": code})
 
 
-@pytest.mark.parametrize("code", ["abort", "peer", "evidence", "", "nonsense", None, 7, ["policy"]])
+@pytest.mark.parametrize("code", ["abort", "peer", "", "nonsense", None, 7, ["policy"]])
 def test_other_refusals_count_as_no_answer(code: Any) -> None:
     w = world(rounds=1)
     step = run_until(w, "submit")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import stat
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,13 +14,15 @@ from support.jobs import as_csv, raw_job, table, tables
 
 import secagg
 from secagg import budgeting, cli
+from secagg.coordinator import Coordinator
 from secagg.errors import JobError, PolicyRefusal, UsageError
 from secagg.job import parse_job
 from secagg.keyfile import make_key
 from secagg.noise import Adjacency
 from secagg.privacy.budget import Cap
 from secagg.privacy.gaussian import gaussian_epsilon, gaussian_mu
-from secagg.randomness import system_random
+from secagg.randomness import replayable_random, system_random
+from secagg.session import open_session, plan_job
 
 FIVE = ("a", "b", "c", "d", "e")
 DELTA = 1e-6
@@ -203,6 +206,64 @@ def test_noise_in_the_sum_is_drawn_anew_for_each_run(tmp_path: Path) -> None:
     assert means[0] != means[1]
 
 
+def test_equal_answers_to_different_questions_get_different_noise(tmp_path: Path) -> None:
+    """Two columns that are equal at every site: equal noise would say so, with certainty."""
+    data = folder_with(tmp_path)
+    for path in data.glob("*.csv"):
+        lines = path.read_text().splitlines()
+        both = [f"{lines[0]},twin", *(f"{line},{line.split(',')[1]}" for line in lines[1:])]
+        path.write_text("\n".join(both))
+    column = raw_job()["columns"]["sex"]
+    found = [
+        run(data, privacy=noised(placement="site"), columns={name: column}).result.arrays["mean"]
+        for name in ("sex", "twin", "sex")
+    ]
+    assert found[0] == found[2] != found[1]
+
+
+def test_replayable_noise_is_none(tmp_path: Path) -> None:
+    data = folder_with(tmp_path)
+    (data / "c.policy.toml").write_text('min_sites = 3\nmin_records = 2\nnoise = "required"\n')
+    settings = {"sites": {"folder": data, "max_rows": 100}, "privacy": noised()}
+    job = parse_job(raw_job(**settings, protocol={"name": "additive"}))
+    with pytest.raises(PolicyRefusal, match="noise"):
+        secagg.run(job, random=replayable_random(1))
+
+
+# --- cohorts that become known at the opening ---
+
+
+@pytest.mark.parametrize("number", [0, 5])
+def test_a_cohort_that_shrank_is_checked_before_it_is_opened(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    """Masked sums are opened by the sites; whatever number the coordinator gives the round."""
+    raw = raw_job(protocol={"name": "masked"}, sites={"max_rows": 100, "ledgers": tmp_path / "l"})
+    records = {name: table(i, 40) for i, name in enumerate("abcdef")}
+    begin = Coordinator._begin_sum
+
+    def renumbered(self: Coordinator, state: Any, events: Any) -> Any:
+        return begin(
+            self, {**state, "round": number} if state["stage"] == "cohort" else state, events
+        )
+
+    monkeypatch.setattr(Coordinator, "_begin_sum", renumbered)
+    for lost in (None, "f"):
+        session = open_session(plan_job(parse_job(raw), records), system_random)
+        step = replace(session.coordinator, earlier=()).start()  # it has forgotten
+        try:
+            while "total" not in step.state:
+                asked = {n: r for n, r in step.requests.items() if n != lost}
+                step = session.coordinator.advance(step.state, session.engine.exchange(asked))
+            assert lost is None
+        except PolicyRefusal:
+            assert lost == "f"
+            why = session.engine.errors["a"]  # type: ignore[union-attr]
+            assert isinstance(why, PolicyRefusal) and "= f" in why.what
+        finally:
+            session.close()
+
+
 # --- where ledgers lie ---
 
 
@@ -220,6 +281,33 @@ def test_ledgers_where_the_job_says(tmp_path: Path) -> None:
     sites = {"folder": data, "max_rows": 100, "ledgers": tmp_path / "elsewhere"}
     run(data, sites=sites)
     assert not (data / "ledgers").exists() and len(list((tmp_path / "elsewhere").iterdir())) == 6
+
+
+def test_whoever_asks_does_not_choose_the_ledger_of_a_site_with_a_policy(tmp_path: Path) -> None:
+    data = folder_with(tmp_path)
+    (data / "b.policy.toml").write_text("min_sites = 3\nmin_records = 2\n")
+    run(data, sites={"folder": data, "max_rows": 100, "ledgers": tmp_path / "elsewhere"})
+    assert [p.name for p in (data / "ledgers").iterdir()] == ["b.ledger"]
+
+
+def test_a_renamed_file_of_a_named_data_set_keeps_its_ledger(tmp_path: Path) -> None:
+    data = folder_with(tmp_path)
+    policy = 'min_sites = 3\nmin_records = 2\ndataset = "the register"\n'
+    (data / "b.policy.toml").write_text(policy)
+    run(data, privacy=noised())
+    (data / "b.csv").rename(data / "z.csv")
+    (data / "b.policy.toml").rename(data / "z.policy.toml")
+    assert (data / "ledgers/the register.ledger").exists()
+    with pytest.raises(PolicyRefusal, match="b - z"):  # another name is another site
+        run(data, ("a", "c", "d", "e", "z"), privacy=noised())
+
+
+def test_a_table_beside_a_policy_is_no_way_round_it(tmp_path: Path) -> None:
+    data = folder_with(tmp_path)
+    (data / "a.policy.toml").write_text("min_sites = 3\nmin_records = 2\n")
+    sites = {"table": data / "a.csv", "site_column": "grade", "max_rows": 100}
+    with pytest.raises(JobError, match="a site's own policy beside it"):
+        run(data, sites=sites)
 
 
 def test_tables_from_python_leave_no_ledger(tmp_path: Path, monkeypatch: Any) -> None:
@@ -270,6 +358,26 @@ def test_the_budget_commands(tmp_path: Path, monkeypatch: Any, capsys: Any) -> N
     lines = command(monkeypatch, capsys, "budget", "history", where)
     assert "epsilon 3 at delta 1e-06 in 365 days" in lines
     assert "allowed: min_sites" in lines and "seed" not in lines
+
+
+def test_a_cap_needs_to_know_its_data_set(tmp_path: Path) -> None:
+    data = folder_with(tmp_path)
+    cap = Cap(1.0, DELTA, None, Adjacency.ADD_REMOVE)
+    with pytest.raises(UsageError, match="Name one with --dataset"):
+        budgeting.set_cap(data / "ledgers/a.ledger", None, None, cap)
+    budgeting.set_cap(data / "ledgers/a.ledger", None, "a", cap)
+    with pytest.raises(PolicyRefusal, match="its cap is epsilon 1 "):
+        run(data, privacy=noised(2.0))
+
+
+def test_an_exact_job_under_a_cap_is_told_what_noise_would_do(tmp_path: Path) -> None:
+    data = folder_with(tmp_path)
+    run(data, privacy=noised())
+    budgeting.set_cap(data / "ledgers", "b", None, Cap(30.0, DELTA, None, Adjacency.ADD_REMOVE))
+    with pytest.raises(PolicyRefusal, match="suffices for epsilon 2") as refused:
+        run(data)
+    assert "no finite epsilon" in refused.value.what
+    run(data, privacy=noised())  # a large cap is not a small one
 
 
 def test_no_ledger_yet(tmp_path: Path) -> None:

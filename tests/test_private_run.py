@@ -52,7 +52,7 @@ def played(raw: dict[str, Any], seed: int | None = None) -> dict[str, np.ndarray
 @pytest.mark.parametrize("protocol", HIDING)
 def test_every_protocol_carries_noise(protocol: str) -> None:
     """Beyond 8 standard deviations, or within 1e-9 of zero: a false alarm in 10^7 runs."""
-    raw = private("sum", protocol)
+    raw = private("sum", protocol, colluding=int(protocol != "paillier"))
     noise = plan_job(parse_job(raw), tables()).public.noise["moments"]
     sd = math.sqrt(noise.in_sum(3, noise.at_site(3)))
     added = np.abs(played(raw)["moments"] - exactly_clipped(raw)) / np.sqrt(noise.weights) / sd
@@ -118,7 +118,11 @@ def test_what_was_asked_of_sites_shows_no_exact_count() -> None:
     ("raw", "kind", "says"),
     [
         (private("sum", "plain"), CapabilityError, "Take placement 'site'"),
-        (private("round", colluding=3), JobError, "would leave no noise"),
+        (private("sum", "paillier"), CapabilityError, "none may collude"),
+        (private("round"), CapabilityError, "this method has one release"),
+        (private(delta=1e-300), JobError, "too small to be reckoned with"),
+        (private(record_norm=1e-12), JobError, "record_norm"),
+        (private("sum", colluding=3), JobError, "would leave no noise"),
         (private() | {"simulation": {"site_alone": True}}, JobError, "without noise"),
         (private() | {"release": {"min_records": 2}}, JobError, "min_sites"),
         (private(delta=0.4), JobError, "not below 1 /"),
@@ -142,7 +146,7 @@ def test_epsilon_and_delta_are_required() -> None:
 
 def test_logistic_has_no_bound_for_a_record() -> None:
     raw = private() | {"method": {"name": "logistic", "outcome": "sex", "predictors": ["age"]}}
-    with pytest.raises(CapabilityError, match="gradient or moments"):
+    with pytest.raises(CapabilityError, match="family = 'binomial'"):
         secagg.run(raw, tables())
 
 

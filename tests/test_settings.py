@@ -58,7 +58,10 @@ def test_nothing_to_set() -> None:
     ("named", "line"),
     [
         ({"name": "momens"}, "method.name: no method 'momens'. Did you mean 'moments'?"),
-        ({"name": "svm"}, "method.name: no method 'svm'. Known keys here: logistic, moments."),
+        (
+            {"name": "svm"},
+            "method.name: no method 'svm'. Known keys here: gradient, logistic, moments.",
+        ),
         ({"name": "moments", "bits": 1}, "method: unknown key 'bits'"),
         ({"name": "logistic"}, "method: outcome: is required"),
     ],

@@ -48,6 +48,7 @@ STAGE = "gradient"
 _BITS = 40  # without noise: a sum's error, 2^-41 a site, is far below that of the search
 _LEAST_BITS = 12
 _FARTHEST = 1000.0  # sum of |beta_j|: beyond any estimate on scaled columns, and bounds residuals
+_MOST_ROUNDS = 10_000
 _TOLERANCE = 1e-10  # of the gradient per unit of summed squared length
 
 
@@ -82,6 +83,8 @@ class Gradient:
         """Declare the one kind of round: gradient and size at the coefficients sent."""
         if self.rounds < 1:
             raise JobError("method.rounds", "must be at least 1")
+        if self.rounds > _MOST_ROUNDS:
+            raise JobError("method.rounds", f"must be at most {_MOST_ROUNDS}")
         if self.clip is not None and not (math.isfinite(self.clip) and self.clip > 0):
             raise JobError("method.clip", "must be positive and finite")
         p, rows, bits = len(self._names(public)), float(public.max_rows), self._bits(public)

@@ -55,6 +55,9 @@ _MOST_EPSILON: Final = 100.0
 _MOST_DAYS: Final = 36_525.0
 """A century: longer is for ever."""
 
+_SMALL_PART: Final = 1e-3
+"""Of delta: where discreteness takes no more, a cap's epsilon may be looked at as a smaller one."""
+
 _HALVINGS: Final = 50
 """Of the bracket in which the affordable mu lies; its printed epsilon has three digits."""
 
@@ -139,8 +142,13 @@ class Cap:
 
     def allows(self, events: Sequence[Event], distance: float) -> bool:
         """Say so for events under the cap's adjacency, which releases are `distance` away from."""
-        delta = delta_of(events, self.epsilon) + (1.0 + math.exp(self.epsilon)) * distance
-        return delta <= self.delta * (1.0 + _ROUNDING)  # so NaN is not allowed
+        # What holds at a smaller epsilon holds here; there, discreteness takes less of delta.
+        smaller = math.log(max(_SMALL_PART * self.delta / distance - 1.0, 1.0)) if distance else 0.0
+        return any(
+            delta_of(events, at) + (1.0 + math.exp(at)) * distance
+            <= self.delta * (1.0 + _ROUNDING)  # so NaN is not allowed
+            for at in ({min(self.epsilon, smaller), self.epsilon} if distance else {self.epsilon})
+        )
 
 
 def affordable(cap: Cap, spent: Sequence[Cost], distance: float, delta: float) -> float:
@@ -169,7 +177,7 @@ def check_caps(
     """Raise `PolicyRefusal`, with what would be affordable, unless `wanted` fits under every cap.
 
     spent_under: returns what has left within a cap's period
-    delta: of the job that asks
+    delta: of the job that asks; 0 for one without noise
     """
     broken = [
         (cap, spent) for cap in caps if not cap.holds([*(spent := spent_under(cap)), *wanted])
@@ -178,17 +186,24 @@ def check_caps(
         return
     distance = math.fsum(cost.distance for cost in wanted)
     least, cap, spent = min(
-        ((affordable(cap, spent, distance, delta), cap, spent) for cap, spent in broken),
+        (
+            (affordable(cap, spent, distance, delta or cap.delta), cap, spent)
+            for cap, spent in broken
+        ),
         key=lambda found: found[0],
     )
+    exact = any(math.isinf(compose([c.event(cap.adjacency)]).mu) for c in spent)
+    nothing = "Nothing is left"
+    nothing += ", since exact sums were released: no noise makes up for that." if exact else "."
     total = epsilon_of([cost.event(cap.adjacency) for cost in (*spent, *wanted)], cap.delta)
     would = "no finite epsilon" if math.isinf(total) else f"epsilon {total:.3g}"
     raise PolicyRefusal(
         where,
         f"with this job it would have given away {would}, and its cap is {cap.words()}",
-        f"What is left suffices for epsilon {_down(least)} at delta {delta:g}."
+        f"What is left suffices for epsilon {_down(least)} at delta {delta or cap.delta:g} "
+        f"({cap.adjacency.value})."
         if least > 0.0
-        else "Nothing is left.",
+        else nothing,
     )
 
 

@@ -50,6 +50,9 @@ from secagg.privacy.sampling import sample_error
 EXACT = Cost(Gaussian(math.inf), Gaussian(math.inf))
 """What a release without noise costs."""
 
+_LEAST_MU = 1e-200  # below it, variances are beyond any number a float holds
+_STEPS = 50
+_LARGEST = 700.0  # e^epsilon is still a float
 _RESERVE = 1e-3
 """Share of delta kept for the discreteness of the noise."""
 
@@ -126,26 +129,39 @@ class Calibrated:
 
     def epsilon(self, delta: float) -> float:
         """Return epsilon of the whole run at `delta`, the discreteness included."""
-        # the remainder grows with epsilon: at the promised one it is largest
-        left = delta - self.remainder(self.terms.epsilon)
-        return gaussian_epsilon(self.mu(), left) if left > 0 else math.inf
+        return self._epsilon(self.mu(), delta)
 
-    def if_more_collude(self, sites: int) -> list[tuple[int, float]]:
+    def _epsilon(self, mu: float, delta: float) -> float:
+        """Return epsilon at delta; what the discreteness adds to delta grows with epsilon."""
+        epsilon = gaussian_epsilon(mu, delta)
+        for _ in range(_STEPS):
+            left = delta - self.remainder(epsilon) if epsilon < _LARGEST else 0.0
+            if left <= 0:
+                return math.inf
+            following = gaussian_epsilon(mu, left)
+            if following <= epsilon * (1 + 1e-12):
+                return following
+            epsilon = following
+        return math.inf
+
+    def if_more_collude(self, sites: int, withstands: int) -> list[tuple[int, float]]:
         """Return (colluding sites, epsilon at the job's delta), up to all but one of `sites`.
 
-        Their noise does not count. In placement `site` nothing changes.
+        Their noise does not count. Where they are more than the protocol withstands they see single
+        contributions, and only that site's own share protects its records. In placement `site`
+        nothing changes.
         """
         if self.terms.placement is Placement.SITE:
             return []
         rows: list[tuple[int, float]] = []
         for colluding in range(sites):
+            unknown = sites - colluding if colluding <= withstands else 1
             square = sum(
                 m.rounds * m.mu(self.terms.adjacency) ** 2 * m.noise.variance
-                / ((sites - colluding) * m.noise.at_site(m.noise.least if i == 0 else sites))
+                / (unknown * m.noise.at_site(m.noise.least if i == 0 else sites))
                 for i, m in enumerate(self.mechanisms.values())
             )  # fmt: skip
-            left = self.terms.delta - self.remainder(self.terms.epsilon)
-            rows.append((colluding, gaussian_epsilon(math.sqrt(square), left)))
+            rows.append((colluding, self._epsilon(math.sqrt(square), self.terms.delta)))
         return rows
 
 
@@ -162,6 +178,8 @@ def calibrate(
     counting, *method = stages
     _check(terms, method, least, expected, hides)
     mu = gaussian_mu(terms.epsilon, terms.delta * (1 - _RESERVE))
+    if mu <= _LEAST_MU:
+        raise JobError("privacy.delta", f"{terms.delta:g} is too small to be reckoned with")
     rounds = sum(stage.max_rounds for stage in method)
     parts = {counting.name: terms.count_share * mu**2}
     parts |= {stage.name: (1 - terms.count_share) * mu**2 / rounds for stage in method}
@@ -170,7 +188,7 @@ def calibrate(
     if calibrated.remainder(terms.epsilon) > _RESERVE * terms.delta:
         raise JobError(
             "privacy.delta", f"is too small for noise on this grid at epsilon {terms.epsilon:g}",
-            "Raise delta, or lower epsilon.",
+            "Lower epsilon, or raise delta.",
         )  # fmt: skip
     return calibrated
 
@@ -180,10 +198,16 @@ def _check(terms: Terms, method: Sequence[Stage], least: int, expected: int, hid
         if stage.touch is None:
             raise CapabilityError(
                 "privacy.placement",
-                f"in stage {stage.name!r} of this method one record may change anything",
-                "Take method gradient or moments.",
+                f"this method has no bound on what one record changes (stage {stage.name!r})",
+                "For logistic regression take method gradient with family = 'binomial' and "
+                "placement 'round'; for a continuous outcome, moments.",
             )
     once = sum(stage.max_rounds for stage in method) == 1
+    if once and terms.placement is Placement.ROUND:
+        raise CapabilityError(
+            "privacy.placement", "'round' is for several rounds, and this method has one release",
+            "Take 'sum', or 'site'.",
+        )  # fmt: skip
     if not once and terms.placement is not Placement.ROUND:
         raise CapabilityError(
             "privacy.placement",
@@ -216,6 +240,8 @@ def _mechanism(terms: Terms, stage: Stage, mu: float, least: int) -> Mechanism:
     assert stage.touch is not None
     bits = stage.spec[0].fraction_bits
     add, replace = (terms.group() * t for t in (stage.touch.add, stage.touch.replace))
+    if terms.placement is Placement.SITE:  # the other record may be another site's
+        replace = max(replace, math.sqrt(2) * add)
     moved = add if terms.adjacency is Adjacency.ADD_REMOVE else replace
     variance = math.ceil((Fraction(moved) * 2**bits / Fraction(mu)) ** 2)
     weights = stage.touch.weights

@@ -16,7 +16,8 @@ with the mean and variance that normal ones give it, k spread^2 and 2 spread^4 t
 k + k (k - 1) rho^2. Let D^2 be the d predictors' variances then, C their correlations (with the
 eigenvalues 1 - rho, d - 1 times, and 1 + (d - 1) rho), A = n D C D their scatter matrix, and
 b = D^-1 c the slopes; those per standard deviation, c, have |c|^2 = g. For linear regression
-g = explained times the outcome's variance. With noise of standard deviation s in every released number:
+g = explained times the outcome's variance. With noise of standard deviation s in every released
+number:
 
     moments   b~ - b = A^-1 (e - E b) to first order, E, e the noise of cross products:
               E|D (b~ - b)|^2 = s^2 (1 + |b|^2) h tr C^-2 / n^2,  h the mean of 1 / D^2        (1)

@@ -12,19 +12,26 @@ from typing import Any
 
 from secagg.noise import Adjacency, Clip, Placement
 from secagg.privacy.calibration import Calibrated, Mechanism
-from secagg.privacy.gaussian import gaussian_epsilon
 
 _DELTAS = (1e-9, 1e-8, 1e-7, 1e-6, 1e-5, 1e-4)
 UNPROTECTED = (
-    "Which sites take part, and when and how much they send.",
+    "Which sites take part, when they send and how much. Times are in the log to the millisecond, "
+    "and a site with more records takes longer.",
+    "Where sites noise once and for all, that a later run finds the same: the records and the "
+    "columns asked for have not changed.",
     "That a site refuses because it has too few records, or a cell that cannot be read.",
     "What the job itself declares: columns, bounds, levels, the expected number of records.",
     "A site that leaves out its noise, or invents records within the bounds.",
 )
 
 
-def guarantee(calibrated: Calibrated, clip: Clip, person: str | None, sites: int) -> dict[str, Any]:
-    """Return the facts of the promise for a cohort of so many sites."""
+def guarantee(
+    calibrated: Calibrated, clip: Clip, person: str | None, sites: int, withstands: int
+) -> dict[str, Any]:
+    """Return the facts of the promise for a cohort of so many sites.
+
+    withstands: how many colluding sites the protocol hides single contributions from
+    """
     terms = calibrated.terms
     adjacency = terms.adjacency
     return {
@@ -40,12 +47,12 @@ def guarantee(calibrated: Calibrated, clip: Clip, person: str | None, sites: int
         "mu_other_adjacency": calibrated.mu(_other(adjacency)),
         "epsilon_accounted": calibrated.epsilon(terms.delta),
         "delta_for_discreteness": calibrated.remainder(terms.epsilon),
-        "curve": [[delta, gaussian_epsilon(calibrated.mu(), delta)] for delta in _DELTAS],
+        "curve": [[delta, calibrated.epsilon(delta)] for delta in _DELTAS],
         "accountant": "exact composition of Gaussian mechanisms (Balle and Wang 2018, theorem 8)",
         "record_norm": clip.norm,
         "grid": f"2^-{clip.grid_bits}",
         "colluding": terms.colluding,
-        "if_more_collude": [list(row) for row in calibrated.if_more_collude(sites)],
+        "if_more_collude": [list(row) for row in calibrated.if_more_collude(sites, withstands)],
         "mechanisms": [
             _facts(name, m, m.noise.at_site(m.noise.least if i == 0 else sites), sites)
             for i, (name, m) in enumerate(calibrated.mechanisms.items())

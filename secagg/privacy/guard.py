@@ -30,7 +30,6 @@ from secagg.privacy.ledger import Ledger
 from secagg.privacy.policy import SitePolicy
 from secagg.privacy.release import Cohort, Decision, Release
 from secagg.randomness import RandomBytes
-from secagg.ring import RingVector
 
 
 @dataclass(frozen=True)
@@ -58,6 +57,7 @@ class Guard:
     """One site's guard in one session.
 
     asked: what the coordinator asks for, the same in every round; the rest is filled in
+    question: digest of all in the job that decides what is computed of which records
     calibrated: the mechanisms, under differential privacy
     open_ledger: opens the site's ledger; called when it is first needed
     replayable: whether whoever knows a number can draw the noise again
@@ -69,9 +69,11 @@ class Guard:
     asked: rules.Request
     calibrated: Calibrated | None
     open_ledger: Callable[[], Ledger]
+    question: bytes
     replayable: bool = False
     _ledger: Ledger | None = field(default=None, init=False)
     _own: rules.Own | None = field(default=None, init=False, repr=False)
+    _records: str = field(default="", init=False, repr=False)
 
     @property
     def ledger(self) -> Ledger:
@@ -99,6 +101,7 @@ class Guard:
         """Decide on the site's own records. Raises `PolicyRefusal`."""
         if self._own is None:
             self._own = rules.own_numbers(rows, public)
+            self._records = wire.digest(rows.values).hex()
         request = self._request(occasion, ())
         decisions = rules.with_data(self.policy, request, self._own)
         self._write(occasion, decisions)
@@ -110,13 +113,12 @@ class Guard:
         occasion: Occasion,
         spec: Spec,
         message: Body,
-        vector: RingVector,
         variance: int,
         random: RandomBytes,
     ) -> bytes:
         """Put the contribution in the ledger, and return the seed of its noise.
 
-        vector: without noise; variance: of the noise to be added, 0 for none
+        variance: of the noise to be added, 0 for none
         Raises `PolicyRefusal` where it does not fit the budget.
         """
         if self.calibrated is None and occasion.before:
@@ -127,12 +129,14 @@ class Guard:
             session=self.session,
             round=occasion.round,
             stage=occasion.stage,
-            query=wire.digest([_plain(spec), message]).hex(),
+            query=wire.digest([self.question, _plain(spec), message]).hex(),
             placement=self.asked.placement,
             cost=self._cost(occasion.stage),
             delta=self.asked.delta,
             cohort=() if occasion.counting else occasion.cohort,
-            records=wire.digest(vector).hex(),
+            # Not of the contribution: two questions whose answers happen to be equal would get
+            # equal noise, and so tell that they are equal.
+            records=self._records,
             variance=variance,
             fraction_bits=spec[0].fraction_bits,
             replayable=self.replayable,
@@ -142,10 +146,10 @@ class Guard:
         caps = () if self.policy.budget is None else self.policy.budget.caps
         return self.ledger.enter(release, caps, self._rest(occasion), random).seed
 
-    def opened(self, round_: int, contributors: Sequence[str]) -> None:
+    def opened(self, round_: int, counting: bool, contributors: Sequence[str]) -> None:
         """Decide on a sum that this site is asked to help open. Raises `PolicyRefusal`."""
-        if round_ == 0:
-            self._settle(tuple(contributors))
+        if counting:  # told by the stage: the round's number is the coordinator's choice
+            self._settle(tuple(contributors), round_)
 
     # --- inside ------------------------------------------------------------------------------
 
@@ -165,7 +169,9 @@ class Guard:
             ))  # fmt: skip
 
     def _cost(self, stage: str) -> Cost:
-        return EXACT if self.calibrated is None else self.calibrated.mechanisms[stage].cost()
+        if self.calibrated is None or self.replayable:  # noise that can be taken away is none
+            return EXACT
+        return self.calibrated.mechanisms[stage].cost()
 
     def _rest(self, occasion: Occasion) -> list[Cost]:
         """Return the costs of the rounds that the job has still to come."""
@@ -178,9 +184,9 @@ class Guard:
                 break
         return rest
 
-    def _settle(self, cohort: tuple[str, ...]) -> None:
+    def _settle(self, cohort: tuple[str, ...], round_: int = 0) -> None:
         """Put down whose records were counted, once that is certain; check it like any cohort."""
-        self.ledger.settle(self.asked.site, self.session, 0, cohort, self._compare(cohort))
+        self.ledger.settle(self.asked.site, self.session, round_, cohort, self._compare(cohort))
 
     def _compare(self, cohort: tuple[str, ...]) -> Callable[[Sequence[Cohort]], None]:
         """Return what checks a cohort against earlier ones, for the ledger's transaction."""

@@ -43,6 +43,7 @@ holds no claim on the budget: of two that run at once, the later one may be refu
 
 from __future__ import annotations
 
+import hmac
 import os
 import sqlite3
 from collections.abc import Callable, Iterator, Sequence
@@ -253,10 +254,11 @@ class Ledger:
     def _time(self) -> int:
         return _microseconds(self._now())
 
-    def _add(self, kind: str, release: Release, **more: Any) -> None:
+    def _add(self, kind: str, release: Release, seed: bytes = b"", **more: Any) -> None:
+        content = release.content() | ({"bound": _bound(seed, release)} if seed else {})
         append(self._db, Line(
             self._time(), kind, release.dataset, release.session, release.round,
-            content=release.content(), **more,
+            content=content, seed=seed, **more,
         ))  # fmt: skip
 
     def _afford(self, release: Release, caps: Sequence[Cap], planned: Sequence[Cost]) -> None:
@@ -283,7 +285,7 @@ class Ledger:
                 f"these records are in the ledger as data set {entry.dataset!r}",
                 "One data set has one name, and one budget.",
             )
-        free = OCCASION if release.placement is Placement.SITE else ()
+        free = ("bound", *(OCCASION if release.placement is Placement.SITE else ()))
         then, asked = (
             {name: value for name, value in content.items() if name not in free}
             for content in (entry.content, release.content())
@@ -292,6 +294,14 @@ class Ledger:
             raise PeerError(self.where, "something else was asked for, and answered, in that round")
         if bool(entry.seed) != (random is not None):
             raise InternalError(self.where, "has a seed for a coordinator, or none for a site")
+        bound = str(entry.content.get("bound", ""))
+        if entry.seed and not hmac.compare_digest(bound, _bound(entry.seed, release)):
+            raise PeerError(self.where, "the records changed since they answered in that round")
+
+
+def _bound(seed: bytes, release: Release) -> str:
+    """Return what tells, to whoever has the seed, whether it was drawn for the same records."""
+    return hmac.digest(seed, release.records.encode(), "sha256").hex()
 
 
 def _microseconds(time: datetime) -> int:

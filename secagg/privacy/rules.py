@@ -113,6 +113,10 @@ class Own:
     magnitudes: Mapping[str, NDArray[np.float64]]
     levels: Mapping[str, int]
 
+    def __repr__(self) -> str:
+        """Return nothing of it."""
+        return "Own(...)"
+
 
 @dataclass(frozen=True)
 class Decision:
@@ -146,8 +150,8 @@ def own_numbers(rows: Rows, public: Public) -> Own:
         values = variable.middle + variable.half * scaled
         if variable.indicator:  # a record that was clipped to a norm keeps its side
             levels[variable.name] = int(np.count_nonzero(scaled > 0))
-        elif np.all((values == 0) | (values == 1)):
-            levels[variable.name] = int(np.count_nonzero(values))
+        elif len(np.unique(scaled)) == 2:  # however the job declares it
+            levels[variable.name] = int(np.count_nonzero(scaled > scaled.min()))
         elif variable.middle >= variable.half:
             # scaled >= -1, and rounding is monotone: no value is below 0
             magnitudes[variable.name], magnitudes[f"{variable.name}^2"] = values, values**2
@@ -216,9 +220,10 @@ def enforce(who: str, decisions: Sequence[Decision]) -> None:
     """Raise `PolicyRefusal` for the first decision that refuses; its text stays at the site."""
     for decision in decisions:
         if not decision.allowed:
-            raise PolicyRefusal(
-                who, f"release rule {decision.rule}: {decision.text}", "Its policy's owner decides."
-            )
+            mend = "Lower privacy.delta."
+            if decision.rule != "delta":
+                mend = "Its policy's owner decides; its ledger's history has all decisions."
+            raise PolicyRefusal(who, f"release rule {decision.rule}: {decision.text}", mend)
 
 
 # --- rules on public facts -----------------------------------------------------------------------

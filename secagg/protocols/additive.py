@@ -85,6 +85,10 @@ class Additive:
             f"any of the {sites} sites; none may drop out"
         )
 
+    def withstands(self, sites: int) -> int:
+        """Any number of sites: shares go to aggregators."""
+        return sites
+
     def parties(self) -> tuple[tuple[str, Role], ...]:
         """Need S aggregators."""
         return tuple((f"aggregator_{i + 1}", Role.AGGREGATOR) for i in range(self.aggregators))

@@ -123,7 +123,7 @@ class Masked:
     def in_numbers(self, sites: int) -> str:
         """As planned for the graph of so many sites."""
         plan = self._plan_for(sites)
-        colluding = int(self.colluding * sites + 1e-9)  # the floor, of 0.29 * 100 too
+        colluding = self.withstands(sites)
         text = (
             f"of {sites} sites, up to {colluding} may collude with the coordinator; up to "
             f"{sites - plan.least_survivors} may drop out of the first sum, none of a later one"
@@ -131,6 +131,10 @@ class Masked:
         if plan.degree < sites - 1:
             text += f"; each shares masks with {plan.degree} others"
         return text
+
+    def withstands(self, sites: int) -> int:
+        """As many as the setting says, of so many sites."""
+        return int(self.colluding * sites + 1e-9)  # the floor, of 0.29 * 100 too
 
     def parties(self) -> tuple[tuple[str, Role], ...]:
         """Need nobody beside sites and coordinator."""

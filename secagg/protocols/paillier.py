@@ -93,6 +93,10 @@ class Paillier:
         """No site may collude with the coordinator."""
         return f"each of the {sites} sites holds the key: none may collude with the coordinator"
 
+    def withstands(self, sites: int) -> int:
+        """No site: each holds the key."""
+        return 0
+
     def parties(self) -> tuple[tuple[str, Role], ...]:
         """Need nobody beside sites and coordinator."""
         return ()

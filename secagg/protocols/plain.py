@@ -51,6 +51,10 @@ class Plain:
         """Nothing is hidden."""
         return f"the coordinator reads the contributions of all {sites} sites"
 
+    def withstands(self, sites: int) -> int:
+        """No site, and not the coordinator alone."""
+        return 0
+
     def parties(self) -> tuple[tuple[str, Role], ...]:
         """Need nobody beside sites and coordinator."""
         return ()

@@ -136,6 +136,10 @@ class ThresholdPaillier:
             "sum is decrypted"
         )
 
+    def withstands(self, sites: int) -> int:
+        """Fewer than the threshold (the one that made the key not among them)."""
+        return self.threshold_of(sites) - 1
+
     def parties(self) -> tuple[tuple[str, Role], ...]:
         """Need nobody beside sites and coordinator."""
         return ()

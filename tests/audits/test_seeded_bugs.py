@@ -200,7 +200,7 @@ def test_the_count_of_records_keeps_its_share(placement: str, colluding: Collect
 
 def test_what_more_colluding_sites_see_is_what_the_table_says() -> None:
     first, second = Case(short(epsilon=4.0), ADDED).both()
-    table = first.private.if_more_collude(len(SITES))
+    table = first.private.if_more_collude(len(SITES), len(SITES))
     assert [row[0] for row in table] == [0, 1, 2, 3]
     for colluding, epsilon in table:
         known = SITES[len(SITES) - colluding :]

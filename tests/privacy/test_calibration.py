@@ -41,7 +41,7 @@ def costs(calibrated: Calibrated, touches: dict[str, float]) -> float:
 
 @given(
     st.sampled_from(list(Adjacency)), st.floats(0.05, 8), st.floats(1e-10, 1e-3),
-    st.floats(0.001, 0.5), st.integers(1, 4), st.integers(1, 3), st.integers(1, 50),
+    st.floats(0.001, 0.5), st.integers(1, 4), st.integers(1, 3), st.integers(2, 50),
 )  # fmt: skip
 def test_the_run_costs_what_was_promised_and_hardly_less(
     adjacency: Adjacency, epsilon: float, delta: float, share: float, records: int, sites: int,
@@ -81,7 +81,7 @@ def test_a_person_at_several_sites_costs_less_where_sites_noise_alone() -> None:
 
 def test_if_more_collude() -> None:
     """With K = 5 shares sized for none, eps 1 becomes 1.13 if one colludes (research: 5, 1)."""
-    rows = dict(made(replace(TERMS, colluding=0), least=5).if_more_collude(5))
+    rows = dict(made(replace(TERMS, colluding=0), least=5).if_more_collude(5, 5))
     assert rows[0] == pytest.approx(1.0, rel=1e-2)
     for colluding, factor in ((1, 5 / 4), (2, 5 / 3), (4, 5)):
         mu = gaussian_mu(1.0, 1e-6) * math.sqrt(factor)
@@ -90,8 +90,32 @@ def test_if_more_collude() -> None:
     assert len(rows) == 5
 
 
+def test_beyond_what_the_protocol_withstands_a_site_has_its_own_share_only() -> None:
+    calibrated = made(replace(TERMS, colluding=1), least=5)
+    within, beyond = (dict(calibrated.if_more_collude(5, most)) for most in (4, 1))
+    assert [within[c] == beyond[c] for c in range(5)] == [True, True, False, False, True]
+    assert beyond[2] == beyond[3] == within[4] > within[3]
+
+
+def test_the_curve_pays_for_discreteness() -> None:
+    fine = made()
+    coarse = {n: replace(m, distance=1e-9) for n, m in fine.mechanisms.items()}
+    calibrated = Calibrated(fine.terms, coarse)
+    for delta in (1e-5, 1e-6, 1e-7):
+        epsilon = calibrated.epsilon(delta)
+        spent = gaussian_delta(calibrated.mu(), epsilon) + calibrated.remainder(epsilon)
+        assert spent <= delta * (1 + 1e-9) and epsilon > gaussian_epsilon(calibrated.mu(), delta)
+    assert calibrated.epsilon(1e-300) == math.inf
+
+
+def test_at_sites_a_record_may_be_replaced_by_one_of_another_site() -> None:
+    """Removed here and added there, each under its own noise: root(2) times the cost of one."""
+    (cohort, _) = made(replace(TERMS, placement=Placement.SITE)).mechanisms.values()
+    assert cohort.replace == pytest.approx(math.sqrt(2) * cohort.add)
+
+
 def test_nothing_changes_with_colluders_in_placement_site() -> None:
-    assert made(replace(TERMS, placement=Placement.SITE)).if_more_collude(5) == []
+    assert made(replace(TERMS, placement=Placement.SITE)).if_more_collude(5, 0) == []
 
 
 def test_the_other_adjacency_is_dearer() -> None:
@@ -118,7 +142,7 @@ def test_what_cannot_be_promised_is_refused(
 
 
 def test_a_stage_without_bound_is_refused() -> None:
-    with pytest.raises(CapabilityError, match="one record may change anything"):
+    with pytest.raises(CapabilityError, match="no bound on what one record changes"):
         calibrate(TERMS, (COUNT, stage(touch=None)), 4, 100, hides=True)
 
 

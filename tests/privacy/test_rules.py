@@ -351,10 +351,16 @@ def test_own_numbers() -> None:
 
 
 def test_a_count_is_no_magnitude_and_rounding_is_no_negative_number() -> None:
-    own = own_numbers(rows(days=[0.0, 1.0, 0.0]), PUBLIC)
-    assert own.levels["days"] == 1 and "days" not in own.magnitudes
-    tiny = own_numbers(rows(days=[1e-15, 30.0, 0.0]), PUBLIC)
+    for larger in (1.0, 7.5):  # a column with two values, however it is declared
+        own = own_numbers(rows(days=[0.0, larger, 0.0]), PUBLIC)
+        assert own.levels["days"] == 1 and "days" not in own.magnitudes
+    tiny = own_numbers(rows(days=[1e-15, 30.0, 7.0]), PUBLIC)
     assert np.all(tiny.magnitudes["days"] >= 0)
+
+
+def test_a_level_is_counted_in_records_that_were_clipped_too() -> None:
+    shrunk = Rows(rows(sex=[1, 0, 1]).values * np.array([[0.3], [0.9], [0.5]]), 0, np.zeros(5))
+    assert own_numbers(shrunk, PUBLIC).levels["sex=male"] == 2
 
 
 @pytest.mark.parametrize(
@@ -460,7 +466,7 @@ def test_what_is_public_does_not_depend_on_records() -> None:
 
 
 def test_own_numbers_are_not_printed() -> None:
-    assert "17" not in repr(Own(17, {"age": np.array([17.0])}, {"sex": 17}))
+    assert repr(Own(17, {"age": np.array([17.0])}, {"sex": 17})) == "Own(...)"
 
 
 def test_enforce_raises_the_first_refusal() -> None:
