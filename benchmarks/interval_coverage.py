@@ -26,8 +26,10 @@ from numpy.typing import NDArray
 from scipy.special import stdtrit
 
 from secagg.models.moment_posterior import draw_factors
+from secagg.models.moments import CONSTANT, touched
 from secagg.models.noisy_linear import fits_of, mixture_term
 from secagg.models.noisy_moments import NoisyMoments
+from secagg.noise import Clip
 from secagg.privacy.gaussian import gaussian_mu
 
 Floats = NDArray[np.float64]
@@ -40,7 +42,7 @@ class Design:
     """n records of d predictors, scaled by bounds of three deviations to [-1, 1].
 
     correlation: of every pair; explained: share of the outcome's variance, roughly
-    binary: if given, every other predictor is cut there (in deviations) and coded -1, 1
+    binary: if given, every other predictor is cut there (in deviations) and coded -1/2, 1/2
     square: R^2 of the clip; sites: noise is added so many times (placement `site`)
     """
 
@@ -54,11 +56,16 @@ class Design:
     sites: int = 1
 
     @property
-    def deviation(self) -> float:
-        """Of the noise in every entry, by equation (1) of `secagg.models.moments`."""
-        whole = math.floor(self.square)
-        most = ((1 + self.square) ** 2 + 1 + whole + (self.square - whole) ** 2) / 2
-        return math.sqrt(most * self.sites) / gaussian_mu(self.epsilon, DELTA)
+    def spread(self) -> Floats:
+        """Standard deviation of the noise in every entry, for z = (1, u), shape (d + 2, d + 2).
+
+        The release is that of `secagg.models.moments`: z = (c, u), twice the variance on the
+        diagonal.
+        """
+        touch = touched(Clip(self.square, 16), self.d + 1)
+        deviation = touch.add * math.sqrt(self.sites) / gaussian_mu(self.epsilon, DELTA)
+        unit = np.array([1 / CONSTANT, *np.ones(self.d + 1)])
+        return np.asarray(deviation * np.sqrt(1 + np.eye(self.d + 2)) * np.outer(unit, unit))
 
     def moments(self, rng: np.random.Generator, n: int) -> Floats:
         """Return M of n fresh records, clipped."""
@@ -70,7 +77,7 @@ class Design:
         y = x @ slopes + math.sqrt(total - signal) * rng.normal(size=n)
         u = np.column_stack([x, y / math.sqrt(total)]) / 3
         if self.binary is not None:
-            u[:, : self.d : 2] = np.where(x[:, ::2] > self.binary, 1.0, -1.0)
+            u[:, : self.d : 2] = np.where(x[:, ::2] > self.binary, 0.5, -0.5)
         u = np.clip(u, -1, 1)
         u *= np.minimum(1, math.sqrt(self.square) / np.sqrt((u**2).sum(axis=1, keepdims=True)))
         z = np.column_stack([np.ones(n), u])
@@ -85,36 +92,38 @@ class Design:
         """Return noisy moments of so many independent data sets, shape (count, d + 2, d + 2)."""
         rng = np.random.default_rng(7)
         exact = np.array([self.moments(rng, self.n) for _ in range(count)])
-        return exact + symmetric_noise(rng, exact.shape, self.deviation)
+        return exact + symmetric_noise(rng, exact.shape, self.spread)
 
 
-def symmetric_noise(rng: np.random.Generator, shape: tuple[int, ...], deviation: float) -> Floats:
+def symmetric_noise(rng: np.random.Generator, shape: tuple[int, ...], spread: Floats) -> Floats:
     """Return symmetric matrices whose upper triangles are independent normal numbers."""
-    noise = np.triu(rng.normal(0, deviation, shape))
+    noise = np.triu(rng.normal(size=shape) * spread)
     return np.asarray(noise + np.swapaxes(np.triu(noise, 1), -1, -2))
 
 
-def noise_covariance(theta: Floats, deviation: float) -> Floats:
-    """Return Cov(e - E theta), shape (..., k, k), for E as `symmetric_noise` makes it, e alike."""
-    size = (theta**2).sum(axis=-1)[..., None, None]
+def noise_covariance(theta: Floats, spread: Floats) -> Floats:
+    """Return Cov(e - E theta), shape (..., k, k); spread: of (E, e), shape (k + 1, k + 1)."""
+    own, other = spread[:-1, :-1] ** 2, spread[:-1, -1] ** 2
     eye = np.eye(theta.shape[-1])
-    outer = theta[..., :, None] * theta[..., None, :]
-    return np.asarray(deviation**2 * ((1 + size) * eye + outer - outer * eye))
+    size = other + theta**2 @ own
+    outer = own * theta[..., :, None] * theta[..., None, :]
+    return np.asarray(size[..., None] * eye + outer - outer * eye)
 
 
-def repaired_all(released: Floats, deviation: float) -> Floats:
+def repaired_all(released: Floats, spread: Floats) -> Floats:
     """Repair a stack of matrices as `secagg.models.noisy_moments.repaired` does one."""
-    eigenvalues, basis = np.linalg.eigh(released)
-    lifted = np.maximum(eigenvalues, deviation * math.sqrt(released.shape[-1]))
-    return np.asarray((basis * lifted[..., None, :]) @ np.swapaxes(basis, -1, -2))
+    noisy = scaled(released[0], spread)
+    scale = np.outer(noisy.scale, noisy.scale)
+    eigenvalues, basis = np.linalg.eigh(released / scale)
+    lifted = np.maximum(eigenvalues, noisy.eigenvalue_noise)
+    return np.asarray((basis * lifted[..., None, :]) @ np.swapaxes(basis, -1, -2) * scale)
 
 
-def scaled(matrix: Floats, deviation: float) -> NoisyMoments:
+def scaled(matrix: Floats, spread: Floats) -> NoisyMoments:
     """Return a release whose columns' own units are the scaled ones."""
     p = len(matrix) - 1
     names = tuple(str(j) for j in range(p))
-    variance = np.full(matrix.shape, deviation**2)
-    return NoisyMoments(names, np.zeros(p), np.ones(p), matrix, variance)
+    return NoisyMoments(names, np.zeros(p), np.ones(p), matrix, spread**2)
 
 
 Intervals = tuple[Floats, Floats]
@@ -123,8 +132,8 @@ Intervals = tuple[Floats, Floats]
 def noise_aware(design: Design, released: Floats) -> Intervals:
     """The intervals of `noisy_ols`, one chain for each release, shape (releases, d + 1) each."""
     dof = design.n - design.d - 1
-    L = draw_factors(released, np.full(released.shape[1:], design.deviation**2), DRAWS)
-    fits = fits_of(L, scaled(released[0], design.deviation), dof)
+    L = draw_factors(released, design.spread**2, DRAWS)
+    fits = fits_of(L, scaled(released[0], design.spread), dof)
     ends = [
         [
             mixture_term("", fits.estimates[:, i, j], fits.errors[:, i, j], dof, LEVEL)
@@ -139,8 +148,8 @@ def noise_aware(design: Design, released: Floats) -> Intervals:
 def plugged_in(design: Design, released: Floats) -> Intervals:
     """The textbook's."""
     dof = design.n - design.d - 1
-    L = np.asarray(np.linalg.cholesky(repaired_all(released, design.deviation)), np.float64)[None]
-    fits = fits_of(L, scaled(released[0], design.deviation), dof)
+    L = np.asarray(np.linalg.cholesky(repaired_all(released, design.spread)), np.float64)[None]
+    fits = fits_of(L, scaled(released[0], design.spread), dof)
     reach = -stdtrit(dof, (1 - LEVEL) / 2) * fits.errors[0]
     return fits.estimates[0] - reach, fits.estimates[0] + reach
 
@@ -149,13 +158,13 @@ def first_order(design: Design, released: Floats) -> Intervals:
     """The delta method: A~^-1 (sigma^2 A + noise covariance) A~^-1 about A~^-1 b~."""
     A, b = released[:, :-1, :-1], released[:, :-1, -1:]
     theta = np.asarray(np.linalg.solve(A, b)[..., 0], np.float64)
-    fixed = repaired_all(released, design.deviation)
+    fixed = repaired_all(released, design.spread)
     ends = np.concatenate([-theta, np.ones((len(theta), 1))], axis=1)
     rss = np.einsum("ij,ijk,ik->i", ends, fixed, ends)
     dof = design.n - design.d - 1
     middle = (rss / dof)[:, None, None] * fixed[:, :-1, :-1]
     inverse = np.linalg.inv(A)
-    covariance = inverse @ (middle + noise_covariance(theta, design.deviation)) @ inverse
+    covariance = inverse @ (middle + noise_covariance(theta, design.spread)) @ inverse
     variance = np.diagonal(covariance, axis1=1, axis2=2)
     reach = -stdtrit(dof, (1 - LEVEL) / 2) * np.sqrt(variance)
     return theta - reach, theta + reach
@@ -165,14 +174,14 @@ def bootstrap(design: Design, released: Floats) -> Intervals:
     """Percentiles of the estimate on releases simulated from the repaired moments."""
     rng = np.random.default_rng(8)
     n, m = design.n, released.shape[-1]
-    L = np.linalg.cholesky(repaired_all(released, design.deviation) / n)
+    L = np.linalg.cholesky(repaired_all(released, design.spread) / n)
     ends = []
     for factor in L:
         root = np.tril(rng.normal(size=(DRAWS, m, m)), -1)  # Bartlett: root root' is Wishart
         root[:, range(m), range(m)] = np.sqrt(rng.chisquare(n - np.arange(m), (DRAWS, m)))
         again = factor @ root @ np.swapaxes(root, 1, 2) @ factor.T
-        again += symmetric_noise(rng, again.shape, design.deviation)
-        again = repaired_all(again, design.deviation)
+        again += symmetric_noise(rng, again.shape, design.spread)
+        again = repaired_all(again, design.spread)
         theta = np.linalg.solve(again[:, :-1, :-1], again[:, :-1, -1:])[..., 0]
         ends.append(np.quantile(theta, [(1 - LEVEL) / 2, (1 + LEVEL) / 2], axis=0))
     low, high = np.swapaxes(np.array(ends), 0, 1)
@@ -217,7 +226,8 @@ def coverage(design: Design, count: int, method: str = "ours") -> Coverage:
 def noise_ratio(design: Design) -> float:
     """The noise's operator norm over the least eigenvalue of A."""
     A = design.population()[:-1, :-1] * design.n
-    return float(2 * design.deviation * math.sqrt(len(A)) / np.linalg.eigvalsh(A)[0])
+    noise = scaled(np.zeros_like(design.spread), design.spread).eigenvalue_noise
+    return float(2 * noise / np.linalg.eigvalsh(A)[0])
 
 
 def compared(designs: dict[str, Design], count: int) -> str:
@@ -261,8 +271,8 @@ def main() -> None:
     count = 20 if quick else 300
     kinds = {
         "continuous": Design(1),
-        "half binary, even": Design(1, binary=0.0, square=6.0),
-        "half binary, one in ten": Design(1, binary=1.2816, square=6.0),
+        "half binary, even": Design(1, binary=0.0, square=2.0),
+        "half binary, one in ten": Design(1, binary=1.2816, square=2.0),
     }
     bar = {
         f"{name}, epsilon {epsilon}": replace(design, epsilon=epsilon)
