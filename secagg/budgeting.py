@@ -21,7 +21,7 @@ from secagg.noise import Adjacency
 from secagg.privacy.budget import Cap, affordable
 from secagg.privacy.events import epsilon_of
 from secagg.privacy.ledger import Ledger
-from secagg.sites import ledger_folder
+from secagg.sites import find_sites, ledger_folder
 
 _ENDING = ".ledger"
 DELTA = 1e-6
@@ -36,6 +36,8 @@ def ledgers_at(path: Path) -> dict[str, Path]:
     if path.is_file() and path.suffix == _ENDING:
         return {unquote(path.stem): path}
     folder = path if path.is_dir() else ledger_folder(load_job(path))
+    if path.is_dir() and (path / "ledgers").is_dir():  # the folder of the records
+        folder = path / "ledgers"
     found = sorted(folder.glob(f"*{_ENDING}")) if folder is not None and folder.is_dir() else []
     if not found:
         raise UsageError(
@@ -46,14 +48,20 @@ def ledgers_at(path: Path) -> dict[str, Path]:
 
 def show(path: Path) -> list[dict[str, Any]]:
     """Return, for each party and data set: releases, epsilon spent, caps, and what is left."""
+    policies: dict[str, tuple[Cap, ...]] = {}
+    if path.is_file() and path.suffix != _ENDING:  # a job: its sites' policies are at hand
+        for source in find_sites(load_job(path)).values():
+            budget = source.policy.budget
+            policies[source.dataset] = () if budget is None else budget.caps
     return [
-        {"party": party, **_standing(ledger, dataset)}
+        {"party": party, **_standing(ledger, dataset, policies.get(dataset, ()))}
         for party, ledger in _opened(path)
         for dataset in ledger.datasets()
     ]
 
 
-def _standing(ledger: Ledger, dataset: str) -> dict[str, Any]:
+def _standing(ledger: Ledger, dataset: str, policy: tuple[Cap, ...] = ()) -> dict[str, Any]:
+    """Return what was spent; `policy` are caps beside those that the ledger itself keeps."""
     costs = ledger.spent(dataset)
     exact = sum(math.isinf(epsilon_of([c.add_remove], 0.5)) for c in costs)
     return {
@@ -65,7 +73,7 @@ def _standing(ledger: Ledger, dataset: str) -> dict[str, Any]:
             f"epsilon_{adjacency.value}": epsilon_of([c.event(adjacency) for c in costs], DELTA)
             for adjacency in Adjacency
         },
-        "caps": [_under(cap, ledger, dataset) for cap in ledger.caps(dataset)],
+        "caps": [_under(cap, ledger, dataset) for cap in (*ledger.caps(dataset), *policy)],
     }
 
 

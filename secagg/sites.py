@@ -22,6 +22,8 @@ from secagg.errors import DataError, JobError
 from secagg.job import Job, Release
 from secagg.privacy.gate import ReleasePolicy
 from secagg.privacy.policy import SitePolicy, policy_of, read_policy
+from secagg.registry import METHODS, PROTOCOLS
+from secagg.settings import unknown_key
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -76,6 +78,8 @@ def find_sites(job: Job, data: Data | None = None) -> dict[str, SiteSource]:
             raise JobError("sites", f"{name!r} cannot name a site", "Use printable characters.")
     if len(sources) < 2:
         raise JobError("sites", f"{len(sources)} site found, and a sum needs at least 2")
+    for source in sources.values():
+        _check_names(source)
     folder = ledger_folder(job) if data is None else job.sites.ledgers
     if folder is not None:
         sources = {
@@ -83,6 +87,15 @@ def find_sites(job: Job, data: Data | None = None) -> dict[str, SiteSource]:
             for n, s in sources.items()
         }
     return dict(sorted(sources.items()))
+
+
+def _check_names(source: SiteSource) -> None:
+    """Refuse a policy that allows what there is not: it allows less than its owner believes."""
+    for key, known in (("methods", METHODS), ("protocols", PROTOCOLS)):
+        for name in getattr(source.policy, key) or ():
+            if name not in known:
+                error = unknown_key(f"{source.name}{_POLICY}", name, known)
+                raise JobError(error.where, f"{key}: there is no {name!r}", error.mend)
 
 
 def ledger_folder(job: Job) -> Path | None:

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from support.jobs import as_csv, raw_job, table, tables
+from support.jobs import TOML, as_csv, raw_job, table, tables
 
 import secagg
 from secagg import budgeting, cli
@@ -378,6 +378,29 @@ def test_an_exact_job_under_a_cap_is_told_what_noise_would_do(tmp_path: Path) ->
         run(data)
     assert "no finite epsilon" in refused.value.what
     run(data, privacy=noised())  # a large cap is not a small one
+
+
+def test_show_knows_the_caps_of_a_policy(tmp_path: Path) -> None:
+    data = folder_with(tmp_path)
+    (data / "c.policy.toml").write_text(
+        "min_sites = 3\nmin_records = 2\n[budget]\nperiod_epsilon = 4\nperiod_delta = 1e-6\n"
+        'adjacency = ["add_remove"]\n'
+    )
+    job = tmp_path / "job.toml"
+    job.write_text(TOML)
+    run(data, privacy=noised())
+    caps = {row["party"]: row["caps"] for row in budgeting.show(job)}
+    assert [cap["epsilon"] for cap in caps["c"]] == [4.0] and caps["a"] == []
+    assert 2.9 < caps["c"][0]["left"] < 4.0
+    assert [row["party"] for row in budgeting.show(data)] == list(caps)
+
+
+def test_a_policy_that_allows_what_there_is_not(tmp_path: Path) -> None:
+    data = folder_with(tmp_path)
+    policy = 'min_sites = 3\nmin_records = 2\nmethods = ["momnets"]\n'
+    (data / "c.policy.toml").write_text(policy)
+    with pytest.raises(JobError, match="there is no 'momnets'. Did you mean 'moments'"):
+        run(data)
 
 
 def test_no_ledger_yet(tmp_path: Path) -> None:

@@ -181,6 +181,17 @@ def test_the_promise_to_persons_takes_more_noise() -> None:
     assert ratio == pytest.approx(9.0, rel=1e-9)
 
 
+def test_other_analyses_give_no_intervals_that_would_be_too_short() -> None:
+    of = {"outcome": "age", "predictors": ["sex"]}
+    analyses = [{"kind": "ols", **of}, {"kind": "ridge", **of}]
+    method = {"name": "moments", "analyses": analyses}
+    summary = secagg.run(private(epsilon=8.0) | {"method": method}, tables()).result.summary
+    ols, ridge = summary["analyses"]
+    assert all(term["ci_low"] < term["ci_high"] for term in ols["terms"])
+    assert all(term["ci_low"] is term["std_error"] is None for term in ridge["terms"])
+    assert "left out" in ridge["notes"][-1]
+
+
 def test_replayable_noise_is_void() -> None:
     run = secagg.run(private(), tables(), random=replayable_random(3))
     assert "protects nothing" in run.facts["randomness"]

@@ -147,8 +147,7 @@ class PooledMoments:
                 )
                 continue
             if moments.noisy is not None and not isinstance(analysis, Ols):
-                notes = (*result.summary.get("notes", ()), NOISE_NOTE)
-                result = replace(result, summary={**result.summary, "notes": list(notes)})
+                result = replace(result, summary=_without_intervals(result.summary))
             summaries.append(result.summary)
             arrays |= {f"{i}_{result.summary['method']}_{k}": v for k, v in result.arrays.items()}
         summary = {
@@ -167,6 +166,15 @@ class PooledMoments:
             build_analysis(table, public, f"method.analyses[{i}]", self.truth)
             for i, table in enumerate(self.analyses, start=1)
         ]
+
+
+def _without_intervals(summary: dict[str, Any]) -> dict[str, Any]:
+    """Take out what describes sampling only: beside noise it would say far too little."""
+    summary = {**summary, "notes": [*summary.get("notes", ()), NOISE_NOTE]}
+    if "terms" in summary:
+        nothing = dict.fromkeys(("std_error", "statistic", "p_value", "ci_low", "ci_high"))
+        summary["terms"] = [{**term, **nothing} for term in summary["terms"]]
+    return summary
 
 
 def touched(clip: Clip, variables: int) -> Touch:

@@ -1,8 +1,9 @@
 """Least squares from moments with noise: intervals that hold the noise as well as the sampling.
 
 Plugging noisy moments into the textbook's formulas understates the error badly: nominal 90 %
-intervals then cover a third (500 records, ten predictors, epsilon = 1). With A = sum z z' over
-z = (1, predictors), b = sum z y and the noise E, e on them, the estimating equation at the truth is
+intervals then cover less than half (500 records, ten predictors, epsilon = 1). With A = sum z z'
+over z = (1, predictors), b = sum z y and the noise E, e on them, the estimating equation at the
+truth is
 
     b~ - A~ theta = (b - A theta) + (e - E theta),
     Cov(b - A theta) = sigma^2 A,

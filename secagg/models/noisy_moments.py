@@ -38,8 +38,9 @@ from secagg.errors import UsageError
 Matrix = NDArray[np.float64]
 
 NOISE_NOTE = (
-    "Computed from moments with noise as if they were exact: the noise of differential privacy is "
-    "in no standard error, interval, p-value or choice of penalty here."
+    "Computed from moments with noise as if they were exact. Standard errors and intervals, which "
+    "would not hold the noise of differential privacy, are left out; nor does a choice of penalty, "
+    "a threshold or a test allow for it."
 )
 
 

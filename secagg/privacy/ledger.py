@@ -53,7 +53,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, Final, Self
 
-from secagg.errors import InternalError, PeerError, PolicyRefusal
+from secagg.errors import EvidenceError, InternalError, PeerError, PolicyRefusal
 from secagg.noise import Placement
 from secagg.privacy.budget import Cap, Cost, check_caps
 from secagg.privacy.ledger_file import Line, append, lines, open_file, open_memory, transaction
@@ -163,7 +163,11 @@ class Ledger:
                 if line.kind != "decision" and line.content["party"] == party
             ]
             if not of:
-                raise InternalError(self.where, f"nothing of {party} was entered in that round")
+                raise EvidenceError(
+                    self.where,
+                    f"has no entry of {party} for that round",
+                    "Put back the ledger that the run began with, or begin again (--overwrite).",
+                )
             known = [line for line in of if line.kind == "cohort"]
             if known and known[0].content["cohort"] != sites:
                 raise PolicyRefusal(self.where, "a second cohort for one release is not allowed")

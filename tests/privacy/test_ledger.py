@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from support.ledgers import CAP, Clock, numbered, part, seed_of
 
-from secagg.errors import InternalError, PeerError, PolicyRefusal, UsageError
+from secagg.errors import EvidenceError, InternalError, PeerError, PolicyRefusal, UsageError
 from secagg.noise import Placement, Touch
 from secagg.privacy.budget import Cost
 from secagg.privacy.events import Gaussian
@@ -232,7 +232,7 @@ def test_a_release_has_one_cohort(ledger: Ledger) -> None:
         ledger.settle("north", "5e55", 0, ["a", "b", "c"])
     with pytest.raises(PolicyRefusal, match="second cohort"):
         ledger.settle("north", "5e55", 0, ["a", "b"])
-    with pytest.raises(InternalError, match="nothing of east"):
+    with pytest.raises(EvidenceError, match="no entry of east"):
         ledger.settle("east", "5e55", 0, ["a", "b"])
     assert [line.kind for line in ledger.history("heart")] == ["entry", "cohort"]
 
