@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import math
+import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from support.checkout import ROOT
 from support.jobs import as_csv, raw_job, table, tables
 
 import secagg
@@ -104,6 +107,36 @@ def test_clip_counts_stay_at_the_site() -> None:
     _, clipped = codec.decode(session.planned.plans.of("cohort"), step.state["total"])
     session.close()
     assert not clipped.any()
+
+
+def test_no_seed_of_any_noise_leaves_the_ledgers(tmp_path: Path) -> None:
+    """Whoever has it takes that site's noise away: not in the run's folder, nor on the wire."""
+    raw = private() | {"sites": {"max_rows": 100, "ledgers": tmp_path / "ledgers"}}
+    secagg.run(raw, tables(), out=tmp_path / "out")
+    seeds = [
+        seed
+        for file in (tmp_path / "ledgers").iterdir()
+        for (seed,) in sqlite3.connect(file).execute("SELECT seed FROM lines WHERE seed NOT NULL")
+        if seed
+    ]
+    assert len(seeds) == 6  # two releases of three sites; the coordinator has none
+    written = b"".join(path.read_bytes() for path in (tmp_path / "out").iterdir())
+    for seed in seeds:
+        assert seed not in written and seed.hex().encode() not in written
+
+
+def test_no_generator_but_the_one_passed_in_draws_secrets() -> None:
+    """Pitfall 2: numpy's generators are for simulations; what protects draws from `RandomBytes`."""
+    places = [ROOT / "secagg" / part for part in ("privacy", "protocols", "engines")]
+    files = [file for place in places for file in place.rglob("*.py")]
+    files += [ROOT / "secagg" / f"{name}.py" for name in ("party", "session", "guarding", "codec")]
+    assert len(files) > 40
+    for file in files:
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+            named = node.attr if isinstance(node, ast.Attribute) else ""
+            imported = [a.name for a in node.names] if isinstance(node, ast.Import) else []
+            assert named not in ("default_rng", "RandomState"), file
+            assert not {"random", "secrets", "numpy.random"} & set(imported), file
 
 
 def test_what_was_asked_of_sites_shows_no_exact_count() -> None:
