@@ -1,6 +1,6 @@
 """What differential privacy costs here: error, interval coverage and time, for each placement.
 
-    python examples/heart-disease/placements.py [--repeat 40] [--epsilon 1 4 8] [--norm 1.2]
+    .venv/bin/python examples/heart-disease/placements.py [--repeat 40] [--epsilon 1 4 8] [--norm 1.2]
 
 One regression (linear.toml: maximum heart rate on six predictors, four hospitals), with noise
 nowhere, once in the secure sum, once at each site, and in every round of a gradient method. The
@@ -96,9 +96,9 @@ def main() -> None:
             fits[key].append(fit(job, drawn))
             seconds[key] += time.process_time() - began
     baseline = median_width(fits["none", math.inf])
-    print(f"{len(records)} complete records at {len(tables)} hospitals; {len(names)} slopes; delta")
-    print(f"{DELTA:g}; record norm {asked.norm:g}; {asked.repeat} repetitions; gradient: {ROUNDS}")
-    print("rounds; CPU seconds of one run, all parties together")
+    print(f"{len(records)} complete records at {len(tables)} hospitals, {len(names)} slopes;")
+    print(f"delta {DELTA:g}, record norm {asked.norm:g}; {asked.repeat} repetitions;")
+    print(f"{ROUNDS} rounds of gradients; CPU seconds of one run, all parties together")
     print()
     print("| placement | epsilon | error | coverage of 90 % intervals | width | seconds |")
     print("|---|---|---|---|---|---|")
