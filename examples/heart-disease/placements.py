@@ -1,6 +1,6 @@
 """What differential privacy costs here: error, interval coverage and time, for each placement.
 
-    .venv/bin/python examples/heart-disease/placements.py [--repeat 40] [--epsilon 1 4 8] [--norm 1.2]
+    make placements, or placements.py [--repeat 40] [--epsilon 1 4 8] [--norm 1.2] [--seed 1]
 
 One regression (linear.toml: maximum heart rate on six predictors, four hospitals), with noise
 nowhere, once in the secure sum, once at each site, and in every round of a gradient method. The
