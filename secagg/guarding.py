@@ -93,7 +93,8 @@ def _promise(privacy: Privacy) -> dict[str, Any]:
     return {
         "placement": privacy.placement, "epsilon": privacy.epsilon, "delta": privacy.delta,
         "adjacency": privacy.adjacency,
-        "unit": "record" if privacy.person is None else "person",
+        "unit": "record" if privacy.person is None else "person", "person": privacy.person,
+        "colluding": privacy.colluding,
     }  # fmt: skip
 
 

@@ -95,6 +95,9 @@ class Budget(_Strict):
 
     period_epsilon, period_delta: of all that was released within `period_days` days (unset: ever)
     adjacency, unit: of the guarantees that are accepted; unset, any, and a cap holds under each
+    person: the column that names persons, whom guarantees then have to protect: with another, whose
+        values are all different, say, they would protect records
+    colluding: least number of sites that may know each other's noise, where it is shared out
     """
 
     epsilon: float | None = Field(default=None, gt=0, le=100)
@@ -104,6 +107,8 @@ class Budget(_Strict):
     period_days: float | None = Field(default=None, gt=0, allow_inf_nan=False)
     adjacency: tuple[Adjacency, ...] | None = Field(default=None, min_length=1)
     unit: tuple[Literal["record", "person"], ...] | None = Field(default=None, min_length=1)
+    person: str | None = Field(default=None, min_length=1)
+    colluding: int | None = Field(default=None, ge=1)
 
     @model_validator(mode="after")
     def _complete(self) -> Budget:

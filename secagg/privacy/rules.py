@@ -23,6 +23,8 @@ noise                 required: there is noise; own: placed at each site        
 budget                epsilon and delta of the whole job are not above the policy's        before
 budget.adjacency      the job's is listed                                                  before
 budget.unit           the job's is listed                                                  before
+budget.person         the job protects persons, and this is the column that names them     before
+budget.colluding      the noise allows for so many colluding sites, or is the site's own   before
 min_records           the site has so many                                                 with
 max_parameters_ratio  parameters <= ratio * the site's records                             with
 min_level_records     each 0/1 variable has no ones or so many, and likewise zeros         with
@@ -82,6 +84,7 @@ class Request:
     earlier: the cohorts of all that was released from this data set before, from the ledger
     total_records: of the cohort, once counted; counting: this is the round that counts them
     epsilon, delta, adjacency, unit: of the whole job; without noise, infinite, 0 and None
+    person: the column that names persons; colluding: how many sites the noise allows for
     """
 
     site: str
@@ -99,6 +102,8 @@ class Request:
     delta: float = 0.0
     adjacency: Adjacency | None = None
     unit: str | None = None
+    person: str | None = None
+    colluding: int = 0
 
 
 @dataclass(frozen=True, repr=False)
@@ -299,6 +304,13 @@ def _on_noise(policy: SitePolicy, request: Request) -> Iterable[Decision]:
         listed = request.unit in budget.unit
         text = f"{request.unit or 'unknown'} is {'' if listed else 'not '}listed"
         yield _decision("budget.unit", listed, text)
+    if budget.person is not None and noised:
+        text = f"column {request.person!r} names them, here it is {budget.person!r}"
+        yield _decision("budget.person", request.person == budget.person, text)
+    if budget.colluding is not None and noised:
+        text = f"noise allows for {request.colluding} colluding sites, {budget.colluding} needed"
+        enough = placement is Placement.SITE or request.colluding >= budget.colluding
+        yield _decision("budget.colluding", enough, text)
 
 
 # --- rules on the site's own numbers -------------------------------------------------------------

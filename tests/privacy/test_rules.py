@@ -205,6 +205,12 @@ def test_budget(budget: str, request_: Request, allowed: bool | None) -> None:
         ("unit", '["person"]', {}, False),
         ("unit", '["person"]', {"unit": "person"}, True),
         ("unit", '["person"]', {"unit": None}, False),
+        ("person", '"patient"', {}, False),
+        ("person", '"patient"', {"unit": "person", "person": "patient"}, True),
+        ("person", '"patient"', {"unit": "person", "person": "row"}, False),
+        ("colluding", "2", {"colluding": 1}, False),
+        ("colluding", "2", {"colluding": 2}, True),
+        ("colluding", "2", {"colluding": 0, "placement": Placement.SITE}, True),
     ],
 )
 def test_what_is_promised(key: str, listed: str, change: dict[str, Any], allowed: bool) -> None:
@@ -437,7 +443,7 @@ EVERYTHING = policy(
     'min_total_records = 1\nmin_level_records = 5\nmethods = []\ncolumns = []\nprotocols = []\n'
     'max_parameters_ratio = 0.01\nmin_residual_dof = 999\nmax_site_share = 0.01\n'
     'noise = "own"\n[dominance]\nshare = 0.01\n[budget]\nepsilon = 0.1\ndelta = 1e-9\n'
-    'adjacency = ["replace"]\nunit = ["person"]\n'
+    'adjacency = ["replace"]\nunit = ["person"]\nperson = "patient"\ncolluding = 3\n'
     f'[keys]\ncoordinators = ["{bytes(32).hex()}"]'
 )  # fmt: skip
 
