@@ -22,6 +22,7 @@ from dataclasses import dataclass, field, replace
 
 from secagg import wire
 from secagg.contracts import Body, Public, Rows, Spec
+from secagg.noise import Placement
 from secagg.privacy import rules
 from secagg.privacy.budget import Cost
 from secagg.privacy.calibration import EXACT, Calibrated
@@ -82,6 +83,11 @@ class Guard:
             self._ledger = self.open_ledger()
         return self._ledger
 
+    @property
+    def placement(self) -> Placement:
+        """Where the noise goes; `asked` has none where the noise can be drawn again by others."""
+        return Placement.NONE if self.calibrated is None else self.calibrated.terms.placement
+
     def close(self) -> None:
         """Let the ledger go."""
         if self._ledger is not None:
@@ -130,7 +136,7 @@ class Guard:
             round=occasion.round,
             stage=occasion.stage,
             query=wire.digest([self.question, _plain(spec), message]).hex(),
-            placement=self.asked.placement,
+            placement=self.placement,
             cost=self._cost(occasion.stage),
             delta=self.asked.delta,
             cohort=() if occasion.counting else occasion.cohort,
