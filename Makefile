@@ -29,7 +29,7 @@ placements: .venv/.test  ## print what differential privacy costs on the hospita
 	OMP_NUM_THREADS=1 $(BIN)/python examples/heart-disease/placements.py
 
 test: .venv/.test .venv/.data  ## run every test
-	$(PYTEST) -n 2
+	$(PYTEST) -n 2 --dist worksteal
 
 quick: .venv/.test  ## run the tests that take no time and need neither browser nor data
 	$(PYTEST) -n 2 -m "not slow and not browser and not data"

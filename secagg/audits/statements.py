@@ -108,6 +108,13 @@ def banners(facts: Facts, summary: Mapping[str, Any]) -> list[Banner]:
             "its other facts. Nothing is claimed of them here."
         )
         found.append(Banner("A claim of differential privacy that does not hold", text))
+    exact = (facts.get("ledger") or {}).get("coordinator") or {}
+    if noised(facts) and exact.get("exact"):
+        text = (
+            f"The coordinator's ledger has {counted(exact['exact'], 'exact release')} of sums over "
+            "these sites. The epsilon of this run bounds nothing against whoever has both."
+        )
+        found.append(Banner("Exact sums of these sites were released before", text))
     useless = [block for block in blocks(summary) if not block.usable]
     if useless:
         goal = "the method did not reach its goal."

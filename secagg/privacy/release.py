@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from secagg import wire
 from secagg.errors import InternalError
-from secagg.noise import Placement, Touch
+from secagg.noise import Placement
 from secagg.privacy.budget import Cost
 
 VOID: Final = "void (replayable noise)"
@@ -30,7 +30,6 @@ class Release:
     records: hex digest of the records; needed in placement `site` only, and stored nowhere
     cohort: the sites of the sum, or () while that is not known
     delta: of the job, in whose terms a refusal says what is affordable
-    touch: sensitivities, in the fields' units; None where a record may change anything
     variance: of this party's own noise, in squared steps of 2**-fraction_bits; 0 for an exact one
     replayable: the noise can be drawn again by whoever knows a number, so it protects nothing
     """
@@ -46,7 +45,6 @@ class Release:
     delta: float
     cohort: tuple[str, ...] = ()
     records: str = ""
-    touch: Touch | None = None
     variance: int = 0
     fraction_bits: int = 0
     replayable: bool = False

@@ -332,6 +332,13 @@ class TestLedger:
         text = Page(page).text
         assert [words for words in shown if words not in text] == []
 
+    def test_exact_sums_released_before_are_on_the_first_page(self) -> None:
+        title = "Exact sums of these sites were released before"
+        for exact, warned in ((0, False), (2, True)):
+            facts, result = changed()
+            facts["ledger"] = {"kept": True, "coordinator": STANDING | {"exact": exact}}
+            assert ((False, title) in banners(render(facts, result))) is warned
+
     def test_cohorts_are_compared_without_noise_too(self) -> None:
         finished = small_run("moments", "additive")
         facts = copy.deepcopy(finished.facts) | {"ledger": {"kept": True, "coordinator": {}}}

@@ -11,7 +11,7 @@ import pytest
 from support.ledgers import CAP, Clock, numbered, part, seed_of
 
 from secagg.errors import EvidenceError, InternalError, PeerError, PolicyRefusal, UsageError
-from secagg.noise import Placement, Touch
+from secagg.noise import Placement
 from secagg.privacy.budget import Cost
 from secagg.privacy.events import Gaussian
 from secagg.privacy.ledger import Ledger
@@ -85,7 +85,6 @@ CHANGES: list[dict[str, Any]] = [
     {"cost": replace(part(2).cost, distance=1e-12)},
     {"delta": 1e-9},
     {"cohort": ("east", "north")},
-    {"touch": Touch(1.0, 1.5)},
     {"variance": 10**12 + 1},
     {"fraction_bits": 33},
     {"replayable": True},
