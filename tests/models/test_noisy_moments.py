@@ -143,7 +143,7 @@ ANALYSES = [
 
 @pytest.mark.parametrize("epsilon", [0.2, 10.0])
 def test_a_private_job_answers_whatever_the_noise_and_says_what_holds_it(epsilon):
-    # At epsilon 0.2 the floor is near 180, the four variables' eigenvalues near 70; at 10, 5 and 40.
+    # At epsilon 0.2 the floor is near 180, the variables' eigenvalues near 70; at 10, 5 and 40.
     # There the number of records has a noise of 400, so that one run in ten finds hardly any, and
     # says so: the noise is replayable here, and is not such a one.
     rng = np.random.default_rng(6)
