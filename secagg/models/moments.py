@@ -34,8 +34,7 @@ above c^2                           (c^2 + R^2) / root(2)  c^2 + R^2, root(2) ti
 ==================================  =====================  =============================
 
 c below 1 makes all noise smaller and the number of records and the sums, which are divided by c^2
-and c, less exact. Slopes of a regression hang on the products. With c = 1/2 intervals were shorter
-by a fifth or more on all data tried (benchmarks/interval_coverage.py).
+and c, less exact. Slopes of a regression hang on the products.
 """
 
 from __future__ import annotations
