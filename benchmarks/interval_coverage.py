@@ -2,15 +2,20 @@
 
     python benchmarks/interval_coverage.py [--quick]
 
-Records are simulated, clipped, summed to moments and released with Gaussian noise of the size that
-(epsilon, delta = 1e-6) asks for under adding or removing a record; the coefficients to be covered
-are those of a million clipped records. Beside the intervals of `secagg.models.noisy_linear`:
+Records are simulated, clipped, counted, summed to moments and released with Gaussian noise of the
+size that (epsilon, delta = 1e-6) asks for under adding or removing a record; the coefficients to be
+covered are those of a million clipped records. Beside the intervals of
+`secagg.models.noisy_linear`:
 
 plugged in   the textbook's, on the repaired moments as if they were exact
 first order  the delta method with the covariance of `noise_covariance`
 bootstrap    parametric, percentile intervals (Ferrando, Wang & Sheldon 2022), repaired moments
+flat prior   ours, but with all correlation matrices equally likely beforehand
 
-`+-` is the Monte Carlo error: the deviation over releases of the share covered, over their root.
+Further tables: what floor of the repair leaves the least error (`secagg.models.noisy_moments`), and
+what the prior of `secagg.models.moment_posterior` does. Every figure that the text of one of these
+three files cites is printed here. `+-` is the Monte Carlo error: the deviation over releases of
+the share covered, over their root.
 """
 
 from __future__ import annotations
@@ -19,21 +24,24 @@ import argparse
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 from harness import number, section, table
 from numpy.typing import NDArray
 from scipy.special import stdtrit
 
-from secagg.models.moment_posterior import draw_factors
+from secagg.contracts import Counted, Public, Variable
+from secagg.models.moment_posterior import PRIOR, draw_factors
 from secagg.models.moments import CONSTANT, touched
 from secagg.models.noisy_linear import fits_of, mixture_term
-from secagg.models.noisy_moments import NoisyMoments
+from secagg.models.noisy_moments import NoisyMoments, noisy_moments
 from secagg.noise import Clip
 from secagg.privacy.gaussian import gaussian_mu
 
 Floats = NDArray[np.float64]
 DELTA, LEVEL, DRAWS = 1e-6, 0.9, 200
+COUNT_SHARE = 0.05  # the job's default
 SLOPES = (0.5, -0.3, 0, 0.2, -0.4, 0.1, 0, 0.3, -0.2, 0.15)
 
 
@@ -42,6 +50,7 @@ class Design:
     """n records of d predictors, scaled by bounds of three deviations to [-1, 1].
 
     correlation: of every pair; explained: share of the outcome's variance, roughly
+    pair: if given, the correlation of the first two
     binary: if given, every other predictor is cut there (in deviations) and coded -1/2, 1/2
     square: R^2 of the clip; sites: noise is added so many times (placement `site`)
     """
@@ -51,28 +60,46 @@ class Design:
     d: int = 10
     correlation: float = 0.3
     explained: float = 0.5
+    pair: float | None = None
     binary: float | None = None
     square: float = 1.25
     sites: int = 1
 
-    @property
-    def spread(self) -> Floats:
-        """Standard deviation of the noise in every entry, for z = (1, u), shape (d + 2, d + 2).
+    @cached_property
+    def noise(self) -> NoisyMoments:
+        """What is known of the noise, for z = (1, u), by the method's own code; moments of zeros.
 
-        The release is that of `secagg.models.moments`: z = (c, u), twice the variance on the
-        diagonal.
+        The releases are those of a run: the count of records with `COUNT_SHARE` of the squared
+        budget, and moments with the rest.
         """
         touch = touched(Clip(self.square, 16), self.d + 1)
-        deviation = touch.add * math.sqrt(self.sites) / gaussian_mu(self.epsilon, DELTA)
-        unit = np.array([1 / CONSTANT, *np.ones(self.d + 1)])
-        return np.asarray(deviation * np.sqrt(1 + np.eye(self.d + 2)) * np.outer(unit, unit))
+        each = self.sites / gaussian_mu(self.epsilon, DELTA) ** 2
+        variables = tuple(Variable(str(j), str(j), 0.0, 1.0) for j in range(self.d + 1))
+        public = Public(variables, tuple(v.column for v in variables), self.n, ("s",))
+        return noisy_moments(
+            np.zeros((self.d + 2) * (self.d + 3) // 2),
+            public,
+            touch.add**2 * each / (1 - COUNT_SHARE),
+            Counted(0.0, each / COUNT_SHARE),
+            CONSTANT,
+        )
+
+    @property
+    def spread(self) -> Floats:
+        """Standard deviation of the noise in every entry, shape (d + 2, d + 2)."""
+        return np.asarray(np.sqrt(self.noise.variance))
 
     def moments(self, rng: np.random.Generator, n: int) -> Floats:
         """Return M of n fresh records, clipped."""
         common = math.sqrt(self.correlation) * rng.normal(size=(n, 1))
-        x = common + math.sqrt(1 - self.correlation) * rng.normal(size=(n, self.d))
+        own = rng.normal(size=(n, self.d))
         slopes = np.resize(SLOPES, self.d)
         signal = (1 - self.correlation) * slopes @ slopes + self.correlation * slopes.sum() ** 2
+        if self.pair is not None:
+            alike = (self.pair - self.correlation) / (1 - self.correlation)
+            own[:, 1] = alike * own[:, 0] + math.sqrt(1 - alike**2) * own[:, 1]
+            signal += 2 * (self.pair - self.correlation) * slopes[0] * slopes[1]
+        x = common + math.sqrt(1 - self.correlation) * own
         total = signal / self.explained
         y = x @ slopes + math.sqrt(total - signal) * rng.normal(size=n)
         u = np.column_stack([x, y / math.sqrt(total)]) / 3
@@ -110,30 +137,25 @@ def noise_covariance(theta: Floats, spread: Floats) -> Floats:
     return np.asarray(size[..., None] * eye + outer - outer * eye)
 
 
-def repaired_all(released: Floats, spread: Floats) -> Floats:
-    """Repair a stack of matrices as `secagg.models.noisy_moments.repaired` does one."""
-    noisy = scaled(released[0], spread)
-    scale = np.outer(noisy.scale, noisy.scale)
+def repaired_all(released: Floats, noise: NoisyMoments, floors: float = 1.0) -> Floats:
+    """Repair a stack of matrices as `secagg.models.noisy_moments.repaired` does one.
+
+    floors: multiplies the least eigenvalue allowed
+    """
+    scale = np.outer(noise.scale, noise.scale)
     eigenvalues, basis = np.linalg.eigh(released / scale)
-    lifted = np.maximum(eigenvalues, noisy.eigenvalue_noise)
+    lifted = np.maximum(eigenvalues, floors * noise.eigenvalue_noise)
     return np.asarray((basis * lifted[..., None, :]) @ np.swapaxes(basis, -1, -2) * scale)
-
-
-def scaled(matrix: Floats, spread: Floats) -> NoisyMoments:
-    """Return a release whose columns' own units are the scaled ones."""
-    p = len(matrix) - 1
-    names = tuple(str(j) for j in range(p))
-    return NoisyMoments(names, np.zeros(p), np.ones(p), matrix, spread**2)
 
 
 Intervals = tuple[Floats, Floats]
 
 
-def noise_aware(design: Design, released: Floats) -> Intervals:
+def noise_aware(design: Design, released: Floats, prior: float = PRIOR) -> Intervals:
     """The intervals of `noisy_ols`, one chain for each release, shape (releases, d + 1) each."""
     dof = design.n - design.d - 1
-    L = draw_factors(released, design.spread**2, DRAWS)
-    fits = fits_of(L, scaled(released[0], design.spread), dof)
+    L = draw_factors(released, design.noise.variance, DRAWS, prior)
+    fits = fits_of(L, design.noise, dof)
     ends = [
         [
             mixture_term("", fits.estimates[:, i, j], fits.errors[:, i, j], dof, LEVEL)
@@ -145,11 +167,16 @@ def noise_aware(design: Design, released: Floats) -> Intervals:
     return bounds[..., 0], bounds[..., 1]
 
 
+def flat_prior(design: Design, released: Floats) -> Intervals:
+    """Ours with a = 1: flat over correlation matrices."""
+    return noise_aware(design, released, 1 / (design.d + 1))
+
+
 def plugged_in(design: Design, released: Floats) -> Intervals:
     """The textbook's."""
     dof = design.n - design.d - 1
-    L = np.asarray(np.linalg.cholesky(repaired_all(released, design.spread)), np.float64)[None]
-    fits = fits_of(L, scaled(released[0], design.spread), dof)
+    L = np.asarray(np.linalg.cholesky(repaired_all(released, design.noise)), np.float64)[None]
+    fits = fits_of(L, design.noise, dof)
     reach = -stdtrit(dof, (1 - LEVEL) / 2) * fits.errors[0]
     return fits.estimates[0] - reach, fits.estimates[0] + reach
 
@@ -158,7 +185,7 @@ def first_order(design: Design, released: Floats) -> Intervals:
     """The delta method: A~^-1 (sigma^2 A + noise covariance) A~^-1 about A~^-1 b~."""
     A, b = released[:, :-1, :-1], released[:, :-1, -1:]
     theta = np.asarray(np.linalg.solve(A, b)[..., 0], np.float64)
-    fixed = repaired_all(released, design.spread)
+    fixed = repaired_all(released, design.noise)
     ends = np.concatenate([-theta, np.ones((len(theta), 1))], axis=1)
     rss = np.einsum("ij,ijk,ik->i", ends, fixed, ends)
     dof = design.n - design.d - 1
@@ -174,14 +201,14 @@ def bootstrap(design: Design, released: Floats) -> Intervals:
     """Percentiles of the estimate on releases simulated from the repaired moments."""
     rng = np.random.default_rng(8)
     n, m = design.n, released.shape[-1]
-    L = np.linalg.cholesky(repaired_all(released, design.spread) / n)
+    L = np.linalg.cholesky(repaired_all(released, design.noise) / n)
     ends = []
     for factor in L:
         root = np.tril(rng.normal(size=(DRAWS, m, m)), -1)  # Bartlett: root root' is Wishart
         root[:, range(m), range(m)] = np.sqrt(rng.chisquare(n - np.arange(m), (DRAWS, m)))
         again = factor @ root @ np.swapaxes(root, 1, 2) @ factor.T
         again += symmetric_noise(rng, again.shape, design.spread)
-        again = repaired_all(again, design.spread)
+        again = repaired_all(again, design.noise)
         theta = np.linalg.solve(again[:, :-1, :-1], again[:, :-1, -1:])[..., 0]
         ends.append(np.quantile(theta, [(1 - LEVEL) / 2, (1 + LEVEL) / 2], axis=0))
     low, high = np.swapaxes(np.array(ends), 0, 1)
@@ -194,6 +221,7 @@ METHODS: dict[str, Callable[[Design, Floats], Intervals]] = {
     "first order": first_order,
     "bootstrap": bootstrap,
 }
+OTHERS: dict[str, Callable[[Design, Floats], Intervals]] = {"flat prior": flat_prior}
 
 
 @dataclass(frozen=True)
@@ -212,7 +240,7 @@ def coverage(design: Design, count: int, method: str = "ours") -> Coverage:
     """Run one method on so many releases."""
     every = design.population()
     truth = np.linalg.solve(every[:-1, :-1], every[:-1, -1])
-    low, high = METHODS[method](design, design.releases(count))
+    low, high = (METHODS | OTHERS)[method](design, design.releases(count))
     covered = (low <= truth) & (truth <= high)
     each = covered.mean(axis=1)  # releases are independent, coefficients of one are not
     return Coverage(
@@ -224,10 +252,10 @@ def coverage(design: Design, count: int, method: str = "ours") -> Coverage:
 
 
 def noise_ratio(design: Design) -> float:
-    """The noise's operator norm over the least eigenvalue of A."""
-    A = design.population()[:-1, :-1] * design.n
-    noise = scaled(np.zeros_like(design.spread), design.spread).eigenvalue_noise
-    return float(2 * noise / np.linalg.eigvalsh(A)[0])
+    """The noise's operator norm over the least eigenvalue of A, both where the noise is even."""
+    scale = design.noise.scale[:-1]
+    A = design.population()[:-1, :-1] * design.n / np.outer(scale, scale)
+    return float(2 * design.noise.eigenvalue_noise / np.linalg.eigvalsh(A)[0])
 
 
 def compared(designs: dict[str, Design], count: int) -> str:
@@ -264,6 +292,52 @@ def scope(designs: list[Design], count: int) -> str:
     return table((*head, "ours", "plugged in", "length ratio"), rows)
 
 
+def floors(designs: list[Design], count: int) -> str:
+    """Table of the root mean squared error of coefficients, by the floor of the repair."""
+    rows = []
+    for design in designs:
+        every = design.population()
+        truth = np.linalg.solve(every[:-1, :-1], every[:-1, -1])
+        released = design.releases(count)
+        cells = []
+        for times in (0.0, 0.5, 1.0, 2.0):
+            of = repaired_all(released, design.noise, times) if times else released
+            theta = np.linalg.solve(of[:, :-1, :-1], of[:, :-1, -1:])[..., 0]
+            each = ((theta - truth) ** 2)[:, 1:].mean(axis=1)
+            size = math.sqrt(each.mean())
+            error = each.std(ddof=1) / math.sqrt(count) / (2 * size)  # of a root: delta method
+            cells.append(f"{size:.3f} +- {error:.3f}")
+        rows.append((design.n, number(design.epsilon), number(noise_ratio(design)), *cells))
+    return table(("n", "epsilon", "noise ratio", "none", "f / 2", "f", "2 f"), rows)
+
+
+def priors(designs: list[Design], count: int) -> str:
+    """Table of ours and a flat prior: coverage, length, and what either expects of predictors.
+
+    Beforehand 1 - R^2 of a predictor on the d - 1 others is Beta(a + 1/2, (d - 1) / 2): C_x has the
+    density |C_x|^(a - 1/2), and is |C of the others| (1 - R^2).
+    """
+    rows = []
+    for design in designs:
+        ours, flat = coverage(design, count), coverage(design, count, "flat prior")
+        others = (design.d - 1) / 2
+        expected = [others / (a + 0.5 + others) for a in (PRIOR * (design.d + 1), 1.0)]
+        rows.append(
+            (
+                design.n,
+                design.d,
+                design.correlation if design.pair is None else f"0.3, a pair {design.pair}",
+                number(design.epsilon),
+                number(noise_ratio(design)),
+                *(f"{c.share:.3f} +- {c.error:.3f} [{c.least:.2f}]" for c in (ours, flat)),
+                number(flat.length / ours.length),
+                " / ".join(f"{of:.2f}" for of in expected),
+            )
+        )
+    head = ("n", "d", "correlation", "epsilon", "noise ratio", "ours", "flat prior")
+    return table((*head, "length ratio", "R^2 expected"), rows)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--quick", action="store_true", help="few releases of few designs")
@@ -295,6 +369,22 @@ def main() -> None:
         "Coverage and length elsewhere",
         f"{count // 2} releases. `noises`: how many sites add the whole of it.",
         scope(sizes[:1] if quick else [*sizes, *other], count // 2),
+    )
+    noisy = [Design(e) for e in (0.25, 0.5, 1, 2, 4)]
+    section(
+        "Root mean squared error of slopes, in scaled units, by the floor of the repair",
+        f"{count} releases of 500 records, ten predictors. f: the noise's own eigenvalue.",
+        floors(noisy[:1] if quick else noisy, count),
+    )
+    expecting = [
+        *(Design(e, correlation=c) for c in (0.0, 0.3) for e in (1, 4)),
+        *(Design(e, n, correlation=0.8) for n in (500, 2000, 8000) for e in (1, 4)),
+        *(Design(e, n, pair=0.95) for n, e in ((2000, 1), (2000, 8), (20_000, 1), (40_000, 1))),
+    ]
+    section(
+        "Priors",
+        f"{count // 2} releases. `R^2 expected`: of a predictor on the others, ours and flat.",
+        priors(expecting[:1] if quick else expecting, count // 2),
     )
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from secagg.contracts import Method, Public, Rows
+from secagg.contracts import Counted, Method, Public, Rows
 from secagg.errors import SecaggError
 from secagg.party import SiteSide
 
@@ -20,7 +20,7 @@ def fit_alone(method: Method, public: Public, rows: Rows) -> dict[str, Any]:
         stage, message = following
         update, memory = method.local(stage, rows, message, memory, public)
         state = method.server(state, update, 1)
-    return method.result(state, public).summary
+    return method.result(state, public, Counted(len(rows.values), 0.0)).summary
 
 
 def fit_each_alone(sides: Mapping[str, SiteSide]) -> dict[str, dict[str, Any]]:

@@ -7,142 +7,281 @@ seed of any noise is ever shown.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import closing
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 from urllib.parse import unquote
 
 from secagg.errors import UsageError
-from secagg.guarding import open_ledger
+from secagg.guarding import EVERYBODY, open_ledger
 from secagg.job import load_job
 from secagg.noise import Adjacency
-from secagg.privacy.budget import Cap, affordable
-from secagg.privacy.events import epsilon_of
+from secagg.privacy.budget import Cap, Cost, affordable, spent_epsilon
+from secagg.privacy.events import Event, curve, rdp_epsilon, zcdp_epsilon
 from secagg.privacy.ledger import Ledger
-from secagg.sites import find_sites, ledger_folder
+from secagg.privacy.ledger_file import Line
+from secagg.privacy.release import VOID
+from secagg.sites import find_sites, ledger_folder, ledger_name
 
-_ENDING = ".ledger"
-DELTA = 1e-6
-"""At which spent epsilon is told where no cap names a delta."""
+_ENDING: Final = ".ledger"
+_COORDINATOR: Final = "coordinator"
+DELTA: Final = 1e-6
+"""At which spent epsilon is told where neither a cap nor whoever asks names a delta."""
+
+_DELTAS: Final = tuple(10.0**-i for i in range(3, 13))
 
 
-def ledgers_at(path: Path) -> dict[str, Path]:
-    """Return the ledgers, by party, that a path stands for: a job, a folder of ledgers, or one.
+@dataclass(frozen=True)
+class Place:
+    """Where a party keeps count, whether there is a file yet or not.
 
-    Raises `UsageError` if there is none.
+    dataset: the name of its records, and caps: those of its policy, as far as they are at hand
     """
-    if path.is_file() and path.suffix == _ENDING:
-        return {unquote(path.stem): path}
-    folder = path if path.is_dir() else ledger_folder(load_job(path))
-    if path.is_dir() and (path / "ledgers").is_dir():  # the folder of the records
-        folder = path / "ledgers"
-    found = sorted(folder.glob(f"*{_ENDING}")) if folder is not None and folder.is_dir() else []
-    if not found:
-        raise UsageError(
-            str(path), "there is no ledger yet", "It is made by the first run on these records."
+
+    party: str
+    file: Path
+    dataset: str | None = None
+    caps: tuple[Cap, ...] = ()
+
+
+def find_places(path: Path) -> list[Place]:
+    """Return what a path stands for: a job, a folder of ledgers or of records, or one ledger.
+
+    Raises `UsageError`.
+    """
+    if path.suffix == _ENDING:
+        return [_place(path)]
+    if path.is_dir():
+        inner = path / "ledgers"  # of the folder of the records
+        return _in_folder(inner if inner.is_dir() else path)
+    job = load_job(path)
+    folder = ledger_folder(job)
+    if folder is None:
+        raise UsageError(str(path), "its records are in no file, so that no ledger outlives a run")
+    if job.sites.folder is None and job.sites.table is None:
+        return _in_folder(folder)
+    places = [
+        Place(
+            source.name,
+            source.ledger or folder / ledger_name(source.dataset),
+            source.dataset,
+            () if source.policy.budget is None else source.policy.budget.caps,
         )
-    return {unquote(file.stem): file for file in found}
+        for source in find_sites(job).values()
+    ]
+    places.append(_place(folder / ledger_name(_COORDINATOR)))
+    known = {place.file for place in places}
+    gone = [place for place in _in_folder(folder) if place.file not in known]
+    return [*places, *gone]
 
 
-def show(path: Path) -> list[dict[str, Any]]:
-    """Return, for each party and data set: releases, epsilon spent, caps, and what is left."""
-    policies: dict[str, tuple[Cap, ...]] = {}
-    if path.is_file() and path.suffix != _ENDING:  # a job: its sites' policies are at hand
-        for source in find_sites(load_job(path)).values():
-            budget = source.policy.budget
-            policies[source.dataset] = () if budget is None else budget.caps
+def _in_folder(folder: Path) -> list[Place]:
+    return [_place(file) for file in sorted(folder.glob(f"*{_ENDING}"))] if folder.is_dir() else []
+
+
+def _place(file: Path) -> Place:
+    party = unquote(file.stem)
+    return Place(party, file, EVERYBODY if party == _COORDINATOR else None)
+
+
+def show(path: Path, delta: float = DELTA, *, in_full: bool = False) -> list[dict[str, Any]]:
+    """Return, for each party and data set: releases, epsilon spent, caps, and what is left.
+
+    delta: at which the epsilon of everything is told; each cap is told at its own
+    in_full: also at other deltas, and by looser accountants
+    Raises `UsageError` if there is no ledger.
+    """
+    if not 0.0 < delta < 1.0:
+        raise UsageError("--delta", f"{delta:g} is not between 0 and 1", "For example 1e-6.")
     return [
-        {"party": party, **_standing(ledger, dataset, policies.get(dataset, ()))}
-        for party, ledger in _opened(path)
+        {
+            "party": place.party,
+            **_standing(ledger, dataset, delta, place.caps if dataset == place.dataset else ()),
+            **({"in_full": _in_full(ledger.spent(dataset), delta)} if in_full else {}),
+        }
+        for place, ledger in _opened(path)
         for dataset in ledger.datasets()
     ]
 
 
-def _standing(ledger: Ledger, dataset: str, policy: tuple[Cap, ...] = ()) -> dict[str, Any]:
+def _standing(
+    ledger: Ledger, dataset: str, delta: float = DELTA, policy: tuple[Cap, ...] = ()
+) -> dict[str, Any]:
     """Return what was spent; `policy` are caps beside those that the ledger itself keeps."""
     costs = ledger.spent(dataset)
-    exact = sum(math.isinf(epsilon_of([c.add_remove], 0.5)) for c in costs)
     return {
         "dataset": dataset,
-        "releases": len(costs),
-        "exact": exact,
-        "delta": DELTA,
+        "releases": costs.total(),
+        "exact": sum(often for cost, often in costs.items() if _is_exact(cost)),
+        "delta": delta,
         **{
-            f"epsilon_{adjacency.value}": epsilon_of([c.event(adjacency) for c in costs], DELTA)
+            f"epsilon_{adjacency.value}": spent_epsilon(costs, adjacency, delta)
             for adjacency in Adjacency
         },
-        "caps": [_under(cap, ledger, dataset) for cap in (*ledger.caps(dataset), *policy)],
+        "caps": [under(cap, ledger, dataset) for cap in (*ledger.caps(dataset), *policy)],
     }
 
 
-def _under(cap: Cap, ledger: Ledger, dataset: str) -> dict[str, Any]:
+def _is_exact(cost: Cost) -> bool:
+    return math.isinf(spent_epsilon(Counter([cost]), Adjacency.ADD_REMOVE, 0.5))
+
+
+def under(cap: Cap, ledger: Ledger, dataset: str) -> dict[str, Any]:
     """Return a cap, what was spent of it, and the epsilon that one more job may claim."""
     since = None if cap.days is None else datetime.now(UTC) - timedelta(days=cap.days)
     costs = ledger.spent(dataset, since)
     return cap.plain() | {
         "words": cap.words(),
-        "spent": epsilon_of([cost.event(cap.adjacency) for cost in costs], cap.delta),
+        "spent": spent_epsilon(costs, cap.adjacency, cap.delta),
         "left": affordable(cap, costs, 0.0, cap.delta),
     }
 
 
+def _in_full(costs: Counter[Cost], delta: float) -> dict[str, Any]:
+    """Return epsilon as a function of delta, and as other software would tell it at `delta`.
+
+    Renyi and concentrated privacy are what most other accountants add up. Their epsilons are upper
+    bounds of ours, to be put beside what these say of the same releases; no cap goes by them.
+    """
+    found: dict[str, Any] = {}
+    for adjacency in Adjacency:
+        events: list[Event] = [cost.event(adjacency) for cost in costs.elements()]
+        found[adjacency.value] = {
+            "curve": curve(events, _DELTAS),
+            "rdp": rdp_epsilon(events, delta),
+            "zcdp": zcdp_epsilon(events, delta),
+        }
+    return found
+
+
 def set_cap(path: Path, party: str | None, dataset: str | None, cap: Cap) -> dict[str, Any]:
-    """Set the one cap of a party's data set; the ledger is made if it is the first thing in it."""
-    if path.suffix == _ENDING and not path.exists():
-        files = {unquote(path.stem): path}
-    else:
-        files = ledgers_at(path)
-    if party is None and len(files) > 1:
-        raise UsageError(str(path), "holds several ledgers", f"Name one: {', '.join(files)}.")
-    name = party or next(iter(files))
-    if name not in files:
-        raise UsageError(str(path), f"no ledger of {name!r}", f"There is {', '.join(files)}.")
-    with closing(open_ledger(files[name])) as ledger:
+    """Set the one cap of a party's data set; the ledger is made if it is the first thing in it.
+
+    Raises `UsageError` where it is not clear whose ledger, or which data set, is meant.
+    """
+    places = find_places(path)
+    names = ", ".join(place.party for place in places)
+    if not places:
+        mend = "Give the job instead, and --party: the name of a site, or 'coordinator'."
+        raise UsageError(str(path), "there is no ledger yet", mend)
+    if party is None and len(places) > 1:
+        raise UsageError(str(path), "holds several ledgers", f"Name one with --party: {names}.")
+    meant = [place for place in places if party in (None, place.party)]
+    if not meant:
+        raise UsageError(str(path), f"no ledger of {party!r}", f"There is {names}.")
+    named, file = dataset or meant[0].dataset, meant[0].file
+    if not file.exists():
+        _check_name(file, named)
+    with closing(open_ledger(file)) as ledger:
         known = ledger.datasets()
-        if dataset is None and len(known) != 1:
-            raise UsageError(
-                str(files[name]), f"holds {len(known)} data sets", "Name one with --dataset."
-            )
-        named = dataset or known[0]
+        if named is None and len(known) != 1:
+            what = f"holds {len(known)} data sets" + "".join(f", {name!r}" for name in known)
+            raise UsageError(str(file), what, "Name one with --dataset.")
+        named = named or known[0]
         ledger.set_caps(named, [cap])
-        return {"party": name, **_standing(ledger, named)}
+        return {"party": meant[0].party, **_standing(ledger, named, policy=meant[0].caps)}
 
 
-def history(path: Path) -> list[dict[str, Any]]:
-    """Return every line of every ledger, oldest first: entries, re-uses, cohorts, decisions."""
+def _check_name(file: Path, dataset: str | None) -> None:
+    """Refuse to make a ledger that no run would ever look at."""
+    if dataset is None:
+        raise UsageError(
+            str(file),
+            "there is no ledger yet",
+            "Give the job instead, with --party; or name with --dataset whose records it is for.",
+        )
+    if dataset != EVERYBODY and file.name != ledger_name(dataset):
+        what = f"is not where a run looks for data set {dataset!r}"
+        raise UsageError(str(file), what, f"That is {ledger_name(dataset)!r}.")
+
+
+def history(
+    path: Path, party: str | None = None, session: str | None = None, *, refused: bool = False
+) -> list[dict[str, Any]]:
+    """Return the lines of every ledger, oldest first: entries, re-uses, cohorts, caps, decisions.
+
+    party, session: only of this party; only of sessions whose names begin so
+    refused: only decisions that refused something
+    """
     rows = [
         {
-            "time": datetime.fromtimestamp(line.time / 1e6, UTC).isoformat(timespec="milliseconds"),
-            "party": party, "dataset": dataset, "kind": line.kind, "session": line.session,
-            "round": line.round, "text": _words(line.kind, line.content), "content": line.content,
+            "time": line.when.isoformat(timespec="milliseconds"),
+            "party": place.party, "dataset": dataset, "kind": line.kind, "session": line.session,
+            "round": line.round, "cost": _cost(line), "text": _words(line),
+            "content": line.content,
         }
-        for party, ledger in _opened(path)
+        for place, ledger in _opened(path, party)
         for dataset in ledger.datasets()
         for line in ledger.history(dataset)
+        if (session is None or (line.session or "").startswith(session))
+        and not (refused and line.content.get("allowed", True))
     ]  # fmt: skip
     return sorted(rows, key=lambda row: str(row["time"]))
 
 
-def _words(kind: str, content: Mapping[str, Any]) -> str:
-    match kind:
+def _cost(line: Line) -> dict[str, Any] | None:
+    """Return what an entry cost by itself, at its job's delta; None for what cost nothing."""
+    if line.kind != "entry":
+        return None
+    cost, delta = Cost.of(line.content["cost"]), line.content["delta"] or DELTA
+    return {"delta": delta} | {
+        f"epsilon_{adjacency.value}": spent_epsilon(Counter([cost]), adjacency, delta)
+        for adjacency in Adjacency
+    }
+
+
+def _words(line: Line) -> str:
+    content = line.content
+    match line.kind:
         case "entry" | "use":
-            cohort = f" of {', '.join(content['cohort'])}" if content["cohort"] else ""
-            noise = "exact" if not content["variance"] else f"noise in the {content['placement']}"
-            again = "again, same noise, no cost: " if kind == "use" else ""
-            return f"{again}{content['stage']}{cohort}, {noise}"
+            again = "again, same noise, no cost: " if line.kind == "use" else ""
+            return f"{again}{_released(content)}{_price(line)}"
         case "cohort":
             return f"sum over {', '.join(content['cohort'])}"
         case "decision":
-            return f"{'allowed' if content['allowed'] else 'REFUSED'}: {content['rule']}: " + str(
-                content["text"]
-            )
+            verdict = "allowed" if content["allowed"] else "REFUSED"
+            return f"{verdict}: {content['rule']}: {content['text']}"
         case _:
             return "; ".join(Cap.of(plain).words() for plain in content["caps"]) or "no cap"
 
 
-def _opened(path: Path) -> Iterator[tuple[str, Ledger]]:
-    for party, file in ledgers_at(path).items():
-        with closing(open_ledger(file)) as ledger:
-            yield party, ledger
+def _released(content: Mapping[str, Any]) -> str:
+    cohort = f" of {', '.join(content['cohort'])}" if content["cohort"] else ""
+    noise = "exact" if not content["variance"] else f"noise in the {content['placement']}"
+    noise += f", {VOID}" if content.get("privacy") == VOID else ""
+    return f"{content['stage']}{cohort}, {noise}"
+
+
+def _price(line: Line) -> str:
+    cost = _cost(line)
+    if cost is None:
+        return ""
+    if math.isinf(cost["epsilon_add_remove"]):
+        return ": no epsilon bounds it"
+    told = ", ".join(f"{cost[f'epsilon_{a.value}']:.3g} ({a.value})" for a in Adjacency)
+    return f": epsilon {told} at delta {cost['delta']:g}"
+
+
+def _opened(path: Path, party: str | None = None) -> Iterator[tuple[Place, Ledger]]:
+    """Yield the ledgers there are, each once: parties may have one data set between them.
+
+    Raises `UsageError` if there is none.
+    """
+    places = [place for place in find_places(path) if place.file.exists()]
+    if not places:
+        mend = "It is made by the first run on these records, or by: secagg budget set."
+        raise UsageError(str(path), "there is no ledger yet", mend)
+    meant = [place for place in places if party in (None, place.party)]
+    if not meant:
+        names = ", ".join(place.party for place in places)
+        raise UsageError(str(path), f"no ledger of {party!r}", f"There is {names}.")
+    once: dict[Path, Place] = {}
+    for place in meant:
+        once.setdefault(place.file, place)
+    for place in once.values():
+        with closing(open_ledger(place.file)) as ledger:
+            yield place, ledger

@@ -12,6 +12,8 @@ Guarantees
       that site's answer off the sum.
     * In every round after the one that counts records, the contributors are as many as each of them
       was told: by that number it sized its share of the noise of differential privacy.
+    * `check_consent` returns only for a site that signed its consent to this session, whose name is
+      a digest of job, bounds and rules (`secagg.session`).
 """
 
 from __future__ import annotations
@@ -24,7 +26,7 @@ from secagg import wire
 from secagg.errors import PeerError
 from secagg.frames import verify_header
 from secagg.identity import Role, Roster
-from secagg.stages import COHORT
+from secagg.stages import COHORT, CONSENT
 
 _ABSURD = 2**32  # no number of sites; and Python refuses to print integers of thousands of digits
 
@@ -98,3 +100,13 @@ def read_claims(
     if stage != COHORT and any(claim.sites != len(read) for claim in read.values()):
         raise PeerError(roster.coordinator, "told contributors of other sites than contributed")
     return {site: claim.min_sites for site, claim in read.items()}
+
+
+def check_consent(site: str, claim: object, roster: Roster, session: bytes) -> None:
+    """Raise `PeerError` unless `claim`, [header, signature], shows that this site consented."""
+    match claim:
+        case [bytes(header_bytes), bytes(signature)]:
+            header = verify_header(header_bytes, signature, roster, session)
+            if (header.sender, header.round, header.phase) == (site, 0, CONSENT.name):
+                return
+    raise PeerError(roster.coordinator, f"shows no valid proof that {site} consented")

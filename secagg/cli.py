@@ -38,6 +38,9 @@ Ledgers = Annotated[
     Path,
     typer.Argument(help="A job, a folder of ledgers, or one ledger.", show_default=False),
 ]
+Party = Annotated[
+    str | None, typer.Option(help="Whose ledger: the name of a site, or 'coordinator'.")
+]
 JobFile = Annotated[Path, typer.Argument(help="The job, a TOML file.", show_default=False)]
 Settings = Annotated[
     list[str] | None,
@@ -50,6 +53,9 @@ ProtocolName = Annotated[
 ]
 EngineName = Annotated[
     str | None, typer.Option("--engine", help="Where the parties run: memory or processes.")
+]
+Key = Annotated[
+    Path | None, typer.Option("--key", help="The coordinator's own keys (see secagg key).")
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
 
@@ -71,9 +77,7 @@ def run(
     engine: EngineName = None,
     settings: Settings = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an earlier run.")] = False,
-    key: Annotated[
-        Path | None, typer.Option("--key", help="The coordinator's own keys (see secagg key).")
-    ] = None,
+    key: Key = None,
     as_json: AsJson = False,
 ) -> None:
     """Run a job and write its result, evidence and report."""
@@ -144,15 +148,18 @@ def plan(
     job: JobFile,
     protocol: ProtocolName = None,
     settings: Settings = None,
+    key: Key = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show bounds, bits, messages and bytes of a job, before any record is read."""
+    """Show bounds, bits, messages and who would refuse a job, before any record is read."""
     from secagg import console  # noqa: PLC0415
+    from secagg.keyfile import read_key  # noqa: PLC0415
     from secagg.planning import plan_run  # noqa: PLC0415
     from secagg.running import read_job  # noqa: PLC0415
-    from secagg.session import plan_job  # noqa: PLC0415
+    from secagg.session import COORDINATOR, plan_job  # noqa: PLC0415
 
-    planned = plan_run(plan_job(read_job(job, _overrides(protocol, None, settings))))
+    own = None if key is None else read_key(key, COORDINATOR).public.verify_key
+    planned = plan_run(plan_job(read_job(job, _overrides(protocol, None, settings))), own)
     if as_json:
         _print_json(planned)
     else:
@@ -188,11 +195,20 @@ def verify(
 
 
 @budget.command(name="show")
-def budget_show(where: Ledgers, as_json: AsJson = False) -> None:
-    """Show what was released, what it cost, and what is left under each cap."""
+def budget_show(
+    where: Ledgers,
+    delta: Annotated[
+        float | None, typer.Option(help="Tell the epsilon of everything at this delta.")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show what was released, what it cost, and what is left under each cap.
+
+    With --json also epsilon at other deltas, and by looser accountants.
+    """
     from secagg import budgeting, console  # noqa: PLC0415
 
-    rows = budgeting.show(where)
+    rows = budgeting.show(where, delta or budgeting.DELTA, in_full=as_json)
     if as_json:
         _print_json(rows)
     else:
@@ -204,13 +220,15 @@ def budget_set(
     where: Ledgers,
     epsilon: Annotated[float, typer.Option(help="Most that may be spent.")],
     delta: Annotated[float, typer.Option(help="At this delta.")],
-    party: Annotated[str | None, typer.Option(help="Whose ledger, if there are several.")] = None,
-    dataset: Annotated[str | None, typer.Option(help="Which data set, if not the party's.")] = None,
+    party: Party = None,
+    dataset: Annotated[
+        str | None, typer.Option(help="Which data set, where neither job nor ledger tells.")
+    ] = None,
     days: Annotated[float | None, typer.Option(help="In so many days (default: ever).")] = None,
     adjacency: Annotated[Adjacency, typer.Option(help="Of data sets.")] = Adjacency.ADD_REMOVE,
     as_json: AsJson = False,
 ) -> None:
-    """Set the cap of a data set; the earlier one stays in its history."""
+    """Set the cap of a data set, before its first run or later; earlier caps stay on record."""
     from secagg import budgeting, console  # noqa: PLC0415
     from secagg.privacy.budget import Cap  # noqa: PLC0415
 
@@ -222,11 +240,19 @@ def budget_set(
 
 
 @budget.command(name="history")
-def budget_history(where: Ledgers, as_json: AsJson = False) -> None:
-    """List every entry, re-use, cohort, cap and decision, oldest first."""
+def budget_history(
+    where: Ledgers,
+    party: Party = None,
+    session: Annotated[
+        str | None, typer.Option(help="Only of sessions whose names begin so.")
+    ] = None,
+    refused: Annotated[bool, typer.Option("--refused", help="Only what rules refused.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """List entries and what each cost, re-uses, cohorts, caps and decisions, oldest first."""
     from secagg import budgeting, console  # noqa: PLC0415
 
-    rows = budgeting.history(where)
+    rows = budgeting.history(where, party, session, refused=refused)
     if as_json:
         _print_json(rows)
     else:

@@ -229,7 +229,13 @@ def show_plan(plan: Mapping[str, Any]) -> None:
         listed = ", ".join(f"{k} {v}" for k, v in own.items() if v is not None)
         out.print(f"own rules of {escape(name)}: {listed}")
     for refusal in plan["refusals"]:
-        out.print(f"[bold red]will be refused: {escape(refusal)}[/]")
+        out.print(f"[bold red]will be refused: {escape(refusal)}[/]", soft_wrap=True)
+    for left in plan["budgets"]:
+        told = f"{left['left']:.3g} at delta {left['delta']:g}"
+        out.print(
+            f"epsilon left at {escape(left['site'])}: {told}, of a cap of {left['words']}",
+            soft_wrap=True,
+        )
     _show_promise(out, plan["differential_privacy"])
     fields = Table(title="proof of fit: sites x bound x 2^fraction bits fits the ring")
     for name in ("stage", "field", "kind"):
@@ -313,6 +319,8 @@ def show_budget(rows: Sequence[Mapping[str, Any]]) -> None:
 def show_history(rows: Sequence[Mapping[str, Any]]) -> None:
     """Print one line for each line of the ledgers."""
     out = _console()
+    if not rows:
+        out.print("nothing")
     for row in rows:
         where = "" if row["session"] is None else f" session {row['session'][:8]}"
         where += "" if row["round"] is None else f" round {row['round']}"

@@ -161,6 +161,18 @@ class Result:
     arrays: dict[str, NDArray[Any]] = field(default_factory=dict)
 
 
+@dataclass(frozen=True)
+class Counted:
+    """What the first sum of every run said of the number of records, over the sites in it.
+
+    records: as decoded; with noise it need not be whole, nor positive
+    variance: of its noise; 0 where it is exact
+    """
+
+    records: float
+    variance: float
+
+
 class Method(Protocol):
     """A federated method: settings in frozen fields, six pure functions.
 
@@ -201,7 +213,7 @@ class Method(Protocol):
         """Take the decoded sum over `sites` sites and return the next state."""
         ...
 
-    def result(self, state: State, public: Public) -> Result:
+    def result(self, state: State, public: Public, counted: Counted) -> Result:
         """Return the result of a finished run."""
         ...
 

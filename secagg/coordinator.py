@@ -45,7 +45,7 @@ from secagg.identity import Identity, Roster
 from secagg.party import REFUSED
 from secagg.privacy.gate import ReleasePolicy, check_cohort, check_invitation, check_release
 from secagg.randomness import RandomBytes
-from secagg.stages import COHORT, SetupShape, StagePlans
+from secagg.stages import COHORT, CONSENT, SetupShape, StagePlans
 
 _REFUSALS: Mapping[str, type[SecaggError]] = {
     kind.code: kind
@@ -90,7 +90,7 @@ class Coordinator:
     """the sites of sums that were released in earlier sessions"""
 
     def start(self) -> Step:
-        """Begin the session with the protocol's set-up."""
+        """Begin the session by asking every site for its consent."""
         check_invitation(self.policy, self.identity.name, self.public.sites, None)
         check_cohort(self.policy, self.identity.name, self.public.sites, self.earlier)
         state: State = {
@@ -105,13 +105,20 @@ class Coordinator:
             "protocol": {},
             "method": self.method.start(self.public),
         }
-        return self._run_server("setup", state, {site: {} for site in self.public.sites}, ())
+        asked = {"stage": COHORT, "cohort": state["cohort"], "records": None, "message": {}}
+        requests = {
+            site: write_frame(self.identity, self.session, 0, CONSENT.name, site, asked)
+            for site in state["cohort"]
+        }
+        return Step({**state, "phase": CONSENT.name, "asked": sorted(requests)}, requests)
 
     def advance(self, state: State, frames: Sequence[bytes]) -> Step:
         """Take the frames that came back for the last step's requests, and go on."""
         if "total" in state:
             return self._use_release(state)
         replies, claims, events = self._collect(state, frames)
+        if state["phase"] == CONSENT.name:
+            return self._begin_setup(state, claims, events)
         phase = self._phase(state["phase"])
         if phase.contributes:
             lost = sorted(set(state["asked"]) - set(replies))
@@ -124,6 +131,20 @@ class Coordinator:
                 )
             state = {**state, "claims": claims}
         return self._run_server(phase.name, state, replies, events)
+
+    def _begin_setup(
+        self,
+        state: State,
+        claims: Mapping[str, Sequence[bytes]],
+        events: tuple[dict[str, Any], ...],
+    ) -> Step:
+        """Go on with the sites that consent: silence is none, and a refusal has ended the run."""
+        sites = sorted(claims)
+        check_invitation(self.policy, self.identity.name, sites, None)
+        check_cohort(self.policy, self.identity.name, sites, self.earlier)
+        consented = {"event": "consent", "round": 0, "claims": _as_hex(claims)}
+        state = {**state, "cohort": sites}
+        return self._run_server("setup", state, {site: {} for site in sites}, (*events, consented))
 
     # --- one protocol step ---------------------------------------------------------------------
 
@@ -237,9 +258,7 @@ class Coordinator:
             "stage": state["stage"],
             "contributors": sorted(total.contributors),
             "thresholds": thresholds,
-            "claims": {
-                site: [part.hex() for part in state["claims"][site]] for site in total.contributors
-            },
+            "claims": _as_hex({site: state["claims"][site] for site in total.contributors}),
         }
         state = {**state, "total": total.values, "contributors": sorted(total.contributors)}
         return Step(state, events=(*events, event))
@@ -273,3 +292,7 @@ class Coordinator:
         begun = {"event": "round", "round": state["round"], "stage": state["stage"]}
         replies: dict[str, Body] = {site: {} for site in state["cohort"]}
         return self._run_server("sum", state, replies, (*events, begun))
+
+
+def _as_hex(claims: Mapping[str, Sequence[bytes]]) -> dict[str, list[str]]:
+    return {site: [part.hex() for part in parts] for site, parts in sorted(claims.items())}

@@ -11,6 +11,7 @@ import json
 import math
 import platform
 from collections.abc import Mapping, Sequence
+from contextlib import closing
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -18,8 +19,11 @@ from typing import Any
 import numpy as np
 
 from secagg import __version__, budgeting
+from secagg.audits import standing
+from secagg.audits.prospects import prospect
 from secagg.contracts import Result, State
 from secagg.engines.memory import MemoryEngine
+from secagg.guarding import EVERYBODY, open_ledger
 from secagg.identity import Role
 from secagg.privacy.guarantee import guarantee
 from secagg.runlog import RunLog, canonical
@@ -107,9 +111,12 @@ def facts(
         },
         "rounds": state["round"],
         "cohort": state["cohort"],
+        "consented": sorted({s for e in events if e["event"] == "consent" for s in e["claims"]}),
         "releases": [e for e in events if e["event"] == "release"],
         "privacy": privacy_facts(planned, len(state["cohort"])),
+        "feasibility": feasibility_facts(planned),
         "ledger": ledger_facts(session),
+        "sites": site_facts(session),
         "trouble": trouble(events),
         "traffic": traffic_by_role(session),
         "phases": traffic_by_phase(session),
@@ -128,11 +135,31 @@ def privacy_facts(planned: Planned, sites: int) -> dict[str, Any] | None:
     return guarantee(planned.private, planned.public.clip, person, sites, withstands)
 
 
+def feasibility_facts(planned: Planned) -> dict[str, Any] | None:
+    """Return what `secagg plan` says of the result to expect; None without noise."""
+    promise = privacy_facts(planned, len(planned.public.sites))
+    return None if promise is None else prospect(planned, promise)
+
+
 def ledger_facts(session: Session) -> dict[str, Any]:
-    """Return whether ledgers outlive the run, and the standing of the coordinator's own."""
+    """Return whether ledgers outlive the run, and what the coordinator's own says of all runs."""
     path = None if session.book is None else session.book.path
-    standing = None if path is None else budgeting.show(path)[0]
-    return {"kept": path is not None, "coordinator": standing}
+    if path is None:
+        return {"kept": False, "coordinator": None, "spent": None}
+    with closing(open_ledger(path)) as ledger:
+        delta = session.planned.job.privacy.delta
+        spent = standing.spent(ledger, EVERYBODY, session.session.hex(), delta)
+    return {"kept": True, "coordinator": budgeting.show(path)[0], "spent": spent}
+
+
+def site_facts(session: Session) -> list[dict[str, Any]] | None:
+    """Return each site's data set, rules and ledger, where all are in this process anyway.
+
+    Elsewhere they are the site's own, and the coordinator knows what a site signed: None.
+    """
+    if not isinstance(session.engine, MemoryEngine):
+        return None
+    return standing.of_sites(session.planned, session.session.hex())
 
 
 def trouble(events: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -57,22 +57,33 @@ def make_guard(
     roster: Roster, session: bytes, random: RandomBytes,
 ) -> Guard:  # fmt: skip
     """Return a site's guard. `stages` are the method's own."""
-    privacy = job.privacy
-    asked = Request(
-        site=source.name,
-        coordinator_key=roster.parties[roster.coordinator].verify_key,
+    key, replayable = roster.parties[roster.coordinator].verify_key, random is not system_random
+    asked = request(job, stages, source.name, key, replayable=replayable)
+    return Guard(
+        session.hex(), source.dataset, source.policy, asked, private,
+        functools.partial(open_ledger, source.ledger), _question(job), replayable,
+    )  # fmt: skip
+
+
+def request(
+    job: Job, stages: Sequence[Stage], site: str, key: bytes, *, replayable: bool
+) -> Request:
+    """Return what a job asks of a site, all but the cohort.
+
+    stages: the method's own; key: of the coordinator who asks
+    replayable: noise that others can draw again is none
+    """
+    return Request(
+        site=site,
+        coordinator_key=key,
         method=job.method.name,
         columns=tuple(job.columns),
         protocol=job.protocol.name,
         parameters=parameters(stages),
         cohort=(),
         counting=True,
-        **({} if random is not system_random else _promise(privacy)),
+        **({} if replayable else _promise(job.privacy)),
     )
-    return Guard(
-        session.hex(), source.dataset, source.policy, asked, private,
-        functools.partial(open_ledger, source.ledger), _question(job), random is not system_random,
-    )  # fmt: skip
 
 
 def _question(job: Job) -> bytes:
@@ -98,10 +109,11 @@ def _promise(privacy: Privacy) -> dict[str, Any]:
     }  # fmt: skip
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False)
 class Book:
     """The coordinator's side of a ledger in one session.
 
+    path: of the ledger, which is open from the first release on; None where nothing is kept
     earlier: the cohorts of all that it released before this session
     """
 
@@ -111,6 +123,7 @@ class Book:
     session: str
     path: Path | None
     earlier: tuple[frozenset[str], ...]
+    _ledger: Ledger | None = field(default=None, init=False)
 
     @classmethod
     def of(
@@ -136,6 +149,8 @@ class Book:
         """
         if self.path is None:
             return
+        if self._ledger is None:
+            self._ledger = open_ledger(self.path)
         stage, cohort = self.stages[event["stage"]], tuple(event["contributors"])
         noise = None if self.private is None else self.private.mechanisms[stage.name].noise
         privacy = self.job.privacy
@@ -154,8 +169,13 @@ class Book:
             variance=0 if noise is None else noise.variance,
             fraction_bits=stage.spec[0].fraction_bits,
         )
-        with closing(open_ledger(self.path)) as ledger:
-            ledger.enter(release, compare=functools.partial(self._compare, cohort))
+        self._ledger.enter(release, compare=functools.partial(self._compare, cohort))
+
+    def close(self) -> None:
+        """Let the ledger go."""
+        if self._ledger is not None:
+            self._ledger.close()
+            self._ledger = None
 
     def _compare(self, cohort: Sequence[str], earlier: Sequence[Cohort]) -> None:
         sites = [known.sites for known in earlier]

@@ -132,7 +132,7 @@ class Privacy(_Strict):
     delta: float | None = Field(default=None, gt=0, lt=1)
     adjacency: Adjacency = Adjacency.ADD_REMOVE
     record_norm: float | None = Field(default=None, ge=1e-3, le=1e6)
-    person: str | None = None
+    person: str | None = Field(default=None, min_length=1)
     records_per_person: int = Field(default=1, ge=1, le=2**48)
     sites_per_person: int = Field(default=1, ge=1, le=2**32)
     colluding: int = Field(default=1, ge=0)

@@ -3,7 +3,9 @@
 `Party.handle` is a function of (request bytes, state bytes): it verifies the request, applies the
 party's own release rules, runs one protocol step and returns a signed reply. The order is fixed
 here, for every method and protocol: rules, data, clip and encode, ledger, noise, protect; and
-before anything is opened, rules again.
+before anything is opened, rules again. Before all of it the site is asked for its consent: the same
+rules, its records and its budget, and nothing is computed, entered or sent. A coordinator that
+leaves this out, or goes on after a refusal, wastes other sites' budgets; it learns nothing by it.
 
 What crosses the wire when something is wrong is a code without data; the text stays in
 `Handled.error`, at the party.
@@ -12,7 +14,7 @@ What crosses the wire when something is wrong is a code without data; the text s
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -24,11 +26,11 @@ from secagg.errors import PeerError, PolicyRefusal, SecaggError
 from secagg.frames import Frame, read_frame, write_frame
 from secagg.identity import Identity, Role, Roster
 from secagg.privacy.gate import ReleasePolicy, check_invitation, check_records, check_release
-from secagg.privacy.guard import Guard, Occasion
+from secagg.privacy.guard import Answer, Guard, Occasion
 from secagg.privacy.sampling import sample_weighted
 from secagg.randomness import RandomBytes, expanded
 from secagg.ring import RingVector
-from secagg.stages import COHORT, SetupShape, StagePlans, cohort_update
+from secagg.stages import COHORT, CONSENT, SetupShape, StagePlans, cohort_update
 
 REFUSED = "refused"
 """Phase name of a reply that carries only an error code."""
@@ -109,7 +111,8 @@ class Party:
         header = frame.header
         if header.sender != self.roster.coordinator:
             raise PeerError(header.sender, "only the coordinator makes requests")
-        known = {phase.name: phase for phase in (*self.protocol.setup, *self.protocol.phases)}
+        phases = (CONSENT, *self.protocol.setup, *self.protocol.phases)
+        known = {phase.name: phase for phase in phases}
         phase = known.get(header.phase)
         if phase is None or phase.role is not self.identity.role:
             raise PeerError(header.sender, "asks for a phase that is not this party's")
@@ -126,6 +129,9 @@ class Party:
         same_round = header.round == state["round"]
         handled = [*state["handled"], header.phase] if same_round else [header.phase]
         state = {**state, "round": header.round, "handled": handled}
+        if phase is CONSENT:
+            self._consent(body)
+            return state, {}, {}
         stage = body.get("stage")
         shape = SetupShape if phase in self.protocol.setup else self.plans.of(stage).shape
         contribution: RingVector | None = None
@@ -148,31 +154,40 @@ class Party:
         )
         return {**state, "protocol": protocol_state}, reply, note
 
+    def _consent(self, body: Body) -> None:
+        """Decide whether to take part, as far as that is known before anybody contributes."""
+        site = self._side()
+        cohort, _, sent = self._asked(COHORT, body)
+        occasion = Occasion(0, COHORT, tuple(sorted(cohort)), None, 0)
+        self._admit_to_records(site, occasion)
+        self._check_records(site, occasion)
+        if site.guard is None:
+            return
+        answers = [self._answer(site, occasion, sent)]
+        first = site.method.message(site.method.start(site.public))
+        if first is not None:
+            stage, message = first
+            following = replace(occasion, round=1, stage=stage, total=0)
+            answers.append(self._answer(site, following, message))
+        site.guard.afford(answers)
+
     def _contribute(
         self, round_: int, stage: str, body: Body, state: State
     ) -> tuple[State, RingVector]:
         """Apply the site's rules, then compute, encode and noise its contribution."""
-        site = self.site
-        if site is None:
-            raise PeerError(self.roster.coordinator, "asks a party without data to contribute")
+        site = self._side()
         cohort, records, sent = self._asked(stage, body)
         before = state["contributed"].get(stage, 0)
         occasion = Occasion(round_, stage, tuple(sorted(cohort)), records, before)
-        if site.guard is None:
-            check_invitation(self.policy, self.identity.name, cohort, records)
-        else:
-            site.guard.admit(occasion)
+        self._admit_to_records(site, occasion)
         state = self._count_round(stage, state)
         if stage != COHORT:
             first = state["cohort"] or sorted(cohort)
             if sorted(cohort) != first:
                 raise PolicyRefusal(self.identity.name, "the sites changed after the first release")
             state = {**state, "cohort": first}
+        self._check_records(site, occasion)
         rows, memory = site.rows, state["method"]
-        if site.guard is None:
-            check_records(self.policy, self.identity.name, len(rows.values))
-        else:
-            site.guard.check(occasion, rows, site.public)
         if stage == COHORT:
             update = cohort_update(rows, self.plans.stages[stage].spec)
         else:
@@ -180,6 +195,26 @@ class Party:
         vector = encode(self.plans.of(stage), update)
         self._release(site, occasion, sent, vector)
         return {**state, "method": memory}, vector
+
+    def _side(self) -> SiteSide:
+        """Return what only a site has. Raises `PeerError` at any other party."""
+        if self.site is None:
+            raise PeerError(self.roster.coordinator, "asks a party without data to contribute")
+        return self.site
+
+    def _admit_to_records(self, site: SiteSide, occasion: Occasion) -> None:
+        """Apply the rules that need no record."""
+        if site.guard is None:
+            check_invitation(self.policy, self.identity.name, occasion.cohort, occasion.total)
+        else:
+            site.guard.admit(occasion)
+
+    def _check_records(self, site: SiteSide, occasion: Occasion) -> None:
+        """Read the records, the first time, and apply the rules on them."""
+        if site.guard is None:
+            check_records(self.policy, self.identity.name, len(site.rows.values))
+        else:
+            site.guard.check(occasion, site.rows, site.public)
 
     def _asked(self, stage: str, body: Body) -> tuple[list[str], int | None, Body]:
         """Return the cohort, the number of records in all and the message of a request."""
@@ -199,21 +234,24 @@ class Party:
             raise PeerError(self.roster.coordinator, "names a cohort that is not of these sites")
         return cohort, records, sent
 
-    def _release(self, site: SiteSide, occasion: Occasion, sent: Body, vector: RingVector) -> None:
-        """Enter the contribution in the ledger, and add its noise. From here on it may leave."""
-        stage = occasion.stage
-        plan, noise, variance = self.plans.of(stage), site.public.noise.get(stage), 0
+    def _answer(self, site: SiteSide, occasion: Occasion, sent: Body) -> Answer:
+        """Return what the ledger has to know of a contribution."""
+        noise, variance = site.public.noise.get(occasion.stage), 0
         if noise is not None:
             # The first sum may lose sites, down to `least`; later sums are over these or none.
-            variance = noise.at_site(noise.least if stage == COHORT else len(occasion.cohort))
-        if site.guard is None:
-            seed = self.random(32)
-        else:
-            spec = self.plans.stages[stage].spec
-            seed = site.guard.enter(occasion, spec, sent, variance, self.random)
+            sharing = noise.least if occasion.stage == COHORT else len(occasion.cohort)
+            variance = noise.at_site(sharing)
+        return Answer(occasion, self.plans.stages[occasion.stage].spec, sent, variance)
+
+    def _release(self, site: SiteSide, occasion: Occasion, sent: Body, vector: RingVector) -> None:
+        """Enter the contribution in the ledger, and add its noise. From here on it may leave."""
+        plan, noise = self.plans.of(occasion.stage), site.public.noise.get(occasion.stage)
+        answer = self._answer(site, occasion, sent)
+        guard = site.guard
+        seed = self.random(32) if guard is None else guard.enter(answer, self.random)
         if noise is not None:
             random = expanded(seed)
-            drawn = sample_weighted(variance, noise.weights, plan.noised, random)
+            drawn = sample_weighted(answer.variance, noise.weights, plan.noised, random)
             add_noise(plan, vector, drawn)
 
     def _count_round(self, stage: str, state: State) -> State:

@@ -6,28 +6,36 @@ Bits come from the same proof that a run uses. Messages and bytes are measured, 
 session is played once with contributions of zeros in place of the sites' records, one round for
 each stage, and the frames are counted. Sizes depend on shapes only, so a real round sends the same
 (but for the few bytes by which the integers in it are longer).
+Policies and ledgers that are at hand are asked whether they would refuse; nothing is written there.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
 
-from secagg.contracts import Body, Method, Public, Result, Rows, Stage, State, Update
+from secagg.audits.prospects import prospect
+from secagg.budgeting import under
+from secagg.contracts import Body, Counted, Method, Public, Result, Rows, Stage, State, Update
 from secagg.errors import PolicyRefusal
 from secagg.evidence import privacy_facts
-from secagg.models.gradient import Gradient
-from secagg.noise import Adjacency, Placement
-from secagg.privacy.feasibility import Assumed, Noised, feasibility
-from secagg.privacy.gate import ReleasePolicy, check_invitation
+from secagg.guarding import EVERYBODY, open_ledger, request
+from secagg.noise import Placement
+from secagg.privacy.budget import Cap
+from secagg.privacy.calibration import EXACT
+from secagg.privacy.gate import ReleasePolicy, check_cohort, check_invitation
 from secagg.privacy.guarantee import sentence
+from secagg.privacy.ledger import Ledger
 from secagg.privacy.policy import policy_of
+from secagg.privacy.rules import before_data
 from secagg.randomness import system_random
-from secagg.session import COORDINATOR, Planned, open_session, plan_facts
-from secagg.sites import as_policy
+from secagg.session import COORDINATOR, Planned, open_book, open_session, plan_facts
+from secagg.sites import SiteSource, as_policy
+from secagg.stages import COHORT, CONSENT
 
 
 @dataclass(frozen=True)
@@ -62,12 +70,15 @@ class _Zeros:
     def server(self, state: State, total: Update, sites: int) -> State:
         return {"left": state["left"][1:]}
 
-    def result(self, state: State, public: Public) -> Result:
+    def result(self, state: State, public: Public, counted: Counted) -> Result:
         return Result({})
 
 
-def plan_run(planned: Planned) -> dict[str, Any]:
-    """Return bounds, bits, messages and bytes of a job, as plain data."""
+def plan_run(planned: Planned, key: bytes | None = None) -> dict[str, Any]:
+    """Return bounds, bits, messages and bytes of a job, as plain data, and who would refuse it.
+
+    key: the public key that the coordinator will ask with, if it has one
+    """
     counts = _dry_run(planned)
     stages = plan_facts(planned.plans)
     for i, stage in enumerate(stages):
@@ -85,7 +96,8 @@ def plan_run(planned: Planned) -> dict[str, Any]:
             for name, source in planned.sources.items()
             if source.policy != policy_of(as_policy(planned.job.release))
         },
-        "refusals": _refusals(planned),
+        "refusals": _refusals(planned, key),
+        "budgets": _budgets(planned),
         "differential_privacy": _promise(planned),
         "setup": {"messages": setup[0], "bytes": setup[1]},
         "stages": stages,
@@ -100,52 +112,94 @@ def _promise(planned: Planned) -> dict[str, Any]:
             "placement": "none",
             "sentence": "No differential privacy: no noise is added, so there is no epsilon.",
         }
-    return {**facts, "sentence": sentence(facts), "feasibility": _feasibility(planned, facts)}
+    return {**facts, "sentence": sentence(facts), "feasibility": prospect(planned, facts)}
 
 
-def _feasibility(planned: Planned, facts: Mapping[str, Any]) -> dict[str, Any]:
-    """Return whether the result will be usable, by the public guess of the number of records."""
-    job, method, clip = planned.job, planned.method, planned.public.clip
-    assert clip is not None  # wherever noise is, records are clipped
-    if job.privacy.expected_records is None:
-        return {"verdict": None, "words": "not judged: set privacy.expected_records"}
-    used, logistic = set(job.columns), False
-    if isinstance(method, Gradient):
-        used, logistic = {method.outcome, *method.predictors}, method.family == "binomial"
-    kinds = [job.columns[v.column].type for v in planned.public.variables if v.column in used]
-    if len(kinds) < 2:
-        return {"verdict": None, "words": "not judged: there is no regression on one variable"}
-    continuous = kinds.count("continuous")
-    _, noised = facts["mechanisms"]  # of the count of records, and of the method's one stage
-    adjacency = "add" if facts["adjacency"] == Adjacency.ADD_REMOVE.value else "replace"
-    return feasibility(
-        Assumed(
-            job.privacy.expected_records, continuous, len(kinds) - continuous, clip.square, logistic
-        ),
-        Noised(
-            touch=noised[f"sensitivity_{adjacency}"],
-            epsilon=facts["epsilon"],
-            delta=facts["delta"],
-            placement=Placement(facts["placement"]),
-            sites=len(planned.public.sites),
-            colluding=facts["colluding"],
-            share=1 - job.privacy.count_share,
-            rounds=noised["releases"],
-        ),
-    ).to_dict()
+def _refusals(planned: Planned, key: bytes | None) -> list[str]:
+    """Return why this job would be refused as it stands: who would, by whose rule.
 
-
-def _refusals(planned: Planned) -> list[str]:
-    """Return why the release rules would refuse this job as it stands, knowing no record yet."""
-    asked = {COORDINATOR: as_policy(planned.job.release)}
-    asked |= {name: source.policy.release for name, source in planned.sources.items()}
-    found: list[str] = []
-    for who, policy in asked.items():
-        try:
-            check_invitation(policy, who, planned.public.sites, None)
-        except PolicyRefusal as error:
-            found.append(error.line())
+    Sites' policies and ledgers are asked where they are at hand. What depends on records, and on
+    what is released meanwhile, only the run shows.
+    """
+    names, release = planned.public.sites, as_policy(planned.job.release)
+    book = open_book(planned, b"")
+    found = _said_by(check_invitation, release, COORDINATOR, names, None) or _said_by(
+        check_cohort, release, COORDINATOR, names, book.earlier
+    )
+    if book.path is not None and book.path.exists():
+        with closing(open_ledger(book.path)) as ledger:
+            found += _said_by(_check_budget, planned, ledger, EVERYBODY)
+    for source in planned.sources.values():
+        with closing(_opened(source)) as ledger:
+            found += [f"{source.name}, {why}" for why in _of_site(planned, source, ledger, key)]
     return found
+
+
+def _said_by(check: Callable[..., None], *about: Any) -> list[str]:
+    """Return what a check says if it refuses."""
+    try:
+        check(*about)
+    except PolicyRefusal as error:
+        return [error.line()]
+    return []
+
+
+def _of_site(
+    planned: Planned, source: SiteSource, ledger: Ledger, key: bytes | None
+) -> Iterator[str]:
+    job, policy, shared = planned.job, source.policy, policy_of(as_policy(planned.job.release))
+    stages = [stage for name, stage in planned.plans.stages.items() if name != COHORT]
+    asked = replace(
+        request(job, stages, source.name, key or b"", replayable=False),
+        cohort=planned.public.sites,
+        earlier=tuple(known.sites for known in ledger.cohorts(source.dataset)),
+    )
+    by_job = {d.text for d in before_data(shared, asked) if not d.allowed and d.rule != "cohorts"}
+    refusing = {d.rule: d.text for d in before_data(policy, asked) if not d.allowed}
+    for rule, text in refusing.items():
+        if rule == "cohorts":
+            if "min_sites" not in refusing:  # otherwise it follows
+                yield f"by its ledger: {text}"
+        elif rule == "keys.coordinators" and key is None:
+            yield "by its policy: keys: it answers only to some coordinators; run with --key"
+        elif text not in by_job:  # which the coordinator says
+            yield f"by its policy: {rule}: {text}"
+    for why in _said_by(_check_budget, planned, ledger, source.dataset, _caps(source)):
+        again = ""
+        if job.privacy.placement is Placement.SITE:  # the records tell, which are not read here
+            again = ", unless it is what was released before"
+        yield f"by its budget{again}: {why}"
+
+
+def _check_budget(planned: Planned, ledger: Ledger, dataset: str, caps: Sequence[Cap] = ()) -> None:
+    """Ask a ledger for all that the run would cost."""
+    private = planned.private
+    mechanisms = [] if private is None else private.mechanisms.values()
+    costs = [m.cost() for m in mechanisms for _ in range(m.rounds)] or [EXACT]
+    ledger.check_costs(dataset, costs, caps, planned.job.privacy.delta or 0.0)
+
+
+def _budgets(planned: Planned) -> list[dict[str, Any]]:
+    """Return, for each cap of each site, what is spent and what one more job may claim."""
+    found = []
+    for source in planned.sources.values():
+        name, dataset = source.name, source.dataset
+        with closing(_opened(source)) as ledger:
+            found += [
+                {"site": name, "dataset": dataset, **under(cap, ledger, dataset)}
+                for cap in (*ledger.caps(dataset), *_caps(source))
+            ]
+    return found
+
+
+def _caps(source: SiteSource) -> tuple[Cap, ...]:
+    return () if source.policy.budget is None else source.policy.budget.caps
+
+
+def _opened(source: SiteSource) -> Ledger:
+    """Return a site's ledger; an empty one where there is none yet, since a plan makes no file."""
+    there = source.ledger is not None and source.ledger.exists()
+    return open_ledger(source.ledger if there else None)
 
 
 def _dry_run(planned: Planned) -> list[tuple[int, int]]:
@@ -162,7 +216,7 @@ def _dry_run(planned: Planned) -> list[tuple[int, int]]:
     while not step.done:
         frames = session.engine.exchange(step.requests)
         step = session.coordinator.advance(step.state, frames)
-    setup = {phase.name for phase in planned.protocol.setup}
+    setup = {phase.name for phase in (CONSENT, *planned.protocol.setup)}
     table: Mapping[bool, dict[int, list[int]]] = {True: {}, False: {}}
     for delivery in session.engine.transcript:
         table[delivery.phase in setup].setdefault(delivery.round, []).append(delivery.size)

@@ -71,10 +71,12 @@ class Session:
     book: Book | None = None
 
     def close(self) -> None:
-        """Let all sites' ledgers go that are open in this process."""
+        """Let all ledgers go that are open in this process."""
         for side in self.sides.values():
             if side.guard is not None:
                 side.guard.close()
+        if self.book is not None:
+            self.book.close()
 
     @property
     def session(self) -> bytes:

@@ -21,6 +21,7 @@ _PLAINER = {  # pydantic's words for what a job file calls otherwise
     "model_type": "must be a table",
     "model_attributes_type": "must be a table",
     "missing": "is required",
+    "string_too_short": "must not be empty",
 }
 
 Settings = TypeVar("Settings")

@@ -1,6 +1,8 @@
 """The rounds of a run, planned before any record is read.
 
-Every run begins with the `cohort` round, a secure sum like any other: how many complete records
+Before the first one every site is asked for its consent: it decides then on all that it knows, so
+that a run which one site refuses costs no other site anything of its budget. Then comes the
+`cohort` round, a secure sum like any other: how many complete records
 there are in all, how many were left out as incomplete, and how many values of each column lay
 outside the declared bounds. Under differential privacy it asks for the first of these only, noised
 like everything else. The stages of the method follow.
@@ -15,13 +17,16 @@ from types import MappingProxyType
 import numpy as np
 
 from secagg.codec import SumPlan, plan_sum
-from secagg.contracts import Field, Kind, Method, Public, Rows, Shape, Spec, Stage, Update
+from secagg.contracts import Field, Kind, Method, Phase, Public, Rows, Shape, Spec, Stage, Update
 from secagg.errors import PeerError
+from secagg.identity import Role
 from secagg.noise import Touch
 
 COHORT = "cohort"
 _COUNT_GRID = 32
 """Fraction bits of a noised count: the noise has to be wide on its grid (`discretised`)."""
+CONSENT = Phase("consent", Role.SITE)
+"""The first phase of every session, which no protocol has to provide."""
 SetupShape = Shape(ring_bits=64, length=0, value_bits=0)
 """What a protocol's set-up phases know of the numbers: nothing."""
 

@@ -3,9 +3,10 @@
 Checked, in this order: that run.json is, byte for byte, as secagg writes it; the log's chain, line
 by line; that no line was cut off the end; that run.json and every other file are what the log says
 was written, and no file was added; that the session's name is the digest of roster, nonce and what
-was agreed (so that the signatures belong to this job, these bounds and these rules); and, for each
-release, that the sites named really signed their part in it (with the keys in the roster), were as
-many as the strictest of them asked for, and are the same in every release.
+was agreed (so that the signatures belong to this job, these bounds and these rules); that each site
+of the run signed its consent to that, before any release; and, for each release, that the sites
+named really signed their part in it (with the keys in the roster), were as many as the strictest of
+them asked for, and are the same in every release.
 
 Not protected: a folder that its owner wrote anew from the first line, with new keys, unless `head`
 (printed at the end of the run, and in run.json) was kept elsewhere and is passed in. The head that
@@ -15,12 +16,12 @@ report.html shows will not do: it is that of the log before the page, and does n
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from secagg.claims import read_claims
+from secagg.claims import check_consent, read_claims
 from secagg.errors import EvidenceError, PeerError, UsageError
 from secagg.evidence import facts_digest, file_digest, json_bytes
 from secagg.identity import PublicIdentity, Role, Roster
@@ -64,7 +65,7 @@ def verify_folder(folder: Path, head: str | None = None) -> Verified:
         cohort = facts["cohort"]
     except _MISSHAPEN:
         raise EvidenceError(str(folder), "its log or run.json is not as secagg writes it") from None
-    signatures = sum(_check_release(entry, cohort, roster, session) for entry in releases)
+    signatures = _check_signatures(entries, releases, cohort, roster, session)
     return Verified(len(entries), entries[-1]["hash"], files, len(releases), signatures)
 
 
@@ -82,7 +83,7 @@ def _verify_failed(folder: Path, head: str | None) -> Verified:
         cohort = releases[0]["contributors"]
     except _MISSHAPEN:
         raise EvidenceError(str(folder), "its log is not as secagg writes it") from None
-    signatures = sum(_check_release(entry, cohort, roster, session) for entry in releases)
+    signatures = _check_signatures(entries, releases, cohort, roster, session)
     return Verified(len(entries), entries[-1]["hash"], (), len(releases), signatures)
 
 
@@ -179,6 +180,28 @@ def _check_session(opening: Mapping[str, Any], roster: Roster) -> bytes:
             "log.jsonl line 1", "the session's name is not that of this roster, job and bounds"
         )
     return session
+
+
+def _check_signatures(
+    entries: Sequence[Mapping[str, Any]],
+    releases: Sequence[Mapping[str, Any]],
+    cohort: list[str],
+    roster: Roster,
+    session: bytes,
+) -> int:
+    """Check every signature in the log, and return how many there are."""
+    none: dict[str, Any] = {"seq": 0}
+    consent = next((entry for entry in entries if entry.get("event") == "consent"), none)
+    where = f"log.jsonl line {consent['seq'] + 1}"
+    try:
+        if consent["seq"] > releases[0]["seq"] or not set(cohort) <= set(consent["claims"]):
+            raise EvidenceError(where, "not every site consented before the first release")
+        for site, parts in consent["claims"].items():
+            check_consent(site, [bytes.fromhex(part) for part in parts], roster, session)
+    except (PeerError, *_MISSHAPEN):
+        raise EvidenceError(where, "a site's signature under its consent does not hold") from None
+    signed = sum(_check_release(entry, cohort, roster, session) for entry in releases)
+    return len(consent["claims"]) + signed
 
 
 def _check_release(

@@ -1,4 +1,4 @@
-"""In CI a test that needs browser, real data or kernels must run: there, its skip is a failure.
+"""Where tests put their files, and that in CI none is skipped for want of what it needs.
 
 A user without Chromium sees such tests skipped. CI sets SECAGG_REQUIRE_BROWSER,
 SECAGG_REQUIRE_DATA and SECAGG_REQUIRE_KERNELS, so that a missing install step cannot pass for a
@@ -8,12 +8,17 @@ green run. Kernels are required only of a processor that can run them.
 from __future__ import annotations
 
 import os
+import shutil
+import tempfile
 from collections.abc import Generator, Iterator
 from pathlib import Path
 
 import pytest
 
 from secagg.kernels import library
+
+MEMORY = Path("/dev/shm")  # a file system in memory, on Linux
+ROOM = 2 << 30  # bytes; a whole run takes a quarter of it
 
 CPUINFO = Path("/proc/cpuinfo")
 IFMA = CPUINFO.exists() and " avx512ifma" in CPUINFO.read_text()
@@ -26,6 +31,30 @@ REQUIRED = {
     }.items()
     if os.environ.get(variable) and (marker != "kernels" or IFMA)
 }
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Put the temporary folders of a run with workers (-n) into memory, where that has room.
+
+    Ledgers, journals and logs wait for the disk at each entry: minutes of a run, more where others
+    use the disk. No test needs a disk. Some kill processes, none the computer, and what a process
+    has written outlives it in memory as it does in the cache of a disk.
+
+    Whoever sets TMPDIR, or runs without workers to look at the files, finds them on the disk.
+    """
+    workers = config.getoption("numprocesses", None)  # which starts them, and has pytest-xdist
+    if workers and not hasattr(config, "workerinput") and "TMPDIR" not in os.environ and _room():
+        folder = tempfile.mkdtemp(prefix="secagg-tests-", dir=MEMORY)
+        config.add_cleanup(lambda: shutil.rmtree(folder, ignore_errors=True))
+        os.environ["TMPDIR"] = tempfile.tempdir = folder
+
+
+def _room() -> bool:
+    """Whether files can be written there, and run, as the tests do."""
+    if not os.access(MEMORY, os.W_OK | os.X_OK):
+        return False
+    found = os.statvfs(MEMORY)
+    return found.f_bavail * found.f_frsize >= ROOM and not found.f_flag & os.ST_NOEXEC
 
 
 @pytest.fixture(scope="module", params=["gmpy2", pytest.param("ifma", marks=pytest.mark.kernels)])

@@ -90,7 +90,7 @@ def test_plan_reads_no_record(tmp_path: Path) -> None:
 def test_plan_keeps_set_up_apart(job: Path) -> None:
     protocol = ["--set", 'protocol={name="paillier", key_bits=2048}']
     planned = json.loads(call("plan", job, *protocol, "--json")[0])
-    assert planned["setup"]["messages"] == 2 * (1 + 2)  # one site deals, two install
+    assert planned["setup"]["messages"] == 2 * (3 + 1 + 2)  # all consent, one deals, two install
     assert [stage["messages_a_round"] for stage in planned["stages"]] == [8, 8]
 
 
@@ -101,9 +101,11 @@ def test_a_plan_is_what_a_run_sends(job: Path, tmp_path: Path, protocol: str) ->
     facts = json.loads((tmp_path / "x" / "run.json").read_text())
     sent = sum(row["messages"] for row in facts["phases"])
     size = sum(row["bytes"] for row in facts["phases"])
-    assert sum(stage["messages_a_round"] for stage in planned["stages"]) == sent
+    parts = [planned["setup"], *planned["stages"]]
+    assert sum(part.get("messages", 0) + part.get("messages_a_round", 0) for part in parts) == sent
     # Integers in messages are as long as they need be: one number of records in each invitation.
-    assert abs(sum(stage["bytes_a_round"] for stage in planned["stages"]) - size) <= 3 * 8
+    total = sum(part.get("bytes", 0) + part.get("bytes_a_round", 0) for part in parts)
+    assert abs(total - size) <= 3 * 8
 
 
 def test_verify(job: Path, tmp_path: Path) -> None:
@@ -113,7 +115,7 @@ def test_verify(job: Path, tmp_path: Path) -> None:
     assert "intact" in call("verify", folder)[0]
     assert "intact" in call("verify", folder, "--head", head)[0]
     found = json.loads(call("verify", folder, "--json")[0])
-    assert (found["head"], found["releases"], found["signatures"]) == (head, 2, 6)
+    assert (found["head"], found["releases"], found["signatures"]) == (head, 2, 9)
 
 
 def test_list() -> None:

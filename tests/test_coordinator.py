@@ -178,6 +178,18 @@ def test_who_drops_out_later_ends_the_run(protocol: Any) -> None:
 def test_nobody_answers(protocol: Any) -> None:
     w = world(protocol)
     w.engine.tamper = lambda sender, recipient, frame: [frame] if recipient != "coordinator" else []
+    with pytest.raises(PolicyRefusal, match="0 sites take part"):
+        run_all(w)
+
+
+@pytest.mark.parametrize("protocol", [Plain(), Additive(2)])
+def test_all_consent_and_then_nobody_answers(protocol: Any) -> None:
+    w = world(protocol)
+
+    def tamper(sender: str, recipient: str, frame: bytes) -> list[bytes]:
+        return [frame] if recipient != "coordinator" or peek_header(frame)[1] == "consent" else []
+
+    w.engine.tamper = tamper
     with pytest.raises(ProtocolAbort):
         run_all(w)
 

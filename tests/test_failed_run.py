@@ -55,4 +55,4 @@ def test_plan_says_which_rule_will_refuse(tmp_path: Path) -> None:
     (tmp_path / "data" / f"{site}.policy.toml").write_text("min_sites = 50\nmin_records = 1\n")
     planned = plan_run(plan_job(read_job(job)))
     assert planned["own_rules"][site]["min_sites"] == 50
-    assert any(line.startswith(site) and "asks for 50" in line for line in planned["refusals"])
+    assert planned["refusals"] == [f"{site}, by its policy: min_sites: 3 sites, 50 needed"]

@@ -53,6 +53,7 @@ def test_toml_and_python_are_the_same_job() -> None:
         (raw_job(columns={"binary": {"type": "binary", "q": 1}}), "unknown key 'columns.binary.q'"),
         (raw_job(columns={"continuous": {"type": "continuous", "low": 0}}),
          "columns.continuous.high: is required"),
+        (raw_job(privacy={"person": ""}), "privacy.person: must not be empty (got '')"),
         (raw_job(title=3), "title: input should be a valid string (got 3)"),
         (raw_job(columns={}), "columns: dictionary should have at least 1 item"),
         (raw_job(columns={"x": 3}), "columns.x"),

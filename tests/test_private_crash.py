@@ -23,6 +23,7 @@ import numpy as np
 import pytest
 from support.jobs import SITES, TOML, write_job
 from support.killed import killed
+from support.nursery import Nursery, nursery, quick_starts
 from support.private_killed import VICTIM, releases, told
 from support.resumed import APART
 
@@ -40,11 +41,12 @@ from secagg.privacy.sampling import sample_weighted
 from secagg.processes import again
 from secagg.randomness import expanded, system_random
 from secagg.runlog import read_log
-from secagg.running import resume, run
+from secagg.running import counted, resume, run
 from secagg.session import Planned, open_session, plan_job
-from secagg.stages import COHORT
+from secagg.stages import COHORT, cohort_update
 from secagg.verifying import verify_folder
 
+__all__ = ["nursery", "quick_starts"]  # fixtures
 slow = pytest.mark.slow
 STAGES = (COHORT, "moments")  # of the two rounds
 DELTA = 1e-6
@@ -91,17 +93,23 @@ def noise_of(row: Mapping[str, Any], planned: Planned) -> np.ndarray:
 
 def must_release(planned: Planned, ledgers: Mapping[str, Rows], session: str) -> np.ndarray:
     """Return what comes of the exact sum with the noise that the sites' ledgers have seeds of."""
-    opened, plan, vectors = open_session(planned, system_random), planned.plans.of("moments"), []
-    for site, side in opened.sides.items():
-        update, _ = side.method.local("moments", side.rows, {}, {}, side.public)
-        vectors.append(codec.encode(plan, update))
-        codec.add_noise(plan, vectors[-1], noise_of(of(ledgers[site], session, 1)[0], planned))
+    opened, sums = open_session(planned, system_random), []
+    for round_, stage in enumerate(STAGES):
+        plan, vectors = planned.plans.of(stage), []
+        for site, side in opened.sides.items():
+            if stage == COHORT:
+                update = cohort_update(side.rows, planned.plans.stages[stage].spec)
+            else:
+                update, _ = side.method.local(stage, side.rows, {}, {}, side.public)
+            vectors.append(codec.encode(plan, update))
+            drawn = noise_of(of(ledgers[site], session, round_)[0], planned)
+            codec.add_noise(plan, vectors[-1], drawn)
+        sums.append(codec.decode(plan, ring.total(vectors, plan.length, plan.ring_bits))[0])
     opened.close()
-    fields, _ = codec.decode(plan, ring.total(vectors, plan.length, plan.ring_bits))
     method, public = planned.method, planned.public
-    matrix: np.ndarray = method.result(
-        method.server(method.start(public), fields, len(SITES)), public
-    ).arrays["released"]
+    state = method.server(method.start(public), sums[1], len(SITES))
+    first = counted(planned, {"counts": sums[0], "cohort": SITES})
+    matrix: np.ndarray = method.result(state, public, first).arrays["released"]
     return matrix
 
 
@@ -204,7 +212,7 @@ def test_an_answer_is_the_same_each_time(saw: Any) -> None:
     for number, one in asked(saw):
         if one["sent"]:
             answers.setdefault((number, one["round"], one["phase"]), set()).add(one["sent"])
-    assert Counter(number for number, *_ in answers) == {0: 6, 1: 6, 2: 2, 3: 2, 4: 2, REFUSED: 2}
+    assert Counter(number for number, *_ in answers) == {0: 7, 1: 7, 2: 3, 3: 3, 4: 3}
     assert all(len(same) == 1 for same in answers.values())
 
 
@@ -295,7 +303,9 @@ def events_of(path: Path) -> list[tuple[str, int | None]]:
 
 
 @slow
-def test_the_coordinator_is_killed_around_each_release(tmp_path: Path) -> None:
+def test_the_coordinator_is_killed_around_each_release(
+    tmp_path: Path, quick_starts: Nursery
+) -> None:
     """It is entered, logged and used, in this order; whatever was not is done after a resume."""
     job, out, place = private_job(tmp_path), tmp_path / "out", tmp_path / "out.partial"
     log, book = place / "log.jsonl", tmp_path / "data/ledgers/coordinator.ledger"
@@ -305,18 +315,20 @@ def test_the_coordinator_is_killed_around_each_release(tmp_path: Path) -> None:
         wait_until_alone(place)
         return sum(row["kind"] == "entry" for row in releases(book))
 
-    assert killed(run=[job, out, masked], what="log", number=2, after=False)
+    assert killed(quick_starts, run=[job, out, masked], what="log", number=3, after=False)
     assert entered() == 1 and ("release", 0) not in events_of(log)
-    assert killed(resume=out, what="log", number=0, after=True)
+    assert killed(quick_starts, resume=out, what="log", number=0, after=True)
     assert entered() == 1 and events_of(log)[-1] == ("release", 0)
     # on from the release: its own step once more, the next round's, and that round's release
-    assert killed(resume=out, what="journal", number=2, after=True)
+    assert killed(quick_starts, resume=out, what="journal", number=2, after=True)
     assert entered() == 1 and ("release", 1) not in events_of(log)
     with again(place, None, None) as (session, _):
         state = Journal(place / "journal", session.session).read().step.state
         last = session.coordinator.advance(state, ()).state
-        kept = session.planned.method.result(last["method"], session.planned.public).arrays
-    assert killed(resume=out, what="log", number=0, after=False)
+        planned = session.planned
+        found = planned.method.result(last["method"], planned.public, counted(planned, last))
+        kept = found.arrays
+    assert killed(quick_starts, resume=out, what="log", number=0, after=False)
     assert entered() == 2 and ("release", 1) not in events_of(log)
     resume(out)
     check_whole(planned_as(job, "masked"), out, ledgers_of(job))

@@ -273,6 +273,7 @@ def test_the_same_noise_after_a_crash(tmp_path: Path) -> None:
     raw = private("site", "plain") | {"sites": {"folder": data, "max_rows": 100}}
     session = open_session(plan_job(parse_job(raw)), system_random)
     step = session.coordinator.start()
+    step = session.coordinator.advance(step.state, session.engine.exchange(step.requests))
     party = session.engine.parties["a"]  # type: ignore[union-attr]
     request, before = step.requests["a"], party.first_state()
     first, again = party.handle(request, before), party.handle(request, before)

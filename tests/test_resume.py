@@ -15,7 +15,9 @@ from typing import Any
 import pytest
 from support.folders import FolderEngine, Killed, dying, folders
 from support.jobs import write_job
+from support.keys import quick_keys
 from support.killed import killed
+from support.nursery import Nursery, nursery, quick_starts
 from support.resumed import APART, check
 from typer.testing import CliRunner
 
@@ -30,7 +32,7 @@ from secagg.runlog import RunLog, read_log
 from secagg.running import resume, run
 from secagg.verifying import verify_folder
 
-__all__ = ["folders"]  # a fixture
+__all__ = ["folders", "nursery", "quick_keys", "quick_starts"]  # fixtures
 
 
 @pytest.fixture
@@ -43,10 +45,13 @@ def named(protocol: str) -> dict[str, str]:
     return {"protocol": f'{{ name = "{protocol}"{small} }}'}
 
 
-def kill_run(job: Path, number: int, *, after: bool, what: str = "journal", **more: str) -> Path:
-    """Kill a run at its n-th journal entry (or log line); return its `out`."""
+def kill_run(
+    job: Path, number: int, *, after: bool, nursery: Nursery | None = None, **more: str
+) -> Path:
+    """Kill a run at its n-th journal entry; return its `out`."""
     out = job.parent / "out"
-    assert killed(run=[job, out, APART | more], what=what, number=number, after=after)
+    told = [job, out, APART | more]
+    assert killed(nursery, run=told, what="journal", number=number, after=after)
     wait_until_alone(job.parent / "out.partial")
     return out
 
@@ -70,7 +75,7 @@ def wait_until_alone(place: Path) -> None:
 
 
 def test_killed_once_and_continued_from_the_command_line(job: Path) -> None:
-    out = kill_run(job, 2, after=True)
+    out = kill_run(job, 3, after=True)
     assert not out.exists()
     done = CliRunner().invoke(app, ["resume", str(out)], catch_exceptions=False)
     assert done.exit_code == 0 and "resumed in round 1" in done.stderr
@@ -81,19 +86,19 @@ def test_killed_once_and_continued_from_the_command_line(job: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("protocol", ["plain", "masked"])
-def test_killed_between_every_two_phases(job: Path, protocol: str) -> None:
+def test_killed_between_every_two_phases(job: Path, protocol: str, quick_starts: Nursery) -> None:
     """The run, and then each process that resumes it, dies one step further than the last.
 
     With real processes and SIGKILL; the next test dies in more places, and under every protocol.
     """
-    out = kill_run(job, 1, after=True, **named(protocol))
+    out = kill_run(job, 1, after=True, nursery=quick_starts, **named(protocol))
     resumed = 1
-    while killed(resume=out, what="journal", number=1, after=True):
+    while killed(quick_starts, resume=out, what="journal", number=1, after=True):
         wait_until_alone(job.parent / "out.partial")
         resumed += 1
     run(job, out=job.parent / "memory", overrides=named(protocol))
     check(out, job.parent / "memory", resumed)
-    assert resumed >= 4  # two rounds; each is at least one phase and the release
+    assert resumed >= 5  # consent, and two rounds; each is at least one phase and the release
 
 
 @pytest.mark.parametrize(
@@ -104,7 +109,7 @@ def test_killed_between_every_two_phases(job: Path, protocol: str) -> None:
 @pytest.mark.parametrize(
     ("kind", "method"), [(Journal, "write"), (RunLog, "write"), (FolderEngine, "exchange")]
 )
-@pytest.mark.usefixtures("folders")
+@pytest.mark.usefixtures("folders", "quick_keys")
 def test_killed_anywhere(job: Path, protocol: str, kind: Any, method: str, after: bool) -> None:
     """Around every entry of the journal, every line of the log, every phase: a run for each."""
     memory = job.parent / "memory"
@@ -129,7 +134,7 @@ def test_killed_anywhere(job: Path, protocol: str, kind: Any, method: str, after
 @pytest.mark.usefixtures("folders")
 def test_killed_after_the_run_was_moved_to_its_place(job: Path, tmp_path: Path) -> None:
     """Only its unfinished copy is left to delete."""
-    out = die(job, 2)
+    out = die(job, 3)
     shutil.copytree(tmp_path / "out.partial", tmp_path / "copy")
     resume(out)
     shutil.move(tmp_path / "copy", tmp_path / "out.partial")
@@ -142,6 +147,7 @@ def test_killed_after_the_run_was_moved_to_its_place(job: Path, tmp_path: Path) 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.usefixtures("quick_starts")  # of what goes on
 def test_interrupted_by_its_user(job: Path, number: signal.Signals) -> None:
     """Ctrl-C, or a polite request to end: everything ends, one line says how the run can go on.
 
@@ -217,7 +223,7 @@ def test_another_users_run_is_not_resumed(tmp_path: Path, monkeypatch: pytest.Mo
 @pytest.mark.usefixtures("folders")
 def test_what_was_tampered_with_is_not_resumed_and_not_lost(job: Path) -> None:
     """Journal, log, setup and key, one after the other; put back, the run goes on."""
-    out = die(job, 3)
+    out = die(job, 4)
     place = job.parent / "out.partial"
     stale = job.parent / "stale"
     shutil.copytree(place, stale)
@@ -245,7 +251,7 @@ def test_what_was_tampered_with_is_not_resumed_and_not_lost(job: Path) -> None:
 
 @pytest.mark.usefixtures("folders")
 def test_given_up_for_a_new_run_but_not_its_released_sums(job: Path) -> None:
-    out = die(job, 2)
+    out = die(job, 3)
     with pytest.raises(JobError, match=r"is an unfinished run\. Continue it with 'secagg resume"):
         run(job, out=out)  # whatever the engine
     assert (job.parent / "out.partial").exists()

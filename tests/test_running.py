@@ -74,7 +74,7 @@ def test_events_are_logged_in_order(tmp_path: Path) -> None:
     seen: list[Mapping[str, Any]] = []
     done = run(small_job(), tables(), out=tmp_path / "x", progress=seen.append)
     kinds = [event["event"] for event in seen]
-    assert kinds == ["session", "round", "release", "round", "release"]
+    assert kinds == ["session", "consent", "round", "release", "round", "release"]
     logged = read_log(tmp_path / "x" / "log.jsonl")
     assert [e["event"] for e in logged] == [*kinds, "result", "report"]
     assert hashes(logged) == hashes(done.events)

@@ -70,12 +70,12 @@ def bad(folder: Path, head: str | None = None) -> EvidenceError:
 def test_an_intact_folder(folder: Path) -> None:
     entries = log(folder)
     assert [e["event"] for e in entries] == [
-        "session", "round", "release", "round", "release", "result", "report",
+        "session", "consent", "round", "release", "round", "release", "result", "report",
     ]  # fmt: skip
     found = verify_folder(folder)
-    assert (found.lines, found.head) == (7, entries[-1]["hash"])
+    assert (found.lines, found.head) == (8, entries[-1]["hash"])
     assert found.files == ("arrays.npz", "report.html", "result.json")
-    assert (found.releases, found.signatures) == (2, 6)
+    assert (found.releases, found.signatures) == (2, 9)
     assert verify_folder(folder, found.head) == found
     assert entries[-2]["hash"] in (folder / "report.html").read_text(encoding="utf-8")
 
@@ -201,7 +201,7 @@ def test_facts_added_or_taken_away(folder: Path) -> None:
     assert bad(folder).where == "run.json"
 
 
-@pytest.mark.parametrize("change", [{"lines": 6}, {"lines": 8}, {"lines": 0}, {"lines": -1},
+@pytest.mark.parametrize("change", [{"lines": 7}, {"lines": 9}, {"lines": 0}, {"lines": -1},
                                     {"head": FIRST}, {"head": ""}])  # fmt: skip
 def test_edited_log_facts(folder: Path, change: dict[str, Any]) -> None:
     good = facts(folder)
@@ -211,9 +211,9 @@ def test_edited_log_facts(folder: Path, change: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize(
     "value",
-    [None, [], {}, 3, {"log": None}, {"log": {"lines": "7", "head": ""}}, {"log": {"lines": 7}},
-     {"log": {"lines": 7, "head": 3}}, {"log": [7, ""]},
-     {"log": {"lines": 7, "head": "", "approved": True}}],
+    [None, [], {}, 3, {"log": None}, {"log": {"lines": "8", "head": ""}}, {"log": {"lines": 8}},
+     {"log": {"lines": 8, "head": 3}}, {"log": [8, ""]},
+     {"log": {"lines": 8, "head": "", "approved": True}}],
 )  # fmt: skip
 def test_run_json_of_another_form(folder: Path, value: Any) -> None:
     save_facts(folder, value)
@@ -223,7 +223,7 @@ def test_run_json_of_another_form(folder: Path, value: Any) -> None:
 @pytest.mark.parametrize(
     "change",
     [lambda t: t.replace("{", '{\n "title": "Other",', 1), lambda t: t + " ", lambda t: t[:-1],
-     lambda t: t.replace('"head"', '"lines": 7,\n  "head"'), lambda t: t.replace("\n", "\r\n"),
+     lambda t: t.replace('"head"', '"lines": 8,\n  "head"'), lambda t: t.replace("\n", "\r\n"),
      lambda t: t.replace('"title"', '"\\u0074itle"', 1), lambda t: json.dumps(json.loads(t)),
      lambda t: t.replace('"head"', '"approved": true,\n  "head"')],
 )  # fmt: skip
@@ -246,7 +246,7 @@ def test_run_json_that_is_not_json(folder: Path, data: bytes) -> None:
 # --- the log -------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("left", range(7))
+@pytest.mark.parametrize("left", range(8))
 def test_lines_cut_off_the_end(folder: Path, left: int) -> None:
     lines = (folder / "log.jsonl").read_bytes().splitlines(keepends=True)
     (folder / "log.jsonl").write_bytes(b"".join(lines[:left]))
@@ -261,10 +261,10 @@ def test_a_line_added_to_the_end(folder: Path) -> None:
     with (folder / "log.jsonl").open("ab") as file:
         file.write(canonical(entry) + b"\n")
     error = bad(folder)
-    assert error.where == "log.jsonl line 8" and "added" in error.what
+    assert error.where == "log.jsonl line 9" and "added" in error.what
 
 
-@pytest.mark.parametrize("i", range(7))
+@pytest.mark.parametrize("i", range(8))
 def test_a_changed_line(folder: Path, i: int) -> None:
     lines = (folder / "log.jsonl").read_bytes().splitlines(keepends=True)
     lines[i] = lines[i].replace(b'"time":"2', b'"time":"1')
@@ -285,7 +285,7 @@ def test_the_log_of_another_run(folder: Path, tmp_path: Path) -> None:
 # --- a forged chain: signatures still hold the sites' part ----------------------------------------
 
 
-def forge(folder: Path, change: Callable[[dict[str, Any]], None], line: int = 2) -> EvidenceError:
+def forge(folder: Path, change: Callable[[dict[str, Any]], None], line: int = 3) -> EvidenceError:
     """Change one entry and forge the chain after it, so that only its own content can be wrong."""
     entries = log(folder)
     change(entries[line])
@@ -347,13 +347,44 @@ RELEASES: dict[str, Callable[[dict[str, Any]], Any]] = {
 @pytest.mark.parametrize("what", RELEASES)
 def test_a_forged_release(folder: Path, what: str) -> None:
     error = forge(folder, RELEASES[what])
-    assert error.where == "log.jsonl line 3"
+    assert error.where == "log.jsonl line 4"
     told = {
         "fewer sites than asked for": "fewer sites than one of them asked for",
         "one site fewer than in the others": "other sites than the rest",
         **dict.fromkeys(["another threshold", "a threshold gone", "no thresholds"], "thresholds"),
     }
     assert told.get(what, "a site's signature does not hold") in error.what
+
+
+CONSENT: dict[str, Callable[[dict[str, Any]], Any]] = {
+    "claims of each other": swap_claims,
+    "a claim gone": lambda e: e["claims"].pop("north"),
+    "a claim of another form": lambda e: e["claims"].update(north="00"),
+    "a signature changed": lambda e: e["claims"]["north"].__setitem__(1, "00" * 64),
+    "a site that never was": lambda e: e["claims"].update(east=e["claims"]["north"]),
+    "no claims": lambda e: e.pop("claims"),
+    "claims in a list": lambda e: e.update(claims=[]),
+}
+
+
+@pytest.mark.parametrize("what", CONSENT)
+def test_forged_consent(folder: Path, what: str) -> None:
+    error = forge(folder, CONSENT[what], line=1)
+    assert error.where == "log.jsonl line 2"
+    gone = what in ("a claim gone", "claims in a list")
+    told = "not every site consented" if gone else "a site's signature under its consent"
+    assert told in error.what
+
+
+def test_consent_is_not_a_contribution_and_comes_first(folder: Path) -> None:
+    """A signature under something else, or consent after the fact."""
+    entries = log(folder)
+    other = copy.deepcopy(entries[3]["claims"])
+    assert "under its consent" in forge(folder, lambda e: e.update(claims=other), line=1).what
+    late = [entries[0], *entries[2:4], entries[1], *entries[4:]]
+    agree(folder, late)
+    rewrite(folder, late)
+    assert "not every site consented before the first release" in bad(folder).what
 
 
 AGREED: dict[str, Callable[[dict[str, Any]], Any]] = {
@@ -387,7 +418,7 @@ def test_run_json_that_tells_another_story_than_the_log(folder: Path, key: str) 
     entries[-2]["facts"] = facts_digest(told)
     save_facts(folder, told)
     rewrite(folder, entries)
-    assert bad(folder).where == ("log.jsonl line 3" if key == "cohort" else "run.json")
+    assert bad(folder).where == ("log.jsonl line 4" if key == "cohort" else "run.json")
 
 
 @pytest.mark.parametrize(

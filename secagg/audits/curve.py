@@ -15,7 +15,7 @@ from secagg.audits import svg
 from secagg.audits.format import power_of_ten, probability, significant
 
 _WIDTH, _HEIGHT = 440.0, 250.0
-_LEFT, _RIGHT, _TOP, _BOTTOM = 46.0, 16.0, 14.0, 44.0
+_LEFT, _RIGHT, _TOP, _BOTTOM = 58.0, 16.0, 14.0, 44.0
 _STEPS = (1, 2, 2.5, 5)
 
 

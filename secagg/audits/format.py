@@ -110,6 +110,12 @@ def power_of_ten(exponent: int) -> str:
     return f"10{str(exponent).translate(_SUPERSCRIPT)}"
 
 
+def power_of_e(exponent: float) -> str:
+    """Write e to a power as it was declared: e⁸, e^0.5."""
+    whole_power = exponent == int(exponent)
+    return f"e{str(int(exponent)).translate(_SUPERSCRIPT)}" if whole_power else f"e^{exponent:g}"
+
+
 def probability(x: float) -> str:
     """Write a small probability as it was declared; a power of ten as one."""
     exponent = round(math.log10(x)) if x > 0 else 0
@@ -135,6 +141,11 @@ def listing(names: Sequence[str]) -> str:
     """Write names as a list: a, b and c."""
     *most, last = names
     return f"{', '.join(most)} and {last}" if most else last
+
+
+def field_kind(kind: str) -> str:
+    """Write what kind of numbers a field holds, in words where the name is a mathematician's."""
+    return {"psd": "sums of squares and products"}.get(kind, kind)
 
 
 def declared(x: float) -> str:

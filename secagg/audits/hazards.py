@@ -11,7 +11,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from secagg.audits.format import counted, declared, significant
-from secagg.audits.privacy import ledger_standing
+from secagg.audits.ledgers import adds_up
+from secagg.audits.results import records_of
 
 Facts = Mapping[str, Any]
 
@@ -19,7 +20,7 @@ Facts = Mapping[str, Any]
 def hazards(facts: Facts, summary: Mapping[str, Any]) -> list[tuple[str, str]]:
     """Return (what may go wrong, how it stands here), for a run whose promise holds."""
     promise = facts["privacy"]
-    chance = significant(promise["delta"] * summary["records"], 2)
+    chance = significant(promise["delta"] * records_of(summary)[0], 2)
     return [
         (
             "ε or δ is too large to mean anything",
@@ -33,7 +34,7 @@ def hazards(facts: Facts, summary: Mapping[str, Any]) -> list[tuple[str, str]]:
          "The job declared all of them before any record was read. Where whoever wrote it took "
          "them from needs a person."),
         ("Numbers leave beside the noised ones", _exact_ones()),
-        ("Further releases add up", ledger_standing(facts)[1]),
+        ("Further releases add up", adds_up(facts)),
         ("Noise on floating-point numbers tells the value by its last digits",
          "No: noise is drawn on integers and added to integers; the sum is turned into fractions "
          "after it was opened."),

@@ -17,7 +17,20 @@ import jinja2
 from markupsafe import Markup
 
 from secagg.audits import format as written
-from secagg.audits import graphs, pictures, privacy, regression, results, statements, tables
+from secagg.audits import (
+    graphs,
+    ledgers,
+    limits,
+    mechanisms,
+    pictures,
+    plainly,
+    privacy,
+    prospects,
+    regression,
+    results,
+    statements,
+    tables,
+)
 from secagg.audits.curve import curve_picture
 from secagg.audits.hazards import hazards
 from secagg.contracts import Result
@@ -45,9 +58,9 @@ def _environment() -> jinja2.Environment:
         lstrip_blocks=True,
     )
     formats = (
-        written.any_setting, written.count, written.counted, written.deviation, written.fixed,
-        written.listing, written.moment, written.power_of_two, written.probability,
-        written.seconds, written.share, written.significant, written.size,
+        written.any_setting, written.count, written.counted, written.deviation,
+        written.field_kind, written.fixed, written.listing, written.moment, written.power_of_two,
+        written.probability, written.seconds, written.share, written.significant, written.size,
     )  # fmt: skip
     environment.filters |= {function.__name__: function for function in formats}
     return environment
@@ -64,6 +77,8 @@ def render(facts: Mapping[str, Any], result: Result) -> str:
     style = environment.loader.get_source(environment, "report.css")[0]
     summary = result.summary
     blocks, stages = results.blocks(summary), tables.stages(facts, summary)
+    banners = statements.banners(facts, summary)
+    questions = statements.questions(facts, fits=all(stage.fits for stage in stages))
     page = environment.get_template("report.html").render(
         sections={
             at: name for at, name in _SECTIONS.items() if at != "privacy" or privacy.noised(facts)
@@ -72,10 +87,12 @@ def render(facts: Mapping[str, Any], result: Result) -> str:
         summary=summary,
         style=Markup(style),  # noqa: S704  # our own file, which must not be escaped
         style_hash=base64.b64encode(hashlib.sha256(style.encode()).digest()).decode(),
+        in_short=statements.in_short(banners, questions),
         claim=statements.claim(facts),
-        banners=statements.banners(facts, summary),
-        questions=statements.questions(facts, fits=all(stage.fits for stage in stages)),
-        unprotected=statements.unprotected(facts),
+        who_saw=statements.who_saw(facts),
+        banners=banners,
+        questions=questions,
+        unprotected=limits.unprotected(facts),
         dropped=statements.dropped(facts),
         played_on=statements.played_on(facts),
         released=tables.numbers_released(facts),
@@ -84,6 +101,11 @@ def render(facts: Mapping[str, Any], result: Result) -> str:
         lanes=tables.lanes(facts),
         stages=stages,
         policies=tables.policies(facts),
+        repeated=ledgers.repeated_rounds(facts),
+        site_rows=ledgers.sites(facts),
+        sees=privacy.seen(facts),
+        coordinator_key=tables.coordinator_key(facts),
+        counted_records=results.records_of(summary) if privacy.noised(facts) else None,
         settings=tables.settings(facts),
         noise=privacy.in_short(facts),
         promise=_promise(facts, summary),
@@ -101,14 +123,19 @@ def _promise(facts: Mapping[str, Any], summary: Mapping[str, Any]) -> dict[str, 
     curve = [(delta, epsilon) for delta, epsilon in promise["curve"] if epsilon is not None]
     return {
         "holds": privacy.holds(facts),
-        "terms": privacy.terms(facts),
-        "mechanisms": privacy.mechanisms(facts),
+        "claimed": privacy.claimed(facts),
+        "plainly": plainly.promised(facts),
+        "voids": plainly.voids(facts),
+        "expected": prospects.expected(facts),
+        "terms": mechanisms.terms(facts),
+        "mechanisms": mechanisms.mechanisms(facts),
         "curve": curve,
         "picture": curve_picture(curve, (promise["delta"], promise["epsilon"])),
-        "colluders": privacy.colluders(facts),
-        "assumptions": privacy.assumptions(facts),
-        "ledger": privacy.ledger_standing(facts)[1],
-        "ledger_totals": privacy.ledger_totals(facts),
+        "colluders": mechanisms.colluders(facts),
+        "ledger": ledgers.ledger_standing(facts)[1],
+        "repeats": ledgers.repeats(facts),
+        "totals": ledgers.totals(facts),
+        "caps": ledgers.caps(facts),
         "hazards": hazards(facts, summary),
     }
 

@@ -53,6 +53,18 @@ _LABELS = {
     "tpr": "true positive rate",
     "fdr": "false discovery rate",
 }
+_LABELS |= {
+    "widened": "length of intervals ÷ length without noise",
+    "noise_ratio": "size of the noise ÷ least spread of the predictors",
+    "r_hat": "agreement of the sampler's chains (R-hat)",
+}
+_MEANINGS = {
+    "widened": "1 would mean that noise does not show; the median of all predictors",
+    "noise_ratio": "well below 1, the data decide; above 1 intervals rest on what is assumed "
+    "beforehand",
+    "r_hat": "intervals are computed by several independent random searches; at 1 they agree, "
+    "above 1.05 do not rely on the intervals",
+}
 _ELSEWHERE = {"method", "title", "outcome", "level", "converged", "status", "records"}
 _ELSEWHERE |= {"failed", "incomplete_records", "records_error", "missing", "extra", "reversed"}
 
@@ -129,25 +141,40 @@ def blocks(summary: Summary) -> list[Block]:
     ]
 
 
-def statistics(summary: Summary, *, noised: bool) -> list[tuple[str, str]]:
-    """Return every single number of a summary that no other table shows, labelled and written.
+def records_of(summary: Summary) -> tuple[int, float]:
+    """Return the best known number of records of a noised run, and its noise's deviation.
 
-    noised: whether the number of records, too, has noise
+    A method that releases the number once more, among its moments, has made one of the two.
     """
-    labels = _LABELS | ({"n": "records, with noise"} if noised else {})
+    if "n_error" in summary:
+        return int(summary["n"]), float(summary["n_error"])
+    return int(summary["records"]), float(summary["records_error"])
+
+
+def statistics(summary: Summary, *, noised: bool) -> list[tuple[str, str, str]]:
+    """Return every single number of a summary that no other table shows: label, value, meaning.
+
+    noised: whether the number of records has noise; then the page shows it once, for all analyses
+    """
+    elsewhere = _ELSEWHERE | ({"n"} if noised else set())
     single: dict[str, Any] = {
         **summary.get("score", {}),
         **summary,
         **summary.get("diagnostics", {}),
     }
     found = [
-        (labels.get(key, key.replace("_", " ")), written.any_number(key, value))
+        (
+            _LABELS.get(key, key.replace("_", " ")),
+            written.any_number(key, value),
+            _MEANINGS.get(key, ""),
+        )
         for key, value in single.items()
-        if key not in _ELSEWHERE and isinstance(value, int | float | str)
+        if key not in elsewhere and isinstance(value, int | float | str)
     ]
     asked = summary.get("settings", {}).items()
     return found + [
-        (f"setting: {key.replace('_', ' ')}", written.any_setting(value)) for key, value in asked
+        (f"setting: {key.replace('_', ' ')}", written.any_setting(value), "")
+        for key, value in asked
     ]
 
 

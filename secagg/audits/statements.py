@@ -1,4 +1,4 @@
-"""The sentences of a report: what is claimed, what is warned of, what is not protected.
+"""The sentences of a report's first page: what is claimed, warned of and asked.
 
 Every sentence is generated from the facts of the run, so that it cannot say more than they do.
 There is no verdict: a status says whether evidence is attached, is missing, or a person must judge.
@@ -6,21 +6,23 @@ There is no verdict: a status says whether evidence is attached, is missing, or 
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
-from secagg.audits.format import count, counted, significant
+from secagg.audits import prospects
+from secagg.audits.format import count, counted
+from secagg.audits.ledgers import exact_before, ledger_standing, repeats, together
+from secagg.audits.plainly import factor, how_much
 from secagg.audits.privacy import (
     changed,
     claimed,
-    epsilon_at,
     holds,
-    ledger_standing,
     noised,
     promise_size,
     secret_randomness,
+    seen,
+    thresholds,
 )
 from secagg.audits.results import blocks
 
@@ -47,11 +49,6 @@ class Question:
     section: str
 
 
-def thresholds(facts: Facts) -> list[int]:
-    """Return every signed threshold of every release."""
-    return [k for release in facts["releases"] for k in release["thresholds"].values()]
-
-
 def protects(facts: Facts) -> bool:
     """Say whether the run hid anything: a protocol that hides, with secret randomness."""
     return bool(facts["protocol"]["hides_from_coordinator"]) and secret_randomness(facts)
@@ -66,28 +63,48 @@ def _rule_kept(facts: Facts) -> bool:
     )
 
 
+def in_short(found: Sequence[Banner], asked: Sequence[Question]) -> str:
+    """Return how the questions stand, for the first line of the page; a verdict is never given."""
+    if any(banner.void for banner in found):
+        return "This run protects nothing: see the banner."
+    attached, missing, person = (sum(q.status == s for q in asked) for s in get_args(Status))
+    return (
+        f"{'Read the warnings first. ' if found else ''}Of {len(asked)} questions, {attached} "
+        f"{'has its' if attached == 1 else 'have their'} evidence on this page, {missing} "
+        f"{'has' if missing == 1 else 'have'} none, and {person} "
+        f"{'needs' if person == 1 else 'need'} a person."
+    )
+
+
 def claim(facts: Facts) -> list[str]:
-    """Return who saw what, over how many sites, under which rule; then what noise promises."""
-    releases, cohort, signed = facts["releases"], facts["cohort"], thresholds(facts)
-    sees = facts["protocol"]["sees"]
-    over = f"In {counted(len(releases), 'release')} over {counted(len(cohort), 'site')}, "
-    over += "all with noise, " if noised(facts) else ""
-    parts = [
-        f"{'the coordinator' if role == 'coordinator' else f'each {role}'} saw {seen}"
-        for role, seen in sees.items()
-    ]
-    least = min(len(release["contributors"]) for release in releases)
+    """Return what is promised of a record and how much that is, and how many sites a sum covers.
+
+    Sums that only repeat what an earlier run released are named, too.
+    """
+    signed = thresholds(facts)
+    least = min(len(release["contributors"]) for release in facts["releases"])
     rule = (
         f"Every sum that was opened covers at least {counted(least, 'site')}; the smallest "
         f"threshold that a site signed is k = {min(signed)}"
     )
     if max(signed) > min(signed):
         rule += f", the strictest, which decides, {max(signed)}"
-    return [
-        over + "; ".join(parts) + ".",
-        rule + ".",
-        claimed(facts),
+    return [text for text in (claimed(facts), how_much(facts), repeats(facts)) if text] + [
+        f"{rule}."
     ]
+
+
+def who_saw(facts: Facts) -> str:
+    """Return who saw what, in how many sums over how many sites."""
+    over = f"In {counted(len(facts['releases']), 'release')} over "
+    over += (
+        f"{counted(len(facts['cohort']), 'site')}, {'all with noise, ' if noised(facts) else ''}"
+    )
+    parts = [
+        f"{'the coordinator' if role == 'coordinator' else f'each {role}'} saw {what}"
+        for role, what in seen(facts).items()
+    ]
+    return over + "; ".join(parts) + "."
 
 
 def banners(facts: Facts, summary: Mapping[str, Any]) -> list[Banner]:
@@ -108,13 +125,16 @@ def banners(facts: Facts, summary: Mapping[str, Any]) -> list[Banner]:
             "its other facts. Nothing is claimed of them here."
         )
         found.append(Banner("A claim of differential privacy that does not hold", text))
-    exact = (facts.get("ledger") or {}).get("coordinator") or {}
-    if noised(facts) and exact.get("exact"):
+    exact = exact_before(facts)
+    if noised(facts) and exact:
         text = (
-            f"The coordinator's ledger has {counted(exact['exact'], 'exact release')} of sums over "
+            f"The coordinator's ledger has {counted(exact, 'exact release')} of sums over "
             "these sites. The epsilon of this run bounds nothing against whoever has both."
         )
         found.append(Banner("Exact sums of these sites were released before", text))
+    if noised(facts) and facts["feasibility"]["verdict"] == "red":
+        text = f"{prospects.in_short(facts)} The plan said so from public numbers."
+        found.append(Banner("Noise was expected to drown the result", text))
     useless = [block for block in blocks(summary) if not block.usable]
     if useless:
         goal = "the method did not reach its goal."
@@ -178,8 +198,8 @@ def questions(facts: Facts, *, fits: bool) -> list[Question]:
         Question("What are purpose, legal basis and permit?", "needs a person",
                  "Not known to software.", "sign"),
         Question("Is a single site's contribution hidden from the coordinator?",
-                 *_shown(hidden, "Roles, messages and bytes.", "It is not: see the banner."),
-                 "seen"),
+                 *_shown(hidden, "By role and message; but all was played on one computer.",
+                         "It is not: see the banner."), "seen"),
         *(must_not_collude if hidden else []),
         Question("Does every opened sum cover enough sites?",
                  *_shown(kept, "Each release with its sites' signed thresholds.",
@@ -208,95 +228,22 @@ def _of_noise(facts: Facts) -> list[Question]:
         ]  # fmt: skip
     promise, (added_up, standing) = facts["privacy"], ledger_standing(facts)
     why_not = "It does not follow from the facts: see the banner."
-    size = f"{promise_size(facts)}, {changed(promise, promise['adjacency'])}."
+    size = why_not
+    if holds(facts):
+        size = f"{promise_size(facts)}, {changed(promise, promise['adjacency'])}; a factor of "
+        size += f"{factor(promise)}."
+    if exact_before(facts):
+        added_up, standing = False, "Exact sums are among them, which no noise makes up for."
     return [
-        Question("Is what one record changes bounded in all that was released?",
+        Question(f"Is what one {promise['unit']} changes bounded in all that this run released?",
                  *_shown(holds(facts), "Sensitivity, noise, composition, worked out again.",
                          why_not), "privacy"),
         Question("Are unit, ε and δ fit for these records?", "needs a person", size, "privacy"),
         Question("Are all releases of these records added up?",
-                 *_shown(added_up, "In ledgers that outlive the run.", standing), "privacy"),
+                 *_shown(added_up, together(facts), standing), "privacy"),
+        Question("Is the result exact enough for its purpose?", "needs a person",
+                 prospects.in_short(facts), "result"),
     ]  # fmt: skip
-
-
-def unprotected(facts: Facts) -> list[tuple[str, Sequence[str]]]:
-    """Return what is not protected: a catchword each, and what it means in this run."""
-    noise = (
-        [("What noise does not cover", facts["privacy"]["unprotected"])] if noised(facts) else []
-    )
-    return [
-        (f"Protocol {facts['protocol']['name']}", facts["protocol"]["unprotected"]),
-        ("One computer", [_one_computer(facts)]),
-        ("One record", [_one_record(facts)]),
-        ("Colluding sites", [_colluding(facts)]),
-        ("Other runs", [_other_runs(facts)]),
-        ("Dishonest data", [
-            "A site may contribute invented numbers within its declared bounds. What is outside is "
-            f"clipped{'' if noised(facts) else ' and counted'}; what is inside goes unnoticed."]),
-        ("Who, when, how much", [
-            "Which sites took part, and the sizes and times of messages, are visible to the "
-            "coordinator and to the network."]),
-        *noise,
-        ("The result", [
-            "Coefficients, means and graphs are published on purpose. What they tell about groups "
-            f"of people is not limited by secure summation{', nor by noise' if noise else ''}."]),
-    ]  # fmt: skip
-
-
-def _one_record(facts: Facts) -> str:
-    if not noised(facts):
-        return (
-            "No noise was added. Whoever knows all other records can compute the last one from an "
-            "exact sum, and can test whether a known record took part."
-        )
-    promise = facts["privacy"]
-    if not holds(facts):
-        return "Noise was added, but what it protects is not borne out by the facts of this run."
-    return (
-        f"Noise bounds what is told of it and does not rule it out: {promise_size(facts)}, even to "
-        "somebody who knows all other records. Several records that belong together are protected "
-        f"by less: two by ε {significant(epsilon_at(promise, 2 * promise['mu']))} at the same δ."
-    )
-
-
-def _colluding(facts: Facts) -> str:
-    sites, k = len(facts["cohort"]), min(thresholds(facts))
-    who = (
-        "Sites that pool their own contributions can subtract them from a sum: here all sites but "
-        f"one, {counted(sites - 1, 'site')}, could together compute the last one's"
-    )
-    smallest = f"In the smallest sum that k = {k} allows, {count(k - 1)} would be enough."
-    if not noised(facts) or not holds(facts):
-        return f"{who}. {smallest}"
-    promise = facts["privacy"]
-    if promise["placement"] == "site":
-        return (
-            f"{who}, with all of that site's noise, which is what the promise rests on. {smallest}"
-        )
-    last = promise["if_more_collude"][-1][1]
-    if last is None or math.isinf(last):
-        worth = "promises nothing"
-    else:
-        worth = f"is worth ε {significant(last)} at the same δ"
-    return f"{who}, with that site's share of the noise only, which {worth}. {smallest}"
-
-
-def _other_runs(facts: Facts) -> str:
-    kept, standing = ledger_standing(facts)
-    if kept:
-        spent = ", and add up what noised ones cost" if noised(facts) else ""
-        return (
-            "Ledgers compare the sites of each sum with those of all earlier ones, and refuse one "
-            f"that would single out fewer than a site's rule asks for{spent}. They know of nothing "
-            "that was released under another ledger, under another name of the same records, or "
-            "by other software."
-        )
-    noise = ", with its noise" if noised(facts) else ""
-    return (
-        f"{standing} Without one, nothing compares this run with others: the same job run with "
-        "and without a site gives two sums whose difference is what that site contributed"
-        f"{noise}."
-    )
 
 
 def played_on(facts: Facts) -> str:
@@ -310,20 +257,6 @@ def played_on(facts: Facts) -> str:
     if engine["resumed"]:
         words += f"; interrupted and resumed {counted(engine['resumed'], 'time')}"
     return words
-
-
-def _one_computer(facts: Facts) -> str:
-    if facts["engine"]["name"] == "memory":
-        return (
-            "All parties of this run were played in one process: whoever ran it could read every "
-            "site's records. The roles were separate, the computer was not."
-        )
-    return (
-        "Each party of this run was a process of its own, which alone read its records and held "
-        "its keys. But all ran on one computer for one user: whoever ran it could read every "
-        "site's records. Keys and states that a run keeps while it is under way are deleted at "
-        "its end, which is not erasure."
-    )
 
 
 def dropped(facts: Facts) -> Sequence[str]:

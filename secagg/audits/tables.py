@@ -8,8 +8,8 @@ from fractions import Fraction
 from typing import Any
 
 from secagg.audits import graphs
-from secagg.audits.format import any_setting, declared, whole
-from secagg.audits.privacy import noised
+from secagg.audits.format import any_setting, declared, power_of_two, whole
+from secagg.audits.privacy import noised, seen
 from secagg.audits.results import Block, usable
 
 Facts = Mapping[str, Any]
@@ -81,7 +81,7 @@ def lanes(facts: Facts) -> list[Lane]:
     def messages(role: str, kind: str) -> tuple[Mapping[str, Any], ...]:
         return tuple(p for p in facts["phases"] if (p["role"], p["kind"]) == (role, kind))
 
-    sees = facts["protocol"]["sees"]
+    sees = seen(facts)
     rows = [row for row in facts["traffic"] if row["role"] != "coordinator"]
     return [
         Lane(
@@ -132,6 +132,12 @@ def policies(facts: Facts) -> list[tuple[str, int, str]]:
     return found
 
 
+def coordinator_key(facts: Facts) -> str:
+    """Return the key that a site's policy may name as that of a coordinator it answers."""
+    (key,) = (p["verify_key"] for p in facts["roster"] if p["role"] == "coordinator")
+    return str(key)
+
+
 def columns(facts: Facts, summary: Mapping[str, Any]) -> list[tuple[str, str, str, int | None]]:
     """Return each declared column: name, type, public bounds or levels, values outside them.
 
@@ -160,19 +166,28 @@ def settings(facts: Facts) -> list[tuple[str, str]]:
     job = {key: value for key, value in facts["job"].items() if key != "columns"}
     for part in ("method", "protocol"):
         job[part] = {"name": facts[part]["name"], **facts[part]["settings"]}
-    return list(_flat(job, ""))
+    in_force = {"method.fraction_bits": _bits_in_force(facts)} if noised(facts) else {}
+    return [(name, in_force.get(name) or any_setting(value)) for name, value in flat(job)]
 
 
-def _flat(table: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, str]]:
+def _bits_in_force(facts: Facts) -> str:
+    """Return the resolution that noise is drawn at, in place of the one that was set."""
+    step = facts["privacy"]["mechanisms"][-1]["step"]
+    bits = step.removeprefix("2^-")
+    return f"{bits}, so steps of {power_of_two(-int(bits))}: noise sets it, whatever the job says"
+
+
+def flat(table: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Return every value of nested tables under its dotted name; what is unset is left out."""
     for key, value in table.items():
         name = f"{prefix}{key}"
         if isinstance(value, Mapping):
-            yield from _flat(value, f"{name}.")
+            yield from flat(value, f"{name}.")
         elif isinstance(value, list | tuple) and any(isinstance(item, Mapping) for item in value):
             for i, item in enumerate(value, start=1):
-                yield from _flat(item, f"{name}[{i}].")
+                yield from flat(item, f"{name}[{i}].")
         elif value is not None:
-            yield name, any_setting(value)
+            yield name, value
 
 
 def graphs_alone(block: Block) -> list[dict[str, Any]]:

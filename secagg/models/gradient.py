@@ -36,10 +36,10 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from secagg.contracts import Body, Field, Kind, Public, Result, Rows, Stage, State, Update
+from secagg.contracts import Body, Counted, Field, Kind, Public, Result, Rows, Stage, State, Update
 from secagg.errors import JobError, PeerError
 from secagg.models.clipped import Family, exact_bits, residuals, site_sums, touch_of
-from secagg.models.irls import units_matrix
+from secagg.models.irls import units_matrix, with_odds
 from secagg.models.terms import INTERCEPT, Term, plain
 from secagg.models.variables import choose, outcome_index
 from secagg.noise import Placement
@@ -185,7 +185,7 @@ class Gradient:
             state["status"] = done
         return state
 
-    def result(self, state: State, public: Public) -> Result:
+    def result(self, state: State, public: Public, counted: Counted) -> Result:
         """Return the coefficients in the columns' own units, without standard errors."""
         scaled = state["beta"]
         if state["noised"]:
@@ -199,20 +199,18 @@ class Gradient:
         if self.family == "gaussian":  # the outcome was scaled, too
             coefficients = outcome.half * coefficients
             coefficients[0] += outcome.middle
-        names = self._names(public)
+        named = zip(self._names(public), coefficients, strict=True)
+        terms = tuple(Term(term=name, estimate=float(b)) for name, b in named)
+        if self.family == "binomial":
+            terms = tuple(map(with_odds, terms))
         summary: dict[str, Any] = {
             "method": self.name,
             "family": self.family,
             "outcome": outcome.name,
-            "converged": state["status"] != "out of rounds",
+            **({} if state["noised"] else {"converged": state["status"] == "converged"}),
             "status": state["status"],
             "rounds": state["rounds"],
-            "terms": plain(
-                tuple(
-                    Term(term=n, estimate=float(b))
-                    for n, b in zip(names, coefficients, strict=True)
-                )
-            ),
+            "terms": plain(terms),
             "notes": self._notes(state, public),
         }
         return Result(summary, {"coefficients": coefficients, "scaled_coefficients": scaled})
@@ -233,7 +231,7 @@ class Gradient:
         notes.append("No standard errors: gradients do not tell the curvature.")
         notes.append("Constant and collinear columns are not noticed: they share an effect.")
         if self.family == "binomial":
-            notes.append("Estimates are logarithms of odds and odds ratios.")
+            notes.append("Estimates are logarithms of odds (the intercept) and of odds ratios.")
         return notes
 
     def _bits(self, public: Public) -> int | None:

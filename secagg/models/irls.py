@@ -204,12 +204,13 @@ def covariance(
 class OddsTerm(Term):
     """A term on the log-odds scale, and its exponential: the odds ratio per unit of the column.
 
-    For the intercept the odds where every column is 0. Infinite if beyond the float range.
+    For the intercept the odds where every column is 0. Infinite if beyond the float range; None
+    where there is no interval.
     """
 
     odds_ratio: float
-    odds_low: float
-    odds_high: float
+    odds_low: float | None
+    odds_high: float | None
 
 
 def inference(
@@ -228,20 +229,16 @@ def inference(
     Raises UsageError for a singular Hessian or a level out of range.
     """
     errors = np.sqrt(np.diagonal(covariance(hessian, transform, names, tolerance)))
-    terms = tested_terms(names, transform @ beta, errors, level)
-    return tuple(
-        OddsTerm(
-            **vars(term),
-            odds_ratio=_odds(term.estimate),
-            odds_low=_odds(term.ci_low),
-            odds_high=_odds(term.ci_high),
-        )
-        for term in terms
-    )
+    return tuple(map(with_odds, tested_terms(names, transform @ beta, errors, level)))
 
 
-def _odds(log_odds: float | None) -> float:
-    assert log_odds is not None  # `tested_terms` gives every term an interval
+def with_odds(term: Term) -> OddsTerm:
+    """Return the term with its odds ratio, and that of its interval's ends if it has any."""
+    low, high = (None if end is None else _odds(end) for end in (term.ci_low, term.ci_high))
+    return OddsTerm(**vars(term), odds_ratio=_odds(term.estimate), odds_low=low, odds_high=high)
+
+
+def _odds(log_odds: float) -> float:
     try:
         return math.exp(log_odds)
     except OverflowError:

@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import chdtrc
 
-from secagg.contracts import Body, Field, Kind, Public, Result, Rows, Stage, State, Update
+from secagg.contracts import Body, Counted, Field, Kind, Public, Result, Rows, Stage, State, Update
 from secagg.errors import JobError, PeerError
 from secagg.models.collinear import TOLERANCE
 from secagg.models.irls import (
@@ -177,7 +177,7 @@ class Logistic:
             return {**state, "status": "out of rounds"}
         return {**state, "trial": state["beta"] + state["step"] * state["direction"]}
 
-    def result(self, state: State, public: Public) -> Result:
+    def result(self, state: State, public: Public, counted: Counted) -> Result:
         """Return odds ratios with Wald intervals, in the columns' own units."""
         chosen = [public.variables[i] for i in self._predictors(public)]
         transform = units_matrix(

@@ -19,12 +19,11 @@ the columns' sums of squares about the mean, n, the sums and the S_jj are flat, 
 So the outcome's correlations are as flat as they can be, and C_x has the distribution of
 Lewandowski, Kurowicka & Joe (2009) with parameter a + 1/2. It is free of units, and has a say only
 where the noise leaves room: with little noise M is the released matrix whatever (2) is. With this a
-the others explain about a tenth of a predictor's variance, on average over C; it was chosen by
-coverage at correlations of 0.3. With a = 1, C uniform, each column is expected to be nearly
-determined by the others: where the noise is as large as the least eigenvalue, intervals become
-twice as long and cover 0.99 where 0.90 is asked. With (2), columns far more collinear than it
-expects (correlations of 0.8) are covered less than asked until the noise is well below their least
-eigenvalue. Figures: benchmarks/interval_coverage.py.
+the others explain 0.08 of a predictor's variance, on average over C (ten predictors); it was chosen
+by coverage at correlations of 0.3. With a = 1, C uniform, they would explain 0.75: where the
+noise's norm is the least eigenvalue, intervals become 3.5 times as long and cover 0.995 where 0.90
+is asked. With (2), columns far more collinear than it expects (correlations of 0.8) are covered
+0.73 there, and 0.87 to 0.90 where the noise is a quarter of that (benchmarks/interval_coverage.py).
 
 The coordinates. With LL' = M (Cholesky), |dM / dL| = 2^m prod_j L_jj^(m - j) (j from 0); L without
 its first row and column is the factor of S. So the density of (L_jk, log L_jj) is that of (1) times
@@ -45,6 +44,7 @@ from scipy.special import ndtri
 
 Floats = NDArray[np.float64]
 
+PRIOR = 4.5  # a / p of (2)
 CHAINS, WARM_UP, DRAWS = 32, 200, 100
 _STEPS = (6, 13)  # leapfrog steps of a trajectory, from a range so that none is periodic
 _ACCEPTANCE = 0.8  # aimed at; between 0.6 and 0.9 costs little (Betancourt, Byrne & Girolami 2014)
@@ -52,12 +52,15 @@ _SEED = 4
 
 
 class Target:
-    """The log density of X: a batch of L with log L_jj on the diagonal, shape (chains, m, m)."""
+    """The log density of X: a batch of L with log L_jj on the diagonal, shape (chains, m, m).
 
-    def __init__(self, released: Floats, variance: Floats) -> None:
+    prior: a / p of (2), at least 1 / p
+    """
+
+    def __init__(self, released: Floats, variance: Floats, prior: float = PRIOR) -> None:
         m = len(variance)
         p = m - 1
-        a = np.full(p, 4.5 * p)
+        a = np.full(p, prior * p)
         a[-1] = 1.0
         self.released = released
         self.lower = np.tril(np.ones((m, m)))
@@ -94,17 +97,20 @@ class Target:
         return value, slope
 
 
-def draw_factors(released: Floats, variance: Floats, draws: int = DRAWS) -> Floats:
+def draw_factors(
+    released: Floats, variance: Floats, draws: int = DRAWS, prior: float = PRIOR
+) -> Floats:
     """Return draws of L, LL' = M, shape (draws, chains, m, m).
 
     released: M + E for every chain, shape (chains, m, m), symmetric, the outcome last: the same
         for all, or as many releases as one likes, each with a chain of its own
     variance: of E's entries, shape (m, m), positive
+    prior: a / p of (2)
     """
     chains, m = released.shape[:2]
     diagonal = np.arange(m)
     rng = np.random.Generator(np.random.PCG64(_SEED))
-    target = Target(released, variance)
+    target = Target(released, variance, prior)
     X = _starts(released, variance, rng)
     pivots = X[:, diagonal, diagonal]
     # entry M_jk moves by L_kk dL_jk: so far may the noise move L_jk, if the prior did not hold it

@@ -47,7 +47,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from secagg.contracts import Body, Field, Kind, Public, Result, Rows, Stage, State, Update
+from secagg.contracts import Body, Counted, Field, Kind, Public, Result, Rows, Stage, State, Update
 from secagg.errors import JobError, UsageError
 from secagg.models.analyses import Analysis, Ols, build_analysis
 from secagg.models.noisy_moments import NOISE_NOTE, noisy_moments, repaired
@@ -113,7 +113,7 @@ class PooledMoments:
         """Keep the pooled M."""
         return {"upper": total["moments"], "sites": sites}
 
-    def result(self, state: State, public: Public) -> Result:
+    def result(self, state: State, public: Public, counted: Counted) -> Result:
         """Run the analyses on the pooled moments; one that fails is reported as `failed`."""
         noise = public.noise.get(STAGE)
         step_error = state["sites"] * 2.0 ** -(self.fraction_bits + 1)
@@ -123,11 +123,15 @@ class PooledMoments:
         else:
             # sites that dropped out since the cohort was fixed leave less noise than this
             variance = noise.in_sum(state["sites"], noise.at_site(state["sites"]))
-            noisy = noisy_moments(state["upper"], public, variance, CONSTANT)
+            noisy = noisy_moments(state["upper"], public, variance, counted, CONSTANT)
             repair = repaired(noisy)
             upper = repair.matrix[np.triu_indices(len(repair.matrix))]
             moments = replace(pooled_moments(upper, public, 0.0), noisy=noisy)
-            quality = {"noise_sd": math.sqrt(variance), "repair": repair.note()}
+            quality = {
+                "n_error": noisy.records_error,
+                "noise_sd": math.sqrt(variance),
+                "repair": repair.note(),
+            }
         summaries: list[Mapping[str, Any]] = []
         arrays = {
             "n": np.array(moments.n),
@@ -142,7 +146,7 @@ class PooledMoments:
             except UsageError as error:  # the release is spent: keep it, and the other analyses
                 kind = self.analyses[i - 1]["kind"]
                 summaries.append(
-                    {"method": kind, "failed": f"method.analyses[{i}], {error.line()}"}
+                    {"method": kind, "failed": f"method.analyses[{i}], {error.line()}".rstrip(".")}
                 )
                 continue
             if moments.noisy is not None and not isinstance(analysis, Ols):
@@ -151,7 +155,7 @@ class PooledMoments:
             arrays |= {f"{i}_{result.summary['method']}_{k}": v for k, v in result.arrays.items()}
         summary = {
             "method": self.name,
-            "n": moments.n,
+            "n": moments.n if moments.noisy is None else max(1, moments.noisy.records),
             "variables": list(moments.names),
             **quality,
             "analyses": summaries,

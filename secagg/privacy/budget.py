@@ -55,8 +55,11 @@ _MOST_EPSILON: Final = 100.0
 _MOST_DAYS: Final = 36_525.0
 """A century: longer is for ever."""
 
-_SMALL_PART: Final = 1e-3
-"""Of delta: where discreteness takes no more, a cap's epsilon may be looked at as a smaller one."""
+_PARTS: Final = (1e-3, 0.1, 0.5)
+"""Of delta: where discreteness takes so much, a cap's epsilon may be looked at as a smaller one."""
+
+_UP: Final = 1 + 2**-50
+"""Two products and a root are each off by at most 2**-53, relatively."""
 
 _HALVINGS: Final = 50
 """Of the bracket in which the affordable mu lies; its printed epsilon has three digits."""
@@ -111,14 +114,14 @@ class Cap:
     adjacency: Adjacency = Adjacency.REPLACE
 
     def __post_init__(self) -> None:
-        days = 1.0 if self.days is None else self.days
-        known = 0.0 < self.epsilon <= _MOST_EPSILON and 0.0 < self.delta < 1.0
-        if not (known and 0.0 < days <= _MOST_DAYS):
-            raise UsageError(
-                "budget cap",
-                f"epsilon {self.epsilon}, delta {self.delta}, days {self.days} cannot be",
-                "Epsilon is between 0 and 100, delta between 0 and 1, days between 0 and 36525.",
-            )
+        for name, value, allowed, range_ in (
+            ("epsilon", self.epsilon, 0.0 < self.epsilon <= _MOST_EPSILON, "above 0, at most 100"),
+            ("delta", self.delta, 0.0 < self.delta < 1.0, "above 0 and below 1"),
+            ("days", self.days, self.days is None or 0.0 < self.days <= _MOST_DAYS,
+             "above 0, at most 36525"),
+        ):  # fmt: skip
+            if not allowed:
+                raise UsageError("budget cap", f"{name} {value:g} cannot be", f"It is {range_}.")
 
     def words(self) -> str:
         """Return the cap as a reader wants it."""
@@ -135,30 +138,36 @@ class Cap:
         """Return what `plain` wrote."""
         return cls(**{**plain, "adjacency": Adjacency(plain["adjacency"])})
 
-    def holds(self, costs: Sequence[Cost]) -> bool:
-        """Say whether all these releases together keep to the cap."""
-        events = [cost.event(self.adjacency) for cost in costs]
-        return self.allows(events, math.fsum(cost.distance for cost in costs))
+    def holds(self, costs: Counter[Cost]) -> bool:
+        """Say whether releases that cost this, each so often, keep to the cap together."""
+        return self.allows(_events(costs, self.adjacency), _distance(costs))
 
     def allows(self, events: Sequence[Event], distance: float) -> bool:
         """Say so for events under the cap's adjacency, which releases are `distance` away from."""
         # What holds at a smaller epsilon holds here; there, discreteness takes less of delta.
-        smaller = math.log(max(_SMALL_PART * self.delta / distance - 1.0, 1.0)) if distance else 0.0
+        tried = {self.epsilon}
+        if distance:
+            smaller = (math.log(max(p * self.delta / distance - 1.0, 1.0)) for p in _PARTS)
+            tried |= {min(self.epsilon, at) for at in smaller}
         return any(
             delta_of(events, at) + (1.0 + math.exp(at)) * distance
             <= self.delta * (1.0 + _ROUNDING)  # so NaN is not allowed
-            for at in ({min(self.epsilon, smaller), self.epsilon} if distance else {self.epsilon})
+            for at in tried
         )
 
 
-def affordable(cap: Cap, spent: Sequence[Cost], distance: float, delta: float) -> float:
+def spent_epsilon(costs: Counter[Cost], adjacency: Adjacency, delta: float) -> float:
+    """Return the epsilon at `delta` of all these releases together, discreteness left aside."""
+    return epsilon_of(_events(costs, adjacency), delta)
+
+
+def affordable(cap: Cap, spent: Counter[Cost], distance: float, delta: float) -> float:
     """Return the largest epsilon at `delta` that one more Gaussian job may claim; 0 for none.
 
     distance: of that job's releases, in total variation
     """
-    distance += math.fsum(cost.distance for cost in spent)
-    before = compose(cost.event(cap.adjacency) for cost in spent)
-    events: list[Event] = [Gaussian(before.mu), *Counter(before.laplaces).elements()]
+    distance += _distance(spent)
+    events = _events(spent, cap.adjacency)
     low, high = 0.0, gaussian_mu(cap.epsilon, cap.delta)
     for _ in range(_HALVINGS):
         middle = (low + high) / 2
@@ -170,21 +179,19 @@ def affordable(cap: Cap, spent: Sequence[Cost], distance: float, delta: float) -
 def check_caps(
     where: str,
     caps: Sequence[Cap],
-    spent_under: Callable[[Cap], Sequence[Cost]],
-    wanted: Sequence[Cost],
+    spent_under: Callable[[Cap], Counter[Cost]],
+    wanted: Counter[Cost],
     delta: float,
 ) -> None:
     """Raise `PolicyRefusal`, with what would be affordable, unless `wanted` fits under every cap.
 
-    spent_under: returns what has left within a cap's period
+    spent_under: returns how often each cost was paid within a cap's period
     delta: of the job that asks; 0 for one without noise
     """
-    broken = [
-        (cap, spent) for cap in caps if not cap.holds([*(spent := spent_under(cap)), *wanted])
-    ]
+    broken = [(cap, spent) for cap in caps if not cap.holds((spent := spent_under(cap)) + wanted)]
     if not broken:
         return
-    distance = math.fsum(cost.distance for cost in wanted)
+    distance = _distance(wanted)
     least, cap, spent = min(
         (
             (affordable(cap, spent, distance, delta or cap.delta), cap, spent)
@@ -195,8 +202,10 @@ def check_caps(
     exact = any(math.isinf(compose([c.event(cap.adjacency)]).mu) for c in spent)
     nothing = "Nothing is left"
     nothing += ", since exact sums were released: no noise makes up for that." if exact else "."
-    total = epsilon_of([cost.event(cap.adjacency) for cost in (*spent, *wanted)], cap.delta)
+    total = spent_epsilon(spent + wanted, cap.adjacency, cap.delta)
     would = "no finite epsilon" if math.isinf(total) else f"epsilon {total:.3g}"
+    if total <= cap.epsilon:
+        would += " but for the noise's being discrete, which takes more than is left of delta"
     raise PolicyRefusal(
         where,
         f"with this job it would have given away {would}, and its cap is {cap.words()}",
@@ -205,6 +214,25 @@ def check_caps(
         if least > 0.0
         else nothing,
     )
+
+
+def _events(costs: Counter[Cost], adjacency: Adjacency) -> list[Event]:
+    """Return few events that are together what all these releases are, and never less.
+
+    n Gaussian ones with the same mu are one with mu root(n); `_UP` covers the rounding of both.
+    """
+    events: list[Event] = []
+    for cost, often in costs.items():
+        event = cost.event(adjacency)
+        if isinstance(event, Gaussian) and often > 1:
+            events.append(Gaussian(event.mu * math.sqrt(often) * _UP))
+        else:
+            events += [event] * often
+    return events
+
+
+def _distance(costs: Counter[Cost]) -> float:
+    return math.fsum(often * cost.distance for cost, often in costs.items())
 
 
 def _down(epsilon: float) -> str:

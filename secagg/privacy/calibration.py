@@ -179,7 +179,8 @@ def calibrate(
     _check(terms, method, least, expected, hides)
     mu = gaussian_mu(terms.epsilon, terms.delta * (1 - _RESERVE))
     if mu <= _LEAST_MU:
-        raise JobError("privacy.delta", f"{terms.delta:g} is too small to be reckoned with")
+        what = f"{terms.delta:g} is too small to be reckoned with"
+        raise JobError("privacy.delta", what, "A common choice is a tenth of 1 / records.")
     rounds = sum(stage.max_rounds for stage in method)
     parts = {counting.name: terms.count_share * mu**2}
     parts |= {stage.name: (1 - terms.count_share) * mu**2 / rounds for stage in method}

@@ -31,7 +31,8 @@ Independent numbers add up their distances. If every law of a mechanism is withi
 
     P(S) <= Q(S) + eta <= e^eps Q'(S) + delta + eta <= e^eps (P'(S) + eta) + delta + eta,
 
-so it is (epsilon, delta + (1 + e^epsilon) eta)-private. That last part is the remainder.
+so it is (epsilon, delta + (1 + e^epsilon) eta)-private. That last part is the remainder; whoever
+promises an epsilon (`calibration`, and caps in `budget`) adds up the distances and pays for it.
 
 Not protected: noise that is missing, drawn by those who look on, or not integer before it is added.
 """
@@ -43,19 +44,6 @@ import math
 from secagg.errors import UsageError
 
 _LEAST_SHARE = 0.5
-
-
-def remainder(
-    coordinates: int, sigma: float, epsilon: float, shares: int = 1, sampler_error: float = 0.0
-) -> float:
-    """Return what is to be added to the delta of the Gaussian mechanism, at this epsilon.
-
-    coordinates: noised numbers in the release; epsilon: of the whole claim (if several releases
-    make it up, their remainders add, each at the epsilon of the claim); the rest as for `distance`
-    It may exceed 1, which promises nothing.
-    """
-    each = distance(sigma, shares, sampler_error)
-    return (1 + math.exp(min(epsilon, 700.0))) * coordinates * each
 
 
 def distance(sigma: float, shares: int = 1, sampler_error: float = 0.0) -> float:

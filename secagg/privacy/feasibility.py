@@ -24,14 +24,19 @@ number:
     rounds    the mean of T/2 points whose gradients have independent noise (Polyak & Juditsky
               1992): E|D (b~ - b)|^2 = s^2 (2 / T) h tr C^-2 / (n w)^2, w the mean weight of a
               record in the Hessian, 1 for linear regression; s^2 grows with T, so T cancels     (2)
-              and what T rounds leave of the way from zero to c, by the method's own recursion,
-              the curvature being w times the product of an eigenvalue of C and one of D^2       (3)
+              and what T rounds leave of the way from zero to c, by the method's own recursion   (3)
 
-The error reported is relative to |c|: that of (2) and (3) for rounds (at most 1; what (3) says
-below 0.2 is rough), and for moments e / root(1 + e^2), e that of (1): the error of the best
-multiple of b~, which every analysis with some shrinkage is near. `ratio` is the
-spectral norm expected of the noise, 2 s root(p) for a symmetric p x p matrix (Wigner), over the
-least eigenvalue of A: from 1 on the noisy matrix may not even be positive definite.
+In (3) c has equal parts along all eigenvectors of C, and D is treated as if it had the same ones:
+the part of an eigenvalue v and a variance q is curved by q v. For log odds the predictors count as
+normal: by Stein's lemma the gradient's part at a share s of the way is then q v (W(1) - s W(s)),
+W(s) the mean weight of a record there, highest at zero: the last of the way is slower than w says.
+
+The error reported is relative to |c|: that of (2) and (3) for rounds (at most 1; (3) is right to
+about a third, or 0.05 if that is more), and for moments e / root(1 + e^2), e that of (1): the error
+of the best multiple of b~, which every analysis with some shrinkage is near. More rounds lessen (3)
+and leave (2) as it is: they cost time only. `ratio` is the spectral norm expected of the noise,
+2 s root(p) for a symmetric p x p matrix (Wigner), over the least eigenvalue of A: from 1 on the
+noisy matrix may not even be positive definite.
 
 Not covered: sampling error (the error is that against the fit without noise), bias of clipping,
 single variables of much smaller spread, whose slopes suffer most. Nothing here is a promise of
@@ -41,19 +46,27 @@ privacy; and as nothing here read a record, it costs none.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from dataclasses import asdict, dataclass
 from enum import StrEnum
-from functools import cache
+from itertools import product
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
 from scipy.special import gammainc, gammaincc
 
 from secagg.errors import UsageError
 from secagg.noise import Placement
 from secagg.privacy.gaussian import gaussian_epsilon, gaussian_mu
 
+Vector = NDArray[np.float64]
+
 GREEN_ERROR = 0.1
 USABLE_ERROR = 0.3
+_LITTLE_LEFT = 0.05
+"""Of the way: then more rounds do not show beside the rest of a green error."""
+_MOST_ROUNDS = 10_000
 
 
 class Verdict(StrEnum):
@@ -115,6 +128,8 @@ class Feasibility:
     ratio: of the noise's spectral norm to the least eigenvalue of the scatter; None for gradients
     least_epsilon: the smallest epsilon at which `error` is 0.3; None where none is enough
     least_records: as many records would do at the epsilon asked for; None likewise
+    least_rounds: so many rounds would leave at most a twentieth of the way, where those asked for
+        leave more; None also where no number of rounds would
     """
 
     verdict: Verdict
@@ -122,20 +137,30 @@ class Feasibility:
     ratio: float | None
     least_epsilon: float | None
     least_records: int | None
+    least_rounds: int | None
 
     def words(self) -> str:
         """Return one line for the plan."""
-        line = f"{self.verdict.value}: expected coefficient error {100 * self.error:.2g} %"
+        line = f"{self.verdict.value}: expected coefficient error {percent(self.error)} "
+        line += "(how far noise moves the slopes, of their size"
+        more = f"method.rounds to {self.least_rounds}"
         if self.least_epsilon is None or self.least_records is None:
-            return f"{line}; usable at no epsilon: raise method.rounds"
-        line += f"; smallest usable epsilon {_two_digits(self.least_epsilon)}"
+            mend = "narrow the columns' bounds" if self.least_rounds is None else f"raise {more}"
+            return f"{line}, or too few rounds leave them off); usable at no epsilon: {mend}"
+        line += f"); usable, at most {percent(USABLE_ERROR)}, from epsilon "
+        line += _two_digits(self.least_epsilon)
         if self.verdict is Verdict.RED:
-            line += f", or {_two_digits(self.least_records)} records"
-        return line
+            line += f", or from {_two_digits(self.least_records)} records"
+        return line if self.least_rounds is None else f"{line}; better: raise {more}"
 
     def to_dict(self) -> dict[str, Any]:
         """Return the fields and the line as plain data."""
         return {**asdict(self), "verdict": self.verdict.value, "words": self.words()}
+
+
+def percent(share: float) -> str:
+    """Write a share in whole per cent."""
+    return "less than 1 %" if 0 < share < 0.01 else f"{100 * share:.0f} %"
 
 
 def feasibility(assumed: Assumed, noised: Noised) -> Feasibility:
@@ -154,16 +179,13 @@ def feasibility(assumed: Assumed, noised: Noised) -> Feasibility:
         weight, signal = _logistic(assumed.explained)
     noise_of_slopes = noise * math.sqrt(inverse * trace / signal) / (records * weight)
     ratio: float | None = None
+    least_rounds: int | None = None
     if noised.placement is Placement.ROUND:
         random = math.sqrt(2.0) * noise_of_slopes  # (2)
         longest = 1 + sum(predictors) + _off_centre(assumed)
-        steepest = longest / 4 if assumed.logistic else longest
-        shares = [
-            _left(weight * variance * value / steepest, noised.rounds) ** 2
-            for variance in predictors
-            for value in values
-        ]
-        left = math.sqrt(sum(shares)) / d  # (3)
+        parts = Counter(product(predictors, values))
+        log_odds = signal if assumed.logistic else 0.0
+        left, least_rounds = _left(parts, longest, log_odds, noised.rounds)  # (3)
         error = min(1.0, math.hypot(random, left))
         needed = math.sqrt(max(USABLE_ERROR**2 - left**2, 0.0))  # of `random`
     else:
@@ -175,10 +197,11 @@ def feasibility(assumed: Assumed, noised: Noised) -> Feasibility:
     if error <= USABLE_ERROR:
         verdict = Verdict.GREEN if error <= GREEN_ERROR else Verdict.AMBER
     if needed == 0:
-        return Feasibility(verdict, error, ratio, None, None)
+        return Feasibility(verdict, error, ratio, None, None, least_rounds)
     excess = random / needed  # and `random` is proportional to 1 / mu and to 1 / records
     least_epsilon = gaussian_epsilon(excess * mu / math.sqrt(noised.share), noised.delta)
-    return Feasibility(verdict, error, ratio, least_epsilon, math.ceil(excess * records))
+    least_records = math.ceil(excess * records)
+    return Feasibility(verdict, error, ratio, least_epsilon, least_records, least_rounds)
 
 
 def _in_sum(noised: Noised) -> float:
@@ -221,28 +244,49 @@ def _off_centre(assumed: Assumed) -> float:
     return _kept(assumed) * (assumed.indicators - outcome) * off_centre
 
 
-@cache
-def _left(curvature: float, rounds: int) -> float:
-    """Return a part of (3) by equations (1) and (2) of the gradient method, along one eigenvector.
+def _left(
+    parts: Counter[tuple[float, float]], longest: float, log_odds: float, rounds: int
+) -> tuple[float, int | None]:
+    """Return (3), and how many rounds would leave little: equations (1), (2) of `gradient`.
 
-    curvature: over the steepest that its steps allow for, the mean squared length of (1, x), or a
-    quarter of that for log odds. The distance from the optimum begins as 1; the points of the last
-    half of the rounds are averaged.
+    parts: how many parts of c have a variance and an eigenvalue
+    longest: the mean squared length of (1, x), the steepest that the method's steps allow for; for
+        log odds it is a quarter of that, as the weight at zero is, over which W is taken here
+    log_odds: their variance; 0 for linear regression
     """
-    distance = point = momentum = 1.0
-    summed = 0.0
-    for t in range(1, rounds + 1):
-        before, distance = distance, (1 - curvature) * point
+    variance, eigenvalue = np.array(list(parts)).T
+    count = np.array(list(parts.values()))
+    curved, signal = variance * eigenvalue / longest, count * eigenvalue
+
+    def weight(share: Vector) -> float:
+        reached = float(signal @ share**2 / signal.sum())
+        return 1 / math.sqrt(1 + math.pi / 8 * log_odds * reached)  # as in `_logistic`
+
+    at_end = weight(np.ones(len(count)))
+    share, point = np.zeros(len(count)), np.zeros(len(count))
+    sums, momentum, left = [np.zeros(len(count))], 1.0, 1.0
+    for t in range(1, _MOST_ROUNDS + 1):
+        gradient = curved * (at_end - point * weight(point))
+        before, share = share, point + gradient
+        if (count / variance * gradient) @ (share - before) < 0:  # in scaled variables, b not c
+            momentum = 1.0
         following = (1 + math.sqrt(1 + 4 * momentum**2)) / 2
-        point = distance + (momentum - 1) / following * (distance - before)
+        point = share + (momentum - 1) / following * (share - before)
         momentum = following
-        if t > rounds // 2:
-            summed += point
-    return abs(summed) / (rounds - rounds // 2)
+        sums.append(sums[-1] + point)
+        missing = 1 - (sums[t] - sums[t // 2]) / (t - t // 2)
+        now = math.sqrt(float(np.average(missing**2, weights=count)))
+        if t == rounds:
+            left = now
+        if t >= rounds and now <= _LITTLE_LEFT:
+            return left, None if t == rounds else t
+    return left, None
 
 
 def _two_digits(number: float) -> str:
-    """Return a positive number written with two digits, rounded up so that it still suffices."""
+    """Return a number from 0 on written with two digits, rounded up so that it still suffices."""
+    if number == 0:  # an epsilon of which delta alone is enough
+        return "0"
     step = 10.0 ** (math.floor(math.log10(number)) - 1)
     return f"{math.ceil(number / step) * step:.15g}" if number < 1e15 else f"{number:.1e}"
 

@@ -38,7 +38,7 @@ sites, who can subtract their own contributions from a sum.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from secagg.errors import JobError, PolicyRefusal
 from secagg.privacy.differencing import exposed
@@ -51,11 +51,13 @@ class ReleasePolicy:
     min_sites: least number of sites in any sum that is opened, at least 2
     min_records: least number of complete records at a site that contributes, at least 1
     min_total_records: least number of records in all; never below min_sites * min_records
+    place: where these rules are written, for whoever has to set one
     """
 
     min_sites: int | None
     min_records: int | None
     min_total_records: int | None = None
+    place: str = field(default="the job's [release]", compare=False)
 
     def __post_init__(self) -> None:
         if self.min_sites is not None and self.min_sites < 2:
@@ -75,6 +77,7 @@ class ReleasePolicy:
             None if self.min_sites is None else max(self.min_sites, agreed.min_sites or 0),
             None if self.min_records is None else max(self.min_records, agreed.min_records or 0),
             max(totals, default=None),
+            self.place,
         )
 
     def thresholds(self, who: str) -> tuple[int, int, int]:
@@ -82,7 +85,7 @@ class ReleasePolicy:
         if self.min_sites is None or self.min_records is None:
             unset = "min_sites" if self.min_sites is None else "min_records"
             raise PolicyRefusal(
-                who, f"release rule {unset} is not set", f"Set {unset} in the job or the policy."
+                who, f"release rule {unset} is not set", f"Set {unset} in {self.place}."
             )
         implied = self.min_sites * self.min_records
         return self.min_sites, self.min_records, max(self.min_total_records or 0, implied)
@@ -99,7 +102,9 @@ def check_invitation(
     _check_sites(who, cohort, min_sites)
     if total_records is not None and total_records < min_total:
         raise PolicyRefusal(
-            who, f"the cohort has {total_records} records in all, and {min_total} are needed"
+            who,
+            f"the cohort has {total_records} records in all, and {min_total} are needed",
+            f"Wait for more records, or change min_total_records or min_records in {policy.place}.",
         )
 
 
@@ -108,7 +113,9 @@ def check_records(policy: ReleasePolicy, who: str, records: int) -> None:
     _, min_records, _ = policy.thresholds(who)
     if records < min_records:
         raise PolicyRefusal(
-            who, f"it has fewer complete records than its rule asks for ({min_records})"
+            who,
+            f"it has fewer complete records than its rule asks for ({min_records})",
+            f"Leave the site out, or change min_records in {policy.place}.",
         )
 
 

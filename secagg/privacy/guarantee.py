@@ -8,6 +8,7 @@ accountant, epsilon and delta, what it rests on, and what is outside of it.
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from typing import Any
 
 from secagg.noise import Adjacency, Clip, Placement
@@ -89,8 +90,11 @@ def _facts(stage: str, mechanism: Mechanism, at_site: int, sites: int) -> dict[s
     }
 
 
-def sentence(facts: dict[str, Any]) -> str:
-    """Return the claim in one sentence, for the first page of a report."""
+def sentence(facts: Mapping[str, Any]) -> str:
+    """Return the claim in a sentence, for the first page of a report; two where it is of persons.
+
+    The second says how much of a person the claim is about.
+    """
     unit = "one record" if facts["unit"] == "record" else "one person"
     change = (
         f"whether {unit} at any site took part"
@@ -105,5 +109,16 @@ def sentence(facts: dict[str, Any]) -> str:
     return (
         f"Differential privacy: {change} changes the probability of anything that was released by "
         f"at most a factor e^{facts['epsilon']:g}, plus {facts['delta']:g}, over all releases of "
-        f"this run, {rests}."
+        f"this run, {rests}.{_caps(facts)}"
+    )
+
+
+def _caps(facts: Mapping[str, Any]) -> str:
+    if facts["unit"] == "record":
+        return ""
+    records, sites = facts["records_per_person"], facts["sites_per_person"]
+    return (
+        f" One person means at most {records} record{'s' if records > 1 else ''} at a site, where "
+        f"further ones are left out, and records at no more than {sites} "
+        f"site{'s' if sites > 1 else ''}, which nobody checks."
     )

@@ -3,8 +3,9 @@
 `secagg.party` asks the guard at each step of a contribution, in this order: `admit`, before any
 record is read; `check`, once they are; `enter`, when the contribution is computed, which puts it on
 the disk and returns the noise's seed; and `opened`, before the site helps to open a sum. Each of
-them raises `PolicyRefusal`, and nothing leaves then. What the rules decided is in the ledger, in
-full; what crosses the wire is a code.
+them raises `PolicyRefusal`, and nothing leaves then. For the site's consent to a whole run, before
+it, the first two are asked as for the first round, and then `afford`, which enters nothing. What
+the rules decided is in the ledger, in full; what crosses the wire is a code.
 
 Exact sums cost more than any budget from the first one on, so that for each stage only the first
 round is entered. The cohort of the round that counts records is known to a site when it is asked to
@@ -24,7 +25,7 @@ from secagg import wire
 from secagg.contracts import Body, Public, Rows, Spec
 from secagg.noise import Placement
 from secagg.privacy import rules
-from secagg.privacy.budget import Cost
+from secagg.privacy.budget import Cap, Cost
 from secagg.privacy.calibration import EXACT, Calibrated
 from secagg.privacy.gate import check_invitation, check_records
 from secagg.privacy.ledger import Ledger
@@ -53,6 +54,19 @@ class Occasion:
         return self.total is None
 
 
+@dataclass(frozen=True)
+class Answer:
+    """A contribution as the ledger knows it.
+
+    message: what it answers; variance: of the noise to be added, 0 for none
+    """
+
+    occasion: Occasion
+    spec: Spec
+    message: Body
+    variance: int
+
+
 @dataclass(eq=False)
 class Guard:
     """One site's guard in one session.
@@ -75,6 +89,7 @@ class Guard:
     _ledger: Ledger | None = field(default=None, init=False)
     _own: rules.Own | None = field(default=None, init=False, repr=False)
     _records: str = field(default="", init=False, repr=False)
+    _said: set[rules.Decision] = field(default_factory=set, init=False, repr=False)
 
     @property
     def ledger(self) -> Ledger:
@@ -114,43 +129,26 @@ class Guard:
         check_records(self.policy.release, request.site, self._own.records)
         rules.enforce(request.site, decisions)
 
-    def enter(
-        self,
-        occasion: Occasion,
-        spec: Spec,
-        message: Body,
-        variance: int,
-        random: RandomBytes,
-    ) -> bytes:
+    def afford(self, answers: Sequence[Answer]) -> None:
+        """Decide whether a run that begins with these answers fits the budget; enter nothing.
+
+        Raises `PolicyRefusal`. Another run may still take what is left before this one does.
+        """
+        rest = self._rest(answers[-1].occasion)
+        self.ledger.afford([self._release(answer) for answer in answers], self._caps(), rest)
+
+    def enter(self, answer: Answer, random: RandomBytes) -> bytes:
         """Put the contribution in the ledger, and return the seed of its noise.
 
-        variance: of the noise to be added, 0 for none
         Raises `PolicyRefusal` where it does not fit the budget.
         """
+        occasion = answer.occasion
         if self.calibrated is None and occasion.before:
             return b""
-        release = Release(
-            party=self.asked.site,
-            dataset=self.dataset,
-            session=self.session,
-            round=occasion.round,
-            stage=occasion.stage,
-            query=wire.digest([self.question, _plain(spec), message]).hex(),
-            placement=self.placement,
-            cost=self._cost(occasion.stage),
-            delta=self.asked.delta,
-            cohort=() if occasion.counting else occasion.cohort,
-            # Not of the contribution: two questions whose answers happen to be equal would get
-            # equal noise, and so tell that they are equal.
-            records=self._records,
-            variance=variance,
-            fraction_bits=spec[0].fraction_bits,
-            replayable=self.replayable,
-        )
         if not occasion.counting:
             self._settle(occasion.cohort)
-        caps = () if self.policy.budget is None else self.policy.budget.caps
-        return self.ledger.enter(release, caps, self._rest(occasion), random).seed
+        release, rest = self._release(answer), self._rest(occasion)
+        return self.ledger.enter(release, self._caps(), rest, random).seed
 
     def opened(self, round_: int, counting: bool, contributors: Sequence[str]) -> None:
         """Decide on a sum that this site is asked to help open. Raises `PolicyRefusal`."""
@@ -159,6 +157,30 @@ class Guard:
 
     # --- inside ------------------------------------------------------------------------------
 
+    def _release(self, answer: Answer) -> Release:
+        occasion = answer.occasion
+        return Release(
+            party=self.asked.site,
+            dataset=self.dataset,
+            session=self.session,
+            round=occasion.round,
+            stage=occasion.stage,
+            query=wire.digest([self.question, _plain(answer.spec), answer.message]).hex(),
+            placement=self.placement,
+            cost=self._cost(occasion.stage),
+            delta=self.asked.delta,
+            cohort=() if occasion.counting else occasion.cohort,
+            # Not of the contribution: two questions whose answers happen to be equal would get
+            # equal noise, and so tell that they are equal.
+            records=self._records,
+            variance=answer.variance,
+            fraction_bits=answer.spec[0].fraction_bits,
+            replayable=self.replayable,
+        )
+
+    def _caps(self) -> tuple[Cap, ...]:
+        return () if self.policy.budget is None else self.policy.budget.caps
+
     def _request(self, occasion: Occasion, earlier: tuple[frozenset[str], ...]) -> rules.Request:
         return replace(
             self.asked, cohort=occasion.cohort, earlier=earlier, total_records=occasion.total,
@@ -166,13 +188,15 @@ class Guard:
         )  # fmt: skip
 
     def _write(self, occasion: Occasion, decisions: Sequence[rules.Decision]) -> None:
-        """Write decisions down, once for each stage and whenever one refuses."""
-        if not occasion.before or not all(decision.allowed for decision in decisions):
+        """Write down what was not said before in this session, and every refusal."""
+        new = [made for made in decisions if made not in self._said or not made.allowed]
+        if new:
             self.ledger.decide(*(
-                Decision(self.dataset, self.session, occasion.round, occasion.stage, d.rule,
-                         d.allowed, d.text)
-                for d in decisions
+                Decision(self.dataset, self.session, occasion.round, occasion.stage, made.rule,
+                         made.allowed, made.text)
+                for made in new
             ))  # fmt: skip
+            self._said.update(new)
 
     def _cost(self, stage: str) -> Cost:
         if self.calibrated is None or self.replayable:  # noise that can be taken away is none

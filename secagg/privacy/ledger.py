@@ -25,6 +25,7 @@ same (party, session, round), other content         `PeerError`: nobody may ask 
 placement `site`: same records and query, any run   same seed, costs nothing, re-use is recorded
 placement `site`: same records, other data set      `PolicyRefusal`: one data set, one name
 a cap would be passed by it or the rest of its job  `PolicyRefusal`, what is affordable; no cost
+`afford` says yes, and others enter meanwhile       `enter` decides: asking claims nothing
 no generator given (the coordinator)                no seed, ever
 replayable noise                                    marked "privacy: void", yet it costs the same
 clock set back                                      entries dated in the future count: none is freed
@@ -46,6 +47,7 @@ from __future__ import annotations
 import hmac
 import os
 import sqlite3
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
@@ -58,6 +60,7 @@ from secagg.noise import Placement
 from secagg.privacy.budget import Cap, Cost, check_caps
 from secagg.privacy.ledger_file import Line, append, lines, open_file, open_memory, transaction
 from secagg.privacy.release import OCCASION, Cohort, Decision, Entered, Release
+from secagg.privacy.tally import Tally
 from secagg.randomness import RandomBytes
 
 SEED_BYTES: Final = 32
@@ -79,6 +82,8 @@ class Ledger:
 
     def __post_init__(self) -> None:
         self._process = os.getpid()
+        self._tallies: dict[str, Tally] = {}
+        self._last = 0  # the line up to which they count
 
     @classmethod
     def open(cls, path: Path, *, create: bool, now: Clock) -> Self:
@@ -129,9 +134,9 @@ class Ledger:
             entry = self._entry(key)
             if compare is not None:
                 own = (release.party, release.session, release.round)
-                compare(self._cohorts(release.dataset, own))
+                compare(self._tally(release.dataset).cohorts(but=own))
             if entry is None:
-                self._afford(release, caps, planned)
+                self.check_costs(release.dataset, (release.cost, *planned), caps, release.delta)
                 seed = b"" if random is None else random(SEED_BYTES)
                 if random is not None and len(seed) != SEED_BYTES:
                     raise InternalError(self.where, f"{len(seed)} bytes are no seed")
@@ -140,7 +145,41 @@ class Ledger:
                 seed = entry.seed
                 self._check_same(entry, release, random)
                 self._add("use", release, belongs=entry.seq)
-        return Entered(seed, entry is not None)
+        return Entered(seed)
+
+    def afford(
+        self, releases: Sequence[Release], caps: Sequence[Cap] = (), planned: Sequence[Cost] = ()
+    ) -> None:
+        """Raise `PolicyRefusal` where to enter all of these would pass a cap; write nothing.
+
+        It is no claim: what another run enters meanwhile is gone when these are entered.
+
+        releases: of one data set, in order, at least one; what has an entry already costs nothing
+        caps, planned: as for `enter`, `planned` after the last of `releases`
+        """
+        with self._change():  # one state of the file, for keys and for costs
+            new = {key: r for r in releases if self._entry(key := r.key()) is None}
+            wanted = [*(release.cost for release in new.values()), *planned]
+            self.check_costs(releases[0].dataset, wanted, caps, releases[0].delta)
+
+    def check_costs(
+        self, dataset: str, costs: Sequence[Cost], caps: Sequence[Cap], delta: float
+    ) -> None:
+        """Raise `PolicyRefusal` if a cap would be passed; what costs nothing passes none.
+
+        costs: of releases that have no entry; the rest as for `enter`; delta: of their job
+        """
+        if not costs:
+            return
+
+        tally, now = self._tally(dataset), self._now()
+
+        def spent_under(cap: Cap) -> Counter[Cost]:
+            since = None if cap.days is None else now - timedelta(days=cap.days)
+            return tally.spent(None if since is None else _microseconds(since))
+
+        where = f"data set {dataset!r}"
+        check_caps(where, (*tally.caps, *caps), spent_under, Counter(costs), delta)
 
     def settle(
         self,
@@ -173,7 +212,7 @@ class Ledger:
                 raise PolicyRefusal(self.where, "a second cohort for one release is not allowed")
             first = of[0]
             if compare is not None:
-                compare(self._cohorts(first.dataset, (party, session, round_)))
+                compare(self._tally(first.dataset).cohorts(but=(party, session, round_)))
             if not known:
                 append(self._db, Line(
                     self._time(), "cohort", first.dataset, session, round_, belongs=first.seq,
@@ -200,23 +239,20 @@ class Ledger:
 
     def caps(self, dataset: str) -> tuple[Cap, ...]:
         """Return the caps of a data set; () if none were set."""
-        history = self._where("dataset = ? AND kind = 'caps'", dataset)
-        return tuple(Cap.of(plain) for plain in history[-1].content["caps"]) if history else ()
+        return self._tally(dataset).caps
 
     # --- reading ------------------------------------------------------------------------------
 
-    def spent(self, dataset: str, since: datetime | None = None) -> tuple[Cost, ...]:
-        """Return the costs of all entries dated `since` then or later, in the future too."""
-        first = -(2**63) if since is None else _microseconds(since)
-        entries = self._where("dataset = ? AND kind = 'entry' AND time >= ?", dataset, first)
-        return tuple(Cost.of(entry.content["cost"]) for entry in entries)
+    def spent(self, dataset: str, since: datetime | None = None) -> Counter[Cost]:
+        """Return how often each cost was paid at `since` or later, in the future too."""
+        return self._tally(dataset).spent(None if since is None else _microseconds(since))
 
     def cohorts(self, dataset: str) -> tuple[Cohort, ...]:
         """Return the cohort of each release whose cohort is known, in order.
 
         Where one was settled, that; otherwise the one that it was entered with.
         """
-        return self._cohorts(dataset, None)
+        return self._tally(dataset).cohorts()
 
     def history(self, dataset: str) -> tuple[Line, ...]:
         """Return all lines of a data set, in order, without their seeds."""
@@ -231,6 +267,7 @@ class Ledger:
     @contextmanager
     def _change(self) -> Iterator[None]:
         with transaction(self._own(), self.where):
+            self._read_on()
             yield
 
     def _where(self, condition: str, *values: str | int) -> list[Line]:
@@ -245,15 +282,21 @@ class Ledger:
         found = self._where("key = ?", key)
         return found[0] if found else None
 
-    def _cohorts(self, dataset: str, but: tuple[str, str, int] | None) -> tuple[Cohort, ...]:
-        known: dict[tuple[str, str, int], Cohort] = {}
-        for kinds in ("'entry', 'use'", "'cohort'"):
-            for line in self._where(f"dataset = ? AND kind IN ({kinds})", dataset):
-                assert line.session is not None and line.round is not None
-                if sites := line.content["cohort"]:
-                    key = line.content["party"], line.session, line.round
-                    known[key] = Cohort(frozenset(sites), line.session, line.round)
-        return tuple(cohort for key, cohort in known.items() if key != but)
+    def _tally(self, dataset: str) -> Tally:
+        """Return what the lines of a data set come to; inside a transaction, those before it."""
+        if not self._own().in_transaction:
+            self._read_on()
+        return self._tallies.get(dataset, Tally())
+
+    def _read_on(self) -> None:
+        """Count the lines that were appended since the last time, by whichever process.
+
+        Never after an `append` of a transaction that may yet be rolled back: so all that is counted
+        was committed, and what is committed never changes.
+        """
+        for line in self._where("seq > ? AND kind <> 'decision'", self._last):
+            self._tallies.setdefault(line.dataset, Tally()).add(line)
+            self._last = line.seq
 
     def _time(self) -> int:
         return _microseconds(self._now())
@@ -264,22 +307,6 @@ class Ledger:
             self._time(), kind, release.dataset, release.session, release.round,
             content=content, seed=seed, **more,
         ))  # fmt: skip
-
-    def _afford(self, release: Release, caps: Sequence[Cap], planned: Sequence[Cost]) -> None:
-        """Raise `PolicyRefusal` if a cap would be passed."""
-
-        def spent_under(cap: Cap) -> tuple[Cost, ...]:
-            days = cap.days
-            since = None if days is None else self._now() - timedelta(days=days)
-            return self.spent(release.dataset, since)
-
-        check_caps(
-            f"data set {release.dataset!r}",
-            (*self.caps(release.dataset), *caps),
-            spent_under,
-            (release.cost, *planned),
-            release.delta,
-        )
 
     def _check_same(self, entry: Line, release: Release, random: RandomBytes | None) -> None:
         """Raise unless the release is what was entered, but for what may differ."""

@@ -20,6 +20,9 @@ damaged, or lines changed             `EvidenceError`
 folder, symbolic link, device         `UsageError`
 others may read or write it           `UsageError`
 a killed writer's journal beside it   that writer's lines are taken back (SQLite)
+SITE.ledger.new.XXXX beside it        left by a process killed while it made the ledger; empty, and
+                                      never looked at: another process may be at work on it, so its
+                                      owner deletes it
 ====================================  ==========================================================
 
 Not protected: against its owner and the superuser, who can put back an older copy or write a whole
@@ -173,7 +176,13 @@ def lines(
     """Return the lines for which an SQL condition holds, in order. Raises as `transaction` does."""
     with named_errors(where):
         rows = db.execute(f"SELECT {_COLUMNS} FROM lines WHERE {condition} ORDER BY seq", values)  # noqa: S608  # ours
-        return [replace(Line(*row[1:-1]), content=json.loads(row[-1]), seq=row[0]) for row in rows]
+        return [_line(row) for row in rows]
+
+
+def _line(row: Sequence[Any]) -> Line:
+    seq, *fields, content = row  # as in _COLUMNS
+    fields += [json.loads(content), seq]
+    return Line(*fields)
 
 
 @contextmanager

@@ -32,6 +32,7 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -40,6 +41,7 @@ from pydantic import (
     BaseModel,
     ConfigDict,
     Field,
+    PrivateAttr,
     ValidationError,
     model_validator,
 )
@@ -180,6 +182,7 @@ class SitePolicy(_Strict):
     dominance: Dominance | None = None
     budget: Budget | None = None
     keys: Keys | None = None
+    _file: str = PrivateAttr(default="")
 
     @model_validator(mode="before")
     @classmethod
@@ -203,7 +206,10 @@ class SitePolicy(_Strict):
     @property
     def release(self) -> ReleasePolicy:
         """The counting rules, for whoever opens a sum."""
-        return ReleasePolicy(self.min_sites, self.min_records, self.min_total_records)
+        rules = ReleasePolicy(self.min_sites, self.min_records, self.min_total_records)
+        return (
+            replace(rules, place=f"{self._file} (a profile sets it too)") if self._file else rules
+        )
 
     def at_least(self, agreed: ReleasePolicy) -> SitePolicy:
         """Return this policy with counting rules as strict as the agreed ones, if it sets them."""
@@ -227,7 +233,9 @@ def read_policy(path: Path) -> SitePolicy:
         raw = tomllib.loads(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise JobError(str(path), f"cannot be read: {error}") from None
-    return parse_policy(raw, str(path))
+    policy = parse_policy(raw, str(path))
+    policy._file = str(path)
+    return policy
 
 
 def parse_policy(raw: Mapping[str, Any], where: str) -> SitePolicy:

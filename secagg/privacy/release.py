@@ -75,12 +75,10 @@ class Release:
 class Entered:
     """The answer of the ledger: what is entered may leave, with noise expanded from `seed`.
 
-    seed: 32 bytes; empty if no generator was given
-    reused: it was entered before, so this time it cost nothing
+    seed: 32 bytes, which no message or traceback shows; empty if no generator was given
     """
 
     seed: bytes = field(repr=False)
-    reused: bool
 
 
 @dataclass(frozen=True)

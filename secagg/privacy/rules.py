@@ -70,9 +70,6 @@ from secagg.noise import Adjacency, Placement
 from secagg.privacy.differencing import exposed
 from secagg.privacy.policy import Dominance, SitePolicy
 
-ON_RECORDS = "one of its rules on its own records does not allow it"
-"""All that is said in public of a refusal that depends on records."""
-
 
 @dataclass(frozen=True, kw_only=True)
 class Request:
@@ -128,13 +125,11 @@ class Decision:
     """One rule's decision.
 
     text: with all numbers, for the site's ledger and its own log; it stays at the site
-    public: without anything that depends on records; it may quote the policy
     """
 
     rule: str
     allowed: bool
     text: str
-    public: str
 
 
 def parameters(stages: Iterable[Stage]) -> int:
@@ -183,12 +178,12 @@ def on_cohorts(
     if policy.cohorts == "fixed":
         known = not earlier or sites in earlier
         text = "the sites are those of an earlier release" if known else "other sites than before"
-        return (_decision("cohorts", known, text if earlier else "the first release"),)
+        return (Decision("cohorts", known, text if earlier else "the first release"),)
     if policy.min_sites is None:
-        return (_decision("cohorts", False, "min_sites is not set"),)
+        return (Decision("cohorts", False, "min_sites is not set"),)
     exposure = exposed(earlier, sites, policy.min_sites)
     text = "no group of sites is exposed" if exposure is None else exposure.line()
-    return (_decision("cohorts", exposure is None, text),)
+    return (Decision("cohorts", exposure is None, text),)
 
 
 def with_data(policy: SitePolicy, request: Request, own: Own) -> tuple[Decision, ...]:
@@ -196,7 +191,7 @@ def with_data(policy: SitePolicy, request: Request, own: Own) -> tuple[Decision,
     made: list[Decision] = []
 
     def decide(rule: str, allowed: bool, text: str) -> None:
-        made.append(Decision(rule, allowed, text, "" if allowed else ON_RECORDS))
+        made.append(Decision(rule, allowed, text))
 
     n, total = own.records, request.total_records
     if policy.min_records is None:
@@ -221,35 +216,35 @@ def with_data(policy: SitePolicy, request: Request, own: Own) -> tuple[Decision,
     return tuple(made)
 
 
+_MEND = {
+    "delta": "Lower privacy.delta.",
+    "keys.coordinators": "Run with --key FILE and the key that its policy lists.",
+}
+
+
 def enforce(who: str, decisions: Sequence[Decision]) -> None:
     """Raise `PolicyRefusal` for the first decision that refuses; its text stays at the site."""
     for decision in decisions:
         if not decision.allowed:
-            mend = "Lower privacy.delta."
-            if decision.rule != "delta":
-                mend = "Its policy's owner decides; its ledger's history has all decisions."
+            mend = "Its policy's owner decides; its ledger's history has all decisions."
+            mend = _MEND.get(decision.rule, mend)
             raise PolicyRefusal(who, f"release rule {decision.rule}: {decision.text}", mend)
 
 
 # --- rules on public facts -----------------------------------------------------------------------
 
 
-def _decision(rule: str, allowed: bool, text: str) -> Decision:
-    """Return a decision that rests on public facts and the policy alone, so that all of it is."""
-    return Decision(rule, allowed, text, text)
-
-
 def _on_cohort(policy: SitePolicy, request: Request) -> Iterable[Decision]:
     cohort, total = request.cohort, request.total_records
     if policy.min_sites is None:
-        yield _decision("min_sites", False, "is not set")
+        yield Decision("min_sites", False, "is not set")
     else:
         text = f"{len(cohort)} sites, {policy.min_sites} needed"
         proper = request.site in cohort and len(set(cohort)) == len(cohort)
         text += "" if proper else "; a site is counted twice, or this one is not counted"
-        yield _decision("min_sites", proper and len(cohort) >= policy.min_sites, text)
+        yield Decision("min_sites", proper and len(cohort) >= policy.min_sites, text)
     if policy.min_records is None:
-        yield _decision("min_records", False, "is not set")
+        yield Decision("min_records", False, "is not set")
     if not request.counting:
         implied = (policy.min_sites or 0) * (policy.min_records or 0)
         yield _at_least("min_total_records", total, max(policy.min_total_records or 0, implied), 0)
@@ -260,9 +255,9 @@ def _on_cohort(policy: SitePolicy, request: Request) -> Iterable[Decision]:
 
 def _at_least(rule: str, total: int | None, least: int, less: int) -> Decision:
     if total is None:
-        return _decision(rule, False, "the number of records in all is not known")
+        return Decision(rule, False, "the number of records in all is not known")
     minus = f" less {less} parameters" if less else ""
-    return _decision(rule, total - less >= least, f"{total} records in all{minus}, {least} needed")
+    return Decision(rule, total - less >= least, f"{total} records in all{minus}, {least} needed")
 
 
 def _on_lists(policy: SitePolicy, request: Request) -> Iterable[Decision]:
@@ -274,18 +269,20 @@ def _on_lists(policy: SitePolicy, request: Request) -> Iterable[Decision]:
         if allowed is not None:
             others = [name for name in asked if name not in allowed]
             text = f"{others[0]!r} is not listed" if others else "all listed"
-            yield _decision(rule, not others, text)
+            yield Decision(rule, not others, text)
     if policy.keys is not None:
         key = request.coordinator_key.hex()
         listed = key in policy.keys.coordinators
-        yield _decision("keys.coordinators", listed, f"{key} is {'' if listed else 'not '}listed")
+        yield Decision("keys.coordinators", listed, f"{key} is {'' if listed else 'not '}listed")
 
 
 def _on_noise(policy: SitePolicy, request: Request) -> Iterable[Decision]:
     placement, noised = request.placement, request.placement is not Placement.NONE
     if policy.noise != "any":
-        allowed = placement is Placement.SITE if policy.noise == "own" else noised
-        yield _decision("noise", allowed, f"{policy.noise}, and placement is {placement.value!r}")
+        own = policy.noise == "own"
+        needs = "placement 'site'" if own else "privacy.placement and epsilon"
+        text = f"{policy.noise!r} needs {needs}, and the job's placement is {placement.value!r}"
+        yield Decision("noise", placement is Placement.SITE if own else noised, text)
     budget = policy.budget
     if budget is None:
         return
@@ -293,24 +290,25 @@ def _on_noise(policy: SitePolicy, request: Request) -> Iterable[Decision]:
         claim = f"epsilon {request.epsilon:g} at delta {request.delta:g}" if noised else "no noise"
         most = f"at most epsilon {budget.epsilon:g} at delta {budget.delta:g}"
         fits = noised and request.epsilon <= budget.epsilon and request.delta <= budget.delta
-        yield _decision("budget", fits, f"{claim}, {most}")
+        yield Decision("budget", fits, f"the job has {claim}, and a job may have {most}")
     elif not noised:
-        yield _decision("budget", False, "no noise, and the period's budget is finite")
+        yield Decision("budget", False, "no noise, and the period's budget is finite")
     if budget.adjacency is not None and noised:
         asked = "unknown" if request.adjacency is None else request.adjacency.value
         listed = request.adjacency in budget.adjacency
-        yield _decision("budget.adjacency", listed, f"{asked} is {'' if listed else 'not '}listed")
+        yield Decision("budget.adjacency", listed, f"{asked} is {'' if listed else 'not '}listed")
     if budget.unit is not None and noised:
         listed = request.unit in budget.unit
         text = f"{request.unit or 'unknown'} is {'' if listed else 'not '}listed"
-        yield _decision("budget.unit", listed, text)
+        yield Decision("budget.unit", listed, text)
     if budget.person is not None and noised:
-        text = f"column {request.person!r} names them, here it is {budget.person!r}"
-        yield _decision("budget.person", request.person == budget.person, text)
+        named = "no column" if request.person is None else f"column {request.person!r}"
+        text = f"persons are named by {named} in the job, and by column {budget.person!r} here"
+        yield Decision("budget.person", request.person == budget.person, text)
     if budget.colluding is not None and noised:
         text = f"noise allows for {request.colluding} colluding sites, {budget.colluding} needed"
         enough = placement is Placement.SITE or request.colluding >= budget.colluding
-        yield _decision("budget.colluding", enough, text)
+        yield Decision("budget.colluding", enough, text)
 
 
 # --- rules on the site's own numbers -------------------------------------------------------------

@@ -55,6 +55,18 @@ def test_points_are_where_the_axes_say(mu: float) -> None:
         assert y_slope * y + y_offset == pytest.approx(epsilon, abs=abs(y_slope) * 0.2)
 
 
+@pytest.mark.parametrize("mu", [0.05, 0.9, 1.666, 12.0])
+def test_the_axis_name_is_beside_its_labels(mu: float) -> None:
+    picture = drawn(mu, (1e-5, gaussian_epsilon(mu, 1e-5)))
+    texts = picture.findall("text")
+    (name,) = (t for t in texts if t.text == "ε")
+    for label in texts:
+        if label.get("text-anchor") == "end":
+            # in sans-serif type a digit is at most 0.6 of its size wide, which is 12; ε of 14
+            left = float(label.get("x", "")) - 0.6 * 12 * len(label.text or "")
+            assert left > float(name.get("x", "")) + 0.6 * 14
+
+
 def test_a_promise_outside_of_the_curve_is_within_the_picture() -> None:
     picture = drawn(0.9, (1e-12, 7.0))
     width, height = map(float, picture.get("viewBox", "").split()[2:])

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 from support.jobs import SITES, write_job
+from support.nursery import nursery, quick_starts
 
 import secagg.engines.loopback
 import secagg.sites
@@ -27,6 +28,7 @@ from secagg.runlog import read_log
 from secagg.running import Run, run
 from secagg.verifying import verify_folder
 
+__all__ = ["nursery", "quick_starts"]  # fixtures
 Before = Callable[[LoopbackEngine, int, str], None]
 
 
@@ -111,7 +113,7 @@ def test_same_bits_and_messages_as_in_memory(
     monkeypatch.setattr(secagg.sites, "read_file", unread)
     done = processes(job, protocol)
     assert same_bits(job.parent / "memory", job.parent / "out")
-    assert verify_folder(job.parent / "out").signatures == 6
+    assert verify_folder(job.parent / "out").signatures == 9
     assert done.facts["engine"] == {
         "name": "processes", "processes": len(engines[0].parties) + 1, "resumed": 0
     }  # fmt: skip
@@ -128,6 +130,7 @@ def test_same_bits_and_messages_as_in_memory(
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("quick_starts")
 def test_sites_that_share_a_table(job: Path, engines: list[LoopbackEngine]) -> None:
     """Each reads the whole table, which is what a simulation is."""
     rows = ["site,age,sex,grade"]
@@ -146,7 +149,8 @@ def test_without_a_folder_nothing_stays(job: Path, engines: list[LoopbackEngine]
     seen: list[Mapping[str, Any]] = []
     done = run(job, overrides={"engine.name": "processes"}, progress=seen.append)
     asked = [(e["round"], e["phase"], e["parties"]) for e in seen if e["event"] == "asked"]
-    assert asked == [(0, "submit", list(SITES)), (1, "submit", list(SITES))]
+    phases = [(0, "consent"), (0, "submit"), (1, "submit")]
+    assert asked == [(*phase, list(SITES)) for phase in phases]
     started = [(e["started"], e["parties"]) for e in seen if e["event"] == "starting"]
     assert started == [(0, 3), (1, 3), (2, 3), (3, 3)]
     logged = [e["event"] for e in seen if e["event"] not in ("asked", "starting")]
@@ -192,6 +196,7 @@ def test_what_would_be_refused_starts_nothing(job: Path, monkeypatch: pytest.Mon
     assert sorted(path.name for path in job.parent.iterdir()) == ["data", "job.toml"]
 
 
+@pytest.mark.usefixtures("quick_starts")
 def test_a_sites_own_words_stay_with_it(job: Path, engines: list[LoopbackEngine]) -> None:
     path = job.parent / "data/north.csv"
     path.write_text(path.read_text().replace(",male", ",secret"))
@@ -234,6 +239,7 @@ def test_who_had_not_started_is_counted(
     "protocol",
     ["plain", pytest.param("masked", marks=pytest.mark.slow)],
 )
+@pytest.mark.usefixtures("quick_starts")
 def test_parties_killed_between_any_two_phases(
     job: Path, protocol: str, monkeypatch: pytest.MonkeyPatch, engines: list[LoopbackEngine]
 ) -> None:
@@ -255,6 +261,7 @@ def test_parties_killed_between_any_two_phases(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("protocol", ["additive", "masked"])
+@pytest.mark.usefixtures("quick_starts")
 def test_parties_killed_while_they_answer(
     job: Path, protocol: str, monkeypatch: pytest.MonkeyPatch, engines: list[LoopbackEngine]
 ) -> None:
@@ -275,6 +282,7 @@ def test_parties_killed_while_they_answer(
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("quick_starts")
 def test_a_party_that_stays_dead_is_noticed_at_once(
     job: Path, monkeypatch: pytest.MonkeyPatch, engines: list[LoopbackEngine]
 ) -> None:
@@ -292,6 +300,7 @@ def test_a_party_that_stays_dead_is_noticed_at_once(
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("quick_starts")
 def test_a_party_that_dies_of_its_request_is_given_up(
     job: Path, monkeypatch: pytest.MonkeyPatch, engines: list[LoopbackEngine]
 ) -> None:
@@ -319,6 +328,7 @@ def test_a_party_that_dies_of_its_request_is_given_up(
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("quick_starts")
 def test_a_party_that_hangs_is_noticed_at_the_deadline(
     job: Path, monkeypatch: pytest.MonkeyPatch, engines: list[LoopbackEngine]
 ) -> None:
@@ -335,6 +345,7 @@ def test_a_party_that_hangs_is_noticed_at_the_deadline(
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("quick_starts")
 def test_a_party_that_comes_back_late_is_not_misunderstood(
     job: Path, monkeypatch: pytest.MonkeyPatch, engines: list[LoopbackEngine]
 ) -> None:
@@ -355,7 +366,7 @@ def test_a_party_that_comes_back_late_is_not_misunderstood(
 
     monkeypatch.setattr(LoopbackEngine, "exchange", exchange)
     done = processes(job)
-    assert len(tries) == 2 and not any("west" in answered for answered in tries)
+    assert len(tries) == 3 and not any("west" in answered for answered in tries)
     run(job, out=job.parent / "memory")
     assert same_bits(job.parent / "memory", job.parent / "out") and trouble(done) == []
 
@@ -363,6 +374,7 @@ def test_a_party_that_comes_back_late_is_not_misunderstood(
 # --- strangers -----------------------------------------------------------------------------------
 
 
+@pytest.mark.usefixtures("quick_starts")
 def test_strangers_on_the_port_change_nothing(
     job: Path, monkeypatch: pytest.MonkeyPatch, engines: list[LoopbackEngine]
 ) -> None:
@@ -431,5 +443,6 @@ def test_what_can_be_seen_from_outside_while_it_runs(
         os.umask(before)
     assert len(set(tokens)) == 3 and engines[0]._tokens == {}  # used up
     assert seen >= {"setup", "journal", "lock", "keys", "session", "state", "seconds", "log.txt"}
-    assert logged == [["session", "round"], ["session", "round", "release", "round"]]
+    first = ["session", "consent", "round"]
+    assert logged == [["session"], first, [*first, "release", "round"]]
     assert not place.exists()

@@ -32,10 +32,10 @@ def test_the_transcript_is_what_travelled() -> None:
     w.engine.tamper = watch
     w.sum()
     assert [(d.sender, d.recipient, d.size) for d in w.engine.transcript] == sizes
-    # Two rounds; in each every site and, twice, every aggregator is asked and answers.
-    assert len(sizes) == 2 * (2 * 3 + 2 * 2 * 2)
+    # Consent, and two rounds; in each every site and, twice, every aggregator is asked and answers.
+    assert len(sizes) == 2 * 3 + 2 * (2 * 3 + 2 * 2 * 2)
     assert all("coordinator" in (sender, recipient) for sender, recipient, _ in sizes)
-    assert {(d.round, d.phase) for d in w.engine.transcript} == {
+    assert {(d.round, d.phase) for d in w.engine.transcript} == {(0, "consent")} | {
         (round_, phase) for round_ in (0, 1) for phase in ("share", "hold", "open")
     }
     assert set(w.engine.seconds) == {*NUMBERS, "aggregator_1", "aggregator_2"}

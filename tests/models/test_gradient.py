@@ -15,7 +15,7 @@ from scipy.special import expit
 import secagg
 from secagg import ring
 from secagg.codec import decode, encode, plan_sum
-from secagg.contracts import Public, Rows, Stage, Variable
+from secagg.contracts import Counted, Public, Rows, Stage, Variable
 from secagg.errors import JobError, PeerError
 from secagg.models.clipped import Family, exact_bits, residuals, site_sums
 from secagg.models.gradient import STAGE, Gradient
@@ -80,7 +80,7 @@ def fit(method, public, parts, draw=None):
         if draw is not None:
             total = {name: values + draw(values.shape) for name, values in total.items()}
         state = method.server(state, total, len(parts))
-    return method.result(state, public)
+    return method.result(state, public, Counted(sum(map(len, parts)), 0.0))
 
 
 def records(n: int, p: int, family: str, seed: int) -> np.ndarray:
@@ -141,6 +141,11 @@ def test_converges_to_the_pooled_fit(family):
     assert [t["estimate"] for t in summary["terms"]] == list(result.arrays["coefficients"])
     assert all(t["std_error"] is None for t in summary["terms"])
     assert any("No standard errors" in note for note in summary["notes"])
+    if family == "gaussian":
+        assert "odds_ratio" not in summary["terms"][0]
+    else:
+        odds = [(t["odds_ratio"], t["odds_low"], t["odds_high"]) for t in summary["terms"]]
+        assert odds == [(math.exp(b), None, None) for b in result.arrays["coefficients"]]
 
 
 def test_momentum_that_starts_anew_saves_rounds():
@@ -399,6 +404,7 @@ def test_noise_in_the_rounds_averages_out(family):
             method, public, [values[:1000], values[1000:]], lambda s, r=rng: r.normal(0, in_sum, s)
         )
         assert result.summary["status"] == "finished"
+        assert "converged" not in result.summary  # which noised sums do not tell
         assert result.summary["rounds"] == rounds
         squares.append(np.sum((result.arrays["scaled_coefficients"] - fitted.params) ** 2))
     expected = in_sum * math.sqrt(np.trace(inverse @ inverse) * 2 / rounds)

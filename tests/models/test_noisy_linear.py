@@ -1,6 +1,7 @@
 """Least squares from noisy moments: exact without noise, calibrated with it."""
 
 import math
+from dataclasses import replace
 from importlib import import_module
 
 import numpy as np
@@ -46,7 +47,8 @@ def as_released(matrix, variance, middle=0.0, half=1.0):
     p = len(matrix) - 1
     names = (*(f"x{j}" for j in range(p - 1)), "y")
     ones = np.ones(p)
-    return NoisyMoments(names, middle * ones, half * ones, matrix, np.full(matrix.shape, variance))
+    variances = np.full(matrix.shape, variance)
+    return NoisyMoments(names, middle * ones, half * ones, matrix, variances, np.ones(p + 1))
 
 
 @pytest.mark.parametrize("middle", [0.0, 1e4])
@@ -57,7 +59,8 @@ def test_without_noise_it_is_ordinary_least_squares(middle):
     middles = middle * np.array([1.0, -1, 1, 0.5, 2])
     own = middles + half * u
     z = np.column_stack([np.ones(200), u])
-    noisy = NoisyMoments(("a", "b", "c", "d", "y"), middles, half, z.T @ z, np.zeros((6, 6)))
+    names = ("a", "b", "c", "d", "y")
+    noisy = NoisyMoments(names, middles, half, z.T @ z, np.zeros((6, 6)), np.ones(6))
     ours = noisy_ols(noisy, "y", ["c", "a", "d"], LEVEL)
     theirs = sm.OLS(own[:, 4], sm.add_constant(own[:, [2, 0, 3]])).fit()
     table_ = [[t.estimate, t.std_error, t.statistic, t.p_value] for t in ours.terms]
@@ -111,20 +114,24 @@ def test_the_gradient_is_that_of_the_density():
     assert (slope[np.triu_indices(4, 1)] == 0).all()
 
 
-def test_the_draws_follow_the_posterior_that_is_stated():
+@pytest.mark.parametrize("first", [16.0, 0.5])
+def test_the_draws_follow_the_posterior_that_is_stated(first):
     """Against importance sampling: noise about the release, weighted by the prior of M itself.
 
     So this checks the Jacobians and the sampler. With p = 3 columns a = 27 / 2.
+
+    first: variance of the noise in the number of records, which is known better from two releases
     """
     rng = np.random.default_rng(3)
-    deviation_ = 4.0
+    variance = np.full((4, 4), 16.0)
+    variance[0, 0] = first
     # fmt: off
     released = np.array([[ 60.0, 5, -3,  4],
                          [  5.0, 22, 6, 12],
                          [ -3.0, 6, 18,  9],
                          [  4.0, 12, 9, 20]])
     # fmt: on
-    M = released + symmetric_noise(rng, (300_000, 4, 4), deviation_)
+    M = released + symmetric_noise(rng, (300_000, 4, 4), np.sqrt(variance))
     M = M[np.linalg.eigvalsh(M)[:, 0] > 0]
     S = M[:, 1:, 1:] - M[:, 1:, :1] * M[:, :1, 1:] / M[:, :1, :1]
     squares = np.diagonal(S, axis1=1, axis2=2)
@@ -138,9 +145,10 @@ def test_the_draws_follow_the_posterior_that_is_stated():
     def quantities(M):
         slopes = np.linalg.solve(M[..., :3, :3], M[..., :3, 3:])[..., 0]
         least = np.linalg.eigvalsh(M)[..., 0]
-        return np.stack([slopes[..., 1], slopes[..., 2], least, M[..., 3, 3], M[..., 1, 2]], -1)
+        entries = (M[..., 0, 0], M[..., 3, 3], M[..., 1, 2])
+        return np.stack([slopes[..., 1], slopes[..., 2], least, *entries], -1)
 
-    L = draw_factors(np.repeat(released[None], 32, axis=0), np.full((4, 4), 16.0), draws=400)
+    L = draw_factors(np.repeat(released[None], 32, axis=0), variance, draws=400)
     ours = quantities(L @ L.swapaxes(-1, -2))
     theirs = quantities(M)
     # the distribution functions agree at three quantiles of each: 12 800 draws, of which an
@@ -177,7 +185,7 @@ def test_bad_columns_are_named(outcome, predictors, match):
 
 def test_too_few_records_and_bad_levels_are_refused():
     few = as_released(np.diag([-3.0, 5, 5, 5]), 1.0)
-    with pytest.raises(UsageError, match="-3 records"):
+    with pytest.raises(UsageError, match=r"out of the noise as -3, give or take 1, .* least 3 "):
         noisy_ols(few, "y", ["x0"])
     with pytest.raises(UsageError, match="confidence level"):
         noisy_ols(as_released(100 * np.eye(4), 1.0), "y", ["x0"], level=1.0)
@@ -189,7 +197,17 @@ def test_noise_beyond_the_signal_gives_wide_intervals_and_says_why():
     assert np.linalg.eigvalsh(matrix)[0] < 0  # no Cholesky factor exists
     fit = noisy_ols(as_released(matrix, 900.0), "y", ["x0", "x1", "x2", "x3"])
     assert all(term.ci_high - term.ci_low > 1 for term in fit.terms[1:])
-    assert fit.noise_ratio > 1 and "rest on the prior" in " ".join(fit.notes)
+    assert fit.noise_ratio == 2 and "at least 2.0 times" in " ".join(fit.notes)
+
+
+def test_collinearity_that_the_noise_may_hide_is_told(simulation):
+    """Where two slopes are hardly ever covered the result says so, though the draws see nothing."""
+    hidden = simulation.Design(1, 2000, pair=0.95)
+    assert simulation.coverage(hidden, 40).least < 0.2  # or this need not be told
+    for design, told in ((hidden, True), (simulation.Design(4, 2000), False)):
+        for matrix in design.releases(10):
+            fit = noisy_ols(replace(design.noise, matrix=matrix), "10", ["0", "1", "2"])
+            assert any("how strongly predictors are correlated" in n for n in fit.notes) == told
 
 
 def test_covariance_of_the_noise_in_the_estimating_equation(simulation):

@@ -1,13 +1,17 @@
 """Repair of noisy moments: never indefinite, as near as can be, and honest about how much."""
 
+import math
+
 import numpy as np
 import pandas as pd
 import pytest
+from scipy.stats import chi2
 
 import secagg
-from secagg.contracts import Public, Variable
+from secagg.contracts import Counted, Public, Variable
 from secagg.errors import UsageError
 from secagg.models.noisy_moments import NOISE_NOTE, NoisyMoments, noisy_moments, repaired
+from secagg.privacy.gaussian import gaussian_mu
 from secagg.randomness import replayable_random
 
 
@@ -19,36 +23,48 @@ def symmetric(rng, shape, deviation):
 def released(matrix, variance):
     p = len(matrix) - 1
     names = tuple(f"x{j}" for j in range(p))
-    return NoisyMoments(names, np.zeros(p), np.ones(p), matrix, np.full(matrix.shape, variance))
+    variances = np.full(matrix.shape, variance)
+    return NoisyMoments(names, np.zeros(p), np.ones(p), matrix, variances, np.ones(p + 1))
 
 
 def test_reads_the_upper_triangle_row_by_row():
     public = Public((Variable("a", "a", 5, 2), Variable("b", "b", -1, 3)), ("a", "b"), 9, ("s",))
-    noisy = noisy_moments(np.array([9.0, 1, 2, 3, 4, 5]), public, 0.25)
-    assert noisy.matrix.tolist() == [[9, 1, 2], [1, 3, 4], [2, 4, 5]]
-    assert noisy.variance.tolist() == [[0.5, 0.25, 0.25], [0.25, 0.5, 0.25], [0.25, 0.25, 0.5]]
+    noisy = noisy_moments(np.array([9.0, 1, 2, 3, 4, 5]), public, 0.25, Counted(12.0, 0.25))
+    assert noisy.matrix.tolist() == [[11, 1, 2], [1, 3, 4], [2, 4, 5]]  # 12 weighs twice as much
+    assert noisy.variance.tolist() == [[1 / 6, 0.25, 0.25], [0.25, 0.5, 0.25], [0.25, 0.25, 0.5]]
+    assert noisy.scale.tolist() == [1, 1, 1]
+    assert (noisy.records, noisy.records_error) == (11, math.sqrt(1 / 6))
     assert (noisy.middle.tolist(), noisy.half.tolist()) == ([5, -1], [2, 3])
 
 
 def test_a_release_with_another_constant_is_brought_to_one():
     """z = (c, u) with c = 1/2: the count is four times the number released, sums are twice."""
     public = Public((Variable("a", "a", 5, 2),), ("a",), 9, ("s",))
-    noisy = noisy_moments(np.array([9.0, 1, 3]), public, 0.25, 0.5)
-    assert noisy.matrix.tolist() == [[36, 2], [2, 3]]
-    assert noisy.variance.tolist() == [[0.5 * 16, 0.25 * 4], [0.25 * 4, 0.5]]
+    noisy = noisy_moments(np.array([9.0, 1, 3]), public, 0.25, Counted(20.0, 8.0), 0.5)
+    assert noisy.matrix.tolist() == [[(36 + 20) / 2, 2], [2, 3]]  # both with a variance of 8
+    assert noisy.variance.tolist() == [[4, 0.25 * 4], [0.25 * 4, 0.5]]
     assert noisy.scale.tolist() == [2, 1]
-    assert noisy.even_variance.tolist() == [[0.5, 0.25], [0.25, 0.5]]
+    assert noisy.even_variance.tolist() == [[0.25, 0.25], [0.25, 0.5]]
+
+
+def test_an_exact_count_is_taken_as_it_is():
+    public = Public((Variable("a", "a", 5, 2),), ("a",), 9, ("s",))
+    noisy = noisy_moments(np.array([9.0, 1, 3]), public, 0.25, Counted(20.0, 0.0), 0.5)
+    assert (noisy.matrix[0, 0], noisy.variance[0, 0]) == (20, 0)
 
 
 def test_select_keeps_the_constant_and_orders_the_rest():
     rng = np.random.default_rng(0)
     matrix, variance = symmetric(rng, (4, 4), 1), symmetric(rng, (4, 4), 1) ** 2
-    noisy = NoisyMoments(("a", "b", "c"), np.arange(3.0), np.arange(3.0) + 1, matrix, variance)
+    scale = np.array([2.0, 1, 3, 4])
+    half = np.arange(3.0) + 1
+    noisy = NoisyMoments(("a", "b", "c"), np.arange(3.0), half, matrix, variance, scale)
     chosen = noisy.select(["c", "a"])
     rows = np.ix_([0, 3, 1], [0, 3, 1])
     np.testing.assert_array_equal(chosen.matrix, matrix[rows])
     np.testing.assert_array_equal(chosen.variance, variance[rows])
     assert (chosen.middle.tolist(), chosen.half.tolist()) == ([2, 0], [3, 1])
+    assert chosen.scale.tolist() == [2, 4, 1]
     with pytest.raises(UsageError, match="no column 'd'"):
         noisy.select(["d"])
 
@@ -141,11 +157,83 @@ ANALYSES = [
 ]
 
 
+def counted_job(analysis, epsilon):
+    """Two numbers a record and R^2 = 3/2, so that either release says about as much of n."""
+    bounded = {"type": "continuous", "low": -30, "high": 30}
+    job = private_job([analysis], epsilon)
+    job["columns"] = {"a": bounded, "y": bounded}
+    job["privacy"] |= {"record_norm": math.sqrt(1.5)}
+    return job
+
+
+def few_records(sites, each):
+    return {f"s{k}": pd.DataFrame(np.zeros((each, 2)), columns=["a", "y"]) for k in range(sites)}
+
+
+def test_the_number_of_records_is_as_exact_as_both_releases_make_it():
+    """Four sites, of which the first sum may lose two, and one may collude.
+
+    In units of 1 / mu^2: the count moves by 1, has a twentieth of the budget, and its noise is
+    sized for 2 sites of which 1 tells; M[0, 0] moves by less, c^2, but has the noise of the whole
+    matrix, twice that off the diagonal, whose sensitivity is (c^2 + R^2) / root(2), c = 1/2.
+    """
+    runs, mu = 16, gaussian_mu(1.0, 1e-6)
+    count = 4 / (2 - 1) / (0.05 * mu**2)
+    entry = 4 / (4 - 1) * 2 * (1.75 / math.sqrt(2)) ** 2 / (0.95 * mu**2) / 0.5**4
+    combined = 1 / (1 / count + 1 / entry)
+    assert combined < 0.55 * min(count, entry)
+    errors = []
+    for seed in range(runs):
+        job, random = counted_job({"kind": "describe"}, 1.0), replayable_random(seed)
+        found = secagg.run(job, few_records(4, 250), random=random).result.summary
+        errors.append(found["n"] - 1000)
+    # a thousandth of delta is kept for the discreteness of the noise
+    assert found["n_error"] == pytest.approx(math.sqrt(combined), rel=1e-3)
+    # a sum of squared normal numbers: outside of this once in a thousand times
+    least, most = chi2.ppf([0.0005, 0.9995], runs)
+    assert least < np.sum(np.square(errors)) / combined < most
+
+
+def test_the_mean_squared_error_of_the_number_of_records_is_the_variance_stated():
+    """Noise of both releases drawn 20 000 times: neither alone is as exact, nor their mean."""
+    draws, rng = 20_000, np.random.default_rng(7)
+    public = Public((Variable("a", "a", 5, 2),), ("a",), 9, ("s",))
+    stated = noisy_moments(np.zeros(3), public, 0.25, Counted(0.0, 3.0), 0.5).variance[0, 0]
+    own, other = rng.normal(0, math.sqrt(0.5), draws), rng.normal(0, math.sqrt(3.0), draws)
+    errors = [
+        noisy_moments(
+            np.array([900 / 4 + a, 0, 0]), public, 0.25, Counted(900 + b, 3.0), 0.5
+        ).matrix[0, 0] - 900
+        for a, b in zip(own, other, strict=True)
+    ]  # fmt: skip
+    slack = 5 * math.sqrt(2 / draws)  # of a mean square of normal numbers, relative
+    assert np.mean(np.square(errors)) == pytest.approx(stated, rel=slack)
+    assert np.mean(np.square((4 * own + other) / 2)) > stated * (1 + 2 * slack)
+    assert stated == pytest.approx(1 / (1 / 8 + 1 / 3), rel=1e-14)
+
+
+def test_a_number_of_records_below_zero_is_not_told_as_if_it_were_one():
+    """Four records and a noise of about 100: half of the runs find none."""
+    seen = set()
+    for seed in range(10):
+        job = counted_job({"kind": "ols", "outcome": "y", "predictors": ["a"]}, 0.1)
+        found = secagg.run(job, few_records(2, 2), random=replayable_random(seed)).result
+        (fit,) = found.summary["analyses"]
+        released = found.arrays["released"][0, 0]
+        assert found.summary["n"] == max(1, round(released)) and found.summary["n_error"] > 50
+        if released < 2.5:
+            assert f"comes out of the noise as {round(released)}, give or take" in fit["failed"]
+            assert not fit["failed"].endswith(".")
+        else:
+            assert fit["n"] == round(released) >= 3
+        seen.add("failed" in fit)
+    assert seen == {True, False}
+
+
 @pytest.mark.parametrize("epsilon", [0.2, 10.0])
 def test_a_private_job_answers_whatever_the_noise_and_says_what_holds_it(epsilon):
     # At epsilon 0.2 the floor is near 180, the variables' eigenvalues near 70; at 10, 5 and 40.
-    # There the number of records has a noise of 400, so that one run in ten finds hardly any, and
-    # says so: the noise is replayable here, and is not such a one.
+    # There the number of records, 600, has a noise of about 100.
     rng = np.random.default_rng(6)
     sites = {}
     for name in ("north", "south", "west"):

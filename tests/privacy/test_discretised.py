@@ -10,7 +10,7 @@ import pytest
 from scipy.special import ndtr
 
 from secagg.errors import UsageError
-from secagg.privacy.discretised import remainder, rounded_distance, summed_distance
+from secagg.privacy.discretised import distance, rounded_distance, summed_distance
 from secagg.privacy.gaussian import gaussian_delta
 
 
@@ -82,26 +82,26 @@ def test_one_discrete_gaussian_keeps_the_claim_with_the_remainder(step, sigma, e
     p = discrete_gaussian(sigma, reach)
     shifted = np.concatenate([np.zeros(step), p[:-step]])
     true = float(np.maximum(p - math.exp(epsilon) * shifted, 0).sum())
-    assert true <= gaussian_delta(step / sigma, epsilon) + remainder(1, sigma, epsilon)
+    remainder = (1 + math.exp(epsilon)) * distance(sigma)
+    assert true <= gaussian_delta(step / sigma, epsilon) + remainder
 
 
 def test_the_parts_add_up():
-    # one share: no sum; (1 + e) times numbers times distance
-    assert remainder(10, 50.0, 1.0) == pytest.approx((1 + math.e) * 10 * rounded_distance(50.0))
+    assert distance(50.0) == rounded_distance(50.0)  # one share: no sum
     # four shares of 25 each: their sum is exact to exp(-2 pi^2 625 / 2), which is 0 in floats
-    assert remainder(10, 50.0, 1.0, 4) == remainder(10, 50.0, 1.0)
-    worse = remainder(10, 50.0, 1.0, 4, sampler_error=1e-9) - remainder(10, 50.0, 1.0, 4)
-    assert worse == pytest.approx((1 + math.e) * 10 * 4e-9, rel=1e-6)
+    assert distance(50.0, 4) == distance(50.0)
+    worse = distance(50.0, 4, sampler_error=1e-9) - distance(50.0, 4)
+    assert worse == pytest.approx(4e-9, rel=1e-6)
 
 
 def test_negligible_on_our_grid():
-    """A matrix of 100 columns at 2^20 steps: far below a delta of 1e-6."""
-    assert remainder(5050, 2.0**20, 1.0, 5) < 1e-9
+    """A matrix of 100 columns at 2^20 steps, epsilon 1: far below a delta of 1e-6."""
+    assert (1 + math.e) * 5050 * distance(2.0**20, 5) < 1e-9
 
 
 def test_narrow_shares_are_refused():
     with pytest.raises(UsageError, match="too narrow"):
-        remainder(1, 1.0, 1.0, shares=5)
+        distance(1.0, shares=5)
 
 
 def test_more_shares_are_never_closer():

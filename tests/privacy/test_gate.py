@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from itertools import pairwise
+from pathlib import Path
 
 import pytest
 
 from secagg.errors import JobError, PolicyRefusal
 from secagg.privacy.gate import ReleasePolicy, check_invitation, check_records, check_release
+from secagg.privacy.policy import read_policy
 
 ABC = ("a", "b", "c")
 THREE = ReleasePolicy(min_sites=3, min_records=10)
@@ -45,6 +47,27 @@ def test_an_unset_rule_refuses_everywhere(policy: ReleasePolicy, rule: str) -> N
         with refused(f"{rule} is not set") as caught:
             check()
         assert caught.value.exit_code == 3 and caught.value.where == "me"
+
+
+def test_a_refusal_says_where_its_rule_is_written(tmp_path: Path) -> None:
+    file = tmp_path / "north.policy.toml"
+    file.write_text("min_records = 5\n")
+    policy = read_policy(file).at_least(ReleasePolicy(3, 3))
+    with refused("min_sites is not set") as caught:
+        check_invitation(policy.release, "me", ABC, None)
+    assert caught.value.mend == f"Set min_sites in {file} (a profile sets it too)."
+    file.write_text("min_sites = 3\nmin_records = 5\n")
+    rules = read_policy(file).at_least(ReleasePolicy(3, 3)).release
+    for check in (
+        lambda: check_records(rules, "me", 4),
+        lambda: check_invitation(rules, "me", ABC, 14),
+    ):
+        with refused(r"asks for \(5\)|15 are needed") as caught:
+            check()
+        assert f"min_records in {file}" in caught.value.mend
+    with refused("not set") as caught:
+        check_records(ReleasePolicy(3, None), "me", 4)
+    assert caught.value.mend == "Set min_records in the job's [release]."
 
 
 @pytest.mark.parametrize("sites", [1, 0, -1])

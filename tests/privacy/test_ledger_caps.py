@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import datetime, timedelta
@@ -11,7 +12,7 @@ import pytest
 from support.ledgers import CAP, START, Clock, numbered, part, seed_of
 
 from secagg.errors import InternalError, PolicyRefusal
-from secagg.noise import Adjacency
+from secagg.noise import Adjacency, Placement
 from secagg.privacy.budget import Cap, Cost
 from secagg.privacy.events import Gaussian
 from secagg.privacy.ledger import Ledger
@@ -90,7 +91,7 @@ def test_an_exact_release_counts_as_infinite(ledger: Ledger) -> None:
     with pytest.raises(PolicyRefusal, match=r"no finite epsilon.*suffices for epsilon"):
         seed_of(ledger, exact, CAP)
     seed_of(ledger, exact)
-    assert ledger.spent("heart") == (exact.cost,)
+    assert ledger.spent("heart") == {exact.cost: 1}
     with pytest.raises(PolicyRefusal, match="Nothing is left"):
         seed_of(ledger, numbered(1, 1000), CAP)
 
@@ -108,6 +109,64 @@ def test_caps_keep_their_history_and_bind_at_once(ledger: Ledger, clock: Clock) 
     kept = [line.content["caps"] for line in ledger.history("heart") if line.kind == "caps"]
     assert [len(caps) for caps in kept] == [1, 2, 0, 1]
     assert Cap.of(kept[0][0]) == generous
+
+
+# --- asking before anything is entered ------------------------------------------------------------
+
+
+@pytest.mark.parametrize("spent", range(8))
+@pytest.mark.parametrize("split", range(4))
+def test_afford_refuses_exactly_where_entering_would(
+    ledger: Ledger, spent: int, split: int
+) -> None:
+    for number in range(spent):
+        seed_of(ledger, numbered(number, 7), CAP)
+    asked = [numbered(10 + number, 7) for number in range(3)]
+    releases, planned = (
+        asked[:split] or asked[:1],
+        [release.cost for release in asked[split or 1 :]],
+    )
+    before = ledger.history("heart")
+    if spent + 3 <= 7:
+        ledger.afford(releases, [CAP], planned)
+        assert ledger.history("heart") == before
+        for number, release in enumerate(asked):
+            rest = [later.cost for later in asked[number + 1 :]]
+            ledger.enter(release, [CAP], rest, random=system_random)
+        return
+    with pytest.raises(PolicyRefusal) as refused:
+        ledger.afford(releases, [CAP], planned)
+    assert ledger.history("heart") == before
+    with pytest.raises(PolicyRefusal) as entered:
+        rest = [later.cost for later in asked[1:]]
+        ledger.enter(asked[0], [CAP], rest, random=system_random)
+    assert str(refused.value) == str(entered.value)
+
+
+def test_afford_holds_the_caps_that_were_set(ledger: Ledger) -> None:
+    ledger.set_caps("heart", [CAP])
+    ledger.afford([numbered(0, 2), numbered(1, 2)])
+    with pytest.raises(PolicyRefusal, match="epsilon 1 at delta"):
+        ledger.afford([numbered(0, 2), numbered(1, 2), numbered(2, 2)])
+    ledger.afford([replace(numbered(0, 2), dataset="lung")], planned=[part(2).cost] * 9)
+
+
+def test_afford_asks_nothing_for_what_has_an_entry_already(ledger: Ledger) -> None:
+    same = replace(part(1), placement=Placement.SITE, records="r")
+    seed_of(ledger, same, CAP)  # uses up the cap
+    again = replace(same, session="a9a1", round=3)
+    ledger.afford([again, again], [CAP])
+    ledger.afford([again], [replace(CAP, epsilon=0.1)])  # a cap set lower than what is spent
+    with pytest.raises(PolicyRefusal):
+        ledger.afford([again], [CAP], [part(1000).cost])
+    with pytest.raises(PolicyRefusal):
+        ledger.afford([again, replace(again, records="others")], [CAP])
+
+
+def test_one_release_named_twice_is_paid_once(ledger: Ledger) -> None:
+    ledger.afford([numbered(0, 2)] * 5 + [numbered(1, 2)] * 5, [CAP])
+    with pytest.raises(PolicyRefusal):
+        ledger.afford([numbered(number, 2) for number in range(3)], [CAP])
 
 
 # --- time -----------------------------------------------------------------------------------------
@@ -143,8 +202,8 @@ def test_spent_since(ledger: Ledger, clock: Clock) -> None:
         seed_of(ledger, numbered(day, day + 1))
     costs = [part(of).cost for of in (1, 2, 3)]
     for day in range(3):
-        assert ledger.spent("heart", START + timedelta(days=day)) == tuple(costs[day:])
-    assert ledger.spent("heart") == tuple(costs) and ledger.spent("lung") == ()
+        assert ledger.spent("heart", START + timedelta(days=day)) == Counter(costs[day:])
+    assert ledger.spent("heart") == Counter(costs) and not ledger.spent("lung")
 
 
 def test_times_are_kept_in_utc_and_need_a_zone(ledger: Ledger, clock: Clock) -> None:

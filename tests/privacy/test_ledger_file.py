@@ -71,6 +71,16 @@ def refused(path: Path, error: type[Exception], match: str, *, create: bool = Fa
     assert before is None or path.read_bytes() == before  # nothing is mended by guessing
 
 
+def test_what_a_process_killed_at_creation_left_is_never_looked_at(path: Path) -> None:
+    left = path.with_name(f"{path.name}.new.k1ll3d")
+    left.write_bytes(b"half a schema")
+    with Ledger.open(path, create=True, now=now) as ledger:
+        seed_of(ledger, part(2))
+    with Ledger.open(path, create=False, now=now) as ledger:
+        assert ledger.spent("heart").total() == 1
+    assert left.read_bytes() == b"half a schema"
+
+
 def test_a_missing_file_is_made_only_if_asked(path: Path) -> None:
     refused(path, UsageError, "there is no ledger")
     assert not path.exists()
@@ -196,7 +206,7 @@ def test_a_full_disk_enters_nothing(ledger: Ledger) -> None:
     with pytest.raises(UsageError, match=r"full.*Make room"):
         for number in range(100):
             got_in[number] = seed_of(ledger, numbered(number, 1000))
-    assert 0 < len(got_in) == len(ledger.spent("heart"))
+    assert 0 < len(got_in) == ledger.spent("heart").total()
     ledger._db.execute(f"PRAGMA max_page_count = {pages + 10}")
     assert seed_of(ledger, numbered(0, 1000)) == got_in[0]
     seed_of(ledger, numbered(len(got_in), 1000))
@@ -227,4 +237,4 @@ def test_a_name_with_odd_characters(tmp_path: Path) -> None:
         seed_of(ledger, part(2))
     assert odd.is_file()
     with Ledger.open(odd, create=False, now=now) as ledger:
-        assert len(ledger.spent("heart")) == 1
+        assert ledger.spent("heart").total() == 1

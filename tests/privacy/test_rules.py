@@ -22,7 +22,6 @@ from secagg.noise import Adjacency, Placement
 from secagg.privacy import rules
 from secagg.privacy.policy import Dominance, SitePolicy, parse_policy
 from secagg.privacy.rules import (
-    ON_RECORDS,
     Decision,
     Own,
     Request,
@@ -151,7 +150,7 @@ def test_lists(rule: str, text: str, allowed: bool | None) -> None:
 
 def test_the_first_that_is_not_listed_is_named() -> None:
     made = before_data(policy('columns = ["age"]'), COUNTING)
-    assert "'sex' is not listed" in next(d.public for d in made if d.rule == "columns")
+    assert "'sex' is not listed" in next(d.text for d in made if d.rule == "columns")
 
 
 # --- noise and budget ----------------------------------------------------------------------------
@@ -462,25 +461,16 @@ def test_every_rule_is_evaluated_though_the_first_refuses() -> None:
     assert when == {"before": set(), "with": set()}
 
 
-def test_what_is_public_does_not_depend_on_records() -> None:
-    """Any refusal on records reads the same; one that is allowed says nothing."""
-    request = replace(NOISED, total_records=7, delta=0.5)
-    for own in (Own(7, {"age": np.ones(7)}, {"sex": 2}), Own(5, {"age": np.arange(5.0)}, {})):
-        for decision in with_data(EVERYTHING, request, own):
-            assert decision.public == ("" if decision.allowed else ON_RECORDS)
-            assert not re.search(r"\d", decision.public)
-
-
 def test_own_numbers_are_not_printed() -> None:
     assert repr(Own(17, {"age": np.array([17.0])}, {"sex": 17})) == "Own(...)"
 
 
 def test_enforce_raises_the_first_refusal() -> None:
     enforce("a", ())
-    enforce("a", (Decision("x", True, "fine", "fine"),))
+    enforce("a", (Decision("x", True, "fine"),))
     with pytest.raises(PolicyRefusal, match="a: release rule y: 7 of 9") as caught:
-        enforce("a", [Decision("x", True, "", ""), Decision("y", False, "7 of 9", "no"),
-                      Decision("z", False, "later", "no")])  # fmt: skip
+        enforce("a", [Decision("x", True, ""), Decision("y", False, "7 of 9"),
+                      Decision("z", False, "later")])  # fmt: skip
     assert caught.value.code == "policy" and caught.value.exit_code == 3
 
 

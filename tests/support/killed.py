@@ -1,9 +1,10 @@
 """Run or resume a job in a process that kills itself (SIGKILL) at a given moment.
 
-python killed.py '{"run": [job, out, overrides] | "resume": [out], "what": "journal" | "log",
-                   "number": n, "after": true | false}'
+python -m support.killed '{"run": [job, out, overrides] | "resume": [out],
+    "what": "journal" | "log", "number": n, "after": true | false, "nursery": [handle] | []}'
 
 It dies just before or just after the n-th entry of the journal, or line of the log, that it writes.
+With a handle, its parties come from a nursery (`support.nursery`).
 """
 
 from __future__ import annotations
@@ -11,24 +12,31 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
+from support.nursery import Nursery
+
+from secagg.engines import loopback
 from secagg.journal import Journal
 from secagg.runlog import RunLog
 from secagg.running import resume, run
 
 
-def killed(**told: Any) -> bool:
+def killed(nursery: Nursery | None = None, **told: Any) -> bool:
     """Run this file as a process; return whether it was killed (or else ended well)."""
+    lent = [nursery.line.fileno()] if nursery else []
     done = subprocess.run(
-        [sys.executable, __file__, json.dumps(told, default=str)],
+        [sys.executable, "-m", "support.killed", json.dumps(told | {"nursery": lent}, default=str)],
+        cwd=Path(__file__).parents[1],
         check=False,
         capture_output=True,
         text=True,
         env=os.environ | {"OMP_NUM_THREADS": "1"},
+        pass_fds=lent,
     )
     assert done.returncode in (0, -signal.SIGKILL), done.stderr
     return done.returncode != 0
@@ -49,6 +57,9 @@ def main() -> None:
             os.kill(os.getpid(), signal.SIGKILL)
 
     kind.write = write
+    for handle in told["nursery"]:
+        stand_in = Nursery(socket.socket(fileno=handle)).stand_in()
+        loopback.subprocess = stand_in  # type: ignore[assignment]
     if "run" in told:
         job, out, overrides = told["run"]
         run(Path(job), out=out, overrides=overrides)

@@ -201,7 +201,8 @@ def looked_at(path: Path) -> dict[str, Any]:
     sound = db.execute("PRAGMA integrity_check").fetchone()[0]
     rows = db.execute("SELECT round, seed FROM lines WHERE kind = 'entry' ORDER BY seq").fetchall()
     db.close()
-    return {"integrity": sound, "entries": {number: seed.hex() for number, seed in rows}}
+    entries = {number: seed.hex() for number, seed in rows}
+    return {"integrity": sound, "entries": entries, "paid": len(rows)}
 
 
 def race(path: Path, processes: int, each: int, parts: int, same: bool, create: bool) -> Any:
@@ -220,7 +221,7 @@ def race(path: Path, processes: int, each: int, parts: int, same: bool, create: 
                     entered = ledger.enter(
                         numbered(number, parts), caps=[CAP], random=system_random
                     )
-                    said = f"{number} {entered.seed.hex()} {entered.reused}\n"
+                    said = f"{number} {entered.seed.hex()}\n"
                 except PolicyRefusal:
                     said = f"{number} refused\n"
                 os.write(pipe, said.encode())

@@ -30,7 +30,18 @@ from numpy.typing import NDArray
 
 from secagg import party, ring, wire
 from secagg.codec import decode, plan_sum
-from secagg.contracts import Body, Method, Public, Result, Rows, Spec, Stage, State, Update
+from secagg.contracts import (
+    Body,
+    Counted,
+    Method,
+    Public,
+    Result,
+    Rows,
+    Spec,
+    Stage,
+    State,
+    Update,
+)
 from secagg.engines.memory import MemoryEngine
 from secagg.frames import peek_header
 from secagg.identity import Role
@@ -127,7 +138,7 @@ class Repeated:
     def server(self, state: State, total: Update, sites: int) -> State:
         return {**state, "rounds": state["rounds"] + 1}
 
-    def result(self, state: State, public: Public) -> Result:
+    def result(self, state: State, public: Public, counted: Counted) -> Result:
         return Result({})
 
 

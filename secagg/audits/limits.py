@@ -1,0 +1,109 @@
+"""What a run does not protect, made of its facts: a catchword each, and what it means here."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from secagg.audits.format import count, counted, significant
+from secagg.audits.ledgers import ledger_standing
+from secagg.audits.privacy import epsilon_at, holds, noised, promise_size, thresholds
+
+Facts = Mapping[str, Any]
+
+
+def unprotected(facts: Facts) -> list[tuple[str, Sequence[str]]]:
+    """Return what is not protected: a catchword each, and what it means in this run."""
+    noise = (
+        [("What noise does not cover", facts["privacy"]["unprotected"])] if noised(facts) else []
+    )
+    unit = facts["privacy"]["unit"] if noised(facts) else "record"
+    return [
+        (f"Protocol {facts['protocol']['name']}", facts["protocol"]["unprotected"]),
+        ("One computer", [_one_computer(facts)]),
+        (f"One {unit}", [_one_unit(facts)]),
+        ("Colluding sites", [_colluding(facts)]),
+        ("Other runs", [_other_runs(facts)]),
+        ("Dishonest data", [
+            "A site may contribute invented numbers within its declared bounds. What is outside is "
+            f"clipped{'' if noised(facts) else ' and counted'}; what is inside goes unnoticed."]),
+        ("Who, when, how much", [
+            "Which sites took part, and the sizes and times of messages, are visible to the "
+            "coordinator and to the network."]),
+        *noise,
+        ("The result", [
+            "Coefficients, means and graphs are published on purpose. What they tell about groups "
+            f"of people is not limited by secure summation{', nor by noise' if noise else ''}."]),
+    ]  # fmt: skip
+
+
+def _one_unit(facts: Facts) -> str:
+    if not noised(facts):
+        return (
+            "No noise was added. Whoever knows all other records can compute the last one from an "
+            "exact sum, and can test whether a known record took part."
+        )
+    promise = facts["privacy"]
+    if not holds(facts):
+        return "Noise was added, but what it protects is not borne out by the facts of this run."
+    return (
+        f"Noise bounds what is told of it and does not rule it out: {promise_size(facts)}, even to "
+        f"somebody who knows all other records. Several {promise['unit']}s that belong together "
+        f"are protected by less: two by ε {significant(epsilon_at(promise, 2 * promise['mu']))} at "
+        "the same δ."
+    )
+
+
+def _colluding(facts: Facts) -> str:
+    sites, k = len(facts["cohort"]), min(thresholds(facts))
+    who = (
+        "Sites that pool their own contributions can subtract them from a sum: here all sites but "
+        f"one, {counted(sites - 1, 'site')}, could together compute the last one's"
+    )
+    smallest = f"In the smallest sum that k = {k} allows, {count(k - 1)} would be enough."
+    if not noised(facts) or not holds(facts):
+        return f"{who}. {smallest}"
+    promise = facts["privacy"]
+    if promise["placement"] == "site":
+        return (
+            f"{who}, with all of that site's noise, which is what the promise rests on. {smallest}"
+        )
+    last = promise["if_more_collude"][-1][1]
+    if last is None or math.isinf(last):
+        worth = "promises nothing"
+    else:
+        worth = f"is worth ε {significant(last)} at the same δ"
+    return f"{who}, with that site's share of the noise only, which {worth}. {smallest}"
+
+
+def _other_runs(facts: Facts) -> str:
+    kept, standing = ledger_standing(facts)
+    if kept:
+        spent = ", and add up what noised ones cost" if noised(facts) else ""
+        return (
+            "Ledgers compare the sites of each sum with those of all earlier ones, and refuse one "
+            f"that would single out fewer than a site's rule asks for{spent}. They know of nothing "
+            "that was released under another ledger, under another name of the same records, or "
+            "by other software."
+        )
+    noise = ", with its noise" if noised(facts) else ""
+    return (
+        f"{standing} Without one, nothing compares this run with others: the same job run with "
+        "and without a site gives two sums whose difference is what that site contributed"
+        f"{noise}."
+    )
+
+
+def _one_computer(facts: Facts) -> str:
+    if facts["engine"]["name"] == "memory":
+        return (
+            "All parties of this run were played in one process: whoever ran it could read every "
+            "site's records. The roles were separate, the computer was not."
+        )
+    return (
+        "Each party of this run was a process of its own, which alone read its records and held "
+        "its keys. But all ran on one computer for one user: whoever ran it could read every "
+        "site's records. Keys and states that a run keeps while it is under way are deleted at "
+        "its end, which is not erasure."
+    )

@@ -1,0 +1,76 @@
+"""Two coordinators at once: the one that comes second is compared with what came meanwhile."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.jobs import raw_job
+from support.ledger_runs import FIVE, folder_with
+
+from secagg.coordinator import Step
+from secagg.errors import PolicyRefusal
+from secagg.guarding import Book
+from secagg.job import parse_job
+from secagg.randomness import system_random
+from secagg.session import Session, open_session, plan_job
+
+
+def begin(folder: Path, ledgers: Path) -> Session:
+    """Open a session over all sites of a folder; the coordinator's ledger is read here."""
+    sites = {"folder": folder, "max_rows": 100, "ledgers": ledgers}
+    job = parse_job(raw_job(sites=sites, protocol={"name": "additive"}))
+    return open_session(plan_job(job), system_random)
+
+
+def releases(session: Session) -> Iterator[tuple[dict[str, Any], Step]]:
+    """Play a session; stop before each release is entered in the coordinator's ledger."""
+    step = session.coordinator.start()
+    while not step.done:
+        for event in step.events:
+            if event["event"] == "release":
+                yield event, step
+        frames = session.engine.exchange(step.requests)
+        step = session.coordinator.advance(step.state, frames)
+
+
+def book_of(session: Session) -> Book:
+    assert session.book is not None
+    return session.book
+
+
+def test_of_two_runs_at_once_the_second_is_compared_with_the_first(tmp_path: Path) -> None:
+    """Only the coordinator's ledger can refuse here, and only when it enters the sum.
+
+    Both coordinators read an empty ledger when they began. Under `additive` aggregators open the
+    first sum, so that a site hears of its cohort in the next round: no site's ledger holds one yet.
+    """
+    ledgers = tmp_path / "ledgers"
+    all_five = begin(folder_with(tmp_path), ledgers)
+    without_e = begin(folder_with(tmp_path / "other", FIVE[:4]), ledgers)
+    with closing(all_five), closing(without_e):
+        assert book_of(all_five).earlier == book_of(without_e).earlier == ()
+        event, step = next(releases(without_e))
+        larger, full = next(releases(all_five))
+        assert event["contributors"] == list("abcd") and larger["contributors"] == list(FIVE)
+        book_of(all_five).enter(larger, full.state["total"])
+        with pytest.raises(PolicyRefusal, match="= e: one site") as refused:
+            book_of(without_e).enter(event, step.state["total"])
+        assert refused.value.where == "coordinator"
+        book_of(all_five).enter(larger, full.state["total"])  # again, as a resumed run does
+        for session in (all_five, without_e):
+            book_of(session).close()
+
+
+def test_two_runs_at_once_over_the_same_sites_go_on(tmp_path: Path) -> None:
+    folder = folder_with(tmp_path)
+    one, other = (begin(folder, tmp_path / "ledgers") for _ in range(2))
+    with closing(one), closing(other):
+        for (event, step), session in zip(
+            (next(releases(one)), next(releases(other))), (one, other), strict=True
+        ):
+            book_of(session).enter(event, step.state["total"])
+            book_of(session).close()

@@ -1,0 +1,231 @@
+"""`secagg budget`: where it looks, what it shows, and whose cap it sets."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.jobs import TOML
+from support.ledger_runs import DELTA, FIVE, folder_with, noised, run
+
+from secagg import budgeting, cli
+from secagg.errors import JobError, PolicyRefusal, UsageError
+from secagg.noise import Adjacency
+from secagg.privacy.budget import Cap
+from secagg.privacy.calibration import EXACT
+from secagg.randomness import replayable_random
+
+CAP = Cap(1.0, DELTA, None, Adjacency.ADD_REMOVE)
+
+
+def job_beside(place: Path) -> Path:
+    job = place / "job.toml"
+    job.write_text(TOML)
+    return job
+
+
+def command(monkeypatch: Any, capsys: Any, *args: str) -> str:
+    monkeypatch.setattr("sys.argv", ["secagg", *args])
+    with pytest.raises(SystemExit) as ended:
+        cli.main()
+    assert not ended.value.code, capsys.readouterr().err
+    return str(capsys.readouterr().out)
+
+
+def test_the_budget_commands(tmp_path: Path, monkeypatch: Any, capsys: Any) -> None:
+    data = folder_with(tmp_path)
+    run(data, privacy=noised())
+    run(data)
+    where = str(data / "ledgers")
+    shown = {r["party"]: r for r in json.loads(command(monkeypatch, capsys, "budget", "show",
+                                                       where, "--json"))}  # fmt: skip
+    assert shown["a"]["releases"] == 4 and shown["a"]["exact"] == 2
+    assert shown["a"]["epsilon_add_remove"] is None  # no bound: exact sums were released
+    assert "no bound" in command(monkeypatch, capsys, "budget", "show", where)
+    set_ = ("budget", "set", f"{where}/a.ledger", "--epsilon", "3", "--delta", "1e-6")
+    assert "epsilon 3" in command(monkeypatch, capsys, *set_, "--days", "365")
+    lines = command(monkeypatch, capsys, "budget", "history", where)
+    assert "epsilon 3 at delta 1e-06 in 365 days" in lines
+    assert "allowed: min_sites" in lines and "seed" not in lines
+
+
+# --- setting a cap ---
+
+
+def test_a_cap_before_the_first_run_by_the_job(tmp_path: Path) -> None:
+    data, job = folder_with(tmp_path), job_beside(tmp_path)
+    (data / "c.policy.toml").write_text(
+        'min_sites = 3\nmin_records = 2\ndataset = "the register"\n'
+    )
+    row = budgeting.set_cap(job, "c", None, CAP)
+    assert (row["party"], row["dataset"]) == ("c", "the register")
+    assert [path.name for path in (data / "ledgers").iterdir()] == ["the register.ledger"]
+    with pytest.raises(PolicyRefusal, match=r"'the register': .*its cap is epsilon 1 "):
+        run(data, privacy=noised(2.0))
+    run(data, privacy=noised(0.9))
+
+
+def test_a_cap_of_the_coordinator(tmp_path: Path) -> None:
+    data, job = folder_with(tmp_path), job_beside(tmp_path)
+    assert budgeting.set_cap(job, "coordinator", None, CAP)["dataset"] == "all sites"
+    with pytest.raises(PolicyRefusal, match=r"'all sites': .*its cap is epsilon 1 "):
+        run(data, privacy=noised(2.0))
+
+
+def test_a_cap_by_its_ledger(tmp_path: Path) -> None:
+    data = folder_with(tmp_path)
+    file = data / "ledgers/a.ledger"
+    with pytest.raises(UsageError, match="Give the job instead"):  # it might be misspelt
+        budgeting.set_cap(file, None, None, CAP)
+    with pytest.raises(UsageError, match=r"not where a run looks for .*'a.ledger'"):
+        budgeting.set_cap(data / "ledgers/aa.ledger", None, "a", CAP)
+    assert not (data / "ledgers").exists()
+    budgeting.set_cap(file, None, "a", CAP)
+    with pytest.raises(PolicyRefusal, match="its cap is epsilon 1 "):
+        run(data, privacy=noised(2.0))
+    assert budgeting.set_cap(file, None, None, CAP)["dataset"] == "a"  # now it is known
+
+
+def test_a_cap_needs_to_know_whose_it_is(tmp_path: Path) -> None:
+    data, job = folder_with(tmp_path), job_beside(tmp_path)
+    with pytest.raises(UsageError, match="--party: a, b, c, d, e, coordinator"):
+        budgeting.set_cap(job, None, None, CAP)
+    with pytest.raises(UsageError, match=r"no ledger of 'aa'. There is a, b, c, d, e, coord"):
+        budgeting.set_cap(job, "aa", None, CAP)
+    with pytest.raises(UsageError, match=r"no ledger yet. Give the job instead, and --party"):
+        budgeting.set_cap(data, "a", None, CAP)
+    budgeting.set_cap(job, "a", None, CAP)
+    with pytest.raises(UsageError, match=r"no ledger of 'b'. There is a"):
+        budgeting.set_cap(data, "b", None, CAP)
+    budgeting.set_cap(data / "ledgers/a.ledger", None, "old", CAP)
+    with pytest.raises(UsageError, match=r"holds 2 data sets, 'a', 'old'. Name one"):
+        budgeting.set_cap(data / "ledgers/a.ledger", None, None, CAP)
+
+
+# --- what is shown ---
+
+
+def test_show_knows_the_caps_of_a_policy(tmp_path: Path) -> None:
+    data = folder_with(tmp_path)
+    (data / "c.policy.toml").write_text(
+        "min_sites = 3\nmin_records = 2\n[budget]\nperiod_epsilon = 4\nperiod_delta = 1e-6\n"
+        'adjacency = ["add_remove"]\n'
+    )
+    job = job_beside(tmp_path)
+    run(data, privacy=noised())
+    caps = {row["party"]: row["caps"] for row in budgeting.show(job)}
+    assert [cap["epsilon"] for cap in caps["c"]] == [4.0] and caps["a"] == []
+    assert 2.9 < caps["c"][0]["left"] < 4.0
+    assert list(caps) == [*FIVE, "coordinator"]
+    assert [row["party"] for row in budgeting.show(data)] == sorted(caps)
+
+
+def test_show_names_sites_as_the_job_does_and_forgets_none(tmp_path: Path) -> None:
+    data, job = folder_with(tmp_path), job_beside(tmp_path)
+    policy = data / "c.policy.toml"
+    policy.write_text('min_sites = 3\nmin_records = 2\ndataset = "register"\n')
+    run(data)
+    shown = {row["party"]: row["dataset"] for row in budgeting.show(job)}
+    assert shown == {**{n: n for n in FIVE}, "c": "register", "coordinator": "all sites"}
+    policy.unlink()
+    (data / "e.csv").unlink()
+    assert {row["party"] for row in budgeting.show(job)} == {*"abde", "register", "coordinator"}
+
+
+def test_two_sites_of_one_data_set_have_one_ledger(tmp_path: Path) -> None:
+    data, job = folder_with(tmp_path), job_beside(tmp_path)
+    for name in "cd":
+        (data / f"{name}.policy.toml").write_text(
+            'min_sites = 3\nmin_records = 2\ndataset = "register"\n'
+        )
+    for name in "cd":
+        assert budgeting.set_cap(job, name, None, CAP)["party"] == name
+    assert [row["party"] for row in budgeting.show(job)] == ["c"]
+    run(data, privacy=noised(0.5))
+    assert [row["party"] for row in budgeting.show(job)] == [*"abce", "coordinator"]
+    both = [row for row in budgeting.history(job, "c") if row["kind"] == "entry"]
+    assert {row["content"]["party"] for row in both} == {"c", "d"}
+    assert both == [row | {"party": "c"} for row in budgeting.history(job, "d") if row["cost"]]
+
+
+def test_show_at_other_deltas_and_by_other_accountants(tmp_path: Path) -> None:
+    data = folder_with(tmp_path)
+    run(data, privacy=noised(2.0))
+    (file,) = data.glob("ledgers/a.ledger")
+    (brief,), (full,) = budgeting.show(file, 1e-9), budgeting.show(file, 1e-9, in_full=True)
+    assert brief == {key: value for key, value in full.items() if key != "in_full"}
+    for adjacency in Adjacency:
+        told, of_all = full["in_full"][adjacency.value], full[f"epsilon_{adjacency.value}"]
+        assert dict(told["curve"])[1e-9] == pytest.approx(of_all, rel=1e-12)
+        assert of_all < told["rdp"] < told["zcdp"]
+    assert dict(full["in_full"]["add_remove"]["curve"])[DELTA] == pytest.approx(2.0, rel=1e-3)
+    for delta in (0.0, 1.0, float("nan")):
+        with pytest.raises(UsageError, match="not between 0 and 1"):
+            budgeting.show(file, delta)
+
+
+def test_history_tells_what_each_release_cost(tmp_path: Path) -> None:
+    data = folder_with(tmp_path)
+    run(data, privacy=noised(2.0))
+    paid = [row for row in budgeting.history(data, "a") if row["cost"] is not None]
+    assert [row["content"]["stage"] for row in paid] == ["cohort", "moments"]
+    (one,) = [row for row in budgeting.show(data) if row["party"] == "a"]
+    for row in paid:
+        assert row["cost"]["delta"] == DELTA
+        assert 0 < row["cost"]["epsilon_add_remove"] < one["epsilon_add_remove"]
+        told = f"{row['cost']['epsilon_add_remove']:.3g} (add_remove)"
+        assert f"noise in the sum: epsilon {told}" in row["text"]
+    run(data)
+    assert budgeting.history(data, "a")[-1]["text"].endswith("exact: no epsilon bounds it")
+
+
+def test_history_tells_what_costs_nothing_and_what_protects_nothing(tmp_path: Path) -> None:
+    data = folder_with(tmp_path)
+    for _ in range(2):
+        run(data, privacy=noised(placement="site"))
+    again = [row for row in budgeting.history(data, "a") if row["kind"] == "use"]
+    assert len(again) == 2 and all(row["cost"] is None for row in again)
+    assert again[1]["text"].startswith("again, same noise, no cost: moments")
+    assert again[1]["text"].endswith("noise in the site")
+    run(data, privacy=noised(), random=replayable_random(1))
+    last = budgeting.history(data, "a")[-1]
+    assert last["text"].endswith("void (replayable noise): no epsilon bounds it")
+    assert last["content"]["cost"] == EXACT.plain()
+
+
+def test_history_of_a_party_a_session_and_of_refusals(tmp_path: Path) -> None:
+    data = folder_with(tmp_path)
+    run(data)
+    with pytest.raises(PolicyRefusal):
+        (data / "ledgers/coordinator.ledger").unlink()
+        run(data, FIVE[:4])
+    everything = budgeting.history(data)
+    sessions = list(dict.fromkeys(row["session"] for row in everything))
+    assert len(sessions) == 2
+    of_first = budgeting.history(data, session=sessions[0][:6])
+    assert of_first == [row for row in everything if row["session"] == sessions[0]] != []
+    assert budgeting.history(data, "b") == [row for row in everything if row["party"] == "b"]
+    refused = budgeting.history(data, refused=True)
+    assert refused == [row for row in everything if "REFUSED" in row["text"]]
+    assert {row["session"] for row in refused} == {sessions[1]}
+    assert budgeting.history(data, "e", refused=True) == []
+    with pytest.raises(UsageError, match=r"no ledger of 'bb'. There is a, b, c, d, e"):
+        budgeting.history(data, "bb")
+
+
+def test_the_history_command(tmp_path: Path, monkeypatch: Any, capsys: Any) -> None:
+    data = folder_with(tmp_path)
+    run(data, privacy=noised())
+    ask = ("budget", "history", str(data / "ledgers"), "--party", "a")
+    assert "(add_remove)" in command(monkeypatch, capsys, *ask)
+    assert command(monkeypatch, capsys, *ask, "--refused") == "nothing\n"
+    assert json.loads(command(monkeypatch, capsys, *ask, "--session", "x", "--json")) == []
+
+
+def test_no_ledger_yet(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="no ledger yet"):
+        budgeting.show(folder_with(tmp_path))
+    with pytest.raises(JobError):
+        budgeting.show(tmp_path / "missing.toml")

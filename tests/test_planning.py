@@ -1,0 +1,202 @@
+"""Who would refuse a job as it stands: `secagg plan` asks rules and ledgers, and changes none."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.jobs import TOML, raw_job
+from support.ledger_runs import DELTA, FIVE, folder_with, noised, run
+from typer.testing import CliRunner
+
+from secagg import budgeting
+from secagg.cli import app
+from secagg.errors import PolicyRefusal
+from secagg.job import parse_job
+from secagg.keyfile import make_key
+from secagg.noise import Adjacency
+from secagg.planning import plan_run
+from secagg.privacy.budget import Cap
+from secagg.randomness import system_random
+from secagg.session import plan_job
+
+POLICY = "min_sites = 3\nmin_records = 2\n"
+
+
+def plan(data: Path, key: bytes | None = None, **changed: Any) -> dict[str, Any]:
+    settings = {"sites": {"folder": data, "max_rows": 100}, "protocol": {"name": "additive"}}
+    return plan_run(plan_job(parse_job(raw_job(**settings | changed))), key)
+
+
+def refusals(data: Path, key: bytes | None = None, **changed: Any) -> list[str]:
+    found: list[str] = plan(data, key, **changed)["refusals"]
+    return found
+
+
+def cap(data: Path, party: str, epsilon: float, dataset: str | None = None) -> None:
+    file = data / "ledgers" / f"{party}.ledger"
+    limit = Cap(epsilon, DELTA, None, Adjacency.ADD_REMOVE)
+    budgeting.set_cap(file, None, dataset or party, limit)
+
+
+def files(place: Path) -> dict[Path, bytes]:
+    return {path: path.read_bytes() for path in place.rglob("*") if path.is_file()}
+
+
+def test_nobody_refuses_and_nothing_is_written(tmp_path: Path) -> None:
+    data = folder_with(tmp_path)
+    before = files(tmp_path)
+    assert refusals(data) == refusals(data, privacy=noised()) == []
+    assert files(tmp_path) == before
+    run(data, privacy=noised())
+    cap(data, "a", 0.1)
+    before = files(tmp_path)
+    assert refusals(data, privacy=noised()) != []
+    assert files(tmp_path) == before
+
+
+@pytest.mark.parametrize(
+    ("policy", "changed", "said"),
+    [
+        ('methods = ["logistic"]', {}, "methods: 'moments' is not listed"),
+        ('noise = "required"', {}, "noise: "),
+        ("min_sites = 6", {}, "min_sites: 5 sites, 6 needed"),
+        (
+            "[budget]\nepsilon = 1\ndelta = 1e-6",
+            {"privacy": noised(2.0)},
+            "budget: the job has epsilon 2 ",
+        ),
+    ],
+)
+def test_a_sites_rules_are_said_as_its_own(
+    tmp_path: Path, policy: str, changed: dict[str, Any], said: str
+) -> None:
+    """And what plan says, the run does."""
+    data = folder_with(tmp_path)
+    counts = "min_records = 2\n" if "min_sites" in policy else POLICY
+    (data / "c.policy.toml").write_text(f"{counts}{policy}\n")
+    (line,) = refusals(data, **changed)
+    assert line.startswith(f"c, by its policy: {said}")
+    with pytest.raises(PolicyRefusal) as refused:
+        run(data, **changed)
+    assert refused.value.where == "c"
+
+
+def test_a_policy_that_sets_no_counts(tmp_path: Path) -> None:
+    data = folder_with(tmp_path)
+    (data / "c.policy.toml").write_text('methods = ["moments"]\n')
+    assert refusals(data) == [
+        f"c, by its policy: {rule}: is not set" for rule in ("min_sites", "min_records")
+    ]
+    with pytest.raises(PolicyRefusal, match=r"Set min_sites in .*c\.policy\.toml \(a profile"):
+        run(data)
+
+
+def test_what_the_jobs_own_rules_refuse_is_said_once(tmp_path: Path) -> None:
+    data = folder_with(tmp_path)
+    (line,) = refusals(data, release={"min_sites": 6, "min_records": 2})
+    assert line.startswith("coordinator: 5 sites take part, and the release rule asks for 6")
+    (line,) = refusals(data, release={"min_records": 2})
+    assert line.startswith("coordinator: release rule min_sites is not set")
+
+
+def test_cohorts_by_the_ledgers_of_sites_and_coordinator(tmp_path: Path) -> None:
+    data = folder_with(tmp_path)
+    run(data)
+    (data / "e.csv").rename(data / "e.away")
+    said = refusals(data)
+    assert [line.partition(":")[0] for line in said] == [
+        "coordinator", *(f"{name}, by its ledger" for name in FIVE[:4])
+    ]  # fmt: skip
+    assert all("= e: one site" in line for line in said)
+
+
+def test_budgets_and_what_is_left(tmp_path: Path) -> None:
+    data = folder_with(tmp_path)
+    (data / "c.policy.toml").write_text(
+        POLICY + "[budget]\nperiod_epsilon = 2\nperiod_delta = 1e-6\nperiod_days = 30\n"
+        'adjacency = ["add_remove"]\n'
+    )
+    cap(data, "b", 3.0)
+    fresh = plan(data, privacy=noised(1.5))
+    assert fresh["refusals"] == []
+    assert [(row["site"], round(row["left"], 2)) for row in fresh["budgets"]] == [
+        ("b", 3.0), ("c", 2.0)
+    ]  # fmt: skip
+    run(data, privacy=noised(1.5))
+    then = plan(data, privacy=noised(1.5))
+    (line,) = then["refusals"]
+    assert line.startswith("c, by its budget: data set 'c': with this job")
+    assert "What is left suffices for epsilon 1.2" in line
+    left = {row["site"]: row["left"] for row in then["budgets"]}
+    assert plan(data, privacy=noised(left["c"] * 0.999))["refusals"] == []
+    run(data, privacy=noised(left["c"] * 0.999))
+
+
+def test_all_rounds_of_a_job_are_asked_for(tmp_path: Path) -> None:
+    data = folder_with(tmp_path)
+    gradient = {"name": "gradient", "outcome": "sex", "predictors": ["age"], "family": "binomial",
+                "rounds": 10}  # fmt: skip
+    job = {"method": gradient, "privacy": noised(2.0, placement="round")}
+    cap(data, "a", 1.9)  # eight of ten rounds would fit
+    (line,) = refusals(data, **job)
+    assert "with this job it would have given away epsilon 2," in line
+    cap(data, "a", 2.1)
+    assert refusals(data, **job) == []
+
+
+def test_an_exact_job_under_a_cap(tmp_path: Path) -> None:
+    data = folder_with(tmp_path)
+    cap(data, "a", 90.0)
+    (line,) = refusals(data)
+    assert line.startswith("a, by its budget: ") and "no finite epsilon" in line
+
+
+def test_the_coordinators_own_cap(tmp_path: Path) -> None:
+    data = folder_with(tmp_path)
+    cap(data, "coordinator", 1.0, "all sites")
+    assert refusals(data, privacy=noised(0.9)) == []
+    (line,) = refusals(data, privacy=noised(1.1))
+    assert line.startswith("data set 'all sites': ")
+
+
+def test_what_may_have_been_paid_already_is_said(tmp_path: Path) -> None:
+    data = folder_with(tmp_path)
+    run(data, privacy=noised(placement="site"))
+    cap(data, "a", 0.5)
+    (line,) = refusals(data, privacy=noised(placement="site"))
+    assert line.startswith("a, by its budget, unless it is what was released before: ")
+    run(data, privacy=noised(placement="site"))
+
+
+def test_whose_key_may_ask(tmp_path: Path) -> None:
+    data = folder_with(tmp_path)
+    own = make_key(tmp_path / "key", "coordinator", system_random).public.verify_key
+    listed = f'[keys]\ncoordinators = ["{own.hex()}"]\n'
+    (data / "c.policy.toml").write_text(POLICY + listed)
+    (line,) = refusals(data)
+    assert line.startswith("c, by its policy: keys: ") and line.endswith("run with --key")
+    assert refusals(data, own) == []
+    (line,) = refusals(data, bytes(32))
+    assert "is not listed" in line
+    job = tmp_path / "job.toml"
+    job.write_text(TOML)
+    shown = [
+        CliRunner().invoke(app, ["plan", str(job), *more], catch_exceptions=False).stdout
+        for more in ([], ["--key", str(tmp_path / "key")])
+    ]
+    assert ["will be refused: c, by its policy" in out for out in shown] == [True, False]
+
+
+def test_it_is_printed_on_one_line_each(tmp_path: Path) -> None:
+    data = folder_with(tmp_path)
+    cap(data, "a", 3.0)
+    run(data, privacy=noised(2.0))
+    job = tmp_path / "job.toml"
+    job.write_text(TOML)
+    out = CliRunner().invoke(app, ["plan", str(job)], catch_exceptions=False).stdout.splitlines()
+    (refused,) = [line for line in out if line.startswith("will be refused: ")]
+    assert refused.endswith(f"{refusals(data, protocol={'name': 'plain'})[0]}")
+    (left,) = [line for line in out if line.startswith("epsilon left at a: ")]
+    assert left.endswith("of a cap of epsilon 3 at delta 1e-06 for ever (add_remove)")
