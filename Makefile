@@ -12,6 +12,10 @@ BIN := .venv/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet
 PYTEST := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest
 
+# Whatever the environment says, byte code is written, at first import: where it is not, each of the
+# hundreds of processes that tests start compiles numpy, pandas and scipy anew, for two seconds.
+unexport PYTHONDONTWRITEBYTECODE
+
 .DELETE_ON_ERROR:
 .DEFAULT_GOAL := help
 .PHONY: demo examples placements test quick check bench bench-peers data lock clean help
