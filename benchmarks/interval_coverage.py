@@ -10,7 +10,8 @@ covered are those of a million clipped records. Beside the intervals of
 plugged in   the textbook's, on the repaired moments as if they were exact
 first order  the delta method with the covariance of `noise_covariance`
 bootstrap    parametric, percentile intervals (Ferrando, Wang & Sheldon 2022), repaired moments
-flat prior   ours, but with all correlation matrices equally likely beforehand
+one a        ours, but predictors are hardly correlated beforehand, whatever the release says
+flat prior   ours, but all correlation matrices are equally likely beforehand
 
 Further tables: what floor of the repair leaves the least error (`secagg.models.noisy_moments`), and
 what the prior of `secagg.models.moment_posterior` does. Every figure that the text of one of these
@@ -32,7 +33,7 @@ from numpy.typing import NDArray
 from scipy.special import stdtrit
 
 from secagg.contracts import Counted, Public, Variable
-from secagg.models.moment_posterior import PRIOR, draw_factors
+from secagg.models.moment_posterior import draw_factors, shapes
 from secagg.models.moments import CONSTANT, touched
 from secagg.models.noisy_linear import fits_of, mixture_term
 from secagg.models.noisy_moments import NoisyMoments, noisy_moments
@@ -151,10 +152,10 @@ def repaired_all(released: Floats, noise: NoisyMoments, floors: float = 1.0) -> 
 Intervals = tuple[Floats, Floats]
 
 
-def noise_aware(design: Design, released: Floats, prior: float = PRIOR) -> Intervals:
+def noise_aware(design: Design, released: Floats, a: Floats | None = None) -> Intervals:
     """The intervals of `noisy_ols`, one chain for each release, shape (releases, d + 1) each."""
     dof = design.n - design.d - 1
-    L = draw_factors(released, design.noise.variance, DRAWS, prior)
+    L = draw_factors(released, design.noise.variance, DRAWS, a)
     fits = fits_of(L, design.noise, dof)
     ends = [
         [
@@ -169,7 +170,12 @@ def noise_aware(design: Design, released: Floats, prior: float = PRIOR) -> Inter
 
 def flat_prior(design: Design, released: Floats) -> Intervals:
     """Ours with a = 1: flat over correlation matrices."""
-    return noise_aware(design, released, 1 / (design.d + 1))
+    return noise_aware(design, released, np.ones(1))
+
+
+def one_shape(design: Design, released: Floats) -> Intervals:
+    """Ours with the largest a: predictors are taken for hardly correlated."""
+    return noise_aware(design, released, shapes(design.d + 1)[-1:])
 
 
 def plugged_in(design: Design, released: Floats) -> Intervals:
@@ -221,7 +227,7 @@ METHODS: dict[str, Callable[[Design, Floats], Intervals]] = {
     "first order": first_order,
     "bootstrap": bootstrap,
 }
-OTHERS: dict[str, Callable[[Design, Floats], Intervals]] = {"flat prior": flat_prior}
+OTHERS = {"flat prior": flat_prior, "one a": one_shape}
 
 
 @dataclass(frozen=True)
@@ -312,16 +318,16 @@ def floors(designs: list[Design], count: int) -> str:
 
 
 def priors(designs: list[Design], count: int) -> str:
-    """Table of ours and a flat prior: coverage, length, and what either expects of predictors.
+    """Table of priors: coverage, length, and what the last two expect of predictors.
 
     Beforehand 1 - R^2 of a predictor on the d - 1 others is Beta(a + 1/2, (d - 1) / 2): C_x has the
     density |C_x|^(a - 1/2), and is |C of the others| (1 - R^2).
     """
     rows = []
     for design in designs:
-        ours, flat = coverage(design, count), coverage(design, count, "flat prior")
+        ours, one, flat = (coverage(design, count, of) for of in ("ours", "one a", "flat prior"))
         others = (design.d - 1) / 2
-        expected = [others / (a + 0.5 + others) for a in (PRIOR * (design.d + 1), 1.0)]
+        expected = [others / (a + 0.5 + others) for a in (shapes(design.d + 1)[-1], 1.0)]
         rows.append(
             (
                 design.n,
@@ -329,13 +335,13 @@ def priors(designs: list[Design], count: int) -> str:
                 design.correlation if design.pair is None else f"0.3, a pair {design.pair}",
                 number(design.epsilon),
                 number(noise_ratio(design)),
-                *(f"{c.share:.3f} +- {c.error:.3f} [{c.least:.2f}]" for c in (ours, flat)),
-                number(flat.length / ours.length),
+                *(f"{c.share:.3f} +- {c.error:.3f} [{c.least:.2f}]" for c in (ours, one, flat)),
+                " / ".join(number(c.length) for c in (ours, one, flat)),
                 " / ".join(f"{of:.2f}" for of in expected),
             )
         )
-    head = ("n", "d", "correlation", "epsilon", "noise ratio", "ours", "flat prior")
-    return table((*head, "length ratio", "R^2 expected"), rows)
+    head = ("n", "d", "correlation", "epsilon", "noise ratio", "ours", "one a", "flat prior")
+    return table((*head, "lengths", "R^2 expected"), rows)
 
 
 def main() -> None:
@@ -383,7 +389,7 @@ def main() -> None:
     ]
     section(
         "Priors",
-        f"{count // 2} releases. `R^2 expected`: of a predictor on the others, ours and flat.",
+        f"{count // 2} releases. `R^2 expected`: of a predictor on the others, one a and flat.",
         priors(expecting[:1] if quick else expecting, count // 2),
     )
 
