@@ -12,8 +12,9 @@ Guarantees
       that site's answer off the sum.
     * In every round after the one that counts records, the contributors are as many as each of them
       was told: by that number it sized its share of the noise of differential privacy.
-    * `check_consent` returns only for a site that signed its consent to this session, whose name is
-      a digest of job, bounds and rules (`secagg.session`).
+    * `check_consent` returns only for a site that signed its consent to a run over these sites in
+      this session, whose name is a digest of job, bounds and rules (`secagg.session`). A site
+      signs none after it has contributed (`secagg.party`).
 """
 
 from __future__ import annotations
@@ -102,11 +103,18 @@ def read_claims(
     return {site: claim.min_sites for site, claim in read.items()}
 
 
-def check_consent(site: str, claim: object, roster: Roster, session: bytes) -> None:
-    """Raise `PeerError` unless `claim`, [header, signature], shows that this site consented."""
+def check_consent(
+    site: str, claim: object, sites: Sequence[str], roster: Roster, session: bytes
+) -> None:
+    """Raise `PeerError` unless `claim` shows that this site consented to a run over `sites`.
+
+    `claim` is [header, signature] of its answer before the first sum.
+    """
+    asked = {"asked": digest_request(COHORT, sites, None, {})}
     match claim:
         case [bytes(header_bytes), bytes(signature)]:
             header = verify_header(header_bytes, signature, roster, session)
-            if (header.sender, header.round, header.phase) == (site, 0, CONSENT.name):
+            said = (header.sender, header.round, header.phase, dict(header.note))
+            if said == (site, 0, CONSENT.name, asked):
                 return
     raise PeerError(roster.coordinator, f"shows no valid proof that {site} consented")

@@ -91,8 +91,6 @@ class Coordinator:
 
     def start(self) -> Step:
         """Begin the session by asking every site for its consent."""
-        check_invitation(self.policy, self.identity.name, self.public.sites, None)
-        check_cohort(self.policy, self.identity.name, self.public.sites, self.earlier)
         state: State = {
             "round": 0,
             "stage": None,
@@ -105,22 +103,15 @@ class Coordinator:
             "protocol": {},
             "method": self.method.start(self.public),
         }
-        asked = {"stage": COHORT, "cohort": state["cohort"], "records": None, "message": {}}
-        requests = {
-            site: write_frame(self.identity, self.session, 0, CONSENT.name, site, asked)
-            for site in state["cohort"]
-        }
-        return Step({**state, "phase": CONSENT.name, "asked": sorted(requests)}, requests)
+        return self._ask_consent({**state, "stage": COHORT, "message": {}}, ())
 
     def advance(self, state: State, frames: Sequence[bytes]) -> Step:
         """Take the frames that came back for the last step's requests, and go on."""
         if "total" in state:
             return self._use_release(state)
         replies, claims, events = self._collect(state, frames)
-        if state["phase"] == CONSENT.name:
-            return self._begin_setup(state, claims, events)
         phase = self._phase(state["phase"])
-        if phase.contributes:
+        if phase.contributes or phase is CONSENT:
             lost = sorted(set(state["asked"]) - set(replies))
             if lost and state["released"]:
                 raise ProtocolAbort(
@@ -130,20 +121,37 @@ class Coordinator:
                     "Run again with the same sites: sums without it would differ by its records.",
                 )
             state = {**state, "claims": claims}
+        if phase is CONSENT:
+            return self._consented(state, events)
         return self._run_server(phase.name, state, replies, events)
 
-    def _begin_setup(
-        self,
-        state: State,
-        claims: Mapping[str, Sequence[bytes]],
-        events: tuple[dict[str, Any], ...],
-    ) -> Step:
-        """Go on with the sites that consent: silence is none, and a refusal has ended the run."""
-        sites = sorted(claims)
-        check_invitation(self.policy, self.identity.name, sites, None)
-        check_cohort(self.policy, self.identity.name, sites, self.earlier)
-        consented = {"event": "consent", "round": 0, "claims": _as_hex(claims)}
-        state = {**state, "cohort": sites}
+    # --- consent -------------------------------------------------------------------------------
+
+    def _ask_consent(self, state: State, events: tuple[dict[str, Any], ...]) -> Step:
+        """Ask each site whether it will take part: before the first sum, and once it is known."""
+        check_invitation(self.policy, self.identity.name, state["cohort"], state["records"])
+        check_cohort(self.policy, self.identity.name, state["cohort"], self.earlier)
+        body = {key: state[key] for key in ("stage", "cohort", "records", "message")}
+        requests = {
+            site: write_frame(self.identity, self.session, state["round"], CONSENT.name, site, body)
+            for site in state["cohort"]
+        }
+        asked = {**state, "phase": CONSENT.name, "asked": sorted(requests)}
+        return Step(asked, requests, events)
+
+    def _consented(self, state: State, events: tuple[dict[str, Any], ...]) -> Step:
+        """Go on when all who were asked have consented; a refusal has ended the run.
+
+        Silence is no consent. The others are then asked anew, because they consent to a sum over
+        certain sites, and one of them may want more than are left.
+        """
+        sites = sorted(state["claims"])
+        if state["released"]:
+            return self._begin_sum(state, events)
+        if sites != state["asked"]:
+            return self._ask_consent({**state, "cohort": sites}, events)
+        consented = {"event": "consent", "round": 0, "claims": _as_hex(state["claims"])}
+        state = {**state, "stage": None}
         return self._run_server("setup", state, {site: {} for site in sites}, (*events, consented))
 
     # --- one protocol step ---------------------------------------------------------------------
@@ -234,7 +242,7 @@ class Coordinator:
             raise PeerError(header.sender, "answers without being asked")
 
     def _phase(self, name: str) -> Phase:
-        for phase in (*self.protocol.setup, *self.protocol.phases):
+        for phase in (CONSENT, *self.protocol.setup, *self.protocol.phases):
             if phase.name == name:
                 return phase
         raise InternalError("coordinator", f"protocol has no phase {name!r}")
@@ -282,7 +290,7 @@ class Coordinator:
         if following is None:
             return Step(state, done=True)
         state["stage"], state["message"] = following
-        return self._begin_sum(state, ())
+        return self._ask_consent(state, ()) if stage == COHORT else self._begin_sum(state, ())
 
     def _begin_sum(self, state: State, events: tuple[dict[str, Any], ...]) -> Step:
         state = {"message": {}, **state}

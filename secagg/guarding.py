@@ -142,15 +142,28 @@ class Book:
                 earlier = tuple(known.sites for known in ledger.cohorts(EVERYBODY))
         return cls(job, private, stages, session.hex(), path, earlier)
 
+    def afford(self) -> None:
+        """Decide whether the whole run fits the coordinator's own caps. Raises `PolicyRefusal`.
+
+        Not for noise of the sites' own: only the sums tell whether it was released before.
+        """
+        job, private = self.job, self.private
+        if self.path is None or not self.path.exists() or job.privacy.placement is Placement.SITE:
+            return
+        terms = None if private is None else private.terms
+        costs = [EXACT]
+        if private is not None:
+            costs = [m.cost() for m in private.mechanisms.values() for _ in range(m.rounds)]
+        delta, adjacency = (0.0, None) if terms is None else (terms.delta, terms.adjacency)
+        self._open().check_costs(EVERYBODY, costs, (), delta, adjacency)
+
     def enter(self, event: Mapping[str, Any], total: RingVector) -> None:
-        """Put down a release, before its sum is used. Raises `PolicyRefusal`.
+        """Put down a release, before its sum is kept or used. Raises `PolicyRefusal`.
 
         Where sites noise once and for all, the same sum again tells nothing new, and costs nothing.
         """
         if self.path is None:
             return
-        if self._ledger is None:
-            self._ledger = open_ledger(self.path)
         stage, cohort = self.stages[event["stage"]], tuple(event["contributors"])
         noise = None if self.private is None else self.private.mechanisms[stage.name].noise
         privacy = self.job.privacy
@@ -168,14 +181,20 @@ class Book:
             records=wire.digest(total).hex(),
             variance=0 if noise is None else noise.variance,
             fraction_bits=stage.spec[0].fraction_bits,
+            adjacency=privacy.adjacency if self.private is not None else None,
         )
-        self._ledger.enter(release, compare=functools.partial(self._compare, cohort))
+        self._open().enter(release, compare=functools.partial(self._compare, cohort))
 
     def close(self) -> None:
         """Let the ledger go."""
         if self._ledger is not None:
             self._ledger.close()
             self._ledger = None
+
+    def _open(self) -> Ledger:
+        if self._ledger is None:
+            self._ledger = open_ledger(self.path)
+        return self._ledger
 
     def _compare(self, cohort: Sequence[str], earlier: Sequence[Cohort]) -> None:
         sites = [known.sites for known in earlier]

@@ -3,9 +3,11 @@
 `Party.handle` is a function of (request bytes, state bytes): it verifies the request, applies the
 party's own release rules, runs one protocol step and returns a signed reply. The order is fixed
 here, for every method and protocol: rules, data, clip and encode, ledger, noise, protect; and
-before anything is opened, rules again. Before all of it the site is asked for its consent: the same
-rules, its records and its budget, and nothing is computed, entered or sent. A coordinator that
-leaves this out, or goes on after a refusal, wastes other sites' budgets; it learns nothing by it.
+before anything is opened, rules again. Before the first sum, and again when that is known, a site
+is asked for its consent: rules and budget, and nothing is computed, entered or sent. A coordinator
+that leaves this out, or goes on after a refusal, wastes other sites' budgets; it learns nothing by
+it. Consent costs nothing, so that it must not be a way to ask about records: with noise they are
+looked at when the count is paid for, and no stage is consented to twice after that.
 
 What crosses the wire when something is wrong is a code without data; the text stays in
 `Handled.error`, at the party.
@@ -81,6 +83,7 @@ class Party:
                 "round": -1,
                 "handled": [],
                 "contributed": {},
+                "consented": [],
                 "cohort": None,
                 "protocol": {},
                 "method": {},
@@ -116,9 +119,8 @@ class Party:
         phase = known.get(header.phase)
         if phase is None or phase.role is not self.identity.role:
             raise PeerError(header.sender, "asks for a phase that is not this party's")
-        if header.round < state["round"] or (
-            header.round == state["round"] and header.phase in state["handled"]
-        ):
+        answered = header.phase in state["handled"] and phase is not CONSENT
+        if header.round < state["round"] or (header.round == state["round"] and answered):
             raise PeerError(header.sender, "repeats an earlier request")
         return phase
 
@@ -130,8 +132,7 @@ class Party:
         handled = [*state["handled"], header.phase] if same_round else [header.phase]
         state = {**state, "round": header.round, "handled": handled}
         if phase is CONSENT:
-            self._consent(body)
-            return state, {}, {}
+            return self._consent(header.round, body, state)
         stage = body.get("stage")
         shape = SetupShape if phase in self.protocol.setup else self.plans.of(stage).shape
         contribution: RingVector | None = None
@@ -154,22 +155,36 @@ class Party:
         )
         return {**state, "protocol": protocol_state}, reply, note
 
-    def _consent(self, body: Body) -> None:
-        """Decide whether to take part, as far as that is known before anybody contributes."""
-        site = self._side()
-        cohort, _, sent = self._asked(COHORT, body)
-        occasion = Occasion(0, COHORT, tuple(sorted(cohort)), None, 0)
+    def _consent(
+        self, round_: int, body: Body, state: State
+    ) -> tuple[State, Body, Mapping[str, Any]]:
+        """Decide whether to take part, as far as that is known before anybody contributes.
+
+        To the first sum any number of times, because sites that are silent leave another cohort.
+        """
+        site, stage = self._side(), body.get("stage")
+        self.plans.of(stage)
+        cohort, records, sent = self._asked(str(stage), body)
+        counting = stage == COHORT
+        if stage in state["contributed"] or stage in state["consented"]:
+            raise PeerError(self.roster.coordinator, "asks for consent to what it had an answer to")
+        if not counting and COHORT not in state["contributed"]:
+            raise PeerError(self.roster.coordinator, "asks for consent to more than is known")
+        occasion = Occasion(round_, str(stage), tuple(sorted(cohort)), records, 0)
         self._admit_to_records(site, occasion)
-        self._check_records(site, occasion)
-        if site.guard is None:
-            return
-        answers = [self._answer(site, occasion, sent)]
-        first = site.method.message(site.method.start(site.public))
-        if first is not None:
-            stage, message = first
-            following = replace(occasion, round=1, stage=stage, total=0)
-            answers.append(self._answer(site, following, message))
-        site.guard.afford(answers)
+        guard = site.guard
+        if not counting or guard is None or guard.calibrated is None:
+            self._check_records(site, occasion)
+        if guard is not None:
+            answers = [self._answer(site, occasion, sent)]
+            first = site.method.message(site.method.start(site.public)) if counting else None
+            if first is not None:
+                following = replace(occasion, round=round_ + 1, stage=first[0], total=0)
+                answers.append(self._answer(site, following, first[1]))
+            guard.afford(answers, lambda: site.rows)
+        if not counting:
+            state = {**state, "consented": [*state["consented"], stage]}
+        return state, {}, {"asked": digest_request(str(stage), cohort, records, sent)}
 
     def _contribute(
         self, round_: int, stage: str, body: Body, state: State
@@ -274,7 +289,8 @@ class Party:
         me = self.identity.name
         check_release(self.policy, me, sites, thresholds, state["cohort"])
         if me in sites and self.site is not None and self.site.guard is not None:
-            self.site.guard.opened(round_, body.get("stage") == COHORT, sites)
+            stage = str(body.get("stage"))
+            self.site.guard.opened(round_, stage, stage == COHORT, sites)
 
 
 def _are_names(values: list[object]) -> bool:

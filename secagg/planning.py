@@ -19,7 +19,8 @@ from typing import Any, ClassVar
 import numpy as np
 
 from secagg.audits.prospects import prospect
-from secagg.budgeting import under
+from secagg.audits.statements import EXACT_BEFORE
+from secagg.budgeting import exact_releases, under
 from secagg.contracts import Body, Counted, Method, Public, Result, Rows, Stage, State, Update
 from secagg.errors import PolicyRefusal
 from secagg.evidence import privacy_facts
@@ -99,6 +100,7 @@ def plan_run(planned: Planned, key: bytes | None = None) -> dict[str, Any]:
         "refusals": _refusals(planned, key),
         "budgets": _budgets(planned),
         "differential_privacy": _promise(planned),
+        "warnings": _warnings(planned),
         "setup": {"messages": setup[0], "bytes": setup[1]},
         "stages": stages,
     }
@@ -113,6 +115,23 @@ def _promise(planned: Planned) -> dict[str, Any]:
             "sentence": "No differential privacy: no noise is added, so there is no epsilon.",
         }
     return {**facts, "sentence": sentence(facts), "feasibility": prospect(planned, facts)}
+
+
+def _warnings(planned: Planned) -> list[str]:
+    """Return what a run would give away for ever, or what of its promise is given away already."""
+    if planned.private is None:
+        return [
+            "Exact sums spend every budget of differential privacy on these records, for ever: no "
+            "noise makes up for them later"
+        ]
+    kept = {source.name: (source.ledger, source.dataset) for source in planned.sources.values()}
+    kept[COORDINATOR] = open_book(planned, b"").path, EVERYBODY
+    found = []
+    for party, (path, dataset) in kept.items():
+        if path is not None and path.exists():
+            with closing(open_ledger(path)) as ledger:
+                found += [party] if exact_releases(ledger.spent(dataset)) else []
+    return [f"{EXACT_BEFORE}, by the ledger of {', '.join(found)}"] if found else []
 
 
 def _refusals(planned: Planned, key: bytes | None) -> list[str]:
@@ -176,7 +195,8 @@ def _check_budget(planned: Planned, ledger: Ledger, dataset: str, caps: Sequence
     private = planned.private
     mechanisms = [] if private is None else private.mechanisms.values()
     costs = [m.cost() for m in mechanisms for _ in range(m.rounds)] or [EXACT]
-    ledger.check_costs(dataset, costs, caps, planned.job.privacy.delta or 0.0)
+    adjacency = None if private is None else private.terms.adjacency
+    ledger.check_costs(dataset, costs, caps, planned.job.privacy.delta or 0.0, adjacency)
 
 
 def _budgets(planned: Planned) -> list[dict[str, Any]]:
@@ -221,7 +241,8 @@ def _dry_run(planned: Planned) -> list[tuple[int, int]]:
     for delivery in session.engine.transcript:
         table[delivery.phase in setup].setdefault(delivery.round, []).append(delivery.size)
     rounds = [table[False].get(i, []) for i in range(len(planned.plans.plans))]
-    return [(len(sizes), sum(sizes)) for sizes in (*rounds, table[True].get(0, []))]
+    setups = [size for sizes in table[True].values() for size in sizes]
+    return [(len(sizes), sum(sizes)) for sizes in (*rounds, setups)]
 
 
 def _no_rows(public: Public) -> Rows:

@@ -219,6 +219,8 @@ def _play(
     engine, planned = session.engine, session.planned
     if entry is None:
         replayable = session.coordinator.random is not system_random
+        if session.book is not None:
+            session.book.afford()
         step = session.coordinator.start()
         opening = evidence.opening(session, replayable=replayable)
         entry = Entry(replace(step, events=(opening, *step.events)), 0, log.head, [], 0.0)
@@ -276,8 +278,6 @@ def _loop(
     while True:
         entry = keep(step)
         for event in step.events:
-            if event["event"] == "release" and session.book is not None:
-                session.book.enter(event, step.state["total"])
             write(event)
         if step.done:
             return step.state
@@ -288,6 +288,9 @@ def _loop(
         restarts = _restarts(session, step.state)
         try:
             following = session.coordinator.advance(step.state, frames)
+            if session.book is not None and "total" in following.state:
+                # Before anything of it is on the disk: an opened sum without entry is not kept.
+                session.book.enter(following.events[-1], following.state["total"])
         except SecaggError as error:
             _put_on_record(error, session, entry, restarts, write)
             raise

@@ -16,6 +16,7 @@ report.html shows will not do: it is that of the log before the page, and does n
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -34,19 +35,37 @@ _AGREED = ("secagg", "job", "method", "protocol", "plan")
 """What of the log's first line is the `secagg.session.agreement`."""
 
 
+_DIGEST = re.compile("[0-9a-f]{64}")
+_WHERE_HEADS_ARE = "The final head was printed at the end of the run; it stands in run.json, too."
+
+
 @dataclass(frozen=True)
 class Verified:
-    """What was checked, for display."""
+    """What was checked, for display.
+
+    failed: the kind of error that ended a run which has no result, only a log; else None
+    """
 
     lines: int
     head: str
     files: tuple[str, ...]
     releases: int
     signatures: int
+    failed: str | None = None
 
 
 def verify_folder(folder: Path, head: str | None = None) -> Verified:
-    """Check a run folder. Raises `EvidenceError` naming the line or file that is not right."""
+    """Check a run folder.
+
+    head: the log's last hash, 64 hexadecimal digits, kept elsewhere
+    Raises `EvidenceError` naming the line or file that is not right, `UsageError` for a folder that
+    is none of a finished run, or a `head` that cannot be a final one.
+    """
+    if head is not None and not _DIGEST.fullmatch(head):
+        what = f"{head!r} is not a head, which has 64 hexadecimal digits"
+        raise UsageError("--head", what, _WHERE_HEADS_ARE)
+    if folder.is_file():
+        raise UsageError(str(folder), "is a file", f"Give the run's folder: {folder.parent}.")
     if not folder.is_dir():
         raise UsageError(str(folder), "no such folder")
     if (folder / "journal").exists():
@@ -75,8 +94,7 @@ def _verify_failed(folder: Path, head: str | None) -> Verified:
     releases = [entry for entry in entries if entry.get("event") == "release"]
     if not releases or entries[-1].get("event") != "failed":
         raise EvidenceError(str(folder / "run.json"), "is missing", "Is this a run folder?")
-    if head is not None and entries[-1]["hash"] != head:
-        raise EvidenceError("log.jsonl", "its head is not the one that you gave")
+    _check_head(entries, head)
     try:
         roster = _roster(entries[0])
         session = _check_session(entries[0], roster)
@@ -84,7 +102,8 @@ def _verify_failed(folder: Path, head: str | None) -> Verified:
     except _MISSHAPEN:
         raise EvidenceError(str(folder), "its log is not as secagg writes it") from None
     signatures = _check_signatures(entries, releases, cohort, roster, session)
-    return Verified(len(entries), entries[-1]["hash"], (), len(releases), signatures)
+    code = str(entries[-1].get("code"))
+    return Verified(len(entries), entries[-1]["hash"], (), len(releases), signatures, code)
 
 
 _MISSHAPEN = (LookupError, TypeError, ValueError, AttributeError)
@@ -122,8 +141,23 @@ def _check_end(written: Mapping[str, Any], entries: list[dict[str, Any]], head: 
         raise EvidenceError("log.jsonl", "its last lines do not record the result and the report")
     if entries[-1]["hash"] != written["head"]:
         raise EvidenceError("log.jsonl", "its head is not the one that run.json names")
-    if head is not None and head != entries[-1]["hash"]:
-        raise EvidenceError("log.jsonl", "its head is not the one that you gave")
+    _check_head(entries, head)
+
+
+def _check_head(entries: Sequence[Mapping[str, Any]], head: str | None) -> None:
+    """Compare the log's head with the one that was kept.
+
+    Only that of the line `result` is told apart: no run ends with it, so whoever gives it took it
+    from report.html. Any other earlier line may have been the last one before lines were added.
+    """
+    if head is None or head == entries[-1]["hash"]:
+        return
+    if entries[-2].get("event") == "result" and head == entries[-2]["hash"]:
+        what = "is the head before the report was written, which report.html shows and which does "
+        raise UsageError("--head", f"{what}not bind it", _WHERE_HEADS_ARE)
+    if head in [entry["hash"] for entry in entries]:
+        raise EvidenceError("log.jsonl", "lines were added after the head that you gave")
+    raise EvidenceError("log.jsonl", "its head is not the one that you gave")
 
 
 def _check_facts(
@@ -197,7 +231,8 @@ def _check_signatures(
         if consent["seq"] > releases[0]["seq"] or not set(cohort) <= set(consent["claims"]):
             raise EvidenceError(where, "not every site consented before the first release")
         for site, parts in consent["claims"].items():
-            check_consent(site, [bytes.fromhex(part) for part in parts], roster, session)
+            claim = [bytes.fromhex(part) for part in parts]
+            check_consent(site, claim, sorted(consent["claims"]), roster, session)
     except (PeerError, *_MISSHAPEN):
         raise EvidenceError(where, "a site's signature under its consent does not hold") from None
     signed = sum(_check_release(entry, cohort, roster, session) for entry in releases)

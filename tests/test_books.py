@@ -9,12 +9,15 @@ from typing import Any
 
 import pytest
 from support.jobs import raw_job
-from support.ledger_runs import FIVE, folder_with
+from support.ledger_runs import DELTA, FIVE, folder_with, noised, run
 
+from secagg import budgeting
 from secagg.coordinator import Step
 from secagg.errors import PolicyRefusal
-from secagg.guarding import Book
+from secagg.guarding import EVERYBODY, Book
 from secagg.job import parse_job
+from secagg.noise import Adjacency
+from secagg.privacy.budget import Cap
 from secagg.randomness import system_random
 from secagg.session import Session, open_session, plan_job
 
@@ -74,3 +77,17 @@ def test_two_runs_at_once_over_the_same_sites_go_on(tmp_path: Path) -> None:
         ):
             book_of(session).enter(event, step.state["total"])
             book_of(session).close()
+
+
+def test_a_run_beyond_the_coordinators_own_cap_is_not_begun(tmp_path: Path) -> None:
+    """Its cap is asked for the whole run: otherwise sites would pay for what is thrown away."""
+    data = folder_with(tmp_path)
+    (data / "ledgers").mkdir(mode=0o700)
+    for privacy in (noised(), {}):
+        cap = Cap(0.5, DELTA, None, Adjacency.ADD_REMOVE)
+        budgeting.set_cap(data / "ledgers/coordinator.ledger", None, EVERYBODY, cap)
+        with pytest.raises(PolicyRefusal, match=r"its cap is epsilon 0\.5"):
+            run(data, privacy=privacy)
+    rows = budgeting.history(data / "ledgers")
+    assert {row["kind"] for row in rows} == {"caps"}
+    run(data, privacy=noised(0.4))

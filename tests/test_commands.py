@@ -50,6 +50,7 @@ def test_run_as_json(job: Path, tmp_path: Path) -> None:
     assert printed["result"] == json.loads((tmp_path / "x" / "result.json").read_text())
     assert printed["log"]["head"] == verify_folder(tmp_path / "x").head
     assert printed["folder"] == str(tmp_path / "x") and err == ""
+    assert printed["warnings"] == ["This run protects nothing"]  # under `plain`
 
 
 def test_settings_reach_the_run(job: Path, tmp_path: Path) -> None:
@@ -90,7 +91,9 @@ def test_plan_reads_no_record(tmp_path: Path) -> None:
 def test_plan_keeps_set_up_apart(job: Path) -> None:
     protocol = ["--set", 'protocol={name="paillier", key_bits=2048}']
     planned = json.loads(call("plan", job, *protocol, "--json")[0])
-    assert planned["setup"]["messages"] == 2 * (3 + 1 + 2)  # all consent, one deals, two install
+    assert planned["setup"]["messages"] == 2 * (
+        2 * 3 + 1 + 2
+    )  # consent twice, one deals, two install
     assert [stage["messages_a_round"] for stage in planned["stages"]] == [8, 8]
 
 

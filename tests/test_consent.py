@@ -8,16 +8,18 @@ from typing import Any
 import pytest
 from support.jobs import raw_job, table
 from support.ledger_runs import DELTA, FIVE, folder_with, noised, run
-from support.world import SumNumbers, World, events, run_until
+from support.world import STAGE, SumNumbers, World, events, run_until
 
 from secagg import budgeting, wire
+from secagg.claims import digest_request
 from secagg.contracts import Rows
-from secagg.errors import DataError, PolicyRefusal, SecaggError
-from secagg.frames import peek_header, read_frame
+from secagg.errors import DataError, PeerError, PolicyRefusal, SecaggError
+from secagg.frames import peek_header, read_frame, write_frame
 from secagg.job import parse_job
 from secagg.noise import Adjacency
-from secagg.party import REFUSED, SiteSide
+from secagg.party import REFUSED, Handled, Party, SiteSide
 from secagg.privacy.budget import Cap
+from secagg.privacy.gate import ReleasePolicy
 from secagg.protocols.additive import Additive
 from secagg.protocols.plain import Plain
 from secagg.randomness import system_random
@@ -42,30 +44,87 @@ def write_policy(data: Path, more: str) -> None:
     (data / "e.policy.toml").write_text(POLICY + more, encoding="utf-8")
 
 
-SPOILS: dict[str, Any] = {
+BY_THE_JOB: dict[str, Any] = {
     "a rule on the job": lambda data: write_policy(data, 'methods = ["logistic"]\n'),
-    "a rule on its records": lambda data: write_policy(data, "min_level_records = 30\n"),
-    "too few records": lambda data: (data / "e.csv").write_text(EMPTY_AGE),
-    "no such column": lambda data: (data / "e.csv").write_text("age,grade\n50,low\n60,mid\n"),
     "its budget": lambda data: cap(data, "e", 0.5),
     "the budget of the later rounds": lambda data: cap(data, "e", 0.99),
 }
+BY_RECORDS: dict[str, Any] = {
+    "a rule on its records": lambda data: write_policy(data, "min_level_records = 30\n"),
+    "too few records": lambda data: (data / "e.csv").write_text(EMPTY_AGE),
+    "no such column": lambda data: (data / "e.csv").write_text("age,grade\n50,low\n60,mid\n"),
+}
+NOISED = (noised(), noised(placement="site"))
+EXACT: dict[str, Any] = {}
 
 
-@pytest.mark.parametrize("privacy", [noised(), noised(placement="site"), {}], ids=str)
-@pytest.mark.parametrize("spoil", SPOILS)
+def refused(tmp_path: Path, spoil: Any, privacy: dict[str, Any]) -> Path:
+    """Three runs that the last site to be asked refuses."""
+    data = folder_with(tmp_path)
+    (data / "ledgers").mkdir(mode=0o700)
+    spoil(data)
+    for _ in range(3):
+        with pytest.raises(SecaggError) as caught:
+            run(data, privacy=privacy)
+        assert caught.value.where.startswith("e")
+    return data
+
+
+@pytest.mark.parametrize("privacy", [*NOISED, EXACT], ids=str)
+@pytest.mark.parametrize("spoil", BY_THE_JOB)
 def test_a_run_that_one_site_refuses_charges_nobody(
     tmp_path: Path, spoil: str, privacy: dict[str, Any]
 ) -> None:
-    """The last site to be asked refuses; the others have entered nothing by then."""
+    """The others have entered nothing by then; the refusal is in the site's own ledger."""
+    data = refused(tmp_path, BY_THE_JOB[spoil], privacy)
+    assert entered(data) == []
+    rows = [r for r in budgeting.history(data / "ledgers") if "REFUSED" in r["text"]]
+    assert [row["party"] for row in rows] == ["e"] * 3
+
+
+@pytest.mark.parametrize("spoil", BY_RECORDS)
+def test_without_noise_records_are_looked_at_before_anybody_pays(
+    tmp_path: Path, spoil: str
+) -> None:
+    assert entered(refused(tmp_path, BY_RECORDS[spoil], EXACT)) == []
+
+
+@pytest.mark.parametrize("privacy", NOISED, ids=str)
+@pytest.mark.parametrize("spoil", BY_RECORDS)
+def test_with_noise_consent_says_nothing_of_records(
+    tmp_path: Path, spoil: str, privacy: dict[str, Any]
+) -> None:
+    """It is free: otherwise whoever asks again and again would learn them for nothing."""
+    data = refused(tmp_path, BY_RECORDS[spoil], privacy)
+    rows = [r for r in budgeting.history(data / "ledgers") if r["kind"] == "entry"]
+    assert {row["content"]["stage"] for row in rows} == {"cohort"}  # which was asked, and paid for
+    assert {row["party"] for row in rows} == set(FIVE) - {"e"}
+
+
+@pytest.mark.parametrize("rule", ["min_total_records = 1000", "max_site_share = 0.1"])
+@pytest.mark.parametrize("privacy", [*NOISED, EXACT], ids=str)
+def test_what_the_count_shows_is_decided_before_the_next_sum(
+    tmp_path: Path, rule: str, privacy: dict[str, Any]
+) -> None:
+    """A rule on all records: the count is paid for, as it was released; the moments are not."""
+    data = refused(tmp_path, lambda data: write_policy(data, rule + "\n"), privacy)
+    rows = [r for r in budgeting.history(data / "ledgers") if r["kind"] == "entry"]
+    assert {row["content"]["stage"] for row in rows} == {"cohort"}
+    assert {row["party"] for row in rows} == {*FIVE, "coordinator"}
+
+
+def test_a_gradient_that_does_not_fit_as_a_whole_charges_nobody(tmp_path: Path) -> None:
+    """All rounds are asked about; the first ones alone would fit."""
+    method = {"name": "gradient", "outcome": "sex", "predictors": ["age"], "family": "binomial"}
     data = folder_with(tmp_path)
     (data / "ledgers").mkdir(mode=0o700)
-    SPOILS[spoil](data)
-    for _ in range(3):
-        with pytest.raises(SecaggError) as refused:
-            run(data, privacy=privacy)
-        assert refused.value.where.startswith(("e", "data set 'e'"))
+    cap(data, "e", 0.9)
+    job = {"method": method | {"rounds": 5}, "privacy": noised(placement="round")}
+    with pytest.raises(PolicyRefusal, match=r"its cap is epsilon 0\.9"):
+        run(data, **job)
     assert entered(data) == []
+    cap(data, "e", 1.1)
+    run(data, **job)
 
 
 def test_who_decides_on_public_facts_decides_before_reading(tmp_path: Path) -> None:
@@ -122,7 +181,7 @@ def test_consent_enters_nothing_and_reads_nothing_twice() -> None:
     assert {peek_header(r) for r in step.requests.values()} == {(0, "consent")}
     step = session.coordinator.advance(step.state, session.engine.exchange(step.requests))
     kinds = {line.kind for line in side.guard.ledger.history("a")}
-    assert kinds == {"decision"} and reads == ["a"]
+    assert kinds == {"decision"} and reads == []
     while not step.done:
         step = session.coordinator.advance(step.state, session.engine.exchange(step.requests))
     assert reads == ["a"]
@@ -160,20 +219,62 @@ def test_what_consent_says() -> None:
     for data in frames:
         frame = read_frame(data, w.roster, "coordinator", w.session)
         assert (frame.header.round, frame.header.phase) == (0, "consent")
-        assert frame.body == {} and frame.header.note == {}
+        assert frame.body == {}
+        digest = digest_request("cohort", list("abcd"), None, {})
+        assert frame.header.note == {"asked": digest}  # over whose records
     (event,) = events([w.coordinator.advance(first.state, frames)], "consent")
     assert sorted(event["claims"]) == list("abcd")
     assert run_until(world(), "submit").state["cohort"] == list("abcd")
 
 
-def test_consent_is_asked_of_a_site_once() -> None:
+def test_silence_is_told_to_the_others(tmp_path: Path) -> None:
+    """Who wants more sites than are left refuses before anybody pays."""
+    rules = {"a": ReleasePolicy(5, 1)}
+
+    def tamper(sender: str, recipient: str, frame: bytes) -> list[bytes]:
+        return [] if sender == "e" else [frame]
+
+    numbers = {name: [float(i)] * 2 for i, name in enumerate(FIVE)}
+    w = World(Additive(2), numbers, SumNumbers((2,)), policies=rules, tamper=tamper)  # type: ignore[arg-type]
+    with pytest.raises(PolicyRefusal, match="a: refuses"):
+        w.sum()
+    assert {d.phase for d in w.engine.transcript} == {"consent", REFUSED}
+
+
+def ask(w: World, party: Party, state: bytes, phase: str, round_: int, **body: Any) -> Handled:
+    asked = {"stage": "cohort", "cohort": list("abcd"), "records": None, "message": {}} | body
+    sender = w.identities["coordinator"]
+    return party.handle(write_frame(sender, w.session, round_, phase, "a", asked), state)
+
+
+def test_when_consent_is_asked() -> None:
+    """To the first sum as often as it takes; never afterwards; to the next stage once."""
     w = world(protocol=Additive(2))
-    request = w.coordinator.start().requests["a"]
     party = w.engine.parties["a"]
-    once = party.handle(request, party.first_state())
-    again = party.handle(request, once.state)
-    assert once.error is None and again.error is not None
-    assert "repeats" in again.error.what
+    state = party.first_state()
+    early = ask(w, party, state, "consent", 0, stage=STAGE, records=4)
+    assert early.error is not None and "more than is known" in early.error.what
+    for cohort in (list("abcd"), list("abc")):
+        done = ask(w, party, state, "consent", 0, cohort=cohort)
+        assert done.error is None
+        state = done.state
+    state = ask(w, party, state, "share", 0).state
+    for round_ in (0, 1):
+        late = ask(w, party, state, "consent", round_)
+        assert isinstance(late.error, PeerError) and late.state == state
+    done = ask(w, party, state, "consent", 1, stage=STAGE, records=4)
+    assert done.error is None
+    for round_ in (1, 2):  # how many records in all is the coordinator's to say
+        again = ask(w, party, done.state, "consent", round_, stage=STAGE, records=5)
+        assert isinstance(again.error, PeerError)
+
+
+@pytest.mark.parametrize("body", [{"stage": "other"}, {"stage": None}, {"cohort": ["b", "c"]}])
+def test_consent_to_nonsense(body: dict[str, Any]) -> None:
+    w = world(protocol=Additive(2))
+    party = w.engine.parties["a"]
+    handled = ask(w, party, party.first_state(), "consent", 0, **body)
+    assert isinstance(handled.error, PeerError) and handled.state == party.first_state()
 
 
 def test_why_a_site_refuses_stays_there() -> None:

@@ -128,7 +128,7 @@ def test_budgets_and_what_is_left(tmp_path: Path) -> None:
     then = plan(data, privacy=noised(1.5))
     (line,) = then["refusals"]
     assert line.startswith("c, by its budget: data set 'c': with this job")
-    assert "What is left suffices for epsilon 1.2" in line
+    assert "What is left suffices for privacy.epsilon 1.2" in line
     left = {row["site"]: row["left"] for row in then["budgets"]}
     assert plan(data, privacy=noised(left["c"] * 0.999))["refusals"] == []
     run(data, privacy=noised(left["c"] * 0.999))

@@ -182,23 +182,27 @@ def check_caps(
     spent_under: Callable[[Cap], Counter[Cost]],
     wanted: Counter[Cost],
     delta: float,
+    adjacency: Adjacency | None,
 ) -> None:
     """Raise `PolicyRefusal`, with what would be affordable, unless `wanted` fits under every cap.
 
     spent_under: returns how often each cost was paid within a cap's period
-    delta: of the job that asks; 0 for one without noise
+    delta, adjacency: of the job that asks; 0 and None for one without noise
     """
-    broken = [(cap, spent) for cap in caps if not cap.holds((spent := spent_under(cap)) + wanted)]
+    all_spent = [(cap, spent_under(cap)) for cap in caps]
+    broken = [(cap, spent) for cap, spent in all_spent if not cap.holds(spent + wanted)]
     if not broken:
         return
     distance = _distance(wanted)
-    least, cap, spent = min(
-        (
-            (affordable(cap, spent, distance, delta or cap.delta), cap, spent)
-            for cap, spent in broken
-        ),
-        key=lambda found: found[0],
-    )
+    each = [(affordable(c, spent, distance, delta or c.delta), c, spent) for c, spent in broken]
+    least, cap, spent = min(each, key=lambda found: found[0])
+    if adjacency is None:
+        terms = f"epsilon {_down(least)} at delta {cap.delta:g} ({cap.adjacency.value})"
+        mend = f"Exact sums fit under no cap; with noise, what is left suffices for {terms}."
+    else:
+        least = _scaled(all_spent, wanted, delta, adjacency)
+        terms = f"privacy.epsilon {_down(least)} at delta {delta:g} ({adjacency.value})"
+        mend = f"What is left suffices for {terms}."
     exact = any(math.isinf(compose([c.event(cap.adjacency)]).mu) for c in spent)
     nothing = "Nothing is left"
     nothing += ", since exact sums were released: no noise makes up for that." if exact else "."
@@ -209,11 +213,38 @@ def check_caps(
     raise PolicyRefusal(
         where,
         f"with this job it would have given away {would}, and its cap is {cap.words()}",
-        f"What is left suffices for epsilon {_down(least)} at delta {delta or cap.delta:g} "
-        f"({cap.adjacency.value})."
-        if least > 0.0
-        else nothing,
+        mend if least > 0.0 else nothing,
     )
+
+
+def _scaled(
+    spent: Sequence[tuple[Cap, Counter[Cost]]],
+    wanted: Counter[Cost],
+    delta: float,
+    adjacency: Adjacency,
+) -> float:
+    """Return the largest epsilon with which the same job would fit under all caps; 0 for none.
+
+    A job's noise is sized by its epsilon alone: with noise 1/f times as wide, mu is f times as
+    large in all its releases and under both adjacencies.
+    """
+    events = {kind: _events(wanted, kind) for kind in Adjacency}
+    if not all(isinstance(e, Gaussian) for kind in Adjacency for e in events[kind]):
+        return 0.0
+    mus = {k: math.sqrt(math.fsum(e.mu**2 for e in events[k] if isinstance(e, Gaussian)))
+           for k in Adjacency}  # fmt: skip
+    before = [
+        (cap, _events(costs, cap.adjacency), _distance(costs + wanted)) for cap, costs in spent
+    ]
+    low, high = 0.0, 1.0
+    for _ in range(_HALVINGS):
+        f = (low + high) / 2
+        fits = all(
+            cap.allows([*known, Gaussian(f * mus[cap.adjacency])], distance)
+            for cap, known, distance in before
+        )
+        low, high = (f, high) if fits else (low, f)
+    return gaussian_epsilon(low * mus[adjacency], delta) if low > 0.0 else 0.0
 
 
 def _events(costs: Counter[Cost], adjacency: Adjacency) -> list[Event]:
@@ -237,5 +268,7 @@ def _distance(costs: Counter[Cost]) -> float:
 
 def _down(epsilon: float) -> str:
     """Return three digits, rounded down: what is printed as affordable must be."""
+    if epsilon <= 0.0:
+        return "0"
     scale = 10.0 ** (2 - math.floor(math.log10(epsilon)))
     return f"{math.floor(epsilon * scale) / scale:.3g}"

@@ -18,11 +18,13 @@ to do, and the sites' from the second sum on.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 
 from secagg import wire
 from secagg.contracts import Body, Public, Rows, Spec
+from secagg.errors import PolicyRefusal, SecaggError
 from secagg.noise import Placement
 from secagg.privacy import rules
 from secagg.privacy.budget import Cap, Cost
@@ -129,13 +131,25 @@ class Guard:
         check_records(self.policy.release, request.site, self._own.records)
         rules.enforce(request.site, decisions)
 
-    def afford(self, answers: Sequence[Answer]) -> None:
+    def afford(self, answers: Sequence[Answer], load: Callable[[], Rows]) -> None:
         """Decide whether a run that begins with these answers fits the budget; enter nothing.
 
+        load: returns the records: noise of placement `site` that was drawn before is free
         Raises `PolicyRefusal`. Another run may still take what is left before this one does.
         """
         rest = self._rest(answers[-1].occasion)
-        self.ledger.afford([self._release(answer) for answer in answers], self._caps(), rest)
+        if self.placement is Placement.SITE and not self._records:
+            with suppress(SecaggError):  # what is wrong with them is for the sum to say
+                self._records = wire.digest(load().values).hex()
+        with self._on_record(answers[0].occasion, "budget"):
+            if self.placement is Placement.SITE and not self._records:  # so all of it is new
+                costs = [*(self._cost(answer.occasion.stage) for answer in answers), *rest]
+                self.ledger.check_costs(
+                    self.dataset, costs, self._caps(), self.asked.delta, self.asked.adjacency
+                )
+            else:
+                releases = [self._release(answer) for answer in answers]
+                self.ledger.afford(releases, self._caps(), rest)
 
     def enter(self, answer: Answer, random: RandomBytes) -> bytes:
         """Put the contribution in the ledger, and return the seed of its noise.
@@ -146,14 +160,16 @@ class Guard:
         if self.calibrated is None and occasion.before:
             return b""
         if not occasion.counting:
-            self._settle(occasion.cohort)
-        release, rest = self._release(answer), self._rest(occasion)
-        return self.ledger.enter(release, self._caps(), rest, random).seed
+            self._settle(occasion, occasion.cohort)
+        with self._on_record(occasion, "budget"):
+            release, rest = self._release(answer), self._rest(occasion)
+            return self.ledger.enter(release, self._caps(), rest, random).seed
 
-    def opened(self, round_: int, counting: bool, contributors: Sequence[str]) -> None:
+    def opened(self, round_: int, stage: str, counting: bool, contributors: Sequence[str]) -> None:
         """Decide on a sum that this site is asked to help open. Raises `PolicyRefusal`."""
         if counting:  # told by the stage: the round's number is the coordinator's choice
-            self._settle(tuple(contributors), round_)
+            cohort = tuple(contributors)
+            self._settle(Occasion(round_, stage, cohort, None, 0), cohort, round_)
 
     # --- inside ------------------------------------------------------------------------------
 
@@ -176,6 +192,7 @@ class Guard:
             variance=answer.variance,
             fraction_bits=answer.spec[0].fraction_bits,
             replayable=self.replayable,
+            adjacency=self.asked.adjacency,
         )
 
     def _caps(self) -> tuple[Cap, ...]:
@@ -214,9 +231,20 @@ class Guard:
                 break
         return rest
 
-    def _settle(self, cohort: tuple[str, ...], round_: int = 0) -> None:
+    @contextmanager
+    def _on_record(self, occasion: Occasion, rule: str) -> Iterator[None]:
+        """Write down a refusal that the ledger itself makes, as this site's."""
+        try:
+            yield
+        except PolicyRefusal as error:
+            said = error.what if error.where == self.asked.site else f"{error.where}: {error.what}"
+            self._write(occasion, [rules.Decision(rule, False, said)])
+            raise PolicyRefusal(self.asked.site, said, error.mend) from None
+
+    def _settle(self, occasion: Occasion, cohort: tuple[str, ...], round_: int = 0) -> None:
         """Put down whose records were counted, once that is certain; check it like any cohort."""
-        self.ledger.settle(self.asked.site, self.session, round_, cohort, self._compare(cohort))
+        with self._on_record(occasion, "cohorts"):
+            self.ledger.settle(self.asked.site, self.session, round_, cohort, self._compare(cohort))
 
     def _compare(self, cohort: tuple[str, ...]) -> Callable[[Sequence[Cohort]], None]:
         """Return what checks a cohort against earlier ones, for the ledger's transaction."""

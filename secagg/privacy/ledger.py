@@ -56,7 +56,7 @@ from pathlib import Path
 from typing import Any, Final, Self
 
 from secagg.errors import EvidenceError, InternalError, PeerError, PolicyRefusal
-from secagg.noise import Placement
+from secagg.noise import Adjacency, Placement
 from secagg.privacy.budget import Cap, Cost, check_caps
 from secagg.privacy.ledger_file import Line, append, lines, open_file, open_memory, transaction
 from secagg.privacy.release import OCCASION, Cohort, Decision, Entered, Release
@@ -136,7 +136,8 @@ class Ledger:
                 own = (release.party, release.session, release.round)
                 compare(self._tally(release.dataset).cohorts(but=own))
             if entry is None:
-                self.check_costs(release.dataset, (release.cost, *planned), caps, release.delta)
+                costs = (release.cost, *planned)
+                self.check_costs(release.dataset, costs, caps, release.delta, release.adjacency)
                 seed = b"" if random is None else random(SEED_BYTES)
                 if random is not None and len(seed) != SEED_BYTES:
                     raise InternalError(self.where, f"{len(seed)} bytes are no seed")
@@ -160,14 +161,17 @@ class Ledger:
         with self._change():  # one state of the file, for keys and for costs
             new = {key: r for r in releases if self._entry(key := r.key()) is None}
             wanted = [*(release.cost for release in new.values()), *planned]
-            self.check_costs(releases[0].dataset, wanted, caps, releases[0].delta)
+            first = releases[0]
+            self.check_costs(first.dataset, wanted, caps, first.delta, first.adjacency)
 
     def check_costs(
-        self, dataset: str, costs: Sequence[Cost], caps: Sequence[Cap], delta: float
-    ) -> None:
+        self, dataset: str, costs: Sequence[Cost], caps: Sequence[Cap], delta: float,
+        adjacency: Adjacency | None,
+    ) -> None:  # fmt: skip
         """Raise `PolicyRefusal` if a cap would be passed; what costs nothing passes none.
 
-        costs: of releases that have no entry; the rest as for `enter`; delta: of their job
+        costs: of releases that have no entry; the rest as for `enter`
+        delta, adjacency: of their job; 0 and None for one without noise
         """
         if not costs:
             return
@@ -179,7 +183,8 @@ class Ledger:
             return tally.spent(None if since is None else _microseconds(since))
 
         where = f"data set {dataset!r}"
-        check_caps(where, (*tally.caps, *caps), spent_under, Counter(costs), delta)
+        all_caps = (*tally.caps, *caps)
+        check_caps(where, all_caps, spent_under, Counter(costs), delta, adjacency)
 
     def settle(
         self,

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from secagg import wire
 from secagg.errors import InternalError
-from secagg.noise import Placement
+from secagg.noise import Adjacency, Placement
 from secagg.privacy.budget import Cost
 
 VOID: Final = "void (replayable noise)"
@@ -32,6 +32,7 @@ class Release:
     delta: of the job, in whose terms a refusal says what is affordable
     variance: of this party's own noise, in squared steps of 2**-fraction_bits; 0 for an exact one
     replayable: the noise can be drawn again by whoever knows a number, so it protects nothing
+    adjacency: of the job, None without noise: a refusal says what is affordable in its terms
     """
 
     party: str
@@ -48,6 +49,7 @@ class Release:
     variance: int = 0
     fraction_bits: int = 0
     replayable: bool = False
+    adjacency: Adjacency | None = None
 
     def content(self) -> dict[str, Any]:
         """Return what the ledger keeps of it, as plain data."""

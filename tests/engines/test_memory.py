@@ -32,11 +32,11 @@ def test_the_transcript_is_what_travelled() -> None:
     w.engine.tamper = watch
     w.sum()
     assert [(d.sender, d.recipient, d.size) for d in w.engine.transcript] == sizes
-    # Consent, and two rounds; in each every site and, twice, every aggregator is asked and answers.
-    assert len(sizes) == 2 * 3 + 2 * (2 * 3 + 2 * 2 * 2)
+    # Two rounds; in each every site is asked, twice, and every aggregator, twice; all answer.
+    assert len(sizes) == 2 * (2 * 2 * 3 + 2 * 2 * 2)
     assert all("coordinator" in (sender, recipient) for sender, recipient, _ in sizes)
-    assert {(d.round, d.phase) for d in w.engine.transcript} == {(0, "consent")} | {
-        (round_, phase) for round_ in (0, 1) for phase in ("share", "hold", "open")
+    assert {(d.round, d.phase) for d in w.engine.transcript} == {
+        (round_, phase) for round_ in (0, 1) for phase in ("consent", "share", "hold", "open")
     }
     assert set(w.engine.seconds) == {*NUMBERS, "aggregator_1", "aggregator_2"}
 
@@ -64,7 +64,7 @@ def test_the_latest_error_of_a_party_is_kept() -> None:
         return [frame, frame] if recipient == "a" and peek_header(frame)[0] == 0 else [frame]
 
     w.engine.tamper = twice
-    step = run_until(w, "submit", round_=1)
+    step = run_until(w, "consent", round_=1)
     assert isinstance(w.engine.errors["a"], PeerError)
     w.engine.exchange(step.requests)
     assert isinstance(w.engine.errors["a"], PolicyRefusal)

@@ -123,6 +123,8 @@ def test_a_state_that_cannot_be_kept_sends_nothing(
 
 def test_another_request_for_the_same_phase_is_refused(table: Table) -> None:
     step = table.coordinator.start()
+    frames = [table.ask(site, request) for site, request in step.requests.items()]
+    step = table.coordinator.advance(step.state, frames)
     table.ask("north", step.requests["north"])
     frame = read_frame(step.requests["north"], table.roster, "north", table.session)
     other = write_frame(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections import Counter
 from fractions import Fraction
@@ -17,6 +18,7 @@ from secagg.noise import Adjacency
 from secagg.privacy import budget
 from secagg.privacy.budget import Cap, Cost, affordable, check_caps, spent_epsilon
 from secagg.privacy.events import Gaussian, Laplace, compose
+from secagg.privacy.gaussian import gaussian_mu
 
 ADD, REPLACE = Adjacency.ADD_REMOVE, Adjacency.REPLACE
 CAP = Cap(1.0, 1e-6)
@@ -33,7 +35,9 @@ def mu_of(cap: Cap) -> float:
 
 
 def check(caps: list[Cap], spent: list[Cost], wanted: list[Cost], delta: float = 1e-6) -> None:
-    check_caps("data set 'heart'", caps, lambda _: Counter(spent), Counter(wanted), delta)
+    adjacency = Adjacency.REPLACE if delta else None
+    spent_under = lambda _: Counter(spent)  # noqa: E731
+    check_caps("data set 'heart'", caps, spent_under, Counter(wanted), delta, adjacency)
 
 
 def cost(mu: float, distance: float = 0.0) -> Cost:
@@ -52,8 +56,6 @@ def test_a_cap_holds_what_composes_to_it_and_no_more(epsilon: float, parts: int)
 
 
 def test_a_job_may_use_up_its_cap_exactly() -> None:
-    from secagg.privacy.gaussian import gaussian_mu
-
     for parts in range(1, 60):
         mu = gaussian_mu(1.0, 1e-6) / math.sqrt(parts)
         up = math.nextafter(math.nextafter(mu, 9), 9)  # as a careful accountant rounds it
@@ -93,6 +95,15 @@ def test_distances_add_up_and_count_by_one_plus_e_to_the_epsilon() -> None:
     assert not CAP.holds(Counter([Cost(small.add_remove, small.replace, limit / 4 * 1.001)] * 4))
 
 
+def test_a_large_cap_holds_what_a_smaller_epsilon_can_pay_for() -> None:
+    """At epsilon 50 itself, discreteness would take (1 + e^50) 1e-20 = 52 of delta."""
+    generous, job = Cap(50.0, 1e-6), Counter([cost(1.0, 1e-20)])
+    at = {e: delta_of_gaussian(1.0, e) + (1 + math.exp(e)) * 1e-20 for e in (20.0, 50.0)}
+    assert at[20.0] < 1e-6 < at[50.0]  # and what is private at 20 is at 50
+    assert generous.holds(job)
+    assert not generous.holds(Counter([cost(9.0, 1e-20)]))  # which would take more than all of it
+
+
 def test_where_distances_use_up_delta_nothing_fits_however_private() -> None:
     assert affordable(CAP, Counter([cost(0.0, 1e-6)]), 0.0, 1e-6) == 0.0
     assert affordable(CAP, Counter(), 1e-6, 1e-6) == 0.0
@@ -124,7 +135,7 @@ def refuse(caps: list[Cap], spent: list[Cost], wanted: list[Cost], delta: float 
 def test_what_is_printed_as_affordable_is_and_a_little_more_is_not() -> None:
     spent = [cost(0.6 * mu_of(CAP))]
     line = refuse([CAP], spent, [cost(mu_of(CAP))])
-    printed = line.partition("suffices for epsilon ")[2].split()[0]
+    printed = line.partition("suffices for privacy.epsilon ")[2].split()[0]
     left = mu_of(CAP) * 0.8  # 0.6^2 + 0.8^2 = 1
     best = brentq(lambda e: delta_of_gaussian(left, e) - 1e-6, 1e-3, 9)
     assert best * 0.99 < float(printed) <= best  # three digits, downwards
@@ -132,6 +143,27 @@ def test_what_is_printed_as_affordable_is_and_a_little_more_is_not() -> None:
     check([CAP], spent, [cost(fits)])
     more = mu_of(Cap(float(printed) * 1.02, 1e-6))
     refuse([CAP], spent, [cost(more)])
+
+
+@pytest.mark.parametrize("adjacency", list(Adjacency))
+def test_what_is_said_is_of_the_job_and_holds_under_every_cap(adjacency: Adjacency) -> None:
+    """A policy's period has a cap for each adjacency, and the job has its epsilon under one."""
+
+    def job(epsilon: float) -> list[Cost]:
+        mu = gaussian_mu(epsilon, 1e-6)  # under the job's own
+        ratio = math.sqrt(2) if adjacency is ADD else 1 / math.sqrt(2)
+        other = mu * ratio
+        pair = (mu, other) if adjacency is ADD else (other, mu)
+        return [Cost(Gaussian(pair[0] * part), Gaussian(pair[1] * part)) for part in (0.6, 0.8)]
+
+    caps = [Cap(1.0, 1e-6, None, ADD), Cap(1.0, 1e-6, None, REPLACE)]
+    with pytest.raises(PolicyRefusal) as caught:
+        check_caps("x", caps, lambda _: Counter(job(0.3)), Counter(job(2.0)), 1e-6, adjacency)
+    said = float(caught.value.mend.split("privacy.epsilon ")[1].split()[0])
+    fits = functools.partial(check_caps, "x", caps, lambda _: Counter(job(0.3)))
+    fits(Counter(job(said)), 1e-6, adjacency)
+    with pytest.raises(PolicyRefusal):
+        fits(Counter(job(said * 1.02)), 1e-6, adjacency)
 
 
 def test_the_affordable_epsilon_is_in_terms_of_the_jobs_delta() -> None:
@@ -152,7 +184,8 @@ def test_each_of_several_caps_must_hold_and_the_tightest_is_named() -> None:
     caps = [Cap(4.0, 1e-6), Cap(0.1, 1e-6, 30, ADD), Cap(0.5, 1e-6)]
     line = refuse(caps, [], [cost(mu_of(Cap(1.0, 1e-6)))])
     assert "its cap is epsilon 0.1 at delta 1e-06 in 30 days (add_remove)" in line
-    assert "suffices for epsilon 0.0999" in line or "suffices for epsilon 0.1 " in line
+    said = line.partition("suffices for privacy.epsilon ")[2].split()[0]
+    assert said in ("0.0999", "0.1")
     check([], [cost(math.inf)], [cost(math.inf)])  # no cap, no limit
 
 
