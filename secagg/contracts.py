@@ -126,6 +126,7 @@ class Public:
 
     clip: under differential privacy, what every site does to its records; otherwise None
     noise: under differential privacy, the noise of each stage, by name
+    repeated: the job says that one person may have several of the records
     """
 
     variables: tuple[Variable, ...]
@@ -134,6 +135,7 @@ class Public:
     sites: tuple[str, ...]
     clip: Clip | None = None
     noise: Mapping[str, Noise] = field(default_factory=dict)
+    repeated: bool = False
 
 
 @dataclass(frozen=True)

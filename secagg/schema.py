@@ -64,7 +64,10 @@ def public_facts(job: Job, sites: tuple[str, ...]) -> Public:
         clip = choose_clip(job.privacy.record_norm, implied, job.sites.max_rows)
         if clip is None:
             raise JobError("sites.max_rows", "is too large for exact sums under [privacy]")
-    return Public(variables, tuple(job.columns), job.sites.max_rows, sites, clip)
+    privacy = job.privacy
+    repeated = privacy.person is not None and privacy.records_per_person > 1
+    columns, most = tuple(job.columns), job.sites.max_rows
+    return Public(variables, columns, most, sites, clip, repeated=repeated)
 
 
 def _variables(name: str, column: Column, half_of_indicator: float) -> list[Variable]:

@@ -90,7 +90,13 @@ def find_sites(job: Job, data: Data | None = None) -> dict[str, SiteSource]:
 
 
 def _check_names(source: SiteSource) -> None:
-    """Refuse a policy that allows what there is not: it allows less than its owner believes."""
+    """Refuse a policy that allows what there is not: it allows less than its owner believes.
+
+    And a data set whose ledger, which holds seeds of noise, would be the coordinator's file.
+    """
+    if (source.policy.dataset or "").casefold() == "coordinator":
+        where, mend = f"{source.name}{_POLICY}", "Give the data set another name."
+        raise JobError(where, "dataset: 'coordinator' is the coordinator's own ledger", mend)
     for key, known in (("methods", METHODS), ("protocols", PROTOCOLS)):
         for name in getattr(source.policy, key) or ():
             if name not in known:

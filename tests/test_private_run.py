@@ -20,7 +20,7 @@ import secagg
 from secagg import codec
 from secagg.errors import CapabilityError, JobError, SecaggError
 from secagg.job import parse_job
-from secagg.models.moments import CONSTANT
+from secagg.models.moments import CONSTANT, REPEATED_NOTE
 from secagg.planning import plan_run
 from secagg.privacy.ledger import Ledger
 from secagg.randomness import replayable_random, system_random
@@ -232,6 +232,16 @@ def test_a_persons_further_records_are_left_out() -> None:
     raw["release"] = {"min_sites": 3, "min_records": 1}
     few, many = (secagg.run(raw, data).result.summary["records"] for data in (same, own))
     assert few < 18 < many  # 3 and 36, with noise of 1.6
+
+
+@pytest.mark.parametrize("most", [1, 3])
+def test_intervals_of_several_records_of_a_person_come_with_a_warning(most: int) -> None:
+    ids = {n: {**table(i, 60), "id": np.arange(60) // 3} for i, n in enumerate("abc")}
+    ols = [{"kind": "ols", "outcome": "age", "predictors": ["sex"]}]
+    raw = private("site", person="id", records_per_person=most, epsilon=20.0)
+    found = secagg.run(parse_job(raw | {"method": {"name": "moments", "analyses": ols}}), ids)
+    (fit,) = found.result.summary["analyses"]
+    assert (REPEATED_NOTE in fit["notes"]) == (most == 3)
 
 
 def test_the_promise_to_persons_takes_more_noise() -> None:

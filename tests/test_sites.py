@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from support.jobs import SITES, raw_job, tables
+from support.jobs import SITES, raw_job, tables, write_job
 
 import secagg.sites
 from secagg.errors import DataError, JobError, PolicyRefusal
-from secagg.job import Job, parse_job
+from secagg.job import Job, load_job, parse_job
 from secagg.sites import find_sites
 
 
@@ -239,3 +239,12 @@ def test_what_is_no_table(table: Any) -> None:
     sources = find_sites(job_of(), {"a": table, "b": {}})
     with pytest.raises(DataError, match="table"):
         sources["a"].read()
+
+
+def test_a_data_set_may_not_be_called_as_the_coordinators_ledger_is(tmp_path: Path) -> None:
+    """Its file would hold the seeds of the site's noise beside what the coordinator may read."""
+    job = write_job(tmp_path)
+    policy = 'dataset = "Coordinator"\nmin_sites = 3\nmin_records = 2\n'
+    (tmp_path / "data/west.policy.toml").write_text(policy)
+    with pytest.raises(JobError, match="the coordinator's own ledger"):
+        find_sites(load_job(job))

@@ -56,6 +56,10 @@ from secagg.noise import Clip, Touch
 
 STAGE = "moments"
 LEAST_FRACTION_BITS = 20
+REPEATED_NOTE = (
+    "Several records may be of one person (privacy.records_per_person), and intervals take all "
+    "records for independent: they are too short where a person's records are alike."
+)
 CONSTANT = 0.5
 """c, the constant in z under differential privacy; a multiple of every grid."""
 
@@ -151,6 +155,9 @@ class PooledMoments:
                 continue
             if moments.noisy is not None and not isinstance(analysis, Ols):
                 result = replace(result, summary=_without_intervals(result.summary))
+            elif public.repeated:
+                notes = [REPEATED_NOTE, *result.summary["notes"]]
+                result = replace(result, summary={**result.summary, "notes": notes})
             summaries.append(result.summary)
             arrays |= {f"{i}_{result.summary['method']}_{k}": v for k, v in result.arrays.items()}
         summary = {

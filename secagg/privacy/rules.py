@@ -217,6 +217,8 @@ def with_data(policy: SitePolicy, request: Request, own: Own) -> tuple[Decision,
 
 
 _MEND = {
+    "budget": "Lower privacy.epsilon or privacy.delta; the policy's owner decides.",
+    "budget.unit": "Set privacy.person to the column that names persons, or leave it out.",
     "delta": "Lower privacy.delta.",
     "keys.coordinators": "Run with --key FILE and the key that its policy lists.",
 }
@@ -281,7 +283,7 @@ def _on_noise(policy: SitePolicy, request: Request) -> Iterable[Decision]:
     if policy.noise != "any":
         own = policy.noise == "own"
         needs = "placement 'site'" if own else "privacy.placement and epsilon"
-        text = f"{policy.noise!r} needs {needs}, and the job's placement is {placement.value!r}"
+        text = f"{policy.noise!r}, for which it takes {needs}; the job has {placement.value!r}"
         yield Decision("noise", placement is Placement.SITE if own else noised, text)
     budget = policy.budget
     if budget is None:
@@ -299,7 +301,7 @@ def _on_noise(policy: SitePolicy, request: Request) -> Iterable[Decision]:
         yield Decision("budget.adjacency", listed, f"{asked} is {'' if listed else 'not '}listed")
     if budget.unit is not None and noised:
         listed = request.unit in budget.unit
-        text = f"{request.unit or 'unknown'} is {'' if listed else 'not '}listed"
+        text = f"the job's unit is {request.unit or 'unknown'}, {'' if listed else 'not '}listed"
         yield Decision("budget.unit", listed, text)
     if budget.person is not None and noised:
         named = "no column" if request.person is None else f"column {request.person!r}"
