@@ -21,7 +21,7 @@ import numpy as np
 from secagg import __version__, budgeting
 from secagg.audits import standing
 from secagg.audits.prospects import prospect
-from secagg.contracts import Result, State
+from secagg.contracts import Counted, Result, State
 from secagg.engines.memory import MemoryEngine
 from secagg.guarding import EVERYBODY, open_ledger
 from secagg.identity import Role
@@ -55,19 +55,25 @@ def roster_facts(session: Session) -> list[dict[str, str]]:
     ]  # fmt: skip
 
 
+def counted(planned: Planned, state: State) -> Counted:
+    """Return what the first sum said; each site sized its noise for the fewest sites allowed."""
+    records, noise = float(state["counts"]["records"][0]), planned.public.noise.get(COHORT)
+    if noise is None:
+        return Counted(records, 0.0)
+    return Counted(records, noise.in_sum(len(state["cohort"]), noise.at_site(noise.least)))
+
+
 def counts(planned: Planned, state: State) -> dict[str, Any]:
     """Return the released record counts, and what was clipped, summed over the cohort.
 
     Under differential privacy only the number of records was asked for, and is noised.
     """
     total, cohort = state["counts"], state["cohort"]
-    noise = planned.public.noise.get(COHORT)
-    if noise is not None:
-        variance = noise.in_sum(len(cohort), noise.at_site(noise.least))
+    if planned.private is not None:
         return {
             "cohort": cohort,
             "records": state["records"],
-            "records_error": math.sqrt(variance),
+            "records_error": math.sqrt(counted(planned, state).variance),
             "incomplete_records": None,
             "values_outside_bounds": {},
             "contributions_clipped": {},

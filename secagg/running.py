@@ -16,7 +16,7 @@ from typing import Any
 
 from secagg import evidence
 from secagg.alone import fit_each_alone
-from secagg.contracts import Counted, Result, State
+from secagg.contracts import Result, State
 from secagg.coordinator import Step
 from secagg.durable import held
 from secagg.engines.memory import Delivery, MemoryEngine, Tamper
@@ -45,7 +45,6 @@ from secagg.randomness import RandomBytes, system_random
 from secagg.runlog import RunLog
 from secagg.session import COORDINATOR, Planned, Session, open_session, plan_job
 from secagg.sites import Data, as_policy
-from secagg.stages import COHORT
 
 
 @dataclass(frozen=True)
@@ -249,7 +248,9 @@ def _play(
         errors = engine.errors if isinstance(engine, MemoryEngine) else {}
         own = errors.get(error.where)
         raise (error if own is None or own.code != error.code else own) from None
-    result = planned.method.result(state["method"], planned.public, counted(planned, state))
+    result = planned.method.result(
+        state["method"], planned.public, evidence.counted(planned, state)
+    )
     summary = {"title": planned.job.title, **result.summary, **evidence.counts(planned, state)}
     if planned.job.simulation.site_alone:
         summary["simulation"] = {"site_alone": fit_each_alone(session.sides)}
@@ -257,14 +258,6 @@ def _play(
     facts = evidence.facts(session, state, log.events, (log.events[0]["time"], now()))
     facts["seconds"] = evidence.processor_seconds(session, earlier + time.process_time())
     return Run(result, facts, log.events, None, engine.transcript)
-
-
-def counted(planned: Planned, state: State) -> Counted:
-    """Return what the first sum said; each site sized its noise for the fewest sites allowed."""
-    records, noise = float(state["counts"]["records"][0]), planned.public.noise.get(COHORT)
-    if noise is None:
-        return Counted(records, 0.0)
-    return Counted(records, noise.in_sum(len(state["cohort"]), noise.at_site(noise.least)))
 
 
 def _loop(

@@ -30,6 +30,7 @@ from support.resumed import APART
 from secagg import codec, ring
 from secagg.durable import held
 from secagg.engines.loopback import LoopbackEngine
+from secagg.evidence import counted
 from secagg.frames import peek_header
 from secagg.job import load_job
 from secagg.journal import Journal
@@ -41,7 +42,7 @@ from secagg.privacy.sampling import sample_weighted
 from secagg.processes import again
 from secagg.randomness import expanded, system_random
 from secagg.runlog import read_log
-from secagg.running import counted, resume, run
+from secagg.running import resume, run
 from secagg.session import Planned, open_session, plan_job
 from secagg.stages import COHORT, cohort_update
 from secagg.verifying import verify_folder

@@ -5,8 +5,9 @@ releases composed, and the definition of total variation for what their discrete
 that are within distance T (all together) of ones that are (epsilon, delta)-private are (epsilon,
 delta + (1 + e^epsilon) T)-private, because either of the two data sets' chances may be off by T.
 
-A cap says that everything which left within its period, composed, is (epsilon, delta)-private under
-its adjacency. The two adjacencies are never converted into one another: each release states its
+A cap says that everything which was first released within its period, composed, is (epsilon,
+delta)-private under its adjacency; an answer repeated with its first noise counts where it was
+first given. The two adjacencies are never converted into one another: each release states its
 cost under both.
 
 ==========================================  ========================================================
