@@ -116,7 +116,7 @@ def _standing(
     return {
         "dataset": dataset,
         "releases": costs.total(),
-        "exact": sum(often for cost, often in costs.items() if _is_exact(cost)),
+        "exact": exact_releases(costs),
         "delta": delta,
         **{
             f"epsilon_{adjacency.value}": spent_epsilon(costs, adjacency, delta)
@@ -124,6 +124,11 @@ def _standing(
         },
         "caps": [under(cap, ledger, dataset) for cap in (*ledger.caps(dataset), *policy)],
     }
+
+
+def exact_releases(costs: Counter[Cost]) -> int:
+    """Return how many of these releases no epsilon bounds."""
+    return sum(often for cost, often in costs.items() if _is_exact(cost))
 
 
 def _is_exact(cost: Cost) -> bool:

@@ -57,7 +57,7 @@ EngineName = Annotated[
 Key = Annotated[
     Path | None, typer.Option("--key", help="The coordinator's own keys (see secagg key).")
 ]
-AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
 class Listed(StrEnum):
@@ -134,7 +134,12 @@ def _show_run(done: Run, folder: Path, as_json: bool) -> None:
 
     if as_json:
         _print_json(
-            {"folder": str(folder), "log": done.facts["log"], "result": done.result.summary}
+            {
+                "folder": str(folder),
+                "log": done.facts["log"],
+                "warnings": [warning for warning, _ in console.warnings(done)],
+                "result": done.result.summary,
+            }
         )
     else:
         console.show_run(done)
@@ -183,8 +188,11 @@ def verify(
     if as_json:
         _print_json(asdict(checked))
     else:
+        what = "intact" if checked.failed is None else (
+            f"the log of a run that failed ({checked.failed}) and has no result. The log is intact"
+        )  # fmt: skip
         typer.echo(
-            f"{folder}: intact. {checked.lines} log lines, {len(checked.files)} files, "
+            f"{folder}: {what}. {checked.lines} log lines, {len(checked.files)} files, "
             f"{checked.releases} releases with {checked.signatures} valid signatures.\n"
             f"head {checked.head}"
         )
@@ -256,7 +264,7 @@ def budget_history(
     if as_json:
         _print_json(rows)
     else:
-        console.show_history(rows)
+        console.show_history(rows, party, session, refused=refused)
 
 
 @app.command(name="list")

@@ -8,9 +8,14 @@ from typing import Any
 
 from rich.console import Console
 from rich.markup import escape
+from rich.padding import Padding
 from rich.table import Table
 
+from secagg.audits.mechanisms import gives_way
 from secagg.audits.privacy import claimed, holds
+from secagg.audits.results import records_of
+from secagg.audits.statements import banners
+from secagg.noise import Adjacency
 from secagg.processes import Progress
 from secagg.running import Run
 
@@ -73,6 +78,7 @@ def show_run(run: Run) -> None:
     out.print(_records_line(summary))
     alone = summary.get("simulation", {}).get("site_alone", {})
     for analysis in summary.get("analyses", [summary]):
+        out.print()
         fitted = {name: result for name, result in alone.items() if not _no_fit(result)}
         others = {name: _matching(result, analysis) for name, result in fitted.items()}
         _show_analysis(out, analysis, others)
@@ -91,21 +97,31 @@ def show_run(run: Run) -> None:
         nothing = "hides no site: all that protects is noise" if noised else "protects nothing"
         out.print(f"[bold red]protocol {protocol['name']} {nothing}[/]")
     _show_noise(out, run.facts)
+    _show_warnings(out, warnings(run))
     if run.folder is not None:
         out.print(f"log head {run.facts['log']['head']}", soft_wrap=True)
         out.print(f"report   {run.folder / 'report.html'}", soft_wrap=True)
 
 
+def warnings(run: Run) -> list[tuple[str, bool]]:
+    """Return the headlines of the report's banners, and of each if nothing is protected."""
+    return [(banner.title, banner.void) for banner in banners(run.facts, run.result.summary)]
+
+
+def _show_warnings(out: Console, warnings: Sequence[tuple[str, bool]]) -> None:
+    """Print headlines, a line each; of those marked true, as of a promise that is void."""
+    for headline, void in warnings:
+        style = "bold red" if void else "bold yellow"
+        out.print(f"! {escape(headline)}", style=style, soft_wrap=True)
+
+
 def _records_line(summary: Mapping[str, Any]) -> str:
     sites = f"{len(summary['cohort'])} sites"
     if summary["incomplete_records"] is None:  # which only noise leaves uncounted
-        error = (
-            number(summary["records_error"])
-            if summary["records_error"] < 1
-            else (f"{summary['records_error']:.0f}")
-        )
+        records, error = records_of(summary)
+        told = number(error) if error < 1 else f"{error:.0f}"
         return (
-            f"about {summary['records']} +- {error} complete records at {sites} "
+            f"about {records} +- {told} complete records at {sites} "
             "(standard deviation of the noise)"
         )
     incomplete = summary["incomplete_records"]
@@ -159,9 +175,10 @@ def _show_analysis(
         out.print(_edges_line(analysis))
     else:
         out.print(_description_table(analysis))
-    if analysis.get("converged", True):
-        for note in analysis.get("notes", []):
-            out.print(f"[dim]{escape(note)}[/]")
+    if analysis.get("converged", True) and analysis.get("notes"):
+        out.print(f"[dim]notes on this {analysis['method']}:[/]")  # not the next one's caption
+        for note in analysis["notes"]:
+            out.print(Padding(f"[dim]- {escape(note)}[/]", (0, 0, 0, 2), expand=False))
 
 
 def _terms_table(analysis: Mapping[str, Any], others: Mapping[str, Mapping[str, Any]]) -> Table:
@@ -236,7 +253,8 @@ def show_plan(plan: Mapping[str, Any]) -> None:
             f"epsilon left at {escape(left['site'])}: {told}, of a cap of {left['words']}",
             soft_wrap=True,
         )
-    _show_promise(out, plan["differential_privacy"])
+    _show_warnings(out, [(warning, False) for warning in plan["warnings"]])
+    _show_promise(out, plan["differential_privacy"], plan["protocol"])
     fields = Table(title="proof of fit: sites x bound x 2^fraction bits fits the ring")
     for name in ("stage", "field", "kind"):
         fields.add_column(name)
@@ -265,7 +283,7 @@ def show_plan(plan: Mapping[str, Any]) -> None:
 _COLOURS = {"green": "green", "amber": "yellow", "red": "bold red", None: "dim"}
 
 
-def _show_promise(out: Console, promise: Mapping[str, Any]) -> None:
+def _show_promise(out: Console, promise: Mapping[str, Any], protocol: str) -> None:
     """Print what a plan promises, what becomes of it if more sites collude, and if it is usable."""
     out.print(escape(promise["sentence"]))
     if promise["placement"] == "none":
@@ -292,35 +310,59 @@ def _show_promise(out: Console, promise: Mapping[str, Any]) -> None:
             promised = "bold" if colluding == promise["colluding"] else None
             table.add_row(str(colluding), number(epsilon), style=promised)
         out.print(table)
+        if why := gives_way(promise, protocol):
+            out.print(escape(why))
 
 
 def show_budget(rows: Sequence[Mapping[str, Any]]) -> None:
-    """Print, for each data set, what was spent and what is left under each cap."""
-    table = Table(title="what was released")
+    """Print, for each data set, what was spent; then what is left under each cap, if there is one.
+
+    The first is told under both adjacencies and for ever, a cap under its own and for its period.
+    """
+    out = _console()
+    told = ", ".join(sorted({f"{row['delta']:g}" for row in rows}))
+    table = Table(title=f"what was released, and its epsilon at delta {told}")
     for name in ("party", "data set"):
-        table.add_column(name)
-    for name in ("releases", "of them exact", "epsilon spent", "cap", "left"):
+        table.add_column(name, overflow="fold")
+    for name in ("releases", "of them exact"):
         table.add_column(name, justify="right")
+    for adjacency in Adjacency:  # whose names must be whole in a narrow terminal, too
+        name = adjacency.value
+        table.add_column(f"epsilon {name}", justify="right", min_width=len(name))
+    caps = Table(title="caps, and the epsilon left under each")
+    for name in ("party", "data set", "cap"):
+        caps.add_column(name, overflow="fold")
+    for name in ("spent", "left"):
+        caps.add_column(name, justify="right")
     for row in rows:
-        caps = row["caps"] or [None]
-        for cap in caps:
-            spent, delta = row["epsilon_add_remove"], row["delta"]
-            if cap is not None:
-                spent, delta = cap["spent"], cap["delta"]
-            told = "no bound" if spent == float("inf") else f"{spent:.3g} at {delta:g}"
-            table.add_row(
-                escape(row["party"]), escape(row["dataset"]), str(row["releases"]),
-                str(row["exact"]), told, "none" if cap is None else cap["words"],
-                "" if cap is None else f"{cap['left']:.3g}",
-            )  # fmt: skip
-    _console().print(table)
+        whose = escape(row["party"]), escape(row["dataset"])
+        spent = [_epsilon(row[f"epsilon_{a.value}"]) for a in Adjacency]
+        table.add_row(*whose, str(row["releases"]), str(row["exact"]), *spent)
+        for cap in row["caps"]:
+            caps.add_row(*whose, cap["words"], _epsilon(cap["spent"]), f"{cap['left']:.3g}")
+    out.print(table)
+    if caps.row_count:
+        out.print(caps)
+    out.print(
+        "Epsilons do not add up: what several noisy releases give away together grows like the "
+        "root of the sum of their squares, so more is left than cap less spent."
+    )
 
 
-def show_history(rows: Sequence[Mapping[str, Any]]) -> None:
-    """Print one line for each line of the ledgers."""
+def _epsilon(spent: float) -> str:
+    return "no bound" if spent == float("inf") else f"{spent:.3g}"
+
+
+def show_history(
+    rows: Sequence[Mapping[str, Any]], party: str | None, session: str | None, *, refused: bool
+) -> None:
+    """Print one line for each line of the ledgers; if there is none, what was looked for."""
     out = _console()
     if not rows:
-        out.print("nothing")
+        looked = ["a decision that refused something" if refused else "a line"]
+        looked += [] if party is None else [f"of party {party!r}"]
+        looked += [] if session is None else [f"of a session whose name begins with {session!r}"]
+        out.print(f"nothing found: looked for {escape(' '.join(looked))}", soft_wrap=True)
     for row in rows:
         where = "" if row["session"] is None else f" session {row['session'][:8]}"
         where += "" if row["round"] is None else f" round {row['round']}"

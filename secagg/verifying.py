@@ -61,6 +61,7 @@ def verify_folder(folder: Path, head: str | None = None) -> Verified:
     Raises `EvidenceError` naming the line or file that is not right, `UsageError` for a folder that
     is none of a finished run, or a `head` that cannot be a final one.
     """
+    head = None if head is None else head.lower()
     if head is not None and not _DIGEST.fullmatch(head):
         what = f"{head!r} is not a head, which has 64 hexadecimal digits"
         raise UsageError("--head", what, _WHERE_HEADS_ARE)

@@ -7,10 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from rich.console import Console
 from support.jobs import TOML
 from support.ledger_runs import DELTA, FIVE, folder_with, noised, run
 
-from secagg import budgeting, cli
+from secagg import budgeting, cli, console
 from secagg.errors import JobError, PolicyRefusal, UsageError
 from secagg.noise import Adjacency
 from secagg.privacy.budget import Cap
@@ -34,6 +35,11 @@ def command(monkeypatch: Any, capsys: Any, *args: str) -> str:
     return str(capsys.readouterr().out)
 
 
+def told(monkeypatch: Any, capsys: Any, *args: str) -> str:
+    """Return what a command prints, with runs of blanks as one."""
+    return " ".join(command(monkeypatch, capsys, *args).split())
+
+
 def test_the_budget_commands(tmp_path: Path, monkeypatch: Any, capsys: Any) -> None:
     data = folder_with(tmp_path)
     run(data, privacy=noised())
@@ -43,7 +49,7 @@ def test_the_budget_commands(tmp_path: Path, monkeypatch: Any, capsys: Any) -> N
                                                        where, "--json"))}  # fmt: skip
     assert shown["a"]["releases"] == 4 and shown["a"]["exact"] == 2
     assert shown["a"]["epsilon_add_remove"] is None  # no bound: exact sums were released
-    assert "no bound" in command(monkeypatch, capsys, "budget", "show", where)
+    assert "no bound │ no bound" in told(monkeypatch, capsys, "budget", "show", where)
     set_ = ("budget", "set", f"{where}/a.ledger", "--epsilon", "3", "--delta", "1e-6")
     assert "epsilon 3" in command(monkeypatch, capsys, *set_, "--days", "365")
     lines = command(monkeypatch, capsys, "budget", "history", where)
@@ -150,6 +156,31 @@ def test_two_sites_of_one_data_set_have_one_ledger(tmp_path: Path) -> None:
     assert both == [row | {"party": "c"} for row in budgeting.history(job, "d") if row["cost"]]
 
 
+def test_show_says_which_epsilon_it_is(tmp_path: Path, monkeypatch: Any, capsys: Any) -> None:
+    data = folder_with(tmp_path)
+    run(data, privacy=noised(2.0))
+    file = data / "ledgers/a.ledger"
+    (row,) = budgeting.show(file, 1e-9)
+    add, replace = (row[f"epsilon_{adjacency.value}"] for adjacency in Adjacency)
+    assert add < replace
+    shown = told(monkeypatch, capsys, "budget", "show", str(file), "--delta", "1e-9")
+    assert "its epsilon at delta 1e-09" in shown
+    assert "epsilon add_remove ┃ epsilon replace ┃" in shown
+    assert f"│ a │ a │ 2 │ 0 │ {add:.3g} │ {replace:.3g} │" in shown
+    assert "Epsilons do not add up" in shown and "left under each" not in shown
+    narrow = Console(record=True, width=72, quiet=True)
+    narrow.quiet = False
+    monkeypatch.setattr(console, "_console", lambda: narrow)
+    console.show_budget([row | {"party": "coordinator of long name", "dataset": "a name as long"}])
+    assert "add_remove ┃" in narrow.export_text()
+    monkeypatch.undo()
+    budgeting.set_cap(file, None, None, Cap(3.0, DELTA, None, Adjacency.ADD_REMOVE))
+    (cap,) = budgeting.show(file)[0]["caps"]
+    assert cap["left"] > 3.0 - cap["spent"] + 0.5  # as the footnote says: 2.4 against 1
+    shown = told(monkeypatch, capsys, "budget", "show", str(file))
+    assert f"│ a │ a │ {cap['words']} │ {cap['spent']:.3g} │ {cap['left']:.3g} │" in shown
+
+
 def test_show_at_other_deltas_and_by_other_accountants(tmp_path: Path) -> None:
     data = folder_with(tmp_path)
     run(data, privacy=noised(2.0))
@@ -220,7 +251,13 @@ def test_the_history_command(tmp_path: Path, monkeypatch: Any, capsys: Any) -> N
     run(data, privacy=noised())
     ask = ("budget", "history", str(data / "ledgers"), "--party", "a")
     assert "(add_remove)" in command(monkeypatch, capsys, *ask)
-    assert command(monkeypatch, capsys, *ask, "--refused") == "nothing\n"
+    nothing = command(monkeypatch, capsys, *ask, "--refused", "--session", "[b]zz")
+    assert nothing == (
+        "nothing found: looked for a decision that refused something of party 'a' of a session "
+        "whose name begins with '[b]zz'\n"
+    )
+    nothing = command(monkeypatch, capsys, *ask[:3], "--session", "zz")
+    assert nothing.endswith("looked for a line of a session whose name begins with 'zz'\n")
     assert json.loads(command(monkeypatch, capsys, *ask, "--session", "x", "--json")) == []
 
 

@@ -129,6 +129,14 @@ def test_list() -> None:
         assert name in json.loads(call("list", what, "--json")[0])
 
 
+def test_json_may_be_a_list(job: Path, tmp_path: Path) -> None:
+    """So that no help may promise an object."""
+    call("run", job, "--out", tmp_path / "x")
+    assert isinstance(json.loads(call("budget", "history", job, "--json")[0]), list)
+    shown = " ".join(call("budget", "history", "--help")[0].split())
+    assert "Print JSON." in shown and "object" not in shown
+
+
 def test_version() -> None:
     assert call("--version")[0] == f"secagg {__version__}\n"
 

@@ -5,13 +5,18 @@ from __future__ import annotations
 import dataclasses
 import importlib
 import json
+import math
 import re
+import shlex
 import tomllib
+from collections import Counter
 from typing import Any
 
 import pytest
 from support.checkout import ROOT
+from typer.testing import CliRunner
 
+from secagg.cli import app
 from secagg.job import (
     Binary,
     Categorical,
@@ -26,6 +31,9 @@ from secagg.job import (
     parse_job,
 )
 from secagg.models.analyses import KINDS, build_analysis
+from secagg.privacy.budget import Cap, Cost, affordable
+from secagg.privacy.events import Gaussian
+from secagg.privacy.gaussian import gaussian_mu
 from secagg.registry import METHODS, PROTOCOLS, make_method, make_protocol
 from secagg.schema import public_facts
 
@@ -112,6 +120,29 @@ def test_each_job_can_be_planned(text: str, monkeypatch: pytest.MonkeyPatch) -> 
     public = public_facts(job, ("north", "south"))
     assert make_method(job.method).stages(public)
     assert make_protocol(job.protocol).name == job.protocol.name
+
+
+def test_the_line_that_runs_the_example_with_noise_in_every_round(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    (line,) = re.findall(r"^secagg run (.*placement=round.*)$", TEXT, re.M)
+    monkeypatch.chdir(ROOT)
+    done = CliRunner().invoke(app, ["plan", *shlex.split(line), "--json"], catch_exceptions=False)
+    promise = json.loads(done.stdout)["differential_privacy"]
+    assert (promise["placement"], promise["feasibility"]["verdict"]) == ("round", "green")
+
+
+def test_what_is_left_of_a_budget() -> None:
+    """The example in policy.md, worked out."""
+    policy = (ROOT / "docs" / "policy.md").read_text(encoding="utf-8")
+    found = re.search(
+        r"a cap of (\d) at delta (1e-6) a job of epsilon (\d) leaves (\S+), not 1", policy
+    )
+    assert found is not None
+    cap, delta, spent, left = map(float, found.groups())
+    paid = Gaussian(gaussian_mu(spent, delta))
+    rest = affordable(Cap(cap, delta), Counter([Cost(paid, paid)]), 0.0, delta)
+    assert left == math.floor(100 * rest) / 100
 
 
 def test_the_outcome_may_be_a_single_variable() -> None:

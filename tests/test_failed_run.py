@@ -1,11 +1,14 @@
 """What a run leaves that fails after a release: its log, which can be verified and not forged."""
 
+import json
 from pathlib import Path
 
 import pytest
 from support.jobs import write_job
+from typer.testing import CliRunner
 
 import secagg
+from secagg.cli import app
 from secagg.errors import EvidenceError, ProtocolAbort
 from secagg.frames import peek_header
 from secagg.planning import plan_run
@@ -34,6 +37,14 @@ def test_its_log_verifies(kept: Path) -> None:
     assert verified.releases == 1
     assert verified.signatures >= 3
     assert secagg.verify_folder(kept, verified.head) == verified
+
+
+def test_it_is_not_taken_for_a_result(kept: Path) -> None:
+    assert secagg.verify_folder(kept).failed == "abort"
+    done = CliRunner().invoke(app, ["verify", str(kept)])
+    told = f"{kept}: the log of a run that failed (abort) and has no result. The log is intact."
+    assert done.exit_code == 0 and done.stdout.startswith(told)
+    assert json.loads(CliRunner().invoke(app, ["verify", str(kept), "--json"]).stdout)["failed"]
 
 
 def test_a_cut_log_does_not(kept: Path) -> None:

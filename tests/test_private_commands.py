@@ -10,10 +10,20 @@ from typing import Any
 import pytest
 from rich.console import Console
 from support.jobs import write_job
-from support.reports import noised_run, private_job, small_run, tables, void_run
+from support.reports import (
+    banners,
+    copied,
+    noised_run,
+    private_job,
+    small_run,
+    tables,
+    void_run,
+)
 from typer.testing import CliRunner
 
 from secagg import console
+from secagg.audits.format import counted
+from secagg.audits.report import render
 from secagg.cli import app
 from secagg.job import parse_job
 from secagg.planning import plan_run
@@ -76,6 +86,45 @@ class TestPlan:
         assert all(row in out for row in rows)
         assert ("if more sites collude" in out) == bool(rows)
 
+    @pytest.mark.parametrize(
+        ("protocol", "sites", "said"),
+        [("masked", 1, True), ("paillier", 0, True), ("additive", 4, False)],
+    )
+    def test_says_why_the_table_jumps(
+        self, protocol: str, sites: int, said: bool, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        raw = private_job("sum", protocol, colluding=min(sites, 1))
+        planned = plan_run(plan_job(parse_job(raw), tables(4, 150)))
+        promise = planned["differential_privacy"]
+        rows = dict(promise["if_more_collude"])
+        stays = [number for number in range(1, 4) if rows[number] == rows[3] and number > sites]
+        assert (stays == list(range(sites + 1, 4))) or not said
+        recorded = Console(record=True, width=300, quiet=True)
+        recorded.quiet = False
+        monkeypatch.setattr(console, "_console", lambda: recorded)
+        console.show_plan(planned)
+        out = recorded.export_text()
+        assert ("no longer hides a single site's contribution" in out) is said
+        if said:
+            assert f"From {counted(stays[0], 'colluding site')} on, protocol {protocol} no" in out
+
+    def test_warns_of_exact_sums(self, tmp_path: Path) -> None:
+        """Before they are released, and, for a job with noise, once they have been."""
+        job, terms = write_job(tmp_path), ["--set", f"privacy={SETTINGS % ('sum', '')}"]
+        noised = ["--protocol", "additive", *terms]
+        for_ever = "! Exact sums spend every budget of differential privacy on these records"
+        assert for_ever in call("plan", job)
+        assert "! " not in call("plan", job, *noised)
+        call("run", job, *noised, "--out", tmp_path / "noised")
+        assert "! " not in call("plan", job, *noised)
+        call("run", job, "--out", tmp_path / "exact")
+        before = "! Exact sums of these sites were released before, by the ledger of"
+        assert f"{before} north, south, west, coordinator " in call("plan", job, *noised)
+        (tmp_path / "data/ledgers/coordinator.ledger").unlink()
+        (tmp_path / "data/ledgers/south.ledger").unlink()
+        (warning,) = json.loads(call("plan", job, *noised, "--json"))["warnings"]
+        assert f"! {warning}" == f"{before} north, west"
+
     def test_noise_does_not_disturb_the_dry_run(self, tmp_path: Path) -> None:
         # so much noise that zeros would look like no records in about half of the dry runs
         job, terms = write_job(tmp_path), SETTINGS.replace("4", "0.1") % ("sum", "")
@@ -134,9 +183,54 @@ class TestRun:
         finished = noised_run("sum", epsilon=1.0)
         summary = finished.result.summary
         out = printed(finished, monkeypatch)
-        error = f"{summary['records_error']:.0f}"
-        assert f"about {summary['records']} +- {error} complete records at 4 sites" in out
+        error = f"{summary['n_error']:.0f}"
+        assert f"about {summary['n']} +- {error} complete records at 4 sites" in out
         assert "incomplete left out" not in out
+
+    def test_says_the_same_number_as_the_report(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        facts, result = copied(noised_run("sum"))
+        result.summary.update(n=597, n_error=3.2, records=640, records_error=24.0)
+        out = printed(Run(result, facts, [], None, []), monkeypatch)
+        assert "about 597 +- 3 complete records" in out and "640" not in out
+        del result.summary["n_error"]
+        out = printed(Run(result, facts, [], None, []), monkeypatch)
+        assert "about 640 +- 24 complete records" in out
+
+    def test_the_banners_of_the_report(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        facts, result = copied(noised_run("sum"))
+        judged = {"verdict": "red", "error": 0.9, "least_epsilon": None, "least_records": None}
+        facts["feasibility"] |= judged
+        facts["job"]["privacy"]["expected_records"] = 5000
+        facts["ledger"] = {"kept": True, "coordinator": {"releases": 4, "exact": 2}}
+        result.summary["analyses"][1].update(converged=False, notes=["[b]no"])
+        wanted = [title for _, title in banners(render(facts, result))]
+        assert len(wanted) == 4
+        recorded = Console(record=True, width=40, quiet=True)
+        recorded.quiet = False
+        monkeypatch.setattr(console, "_console", lambda: recorded)
+        console.show_run(Run(result, facts, [], None, []))
+        lines = recorded.export_text().splitlines()
+        assert [line.rstrip() for line in lines if line.startswith("!")] == [
+            f"! {title}" for title in wanted
+        ]
+
+    def test_nothing_to_warn_of(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        assert "!" not in printed(noised_run("sum"), monkeypatch)
+
+    @pytest.mark.parametrize(("void", "style"), [(True, "1;31"), (False, "1;33")])
+    def test_warnings_are_seen(
+        self, void: bool, style: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        recorded = Console(record=True, force_terminal=True, color_system="standard", width=200)
+        monkeypatch.setattr(console, "_console", lambda: recorded)
+        console.show_run(void_run() if void else small_run("logistic", "additive"))
+        assert f"\x1b[{style}m! " in recorded.export_text(styles=True)
+
+    def test_notes_stand_under_their_analysis(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        out = printed(noised_run("sum"), monkeypatch)
+        parts = ("means and standard", "notes on this describe: - Computed from moments",
+                 "ols of y: coefficient", "notes on this ols: - Intervals hold")  # fmt: skip
+        assert sorted(parts, key=out.index) == list(parts)
 
     def test_says_epsilon_and_what_it_means(self, monkeypatch: pytest.MonkeyPatch) -> None:
         finished = noised_run("site")

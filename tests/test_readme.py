@@ -76,6 +76,21 @@ def test_bash_and_python_blocks_run(copy: Path) -> None:
         assert done.returncode == 0, f"{text}\n{done.stdout}{done.stderr}"
 
 
+def test_what_it_says_of_ledgers(copy: Path) -> None:
+    """After the jobs above no epsilon bounds what has left; without their ledgers one does."""
+    lines = [line for line in "\n".join(blocks("bash")).splitlines() if "private.toml" in line]
+    (fresh,) = re.findall(r"put `(rm -r \S+)` before it", (ROOT / "README.md").read_text())
+    _, noised, show = (line.split("#")[0] for line in lines)
+    exact = ".venv/bin/secagg run examples/heart-disease/linear.toml --out runs/exact --overwrite"
+    for before, bounded in ((exact, False), (fresh, True)):
+        script = "\n".join([before, f"{noised} --overwrite", show])
+        done = run(["bash", "-euo", "pipefail", "-c", script], copy)
+        assert done.returncode == 0, done.stderr
+        assert ("no bound" not in done.stdout) is bounded
+        warned = "! Exact sums of these sites were released before" in done.stdout
+        assert warned is not bounded
+
+
 @pytest.mark.parametrize("text", blocks("toml"))
 def test_toml_blocks_are_parts_of_an_example_or_jobs(text: str, copy: Path) -> None:
     jobs = sorted((copy / "examples").glob("*/*.toml"))

@@ -11,11 +11,16 @@ from typing import Any
 
 import pytest
 from support.jobs import small_job, tables
+from support.parties import Parties
 
-from secagg.errors import EvidenceError, UsageError
+from secagg import wire
+from secagg.claims import check_consent, digest_request
+from secagg.errors import EvidenceError, PeerError, UsageError
 from secagg.evidence import facts_digest, file_digest, write_json
+from secagg.frames import write_frame
 from secagg.runlog import FIRST, canonical, entry_hash
 from secagg.running import run
+from secagg.stages import COHORT
 from secagg.verifying import verify_folder
 
 
@@ -76,7 +81,7 @@ def test_an_intact_folder(folder: Path) -> None:
     assert (found.lines, found.head) == (8, entries[-1]["hash"])
     assert found.files == ("arrays.npz", "report.html", "result.json")
     assert (found.releases, found.signatures) == (2, 9)
-    assert verify_folder(folder, found.head) == found
+    assert verify_folder(folder, found.head) == verify_folder(folder, found.head.upper()) == found
     assert entries[-2]["hash"] in (folder / "report.html").read_text(encoding="utf-8")
 
 
@@ -89,7 +94,8 @@ def test_the_head_that_the_report_shows_is_not_the_final_one(folder: Path) -> No
     rewrite(folder, entries)
     verify_folder(folder)
     assert log(folder)[-2]["hash"] == shown
-    assert "you gave" in bad(folder, shown).what
+    with pytest.raises(UsageError, match=r"--head: is the head before the report was written, wh"):
+        verify_folder(folder, shown)
 
 
 def test_rewriting_alone_is_not_what_the_tests_below_find(folder: Path) -> None:
@@ -153,11 +159,38 @@ def test_an_edited_file_whose_digest_was_edited_too(folder: Path, name: str) -> 
     assert "you gave" in bad(folder, head).what
 
 
-@pytest.mark.parametrize("head", ["", "0" * 64, "xyz", FIRST])
+@pytest.mark.parametrize("head", ["0" * 64, "12" * 32, FIRST])
 def test_a_wrong_head(folder: Path, head: str) -> None:
     assert "not the one that you gave" in bad(folder, head).what
-    first = log(folder)[0]["hash"]
-    assert "not the one that you gave" in bad(folder, first).what
+
+
+@pytest.mark.parametrize("i", [*range(6), 7])
+def test_a_log_that_went_on_after_the_head(folder: Path, i: int) -> None:
+    """Whoever forges more lines keeps the genuine ones: that is no wrong use of ours."""
+    entries = log(folder)
+    kept = entries[i]["hash"]
+    rewrite(folder, [*entries, *copy.deepcopy(entries[-2:])])
+    assert "lines were added after the head that you gave" in bad(folder, kept).what
+
+
+@pytest.mark.parametrize("head", ["", "xyz", "0" * 63, "0" * 65, "g" * 64, "0" * 64 + "\n"])
+def test_what_cannot_be_a_head(folder: Path, head: str) -> None:
+    with pytest.raises(UsageError, match=r"is not a head, which has 64 hexadecimal digits") as told:
+        verify_folder(folder, head)
+    assert "printed at the end of the run" in told.value.mend
+
+
+def test_a_head_that_was_cut_short(folder: Path) -> None:
+    with pytest.raises(UsageError, match="64 hexadecimal digits"):
+        verify_folder(folder, verify_folder(folder).head[:12])
+
+
+def test_a_file_of_the_folder(folder: Path) -> None:
+    with pytest.raises(
+        UsageError, match=r"report\.html: is a file\. Give the run's folder"
+    ) as told:
+        verify_folder(folder / "report.html")
+    assert told.value.mend.endswith(f": {folder}.")
 
 
 def test_no_folder(tmp_path: Path) -> None:
@@ -385,6 +418,36 @@ def test_consent_is_not_a_contribution_and_comes_first(folder: Path) -> None:
     agree(folder, late)
     rewrite(folder, late)
     assert "not every site consented before the first release" in bad(folder).what
+
+
+def test_consent_is_to_this_run_before_its_first_sum() -> None:
+    """Each signature is genuine, and by that site; one fact in it is not that of its consent."""
+    parties, sites = Parties(), ["alice", "bob"]
+    note = {"asked": digest_request(COHORT, sites, None, {})}
+    later = {"asked": digest_request("moments", sites, 90, {})}
+
+    def check(
+        round_: int = 0, phase: str = "consent", note: dict[str, Any] = note, by: str = "alice"
+    ) -> None:
+        frame = write_frame(
+            parties.keys[by], parties.session, round_, phase, "coordinator", {}, note
+        )
+        header, signature, _ = wire.loads(frame)
+        check_consent("alice", [header, signature], sites, parties.roster, parties.session)
+
+    check()
+    others: list[dict[str, Any]] = [
+        {"round_": 1},
+        {"phase": "share"},
+        {"by": "bob"},
+        {"note": {}},
+        {"note": later},
+        {"note": {"asked": digest_request(COHORT, [*sites, "eve"], None, {})}},
+        {"note": {**note, "min_sites": 2}},
+    ]
+    for other in others:
+        with pytest.raises(PeerError, match="no valid proof that alice consented"):
+            check(**other)
 
 
 AGREED: dict[str, Callable[[dict[str, Any]], Any]] = {

@@ -46,6 +46,16 @@ def exact_before(facts: Facts) -> int:
     return int(((facts.get("ledger") or {}).get("coordinator") or {}).get("exact") or 0)
 
 
+def exact_before_at(facts: Facts) -> list[str]:
+    """Return the sites whose own ledgers, where they are known, hold exact sums of earlier runs."""
+    kept = {site["name"]: site["spent"] for site in facts["sites"] or () if site["spent"]}
+    return [name for name, spent in kept.items() if _unbounded(spent["before"])]
+
+
+def _unbounded(spent: Mapping[str, float | None]) -> bool:
+    return any(epsilon is None or math.isinf(epsilon) for epsilon in spent.values())
+
+
 def _spent(facts: Facts) -> Mapping[str, Any]:
     return (facts.get("ledger") or {}).get("spent") or {}
 

@@ -8,7 +8,14 @@ from typing import Any
 
 from secagg.audits.format import count, counted, significant
 from secagg.audits.ledgers import ledger_standing
-from secagg.audits.privacy import epsilon_at, holds, noised, promise_size, thresholds
+from secagg.audits.privacy import (
+    all_others,
+    holds,
+    noised,
+    of_two,
+    promise_size,
+    thresholds,
+)
 
 Facts = Mapping[str, Any]
 
@@ -49,9 +56,8 @@ def _one_unit(facts: Facts) -> str:
         return "Noise was added, but what it protects is not borne out by the facts of this run."
     return (
         f"Noise bounds what is told of it and does not rule it out: {promise_size(facts)}, even to "
-        f"somebody who knows all other records. Several {promise['unit']}s that belong together "
-        f"are protected by less: two by ε {significant(epsilon_at(promise, 2 * promise['mu']))} at "
-        "the same δ."
+        f"somebody who knows {all_others(promise)}. Several {promise['unit']}s that belong "
+        f"together are protected by less: for two, {of_two(promise)} at the same δ."
     )
 
 

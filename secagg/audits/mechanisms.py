@@ -18,7 +18,7 @@ from secagg.audits.format import (
     share,
     significant,
 )
-from secagg.audits.privacy import changed, epsilon_at, made, mu_of, promise_size
+from secagg.audits.privacy import changed, made, mu_of, other_adjacency, promise_size
 
 Facts = Mapping[str, Any]
 
@@ -35,7 +35,6 @@ def terms(facts: Facts) -> list[tuple[str, str]]:
     """Return the promise point by point: what, and how it stands here."""
     promise, asked = facts["privacy"], facts["job"]["privacy"]
     other = _OTHER[promise["adjacency"]]
-    other_epsilon = epsilon_at(promise, promise["mu_other_adjacency"])
     releases = sum(part["releases"] for part in promise["mechanisms"])
     norm = "which the public bounds imply, so that none is shrunk"
     if asked["record_norm"] is not None:
@@ -63,7 +62,7 @@ def terms(facts: Facts) -> list[tuple[str, str]]:
         ),
         (
             "Under the other adjacency",
-            f"{changed(promise, other)}: ε {significant(other_epsilon)} at the same δ, from μ = "
+            f"{changed(promise, other)}: {other_adjacency(promise)} at the same δ, from μ = "
             f"{significant(promise['mu_other_adjacency'])}",
         ),
         ("Noise", "discrete Gaussian, drawn on integers and added to each number by the sites"),
@@ -83,7 +82,7 @@ def terms(facts: Facts) -> list[tuple[str, str]]:
             "Share for counting records",
             f"{share(asked['count_share'])} of μ², in the release that every run begins with",
         ),
-        ("Sampling", "none: every record takes part in each release"),
+        ("Sampling", _sampling(promise)),
     ]  # fmt: skip
 
 
@@ -97,6 +96,11 @@ def _unit(promise: Mapping[str, Any]) -> str:
         f"of at most {counted(promise['sites_per_person'], 'site')}; further ones at a site are "
         "left out"
     )
+
+
+def _sampling(promise: Mapping[str, Any]) -> str:
+    capped = "" if promise["unit"] == "record" else ", up to the cap of a person,"
+    return f"none: every complete record{capped} takes part in each release"
 
 
 def step(power: str) -> str:
@@ -137,6 +141,22 @@ def colluders(facts: Facts) -> list[tuple[int, str, bool]]:
         (number, _bound(epsilon), number == promise["colluding"])
         for number, epsilon in promise["if_more_collude"]
     ]
+
+
+def gives_way(promise: Mapping[str, Any], protocol: str) -> str:
+    """Return from how many colluding sites on epsilon no longer grows, and why; else nothing.
+
+    promise: what `secagg.privacy.guarantee` returns; protocol: its name
+    """
+    numbers = [number for number, _ in promise["if_more_collude"]]
+    at = promise["withstands"] + 1
+    if at not in numbers:
+        return ""
+    return (
+        f"From {counted(at, 'colluding site')} on, protocol {protocol} no longer hides a single "
+        "site's contribution: all that protects its records then is that site's own share of the "
+        "noise, however many collude."
+    )
 
 
 def _bound(epsilon: float | None) -> str:

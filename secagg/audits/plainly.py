@@ -21,15 +21,14 @@ from scipy.special import ndtr
 
 from secagg.audits.format import count, counted, power_of_e, probability, significant
 from secagg.audits.ledgers import adds_up, exact_before, repeats
-from secagg.audits.privacy import epsilon_at, holds, noised, promise_size
+from secagg.audits.privacy import all_others, distance, holds, noised, of_two, promise_size
 
 Facts = Mapping[str, Any]
 
 
 def right_guesses(promise: Mapping[str, Any]) -> int:
     """Return the bound (1) in per cent, rounded up."""
-    distance: float = promise["delta_for_discreteness"] / (1 + math.exp(promise["epsilon"]))
-    chance: float = float(ndtr(promise["mu"] / 2)) + distance
+    chance: float = float(ndtr(promise["mu"] / 2)) + distance(promise)
     return min(100, math.ceil(100 * chance))
 
 
@@ -51,9 +50,9 @@ def how_much(facts: Facts) -> str:
         guess = f"which of two {unit}s was there"
     return (
         f"The factor is {factor(promise)}: a bound on any attack, not what one is expected to "
-        f"gain. Who knows all other records, and has to tell {guess} by all that this run "
-        f"released, is right in at most {right_guesses(promise)} of 100 cases; by tossing a coin, "
-        "in 50."
+        f"gain. Who knows {all_others(promise)}, and has to tell {guess} by all that this run "
+        f"released, is right in at most {right_guesses(promise)} of 100 cases if both were equally "
+        "likely beforehand; by tossing a coin, in 50. Who knew more beforehand starts from more."
     )
 
 
@@ -88,8 +87,7 @@ def _about_whom(promise: Mapping[str, Any]) -> str:
     if promise["unit"] == "record":
         return (
             "Each record, that is each row of a site's table, whoever it belongs to. A person with "
-            "several records is protected by less: with two, by "
-            f"ε {significant(epsilon_at(promise, 2 * promise['mu']))} at the same δ."
+            f"several records is protected by less: for two, {of_two(promise)} at the same δ."
         )
     records = counted(promise["records_per_person"], "record")
     return (
@@ -103,7 +101,7 @@ def _against_whom(facts: Facts) -> str:
     promise, sites = facts["privacy"], len(facts["cohort"])
     anybody = (
         "Everybody who sees what was released, the coordinator and readers of the result among "
-        "them, whatever else they know: every other record, too."
+        f"them, whatever else they know: {all_others(promise)}, too."
     )
     if promise["placement"] == "site":
         return (
@@ -111,7 +109,11 @@ def _against_whom(facts: Facts) -> str:
             "own noise is enough for its records."
         )
     if promise["colluding"] == 0:
-        return f"{anybody} No site may tell the coordinator its noise."
+        return (
+            f"{anybody} But not the sites themselves: each knows its own share of the noise, and "
+            "against one of them the promise is worth at least what “If more sites collude” says "
+            "of one. No site may tell anybody its share."
+        )
     return (
         f"{anybody} Also up to {promise['colluding']} of the {counted(sites, 'site')} that tell "
         "the coordinator their noise; against more, see “If more sites collude”."
@@ -147,10 +149,12 @@ def voids(facts: Facts) -> list[str]:
         "tried on them before is not counted.",
     ]
     if not own:
+        most = promise["colluding"]
+        tell = f"More than {most} of the sites tell the coordinator their noise"
         found.insert(
             1,
-            f"More than {promise['colluding']} of the sites tell the coordinator their noise: it "
-            "then is worth what “If more sites collude” says.",
+            f"{tell if most else 'A site tells anybody its noise'}: it then is worth what "
+            "“If more sites collude” says.",
         )
     if promise["unit"] == "person":
         found.append(

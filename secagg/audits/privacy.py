@@ -11,8 +11,9 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from secagg.audits.format import declared, probability
-from secagg.privacy.gaussian import gaussian_delta, gaussian_epsilon
+from secagg.audits.format import declared, probability, significant
+from secagg.privacy.calibration import epsilon_at
+from secagg.privacy.gaussian import gaussian_delta
 from secagg.privacy.guarantee import sentence
 
 Facts = Mapping[str, Any]
@@ -143,7 +144,29 @@ def changed(promise: Mapping[str, Any], adjacency: str) -> str:
     return ADJACENT[adjacency].format(f"one {promise['unit']}")
 
 
-def epsilon_at(promise: Mapping[str, Any], mu: float) -> float:
-    """Return epsilon at the promised delta, for releases that cost mu together."""
-    left = promise["delta"] - promise["delta_for_discreteness"]
-    return gaussian_epsilon(mu, left) if left > 0 else math.inf
+def all_others(promise: Mapping[str, Any]) -> str:
+    """Return all that an attacker may know and the promise still holds."""
+    return "all other records" if promise["unit"] == "record" else "all other persons' records"
+
+
+def distance(promise: Mapping[str, Any]) -> float:
+    """Return how far all releases are from Gaussian ones, in total variation."""
+    return float(promise["delta_for_discreteness"] / (1 + math.exp(promise["epsilon"])))
+
+
+def other_adjacency(promise: Mapping[str, Any]) -> str:
+    """Return epsilon at the promised delta under the other adjacency."""
+    return _told(epsilon_at(promise["mu_other_adjacency"], promise["delta"], distance(promise)))
+
+
+def of_two(promise: Mapping[str, Any]) -> str:
+    """Return epsilon at the promised delta for two units that belong together.
+
+    They move what was released twice as far and, of sites that noise alone, twice as many.
+    """
+    releases = 2 if promise["placement"] == "site" else 1
+    return _told(epsilon_at(2 * promise["mu"], promise["delta"], releases * distance(promise)))
+
+
+def _told(epsilon: float) -> str:
+    return "no ε" if math.isinf(epsilon) else f"ε {significant(epsilon)}"

@@ -10,7 +10,8 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from secagg.audits.format import count, fixed
+from secagg.audits.format import count, counted, fixed
+from secagg.audits.results import records_of
 from secagg.models.gradient import Gradient
 from secagg.noise import Adjacency, Placement
 from secagg.privacy.feasibility import (
@@ -23,6 +24,10 @@ from secagg.privacy.feasibility import (
 from secagg.session import Planned
 
 Facts = Mapping[str, Any]
+
+_FEWER = 0.8
+"""From this share of the expected records on the verdict is taken to hold; noise has to be excluded
+as the reason for fewer, by three of its standard deviations."""
 
 _MEANS = {
     "green": "noise hardly shows",
@@ -74,7 +79,32 @@ def in_short(facts: Facts) -> str:
     return f"Expected before the run: {judged['verdict']}, {_MEANS[judged['verdict']]}."
 
 
-def expected(facts: Facts) -> list[str]:
+def fewer(facts: Facts, summary: Mapping[str, Any]) -> tuple[str, str] | None:
+    """Return that there are far fewer records than the plan expected, and what follows; or None.
+
+    Both numbers are public: the guess is the job's, and what was counted has noise.
+    """
+    guess = facts["job"]["privacy"]["expected_records"]
+    if guess is None:
+        return None
+    records, error = records_of(summary)
+    if records + 3 * error >= _FEWER * guess:
+        return None
+    person, why = facts["privacy"]["person"], ""
+    if person is not None:
+        used = counted(facts["privacy"]["records_per_person"], "record")
+        why = (
+            f" A site uses at most {used} of each person in column “{person}”: if persons have "
+            "more, the others are left out."
+        )
+    return (
+        f"Far fewer records than the plan expected: about {count(records)} of {count(guess)}",
+        "Noise weighs more the fewer records there are, so whatever verdict the plan gave does not "
+        f"hold for this run.{why}",
+    )
+
+
+def expected(facts: Facts, summary: Mapping[str, Any]) -> list[str]:
     """Return what was expected of the result before the run, with its terms explained."""
     judged = facts["feasibility"]
     if judged["verdict"] is None:
@@ -92,6 +122,7 @@ def expected(facts: Facts) -> list[str]:
         f"Worked out from public numbers: {records} expected records, and a guess of how much "
         "columns vary within their bounds and hang together. No record was read for it. Sampling "
         "error, and the bias of clipping, come on top.",
+        ". ".join(fewer(facts, summary) or ()),
     ]
     return [text for text in found if text]
 

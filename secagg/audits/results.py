@@ -151,6 +151,17 @@ def records_of(summary: Summary) -> tuple[int, float]:
     return int(summary["records"]), float(summary["records_error"])
 
 
+def other_counts(summary: Summary) -> list[str]:
+    """Return the numbers of records that analyses went by, where not by the best known one.
+
+    Only least squares allows for the noise. The others need moments that a table can have, where
+    the number of records is a whole one, and more if the moments were repaired.
+    """
+    best, _ = records_of(summary)
+    used = {int(block.summary.get("n", best)) for block in blocks(summary)}
+    return [written.count(n) for n in sorted(used - {best})]
+
+
 def statistics(summary: Summary, *, noised: bool) -> list[tuple[str, str, str]]:
     """Return every single number of a summary that no other table shows: label, value, meaning.
 

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
 from secagg.audits import prospects
-from secagg.audits.format import count, counted
-from secagg.audits.ledgers import exact_before, ledger_standing, repeats, together
+from secagg.audits.format import count, counted, listing
+from secagg.audits.ledgers import exact_before, exact_before_at, ledger_standing, repeats, together
 from secagg.audits.plainly import factor, how_much
 from secagg.audits.privacy import (
     changed,
@@ -28,6 +28,7 @@ from secagg.audits.results import blocks
 
 Facts = Mapping[str, Any]
 Status = Literal["evidence attached", "evidence missing", "needs a person"]
+EXACT_BEFORE = "Exact sums of these sites were released before"
 
 
 @dataclass(frozen=True)
@@ -107,6 +108,24 @@ def who_saw(facts: Facts) -> str:
     return over + "; ".join(parts) + "."
 
 
+def consent(facts: Facts) -> str:
+    """Return who consented, on what grounds and when, and who was asked and did not."""
+    signed = facts["consented"]
+    sites = [party["name"] for party in facts["roster"] if party["role"] == "site"]
+    silent = [name for name in sites if name not in signed]
+    grounds = "rules and its budget" if noised(facts) else "rules, its records and its budget"
+    others = ""
+    if silent:
+        others = f"; {listing(silent)} did not, and {'are' if silent[1:] else 'is'} in no sum"
+    return (
+        "Before the first sum every site was asked for its consent to this job, these bounds and "
+        f"these terms. Each that consented decided on its {grounds}; before the first sum of the "
+        "method, on what the count of records had shown as well. Consent was signed by "
+        f"{listing(signed)}{others}. That it came first is what the signatures show: a site that "
+        "has contributed no longer signs it."
+    )
+
+
 def banners(facts: Facts, summary: Mapping[str, Any]) -> list[Banner]:
     """Return what must be read before anything else."""
     found: list[Banner] = []
@@ -125,16 +144,14 @@ def banners(facts: Facts, summary: Mapping[str, Any]) -> list[Banner]:
             "its other facts. Nothing is claimed of them here."
         )
         found.append(Banner("A claim of differential privacy that does not hold", text))
-    exact = exact_before(facts)
-    if noised(facts) and exact:
-        text = (
-            f"The coordinator's ledger has {counted(exact, 'exact release')} of sums over "
-            "these sites. The epsilon of this run bounds nothing against whoever has both."
-        )
-        found.append(Banner("Exact sums of these sites were released before", text))
+    if noised(facts) and (before := _exact_before(facts)):
+        text = f"{before} The epsilon of this run bounds nothing against whoever has both."
+        found.append(Banner(EXACT_BEFORE, text))
     if noised(facts) and facts["feasibility"]["verdict"] == "red":
         text = f"{prospects.in_short(facts)} The plan said so from public numbers."
         found.append(Banner("Noise was expected to drown the result", text))
+    if noised(facts) and (less := prospects.fewer(facts, summary)):
+        found.append(Banner(*less))
     useless = [block for block in blocks(summary) if not block.usable]
     if useless:
         goal = "the method did not reach its goal."
@@ -164,6 +181,15 @@ def banners(facts: Facts, summary: Mapping[str, Any]) -> list[Banner]:
         )
         found.append(Banner("k = 2 protects no site from the other", text))
     return found
+
+
+def _exact_before(facts: Facts) -> str:
+    """Return by whose ledgers exact sums were released before; empty if by none's."""
+    exact, sites = exact_before(facts), exact_before_at(facts)
+    if exact:
+        release = counted(exact, "exact release")
+        return f"The coordinator's ledger has {release} of sums over these sites."
+    return f"Exact sums are in the ledgers of {listing(sites)}." if sites else ""
 
 
 def _nothing_hidden(facts: Facts) -> Banner:
@@ -232,7 +258,7 @@ def _of_noise(facts: Facts) -> list[Question]:
     if holds(facts):
         size = f"{promise_size(facts)}, {changed(promise, promise['adjacency'])}; a factor of "
         size += f"{factor(promise)}."
-    if exact_before(facts):
+    if _exact_before(facts):
         added_up, standing = False, "Exact sums are among them, which no noise makes up for."
     return [
         Question(f"Is what one {promise['unit']} changes bounded in all that this run released?",

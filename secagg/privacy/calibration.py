@@ -90,7 +90,8 @@ class Mechanism:
 
     add, replace: mu of one release for the unit, under either adjacency
     numbers: how many numbers are noised
-    distance: from a Gaussian mechanism, in total variation, as noise is discrete
+    distance: from a Gaussian mechanism, in total variation, as noise is discrete; of all releases
+        that the unit moves at once, which in placement `site` are those of several sites
     """
 
     noise: Noise
@@ -124,25 +125,14 @@ class Calibrated:
 
     def remainder(self, epsilon: float) -> float:
         """Return what the discreteness of all noise adds to delta at this epsilon."""
-        distance = sum(m.rounds * m.distance for m in self.mechanisms.values())
-        return (1 + math.exp(epsilon)) * distance
+        return (1 + math.exp(epsilon)) * self._distance()
 
     def epsilon(self, delta: float) -> float:
         """Return epsilon of the whole run at `delta`, the discreteness included."""
-        return self._epsilon(self.mu(), delta)
+        return epsilon_at(self.mu(), delta, self._distance())
 
-    def _epsilon(self, mu: float, delta: float) -> float:
-        """Return epsilon at delta; what the discreteness adds to delta grows with epsilon."""
-        epsilon = gaussian_epsilon(mu, delta)
-        for _ in range(_STEPS):
-            left = delta - self.remainder(epsilon) if epsilon < _LARGEST else 0.0
-            if left <= 0:
-                return math.inf
-            following = gaussian_epsilon(mu, left)
-            if following <= epsilon * (1 + 1e-12):
-                return following
-            epsilon = following
-        return math.inf
+    def _distance(self) -> float:
+        return sum(m.rounds * m.distance for m in self.mechanisms.values())
 
     def if_more_collude(self, sites: int, withstands: int) -> list[tuple[int, float]]:
         """Return (colluding sites, epsilon at the job's delta), up to all but one of `sites`.
@@ -161,8 +151,27 @@ class Calibrated:
                 / (unknown * m.noise.at_site(m.noise.least if i == 0 else sites))
                 for i, m in enumerate(self.mechanisms.values())
             )  # fmt: skip
-            rows.append((colluding, self._epsilon(math.sqrt(square), self.terms.delta)))
+            epsilon = epsilon_at(math.sqrt(square), self.terms.delta, self._distance())
+            rows.append((colluding, epsilon))
         return rows
+
+
+def epsilon_at(mu: float, delta: float, distance: float) -> float:
+    """Return epsilon at `delta` of releases that cost mu together; infinite where there is none.
+
+    distance: of all of them from Gaussian ones, in total variation; of delta it takes
+        (1 + e^epsilon) distance, which grows with the epsilon that is to be found
+    """
+    epsilon = gaussian_epsilon(mu, delta)
+    for _ in range(_STEPS):
+        left = delta - (1 + math.exp(epsilon)) * distance if epsilon < _LARGEST else 0.0
+        if left <= 0:
+            return math.inf
+        following = gaussian_epsilon(mu, left)
+        if following <= epsilon * (1 + 1e-12):
+            return following
+        epsilon = following
+    return math.inf
 
 
 def calibrate(
@@ -207,7 +216,7 @@ def _check(terms: Terms, method: Sequence[Stage], least: int, expected: int, hid
     if once and terms.placement is Placement.ROUND:
         raise CapabilityError(
             "privacy.placement", "'round' is for several rounds, and this method has one release",
-            "Take 'sum', or 'site'.",
+            "Take 'sum', or 'site'; or method gradient, which has several rounds.",
         )  # fmt: skip
     if not once and terms.placement is not Placement.ROUND:
         raise CapabilityError(
@@ -252,6 +261,8 @@ def _mechanism(terms: Terms, stage: Stage, mu: float, least: int) -> Mechanism:
         raise JobError("privacy.epsilon", "takes more noise than 64 bits hold", "Raise it.")
     costs = [math.nextafter(math.nextafter(t / sigma, math.inf), math.inf) for t in (add, replace)]
     numbers = sum(field.size for field in stage.spec)
-    shares = 1 if terms.placement is Placement.SITE else least - terms.colluding
-    off = numbers * distance(math.sqrt(variance), shares, sample_error(variance, numbers))
+    shares, moves = least - terms.colluding, 1
+    if terms.placement is Placement.SITE:  # a unit and the one in its place, each at all its sites
+        shares, moves = 1, 2 * terms.sites
+    off = moves * numbers * distance(math.sqrt(variance), shares, sample_error(variance, numbers))
     return Mechanism(noise, stage.max_rounds, costs[0], costs[1], numbers, off)

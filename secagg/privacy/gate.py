@@ -43,6 +43,8 @@ from dataclasses import dataclass, field
 from secagg.errors import JobError, PolicyRefusal
 from secagg.privacy.differencing import exposed
 
+_JOB = "the job's [release]"
+
 
 @dataclass(frozen=True)
 class ReleasePolicy:
@@ -57,7 +59,7 @@ class ReleasePolicy:
     min_sites: int | None
     min_records: int | None
     min_total_records: int | None = None
-    place: str = field(default="the job's [release]", compare=False)
+    place: str = field(default=_JOB, compare=False)
 
     def __post_init__(self) -> None:
         if self.min_sites is not None and self.min_sites < 2:
@@ -66,6 +68,12 @@ class ReleasePolicy:
             )
         if self.min_records is not None and self.min_records < 1:
             raise JobError("release.min_records", "must be at least 1")
+
+    @property
+    def places(self) -> str:
+        """Say where a threshold may come from: a party's own are raised to the job's."""
+        own = self.place != _JOB
+        return f"{self.place} or {_JOB}, whichever asks for more" if own else _JOB
 
     def at_least(self, agreed: ReleasePolicy) -> ReleasePolicy:
         """Return these rules, made as strict as the agreed ones; what is unset here stays unset.
@@ -104,7 +112,8 @@ def check_invitation(
         raise PolicyRefusal(
             who,
             f"the cohort has {total_records} records in all, and {min_total} are needed",
-            f"Wait for more records, or change min_total_records or min_records in {policy.place}.",
+            f"Wait for more records, or change min_total_records or min_records in "
+            f"{policy.places}.",
         )
 
 
@@ -115,7 +124,7 @@ def check_records(policy: ReleasePolicy, who: str, records: int) -> None:
         raise PolicyRefusal(
             who,
             f"it has fewer complete records than its rule asks for ({min_records})",
-            f"Leave the site out, or change min_records in {policy.place}.",
+            f"Leave the site out, or change min_records in {policy.places}.",
         )
 
 

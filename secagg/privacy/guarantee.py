@@ -53,6 +53,7 @@ def guarantee(
         "record_norm": clip.norm,
         "grid": f"2^-{clip.grid_bits}",
         "colluding": terms.colluding,
+        "withstands": withstands,
         "if_more_collude": [list(row) for row in calibrated.if_more_collude(sites, withstands)],
         "mechanisms": [
             _facts(name, m, m.noise.at_site(m.noise.least if i == 0 else sites), sites)
@@ -101,16 +102,23 @@ def sentence(facts: Mapping[str, Any]) -> str:
         if facts["adjacency"] == Adjacency.ADD_REMOVE.value
         else f"replacing {unit} at any site by another"
     )
-    rests = (
-        "whoever else colludes"
-        if facts["placement"] == Placement.SITE.value
-        else f"as long as at most {facts['colluding']} of the sites collude with the coordinator"
-    )
     return (
         f"Differential privacy: {change} changes the probability of anything that was released by "
         f"at most a factor e^{facts['epsilon']:g}, plus {facts['delta']:g}, over all releases of "
-        f"this run, {rests}.{_caps(facts)}"
+        f"this run, {_against(facts)}.{_caps(facts)}"
     )
+
+
+def _against(facts: Mapping[str, Any]) -> str:
+    """Return against whom the claim holds: a site knows its own noise without telling anybody."""
+    if facts["placement"] == Placement.SITE.value:
+        return "whoever else colludes"
+    if facts["colluding"] == 0:
+        return (
+            "as long as no site tells anybody its share of the noise; but not against the sites "
+            "themselves, each of which knows its own share"
+        )
+    return f"as long as at most {facts['colluding']} of the sites collude with the coordinator"
 
 
 def _caps(facts: Mapping[str, Any]) -> str:

@@ -33,19 +33,18 @@ class Tally:
     caps: tuple[Cap, ...] = ()
     _paid: dict[Cost, list[int]] = field(default_factory=dict)
     """when each cost was paid, sorted: clocks may have been set back"""
-    _entered: dict[Answer, Cohort] = field(default_factory=dict)
-    _settled: dict[Answer, Cohort] = field(default_factory=dict)
+    _cohorts: dict[Answer, Cohort] = field(default_factory=dict)
+    """in the order of their first lines; without sites while these are not known"""
+    _settled: set[Answer] = field(default_factory=set)
 
     def add(self, line: Line) -> None:
         """Count a line; those that change nothing here, decisions, may be left out."""
         match line.kind:
             case "entry":
                 insort(self._paid.setdefault(Cost.of(line.content["cost"]), []), line.time)
-                self._cohort(self._entered, line)
-            case "use":
-                self._cohort(self._entered, line)
-            case "cohort":
-                self._cohort(self._settled, line)
+                self._cohort(line)
+            case "use" | "cohort":
+                self._cohort(line)
             case "caps":
                 self.caps = tuple(Cap.of(plain) for plain in line.content["caps"])
 
@@ -61,15 +60,20 @@ class Tally:
         return Counter({cost: often for cost, often in paid.items() if often})
 
     def cohorts(self, but: Answer | None = None) -> tuple[Cohort, ...]:
-        """Return the cohort of each release whose cohort is known, but for one release, in order.
+        """Return the cohort of each release whose cohort is known, but for one release.
 
-        Where one was settled, that; otherwise the one that it was entered with.
+        In the order in which they were entered, by which a refusal counts them. Where a cohort was
+        settled, that; otherwise the one that the release was entered with.
         """
-        known = {**self._entered, **self._settled}
-        return tuple(cohort for answer, cohort in known.items() if answer != but)
+        known = self._cohorts.items()
+        return tuple(cohort for answer, cohort in known if cohort.sites and answer != but)
 
-    def _cohort(self, known: dict[Answer, Cohort], line: Line) -> None:
+    def _cohort(self, line: Line) -> None:
         assert line.session is not None and line.round is not None
-        if sites := line.content["cohort"]:
-            answer = line.content["party"], line.session, line.round
-            known[answer] = Cohort(frozenset(sites), line.session, line.round)
+        answer = line.content["party"], line.session, line.round
+        sites = frozenset(line.content["cohort"])
+        first = answer not in self._cohorts  # which gives it its place, whatever it knows
+        if first or (sites and answer not in self._settled):
+            self._cohorts[answer] = Cohort(sites, line.session, line.round)
+        if line.kind == "cohort":
+            self._settled.add(answer)

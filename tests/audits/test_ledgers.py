@@ -252,7 +252,7 @@ class TestSites:
         (key,) = [p["verify_key"] for p in facts["roster"] if p["role"] == "coordinator"]
         text = text_of(runs["first"])
         assert f" {key} " in text
-        assert "these terms: site 0, site 1, site 2 and site 3." in text
+        assert "Consent was signed by site 0, site 1, site 2 and site 3. That it came" in text
         assert facts["consented"] == ["site 0", "site 1", "site 2", "site 3"]
 
 
@@ -271,3 +271,9 @@ def test_exact_sums_before_a_noised_run(tmp_path: Path) -> None:
     assert (False, "Exact sums of these sites were released before") in banners(page)
     assert statuses(page)[ADDED_UP] == "evidence missing"
     assert "no ε bounds the 2 runs together" in Page(page).text
+    (tmp_path / "ledgers/coordinator.ledger").unlink()  # then the sites' own ledgers tell
+    (tmp_path / "ledgers/site 2.ledger").unlink()
+    page = page_of(run(private_job("sum") | {"sites": sites}, out=tmp_path / "again"))
+    assert (False, "Exact sums of these sites were released before") in banners(page)
+    assert statuses(page)[ADDED_UP] == "evidence missing"
+    assert "Exact sums are in the ledgers of site 0, site 1 and site 3." in Page(page).text

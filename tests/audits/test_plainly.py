@@ -24,12 +24,13 @@ from support.reports import (
 
 from secagg.audits.plainly import factor, right_guesses
 from secagg.audits.privacy import seen
-from secagg.audits.prospects import percent
+from secagg.audits.prospects import fewer, percent
 from secagg.audits.report import render
 from secagg.audits.results import records_of
 from secagg.contracts import Result
 from secagg.job import Named, parse_job
 from secagg.planning import plan_run
+from secagg.privacy.guarantee import sentence
 from secagg.registry import PROTOCOLS, make_protocol
 from secagg.session import plan_job
 
@@ -79,8 +80,29 @@ class TestHowMuch:
         most = right_guesses(finished.facts["privacy"])
         assert 50 < most < 100
         assert text.count("The factor is e¹², about 162,755 times: a bound on any attack") == 2
-        assert f"is right in at most {most} of 100 cases; by tossing a coin, in 50." in text
+        words = f"is right in at most {most} of 100 cases if both were equally likely beforehand; "
+        assert text.count(f"{words}by tossing a coin, in 50.") == 2
+        assert text.count("Who knows all other records, and has to tell whether one record") == 2
         assert "nearly" not in text  # at such an epsilon it would be too much
+
+    def test_the_bound_is_for_cases_that_were_equally_likely(self) -> None:
+        """Whoever knew in nine of ten cases beforehand is right more often without any release."""
+        random, tries = np.random.default_rng(12), 200_000
+        there = random.random(tries) < 0.9
+        released = random.normal(0.5 * there, 1.0)
+        # the likelier of the two, by Bayes: density ratio times odds above 1
+        right = float(np.mean((np.log(9) + 0.5 * (released - 0.25) > 0) == there))
+        assert right > 0.85 > right_guesses(promise(0.5)) / 100
+
+    def test_of_persons_all_other_persons_are_known(self) -> None:
+        facts, result = copied(noised_run("sum"))
+        facts["privacy"] |= {"unit": "person", "person": "pid"}
+        text = Page(render(facts, result)).text
+        assert "Who knows all other persons' records, and has to tell whether one person" in text
+        assert "even to somebody who knows all other persons' records." in text
+        assert "whatever else they know: all other persons' records, too." in text
+        assert "all other records" not in text
+        assert "Sampling none: every complete record, up to the cap of a person, takes" in text
 
     def test_replacing_has_another_guess(self) -> None:
         text = Page(page_of(noised_run("sum", adjacency="replace"))).text
@@ -112,7 +134,21 @@ class TestPromise:
     def test_nobody_may_collude(self) -> None:
         facts, result = copied(noised_run("sum", colluding=0))
         text = Page(render(facts, result)).text
-        assert "No site may tell the coordinator its noise." in text
+        assert "But not the sites themselves: each knows its own share of the noise" in text
+        assert "worth at least what “If more sites collude” says of one. No site may" in text
+        assert "A site tells anybody its noise: it then is worth" in text
+        said = "not against the sites themselves, each of which knows its own share"
+        assert said in sentence(facts["privacy"]) and text.count(said) == 2
+        assert "at most 0 of" not in text and "More than 0" not in text
+
+    def test_a_site_by_itself_is_who_is_left_out(self) -> None:
+        """With nobody to collude, what one site sees is less than promised: it knows its share."""
+        rows = dict(noised_run("sum", colluding=0).facts["privacy"]["if_more_collude"])
+        assert rows[0] <= 12.0 < rows[1]
+        for terms in ({}, {"colluding": 2}):
+            facts = noised_run("sum", **terms).facts["privacy"]
+            assert dict(facts["if_more_collude"])[1] <= 12.0
+            assert "the sites themselves" not in sentence(facts)
 
 
 class TestOneNumberOfRecords:
@@ -127,6 +163,7 @@ class TestOneNumberOfRecords:
         assert "There are about 1,234 ± 2 complete records of 4 sites" in text
         assert "Release rules, which come first, went by the first of them alone: 1,239." in text
         assert text.count("1,239") == 1
+        assert "all analyses use it" not in text
         assert "n ≈" not in text and "records, with noise" not in text
         assert "δ times the number of records is about 0.0012" in text
 
@@ -141,7 +178,29 @@ class TestOneNumberOfRecords:
         facts, result = copied(noised_run("sum"))
         result.summary["records"] = 20  # 4 sites of at least 5
         text = Page(render(facts, result)).text
-        assert "Release rules went by the least that they allow, 20" in text
+        words = "went by the least that they allow, 20: the first release alone told that or less."
+        assert words in text
+
+    def test_only_least_squares_goes_by_the_best_one(self) -> None:
+        """The others take the moments as they were repaired, and the number with them."""
+        facts, result = copied(noised_run("sum"))
+        describe, fit = result.summary["analyses"]
+        result.summary["n"] = fit["n"] = 1234
+        for used, more in ((1234, ""), (1301, ", here to 1,301")):
+            describe["n"] = used
+            words = (
+                "Least squares goes by it; all other analyses go by the moments of a possible "
+                f"table, in which the number was rounded up and may have been raised{more}."
+            )
+            assert words in Page(render(facts, result)).text
+
+    def test_a_run_says_the_numbers_that_its_analyses_used(self) -> None:
+        finished = noised_run("sum", epsilon=1.0)
+        describe, fit = finished.result.summary["analyses"]
+        assert fit["n"] == finished.result.summary["n"] <= describe["n"]
+        assert describe["n"] == finished.result.arrays["n"]
+        more = f", here to {describe['n']:,}" if describe["n"] > fit["n"] else ""
+        assert f"may have been raised{more}." in Page(page_of(finished)).text
 
 
 class TestNoExactWords:
@@ -191,7 +250,7 @@ class TestExpected:
         facts, result = copied(noised_run("sum"))
         judged = {"verdict": "amber", "error": 0.176, "ratio": 0.3, "least_epsilon": 4.106,
                   "least_records": 483, "words": "amber: and so on"}  # fmt: skip
-        facts["job"]["privacy"]["expected_records"] = 850
+        facts["job"]["privacy"]["expected_records"] = 650  # there are 600
         facts["feasibility"] = judged | changed
         page = render(facts, Result(result.summary))
         return page, Page(page).text
@@ -205,7 +264,7 @@ class TestExpected:
             "Coefficient error: how far the noise alone is expected to move",
             "Usable: at most 30 %. Green is up to 10 %, amber up to 30 %, red above.",
             "Usable from ε 4.2 on with so many records, or from 483 records on at this ε.",
-            "850 expected records",
+            "650 expected records",
         ):
             assert words in text
         assert banners(page) == []
@@ -214,6 +273,35 @@ class TestExpected:
         page, text = self.feasible(verdict="red", error=1.0)
         assert (False, "Noise was expected to drown the result") in banners(page)
         assert "The coefficient error to expect is 100 %." in text
+
+    @pytest.mark.parametrize(
+        ("records", "error", "warned"),
+        [(145, 10, True), (649, 10, True), (650, 10, False), (679, 0.0, True), (680, 0.0, False),
+         (500, 60, False), (-3, 24, True)],
+    )  # fmt: skip
+    def test_far_fewer_records_than_expected(
+        self, records: int, error: float, warned: bool
+    ) -> None:
+        """Below 0.8 x 850 = 680, by more than three standard deviations of the noise."""
+        facts, result = copied(noised_run("sum"))
+        facts["job"]["privacy"]["expected_records"] = 850
+        result.summary.update(n=records, n_error=error)
+        page = render(facts, result)
+        written = str(records).replace("-", "\N{MINUS SIGN}")
+        title = f"Far fewer records than the plan expected: about {written} of 850"
+        assert ((False, title) in banners(page)) is warned
+        assert ("whatever verdict the plan gave does not hold" in Page(page).text) is warned
+        assert "of each person" not in page
+
+    def test_persons_with_many_records_are_a_reason(self) -> None:
+        facts, result = copied(noised_run("sum"))
+        facts["job"]["privacy"]["expected_records"] = 5000
+        facts["privacy"] |= {"unit": "person", "person": "patient"}
+        found = fewer(facts, result.summary)
+        assert found is not None
+        assert "at most 1 record of each person in column “patient”" in found[1]
+        facts["job"]["privacy"]["expected_records"] = None
+        assert fewer(facts, result.summary) is None
 
     def test_too_few_rounds(self) -> None:
         _, text = self.feasible(verdict="red", error=0.9, least_epsilon=None, least_records=None)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Callable
 from typing import Any
@@ -24,7 +25,7 @@ from secagg.audits.format import probability, significant, whole
 from secagg.audits.report import render
 from secagg.contracts import Result
 from secagg.evidence import finite
-from secagg.privacy.gaussian import gaussian_epsilon
+from secagg.privacy.gaussian import gaussian_delta, gaussian_epsilon
 from secagg.privacy.guarantee import sentence
 
 PLACEMENTS = ("sum", "site", "round")
@@ -210,6 +211,17 @@ class TestColluders:
             assert f" {number} {significant(epsilon)}{promised} " in text
         assert f"only, which is worth ε {significant(rows[3][1])} at the same δ" in text
 
+    @pytest.mark.parametrize(
+        ("withstands", "said"), [(0, "From 1 colluding site on"), (2, "From 3 colluding sites on"),
+                                 (3, ""), (4, "")],
+    )  # fmt: skip
+    def test_from_when_the_protocol_hides_nothing(self, withstands: int, said: str) -> None:
+        facts, result = changed("sum")
+        facts["privacy"]["withstands"] = withstands
+        text = Page(render(facts, result)).text
+        assert ("no longer hides a single site's contribution" in text) == bool(said)
+        assert f"{said}, protocol additive no longer" in text or not said
+
     def test_no_number_is_enough(self) -> None:
         facts, result = changed("sum")
         facts["privacy"]["if_more_collude"][3][1] = None  # as run.json has infinity
@@ -260,11 +272,24 @@ class TestWords:
     def test_two_records_of_one_person(self) -> None:
         facts, result = changed()
         promise = facts["privacy"]
-        left = promise["delta"] - promise["delta_for_discreteness"]
-        twice = significant(gaussian_epsilon(2 * promise["mu"], left))
+        # it is said twice: in the promise, and in what is not protected
+        apart = promise["delta_for_discreteness"] / (1 + math.exp(promise["epsilon"]))
         text = Page(render(facts, result)).text
-        assert f"two by ε {twice} at the same δ" in text
-        assert f"with two, by ε {twice} at the same δ" in text
+        (said, again) = re.findall(r"for two, ε ([\d.]+) at the same δ", text)
+        assert said == again
+
+        def spent(epsilon: float) -> float:
+            paid = (1 + math.exp(epsilon)) * apart  # at the epsilon that is told
+            return gaussian_delta(2 * promise["mu"], epsilon) + paid
+
+        assert spent(float(said) + 0.05) <= promise["delta"] < spent(float(said) - 0.05)
+        assert significant(gaussian_epsilon(2 * promise["mu"], promise["delta"])) != said
+
+    def test_two_records_may_have_no_bound(self) -> None:
+        """At an epsilon of about 29 discreteness takes more of delta than there is."""
+        finished = noised_run("site")
+        assert privacy.of_two(finished.facts["privacy"]) == "no ε"
+        assert Page(page_of(finished)).text.count("for two, no ε at the same δ") == 2
 
     def test_bounds_that_clip_nothing(self) -> None:
         facts, result = changed()

@@ -20,6 +20,7 @@ from support.reports import (
     banners,
     copied,
     hostile_run,
+    noised_run,
     page_of,
     replayable_run,
     small_run,
@@ -336,6 +337,34 @@ class TestFirstPage:
         page = render(facts, result)
         assert "DOES NOT HOLD" in page
         assert statuses(page)["Were the sums computed without overflow?"] == "evidence missing"
+
+
+class TestConsent:
+    def test_all_signed(self) -> None:
+        facts, result = changed()
+        text = Page(render(facts, result)).text
+        words = (
+            "Before the first sum every site was asked for its consent to this job, these bounds "
+            "and these terms. Each that consented decided on its rules, its records and its "
+            "budget; before the first sum of the method, on what the count of records had shown as "
+            "well. Consent was signed by site 0, site 1, site 2 and site 3. That it came first"
+        )
+        assert words in text
+        assert "every site was asked whether it takes part, and decided" not in text
+
+    @pytest.mark.parametrize(
+        ("signed", "words"),
+        [(3, "site 0, site 1 and site 2; site 3 did not, and is in no sum."),
+         (2, "site 0 and site 1; site 2 and site 3 did not, and are in no sum.")],
+    )  # fmt: skip
+    def test_who_was_silent_is_named_and_decided_nothing(self, signed: int, words: str) -> None:
+        facts, result = changed()
+        facts["consented"] = facts["consented"][:signed]
+        assert f"Consent was signed by {words}" in Page(render(facts, result)).text
+
+    def test_with_noise_records_are_not_looked_at_before(self) -> None:
+        text = Page(page_of(noised_run("sum"))).text
+        assert "Each that consented decided on its rules and its budget; before the first" in text
 
 
 class TestHostileNames:

@@ -9,11 +9,13 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from scipy.optimize import brentq
 
 from secagg.contracts import Field, Kind, Stage
 from secagg.errors import CapabilityError, JobError
 from secagg.noise import Adjacency, Noise, Placement, Touch
-from secagg.privacy.calibration import Calibrated, Terms, calibrate
+from secagg.privacy.calibration import Calibrated, Terms, calibrate, epsilon_at
+from secagg.privacy.discretised import distance, rounded_distance
 from secagg.privacy.gaussian import gaussian_delta, gaussian_epsilon, gaussian_mu
 
 TERMS = Terms(Placement.SUM, 1.0, 1e-6, Adjacency.ADD_REMOVE, 1, 0.05)
@@ -114,6 +116,41 @@ def test_at_sites_a_record_may_be_replaced_by_one_of_another_site() -> None:
     assert cohort.replace == pytest.approx(math.sqrt(2) * cohort.add)
 
 
+def test_at_sites_each_release_that_a_unit_moves_is_off_for_itself() -> None:
+    """A person at s sites, replaced by one at s others, moves 2 s of the releases."""
+    for touch in (1, 2, 5):
+        terms = replace(TERMS, placement=Placement.SITE, records=3, sites=touch)
+        for name, m in made(terms).mechanisms.items():
+            each = rounded_distance(math.sqrt(m.noise.variance))  # a share alone, drawn exactly
+            assert m.numbers == (1 if name == "cohort" else 10)
+            assert m.distance == pytest.approx(2 * touch * m.numbers * each, rel=1e-12, abs=0)
+            assert m.cost().distance == m.distance
+
+
+def test_in_one_sum_a_person_at_many_sites_moves_one_release() -> None:
+    for name, m in made(replace(TERMS, sites=5)).mechanisms.items():
+        sigma = math.sqrt(m.noise.variance)
+        least = distance(sigma, 4 - TERMS.colluding)
+        assert m.distance == pytest.approx(
+            (1 if name == "cohort" else 10) * least, rel=1e-12, abs=0
+        )
+
+
+@pytest.mark.parametrize("mu", [0.1, 1.0, 4.0])
+@pytest.mark.parametrize("apart", [0.0, 1e-20, 1e-12, 1e-8])
+def test_epsilon_pays_for_discreteness_at_itself(mu: float, apart: float) -> None:
+    """At the least epsilon that holds all of delta is spent: bisected here, where there is one."""
+
+    def over(epsilon: float) -> float:
+        return gaussian_delta(mu, epsilon) + (1 + math.exp(epsilon)) * apart - 1e-6
+
+    lowest = min((i / 64 for i in range(1, 64 * 45)), key=over)  # it falls, and then rises
+    assert (over(lowest) > 0) == ((mu, apart) in [(4.0, 1e-12), (1.0, 1e-8), (4.0, 1e-8)])
+    # gaussian_delta is good to parts in 1e10 of delta, by which epsilon is off less than delta is
+    least = math.inf if over(lowest) > 0 else pytest.approx(brentq(over, 1e-6, lowest), rel=1e-8)
+    assert epsilon_at(mu, 1e-6, apart) == least
+
+
 def test_nothing_changes_with_colluders_in_placement_site() -> None:
     assert made(replace(TERMS, placement=Placement.SITE)).if_more_collude(5, 0) == []
 
@@ -130,6 +167,12 @@ def test_the_other_adjacency_is_dearer() -> None:
         (replace(TERMS, colluding=4), {}, JobError, "4 of the 4 sites"),
         (TERMS, {"hides": False}, CapabilityError, "shows the coordinator each contribution"),
         (TERMS, {"rounds": 2}, CapabilityError, "for one release"),
+        (
+            replace(TERMS, placement=Placement.ROUND),
+            {},
+            CapabilityError,
+            r"has one release.*'sum', or 'site'; or method gradient, which has several rounds",
+        ),
         (replace(TERMS, placement=Placement.SITE), {"rounds": 2}, CapabilityError, "several"),
         (replace(TERMS, delta=0.01), {}, JobError, "not below 1 / 100"),
     ],

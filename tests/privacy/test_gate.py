@@ -64,10 +64,14 @@ def test_a_refusal_says_where_its_rule_is_written(tmp_path: Path) -> None:
     ):
         with refused(r"asks for \(5\)|15 are needed") as caught:
             check()
-        assert f"min_records in {file}" in caught.value.mend
+        mend = f"min_records in {file} (a profile sets it too) or the job's [release], whichever"
+        assert f"{mend} asks for more." in caught.value.mend
     with refused("not set") as caught:
         check_records(ReleasePolicy(3, None), "me", 4)
     assert caught.value.mend == "Set min_records in the job's [release]."
+    with refused("fewer complete records") as caught:
+        check_records(THREE, "me", 4)
+    assert caught.value.mend == "Leave the site out, or change min_records in the job's [release]."
 
 
 @pytest.mark.parametrize("sites", [1, 0, -1])
