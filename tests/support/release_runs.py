@@ -52,7 +52,7 @@ from secagg.protocols.plain import Plain
 from secagg.randomness import replayable_random
 from secagg.ring import RingVector
 from secagg.session import Planned, Session, open_session, plan_job
-from secagg.stages import StagePlans, cohort_update
+from secagg.stages import CONSENT, StagePlans, cohort_update
 
 Floats = NDArray[np.float64]
 Table = Mapping[str, NDArray[Any]]
@@ -204,7 +204,7 @@ def play(
     def listen(sender: str, recipient: str, frame: bytes) -> Sequence[bytes]:
         if session.roster.parties[sender].role is not Role.SITE:
             return [frame]
-        if sender in lost and peek_header(frame)[0] == 0:
+        if sender in lost and peek_header(frame) == (0, "submit"):  # it had consented
             return []
         _, _, content = wire.loads(frame)
         body = wire.loads(content)
@@ -246,7 +246,7 @@ def _loop(session: Session, played: Runs, answers: int) -> None:
     step, engine = session.coordinator.start(), session.engine
     assert isinstance(engine, MemoryEngine)
     while not step.done:
-        if step.requests:
+        if step.requests and step.state["phase"] != CONSENT.name:
             played.sent.append((step.state["stage"], {}))
         saved, frames = dict(engine.states), []
         for _ in range(answers):
