@@ -10,7 +10,7 @@ import math
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, Final
@@ -180,27 +180,29 @@ def set_cap(path: Path, party: str | None, dataset: str | None, cap: Cap) -> dic
         raise UsageError(str(path), f"no ledger of {party!r}", f"There is {names}.")
     named, file = dataset or meant[0].dataset, meant[0].file
     if not file.exists():
-        _check_name(file, named)
+        _check_name(file, named, "there is no ledger yet")
     with closing(open_ledger(file)) as ledger:
         known = ledger.datasets()
         if named is None and len(known) != 1:
             what = f"holds {len(known)} data sets" + "".join(f", {name!r}" for name in known)
             raise UsageError(str(file), what, "Name one with --dataset.")
         named = named or known[0]
+        if named not in known:
+            _check_name(file, named, f"holds nothing of data set {named!r}")
         ledger.set_caps(named, [cap])
         return {"party": meant[0].party, **_standing(ledger, named, policy=meant[0].caps)}
 
 
-def _check_name(file: Path, dataset: str | None) -> None:
-    """Refuse to make a ledger that no run would ever look at."""
+def _check_name(file: Path, dataset: str | None, what: str) -> None:
+    """Refuse a cap that no run would ever look at, where `what` is so."""
     if dataset is None:
         raise UsageError(
             str(file),
-            "there is no ledger yet",
+            what,
             "Give the job instead, with --party; or name with --dataset whose records it is for.",
         )
     if dataset != EVERYBODY and file.name != ledger_name(dataset):
-        what = f"is not where a run looks for data set {dataset!r}"
+        what += f", and is not where a run looks for data set {dataset!r}"
         raise UsageError(str(file), what, f"That is {ledger_name(dataset)!r}.")
 
 
@@ -209,15 +211,15 @@ def history(
 ) -> list[dict[str, Any]]:
     """Return the lines of every ledger, oldest first: entries, re-uses, cohorts, caps, decisions.
 
-    party, session: only of this party; only of sessions whose names begin so
+    party, session: only of this party's ledger; only of sessions whose names begin so
     refused: only decisions that refused something
     """
     rows = [
         {
             "time": line.when.isoformat(timespec="milliseconds"),
-            "party": place.party, "dataset": dataset, "kind": line.kind, "session": line.session,
-            "round": line.round, "cost": _cost(line), "text": _words(line),
-            "content": line.content,
+            "party": line.content.get("party", place.party), "dataset": dataset,
+            "kind": line.kind, "session": line.session, "round": line.round,
+            "cost": _cost(line), "text": _words(line), "content": line.content,
         }
         for place, ledger in _opened(path, party)
         for dataset in ledger.datasets()
@@ -286,7 +288,9 @@ def _opened(path: Path, party: str | None = None) -> Iterator[tuple[Place, Ledge
         raise UsageError(str(path), f"no ledger of {party!r}", f"There is {names}.")
     once: dict[Path, Place] = {}
     for place in meant:
-        once.setdefault(place.file, place)
+        first = once.setdefault(place.file, place)
+        more = tuple(cap for cap in place.caps if cap not in first.caps)
+        once[place.file] = replace(first, caps=(*first.caps, *more))
     for place in once.values():
         with closing(open_ledger(place.file)) as ledger:
             yield place, ledger

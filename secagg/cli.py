@@ -216,7 +216,7 @@ def budget_show(
     """
     from secagg import budgeting, console  # noqa: PLC0415
 
-    rows = budgeting.show(where, delta or budgeting.DELTA, in_full=as_json)
+    rows = budgeting.show(where, budgeting.DELTA if delta is None else delta, in_full=as_json)
     if as_json:
         _print_json(rows)
     else:

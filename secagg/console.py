@@ -16,6 +16,7 @@ from secagg.audits.privacy import claimed, holds
 from secagg.audits.results import records_of
 from secagg.audits.statements import banners
 from secagg.noise import Adjacency
+from secagg.privacy.budget import rounded_down
 from secagg.processes import Progress
 from secagg.running import Run
 
@@ -248,7 +249,7 @@ def show_plan(plan: Mapping[str, Any]) -> None:
     for refusal in plan["refusals"]:
         out.print(f"[bold red]will be refused: {escape(refusal)}[/]", soft_wrap=True)
     for left in plan["budgets"]:
-        told = f"{left['left']:.3g} at delta {left['delta']:g}"
+        told = f"{rounded_down(left['left'])} at delta {left['delta']:g}"
         out.print(
             f"epsilon left at {escape(left['site'])}: {told}, of a cap of {left['words']}",
             soft_wrap=True,
@@ -339,7 +340,7 @@ def show_budget(rows: Sequence[Mapping[str, Any]]) -> None:
         spent = [_epsilon(row[f"epsilon_{a.value}"]) for a in Adjacency]
         table.add_row(*whose, str(row["releases"]), str(row["exact"]), *spent)
         for cap in row["caps"]:
-            caps.add_row(*whose, cap["words"], _epsilon(cap["spent"]), f"{cap['left']:.3g}")
+            caps.add_row(*whose, cap["words"], _epsilon(cap["spent"]), rounded_down(cap["left"]))
     out.print(table)
     if caps.row_count:
         out.print(caps)

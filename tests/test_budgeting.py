@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from support.ledger_runs import DELTA, FIVE, folder_with, noised, run
 
 from secagg import budgeting, cli, console
 from secagg.errors import JobError, PolicyRefusal, UsageError
+from secagg.guarding import open_ledger
 from secagg.noise import Adjacency
 from secagg.privacy.budget import Cap
 from secagg.privacy.calibration import EXACT
@@ -105,7 +107,8 @@ def test_a_cap_needs_to_know_whose_it_is(tmp_path: Path) -> None:
     budgeting.set_cap(job, "a", None, CAP)
     with pytest.raises(UsageError, match=r"no ledger of 'b'. There is a"):
         budgeting.set_cap(data, "b", None, CAP)
-    budgeting.set_cap(data / "ledgers/a.ledger", None, "old", CAP)
+    with closing(open_ledger(data / "ledgers/a.ledger")) as ledger:
+        ledger.set_caps("old", [CAP])
     with pytest.raises(UsageError, match=r"holds 2 data sets, 'a', 'old'. Name one"):
         budgeting.set_cap(data / "ledgers/a.ledger", None, None, CAP)
 
@@ -152,8 +155,8 @@ def test_two_sites_of_one_data_set_have_one_ledger(tmp_path: Path) -> None:
     run(data, privacy=noised(0.5))
     assert [row["party"] for row in budgeting.show(job)] == [*"abce", "coordinator"]
     both = [row for row in budgeting.history(job, "c") if row["kind"] == "entry"]
-    assert {row["content"]["party"] for row in both} == {"c", "d"}
-    assert both == [row | {"party": "c"} for row in budgeting.history(job, "d") if row["cost"]]
+    assert {row["party"] for row in both} == {"c", "d"}
+    assert both == [row for row in budgeting.history(job, "d") if row["cost"]]
 
 
 def test_show_says_which_epsilon_it_is(tmp_path: Path, monkeypatch: Any, capsys: Any) -> None:
@@ -266,3 +269,29 @@ def test_no_ledger_yet(tmp_path: Path) -> None:
         budgeting.show(folder_with(tmp_path))
     with pytest.raises(JobError):
         budgeting.show(tmp_path / "missing.toml")
+
+
+def test_a_cap_for_a_data_set_that_the_ledger_does_not_hold_is_refused(tmp_path: Path) -> None:
+    """A misspelt name: the cap would be kept and hold nothing."""
+    data = folder_with(tmp_path)
+    run(data, privacy=noised())
+    cap = Cap(1.0, DELTA, None, Adjacency.ADD_REMOVE)
+    for party, dataset in (("b", "bb"), ("b", "B "), ("coordinator", "all site")):
+        with pytest.raises(UsageError, match="holds nothing of data set"):
+            budgeting.set_cap(data / "ledgers", party, dataset, cap)
+    assert budgeting.set_cap(data / "ledgers", "b", "b", cap)["caps"]
+
+
+def test_two_sites_with_one_data_set(tmp_path: Path) -> None:
+    """Both caps are shown."""
+    data = folder_with(tmp_path)
+    for site, most in (("a", 50), ("b", 30)):
+        (data / f"{site}.policy.toml").write_text(
+            'dataset = "shared"\nmin_sites = 3\nmin_records = 2\n[budget]\n'
+            f'period_epsilon = {most}\nperiod_delta = 1e-5\nadjacency = ["add_remove"]\n'
+        )
+    run(data, privacy=noised())
+    job = tmp_path / "job.toml"
+    job.write_text(TOML.replace('"data"', f'"{data}"'))
+    (row,) = [row for row in budgeting.show(job) if row["dataset"] == "shared"]
+    assert sorted(cap["epsilon"] for cap in row["caps"]) == [30, 50]

@@ -191,7 +191,7 @@ class TestRun:
         facts, result = copied(noised_run("sum"))
         result.summary.update(n=597, n_error=3.2, records=640, records_error=24.0)
         out = printed(Run(result, facts, [], None, []), monkeypatch)
-        assert "about 597 +- 3 complete records" in out and "640" not in out
+        assert "about 597 +- 3 complete records" in out and "about 640" not in out
         del result.summary["n_error"]
         out = printed(Run(result, facts, [], None, []), monkeypatch)
         assert "about 640 +- 24 complete records" in out

@@ -83,6 +83,11 @@ def _trust(facts: Facts) -> str:
             "Each site's own noise protects its records, whoever else colludes. That a site adds "
             "it is for the site alone to see."
         )
+    if not promise["colluding"]:
+        return (
+            "No site may tell anybody its noise, and each can take its own away. That the others "
+            "add theirs cannot be checked."
+        )
     return (
         f"Up to {declared(promise['colluding'])} of {counted(len(facts['cohort']), 'site')} may "
         "tell the coordinator their noise. That the others add theirs cannot be checked."

@@ -198,11 +198,11 @@ def check_caps(
     each = [(affordable(c, spent, distance, delta or c.delta), c, spent) for c, spent in broken]
     least, cap, spent = min(each, key=lambda found: found[0])
     if adjacency is None:
-        terms = f"epsilon {_down(least)} at delta {cap.delta:g} ({cap.adjacency.value})"
+        terms = f"epsilon {rounded_down(least)} at delta {cap.delta:g} ({cap.adjacency.value})"
         mend = f"Exact sums fit under no cap; with noise, what is left suffices for {terms}."
     else:
         least = _scaled(all_spent, wanted, delta, adjacency)
-        terms = f"privacy.epsilon {_down(least)} at delta {delta:g} ({adjacency.value})"
+        terms = f"privacy.epsilon {rounded_down(least)} at delta {delta:g} ({adjacency.value})"
         mend = f"What is left suffices for {terms}."
     exact = any(math.isinf(compose([c.event(cap.adjacency)]).mu) for c in spent)
     nothing = "Nothing is left"
@@ -267,7 +267,7 @@ def _distance(costs: Counter[Cost]) -> float:
     return math.fsum(often * cost.distance for cost, often in costs.items())
 
 
-def _down(epsilon: float) -> str:
+def rounded_down(epsilon: float) -> str:
     """Return three digits, rounded down: what is printed as affordable must be."""
     if epsilon <= 0.0:
         return "0"
