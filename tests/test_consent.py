@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -296,3 +297,17 @@ def test_why_a_site_refuses_stays_there() -> None:
     with pytest.raises(DataError) as caught:
         w.coordinator.advance(wire.loads(wire.dumps(step.state)), frames)
     assert caught.value.where == "a"
+
+
+def test_silence_that_would_expose_a_site_ends_the_run_before_anybody_pays() -> None:
+    """All five were released before; the sum over the other four would show the fifth."""
+
+    def tamper(sender: str, recipient: str, frame: bytes) -> list[bytes]:
+        return [] if sender == "e" else [frame]
+
+    numbers = {name: [float(i)] * 2 for i, name in enumerate(FIVE)}
+    w = World(Plain(), numbers, SumNumbers((2,)), tamper=tamper)  # type: ignore[arg-type]
+    w.coordinator = replace(w.coordinator, earlier=(frozenset(FIVE),))
+    with pytest.raises(PolicyRefusal, match="= e"):
+        w.sum()
+    assert {d.phase for d in w.engine.transcript} == {"consent"}
