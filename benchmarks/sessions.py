@@ -25,6 +25,7 @@ from secagg.coordinator import Step
 from secagg.frames import peek_header
 from secagg.party import Handled
 from secagg.randomness import system_random
+from secagg.stages import CONSENT
 
 BOUND, FRACTION_BITS = 8.0, 20
 SETUP, COHORT, SUM = "set-up", "cohort", "sum"
@@ -49,7 +50,7 @@ class Ledger:
     """The costs of a session, in the order in which phases first came."""
 
     setup: frozenset[str]
-    """names of the protocol's set-up phases"""
+    """names of the phases that are no part of a sum: consent, and the protocol's set-up"""
     costs: dict[tuple[str, str, str], Cost] = field(default_factory=dict)
     names: dict[tuple[str, str, str], set[str]] = field(default_factory=dict)
 
@@ -103,7 +104,7 @@ def run_session(
     numbers = {f"site_{i:03}": rng.normal(0, 1, values) for i in range(sites)}
     method = SumNumbers((values,), bound=BOUND, fraction_bits=FRACTION_BITS, rounds=rounds)
     world = World(protocol, numbers, method, random=system_random)
-    ledger = Ledger(frozenset(phase.name for phase in protocol.setup))
+    ledger = Ledger(frozenset(phase.name for phase in (CONSENT, *protocol.setup)))
     parties = world.engine.parties.items()
     world.engine.parties = {name: TimedParty(party, ledger) for name, party in parties}
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
