@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
@@ -228,6 +228,27 @@ def history(
         and not (refused and line.content.get("allowed", True))
     ]  # fmt: skip
     return sorted(rows, key=lambda row: str(row["time"]))
+
+
+def in_all(rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Return, for each session and party in these rows of `history`, what its releases cost."""
+    paid: dict[tuple[str, str, float], Counter[Cost]] = {}
+    for row in rows:
+        if row["kind"] == "entry":
+            key = row["session"], row["party"], row["cost"]["delta"]
+            paid.setdefault(key, Counter())[Cost.of(row["content"]["cost"])] += 1
+    return [
+        f"session {session[:8]} cost {party} {_epsilons(costs, delta)} "
+        f"for {costs.total()} releases together"
+        for (session, party, delta), costs in paid.items()
+    ]
+
+
+def _epsilons(costs: Counter[Cost], delta: float) -> str:
+    if exact_releases(costs):
+        return "no finite epsilon"
+    each = (f"{spent_epsilon(costs, kind, delta):.3g} ({kind.value})" for kind in Adjacency)
+    return f"epsilon {', '.join(each)} at delta {delta:g}"
 
 
 def _cost(line: Line) -> dict[str, Any] | None:

@@ -11,6 +11,7 @@ from rich.markup import escape
 from rich.padding import Padding
 from rich.table import Table
 
+from secagg import budgeting
 from secagg.audits.mechanisms import gives_way
 from secagg.audits.privacy import claimed, holds
 from secagg.audits.results import records_of
@@ -369,6 +370,9 @@ def show_history(
         where += "" if row["round"] is None else f" round {row['round']}"
         line = f"{row['time']} {row['party']} ({row['dataset']}){where}: {row['text']}"
         out.print(escape(line), soft_wrap=True)
+    if session is not None:
+        for line in budgeting.in_all(rows):
+            out.print(escape(line), soft_wrap=True)
 
 
 def _traffic_row(table: Table, stage: str, rounds: int, messages: int, size: int) -> None:

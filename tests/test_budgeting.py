@@ -295,3 +295,17 @@ def test_two_sites_with_one_data_set(tmp_path: Path) -> None:
     job.write_text(TOML.replace('"data"', f'"{data}"'))
     (row,) = [row for row in budgeting.show(job) if row["dataset"] == "shared"]
     assert sorted(cap["epsilon"] for cap in row["caps"]) == [30, 50]
+
+
+def test_a_sessions_releases_are_added_up(tmp_path: Path, monkeypatch: Any, capsys: Any) -> None:
+    """By root of squares, as the job was planned; not line by line."""
+    data = folder_with(tmp_path)
+    names = [run(data, privacy=noised(2.0)).facts["session"], run(data).facts["session"]]
+    told_of = [
+        told(monkeypatch, capsys, "budget", "history", str(data / "ledgers"), "--session", name)
+        for name in names
+    ]
+    for party in (*FIVE, "coordinator"):
+        assert f"session {names[0][:8]} cost {party} epsilon 2 (add_remove), " in told_of[0]
+        assert f"session {names[1][:8]} cost {party} no finite epsilon for 2" in told_of[1]
+    assert names[1][:8] not in told_of[0] and told_of[0].count("releases together") == 6
