@@ -1,11 +1,11 @@
 """The rounds of a run, planned before any record is read.
 
-Before the first one every site is asked for its consent: it decides then on all that it knows, so
-that a run which one site refuses costs no other site anything of its budget. Then comes the
-`cohort` round, a secure sum like any other: how many complete records
-there are in all, how many were left out as incomplete, and how many values of each column lay
-outside the declared bounds. Under differential privacy it asks for the first of these only, noised
-like everything else. The stages of the method follow.
+Before the first one every site is asked for its consent (`secagg.party`), so that a run which one
+site refuses costs the others nothing of their budgets. Then comes the `cohort` round, a secure sum
+like any other: how many complete records there are in all, how many were left out as incomplete,
+and how many values of each column lay outside the declared bounds. Under differential privacy it
+asks for the first of these only, noised like everything else. Consent again, now that the number of
+records is known, and the stages of the method follow.
 """
 
 from __future__ import annotations

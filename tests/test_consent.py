@@ -21,6 +21,7 @@ from secagg.noise import Adjacency
 from secagg.party import REFUSED, Handled, Party, SiteSide
 from secagg.privacy.budget import Cap
 from secagg.privacy.gate import ReleasePolicy
+from secagg.privacy.guard import Occasion
 from secagg.protocols.additive import Additive
 from secagg.protocols.plain import Plain
 from secagg.randomness import system_random
@@ -311,3 +312,19 @@ def test_silence_that_would_expose_a_site_ends_the_run_before_anybody_pays() -> 
     with pytest.raises(PolicyRefusal, match="= e"):
         w.sum()
     assert {d.phase for d in w.engine.transcript} == {"consent"}
+
+
+def test_a_session_is_told_one_number_of_records(tmp_path: Path) -> None:
+    """A rule on the site's share, refused for one total after the other, would tell its records."""
+    data = folder_with(tmp_path)
+    write_policy(data, "max_site_share = 0.1\n")
+    raw = raw_job(sites={"folder": data, "max_rows": 100}, privacy=noised(2.0),
+                  protocol={"name": "additive"})  # fmt: skip
+    session = open_session(plan_job(parse_job(raw)), system_random)
+    guard = session.sides["e"].guard
+    assert guard is not None
+    rows, public = session.sides["e"].rows, session.planned.public
+    for total, why in ((100, "max_site_share"), (100, "max_site_share"), (10_000, "has changed")):
+        with pytest.raises(PolicyRefusal, match=why):
+            guard.check(Occasion(1, "moments", FIVE, total, 0), rows, public)
+    session.close()

@@ -21,8 +21,8 @@ UNPROTECTED = (
     "Where sites noise once and for all, that a later run finds the same: the records and the "
     "columns asked for have not changed.",
     "That a site refuses, or does not, because of its records: too few, or a cell that cannot be "
-    "read. Whoever writes jobs chooses the thresholds, bounds and levels that this is about; each "
-    "answer costs the count of records of one run.",
+    "read. Whoever writes jobs chooses the thresholds, bounds and levels that this is about; a "
+    "refusal costs nothing, and taking part the count of records of one run.",
     "What the job itself declares: columns, bounds, levels, the expected number of records.",
     "A site that leaves out its noise, or invents records within the bounds.",
 )
