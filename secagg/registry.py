@@ -18,6 +18,7 @@ METHODS = {
     "moments": ("secagg.models.moments", "PooledMoments"),
     "logistic": ("secagg.models.logistic", "Logistic"),
     "gradient": ("secagg.models.gradient", "Gradient"),
+    "notears_admm": ("secagg.models.notears_admm", "NotearsAdmm"),
 }
 PROTOCOLS = {
     "plain": ("secagg.protocols.plain", "Plain"),

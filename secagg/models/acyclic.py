@@ -3,12 +3,9 @@
 h(W) = tr exp(W o W) - p >= 0, zero exactly for the weighted adjacency of a DAG (Zheng, Aragam,
 Ravikumar and Xing, "DAGs with NO TEARS", NeurIPS 2018, theorem 1).
 
-Two failures of the published programs are guarded against here.
+Two failures of the published programs are guarded against.
 
-* exp(W o W) overflows at a long trial step of the line search, and from then on every number is
-  NaN. Here such a trial is a failed step: the minimiser starts again from the last accepted
-  point, with fresh curvature and therefore a first step of length one, then 0.1 and less. Where
-  all fail it says so; it never hands on a point at which the objective is not finite.
+* exp(W o W) overflows at a long trial step of the line search: see `secagg.models.finite_steps`.
 * Two variables that look alike (any two standardised variables, if nothing else is related to
   them) make the objective symmetric in W_ij and W_ji. Started from zero, a gradient method stays
   on the symmetric ridge, where acyclicity can only be had by shrinking both weights to zero: the
@@ -26,8 +23,9 @@ from dataclasses import dataclass
 import networkx as nx
 import numpy as np
 from numpy.typing import NDArray
-from scipy.linalg import expm
-from scipy.optimize import OptimizeResult, minimize
+
+from secagg.models.exponential import exponential_minus_identity
+from secagg.models.finite_steps import minimise_finite
 
 Matrix = NDArray[np.float64]
 Objective = Callable[[Matrix], tuple[float, Matrix]]
@@ -35,16 +33,19 @@ Objective = Callable[[Matrix], tuple[float, Matrix]]
 # Where L-BFGS-B stops: relative decrease of the objective, largest slope.
 USUAL = (2.2e-9, 1e-5)  # SciPy's
 EXACT = (1e-15, 1e-9)  # the rounding of the objective
-RESTARTS = 50  # after failed steps
-SHORTER = 0.1  # the first step of a restart where the one before got nowhere,
-SHORTEST = 1e-3  # down to this: the gain of a much shorter step would look like convergence
 
 
 def acyclicity(W: Matrix) -> tuple[float, Matrix]:
-    """Return h(W) and its gradient exp(W o W)' o 2W; both may be inf or NaN for large W."""
+    """Return h(W) and its gradient exp(W o W)' o 2W; both may be inf or NaN for large W.
+
+    h has a relative error of a few units in the last place, also where it is nearly zero.
+    """
     with np.errstate(over="ignore", invalid="ignore"):
-        exponential = np.asarray(expm(W * W), dtype=np.float64)
-        return float(np.trace(exponential)) - len(W), exponential.T * 2 * W
+        exponential = exponential_minus_identity(W * W)
+        h = float(np.trace(exponential))
+        slopes = exponential.T
+        np.fill_diagonal(slopes, slopes.diagonal() + 1)
+        return h, slopes * 2 * W
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,10 +58,6 @@ class Minimum:
     value: float
     finite: bool
     evaluations: int
-
-
-class _NonFiniteStepError(Exception):
-    """A trial point at which the objective or its gradient is not finite."""
 
 
 def minimise_sparse(
@@ -80,7 +77,6 @@ def minimise_sparse(
     """
     if free is None:
         free = ~np.eye(len(start), dtype=bool)
-    evaluations = 0
 
     def join(x: Matrix) -> Matrix:
         W = np.zeros_like(start)
@@ -89,48 +85,18 @@ def minimise_sparse(
         return W
 
     def penalised(x: Matrix) -> tuple[float, Matrix]:
-        nonlocal evaluations
-        evaluations += 1
-        with np.errstate(all="ignore"):  # what overflows is not finite, and tested next
-            value, gradient = objective(join(x))
-        if not (np.isfinite(value) and np.all(np.isfinite(gradient))):
-            raise _NonFiniteStepError
+        value, gradient = objective(join(x))
         slope = gradient[free]
         return value + penalty * float(x.sum()), np.concatenate([slope, -slope]) + penalty
 
-    accepted = np.concatenate([np.maximum(start[free], 0), np.maximum(-start[free], 0)])
-    value = np.inf
-    length = 1.0  # of a run's first step: L-BFGS-B makes it one in the variable it is given
-
-    def scaled(y: Matrix) -> tuple[float, Matrix]:
-        penalised_value, slope = penalised(length * y)
-        return penalised_value, length * slope
-
-    def accept(intermediate_result: OptimizeResult) -> None:
-        nonlocal accepted, value
-        accepted, value = length * intermediate_result.x, float(intermediate_result.fun)
-
     decrease, slope_tolerance = EXACT if exact else USUAL
-    for _ in range(RESTARTS):
-        before = accepted
-        try:
-            result = minimize(
-                scaled,
-                accepted / length,
-                jac=True,
-                method="L-BFGS-B",
-                bounds=[(0, None)] * len(accepted),
-                callback=accept,
-                options={"ftol": decrease, "gtol": slope_tolerance * length},
-            )
-        except _NonFiniteStepError:
-            if accepted is before:
-                length *= SHORTER
-                if length < SHORTEST:
-                    break
-            continue
-        return Minimum(join(length * result.x), float(result.fun), True, evaluations)
-    return Minimum(join(accepted), value, False, evaluations)
+    found = minimise_finite(
+        penalised,
+        np.concatenate([np.maximum(start[free], 0), np.maximum(-start[free], 0)]),
+        nonnegative=True,
+        options={"ftol": decrease, "gtol": slope_tolerance},
+    )
+    return Minimum(join(found.x), found.value, found.finite, found.evaluations)
 
 
 def break_ties(W: Matrix) -> Matrix:

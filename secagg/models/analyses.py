@@ -20,19 +20,16 @@ by themselves is refused before data are read: a release that a bad setting wast
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Literal, Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
 from secagg.contracts import Public, Result
 from secagg.errors import JobError, UsageError
-from secagg.models.acyclic import is_acyclic
 from secagg.models.golem import golem
 from secagg.models.graph_input import require_number
-from secagg.models.graph_metrics import compare_graphs
 from secagg.models.graph_result import GraphFit
 from secagg.models.lasso import LassoFit, lasso
 from secagg.models.linear import LinearFit, describe, ols
@@ -41,6 +38,7 @@ from secagg.models.notears import notears
 from secagg.models.pc_ges import ges, pc
 from secagg.models.pooled import Moments
 from secagg.models.ridge import RidgeFit, ridge
+from secagg.models.scored_graph import check_truth, graph_result
 from secagg.models.standardised import check_penalty
 from secagg.models.terms import critical_value
 from secagg.models.variables import choose
@@ -147,35 +145,13 @@ class _Graph:
         names = [v.name for v in public.variables]
         if self.variables is not None:
             names = [names[i] for i in choose(public, self.variables, "variables")]
-        if len(names) < 2:
-            raise JobError("variables", "a graph needs at least two variables")
-        strangers = sorted({name for edge in self.truth or () for name in edge} - set(names))
-        if strangers:
-            raise JobError("truth", f"{strangers[0]!r} is not one of the graph's variables")
-        if not is_acyclic(self._true_edges(names)):
-            raise JobError("truth", "the true edges form a cycle", "Leave one of them out.")
-
-    def _true_edges(self, names: Sequence[str]) -> NDArray[np.bool_]:
-        truth = np.zeros((len(names), len(names)), dtype=np.bool_)
-        for cause, effect in self.truth or ():
-            truth[names.index(cause), names.index(effect)] = True
-        return truth
+        check_truth(self.truth, names)
 
     def _settings(self) -> dict[str, Any]:
         return {k: v for k, v in asdict(self).items() if k != "truth"}
 
     def _result(self, fit: GraphFit) -> Result:
-        summary = fit.to_dict()
-        arrays: dict[str, NDArray[Any]] = {
-            "directed": fit.directed, "undirected": fit.undirected
-        }  # fmt: skip
-        if fit.weights is not None:
-            arrays["weights"] = fit.weights
-        if self.truth is not None:
-            truth = self._true_edges(fit.names)
-            summary["truth"] = [list(edge) for edge in self.truth]
-            summary["score"] = asdict(compare_graphs(fit.directed, truth, fit.undirected))
-        return Result(summary, arrays)
+        return graph_result(fit, self.truth)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,0 +1,93 @@
+"""L-BFGS-B that never hands on a point at which its objective is not finite.
+
+exp(W o W) overflows at a long trial step of the line search, and from then on every number of the
+published programs is NaN. Here such a trial is a failed step: the minimiser starts again from the
+last accepted point, with fresh curvature and therefore a first step of length one, then 0.1 and
+less. Where all fail it says so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.optimize import OptimizeResult, minimize
+
+Vector = NDArray[np.float64]
+
+RESTARTS = 50  # after failed steps
+SHORTER = 0.1  # the first step of a restart where the one before got nowhere,
+SHORTEST = 1e-3  # down to this: the gain of a much shorter step would look like convergence
+
+
+@dataclass(frozen=True, eq=False)
+class FinitePoint:
+    """x: the last accepted point; value: the objective there (inf if none was ever accepted);
+    finite: False if no finite step could be made from x; evaluations: of the objective.
+    """
+
+    x: Vector
+    value: float
+    finite: bool
+    evaluations: int
+
+
+class _NonFiniteStepError(Exception):
+    """A trial point at which the objective or its gradient is not finite."""
+
+
+def minimise_finite(
+    objective: Callable[[Vector], tuple[float, Vector]],
+    start: Vector,
+    *,
+    nonnegative: bool = False,
+    options: Mapping[str, Any] | None = None,
+) -> FinitePoint:
+    """Minimise a function of a vector from a finite start.
+
+    objective: returns value and gradient; may overflow
+    nonnegative: keep all entries at or above zero
+    options: of SciPy's L-BFGS-B; `gtol` is the largest slope at the end
+    """
+    options = {"gtol": 1e-5, **(options or {})}
+    slope_tolerance = options["gtol"]
+    accepted, value = start, np.inf
+    evaluations = 0
+    length = 1.0  # of a run's first step: L-BFGS-B makes it one in the variable it is given
+
+    def scaled(y: Vector) -> tuple[float, Vector]:
+        nonlocal evaluations
+        evaluations += 1
+        with np.errstate(all="ignore"):  # what overflows is not finite, and tested next
+            at, gradient = objective(length * y)
+        if not (np.isfinite(at) and np.all(np.isfinite(gradient))):
+            raise _NonFiniteStepError
+        return at, length * gradient
+
+    def accept(intermediate_result: OptimizeResult) -> None:
+        nonlocal accepted, value
+        accepted, value = length * intermediate_result.x, float(intermediate_result.fun)
+
+    for _ in range(RESTARTS):
+        before = accepted
+        try:
+            result = minimize(
+                scaled,
+                accepted / length,
+                jac=True,
+                method="L-BFGS-B",
+                bounds=[(0, None)] * len(start) if nonnegative else None,
+                callback=accept,
+                options={**options, "gtol": slope_tolerance * length},
+            )
+        except _NonFiniteStepError:
+            if accepted is before:
+                length *= SHORTER
+                if length < SHORTEST:
+                    break
+            continue
+        return FinitePoint(length * result.x, float(result.fun), True, evaluations)
+    return FinitePoint(accepted, value, False, evaluations)

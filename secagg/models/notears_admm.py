@@ -1,0 +1,279 @@
+"""Linear NOTEARS-ADMM over secure sums (Ng and Zhang, AISTATS 2022, sections 5.1 and 5.2).
+
+Round 0 sums the sites' numbers of records (and, to standardise, their squared deviations). Then the
+coordinator sends W and rho2, each site answers V_k = S_k (J - B_k) of `secagg.models.linear_sites`,
+and the coordinator makes the next W from their sum (`secagg.models.consensus`). Every site centres
+its records by its own means, as the paper's program does: sites may differ in level.
+
+Units. Records are carried as u = (x - middle) / half. Columns are analysed times c, c = half (own
+units, the paper's) or the inverse of u's pooled standard deviation, and V_k is carried divided by
+c_i c_j: then |S_k|, in these units, is at most 1 by the public bounds. What depends on B_k has no
+bound; a contribution beyond `_BOUND` means divergence, and the site refuses to send it clipped.
+
+What the transcript determines (Guarantees: only this)
+    * The last sum alone gives the pooled covariance: there B_k = W, so that it is S (I - W), and
+      I - W is invertible.
+    * More than that. In early rounds B_k is far from W, and the sum over k of
+      S_k (S_k + rho2 I)^-1 (...) is not a function of S: it depends on how records are split over
+      sites. The sums of all rounds are equations in the sites' own covariances; as soon as they
+      have as many independent entries as there are unknowns, they can be solved for all S_k, up to
+      which site has which (d = 10, K = 10: 60 rounds, 550 unknowns).
+    So one secure sum of moments, and NOTEARS on it (method `moments`), releases strictly less.
+
+=================================  =================================================================
+site                               contribution
+=================================  =================================================================
+no record, or one                  S_k = 0, so V_k = 0; the graph is the others'
+a column that is constant there    zeros in its row and column of S_k
+fewer records than variables       S_k has rank n_k - 1: (10) needs no inverse of it
+constant everywhere                an isolated variable; with `standardise` an error names it
+a W or rho2 that is not finite     `PeerError`, nothing is sent
+=================================  =================================================================
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, ClassVar, TypeGuard
+
+import numpy as np
+from numpy.typing import NDArray
+
+from secagg.contracts import Body, Counted, Field, Kind, Public, Result, Rows, Stage, State, Update
+from secagg.errors import DataError, JobError, PeerError, UsageError
+from secagg.models.admm_linear import LinearGraph, graph_fit
+from secagg.models.consensus import RHO_MAX, Schedule, Variant, advance, begin
+from secagg.models.graph_input import require_number
+from secagg.models.linear_sites import answer, begin_site, centred, spectrum
+from secagg.models.scored_graph import Edges, check_truth, graph_result
+from secagg.models.variables import choose
+
+Array = NDArray[np.float64]
+
+RECORDS, CONSENSUS = "records", "consensus"
+_BOUND = 1024.0
+_BITS = 44
+
+
+@dataclass(frozen=True, kw_only=True)
+class NotearsAdmm:
+    """Linear NOTEARS-ADMM, static or (with `lags`) for time series.
+
+    variables: columns of the graph; None for all that are not lagged values
+    lags: for time series, lists of columns: the variables' values one step before, two steps, ...,
+        in the order of `variables`. Every record is one window of a series.
+    variant: "fast" or "paper", see `secagg.models.consensus`
+    penalty, lag_penalty: lambda for instantaneous and for lagged coefficients
+    threshold: edges with |W_ij| <= threshold are dropped
+    standardise: divide by pooled standard deviations, which are then released
+    zero_diagonal: hold W_ii at 0 from the start
+    acyclic: raise the threshold until no cycle is left
+    rho1, rho2, gamma1, gamma2, rounds: as in `Schedule`
+    truth: the true edges, if known: the graph is then scored
+    """
+
+    variables: tuple[str, ...] | None = None
+    lags: tuple[tuple[str, ...], ...] = ()
+    variant: Variant = "fast"
+    penalty: float = 0.01
+    lag_penalty: float = 0.01
+    threshold: float = 0.3
+    standardise: bool = False
+    zero_diagonal: bool = False
+    acyclic: bool = False
+    rho1: float = 1e-3
+    rho2: float = 1e-3
+    gamma1: float = 1.75
+    gamma2: float = 1.25
+    rounds: int = 200
+    truth: Edges | None = None
+
+    name: ClassVar[str] = "notears_admm"
+    leaves: ClassVar[str] = (
+        "The pooled covariance (the last round's sum gives it), and more: sums of early rounds "
+        "depend on how records are split over sites, and enough of them can be solved for every "
+        "site's own covariance, up to which site has which. One sum of moments (method 'moments', "
+        "analysis 'notears') releases strictly less."
+    )
+
+    @cached_property
+    def _schedule(self) -> Schedule:
+        return Schedule(self.variant, self.rho1, self.rho2, self.gamma1, self.gamma2, self.rounds)
+
+    def stages(self, public: Public) -> tuple[Stage, ...]:
+        """Declare the count and the rounds of consensus."""
+        self._schedule.check()
+        for name in ("penalty", "lag_penalty", "threshold"):
+            try:
+                require_number(name, getattr(self, name), low=0)
+            except UsageError as error:
+                raise JobError(f"method.{name}", error.what) from None
+        graph, chosen = self._graph(public), self._chosen(public)
+        check_truth(self.truth, self._names(public))
+        rows = float(public.max_rows)
+        count = [Field("records", (1,), rows, 0, Kind.COUNT)]
+        sees = "the number of records"
+        if self.standardise:
+            count.append(Field("squares", (len(chosen),), rows, _BITS, Kind.WEIGHT))
+            sees += ", and each column's sum of squared deviations from its sites' means"
+        answers = (Field("responses", graph.shape, _BOUND, _BITS, Kind.BOUNDED),)
+        return (
+            Stage(RECORDS, tuple(count), 1, sees),
+            Stage(
+                CONSENSUS,
+                answers,
+                self.rounds,
+                "sum over sites of rho2 B_k + beta_k, less what it sent: the slopes of their "
+                "losses at their own solutions",
+            ),
+        )
+
+    def start(self, public: Public) -> State:
+        """Begin with the count."""
+        state = begin(self._schedule, np.zeros(self._graph(public).shape))
+        chosen = [public.variables[i] for i in self._chosen(public)]
+        return {
+            **state,
+            "status": "counting",
+            "names": [v.name for v in chosen],
+            "scale": np.array([v.half for v in chosen]),
+        }
+
+    def message(self, state: State) -> tuple[str, Body] | None:
+        """Ask for the count, then for responses to W, until done."""
+        if state["status"] == "counting":
+            return RECORDS, {}
+        if state["status"] != "running":
+            return None
+        facts = {"records": state["records"], "scale": state["scale"]}
+        return CONSENSUS, {"W": state["W"], "rho2": state["rho2"], **facts}
+
+    def local(
+        self, stage: str, rows: Rows, message: Body, memory: State, public: Public
+    ) -> tuple[Update, State]:
+        """Count, or solve problem (4) and respond."""
+        u = centred(rows.values[:, self._chosen(public)])
+        if stage == RECORDS:
+            update = {"records": np.array([float(len(u))])}
+            if self.standardise:
+                update["squares"] = np.sum(u * u, axis=0)
+            return update, memory
+        graph = self._graph(public)
+        W, rho2, records, scale = self._read(message, graph)
+        if not memory:
+            if records < len(u):
+                raise PeerError("consensus", "the coordinator says fewer records than are here")
+            memory = {
+                **begin_site(*spectrum(u * scale, records), graph.d),
+                "records": records,
+                "scale": scale,
+            }
+        elif memory["records"] != records or not np.array_equal(memory["scale"], scale):
+            raise PeerError("consensus", "the coordinator changed the number of records, or scale")
+        V, memory = answer(memory, W, rho2)
+        responses = V / np.outer(scale, scale[: graph.d])
+        if not np.all(np.abs(responses) <= _BOUND):
+            raise DataError(
+                "consensus",
+                "this site's solution has left the range that can be sent: the method diverges",
+                "Set method.standardise, or narrow the columns' bounds.",
+            )
+        return {"responses": responses}, memory
+
+    def server(self, state: State, total: Update, sites: int) -> State:
+        """Take the count, or make the next W."""
+        if state["status"] == "counting":
+            return self._counted(state, total)
+        scale = state["scale"]
+        d = total["responses"].shape[1]
+        graph = self._graph_of(d)
+        V = total["responses"] * np.outer(scale, scale[:d])
+        return advance(state, V, sites, graph, self._schedule)
+
+    def result(self, state: State, public: Public, counted: Counted) -> Result:
+        """Return the graph, in the units analysed."""
+        names, graph = self._names(public), self._graph(public)
+        fit = graph_fit(state, names, graph, self._schedule, self.threshold, acyclic=self.acyclic)
+        result = graph_result(fit, self.truth)
+        result.summary["settings"] |= {"standardise": self.standardise, "rounds": self.rounds}
+        result.summary["status"] = state["status"]
+        if graph.lags:
+            lagged = state["W"][graph.d :].reshape(graph.lags, graph.d, graph.d)
+            result.arrays["lagged_weights"] = lagged
+            result.summary["lagged_edges"] = [
+                {"from": self.lags[p][i], "to": names[j], "lag": p + 1, "weight": lagged[p, i, j]}
+                for p, i, j in np.argwhere(np.abs(lagged) > self.threshold).tolist()
+            ]
+        return result
+
+    def _counted(self, state: State, total: Update) -> State:
+        records = round(float(total["records"][0]))
+        if records < 2:
+            raise UsageError("analysis", f"{records} record is too few for a graph")
+        scale = state["scale"]
+        if self.standardise:
+            squares = total["squares"]
+            if np.any(squares <= 0):
+                constant = state["names"][int(np.argmin(squares))]
+                raise UsageError(
+                    "analysis", f"column {constant!r} is constant at every site", "Leave it out."
+                )
+            scale = np.sqrt(records / squares)
+        return {**state, "status": "running", "records": records, "scale": scale}
+
+    def _read(self, message: Body, graph: LinearGraph) -> tuple[Array, float, int, Array]:
+        """Return W, rho2, the number of records and the scale, all in range, or blame the peer."""
+        W, scale = message.get("W"), message.get("scale")
+        rho2, records = message.get("rho2"), message.get("records")
+        if not (_is_finite(W, graph.shape) and _is_finite(scale, graph.shape[:1])):
+            raise PeerError("consensus", "the coordinator's W or scale is not a finite matrix")
+        if not (isinstance(rho2, float) and 0 < rho2 <= RHO_MAX and np.all(scale > 0)):
+            raise PeerError("consensus", "the coordinator's rho2 or scale is out of range")
+        if not (isinstance(records, int) and records >= 2):
+            raise PeerError("consensus", "the coordinator's number of records is out of range")
+        return W, rho2, records, scale
+
+    def _graph(self, public: Public) -> LinearGraph:
+        return self._graph_of(len(self._names(public)))
+
+    def _graph_of(self, d: int) -> LinearGraph:
+        penalties = (self.penalty, self.lag_penalty)
+        return LinearGraph(d, len(self.lags), penalties, self.zero_diagonal)
+
+    def _names(self, public: Public) -> tuple[str, ...]:
+        """Return the names of the graph's variables."""
+        chosen = self._chosen(public)
+        d = len(chosen) // (1 + len(self.lags))
+        return tuple(public.variables[i].name for i in chosen[:d])
+
+    def _chosen(self, public: Public) -> NDArray[np.int64]:
+        """Return the positions of the variables, then of their values at each lag."""
+        lagged = [choose(public, lag, "method.lags") for lag in self.lags]
+        if self.variables is None:
+            taken = {int(i) for lag in lagged for i in lag}
+            rest = [i for i in range(len(public.variables)) if i not in taken]
+            now = np.array(rest, dtype=np.int64)
+        else:
+            now = choose(public, self.variables, "method.variables")
+        for lag in lagged:
+            if len(lag) != len(now):
+                raise JobError(
+                    "method.lags",
+                    f"a lag has {len(lag)} columns and the graph {len(now)} variables",
+                    "Each lag lists the variables' earlier values, in their order.",
+                )
+        everything = np.concatenate([now, *lagged])
+        if len(set(everything.tolist())) < len(everything):
+            raise JobError("method.lags", "a column is named twice")
+        return everything
+
+
+def _is_finite(array: Any, shape: tuple[int, ...]) -> TypeGuard[Array]:
+    """Tell whether a message's entry is a finite float64 array of that shape."""
+    return (
+        isinstance(array, np.ndarray)
+        and array.dtype == np.float64
+        and array.shape == shape
+        and bool(np.all(np.isfinite(array)))
+    )

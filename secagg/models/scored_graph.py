@@ -1,0 +1,52 @@
+"""A learned graph as a job's result, scored where the job states the true edges."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from secagg.contracts import Result
+from secagg.errors import JobError
+from secagg.models.acyclic import is_acyclic
+from secagg.models.graph_metrics import compare_graphs
+from secagg.models.graph_result import GraphFit
+
+Edges = tuple[tuple[str, str], ...]
+"""Pairs (cause, effect) of names."""
+
+
+def check_truth(truth: Edges | None, names: Sequence[str]) -> None:
+    """Raise `JobError` unless there are two variables at least and the truth is a DAG over them."""
+    if len(names) < 2:
+        raise JobError("variables", "a graph needs at least two variables")
+    strangers = sorted({name for edge in truth or () for name in edge} - set(names))
+    if strangers:
+        raise JobError("truth", f"{strangers[0]!r} is not one of the graph's variables")
+    if not is_acyclic(adjacency(truth or (), names)):
+        raise JobError("truth", "the true edges form a cycle", "Leave one of them out.")
+
+
+def adjacency(edges: Edges, names: Sequence[str]) -> NDArray[np.bool_]:
+    """Return the edges as a matrix, [i, j] for i -> j, in the order of `names`."""
+    matrix = np.zeros((len(names), len(names)), dtype=np.bool_)
+    for cause, effect in edges:
+        matrix[names.index(cause), names.index(effect)] = True
+    return matrix
+
+
+def graph_result(fit: GraphFit, truth: Edges | None) -> Result:
+    """Return the fit's summary and arrays, with its score if the truth is known."""
+    summary = fit.to_dict()
+    arrays: dict[str, NDArray[Any]] = {"directed": fit.directed, "undirected": fit.undirected}
+    if fit.weights is not None:
+        arrays["weights"] = fit.weights
+    if truth is not None:
+        summary["truth"] = [list(edge) for edge in truth]
+        summary["score"] = asdict(
+            compare_graphs(fit.directed, adjacency(truth, fit.names), fit.undirected)
+        )
+    return Result(summary, arrays)
