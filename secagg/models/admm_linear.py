@@ -12,8 +12,6 @@ be acyclic, an effect of the past on the present cannot close a cycle.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,49 +22,10 @@ from secagg.models.acyclic import acyclic_edges, graph_over_threshold, is_acycli
 from secagg.models.consensus import Schedule, advance, begin, failure
 from secagg.models.exponential import exponential_minus_identity
 from secagg.models.graph_result import GraphFit
+from secagg.models.linear_graph import LinearGraph
 from secagg.models.linear_sites import answer, begin_site, centred, spectrum, stack
 
 Array = NDArray[np.float64]
-
-
-@dataclass(frozen=True)
-class LinearGraph:
-    """What W is: shape (d (1 + lags), d), and its penalties; a `Graphed`.
-
-    penalty, lag_penalty: lambda of instantaneous and of lagged coefficients, at least 0
-    zero_diagonal: hold W_ii at 0, as NOTEARS on pooled data does; the paper leaves that to h
-    """
-
-    d: int
-    lags: int = 0
-    penalties: tuple[float, float] = (0.01, 0.01)
-    zero_diagonal: bool = False
-
-    @property
-    def shape(self) -> tuple[int, int]:
-        """The shape of W."""
-        return self.d * (1 + self.lags), self.d
-
-    @cached_property
-    def penalty(self) -> Array:
-        """Lambda for each entry of W; inf for one held at zero."""
-        now, lagged = self.penalties
-        penalty = np.full(self.shape, lagged)
-        penalty[: self.d] = now
-        if self.zero_diagonal:
-            np.fill_diagonal(penalty[: self.d], np.inf)
-        return penalty
-
-    def squares(self, W: Array) -> Array:
-        """Return the squared instantaneous coefficients."""
-        now = W[: self.d]
-        return now * now
-
-    def spread(self, slopes: Array) -> Array:
-        """Return the slopes over W's first block, zeros over lags."""
-        if self.lags == 0:
-            return slopes
-        return np.concatenate([slopes, np.zeros((self.d * self.lags, self.d))])
 
 
 def learn(

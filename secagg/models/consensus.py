@@ -43,12 +43,8 @@ from numpy.typing import NDArray
 from secagg.contracts import State
 from secagg.errors import JobError
 from secagg.models.acyclic import break_ties
-from secagg.models.consensus_step import (
-    Graphed,
-    Pull,
-    proximal_step,
-    subgradient_step,
-)
+from secagg.models.consensus_step import Pull, proximal_step, subgradient_step
+from secagg.models.proximal_newton import Graphed, Multipliers
 
 Array = NDArray[np.float64]
 Variant = Literal["fast", "paper"]
@@ -106,12 +102,12 @@ def advance(state: State, total: Array, sites: int, graphed: Graphed, schedule: 
     """Take the sum of V_k over the sites: (5), (6), (8), (9), and whether to go on."""
     W, dual, rho1, alpha = state["W"], state["dual"], state["rho1"], state["alpha"]
     strength = sites * state["rho2"]
-    pull = Pull(W + total / strength, strength, alpha, rho1)
+    pull, multipliers = Pull(W + total / strength, strength), Multipliers(alpha, rho1)
     if schedule.variant == "paper":
-        step = subgradient_step(graphed, W, pull)
+        step = subgradient_step(graphed, W, pull, multipliers)
     else:
         tied = state["rounds"] == 0 or state["h"] > H_TOLERANCE
-        step = proximal_step(graphed, break_ties(W) if tied else W, pull)
+        step = proximal_step(graphed, break_ties(W) if tied else W, pull, multipliers)
     state = {
         **state,
         "rounds": state["rounds"] + 1,

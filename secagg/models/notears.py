@@ -7,7 +7,9 @@ with S the covariance (divisor n) or correlation: equations (1) and (2) of Ng an
 2022), because the least squares depend on the records through S alone. Solved by the augmented
 Lagrangian of Zheng et al.'s algorithm 1: each round minimises
     loss + penalty * |W|_1 + alpha h(W) + rho/2 h(W)^2
-and multiplies rho by 10 until h falls to a quarter of the round before.
+and multiplies rho by 10 until h falls to a quarter of the round before. A round's problem is solved
+by `secagg.models.acyclic_lasso`, where the authors' program takes L-BFGS-B: on simulated data its
+objective at the end is lower, in a tenth of the time and less.
 
 One step is not in the paper. With rho near 1e16 the last rounds hardly move along the constraint,
 and weights stop as much as 0.4 away from the optimum of their own graph. So the final W, with its
@@ -30,48 +32,25 @@ by the penalty: refit each variable on its parents to estimate effects.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
 
 import numpy as np
-from numpy.typing import NDArray
 
 from secagg.models.acyclic import (
-    Objective,
     acyclic_edges,
-    acyclicity,
     break_ties,
     graph_over_threshold,
     minimise_sparse,
 )
+from secagg.models.acyclic_lasso import LeastSquares, acyclic_lasso
 from secagg.models.graph_input import graph_input, require_number
 from secagg.models.graph_result import GraphFit
 from secagg.models.pooled import Moments
-
-Matrix = NDArray[np.float64]
+from secagg.models.proximal_newton import Multipliers
 
 RHO_MAX = 1e16  # of the authors' program: beyond it h has no correct digit left
 MAX_ROUNDS = 100
 DECREASE = 0.25  # of h, that a round must reach before alpha moves
 GROWTH = 10.0  # of rho
-
-
-def least_squares(S: Matrix, W: Matrix) -> tuple[float, Matrix]:
-    """Return 1/2 tr((I - W)' S (I - W)) and its gradient -S (I - W)."""
-    residual = np.eye(len(S)) - W
-    product = S @ residual
-    return 0.5 * float(np.sum(residual * product)), -product
-
-
-def augmented_lagrangian(S: Matrix, alpha: float, rho: float) -> Objective:
-    """Return the smooth part of a round's objective, as a function of W."""
-
-    def objective(W: Matrix) -> tuple[float, Matrix]:
-        loss, loss_gradient = least_squares(S, W)
-        h, h_gradient = acyclicity(W)
-        value = loss + alpha * h + 0.5 * rho * h * h
-        return value, loss_gradient + (alpha + rho * h) * h_gradient
-
-    return objective
 
 
 def notears(
@@ -107,21 +86,21 @@ def notears(
     while finite and h > tolerance and rho < RHO_MAX and rounds < MAX_ROUNDS:
         rounds += 1
         while True:
-            step = minimise_sparse(augmented_lagrangian(S, alpha, rho), break_ties(W), penalty)
+            step = acyclic_lasso(S, break_ties(W), penalty, Multipliers(alpha, rho))
             evaluations += step.evaluations
             finite = step.finite
-            step_h = acyclicity(step.W)[0]
-            if not finite or step_h <= DECREASE * h or rho >= RHO_MAX:
+            if not finite or step.h <= DECREASE * h or rho >= RHO_MAX:
                 break
             rho *= GROWTH
-        W, h = step.W, step_h
+        W, h = step.W, step.h
         alpha += rho * h
 
     if finite and h <= tolerance:
         support, _ = acyclic_edges(W, 0.0)
         W = np.where(support, W, 0)
         if support.any():
-            refit = minimise_sparse(partial(least_squares, S), W, penalty, free=support, exact=True)
+            loss = LeastSquares(S, penalty).value
+            refit = minimise_sparse(loss, W, penalty, free=support, exact=True)
             W, finite = refit.W, refit.finite
             evaluations += refit.evaluations
     failure = None

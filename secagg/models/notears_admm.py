@@ -42,9 +42,10 @@ from numpy.typing import NDArray
 
 from secagg.contracts import Body, Counted, Field, Kind, Public, Result, Rows, Stage, State, Update
 from secagg.errors import DataError, JobError, PeerError, UsageError
-from secagg.models.admm_linear import LinearGraph, graph_fit
+from secagg.models.admm_linear import graph_fit
 from secagg.models.consensus import RHO_MAX, Schedule, Variant, advance, begin
 from secagg.models.graph_input import require_number
+from secagg.models.linear_graph import LinearGraph
 from secagg.models.linear_sites import answer, begin_site, centred, spectrum
 from secagg.models.scored_graph import Edges, check_truth, graph_result
 from secagg.models.variables import choose
@@ -53,7 +54,7 @@ Array = NDArray[np.float64]
 
 RECORDS, CONSENSUS = "records", "consensus"
 _BOUND = 1024.0
-_BITS = 44
+_BITS = 40
 
 
 @dataclass(frozen=True, kw_only=True)

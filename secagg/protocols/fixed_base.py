@@ -54,6 +54,7 @@ _PADDING_BYTES = 64  # at most so many: digits of 52 bits in 64, and eight at a 
 _ENTRY_COST = 1.5  # of an entry: 1.4 to 1.9
 _KERNEL_ENTRY_COST = 3.5  # 3.0 to 3.5
 _KERNEL_POSITION_COST = 100.0  # 60 to 130, whatever the width: calls of kernels on few numbers
+_SPLIT = 1 << 14  # digits made together
 _BLOCK = 4096  # powers made together, 15 MB: enough that each table entry is read many times
 
 
@@ -103,11 +104,17 @@ def split_digits(exponents: Integers, bits: int, window: int) -> Digits:
     """
     columns = np.zeros((max(exponents.size, -(-bits // 8)) + 2, len(exponents)), dtype=np.uint32)
     columns[: exponents.size] = exponents.rows.T
-    digits = np.empty((-(-bits // window), len(exponents)), dtype=np.uint16)
-    for position, start in enumerate(range(0, bits, window)):
-        byte, shift = divmod(start, 8)
-        three_bytes = columns[byte] | columns[byte + 1] << 8 | columns[byte + 2] << 16
-        digits[position] = three_bytes >> shift & ((1 << min(window, bits - start)) - 1)
+    starts = np.arange(0, bits, window)
+    bytes_, shifts = starts // 8, (starts % 8).astype(np.uint32)[:, None]
+    masks = ((1 << np.minimum(window, bits - starts)) - 1).astype(np.uint32)[:, None]
+    digits = np.empty((len(starts), len(exponents)), dtype=np.uint16)
+    # Few exponents in one go, many a position at a time: their columns should stay in the cache.
+    step = max(1, _SPLIT // max(1, len(exponents)))
+    for first in range(0, len(starts), step):
+        some = slice(first, first + step)
+        at = bytes_[some]
+        three_bytes = columns[at] | columns[at + 1] << 8 | columns[at + 2] << 16
+        digits[some] = three_bytes >> shifts[some] & masks[some]
     return digits
 
 
