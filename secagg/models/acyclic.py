@@ -94,7 +94,8 @@ def minimise_sparse(
         penalised,
         np.concatenate([np.maximum(start[free], 0), np.maximum(-start[free], 0)]),
         nonnegative=True,
-        options={"ftol": decrease, "gtol": slope_tolerance},
+        decrease=decrease,
+        slope=slope_tolerance,
     )
     return Minimum(join(found.x), found.value, found.finite, found.evaluations)
 

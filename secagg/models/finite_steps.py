@@ -8,13 +8,12 @@ less. Where all fail it says so.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.optimize import OptimizeResult, minimize
+from scipy.optimize import Bounds, OptimizeResult, minimize
 
 Vector = NDArray[np.float64]
 
@@ -44,16 +43,16 @@ def minimise_finite(
     start: Vector,
     *,
     nonnegative: bool = False,
-    options: Mapping[str, Any] | None = None,
+    decrease: float = 2.2e-9,
+    slope: float = 1e-5,
 ) -> FinitePoint:
     """Minimise a function of a vector from a finite start.
 
     objective: returns value and gradient; may overflow
     nonnegative: keep all entries at or above zero
-    options: of SciPy's L-BFGS-B; `gtol` is the largest slope at the end
+    decrease, slope: where it stops: relative decrease of the objective, largest slope; the
+        defaults are SciPy's
     """
-    options = {"gtol": 1e-5, **(options or {})}
-    slope_tolerance = options["gtol"]
     accepted, value = start, np.inf
     evaluations = 0
     length = 1.0  # of a run's first step: L-BFGS-B makes it one in the variable it is given
@@ -79,9 +78,9 @@ def minimise_finite(
                 accepted / length,
                 jac=True,
                 method="L-BFGS-B",
-                bounds=[(0, None)] * len(start) if nonnegative else None,
+                bounds=Bounds(0, np.inf) if nonnegative else None,
                 callback=accept,
-                options={**options, "gtol": slope_tolerance * length},
+                options={"ftol": decrease, "gtol": slope * length},
             )
         except _NonFiniteStepError:
             if accepted is before:

@@ -144,15 +144,15 @@ def descend(
         length = 1.0
         for _ in range(_HALVINGS):
             trial = W + length * direction
-            trial_value, *there = evaluate(trial)
+            there = evaluate(trial)
             evaluations += 1
             allowed = value + _ARMIJO * length * min(predicted, 0) + _ROUNDING * abs(value)
-            if trial_value <= allowed and np.all(np.isfinite(there[2])):
+            if there[0] <= allowed and np.all(np.isfinite(there[3])):
                 break
             length /= 2
         else:
             break  # no step is down: W is a minimum as far as rounding can tell
-        W, value, (h, E, slope) = trial, trial_value, there
+        W, (value, h, E, slope) = trial, there
         if length * float(np.max(np.abs(direction))) <= settled:
             break
     return Step(W, h, True, evaluations)
