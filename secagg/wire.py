@@ -20,7 +20,8 @@ A     ndarray     type letter, number of axes (1 byte), the axes, then the eleme
 ====  ==========  =======================================================================
 
 Decoding accepts nothing else: an unknown tag, an unsorted key, a padded integer, a length past the
-end, a trailing byte or too deep a nesting raises `PeerError`, whatever the input.
+end, a trailing byte or too deep a nesting raises `PeerError`, whatever the input. Decoded arrays are
+read-only and aligned to their elements.
 """
 
 from __future__ import annotations
@@ -267,4 +268,10 @@ class _Reader:
         if _too_large(shape):
             raise _malformed("an array is too large")
         body = self.take(math.prod(shape) * dtype.itemsize)
-        return np.frombuffer(body, dtype=dtype).reshape(shape)
+        flat = np.frombuffer(body, dtype=dtype)
+        if not flat.flags.aligned:
+            # Products of unaligned arrays can differ in their last bits: what precedes an array in
+            # a message must not change what is computed from it.
+            flat = flat.copy()
+            flat.flags.writeable = False
+        return flat.reshape(shape)

@@ -335,3 +335,13 @@ def test_a_large_array_is_copied_once_and_not_at_all() -> None:
         assert tracemalloc.get_traced_memory()[1] - before < slack
     finally:
         tracemalloc.stop()
+
+
+@pytest.mark.parametrize("ahead", range(9))
+def test_arrays_are_aligned_whatever_precedes_them(ahead: int) -> None:
+    # numpy multiplies unaligned arrays another way, with other last bits.
+    matrix = np.arange(12.0).reshape(3, 4)
+    decoded = wire.loads(wire.dumps({"a": "x" * ahead, "b": matrix}))["b"]
+    assert decoded.flags.aligned
+    assert not decoded.flags.writeable
+    np.testing.assert_array_equal(decoded, matrix)
