@@ -21,7 +21,7 @@ A     ndarray     type letter, number of axes (1 byte), the axes, then the eleme
 
 Decoding accepts nothing else: an unknown tag, an unsorted key, a padded integer, a length past the
 end, a trailing byte or too deep a nesting raises `PeerError`, whatever the input. Decoded arrays are
-read-only and aligned to their elements.
+read-only, and those of floats are aligned.
 """
 
 from __future__ import annotations
@@ -269,9 +269,9 @@ class _Reader:
             raise _malformed("an array is too large")
         body = self.take(math.prod(shape) * dtype.itemsize)
         flat = np.frombuffer(body, dtype=dtype)
-        if not flat.flags.aligned:
-            # Products of unaligned arrays can differ in their last bits: what precedes an array in
-            # a message must not change what is computed from it.
+        if dtype.kind == "f" and not flat.flags.aligned:
+            # Products of unaligned floats can differ in their last bits: what precedes an array in
+            # a message must not change what is computed from it. Integers are exact.
             flat = flat.copy()
             flat.flags.writeable = False
         return flat.reshape(shape)
