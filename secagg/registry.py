@@ -19,6 +19,7 @@ METHODS = {
     "logistic": ("secagg.models.logistic", "Logistic"),
     "gradient": ("secagg.models.gradient", "Gradient"),
     "notears_admm": ("secagg.models.notears_admm", "NotearsAdmm"),
+    "local_graphs": ("secagg.models.local_graphs", "LocalGraphs"),
 }
 PROTOCOLS = {
     "plain": ("secagg.protocols.plain", "Plain"),

@@ -26,6 +26,8 @@ _TITLES = {
     "golem-ev": "Graph by GOLEM (equal variances)",
     "golem-nv": "Graph by GOLEM",
     "gradient": "Regression by gradient rounds",
+    "notears-admm-fast": "Graph by NOTEARS-ADMM",
+    "notears-admm-paper": "Graph by NOTEARS-ADMM, as published",
 }
 _LABELS = {
     "n": "records",
@@ -57,11 +59,17 @@ _LABELS |= {
     "widened": "length of intervals ÷ length without noise",
     "noise_ratio": "size of the noise ÷ least spread of the predictors",
     "r_hat": "agreement of the sampler's chains (R-hat)",
+    "consensus_residual": "consensus residual",
+    "stationarity": "distance from a local optimum",
+    "evaluations": "evaluations of the acyclicity function",
 }
 _MEANINGS = {
     "widened": "1 would mean that noise does not show; the median of all predictors",
     "noise_ratio": "well below 1, the data decide; above 1 intervals rest on what is assumed "
     "beforehand",
+    "consensus_residual": "how far the sites' solutions are, on average, from the graph's weights",
+    "stationarity": "largest slope of the penalised loss over edges that close no cycle; 0 at a "
+    "local optimum, which penalties that grow by a fixed factor need not reach",
     "r_hat": "intervals are computed by several independent random searches; at 1 they agree, "
     "above 1.05 do not rely on the intervals",
 }
