@@ -21,6 +21,7 @@ import typer
 from secagg import __version__
 from secagg.errors import InternalError, SecaggError, UsageError
 from secagg.noise import Adjacency
+from secagg.reproductions.command import app as reproduce
 
 if TYPE_CHECKING:
     from secagg.running import Run
@@ -33,6 +34,7 @@ app = typer.Typer(
 
 budget = typer.Typer(help="What was released of each site's records, and what may still be.")
 app.add_typer(budget, name="budget")
+app.add_typer(reproduce, name="reproduce")
 
 Ledgers = Annotated[
     Path,

@@ -19,7 +19,6 @@ by themselves is refused before data are read: a release that a bad setting wast
 
 from __future__ import annotations
 
-import importlib.util
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Literal, Protocol
@@ -35,7 +34,7 @@ from secagg.models.lasso import LassoFit, lasso
 from secagg.models.linear import LinearFit, describe, ols
 from secagg.models.noisy_linear import NoisyLinearFit, noisy_ols
 from secagg.models.notears import notears
-from secagg.models.pc_ges import ges, pc
+from secagg.models.pc_ges import ges, pc, require_causal_learn
 from secagg.models.pooled import Moments
 from secagg.models.ridge import RidgeFit, ridge
 from secagg.models.scored_graph import check_truth, graph_result
@@ -164,7 +163,7 @@ class Pc(_Graph):
         """Check graph, level and package."""
         super().check(public)
         require_number("alpha", self.alpha, low=POSITIVE, below=1)
-        _require_causal_learn()
+        require_causal_learn("kind")
 
     def run(self, moments: Moments) -> Result:
         """Learn."""
@@ -181,7 +180,7 @@ class Ges(_Graph):
         """Check graph, penalty and package."""
         super().check(public)
         require_number("penalty", self.penalty, low=POSITIVE)
-        _require_causal_learn()
+        require_causal_learn("kind")
 
     def run(self, moments: Moments) -> Result:
         """Learn."""
@@ -264,14 +263,6 @@ def build_analysis(
             variables = tuple(public.variables[i].name for i in chosen)
             settings[key] = variables[0] if key == "outcome" else variables
     return build(KINDS[kind], settings, where)
-
-
-def _require_causal_learn() -> None:
-    """Look for the optional package without importing it, which takes seconds."""
-    if importlib.util.find_spec("causallearn") is None:
-        raise JobError(
-            "kind", "PC and GES need the package causal-learn", "pip install 'secagg[graphs]'"
-        )
 
 
 def _regression(fit: LinearFit | NoisyLinearFit | RidgeFit | LassoFit) -> Result:

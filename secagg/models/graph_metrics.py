@@ -7,12 +7,13 @@ true positive where the truth has an edge between the two variables, in either d
 With the estimate's edges sorted into
     true      directed as in the truth, or undirected over a true edge
     reversed  directed against the only true edge between the two variables
-    extra     over a pair that the truth leaves unconnected
+    extra     over a pair that the truth leaves unconnected, or from a variable to itself
 and `missing`, the pairs that only the truth connects:
     SHD = missing pairs + extra pairs + reversed      TPR = true / edges of the truth
     FDR = (reversed + extra) / edges of the estimate
-An estimate may hold i -> j and j -> i at once (votes over sites can): SHD counts such an extra pair
-once; TPR and FDR count each of its two edges.
+An estimate may hold i -> j and j -> i at once (averages over sites can): SHD counts such an extra
+pair once; TPR and FDR count each of its two edges. And it may hold i -> i, where a search stopped
+before its constraint was met (NOTEARS-ADMM): one extra edge.
 """
 
 from __future__ import annotations
@@ -46,17 +47,20 @@ def compare_graphs(
 
     directed, truth: (p, p), 0/1 or bool, [i, j] = 1 for i -> j
     undirected: (p, p), symmetric, 0/1 or bool, disjoint from `directed`; None for no such edge
-    Raises `UsageError` on other shapes or entries, or a truth with a loop or two-way edge.
+    Raises `UsageError` on other shapes or entries, a truth with a loop or two-way edge, or an
+    undirected loop.
     """
     true_edge = _adjacency("truth", truth)
     arrow = _adjacency("directed", directed)
     line = _adjacency("undirected", np.zeros(arrow.shape) if undirected is None else undirected)
     if not true_edge.shape == arrow.shape == line.shape:
         raise UsageError("graph comparison", "the graphs differ in their number of variables")
-    if np.any(true_edge & true_edge.T):
+    if np.any(true_edge & true_edge.T):  # which a loop is, too
         raise UsageError("graph comparison", "the true graph is not a DAG")
-    if np.any(line != line.T) or np.any(line & (arrow | arrow.T)):
-        raise UsageError("graph comparison", "undirected edges are not symmetric or also directed")
+    if np.any(line != line.T) or np.any(line & (arrow | arrow.T)) or np.any(np.diagonal(line)):
+        raise UsageError(
+            "graph comparison", "undirected edges are not symmetric, or loops, or also directed"
+        )
 
     line = np.triu(line)  # each undirected edge once
     true_pair = true_edge | true_edge.T
@@ -79,8 +83,6 @@ def compare_graphs(
 def _adjacency(name: str, graph: ArrayLike) -> NDArray[np.bool_]:
     matrix = np.asarray(graph)
     square = matrix.ndim == 2 and matrix.shape[0] == matrix.shape[1]
-    if not square or not np.all(np.isin(matrix, (0, 1))) or np.any(np.diagonal(matrix)):
-        raise UsageError(
-            "graph comparison", f"{name!r} must be a square 0/1 matrix with a zero diagonal"
-        )
+    if not square or not np.all(np.isin(matrix, (0, 1))):
+        raise UsageError("graph comparison", f"{name!r} must be a square 0/1 matrix")
     return matrix.astype(bool)

@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib
+import importlib.util
 import math
 import warnings
 from collections.abc import Iterator, Sequence
@@ -27,7 +28,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from secagg.errors import UsageError
+from secagg.errors import JobError, UsageError
 from secagg.models.acyclic import is_acyclic
 from secagg.models.graph_input import RANK_TOLERANCE, graph_input, require_number
 from secagg.models.graph_result import GraphFit
@@ -146,6 +147,17 @@ def ges(
         converged=True,
         settings={"penalty": penalty},
     )
+
+
+def require_causal_learn(where: str) -> None:
+    """Look for the optional package without importing it, which takes seconds.
+
+    Raises `JobError` at the setting `where` that asked for it.
+    """
+    if importlib.util.find_spec("causallearn") is None:
+        raise JobError(
+            where, "PC and GES need the package causal-learn", "pip install 'secagg[graphs]'"
+        )
 
 
 def _edges(

@@ -57,6 +57,40 @@ def test_two_way_edges_of_a_vote() -> None:
     assert (result.tpr, result.fdr) == (1 / 2, 3 / 4)
 
 
+def test_a_loop_is_one_extra_edge() -> None:
+    result = compare_graphs(graph((0, 1), (1, 2), (3, 3)), TRUTH)
+    assert (result.shd, result.missing, result.extra, result.reversed) == (1, 0, 1, 0)
+    assert (result.tpr, result.fdr) == (1.0, 1 / 3)
+
+
+def published(estimate: np.ndarray, undirected: np.ndarray, truth: np.ndarray) -> tuple:
+    """Zheng et al.'s definitions by sets of edges: an oracle of the whole, entry by entry."""
+    ordered = [(i, j) for i in range(len(truth)) for j in range(len(truth))]
+    true = {e for e in ordered if truth[e]}
+    skeleton = {frozenset(e) for e in true}
+    arrows = {e for e in ordered if estimate[e]}
+    pairs = {frozenset(e) for e in ordered if undirected[e]}
+    found = len(arrows & true) + len(pairs & skeleton)
+    reverse = {e for e in arrows - true if (e[1], e[0]) in true}
+    wrong = {e for e in arrows if frozenset(e) not in skeleton}
+    wrong_lines = pairs - skeleton
+    guessed = {frozenset(e) for e in arrows} | pairs
+    shd = len(guessed - skeleton) + len(skeleton - guessed) + len(reverse)
+    false = len(reverse) + len(wrong) + len(wrong_lines)
+    return shd, found / max(len(true), 1), false / max(len(arrows) + len(pairs), 1)
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_against_sets_of_edges(seed: int, simulate) -> None:
+    rng = np.random.default_rng(seed)
+    truth = simulate(seed, 6, int(rng.integers(0, 9)), 5).truth
+    estimate = rng.random((6, 6)) < 0.25  # loops and two-way edges among them
+    undirected = np.triu(rng.random((6, 6)) < 0.2, 1) & ~estimate & ~estimate.T
+    undirected |= undirected.T
+    got = compare_graphs(estimate, truth, undirected)
+    assert (got.shd, got.tpr, got.fdr) == published(estimate, undirected, truth)
+
+
 def test_shd_is_the_number_of_single_edge_changes(simulate) -> None:
     # Independent definition for DAGs: pairs of variables whose relation (none, ->, <-) differs.
     a, b = simulate(1, 7, 9, 5).truth, simulate(2, 7, 9, 5).truth
@@ -71,7 +105,8 @@ def test_shd_is_the_number_of_single_edge_changes(simulate) -> None:
     [
         (graph((0, 1)), graph((0, 1), (1, 0)), None),
         (2 * TRUTH, TRUTH, None),
-        (np.eye(4), TRUTH, None),
+        (graph(), np.eye(4), None),
+        (graph(), TRUTH, np.eye(4)),
         (np.zeros((3, 3)), TRUTH, None),
         (np.zeros((4, 3)), TRUTH, None),
         (graph(), TRUTH, graph((0, 1))),

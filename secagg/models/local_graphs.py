@@ -1,0 +1,157 @@
+"""Graphs learned at each site alone, and put together by a vote or an average over secure sums.
+
+The baselines of Ng and Zhang (AISTATS 2022), section 6. What sites learn, what counts as a vote and
+what few records do to both stands in `secagg.models.local_fits`. Here one secure sum carries the
+sites' ballots: the 0/1 edges of each graph (`vote`) or its weights (`average`), and whether the
+site abstained. The third baseline, the best of the sites' graphs, is refused: it would take the
+true graph at every site.
+
+Units. NOTEARS analyses the columns' own units by default, as the paper does, and its weights are in
+units of the effect per unit of the cause; they are not bounded by the bounds of the columns. Beyond
+2^20 they are clipped, and counted as clipped.
+
+What the transcript determines: one sum of graphs. A graph is a function of one site's records only,
+so the sum depends on how records are split over sites, and few sites do not hide one.
+
+* vote: for each edge how many of the K sites have it, and so nothing below a count; but a count of
+  0 or K is every site's. What some sites pool they subtract: where K - 1 do, the last one's graph
+  is left, so that two sites hide nothing from one another.
+* average: p (p - 1) real numbers instead of counts. A weight that is not zero at one site alone is
+  shown as it is, if not whose: a regression coefficient of few records. The l1 penalty leaves most
+  weights at zero, so that this is common.
+* how many sites abstained: at 0 or K, of every site, that it has or has not records to learn from.
+
+One record can change a site's graph in every edge: nothing but the field's own bound limits it, so
+noise would have to hide a whole site, and differential privacy is refused.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from secagg.contracts import Body, Counted, Field, Kind, Public, Result, Rows, Stage, State, Update
+from secagg.errors import JobError, UsageError
+from secagg.models.local_fits import ABSTAINED, EDGES, Algorithm, Combine, Learner, ballot, elect
+from secagg.models.scored_graph import Edges, check_truth, graph_result
+from secagg.models.variables import choose
+
+STAGE = "graphs"
+LARGEST_WEIGHT = 2.0**20
+WEIGHT_BITS = 32  # with the bound above, sums over 1000 sites fit 64 bits
+
+
+@dataclass(frozen=True, kw_only=True)
+class LocalGraphs:
+    """Voting and averaging over the graphs that sites learn alone.
+
+    learner: "notears", "pc" or "ges"; combine: "vote", or for NOTEARS "average"
+    variables: columns of the graph; None for all
+    standardise, penalty, threshold, alpha: of the learner, see `secagg.models.local_fits.Learner`;
+        `threshold` is that of the average, too
+    truth: the true edges [cause, effect], if known: the graph is then scored
+    """
+
+    learner: Algorithm = "notears"
+    combine: Literal["vote", "average", "best"] = "vote"
+    variables: tuple[str, ...] | None = None
+    standardise: bool = False
+    penalty: float | None = None
+    threshold: float = 0.3
+    alpha: float = 0.05
+    truth: Edges | None = None
+
+    name: ClassVar[str] = "local_graphs"
+    leaves: ClassVar[str] = (
+        "How many sites have each edge in the graph of their own records (vote), or the sum of its "
+        "weights over the sites (average), and how many sites could not learn a graph. An edge "
+        "that all sites have, or none, is known of every site; a weight that one site alone has is "
+        "that site's own regression coefficient."
+    )
+
+    def stages(self, public: Public) -> tuple[Stage, ...]:
+        """Declare the one round."""
+        combine, p = self._combine(), len(self._names(public))
+        try:
+            self._learner().check()
+        except UsageError as error:
+            raise JobError("method", error.what, error.mend) from None
+        check_truth(self.truth, self._names(public))
+        if combine == "vote":
+            edges = Field(EDGES, (p, p), 1.0, 0, Kind.COUNT)
+            sees = "for each edge, how many sites have it in the graph of their own records"
+        else:
+            edges = Field(EDGES, (p, p), LARGEST_WEIGHT, WEIGHT_BITS, Kind.BOUNDED)
+            sees = "for each edge, the sum of the weights in the graphs of the sites' own records"
+        spec = (edges, Field(ABSTAINED, (1,), 1.0, 0, Kind.COUNT))
+        return (Stage(STAGE, spec, 1, f"{sees}; how many sites could not learn a graph"),)
+
+    def start(self, public: Public) -> State:
+        """Nothing is known yet."""
+        return {}
+
+    def message(self, state: State) -> tuple[str, Body] | None:
+        """Ask once."""
+        return None if EDGES in state else (STAGE, {})
+
+    def local(
+        self, stage: str, rows: Rows, message: Body, memory: State, public: Public
+    ) -> tuple[Update, State]:
+        """Learn a graph from this site's records, in the columns' own units."""
+        chosen = self._chosen(public)
+        middle = np.array([public.variables[i].middle for i in chosen])
+        half = np.array([public.variables[i].half for i in chosen])
+        fit = self._learner().fit(middle + half * rows.values[:, chosen], self._names(public))
+        return ballot(fit, self._combine()), memory
+
+    def server(self, state: State, total: Update, sites: int) -> State:
+        """Keep the sum."""
+        return {**total, "sites": sites}
+
+    def result(self, state: State, public: Public, counted: Counted) -> Result:
+        """Return the graph that was voted for, or the mean graph."""
+        combine, sites = self._combine(), state["sites"]
+        fit = elect(state, sites, combine, self.threshold, self._names(public))
+        result = graph_result(fit, self.truth)
+        learner = asdict(self._learner())
+        result.summary["method"] = f"{self.learner}-{combine}"
+        result.summary["settings"] |= learner
+        arrays: dict[str, NDArray[Any]] = {**result.arrays}
+        if combine == "vote":
+            arrays["votes"] = state[EDGES]
+        return Result(result.summary, arrays)
+
+    def _learner(self) -> Learner:
+        return Learner(
+            algorithm=self.learner,
+            standardise=self.standardise,
+            penalty=self.penalty,
+            threshold=self.threshold,
+            alpha=self.alpha,
+        )
+
+    def _combine(self) -> Combine:
+        """Return how graphs are put together, if a federation can do it."""
+        if self.combine == "best":
+            raise JobError(
+                "method.combine",
+                "the best of the sites' graphs can be told by comparing each with the true graph "
+                "only: an oracle, which exists in simulations",
+                "Take 'vote' or 'average'.",
+            )
+        if self.combine == "average" and self.learner != "notears":
+            raise JobError(
+                "method.combine", f"{self.learner!r} has no weights to average", "Take 'vote'."
+            )
+        return self.combine
+
+    def _names(self, public: Public) -> tuple[str, ...]:
+        return tuple(public.variables[i].name for i in self._chosen(public))
+
+    def _chosen(self, public: Public) -> NDArray[np.int64]:
+        if self.variables is None:
+            return np.arange(len(public.variables))
+        return choose(public, self.variables, "method.variables")

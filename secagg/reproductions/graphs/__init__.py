@@ -1,0 +1,1 @@
+"""Experiments on learning graphs: their data, their scores, and one module a kind of cell."""

@@ -1,0 +1,43 @@
+"""Cells of linear NOTEARS-ADMM (`secagg.models.admm_linear`), in one process."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Literal
+
+import numpy as np
+
+from secagg.models.admm_linear import learn
+from secagg.models.consensus import Schedule
+from secagg.models.simulated_graphs import split_rows
+from secagg.reproductions.cells import Plain
+from secagg.reproductions.graphs.data import data_of
+from secagg.reproductions.graphs.scores import scores
+
+SETTINGS: Mapping[str, Literal["paper", "fast"]] = {"admm-paper": "paper", "admm-fast": "fast"}
+
+
+def compute(settings: Mapping[str, Plain]) -> dict[str, dict[str, float]]:
+    """Return the scores of one method. Settings: method, sites, penalty, and the data's.
+
+    An edge of a variable to itself, which only a run that has not converged can have, is left out
+    of the score; such a run is counted among those not converged.
+    """
+    data, method = data_of(settings), str(settings["method"])
+    fit = learn(
+        split_rows(data.rows, int(settings["sites"])),
+        schedule=Schedule(SETTINGS[method]),
+        penalty=float(settings["penalty"]),
+    )
+    loops = bool(np.any(np.diagonal(fit.directed)))
+    directed = fit.directed & ~np.eye(len(data.truth), dtype=np.bool_)
+    rounds = fit.diagnostics["rounds"]
+    return {
+        method: scores(
+            data.truth,
+            directed,
+            converged=fit.converged and not loops,
+            sent=int(rounds) * len(data.truth) ** 2,
+        )
+        | {"rounds": float(rounds), "h": float(fit.diagnostics["h"])}
+    }

@@ -1,0 +1,33 @@
+"""What is recorded of an estimated graph: its distance from the truth, and what it cost to send."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from secagg.models.graph_metrics import compare_graphs
+from secagg.reproductions.figures import CONVERGED
+
+
+def scores(
+    truth: ArrayLike,
+    directed: ArrayLike,
+    undirected: ArrayLike | None = None,
+    *,
+    converged: bool,
+    sent: int,
+) -> dict[str, float]:
+    """Return shd, tpr, fdr, edges, converged (0 or 1) and kilobytes.
+
+    sent: numbers that a site sends in all, of eight bytes each, before any protocol's own cost
+    """
+    found = compare_graphs(directed, truth, undirected)
+    lines = 0 if undirected is None else np.sum(np.triu(np.asarray(undirected)))
+    return {
+        "shd": found.shd,
+        "tpr": found.tpr,
+        "fdr": found.fdr,
+        "edges": int(np.sum(np.asarray(directed)) + lines),
+        CONVERGED: float(converged),
+        "kilobytes": 8 * sent / 1000,
+    }

@@ -1,0 +1,90 @@
+"""What `secagg reproduce` shows: a progress bar on standard error, tables on standard output."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from rich.console import Console
+from rich.markup import escape
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.table import Table
+
+from secagg.reproductions.cells import Cell, Outcome
+from secagg.reproductions.pages import reasons, rows, run_rows, stated_rows, verdicts
+from secagg.reproductions.reproducing import Reproduced, Started
+
+WIDTH = 120  # of tables where standard output is a file
+
+
+@contextmanager
+def progress(*, quiet: bool) -> Iterator[tuple[Started, Callable[[Cell, Outcome], None]]]:
+    """Yield what `reproduce` calls as it starts and as cells are done; they show a bar.
+
+    The bar moves by estimated processor time, since cells take from milliseconds to minutes.
+    """
+    bar = Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TextColumn("{task.fields[cells]} of {task.fields[all]} cells{task.fields[failed]}"),
+        TimeElapsedColumn(),
+        TimeRemainingColumn(elapsed_when_finished=False),
+        console=Console(stderr=True, highlight=False),
+        disable=quiet,
+    )
+    failed = 0
+
+    def started(cells: int, there: int, seconds: float, seconds_there: float) -> None:
+        if there:
+            bar.console.print(f"[dim]{there} of {cells} cells are there already[/]")
+        task = bar.add_task("computing", total=seconds, cells=there, all=cells, failed="")
+        bar.update(task, advance=seconds_there)
+
+    def finished(cell: Cell, outcome: Outcome) -> None:
+        nonlocal failed
+        failed += outcome.failed is not None
+        task = bar.tasks[0]
+        told = f", [yellow]{failed} failed[/]" if failed else ""
+        bar.update(task.id, advance=cell.seconds, cells=task.fields["cells"] + 1, failed=told)
+
+    def unseen(*_: object) -> None:
+        """Show nothing."""
+
+    if quiet:
+        yield unseen, unseen
+        return
+    with bar:
+        yield started, finished
+
+
+def show(done: Reproduced) -> None:
+    """Print the figure's tables, what the paper states beside them, and where the files are."""
+    out = Console(highlight=False)
+    out = out if out.is_terminal else Console(highlight=False, width=WIDTH)
+    figure, entries = done.figure, done.entries
+    out.print(f"\n[bold]{escape(figure.title)}[/]")
+    for panel in figure.panels:
+        head = [panel.across, *map(str, panel.columns)]
+        for metric in figure.metrics:  # costs are in the page
+            title = f"{metric.label}, {panel.name}"
+            _print(out, title, head, rows(figure, entries, panel, metric))
+        _print(out, f"runs, {panel.name}", head, run_rows(figure, entries, panel))
+    if figure.stated:
+        head = ["number in the paper's text", "paper", "here", "difference in s.e."]
+        _print(out, "", head, stated_rows(figure, entries))
+    for words, came_out in verdicts(figure, entries):
+        out.print(f"[bold]The paper:[/] {escape(words)}\n  {escape(came_out)}", soft_wrap=True)
+    for line in reasons(figure, entries):
+        out.print(f"[yellow]failed: {escape(line)}[/]", soft_wrap=True)
+    for file in done.files:
+        out.print(str(file), soft_wrap=True)
+
+
+def _print(out: Console, title: str, head: list[str], body: list[list[str]]) -> None:
+    table = Table(title=title or None)
+    table.add_column(head[0])
+    for name in head[1:]:
+        table.add_column(name, justify="right")
+    for row in body:
+        table.add_row(*map(escape, row))
+    out.print(table)

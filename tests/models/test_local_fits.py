@@ -1,0 +1,317 @@
+"""Graphs of single sites, and votes and averages over them, counted by hand."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+from secagg.errors import JobError, UsageError
+from secagg.models import local_fits
+from secagg.models.acyclic import is_acyclic
+from secagg.models.graph_metrics import compare_graphs
+from secagg.models.graph_result import GraphFit
+from secagg.models.local_fits import (
+    Algorithm,
+    Learner,
+    average,
+    ballot,
+    best_graph,
+    fit_sites,
+    vote,
+)
+from secagg.models.notears import notears
+from secagg.models.pc_ges import ges, pc
+from secagg.models.pooled import Moments
+
+ALGORITHMS: tuple[Algorithm, ...] = ("notears", "pc", "ges")
+NAMES = ("a", "b", "c", "d")
+
+
+def graph(*edges: str, weights: np.ndarray | None = None, converged: bool = True) -> GraphFit:
+    """A fit over a, b, c, d from edges such as "a>b" and "b-c"."""
+    directed, undirected = np.zeros((2, 4, 4), dtype=bool)
+    for edge in edges:
+        i, j = NAMES.index(edge[0]), NAMES.index(edge[2])
+        if edge[1] == ">":
+            directed[i, j] = True
+        else:
+            undirected[i, j] = undirected[j, i] = True
+    return GraphFit("test", NAMES, directed, undirected, weights, converged, {})
+
+
+def edges_of(fit: GraphFit) -> set[str]:
+    return {e["from"] + (">" if e["kind"] == "directed" else "-") + e["to"] for e in fit.edges()}
+
+
+def records(n: int, seed: int = 0, p: int = 4) -> np.ndarray:
+    """A chain of strong effects, off centre."""
+    rng = np.random.default_rng(seed)
+    rows = rng.normal(size=(n, p))
+    for j in range(1, p):
+        rows[:, j] += 1.5 * rows[:, j - 1]
+    return rows + np.arange(p)
+
+
+# --- one site -----------------------------------------------------------------------------------
+
+
+def test_a_fit_is_that_of_the_sites_records(of_rows: Callable[[np.ndarray], Moments]) -> None:
+    rows = records(60)
+    names, moments = [f"x{j}" for j in range(4)], of_rows(rows)
+    for learner, expected in (
+        (Learner(), notears(moments, standardise=False, penalty=0.1, threshold=0.3)),
+        (Learner(standardise=True), notears(moments)),
+        (
+            Learner(penalty=0.4, threshold=1.6),
+            notears(moments, standardise=False, penalty=0.4, threshold=1.6),
+        ),
+        (Learner(algorithm="pc", alpha=0.2), pc(moments, alpha=0.2)),
+        (Learner(algorithm="ges"), ges(moments)),
+        (Learner(algorithm="ges", penalty=3.0), ges(moments, penalty=3.0)),
+    ):
+        fit = learner.fit(rows, names)
+        assert fit.names == tuple(names) and fit.converged
+        assert np.array_equal(fit.directed, expected.directed)
+        assert np.array_equal(fit.undirected, expected.undirected)
+        assert (fit.weights is None) == (expected.weights is None)
+        if fit.weights is not None:
+            assert np.array_equal(fit.weights, expected.weights)
+
+
+def test_sites_learn_from_their_own_records_alone() -> None:
+    parts = [records(40, 1), records(9, 2)]
+    for fit, rows in zip(fit_sites(parts), parts, strict=True):
+        assert np.array_equal(fit.weights, Learner().fit(rows, fit.names).weights)
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+@pytest.mark.parametrize("n", range(7))
+def test_few_records_never_stop_a_site(algorithm: Algorithm, n: int) -> None:
+    """4 variables: below 6 records the covariance is singular, or 3 records are too few for PC."""
+    fit = Learner(algorithm=algorithm).fit(records(n), NAMES)
+    least = {"notears": 2, "pc": 4, "ges": 2}[algorithm]
+    assert fit.converged == (n >= least)
+    if n < least:
+        assert not fit.directed.any() and not fit.undirected.any()
+        assert len(fit.notes) == 1 and fit.notes[0].startswith("abstains: ")
+    assert fit.directed.shape == fit.undirected.shape == (4, 4)
+    assert (fit.weights is not None) == (algorithm == "notears")
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+@pytest.mark.parametrize("level", [0.0, 0.1, 1e-17, 1e9])
+def test_a_constant_column_is_an_isolated_variable(algorithm: Algorithm, level: float) -> None:
+    """0.1 is no binary fraction: the mean of its copies need not be equal to it."""
+    rows = records(50)
+    rows[:, 1] = level
+    fit = Learner(algorithm=algorithm).fit(rows, NAMES)
+    assert fit.converged
+    both = fit.directed | fit.undirected
+    assert not both[1].any() and not both[:, 1].any()
+    others = Learner(algorithm=algorithm).fit(rows[:, [0, 2, 3]], ("a", "c", "d"))
+    assert edges_of(fit) == edges_of(others)
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_one_varying_column_is_no_graph(algorithm: Algorithm) -> None:
+    rows = np.ones((20, 4))
+    for fit in (
+        Learner(algorithm=algorithm).fit(rows, NAMES),
+        Learner(algorithm=algorithm).fit(np.where(np.arange(4) == 2, records(20), rows), NAMES),
+    ):
+        assert not fit.converged and "two different variables" in fit.notes[0]
+
+
+def test_copies_of_a_column() -> None:
+    rows = records(40)
+    rows[:, 3] = 2 * rows[:, 0]
+    assert not Learner(algorithm="pc").fit(rows, NAMES).converged  # cannot tell which one matters
+    assert Learner(algorithm="ges").fit(rows, NAMES).converged
+    assert Learner().fit(rows, NAMES).converged
+
+
+def test_singular_ges_has_one_more_records_worth(
+    of_rows: Callable[[np.ndarray], Moments],
+) -> None:
+    """As records: the p unit vectors beside the standardised ones add I to n R."""
+    rows = records(5, seed=3, p=6)
+    standardised = (rows - rows.mean(axis=0)) / rows.std(axis=0)
+    augmented = np.vstack([standardised, np.eye(6)])  # second moments n R + I
+    R = augmented.T @ augmented / 6
+    names = tuple(f"x{j}" for j in range(6))
+    expected = ges(Moments(names, 5, np.zeros(6), 5 * R))
+    fit = Learner(algorithm="ges").fit(rows, names)
+    assert fit.converged and fit.edges()
+    assert edges_of(fit) == edges_of(expected)
+    with pytest.raises(UsageError, match="more records than variables"):
+        ges(of_rows(rows))  # the score itself has no bound
+
+
+def test_more_records_are_not_ridged(of_rows: Callable[[np.ndarray], Moments]) -> None:
+    for seed in range(5):
+        rows = records(8, seed)
+        fit = Learner(algorithm="ges").fit(rows, ("x0", "x1", "x2", "x3"))
+        assert edges_of(fit) == edges_of(ges(of_rows(rows)))
+
+
+def test_a_fit_that_did_not_converge_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    def diverged(moments: Moments, **settings: object) -> GraphFit:
+        wrong = np.ones((4, 4), dtype=bool)
+        return GraphFit("notears", moments.names, wrong, ~wrong, 9.0 * wrong, False, {}, {}, ("h",))
+
+    monkeypatch.setattr(local_fits, "notears", diverged)
+    fit = Learner().fit(records(30), NAMES)
+    assert not fit.directed.any() and fit.weights is not None and not fit.weights.any()
+    assert fit.notes == ("abstains: h",)
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [
+        np.full((5, 4), np.nan),
+        np.where(np.eye(5, 4), np.inf, 1.0),
+        np.zeros((5, 3)),
+        np.zeros(4),
+        np.zeros((2, 2, 4)),
+    ],
+)
+def test_what_are_no_records_is_refused(rows: np.ndarray) -> None:
+    with pytest.raises(UsageError, match="not finite records of 4 variables"):
+        Learner().fit(rows, NAMES)
+
+
+@pytest.mark.parametrize(
+    "learner",
+    [
+        Learner(penalty=-0.1),
+        Learner(penalty=np.nan),
+        Learner(algorithm="ges", penalty=0.0),
+        Learner(threshold=-1.0),
+        Learner(algorithm="pc", alpha=1.0),
+        Learner(algorithm="pc", alpha=0.0),
+    ],
+)
+def test_settings_out_of_range(learner: Learner) -> None:
+    with pytest.raises(UsageError, match="must be at least"):
+        learner.fit(records(10), NAMES)
+
+
+@pytest.mark.parametrize("algorithm", ["pc", "ges"])
+def test_without_its_package_nobody_abstains(
+    monkeypatch: pytest.MonkeyPatch, algorithm: Algorithm
+) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda _: None)
+    with pytest.raises(JobError, match="causal-learn"):
+        Learner(algorithm=algorithm).fit(records(30), NAMES)
+
+
+# --- over sites -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("sites", "expected"),
+    [
+        ([["a>b"], ["a>b"], []], {"a>b"}),
+        ([["a>b"], []], set()),  # half is not more than half
+        ([["a>b"], ["a>b"], [], []], set()),
+        ([["a>b"], ["b>a"], ["a>b"]], {"a>b"}),
+        ([["a-b"], ["a>b"], ["a>b"]], {"a>b"}),  # 3 votes for a>b, 1 for b>a
+        ([["a-b"], ["a>b"], []], {"a>b"}),  # 2 and 1
+        ([["a-b"], ["a-b"], ["a>b"]], {"a-b"}),  # 3 and 2
+        ([["a-b"], ["a>b"], ["b>a"]], {"a-b"}),  # 2 and 2
+        ([["a-b"], ["c-d"], ["a>b", "c-d"]], {"a>b", "c-d"}),
+        ([["a>b"]], {"a>b"}),
+        ([[], []], set()),
+    ],
+)
+def test_votes_by_hand(sites: list[list[str]], expected: set[str]) -> None:
+    assert edges_of(vote([graph(*edges) for edges in sites])) == expected
+
+
+def random_fit(rng: np.random.Generator) -> GraphFit:
+    """Over each pair nothing, an edge either way, or an undirected one; now and then no graph."""
+    kinds = rng.integers(0, 4, (4, 4))
+    edges = [
+        f"{NAMES[i]}{'-' if kinds[i, j] == 3 else '>'}{NAMES[j]}"
+        if kinds[i, j] != 2
+        else f"{NAMES[j]}>{NAMES[i]}"
+        for i in range(4)
+        for j in range(i)
+        if kinds[i, j]
+    ]
+    return graph(*edges, weights=rng.normal(size=(4, 4)), converged=rng.random() < 0.8)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_votes_by_brute_force(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    fits = [random_fit(rng) for _ in range(rng.integers(1, 8))]
+    got = vote(fits)
+    for i in range(4):
+        for j in range(4):
+            ahead = sum(f.converged and bool(f.directed[i, j] or f.undirected[i, j]) for f in fits)
+            back = sum(f.converged and bool(f.directed[j, i] or f.undirected[j, i]) for f in fits)
+            assert got.directed[i, j] == (ahead > len(fits) / 2 and not back > len(fits) / 2)
+            assert got.undirected[i, j] == (ahead > len(fits) / 2 and back > len(fits) / 2)
+    silent = sum(not f.converged for f in fits)
+    assert got.diagnostics == {"sites": len(fits), "abstained": silent}
+    assert any("could not learn" in note for note in got.notes) == (silent > 0)
+    assert any("cycle" in note for note in got.notes) == (not is_acyclic(got.directed))
+    assert got.converged == (silent < len(fits))
+    assert got.weights is None
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_averages_by_brute_force(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    fits = [random_fit(rng) for _ in range(rng.integers(1, 8))]
+    got = average(fits, 0.25)
+    assert got.weights is not None
+    for i in range(4):
+        for j in range(4):
+            mean = sum(f.weights[i, j] for f in fits if f.converged) / len(fits)
+            # at most 7 terms in another order
+            assert got.weights[i, j] == pytest.approx(mean, abs=7 * 4 * np.finfo(float).eps)
+            assert got.directed[i, j] == (abs(mean) > 0.25)
+    assert not got.undirected.any()
+    assert got.settings == {"threshold": 0.25}
+
+
+def test_a_cycle_is_left_and_said() -> None:
+    fits = [graph("a>b", "b>c"), graph("b>c", "c>a"), graph("c>a", "a>b")]
+    got = vote(fits)
+    assert edges_of(got) == {"a>b", "b>c", "c>a"}
+    assert got.notes == ("the edges form a cycle: none was removed",)
+    assert vote(fits[:1]).notes == ()
+
+
+def test_graphs_without_weights_have_no_average() -> None:
+    with pytest.raises(UsageError, match="no weights to average"):
+        ballot(graph("a>b"), "average")
+
+
+def test_the_best_is_the_closest_of_those_that_learned() -> None:
+    truth = graph("a>b", "c>d").directed
+    fits = [graph(converged=False), graph("b>a", "a>c", "b-d"), graph("a>b"), graph("c-d", "a>b")]
+    distances = [compare_graphs(f.directed, truth, f.undirected).shd for f in fits]
+    assert distances == [2, 4, 1, 0]  # the second: a>b reversed, c>d missing, two edges too many
+    assert best_graph(fits, truth) is fits[3]
+    assert best_graph(fits[:3], truth) is fits[2]
+    assert best_graph(fits[:2], truth) is fits[1]  # though no graph at all is closer
+    assert best_graph(fits[:1], truth) is fits[0]
+
+
+@pytest.mark.parametrize("learner", [Learner(), Learner(algorithm="ges")])
+def test_with_many_records_sites_agree(simulate, learner: Learner) -> None:
+    network = simulate(7, 8, 9, 6000)
+    fits = fit_sites(np.split(network.rows, 3), learner)
+    if learner.algorithm == "notears":
+        assert compare_graphs(vote(fits).directed, network.truth).shd == 0
+        assert compare_graphs(average(fits).directed, network.truth).shd == 0
+        assert compare_graphs(best_graph(fits, network.truth).directed, network.truth).shd == 0
+    else:
+        pooled = vote(fits)
+        skeleton = pooled.directed | pooled.directed.T | pooled.undirected
+        assert np.array_equal(skeleton, (network.truth | network.truth.T) == 1)

@@ -1,0 +1,299 @@
+"""Voting and averaging through real sessions, against what is computed without them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from support.jobs import raw_job
+
+import secagg
+from secagg.alone import fit_alone
+from secagg.codec import decode, encode, plan_sum
+from secagg.contracts import Public, Rows, Variable
+from secagg.errors import CapabilityError, DataError, JobError, PolicyRefusal
+from secagg.models.local_fits import Learner, average, fit_sites, vote
+from secagg.models.local_graphs import STAGE, LocalGraphs
+from secagg.models.notears import notears
+from secagg.models.pooled import Moments
+
+NAMES = ("a", "b", "c", "d")
+HALF = 64.0  # of the bounds, about 0: scaling to [-1, 1] and back changes no bit
+COLUMNS = {name: {"type": "continuous", "low": -HALF, "high": HALF} for name in NAMES}
+PROTOCOLS: tuple[dict[str, Any], ...] = ({"name": "plain"}, {"name": "additive"})
+
+
+def site(n: int, seed: int) -> dict[str, np.ndarray]:
+    """A chain a > b > c > d."""
+    rows = np.random.default_rng(seed).normal(size=(n, 4))
+    for j in range(1, 4):
+        rows[:, j] += 1.5 * rows[:, j - 1]
+    return dict(zip(NAMES, rows.T + 1, strict=True))
+
+
+def sites(*sizes: int) -> dict[str, dict[str, np.ndarray]]:
+    return {f"site{k}": site(n, k) for k, n in enumerate(sizes)}
+
+
+def parts_of(data: dict[str, dict[str, np.ndarray]]) -> list[np.ndarray]:
+    return [np.column_stack([columns[name] for name in NAMES]) for columns in data.values()]
+
+
+def run(data: Any, protocol: dict[str, Any] = PROTOCOLS[0], **settings: Any) -> Any:
+    job = raw_job(
+        columns=COLUMNS,
+        method={"name": "local_graphs", **settings},
+        protocol=protocol,
+        release={"min_sites": 2, "min_records": 1},
+    )
+    return secagg.run(job, data).result
+
+
+def public_of(**changed: Any) -> Public:
+    facts = {
+        "variables": tuple(Variable(name, name, 0.0, HALF) for name in NAMES),
+        "columns": NAMES,
+        "max_rows": 100,
+        "sites": ("site0", "site1", "site2"),
+    }
+    return Public(**{**facts, **changed})
+
+
+def own_weights(rows: np.ndarray) -> np.ndarray:
+    """One site's NOTEARS in own units, with moments of our own."""
+    centred = rows - rows.mean(axis=0)
+    moments = Moments(NAMES, len(rows), rows.mean(axis=0), centred.T @ centred)
+    return notears(moments, standardise=False).weights
+
+
+# --- against brute force ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS, ids=lambda p: p["name"])
+def test_votes_are_counted(protocol: dict[str, Any]) -> None:
+    data = sites(30, 4, 6)
+    result = run(data, protocol)
+    graphs = [np.abs(own_weights(rows)) > 0.3 for rows in parts_of(data)]
+    assert len({g.tobytes() for g in graphs}) > 1  # the sites do not agree
+    votes = np.sum(graphs, axis=0)
+    assert np.array_equal(result.arrays["votes"], votes)
+    assert np.array_equal(result.arrays["directed"], votes >= 2)
+    assert not result.arrays["undirected"].any()
+    assert result.summary["diagnostics"] == {"sites": 3, "abstained": 0}
+    assert result.summary["method"] == "notears-vote"
+    edges = {(e["from"], e["to"]) for e in result.summary["edges"]}
+    assert edges == {(NAMES[i], NAMES[j]) for i, j in np.argwhere(votes >= 2)}
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS, ids=lambda p: p["name"])
+def test_weights_are_averaged(protocol: dict[str, Any]) -> None:
+    data = sites(30, 4, 6)
+    result = run(data, protocol, combine="average")
+    mean = np.mean([own_weights(rows) for rows in parts_of(data)], axis=0)
+    # Each site's weight is rounded once, by at most half a step of 2^-32; float64 adds far less.
+    np.testing.assert_allclose(result.arrays["weights"], mean, rtol=0, atol=2.0**-33 * 1.01)
+    assert np.array_equal(result.arrays["directed"], np.abs(mean) > 0.3)
+    assert "votes" not in result.arrays
+
+
+@pytest.mark.parametrize("learner", ["pc", "ges"])
+def test_equivalence_classes_are_voted_on(learner: Any) -> None:
+    data = sites(40, 50, 60)
+    result = run(data, PROTOCOLS[1], learner=learner)
+    expected = vote(fit_sites(parts_of(data), Learner(algorithm=learner), NAMES))
+    assert np.array_equal(result.arrays["directed"], expected.directed)
+    assert np.array_equal(result.arrays["undirected"], expected.undirected)
+    assert expected.undirected.any()  # a chain has no collider: nothing gives its direction away
+    votes = result.arrays["votes"]
+    assert np.array_equal(votes * 2 > 3, expected.directed | expected.undirected)
+
+
+@pytest.mark.parametrize("combine", ["vote", "average"])
+def test_same_bits_under_every_protocol(combine: str) -> None:
+    data = sites(5, 3, 12, 4)
+    plain = run(data, combine=combine)
+    for protocol in ({"name": "additive", "aggregators": 3}, {"name": "masked"}):
+        other = run(data, protocol, combine=combine)
+        assert other.summary == plain.summary
+        for name, array in plain.arrays.items():
+            assert other.arrays[name].tobytes() == array.tobytes()
+
+
+def test_the_graph_is_scored_where_the_truth_is_known() -> None:
+    truth = [["a", "b"], ["b", "c"], ["c", "d"]]
+    result = run(sites(80, 80, 80), truth=truth)
+    assert result.summary["truth"] == truth
+    assert result.summary["score"]["shd"] == 0 and result.summary["score"]["tpr"] == 1
+
+
+def test_settings_reach_the_sites_and_the_result() -> None:
+    data = sites(20, 20)
+    result = run(data, variables=["d", "b", "a"], penalty=0.3, threshold=0.6, combine="average")
+    parts = [rows[:, [3, 1, 0]] for rows in parts_of(data)]
+    learner = Learner(penalty=0.3, threshold=0.6)
+    expected = average(fit_sites(parts, learner, ("d", "b", "a")), 0.6)
+    assert result.summary["names"] == ["d", "b", "a"]
+    assert np.array_equal(result.arrays["directed"], expected.directed)
+    assert result.summary["settings"] == {
+        "algorithm": "notears", "standardise": False, "penalty": 0.3, "threshold": 0.6,
+        "alpha": 0.05,
+    }  # fmt: skip
+
+
+def test_own_units_unless_standardised() -> None:
+    """With a in units a tenth as large, and bounds to match, correlations are what they were."""
+    method, columns = LocalGraphs(combine="average"), np.array([0.1, 1, 1, 1])
+    standardised = LocalGraphs(combine="average", standardise=True)
+    rows = Rows(parts_of(sites(40))[0] / HALF, 0, np.zeros(4))
+    finer = public_of(
+        variables=tuple(
+            Variable(name, name, 5.0, HALF / c) for name, c in zip(NAMES, columns, strict=True)
+        )
+    )
+
+    def weights(method: LocalGraphs, public: Public) -> np.ndarray:
+        update, memory = method.local(STAGE, rows, {}, {}, public)
+        assert memory == {}
+        return update["edges"]
+
+    assert not np.allclose(weights(method, public_of()), weights(method, finer), atol=0.01)
+    own = weights(standardised, public_of())
+    # The same correlations but for rounding, which the search's own tolerances (1e-9) exceed.
+    np.testing.assert_allclose(weights(standardised, finer), own, rtol=0, atol=1e-6)
+
+
+def test_alone_a_site_gets_its_own_graph() -> None:
+    rows = parts_of(sites(40))[0]
+    summary = fit_alone(LocalGraphs(), public_of(), Rows(rows / HALF, 0, np.zeros(4)))
+    edges = {(e["from"], e["to"]) for e in summary["edges"]}
+    weights = own_weights(rows)
+    assert edges == {(NAMES[i], NAMES[j]) for i, j in np.argwhere(np.abs(weights) > 0.3)}
+
+
+# --- records that are few or bad ------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("learner", ["notears", "pc", "ges"])
+def test_a_site_of_one_record_abstains(learner: Any) -> None:
+    data = sites(40, 1, 50)
+    result = run(data, PROTOCOLS[1], learner=learner)
+    assert result.summary["diagnostics"] == {"sites": 3, "abstained": 1}
+    two = fit_sites([parts_of(data)[0], parts_of(data)[2]], Learner(algorithm=learner), NAMES)
+    both = sum((f.directed | f.undirected).astype(int) for f in two)
+    assert np.array_equal(result.arrays["votes"], both)
+
+
+@pytest.mark.parametrize("learner", ["notears", "pc", "ges"])
+def test_a_constant_column_and_few_records(learner: Any) -> None:
+    """A column that one site does not vary in; sites with fewer records than variables."""
+    data = sites(40, 30, 3, 2)
+    data["site1"]["c"] = np.full(30, 7.3)
+    result = run(data, PROTOCOLS[1], learner=learner)
+    expected = vote(fit_sites(parts_of(data), Learner(algorithm=learner), NAMES))
+    assert np.array_equal(result.arrays["directed"], expected.directed)
+    assert result.summary["diagnostics"]["abstained"] == (2 if learner == "pc" else 0)
+
+
+def test_where_nobody_can_learn_the_result_says_so() -> None:
+    result = run(sites(1, 1, 1))
+    assert result.summary["edges"] == [] and result.summary["converged"] is False
+    assert "3 of 3 sites" in result.summary["notes"][0]
+
+
+def test_records_that_are_incomplete_are_left_out() -> None:
+    data = sites(40, 30, 20)
+    whole = {name: dict(columns) for name, columns in data.items()}
+    data["site1"]["b"] = np.append(data["site1"]["b"], np.nan)
+    for name in ("a", "c", "d"):
+        data["site1"][name] = np.append(data["site1"][name], 3.0)
+    got, expected = run(data, combine="average"), run(whole, combine="average")
+    assert got.arrays["weights"].tobytes() == expected.arrays["weights"].tobytes()
+
+
+def test_a_site_without_records_is_refused_by_the_rules() -> None:
+    """min_records is at least 1: no method gets to see such a site."""
+    with pytest.raises(PolicyRefusal):
+        run(sites(20, 0, 20))
+
+
+def test_the_method_itself_does_without_records() -> None:
+    for method in (LocalGraphs(), LocalGraphs(learner="pc"), LocalGraphs(combine="average")):
+        update, _ = method.local(STAGE, Rows(np.zeros((0, 4)), 0, np.zeros(4)), {}, {}, public_of())
+        assert not update["edges"].any() and update["abstained"] == [1]
+
+
+def test_a_site_with_other_columns() -> None:
+    data = sites(20, 20, 20)
+    del data["site1"]["c"]
+    with pytest.raises(DataError, match="c"):
+        run(data)
+
+
+def test_weights_beyond_the_bound_are_clipped_and_counted() -> None:
+    """b is 10^8 times a, in own units: 8 digits above what the field carries."""
+    a = np.random.default_rng(0).uniform(-1, 1, 50)
+    public = public_of(
+        variables=(Variable("a", "a", 0.0, 1.0), Variable("b", "b", 0.0, 1e8)), columns=("a", "b")
+    )
+    method = LocalGraphs(combine="average")
+    (stage,) = method.stages(public)
+    rows = Rows(np.column_stack([a, a]), 0, np.zeros(2))
+    update, _ = method.local(STAGE, rows, {}, {}, public)
+    assert np.abs(update["edges"]).max() == pytest.approx(1e8, rel=1e-3)
+    plan = plan_sum(stage.spec, 3)
+    total, clipped = decode(plan, encode(plan, update))
+    assert clipped.tolist() == [1, 0]
+    assert np.abs(total["edges"]).max() == 2.0**20
+
+
+# --- what is refused before data are read ---------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("settings", "why"),
+    [
+        ({"combine": "best"}, "an oracle"),
+        ({"combine": "average", "learner": "pc"}, "no weights to average"),
+        ({"combine": "average", "learner": "ges"}, "no weights to average"),
+        ({"penalty": -1.0}, "must be at least"),
+        ({"learner": "ges", "penalty": 0.0}, "must be at least"),
+        ({"threshold": float("nan")}, "must be at least"),
+        ({"learner": "pc", "alpha": 1.0}, "below 1"),
+        ({"variables": ("a",)}, "at least two variables"),
+        ({"variables": ("a", "z")}, "no column 'z'"),
+        ({"variables": ("a", "a")}, "twice"),
+        ({"truth": (("a", "z"),)}, "not one of the graph's variables"),
+        ({"truth": (("a", "b"), ("b", "a"))}, "cycle"),
+    ],
+)
+def test_settings_that_cannot_be(settings: dict[str, Any], why: str) -> None:
+    with pytest.raises(JobError, match=why):
+        LocalGraphs(**settings).stages(public_of())
+
+
+@pytest.mark.parametrize("learner", ["pc", "ges"])
+def test_without_the_package_the_job_is_refused(
+    monkeypatch: pytest.MonkeyPatch, learner: Any
+) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda _: None)
+    with pytest.raises(JobError, match="causal-learn"):
+        LocalGraphs(learner=learner).stages(public_of())
+
+
+def test_differential_privacy_is_refused() -> None:
+    privacy = {"placement": "sum", "epsilon": 1.0, "delta": 1e-6}
+    job = raw_job(columns=COLUMNS, method={"name": "local_graphs"}, privacy=privacy)
+    with pytest.raises(CapabilityError, match="'graphs'"):
+        secagg.run(job, sites(20, 20, 20))
+
+
+def test_one_round_and_no_more() -> None:
+    method, public = LocalGraphs(), public_of()
+    (stage,) = method.stages(public)
+    assert stage.max_rounds == 1 and stage.touch is None
+    assert [field.shape for field in stage.spec] == [(4, 4), (1,)]
+    state = method.start(public)
+    assert method.message(state) == (STAGE, {})
+    total = {"edges": np.zeros((4, 4)), "abstained": np.zeros(1)}
+    assert method.message(method.server(state, total, 3)) is None

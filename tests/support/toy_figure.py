@@ -1,0 +1,42 @@
+"""A figure of toy cells (`support.toy_task`); run as a program, it is reproduced.
+
+python -m support.toy_figure FOLDER CALLS JOBS SEED=WHAT...
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+from secagg.reproductions.cells import cell
+from secagg.reproductions.figures import Figure, Method, Metric, Panel, Place
+from secagg.reproductions.reproducing import reproduce
+
+
+def toy_figure(calls: Path, what: Mapping[int, str], gate: Path | str = "") -> Figure:
+    """Return a figure of one place, whose seeds do what is told of each."""
+    calls.mkdir(exist_ok=True)
+    panel, method = Panel("here", "column", (1,)), Method("toy", "Toy", note="draws a number.")
+    cells = {
+        seed: cell("support.toy_task", 1.0, seed=seed, what=each, calls=str(calls), gate=str(gate))
+        for seed, each in what.items()
+    }
+    return Figure(
+        name="toy",
+        title="A toy figure",
+        metrics=(Metric("value", "Value", 3),),
+        costs=(),
+        methods=(method,),
+        panels=(panel,),
+        points={Place("here", 1, "toy"): cells},
+        statements=(),
+        stated=(),
+        notes=("A note.",),
+    )
+
+
+if __name__ == "__main__":
+    folder, calls, jobs = Path(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3])
+    what = {int(seed): each for seed, each in (pair.split("=") for pair in sys.argv[4:])}
+    reproduce(toy_figure(calls, what, folder / "gate"), folder, jobs)
