@@ -2,8 +2,10 @@
 
 The problems inside NOTEARS (`secagg.models.notears`), for `secagg.models.proximal_newton`:
 f(W) = 1/2 tr((I - W)' S (I - W)). For a fixed multiplier mu of the linearised h, every column of V
-is a lasso by itself, with ridge weights 2 mu E_ij: solved by coordinate descent (Friedman, Hastie
-and Tibshirani, J. Stat. Softw. 33, 2010), the same coordinate of all columns at once. The root of
+is a lasso by itself, with ridge weights 2 mu E_ij: solved for all columns at once by accelerated
+proximal gradients (Beck and Teboulle, SIAM J. Imaging Sci. 2, 2009), whose momentum starts anew
+when it points uphill (O'Donoghue and Candes, Found. Comput. Math. 15, 2015). Steps are scaled to
+the variables: S <= L diag(S), L the largest eigenvalue of the correlation matrix. The root of
 mu = alpha + rho max(0, linearised h) lies between any mu and its right side, which falls with mu,
 and is found by bisection of the exponent, each lasso starting from the one before.
 """
@@ -12,6 +14,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,7 +26,7 @@ Matrix = NDArray[np.float64]
 
 STEPS = 10  # in one call; 30 double the time, and neither objectives nor graphs are better
 SETTLED = 1e-5  # largest change of an entry, at which the steps end
-_SWEEPS = 4  # over all coordinates for one mu: a step needs a direction of descent, not a minimum
+_GRADIENTS = 25  # for one mu: a step needs a direction of descent, not a minimum
 _BISECTIONS = 12
 _CLOSE = 1.05  # ratio of the bounds on mu that is near enough
 
@@ -43,11 +46,12 @@ class LeastSquares:
 
     def solve(self, W: Matrix, E: Matrix, rest: float, multipliers: Multipliers) -> Matrix:
         """Return V near the minimum of the convex problem; see `Fit`."""
-        V, explained = W.copy(), self.S @ W
+        V = W
 
         def right_side(mu: float) -> float:
             """Descend for this mu; return alpha + rho max(0, linearised h)."""
-            self._descend(V, explained, 2 * mu * E)
+            nonlocal V
+            V = self._descend(V, 2 * mu * E)
             linearised = rest + float(np.vdot(E, V * V))
             return multipliers.alpha + multipliers.rho * max(linearised, 0)
 
@@ -65,29 +69,34 @@ class LeastSquares:
                 low, high = max(low, right), mu
         return V
 
-    def _descend(self, V: Matrix, explained: Matrix, ridge: Matrix) -> None:
-        """Descend on 1/2 tr(V'SV) - tr(SV) + penalty |V|_1 + 1/2 <ridge, V o V>, diagonal 0.
+    @cached_property
+    def _curvature(self) -> Matrix:
+        """Return L S_ii, (p, 1): a bound on the curvature of f in the units of each row of W."""
+        # A variable without variance keeps slopes of zero, whatever it is divided by.
+        variances = np.maximum(np.diagonal(self.S), np.finfo(float).tiny)
+        scale = np.sqrt(variances)
+        largest = np.linalg.eigvalsh(self.S / scale[:, None] / scale)[-1]
+        return float(largest) * (1 + 1e-9) * variances[:, None]
 
-        V: changed in place; explained: S V, kept up to date
-        """
-        S, variances = self.S, np.diagonal(self.S)
-        for _ in range(_SWEEPS):
-            largest = 0.0
-            for i, variance in enumerate(variances):
-                slopes = S[i] - explained[i] + variance * V[i]
-                curvature = variance + ridge[i]
-                shrunk = np.maximum(np.abs(slopes) - self.penalty, 0)
-                # A variable without variance has slopes of zero: so does its quotient.
-                row = np.copysign(shrunk, slopes) / np.maximum(curvature, np.finfo(float).tiny)
-                row[i] = 0
-                change = row - V[i]
-                moved = float(np.max(np.abs(change)))
-                if moved > 0:
-                    V[i] = row
-                    explained += S[:, i, None] * change
-                    largest = max(largest, moved)
-            if largest <= SETTLED / 3:
+    def _descend(self, V: Matrix, ridge: Matrix) -> Matrix:
+        """Descend from V on f + penalty |V|_1 + 1/2 <ridge, V o V>, with V_ii = 0."""
+        curvature = self._curvature
+        scaled, soft = self.S / curvature, self.penalty / curvature
+        shrink = curvature / (curvature + ridge)
+        np.fill_diagonal(shrink, 0)
+        ahead, momentum = V, 1.0
+        for _ in range(_GRADIENTS):
+            target = ahead - scaled @ ahead + scaled
+            after = np.copysign(np.maximum(np.abs(target) - soft, 0), target) * shrink
+            change = after - V
+            if float(np.vdot((ahead - after) * curvature, change)) > 0:
+                momentum = 1.0
+            following = (1 + math.sqrt(1 + 4 * momentum**2)) / 2
+            V, ahead = after, after + (momentum - 1) / following * change
+            momentum = following
+            if float(np.max(np.abs(change))) <= SETTLED / 3:
                 break
+        return V
 
 
 def acyclic_lasso(S: Matrix, start: Matrix, penalty: float, multipliers: Multipliers) -> Step:

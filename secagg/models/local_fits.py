@@ -42,7 +42,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -110,23 +110,30 @@ class Learner:
             return self._abstains(names, error.what)
         return _among(fit, names) if fit.converged else self._abstains(names, *fit.notes)
 
+    def settings(self) -> dict[str, Any]:
+        """Return the settings that the algorithm has, by name."""
+        match self.algorithm:
+            case "notears":
+                penalty = 0.1 if self.penalty is None else self.penalty
+                own = {"standardise": self.standardise, "threshold": self.threshold}
+                return {"penalty": penalty, **own}
+            case "pc":
+                return {"alpha": self.alpha}
+            case "ges":
+                return {"penalty": 1.0 if self.penalty is None else self.penalty}
+
     def _learn(self, moments: Moments) -> GraphFit:
         match self.algorithm:
             case "notears":
-                return notears(
-                    moments,
-                    standardise=self.standardise,
-                    penalty=0.1 if self.penalty is None else self.penalty,
-                    threshold=self.threshold,
-                )
+                return notears(moments, **self.settings())
             case "pc":
-                return pc(moments, alpha=self.alpha)
+                return pc(moments, **self.settings())
             case "ges":
                 if not graph_input(moments, None, standardise=True).full_rank:
                     n, R = moments.n, moments.correlation
-                    ridged = n * (n * R + np.eye(len(R))) / (n + 1)
-                    moments = Moments(moments.names, n, np.zeros(len(R)), ridged)
-                return ges(moments, penalty=1.0 if self.penalty is None else self.penalty)
+                    # as a scatter matrix, whose scale does not matter: GES reads correlations
+                    moments = Moments(moments.names, n, np.zeros(len(R)), n * R + np.eye(len(R)))
+                return ges(moments, **self.settings())
 
     def _abstains(self, names: Sequence[str], *why: str) -> GraphFit:
         none = np.zeros((len(names), len(names)), dtype=np.bool_)

@@ -27,7 +27,7 @@ noise would have to hide a whole site, and differential privacy is refused.
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -100,11 +100,13 @@ class LocalGraphs:
     def local(
         self, stage: str, rows: Rows, message: Body, memory: State, public: Public
     ) -> tuple[Update, State]:
-        """Learn a graph from this site's records, in the columns' own units."""
+        """Learn a graph from this site's records, in the columns' own units.
+
+        The middle of the bounds is left out: no learner depends on where zero is.
+        """
         chosen = self._chosen(public)
-        middle = np.array([public.variables[i].middle for i in chosen])
         half = np.array([public.variables[i].half for i in chosen])
-        fit = self._learner().fit(middle + half * rows.values[:, chosen], self._names(public))
+        fit = self._learner().fit(half * rows.values[:, chosen], self._names(public))
         return ballot(fit, self._combine()), memory
 
     def server(self, state: State, total: Update, sites: int) -> State:
@@ -116,9 +118,8 @@ class LocalGraphs:
         combine, sites = self._combine(), state["sites"]
         fit = elect(state, sites, combine, self.threshold, self._names(public))
         result = graph_result(fit, self.truth)
-        learner = asdict(self._learner())
         result.summary["method"] = f"{self.learner}-{combine}"
-        result.summary["settings"] |= learner
+        result.summary["settings"] |= self._learner().settings()
         arrays: dict[str, NDArray[Any]] = {**result.arrays}
         if combine == "vote":
             arrays["votes"] = state[EDGES]

@@ -17,7 +17,7 @@ import hashlib
 import importlib
 import platform
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import cache
 from importlib import metadata
@@ -27,10 +27,7 @@ from typing import Any
 
 from secagg import wire
 from secagg.errors import InternalError, SecaggError, UsageError
-
-Plain = str | int | float | bool
-Numbers = Mapping[str, Mapping[str, float]]
-"""Name of a method -> name of a quantity -> its value: one cell may serve several methods."""
+from secagg.reproductions.plain import Numbers, Plain, Settings
 
 LIBRARIES = ("numpy", "scipy")  # whose versions are kept with each result
 
@@ -92,7 +89,7 @@ def compute(cell: Cell, code: str) -> Outcome:
     code: `code_version` of the task for whoever keeps the outcome. Raises `UsageError` where the
     files are not those any more, so that no result is kept under the name of other code.
     """
-    task: Callable[[dict[str, Plain]], Numbers] = importlib.import_module(cell.task).compute
+    task: Callable[[Settings], Numbers] = importlib.import_module(cell.task).compute
     if code_version(cell.task) != code:
         what = "its source was changed while cells were computed"
         raise UsageError("secagg", what, "Give the command again.")

@@ -27,7 +27,7 @@ def notears_admm(
         int, typer.Option(min=1, max=4, help="Of the paper: 1, 2, 3 or 4.", show_default=False)
     ],
     seeds: Annotated[
-        int | None, typer.Option(min=1, help="Runs (default: 30, the paper's; quick: 2).")
+        int | None, typer.Option(min=1, help="Runs (default: 30, the paper's; quick: 3).")
     ] = None,
     quick: Annotated[
         bool, typer.Option("--quick", help="Fewer columns and runs, in two minutes on two cores.")

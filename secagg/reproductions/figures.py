@@ -19,8 +19,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from secagg.reproductions.cells import Cell, Outcome
+from secagg.reproductions.plain import CONVERGED
 
-CONVERGED = "converged"  # a quantity of every method: 1.0, or 0.0 for a fit not to be relied on
 SECONDS = "seconds"  # processor time of a cell
 
 

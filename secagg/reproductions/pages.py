@@ -47,14 +47,21 @@ def rows(figure: Figure, entries: Entries, panel: Panel, metric: Metric) -> list
     return [row for row in found if any(text != NONE for text in row[1:])]
 
 
-def run_rows(figure: Figure, entries: Entries, panel: Panel) -> list[list[str]]:
-    """Return a table of runs: how many gave a graph, did not converge, or failed."""
-    return [
-        [method.label]
-        + [_runs(entries.get(Place(panel.name, c, method.name))) for c in panel.columns]
-        for method in figure.methods
-        if any(Place(panel.name, column, method.name) in entries for column in panel.columns)
-    ]
+def run_rows(
+    figure: Figure, entries: Entries, panel: Panel, *, troubled: bool = False
+) -> list[list[str]]:
+    """Return a table of runs: how many gave a graph, did not converge, or failed.
+
+    troubled: only the methods of which some did not converge or failed
+    """
+    found: list[list[str]] = []
+    for method in figure.methods:
+        row = [entries.get(Place(panel.name, column, method.name)) for column in panel.columns]
+        there = [entry for entry in row if entry is not None]
+        trouble = any(entry.unconverged or entry.failed for entry in there)
+        if trouble if troubled else there:
+            found.append([method.label, *map(_runs, row)])
+    return found
 
 
 def _runs(entry: Entry | None) -> str:
@@ -138,6 +145,8 @@ def _compared(figure: Figure, entries: Entries, comparison: Comparison) -> str:
 
     mean, error = paired_difference(entries, comparison)
     assert mean is not None
+    if mean == 0:
+        return f"{told(ends[0])} equals {told(ends[1])}"
     by = f"{-mean:.{metric.decimals}f}"
     by += f" ± {error:.{metric.decimals}f}" if error is not None else ""
     return f"{told(ends[0])} above {told(ends[1])} by {by}"

@@ -58,17 +58,20 @@ def progress(*, quiet: bool) -> Iterator[tuple[Started, Callable[[Cell, Outcome]
 
 
 def show(done: Reproduced) -> None:
-    """Print the figure's tables, what the paper states beside them, and where the files are."""
+    """Print the figure's tables, what the paper states beside them, and where the files are.
+
+    Costs, and the runs of methods without trouble, are in the page only.
+    """
     out = Console(highlight=False)
     out = out if out.is_terminal else Console(highlight=False, width=WIDTH)
     figure, entries = done.figure, done.entries
     out.print(f"\n[bold]{escape(figure.title)}[/]")
     for panel in figure.panels:
         head = [panel.across, *map(str, panel.columns)]
-        for metric in figure.metrics:  # costs are in the page
+        for metric in figure.metrics:
             title = f"{metric.label}, {panel.name}"
             _print(out, title, head, rows(figure, entries, panel, metric))
-        _print(out, f"runs, {panel.name}", head, run_rows(figure, entries, panel))
+        _print(out, f"runs, {panel.name}", head, run_rows(figure, entries, panel, troubled=True))
     if figure.stated:
         head = ["number in the paper's text", "paper", "here", "difference in s.e."]
         _print(out, "", head, stated_rows(figure, entries))
@@ -81,6 +84,8 @@ def show(done: Reproduced) -> None:
 
 
 def _print(out: Console, title: str, head: list[str], body: list[list[str]]) -> None:
+    if not body:
+        return
     table = Table(title=title or None)
     table.add_column(head[0])
     for name in head[1:]:

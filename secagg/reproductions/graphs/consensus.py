@@ -10,14 +10,14 @@ import numpy as np
 from secagg.models.admm_linear import learn
 from secagg.models.consensus import Schedule
 from secagg.models.simulated_graphs import split_rows
-from secagg.reproductions.cells import Plain
 from secagg.reproductions.graphs.data import data_of
 from secagg.reproductions.graphs.scores import scores
+from secagg.reproductions.plain import Settings
 
 SETTINGS: Mapping[str, Literal["paper", "fast"]] = {"admm-paper": "paper", "admm-fast": "fast"}
 
 
-def compute(settings: Mapping[str, Plain]) -> dict[str, dict[str, float]]:
+def compute(settings: Settings) -> dict[str, dict[str, float]]:
     """Return the scores of one method. Settings: method, sites, penalty, and the data's.
 
     An edge of a variable to itself, which only a run that has not converged can have, is left out

@@ -6,7 +6,6 @@ same records, and over K sites the same n records are distributed, as in the pap
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -19,8 +18,8 @@ from secagg.models.simulated_graphs import (
     linear_gaussian_rows,
     mlp_rows,
 )
-from secagg.reproductions.cells import Plain
 from secagg.reproductions.graphs import sachs
+from secagg.reproductions.plain import Settings
 
 
 @dataclass(frozen=True, eq=False)
@@ -31,7 +30,7 @@ class Data:
     rows: NDArray[np.float64]
 
 
-def data_of(settings: Mapping[str, Plain]) -> Data:
+def data_of(settings: Settings) -> Data:
     """Return the data that a cell's settings name.
 
     data: "linear" or "mlp" (with figure, d, n, seed): a graph with as many edges as variables, and

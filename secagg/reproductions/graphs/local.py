@@ -11,16 +11,16 @@ from typing import Literal
 
 from secagg.models.local_fits import Learner, average, best_graph, fit_sites, vote
 from secagg.models.simulated_graphs import split_rows
-from secagg.reproductions.cells import Plain
 from secagg.reproductions.graphs.data import data_of
 from secagg.reproductions.graphs.scores import scores
+from secagg.reproductions.plain import Settings
 
 LEARNERS: Mapping[str, Literal["notears", "pc", "ges"]] = {
     "notears": "notears", "pc": "pc", "ges": "ges",
 }  # fmt: skip
 
 
-def compute(settings: Mapping[str, Plain]) -> dict[str, dict[str, float]]:
+def compute(settings: Settings) -> dict[str, dict[str, float]]:
     """Return the scores of "voting", "average" and "best", or of "pc-voting" or "ges-voting".
 
     Settings: learner, sites, penalty (of NOTEARS), and the data's. A site that cannot learn a graph

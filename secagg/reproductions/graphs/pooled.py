@@ -14,9 +14,9 @@ from secagg.models.graph_result import GraphFit
 from secagg.models.notears import notears
 from secagg.models.pc_ges import ges, pc
 from secagg.models.pooled import Moments
-from secagg.reproductions.cells import Plain
 from secagg.reproductions.graphs.data import data_of, moments_of
 from secagg.reproductions.graphs.scores import scores
+from secagg.reproductions.plain import Settings
 
 LEARNERS: Mapping[str, Callable[[Moments, float], GraphFit]] = {
     "notears-alldata": lambda moments, penalty: notears(
@@ -28,7 +28,7 @@ LEARNERS: Mapping[str, Callable[[Moments, float], GraphFit]] = {
 }
 
 
-def compute(settings: Mapping[str, Plain]) -> dict[str, dict[str, float]]:
+def compute(settings: Settings) -> dict[str, dict[str, float]]:
     """Return the scores of one method. Settings: method, penalty (of NOTEARS), and the data's."""
     data, method = data_of(settings), str(settings["method"])
     fit = LEARNERS[method](moments_of(data.rows), float(settings.get("penalty", 0)))

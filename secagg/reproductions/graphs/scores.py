@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from secagg.models.graph_metrics import compare_graphs
-from secagg.reproductions.figures import CONVERGED
+from secagg.reproductions.plain import CONVERGED
 
 
 def scores(

@@ -1,0 +1,58 @@
+"""Cells of the nonlinear methods: NOTEARS-MLP over sites by ADMM, on all records, at each site.
+
+Records are taken in their own units, as the paper's program does. Unlike the linear case no moments
+stand in for the records: on all data means that somebody has them all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Literal
+
+from secagg.models.admm_mlp import MLP_RHO, learn
+from secagg.models.consensus import Schedule
+from secagg.models.graph_result import GraphFit
+from secagg.models.local_fits import average, best_graph, vote
+from secagg.models.mlp_graph import Networks
+from secagg.models.notears_mlp import notears_mlp
+from secagg.models.simulated_graphs import split_rows
+from secagg.reproductions.graphs.data import Data, data_of
+from secagg.reproductions.graphs.scores import scores
+from secagg.reproductions.plain import Settings
+
+HIDDEN = 10  # of Zheng et al. (2020); the paper names no number
+SETTINGS: Mapping[str, Literal["paper", "fast"]] = {"mlp-admm": "paper", "mlp-admm-fast": "fast"}
+
+
+def compute(settings: Settings) -> dict[str, dict[str, float]]:
+    """Return the scores of one method, or of the three that the sites' own fits serve.
+
+    Settings: method ("mlp-admm", "mlp-admm-fast", "mlp-alldata" or "mlp-local"), penalty, sites
+    (but for "mlp-alldata") and the data's.
+    """
+    data, method = data_of(settings), str(settings["method"])
+    penalty, d = float(settings["penalty"]), data.rows.shape[1]
+    if method == "mlp-alldata":
+        fit = notears_mlp(data.rows, hidden=HIDDEN, standardise=False, penalty=penalty)
+        return {method: _scores(data, fit, data.rows.size)}
+    parts = split_rows(data.rows, int(settings["sites"]))
+    if method in SETTINGS:
+        schedule = Schedule(SETTINGS[method], rho1=MLP_RHO, rho2=MLP_RHO)
+        fit = learn(parts, schedule=schedule, penalty=penalty, hidden=HIDDEN)
+        rounds = int(fit.diagnostics["rounds"])
+        sent = rounds * Networks(d, HIDDEN, penalty).size
+        return {method: _scores(data, fit, sent) | {"rounds": rounds, "h": fit.diagnostics["h"]}}
+    fits = [notears_mlp(rows, hidden=HIDDEN, standardise=False, penalty=penalty) for rows in parts]
+    graphs = {
+        "mlp-voting": vote(fits),
+        "mlp-average": average(fits),
+        "mlp-best": best_graph(fits, data.truth),
+    }
+    abstained = float(sum(not fit.converged for fit in fits))
+    return {
+        name: _scores(data, fit, d * d) | {"abstained": abstained} for name, fit in graphs.items()
+    }
+
+
+def _scores(data: Data, fit: GraphFit, sent: int) -> dict[str, float]:
+    return scores(data.truth, fit.directed, fit.undirected, converged=fit.converged, sent=sent)
