@@ -8,6 +8,7 @@
 
 PYTHON ?= python3
 UV ?= uv
+TORCH ?= torch==2.13.0
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet
 PYTEST := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest
@@ -18,7 +19,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .DELETE_ON_ERROR:
 .DEFAULT_GOAL := help
-.PHONY: demo examples placements test quick check bench bench-peers data lock clean help
+.PHONY: demo examples placements test quick check bench bench-peers bench-neural data lock clean help
 
 demo: .venv/.run  ## run the main jobs on four hospitals' records; reports go into runs/
 	$(BIN)/secagg run examples/heart-disease/logistic.toml --out runs/heart-logistic --overwrite
@@ -52,6 +53,8 @@ bench: .venv/.test  ## print the tables of docs/performance.md (after bench-peer
 
 bench-peers: .venv-bench/.peers  ## install the libraries that bench compares with in .venv-bench
 
+bench-neural: .venv-bench/.neural  ## install torch beside them, for the reference of NOTEARS-ADMM
+
 data: .venv/.data  ## install the packages whose data files the examples read
 
 lock:  ## compile the locks anew (needs uv; UPGRADE=--upgrade takes newer versions)
@@ -62,6 +65,8 @@ lock:  ## compile the locks anew (needs uv; UPGRADE=--upgrade takes newer versio
 	  --constraint requirements/run.txt --output-file requirements/test.txt
 	$(UV) pip compile --universal --generate-hashes --no-header --no-annotate --quiet $(UPGRADE) \
 	  pyproject.toml requirements/run.in --extra bench --output-file requirements/bench.txt
+	$(UV) pip compile --universal --generate-hashes --no-header --no-annotate --quiet $(UPGRADE) \
+	  requirements/neural.in --constraint requirements/bench.txt --output-file requirements/neural.txt
 
 clean:  ## remove what make made: the environment, runs, caches
 	rm -rf .venv .venv-bench runs build dist *.egg-info secagg/kernels/*.so examples/sachs/data \
@@ -69,7 +74,7 @@ clean:  ## remove what make made: the environment, runs, caches
 
 help:  ## list these targets
 	@sed -n 's/^\([a-z-]*\):.*  ## /\1\t/p' Makefile | while IFS="$$(printf '\t')" read -r name what; \
-	  do printf '  make %-11s %s\n' "$$name" "$$what"; done
+	  do printf '  make %-13s %s\n' "$$name" "$$what"; done
 
 # A stamp says that its lock is installed. An interrupted install leaves no stamp and is repeated.
 .venv/.python:
@@ -99,6 +104,15 @@ help:  ## list these targets
 	@echo "Installing secagg and what it is compared with into .venv-bench (once):"
 	$(subst $(BIN),.venv-bench/bin,$(PIP)) --require-hashes -r requirements/bench.txt
 	$(subst $(BIN),.venv-bench/bin,$(PIP)) --no-deps --no-build-isolation --editable .
+	@touch $@
+
+# torch itself has no hash here: its CPU build is another file than an index's CUDA build of the same
+# version, and pip checks the hashes of all files or of none. What it needs is locked.
+# For a CPU build that the index does not have: make bench-neural TORCH=path/to/torch.whl
+.venv-bench/.neural: requirements/neural.txt .venv-bench/.peers
+	@echo "Installing torch into .venv-bench (once):"
+	$(subst $(BIN),.venv-bench/bin,$(PIP)) --require-hashes -r requirements/neural.txt
+	$(subst $(BIN),.venv-bench/bin,$(PIP)) $(TORCH)
 	@touch $@
 
 .venv/.data: requirements/data.txt | .venv/.python

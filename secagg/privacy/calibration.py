@@ -210,7 +210,7 @@ def _check(terms: Terms, method: Sequence[Stage], least: int, expected: int, hid
                 "privacy.placement",
                 f"this method has no bound on what one record changes (stage {stage.name!r})",
                 "For logistic regression take method gradient with family = 'binomial' and "
-                "placement 'round'; for a continuous outcome, moments.",
+                "placement 'round'; for all else moments, whose analyses include graphs.",
             )
     once = sum(stage.max_rounds for stage in method) == 1
     if once and terms.placement is Placement.ROUND:

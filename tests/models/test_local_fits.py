@@ -67,7 +67,8 @@ def test_a_fit_is_that_of_the_sites_records(of_rows: Callable[[np.ndarray], Mome
             Learner(penalty=0.4, threshold=1.6),
             notears(moments, standardise=False, penalty=0.4, threshold=1.6),
         ),
-        (Learner(algorithm="pc", alpha=0.2), pc(moments, alpha=0.2)),
+        (Learner(algorithm="pc"), pc(moments)),
+        (Learner(algorithm="pc", alpha=1e-40), pc(moments, alpha=1e-40)),  # which finds nothing
         (Learner(algorithm="ges"), ges(moments)),
         (Learner(algorithm="ges", penalty=3.0), ges(moments, penalty=3.0)),
     ):
@@ -96,6 +97,7 @@ def test_few_records_never_stop_a_site(algorithm: Algorithm, n: int) -> None:
     if n < least:
         assert not fit.directed.any() and not fit.undirected.any()
         assert len(fit.notes) == 1 and fit.notes[0].startswith("abstains: ")
+        assert str(n) in fit.notes[0]
     assert fit.directed.shape == fit.undirected.shape == (4, 4)
     assert (fit.weights is not None) == (algorithm == "notears")
 
@@ -136,17 +138,19 @@ def test_singular_ges_has_one_more_records_worth(
     of_rows: Callable[[np.ndarray], Moments],
 ) -> None:
     """As records: the p unit vectors beside the standardised ones add I to n R."""
-    rows = records(5, seed=3, p=6)
-    standardised = (rows - rows.mean(axis=0)) / rows.std(axis=0)
-    augmented = np.vstack([standardised, np.eye(6)])  # second moments n R + I
-    R = augmented.T @ augmented / 6
     names = tuple(f"x{j}" for j in range(6))
-    expected = ges(Moments(names, 5, np.zeros(6), 5 * R))
-    fit = Learner(algorithm="ges").fit(rows, names)
-    assert fit.converged and fit.edges()
-    assert edges_of(fit) == edges_of(expected)
-    with pytest.raises(UsageError, match="more records than variables"):
-        ges(of_rows(rows))  # the score itself has no bound
+    edges = 0
+    for seed in range(12):
+        rows = records(5, seed, p=6)
+        standardised = (rows - rows.mean(axis=0)) / rows.std(axis=0)
+        augmented = np.vstack([standardised, np.eye(6)])  # second moments n R + I
+        expected = ges(Moments(names, 5, np.zeros(6), 5 * (augmented.T @ augmented) / 6))
+        fit = Learner(algorithm="ges").fit(rows, names)
+        assert fit.converged and edges_of(fit) == edges_of(expected)
+        edges += len(fit.edges())
+        with pytest.raises(UsageError, match="more records than variables"):
+            ges(of_rows(rows))  # the score itself has no bound
+    assert edges > 12
 
 
 def test_more_records_are_not_ridged(of_rows: Callable[[np.ndarray], Moments]) -> None:
@@ -285,6 +289,12 @@ def test_a_cycle_is_left_and_said() -> None:
     assert edges_of(got) == {"a>b", "b>c", "c>a"}
     assert got.notes == ("the edges form a cycle: none was removed",)
     assert vote(fits[:1]).notes == ()
+
+
+def test_where_all_abstain_there_is_no_result() -> None:
+    silent = graph("a>b", weights=np.ones((4, 4)), converged=False)
+    for got in (vote([silent, silent]), average([silent, silent])):
+        assert not got.converged and not got.directed.any()
 
 
 def test_graphs_without_weights_have_no_average() -> None:
