@@ -17,6 +17,8 @@ import networkx as nx
 import pytest
 from support.checkout import ROOT
 
+from secagg.reproductions.graphs import sachs
+
 HEART = ROOT / "examples" / "heart-disease"
 SACHS = ROOT / "examples" / "sachs"
 
@@ -113,12 +115,11 @@ def test_the_eight_sachs_sites_hold_the_observational_cells_in_order(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     needs("cdt")
-    made = script(SACHS / "make_data.py", monkeypatch)
-    made["make"](tmp_path)
+    script(SACHS / "make_data.py", monkeypatch)["make"](tmp_path)
     sites = [read(tmp_path / f"site_{i}.csv") for i in range(1, 9)]
     assert sorted(map(len, sites)) == [106, 106, 106, 107, 107, 107, 107, 107]
-    source = read(made["packaged_file"](*made["SOURCE"], made["SOURCE_SHA256"]))[:853]
-    renamed = [{made["PROTEINS"][name]: text for name, text in cell.items()} for cell in source]
+    source = read(sachs.source())[:853]
+    renamed = [{sachs.PROTEINS[name]: text for name, text in cell.items()} for cell in source]
     assert [cell for site in sites for cell in site] == renamed
     # The cytometer's scale, as in examples/sachs/README.md: the job's bounds clip nothing.
     assert all(1 <= float(text) <= 10_000 for cell in renamed for text in cell.values())

@@ -164,7 +164,7 @@ def test_two_runs_do_not_share_a_folder(tmp_path: Path, started: subprocess.Pope
 
 
 @pytest.fixture
-def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """A package `toys` of a task, a module that it uses and one that it does not."""
     folder = tmp_path / "toys"
     folder.mkdir()

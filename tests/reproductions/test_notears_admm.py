@@ -1,0 +1,224 @@
+"""The figures of Ng and Zhang: which cells they are made of, and what the cells compute."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from importlib import metadata
+from typing import Any
+
+import networkx as nx
+import numpy as np
+import pytest
+
+from secagg.errors import UsageError
+from secagg.models.admm_linear import learn
+from secagg.models.consensus import Schedule
+from secagg.models.graph_metrics import compare_graphs
+from secagg.models.simulated_graphs import split_rows
+from secagg.reproductions.cells import Outcome, cell, code_version, compute
+from secagg.reproductions.figures import Figure, Place
+from secagg.reproductions.graphs import sachs
+from secagg.reproductions.graphs.data import data_of, moments_of
+from secagg.reproductions.notears_admm import figure
+
+
+def needs_cdt() -> None:
+    try:
+        metadata.version("cdt")
+    except metadata.PackageNotFoundError:
+        pytest.skip("cdt is not installed; make data")
+
+
+def settings_at(figure: Figure, panel: str, column: int, method: str, seed: int) -> dict[str, Any]:
+    return dict(figure.points[Place(panel, column, method)][seed].settings)
+
+
+def numbers(task: str, **settings: Any) -> Mapping[str, Mapping[str, float]]:
+    name = f"secagg.reproductions.graphs.{task}"
+    outcome: Outcome = compute(cell(name, 1.0, **settings), code_version(name))
+    assert outcome.failed is None and outcome.numbers is not None
+    return outcome.numbers
+
+
+# --- which cells ----------------------------------------------------------------------------------
+
+
+def test_the_paper_s_columns() -> None:
+    """Section 6: d and n of figure 1; K and n of figure 2, whose d = 10 and 20 are in figure 6."""
+    one, two = figure(1, 30), figure(2, 30)
+    [panel] = one.panels
+    assert panel.columns == (10, 20, 50, 100)
+    for d in panel.columns:
+        found = settings_at(one, panel.name, d, "admm-paper", 29)
+        assert (found["d"], found["n"], found["sites"], found["seed"]) == (d, 3 * d, 10, 29)
+        assert found["penalty"] == 0.01
+    assert [panel.name for panel in two.panels] == ["d = 10", "d = 20", "d = 50"]
+    assert {panel.columns for panel in two.panels} == {(2, 4, 8, 16, 32, 64)}
+    found = settings_at(two, "d = 20", 64, "voting", 0)
+    assert (found["d"], found["n"], found["sites"], found["penalty"]) == (20, 256, 64, 0.1)
+    assert len(one.points[Place(panel.name, 10, "voting")]) == 30
+
+
+def test_cells_are_shared_where_the_computation_is() -> None:
+    """NOTEARS on all data does not depend on K; three baselines are made of the same local fits."""
+    two = figure(2, 1)
+    pooled = {two.points[Place("d = 10", K, "notears-alldata")][0] for K in (2, 64)}
+    assert len(pooled) == 1
+    local = {two.points[Place("d = 10", 8, m)][0] for m in ("voting", "average", "best")}
+    assert len(local) == 1
+    # A panel: 4 one-shot methods; at each of 6 K, ADMM twice, local fits of three learners.
+    assert len(two.cells()) == 3 * (4 + 6 * 5)
+
+
+def test_quick_is_a_part_and_takes_its_cells_from_the_whole() -> None:
+    for number in (1, 2):
+        assert set(figure(number, 2, quick=True).cells()) < set(figure(number, 2).cells())
+    assert set(figure(2, 2).cells()) < set(figure(2, 3).cells())
+
+
+def test_figure_4_is_nonlinear() -> None:
+    four = figure(4, 1)
+    assert [panel.name for panel in four.panels] == ["d = 20"]
+    found = settings_at(four, "d = 20", 16, "mlp-admm", 0)
+    assert (found["data"], found["d"], found["n"], found["penalty"]) == ("mlp", 20, 512, 0.001)
+    assert [panel.name for panel in figure(4, 1, full=True).panels] == ["d = 20", "d = 50"]
+    assert {len(m.name.split("mlp-")) for m in four.methods} == {2}
+
+
+def test_methods_may_be_left_out() -> None:
+    left = figure(2, 1, skip=["ges-voting", "ges"])
+    assert {"ges-voting", "ges"}.isdisjoint(place.method for place in left.points)
+    assert set(left.cells()) < set(figure(2, 1).cells())
+    with pytest.raises(UsageError, match="no method 'voting-machine'"):
+        figure(2, 1, skip=["voting-machine"])
+
+
+def test_statements_name_places_that_exist() -> None:
+    needs_cdt()
+    for number in (1, 2, 3, 4):
+        whole = figure(number, 1)
+        assert whole.statements
+        for statement in whole.statements:
+            for comparison in statement.comparisons:
+                assert {comparison.smaller, comparison.larger} <= set(whole.points)
+        assert {stated.place for stated in whole.stated} <= set(whole.points)
+    assert len(figure(2, 1).stated) == 4 and not figure(2, 1, quick=True).stated
+
+
+# --- data -----------------------------------------------------------------------------------------
+
+LINEAR = {"data": "linear", "figure": 2, "d": 10, "n": 64, "seed": 5}
+
+
+def test_data_depend_on_figure_size_and_seed_and_on_nothing_else() -> None:
+    data = data_of(LINEAR)
+    assert data.rows.shape == (64, 10) and data.truth.sum() == 10
+    same = data_of({**LINEAR, "sites": 8, "method": "pc", "penalty": 3.0})
+    assert np.array_equal(same.rows, data.rows) and np.array_equal(same.truth, data.truth)
+    for change in ({"seed": 6}, {"figure": 1}):
+        assert not np.array_equal(data_of({**LINEAR, **change}).rows, data.rows)
+    nonlinear = data_of({**LINEAR, "data": "mlp"})
+    assert np.array_equal(nonlinear.truth, data.truth)
+    assert not np.array_equal(nonlinear.rows, data.rows)
+
+
+def test_moments_are_those_of_the_rows() -> None:
+    rows = data_of(LINEAR).rows
+    moments = moments_of(rows)
+    # Sums of 64 products: rounding of a few units in the last place of the largest.
+    np.testing.assert_allclose(
+        moments.covariance, np.cov(rows.T, bias=True), rtol=1e-12, atol=1e-13
+    )
+    assert moments.n == 64
+
+
+@pytest.mark.data
+def test_sachs_cells_are_drawn_without_replacement_and_scaled() -> None:
+    needs_cdt()
+    base = {"figure": 3, "n": 512, "seed": 0}
+    raw, standardised, log = (
+        data_of({**base, "data": kind}).rows for kind in ("raw", "standardised", "log")
+    )
+    intensities = sachs.intensities()
+    assert intensities.shape == (853, 11) and raw.shape == (512, 11)
+    available = {row.tobytes(): 0 for row in intensities}
+    for row in intensities:
+        available[row.tobytes()] += 1
+    for row in raw:
+        available[row.tobytes()] -= 1
+    assert min(available.values()) >= 0
+    # Means and deviations of 512 numbers: exact to about root(512) roundings.
+    np.testing.assert_allclose(standardised.mean(axis=0), 0, atol=1e-13)
+    np.testing.assert_allclose(standardised.std(axis=0), 1, rtol=1e-13)
+    assert np.array_equal(log, np.log(raw))
+    assert not np.array_equal(raw, data_of({**base, "data": "raw", "seed": 1}).rows)
+
+
+def test_the_consensus_graph() -> None:
+    graph = sachs.consensus()
+    names = list(sachs.PROTEINS.values())
+    assert graph.sum() == 17 and graph[names.index("Raf"), names.index("Mek")]
+    assert nx.is_directed_acyclic_graph(nx.from_numpy_array(graph, create_using=nx.DiGraph))
+
+
+def test_figure_3_without_its_data_says_how_to_get_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing(name: str) -> Any:
+        raise metadata.PackageNotFoundError(name)
+
+    monkeypatch.setattr(metadata, "files", missing)
+    with pytest.raises(UsageError, match=r"cdt: not installed\. Run: pip install --no-deps cdt"):
+        figure(3, 1)
+
+
+# --- what cells compute ---------------------------------------------------------------------------
+
+
+def test_admm_cell_is_the_method_s_own_run_and_score() -> None:
+    found = numbers("consensus", **LINEAR, sites=4, method="admm-fast", penalty=0.01)["admm-fast"]
+    data = data_of(LINEAR)
+    fit = learn(split_rows(data.rows, 4), schedule=Schedule("fast"), penalty=0.01)
+    score = compare_graphs(fit.directed, data.truth)
+    assert (found["shd"], found["tpr"], found["fdr"]) == (score.shd, score.tpr, score.fdr)
+    assert found["converged"] == fit.converged and found["edges"] == fit.directed.sum()
+    assert found["kilobytes"] == fit.diagnostics["rounds"] * 100 * 8 / 1000
+
+
+@pytest.mark.parametrize("method", ["notears-alldata", "golem-ev", "pc", "ges"])
+def test_one_shot_cells(method: str) -> None:
+    """At n = 2000 every method finds most of a sparse graph; a site sends 1 + 10 + 55 numbers."""
+    if method in ("pc", "ges"):
+        pytest.importorskip("causallearn")
+    found = numbers("pooled", **(LINEAR | {"n": 2000}), method=method, penalty=0.1)[method]
+    assert found["tpr"] >= 0.6 and found["kilobytes"] == 8 * 66 / 1000 and found["converged"] == 1
+
+
+def test_local_cells() -> None:
+    """Best cannot be worse than a site's own graph; one site's vote is its own graph."""
+    found = numbers("local", **LINEAR, sites=2, learner="notears", penalty=0.1)
+    assert found.keys() == {"voting", "average", "best"}
+    alone = numbers("local", **LINEAR, sites=1, learner="notears", penalty=0.1)
+    pooled = numbers("pooled", **LINEAR, method="notears-alldata", penalty=0.1)["notears-alldata"]
+    for each in alone.values():
+        assert (each["shd"], each["tpr"], each["edges"]) == (
+            pooled["shd"], pooled["tpr"], pooled["edges"],
+        )  # fmt: skip
+    assert all(each["abstained"] == 0 for each in found.values())
+
+
+def test_sites_of_three_records_abstain_from_a_vote_by_pc() -> None:
+    pytest.importorskip("causallearn")
+    found = numbers("local", **(LINEAR | {"n": 30}), sites=10, learner="pc")["pc-voting"]
+    assert found["abstained"] == 10 and found["converged"] == 0 and found["edges"] == 0
+
+
+@pytest.mark.slow
+def test_nonlinear_cells() -> None:
+    base = {**LINEAR, "data": "mlp", "d": 5, "n": 60}
+    assert numbers("neural", **base, method="mlp-alldata", penalty=0.01).keys() == {"mlp-alldata"}
+    local = numbers("neural", **base, method="mlp-local", penalty=0.01, sites=2)
+    assert local.keys() == {"mlp-voting", "mlp-average", "mlp-best"}
+    for method in ("mlp-admm", "mlp-admm-fast"):
+        found = numbers("neural", **base, method=method, penalty=0.001, sites=2)[method]
+        # d networks of hidden 10: a round sends as many numbers as they have parameters.
+        assert found["kilobytes"] * 1000 / 8 % found["rounds"] == 0
+        assert 0 <= found["tpr"] <= 1 and found["converged"] in (0, 1)
