@@ -42,7 +42,7 @@ from numpy.typing import NDArray
 
 from secagg.contracts import Body, Counted, Field, Kind, Public, Result, Rows, Stage, State, Update
 from secagg.errors import DataError, JobError, PeerError, UsageError
-from secagg.models.admm_linear import graph_fit
+from secagg.models.admm_linear import linear_fit
 from secagg.models.consensus import RHO_MAX, Schedule, Variant, advance, begin
 from secagg.models.graph_input import require_number
 from secagg.models.linear_graph import LinearGraph
@@ -55,6 +55,7 @@ Array = NDArray[np.float64]
 RECORDS, CONSENSUS = "records", "consensus"
 _BOUND = 1024.0
 _BITS = 40
+_EXTREME = 1e50  # of numbers that a coordinator sends: no product here of such overflows
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -195,7 +196,7 @@ class NotearsAdmm:
     def result(self, state: State, public: Public, counted: Counted) -> Result:
         """Return the graph, in the units analysed."""
         names, graph = self._names(public), self._graph(public)
-        fit = graph_fit(state, names, graph, self._schedule, self.threshold, acyclic=self.acyclic)
+        fit = linear_fit(state, names, graph, self._schedule, self.threshold, acyclic=self.acyclic)
         result = graph_result(fit, self.truth)
         result.summary["settings"] |= {"standardise": self.standardise, "rounds": self.rounds}
         result.summary["status"] = state["status"]
@@ -227,9 +228,10 @@ class NotearsAdmm:
         """Return W, rho2, the number of records and the scale, all in range, or blame the peer."""
         W, scale = message.get("W"), message.get("scale")
         rho2, records = message.get("rho2"), message.get("records")
-        if not (_is_finite(W, graph.shape) and _is_finite(scale, graph.shape[:1])):
+        if not (_is_usable(W, graph.shape) and _is_usable(scale, graph.shape[:1])):
             raise PeerError("consensus", "the coordinator's W or scale is not a finite matrix")
-        if not (isinstance(rho2, float) and 0 < rho2 <= RHO_MAX and np.all(scale > 0)):
+        tiny = np.any(scale < 1 / _EXTREME)
+        if tiny or not (isinstance(rho2, float) and 0 < rho2 <= RHO_MAX):
             raise PeerError("consensus", "the coordinator's rho2 or scale is out of range")
         if not (isinstance(records, int) and records >= 2):
             raise PeerError("consensus", "the coordinator's number of records is out of range")
@@ -270,11 +272,11 @@ class NotearsAdmm:
         return everything
 
 
-def _is_finite(array: Any, shape: tuple[int, ...]) -> TypeGuard[Array]:
-    """Tell whether a message's entry is a finite float64 array of that shape."""
+def _is_usable(array: Any, shape: tuple[int, ...]) -> TypeGuard[Array]:
+    """Tell whether a message's entry is a float64 array of that shape, finite and not absurd."""
     return (
         isinstance(array, np.ndarray)
         and array.dtype == np.float64
         and array.shape == shape
-        and bool(np.all(np.isfinite(array)))
+        and bool(np.all(np.abs(array) <= _EXTREME))
     )

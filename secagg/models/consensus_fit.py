@@ -1,0 +1,96 @@
+"""The graph of a finished run of NOTEARS-ADMM, and how far its parameters are from optimal."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from secagg.contracts import State
+from secagg.models.acyclic import acyclic_edges, graph_over_threshold, is_acyclic
+from secagg.models.consensus import Schedule, failure
+from secagg.models.exponential import exponential_minus_identity
+from secagg.models.graph_result import GraphFit
+from secagg.models.proximal_newton import Graphed
+from secagg.models.proximal_newton import Graphed
+
+Array = NDArray[np.float64]
+
+
+def stationarity(W: Array, slope: Array, graphed: Graphed) -> float:
+    """Return how far W is from satisfying the first-order conditions of problem (3).
+
+    slope: sum of grad l(B_k), shaped like W
+    grad h vanishes on every DAG, so no multiplier of h makes DAGs stationary in the usual sense.
+    What a local minimum does satisfy (Wei, Gao and Yu, NeurIPS 2020): with the multiplier of any
+    entry that would close a cycle left free, 0 is in the subdifferential of loss + lambda |W|_1 at
+    all others. The result is the distance from 0 to it, in the largest norm. The DAG is W's with
+    its weakest edges dropped as far as it takes to leave no cycle.
+    """
+    edges, _ = acyclic_edges(np.sqrt(graphed.squares(W)), 0.0)
+    paths = exponential_minus_identity(edges.astype(np.float64)) > 0
+    closing = paths.T | np.eye(len(paths), dtype=bool)
+    dropped = (W == 0) | (graphed.spread((~edges).astype(np.float64)) > 0)
+    free = (graphed.spread(closing.astype(np.float64)) > 0) | np.isinf(graphed.penalty)
+    penalty = np.where(free, 0, graphed.penalty)
+    distance = np.where(
+        dropped,
+        np.maximum(np.abs(slope) - penalty, 0),
+        np.abs(slope + penalty * np.sign(W)),
+    )
+    return float(np.max(np.where(free, 0, distance)))
+
+
+def consensus_fit(
+    state: State,
+    graphed: Graphed,
+    schedule: Schedule,
+    names: Sequence[str],
+    *,
+    method: str,
+    weights: Array,
+    threshold: float,
+    acyclic: bool,
+    settings: Mapping[str, float | bool],
+) -> GraphFit:
+    """Return the graph of a finished run: edges with |weight| > threshold.
+
+    weights: (d, d), those of the last W
+    acyclic: raise the threshold until no cycle is left
+    settings: those of the method, beside threshold, acyclic and the schedule's
+    """
+    failed = failure(state)
+    directed, applied, notes = np.abs(weights) > threshold, threshold, tuple[str, ...]()
+    if acyclic or failed is not None:
+        directed, applied, notes = graph_over_threshold(weights, threshold, failed)
+    elif not is_acyclic(directed):
+        notes = (f"the edges above {threshold:g} hold a cycle: none was removed",)
+    if np.any(np.diagonal(directed)):
+        notes += ("a variable has an edge to itself: the graph has not converged to a DAG",)
+    return GraphFit(
+        method=f"{method}-{schedule.variant}",
+        names=tuple(names),
+        directed=directed,
+        undirected=np.zeros_like(directed),
+        weights=weights,
+        converged=failed is None,
+        settings={
+            **settings,
+            "threshold": threshold,
+            "acyclic": acyclic,
+            "rho1": schedule.rho1,
+            "rho2": schedule.rho2,
+            "gamma1": schedule.gamma1,
+            "gamma2": schedule.gamma2,
+        },
+        diagnostics={
+            "h": state["h"],
+            "consensus_residual": state["residual"],
+            "stationarity": stationarity(state["W"], -state["total"], graphed),
+            "rounds": state["rounds"],
+            "evaluations": state["evaluations"],
+            "threshold": applied,
+        },
+        notes=notes,
+    )
