@@ -220,6 +220,9 @@ def _edges_line(analysis: Mapping[str, Any]) -> str:
     arrows = {"directed": "->", "undirected": "-"}
     edges = ", ".join(f"{e['from']} {arrows[e['kind']]} {e['to']}" for e in analysis["edges"])
     line = f"[bold]{analysis['method']}[/]: edges ({len(analysis['edges'])}): {escape(edges)}"
+    if lagged := analysis.get("lagged_edges"):
+        earlier = ", ".join(f"{e['from']} -> {e['to']}" for e in lagged)
+        line += f"\n  from earlier steps ({len(lagged)}): {escape(earlier)}"
     if "score" in analysis:
         s = analysis["score"]
         line += f"\n  against the truth: SHD {s['shd']}, TPR {s['tpr']:.2f}, FDR {s['fdr']:.2f}"

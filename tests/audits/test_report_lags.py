@@ -1,0 +1,67 @@
+"""A graph over time: effects of earlier steps have a line on the terminal and a table on the page."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+from typer.testing import CliRunner
+
+from secagg.cli import app
+from secagg.models.simulated_graphs import split_rows, time_series
+
+NOW, BEFORE = ["a", "b", "c"], ["a_1", "b_1", "c_1"]
+JOB = """
+title = "Three series"
+
+[sites]
+folder = "data"
+max_rows = 200
+
+[columns]
+{columns}
+
+[method]
+name = "notears_admm"
+lags = [["a_1", "b_1", "c_1"]]
+threshold = 0.2
+
+[protocol]
+name = "plain"
+
+[release]
+min_sites = 2
+min_records = 2
+"""
+
+
+def test_effects_of_earlier_steps_are_shown(tmp_path: Path) -> None:
+    rng = np.random.default_rng(3)
+    series = time_series(3, 1, rng, edges=2, lagged_edges=3)
+    (tmp_path / "data").mkdir()
+    for k, rows in enumerate(split_rows(series.rows(600, rng), 3)):
+        path = tmp_path / "data" / f"site_{k}.csv"
+        pd.DataFrame(rows, columns=NOW + BEFORE).to_csv(path, index=False)
+    column = '{ type = "continuous", low = -50, high = 50 }'
+    columns = "\n".join(f"{name} = {column}" for name in NOW + BEFORE)
+    (tmp_path / "job.toml").write_text(JOB.format(columns=columns), encoding="utf-8")
+
+    out = tmp_path / "run"
+    shown = CliRunner().invoke(app, ["run", str(tmp_path / "job.toml"), "--out", str(out)])
+    assert shown.exit_code == 0, shown.output
+    # 600 records: estimates err by some 0.04, and weights of 0.3 at least stand out from 0.2.
+    true = {(BEFORE[i], NOW[j]) for i, j in np.argwhere(series.A[0] != 0)}
+    summary = json.loads((out / "result.json").read_text(encoding="utf-8"))
+    assert {(e["from"], e["to"]) for e in summary["lagged_edges"]} == true
+    assert {e["lag"] for e in summary["lagged_edges"]} == {1}
+    now = {(NOW[i], NOW[j]) for i, j in np.argwhere(series.W != 0)}
+    assert {(e["from"], e["to"]) for e in summary["edges"]} == now
+
+    assert f"from earlier steps ({len(true)})" in shown.output
+    page = (out / "report.html").read_text(encoding="utf-8")
+    table = page.partition("Effects of earlier steps on the present one")[2].partition("</table>")[0]
+    assert table.count("<tr>") == 1 + len(true)  # a head
+    for source, _ in true:
+        assert f'<th scope="row">{source}</th>' in table
