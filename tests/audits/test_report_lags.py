@@ -1,4 +1,4 @@
-"""A graph over time: effects of earlier steps have a line on the terminal and a table on the page."""
+"""A graph over time: effects of earlier steps on the terminal and on the page."""
 
 from __future__ import annotations
 
@@ -61,7 +61,8 @@ def test_effects_of_earlier_steps_are_shown(tmp_path: Path) -> None:
 
     assert f"from earlier steps ({len(true)})" in shown.output
     page = (out / "report.html").read_text(encoding="utf-8")
-    table = page.partition("Effects of earlier steps on the present one")[2].partition("</table>")[0]
+    caption = "Effects of earlier steps on the present one"
+    table = page.partition(caption)[2].partition("</table>")[0]
     assert table.count("<tr>") == 1 + len(true)  # a head
     for source, _ in true:
         assert f'<th scope="row">{source}</th>' in table
