@@ -83,7 +83,8 @@ def counts(planned: Planned, state: State) -> dict[str, Any]:
         stage: dict(
             zip((f.name for f in planned.plans.stages[stage].spec), map(int, values), strict=True)
         )
-        for stage, values in state["clipped"].items()
+        for stage in planned.plans.stages  # in their order, which a resumed run's state forgets
+        if (values := state["clipped"].get(stage)) is not None
     }
     return {
         "cohort": cohort,

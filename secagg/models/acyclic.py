@@ -132,7 +132,7 @@ def graph_over_threshold(
     away would make a diverged fit look like a sparse DAG.
     """
     if failure is not None:
-        advice = "Standardise the variables or raise the penalty."
+        advice = "Standardise the variables, raise the penalty or allow more rounds."
         note = f"not converged ({failure}): do not rely on this graph. {advice}"
         return np.abs(W) > threshold, threshold, (note,)
     edges, applied = acyclic_edges(W, threshold)

@@ -10,9 +10,7 @@ from numpy.typing import NDArray
 from secagg.contracts import State
 from secagg.models.acyclic import acyclic_edges, graph_over_threshold, is_acyclic
 from secagg.models.consensus import Schedule, failure
-from secagg.models.exponential import exponential_minus_identity
 from secagg.models.graph_result import GraphFit
-from secagg.models.proximal_newton import Graphed
 from secagg.models.proximal_newton import Graphed
 
 Array = NDArray[np.float64]
@@ -29,7 +27,9 @@ def stationarity(W: Array, slope: Array, graphed: Graphed) -> float:
     its weakest edges dropped as far as it takes to leave no cycle.
     """
     edges, _ = acyclic_edges(np.sqrt(graphed.squares(W)), 0.0)
-    paths = exponential_minus_identity(edges.astype(np.float64)) > 0
+    paths = edges
+    for _ in range(len(edges).bit_length()):  # of up to 1, 2, 4, ... edges
+        paths = paths | (paths @ paths)
     closing = paths.T | np.eye(len(paths), dtype=bool)
     dropped = (W == 0) | (graphed.spread((~edges).astype(np.float64)) > 0)
     free = (graphed.spread(closing.astype(np.float64)) > 0) | np.isinf(graphed.penalty)

@@ -1,4 +1,4 @@
-"""exp(A) - I for a nonnegative matrix A, correct in every entry, however small.
+"""exp(A) - I for a nonnegative matrix A, correct in small entries as in large ones.
 
 NOTEARS ends where h = tr exp(W o W) - p is 1e-8 and less. Computed as it is written, with any
 general exponential, h is a difference of numbers near p and has an absolute error of about 1e-14 p:
@@ -16,7 +16,8 @@ sum_{k>m} x^k / k!, and the degree is chosen such that this is below 2^-52 x. Su
 max(|A^2|^(1/2), |A^3|^(1/3)): every k >= 2 is a sum of twos and threes (Al-Mohy and Higham,
 SIAM J. Matrix Anal. Appl. 31, 2009, theorem 4.2). The 1-norm of a power of a nonnegative matrix is
 the largest entry of 1'A^k, which takes products with a vector only. So it is small for nearly
-acyclic A, however large single entries are.
+acyclic A, however large single entries are. It is a bound on the norm: an entry that only paths of
+more than m 2^s edges reach is zero here. So this is not the way to ask which nodes reach which.
 """
 
 from __future__ import annotations
@@ -50,9 +51,10 @@ _REACHES = tuple(map(_reach, DEGREES))
 def exponential_minus_identity(A: Matrix) -> Matrix:
     """Return exp(A) - I, shape (p, p), for a matrix A >= 0 (not checked).
 
-    Each entry has a relative error of about p units in the last place, times the halvings. Entries
-    are inf where exp(A) overflows, or all of them where A itself is not finite or overflows when
-    it is cubed.
+    Each entry has a relative error of about p units in the last place, which every halving at most
+    doubles (measured: 250 units at a norm of 600, after ten). Entries are inf where exp(A)
+    overflows (and may be NaN beside that), or all of them inf where A itself is not finite or
+    overflows when it is cubed.
     """
     p = len(A)
     with np.errstate(over="ignore", invalid="ignore"):
@@ -62,8 +64,6 @@ def exponential_minus_identity(A: Matrix) -> Matrix:
             return np.full((p, p), np.inf)
         blocks = next((j + 1 for j, reach in enumerate(_REACHES) if x <= reach), len(DEGREES))
         halvings = max(0, math.ceil(math.log2(x / _REACHES[-1]))) if x > 0 else 0
-        if halvings > 1000:  # exp(A) overflows by far, and 2^-halvings would vanish
-            return np.full((p, p), np.inf)
 
         # BLAS wants columns. Rows of a buffer read as columns are transposes: of A, its powers and
         # sums of these, all of which commute with one another.

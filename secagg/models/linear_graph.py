@@ -29,9 +29,13 @@ class LinearGraph:
         """The shape of W."""
         return self.d * (1 + self.lags), self.d
 
-    @cached_property
+    @property
     def penalty(self) -> Array:
         """Lambda for each entry of W; inf for one held at zero."""
+        return self._penalty
+
+    @cached_property
+    def _penalty(self) -> Array:
         now, lagged = self.penalties
         penalty = np.full(self.shape, lagged)
         penalty[: self.d] = now

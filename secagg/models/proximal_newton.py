@@ -141,17 +141,18 @@ def descend(
         V = fit.solve(W, E, h - float(np.vdot(E, W * W)), multipliers)
         direction = V - W
         predicted = float(np.vdot(slope, direction) + np.vdot(penalty, np.abs(V) - np.abs(W)))
-        length = 1.0
+        length, finite = 1.0, False
         for _ in range(_HALVINGS):
             trial = W + length * direction
             there = evaluate(trial)
             evaluations += 1
+            finite = finite or bool(np.isfinite(there[0]))
             allowed = value + _ARMIJO * length * min(predicted, 0) + _ROUNDING * abs(value)
             if there[0] <= allowed and np.all(np.isfinite(there[3])):
                 break
             length /= 2
-        else:
-            break  # no step is down: W is a minimum as far as rounding can tell
+        else:  # no step is down: W is a minimum as far as rounding can tell, if it could tell
+            return Step(W, h, finite, evaluations)
         W, (value, h, E, slope) = trial, there
         if length * float(np.max(np.abs(direction))) <= settled:
             break

@@ -7,10 +7,13 @@ import pytest
 
 from secagg.errors import UsageError
 from secagg.models import notears as module
-from secagg.models.acyclic import Minimum, is_acyclic
+from secagg.models import proximal_newton
+from secagg.models.acyclic import is_acyclic
+from secagg.models.acyclic_lasso import LeastSquares
 from secagg.models.graph_metrics import compare_graphs
-from secagg.models.notears import augmented_lagrangian, least_squares, notears
+from secagg.models.notears import notears
 from secagg.models.pooled import Moments
+from secagg.models.proximal_newton import Multipliers, Step
 
 
 def lasso(S: np.ndarray, parents: list[int], child: int, penalty: float) -> np.ndarray:
@@ -27,7 +30,7 @@ def lasso(S: np.ndarray, parents: list[int], child: int, penalty: float) -> np.n
 
 
 def score(S: np.ndarray, W: np.ndarray, penalty: float) -> float:
-    return least_squares(S, W)[0] + penalty * float(np.abs(W).sum())
+    return LeastSquares(S, penalty).value(W)[0] + penalty * float(np.abs(W).sum())
 
 
 def best_dag(S: np.ndarray, penalty: float) -> float:
@@ -52,15 +55,16 @@ def test_loss_is_that_of_the_rows(simulate) -> None:
     centred = network.rows - network.rows.mean(axis=0)
     by_rows = np.sum((centred - centred @ W) ** 2) / (2 * 40)
     # Sums of 40 * 5 and of 5 * 5 terms in another order.
-    assert least_squares(network.moments.covariance, W)[0] == pytest.approx(by_rows, rel=1e-12)
+    loss = LeastSquares(network.moments.covariance, 0.1).value(W)[0]
+    assert loss == pytest.approx(by_rows, rel=1e-12)
 
 
 def test_gradient(simulate, numerical_gradient) -> None:
     S = simulate(3, 5, 6, 40).moments.covariance
     W = 0.4 * np.random.default_rng(1).normal(size=(5, 5))
-    objective = augmented_lagrangian(S, 0.7, 3.0)
-    numerical, error = numerical_gradient(lambda V: objective(V)[0], W)
-    np.testing.assert_allclose(objective(W)[1], numerical, rtol=0, atol=error)
+    loss = LeastSquares(S, 0.1).value
+    numerical, error = numerical_gradient(lambda V: loss(V)[0], W)
+    np.testing.assert_allclose(loss(W)[1], numerical, rtol=0, atol=error)
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -144,36 +148,65 @@ def test_independent_variables_have_no_edge() -> None:
     assert not fit.directed.any()
 
 
-def test_overflowing_steps_do_not_spoil_a_fit(monkeypatch, simulate, of_rows) -> None:
-    # Units a thousand apart: the weights are far apart too, and trial steps overflow exp(W o W).
-    rows = simulate(0, 3, 3, 100).rows * [1.0, 1000.0, 30.0]
-    data = of_rows(rows)
-    overflowed = 0
-    original = module.acyclicity
+def test_overflowing_steps_do_not_spoil_a_fit(monkeypatch, simulate) -> None:
+    # Nothing overflows in double precision: the first step is the lasso of each variable on all
+    # others, and W o W is similar to a matrix of squared partial correlations. So every trial that
+    # would raise h beyond 0.1 is made to. (A round starts a per mille away from an earlier W.)
+    data = simulate(0, 4, 5, 100).moments
+    overflowed, highest = 0, 0.1
+    original = proximal_newton.exponential_minus_identity
 
-    def watched(W: np.ndarray):
-        nonlocal overflowed
-        result = original(W)
-        overflowed += not np.isfinite(result[0])
-        return result
+    def watched(A: np.ndarray) -> np.ndarray:
+        nonlocal overflowed, highest
+        result = original(A)
+        if np.trace(result) <= 1.01 * highest:
+            highest = max(highest, float(np.trace(result)))
+            return result
+        overflowed += 1
+        return np.full_like(A, np.inf)
 
-    monkeypatch.setattr(module, "acyclicity", watched)
-    fit = notears(data, standardise=False)
+    monkeypatch.setattr(proximal_newton, "exponential_minus_identity", watched)
+    fit = notears(data)
     assert overflowed > 0
     assert fit.converged
     assert fit.weights is not None
     assert is_acyclic(fit.weights != 0)
     # Not the global minimum (the problem is not convex), but never below it.
-    assert score(data.covariance, fit.weights, 0.1) >= best_dag(data.covariance, 0.1) * (1 - 1e-9)
+    best = best_dag(data.correlation, 0.1)
+    assert score(data.correlation, fit.weights, 0.1) >= best * (1 - 1e-9)
 
 
 def test_divergence_is_reported_and_not_cleaned_up(monkeypatch, simulate) -> None:
     cyclic = np.array([[0, 1.0, 0], [0, 0, 1.0], [1.0, 0, 0]])
-    monkeypatch.setattr(module, "minimise_sparse", lambda *_, **__: Minimum(cyclic, 1.0, False, 1))
+    monkeypatch.setattr(module, "acyclic_lasso", lambda *_: Step(cyclic, 1.0, False, 1))
     fit = notears(simulate(1, 3, 2, 50).moments)
     assert not fit.converged
     assert "no finite step" in fit.notes[0]
     assert not is_acyclic(fit.directed)
+
+
+def test_multipliers_move_as_in_algorithm_1(monkeypatch, simulate) -> None:
+    """rho is raised tenfold until h has fallen to a quarter; then alpha rises by rho h."""
+    calls: list[tuple[Multipliers, float]] = []
+    original = module.acyclic_lasso
+
+    def recorded(S, start, penalty, multipliers: Multipliers) -> Step:
+        step = original(S, start, penalty, multipliers)
+        calls.append((multipliers, step.h))
+        return step
+
+    monkeypatch.setattr(module, "acyclic_lasso", recorded)
+    fit = notears(simulate(2, 5, 7, 100).moments)
+    alpha, rho, last, rounds = 0.0, 1.0, np.inf, 0
+    for multipliers, h in calls:
+        assert multipliers == Multipliers(alpha, rho)
+        if h <= 0.25 * last or rho >= 1e16:
+            rounds += 1
+            alpha, last = alpha + rho * h, h
+        else:
+            rho *= 10
+    assert fit.diagnostics["rounds"] == rounds > 3
+    assert fit.diagnostics["rho"] == rho > 1
 
 
 def test_unreached_tolerance_is_reported(simulate) -> None:

@@ -1,0 +1,101 @@
+"""How good the graphs are, on thirty seeds; run with -s to read the figures."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from secagg.models.acyclic import acyclic_edges, minimise_sparse
+from secagg.models.acyclic_lasso import LeastSquares
+from secagg.models.admm_linear import learn
+from secagg.models.consensus import Schedule
+from secagg.models.graph_metrics import compare_graphs
+from secagg.models.notears import notears
+from secagg.models.pooled import Moments
+from secagg.models.simulated_graphs import (
+    edge_weights,
+    erdos_renyi_dag,
+    linear_gaussian_rows,
+    split_rows,
+)
+
+SEEDS = range(30)
+PENALTY = 0.01
+
+pytestmark = pytest.mark.slow
+
+
+def simulated(seed: int, d: int, n: int) -> tuple[np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(seed)
+    W = edge_weights(erdos_renyi_dag(d, d, rng), rng)
+    return W != 0, linear_gaussian_rows(W, n, rng)
+
+
+def mean_and_error(values: list[float]) -> tuple[float, float]:
+    return float(np.mean(values)), float(np.std(values, ddof=1) / np.sqrt(len(values)))
+
+
+def moments_of(X: np.ndarray) -> Moments:
+    centred = X - X.mean(axis=0)
+    names = tuple(f"x{i}" for i in range(X.shape[1]))
+    return Moments(names, len(X), X.mean(axis=0), centred.T @ centred)
+
+
+def objective(S: np.ndarray, W: np.ndarray) -> float:
+    away = np.eye(len(S)) - W
+    return 0.5 * float(np.trace(away.T @ S @ away)) + PENALTY * float(np.abs(W).sum())
+
+
+@pytest.mark.parametrize(("d", "n"), [(10, 100)])
+def test_one_site_against_central_notears(d: int, n: int) -> None:
+    """With K = 1 both minimise 1/2 tr((I - W)' S (I - W)) + lambda |W|_1 over DAGs.
+
+    What must hold: refitted over its own edges, ADMM's graph is not worse than it was (the refit
+    is the minimum of a convex problem), and neither is below the unconstrained minimum. Which
+    method ends in the lower local minimum nothing decides; on the mean of thirty draws central
+    NOTEARS must not be the worse one by more than chance, three standard errors, for then it
+    would be a mistake to call the pooled fit a bound on the federated one.
+    """
+    unfitted, refitted, wrong = [], [], []
+    for seed in SEEDS:
+        truth, X = simulated(seed, d, n)
+        moments = moments_of(X)
+        S = moments.covariance
+        central = notears(moments, standardise=False, penalty=PENALTY)
+        admm = learn([X], penalty=PENALTY)
+        assert central.converged
+        assert admm.converged
+        support, _ = acyclic_edges(admm.weights, 0.0)
+        own = np.where(support, admm.weights, 0)
+        loss = LeastSquares(S, PENALTY).value
+        best = minimise_sparse(loss, own, PENALTY, free=support, exact=True).W
+        least = minimise_sparse(loss, np.zeros((d, d)), PENALTY, exact=True).W
+        values = [objective(S, W) for W in (least, central.weights, best, own)]
+        assert values[2] <= values[3] * (1 + 1e-12)
+        assert values[0] <= min(values[1:]) * (1 + 1e-12)
+        refitted.append(values[2] - values[1])
+        unfitted.append(values[3] - values[1])
+        wrong.append([compare_graphs(g.directed, truth).shd for g in (central, admm)])
+    print(f"\nK = 1, d = {d}, n = {n}, {len(SEEDS)} seeds")
+    for name, gaps in (("as it ends", unfitted), ("refitted", refitted)):
+        mean, error = mean_and_error(gaps)
+        print(f"ADMM less central, {name}: {mean:.4f} (standard error {error:.4f})")
+        assert mean >= -3 * error
+    print("mean SHD, central and ADMM:", *np.mean(wrong, axis=0).round(2))
+
+
+@pytest.mark.parametrize(("d", "n", "K"), [(10, 30, 10)])
+def test_fast_is_no_worse_than_the_paper(d: int, n: int, K: int) -> None:
+    """The same data: the mean difference of SHD is not above three of its standard errors."""
+    distances = []
+    for seed in SEEDS:
+        truth, X = simulated(seed, d, n)
+        sites = split_rows(X, K)
+        fits = [learn(sites, schedule=Schedule(variant)) for variant in ("fast", "paper")]
+        distances.append([compare_graphs(fit.directed, truth).shd for fit in fits])
+    fast, paper = np.transpose(distances).astype(float)
+    mean, error = mean_and_error((fast - paper).tolist())
+    print(f"\nd = {d}, n = {n}, K = {K}, {len(SEEDS)} seeds")
+    print(f"mean SHD of fast {fast.mean():.2f} and paper {paper.mean():.2f}")
+    print(f"difference {mean:.2f} (standard error {error:.2f})")
+    assert mean <= 3 * error

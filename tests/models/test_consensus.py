@@ -1,0 +1,168 @@
+"""The coordinator's round: what it takes from the sum, when it stops, what a failure leaves."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from secagg.errors import JobError
+from secagg.models import consensus
+from secagg.models.acyclic import break_ties
+from secagg.models.consensus import Schedule, advance, begin, failure
+from secagg.models.consensus_step import Pull
+from secagg.models.linear_graph import LinearGraph
+from secagg.models.proximal_newton import Multipliers, Step
+
+GRAPH = LinearGraph(3)
+NEXT = np.array([[0, 0.4, 0], [0, 0, -0.3], [0, 0, 0]])
+
+
+def scripted(monkeypatch, *steps: Step) -> list[dict[str, Any]]:
+    """Let both solvers of (5) return these in turn; return what they were asked."""
+    asked: list[dict[str, Any]] = []
+    coming = iter(steps)
+
+    def solver(name: str):
+        def solve(graphed, start, pull: Pull, multipliers: Multipliers) -> Step:
+            asked.append({"by": name, "start": start, "pull": pull, "multipliers": multipliers})
+            return next(coming)
+
+        return solve
+
+    monkeypatch.setattr(consensus, "subgradient_step", solver("subgradient"))
+    monkeypatch.setattr(consensus, "proximal_step", solver("proximal"))
+    return asked
+
+
+def sites(seed: int, W: np.ndarray, rho2: float) -> tuple[np.ndarray, ...]:
+    """Any B_k and beta_k of four sites, and the sum of V_k by its definition."""
+    rng = np.random.default_rng(seed)
+    B, beta = rng.normal(size=(4, 3, 3)), rng.normal(size=(4, 3, 3))
+    return B, beta, np.sum(beta + rho2 * (B - W), axis=0)
+
+
+@pytest.mark.parametrize("variant", ["paper", "fast"])
+def test_a_round_by_the_paper(monkeypatch, variant) -> None:
+    """(5)'s target, (6), (7) summed, (8), (9) and the mean residual, from B_k and beta_k."""
+    schedule = Schedule(variant, rho1=0.2, rho2=0.5, gamma1=1.5, gamma2=1.1)
+    before = begin(schedule, np.random.default_rng(0).normal(size=(3, 3)))
+    before |= {"alpha": 0.7, "h": 0.4, "rounds": 5}
+    B, beta, total = sites(1, before["W"], 0.5)
+    before["dual"] = beta.sum(axis=0)
+    asked = scripted(monkeypatch, Step(NEXT, 0.25, True, 7))
+    after = advance(before, total, 4, GRAPH, schedule)
+
+    (question,) = asked
+    assert question["by"] == {"paper": "subgradient", "fast": "proximal"}[variant]
+    assert question["multipliers"] == Multipliers(0.7, 0.2)
+    # Sums of four numbers near 1, in another order: some 1e-15.
+    assert question["pull"].strength == 4 * 0.5
+    mean = np.mean(B + beta / 0.5, axis=0)
+    np.testing.assert_allclose(question["pull"].target, mean, rtol=0, atol=1e-14)
+    moved = before["W"] if variant == "paper" else break_ties(before["W"])
+    np.testing.assert_array_equal(question["start"], moved)
+
+    np.testing.assert_array_equal(after["W"], NEXT)
+    np.testing.assert_array_equal(after["total"], total)
+    assert after["alpha"] == pytest.approx(0.7 + 0.2 * 0.25, rel=1e-15)  # (6)
+    new_beta = beta + 0.5 * (B - NEXT)  # (7)
+    np.testing.assert_allclose(after["dual"], new_beta.sum(axis=0), rtol=0, atol=1e-14)
+    assert after["rho1"] == pytest.approx(1.5 * 0.2, rel=1e-15)  # (8)
+    assert after["rho2"] == pytest.approx(1.1 * 0.5, rel=1e-15)  # (9)
+    residual = np.abs(np.mean(B, axis=0) - NEXT).max()
+    assert after["residual"] == pytest.approx(residual, rel=1e-13)
+    assert (after["rounds"], after["evaluations"], after["h"]) == (6, 7, 0.25)
+    assert after["status"] == "running"
+
+
+def test_ties_are_broken_until_the_graph_is_acyclic(monkeypatch) -> None:
+    asked = scripted(monkeypatch, *[Step(NEXT, 1e-7, True, 1)] * 2)
+    state = begin(Schedule(), NEXT)
+    for _ in range(2):
+        state = advance(state, np.ones((3, 3)), 2, GRAPH, Schedule())
+    np.testing.assert_array_equal(asked[0]["start"], break_ties(NEXT))  # h is not known yet
+    np.testing.assert_array_equal(asked[1]["start"], NEXT)
+
+
+def reached(state, W: np.ndarray) -> np.ndarray:
+    """A sum for which the residual is zero: beta stays what it was."""
+    return state["dual"] - 2 * state["rho2"] * (state["W"] - W)
+
+
+@pytest.mark.parametrize(("h", "status"), [(1e-6, "converged"), (1.1e-6, "running")])
+def test_fast_stops_when_both_goals_are_reached(monkeypatch, h: float, status: str) -> None:
+    scripted(monkeypatch, *[Step(NEXT, h, True, 1)] * 2)
+    state = begin(Schedule(), np.zeros((3, 3)))
+    assert advance(state, reached(state, NEXT), 2, GRAPH, Schedule())["status"] == status
+    # A residual of 1e-3 / (2 rho2) = 0.5 is none to stop at.
+    far = reached(state, NEXT) + 1e-3
+    assert advance(state, far, 2, GRAPH, Schedule())["status"] == "running"
+
+
+def test_paper_goes_on_until_both_penalties_are_at_their_end(monkeypatch) -> None:
+    scripted(monkeypatch, *[Step(NEXT, 0.0, True, 1)] * 300)
+    schedule = Schedule("paper")
+    state = begin(schedule, np.zeros((3, 3)))
+    while state["status"] == "running":
+        assert state["rho1"] < 1e16 or state["rho2"] < 1e16
+        state = advance(state, reached(state, NEXT), 2, GRAPH, schedule)
+    # 1e-3 * 1.25^t >= 1e16 first for t = 197; rho1 is there after 79.
+    assert state["rounds"] == 197 == int(np.ceil(np.log(1e19) / np.log(1.25)))
+    assert state["rho1"] == state["rho2"] == 1e16
+    assert state["status"] == "converged"
+
+
+@pytest.mark.parametrize("variant", ["paper", "fast"])
+def test_out_of_rounds_is_no_success(monkeypatch, variant) -> None:
+    scripted(monkeypatch, *[Step(NEXT, 0.5, True, 1)] * 3)
+    schedule = Schedule(variant, rounds=3)
+    state = begin(schedule, np.zeros((3, 3)))
+    for _ in range(3):
+        assert state["status"] == "running"
+        state = advance(state, reached(state, NEXT), 2, GRAPH, schedule)
+    assert state["status"] == "out of rounds"
+    told = failure(state)
+    assert told is not None
+    assert "after 3 rounds h is 0.5" in told
+
+
+@pytest.mark.parametrize("variant", ["paper", "fast"])
+def test_divergence_keeps_the_last_finite_weights(monkeypatch, variant) -> None:
+    scripted(monkeypatch, Step(NEXT, 0.5, True, 1), Step(NEXT + 9, np.inf, False, 4))
+    schedule = Schedule(variant)
+    state = begin(schedule, np.zeros((3, 3)))
+    state = advance(state, np.ones((3, 3)), 2, GRAPH, schedule)
+    last = advance(state, 7 * np.ones((3, 3)), 2, GRAPH, schedule)
+    assert last["status"] == "diverged"
+    for name in ("W", "h", "residual", "alpha", "dual", "total"):
+        np.testing.assert_array_equal(last[name], state[name])
+    assert (last["rounds"], last["evaluations"]) == (2, 5)
+    assert failure(last) == "no finite step could be made in round 2"
+
+
+def test_a_round_leaves_the_state_before_it_alone(monkeypatch) -> None:
+    scripted(monkeypatch, *[Step(NEXT, 0.5, True, 1)] * 2)
+    state = begin(Schedule(), np.zeros((3, 3)))
+    kept = {name: np.copy(value) for name, value in state.items()}
+    first = advance(state, np.ones((3, 3)), 2, GRAPH, Schedule())
+    for name, value in kept.items():
+        np.testing.assert_array_equal(state[name], value)
+    again = advance(state, np.ones((3, 3)), 2, GRAPH, Schedule())
+    assert first.keys() == again.keys()
+    for name, value in first.items():
+        np.testing.assert_array_equal(again[name], value)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [(name, value) for name in ("rho1", "rho2") for value in (0.0, -1.0, 1.1e16, np.nan, np.inf)]
+    + [(name, value) for name in ("gamma1", "gamma2") for value in (1.0, 0.5, 101.0, np.nan)]
+    + [("rounds", 0), ("rounds", 10_001)],
+)
+def test_settings_out_of_range(name: str, value: float) -> None:
+    Schedule().check()
+    with pytest.raises(JobError) as caught:
+        Schedule(**{name: value}).check()
+    assert caught.value.where == f"method.{name}"

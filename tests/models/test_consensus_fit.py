@@ -1,0 +1,108 @@
+"""How far from optimal: against conditions written out with networkx, and a real optimum."""
+
+from __future__ import annotations
+
+import networkx as nx
+import numpy as np
+import pytest
+
+from secagg.models.acyclic import minimise_sparse
+from secagg.models.acyclic_lasso import LeastSquares
+from secagg.models.admm_linear import learn
+from secagg.models.consensus import Schedule, begin
+from secagg.models.consensus_fit import consensus_fit, stationarity
+from secagg.models.linear_graph import LinearGraph
+from secagg.models.simulated_graphs import edge_weights, erdos_renyi_dag, linear_gaussian_rows
+
+PENALTY = 0.05
+
+
+def literal(W: np.ndarray, slope: np.ndarray, graph: LinearGraph) -> float:
+    """Entry by entry; W's first block is a DAG."""
+    now = nx.from_numpy_array(W[: graph.d] != 0, create_using=nx.DiGraph)
+    largest = 0.0
+    for i, j in np.ndindex(*W.shape):
+        if i < graph.d and (i == j or nx.has_path(now, j, i)):
+            continue  # i -> j would close a cycle
+        penalty = graph.penalties[0] if i < graph.d else graph.penalties[1]
+        if W[i, j] != 0:
+            distance = abs(slope[i, j] + penalty * np.sign(W[i, j]))
+        else:
+            distance = max(abs(slope[i, j]) - penalty, 0.0)
+        largest = max(largest, float(distance))
+    return largest
+
+
+@pytest.mark.parametrize("lags", [0, 2])
+@pytest.mark.parametrize("zero_diagonal", [False, True])
+@pytest.mark.parametrize("seed", range(5))
+def test_against_the_conditions_written_out(seed: int, zero_diagonal: bool, lags: int) -> None:
+    rng = np.random.default_rng(seed)
+    graph = LinearGraph(6, lags, (0.4, 0.1), zero_diagonal)
+    W = rng.normal(size=graph.shape) * (rng.uniform(size=graph.shape) < 0.5)
+    W[:6] = edge_weights(erdos_renyi_dag(6, 6, rng), rng)
+    slope = rng.normal(size=graph.shape)
+    assert stationarity(W, slope, graph) == literal(W, slope, graph)
+
+
+@pytest.mark.parametrize("d", [20, 34, 100])
+def test_long_paths_close_cycles_too(d: int) -> None:
+    """A chain: every entry from a later variable to an earlier one would close a cycle."""
+    W = np.eye(d, k=1)
+    slope = 5 * np.tril(np.ones((d, d))) - PENALTY * W
+    assert stationarity(W, slope, LinearGraph(d, penalties=(PENALTY, 0.0))) == 0
+
+
+def test_weak_cycles_are_dropped_first() -> None:
+    """Down to a DAG as in the graph itself; an entry that is dropped counts as zero."""
+    graph = LinearGraph(3, penalties=(PENALTY, 0.0))
+    W = np.array([[0, 1.0, 0], [1e-5, 0, 1.0], [0, 0, 1e-6]])
+    dag = np.where(np.abs(W) > 0.5, W, 0)
+    slope = np.random.default_rng(0).normal(size=(3, 3))
+    assert stationarity(W, slope, graph) == literal(dag, slope, graph)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_zero_at_a_lasso_on_all_predecessors(seed: int) -> None:
+    """All pairs of an order free: its lasso is a local minimum over DAGs, if no entry is zero."""
+    rng = np.random.default_rng(seed)
+    order = np.triu(np.ones((5, 5), dtype=bool), 1)
+    X = linear_gaussian_rows(edge_weights(order, rng), 500, rng)
+    S = np.cov(X.T, bias=True)
+    loss = LeastSquares(S, PENALTY).value
+    best = minimise_sparse(loss, np.zeros((5, 5)), PENALTY, free=order, exact=True).W
+    assert np.all((best != 0) == order)
+    graph = LinearGraph(5, penalties=(PENALTY, 0.0))
+    # The minimiser's slopes: 1e-9, or where rounding ends it, sqrt(2 |S| 1e-15 f).
+    near = 1e-9 + np.sqrt(2 * np.linalg.norm(S, 2) * 1e-15 * loss(best)[0])
+    assert stationarity(best, loss(best)[1], graph) <= 10 * near
+    moved = np.where(order, best + 0.01, 0)
+    assert stationarity(moved, loss(moved)[1], graph) > 1e-3
+
+
+def test_a_run_says_how_far_from_optimal_it_ended() -> None:
+    """The diagnostic of a run is that of its W and the pooled slope S (I - W)."""
+    rng = np.random.default_rng(1)
+    X = linear_gaussian_rows(edge_weights(erdos_renyi_dag(6, 6, rng), rng), 200, rng)
+    fit = learn([X[:80], X[80:]], penalty=PENALTY)
+    S = sum((p - p.mean(axis=0)).T @ (p - p.mean(axis=0)) for p in (X[:80], X[80:])) / 200
+    slope = -S @ (np.eye(6) - fit.weights)
+    expected = stationarity(fit.weights, slope, LinearGraph(6, penalties=(PENALTY, 0.0)))
+    # B_k is within some 1e-8 of W, and so are their slopes, times |S|.
+    near = 1e-7 * np.linalg.norm(S, 2) * 6
+    assert fit.diagnostics["stationarity"] == pytest.approx(expected, abs=near)
+
+
+@pytest.mark.parametrize("acyclic", [False, True])
+def test_cycles_above_the_threshold(acyclic: bool) -> None:
+    graph, schedule = LinearGraph(3), Schedule("paper")
+    W = np.array([[0, 1.0, 0], [0, 0, 0.8], [0.5, 0, 0]])
+    state = begin(schedule, W) | {"status": "converged", "rounds": 3}
+    fit = consensus_fit(state, graph, schedule, "abc", method="m", weights=W, threshold=0.3,
+                        acyclic=acyclic, settings={"penalty": 0.01})  # fmt: skip
+    assert fit.converged
+    assert fit.method == "m-paper"
+    assert fit.names == ("a", "b", "c")
+    assert fit.directed.sum() == (2 if acyclic else 3)
+    assert fit.diagnostics["threshold"] == (0.5 if acyclic else 0.3)
+    assert "cycle" in fit.notes[0]

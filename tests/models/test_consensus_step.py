@@ -1,0 +1,170 @@
+"""Problem (5): its two solvers, and the convex problems inside one of them."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import scipy.linalg
+from scipy.optimize import minimize
+
+from secagg.models.consensus_step import Pull, _Shrunk, proximal_step, subgradient_step
+from secagg.models.linear_graph import LinearGraph
+from secagg.models.proximal_newton import Multipliers
+
+ROUNDING = 2.0**-53
+CONVEX = Multipliers(0.0, 1e-30)  # h counts for nothing
+
+
+def soft(c: np.ndarray, by: float | np.ndarray) -> np.ndarray:
+    return np.sign(c) * np.maximum(np.abs(c) - by, 0)
+
+
+def objective(graph: LinearGraph, pull: Pull, multipliers: Multipliers, W: np.ndarray) -> float:
+    """(5) as the module writes it, by scipy's exponential."""
+    now = W[: graph.d]
+    h = float(np.trace(scipy.linalg.expm(now * now))) - graph.d
+    l1 = float(np.sum(np.where(np.isinf(graph.penalty), 0, graph.penalty) * np.abs(W)))
+    away = pull.strength / 2 * float(np.sum((W - pull.target) ** 2))
+    return l1 + multipliers.alpha * h + multipliers.rho / 2 * h * h + away
+
+
+def test_pull_and_its_gradient(numerical_gradient) -> None:
+    rng = np.random.default_rng(0)
+    pull, W = Pull(rng.normal(size=(6, 3)), 2.5), rng.normal(size=(6, 3))
+    assert pull.value(W)[0] == pytest.approx(1.25 * np.sum((W - pull.target) ** 2), rel=1e-14)
+    numerical, error = numerical_gradient(lambda V: pull.value(V)[0], W)
+    np.testing.assert_allclose(pull.value(W)[1], numerical, rtol=0, atol=error)
+
+
+@pytest.mark.parametrize("seed", range(300))
+def test_convex_problem_by_its_first_order_conditions(seed: int) -> None:
+    """V minimises lambda |V|_1 + kappa/2 |V - C|^2 + alpha l + rho/2 max(0, l)^2, l linearised h.
+
+    For one mu, V = soft(C, lambda / kappa) / (1 + 2 mu E / kappa) in all entries, and
+    mu = alpha + rho max(0, l(V)). As the problem is convex, these conditions are sufficient. Sizes
+    are those of whole runs, first rounds to last.
+    """
+    rng = np.random.default_rng(seed)
+    C = rng.normal(size=(4, 4)) * 10 ** rng.uniform(-3, 3)
+    kappa, penalty = 10 ** rng.uniform(-3, 16), 10 ** rng.uniform(-3, 0)
+    E = np.exp(rng.uniform(-30, 5, size=(4, 4)))
+    W = rng.normal(size=(4, 4)) * 10 ** rng.uniform(-3, 3)
+    rest = 10 ** rng.uniform(-9, 2) - float(np.vdot(E, W * W))
+    alpha, rho = (10 ** rng.uniform(-6, 16) if seed % 2 else 0.0), 10 ** rng.uniform(-3, 16)
+
+    shrunk = soft(C, penalty / kappa)
+    V = _Shrunk(Pull(C, kappa), shrunk).solve(W, E, rest, Multipliers(alpha, rho))
+    np.testing.assert_array_equal(V == 0, shrunk == 0)
+    if not shrunk.any():
+        return
+    # The mu that was used, from the entry that it shrinks most, to some roundings of 1 + shrinkage.
+    ridge = 2 * E / kappa
+    shrinkage = np.where(shrunk == 0, 0, shrunk / np.where(V == 0, 1, V) - 1)
+    most = np.unravel_index(np.argmax(shrinkage), V.shape)
+    mu = float(shrinkage[most] / ridge[most])
+    unsure = 8 * ROUNDING * float((1 + shrinkage[most]) / ridge[most])
+    expected = shrunk / (1 + mu * ridge)
+    np.testing.assert_allclose(V, expected, rtol=1e-14 + unsure * float(ridge.max()), atol=0)
+    # Its equation: Newton's method stops at a step of 1e-9 mu, and l is a sum that may cancel.
+    terms = E * V * V
+    slope = 1 + 2 * rho * float(np.vdot(terms, ridge / (1 + mu * ridge)))
+    cancelled = rho * 20 * ROUNDING * float(abs(rest) + terms.sum())
+    right = alpha + rho * max(0.0, rest + float(terms.sum()))
+    assert abs(mu - right) <= (unsure + 2e-9 * mu) * slope + cancelled + 20 * ROUNDING * alpha
+
+
+def test_convex_problem_against_a_search() -> None:
+    """A general minimiser without derivatives finds the same, and nothing better."""
+    rng = np.random.default_rng(1)
+    C, E, W = rng.normal(size=(3, 3)), rng.uniform(0, 3, size=(3, 3)), rng.uniform(0, 0.3, (3, 3))
+    kappa, penalty, alpha, rho = 2.0, 0.3, 0.4, 5.0
+    rest = 1.5 - float(np.vdot(E, W * W))
+    V = _Shrunk(Pull(C, kappa), soft(C, penalty / kappa)).solve(W, E, rest, Multipliers(alpha, rho))
+
+    def convex(x: np.ndarray) -> float:
+        linearised = rest + float(np.vdot(E, x.reshape(3, 3) ** 2))
+        value = penalty * np.abs(x).sum() + kappa / 2 * np.sum((x.reshape(3, 3) - C) ** 2)
+        return float(value + alpha * linearised + rho / 2 * max(0.0, linearised) ** 2)
+
+    assert rest + np.vdot(E, V * V) > 0.01  # both terms count
+    at = convex(V.ravel())
+    for start in (V, W, C, np.zeros((3, 3))):
+        options = {"xtol": 1e-9, "ftol": 1e-14, "maxiter": 10_000}
+        found = minimize(convex, start.ravel(), method="Powell", options=options)
+        assert found.fun >= at * (1 - 1e-13)  # rounding of either sum
+    # Powell's own tolerance, over curvatures of at least kappa.
+    np.testing.assert_allclose(found.x.reshape(3, 3), V, rtol=0, atol=1e-4)
+
+
+@pytest.mark.parametrize("step", [proximal_step, subgradient_step])
+def test_without_a_constraint_it_is_the_soft_threshold(step) -> None:
+    rng = np.random.default_rng(2)
+    graph = LinearGraph(4, 1, (0.3, 0.1), zero_diagonal=True)
+    # No |C| below the thresholds 0.15 and 0.05: subgradients do not settle at a kink.
+    target = np.copysign(rng.uniform(0.2, 1, size=(8, 4)), rng.normal(size=(8, 4)))
+    found = step(graph, 0.9 * target, Pull(target, 2.0), CONVEX)
+    assert found.finite
+    expected = soft(target, np.where(np.isinf(graph.penalty), 10, graph.penalty) / 2)
+    # A slope of 1e-5 (SciPy's gtol) over a curvature of 2; by a formula otherwise.
+    near = 1e-15 if step is proximal_step else 0.5e-5
+    np.testing.assert_allclose(found.W, expected, rtol=0, atol=near)
+
+
+def test_small_entries_are_exactly_zero() -> None:
+    target = np.random.default_rng(3).normal(size=(5, 5))
+    graph = LinearGraph(5, penalties=(1.0, 0.0))
+    found = proximal_step(graph, np.zeros((5, 5)), Pull(target, 2.0), CONVEX)
+    np.testing.assert_array_equal(found.W == 0, np.abs(target) <= 0.5)
+
+
+@pytest.mark.parametrize("zero_diagonal", [False, True])
+@pytest.mark.parametrize("step", [proximal_step, subgradient_step])
+def test_held_and_lagged_entries(step, zero_diagonal: bool) -> None:
+    """Held entries are zero whatever start and target are; lagged ones do not enter h."""
+    rng = np.random.default_rng(4)
+    graph = LinearGraph(4, 2, (0.0, 0.1), zero_diagonal)
+    target = rng.normal(size=(12, 4))
+    target[4:] = np.copysign(np.abs(target[4:]) + 0.2, target[4:])  # above the threshold 0.05
+    # The start has the signs that the lagged entries keep: no kink is in the way of subgradients.
+    found = step(graph, np.sign(target), Pull(target, 2.0), Multipliers(0.5, 1.0))
+    assert found.finite
+    assert np.all((np.diagonal(found.W[:4]) == 0) == zero_diagonal)
+    # L-BFGS ends where a step gains 2.2e-9 of values near 10: sqrt(2 * 2.2e-8 / 2) at a curvature
+    # of 2, if the rest of the way gains no more than that step.
+    near = 1e-15 if step is proximal_step else 1.5e-4
+    np.testing.assert_allclose(found.W[4:], soft(target[4:], 0.05), rtol=0, atol=near)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_neither_solver_goes_up_and_the_proximal_is_at_least_as_good(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    graph = LinearGraph(5)
+    pull, multipliers = Pull(rng.normal(size=(5, 5)), 2.0), Multipliers(0.5, 1.0)
+    start = 0.5 * rng.normal(size=(5, 5))
+    values = []
+    for step in (proximal_step, subgradient_step):
+        found = step(graph, start, pull, multipliers)
+        values.append(objective(graph, pull, multipliers, found.W))
+        assert values[-1] < objective(graph, pull, multipliers, start)
+        A = found.W * found.W
+        assert found.h == pytest.approx(np.trace(scipy.linalg.expm(A)) - 5, abs=1e-12)
+    # Started from where the other ended it does not go up; its own end may be another minimum.
+    again = proximal_step(graph, found.W, pull, multipliers)
+    assert objective(graph, pull, multipliers, again.W) <= values[1] * (1 + 1e-14)
+
+
+@pytest.mark.parametrize("step", [proximal_step, subgradient_step])
+def test_a_start_beyond_overflow_is_handed_back(step) -> None:
+    start = np.full((3, 3), 40.0)
+    found = step(LinearGraph(3), start, Pull(np.zeros((3, 3)), 1.0), Multipliers(1.0, 1.0))
+    assert not found.finite
+    np.testing.assert_array_equal(found.W, start)
+
+
+@pytest.mark.parametrize("step", [proximal_step, subgradient_step])
+def test_a_target_beyond_overflow(step) -> None:
+    """Hundreds away on both sides of a cycle: exp(W o W) overflows on the way."""
+    target = 300.0 * (np.ones((3, 3)) - np.eye(3))
+    found = step(LinearGraph(3), np.zeros((3, 3)), Pull(target, 1e-3), Multipliers(0.0, 1e-3))
+    assert np.all(np.isfinite(found.W))
+    assert np.isfinite(found.h)

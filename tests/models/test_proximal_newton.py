@@ -1,0 +1,221 @@
+"""The proximal Newton method, by fits and graphs of the tests' own as well as the library's."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+import scipy.linalg
+
+from secagg.models import proximal_newton
+from secagg.models.acyclic_lasso import LeastSquares
+from secagg.models.consensus_step import Pull
+from secagg.models.linear_graph import LinearGraph
+from secagg.models.proximal_newton import Multipliers, Step, descend, graph_constraint, penalties
+
+
+@dataclass(frozen=True)
+class Units:
+    """m parameters for each edge, whose squares are summed: a small network's graph."""
+
+    d: int
+    m: int
+    penalty: np.ndarray
+
+    def squares(self, W: np.ndarray) -> np.ndarray:
+        return np.sum(W * W, axis=2)
+
+    def spread(self, slopes: np.ndarray) -> np.ndarray:
+        return np.repeat(slopes[:, :, None], self.m, axis=2)
+
+
+@dataclass(frozen=True)
+class Ridged:
+    """f(W) = strength / 2 |W - target|^2; h's multiplier is held at alpha, as the crudest fit may.
+
+    The library's own fits solve for it; the steps here must go down with any of them.
+    """
+
+    target: np.ndarray
+    strength: float
+    penalty: np.ndarray
+
+    def value(self, W: np.ndarray):
+        return Pull(self.target, self.strength).value(W)
+
+    def solve(self, W: np.ndarray, E: np.ndarray, rest: float, multipliers: Multipliers):
+        mu = multipliers.alpha + multipliers.rho * max(0.0, rest + float(np.vdot(E, W * W)))
+        shrunk = np.maximum(self.strength * np.abs(self.target) - self.penalty, 0)
+        shrunk[np.isinf(self.penalty)] = 0
+        return np.copysign(shrunk, self.target) / (self.strength + 2 * mu * E)
+
+
+def objective(graphed, fit, W: np.ndarray, multipliers: Multipliers) -> float:
+    A = graphed.squares(W)
+    h = float(np.trace(scipy.linalg.expm(A))) - len(A)
+    value = fit.value(W)[0] + float(np.sum(penalties(graphed)[1] * np.abs(W)))
+    return value + multipliers.alpha * h + multipliers.rho / 2 * h * h
+
+
+def violation(graphed, fit, step: Step, multipliers: Multipliers) -> float:
+    """Distance of 0 from the subdifferential of (F) by scipy's exponential, held entries aside."""
+    held, penalty = penalties(graphed)
+    A = graphed.squares(step.W)
+    exponential = scipy.linalg.expm(A)
+    h = float(np.trace(exponential)) - len(A)
+    mu = multipliers.alpha + multipliers.rho * h
+    slope = fit.value(step.W)[1] + 2 * mu * step.W * graphed.spread(exponential.T)
+    distance = np.where(
+        step.W == 0,
+        np.maximum(np.abs(slope) - penalty, 0),
+        np.abs(slope + penalty * np.sign(step.W)),
+    )
+    return float(np.max(np.where(held, 0, distance)))
+
+
+def cases():
+    rng = np.random.default_rng(4)
+    d = 5
+    target = rng.normal(size=(d, d))
+    X = rng.normal(size=(40, d)) @ rng.normal(size=(d, d))
+    lagged = LinearGraph(d, 1, (0.3, 0.1), zero_diagonal=True)
+    units, three = Units(d, 3, np.full((d, d, 3), 0.2)), rng.normal(size=(d, d, 3))
+    units.penalty[0, 1] = np.inf
+    static, both = LinearGraph(d, penalties=(0.3, 0.0)), rng.normal(size=(2 * d, d))
+    return {
+        "static": (static, Ridged(target, 2.0, static.penalty), target),
+        "lagged": (lagged, Ridged(both, 0.5, lagged.penalty), both),
+        "units": (units, Ridged(three, 1.0, units.penalty), 0.3 * np.ones(three.shape)),
+        "least squares": (
+            LinearGraph(d, penalties=(0.1, 0.0), zero_diagonal=True),
+            LeastSquares(np.cov(X.T), 0.1),
+            0.3 * target,
+        ),
+    }
+
+
+CASES = cases()
+MULTIPLIERS = [Multipliers(0.0, 1e-3), Multipliers(0.7, 3.0), Multipliers(50.0, 1e6)]
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_constraint_and_its_gradient(case: str, numerical_gradient) -> None:
+    graphed, _, W = CASES[case]
+    W = 0.5 * W
+    h, E = graph_constraint(graphed, W)
+    # trace(expm) - d: an absolute error of a few roundings of d.
+    assert h == pytest.approx(
+        np.trace(scipy.linalg.expm(graphed.squares(W))) - graphed.d, abs=1e-12
+    )
+    assert np.all(E >= 0)
+    numerical, error = numerical_gradient(lambda V: graph_constraint(graphed, V)[0], W)
+    np.testing.assert_allclose(2 * W * E, numerical, rtol=0, atol=error)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_spread_is_the_adjoint_of_squares(case: str) -> None:
+    """squares(V) = P(V o V) with P linear: <slopes, P(V o V)> = <spread(slopes), V o V>."""
+    graphed, _, V = CASES[case]
+    slopes = np.random.default_rng(0).uniform(size=(graphed.d, graphed.d))
+    assert np.vdot(slopes, graphed.squares(V)) == pytest.approx(
+        np.vdot(graphed.spread(slopes), V * V), rel=1e-13
+    )
+
+
+@pytest.mark.parametrize("multipliers", MULTIPLIERS)
+@pytest.mark.parametrize("case", CASES)
+def test_every_step_is_down(case: str, multipliers: Multipliers) -> None:
+    graphed, fit, start = CASES[case]
+    start = np.where(penalties(graphed)[0], 0, start)
+    before = objective(graphed, fit, start, multipliers)
+    for steps in range(1, 9):
+        W = descend(graphed, fit, start, multipliers, steps=steps, settled=0).W
+        value = objective(graphed, fit, W, multipliers)
+        # scipy's h errs by about 1e-14, which mu = alpha + rho h amplifies; the method's own
+        # slack is 1e-15 of F.
+        h = graph_constraint(graphed, W)[0]
+        slack = 1e-13 * (abs(before) + multipliers.alpha + multipliers.rho * h)
+        assert value <= before + slack
+        before = value
+
+
+@pytest.mark.parametrize("multipliers", MULTIPLIERS[:2])
+@pytest.mark.parametrize("case", CASES)
+def test_first_order_conditions_at_the_end(case: str, multipliers: Multipliers) -> None:
+    graphed, fit, start = CASES[case]
+    step = descend(graphed, fit, start, multipliers, steps=2000, settled=1e-9)
+    assert step.finite
+    assert step.h == graph_constraint(graphed, step.W)[0]
+    # The steps end where F cannot be told from F less its rounding, 1e-15 |F|: at curvatures c
+    # between those of the fits here, 0.1 and 100, a slope g is worth g^2 / 2 c.
+    F = objective(graphed, fit, step.W, multipliers)
+    assert violation(graphed, fit, step, multipliers) <= 2 * np.sqrt(2 * 100 * 1e-15 * (1 + F))
+
+
+def test_held_entries_are_zero_from_the_start() -> None:
+    graphed, fit, _ = CASES["lagged"]
+    start = np.ones(graphed.shape)
+    for steps in (0, 3):
+        W = descend(graphed, fit, start, Multipliers(0.5, 1.0), steps=steps, settled=0).W
+        assert not np.diagonal(W[: graphed.d]).any()
+        np.testing.assert_array_equal(start, np.ones(graphed.shape))
+
+
+def test_ends_when_settled() -> None:
+    graphed, fit, start = CASES["static"]
+    run = {
+        s: descend(graphed, fit, start, MULTIPLIERS[1], steps=50, settled=s) for s in (1e9, 1e-9)
+    }
+    assert run[1e9].evaluations < run[1e-9].evaluations
+    once = descend(graphed, fit, start, MULTIPLIERS[1], steps=1, settled=0)
+    np.testing.assert_array_equal(run[1e9].W, once.W)
+
+
+def test_overflowing_trials_are_failed_steps(monkeypatch) -> None:
+    """From zero, where h has no slope yet, the first trial is the far target itself: exp(1e4)."""
+    overflowed = 0
+    original = proximal_newton.exponential_minus_identity
+
+    def watched(A: np.ndarray) -> np.ndarray:
+        nonlocal overflowed
+        result = original(A)
+        overflowed += not np.all(np.isfinite(result))
+        return result
+
+    monkeypatch.setattr(proximal_newton, "exponential_minus_identity", watched)
+    graph = LinearGraph(4, penalties=(0.1, 0.0), zero_diagonal=True)
+    fit = Ridged(np.full((4, 4), 100.0), 1.0, graph.penalty)
+    step = descend(graph, fit, np.zeros((4, 4)), Multipliers(0.0, 1e-3), steps=100, settled=1e-6)
+    assert overflowed > 0
+    assert step.finite
+    assert 0 < step.h < np.inf
+    assert objective(graph, fit, step.W, Multipliers(0.0, 1e-3)) < fit.value(np.zeros((4, 4)))[0]
+
+
+@pytest.mark.parametrize(
+    "start", [np.full((3, 3), 40.0), np.full((3, 3), np.nan), np.diag([1e200] * 3)]
+)
+def test_a_start_that_is_not_finite(start: np.ndarray) -> None:
+    graph = LinearGraph(3)
+    fit = Ridged(np.zeros((3, 3)), 1.0, graph.penalty)
+    step = descend(graph, fit, start, Multipliers(1.0, 1.0), steps=5, settled=0)
+    assert not step.finite
+    np.testing.assert_array_equal(step.W, start)
+    assert step.evaluations == 1
+
+
+def test_nothing_but_overflow_around() -> None:
+    """A fit that always proposes the absurd: the start is returned, which is finite."""
+
+    class Absurd(Ridged):
+        def solve(self, W, E, rest, multipliers):
+            return np.full(W.shape, 1e200)
+
+    graph = LinearGraph(3)
+    start = 0.1 * np.ones((3, 3))
+    step = descend(
+        graph, Absurd(start, 1.0, graph.penalty), start, Multipliers(1.0, 1.0), steps=5, settled=0
+    )
+    np.testing.assert_array_equal(step.W, start)
+    assert np.isfinite(step.h)
