@@ -19,6 +19,7 @@ METHODS = {
     "logistic": ("secagg.models.logistic", "Logistic"),
     "gradient": ("secagg.models.gradient", "Gradient"),
     "notears_admm": ("secagg.models.notears_admm", "NotearsAdmm"),
+    "notears_mlp_admm": ("secagg.models.notears_mlp_admm", "NotearsMlpAdmm"),
     "local_graphs": ("secagg.models.local_graphs", "LocalGraphs"),
 }
 PROTOCOLS = {

@@ -69,12 +69,16 @@ LINEAR = (
     Method("ges", "GES, one shot", drawn=False, note="on the pooled moments."),
 )  # fmt: skip
 NEURAL = (
-    Method("mlp-admm", "NOTEARS-MLP-ADMM", note="the paper's method with the paper's settings."),
+    Method(
+        "mlp-admm",
+        "NOTEARS-MLP-ADMM",
+        note="the paper's settings, and the random start of its program.",
+    ),
     Method(
         "mlp-admm-fast",
         "NOTEARS-MLP-ADMM, fast",
         drawn=False,
-        note="the same problem, solved by proximal steps, ended at tolerances.",
+        note="from no edges, solved by proximal steps, ended at tolerances.",
     ),
     Method("mlp-alldata", "NOTEARS-MLP-AllData", note="NOTEARS-MLP on the records of all sites."),
     Method("mlp-voting", "NOTEARS-MLP-Voting", note="edges found by more than half of the sites."),

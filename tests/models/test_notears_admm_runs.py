@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -224,9 +223,8 @@ def test_a_killed_run_goes_on_with_what_sites_remember(tmp_path: Path) -> None:
     with pytest.raises(Killed), dying(Journal, "write", 7, after=True):
         secagg.run(path, out=out, overrides=apart)
     secagg.resume(out)
-    assert (out / "arrays.npz").read_bytes() == (whole / "arrays.npz").read_bytes()
-    told, expected = (json.loads((f / "result.json").read_text("utf-8")) for f in (out, whole))
-    assert told == expected
+    for name in ("arrays.npz", "result.json"):
+        assert (out / name).read_bytes() == (whole / name).read_bytes()
 
 
 def as_toml(settings: dict[str, Any]) -> str:

@@ -1,0 +1,288 @@
+"""Nonlinear NOTEARS-ADMM over secure sums (Ng and Zhang, AISTATS 2022, section 5.2).
+
+Every variable is predicted from the others by a small network (`secagg.models.mlp_graph`); W and
+B_k are all networks' parameters. Round 0 sums the sites' numbers of records (and, to standardise,
+the columns' sums and sums of squares). Then the coordinator sends W and rho2, each site solves
+problem (4) and answers V_k, the slopes of its loss there (`secagg.models.mlp_sites`), and the
+coordinator makes the next W from their sum (`secagg.models.consensus`).
+
+Units. Records are carried as u = (x - middle) / half and analysed as (u - centre) * scale: centre
+is 0 and scale is half (own units, about the middle of the declared bounds), or the pooled mean and
+the inverse of the pooled standard deviation. Records are not centred site by site, as linear ones
+are: a network's slope depends on the level. V_k is carried in units of its own, such as scale_i
+scale_j^2 for A_ijh, which undo the scale. What depends on B_k has no bound; a contribution beyond
+`_BOUND` means divergence, and the site refuses to send it clipped.
+
+What the transcript determines (Guarantees: only this)
+    Every sum is that of the sites' slopes, each at its own B_k: in late rounds, where B_k = W, the
+    slope of the pooled loss at a W that everybody knows. With m hidden units that is
+    d (d + 1) m numbers a round and more, over some hundred rounds: far more equations than the
+    records have entries. Nothing but the difficulty of solving them protects the pooled records;
+    and as in the linear method the early rounds depend on how records are split over sites, each
+    site's of which may be solved for as well. No one-shot sum of moments stands in for this method,
+    because no fixed set of moments serves all networks.
+
+=================================  =================================================================
+site                               contribution
+=================================  =================================================================
+no record                          V_k = 0; the graph is the others'
+one record, or a constant column   as any other: its networks fit what is there, held by rho2
+a column constant at every site    not noticed, may get edges; an error with `standardise`
+a W or rho2 that is not finite     `PeerError`, nothing is sent
+=================================  =================================================================
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, ClassVar, TypeGuard
+
+import numpy as np
+from numpy.typing import NDArray
+
+from secagg.contracts import Body, Counted, Field, Kind, Public, Result, Rows, Stage, State, Update
+from secagg.errors import DataError, JobError, PeerError, UsageError
+from secagg.models.admm_mlp import MLP_PENALTY, MLP_RHO, graph_fit
+from secagg.models.consensus import RHO_MAX, Schedule, Variant, advance, begin
+from secagg.models.graph_input import require_number
+from secagg.models.mlp_graph import Networks, squared_loss
+from secagg.models.mlp_sites import answer, begin_site
+from secagg.models.scored_graph import Edges, check_truth, graph_result
+from secagg.models.variables import choose
+
+Array = NDArray[np.float64]
+
+RECORDS, CONSENSUS = "records", "consensus"
+_BOUND = 1024.0
+_BITS = 40
+_MOST_HIDDEN = 1000
+
+
+@dataclass(frozen=True, kw_only=True)
+class NotearsMlpAdmm:
+    """Nonlinear NOTEARS-ADMM.
+
+    variables: columns of the graph; None for all
+    variant: "fast" or "paper", see `secagg.models.consensus`
+    penalty: lambda of sum |A_ijh|; hidden: units of each network; seed: of the networks' start
+    threshold: edges with W_ij <= threshold are dropped
+    standardise: by pooled means and standard deviations, which are then released
+    zero_diagonal: networks cannot read their own variable, from the start
+    random_inputs: start from a random W, not from one without edges (`Networks.initial`)
+    acyclic: raise the threshold until no cycle is left
+    rho1, rho2, gamma1, gamma2, rounds: as in `Schedule`
+    truth: the true edges, if known: the graph is then scored
+    """
+
+    variables: tuple[str, ...] | None = None
+    variant: Variant = "fast"
+    penalty: float = MLP_PENALTY
+    hidden: int = 10
+    threshold: float = 0.3
+    standardise: bool = False
+    zero_diagonal: bool = False
+    random_inputs: bool = False
+    acyclic: bool = False
+    rho1: float = MLP_RHO
+    rho2: float = MLP_RHO
+    gamma1: float = 1.75
+    gamma2: float = 1.25
+    rounds: int = 200
+    seed: int = 0
+    truth: Edges | None = None
+
+    name: ClassVar[str] = "notears_mlp_admm"
+    leaves: ClassVar[str] = (
+        "Sums of the slopes of the sites' losses, thousands of numbers in each of some hundred "
+        "rounds: more equations than the records have entries. Only the difficulty of solving them "
+        "protects the pooled records, and how they are split over sites."
+    )
+
+    @cached_property
+    def _schedule(self) -> Schedule:
+        return Schedule(self.variant, self.rho1, self.rho2, self.gamma1, self.gamma2, self.rounds)
+
+    def stages(self, public: Public) -> tuple[Stage, ...]:
+        """Declare the count and the rounds of consensus."""
+        self._schedule.check()
+        for name, low in (("penalty", 0), ("threshold", 0), ("seed", 0), ("hidden", 1)):
+            below = _MOST_HIDDEN + 1 if name == "hidden" else np.inf
+            try:
+                require_number(name, getattr(self, name), low=low, below=below)
+            except UsageError as error:
+                raise JobError(f"method.{name}", error.what) from None
+        check_truth(self.truth, self._names(public))
+        networks, rows = self._networks(public), float(public.max_rows)
+        count = [Field("records", (1,), rows, 0, Kind.COUNT)]
+        sees = "the number of records"
+        if self.standardise:
+            count.append(Field("sums", (networks.d,), rows, _BITS, Kind.BOUNDED))
+            count.append(Field("squares", (networks.d,), rows, _BITS, Kind.WEIGHT))
+            sees += ", and each column's sum and sum of squares"
+        slopes = (Field("slopes", (networks.size,), _BOUND, _BITS, Kind.BOUNDED),)
+        return (
+            Stage(RECORDS, tuple(count), 1, sees),
+            Stage(
+                CONSENSUS,
+                slopes,
+                self.rounds,
+                "sum over sites of the slopes of their losses at their own networks",
+            ),
+        )
+
+    def start(self, public: Public) -> State:
+        """Begin with the count, and networks drawn from the seed."""
+        networks = self._networks(public)
+        rng = np.random.default_rng(self.seed)
+        start = networks.initial(rng, random_inputs=self.random_inputs)
+        chosen = [public.variables[i] for i in self._chosen(public)]
+        return {
+            **begin(self._schedule, start),
+            "status": "counting",
+            "names": [v.name for v in chosen],
+            "centre": np.zeros(networks.d),
+            "scale": np.array([v.half for v in chosen]),
+        }
+
+    def message(self, state: State) -> tuple[str, Body] | None:
+        """Ask for the count, then for slopes near W, until done."""
+        if state["status"] == "counting":
+            return RECORDS, {}
+        if state["status"] != "running":
+            return None
+        return CONSENSUS, {
+            name: state[name] for name in ("W", "rho2", "records", "centre", "scale")
+        }
+
+    def local(
+        self, stage: str, rows: Rows, message: Body, memory: State, public: Public
+    ) -> tuple[Update, State]:
+        """Count, or solve problem (4) and answer."""
+        u = rows.values[:, self._chosen(public)]
+        if stage == RECORDS:
+            update = {"records": np.array([float(len(u))])}
+            if self.standardise:
+                update |= {"sums": u.sum(axis=0), "squares": np.sum(u * u, axis=0)}
+            return update, memory
+        networks = self._networks(public)
+        W, rho2, frame = self._read(message, networks)
+        if not memory:
+            if frame["records"] < len(u):
+                raise PeerError("consensus", "the coordinator says fewer records than are here")
+            memory = {**begin_site(networks.size), **frame}
+        elif any(not np.array_equal(memory[name], value) for name, value in frame.items()):
+            raise PeerError("consensus", "the coordinator changed the records' number or units")
+        X = (u - frame["centre"]) * frame["scale"]
+        V, site = answer(memory, squared_loss(networks, X, frame["records"]), W, rho2)
+        slopes = V / _units(networks, frame["scale"])
+        if not np.all(np.abs(slopes) <= _BOUND):
+            raise DataError(
+                "consensus",
+                "this site's solution has left the range that can be sent: the method diverges",
+                "Set method.standardise, or narrow the columns' bounds.",
+            )
+        return {"slopes": slopes}, {**site, **frame}
+
+    def server(self, state: State, total: Update, sites: int) -> State:
+        """Take the count, or make the next W."""
+        if state["status"] == "counting":
+            return self._counted(state, total)
+        networks = self._networks_of(len(state["names"]))
+        V = total["slopes"] * _units(networks, state["scale"])
+        return advance(state, V, sites, networks, self._schedule)
+
+    def result(self, state: State, public: Public, counted: Counted) -> Result:
+        """Return the graph, and the networks in the units analysed."""
+        networks = self._networks(public)
+        fit = graph_fit(
+            state,
+            self._names(public),
+            networks,
+            self._schedule,
+            self.threshold,
+            acyclic=self.acyclic,
+        )
+        result = graph_result(fit, self.truth)
+        result.summary["settings"] |= {
+            "standardise": self.standardise,
+            "rounds": self.rounds,
+            "random_inputs": self.random_inputs,
+            "seed": self.seed,
+        }
+        result.summary["status"] = state["status"]
+        result.arrays["parameters"] = state["W"]
+        return result
+
+    def _counted(self, state: State, total: Update) -> State:
+        records = round(float(total["records"][0]))
+        if records < 2:
+            raise UsageError("analysis", f"{records} record is too few for a graph")
+        centre, scale = state["centre"], state["scale"]
+        if self.standardise:
+            centre = total["sums"] / records
+            variance = total["squares"] / records - centre**2
+            # The sums are rounded to 2^-_BITS at every site: no less is told from zero.
+            if np.any(variance <= 2.0 ** (4 - _BITS)):
+                constant = state["names"][int(np.argmin(variance))]
+                raise UsageError(
+                    "analysis", f"column {constant!r} is constant at every site", "Leave it out."
+                )
+            scale = 1 / np.sqrt(variance)
+        return {**state, "status": "running", "records": records, "centre": centre, "scale": scale}
+
+    def _read(self, message: Body, networks: Networks) -> tuple[Array, float, State]:
+        """Return W, rho2 and what no round changes, all in range, or blame the peer."""
+        W, centre, scale = (message.get(name) for name in ("W", "centre", "scale"))
+        rho2, records = message.get("rho2"), message.get("records")
+        shape = (networks.d,)
+        if not (
+            _is_finite(W, (networks.size,))
+            and _is_finite(centre, shape)
+            and _is_finite(scale, shape)
+        ):
+            raise PeerError("consensus", "the coordinator's W, centre or scale is not finite")
+        if not (isinstance(rho2, float) and 0 < rho2 <= RHO_MAX and np.all(scale > 0)):
+            raise PeerError("consensus", "the coordinator's rho2 or scale is out of range")
+        if not (isinstance(records, int) and records >= 2):
+            raise PeerError("consensus", "the coordinator's number of records is out of range")
+        return W, rho2, {"records": records, "centre": centre, "scale": scale}
+
+    def _networks(self, public: Public) -> Networks:
+        return self._networks_of(len(self._chosen(public)))
+
+    def _networks_of(self, d: int) -> Networks:
+        return Networks(d, self.hidden, self.penalty, self.zero_diagonal)
+
+    def _names(self, public: Public) -> tuple[str, ...]:
+        return tuple(public.variables[i].name for i in self._chosen(public))
+
+    def _chosen(self, public: Public) -> NDArray[np.int64]:
+        if self.variables is None:
+            return np.arange(len(public.variables))
+        return choose(public, self.variables, "method.variables")
+
+
+def _units(networks: Networks, scale: Array) -> Array:
+    """Return the units of V_k: those of the loss divided by those of each parameter.
+
+    Of u, the loss of network j is in scale_j^2, A_ijh in 1 / scale_i, C_jh and c_j in scale_j.
+    """
+    units = np.empty(networks.size)
+    A, b, C, c = networks.split(units)
+    squares = scale**2
+    A[:] = networks.held(np.outer(scale, squares))[:, :, None]
+    b[:] = squares[:, None]
+    C[:] = scale[:, None]
+    c[:] = scale
+    return units
+
+
+def _is_finite(array: Any, shape: tuple[int, ...]) -> TypeGuard[Array]:
+    """Tell whether a message's entry is a finite float64 array of that shape."""
+    return (
+        isinstance(array, np.ndarray)
+        and array.dtype == np.float64
+        and array.shape == shape
+        and bool(np.all(np.isfinite(array)))
+    )

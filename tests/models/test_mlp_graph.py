@@ -1,0 +1,206 @@
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from secagg.models import mlp_graph
+from secagg.models.mlp_graph import Networks, off_diagonal, squared_loss
+from secagg.models.proximal_newton import graph_constraint
+
+# By torch 2.13.0's autograd in double precision, d = 3, m = 2, n = 10, 4 records, zero diagonal:
+# theta = sin(1, ..., size), X = 2 cos(1, 4, 9, ..., 144) row by row, A scattered into (d, d, m),
+# loss = ((X - (sigmoid(einsum("ni,ijh->njh", X, A) + b) * C).sum(-1) - c) ** 2).sum() / (2 n),
+# h = trace(matrix_exp((A * A).sum(-1))) - d
+TORCH_LOSS, TORCH_H = 1.4124859215438155, 6.06140441440615
+# fmt: off
+TORCH_LOSS_GRADIENT = [
+    9.2585602325649982e-02, -1.0852511221052983e-03, 1.7424475324898287e-02,
+    1.9852101913129937e-02, 1.0842442680303767e-02, 1.0146193530784045e-01,
+    6.0210233186116298e-02, 3.7609610751846365e-02, -6.7518605315771609e-03,
+    -6.6993882008374722e-02, 4.7856533818640218e-02, -1.0996422403366829e-05,
+    1.4336160727583969e-04, 1.4697579097659865e-02, 2.3717776445223736e-02,
+    -5.9621025728644531e-04, 1.9726489516819830e-02, 2.6192407420185845e-02,
+    -8.8994704638158062e-02, 5.2671735829567232e-02, 3.3837692649017181e-01,
+    3.1951145324762842e-01, -5.1928359922986694e-02, -5.5905118042120866e-02,
+    6.4445051416853971e-02, 3.5864970942135665e-01, 7.6224785708937232e-03,
+]
+TORCH_H_GRADIENT = [  # in A; the rest is 0
+    3.8120960835206095, 4.119368608234179, 0.48843659844425646, -2.6194020364958703,
+    -6.3572099988974164, -1.8523913159056424, 3.721947007311941, 5.604892051619218,
+    2.1155575206008677, -2.792662774717567, -5.940418402452501, -3.18749885295582,
+]
+# fmt: on
+EPS = np.finfo(float).eps
+
+
+def golden(zero_diagonal: bool = True) -> tuple[Networks, np.ndarray, np.ndarray]:
+    networks = Networks(3, 2, zero_diagonal=zero_diagonal)
+    X = 2 * np.cos(np.arange(1.0, 13) ** 2).reshape(4, 3)
+    return networks, np.sin(np.arange(1.0, networks.size + 1)), X
+
+
+def dense(networks: Networks, theta: np.ndarray) -> np.ndarray:
+    """A as (d, d, m), entry by entry."""
+    entries = iter(theta[: networks.inputs].reshape(-1, networks.m))
+    A = np.zeros((networks.d, networks.d, networks.m))
+    for i in range(networks.d):
+        for j in range(networks.d):
+            if i != j or not networks.zero_diagonal:
+                A[i, j] = next(entries)
+    return A
+
+
+def loss_by_hand(networks: Networks, theta: np.ndarray, X: np.ndarray, n: int) -> float:
+    A = dense(networks, theta)
+    _, b, C, c = networks.split(theta)
+    squares = []
+    for x in X:
+        for j in range(networks.d):
+            hidden = [
+                1 / (1 + math.exp(-(b[j, h] + sum(A[i, j, h] * x[i] for i in range(networks.d)))))
+                for h in range(networks.m)
+            ]
+            squares.append((x[j] - c[j] - math.fsum(C[j] * hidden)) ** 2)
+    return math.fsum(squares) / (2 * n)
+
+
+def test_against_torch() -> None:
+    networks, theta, X = golden()
+    value, gradient = squared_loss(networks, X, 10)(theta)
+    # Sums of fewer than 100 terms below 10, in another order; exp and tanh to a few units.
+    assert value == pytest.approx(TORCH_LOSS, rel=100 * EPS)
+    np.testing.assert_allclose(gradient, TORCH_LOSS_GRADIENT, rtol=0, atol=1000 * EPS)
+    h, E = graph_constraint(networks, theta)
+    # torch's exponential of a matrix of norm 4 and ours, with entries below e^4.
+    assert h == pytest.approx(TORCH_H, rel=100 * EPS)
+    expected = np.zeros(networks.size)
+    expected[: networks.inputs] = TORCH_H_GRADIENT
+    np.testing.assert_allclose(2 * theta * E, expected, rtol=0, atol=100 * 55 * EPS)
+
+
+@pytest.mark.parametrize("zero_diagonal", [True, False])
+def test_loss_against_its_formula(zero_diagonal: bool) -> None:
+    networks, theta, X = golden(zero_diagonal)
+    value, _ = squared_loss(networks, X, 10)(theta)
+    assert value == pytest.approx(loss_by_hand(networks, theta, X, 10), rel=100 * EPS)
+
+
+@pytest.mark.parametrize("zero_diagonal", [True, False])
+def test_gradient_of_the_loss(zero_diagonal: bool, numerical_gradient) -> None:
+    networks = Networks(4, 3, zero_diagonal=zero_diagonal)
+    rng = np.random.default_rng(2)
+    theta, X = rng.normal(size=networks.size), rng.normal(size=(7, 4))
+    loss = squared_loss(networks, X, 12)
+    numerical, error = numerical_gradient(lambda t: loss(t)[0], theta)
+    np.testing.assert_allclose(loss(theta)[1], numerical, rtol=0, atol=error)
+
+
+@pytest.mark.parametrize("zero_diagonal", [True, False])
+def test_constraint_and_its_gradient(zero_diagonal: bool, numerical_gradient) -> None:
+    networks = Networks(4, 3, zero_diagonal=zero_diagonal)
+    theta = 0.4 * np.random.default_rng(3).normal(size=networks.size)
+    squares = np.sum(dense(networks, theta) ** 2, axis=2)
+    np.testing.assert_allclose(networks.adjacency(theta) ** 2, squares, rtol=10 * EPS)
+    # tr exp(S) - d = sum over k >= 1 of the closed walks of length k / k!; 40! is beyond rounding.
+    power, h = np.eye(4), 0.0
+    for k in range(1, 41):
+        power = power @ squares / k
+        h += np.trace(power)
+    assert graph_constraint(networks, theta)[0] == pytest.approx(h, rel=100 * EPS)
+    numerical, error = numerical_gradient(lambda t: graph_constraint(networks, t)[0], theta)
+    gradient = 2 * theta * graph_constraint(networks, theta)[1]
+    np.testing.assert_allclose(gradient, numerical, rtol=0, atol=error)
+
+
+def test_no_network_reads_its_own_variable() -> None:
+    networks = Networks(4, 3)
+    rng = np.random.default_rng(4)
+    theta, x = rng.normal(size=networks.size), rng.normal(size=(1, 4))
+    assert np.all(np.diagonal(networks.adjacency(theta)) == 0)
+    _, gradient = squared_loss(networks, x, 1)(theta)
+    residual = networks.split(gradient)[3]  # its slope in c is f(x) - x
+    for j in range(4):
+        moved = x + 3.0 * (np.arange(4) == j)
+        _, there = squared_loss(networks, moved, 1)(theta)
+        # f_j(x) stays, x_j grows by 3
+        assert networks.split(there)[3][j] == pytest.approx(residual[j] - 3, abs=50 * EPS)
+
+
+def test_it_may_where_the_diagonal_is_free() -> None:
+    networks = Networks(4, 3, zero_diagonal=False)
+    theta = np.random.default_rng(4).normal(size=networks.size)
+    assert np.all(np.diagonal(networks.adjacency(theta)) > 0)
+
+
+def test_off_diagonal_is_a_view_of_all_others() -> None:
+    for shape in ((2, 2), (5, 5), (3, 3, 4)):
+        matrix = np.arange(float(np.prod(shape))).reshape(shape)
+        mask = ~np.eye(shape[0], dtype=bool)
+        np.testing.assert_array_equal(off_diagonal(matrix).reshape(-1, *shape[2:]), matrix[mask])
+        off_diagonal(matrix)[:] = -1
+        assert np.all(matrix[mask] == -1)
+        assert np.all(matrix[~mask] >= 0)
+
+
+def test_blocks_of_records_add_up(monkeypatch) -> None:
+    networks = Networks(3, 2)
+    rng = np.random.default_rng(5)
+    theta, X = rng.normal(size=networks.size), rng.normal(size=(23, 3))
+    value, gradient = squared_loss(networks, X, 23)(theta)
+    monkeypatch.setattr(mlp_graph, "_BLOCK", 5 * 6)  # 5 records at once
+    parts = squared_loss(networks, X, 23)(theta)
+    assert parts[0] == pytest.approx(value, rel=100 * EPS)
+    np.testing.assert_allclose(parts[1], gradient, rtol=0, atol=100 * EPS)
+
+
+def test_sites_add_up() -> None:
+    networks = Networks(3, 2)
+    rng = np.random.default_rng(6)
+    theta, X = rng.normal(size=networks.size), rng.normal(size=(9, 3))
+    whole = squared_loss(networks, X, 9)(theta)
+    parts = [squared_loss(networks, rows, 9)(theta) for rows in (X[:0], X[:1], X[1:])]
+    assert parts[0][0] == 0
+    assert np.all(parts[0][1] == 0)
+    assert sum(value for value, _ in parts) == pytest.approx(whole[0], rel=100 * EPS)
+    np.testing.assert_allclose(sum(g for _, g in parts), whole[1], rtol=0, atol=100 * EPS)
+
+
+def test_saturated_units_do_not_overflow() -> None:
+    networks = Networks(2, 2)
+    theta = np.full(networks.size, 1e6)
+    value, gradient = squared_loss(networks, np.array([[1e3, -1e3]]), 1)(theta)
+    # Network 0 reads -1e3 and its units are 0; network 1 reads 1e3, and they are 1.
+    assert value == pytest.approx(((1e6 - 1e3) ** 2 + (3e6 + 1e3) ** 2) / 2, rel=10 * EPS)
+    assert np.all(np.isfinite(gradient))
+
+
+def test_penalty_and_ridge_by_entry() -> None:
+    networks = Networks(3, 2, sparsity=0.7)
+    A, b, C, c = networks.split(networks.penalty)
+    assert A.shape == (2, 3, 2)
+    assert np.all(A == 0.7)
+    assert not b.any()
+    assert not C.any()
+    assert not c.any()
+    A, b, C, c = networks.split(networks.ridge(0.2))
+    assert np.all(A == 0.2)
+    assert np.all(C == 0.2)
+    assert not b.any()
+    assert not c.any()
+
+
+def test_start_has_no_edges_and_no_equal_units() -> None:
+    networks = Networks(5, 4)
+    theta = networks.initial(np.random.default_rng(0))
+    A, b, C, _ = networks.split(theta)
+    assert not A.any()
+    assert len(np.unique(b)) == len(np.unique(C)) == C.size
+    assert np.max(np.abs(C)) <= 1 / 2
+    np.testing.assert_array_equal(theta, networks.initial(np.random.default_rng(0)))
+    drawn = networks.initial(np.random.default_rng(0), random_inputs=True)
+    np.testing.assert_array_equal(drawn[networks.inputs :], theta[networks.inputs :])
+    inputs = networks.split(drawn)[0]
+    assert len(np.unique(inputs)) == inputs.size
+    assert 0 < np.max(np.abs(inputs)) <= 1 / math.sqrt(5)

@@ -1,0 +1,278 @@
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import secagg
+from secagg import wire
+from secagg.codec import decode, encode, plan_sum
+from secagg.contracts import Counted, Public, Rows, Variable
+from secagg.errors import DataError, JobError, PeerError, UsageError
+from secagg.models.admm_mlp import learn
+from secagg.models.consensus import Schedule
+from secagg.models.consensus_fit import stationarity
+from secagg.models.graph_metrics import compare_graphs
+from secagg.models.mlp_graph import Networks
+from secagg.models.notears_mlp import notears_mlp
+from secagg.models.notears_mlp_admm import CONSENSUS, RECORDS, NotearsMlpAdmm
+from secagg.models.simulated_graphs import erdos_renyi_dag, mlp_rows
+
+MIDDLE, HALF = np.array([0.0, 3.0, -1.0]), np.array([4.0, 8.0, 16.0])
+PUBLIC = Public(
+    tuple(Variable(f"x{j}", f"x{j}", MIDDLE[j], HALF[j]) for j in range(3)),
+    ("x0", "x1", "x2"),
+    200,
+    ("a", "b", "c"),
+)
+
+
+def tables(sizes=(40, 25, 35), seed: int = 0) -> list[np.ndarray]:
+    """x0 -> x1, not linear; x2 apart."""
+    rng = np.random.default_rng(seed)
+    n = sum(sizes)
+    x = np.clip(rng.normal(size=n), -4, 4)
+    y = np.clip(3 * np.sin(x) + 0.5 * rng.normal(size=n), -5, 11)
+    z = np.clip(2 * rng.normal(size=n), -17, 15)
+    return np.split(np.column_stack([x, y, z]), np.cumsum(sizes)[:-1])
+
+
+def rows(table: np.ndarray) -> Rows:
+    return Rows((table - MIDDLE) / HALF, 0, np.zeros(3))
+
+
+def run(method: NotearsMlpAdmm, sites: list[np.ndarray], public: Public = PUBLIC):
+    """All rounds, with contributions and their sum rounded as the codec rounds them."""
+    plans = {s.name: plan_sum(s.spec, len(public.sites)) for s in method.stages(public)}
+    memories = [{} for _ in sites]
+    state = method.start(public)
+    while (asked := method.message(state)) is not None:
+        stage, message = asked
+        vectors = []
+        for k, table in enumerate(sites):
+            update, memories[k] = method.local(
+                stage, rows(table), wire.loads(wire.dumps(message)), memories[k], public
+            )
+            memories[k] = wire.loads(wire.dumps(memories[k]))  # plain data, as promised
+            vectors.append(encode(plans[stage], update))
+        total, _ = decode(plans[stage], sum(vectors[1:], start=vectors[0]))
+        state = wire.loads(wire.dumps(method.server(state, total, len(sites))))
+    return method.result(state, public, Counted(float(sum(map(len, sites))), 0.0)), state
+
+
+METHOD = NotearsMlpAdmm(hidden=4, penalty=0.01, zero_diagonal=True)
+
+
+def test_federated_is_the_simulation() -> None:
+    sites = tables()
+    result, state = run(METHOD, sites)
+    assert result.summary["converged"]
+    assert [(e["from"], e["to"]) for e in result.summary["edges"]] == [("x0", "x1")]
+    fit = learn(
+        [table - MIDDLE for table in sites],
+        penalty=0.01,
+        hidden=4,
+        zero_diagonal=True,
+    )
+    assert fit.diagnostics["rounds"] == state["rounds"]
+    # Contributions are rounded to 2^-41 of their units, at most 4 * 64 of the loss's: 1e-10, over a
+    # curvature of K rho2 = 0.3 at first. Where for that a site's search ends a step apart, it does
+    # so at a slope of 1e-5, its own end. (4e-9 at most on four sets of tables.)
+    np.testing.assert_allclose(result.arrays["weights"], fit.weights, rtol=0, atol=1e-5)
+    assert result.arrays["parameters"].shape == (Networks(3, 4).size,)
+
+
+@pytest.mark.parametrize("protocol", ["additive", "masked"])
+def test_every_protocol_gives_the_same_bytes(protocol: str) -> None:
+    column = {"type": "continuous", "low": -20, "high": 20}
+    sites = {f"s{k}": pd.DataFrame(t, columns=["x", "y", "z"]) for k, t in enumerate(tables())}
+
+    def result(name: str):
+        job = {
+            "title": "t",
+            "sites": {"max_rows": 100},
+            "columns": dict.fromkeys(["x", "y", "z"], column),
+            "method": {"name": "notears_mlp_admm", "hidden": 3, "rounds": 12},
+            "protocol": {"name": name},
+            "release": {"min_sites": 2, "min_records": 1},
+        }
+        return secagg.run(job, sites).result
+
+    plain, ours = result("plain"), result(protocol)
+    assert ours.arrays.keys() == plain.arrays.keys()
+    for name, array in plain.arrays.items():
+        assert ours.arrays[name].tobytes() == array.tobytes()
+    assert ours.summary["status"] == "out of rounds"
+    assert "not converged" in ours.summary["notes"][0]
+
+
+def test_paper_variant_ends_with_its_schedule() -> None:
+    method = NotearsMlpAdmm(hidden=2, variant="paper", gamma1=10.0, gamma2=5.0)
+    result, state = run(method, tables((20, 20, 20)))
+    assert state["rho1"] == state["rho2"] == 1e16
+    assert state["rounds"] == 25  # 0.1 * 5^25 is the first above 1e16
+    assert result.summary["method"] == "notears-mlp-admm-paper"
+    assert not np.any(np.diagonal(result.arrays["directed"]))
+
+
+def test_standardised_it_does_not_depend_on_units() -> None:
+    method = NotearsMlpAdmm(hidden=3, standardise=True, rho1=1.0, rho2=1.0)
+    sites = tables((30, 30, 30))
+    ours, state = run(method, sites)
+    X = np.concatenate(sites)
+    u = (X - MIDDLE) / HALF
+    # Sums of 90 numbers below 1, rounded to 2^-41 at each of 3 sites, over a variance above 0.01.
+    np.testing.assert_allclose(state["centre"], u.mean(axis=0), rtol=0, atol=1e-12)
+    np.testing.assert_allclose(state["scale"] * u.std(axis=0), 1, rtol=1e-10)
+    fit = learn(
+        [(table - X.mean(axis=0)) / X.std(axis=0) for table in sites],
+        schedule=Schedule(rho1=1.0, rho2=1.0),
+        hidden=3,
+    )
+    np.testing.assert_allclose(ours.arrays["weights"], fit.weights, rtol=0, atol=1e-5)
+
+
+def test_one_site_learns_what_all_records_at_one_place_give() -> None:
+    rng = np.random.default_rng(0)
+    x, z = rng.normal(size=(2, 300))
+    table = np.column_stack([x, x**2 + 0.5 * x + 0.5 * rng.normal(size=300), z])
+    one = learn([table], penalty=0.01, zero_diagonal=True)
+    central = notears_mlp(table, standardise=False)
+    assert [(e["from"], e["to"]) for e in one.edges()] == [("x0", "x1")]
+    np.testing.assert_array_equal(one.directed, central.directed)
+
+
+def test_stationarity_is_the_distance_from_the_first_order_conditions() -> None:
+    networks = Networks(3, 4, 0.01)
+    # Without edges: a minimum where no slope exceeds the penalty, and only there.
+    W, slope = np.zeros(networks.size), np.zeros(networks.size)
+    slope[0] = 0.015
+    assert stationarity(W, slope, networks) == pytest.approx(0.005)
+    assert stationarity(W, 0.5 * slope, networks) == 0
+    # With 0 -> 1 the entries of 1 -> 0 would close a cycle, and those of 0 -> 1 are not at a kink.
+    A, W_edge = networks.split(slope)[0], np.zeros(networks.size)
+    networks.split(W_edge)[0][0, 0, 0] = 1.0  # of A: (0, 1), hidden unit 0
+    slope[0] = -0.01
+    A[0, 2] = 5.0  # (1, 0), the third of the six pairs
+    assert stationarity(W_edge, slope, networks) == pytest.approx(0, abs=1e-17)
+    assert stationarity(W, slope, networks) == pytest.approx(4.99)
+    networks.split(slope)[3][2] = 0.3  # a bias has no kink
+    assert stationarity(W_edge, slope, networks) == pytest.approx(0.3)
+
+
+@pytest.mark.slow
+def test_recovers_a_simulated_network_over_sites() -> None:
+    errors = []
+    for seed in range(4):
+        rng = np.random.default_rng(seed)
+        truth = erdos_renyi_dag(4, 4, rng)
+        sites = np.array_split(mlp_rows(truth, 400, rng), 4)
+        fit = learn(sites, penalty=0.03, zero_diagonal=True)
+        assert fit.converged
+        errors.append(compare_graphs(fit.directed, truth).shd)
+    assert np.mean(errors) <= 2  # of 4 edges
+
+
+def test_sites_with_little_to_say() -> None:
+    table = tables((60,))[0]
+    constant = table[:10].copy()
+    constant[:, 2] = 5.0
+    sites = [table[10:], constant, np.empty((0, 3))]
+    result, _ = run(METHOD, sites)
+    assert result.summary["converged"]
+    result, _ = run(METHOD, [table[1:], table[:1], np.empty((0, 3))])
+    assert result.summary["converged"]
+
+
+def test_too_few_records() -> None:
+    with pytest.raises(UsageError, match="1 record"):
+        run(METHOD, [np.empty((0, 3)), np.empty((0, 3)), tables((1,))[0]])
+
+
+def test_constant_everywhere() -> None:
+    sites = tables()
+    for table in sites:
+        table[:, 2] = 5.0
+    with pytest.raises(UsageError, match="'x2' is constant"):
+        run(NotearsMlpAdmm(standardise=True), sites)
+
+
+def asked() -> dict[str, object]:
+    networks = Networks(3, 4)
+    return {
+        "W": networks.initial(np.random.default_rng(0)),
+        "rho2": 0.1,
+        "records": 100,
+        "centre": np.zeros(3),
+        "scale": np.ones(3),
+    }
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"W": np.zeros(3)},
+        {"W": np.full(Networks(3, 4).size, np.nan)},
+        {"W": None},
+        {"centre": np.full(3, np.inf)},
+        {"scale": np.zeros(3)},
+        {"scale": np.ones(2)},
+        {"rho2": 0.0},
+        {"rho2": float("nan")},
+        {"rho2": 1},
+        {"records": 1},
+        {"records": 2.0},
+        {"records": 7},
+    ],
+)
+def test_message_that_makes_no_sense(changed: dict[str, object]) -> None:
+    with pytest.raises(PeerError):
+        METHOD.local(CONSENSUS, rows(tables()[0]), {**asked(), **changed}, {}, PUBLIC)
+
+
+@pytest.mark.parametrize(
+    "changed", [{"records": 101}, {"scale": np.full(3, 2.0)}, {"centre": np.ones(3)}]
+)
+def test_what_no_round_may_change(changed: dict[str, object]) -> None:
+    site = rows(tables()[0])
+    _, memory = METHOD.local(CONSENSUS, site, asked(), {}, PUBLIC)
+    with pytest.raises(PeerError, match="changed"):
+        METHOD.local(CONSENSUS, site, {**asked(), **changed}, memory, PUBLIC)
+
+
+@pytest.mark.parametrize("size", [1e6, 1e200])
+def test_divergence_is_not_clipped(size: float) -> None:
+    message = {**asked(), "W": np.full(Networks(3, 4).size, size), "rho2": 1e16}
+    with pytest.raises(DataError, match="diverges"):
+        METHOD.local(CONSENSUS, rows(tables()[0]), message, {}, PUBLIC)
+
+
+@pytest.mark.parametrize(
+    ("settings", "where"),
+    [
+        ({"penalty": -1.0}, "penalty"),
+        ({"threshold": -1.0}, "threshold"),
+        ({"hidden": 0}, "hidden"),
+        ({"hidden": 1001}, "hidden"),
+        ({"seed": -1}, "seed"),
+        ({"rho2": 0.0}, "rho2"),
+        ({"rounds": 0}, "rounds"),
+        ({"variables": ("x0",)}, "two variables"),
+        ({"truth": (("x0", "x1"), ("x1", "x0"))}, "cycle"),
+    ],
+)
+def test_settings_out_of_range(settings: dict[str, object], where: str) -> None:
+    with pytest.raises(JobError, match=where):
+        NotearsMlpAdmm(**settings).stages(PUBLIC)
+
+
+def test_chosen_variables_and_score() -> None:
+    method = NotearsMlpAdmm(
+        variables=("x1", "x0"), truth=(("x0", "x1"),), hidden=2, rho1=1.0, rho2=1.0, acyclic=True
+    )
+    result, _ = run(method, tables())
+    assert result.summary["names"] == ["x1", "x0"]
+    assert set(result.summary["score"]) >= {"shd", "tpr", "fdr"}
+    count, consensus = method.stages(PUBLIC)
+    assert (count.name, consensus.name) == (RECORDS, CONSENSUS)
+    assert consensus.spec[0].shape == (Networks(2, 2, zero_diagonal=False).size,)
