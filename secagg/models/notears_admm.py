@@ -8,7 +8,7 @@ its records by its own means, as the paper's program does: sites may differ in l
 Units. Records are carried as u = (x - middle) / half. Columns are analysed times c, c = half (own
 units, the paper's) or the inverse of u's pooled standard deviation, and V_k is carried divided by
 c_i c_j: then |S_k|, in these units, is at most 1 by the public bounds. What depends on B_k has no
-bound; a contribution beyond `_BOUND` means divergence, and the site refuses to send it clipped.
+bound; a contribution beyond its bound means divergence, and the site refuses to send it clipped.
 
 What the transcript determines (Guarantees: only this)
     * The last sum alone gives the pooled covariance: there B_k = W, so that it is S (I - W), and
@@ -35,27 +35,33 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, ClassVar, TypeGuard
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from secagg.contracts import Body, Counted, Field, Kind, Public, Result, Rows, Stage, State, Update
-from secagg.errors import DataError, JobError, PeerError, UsageError
+from secagg.errors import JobError
 from secagg.models.admm_linear import linear_fit
-from secagg.models.consensus import RHO_MAX, Schedule, Variant, advance, begin
-from secagg.models.graph_input import require_number
+from secagg.models.consensus import Schedule, Variant, advance, begin
+from secagg.models.consensus_rounds import (
+    BITS,
+    BOUND,
+    CONSENSUS,
+    RECORDS,
+    check_facts,
+    check_numbers,
+    read_message,
+    records_in,
+    varying,
+    within_bound,
+)
 from secagg.models.linear_graph import LinearGraph
 from secagg.models.linear_sites import answer, begin_site, centred, spectrum
 from secagg.models.scored_graph import Edges, check_truth, graph_result
 from secagg.models.variables import choose
 
 Array = NDArray[np.float64]
-
-RECORDS, CONSENSUS = "records", "consensus"
-_BOUND = 1024.0
-_BITS = 40
-_EXTREME = 1e50  # of numbers that a coordinator sends: no product here of such overflows
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -106,20 +112,16 @@ class NotearsAdmm:
     def stages(self, public: Public) -> tuple[Stage, ...]:
         """Declare the count and the rounds of consensus."""
         self._schedule.check()
-        for name in ("penalty", "lag_penalty", "threshold"):
-            try:
-                require_number(name, getattr(self, name), low=0)
-            except UsageError as error:
-                raise JobError(f"method.{name}", error.what) from None
+        check_numbers(self, {"penalty": 0, "lag_penalty": 0, "threshold": 0})
         graph, chosen = self._graph(public), self._chosen(public)
         check_truth(self.truth, self._names(public))
         rows = float(public.max_rows)
         count = [Field("records", (1,), rows, 0, Kind.COUNT)]
         sees = "the number of records"
         if self.standardise:
-            count.append(Field("squares", (len(chosen),), rows, _BITS, Kind.WEIGHT))
+            count.append(Field("squares", (len(chosen),), rows, BITS, Kind.WEIGHT))
             sees += ", and each column's sum of squared deviations from its sites' means"
-        answers = (Field("responses", graph.shape, _BOUND, _BITS, Kind.BOUNDED),)
+        answers = (Field("responses", graph.shape, BOUND, BITS, Kind.BOUNDED),)
         return (
             Stage(RECORDS, tuple(count), 1, sees),
             Stage(
@@ -162,26 +164,14 @@ class NotearsAdmm:
                 update["squares"] = np.sum(u * u, axis=0)
             return update, memory
         graph = self._graph(public)
-        W, rho2, records, scale = self._read(message, graph)
+        shapes = {"W": graph.shape, "scale": graph.shape[:1]}
+        W, rho2, facts = read_message(message, shapes)
+        check_facts(memory, facts, len(u))
+        scale = facts["scale"]
         if not memory:
-            if records < len(u):
-                raise PeerError("consensus", "the coordinator says fewer records than are here")
-            memory = {
-                **begin_site(*spectrum(u * scale, records), graph.d),
-                "records": records,
-                "scale": scale,
-            }
-        elif memory["records"] != records or not np.array_equal(memory["scale"], scale):
-            raise PeerError("consensus", "the coordinator changed the number of records, or scale")
+            memory = {**begin_site(*spectrum(u * scale, facts["records"]), graph.d), **facts}
         V, memory = answer(memory, W, rho2)
-        responses = V / np.outer(scale, scale[: graph.d])
-        if not np.all(np.abs(responses) <= _BOUND):
-            raise DataError(
-                "consensus",
-                "this site's solution has left the range that can be sent: the method diverges",
-                "Set method.standardise, or narrow the columns' bounds.",
-            )
-        return {"responses": responses}, memory
+        return {"responses": within_bound(V / np.outer(scale, scale[: graph.d]))}, memory
 
     def server(self, state: State, total: Update, sites: int) -> State:
         """Take the count, or make the next W."""
@@ -210,32 +200,12 @@ class NotearsAdmm:
         return result
 
     def _counted(self, state: State, total: Update) -> State:
-        records = round(float(total["records"][0]))
-        if records < 2:
-            raise UsageError("analysis", f"{records} record is too few for a graph")
+        records = records_in(total)
         scale = state["scale"]
         if self.standardise:
-            squares = total["squares"]
-            if np.any(squares <= 0):
-                constant = state["names"][int(np.argmin(squares))]
-                raise UsageError(
-                    "analysis", f"column {constant!r} is constant at every site", "Leave it out."
-                )
+            squares = varying(total["squares"], 0.0, state["names"])
             scale = np.sqrt(records / squares)
         return {**state, "status": "running", "records": records, "scale": scale}
-
-    def _read(self, message: Body, graph: LinearGraph) -> tuple[Array, float, int, Array]:
-        """Return W, rho2, the number of records and the scale, all in range, or blame the peer."""
-        W, scale = message.get("W"), message.get("scale")
-        rho2, records = message.get("rho2"), message.get("records")
-        if not (_is_usable(W, graph.shape) and _is_usable(scale, graph.shape[:1])):
-            raise PeerError("consensus", "the coordinator's W or scale is not a finite matrix")
-        tiny = np.any(scale < 1 / _EXTREME)
-        if tiny or not (isinstance(rho2, float) and 0 < rho2 <= RHO_MAX):
-            raise PeerError("consensus", "the coordinator's rho2 or scale is out of range")
-        if not (isinstance(records, int) and records >= 2):
-            raise PeerError("consensus", "the coordinator's number of records is out of range")
-        return W, rho2, records, scale
 
     def _graph(self, public: Public) -> LinearGraph:
         return self._graph_of(len(self._names(public)))
@@ -270,13 +240,3 @@ class NotearsAdmm:
         if len(set(everything.tolist())) < len(everything):
             raise JobError("method.lags", "a column is named twice")
         return everything
-
-
-def _is_usable(array: Any, shape: tuple[int, ...]) -> TypeGuard[Array]:
-    """Tell whether a message's entry is a float64 array of that shape, finite and not absurd."""
-    return (
-        isinstance(array, np.ndarray)
-        and array.dtype == np.float64
-        and array.shape == shape
-        and bool(np.all(np.abs(array) <= _EXTREME))
-    )

@@ -11,7 +11,7 @@ is 0 and scale is half (own units, about the middle of the declared bounds), or 
 the inverse of the pooled standard deviation. Records are not centred site by site, as linear ones
 are: a network's slope depends on the level. V_k is carried in units of its own, such as scale_i
 scale_j^2 for A_ijh, which undo the scale. What depends on B_k has no bound; a contribution beyond
-`_BOUND` means divergence, and the site refuses to send it clipped.
+`BOUND` means divergence, and the site refuses to send it clipped.
 
 What the transcript determines (Guarantees: only this)
     Every sum is that of the sites' slopes, each at its own B_k: in late rounds, where B_k = W, the
@@ -36,16 +36,27 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, ClassVar, TypeGuard
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from secagg.contracts import Body, Counted, Field, Kind, Public, Result, Rows, Stage, State, Update
-from secagg.errors import DataError, JobError, PeerError, UsageError
+from secagg.errors import JobError
 from secagg.models.admm_mlp import MLP_PENALTY, MLP_RHO, graph_fit
-from secagg.models.consensus import RHO_MAX, Schedule, Variant, advance, begin
-from secagg.models.graph_input import require_number
+from secagg.models.consensus import Schedule, Variant, advance, begin
+from secagg.models.consensus_rounds import (
+    BITS,
+    BOUND,
+    CONSENSUS,
+    RECORDS,
+    check_facts,
+    check_numbers,
+    read_message,
+    records_in,
+    varying,
+    within_bound,
+)
 from secagg.models.mlp_graph import Networks, squared_loss
 from secagg.models.mlp_sites import answer, begin_site
 from secagg.models.scored_graph import Edges, check_truth, graph_result
@@ -53,9 +64,6 @@ from secagg.models.variables import choose
 
 Array = NDArray[np.float64]
 
-RECORDS, CONSENSUS = "records", "consensus"
-_BOUND = 1024.0
-_BITS = 40
 _MOST_HIDDEN = 1000
 
 
@@ -106,21 +114,18 @@ class NotearsMlpAdmm:
     def stages(self, public: Public) -> tuple[Stage, ...]:
         """Declare the count and the rounds of consensus."""
         self._schedule.check()
-        for name, low in (("penalty", 0), ("threshold", 0), ("seed", 0), ("hidden", 1)):
-            below = _MOST_HIDDEN + 1 if name == "hidden" else np.inf
-            try:
-                require_number(name, getattr(self, name), low=low, below=below)
-            except UsageError as error:
-                raise JobError(f"method.{name}", error.what) from None
+        check_numbers(self, {"penalty": 0, "threshold": 0, "seed": 0, "hidden": 1})
+        if self.hidden > _MOST_HIDDEN:
+            raise JobError("method.hidden", f"must be at most {_MOST_HIDDEN}")
         check_truth(self.truth, self._names(public))
         networks, rows = self._networks(public), float(public.max_rows)
         count = [Field("records", (1,), rows, 0, Kind.COUNT)]
         sees = "the number of records"
         if self.standardise:
-            count.append(Field("sums", (networks.d,), rows, _BITS, Kind.BOUNDED))
-            count.append(Field("squares", (networks.d,), rows, _BITS, Kind.WEIGHT))
+            count.append(Field("sums", (networks.d,), rows, BITS, Kind.BOUNDED))
+            count.append(Field("squares", (networks.d,), rows, BITS, Kind.WEIGHT))
             sees += ", and each column's sum and sum of squares"
-        slopes = (Field("slopes", (networks.size,), _BOUND, _BITS, Kind.BOUNDED),)
+        slopes = (Field("slopes", (networks.size,), BOUND, BITS, Kind.BOUNDED),)
         return (
             Stage(RECORDS, tuple(count), 1, sees),
             Stage(
@@ -166,23 +171,15 @@ class NotearsMlpAdmm:
                 update |= {"sums": u.sum(axis=0), "squares": np.sum(u * u, axis=0)}
             return update, memory
         networks = self._networks(public)
-        W, rho2, frame = self._read(message, networks)
+        shapes = {"W": (networks.size,), "centre": (networks.d,), "scale": (networks.d,)}
+        W, rho2, facts = read_message(message, shapes)
+        check_facts(memory, facts, len(u))
         if not memory:
-            if frame["records"] < len(u):
-                raise PeerError("consensus", "the coordinator says fewer records than are here")
-            memory = {**begin_site(networks.size), **frame}
-        elif any(not np.array_equal(memory[name], value) for name, value in frame.items()):
-            raise PeerError("consensus", "the coordinator changed the records' number or units")
-        X = (u - frame["centre"]) * frame["scale"]
-        V, site = answer(memory, squared_loss(networks, X, frame["records"]), W, rho2)
-        slopes = V / _units(networks, frame["scale"])
-        if not np.all(np.abs(slopes) <= _BOUND):
-            raise DataError(
-                "consensus",
-                "this site's solution has left the range that can be sent: the method diverges",
-                "Set method.standardise, or narrow the columns' bounds.",
-            )
-        return {"slopes": slopes}, {**site, **frame}
+            memory = {**begin_site(networks.size), **facts}
+        X = (u - facts["centre"]) * facts["scale"]
+        V, site = answer(memory, squared_loss(networks, X, facts["records"]), W, rho2)
+        slopes = within_bound(V / _units(networks, facts["scale"]))
+        return {"slopes": slopes}, {**site, **facts}
 
     def server(self, state: State, total: Update, sites: int) -> State:
         """Take the count, or make the next W."""
@@ -215,38 +212,15 @@ class NotearsMlpAdmm:
         return result
 
     def _counted(self, state: State, total: Update) -> State:
-        records = round(float(total["records"][0]))
-        if records < 2:
-            raise UsageError("analysis", f"{records} record is too few for a graph")
+        records = records_in(total)
         centre, scale = state["centre"], state["scale"]
         if self.standardise:
             centre = total["sums"] / records
             variance = total["squares"] / records - centre**2
-            # The sums are rounded to 2^-_BITS at every site: no less is told from zero.
-            if np.any(variance <= 2.0 ** (4 - _BITS)):
-                constant = state["names"][int(np.argmin(variance))]
-                raise UsageError(
-                    "analysis", f"column {constant!r} is constant at every site", "Leave it out."
-                )
+            # The sums are rounded to 2^-BITS at every site: no less is told from zero.
+            varying(variance, 2.0 ** (4 - BITS), state["names"])
             scale = 1 / np.sqrt(variance)
         return {**state, "status": "running", "records": records, "centre": centre, "scale": scale}
-
-    def _read(self, message: Body, networks: Networks) -> tuple[Array, float, State]:
-        """Return W, rho2 and what no round changes, all in range, or blame the peer."""
-        W, centre, scale = (message.get(name) for name in ("W", "centre", "scale"))
-        rho2, records = message.get("rho2"), message.get("records")
-        shape = (networks.d,)
-        if not (
-            _is_finite(W, (networks.size,))
-            and _is_finite(centre, shape)
-            and _is_finite(scale, shape)
-        ):
-            raise PeerError("consensus", "the coordinator's W, centre or scale is not finite")
-        if not (isinstance(rho2, float) and 0 < rho2 <= RHO_MAX and np.all(scale > 0)):
-            raise PeerError("consensus", "the coordinator's rho2 or scale is out of range")
-        if not (isinstance(records, int) and records >= 2):
-            raise PeerError("consensus", "the coordinator's number of records is out of range")
-        return W, rho2, {"records": records, "centre": centre, "scale": scale}
 
     def _networks(self, public: Public) -> Networks:
         return self._networks_of(len(self._chosen(public)))
@@ -276,13 +250,3 @@ def _units(networks: Networks, scale: Array) -> Array:
     C[:] = scale[:, None]
     c[:] = scale
     return units
-
-
-def _is_finite(array: Any, shape: tuple[int, ...]) -> TypeGuard[Array]:
-    """Tell whether a message's entry is a finite float64 array of that shape."""
-    return (
-        isinstance(array, np.ndarray)
-        and array.dtype == np.float64
-        and array.shape == shape
-        and bool(np.all(np.isfinite(array)))
-    )

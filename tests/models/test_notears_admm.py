@@ -184,7 +184,7 @@ def test_messages_that_lack_something(name: str) -> None:
 def test_facts_do_not_change_between_rounds(changed: dict[str, Any]) -> None:
     _, memory = local(asked())
     local(asked(), memory)
-    with pytest.raises(PeerError, match="changed the number of records, or scale"):
+    with pytest.raises(PeerError, match="changed the number of records, or units"):
         local(asked(**changed), memory)
 
 

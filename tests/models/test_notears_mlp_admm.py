@@ -240,7 +240,7 @@ def test_what_no_round_may_change(changed: dict[str, object]) -> None:
         METHOD.local(CONSENSUS, site, {**asked(), **changed}, memory, PUBLIC)
 
 
-@pytest.mark.parametrize("size", [1e6, 1e200])
+@pytest.mark.parametrize("size", [1e6, 1e40])
 def test_divergence_is_not_clipped(size: float) -> None:
     message = {**asked(), "W": np.full(Networks(3, 4).size, size), "rho2": 1e16}
     with pytest.raises(DataError, match="diverges"):
