@@ -28,6 +28,10 @@ _TITLES = {
     "gradient": "Regression by gradient rounds",
     "notears-admm-fast": "Graph by NOTEARS-ADMM",
     "notears-admm-paper": "Graph by NOTEARS-ADMM, as published",
+    "notears-mlp-admm-fast": "Nonlinear graph by NOTEARS-ADMM",
+    "notears-mlp-admm-paper": "Nonlinear graph by NOTEARS-ADMM, as published",
+    "vote": "Graph by vote of the sites",
+    "average": "Graph by average of the sites",
 }
 _LABELS = {
     "n": "records",

@@ -21,7 +21,7 @@ Edge = TypedDict(
 class GraphFit:
     """A learned graph over p variables.
 
-    method: "notears", "golem-ev", "golem-nv", "pc" or "ges"
+    method: its learner, such as "notears", "golem-ev" or "notears-admm-fast"
     names: the p variables, in the order of all arrays below
     directed: bool (p, p), [i, j] true for an edge from i to j
     undirected: bool (p, p), symmetric: an edge whose direction the method leaves open
