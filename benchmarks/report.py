@@ -30,6 +30,8 @@ SCRIPTS = {
     "bench_engines.py": [],
     "bench_noise.py": [],
     "bench_floor.py": [],
+    "bench_notears.py": [],
+    "bench_routes.py": [],
 }
 """Each script, and what makes it quick where it knows no --quick."""
 
