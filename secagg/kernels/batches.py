@@ -8,10 +8,10 @@ Sources and bounds: the files of C beside this one; `test_batches.py` compares w
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from functools import lru_cache
 
 import numpy as np
 from gmpy2 import invert, mpz, powmod
-from numpy.typing import NDArray
 
 from secagg.kernels.lanes import (
     DIGIT_BITS,
@@ -35,6 +35,16 @@ _TABLE_BLOCK = 4096
 """The same for tables: more, so that each entry fetched into the cache is used several times."""
 
 
+# Made once, since many calls are on few integers; `lanes` says what stays in memory.
+_modulus = lru_cache(maxsize=16)(Modulus)
+_square_modulus = lru_cache(maxsize=16)(SquareModulus)
+
+
+@lru_cache(maxsize=16)
+def _inverse(value: int, modulus: int) -> int:
+    return int(invert(value, modulus))
+
+
 def supports(modulus: int) -> bool:
     """Return whether there are kernels for this modulus: odd, at most 8304 bits."""
     return Modulus.supports(modulus)
@@ -42,9 +52,9 @@ def supports(modulus: int) -> bool:
 
 def products(columns: Sequence[Rows], modulus: int) -> Rows:
     """Return position by position the product of all columns, each below the modulus."""
-    m = Modulus(modulus)
+    m = _modulus(modulus)
     # Every product divides by 2^(52 n), the last one included.
-    correction = m.constant(1 << DIGIT_BITS * m.n * len(columns))
+    correction = m.constant(1, DIGIT_BITS * m.n * len(columns))
     out = np.empty_like(columns[0])
     for block in _blocks(len(out)):
         product = load(columns[0][block], m.n)
@@ -56,13 +66,13 @@ def products(columns: Sequence[Rows], modulus: int) -> Rows:
 
 def scaled(rows: Rows, factor: int, modulus: int) -> Rows:
     """Return row times factor modulo the modulus, for rows and factors of any value."""
-    m = Modulus(modulus)
+    m = _modulus(modulus)
     return _mapped(rows, m, lambda x: m.canonical(m.scale(x, factor)))
 
 
 def powers(rows: Rows, exponent: int, modulus: int) -> Rows:
     """Return row^exponent modulo the modulus, for rows of any value; exponent >= 0."""
-    m = Modulus(modulus)
+    m = _modulus(modulus)
     return _mapped(rows, m, lambda x: m.canonical(m.power(x, exponent)))
 
 
@@ -71,7 +81,7 @@ def split_powers(rows: Rows, exponent: int, root: int) -> tuple[Rows, Rows]:
 
     For rows of any value; exponent >= 0. root^2 must be supported.
     """
-    m = SquareModulus(root)
+    m = _square_modulus(root)
     size = _bytes(root)
     remainders, quotients = np.empty((2, len(rows), size), dtype=np.uint8)
     for block in _blocks(len(rows)):
@@ -86,8 +96,8 @@ def chinese_remainders(first: Rows, second: Rows, modulus_1: int, modulus_2: int
 
     x = a + modulus_1 ((b - a) / modulus_1 mod modulus_2) (Garner, IRE Transactions EC-8, 1959).
     """
-    m = Modulus(modulus_2)
-    inverse = pow(modulus_1, -1, modulus_2)
+    m = _modulus(modulus_2)
+    inverse = _inverse(modulus_1, modulus_2)
     total = modulus_1 * modulus_2
     step = constant(modulus_1, digits_for(modulus_1.bit_length()))
     digits = digits_for(total.bit_length())
@@ -103,7 +113,7 @@ def chinese_remainders(first: Rows, second: Rows, modulus_1: int, modulus_2: int
 
 def residue_product(rows: Rows, modulus: int) -> list[int]:
     """Return eight integers whose product is coprime to the modulus exactly when all rows are."""
-    m = Modulus(modulus)
+    m = _modulus(modulus)
     one = m.constant(1)
     product = one
     for block in _blocks(len(rows)):
@@ -124,12 +134,14 @@ def residue_product(rows: Rows, modulus: int) -> list[int]:
 class FixedBaseTable:
     """A table for many powers of one base modulo root^2; protocols' `fixed_base.py` explains it.
 
-    base: a unit; exponent_bits / window: at most `MAX_POSITIONS`; root^2 must be supported.
+    base: a unit; root^2 must be supported
+    window: at most 16; exponent_bits / window: at most `MAX_POSITIONS`
     """
 
     MAX_POSITIONS = 4095  # digits of 52 bits from so many entries, and a log, sum to below 2^64
 
     def __init__(self, base: int, root: int, exponent_bits: int, window: int) -> None:
+        self._bits, self._window = exponent_bits, window
         self.root = SquareModulus(root)
         self.square = Modulus(root**2, 2 * self.root.n)
         self.positions = -(-exponent_bits // window)
@@ -179,22 +191,26 @@ class FixedBaseTable:
             rows[:, :, : r.n] = entries.transpose(2, 0, 1)[: len(rows)]
             rows[:, :, r.n :] = 0
 
-    def powers(self, digits: NDArray[np.uint16], logs: Rows) -> Rows:
-        """Return base^a (1 + root)^log modulo root^2 for each column of digits and each log < root.
+    def powers(self, exponents: Rows, rows: Rows, factor: int) -> Rows:
+        """Return base^a (1 + root)^(row factor) modulo root^2 for each exponent a and its row.
 
-        digits: shape (positions, count), each below 2^window, lowest position first
+        exponents: as many as rows; what they hold above `exponent_bits` is ignored
+        rows: of any value
         """
-        out = np.empty((len(logs), _bytes(self.square.value)), dtype=np.uint8)
-        r, square = self.root, self.square
+        if len(exponents) != len(rows):  # numpy would repeat a single one
+            raise ValueError(f"{len(exponents)} exponents for {len(rows)} rows")
+        out = np.empty((len(rows), _bytes(self.square.value)), dtype=np.uint8)
+        r, square, length = self.root, self.square, exponents.shape[1]
+        size = max(length, -(-self._bits // 8)) + 3  # the kernel reads four bytes at a time
         for block in _blocks(len(out), _TABLE_BLOCK):
-            log = load(logs[block], r.n)
+            log = r.canonical(r.scale(_load_any(rows[block], r), factor))
             x = empty(len(log), square.n, LANES)
-            chosen = np.zeros((self.positions, len(log) * LANES), dtype=np.uint16)
-            chosen[:, : len(logs[block])] = digits[:, block]
+            padded = np.zeros((len(log) * LANES, size), dtype=np.uint8)
+            padded[: len(rows[block]), :length] = exponents[block]
             call(
                 "fixed_base", x.ctypes.data, log.ctypes.data, self._units.ctypes.data,
-                self._logs.ctypes.data, self._row, self._units.shape[1], chosen.ctypes.data,
-                self.positions, r.address, square.address, len(log),
+                self._logs.ctypes.data, self._row, padded.ctypes.data, size, self._bits,
+                self._window, r.address, square.address, len(log),
             )  # fmt: skip
             _save(square.canonical(x), out[block])
         return out

@@ -7,6 +7,26 @@
  */
 #include "ifma.h"
 
+#include <string.h>
+
+/* Numbers of `size` little-endian bytes, the last three zero, eight a group, in digits of `window`
+ * bits, of `bits` bits in all. */
+typedef struct {
+    const uint8_t *bytes;
+    size_t size, bits, window;
+} exponents;
+
+/* Digit i of the eight exponents of group g. */
+INLINE void digits_of(uint16_t *digits, const exponents *e, size_t i, size_t g)
+{
+    const size_t bit = i * e->window, left = e->bits - bit, width = left < e->window ? left : e->window;
+    for (size_t k = 0; k < LANES; k++) {
+        uint32_t bytes;
+        memcpy(&bytes, e->bytes + (g * LANES + k) * e->size + bit / 8, sizeof bytes);
+        digits[k] = (uint16_t)(bytes >> bit % 8 & ((1u << width) - 1));
+    }
+}
+
 /* x[0 .. n) = entries[digit of lane i][0 .. n) for the lanes i; n is a multiple of eight. */
 INLINE void gather(vec *x, const uint64_t *table, size_t n, const uint16_t *digits)
 {
@@ -38,22 +58,25 @@ INLINE void gather(vec *x, const uint64_t *table, size_t n, const uint16_t *digi
 /* x[groups][2 n] = base^a (1 + r)^log modulo r^2, below 2 r^2, for each exponent a and each log.
  *
  * Digit d of position i of an exponent stands for the factor u (1 + v r) / R, R = 2^(52 n), where u
- * and v are entry i `entries` + d of `units` and `logs`; an entry is `row` numbers of 64 bits, the
+ * and v are entry i 2^window + d of `units` and `logs`; an entry is `row` numbers of 64 bits, the
  * first n of them digits. The second parts are summed first, the log included: at most 2^12 numbers,
  * so that no column passes 2^64, and the sum stays below 2^12 r. From x = 1 + (sum) r the first
  * product gives less than (2^12 r^2 + 1) r / R + r^2 < 2 r^2, since R > 2^16 r. */
 EXPORT void secagg_ifma_fixed_base(vec *x, const vec *log, const uint64_t *units, const uint64_t *logs,
-                                   size_t row, size_t entries, const uint16_t *digits, size_t positions,
+                                   size_t row, const uint8_t *bytes, size_t size, size_t bits, size_t window,
                                    const modulus *r, const modulus *square_of_r, size_t groups)
 {
-    const size_t n = r->n;
+    const exponents e = {bytes, size, bits, window};
+    const size_t n = r->n, positions = (bits + window - 1) / window, position = row << window;
+    uint16_t digits[LANES];
     vec factor[MAX_DIGITS + LANES], sum[MAX_DIGITS], t[4 * MAX_DIGITS], q[MAX_DIGITS];
     for (size_t g = 0; g < groups; g++)
         copy(x + g * 2 * n, log + g * n, n);
     for (size_t i = 0; i < positions; i++)
         for (size_t g = 0; g < groups; g++) {
             vec *total = x + g * 2 * n;
-            gather(factor, logs + i * entries * row, row, digits + (i * groups + g) * LANES);
+            digits_of(digits, &e, i, g);
+            gather(factor, logs + i * position, row, digits);
             for (size_t j = 0; j < n; j++)
                 total[j] = add(total[j], factor[j]);
         }
@@ -67,7 +90,8 @@ EXPORT void secagg_ifma_fixed_base(vec *x, const vec *log, const uint64_t *units
     for (size_t i = 0; i < positions; i++)
         for (size_t g = 0; g < groups; g++) {
             vec *product = x + g * 2 * n;
-            gather(factor, units + i * entries * row, row, digits + (i * groups + g) * LANES);
+            digits_of(digits, &e, i, g);
+            gather(factor, units + i * position, row, digits);
             clear(t, 3 * n);
             accumulate(t, product, 2 * n, factor, n);
             reduce(t, n, square_of_r, q);

@@ -6,12 +6,17 @@ Source, bounds and the statement on time: `ifma.h`, `power.c`, `fixed_base.c`.
 
 The digits of a modulus leave at least 16 bits free (SLACK in `ifma.h`), on which all bounds of the
 "almost" reduced results rest. This module trusts its callers (`batches`) for the lengths of arrays.
+
+Making a constant takes longer than a product of few numbers, so those used last stay in memory, as
+long as the process. Among them are factors of private keys and numbers made of them, as in the
+tables for many powers.
 """
 
 from __future__ import annotations
 
 import ctypes
 import math
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,6 +31,7 @@ DIGIT_BITS = 52
 SLACK = 16
 MAX_DIGITS = 160
 MIN_DIGITS = 4  # BLOCK in ifma.h
+CONSTANTS = 64  # kept: a private key needs 20, a public one 5; 10 KB each at most
 
 
 def empty(*shape: int) -> Lanes:
@@ -57,12 +63,20 @@ def store(lanes: Lanes, count: int, size: int) -> Rows:
     return rows
 
 
+@lru_cache(maxsize=CONSTANTS)
 def constant(value: int, digits: int) -> Lanes:
-    """Return one group with the same integer in all lanes."""
+    """Return one group with the same integer in all lanes, which cannot be changed."""
     size = digits * DIGIT_BITS // 8 + 1
-    return load(
-        np.frombuffer(value.to_bytes(size, "little") * LANES, np.uint8).reshape(8, -1), digits
-    )
+    rows = np.frombuffer(value.to_bytes(size, "little") * LANES, np.uint8)
+    lanes = load(rows.reshape(LANES, -1), digits)
+    lanes.flags.writeable = False
+    return lanes
+
+
+@lru_cache(maxsize=CONSTANTS)
+def _residue(value: int, shift: int, modulus: int) -> int:
+    """Return value 2^shift modulo the modulus."""
+    return (value << shift) % modulus
 
 
 def multiply_add(a: Lanes, b: Lanes, c: Lanes, digits: int) -> Lanes:
@@ -108,9 +122,9 @@ class Modulus:
         """Where the kernels find this modulus."""
         return ctypes.addressof(self._plain)
 
-    def constant(self, value: int) -> Lanes:
-        """Return value modulo r as a constant of n digits."""
-        return constant(value % self.value, self.n)
+    def constant(self, value: int, shift: int = 0) -> Lanes:
+        """Return value 2^shift modulo r as a constant of n digits."""
+        return constant(_residue(value, shift, self.value), self.n)
 
     def multiply(self, a: Lanes, b: Lanes) -> Lanes:
         """Return a b / 2^(52 k) modulo r, where k = digits of a + digits of b - n.
@@ -128,7 +142,7 @@ class Modulus:
 
     def scale(self, a: Lanes, factor: int) -> Lanes:
         """Return a factor modulo r for a of any value and length."""
-        return self.multiply(a, self.constant(factor << DIGIT_BITS * a.shape[1]))
+        return self.multiply(a, self.constant(factor, DIGIT_BITS * a.shape[1]))
 
     def canonical(self, a: Lanes, times: int = 1) -> Lanes:
         """Return a modulo r, in place; a is below (times + 1) r, carries may be outstanding."""

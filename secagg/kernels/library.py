@@ -31,7 +31,7 @@ _ARGUMENTS: dict[str, _Types] = {  # of every function; what they mean is said i
     "multiply": (_P, _P, _N, _P, _N, _N, _P, _N),
     "multiply_add": (_P, _N, _P, _N, _P, _N, _P, _N, _N),
     "canonical": (_P, _P, _N, _N),
-    "fixed_base": (_P, _P, _P, _P, _N, _N, _P, _N, _P, _P, _N),
+    "fixed_base": (_P, _P, _P, _P, _N, _P, _N, _N, _N, _P, _P, _N),
     "split": (_P, _P, _N, _P, _N),
     "multiply_pairs": (_P, _P, _P, _N, _P, _N),
     "canonical_pairs": (_P, _P, _N),

@@ -38,7 +38,7 @@ from gmpy2 import invert
 from secagg.errors import PeerError, UsageError
 from secagg.protocols import residues
 from secagg.protocols.djn_keys import PrivateKey, PublicKey, random_unit
-from secagg.protocols.fixed_base import powers_of
+from secagg.protocols.fixed_base import fixed_base
 from secagg.protocols.integers import Integers
 from secagg.randomness import RandomBytes
 
@@ -55,8 +55,8 @@ def encrypt(
 ) -> Integers:
     """Return c = (1 + m n) h_s^a mod n^2 for each m in [0, n), or (1 + m n) r^n without h_s.
 
-    expected: ciphertexts this process will make under the key in all, where more than in this call
-        (sets the size of the table, see `fixed_base.choose_window`)
+    expected: ciphertexts this process will make under the key in all, if known (sets the size of
+        the table; where there turn out to be many more, it grows, see `fixed_base`)
     short_exponent_assumption: draw a of 256 bits. This assumes in addition that such powers of h_s
         cannot be told from random ones. The best generic attack (Pollard's kangaroo) takes 2^128
         steps, but no reduction to factoring is known. Off unless the caller takes this on.
@@ -64,9 +64,10 @@ def encrypt(
     1 + m n = (1 + n)^m modulo n^2, by the binomial theorem.
     Raises `UsageError` for plaintexts out of range.
     """
-    logs = _plaintexts(key, plaintexts)
-    draws = _draw(key, len(logs), random, short_exponent_assumption)
-    return _encrypt_modulo(key, key.n, logs, draws, expected).resized(key.ciphertext_bytes)
+    integers = _plaintexts(key, plaintexts)
+    draws = _draw(key, len(integers), random, short_exponent_assumption)
+    (whole,) = _encrypt_modulo(key, (key.n,), integers, draws, expected)
+    return whole.resized(key.ciphertext_bytes)
 
 
 def encrypt_as_key_holder(
@@ -88,10 +89,7 @@ def encrypt_as_key_holder(
     public, p, q = key.public, key.p, key.q
     integers = _plaintexts(public, plaintexts)
     draws = _draw(public, len(integers), random, short_exponent_assumption)
-    halves: list[Integers] = []
-    for prime, other in ((p, q), (q, p)):
-        logs = residues.scaled(integers, other, prime)  # 1 + m n = 1 + (m q) p = 1 + (m p) q
-        halves.append(_encrypt_modulo(public, prime, logs, draws, expected))
+    halves = _encrypt_modulo(public, (p, q), integers, draws, expected)
     whole = residues.chinese_remainders(halves[0], halves[1], p * p, q * q)
     return whole.resized(public.ciphertext_bytes)
 
@@ -186,12 +184,22 @@ def _draw(key: PublicKey, count: int, random: RandomBytes, short: bool) -> tuple
 
 
 def _encrypt_modulo(
-    key: PublicKey, root: int, logs: Integers, draws: tuple[int, Integers], expected: int
-) -> Integers:
-    """Return (1 + root)^log h_s^a, or (1 + root)^log r^root, modulo root^2; root is n, p or q."""
-    square = root * root
+    key: PublicKey,
+    roots: tuple[int, ...],
+    plaintexts: Integers,
+    draws: tuple[int, Integers],
+    expected: int,
+) -> list[Integers]:
+    """Return (1 + m n) h_s^a, or (1 + m n) r^root, modulo root^2: root is n, or p and then q."""
     bits, drawn = draws
-    if key.h_s is None:
-        factors = Integers.of([1 + log * root for log in logs], (square.bit_length() + 7) // 8)
-        return residues.products([residues.powers(drawn, root, square), factors], square)
-    return powers_of(key.h_s % square, root, drawn, bits, logs, max(expected, len(logs)))
+    if key.h_s is not None:
+        kernels = residues.use_kernels(max(roots) ** 2)
+        return fixed_base(key.h_s, roots, bits, kernels=kernels).powers(drawn, plaintexts, expected)
+    encrypted: list[Integers] = []
+    for root in roots:
+        square = root * root
+        factors = [(1 + m * key.n) % square for m in plaintexts]
+        powers = residues.powers(drawn, root, square)
+        size = (square.bit_length() + 7) // 8
+        encrypted.append(residues.products([powers, Integers.of(factors, size)], square))
+    return encrypted

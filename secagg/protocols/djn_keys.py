@@ -22,6 +22,7 @@ would only spoil keys that it holds anyway. Sizes: 3072 bits for the 128-bit lev
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 from gmpy2 import gcd, is_prime, jacobi, powmod
 
@@ -84,9 +85,7 @@ def generate_keypair(
             f"Use an even length from {MIN_BITS} to {MAX_BITS}; {DEFAULT_BITS} is the default.",
         )
     p = _random_prime(bits // 2, random)
-    q = _random_prime(bits // 2, random)
-    while p == q or gcd(p - 1, q - 1) != 2:
-        q = _random_prime(bits // 2, random)
+    q = _random_prime(bits // 2, random, beside=p)
     n = p * q
     x = random_unit(n, random)
     h = n - x * x % n
@@ -116,7 +115,7 @@ def check_private_key(key: PrivateKey, *, insecure_for_tests: bool = False) -> N
     p and q must be distinct probable primes (see `_ROUNDS`) of one length with pq = n, not so
     close that Fermat's method finds them (FIPS 186-5, appendix A.1.3). The one length implies
     gcd(n, phi(n)) = 1, which Paillier needs: p could divide q - 1 only if q > 2 p. Where there is
-    h_s, it must encrypt zero. Costs about 0.1 s at 3072 bits.
+    h_s, it must encrypt zero. Costs about 0.1 s at 3072 bits, the first time in a process.
     """
     check_public_key(key.public, insecure_for_tests=insecure_for_tests)
     n, h_s, p, q = key.public.n, key.public.h_s, key.p, key.q
@@ -128,9 +127,9 @@ def check_private_key(key: PrivateKey, *, insecure_for_tests: bool = False) -> N
         raise _refusal("p and q must differ and have the same length")
     if abs(p - q).bit_length() <= p.bit_length() - 100:
         raise _refusal("p and q are too close to each other")
-    if not (is_prime(p, _ROUNDS) and is_prime(q, _ROUNDS)):
+    if not (_is_prime(p) and _is_prime(q)):
         raise _refusal("p or q is not prime")
-    if h_s is not None and any(powmod(h_s, r - 1, r * r) != 1 for r in (p, q)):
+    if h_s is not None and not (_decrypts_to_zero(h_s, p) and _decrypts_to_zero(h_s, q)):
         raise _refusal("h_s does not encrypt zero")
 
 
@@ -146,9 +145,29 @@ def _refusal(what: str) -> PeerError:
     return PeerError("paillier key", what, "Make a new key with secagg.")
 
 
-def _random_prime(bits: int, random: RandomBytes) -> int:
-    """Return a uniform prime that is 3 (mod 4), of `bits` bits with the two highest set."""
+def _random_prime(bits: int, random: RandomBytes, beside: int = 3) -> int:
+    """Return a uniform prime q that is 3 (mod 4), of `bits` bits with the two highest set.
+
+    beside: p, for q uniform among those with q != p and gcd(p-1, q-1) = 2; all are beside 3
+    """
     while True:
         candidate = random_below(1 << bits, random) | 0b11 << (bits - 2) | 0b11
-        if is_prime(candidate, _ROUNDS):
+        # The cheap tests come first; whoever fails one is drawn again, in whatever order they come.
+        fits = candidate != beside and gcd(beside - 1, candidate - 1) == 2
+        if fits and is_prime(candidate) and _is_prime(candidate):
             return candidate
+
+
+# Facts about private keys, each worked out once a process: where sites share one, as in a
+# simulation, each of them checks the same key, and GMP takes the same bases each time. What is kept
+# are p, q and h_s of the last two keys, which the tables for encryption hold anyway.
+
+
+@lru_cache(maxsize=4)
+def _is_prime(candidate: int) -> bool:
+    return bool(is_prime(candidate, _ROUNDS))
+
+
+@lru_cache(maxsize=4)
+def _decrypts_to_zero(h_s: int, prime: int) -> bool:
+    return bool(powmod(h_s, prime - 1, prime * prime) == 1)

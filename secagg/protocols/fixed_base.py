@@ -30,6 +30,7 @@ are as secret as the key itself and live as long as the process.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Protocol
@@ -40,13 +41,15 @@ from numpy.typing import NDArray
 
 from secagg.kernels.batches import FixedBaseTable
 from secagg.protocols.integers import Integers
-from secagg.protocols.residues import use_kernels
 
 Digits = NDArray[np.uint16]
 
 TABLE_BYTES = 1 << 26
-"""At most so much memory for one table, 64 MiB; at most `CACHED_TABLES` of them are kept."""
-CACHED_TABLES = 4  # two private keys, or four public ones: 256 MiB
+"""At most so much memory for one table, 64 MiB."""
+CACHED = 2  # units with their tables: two private keys, 256 MiB, or two public ones
+FORESIGHT = 4
+STEP = 2
+"""When a table is replaced by a wider one: see `FixedBase`."""
 
 _MPZ_BYTES = 72  # object, allocator and list slot, on top of the digits
 _PADDING_BYTES = 64  # at most so many: digits of 52 bits in 64, and eight at a time
@@ -56,21 +59,6 @@ _KERNEL_ENTRY_COST = 3.5  # 3.0 to 3.5
 _KERNEL_POSITION_COST = 100.0  # 60 to 130, whatever the width: calls of kernels on few numbers
 _SPLIT = 1 << 14  # digits made together
 _BLOCK = 4096  # powers made together, 15 MB: enough that each table entry is read many times
-
-
-def powers_of(
-    base: int, root: int, exponents: Integers, bits: int, logs: Integers, expected: int
-) -> Integers:
-    """Return base^a (1 + root)^m mod root^2 for each exponent a and each m in [0, root).
-
-    bits: of an exponent; whatever an exponent holds above them is ignored
-    expected: how many such powers this process will take in all (sets the size of the table)
-    """
-    kernels = use_kernels(root * root)
-    window = choose_window(bits, root.bit_length(), expected, kernels=kernels)
-    return fixed_base(base, root, bits, window, kernels=kernels).powers(
-        split_digits(exponents, bits, window), logs
-    )
 
 
 def choose_window(exponent_bits: int, root_bits: int, powers: int, *, kernels: bool) -> int:
@@ -119,10 +107,18 @@ def split_digits(exponents: Integers, bits: int, window: int) -> Digits:
 
 
 class Table(Protocol):
-    """A table of one unit's powers modulo root^2; made by `fixed_base`."""
+    """A table of one unit's powers modulo root^2; made by `make_table`."""
 
-    def powers(self, digits: Digits, logs: Integers) -> Integers:
-        """Return base^a (1 + root)^m mod root^2 for each column of `split_digits` and each m."""
+    @property
+    def window(self) -> int:
+        """Width of a digit of the exponents, in bits."""
+        ...
+
+    def powers(self, exponents: Integers, plaintexts: Integers, factor: int) -> Integers:
+        """Return base^a (1 + factor root)^m mod root^2 for each exponent a and each m.
+
+        Whatever an exponent holds above the bits that the table was made for is ignored.
+        """
         ...
 
 
@@ -134,6 +130,8 @@ class GmpTable:
     """
 
     root: mpz
+    bits: int
+    window: int
     units: list[list[mpz]]
     logs: list[list[mpz]]
 
@@ -161,21 +159,23 @@ class GmpTable:
             u, v, inverse = row_units.pop(), row_logs.pop(), inverse_d
             units.append(row_units)
             logs.append(row_logs)
-        return cls(r, units, logs)
+        return cls(r, exponent_bits, window, units, logs)
 
-    def powers(self, digits: Digits, logs: Integers) -> Integers:
+    def powers(self, exponents: Integers, plaintexts: Integers, factor: int) -> Integers:
         """As in `Table`."""
+        digits = split_digits(exponents, self.bits, self.window)
         size = ((self.root * self.root).bit_length() + 7) // 8
         powers: list[int] = []
-        for start in range(0, len(logs), _BLOCK):
+        for start in range(0, len(plaintexts), _BLOCK):
             block = slice(start, start + _BLOCK)
-            powers += [int(x) for x in self._block(digits[:, block].tolist(), logs[block])]
+            logs = [factor * mpz(m) % self.root for m in plaintexts[block]]
+            powers += [int(x) for x in self._block(digits[:, block].tolist(), logs)]
         return Integers.of(powers, size)
 
-    def _block(self, digits: list[list[int]], logs: Integers) -> list[mpz]:
+    def _block(self, digits: list[list[int]], logs: list[mpz]) -> list[mpz]:
         """Return a block of powers, position by position: a position's entries fit the cache."""
         root, square = self.root, self.root * self.root
-        sums = [mpz(log) for log in logs]
+        sums = logs
         for row, row_digits in zip(self.logs, digits, strict=True):
             sums = [v + row[d] for v, d in zip(sums, row_digits, strict=True)]
         products = [1 + v % root * root for v in sums]
@@ -193,15 +193,68 @@ class KernelTable:
     """The kernels' table."""
 
     def __init__(self, base: int, root: int, exponent_bits: int, window: int) -> None:
+        self.window = window
         self._table = FixedBaseTable(base, root, exponent_bits, window)
 
-    def powers(self, digits: Digits, logs: Integers) -> Integers:
+    def powers(self, exponents: Integers, plaintexts: Integers, factor: int) -> Integers:
         """As in `Table`."""
-        return Integers(self._table.powers(digits, logs.rows))
+        return Integers(self._table.powers(exponents.rows, plaintexts.rows, factor))
 
 
-@lru_cache(maxsize=CACHED_TABLES)
-def fixed_base(base: int, root: int, exponent_bits: int, window: int, *, kernels: bool) -> Table:
-    """Return the table of a unit modulo root^2; the last few are kept."""
+def make_table(base: int, root: int, exponent_bits: int, window: int, *, kernels: bool) -> Table:
+    """Return the table of a unit modulo root^2."""
     make = KernelTable if kernels else GmpTable.of
     return make(base, root, exponent_bits, window)
+
+
+class FixedBase:
+    """A unit modulo several r^2 with a table for each, made anew as more and more powers are taken.
+
+    How many there will be is seldom known: a method may take hundreds of sums of few ciphertexts,
+    and end early. So each time that the powers taken have doubled, the tables are replaced by ones
+    for `FORESIGHT` times as many, if those are wider by `STEP` bits or more. Small tables cost so
+    much less than large ones that all together cost less than twice the last. The number of powers
+    is that of the ciphertexts under one key, which is public.
+    """
+
+    def __init__(
+        self, base: int, roots: tuple[int, ...], exponent_bits: int, *, kernels: bool
+    ) -> None:
+        self._base, self._roots, self._bits, self._kernels = base, roots, exponent_bits, kernels
+        self._tables: list[Table] = []
+        self._taken = self._due = 0
+
+    def powers(self, exponents: Integers, plaintexts: Integers, expected: int) -> list[Integers]:
+        """Return base^a (1 + n)^m mod r^2, n the product of all roots, for each root r.
+
+        One m for each exponent a; whatever an exponent holds above `exponent_bits` is ignored.
+        expected: how many such powers this process will take in all, if known, else 0
+        """
+        self._taken += len(exponents)
+        if self._taken >= self._due:
+            self._tables = self._wide_enough(expected)
+            self._due = 2 * self._taken
+        n = math.prod(self._roots)
+        return [
+            table.powers(exponents, plaintexts, n // root)
+            for table, root in zip(self._tables, self._roots, strict=True)
+        ]
+
+    def _wide_enough(self, expected: int) -> list[Table]:
+        powers = max(expected, FORESIGHT * self._taken if self._tables else self._taken)
+        bits, length = self._bits, max(self._roots).bit_length()
+        window = choose_window(bits, length, powers, kernels=self._kernels)
+        if self._tables and window < self._tables[0].window + STEP:
+            return self._tables
+        return [
+            make_table(self._base % root**2, root, bits, window, kernels=self._kernels)
+            for root in self._roots
+        ]
+
+
+@lru_cache(maxsize=CACHED)
+def fixed_base(
+    base: int, roots: tuple[int, ...], exponent_bits: int, *, kernels: bool
+) -> FixedBase:
+    """Return the powers of a unit modulo each root^2; the last few are kept, with their tables."""
+    return FixedBase(base, roots, exponent_bits, kernels=kernels)

@@ -17,7 +17,7 @@ neighbouring slots. `unpack` notices only what passes the last slot.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -32,6 +32,7 @@ Limbs = NDArray[np.uint64]
 MAX_VALUE_BITS = 128
 MAX_GUARD_BITS = 64
 _ALL_ONES = (1 << 64) - 1
+_BLOCK = 64  # plaintexts worked on together: a byte for each of their bits, to stay in the cache
 
 
 @dataclass(frozen=True)
@@ -92,22 +93,20 @@ class Packing:
         """
         rows = values[:, np.newaxis] if values.ndim == 1 else values
         count = self.plaintexts(len(rows))
-        slots = np.zeros((rows.shape[1], count * self.slots), dtype=np.uint64)
-        slots[:, : len(rows)] = rows.T
-        for index, limb in enumerate(slots):
+        for index, limb in enumerate(rows.T):
             if np.any(limb > _limb_mask(self.value_bits, index)):
                 raise UsageError("packing", f"a value has more than {self.value_bits} bits")
-        # Word by word: `words[w]` holds bits 64 w .. 64 w + 63 of every plaintext. A limb starts at
-        # bit `shift` of its word; what does not fit there goes to the bottom of the next word.
-        words = np.zeros((self._words, count), dtype=np.uint64)
-        for index, limb in enumerate(slots[: self.limbs]):
-            for slot, column in enumerate(limb.reshape(count, self.slots).T):
-                word, shift = divmod(slot * self.slot_bits + 64 * index, 64)
-                words[word] |= column << np.uint64(shift)
-                if shift and word + 1 < self._words:
-                    words[word + 1] |= column >> np.uint64(64 - shift)
-        plaintexts = np.ascontiguousarray(words.T).astype("<u8", copy=False)
-        return Integers(plaintexts.view(np.uint8))
+        width = max(self.limbs, rows.shape[1])
+        limbs = np.zeros((count, self.slots, width), dtype="<u8")
+        limbs.reshape(count * self.slots, width)[: len(rows), : rows.shape[1]] = rows
+        slots = limbs.view(np.uint8)
+        plaintexts = np.empty((count, self._size), dtype=np.uint8)
+        # The bits of a slot that are in use, one to a byte; then side by side, eight to a byte.
+        for some in _blocks(count):
+            bits = np.unpackbits(slots[some], axis=2, count=self.slot_bits, bitorder="little")
+            bits = bits.reshape(-1, self.slots * self.slot_bits)
+            plaintexts[some] = np.packbits(bits, axis=1, bitorder="little")
+        return Integers(plaintexts)
 
     def unpack(self, plaintexts: Sequence[int], values: int) -> Limbs:
         """Return the `values` slots of a (summed) vector: uint64, shape (values, limbs).
@@ -122,29 +121,29 @@ class Packing:
         last_bits = (values - (count - 1) * self.slots) * self.slot_bits
         refusal = PeerError("packing", "a plaintext is wider than its slots")
         try:
-            integers = Integers.of(
-                plaintexts, 8 * self._words, below=1 << self.slots * self.slot_bits
-            )
+            integers = Integers.of(plaintexts, self._size, below=1 << self.slots * self.slot_bits)
         except OverflowError:
             raise refusal from None
         if count and integers[-1].bit_length() > last_bits:
             raise refusal
-        words = np.ascontiguousarray(integers.rows).view("<u8").T
-        words = np.ascontiguousarray(words, dtype=np.uint64)
-        slots = np.empty((self.limbs, count, self.slots), dtype=np.uint64)
-        for index in range(self.limbs):
-            for slot in range(self.slots):
-                word, shift = divmod(slot * self.slot_bits + 64 * index, 64)
-                column = words[word] >> np.uint64(shift)
-                if shift and word + 1 < self._words:
-                    column |= words[word + 1] << np.uint64(64 - shift)
-                slots[index, :, slot] = column & np.uint64(_limb_mask(self.slot_bits, index))
-        return np.ascontiguousarray(slots.reshape(self.limbs, -1)[:, :values].T)
+        limbs = np.zeros((count, self.slots, self.limbs), dtype="<u8")
+        slots = limbs.view(np.uint8)[:, :, : -(-self.slot_bits // 8)]
+        for some in _blocks(count):
+            bits = np.unpackbits(
+                integers.rows[some], axis=1, count=self.slots * self.slot_bits, bitorder="little"
+            )
+            bits = bits.reshape(-1, self.slots, self.slot_bits)
+            slots[some] = np.packbits(bits, axis=2, bitorder="little")
+        return limbs.reshape(-1, self.limbs)[:values].astype(np.uint64, copy=False)
 
     @property
-    def _words(self) -> int:
-        """64-bit words of a plaintext."""
-        return -(-self.slots * self.slot_bits // 64)
+    def _size(self) -> int:
+        """Bytes of a plaintext."""
+        return -(-self.slots * self.slot_bits // 8)
+
+
+def _blocks(count: int) -> Iterator[slice]:
+    return (slice(start, start + _BLOCK) for start in range(0, count, _BLOCK))
 
 
 def _limb_mask(bits: int, index: int) -> int:

@@ -235,23 +235,32 @@ def test_pairs(bits: int) -> None:
     root=st.integers(3, 2**210).map(lambda r: r | 1),
     base=st.integers(1, 2**430),
     bits=st.integers(1, 70),
-    window=st.integers(1, 6),
+    window=st.integers(1, 9),
     count=st.integers(0, 20),
+    factor=st.integers(1, 2**100),
     seed=st.integers(0, 2**32),
 )
 @settings(max_examples=60, deadline=None)
-def test_fixed_base(root: int, base: int, bits: int, window: int, count: int, seed: int) -> None:
+def test_fixed_base(
+    root: int, base: int, bits: int, window: int, count: int, factor: int, seed: int
+) -> None:
     while math.gcd(base, root) != 1:
         base += 1
     table = batches.FixedBaseTable(base % root**2, root, bits, window)
-    rng = np.random.default_rng(seed)
-    digits = rng.integers(0, 1 << window, (table.positions, count)).astype(np.uint16)
-    digits[:, ::3] = (1 << window) - 1
-    logs = samples(root, count, seed)
-    got = integers(table.powers(digits, rows(logs, size_of(root))))
-    for j, power in enumerate(got):
-        exponent = sum(int(d) << window * i for i, d in enumerate(digits[:, j]))
-        assert power == powmod(base, exponent, root**2) * (1 + mpz(logs[j]) * root) % root**2
+    exponents, logs = samples(1 << bits, count, seed), samples(root**2, count, seed)
+    above = rows([a | seed << bits for a in exponents], 14)  # higher bits are ignored
+    got = integers(table.powers(above, rows(logs, size_of(root**2)), factor))
+    for j, (exponent, power) in enumerate(zip(exponents, got, strict=True)):
+        log = mpz(logs[j]) * factor
+        assert power == powmod(base, exponent, root**2) * (1 + log * root) % root**2
+
+
+def test_exponents_may_be_short_but_not_few() -> None:
+    table = batches.FixedBaseTable(3, 1000003, 70, 5)
+    got = table.powers(rows([5, 250], 1), rows([7, 0], 1), 1)
+    assert integers(got) == [pow(3, 5) * (1 + 7 * 1000003) % 1000003**2, pow(3, 250, 1000003**2)]
+    with pytest.raises(ValueError, match="1 exponents for 2 rows"):
+        table.powers(rows([5], 9), rows([7, 0], 1), 1)
 
 
 # --- what is not supported ------------------------------------------------------------------------

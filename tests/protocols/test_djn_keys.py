@@ -8,9 +8,10 @@ from dataclasses import replace
 from itertools import count
 
 import pytest
-from gmpy2 import next_prime
+from gmpy2 import mpz, next_prime
 
 from secagg.errors import PeerError, UsageError
+from secagg.protocols import djn_keys
 from secagg.protocols.djn_keys import (
     PrivateKey,
     PublicKey,
@@ -132,6 +133,18 @@ def test_damaged_private_keys_are_refused(
 ) -> None:
     with pytest.raises(PeerError):
         check_private_key(damage(key))
+
+
+def test_a_key_is_checked_once_a_process_and_a_damaged_one_still_refused(key: PrivateKey) -> None:
+    check_private_key(key)
+    before = djn_keys._is_prime.cache_info()
+    check_private_key(replace(key))
+    after = djn_keys._is_prime.cache_info()
+    assert (after.misses, after.hits) == (before.misses, before.hits + 2)
+    with pytest.raises(PeerError, match="not prime"):
+        check_private_key(composite_pair(key))
+    with pytest.raises(PeerError, match="integers"):
+        check_private_key(PrivateKey(key.public, mpz(key.p), mpz(key.q)))  # type: ignore[arg-type]  # equal, and so found among what is kept
 
 
 def test_a_square_is_refused_whatever_its_size() -> None:

@@ -4,7 +4,6 @@ import pytest
 from support.secure_sum_contract import SecureSumContract
 
 from secagg.errors import PeerError
-from secagg.protocols import paillier
 from secagg.protocols.djn_keys import generate_keypair
 from secagg.protocols.paillier import Paillier, from_phe, run_ideal, to_phe
 from secagg.randomness import replayable_random
@@ -20,14 +19,6 @@ class CachedKey(Paillier):
 
     def draw_key(self, random):
         return key_of_2048_bits()
-
-
-@pytest.fixture(autouse=True, scope="module")
-def each_key_is_checked_once():
-    """Testing primes takes 0.1 s a site and run; the key is always the same here."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(paillier, "check_private_key", functools.cache(paillier.check_private_key))
-        yield
 
 
 class TestPaillier(SecureSumContract):
