@@ -48,7 +48,9 @@ def one_shot(parts: Sequence[np.ndarray[Any, Any]], penalty: float) -> np.ndarra
 
 def graphs(d: int, sites: Sequence[int], seeds: int) -> dict[int, list[str]]:
     """Return for each number of sites the mean distances: ADMM, then one shot by penalty."""
-    found: dict[int, list[list[float]]] = {K: [[] for _ in range(1 + len(PENALTIES))] for K in sites}
+    found: dict[int, list[list[float]]] = {
+        K: [[] for _ in range(1 + len(PENALTIES))] for K in sites
+    }
     for seed in range(seeds):
         for K in sites:
             truth, parts = Case(d, RECORDS, K, seed).simulate()

@@ -20,8 +20,8 @@ A     ndarray     type letter, number of axes (1 byte), the axes, then the eleme
 ====  ==========  =======================================================================
 
 Decoding accepts nothing else: an unknown tag, an unsorted key, a padded integer, a length past the
-end, a trailing byte or too deep a nesting raises `PeerError`, whatever the input. Decoded arrays are
-read-only, and those of floats are aligned.
+end, a trailing byte or too deep a nesting raises `PeerError`, whatever the input. Decoded arrays
+are read-only, and those of floats are aligned.
 """
 
 from __future__ import annotations
