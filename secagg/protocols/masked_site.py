@@ -19,6 +19,8 @@ import hmac
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+import numpy as np
+
 from secagg import wire
 from secagg.contracts import Body, Context, State
 from secagg.errors import PeerError, PolicyRefusal
@@ -139,7 +141,9 @@ def _later_masks(
     if session["cohort"] != cohort:
         raise PolicyRefusal(context.me, "the sites changed after the first sum")
     label = masking.label(context.session, context.round, session["label"], cohort, context.asked)
-    seeds = {site: masking.seed(key, label) for site, key in session["pairs"].items()}
+    peers = [cohort[position] for position in session["peers"].tolist()]
+    keys = _split(session["keys"], len(peers))
+    seeds = {site: masking.seed(key, label) for site, key in zip(peers, keys, strict=True)}
     advertised = {"round": state["advertised"]["round"]}
     return {"advertised": advertised, "session": {**session, "label": label}}, seeds
 
@@ -156,7 +160,16 @@ def _begin_session(
     members = {site: directory[site] for site in cohort}
     peers = [site for site in _neighbourhood(members, plan, context) if site != context.me]
     pairs = _pairs(state["advertised"], "later", directory, peers, context)
-    return {"cohort": cohort, "label": state["label"], "pairs": pairs}
+    # This is read and written again in every round, and two values take no time.
+    positions = np.array([cohort.index(site) for site in pairs], dtype=np.uint32)
+    keys = b"".join(pairs.values())
+    return {"cohort": cohort, "label": state["label"], "peers": positions, "keys": keys}
+
+
+def _split(keys: bytes, number: int) -> list[bytes]:
+    """Return keys of equal length out of one value."""
+    size = len(keys) // max(number, 1)
+    return [keys[i * size : (i + 1) * size] for i in range(number)]
 
 
 def agree(state: State, body: Body, plan: GraphPlan, context: Context) -> tuple[State, Body]:
