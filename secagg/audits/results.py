@@ -30,8 +30,12 @@ _TITLES = {
     "notears-admm-paper": "Graph by NOTEARS-ADMM, as published",
     "notears-mlp-admm-fast": "Nonlinear graph by NOTEARS-ADMM",
     "notears-mlp-admm-paper": "Nonlinear graph by NOTEARS-ADMM, as published",
-    "vote": "Graph by vote of the sites",
-    "average": "Graph by average of the sites",
+    "notears-vote": "Graph by vote of the sites' NOTEARS",
+    "notears-average": "Graph by average of the sites' NOTEARS",
+    "notears_mlp-vote": "Nonlinear graph by vote of the sites' NOTEARS-MLP",
+    "notears_mlp-average": "Nonlinear graph by average of the sites' NOTEARS-MLP",
+    "pc-vote": "Graph by vote of the sites' PC",
+    "ges-vote": "Graph by vote of the sites' GES",
 }
 _LABELS = {
     "n": "records",

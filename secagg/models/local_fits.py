@@ -1,7 +1,7 @@
 """Graphs that sites learn alone, and what is made of them: voting, averaging, the best of them.
 
 The baselines of Ng and Zhang (AISTATS 2022), section 6. Every site learns a graph from its own
-records by NOTEARS, PC or GES (which stands in for the paper's FGES: the same search, made faster).
+records by NOTEARS, NOTEARS-MLP, PC or GES (for the paper's FGES: the same search, made faster).
 Of these graphs
 
     vote     keeps an edge i -> j where more than half of all sites have it (Na and Yang 2010). An
@@ -54,11 +54,12 @@ from secagg.models.graph_input import graph_input, require_number
 from secagg.models.graph_metrics import compare_graphs
 from secagg.models.graph_result import GraphFit
 from secagg.models.notears import notears
+from secagg.models.notears_mlp import notears_mlp
 from secagg.models.pc_ges import ges, pc, require_causal_learn
 from secagg.models.pooled import Moments
 
 Matrix = NDArray[np.float64]
-Algorithm = Literal["notears", "pc", "ges"]
+Algorithm = Literal["notears", "pc", "ges", "notears_mlp"]
 Combine = Literal["vote", "average"]
 
 EDGES, ABSTAINED = "edges", "abstained"
@@ -71,8 +72,8 @@ _POSITIVE = float(np.finfo(np.float64).tiny)
 class Learner:
     """How a site learns a graph from its own records.
 
-    standardise: for NOTEARS, of correlations and not of covariances: see `secagg.models.notears`
-    penalty: of NOTEARS, at least 0, or of GES, above 0; None for 0.1 or 1
+    standardise: for NOTEARS, linear or MLP, of records divided by their standard deviations
+    penalty: of NOTEARS, at least 0, or of GES, above 0; None for 0.1 (MLP: 0.01), or 1
     threshold: of NOTEARS, at least 0; alpha: level of PC's tests, above 0 and below 1
     """
 
@@ -88,7 +89,7 @@ class Learner:
             require_number("penalty", self.penalty, low=_POSITIVE if self.algorithm == "ges" else 0)
         require_number("threshold", self.threshold, low=0)
         require_number("alpha", self.alpha, low=_POSITIVE, below=1)
-        if self.algorithm != "notears":
+        if self.algorithm in ("pc", "ges"):
             require_causal_learn("algorithm")
 
     def fit(self, rows: Matrix, names: Sequence[str]) -> GraphFit:
@@ -105,16 +106,25 @@ class Learner:
         moments = _moments(rows, names)
         varying = [name for name, c in zip(names, moments.constant, strict=True) if not c]
         try:
-            fit = self._learn(moments.select(varying))
+            if self.algorithm == "notears_mlp":
+                fit = notears_mlp(rows[:, ~moments.constant], varying, **self.settings())
+            else:
+                fit = self._learn(moments.select(varying))
         except UsageError as error:  # settings and package are in order: it is about the records
             return self._abstains(names, error.what)
         return _among(fit, names) if fit.converged else self._abstains(names, *fit.notes)
 
+    @property
+    def weighted(self) -> bool:
+        """Say whether its graphs have weights, which can be averaged."""
+        return self.algorithm in ("notears", "notears_mlp")
+
     def settings(self) -> dict[str, Any]:
         """Return the settings that the algorithm has, by name."""
         match self.algorithm:
-            case "notears":
-                penalty = 0.1 if self.penalty is None else self.penalty
+            case "notears" | "notears_mlp":
+                usual = 0.1 if self.algorithm == "notears" else 0.01
+                penalty = usual if self.penalty is None else self.penalty
                 own = {"standardise": self.standardise, "threshold": self.threshold}
                 return {"penalty": penalty, **own}
             case "pc":
@@ -124,8 +134,6 @@ class Learner:
 
     def _learn(self, moments: Moments) -> GraphFit:
         match self.algorithm:
-            case "notears":
-                return notears(moments, **self.settings())
             case "pc":
                 return pc(moments, **self.settings())
             case "ges":
@@ -134,6 +142,8 @@ class Learner:
                     # as a scatter matrix, whose scale does not matter: GES reads correlations
                     moments = Moments(moments.names, n, np.zeros(len(R)), n * R + np.eye(len(R)))
                 return ges(moments, **self.settings())
+            case _:
+                return notears(moments, **self.settings())
 
     def _abstains(self, names: Sequence[str], *why: str) -> GraphFit:
         none = np.zeros((len(names), len(names)), dtype=np.bool_)
@@ -142,7 +152,7 @@ class Learner:
             names=tuple(names),
             directed=none,
             undirected=none,
-            weights=none.astype(np.float64) if self.algorithm == "notears" else None,
+            weights=none.astype(np.float64) if self.weighted else None,
             converged=False,
             settings={},
             notes=tuple(f"abstains: {reason}" for reason in why),

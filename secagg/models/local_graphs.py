@@ -48,7 +48,8 @@ WEIGHT_BITS = 32  # with the bound above, sums over 1000 sites fit 64 bits
 class LocalGraphs:
     """Voting and averaging over the graphs that sites learn alone.
 
-    learner: "notears", "pc" or "ges"; combine: "vote", or for NOTEARS "average"
+    learner: "notears", "notears_mlp", "pc" or "ges"
+    combine: "vote", or for NOTEARS, linear or not, "average"
     variables: columns of the graph; None for all
     standardise, penalty, threshold, alpha: of the learner, see `secagg.models.local_fits.Learner`;
         `threshold` is that of the average, too
@@ -143,7 +144,7 @@ class LocalGraphs:
                 "only: an oracle, which exists in simulations",
                 "Take 'vote' or 'average'.",
             )
-        if self.combine == "average" and self.learner != "notears":
+        if self.combine == "average" and not self._learner().weighted:
             raise JobError(
                 "method.combine", f"{self.learner!r} has no weights to average", "Take 'vote'."
             )

@@ -325,3 +325,16 @@ def test_with_many_records_sites_agree(simulate, learner: Learner) -> None:
         pooled = vote(fits)
         skeleton = pooled.directed | pooled.directed.T | pooled.undirected
         assert np.array_equal(skeleton, (network.truth | network.truth.T) == 1)
+
+
+def test_networks_are_learned_at_sites_too() -> None:
+    rng = np.random.default_rng(4)
+    cause = rng.uniform(-2, 2, (400, 1))
+    rows = np.hstack([cause, np.sin(2 * cause) + 0.2 * rng.standard_normal((400, 1))])
+    rows = np.hstack([rows, np.full((400, 1), 7.0)])  # a constant stays alone
+    fits = fit_sites(np.split(rows, 2), Learner(algorithm="notears_mlp", standardise=True))
+    assert all(fit.method == "notears-mlp" and fit.converged for fit in fits)
+    for together in (vote(fits), average(fits)):
+        assert (together.directed | together.directed.T)[0, 1]
+        assert not together.directed[2].any()
+        assert not together.directed[:, 2].any()
