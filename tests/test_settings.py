@@ -60,7 +60,7 @@ def test_nothing_to_set() -> None:
         ({"name": "momens"}, "method.name: no method 'momens'. Did you mean 'moments'?"),
         (
             {"name": "svm"},
-            "method.name: no method 'svm'. Known keys here: gradient, logistic, moments.",
+            "method.name: no method 'svm'. Known keys here: gradient, local_graphs, logistic,",
         ),
         ({"name": "moments", "bits": 1}, "method: unknown key 'bits'"),
         ({"name": "logistic"}, "method: outcome: is required"),
