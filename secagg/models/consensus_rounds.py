@@ -27,6 +27,7 @@ BOUND = 1024.0
 method diverges; then the site refuses, because a clipped V_k would leave a wrong run going."""
 BITS = 40
 
+_MOST_RECORDS = 2**53  # a float holds every number up to it
 _EXTREME = 1e50  # of numbers that a coordinator sends: no product here of such overflows
 
 
@@ -71,7 +72,7 @@ def read_message(
     tiny = np.any(message["scale"] < 1 / _EXTREME)
     if tiny or not (isinstance(rho2, float) and 0 < rho2 <= RHO_MAX):
         raise PeerError("consensus", "the coordinator's rho2 or scale is out of range")
-    if not (isinstance(records, int) and records >= 2):
+    if not (isinstance(records, int) and 2 <= records <= _MOST_RECORDS):
         raise PeerError("consensus", "the coordinator's number of records is out of range")
     facts = {name: message[name] for name in shapes if name != "W"}
     return message["W"], rho2, {"records": records, **facts}

@@ -160,7 +160,7 @@ HOLE = np.where(np.eye(4) > 0, np.nan, 0.0)
         *[{"W": W} for W in (None, 0.0, [[0.0]], np.zeros((4, 3)), np.zeros((3, 4)), np.zeros(16),
                              np.zeros((4, 4), dtype=np.int64), HOLE, HOLE + np.inf)],
         *[{"rho2": rho2} for rho2 in (None, 0.0, -1.0, np.nan, np.inf, 1.1e16, 1, "1", True)],
-        *[{"records": n} for n in (None, 1, 0, -5, 60.0, True, "60")],
+        *[{"records": n} for n in (None, 1, 0, -5, 60.0, True, "60", 10**400)],
         {"records": 19},
         *[{"scale": scale} for scale in (None, 1.0, np.ones(3), np.ones((4, 1)), 0 * HALF, -HALF,
                                          HALF * np.nan, HALF * np.inf)],
