@@ -66,7 +66,13 @@ def learn(
         V, site = answer(site, state["W"], state["rho2"])
         state = advance(state, V.sum(axis=0), len(sites), graph, schedule)
     return linear_fit(
-        state, names or [f"x{i}" for i in range(graph.d)], graph, schedule, threshold, acyclic=False
+        state,
+        names or [f"x{i}" for i in range(graph.d)],
+        graph,
+        schedule,
+        threshold,
+        deviations=np.sqrt(np.einsum("kir,kr->i", Q * Q, L)),
+        acyclic=False,
     )
 
 
@@ -77,10 +83,12 @@ def linear_fit(
     schedule: Schedule,
     threshold: float,
     *,
+    deviations: Array,
     acyclic: bool,
 ) -> GraphFit:
     """Return the graph of a finished run; see `consensus_fit`.
 
+    deviations: pooled standard deviations within sites, of the columns, in the units analysed
     Its weights are the instantaneous coefficients; those of lags are W's other rows.
     """
     return consensus_fit(
@@ -92,6 +100,7 @@ def linear_fit(
         weights=state["W"][: graph.d],
         threshold=threshold,
         acyclic=acyclic,
+        units=np.outer(deviations, deviations[: graph.d]),
         settings={
             "penalty": graph.penalties[0],
             **({"lag_penalty": graph.penalties[1], "lags": graph.lags} if graph.lags else {}),

@@ -72,7 +72,7 @@ def learn(
             total += V
         state = advance(state, total, len(sites), networks, schedule)
     names = names or [f"x{i}" for i in range(d)]
-    return graph_fit(state, names, networks, schedule, threshold, acyclic=False)
+    return graph_fit(state, names, networks, schedule, threshold, acyclic=False, standardised=False)
 
 
 def graph_fit(
@@ -83,10 +83,12 @@ def graph_fit(
     threshold: float,
     *,
     acyclic: bool,
+    standardised: bool,
 ) -> GraphFit:
     """Return the graph of a finished run: edges W_ij > threshold, W the equivalent adjacency.
 
     acyclic: raise the threshold until no cycle is left
+    standardised: whether the variables are in units of their deviations; else those are not known
     """
     return consensus_fit(
         state,
@@ -97,6 +99,7 @@ def graph_fit(
         weights=networks.adjacency(state["W"]),
         threshold=threshold,
         acyclic=acyclic,
+        units=np.ones(networks.size) if standardised else None,
         settings={
             "penalty": networks.sparsity,
             "hidden": networks.m,

@@ -1,8 +1,8 @@
 """The coordinator of NOTEARS-ADMM: one W for all sites, from secure sums alone.
 
 Algorithm 1 of Ng and Zhang (AISTATS 2022) for problem (3): minimise sum_k l(B_k) + lambda |W|_1
-subject to h(W) = 0 and B_k = W. The sites keep B_k and beta_k; in round t they receive W and rho2
-and contribute
+subject to h(W) = 0 and B_k = W. The sites keep B_k and beta_k; in round t they receive W, know rho2
+from the schedule, and contribute
 
     V_k = beta_k + rho2 (B_k - W),                                                            (V)
 
@@ -80,6 +80,13 @@ class Schedule:
         if not 1 <= self.rounds <= 10_000:
             raise JobError("method.rounds", "must be between 1 and 10000")
 
+    def growing(self, rho2: float) -> float:
+        """Return the rho2 that follows one, (9), or the first after 0.
+
+        The sites compute it too: a coordinator cannot choose it.
+        """
+        return min(self.gamma2 * rho2, RHO_MAX) if rho2 > 0 else self.rho2
+
 
 def begin(schedule: Schedule, W: Array) -> State:
     """Return the first state, with the first W."""
@@ -124,7 +131,7 @@ def advance(state: State, total: Array, sites: int, graphed: Graphed, schedule: 
         "total": total,
         "alpha": alpha + rho1 * step.h,
         "rho1": min(schedule.gamma1 * rho1, RHO_MAX),
-        "rho2": min(schedule.gamma2 * state["rho2"], RHO_MAX),
+        "rho2": schedule.growing(state["rho2"]),
     }
     reached = state["h"] <= H_TOLERANCE and state["residual"] <= CONSENSUS_TOLERANCE
     at_the_end = state["rho1"] == RHO_MAX == state["rho2"]

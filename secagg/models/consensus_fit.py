@@ -16,10 +16,17 @@ from secagg.models.proximal_newton import Graphed
 Array = NDArray[np.float64]
 
 
-def stationarity(W: Array, slope: Array, graphed: Graphed) -> float:
+STEEP = 0.1
+"""Of `stationarity` in units of correlations: slopes above it are told to the reader. A variable
+that has nothing to say on another has a slope of 0, a copy of it that is not used one of 1."""
+
+
+def stationarity(W: Array, slope: Array, graphed: Graphed, units: Array | None = None) -> float:
     """Return how far W is from satisfying the first-order conditions of problem (3).
 
     slope: sum of grad l(B_k), shaped like W
+    units: of the slopes; for linear graphs the products of the variables' deviations, so that the
+        result is in units of correlations whatever the data's are. None: the slopes' own
     grad h vanishes on every DAG, so no multiplier of h makes DAGs stationary in the usual sense.
     What a local minimum does satisfy (Wei, Gao and Yu, NeurIPS 2020): with the multiplier of any
     entry that would close a cycle left free, 0 is in the subdifferential of loss + lambda |W|_1 at
@@ -39,7 +46,10 @@ def stationarity(W: Array, slope: Array, graphed: Graphed) -> float:
         np.maximum(np.abs(slope) - penalty, 0),
         np.abs(slope + penalty * np.sign(W)),
     )
-    return float(np.max(np.where(free, 0, distance)))
+    distance = np.where(free, 0, distance)
+    if units is not None:  # a variable without variance has no slopes
+        distance = np.divide(distance, units, out=np.zeros_like(distance), where=units > 0)
+    return float(np.max(distance))
 
 
 def consensus_fit(
@@ -52,12 +62,14 @@ def consensus_fit(
     weights: Array,
     threshold: float,
     acyclic: bool,
+    units: Array | None,
     settings: Mapping[str, float | bool],
 ) -> GraphFit:
     """Return the graph of a finished run: edges with |weight| > threshold.
 
     weights: (d, d), those of the last W
     acyclic: raise the threshold until no cycle is left
+    units: see `stationarity`; None where the units of the variables are not known
     settings: those of the method, beside threshold, acyclic and the schedule's
     """
     failed = failure(state)
@@ -68,6 +80,18 @@ def consensus_fit(
         notes = (f"the edges above {threshold:g} hold a cycle: none was removed",)
     if np.any(np.diagonal(directed)):
         notes += ("a variable has an edge to itself: the graph has not converged to a DAG",)
+    steep = stationarity(state["W"], -state["total"], graphed, units)
+    if failed is None and not np.any(weights):
+        notes += (
+            "no edge: no slope of the loss exceeds the penalty in the units analysed; "
+            "standardise, or lower method.penalty",
+        )
+    elif units is not None and steep > STEEP:
+        notes += (
+            f"not a local optimum: the penalties froze the weights while a slope of {steep:.2g} "
+            "(in units of correlations) was left; method.gamma1 = 1.3 and gamma2 = 1.1, with "
+            "rounds = 500, leave less",
+        )
     return GraphFit(
         method=f"{method}-{schedule.variant}",
         names=tuple(names),
@@ -87,7 +111,7 @@ def consensus_fit(
         diagnostics={
             "h": state["h"],
             "consensus_residual": state["residual"],
-            "stationarity": stationarity(state["W"], -state["total"], graphed),
+            "stationarity": steep,
             "rounds": state["rounds"],
             "evaluations": state["evaluations"],
             "threshold": applied,

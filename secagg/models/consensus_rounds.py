@@ -6,6 +6,7 @@ number in range, or changes what must not change in a run, is a `PeerError`, and
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -14,7 +15,6 @@ from numpy.typing import NDArray
 
 from secagg.contracts import Body, State, Update
 from secagg.errors import DataError, JobError, PeerError, UsageError
-from secagg.models.consensus import RHO_MAX
 from secagg.models.graph_input import require_number
 
 Array = NDArray[np.float64]
@@ -23,9 +23,13 @@ RECORDS, CONSENSUS = "records", "consensus"
 """The names of the stages: the count, and the rounds."""
 
 BOUND = 1024.0
-"""Of an entry of V_k, in units of the public bounds. Slopes of a loss are below 1 there, unless the
-method diverges; then the site refuses, because a clipped V_k would leave a wrong run going."""
+"""Of an entry of V_k, in the units that it is carried in. Slopes of a loss are of the order of 1
+there, unless the method diverges; then the site refuses, because a clipped V_k would leave a wrong
+run going."""
 BITS = 40
+"""Fraction bits of every sum but V_k's, and the least for V_k: see `bits_for`."""
+
+_LEAST_VARIANCE = 2.0 ** (4 - BITS)  # sums are rounded to 2^-BITS at every site: 16 such steps
 
 _MOST_RECORDS = 2**53  # a float holds every number up to it
 _EXTREME = 1e50  # of numbers that a coordinator sends: no product here of such overflows
@@ -40,6 +44,16 @@ def check_numbers(settings: object, least: Mapping[str, float]) -> None:
             raise JobError(f"method.{name}", error.what) from None
 
 
+def bits_for(units: float, rho2: float) -> int:
+    """Return the fraction bits of V_k that lose nothing of the first rounds.
+
+    units: the largest number that an entry of V_k is divided by to be carried
+    rho2: the first one. V_k begins at its order, and one step moves W by 2^-20 / rho2 of it, hence
+        by some 1e-6: coarser steps would move the first W, or round all of V_k to zero.
+    """
+    return max(BITS, 20 + math.ceil(math.log2(units / rho2)))
+
+
 def records_in(total: Update) -> int:
     """Return the number of records of all sites. Raises `UsageError` for fewer than 2."""
     records = round(float(total["records"][0]))
@@ -48,34 +62,36 @@ def records_in(total: Update) -> int:
     return records
 
 
-def varying(spread: Array, least: float, names: list[str]) -> Array:
-    """Return columns' sums of squares, or variances. Raises `UsageError` where one is constant."""
-    if np.any(spread <= least):
-        constant = names[int(np.argmin(spread))]
+def deviations(variance: Array, names: list[str]) -> Array:
+    """Return standard deviations. Raises `UsageError` where a column is as good as constant.
+
+    variance: pooled, in units of the public bounds
+    """
+    if np.any(variance <= _LEAST_VARIANCE):
+        constant = names[int(np.argmin(variance))]
         raise UsageError(
-            "analysis", f"column {constant!r} is constant at every site", "Leave it out."
+            "analysis",
+            f"column {constant!r} does not vary, or too little to be told within its bounds",
+            "Leave it out, or narrow its bounds.",
         )
-    return spread
+    return np.sqrt(variance)
 
 
-def read_message(
-    message: Body, shapes: Mapping[str, tuple[int, ...]]
-) -> tuple[Array, float, State]:
-    """Return W, rho2 and the run's own facts ("records", "scale" and so on), or blame the peer.
+def read_message(message: Body, shapes: Mapping[str, tuple[int, ...]]) -> tuple[Array, State]:
+    """Return W and the run's own facts ("records", "scale" and so on), or blame the peer.
 
     shapes: of the arrays that the message has to hold, W and scale among them
     """
     for name, shape in shapes.items():
         if not _is_usable(message.get(name), shape):
             raise PeerError("consensus", f"the coordinator's {name} is no finite {shape} array")
-    rho2, records = message.get("rho2"), message.get("records")
-    tiny = np.any(message["scale"] < 1 / _EXTREME)
-    if tiny or not (isinstance(rho2, float) and 0 < rho2 <= RHO_MAX):
-        raise PeerError("consensus", "the coordinator's rho2 or scale is out of range")
+    if np.any(message["scale"] < 1 / _EXTREME):
+        raise PeerError("consensus", "the coordinator's scale is out of range")
+    records = message.get("records")
     if not (isinstance(records, int) and 2 <= records <= _MOST_RECORDS):
         raise PeerError("consensus", "the coordinator's number of records is out of range")
     facts = {name: message[name] for name in shapes if name != "W"}
-    return message["W"], rho2, {"records": records, **facts}
+    return message["W"], {"records": records, **facts}
 
 
 def check_facts(memory: State, facts: State, here: int) -> None:
@@ -90,12 +106,12 @@ def check_facts(memory: State, facts: State, here: int) -> None:
 
 
 def within_bound(V: Array) -> Array:
-    """Return V_k in units of the public bounds. Raises `DataError` where it left its range."""
+    """Return V_k as it is carried. Raises `DataError` where it left its range."""
     if not np.all(np.abs(V) <= BOUND):
         raise DataError(
             "consensus",
             "this site's solution has left the range that can be sent: the method diverges",
-            "Set method.standardise, or narrow the columns' bounds.",
+            "Set method.standardise if it is not, or take a larger method.rho2.",
         )
     return V
 

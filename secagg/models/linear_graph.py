@@ -37,7 +37,7 @@ class LinearGraph:
     @cached_property
     def _penalty(self) -> Array:
         now, lagged = self.penalties
-        penalty = np.full(self.shape, lagged)
+        penalty = np.full(self.shape, lagged, dtype=np.float64)
         penalty[: self.d] = now
         if self.zero_diagonal:
             np.fill_diagonal(penalty[: self.d], np.inf)

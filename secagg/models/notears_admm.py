@@ -1,18 +1,23 @@
 """Linear NOTEARS-ADMM over secure sums (Ng and Zhang, AISTATS 2022, sections 5.1 and 5.2).
 
-Round 0 sums the sites' numbers of records (and, to standardise, their squared deviations). Then the
-coordinator sends W and rho2, each site answers V_k = S_k (J - B_k) of `secagg.models.linear_sites`,
-and the coordinator makes the next W from their sum (`secagg.models.consensus`). Every site centres
-its records by its own means, as the paper's program does: sites may differ in level.
+Round 0 sums the sites' numbers of records and their squared deviations. Then the coordinator sends
+W, each site answers V_k = S_k (J - B_k) of `secagg.models.linear_sites`, and the coordinator makes
+the next W from their sum (`secagg.models.consensus`). Every site centres its records by its own
+means, as the paper's program does: sites may differ in level.
 
-Units. Records are carried as u = (x - middle) / half. Columns are analysed times c, c = half (own
-units, the paper's) or the inverse of u's pooled standard deviation, and V_k is carried divided by
-c_i c_j: then |S_k|, in these units, is at most 1 by the public bounds. What depends on B_k has no
-bound; a contribution beyond its bound means divergence, and the site refuses to send it clipped.
+Units. Records come as u = (x - middle) / half and are analysed as u times c: c is the inverse of
+u's pooled standard deviation, or half (own units, the paper's). V_k is carried as it is in the
+first case, where the S_k add up to a correlation matrix, and divided by half_i half_j in the
+second: |S_k| is then at most 1. What depends on B_k has no bound; a contribution beyond its bound
+means divergence, and the site refuses to send it clipped.
+
+What a refusal tells. A coordinator that lies about W or the records can make one site's answer
+leave its bound or not, and reads one bit: the site's session ends with a refusal, so that is one
+bit a session. rho2 and the schedule the sites know from the job.
 
 What the transcript determines (Guarantees: only this)
-    * The last sum alone gives the pooled covariance: there B_k = W, so that it is S (I - W), and
-      I - W is invertible.
+    * The last sum alone is S (J - W), because there B_k = W; S is the pooled covariance within
+      sites. A static graph's J - W is invertible: that gives S. Lags add more such sums.
     * More than that. In early rounds B_k is far from W, and the sum over k of
       S_k (S_k + rho2 I)^-1 (...) is not a function of S: it depends on how records are split over
       sites. The sums of all rounds are equations in the sites' own covariances; as soon as they
@@ -27,7 +32,7 @@ no record, or one                  S_k = 0, so V_k = 0; the graph is the others'
 a column that is constant there    zeros in its row and column of S_k
 fewer records than variables       S_k has rank n_k - 1: (10) needs no inverse of it
 constant everywhere                an isolated variable; with `standardise` an error names it
-a W or rho2 that is not finite     `PeerError`, nothing is sent
+a W that is not finite             `PeerError`, nothing is sent
 =================================  =================================================================
 """
 
@@ -49,11 +54,12 @@ from secagg.models.consensus_rounds import (
     BOUND,
     CONSENSUS,
     RECORDS,
+    bits_for,
     check_facts,
     check_numbers,
+    deviations,
     read_message,
     records_in,
-    varying,
     within_bound,
 )
 from secagg.models.linear_graph import LinearGraph
@@ -74,7 +80,8 @@ class NotearsAdmm:
     variant: "fast" or "paper", see `secagg.models.consensus`
     penalty, lag_penalty: lambda for instantaneous and for lagged coefficients
     threshold: edges with |W_ij| <= threshold are dropped
-    standardise: divide by pooled standard deviations, which are then released
+    standardise: divide by pooled standard deviations. In their own units, the paper's, small
+        columns get no edge past the penalty, and large ones do not fit the first rho2.
     zero_diagonal: hold W_ii at 0 from the start
     acyclic: raise the threshold until no cycle is left
     rho1, rho2, gamma1, gamma2, rounds: as in `Schedule`
@@ -87,7 +94,7 @@ class NotearsAdmm:
     penalty: float = 0.01
     lag_penalty: float = 0.01
     threshold: float = 0.3
-    standardise: bool = False
+    standardise: bool = True
     zero_diagonal: bool = False
     acyclic: bool = False
     rho1: float = 1e-3
@@ -99,10 +106,10 @@ class NotearsAdmm:
 
     name: ClassVar[str] = "notears_admm"
     leaves: ClassVar[str] = (
-        "The pooled covariance (the last round's sum gives it), and more: sums of early rounds "
-        "depend on how records are split over sites, and enough of them can be solved for every "
-        "site's own covariance, up to which site has which. One sum of moments (method 'moments', "
-        "analysis 'notears') releases strictly less."
+        "The pooled covariance within sites (the last round's sum gives it), and more: sums of "
+        "early rounds depend on how records are split over sites, and enough of them can be solved "
+        "for every site's own covariance, up to which site has which. One sum of moments (method "
+        "'moments', analysis 'notears') releases strictly less."
     )
 
     @cached_property
@@ -116,14 +123,20 @@ class NotearsAdmm:
         graph, chosen = self._graph(public), self._chosen(public)
         check_truth(self.truth, self._names(public))
         rows = float(public.max_rows)
-        count = [Field("records", (1,), rows, 0, Kind.COUNT)]
-        sees = "the number of records"
-        if self.standardise:
-            count.append(Field("squares", (len(chosen),), rows, BITS, Kind.WEIGHT))
-            sees += ", and each column's sum of squared deviations from its sites' means"
-        answers = (Field("responses", graph.shape, BOUND, BITS, Kind.BOUNDED),)
+        count = (
+            Field("records", (1,), rows, 0, Kind.COUNT),
+            Field("squares", (len(chosen),), rows, BITS, Kind.WEIGHT),
+        )
+        bits = bits_for(float(np.max(self._units(self._halves(public)))), self.rho2)
+        answers = (Field("responses", graph.shape, BOUND, bits, Kind.BOUNDED),)
         return (
-            Stage(RECORDS, tuple(count), 1, sees),
+            Stage(
+                RECORDS,
+                count,
+                1,
+                "the number of records, and each column's sum of squared deviations from its "
+                "sites' means",
+            ),
             Stage(
                 CONSENSUS,
                 answers,
@@ -136,12 +149,11 @@ class NotearsAdmm:
     def start(self, public: Public) -> State:
         """Begin with the count."""
         state = begin(self._schedule, np.zeros(self._graph(public).shape))
-        chosen = [public.variables[i] for i in self._chosen(public)]
         return {
             **state,
             "status": "counting",
-            "names": [v.name for v in chosen],
-            "scale": np.array([v.half for v in chosen]),
+            "columns": [public.variables[i].name for i in self._chosen(public)],
+            "scale": self._halves(public),
         }
 
     def message(self, state: State) -> tuple[str, Body] | None:
@@ -150,8 +162,7 @@ class NotearsAdmm:
             return RECORDS, {}
         if state["status"] != "running":
             return None
-        facts = {"records": state["records"], "scale": state["scale"]}
-        return CONSENSUS, {"W": state["W"], "rho2": state["rho2"], **facts}
+        return CONSENSUS, {name: state[name] for name in ("W", "records", "scale")}
 
     def local(
         self, stage: str, rows: Rows, message: Body, memory: State, public: Public
@@ -159,34 +170,37 @@ class NotearsAdmm:
         """Count, or solve problem (4) and respond."""
         u = centred(rows.values[:, self._chosen(public)])
         if stage == RECORDS:
-            update = {"records": np.array([float(len(u))])}
-            if self.standardise:
-                update["squares"] = np.sum(u * u, axis=0)
-            return update, memory
+            return {"records": np.array([float(len(u))]), "squares": np.sum(u * u, axis=0)}, memory
         graph = self._graph(public)
         shapes = {"W": graph.shape, "scale": graph.shape[:1]}
-        W, rho2, facts = read_message(message, shapes)
+        W, facts = read_message(message, shapes)
         check_facts(memory, facts, len(u))
-        scale = facts["scale"]
         if not memory:
-            memory = {**begin_site(*spectrum(u * scale, facts["records"]), graph.d), **facts}
-        V, memory = answer(memory, W, rho2)
-        return {"responses": within_bound(V / np.outer(scale, scale[: graph.d]))}, memory
+            Q, L = spectrum(u * facts["scale"], facts["records"])
+            memory = {**begin_site(Q, L, graph.d), **facts}
+        V, memory = answer(memory, W, self._schedule.growing(memory["rho2"]))
+        return {"responses": within_bound(V / self._units(facts["scale"]))}, memory
 
     def server(self, state: State, total: Update, sites: int) -> State:
         """Take the count, or make the next W."""
         if state["status"] == "counting":
             return self._counted(state, total)
-        scale = state["scale"]
-        d = total["responses"].shape[1]
-        graph = self._graph_of(d)
-        V = total["responses"] * np.outer(scale, scale[:d])
+        graph = self._graph_of(total["responses"].shape[1])
+        V = total["responses"] * self._units(state["scale"])
         return advance(state, V, sites, graph, self._schedule)
 
     def result(self, state: State, public: Public, counted: Counted) -> Result:
         """Return the graph, in the units analysed."""
         names, graph = self._names(public), self._graph(public)
-        fit = linear_fit(state, names, graph, self._schedule, self.threshold, acyclic=self.acyclic)
+        fit = linear_fit(
+            state,
+            names,
+            graph,
+            self._schedule,
+            self.threshold,
+            deviations=state["deviations"],
+            acyclic=self.acyclic,
+        )
         result = graph_result(fit, self.truth)
         result.summary["settings"] |= {"standardise": self.standardise, "rounds": self.rounds}
         result.summary["status"] = state["status"]
@@ -201,11 +215,20 @@ class NotearsAdmm:
 
     def _counted(self, state: State, total: Update) -> State:
         records = records_in(total)
-        scale = state["scale"]
+        variance, scale = total["squares"] / records, state["scale"]
         if self.standardise:
-            squares = varying(total["squares"], 0.0, state["names"])
-            scale = np.sqrt(records / squares)
-        return {**state, "status": "running", "records": records, "scale": scale}
+            scale = 1 / deviations(variance, state["columns"])
+        known = {"records": records, "scale": scale, "deviations": np.sqrt(variance) * scale}
+        return {**state, "status": "running", **known}
+
+    def _halves(self, public: Public) -> Array:
+        """Return half the width of each column's public bounds."""
+        return np.array([public.variables[i].half for i in self._chosen(public)])
+
+    def _units(self, scale: Array) -> Array:
+        """Return what V_k is divided by to be carried, shape (q, d)."""
+        d = len(scale) // (1 + len(self.lags))
+        return np.ones((len(scale), d)) if self.standardise else np.outer(scale, scale[:d])
 
     def _graph(self, public: Public) -> LinearGraph:
         return self._graph_of(len(self._names(public)))

@@ -2,25 +2,26 @@
 
 Every variable is predicted from the others by a small network (`secagg.models.mlp_graph`); W and
 B_k are all networks' parameters. Round 0 sums the sites' numbers of records (and, to standardise,
-the columns' sums and sums of squares). Then the coordinator sends W and rho2, each site solves
-problem (4) and answers V_k, the slopes of its loss there (`secagg.models.mlp_sites`), and the
-coordinator makes the next W from their sum (`secagg.models.consensus`).
+the columns' sums and sums of squares). Then the coordinator sends W, each site solves problem (4)
+and answers V_k, the slopes of its loss there (`secagg.models.mlp_sites`), and the coordinator makes
+the next W from their sum (`secagg.models.consensus`).
 
 Units. Records are carried as u = (x - middle) / half and analysed as (u - centre) * scale: centre
 is 0 and scale is half (own units, about the middle of the declared bounds), or the pooled mean and
 the inverse of the pooled standard deviation. Records are not centred site by site, as linear ones
-are: a network's slope depends on the level. V_k is carried in units of its own, such as scale_i
-scale_j^2 for A_ijh, which undo the scale. What depends on B_k has no bound; a contribution beyond
+are: a network's slope depends on the level. In own units V_k is carried divided by such as half_i
+half_j^2 for A_ijh, which undoes them. What depends on B_k has no bound; a contribution beyond
 `BOUND` means divergence, and the site refuses to send it clipped.
 
 What the transcript determines (Guarantees: only this)
     Every sum is that of the sites' slopes, each at its own B_k: in late rounds, where B_k = W, the
-    slope of the pooled loss at a W that everybody knows. With m hidden units that is
-    d (d + 1) m numbers a round and more, over some hundred rounds: far more equations than the
-    records have entries. Nothing but the difficulty of solving them protects the pooled records;
-    and as in the linear method the early rounds depend on how records are split over sites, each
-    site's of which may be solved for as well. No one-shot sum of moments stands in for this method,
-    because no fixed set of moments serves all networks.
+    slope of the pooled loss at a W that everybody knows. With m hidden units that is d (d + 1) m
+    numbers a round and more, over some hundred rounds: far more equations than the records have
+    entries. Nothing but the difficulty of solving them protects the pooled records; and as in the
+    linear method the early rounds depend on how records are split over sites, each site's of which
+    may be solved for as well. A coordinator that chooses W, against the protocol, can choose it
+    such that a slope depends on few records, or one. No one-shot sum of moments stands in for this
+    method, because no fixed set of moments serves all networks.
 
 =================================  =================================================================
 site                               contribution
@@ -28,7 +29,7 @@ site                               contribution
 no record                          V_k = 0; the graph is the others'
 one record, or a constant column   as any other: its networks fit what is there, held by rho2
 a column constant at every site    not noticed, may get edges; an error with `standardise`
-a W or rho2 that is not finite     `PeerError`, nothing is sent
+a W that is not finite             `PeerError`, nothing is sent
 =================================  =================================================================
 """
 
@@ -50,11 +51,12 @@ from secagg.models.consensus_rounds import (
     BOUND,
     CONSENSUS,
     RECORDS,
+    bits_for,
     check_facts,
     check_numbers,
+    deviations,
     read_message,
     records_in,
-    varying,
     within_bound,
 )
 from secagg.models.mlp_graph import Networks, squared_loss
@@ -88,7 +90,7 @@ class NotearsMlpAdmm:
     penalty: float = MLP_PENALTY
     hidden: int = 10
     threshold: float = 0.3
-    standardise: bool = False
+    standardise: bool = True
     zero_diagonal: bool = False
     random_inputs: bool = False
     acyclic: bool = False
@@ -102,9 +104,11 @@ class NotearsMlpAdmm:
 
     name: ClassVar[str] = "notears_mlp_admm"
     leaves: ClassVar[str] = (
-        "Sums of the slopes of the sites' losses, thousands of numbers in each of some hundred "
-        "rounds: more equations than the records have entries. Only the difficulty of solving them "
-        "protects the pooled records, and how they are split over sites."
+        "Each column's pooled mean and variance (if standardised), and sums of the slopes of the "
+        "sites' losses, thousands of numbers in each of some hundred rounds: more equations than "
+        "the records have entries. Only the difficulty of solving them protects the pooled "
+        "records, and how they are split over sites; a coordinator that chooses the networks it "
+        "sends can make a sum depend on few records."
     )
 
     @cached_property
@@ -125,7 +129,8 @@ class NotearsMlpAdmm:
             count.append(Field("sums", (networks.d,), rows, BITS, Kind.BOUNDED))
             count.append(Field("squares", (networks.d,), rows, BITS, Kind.WEIGHT))
             sees += ", and each column's sum and sum of squares"
-        slopes = (Field("slopes", (networks.size,), BOUND, BITS, Kind.BOUNDED),)
+        bits = bits_for(float(np.max(self._units(networks, self._halves(public)))), self.rho2)
+        slopes = (Field("slopes", (networks.size,), BOUND, bits, Kind.BOUNDED),)
         return (
             Stage(RECORDS, tuple(count), 1, sees),
             Stage(
@@ -141,13 +146,12 @@ class NotearsMlpAdmm:
         networks = self._networks(public)
         rng = np.random.default_rng(self.seed)
         start = networks.initial(rng, random_inputs=self.random_inputs)
-        chosen = [public.variables[i] for i in self._chosen(public)]
         return {
             **begin(self._schedule, start),
             "status": "counting",
-            "names": [v.name for v in chosen],
+            "columns": list(self._names(public)),
             "centre": np.zeros(networks.d),
-            "scale": np.array([v.half for v in chosen]),
+            "scale": self._halves(public),
         }
 
     def message(self, state: State) -> tuple[str, Body] | None:
@@ -156,9 +160,7 @@ class NotearsMlpAdmm:
             return RECORDS, {}
         if state["status"] != "running":
             return None
-        return CONSENSUS, {
-            name: state[name] for name in ("W", "rho2", "records", "centre", "scale")
-        }
+        return CONSENSUS, {name: state[name] for name in ("W", "records", "centre", "scale")}
 
     def local(
         self, stage: str, rows: Rows, message: Body, memory: State, public: Public
@@ -172,21 +174,22 @@ class NotearsMlpAdmm:
             return update, memory
         networks = self._networks(public)
         shapes = {"W": (networks.size,), "centre": (networks.d,), "scale": (networks.d,)}
-        W, rho2, facts = read_message(message, shapes)
+        W, facts = read_message(message, shapes)
         check_facts(memory, facts, len(u))
         if not memory:
             memory = {**begin_site(networks.size), **facts}
         X = (u - facts["centre"]) * facts["scale"]
-        V, site = answer(memory, squared_loss(networks, X, facts["records"]), W, rho2)
-        slopes = within_bound(V / _units(networks, facts["scale"]))
+        loss = squared_loss(networks, X, facts["records"])
+        V, site = answer(memory, loss, W, self._schedule.growing(memory["rho2"]))
+        slopes = within_bound(V / self._units(networks, facts["scale"]))
         return {"slopes": slopes}, {**site, **facts}
 
     def server(self, state: State, total: Update, sites: int) -> State:
         """Take the count, or make the next W."""
         if state["status"] == "counting":
             return self._counted(state, total)
-        networks = self._networks_of(len(state["names"]))
-        V = total["slopes"] * _units(networks, state["scale"])
+        networks = self._networks_of(len(state["columns"]))
+        V = total["slopes"] * self._units(networks, state["scale"])
         return advance(state, V, sites, networks, self._schedule)
 
     def result(self, state: State, public: Public, counted: Counted) -> Result:
@@ -199,6 +202,7 @@ class NotearsMlpAdmm:
             self._schedule,
             self.threshold,
             acyclic=self.acyclic,
+            standardised=self.standardise,
         )
         result = graph_result(fit, self.truth)
         result.summary["settings"] |= {
@@ -217,9 +221,7 @@ class NotearsMlpAdmm:
         if self.standardise:
             centre = total["sums"] / records
             variance = total["squares"] / records - centre**2
-            # The sums are rounded to 2^-BITS at every site: no less is told from zero.
-            varying(variance, 2.0 ** (4 - BITS), state["names"])
-            scale = 1 / np.sqrt(variance)
+            scale = 1 / deviations(variance, state["columns"])
         return {**state, "status": "running", "records": records, "centre": centre, "scale": scale}
 
     def _networks(self, public: Public) -> Networks:
@@ -236,17 +238,22 @@ class NotearsMlpAdmm:
             return np.arange(len(public.variables))
         return choose(public, self.variables, "method.variables")
 
+    def _halves(self, public: Public) -> Array:
+        """Return half the width of each column's public bounds."""
+        return np.array([public.variables[i].half for i in self._chosen(public)])
 
-def _units(networks: Networks, scale: Array) -> Array:
-    """Return the units of V_k: those of the loss divided by those of each parameter.
+    def _units(self, networks: Networks, scale: Array) -> Array:
+        """Return what V_k is divided by to be carried, shape (size,).
 
-    Of u, the loss of network j is in scale_j^2, A_ijh in 1 / scale_i, C_jh and c_j in scale_j.
-    """
-    units = np.empty(networks.size)
-    A, b, C, c = networks.split(units)
-    squares = scale**2
-    A[:] = networks.held(np.outer(scale, squares))[:, :, None]
-    b[:] = squares[:, None]
-    C[:] = scale[:, None]
-    c[:] = scale
-    return units
+        In own units those of the loss divided by those of each parameter: the loss of network j is
+        in scale_j^2, A_ijh in 1 / scale_i, C_jh and c_j in scale_j.
+        """
+        units = np.ones(networks.size)
+        if not self.standardise:
+            A, b, C, c = networks.split(units)
+            squares = scale**2
+            A[:] = networks.held(np.outer(scale, squares))[:, :, None]
+            b[:] = squares[:, None]
+            C[:] = scale[:, None]
+            c[:] = scale
+        return units

@@ -27,6 +27,7 @@ Vector = NDArray[np.float64]
 
 _MEMORY = 10  # pairs of steps and changes of slope
 _HALVINGS = 40  # of a step: the last is at the rounding of x
+_FARTHEST = 1e3  # of a first step, 1-norm: a curvature that is next to nothing says little
 _ARMIJO = 1e-4  # share of the predicted decrease that a step must reach
 _CURVED = 1e-10  # least curvature that a pair must show, relative
 
@@ -74,7 +75,8 @@ def minimise_orthantwise(
         orthant = np.where(x != 0, np.sign(x), np.sign(downhill))
         length = 1.0
         if not pairs:
-            length = 1 / (curvature or max(1.0, float(np.sum(np.abs(downhill)))))
+            norm = float(np.sum(np.abs(downhill)))
+            length = 1 / max(curvature, norm / _FARTHEST) if curvature else 1 / max(1.0, norm)
         seen_finite = False
         for _ in range(_HALVINGS):
             trial = x + length * direction

@@ -87,9 +87,11 @@ def test_a_run_says_how_far_from_optimal_it_ended() -> None:
     fit = learn([X[:80], X[80:]], penalty=PENALTY)
     S = sum((p - p.mean(axis=0)).T @ (p - p.mean(axis=0)) for p in (X[:80], X[80:])) / 200
     slope = -S @ (np.eye(6) - fit.weights)
-    expected = stationarity(fit.weights, slope, LinearGraph(6, penalties=(PENALTY, 0.0)))
+    spread = np.sqrt(np.diagonal(S))
+    units = np.outer(spread, spread)
+    expected = stationarity(fit.weights, slope, LinearGraph(6, penalties=(PENALTY, 0.0)), units)
     # B_k is within some 1e-8 of W, and so are their slopes, times |S|.
-    near = 1e-7 * np.linalg.norm(S, 2) * 6
+    near = 1e-7 * np.linalg.norm(S, 2) * 6 / units.min()
     assert fit.diagnostics["stationarity"] == pytest.approx(expected, abs=near)
 
 
@@ -99,10 +101,48 @@ def test_cycles_above_the_threshold(acyclic: bool) -> None:
     W = np.array([[0, 1.0, 0], [0, 0, 0.8], [0.5, 0, 0]])
     state = begin(schedule, W) | {"status": "converged", "rounds": 3}
     fit = consensus_fit(state, graph, schedule, "abc", method="m", weights=W, threshold=0.3,
-                        acyclic=acyclic, settings={"penalty": 0.01})  # fmt: skip
+                        acyclic=acyclic, units=None, settings={"penalty": 0.01})  # fmt: skip
     assert fit.converged
     assert fit.method == "m-paper"
     assert fit.names == ("a", "b", "c")
     assert fit.directed.sum() == (2 if acyclic else 3)
     assert fit.diagnostics["threshold"] == (0.5 if acyclic else 0.3)
     assert "cycle" in fit.notes[0]
+
+
+def ended(W: np.ndarray, total: np.ndarray, units: np.ndarray | None) -> tuple[str, ...]:
+    """Return the notes of a run that converged at W, with that sum of V_k."""
+    state = begin(Schedule(), W) | {"status": "converged", "rounds": 3, "total": total}
+    return consensus_fit(state, LinearGraph(3), Schedule(), "abc", method="m", weights=W,
+                         threshold=0.3, acyclic=False, units=units, settings={}).notes  # fmt: skip
+
+
+def test_slopes_that_are_left_are_told_in_units_of_correlations() -> None:
+    W, total = np.diag([1.0, 1.0], k=1), np.zeros((3, 3))
+    total[0, 2] = 30.0
+    units = np.full((3, 3), 100.0)
+    (note,) = ended(W, total, units)
+    assert note.startswith("not a local optimum")
+    assert "a slope of 0.3" in note
+    assert "method.gamma1 = 1.3 and gamma2 = 1.1" in note
+    assert ended(W, total / 10, units) == ()
+    assert ended(W, total, None) == ()  # nothing to compare it with
+    units[0, 2] = 0  # a variable without variance
+    assert ended(W, total, units) == ()
+
+
+def test_an_empty_graph_says_why() -> None:
+    (note,) = ended(np.zeros((3, 3)), np.full((3, 3), 0.005), np.ones((3, 3)))
+    assert note.startswith("no edge: no slope of the loss exceeds the penalty")
+
+
+@pytest.mark.parametrize("unit", [1e-2, 1.0, 1e3])
+def test_stationarity_does_not_depend_on_units(unit: float) -> None:
+    """W, and the penalty with the square of the unit: the same problem."""
+    rng = np.random.default_rng(0)
+    W = np.triu(rng.normal(size=(4, 4)), 1)
+    slope, spread = rng.normal(size=(4, 4)), np.array([1.0, 2.0, 3.0, 4.0])
+    expected = stationarity(W, slope, LinearGraph(4, penalties=(0.01, 0)), np.outer(spread, spread))
+    graph = LinearGraph(4, penalties=(0.01 * unit**2, 0))
+    scaled = np.outer(spread, spread) * unit**2
+    assert stationarity(W, slope * unit**2, graph, scaled) == pytest.approx(expected, rel=1e-12)

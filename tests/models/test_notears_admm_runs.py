@@ -34,6 +34,7 @@ HALF = 20.0
 # 5e-10, and W at the end by that over the curvature of the pooled covariance, 0.1 here. In first
 # rounds the curvature is that of (5), K rho2 = 0.003, which later rounds forget.
 AT_THE_END, EARLY = 1e-8, 2e-7
+OWN = {"standardise": False}
 SHORT = {"rounds": 25}  # where it does not matter how the run ends
 
 
@@ -71,7 +72,7 @@ def named(edges: list[list[str]]) -> np.ndarray:
 
 @pytest.fixture(scope="module")
 def plain():
-    return secagg.run(job({}), tables()).result
+    return secagg.run(job(OWN), tables()).result
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS[1:])
@@ -92,7 +93,7 @@ def test_equals_learn_and_is_scored(plain) -> None:
     assert plain.summary["status"] == "converged"
     assert "score" not in plain.summary
     edges = [[NAMES[i], NAMES[j]] for i, j in np.argwhere(fit.directed)]
-    scored = secagg.run(job({"truth": edges[1:], **SHORT}), tables()).result
+    scored = secagg.run(job({"truth": edges[1:], **SHORT, **OWN}), tables()).result
     score = compare_graphs(scored.arrays["directed"], named(edges[1:]))
     assert scored.summary["score"] == asdict(score)
     assert scored.summary["truth"] == edges[1:]
@@ -104,12 +105,12 @@ def test_standardised_by_the_pooled_spread_within_sites() -> None:
     squares = sum(np.sum((part - part.mean(axis=0)) ** 2, axis=0) for part in parts)
     spread = np.sqrt(squares / sum(map(len, parts)))
     fit = learn([part / spread for part in parts], schedule=Schedule(**SHORT))
-    result = secagg.run(job({"standardise": True, **SHORT}), sites).result
+    result = secagg.run(job(SHORT), sites).result
     np.testing.assert_allclose(result.arrays["weights"], fit.weights, rtol=0, atol=EARLY)
     assert result.summary["settings"]["standardise"] is True
     # Units do not matter then: the same records in others, within others' bounds.
     units = np.array([1.0, 1000.0, 0.01, 7.0])
-    other = job({"standardise": True, **SHORT})
+    other = job(SHORT)
     other["columns"] = {
         name: {"type": "continuous", "low": -HALF * unit, "high": HALF * unit}
         for name, unit in zip(NAMES, units, strict=True)
@@ -123,7 +124,7 @@ def test_time_series() -> None:
     rows = time_series(2, 1, rng, edges=1, lagged_edges=2).rows(150, rng)
     parts = np.split(np.clip(rows, -HALF, HALF), [60, 100])
     sites = {f"s{k}": pd.DataFrame(part, columns=NAMES) for k, part in enumerate(parts)}
-    result = secagg.run(job({"lags": [["x", "y"]]}), sites).result
+    result = secagg.run(job({"lags": [["x", "y"]], **OWN}), sites).result
     assert result.summary["names"] == ["v", "w"]
     fit = learn([table.to_numpy() for table in sites.values()], lags=1)
     np.testing.assert_allclose(result.arrays["weights"], fit.weights, rtol=0, atol=AT_THE_END)
@@ -142,7 +143,7 @@ def test_incomplete_records_are_left_out() -> None:
     holes = {site: table.copy() for site, table in sites.items()}
     holes["s0"].loc[3, "w"] = np.nan
     holes["s2"].loc[[0, 7], "y"] = np.nan
-    result = secagg.run(job(SHORT), holes).result
+    result = secagg.run(job(SHORT | OWN), holes).result
     complete = [table.dropna().to_numpy() for table in holes.values()]
     kept = learn(complete, schedule=Schedule(**SHORT))
     np.testing.assert_allclose(result.arrays["weights"], kept.weights, rtol=0, atol=EARLY)
@@ -152,7 +153,7 @@ def test_incomplete_records_are_left_out() -> None:
 @pytest.mark.parametrize("sizes", [(1, 30, 30), (2, 2, 2)], ids=str)
 def test_small_sites(sizes: tuple[int, ...]) -> None:
     sites = tables(3, sizes)
-    result = secagg.run(job(SHORT, "additive"), sites).result
+    result = secagg.run(job(SHORT | OWN, "additive"), sites).result
     fit = learn(records(sites), schedule=Schedule(**SHORT))
     np.testing.assert_array_equal(result.arrays["directed"], fit.directed)
     if min(sizes) != 2:  # six records, four variables: a singular covariance bounds nothing
@@ -166,8 +167,8 @@ def test_a_site_without_records_is_left_to_the_rules() -> None:
 
 def test_a_column_that_is_constant_everywhere_is_named() -> None:
     sites = {site: table.assign(x=1.0) for site, table in tables().items()}
-    with pytest.raises(UsageError, match="column 'x' is constant at every site"):
-        secagg.run(job({"standardise": True}), sites)
+    with pytest.raises(UsageError, match="column 'x' does not vary"):
+        secagg.run(job({}), sites)
 
 
 def test_a_site_with_other_columns() -> None:
@@ -234,3 +235,24 @@ def as_toml(settings: dict[str, Any]) -> str:
         return f'"{of}"' if isinstance(of, str) else str(of)
 
     return "\n".join(f"{key} = {value(of)}" for key, of in settings.items()) + "\n"
+
+
+def within(width: float, method: dict[str, Any]) -> dict[str, Any]:
+    settings = job(method)
+    bounds = {"type": "continuous", "low": -width, "high": width}
+    return settings | {"columns": dict.fromkeys(NAMES, bounds)}
+
+
+@pytest.mark.parametrize(
+    ("width", "method"), [(5e4, {}), (50.0, OWN), (5e4, OWN), (1e9, OWN)], ids=str
+)
+def test_wide_bounds_lose_no_edge(width: float, method: dict[str, Any]) -> None:
+    """V_k begins at the order of rho2: a step that grew with the bounds once rounded it to zero."""
+    narrow, wide = (secagg.run(within(w, method), tables()).result for w in (HALF, width))
+    assert narrow.summary["edges"]
+    np.testing.assert_allclose(wide.arrays["weights"], narrow.arrays["weights"], rtol=0, atol=1e-5)
+
+
+def test_bounds_too_wide_to_standardise_within() -> None:
+    with pytest.raises(UsageError, match="too little to be told within its bounds"):
+        secagg.run(within(1e9, {}), tables())
