@@ -65,7 +65,7 @@ from secagg.models.consensus_rounds import (
 from secagg.models.linear_graph import LinearGraph
 from secagg.models.linear_sites import answer, begin_site, centred, spectrum
 from secagg.models.scored_graph import Edges, check_truth, graph_result
-from secagg.models.variables import choose
+from secagg.models.variables import choose, halves
 
 Array = NDArray[np.float64]
 
@@ -127,7 +127,7 @@ class NotearsAdmm:
             Field("records", (1,), rows, 0, Kind.COUNT),
             Field("squares", (len(chosen),), rows, BITS, Kind.WEIGHT),
         )
-        bits = bits_for(float(np.max(self._units(self._halves(public)))), self.rho2)
+        bits = bits_for(float(np.max(self._units(halves(public, chosen)))), self.rho2)
         answers = (Field("responses", graph.shape, BOUND, bits, Kind.BOUNDED),)
         return (
             Stage(
@@ -153,7 +153,7 @@ class NotearsAdmm:
             **state,
             "status": "counting",
             "columns": [public.variables[i].name for i in self._chosen(public)],
-            "scale": self._halves(public),
+            "scale": halves(public, self._chosen(public)),
         }
 
     def message(self, state: State) -> tuple[str, Body] | None:
@@ -220,10 +220,6 @@ class NotearsAdmm:
             scale = 1 / deviations(variance, state["columns"])
         known = {"records": records, "scale": scale, "deviations": np.sqrt(variance) * scale}
         return {**state, "status": "running", **known}
-
-    def _halves(self, public: Public) -> Array:
-        """Return half the width of each column's public bounds."""
-        return np.array([public.variables[i].half for i in self._chosen(public)])
 
     def _units(self, scale: Array) -> Array:
         """Return what V_k is divided by to be carried, shape (q, d)."""

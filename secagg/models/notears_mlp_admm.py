@@ -62,7 +62,7 @@ from secagg.models.consensus_rounds import (
 from secagg.models.mlp_graph import Networks, squared_loss
 from secagg.models.mlp_sites import answer, begin_site
 from secagg.models.scored_graph import Edges, check_truth, graph_result
-from secagg.models.variables import choose
+from secagg.models.variables import choose, halves
 
 Array = NDArray[np.float64]
 
@@ -129,7 +129,9 @@ class NotearsMlpAdmm:
             count.append(Field("sums", (networks.d,), rows, BITS, Kind.BOUNDED))
             count.append(Field("squares", (networks.d,), rows, BITS, Kind.WEIGHT))
             sees += ", and each column's sum and sum of squares"
-        bits = bits_for(float(np.max(self._units(networks, self._halves(public)))), self.rho2)
+        bits = bits_for(
+            float(np.max(self._units(networks, halves(public, self._chosen(public))))), self.rho2
+        )
         slopes = (Field("slopes", (networks.size,), BOUND, bits, Kind.BOUNDED),)
         return (
             Stage(RECORDS, tuple(count), 1, sees),
@@ -151,7 +153,7 @@ class NotearsMlpAdmm:
             "status": "counting",
             "columns": list(self._names(public)),
             "centre": np.zeros(networks.d),
-            "scale": self._halves(public),
+            "scale": halves(public, self._chosen(public)),
         }
 
     def message(self, state: State) -> tuple[str, Body] | None:
@@ -237,10 +239,6 @@ class NotearsMlpAdmm:
         if self.variables is None:
             return np.arange(len(public.variables))
         return choose(public, self.variables, "method.variables")
-
-    def _halves(self, public: Public) -> Array:
-        """Return half the width of each column's public bounds."""
-        return np.array([public.variables[i].half for i in self._chosen(public)])
 
     def _units(self, networks: Networks, scale: Array) -> Array:
         """Return what V_k is divided by to be carried, shape (size,).

@@ -37,6 +37,11 @@ def choose(
     return np.array(chosen, dtype=np.int64)
 
 
+def halves(public: Public, chosen: NDArray[np.int64]) -> NDArray[np.float64]:
+    """Return half the width of the public bounds of the variables at those positions."""
+    return np.array([public.variables[i].half for i in chosen])
+
+
 def outcome_index(public: Public, name: str) -> int:
     """Return the position of a binary outcome. Raises `JobError` if it is not one 0/1 variable."""
     meant = choose(public, [name], "method.outcome")
