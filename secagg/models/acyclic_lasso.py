@@ -2,12 +2,10 @@
 
 The problems inside NOTEARS (`secagg.models.notears`), for `secagg.models.proximal_newton`:
 f(W) = 1/2 tr((I - W)' S (I - W)). For a fixed multiplier mu of the linearised h, every column of V
-is a lasso by itself, with ridge weights 2 mu E_ij: solved for all columns at once by accelerated
-proximal gradients (Beck and Teboulle, SIAM J. Imaging Sci. 2, 2009), whose momentum starts anew
-when it points uphill (O'Donoghue and Candes, Found. Comput. Math. 15, 2015). Steps are scaled to
-the variables: S <= L diag(S), L the largest eigenvalue of the correlation matrix. The root of
-mu = alpha + rho max(0, linearised h) lies between any mu and its right side, which falls with mu,
-and is found by bisection of the exponent, each lasso starting from the one before.
+is a lasso by itself, with ridge weights 2 mu E_ij: `secagg.models.column_lassos` solves them all,
+as accurately as a proximal Newton step needs, however correlated the variables. The root
+of mu = alpha + rho max(0, linearised h) lies between any mu and its right side, which falls with
+mu, and is found by bisection of the exponent, each lasso starting from the one before.
 """
 
 from __future__ import annotations
@@ -19,6 +17,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
+from secagg.models.column_lassos import ColumnLassos
 from secagg.models.linear_graph import LinearGraph
 from secagg.models.proximal_newton import Multipliers, Step, descend
 
@@ -26,7 +25,6 @@ Matrix = NDArray[np.float64]
 
 STEPS = 10  # in one call; 30 double the time, and neither objectives nor graphs are better
 SETTLED = 1e-5  # largest change of an entry, at which the steps end
-_GRADIENTS = 25  # for one mu: a step needs a direction of descent, not a minimum
 _BISECTIONS = 12
 _CLOSE = 1.05  # ratio of the bounds on mu that is near enough
 
@@ -51,7 +49,7 @@ class LeastSquares:
         def right_side(mu: float) -> float:
             """Descend for this mu; return alpha + rho max(0, linearised h)."""
             nonlocal V
-            V = self._descend(V, 2 * mu * E)
+            V = self._lassos.minimise(V, 2 * mu * E, centre=W)
             linearised = rest + float(np.vdot(E, V * V))
             return multipliers.alpha + multipliers.rho * max(linearised, 0)
 
@@ -70,33 +68,8 @@ class LeastSquares:
         return V
 
     @cached_property
-    def _curvature(self) -> Matrix:
-        """Return L S_ii, (p, 1): a bound on the curvature of f in the units of each row of W."""
-        # A variable without variance keeps slopes of zero, whatever it is divided by.
-        variances = np.maximum(np.diagonal(self.S), np.finfo(float).tiny)
-        scale = np.sqrt(variances)
-        largest = np.linalg.eigvalsh(self.S / scale[:, None] / scale)[-1]
-        return float(largest) * (1 + 1e-9) * variances[:, None]
-
-    def _descend(self, V: Matrix, ridge: Matrix) -> Matrix:
-        """Descend from V on f + penalty |V|_1 + 1/2 <ridge, V o V>, with V_ii = 0."""
-        curvature = self._curvature
-        scaled, soft = self.S / curvature, self.penalty / curvature
-        shrink = curvature / (curvature + ridge)
-        np.fill_diagonal(shrink, 0)
-        ahead, momentum = V, 1.0
-        for _ in range(_GRADIENTS):
-            target = ahead - scaled @ ahead + scaled
-            after = np.copysign(np.maximum(np.abs(target) - soft, 0), target) * shrink
-            change = after - V
-            if float(np.vdot((ahead - after) * curvature, change)) > 0:
-                momentum = 1.0
-            following = (1 + math.sqrt(1 + 4 * momentum**2)) / 2
-            V, ahead = after, after + (momentum - 1) / following * change
-            momentum = following
-            if float(np.max(np.abs(change))) <= SETTLED / 3:
-                break
-        return V
+    def _lassos(self) -> ColumnLassos:
+        return ColumnLassos(self.S, self.penalty, ~np.eye(len(self.S), dtype=bool))
 
 
 def acyclic_lasso(S: Matrix, start: Matrix, penalty: float, multipliers: Multipliers) -> Step:

@@ -23,12 +23,17 @@ RANK_TOLERANCE = 1e-8
 
 @dataclass(frozen=True, eq=False)
 class GraphInput:
-    """names: p variables; n: records; matrix: (p, p) covariance, or correlation; rank: whether
-    the correlation matrix has full rank (see RANK_TOLERANCE).
+    """names: p variables; n: records; matrix: (p, p) covariance, or correlation; full_rank: whether
+    the correlation matrix has it (see RANK_TOLERANCE).
+
+    effective: records of one population that would tell as much: n, but where each site took off
+        its own means less one for every site beyond the first. With normal noise the scatter within
+        sites is distributed as that of so many records of one population.
     """
 
     names: tuple[str, ...]
     n: int
+    effective: int
     matrix: NDArray[np.float64]
     full_rank: bool
 
@@ -74,11 +79,17 @@ def graph_input(
             "Noise added for privacy can do this: use less noise, fewer variables or more records.",
         )
     matrix = correlation if standardise else selected.covariance
-    return GraphInput(chosen, moments.n, matrix, full_rank=smallest > tolerance)
+    return GraphInput(
+        chosen, moments.n, moments.freedom + 1, matrix, full_rank=smallest > tolerance
+    )
 
 
 def require_number(name: str, value: float, *, low: float, below: float = np.inf) -> None:
-    """Raise `UsageError` unless low <= value < below (which also refuses NaN)."""
+    """Raise `UsageError` unless low <= value < below (which also refuses NaN).
+
+    low: the least normal number where 0 itself is refused
+    """
     if not low <= value < below:
+        least = "above 0" if 0 < low <= np.finfo(float).tiny else f"at least {low:g}"
         limit = "" if below == np.inf else f" and below {below:g}"
-        raise UsageError("analysis", f"{name} is {value}; it must be at least {low:g}{limit}")
+        raise UsageError("analysis", f"{name} is {value}; it must be {least}{limit}")
