@@ -35,12 +35,14 @@ LIBRARIES = ("numpy", "scipy")  # whose versions are kept with each result
 @dataclass(frozen=True)
 class Cell:
     """task: name of a module; settings: sorted pairs, the seed among them (see `cell`)
-    seconds: roughly, of processor time, which only the order of the work depends on
+    seconds: roughly, of processor time; late: to be computed when all others are. Only the order
+        of the work depends on them.
     """
 
     task: str
     settings: tuple[tuple[str, Plain], ...]
     seconds: float = field(default=1.0, compare=False)
+    late: bool = field(default=False, compare=False)
 
 
 @dataclass(frozen=True)

@@ -49,10 +49,13 @@ STYLE = (
 
 def chart(figure: Figure, entries: Entries) -> str:
     """Return the figure's picture as the text of an SVG file."""
+    # A method that is left out keeps its colour for itself: pictures of one paper compare.
     drawn = [method for method in figure.methods if method.drawn]
+    left_out = figure.left_out()
+    shown = [(i, method) for i, method in enumerate(drawn) if method not in left_out]
     across = len(figure.metrics)
     width = LEFT + across * WIDTH + (across - 1) * GAP + 20
-    legend, lines = _legend_places(drawn, width)
+    legend, lines = _legend_places([method for _, method in shown], width)
     top = TOP + lines * LEGEND
     height = top + len(figure.panels) * (HEIGHT + ROW) - ROW + BOTTOM
     drawing = svg.root(
@@ -63,7 +66,7 @@ def chart(figure: Figure, entries: Entries) -> str:
     svg.add(drawing, "style", text=STYLE)
     svg.add(drawing, "rect", width="100%", height="100%", fill="#fff")
     svg.add(drawing, "text", "name", text=figure.title, x="12", y="22")
-    for i, (method, (x, y)) in enumerate(zip(drawn, legend, strict=True)):
+    for (i, method), (x, y) in zip(shown, legend, strict=True):
         svg.add(
             drawing, "path", "mean", d=f"M{x:.1f} {y:.1f}h{ENTRY:.0f}", stroke=_colour(i),
         )  # fmt: skip

@@ -76,5 +76,5 @@ def _printed(done: Reproduced) -> dict[str, object]:
     return {
         "files": [str(file) for file in done.files],
         "computed": done.computed,
-        **as_plain(done.figure, done.entries, done.versions),
+        **as_plain(done.figure, done.entries, done.versions, done.seconds),
     }

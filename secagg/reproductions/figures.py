@@ -6,16 +6,14 @@ does not depend on the number of sites is computed once, and local fits serve ev
 them.
 
 The standard error of a mean over n seeds is s / sqrt(n), with s the standard deviation of divisor
-n - 1; one seed has none. Differences are *paired*: methods of one seed share their data, so the
-difference is taken seed by seed, over the seeds that both have, and its mean has a standard error
-of its own, smaller than that of two independent means.
+n - 1; one seed has none. What a paper says is compared with them in `comparing`.
 """
 
 from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from secagg.reproductions.cells import Cell, Outcome
@@ -83,16 +81,20 @@ class Statement:
 
 @dataclass(frozen=True)
 class Stated:
-    """A number that the paper gives."""
+    """A number that the paper gives: a mean over so many runs."""
 
     metric: str
     place: Place
     value: float
+    runs: int
 
 
 @dataclass(frozen=True)
 class Figure:
-    """name: of its files; title, notes: as shown; the points' seeds may differ between places"""
+    """name: of its files; title, notes: as shown
+    methods: those left out of this run as well, which have no points
+    points: their seeds may differ between places
+    """
 
     name: str
     title: str
@@ -109,6 +111,11 @@ class Figure:
         """Return every cell once."""
         return list(dict.fromkeys(cell for runs in self.points.values() for cell in runs.values()))
 
+    def left_out(self) -> list[Method]:
+        """Return the methods without points: not run."""
+        there = {place.method for place in self.points}
+        return [method for method in self.methods if method.name not in there]
+
 
 @dataclass(frozen=True)
 class Entry:
@@ -117,31 +124,41 @@ class Entry:
     values: metric -> seed -> value, of the seeds that gave one, converged or not; the metric
         SECONDS is the processor time of the cell, which other methods may share
     failed: seed -> line of the error; unconverged: how many of the values are of such fits
+    waiting: seeds that are still to be computed
     """
 
     values: Mapping[str, Mapping[int, float]]
     failed: Mapping[int, str]
     unconverged: int
+    waiting: tuple[int, ...] = ()
 
     @property
     def runs(self) -> int:
         """How many seeds gave values."""
         return len(self.values[CONVERGED])
 
+    @property
+    def planned(self) -> int:
+        """How many seeds there are to be."""
+        return self.runs + len(self.failed) + len(self.waiting)
+
 
 Entries = Mapping[Place, Entry]
 
 
 def read_entries(figure: Figure, outcomes: Mapping[Cell, Outcome]) -> dict[Place, Entry]:
-    """Return what the outcomes of a figure's cells, all of them, are at each place."""
+    """Return what the outcomes of a figure's cells, as far as there are any, are at each place."""
     return {place: _entry(place.method, runs, outcomes) for place, runs in figure.points.items()}
 
 
 def _entry(method: str, runs: Mapping[int, Cell], outcomes: Mapping[Cell, Outcome]) -> Entry:
     values: dict[str, dict[int, float]] = {CONVERGED: {}, SECONDS: {}}
-    failed = dict[int, str]()
+    failed, waiting = dict[int, str](), list[int]()
     for seed, cell in runs.items():
-        outcome = outcomes[cell]
+        outcome = outcomes.get(cell)
+        if outcome is None:
+            waiting.append(seed)
+            continue
         if outcome.numbers is None:
             failed[seed] = outcome.failed or ""
             continue
@@ -149,7 +166,7 @@ def _entry(method: str, runs: Mapping[int, Cell], outcomes: Mapping[Cell, Outcom
         for metric, value in outcome.numbers[method].items():
             values.setdefault(metric, {})[seed] = float(value)
     unconverged = sum(not value for value in values[CONVERGED].values())
-    return Entry(values, failed, unconverged)
+    return Entry(values, failed, unconverged, tuple(waiting))
 
 
 def mean_and_error(values: Iterable[float]) -> tuple[float | None, float | None]:
@@ -159,44 +176,3 @@ def mean_and_error(values: Iterable[float]) -> tuple[float | None, float | None]
         return None, None
     mean = statistics.fmean(given)
     return mean, statistics.stdev(given) / math.sqrt(len(given)) if len(given) > 1 else None
-
-
-def paired_difference(
-    entries: Entries, comparison: Comparison
-) -> tuple[float | None, float | None]:
-    """Return mean and standard error of larger - smaller, over the seeds that both places have."""
-    smaller, larger = (
-        entries[place].values.get(comparison.metric, {}) if place in entries else {}
-        for place in (comparison.smaller, comparison.larger)
-    )
-    return mean_and_error(larger[seed] - smaller[seed] for seed in smaller if seed in larger)
-
-
-@dataclass(frozen=True)
-class Verdict:
-    """How the comparisons of a statement came out; those of places without values are missing.
-
-    clearly: by more than two standard errors of the paired difference. Equal means are not as
-    stated.
-    """
-
-    clearly_so: Sequence[Comparison]
-    so: Sequence[Comparison]
-    not_so: Sequence[Comparison]
-    clearly_not_so: Sequence[Comparison]
-    missing: Sequence[Comparison]
-
-
-def judge(entries: Entries, statement: Statement) -> Verdict:
-    """Compare what a statement says with the entries."""
-    clearly_so, so, not_so, clearly_not_so, missing = (list[Comparison]() for _ in range(5))
-    for comparison in statement.comparisons:
-        mean, error = paired_difference(entries, comparison)
-        clearly = mean is not None and error is not None and abs(mean) > 2 * error
-        if mean is None:
-            missing.append(comparison)
-        elif mean > 0:
-            (clearly_so if clearly else so).append(comparison)
-        else:
-            (clearly_not_so if clearly else not_so).append(comparison)
-    return Verdict(clearly_so, so, not_so, clearly_not_so, missing)

@@ -6,32 +6,24 @@ import json
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from secagg.reproductions.comparing import FEWEST, LEVEL
 from secagg.reproductions.figures import (
-    Comparison,
     Entries,
     Entry,
     Figure,
     Metric,
     Panel,
     Place,
-    Stated,
-    judge,
     mean_and_error,
-    paired_difference,
 )
-
-NONE = "-"
-
-
-def value(entry: Entry | None, metric: Metric) -> str:
-    """Write mean +- standard error of one entry, or a dash."""
-    if entry is None:
-        return NONE
-    mean, error = mean_and_error(entry.values.get(metric.name, {}).values())
-    if mean is None:
-        return NONE
-    shown = f"{mean:.{metric.decimals}f}"
-    return shown if error is None else f"{shown} ± {error:.{metric.decimals}f}"
+from secagg.reproductions.findings import (
+    NONE,
+    NUMBERS_HEAD,
+    plain_statement,
+    stated_rows,
+    value,
+    verdicts,
+)
 
 
 def rows(figure: Figure, entries: Entries, panel: Panel, metric: Metric) -> list[list[str]]:
@@ -50,15 +42,15 @@ def rows(figure: Figure, entries: Entries, panel: Panel, metric: Metric) -> list
 def run_rows(
     figure: Figure, entries: Entries, panel: Panel, *, troubled: bool = False
 ) -> list[list[str]]:
-    """Return a table of runs: how many gave a graph, did not converge, or failed.
+    """Return a table of runs: how many gave a graph, did not converge, failed, or are to come.
 
-    troubled: only the methods of which some did not converge or failed
+    troubled: only the methods of which some did not converge, failed or are to come
     """
     found: list[list[str]] = []
     for method in figure.methods:
         row = [entries.get(Place(panel.name, column, method.name)) for column in panel.columns]
         there = [entry for entry in row if entry is not None]
-        trouble = any(entry.unconverged or entry.failed for entry in there)
+        trouble = any(entry.unconverged or entry.failed or entry.waiting for entry in there)
         if trouble if troubled else there:
             found.append([method.label, *map(_runs, row)])
     return found
@@ -70,6 +62,7 @@ def _runs(entry: Entry | None) -> str:
     told = [f"{entry.runs}"]
     told += [f"{entry.unconverged} not converged"] if entry.unconverged else []
     told += [f"{len(entry.failed)} failed"] if entry.failed else []
+    told += [f"{len(entry.waiting)} to come"] if entry.waiting else []
     return ", ".join(told)
 
 
@@ -84,72 +77,20 @@ def reasons(figure: Figure, entries: Entries) -> list[str]:
     return [f"{label}, {many} times: {why}" for (label, why), many in counted.items()]
 
 
-def stated_rows(figure: Figure, entries: Entries) -> list[list[str]]:
-    """Return where the paper gives a number: place, its number, ours, and by how much they differ.
-
-    The difference is in standard errors of ours: the paper does not give its own.
-    """
-    labels = {method.name: method.label for method in figure.methods}
-    metrics = {metric.name: metric for metric in figure.metrics}
-    across = {panel.name: panel.across for panel in figure.panels}
-    found: list[list[str]] = []
-    for stated in figure.stated:
-        place, metric = stated.place, metrics[stated.metric]
-        where = f"{metric.label} of {labels[place.method]}, {place.panel}, {across[place.panel]} "
-        ours = value(entries.get(place), metric)
-        found.append(
-            [where + str(place.column), f"{stated.value:g}", ours, _difference(entries, stated)]
-        )
-    return found
-
-
-def _difference(entries: Entries, stated: Stated) -> str:
-    entry = entries.get(stated.place)
-    given = entry.values.get(stated.metric, {}).values() if entry else ()
-    mean, error = mean_and_error(given)
-    return f"{(mean - stated.value) / error:+.1f}" if mean is not None and error else NONE
-
-
-def verdicts(figure: Figure, entries: Entries) -> list[list[str]]:
-    """Return what the paper says in words, and how its comparisons come out here."""
-    return [
-        [s.words, " ".join(_verdict(figure, entries, i))] for i, s in enumerate(figure.statements)
-    ]
-
-
-def _verdict(figure: Figure, entries: Entries, index: int) -> Iterator[str]:
-    statement = figure.statements[index]
-    found = judge(entries, statement)
-    so = len(found.clearly_so) + len(found.so)
-    tried = len(statement.comparisons) - len(found.missing)
-    if not tried:
-        yield "Not run."
-        return
-    clearly = len(found.clearly_so)
-    sure = f", {clearly} by more than two standard errors" if clearly else ""
-    yield f"{so} of {tried} comparisons as stated{sure}."
-    for title, listed in (("Clearly not so", found.clearly_not_so), ("Not so", found.not_so)):
-        if listed:
-            yield f"{title}: {'; '.join(_compared(figure, entries, each) for each in listed)}."
-
-
-def _compared(figure: Figure, entries: Entries, comparison: Comparison) -> str:
-    labels = {method.name: method.label for method in figure.methods}
-    metric = next(m for m in figure.metrics if m.name == comparison.metric)
-    ends = (comparison.smaller, comparison.larger)
-    several = len(figure.panels) > 1
-
-    def told(place: Place) -> str:
-        where = f"{place.panel}, " if several else ""
-        return f"{labels[place.method]} ({where}{place.column})"
-
-    mean, error = paired_difference(entries, comparison)
-    assert mean is not None
-    if mean == 0:
-        return f"{told(ends[0])} equals {told(ends[1])}"
-    by = f"{-mean:.{metric.decimals}f}"
-    by += f" ± {error:.{metric.decimals}f}" if error is not None else ""
-    return f"{told(ends[0])} above {told(ends[1])} by {by}"
+def progress(figure: Figure, entries: Entries) -> str:
+    """Return how many runs of which methods are complete; an empty text where all are."""
+    planned = {seed for runs in figure.points.values() for seed in runs}
+    methods = dict[int, list[str]]()  # number of complete runs -> labels
+    for method in figure.methods:
+        theirs = [entry for place, entry in entries.items() if place.method == method.name]
+        waiting = {seed for entry in theirs for seed in entry.waiting}
+        if theirs:
+            methods.setdefault(len(planned - waiting), []).append(method.label)
+    if methods.keys() == {len(planned)}:
+        return ""
+    counts = [f"{runs} ({'; '.join(labels)})" for runs, labels in sorted(methods.items())]
+    complete = ", ".join(counts if len(counts) > 1 else map(str, methods))
+    return f"Not finished. Runs complete, of {len(planned)}: {complete}. The same command goes on."
 
 
 def as_markdown(figure: Figure, entries: Entries) -> str:
@@ -160,7 +101,14 @@ def as_markdown(figure: Figure, entries: Entries) -> str:
 def _page(figure: Figure, entries: Entries) -> Iterator[str]:
     yield f"# {figure.title}\n"
     yield f"![{figure.title}]({figure.name}.svg)\n"
-    yield "Means ± standard errors over the runs (seeds); what did not converge is in the means.\n"
+    if unfinished := progress(figure, entries):
+        yield f"**{unfinished}**\n"
+    yield (
+        "Means ± standard errors over the runs (seeds); what did not converge is in the means. In "
+        "brackets: the number of runs with a value, where it is not that of all planned.\n"
+    )
+    if left_out := figure.left_out():
+        yield f"Not run: {'; '.join(method.label for method in left_out)}.\n"
     for panel in figure.panels:
         head = [f"{panel.across}", *map(str, panel.columns)]
         for metric in (*figure.metrics, *figure.costs):
@@ -170,10 +118,18 @@ def _page(figure: Figure, entries: Entries) -> Iterator[str]:
         yield from _table(head, run_rows(figure, entries, panel))
     if figure.stated:
         yield "## Numbers in the paper's text\n"
-        head = ["quantity", "paper", "here", "difference in standard errors"]
-        yield from _table(head, stated_rows(figure, entries))
+        yield (
+            f"Expected: where, with {LEVEL:.0%} confidence, the mean of as many other runs as the "
+            f"paper's lies, judging by ours. Undecided: we have fewer than {FEWEST}.\n"
+        )
+        yield from _table(NUMBERS_HEAD, stated_rows(figure, entries))
     if figure.statements:
         yield "## What the paper says, and what came out here\n"
+        yield (
+            f"Each comparison is of paired differences, with a {LEVEL:.0%} confidence interval "
+            "(Student's). As stated: the whole interval is on the stated side. Not as stated: none "
+            f"of it is. Undecided: it holds both answers, or there are fewer than {FEWEST} runs.\n"
+        )
         yield from _table(["the paper", "here"], verdicts(figure, entries), right=False)
     if failed := reasons(figure, entries):
         yield "## What failed\n"
@@ -197,10 +153,13 @@ def _table(head: Sequence[str], body: Sequence[Sequence[str]], right: bool = Tru
     yield ""
 
 
-def as_plain(figure: Figure, entries: Entries, versions: Sequence[str]) -> dict[str, Any]:
+def as_plain(
+    figure: Figure, entries: Entries, versions: Sequence[str], seconds: float
+) -> dict[str, Any]:
     """Return everything as plain data: every value of every seed, means, errors, verdicts.
 
-    versions: of the libraries that cells were computed with
+    versions: of the libraries that cells were computed with; seconds: of processor time, that all
+        cells took
     """
     metrics = (*figure.metrics, *figure.costs)
     plain: list[dict[str, Any]] = []
@@ -213,6 +172,7 @@ def as_plain(figure: Figure, entries: Entries, versions: Sequence[str]) -> dict[
                 "method": place.method,
                 "runs": entry.runs,
                 "not_converged": entry.unconverged,
+                "to_come": list(entry.waiting),
                 "failed": {str(seed): why for seed, why in entry.failed.items()},
                 "mean": {name: mean for name, (mean, _) in moments.items()},
                 "standard_error": {name: error for name, (_, error) in moments.items()},
@@ -227,18 +187,22 @@ def as_plain(figure: Figure, entries: Entries, versions: Sequence[str]) -> dict[
         "title": figure.title,
         "methods": {method.name: method.label for method in figure.methods},
         "entries": plain,
+        "not_run": [method.name for method in figure.left_out()],
         "stated": [
-            dict(zip(("quantity", "paper", "here", "difference"), row, strict=True))
+            dict(zip(("quantity", "paper", "here", "expected", "verdict"), row, strict=True))
             for row in stated_rows(figure, entries)
         ],
         "statements": [
-            dict(zip(("paper", "here"), row, strict=True)) for row in verdicts(figure, entries)
+            {**dict(zip(("paper", "here"), row, strict=True)), **plain_statement(entries, each)}
+            for each, row in zip(figure.statements, verdicts(figure, entries), strict=True)
         ],
         "computed_with": list(versions),
+        "cpu_seconds": seconds,
         "notes": list(figure.notes),
     }
 
 
-def as_json(figure: Figure, entries: Entries, versions: Sequence[str]) -> str:
+def as_json(figure: Figure, entries: Entries, versions: Sequence[str], seconds: float) -> str:
     """Return `as_plain` as text."""
-    return json.dumps(as_plain(figure, entries, versions), indent=1, ensure_ascii=False) + "\n"
+    plain = as_plain(figure, entries, versions, seconds)
+    return json.dumps(plain, indent=1, ensure_ascii=False) + "\n"

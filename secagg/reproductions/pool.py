@@ -57,12 +57,17 @@ class Cache:
 
 
 def in_order(cells: Sequence[Cell]) -> list[Cell]:
-    """Return the cells in the order of work: seed by seed, and the longest of each seed first.
+    """Return the cells in the order of work: batch by batch, and the longest of each first.
 
     So a run that was stopped has whole seeds to show, and what is left to the end, when processes
     begin to run out of work, is short.
     """
-    return sorted(cells, key=lambda cell: (dict(cell.settings).get("seed", 0), -cell.seconds))
+    return sorted(cells, key=lambda cell: (*batch_of(cell), -cell.seconds))
+
+
+def batch_of(cell: Cell) -> tuple[bool, int]:
+    """Return what a cell is computed together with: whether it is late, and its seed."""
+    return cell.late, int(dict(cell.settings).get("seed", 0))
 
 
 def compute_all(cells: Sequence[Cell], jobs: int, keep: Keep) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
 from rich.console import Console
@@ -11,7 +11,8 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, Ti
 from rich.table import Table
 
 from secagg.reproductions.cells import Cell, Outcome
-from secagg.reproductions.pages import reasons, rows, run_rows, stated_rows, verdicts
+from secagg.reproductions.findings import NUMBERS_HEAD, stated_rows, verdicts
+from secagg.reproductions.pages import reasons, rows, run_rows
 from secagg.reproductions.reproducing import Reproduced, Started
 
 WIDTH = 120  # of tables where standard output is a file
@@ -73,8 +74,7 @@ def show(done: Reproduced) -> None:
             _print(out, title, head, rows(figure, entries, panel, metric))
         _print(out, f"runs, {panel.name}", head, run_rows(figure, entries, panel, troubled=True))
     if figure.stated:
-        head = ["number in the paper's text", "paper", "here", "difference in s.e."]
-        _print(out, "", head, stated_rows(figure, entries))
+        _print(out, "numbers in the paper's text", NUMBERS_HEAD, stated_rows(figure, entries))
     for words, came_out in verdicts(figure, entries):
         out.print(f"[bold]The paper:[/] {escape(words)}\n  {escape(came_out)}", soft_wrap=True)
     for line in reasons(figure, entries):
@@ -83,7 +83,7 @@ def show(done: Reproduced) -> None:
         out.print(str(file), soft_wrap=True)
 
 
-def _print(out: Console, title: str, head: list[str], body: list[list[str]]) -> None:
+def _print(out: Console, title: str, head: Sequence[str], body: list[list[str]]) -> None:
     if not body:
         return
     table = Table(title=title or None)

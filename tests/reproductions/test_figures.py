@@ -1,6 +1,7 @@
-"""Means, standard errors and verdicts against hand computation; tables and pictures that hold them.
+"""Means and standard errors against hand computation; tables and pictures that hold them.
 
-The values are those of a toy figure: two methods over three seeds, in one panel of two columns.
+The values are those of a toy figure: two methods over three seeds, in one panel of two columns, and
+a third method that was left out.
 """
 
 from __future__ import annotations
@@ -14,7 +15,6 @@ from secagg.reproductions.cells import Cell, Outcome, cell
 from secagg.reproductions.chart import chart
 from secagg.reproductions.figures import (
     Comparison,
-    Entry,
     Figure,
     Method,
     Metric,
@@ -22,14 +22,14 @@ from secagg.reproductions.figures import (
     Place,
     Stated,
     Statement,
-    judge,
     mean_and_error,
-    paired_difference,
     read_entries,
 )
 from secagg.reproductions.pages import as_markdown, as_plain
+from secagg.reproductions.plain import Numbers
 
 A2, A4, B2, B4 = (Place("panel", column, method) for method in "ab" for column in (2, 4))
+C2 = Place("panel", 2, "c")
 VALUES = {A2: [1.0, 2.0, 6.0], A4: [4.0, 4.0, 4.0], B2: [3.0, 5.0, 10.0], B4: [4.0, 3.0, 4.5]}
 
 
@@ -63,9 +63,10 @@ def toy() -> tuple[Figure, dict[Cell, Outcome]]:
             Statement("A below B.", (compared(A2, B2), compared(A4, B4))),
             Statement("B below A.", (compared(B2, A2),)),
             Statement("A below A.", (compared(A2, A2),)),
-            Statement("C below A.", (compared(Place("panel", 2, "c"), A2),)),
+            Statement("C below A.", (compared(C2, A2),)),
+            Statement("A below B and C.", (compared(A2, B2), compared(A2, C2))),
         ),
-        stated=(Stated("shd", A2, 5.0), Stated("shd", A4, 5.0)),
+        stated=(Stated("shd", A2, 5.0, 30), Stated("shd", C2, 5.0, 30)),
         notes=("A note.",),
     )
     return figure, outcomes
@@ -79,17 +80,6 @@ def test_mean_and_standard_error_by_hand() -> None:
     assert mean_and_error([]) == (None, None)
 
 
-def test_differences_are_taken_seed_by_seed() -> None:
-    """B - A at 2: 2, 3, 4, mean 3, standard error 1 / root 3. At 4 seed 2 is missing: 0, -1."""
-    figure, outcomes = toy()
-    entries = read_entries(figure, outcomes)
-    mean, error = paired_difference(entries, compared(A2, B2))
-    assert mean == 3 and error == pytest.approx(1 / math.sqrt(3))
-    mean, error = paired_difference(entries, compared(A4, B4))
-    assert mean == -0.5 and error == pytest.approx(0.5)
-    assert paired_difference(entries, compared(A2, Place("panel", 2, "c"))) == (None, None)
-
-
 def test_entries_count_what_failed_and_what_did_not_converge() -> None:
     figure, outcomes = toy()
     entries = read_entries(figure, outcomes)
@@ -100,26 +90,33 @@ def test_entries_count_what_failed_and_what_did_not_converge() -> None:
     assert len(figure.cells()) == 12
 
 
-@pytest.mark.parametrize(
-    ("difference", "list_"),
-    [
-        ([1.0, 1.0, 1.0], "clearly_so"),  # no error at all
-        ([1.0, 2.0, 3.0], "clearly_so"),  # 2 with standard error 0.58
-        ([0.0, 1.0, 4.0], "so"),  # 1.7 with 1.2
-        ([0.0, 0.0, 0.0], "not_so"),
-        ([-1.0, 0.0, 0.5], "not_so"),
-        ([-1.0, -2.0, -3.0], "clearly_not_so"),
-    ],
-)
-def test_verdicts(difference: list[float], list_: str) -> None:
-    def entry(values: list[float]) -> Entry:
-        return Entry({"shd": dict(enumerate(values))}, {}, 0)
+def test_what_is_not_computed_yet_is_counted() -> None:
+    figure, outcomes = toy()
+    first = {cell: o for cell, o in outcomes.items() if dict(cell.settings)["seed"] == 0}
+    del outcomes[figure.points[A4][2]]
+    entries = read_entries(figure, outcomes)
+    assert entries[A4].waiting == (2,) and (entries[A4].runs, entries[A4].planned) == (2, 3)
+    page = as_markdown(figure, entries).splitlines()
+    unfinished = "**Not finished. Runs complete, of 3: {}. The same command goes on.**"
+    assert unfinished.format("2 (A & co), 3 (B)") in page
+    assert "| A & co | 3.0 ± 1.5 | 4.0 ± 0.0 (2) |" in page
+    assert "| A & co | 3, 1 not converged | 2, 1 to come |" in page
+    entries = read_entries(figure, first)
+    page = as_markdown(figure, entries).splitlines()
+    assert unfinished.format("1") in page
+    assert (
+        "| A & co | 1.0 (1) | 4.0 (1) |" in page and "| B | 1, 2 to come | 1, 2 to come |" in page
+    )
+    assert as_plain(figure, entries, (), 0.0)["entries"][0]["to_come"] == [1, 2]
 
-    comparison = compared(A2, B2)
-    found = judge({A2: entry([0, 0, 0]), B2: entry(difference)}, Statement("", (comparison,)))
-    assert getattr(found, list_) == [comparison]
-    lists = (found.clearly_so, found.so, found.not_so, found.clearly_not_so, found.missing)
-    assert sum(map(len, lists)) == 1
+
+def test_a_quantity_that_some_runs_lack_says_of_how_many_it_is_the_mean() -> None:
+    figure, outcomes = toy()
+    numbers: Numbers = {"a": {"converged": 1.0}}
+    outcomes[figure.points[A2][1]] = Outcome(numbers, None, 1.0, "v1")
+    entries = read_entries(figure, outcomes)
+    assert entries[A2].runs == 3 and entries[A2].values["shd"] == {0: 1.0, 2: 6.0}
+    assert "| A & co | 3.5 ± 2.5 (2) | 4.0 ± 0.0 |" in as_markdown(figure, entries).splitlines()
 
 
 def test_the_page() -> None:
@@ -127,31 +124,35 @@ def test_the_page() -> None:
     for line in (
         "| sites K | 2 | 4 |",
         "| A & co | 3.0 ± 1.5 | 4.0 ± 0.0 |",
-        "| B | 6.0 ± 2.1 | 3.5 ± 0.5 |",
+        "| B | 6.0 ± 2.1 | 3.5 ± 0.5 (2) |",
         "| A & co | 3, 1 not converged | 3 |",
         "| B | 3 | 2, 1 failed |",
-        "| SHD of A & co, panel, sites K 2 | 5 | 3.0 ± 1.5 | -1.3 |",
-        "| SHD of A & co, panel, sites K 4 | 5 | 4.0 ± 0.0 | - |",  # without an error of its own
-        "| A below B. | 1 of 2 comparisons as stated, 1 by more than two standard errors. Not so: "
-        "A & co (4) above B (4) by 0.5 ± 0.5. |",
-        "| B below A. | 0 of 1 comparisons as stated. Clearly not so: B (2) above A & co (2) by "
-        "3.0 ± 0.6. |",
-        "| A below A. | 0 of 1 comparisons as stated. Not so: A & co (2) equals A & co (2). |",
-        "| C below A. | Not run. |",
+        "| SHD of A & co, panel, sites K 2 | 5 | 3.0 ± 1.5 | -3.9 to 9.9 | undecided |",
+        "| SHD of C, panel, sites K 2 | 5 | - | - | not run |",
+        "| A below B. | Of 2 comparisons: 2 undecided. Fewer than 6 runs: 2. |",
+        "| C below A. | Not run: C. |",
+        "| A below B and C. | Of 2 comparisons: 1 undecided, 1 not run. Fewer than 6 runs: 1. Not "
+        "run: C. |",
+        "Not run: C.",
         "- B, 1 times: It went | wrong",
         "A note.",
     ):
         assert line in page.splitlines(), line
-    assert "| C |" not in page  # a method without entries has no row
+    assert "| C |" not in page and "Not finished" not in page
 
 
 def test_the_numbers() -> None:
-    plain = as_plain(toy()[0], read_entries(*toy()), ("v1", "v2"))
+    plain = as_plain(toy()[0], read_entries(*toy()), ("v1", "v2"), 12.5)
     entry = plain["entries"][-1]
     assert (entry["method"], entry["column"], entry["runs"]) == ("b", 4, 2)
     assert entry["values"]["shd"] == {"0": 4.0, "1": 3.0}
     assert entry["mean"]["shd"] == 3.5 and entry["standard_error"]["shd"] == 0.5
     assert entry["failed"] == {"2": "It went | wrong"} and plain["computed_with"] == ["v1", "v2"]
+    assert plain["not_run"] == ["c"] and plain["cpu_seconds"] == 12.5
+    [first, second] = plain["statements"][-1]["comparisons"]
+    assert (first["verdict"], first["runs"], first["difference"]["mean"]) == ("undecided", 3, 3.0)
+    assert first["smaller"] == {"panel": "panel", "column": 2, "method": "a"}
+    assert (second["verdict"], second["runs"], second["difference"]) == ("not run", 0, None)
 
 
 def test_the_picture_has_every_mean_at_its_height() -> None:
@@ -159,14 +160,15 @@ def test_the_picture_has_every_mean_at_its_height() -> None:
     drawing = ET.fromstring(chart(figure, read_entries(figure, outcomes)))
     tag = "{http://www.w3.org/2000/svg}"
     texts = [text.text for text in drawing.iter(f"{tag}text")]
-    assert "Toy <figure>" in texts and "A & co" in texts and "B" not in texts
+    assert "Toy <figure>" in texts and "A & co" in texts
+    assert "B" not in texts and "C" not in texts  # not drawn, and not run
     grid = {
         float(text.text): float(text.attrib["y"]) - 4
         for text in drawing.iter(f"{tag}text")
         if text.attrib.get("text-anchor") == "end" and text.text
     }
     (low, base), (high, top) = min(grid.items()), max(grid.items())
-    marks = [m.attrib for m in drawing.iter(f"{tag}path") if m.attrib["class"] == "mark"][2:]
+    marks = [m.attrib for m in drawing.iter(f"{tag}path") if m.attrib["class"] == "mark"][1:]
     heights = [float(mark["transform"].split()[1].partition(")")[0]) for mark in marks]
     values = [(base - y) / (base - top) * (high - low) + low for y in heights]
     # Coordinates are written to a tenth of a pixel, of which there are 170 to the scale.

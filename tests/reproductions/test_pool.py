@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -87,16 +88,20 @@ def test_a_killed_process_is_the_failure_of_its_own_cell_only(tmp_path: Path) ->
 
 
 @pytest.fixture
-def started(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
-    """A run in a process of its own: seeds 0 and 1 are done, and 2 and 3 wait for a file."""
+def started(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[subprocess.Popen[str]]:
+    """A run in a process of its own: seeds 0 and 1 are done, and as many as jobs wait for a file.
+
+    param: jobs; 2 if not given
+    """
+    jobs = int(getattr(request, "param", 2))
     (tmp_path / "calls").mkdir()
     process = subprocess.Popen(
-        [sys.executable, "-m", "support.toy_figure", tmp_path, tmp_path / "calls", "2",
+        [sys.executable, "-m", "support.toy_figure", tmp_path, tmp_path / "calls", str(jobs),
          "0=draw", "1=draw", "2=wait", "3=wait"],
         cwd=Path(__file__).parents[1], stderr=subprocess.PIPE, text=True,
     )  # fmt: skip
     try:
-        wait_for(lambda: seeds_called(tmp_path / "calls") == [0, 1, 2, 3])
+        wait_for(lambda: seeds_called(tmp_path / "calls") == [0, 1, 2, 3][: 2 + jobs])
         yield process
     finally:
         process.kill()
@@ -135,6 +140,25 @@ def test_a_run_that_was_killed_goes_on(
     done = reproduce(figure, tmp_path, 2)
     assert done.entries[HERE].runs == 4 and done.computed == 2
     assert seeds_called(tmp_path / "calls") == [0, 1, 2, 2, 3, 3]
+
+
+@pytest.mark.parametrize("started", [1], indirect=True)
+def test_one_process_killed_in_mid_cell_leaves_a_page_of_the_runs_before(
+    tmp_path: Path, started: subprocess.Popen[str]
+) -> None:
+    """And what goes on computes only the cell that was under way, and the rest."""
+    page = tmp_path / "toy.md"
+    os.kill(started.pid, signal.SIGKILL)
+    started.communicate(timeout=20)
+    lines = page.read_text().splitlines()
+    assert "**Not finished. Runs complete, of 4: 2. The same command goes on.**" in lines
+    assert "| Toy | 2, 2 to come |" in lines
+    (tmp_path / "gate").touch()
+    what = {0: "draw", 1: "draw", 2: "wait", 3: "wait"}
+    done = reproduce(toy_figure(tmp_path / "calls", what, tmp_path / "gate"), tmp_path, 1)
+    assert done.entries[HERE].runs == 4 and done.computed == 2
+    assert seeds_called(tmp_path / "calls") == [0, 1, 2, 2, 3]
+    assert "Not finished" not in page.read_text()
 
 
 def test_a_process_killed_from_outside_costs_nothing_but_time(
@@ -234,5 +258,6 @@ def test_settings_and_task_make_the_name_and_estimates_do_not(tmp_path: Path) ->
 
 def test_the_order_of_the_work() -> None:
     cells = [cell("t", seconds, seed=seed, of=seconds) for seed in (1, 0) for seconds in (1.0, 5.0)]
+    cells.insert(0, replace(cell("t", 9.0, seed=0), late=True))
     ordered = [(dict(one.settings)["seed"], one.seconds) for one in in_order(cells)]
-    assert ordered == [(0, 5.0), (0, 1.0), (1, 5.0), (1, 1.0)]
+    assert ordered == [(0, 5.0), (0, 1.0), (1, 5.0), (1, 1.0), (0, 9.0)]

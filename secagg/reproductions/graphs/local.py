@@ -12,6 +12,7 @@ from typing import Literal
 from secagg.models.local_fits import Learner, average, best_graph, fit_sites, vote
 from secagg.models.simulated_graphs import split_rows
 from secagg.reproductions.graphs.data import data_of
+from secagg.reproductions.graphs.published import ALPHA, BIC, THRESHOLD
 from secagg.reproductions.graphs.scores import scores
 from secagg.reproductions.plain import Settings
 
@@ -23,20 +24,26 @@ LEARNERS: Mapping[str, Literal["notears", "pc", "ges"]] = {
 def compute(settings: Settings) -> dict[str, dict[str, float]]:
     """Return the scores of "voting", "average" and "best", or of "pc-voting" or "ges-voting".
 
-    Settings: learner, sites, penalty (of NOTEARS), and the data's. A site that cannot learn a graph
-    abstains; `abstained` is their number.
+    Settings: learner, sites, penalty (of NOTEARS; GES has the BIC's), and the data's. A site that
+    cannot learn a graph abstains; `abstained` is their number.
     """
     data, learner = data_of(settings), str(settings["learner"])
     parts = split_rows(data.rows, int(settings["sites"]))
+    site = Learner(
+        algorithm=LEARNERS[learner],
+        standardise=False,
+        penalty=float(settings.get("penalty", BIC)),
+        threshold=THRESHOLD,
+        alpha=ALPHA,
+    )
+    fits = fit_sites(parts, site)
     if learner == "notears":
-        fits = fit_sites(parts, Learner(penalty=float(settings["penalty"])))
         graphs = {
             "voting": vote(fits),
-            "average": average(fits),
+            "average": average(fits, THRESHOLD),
             "best": best_graph(fits, data.truth),
         }
     else:
-        fits = fit_sites(parts, Learner(algorithm=LEARNERS[learner]))
         graphs = {f"{learner}-voting": vote(fits)}
     abstained = float(sum(not fit.converged for fit in fits))
     return {

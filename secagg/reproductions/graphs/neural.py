@@ -9,18 +9,28 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Literal
 
-from secagg.models.admm_mlp import MLP_RHO, learn
-from secagg.models.consensus import Schedule
+import numpy as np
+from numpy.typing import NDArray
+
+from secagg.models.admm_mlp import learn
 from secagg.models.graph_result import GraphFit
 from secagg.models.local_fits import average, best_graph, vote
 from secagg.models.mlp_graph import Networks
 from secagg.models.notears_mlp import notears_mlp
 from secagg.models.simulated_graphs import split_rows
 from secagg.reproductions.graphs.data import Data, data_of
+from secagg.reproductions.graphs.published import (
+    HIDDEN,
+    MLP_RHO,
+    RIDGE,
+    START,
+    THRESHOLD,
+    TOLERANCE,
+    schedule,
+)
 from secagg.reproductions.graphs.scores import scores
 from secagg.reproductions.plain import Settings
 
-HIDDEN = 10  # of Zheng et al. (2020); the paper names no number
 SETTINGS: Mapping[str, Literal["paper", "fast"]] = {"mlp-admm": "paper", "mlp-admm-fast": "fast"}
 
 
@@ -33,29 +43,47 @@ def compute(settings: Settings) -> dict[str, dict[str, float]]:
     data, method = data_of(settings), str(settings["method"])
     penalty, d = float(settings["penalty"]), data.rows.shape[1]
     if method == "mlp-alldata":
-        fit = notears_mlp(data.rows, hidden=HIDDEN, standardise=False, penalty=penalty)
+        fit = _alone(data.rows, penalty)
         return {method: _scores(data, fit, data.rows.size)}
     parts = split_rows(data.rows, int(settings["sites"]))
     if method in SETTINGS:
-        schedule = Schedule(SETTINGS[method], rho1=MLP_RHO, rho2=MLP_RHO)
-        # The paper's program starts from random weights; ours, the fast one, from no edges.
-        published = method == "mlp-admm"
         fit = learn(
-            parts, schedule=schedule, penalty=penalty, hidden=HIDDEN, random_inputs=published
+            parts,
+            schedule=schedule(SETTINGS[method], MLP_RHO),
+            penalty=penalty,
+            hidden=HIDDEN,
+            zero_diagonal=False,
+            # The paper's program starts from random weights; ours, the fast one, from no edges.
+            random_inputs=method == "mlp-admm",
+            threshold=THRESHOLD,
+            seed=START,
         )
         rounds = int(fit.diagnostics["rounds"])
         sent = rounds * Networks(d, HIDDEN, penalty, zero_diagonal=False).size
         return {method: _scores(data, fit, sent) | {"rounds": rounds, "h": fit.diagnostics["h"]}}
-    fits = [notears_mlp(rows, hidden=HIDDEN, standardise=False, penalty=penalty) for rows in parts]
+    fits = [_alone(rows, penalty) for rows in parts]
     graphs = {
         "mlp-voting": vote(fits),
-        "mlp-average": average(fits),
+        "mlp-average": average(fits, THRESHOLD),
         "mlp-best": best_graph(fits, data.truth),
     }
     abstained = float(sum(not fit.converged for fit in fits))
     return {
         name: _scores(data, fit, d * d) | {"abstained": abstained} for name, fit in graphs.items()
     }
+
+
+def _alone(rows: NDArray[np.float64], penalty: float) -> GraphFit:
+    return notears_mlp(
+        rows,
+        hidden=HIDDEN,
+        standardise=False,
+        penalty=penalty,
+        ridge=RIDGE,
+        threshold=THRESHOLD,
+        tolerance=TOLERANCE,
+        seed=START,
+    )
 
 
 def _scores(data: Data, fit: GraphFit, sent: int) -> dict[str, float]:

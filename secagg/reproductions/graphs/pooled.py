@@ -15,16 +15,35 @@ from secagg.models.notears import notears
 from secagg.models.pc_ges import ges, pc
 from secagg.models.pooled import Moments
 from secagg.reproductions.graphs.data import data_of, moments_of
+from secagg.reproductions.graphs.published import (
+    ALPHA,
+    BIC,
+    GOLEM_DAG_PENALTY,
+    GOLEM_PENALTY,
+    THRESHOLD,
+    TOLERANCE,
+)
 from secagg.reproductions.graphs.scores import scores
 from secagg.reproductions.plain import Settings
 
 LEARNERS: Mapping[str, Callable[[Moments, float], GraphFit]] = {
     "notears-alldata": lambda moments, penalty: notears(
-        moments, standardise=False, penalty=penalty
+        moments,
+        standardise=False,
+        penalty=penalty,
+        threshold=THRESHOLD,
+        tolerance=TOLERANCE,
     ),
-    "golem-ev": lambda moments, _: golem(moments, equal_variances=True, standardise=False),
-    "pc": lambda moments, _: pc(moments),
-    "ges": lambda moments, _: ges(moments),
+    "golem-ev": lambda moments, _: golem(
+        moments,
+        equal_variances=True,
+        standardise=False,
+        penalty=GOLEM_PENALTY,
+        dag_penalty=GOLEM_DAG_PENALTY,
+        threshold=THRESHOLD,
+    ),
+    "pc": lambda moments, _: pc(moments, alpha=ALPHA),
+    "ges": lambda moments, _: ges(moments, penalty=BIC),
 }
 
 

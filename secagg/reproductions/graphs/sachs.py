@@ -8,6 +8,7 @@ data are not part of secagg, because no licence came with them; they are read fr
 from __future__ import annotations
 
 import csv
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -58,9 +59,15 @@ def observational_cells() -> list[dict[str, str]]:
     return [{name: cell[column] for column, name in PROTEINS.items()} for cell in cells]
 
 
+@cache
 def intensities() -> NDArray[np.float64]:
-    """Return the same as numbers, (853, 11); all are at least 1."""
-    return np.array([[float(text) for text in cell.values()] for cell in observational_cells()])
+    """Return the same as numbers, (853, 11), read-only; all are at least 1.
+
+    The file is read and checked once a process: a figure draws from it for thousands of cells.
+    """
+    table = np.array([[float(text) for text in cell.values()] for cell in observational_cells()])
+    table.flags.writeable = False
+    return table
 
 
 def consensus() -> NDArray[np.bool_]:

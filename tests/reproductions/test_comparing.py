@@ -1,0 +1,117 @@
+"""Verdicts on what a paper says: against scipy's t tests, and against hand computation."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from secagg.reproductions.comparing import (
+    FEWEST,
+    LEVEL,
+    Verdict,
+    check,
+    compare,
+    interval,
+)
+from secagg.reproductions.figures import Comparison, Entries, Entry, Place, Stated
+
+A, B = Place("panel", 2, "a"), Place("panel", 2, "b")
+A_BELOW_B = Comparison("shd", A, B)
+
+
+def entry(values: list[float] | dict[int, float]) -> Entry:
+    given = values if isinstance(values, dict) else dict(enumerate(values))
+    return Entry({"shd": given, "converged": dict.fromkeys(given, 1.0)}, {}, 0)
+
+
+def between(differences: list[float]) -> Entries:
+    """Return entries whose difference b - a is this, seed by seed."""
+    return {A: entry([float(5 * i) for i in range(len(differences))]),
+            B: entry([5 * i + d for i, d in enumerate(differences)])}  # fmt: skip
+
+
+@pytest.mark.parametrize("n", [2, 6, 30])
+def test_the_interval_is_that_of_the_paired_t_test(n: int) -> None:
+    rng = np.random.default_rng(n)
+    a, b = rng.standard_normal((2, n))
+    expected = stats.ttest_rel(b, a).confidence_interval(LEVEL)
+    found = compare({A: entry(a.tolist()), B: entry(b.tolist())}, A_BELOW_B).interval
+    assert found is not None and found.mean == pytest.approx((b - a).mean(), rel=1e-12)
+    # Differences of order one and a t quantile that both take from the same library, to some digits
+    # of it: far below what would change a verdict.
+    assert (found.low, found.high) == pytest.approx((expected.low, expected.high), rel=1e-9)
+
+
+def test_an_interval_of_other_runs_by_hand() -> None:
+    """1, 2, 6: s = root 7; t of 2 degrees at 0.975 is 4.302653 (tables); root(7 (1/3 + 1/6))."""
+    found = interval([1.0, 2.0, 6.0], 6)
+    assert found is not None
+    assert (found.mean, found.high - found.mean) == pytest.approx(
+        (3, 4.302653 * 3.5**0.5), rel=1e-6
+    )
+    assert interval([1.0]) is None and interval([]) is None
+
+
+@pytest.mark.parametrize(
+    ("difference", "verdict"),
+    [
+        ([1.0] * FEWEST, Verdict.SO),  # no spread at all
+        ([1.0, 2.0, 3.0, 1.0, 2.0, 3.0], Verdict.SO),  # 2 with standard error 0.37, t = 2.57
+        ([0.0, 1.0, 4.0, 0.0, 1.0, -1.0], Verdict.UNDECIDED),  # 0.83 with 0.70
+        ([0.0, 0.0, 1.0, 1.0, 2.0, 3.0], Verdict.UNDECIDED),  # 1.17 with 0.48: 2.4 of them
+        ([0.0] * FEWEST, Verdict.NOT_SO),
+        ([0.5, -1.0, 0.0, 0.5, -1.0, 0.0], Verdict.UNDECIDED),
+        ([-1.0, -2.0, -3.0, -1.0, -2.0, -3.0], Verdict.NOT_SO),
+        ([1.0] * (FEWEST - 1), Verdict.UNDECIDED),  # too few runs, whatever they say
+        ([-1.0] * (FEWEST - 1), Verdict.UNDECIDED),
+        ([1.0], Verdict.UNDECIDED),
+    ],
+)
+def test_verdicts(difference: list[float], verdict: Verdict) -> None:
+    found = compare(between(difference), A_BELOW_B)
+    assert (found.verdict, found.runs) == (verdict, len(difference))
+
+
+def test_only_runs_that_both_have_are_compared() -> None:
+    """b - a at seeds 1 and 2: 2 and 4. t of 1 degree at 0.975 is 12.706205 (tables)."""
+    entries = {A: entry({0: 9.0, 1: 1.0, 2: 2.0}), B: entry({1: 3.0, 2: 6.0, 3: 0.0})}
+    found = compare(entries, A_BELOW_B)
+    assert found.runs == 2 and found.interval is not None
+    low, high = 3 - 12.706205, 3 + 12.706205  # s / root 2 = 1
+    assert (found.interval.low, found.interval.high) == pytest.approx((low, high), rel=1e-6)
+
+
+@pytest.mark.parametrize("absent", [None, Entry({"converged": {}}, {0: "It failed"}, 0)])
+def test_what_was_left_out_or_failed_is_not_run(absent: Entry | None) -> None:
+    entries = {A: entry([1.0] * 30)} | ({} if absent is None else {B: absent})
+    found = compare(entries, A_BELOW_B)
+    assert (found.verdict, found.runs, found.interval) == (Verdict.NOT_RUN, 0, None)
+    assert found.absent == (B,)
+    assert check(entries, Stated("shd", B, 1.0, 30)).verdict is Verdict.NOT_RUN
+
+
+def test_a_quantity_that_no_run_has_decides_nothing() -> None:
+    """As the FDR of graphs without edges: the method ran."""
+    entries = {A: entry([1.0] * 30), B: entry([1.0] * 30)}
+    found = compare(entries, Comparison("fdr", A, B))
+    assert (found.verdict, found.runs, found.absent) == (Verdict.UNDECIDED, 0, ())
+
+
+@pytest.mark.parametrize(
+    ("value", "verdict"), [(1.5, Verdict.SO), (-0.3, Verdict.NOT_SO), (3.4, Verdict.NOT_SO)]
+)
+def test_a_number_of_the_paper(value: float, verdict: Verdict) -> None:
+    """0 and 3 fifteen times each: s = 1.526; 1.5 +- 2.045 s root(2/30) = 1.5 +- 0.806."""
+    found = check({A: entry([0.0, 3.0] * 15)}, Stated("shd", A, value, 30))
+    assert found.verdict is verdict
+    s = 1.5 * (30 / 29) ** 0.5
+    half = 2.045230 * s * (2 / 30) ** 0.5  # t of 29 degrees at 0.975, tables
+    assert found.interval is not None
+    ends = found.interval.low, found.interval.high
+    assert ends == pytest.approx((1.5 - half, 1.5 + half), rel=1e-6)
+
+
+def test_a_number_of_the_paper_and_few_runs() -> None:
+    found = check({A: entry([0.0] * (FEWEST - 1))}, Stated("shd", A, 5.0, 30))
+    assert (found.verdict, found.runs) == (Verdict.UNDECIDED, FEWEST - 1)
