@@ -128,17 +128,19 @@ def acyclic_edges(W: Matrix, threshold: float) -> tuple[NDArray[np.bool_], float
 
 
 def graph_over_threshold(
-    W: Matrix, threshold: float, failure: str | None
+    W: Matrix,
+    threshold: float,
+    failure: str | None,
+    advice: str = "Standardise the variables, raise the penalty or allow more rounds.",
 ) -> tuple[NDArray[np.bool_], float, tuple[str, ...]]:
     """Return a fit's edges, the threshold applied and the notes on both.
 
-    failure: why the optimiser failed, or None. After a failure cycles are left in: cleaning them
+    failure: why the optimiser failed, or None; advice: what helps then. After a failure cycles are left in: cleaning them
     away would make a diverged fit look like a sparse DAG.
     """
     if failure is not None:
-        advice = "Standardise the variables, raise the penalty or allow more rounds."
         note = f"not converged ({failure}): do not rely on this graph. {advice}"
-        return np.abs(W) > threshold, threshold, (note,)
+        return np.abs(W) > threshold, threshold, (note.rstrip(),)
     edges, applied = acyclic_edges(W, threshold)
     if applied == threshold:
         return edges, applied, ()

@@ -75,7 +75,7 @@ def consensus_fit(
     failed = failure(state)
     directed, applied, notes = np.abs(weights) > threshold, threshold, tuple[str, ...]()
     if acyclic or failed is not None:
-        directed, applied, notes = graph_over_threshold(weights, threshold, failed)
+        directed, applied, notes = graph_over_threshold(weights, threshold, failed, "")
     elif not is_acyclic(directed):
         notes = (f"the edges above {threshold:g} hold a cycle: none was removed",)
     if np.any(np.diagonal(directed)):
