@@ -135,8 +135,9 @@ def graph_over_threshold(
 ) -> tuple[NDArray[np.bool_], float, tuple[str, ...]]:
     """Return a fit's edges, the threshold applied and the notes on both.
 
-    failure: why the optimiser failed, or None; advice: what helps then. After a failure cycles are left in: cleaning them
-    away would make a diverged fit look like a sparse DAG.
+    failure: why the optimiser failed, or None; advice: what helps then
+    After a failure cycles are left in: cleaning them away would make a diverged fit look like a
+    sparse DAG.
     """
     if failure is not None:
         note = f"not converged ({failure}): do not rely on this graph. {advice}"
