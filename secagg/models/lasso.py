@@ -16,7 +16,7 @@ from secagg.errors import UsageError
 from secagg.models.descent import lasso_descent, optimality_violation
 from secagg.models.pooled import Moments
 from secagg.models.standardised import Vector, check_penalty, standardised
-from secagg.models.terms import INTERCEPT, Result, Term
+from secagg.models.terms import INTERCEPT, Result, Term, identified, within_notes
 
 _PATH_LENGTH, _PATH_RATIO = 100, 1e-3  # as glmnet's defaults (Friedman et al. 2010, section 2.5)
 
@@ -27,7 +27,8 @@ class LassoFit(Result):
 
     penalty: of the objective above, a pure number; penalty_rule: "bic" or "given"
     penalty_max: least penalty at which every slope is zero
-    bic: -2 log-likelihood + log(n) (1 + number of nonzero slopes), comparable with `ols`
+    bic: -2 log-likelihood + log(n) (1 + number of nonzero slopes), comparable with `ols`; where
+        each site took off its own means, their number stands for the 1
     selected: predictors with nonzero slopes
     kkt_violation: largest violation of the optimality conditions, on the correlation scale
     """
@@ -72,7 +73,7 @@ def lasso(
     # an outcome uncorrelated with everything leaves rounding only, or zero, which has no log path
     penalty_max = max(float(np.max(np.abs(r))), float(np.finfo(np.float64).eps))
     if isinstance(penalty, str):
-        if n <= p + 1:
+        if n <= p + pooled.means:
             raise UsageError(
                 "analysis",
                 f"BIC cannot choose among {p} predictors from {n} records",
@@ -93,10 +94,11 @@ def lasso(
 
     def bic(g: Vector) -> float:
         deviance = n * (np.log(2 * np.pi * variance * unexplained(g)) + 1)
-        return float(deviance + np.log(n) * (1 + np.count_nonzero(g)))
+        return float(deviance + np.log(n) * (pooled.means + np.count_nonzero(g)))
 
     notes = [
         "No standard errors: the lasso's estimates have none that are valid after selection.",
+        *within_notes(pooled),
     ]
     solutions = lasso_descent(R, r, path)
     chosen = len(path) - 1
@@ -110,9 +112,12 @@ def lasso(
     return LassoFit(
         outcome=outcome,
         n=n,
-        terms=tuple(
-            Term(term=name, estimate=float(estimate))
-            for name, estimate in zip((INTERCEPT, *predictors), estimates, strict=True)
+        terms=identified(
+            tuple(
+                Term(term=name, estimate=float(estimate))
+                for name, estimate in zip((INTERCEPT, *predictors), estimates, strict=True)
+            ),
+            pooled,
         ),
         penalty=weight,
         penalty_rule=rule,

@@ -10,8 +10,12 @@ LL' = R (Cholesky), v = L^-1 r, and s the roots of the diagonal of the scatter m
     intercept  b_0 = mean_y - b'm,  var b_0 = sigma^2 (1/n + |L^-1 (m/s)|^2)   (4)
 
 m is the predictors' mean. (3) and (4) are sums of squares, so no digits cancel in them however far
-the means lie from zero. All of it is post-processing of the released moments. The standard errors
-describe sampling only: noise added to the moments for differential privacy is not in them.
+the means lie from zero. Where each of K sites took off its own means (`Moments.within`), n - p - 1
+becomes n - K - p and R^2 is of the variation within sites; there is no one intercept. It is least
+squares with an indicator of every site (`secagg.models.within_moments`).
+
+All of it is post-processing of the released moments. The standard errors describe sampling only:
+noise added to the moments for differential privacy is not in them.
 """
 
 from __future__ import annotations
@@ -26,17 +30,26 @@ from scipy.special import fdtrc
 from secagg.errors import UsageError
 from secagg.models.collinear import factor
 from secagg.models.pooled import Moments
-from secagg.models.terms import INTERCEPT, Result, Term, regression_moments, tested_terms
+from secagg.models.terms import (
+    INTERCEPT,
+    Result,
+    Term,
+    identified,
+    regression_moments,
+    tested_terms,
+    within_notes,
+)
 
 
 @dataclass(frozen=True, kw_only=True)
 class LinearFit(Result):
     """A least-squares fit; names as in every textbook's summary table.
 
-    terms: the intercept first, then the predictors in the order asked for
-    f_statistic: of all slopes being zero, on model_dof = p and residual_dof = n - p - 1
+    terms: the intercept first (if there is one), then the predictors in the order asked for
+    f_statistic: of all slopes being zero, on model_dof = p and residual_dof = n - p - 1, or n - p
+        less one a site
     log_likelihood: Gaussian, at the maximum-likelihood variance RSS / n
-    aic, bic: count the p + 1 coefficients, not the variance
+    aic, bic: count the p + 1 coefficients, or p and one a site, not the variance
     """
 
     method: str = "ols"
@@ -63,17 +76,19 @@ def ols(
     """Regress the outcome on an intercept and the predictors.
 
     level: of the confidence intervals, in (0, 1)
-    Raises UsageError for unknown, repeated, constant or collinear columns (naming the culprit),
-    n <= p + 1, an outcome among the predictors or determined by them, or a level out of range.
+    Raises UsageError for unknown, repeated, constant or collinear columns (naming the culprit), no
+    degree of freedom left, an outcome among the predictors or determined by them, or a level out
+    of range.
     """
     pooled = regression_moments(moments, outcome, predictors)
     n, p = pooled.n, len(predictors)
-    dof = n - p - 1
+    dof = pooled.freedom - p
     if dof < 1:
+        levels = "an intercept" if pooled.within is None else f"{pooled.within} sites' means"
         raise UsageError(
             "analysis",
-            f"{n} records cannot carry {p} predictors, an intercept and a residual variance",
-            f"Use at most {max(n - 2, 0)} predictors, or `ridge`.",
+            f"{n} records cannot carry {p} predictors, {levels} and a residual variance",
+            f"Use at most {max(pooled.freedom - 1, 0)} predictors, or `ridge`.",
         )
     correlation = pooled.correlation
     lower = factor(correlation[:p, :p], predictors, pooled.tolerance)
@@ -102,36 +117,43 @@ def ols(
         outcome=outcome,
         n=n,
         level=level,
-        terms=tested_terms(
-            (INTERCEPT, *predictors),
-            np.array([intercept, *slopes]),
-            np.array([intercept_error, *slope_errors]),
-            level,
-            dof,
+        terms=identified(
+            tested_terms(
+                (INTERCEPT, *predictors),
+                np.array([intercept, *slopes]),
+                np.array([intercept_error, *slope_errors]),
+                level,
+                dof,
+            ),
+            pooled,
         ),
         r_squared=1 - unexplained,
-        adjusted_r_squared=1 - unexplained * (n - 1) / dof,
+        adjusted_r_squared=1 - unexplained * pooled.freedom / dof,
         residual_std_error=float(sigma),
         residual_dof=dof,
         model_dof=p,
         f_statistic=f_statistic,
         f_p_value=float(fdtrc(p, dof, f_statistic)),
         log_likelihood=float(log_likelihood),
-        aic=float(-2 * log_likelihood + 2 * (p + 1)),
-        bic=float(-2 * log_likelihood + np.log(n) * (p + 1)),
+        aic=float(-2 * log_likelihood + 2 * (p + pooled.means)),
+        bic=float(-2 * log_likelihood + np.log(n) * (p + pooled.means)),
         notes=(
             "Classical standard errors: they assume independent records of equal variance.",
             "AIC and BIC count the coefficients, not the residual variance.",
+            *within_notes(pooled),
         ),
     )
 
 
 @dataclass(frozen=True, kw_only=True)
 class ColumnSummary:
-    """One column: sd has the divisor n - 1 and is None for a single record."""
+    """One column: sd has the divisor n - 1, or n less one a site, and is None where that is 0.
+
+    mean: None where each site took off its own
+    """
 
     column: str
-    mean: float
+    mean: float | None
     sd: float | None
 
 
@@ -148,9 +170,9 @@ class Description(Result):
 
 
 def describe(moments: Moments) -> Description:
-    """Return n, means, standard deviations (divisor n - 1) and correlations of all columns."""
+    """Return n, means, standard deviations and correlations of all columns."""
     n, p = moments.n, len(moments.names)
-    unbiased = np.sqrt(n / (n - 1)) if n > 1 else None
+    unbiased = np.sqrt(n / moments.freedom) if moments.freedom > 0 else None
     deviation = moments.standard_deviation
     varying = np.flatnonzero(~moments.constant)
     table: list[list[float | None]] = [[None] * p for _ in range(p)]
@@ -163,7 +185,7 @@ def describe(moments: Moments) -> Description:
         columns=tuple(
             ColumnSummary(
                 column=name,
-                mean=float(moments.mean[j]),
+                mean=float(moments.mean[j]) if moments.within is None else None,
                 sd=None if unbiased is None else float(unbiased * deviation[j]),
             )
             for j, name in enumerate(moments.names)

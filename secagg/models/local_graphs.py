@@ -27,7 +27,7 @@ noise would have to hide a whole site, and differential privacy is refused.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -115,15 +115,26 @@ class LocalGraphs:
         return {**total, "sites": sites}
 
     def result(self, state: State, public: Public, counted: Counted) -> Result:
-        """Return the graph that was voted for, or the mean graph."""
-        combine, sites = self._combine(), state["sites"]
-        fit = elect(state, sites, combine, self.threshold, self._names(public))
+        """Return the graph that was voted for, with all votes, or the mean graph.
+
+        status: "converged" unless all sites abstained
+        """
+        combine, names = self._combine(), self._names(public)
+        fit = elect(state, state["sites"], combine, self.threshold, names)
+        fit = replace(
+            fit,
+            method=f"{self.learner}-{combine}",
+            settings={**fit.settings, **self._learner().settings()},
+        )
         result = graph_result(fit, self.truth)
-        result.summary["method"] = f"{self.learner}-{combine}"
-        result.summary["settings"] |= self._learner().settings()
+        result.summary["status"] = "converged" if fit.converged else "all sites abstained"
         arrays: dict[str, NDArray[Any]] = {**result.arrays}
         if combine == "vote":
-            arrays["votes"] = state[EDGES]
+            arrays["votes"] = votes = state[EDGES]
+            result.summary["votes"] = [
+                {"from": names[i], "to": names[j], "sites": round(votes[i, j])}
+                for i, j in sorted(np.argwhere(votes).tolist(), key=lambda edge: -votes[*edge])
+            ]
         return Result(result.summary, arrays)
 
     def _learner(self) -> Learner:

@@ -8,7 +8,8 @@ as the job lists cost one release.
 What the transcript determines: exactly the pooled n, means and covariances (to the fixed-point
 step), whatever analyses are run. Nothing else of the pooled records, and nothing of how they are
 split over sites. With few records or many variables these are much: p + p(p+1)/2 numbers pin down
-records when n is of that order.
+records when n is of that order. With `centre = "site"` it is the scatter within sites instead, and
+no means: see `secagg.models.within_moments`, also for why noise is refused there.
 
 Under differential privacy records come clipped to |u| <= R on a grid of 2^-g (`secagg.noise.Clip`),
 and z = (c, u) with c = 1/2. Then M's entries are multiples of 2^-2g that float64 adds exactly. The
@@ -42,16 +43,17 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from secagg.contracts import Body, Counted, Field, Kind, Public, Result, Rows, Stage, State, Update
-from secagg.errors import JobError, UsageError
+from secagg.errors import CapabilityError, JobError, UsageError
 from secagg.models.analyses import Analysis, Ols, build_analysis
 from secagg.models.noisy_moments import NOISE_NOTE, noisy_moments, repaired
 from secagg.models.pooled import Moments
+from secagg.models.within_moments import SEES, within_moments, within_spec, within_update
 from secagg.noise import Clip, Touch
 
 STAGE = "moments"
@@ -70,18 +72,22 @@ class PooledMoments:
 
     analyses: tables with `kind` and the settings of that kind (see `secagg.models.analyses`)
     truth: the true edges [cause, effect], if known: graph analyses are then scored
+    centre: which means are taken off: the pooled records' ("pooled"), or at each site its own
+        ("site"), where sites differ in level
     fraction_bits: resolution 2^-fraction_bits of M's entries, in scaled units, at least 20; at the
         default the fixed point adds nothing to the rounding of float64
     """
 
     analyses: tuple[dict[str, Any], ...] = ({"kind": "describe"},)
     truth: tuple[tuple[str, str], ...] | None = None
+    centre: Literal["pooled", "site"] = "pooled"
     fraction_bits: int = 80
 
     name: ClassVar[str] = "moments"
     leaves: ClassVar[str] = (
         "The number of records, the mean vector and the covariance matrix of the pooled records, "
-        "once. Every analysis below is computed from these and releases nothing more."
+        'once; with centre = "site" no means, and the covariance of the records about the means of '
+        "their own sites. Every analysis below is computed from these and releases nothing more."
     )
 
     def stages(self, public: Public) -> tuple[Stage, ...]:
@@ -89,6 +95,15 @@ class PooledMoments:
         if self.fraction_bits < LEAST_FRACTION_BITS:
             raise JobError("method.fraction_bits", f"must be at least {LEAST_FRACTION_BITS}")
         self._analyses(public)  # refuses unknown kinds, keys and columns before data is read
+        if self.centre == "site":
+            if public.clip is not None:
+                raise CapabilityError(
+                    "method.centre",
+                    'with centre = "site" how far a record moves the sum is not proved: it moves '
+                    "its site's means too, and with them every difference",
+                    'Take centre = "pooled" under [privacy].',
+                )
+            return (Stage(STAGE, within_spec(public, self.fraction_bits), 1, SEES),)
         p = len(public.variables) + 1
         bound = float(public.max_rows)
         bits = self.fraction_bits if public.clip is None else 2 * public.clip.grid_bits
@@ -108,22 +123,33 @@ class PooledMoments:
     def local(
         self, stage: str, rows: Rows, message: Body, memory: State, public: Public
     ) -> tuple[Update, State]:
-        """Compute this site's M."""
+        """Compute this site's M, or its scatter about its own means."""
+        if self.centre == "site":
+            return within_update(rows), memory
         constant = 1.0 if public.clip is None else CONSTANT
         z = np.column_stack([np.full(len(rows.values), constant), rows.values])
         return {"moments": (z.T @ z)[np.triu_indices(z.shape[1])]}, memory
 
     def server(self, state: State, total: Update, sites: int) -> State:
-        """Keep the pooled M."""
-        return {"upper": total["moments"], "sites": sites}
+        """Keep the sum."""
+        kept: State = {"upper": total["moments"], "sites": sites}
+        return {**kept, "counts": total["counts"]} if self.centre == "site" else kept
 
     def result(self, state: State, public: Public, counted: Counted) -> Result:
         """Run the analyses on the pooled moments; one that fails is reported as `failed`."""
         noise = public.noise.get(STAGE)
         step_error = state["sites"] * 2.0 ** -(self.fraction_bits + 1)
-        if noise is None:
+        quality: dict[str, Any]
+        if self.centre == "site":
+            moments = within_moments(state["upper"], state["counts"], public, step_error)
+            quality = {
+                "centre": self.centre,
+                "degrees_of_freedom": moments.freedom,
+                "largest_correlation_error": moments.error,
+            }
+        elif noise is None:
             moments = pooled_moments(state["upper"], public, step_error)
-            quality: dict[str, Any] = {"largest_correlation_error": moments.error}
+            quality = {"largest_correlation_error": moments.error}
         else:
             # sites that dropped out since the cohort was fixed leave less noise than this
             variance = noise.in_sum(state["sites"], noise.at_site(state["sites"]))
@@ -137,11 +163,8 @@ class PooledMoments:
                 "repair": repair.note(),
             }
         summaries: list[Mapping[str, Any]] = []
-        arrays = {
-            "n": np.array(moments.n),
-            "mean": moments.mean,
-            "scatter": moments.scatter,
-        }
+        means = {} if self.centre == "site" else {"mean": moments.mean}
+        arrays = {"n": np.array(moments.n), **means, "scatter": moments.scatter}
         if moments.noisy is not None:
             arrays["released"] = moments.noisy.matrix
         for i, analysis in enumerate(self._analyses(public), start=1):

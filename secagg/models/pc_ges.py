@@ -84,8 +84,8 @@ def pc(
     """
     require_number("alpha", alpha, low=np.finfo(float).tiny, below=1)
     data = graph_input(moments, variables, standardise=True)
-    if data.n <= 3:
-        raise UsageError("analysis", f"PC needs more than 3 records, not {data.n}")
+    if data.effective <= 3:
+        raise UsageError("analysis", f"PC needs more than 3 records, not {data.effective}")
     with _quiet():
         steps = [
             _causal_learn(f"utils.PCUtils.{step}")
@@ -95,7 +95,7 @@ def pc(
         graph = skeleton.skeleton_discovery(
             data.matrix,  # read for its number of columns only
             alpha,
-            PartialCorrelationTest(data.matrix, data.n),
+            PartialCorrelationTest(data.matrix, data.effective),
             stable=True,
             show_progress=False,
         )
@@ -136,7 +136,9 @@ def ges(
     data.require_full_rank("GES")
     with _quiet():
         search = _causal_learn("search.ScoreBased.GES")
-        record = search.ges(cov=data.matrix, n=data.n, parameters={"lambda_value": 0.5 * penalty})
+        record = search.ges(
+            cov=data.matrix, n=data.effective, parameters={"lambda_value": 0.5 * penalty}
+        )
     directed, undirected, _ = _edges(record["G"].graph)
     return GraphFit(
         method="ges",

@@ -37,6 +37,8 @@ class Moments:
         analysis works, entries are off by at most max(e).
     noisy: what was released, where these moments were repaired from moments with noise; an analysis
         that knows how reads it, and the others take the moments for exact
+    within: None, or the number of sites that took off their own means, each its own: `mean` is then
+        not known and 0, and scatter that within sites (`secagg.models.within_moments`)
     """
 
     names: tuple[str, ...]
@@ -45,6 +47,7 @@ class Moments:
     scatter: NDArray[np.float64]
     errors: NDArray[np.float64] | None = None
     noisy: NoisyMoments | None = None
+    within: int | None = None
 
     def select(self, names: Sequence[str]) -> Moments:
         """Return the moments of the named columns, in that order (marginalising the others)."""
@@ -59,13 +62,23 @@ class Moments:
         errors = None if self.errors is None else self.errors[index]
         scatter = self.scatter[np.ix_(index, index)]
         noisy = None if self.noisy is None else self.noisy.select(names)
-        return Moments(tuple(names), self.n, self.mean[index], scatter, errors, noisy)
+        return Moments(tuple(names), self.n, self.mean[index], scatter, errors, noisy, self.within)
+
+    @property
+    def means(self) -> int:
+        """How many means were taken off: one, or one a site."""
+        return 1 if self.within is None else self.within
+
+    @property
+    def freedom(self) -> int:
+        """Degrees of freedom of the scatter, n - means."""
+        return self.n - self.means
 
     @property
     def error(self) -> float:
         """Largest error of a correlation; at least the machine epsilon."""
         epsilon = float(np.finfo(np.float64).eps)
-        return epsilon if self.errors is None else max(epsilon, float(np.max(self.errors)))
+        return epsilon if self.errors is None else float(np.max(self.errors, initial=epsilon))
 
     @property
     def tolerance(self) -> float:
@@ -96,8 +109,9 @@ class Moments:
         """Correlation matrix, shape (p, p); a constant column is a usage error that names it."""
         if np.any(self.constant):
             constant = self.names[int(np.argmax(self.constant))]
+            where = "over all records" if self.within is None else "within every site"
             raise UsageError(
-                "analysis", f"column {constant!r} is constant over all records", "Leave it out."
+                "analysis", f"column {constant!r} is constant {where}", "Leave it out."
             )
         if self.error > WORST_ERROR:
             assert self.errors is not None

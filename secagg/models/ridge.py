@@ -11,7 +11,8 @@ R = V D V' (eigenvalues d_i) and c = V'r,
     variance    sigma^2 = RSS / (n - tr H)                                              (5)
     sandwich    cov b = sigma^2 / n F^-1 (R + penalty I)^-1 R (R + penalty I)^-1 F^-1   (6)
 
-where b are the slopes in the columns' own units and F is the diagonal of their deviations.
+where b are the slopes in the columns' own units and F is the diagonal of their deviations. Where
+each of K sites took off its own means, 11'/n is the projection on the sites and tr H = K + ...
 All of it is post-processing of the released moments.
 """
 
@@ -27,7 +28,14 @@ from scipy.optimize import minimize_scalar
 from secagg.errors import UsageError
 from secagg.models.pooled import ROUNDING, Moments
 from secagg.models.standardised import check_penalty, standardised
-from secagg.models.terms import INTERCEPT, Result, Term, critical_value
+from secagg.models.terms import (
+    INTERCEPT,
+    Result,
+    Term,
+    critical_value,
+    identified,
+    within_notes,
+)
 
 # GCV is searched where it can matter: eigenvalues are at most p, so above 1e3 p the slopes have
 # shrunk a thousandfold, and 1e-6 changes least squares only along eigenvalues of that order.
@@ -40,7 +48,7 @@ class RidgeFit(Result):
 
     penalty: of the objective above, a pure number; penalty_rule: "gcv" or "given"
     gcv: the criterion at that penalty, in squared units of the outcome
-    effective_dof: trace of the hat matrix, the intercept's 1 included
+    effective_dof: trace of the hat matrix, 1 for the intercept (or for each site's) included
     residual_std_error: root of RSS / (n - effective_dof)
     """
 
@@ -94,7 +102,7 @@ def ridge(
 
     def effective_dof(weight: float) -> float:
         """The trace of H, by (3)."""
-        return float(1 + np.sum(eigenvalues / (eigenvalues + weight)))
+        return float(pooled.means + np.sum(eigenvalues / (eigenvalues + weight)))
 
     variance = float(pooled.covariance[p, p])
 
@@ -104,6 +112,7 @@ def ridge(
     notes = [
         "Standard errors and intervals describe the estimator around its own mean: they cover "
         "neither its bias nor the choice of the penalty.",
+        *within_notes(pooled),
     ]
     if isinstance(penalty, str):
         penalty, at_edge = _minimise(gcv, _LOWEST, _HIGHEST_PER_COLUMN * p)
@@ -130,17 +139,20 @@ def ridge(
         outcome=outcome,
         n=n,
         level=level,
-        terms=tuple(
-            Term(
-                term=name,
-                estimate=float(estimate),
-                std_error=float(error),
-                ci_low=float(estimate - reach * error),
-                ci_high=float(estimate + reach * error),
-            )
-            for name, estimate, error in zip(
-                (INTERCEPT, *predictors), estimates, errors, strict=True
-            )
+        terms=identified(
+            tuple(
+                Term(
+                    term=name,
+                    estimate=float(estimate),
+                    std_error=float(error),
+                    ci_low=float(estimate - reach * error),
+                    ci_high=float(estimate + reach * error),
+                )
+                for name, estimate, error in zip(
+                    (INTERCEPT, *predictors), estimates, errors, strict=True
+                )
+            ),
+            pooled,
         ),
         penalty=float(penalty),
         penalty_rule=rule,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
 import numpy as np
@@ -17,6 +17,11 @@ from secagg.models.graph_result import GraphFit
 
 Edges = tuple[tuple[str, str], ...]
 """Pairs (cause, effect) of names."""
+
+SHRUNK_NOTE = (
+    "Weights are shrunk towards zero by the penalty: to estimate the effects of a linear graph, "
+    "refit each variable on its parents, without a penalty."
+)
 
 
 def check_truth(truth: Edges | None, names: Sequence[str]) -> None:
@@ -39,7 +44,12 @@ def adjacency(edges: Edges, names: Sequence[str]) -> NDArray[np.bool_]:
 
 
 def graph_result(fit: GraphFit, truth: Edges | None) -> Result:
-    """Return the fit's summary and arrays, with its score if the truth is known."""
+    """Return the fit's summary and arrays, with its score if the truth is known.
+
+    Every method's graphs come by here, so what holds of all penalised weights is noted here.
+    """
+    if fit.weights is not None and fit.settings.get("penalty", 0) > 0:
+        fit = replace(fit, notes=(*fit.notes, SHRUNK_NOTE))
     summary = fit.to_dict()
     arrays: dict[str, NDArray[Any]] = {"directed": fit.directed, "undirected": fit.undirected}
     if fit.weights is not None:

@@ -14,6 +14,10 @@ from secagg.errors import UsageError
 from secagg.models.pooled import Moments
 
 INTERCEPT = "(intercept)"
+WITHIN_NOTE = (
+    "Each site took off its own means: slopes and R² are of differences within sites, and there is "
+    "one intercept a site, none of which is known."
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,6 +83,19 @@ def tested_terms(
         )
         for j, name in enumerate(names)
     )
+
+
+def identified(terms: tuple[Term, ...], moments: Moments) -> tuple[Term, ...]:
+    """Return the terms that the moments tell: not the first, the intercept, if sites have each one.
+
+    Computed from means of 0 it would be 0.
+    """
+    return terms if moments.within is None else terms[1:]
+
+
+def within_notes(moments: Moments) -> tuple[str, ...]:
+    """Return what a reader must know where sites took off their own means."""
+    return () if moments.within is None else (WITHIN_NOTE,)
 
 
 def critical_value(level: float, dof: float = math.inf) -> float:

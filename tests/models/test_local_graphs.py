@@ -17,6 +17,7 @@ from secagg.models.local_fits import Learner, average, fit_sites, vote
 from secagg.models.local_graphs import STAGE, LocalGraphs
 from secagg.models.notears import notears
 from secagg.models.pooled import Moments
+from secagg.models.scored_graph import SHRUNK_NOTE
 
 NAMES = ("a", "b", "c", "d")
 HALF = 64.0  # of the bounds, about 0: scaling to [-1, 1] and back changes no bit
@@ -64,7 +65,9 @@ def own_weights(rows: np.ndarray) -> np.ndarray:
     """One site's NOTEARS in own units, with moments of our own."""
     centred = rows - rows.mean(axis=0)
     moments = Moments(NAMES, len(rows), rows.mean(axis=0), centred.T @ centred)
-    return notears(moments, standardise=False).weights
+    weights = notears(moments, standardise=False).weights
+    assert weights is not None
+    return weights
 
 
 # --- against brute force ------------------------------------------------------------------------
@@ -84,6 +87,12 @@ def test_votes_are_counted(protocol: dict[str, Any]) -> None:
     assert result.summary["method"] == "notears-vote"
     edges = {(e["from"], e["to"]) for e in result.summary["edges"]}
     assert edges == {(NAMES[i], NAMES[j]) for i, j in np.argwhere(votes >= 2)}
+    told = {(v["from"], v["to"]): v["sites"] for v in result.summary["votes"]}
+    assert told == {(NAMES[i], NAMES[j]): votes[i, j] for i, j in np.argwhere(votes)}
+    counts = list(told.values())
+    assert counts == sorted(counts, reverse=True) and counts[-1] < 2  # the losing ones, too
+    assert result.summary["status"] == "converged"
+    assert SHRUNK_NOTE not in result.summary["notes"]  # a vote has no weights
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS, ids=lambda p: p["name"])
@@ -94,7 +103,8 @@ def test_weights_are_averaged(protocol: dict[str, Any]) -> None:
     # Each site's weight is rounded once, by at most half a step of 2^-32; float64 adds far less.
     np.testing.assert_allclose(result.arrays["weights"], mean, rtol=0, atol=2.0**-33 * 1.01)
     assert np.array_equal(result.arrays["directed"], np.abs(mean) > 0.3)
-    assert "votes" not in result.arrays
+    assert "votes" not in result.arrays and "votes" not in result.summary
+    assert result.summary["notes"][-1] == SHRUNK_NOTE
 
 
 @pytest.mark.parametrize("learner", ["pc", "ges"])
@@ -198,6 +208,7 @@ def test_where_nobody_can_learn_the_result_says_so() -> None:
     result = run(sites(1, 1, 1))
     assert result.summary["edges"] == [] and result.summary["converged"] is False
     assert "3 of 3 sites" in result.summary["notes"][0]
+    assert result.summary["status"] == "all sites abstained"
 
 
 def test_records_that_are_incomplete_are_left_out() -> None:
@@ -256,7 +267,7 @@ def test_weights_beyond_the_bound_are_clipped_and_counted() -> None:
         ({"combine": "average", "learner": "pc"}, "no weights to average"),
         ({"combine": "average", "learner": "ges"}, "no weights to average"),
         ({"penalty": -1.0}, "must be at least"),
-        ({"learner": "ges", "penalty": 0.0}, "must be at least"),
+        ({"learner": "ges", "penalty": 0.0}, "must be above 0"),
         ({"threshold": float("nan")}, "must be at least"),
         ({"learner": "pc", "alpha": 1.0}, "below 1"),
         ({"variables": ("a",)}, "at least two variables"),

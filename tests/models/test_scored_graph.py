@@ -1,0 +1,55 @@
+"""A learned graph as a job's result."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from secagg.models.admm_linear import learn
+from secagg.models.golem import golem
+from secagg.models.graph_result import GraphFit
+from secagg.models.notears import notears
+from secagg.models.pc_ges import pc
+from secagg.models.pooled import Moments
+from secagg.models.scored_graph import SHRUNK_NOTE, graph_result
+
+ROWS = np.random.default_rng(0).normal(size=(40, 3)) @ np.array([[1, 1, 0], [0, 1, 1], [0, 0, 1]])
+OfRows = Callable[[np.ndarray], Moments]
+
+
+def notes(fit: GraphFit) -> list[str]:
+    return graph_result(fit, None).summary["notes"]
+
+
+def test_penalised_weights_say_that_they_are_shrunk(of_rows: OfRows) -> None:
+    moments = of_rows(ROWS)
+    for fit in (notears(moments), golem(moments), learn([ROWS[:20], ROWS[20:]])):
+        assert notes(fit)[-1] == SHRUNK_NOTE, fit.method
+        assert fit.notes == tuple(notes(fit)[:-1])
+
+
+def test_weights_without_a_penalty_and_edges_without_weights_do_not(of_rows: OfRows) -> None:
+    moments = of_rows(ROWS)
+    for fit in (notears(moments, penalty=0), pc(moments)):
+        assert SHRUNK_NOTE not in notes(fit), fit.method
+
+
+def test_why_a_fit_failed_comes_first(of_rows: OfRows) -> None:
+    """The report shows the first note where a site by itself has no result."""
+    failed = replace(notears(of_rows(ROWS)), converged=False, notes=("it did not",))
+    assert notes(failed) == ["it did not", SHRUNK_NOTE]
+
+
+@pytest.mark.parametrize(("truth", "shd"), [((("a", "b"),), 0), ((("b", "a"),), 1), ((), 1)])
+def test_the_score_is_of_edges_and_truth(truth: tuple[tuple[str, str], ...], shd: int) -> None:
+    none = np.zeros((2, 2), dtype=np.bool_)
+    directed = none.copy()
+    directed[0, 1] = True
+    fit = GraphFit("ges", ("a", "b"), directed, none, None, True, {"penalty": 1.0})
+    summary = graph_result(fit, truth).summary
+    assert summary["score"]["shd"] == shd
+    assert summary["truth"] == [list(edge) for edge in truth]
+    assert "score" not in graph_result(fit, None).summary
