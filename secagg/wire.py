@@ -29,7 +29,7 @@ from __future__ import annotations
 import hashlib
 import math
 import struct
-from collections.abc import Iterable
+from functools import lru_cache
 from typing import Any, Final
 
 import numpy as np
@@ -41,6 +41,10 @@ _LETTER_OF: Final = {np.dtype(name): letter for letter, name in ARRAY_TYPES.item
 _MAX_DEPTH: Final = 32
 _MAX_AXES: Final = 8
 _MAX_ELEMENTS: Final = 1 << 40
+_LARGE: Final = 1 << 12  # bytes
+_SHORT: Final = 64  # characters
+_LENGTH: Final = struct.Struct("<Q")
+_FLOAT: Final = struct.Struct("<d")
 
 
 class Pieces:
@@ -50,8 +54,10 @@ class Pieces:
     """
 
     def __init__(self, value: Any) -> None:
-        self.parts: list[bytes | memoryview] = []
-        _write(value, self.parts, 0)
+        self.parts: list[bytes | bytearray | memoryview] = []
+        self._small = bytearray()  # what was written since the last large part
+        self._write(value, 0)
+        self.parts.append(self._small)
 
     def __len__(self) -> int:
         return sum(len(part) for part in self.parts)
@@ -62,6 +68,70 @@ class Pieces:
         for part in self.parts:
             hasher.update(part)
         return hasher.digest()
+
+    def _write(self, value: Any, depth: int) -> None:
+        if depth > _MAX_DEPTH:
+            raise InternalError("wire", "data is nested too deeply")
+        small = self._small
+        match value:  # what is most frequent comes first, but a bool is an int too
+            case str():
+                small += _text(value)
+            case bytes():
+                small += b"B" + _length(len(value))
+                self._append(value)
+            case None:
+                small += b"N"
+            case bool():
+                small += b"T" if value else b"F"
+            case int():
+                size = _integer_size(value)
+                small += b"I" + _length(size) + value.to_bytes(size, "little", signed=True)
+            case dict():
+                self._write_mapping(value, depth)
+            case list() | tuple():
+                self._write_list(value, depth)
+            case np.ndarray():
+                self._write_array(value)
+            case float():
+                small += b"D" + _FLOAT.pack(value)
+            case Pieces():
+                self._write_pieces(value)
+            case _:
+                raise InternalError("wire", f"a {type(value).__name__} is not plain data")
+
+    def _write_list(self, items: list[Any] | tuple[Any, ...], depth: int) -> None:
+        self._small += b"L" + _length(len(items))
+        for item in items:
+            self._write(item, depth + 1)
+
+    def _write_mapping(self, mapping: dict[Any, Any], depth: int) -> None:
+        self._small += b"M" + _length(len(mapping))
+        for key in sorted(mapping, key=str):
+            self._small += _text(key)
+            self._write(mapping[key], depth + 1)
+
+    def _write_pieces(self, pieces: Pieces) -> None:
+        self._small += b"B" + _length(len(pieces))
+        for part in pieces.parts:
+            self._append(part)
+
+    def _write_array(self, array: np.ndarray[Any, Any]) -> None:
+        letter = _LETTER_OF.get(array.dtype.newbyteorder("<"))
+        if letter is None or array.ndim > _MAX_AXES or _too_large(array.shape):
+            raise InternalError("wire", f"arrays {array.shape} of {array.dtype} are not carried")
+        array = np.asarray(array, dtype=ARRAY_TYPES[letter], order="C")
+        self._small += b"A" + letter.encode() + bytes([array.ndim])
+        for axis in array.shape:
+            self._small += _length(axis)
+        self._append(array.reshape(-1).view(np.uint8).data)
+
+    def _append(self, part: bytes | bytearray | memoryview) -> None:
+        """Copy what is small; let what is large stand alone."""
+        if len(part) < _LARGE:
+            self._small += part
+            return
+        self.parts += (self._small, part)
+        self._small = bytearray()
 
 
 def dumps(value: Any) -> bytes:
@@ -75,13 +145,13 @@ def split(data: bytes | memoryview, what: str) -> list[memoryview]:
     what: the name of such a list, for the `PeerError` raised where it is none
     """
     reader = _Reader(memoryview(data))
-    if reader.tag() != b"L":
+    if reader.tag() != _LIST:
         raise _malformed(f"not {what}")
     items: list[memoryview] = []
     for _ in range(reader.count()):
-        if reader.tag() != b"B":
+        if reader.tag() != _BYTES:
             raise _malformed(f"not {what}")
-        items.append(reader.take(reader.length()))
+        items.append(reader.counted())
     reader.end()
     return items
 
@@ -103,62 +173,21 @@ def _length(n: int) -> bytes:
     return n.to_bytes(8, "little")
 
 
-def _write(value: Any, parts: list[bytes | memoryview], depth: int) -> None:
-    match value:
-        case None:
-            parts.append(b"N")
-        case bool():
-            parts.append(b"T" if value else b"F")
-        case int():
-            body = value.to_bytes(_integer_size(value), "little", signed=True)
-            parts += [b"I", _length(len(body)), body]
-        case float():
-            parts += [b"D", struct.pack("<d", value)]
-        case str():
-            _write_text(value, parts)
-        case bytes():
-            parts += [b"B", _length(len(value)), value]
-        case Pieces():
-            parts += [b"B", _length(len(value)), *value.parts]
-        case list() | tuple():
-            parts += [b"L", _length(len(value))]
-            _write_items(value, parts, depth)
-        case dict():
-            parts += [b"M", _length(len(value))]
-            for key in sorted(value, key=str):
-                _write_text(key, parts)
-                _write_items([value[key]], parts, depth)
-        case np.ndarray():
-            _write_array(value, parts)
-        case _:
-            raise InternalError("wire", f"a {type(value).__name__} is not plain data")
-
-
-def _write_items(items: Iterable[Any], parts: list[bytes | memoryview], depth: int) -> None:
-    for item in items:
-        if depth == _MAX_DEPTH:
-            raise InternalError("wire", "data is nested too deeply")
-        _write(item, parts, depth + 1)
-
-
-def _write_text(text: object, parts: list[bytes | memoryview]) -> None:
-    try:
-        body = text.encode() if isinstance(text, str) else None
-    except UnicodeEncodeError:  # half of a surrogate pair
-        body = None
-    if body is None:
+def _text(text: object) -> bytes:
+    if not isinstance(text, str):
         raise InternalError("wire", f"{text!r} is not Unicode text")
-    parts += [b"S", _length(len(body)), body]
+    return _short_text(text) if len(text) <= _SHORT else _encoded(text)
 
 
-def _write_array(array: np.ndarray[Any, Any], parts: list[bytes | memoryview]) -> None:
-    letter = _LETTER_OF.get(array.dtype.newbyteorder("<"))
-    if letter is None or array.ndim > _MAX_AXES or _too_large(array.shape):
-        raise InternalError("wire", f"arrays {array.shape} of {array.dtype} are not carried")
-    array = np.asarray(array, dtype=ARRAY_TYPES[letter], order="C")
-    parts += [b"A", letter.encode(), bytes([array.ndim])]
-    parts += [_length(axis) for axis in array.shape]
-    parts.append(array.reshape(-1).view(np.uint8).data)
+def _encoded(text: str) -> bytes:
+    try:
+        body = text.encode()
+    except UnicodeEncodeError:  # half of a surrogate pair
+        raise InternalError("wire", f"{text!r} is not Unicode text") from None
+    return b"S" + _length(len(body)) + body
+
+
+_short_text = lru_cache(maxsize=1 << 10)(_encoded)  # names of parties and fields, over and over
 
 
 def _too_large(shape: tuple[int, ...]) -> bool:
@@ -175,15 +204,18 @@ def _malformed(what: str) -> PeerError:
     return PeerError("wire", f"malformed message: {what}")
 
 
+_TEXT, _BYTES, _LIST, _MAP = b"SBLM"
+
+
 class _Reader:
     def __init__(self, data: memoryview) -> None:
         self.data = data
         self.at = 0
 
     def take(self, n: int) -> memoryview:
-        if n > len(self.data) - self.at:
-            raise _malformed("it ends too early")
         part = self.data[self.at : self.at + n]
+        if len(part) < n:  # a slice stops at the end
+            raise _malformed("it ends too early")
         self.at += n
         return part
 
@@ -191,38 +223,52 @@ class _Reader:
         if self.at != len(self.data):
             raise _malformed("bytes are left over after the value")
 
-    def tag(self) -> bytes:
-        return bytes(self.take(1))
+    def tag(self) -> int:
+        if self.at >= len(self.data):
+            raise _malformed("it ends too early")
+        tag = self.data[self.at]
+        self.at += 1
+        return tag
 
     def length(self) -> int:
-        return int.from_bytes(self.take(8), "little")
+        try:
+            (n,) = _LENGTH.unpack_from(self.data, self.at)
+        except struct.error:
+            raise _malformed("it ends too early") from None
+        self.at += 8
+        return int(n)
+
+    def counted(self) -> memoryview:
+        """Return as many bytes as the length before them says."""
+        return self.take(self.length())
 
     def value(self, depth: int) -> Any:
         if depth > _MAX_DEPTH:
             raise _malformed("it is nested too deeply")
-        match self.tag():
+        tag = self.tag()
+        if tag == _TEXT:
+            return self.text()
+        if tag == _BYTES:
+            return bytes(self.counted())
+        if tag == _LIST:
+            return [self.value(depth + 1) for _ in range(self.count())]
+        if tag == _MAP:
+            return self.mapping(depth)
+        match bytes([tag]):
+            case b"I":
+                return self.integer()
+            case b"A":
+                return self.array()
             case b"N":
                 return None
             case b"T":
                 return True
             case b"F":
                 return False
-            case b"I":
-                return self.integer()
             case b"D":
-                return float(struct.unpack("<d", self.take(8))[0])
-            case b"S":
-                return self.text()
-            case b"B":
-                return bytes(self.take(self.length()))
-            case b"L":
-                return [self.value(depth + 1) for _ in range(self.count())]
-            case b"M":
-                return self.mapping(depth)
-            case b"A":
-                return self.array()
-            case tag:
-                raise _malformed(f"unknown tag {tag!r}")
+                return float(_FLOAT.unpack(self.take(8))[0])
+            case unknown:
+                raise _malformed(f"unknown tag {unknown!r}")
 
     def count(self) -> int:
         n = self.length()
@@ -231,7 +277,7 @@ class _Reader:
         return n
 
     def integer(self) -> int:
-        body = bytes(self.take(self.length()))
+        body = self.counted()
         value = int.from_bytes(body, "little", signed=True)
         if len(body) != _integer_size(value):
             raise _malformed("an integer is not in its shortest form")
@@ -239,7 +285,7 @@ class _Reader:
 
     def text(self) -> str:
         try:
-            return str(self.take(self.length()), "utf-8")
+            return str(self.counted(), "utf-8")
         except UnicodeDecodeError:
             raise _malformed("text is not UTF-8") from None
 
@@ -247,7 +293,7 @@ class _Reader:
         result: dict[str, Any] = {}
         last: str | None = None
         for _ in range(self.count()):
-            if self.tag() != b"S":
+            if self.tag() != _TEXT:
                 raise _malformed("a key is not text")
             key = self.text()
             if last is not None and key <= last:
@@ -257,10 +303,10 @@ class _Reader:
         return result
 
     def array(self) -> np.ndarray[Any, Any]:
-        letter = chr(self.take(1)[0])
+        letter = chr(self.tag())
         if letter not in ARRAY_TYPES:
             raise _malformed("unknown array type")
-        axes = self.take(1)[0]
+        axes = self.tag()
         if axes > _MAX_AXES:
             raise _malformed("an array has too many axes")
         shape = tuple(self.length() for _ in range(axes))

@@ -191,29 +191,36 @@ class FixedBaseTable:
             rows[:, :, : r.n] = entries.transpose(2, 0, 1)[: len(rows)]
             rows[:, :, r.n :] = 0
 
-    def powers(self, exponents: Rows, rows: Rows, factor: int) -> Rows:
-        """Return base^a (1 + root)^(row factor) modulo root^2 for each exponent a and its row.
+    def begin(self, exponents: Rows, rows: Rows, factor: int) -> Callable[[], Rows]:
+        """Return what returns base^a (1 + root)^(row factor) modulo root^2 for each a and its row.
+
+        What takes long is left to it, so that another thread may do that.
 
         exponents: as many as rows; what they hold above `exponent_bits` is ignored
         rows: of any value
         """
         if len(exponents) != len(rows):  # numpy would repeat a single one
             raise ValueError(f"{len(exponents)} exponents for {len(rows)} rows")
-        out = np.empty((len(rows), _bytes(self.square.value)), dtype=np.uint8)
         r, square, length = self.root, self.square, exponents.shape[1]
         size = max(length, -(-self._bits // 8)) + 3  # the kernel reads four bytes at a time
-        for block in _blocks(len(out), _TABLE_BLOCK):
-            log = r.canonical(r.scale(_load_any(rows[block], r), factor))
-            x = empty(len(log), square.n, LANES)
-            padded = np.zeros((len(log) * LANES, size), dtype=np.uint8)
-            padded[: len(rows[block]), :length] = exponents[block]
-            call(
-                "fixed_base", x.ctypes.data, log.ctypes.data, self._units.ctypes.data,
-                self._logs.ctypes.data, self._row, padded.ctypes.data, size, self._bits,
-                self._window, r.address, square.address, len(log),
-            )  # fmt: skip
-            _save(square.canonical(x), out[block])
-        return out
+        log = r.canonical(r.scale(_load_any(rows, r), factor))
+        padded = np.zeros((len(log) * LANES, size), dtype=np.uint8)
+        padded[: len(rows), :length] = exponents
+
+        def powers() -> Rows:
+            out = np.empty((len(rows), _bytes(square.value)), dtype=np.uint8)
+            for block in _blocks(len(out), _TABLE_BLOCK):
+                logs = log[block.start // LANES : -(-block.stop // LANES)]
+                x = empty(len(logs), square.n, LANES)
+                call(
+                    "fixed_base", x.ctypes.data, logs.ctypes.data, self._units.ctypes.data,
+                    self._logs.ctypes.data, self._row, padded[block].ctypes.data, size,
+                    self._bits, self._window, r.address, square.address, len(logs),
+                )  # fmt: skip
+                _save(square.canonical(x), out[block])
+            return out
+
+        return powers
 
 
 def _blocks(count: int, size: int = _BLOCK) -> Iterator[slice]:

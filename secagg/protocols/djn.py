@@ -32,10 +32,12 @@ time of a decryption.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 from gmpy2 import invert
 
 from secagg.errors import PeerError, UsageError
+from secagg.kernels.halves import side_by_side
 from secagg.protocols import residues
 from secagg.protocols.djn_keys import PrivateKey, PublicKey, random_unit
 from secagg.protocols.fixed_base import fixed_base
@@ -125,13 +127,15 @@ def decrypt(key: PrivateKey, ciphertexts: Sequence[int]) -> Integers:
     Raises `PeerError` for numbers outside (0, n^2) and for no units.
     """
     integers = _ciphertexts(key.public, ciphertexts, "ciphertexts")
-    halves: list[Integers] = []
-    for prime, other in ((key.p, key.q), (key.q, key.p)):
+
+    def half(prime: int, other: int) -> Integers:
         remainders, logs = residues.split_powers(integers, prime - 1, prime)
         # Fermat: 1 modulo p for units, 0 for multiples of p.
         if any(remainder != 1 for remainder in remainders):
             raise PeerError("paillier", "ciphertexts hold a number that is no ciphertext")
-        halves.append(residues.scaled(logs, int(invert(-other, prime)), prime))
+        return residues.scaled(logs, int(invert(-other, prime)), prime)
+
+    halves = side_by_side([partial(half, key.p, key.q), partial(half, key.q, key.p)])
     return residues.chinese_remainders(halves[0], halves[1], key.p, key.q)
 
 

@@ -13,31 +13,30 @@ the classical randomisers r^n.
 
 Whoever makes a key can decrypt everything under it, so the maker is trusted by all who use it.
 The checks below catch damaged and mismatched keys; a public key alone cannot be shown to be a
-product of two primes, nor h_s to be an n-th residue. The primality test of a *foreign* p or q is
-no proof against a maker who searches for composites that pass it (none is known); such a maker
-would only spoil keys that it holds anyway. Sizes: 3072 bits for the 128-bit level, 2048 for 112
-(NIST SP 800-57 part 1); shorter keys are refused. Keys are not wiped from memory.
+product of two primes, nor h_s to be an n-th residue. A maker who searches for composites that pass
+the primality test (`_is_prime`) would only spoil keys that it holds anyway. Sizes: 3072 bits for
+the 128-bit level, 2048 for 112 (NIST SP 800-57 part 1); shorter keys are refused. Keys are not
+wiped from memory.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 from functools import lru_cache
+from hashlib import shake_256
 
 from gmpy2 import gcd, is_prime, jacobi, powmod
 
 from secagg.errors import PeerError, UsageError
+from secagg.protocols import residues
+from secagg.protocols.integers import Integers
 from secagg.randomness import RandomBytes, random_below
 
 DEFAULT_BITS = 3072
 MIN_BITS = 2048
 MAX_BITS = 16384  # a longer foreign modulus would only serve to keep us busy
 
-# GMP's test with 24 + k rounds: trial division, Baillie-PSW, then k Miller-Rabin rounds, each of
-# which a given composite passes for at most a quarter of all bases: 4^-50 = 2^-100 whatever the
-# candidate. A *random* candidate of 1024 bits is far less likely still to be a composite that
-# passes (Damgard, Landrock, Pomerance, Mathematics of Computation 61, 1993).
-_ROUNDS = 24 + 50
+_ROUNDS = 50  # of Miller-Rabin: see `_is_prime`
 
 
 @dataclass(frozen=True)
@@ -159,13 +158,38 @@ def _random_prime(bits: int, random: RandomBytes, beside: int = 3) -> int:
 
 
 # Facts about private keys, each worked out once a process: where sites share one, as in a
-# simulation, each of them checks the same key, and GMP takes the same bases each time. What is kept
-# are p, q and h_s of the last two keys, which the tables for encryption hold anyway.
+# simulation, each of them checks the same key, to the same end. What is kept are p, q and h_s of
+# the last two keys, which the tables for encryption hold anyway.
 
 
 @lru_cache(maxsize=4)
 def _is_prime(candidate: int) -> bool:
-    return bool(is_prime(candidate, _ROUNDS))
+    """Return whether an odd candidate passes GMP's test (Baillie-PSW), then 50 of Miller-Rabin.
+
+    A composite passes a round of Miller-Rabin for at most a quarter of all bases: 50 of them with
+    4^-50 = 2^-100. GMP would take the same bases for everybody, and whoever knows them can build
+    composites that pass (Albrecht, Massimo, Paterson, Somorovsky, "Prime and prejudice", CCS 2018).
+    Here they are a hash of the candidate: as good as random to whoever cannot steer the hash, so
+    that a maker of composites has to try 2^100 of them. A *random* candidate of 1024 bits is far
+    less likely still to be a composite that passes (Damgard, Landrock, Pomerance, Mathematics of
+    Computation 61, 1993).
+    """
+    return bool(is_prime(candidate)) and passes_miller_rabin(candidate, _ROUNDS)
+
+
+def passes_miller_rabin(candidate: int, rounds: int) -> bool:
+    """Return whether an odd number from 3 on is a strong probable prime to so many hashed bases."""
+    size = (candidate.bit_length() + 7) // 8
+    longer = size + 16  # so that the remainders are uniform up to 2^-128
+    stream = shake_256(b"secagg prime test 1" + candidate.to_bytes(size, "little"))
+    drawn = Integers.from_bytes(stream.digest(rounds * longer), longer)
+    bases = Integers.of([1 + x % (candidate - 1) for x in drawn], size)
+    twos = ((candidate - 1) & (1 - candidate)).bit_length() - 1
+    for x in residues.powers(bases, (candidate - 1) >> twos, candidate):
+        chain = [int(powmod(x, 1 << i, candidate)) for i in range(twos)]
+        if x != 1 and candidate - 1 not in chain:
+            return False
+    return True
 
 
 @lru_cache(maxsize=4)

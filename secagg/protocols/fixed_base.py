@@ -31,8 +31,9 @@ are as secret as the key itself and live as long as the process.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Protocol
 
 import numpy as np
@@ -40,6 +41,7 @@ from gmpy2 import invert, mpz
 from numpy.typing import NDArray
 
 from secagg.kernels.batches import FixedBaseTable
+from secagg.kernels.halves import side_by_side
 from secagg.protocols.integers import Integers
 
 Digits = NDArray[np.uint16]
@@ -114,10 +116,13 @@ class Table(Protocol):
         """Width of a digit of the exponents, in bits."""
         ...
 
-    def powers(self, exponents: Integers, plaintexts: Integers, factor: int) -> Integers:
-        """Return base^a (1 + factor root)^m mod root^2 for each exponent a and each m.
+    def begin(
+        self, exponents: Integers, plaintexts: Integers, factor: int
+    ) -> Callable[[], Integers]:
+        """Return what returns base^a (1 + factor root)^m mod root^2 for each exponent a and each m.
 
-        Whatever an exponent holds above the bits that the table was made for is ignored.
+        Whatever an exponent holds above the bits that the table was made for is ignored. What
+        takes long is left for then, when another thread may do it.
         """
         ...
 
@@ -161,8 +166,13 @@ class GmpTable:
             logs.append(row_logs)
         return cls(r, exponent_bits, window, units, logs)
 
-    def powers(self, exponents: Integers, plaintexts: Integers, factor: int) -> Integers:
+    def begin(
+        self, exponents: Integers, plaintexts: Integers, factor: int
+    ) -> Callable[[], Integers]:
         """As in `Table`."""
+        return partial(self._powers, exponents, plaintexts, factor)
+
+    def _powers(self, exponents: Integers, plaintexts: Integers, factor: int) -> Integers:
         digits = split_digits(exponents, self.bits, self.window)
         size = ((self.root * self.root).bit_length() + 7) // 8
         powers: list[int] = []
@@ -196,9 +206,12 @@ class KernelTable:
         self.window = window
         self._table = FixedBaseTable(base, root, exponent_bits, window)
 
-    def powers(self, exponents: Integers, plaintexts: Integers, factor: int) -> Integers:
+    def begin(
+        self, exponents: Integers, plaintexts: Integers, factor: int
+    ) -> Callable[[], Integers]:
         """As in `Table`."""
-        return Integers(self._table.powers(exponents.rows, plaintexts.rows, factor))
+        powers = self._table.begin(exponents.rows, plaintexts.rows, factor)
+        return lambda: Integers(powers())
 
 
 def make_table(base: int, root: int, exponent_bits: int, window: int, *, kernels: bool) -> Table:
@@ -235,10 +248,11 @@ class FixedBase:
             self._tables = self._wide_enough(expected)
             self._due = 2 * self._taken
         n = math.prod(self._roots)
-        return [
-            table.powers(exponents, plaintexts, n // root)
+        begun = [
+            table.begin(exponents, plaintexts, n // root)
             for table, root in zip(self._tables, self._roots, strict=True)
         ]
+        return side_by_side(begun)
 
     def _wide_enough(self, expected: int) -> list[Table]:
         powers = max(expected, FORESIGHT * self._taken if self._tables else self._taken)

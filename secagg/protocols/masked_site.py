@@ -19,8 +19,6 @@ import hmac
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-import numpy as np
-
 from secagg import wire
 from secagg.contracts import Body, Context, State
 from secagg.errors import PeerError, PolicyRefusal
@@ -28,6 +26,9 @@ from secagg.protocols import masking, shamir
 from secagg.protocols.masking import KEY_BYTES, Directory, PublicKeys
 from secagg.protocols.neighbours import GraphPlan, neighbours
 from secagg.ring import RingVector
+
+_INDEX_BYTES = 4
+"""Of a site's place in the cohort."""
 
 
 def advertise(state: State, context: Context) -> tuple[State, Body]:
@@ -138,12 +139,13 @@ def _later_masks(
     """
     cohort = sorted(body["cohort"])  # the party has checked it: its rules, itself, one a session
     session = state.get("session") or _begin_session(state, cohort, plan, context)
-    if session["cohort"] != cohort:
+    if session["cohort"] != wire.dumps(cohort):
         raise PolicyRefusal(context.me, "the sites changed after the first sum")
     label = masking.label(context.session, context.round, session["label"], cohort, context.asked)
-    peers = [cohort[position] for position in session["peers"].tolist()]
-    keys = _split(session["keys"], len(peers))
-    seeds = {site: masking.seed(key, label) for site, key in zip(peers, keys, strict=True)}
+    seeds = {
+        cohort[int.from_bytes(peer[KEY_BYTES:], "little")]: masking.seed(peer[:KEY_BYTES], label)
+        for peer in _split(session["peers"])
+    }
     advertised = {"round": state["advertised"]["round"]}
     return {"advertised": advertised, "session": {**session, "label": label}}, seeds
 
@@ -160,16 +162,17 @@ def _begin_session(
     members = {site: directory[site] for site in cohort}
     peers = [site for site in _neighbourhood(members, plan, context) if site != context.me]
     pairs = _pairs(state["advertised"], "later", directory, peers, context)
-    # This is read and written again in every round, and two values take no time.
-    positions = np.array([cohort.index(site) for site in pairs], dtype=np.uint32)
-    keys = b"".join(pairs.values())
-    return {"cohort": cohort, "label": state["label"], "peers": positions, "keys": keys}
+    # This is read and written again in every round, and three values take no time.
+    kept = b"".join(
+        key + cohort.index(site).to_bytes(_INDEX_BYTES, "little") for site, key in pairs.items()
+    )
+    return {"cohort": wire.dumps(cohort), "label": state["label"], "peers": kept}
 
 
-def _split(keys: bytes, number: int) -> list[bytes]:
-    """Return keys of equal length out of one value."""
-    size = len(keys) // max(number, 1)
-    return [keys[i * size : (i + 1) * size] for i in range(number)]
+def _split(peers: bytes) -> list[bytes]:
+    """Return each peer's part of a session's `peers`: its pair key, then its index."""
+    size = KEY_BYTES + _INDEX_BYTES
+    return [peers[at : at + size] for at in range(0, len(peers), size)]
 
 
 def agree(state: State, body: Body, plan: GraphPlan, context: Context) -> tuple[State, Body]:

@@ -31,6 +31,7 @@ from __future__ import annotations
 import hmac
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives import hashes
@@ -90,6 +91,12 @@ def commit(self_secret: bytes) -> bytes:
 # --- statements: signed once, shown to everybody -------------------------------------------------
 
 
+# Each party verifies each statement; where parties share a process, as in a simulation, once is
+# enough: the answer depends on the same bytes, roster and session alone. What is refused is not
+# kept. What is kept is public, and no more than everybody was shown.
+_read_once = lru_cache(maxsize=1 << 12)(read_frame)
+
+
 def state_publicly(context: Context, phase: str, body: Mapping[str, bytes]) -> bytes:
     """Return a signed frame for everybody, which the coordinator can relay but not alter."""
     return write_frame(
@@ -101,7 +108,7 @@ def read_statement(statement: object, site: str, phase: str, context: Context) -
     """Return what `site` stated in this round and phase. Raises `PeerError`."""
     if not isinstance(statement, bytes):
         raise PeerError(site, "makes no statement")
-    frame = read_frame(statement, context.roster, EVERYONE, context.session)
+    frame = _read_once(statement, context.roster, EVERYONE, context.session)
     header = frame.header
     if (header.sender, header.round, header.phase) != (site, context.round, phase):
         raise PeerError(site, "a statement is another site's, or of another round or phase")

@@ -65,7 +65,7 @@ from secagg.protocols.integers import Integers
 from secagg.randomness import RandomBytes, random_below
 
 AUXILIARY_BITS = 256
-_ROUNDS = 24 + 50  # as in djn_keys: a composite passes with probability 4^-50 at most
+_ROUNDS = 24 + 50  # GMP: Baillie-PSW, then 50 of Miller-Rabin; a composite passes these with 4^-50
 
 
 @dataclass(frozen=True)

@@ -249,7 +249,7 @@ def test_fixed_base(
     table = batches.FixedBaseTable(base % root**2, root, bits, window)
     exponents, logs = samples(1 << bits, count, seed), samples(root**2, count, seed)
     above = rows([a | seed << bits for a in exponents], 14)  # higher bits are ignored
-    got = integers(table.powers(above, rows(logs, size_of(root**2)), factor))
+    got = integers(table.begin(above, rows(logs, size_of(root**2)), factor)())
     for j, (exponent, power) in enumerate(zip(exponents, got, strict=True)):
         log = mpz(logs[j]) * factor
         assert power == powmod(base, exponent, root**2) * (1 + log * root) % root**2
@@ -257,10 +257,10 @@ def test_fixed_base(
 
 def test_exponents_may_be_short_but_not_few() -> None:
     table = batches.FixedBaseTable(3, 1000003, 70, 5)
-    got = table.powers(rows([5, 250], 1), rows([7, 0], 1), 1)
+    got = table.begin(rows([5, 250], 1), rows([7, 0], 1), 1)()
     assert integers(got) == [pow(3, 5) * (1 + 7 * 1000003) % 1000003**2, pow(3, 250, 1000003**2)]
     with pytest.raises(ValueError, match="1 exponents for 2 rows"):
-        table.powers(rows([5], 9), rows([7, 0], 1), 1)
+        table.begin(rows([5], 9), rows([7, 0], 1), 1)
 
 
 # --- what is not supported ------------------------------------------------------------------------

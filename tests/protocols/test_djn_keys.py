@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import replace
-from itertools import count
+from itertools import count, islice
 
 import pytest
-from gmpy2 import mpz, next_prime
+from gmpy2 import is_prime, mpz, next_prime
 
 from secagg.errors import PeerError, UsageError
 from secagg.protocols import djn_keys
@@ -145,6 +145,25 @@ def test_a_key_is_checked_once_a_process_and_a_damaged_one_still_refused(key: Pr
         check_private_key(composite_pair(key))
     with pytest.raises(PeerError, match="integers"):
         check_private_key(PrivateKey(key.public, mpz(key.p), mpz(key.q)))  # type: ignore[arg-type]  # equal, and so found among what is kept
+
+
+@pytest.mark.usefixtures("arithmetic")
+def test_miller_rabin_tells_primes_from_composites() -> None:
+    """Oracle: trial division. A composite that passed 50 rounds would be one in 2^100."""
+    for candidate in range(3, 3000, 2):
+        prime = all(candidate % d for d in range(3, math.isqrt(candidate) + 1, 2))
+        assert djn_keys.passes_miller_rabin(candidate, 50) == prime
+
+
+def test_the_worst_composites_pass_a_round_one_time_in_four_but_not_fifty() -> None:
+    """(k + 1)(2 k + 1) of primes, k = 2 modulo 4: nearly a quarter of all bases lie (Monier 1980).
+
+    Of 400 with one base each, 100 pass, give or take 9 (binomial); 6 times that are 54.
+    """
+    pairs = (k for k in count(10**6 + 2, 4) if is_prime(k + 1) and is_prime(2 * k + 1))
+    composites = [(k + 1) * (2 * k + 1) for k in islice(pairs, 400)]
+    assert 46 <= sum(djn_keys.passes_miller_rabin(n, 1) for n in composites) <= 154
+    assert not any(djn_keys.passes_miller_rabin(n, 50) for n in composites)
 
 
 def test_a_square_is_refused_whatever_its_size() -> None:

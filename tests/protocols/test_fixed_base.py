@@ -49,7 +49,7 @@ def test_split_form_powers_equal_plain_ones(
     ]
     # The highest byte holds more than the table was made for.
     longer = Integers.of([a | 0x5A << 72 for a in exponents], 10)
-    assert table.powers(longer, Integers.of(plaintexts, 11), factor) == expected
+    assert table.begin(longer, Integers.of(plaintexts, 11), factor)() == expected
 
 
 @pytest.mark.parametrize("kernels", [False, True])

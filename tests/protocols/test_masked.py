@@ -166,7 +166,7 @@ def test_secrets_leave_the_state_when_they_are_no_longer_needed():
         step = world.coordinator.advance(step.state, world.engine.exchange(step.requests))
     assert set(kept()) == {"advertised", "session", "round"}
     assert set(kept()["advertised"]) == {"round"}
-    assert set(kept()["session"]) == {"cohort", "label", "peers", "keys"}
+    assert set(kept()["session"]) == {"cohort", "label", "peers"}
 
 
 def context_of(world):

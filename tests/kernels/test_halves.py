@@ -1,0 +1,50 @@
+"""Two halves at a time: the same answers in the same order, errors and forks included."""
+
+from __future__ import annotations
+
+import multiprocessing
+import threading
+import warnings
+from functools import partial
+
+import pytest
+
+from secagg.kernels.halves import side_by_side
+
+
+def test_results_come_in_order_and_the_last_half_is_done_here() -> None:
+    threads = side_by_side([threading.get_ident, threading.get_ident])
+    assert threads[1] == threading.get_ident() != threads[0]
+    for halves in ([1], [1, 2], [3, 2, 1]):
+        assert side_by_side([partial(abs, -half) for half in halves]) == halves
+
+
+def test_halves_run_at_the_same_time() -> None:
+    """Each waits for the other: one after the other they would never end."""
+    meeting = threading.Barrier(2, timeout=20)
+    side_by_side([meeting.wait, meeting.wait])
+
+
+@pytest.mark.parametrize("failing", [0, 1])
+def test_what_a_half_raises_is_raised_here(failing: int) -> None:
+    halves = [partial(divmod, 1, 1), partial(divmod, 1, 1)]
+    halves[failing] = partial(divmod, 1, 0)
+    with pytest.raises(ZeroDivisionError):
+        side_by_side(halves)
+    assert side_by_side([partial(divmod, 1, 1)] * 2) == [(1, 0), (1, 0)]
+
+
+def _double(value: int) -> int:
+    return sum(side_by_side([partial(abs, value), partial(abs, value)]))
+
+
+@pytest.mark.skipif(
+    "fork" not in multiprocessing.get_all_start_methods(), reason="no fork on this system"
+)
+def test_a_forked_process_has_a_helper_of_its_own() -> None:
+    assert _double(3) == 6
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # a fork beside threads: the point here
+        pool = multiprocessing.get_context("fork").Pool(1)
+    with pool:
+        assert pool.apply_async(_double, (4,)).get(timeout=20) == 8
