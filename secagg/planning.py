@@ -20,6 +20,7 @@ import numpy as np
 
 from secagg.audits.prospects import prospect
 from secagg.audits.statements import EXACT_BEFORE
+from secagg.audits.transcript import HEADLINE, tells_of_sites
 from secagg.budgeting import exact_releases, under
 from secagg.contracts import Body, Counted, Method, Public, Result, Rows, Stage, State, Update
 from secagg.errors import PolicyRefusal
@@ -88,6 +89,7 @@ def plan_run(planned: Planned, key: bytes | None = None) -> dict[str, Any]:
     return {
         "title": planned.job.title,
         "method": planned.method.name,
+        "leaves": planned.method.leaves,
         "protocol": planned.protocol.name,
         "in_numbers": planned.protocol.in_numbers(len(planned.public.sites)),
         "sites": list(planned.public.sites),
@@ -120,10 +122,11 @@ def _promise(planned: Planned) -> dict[str, Any]:
 def _warnings(planned: Planned) -> list[str]:
     """Return what a run would give away for ever, or what of its promise is given away already."""
     if planned.private is None:
-        return [
+        exact = (
             "Exact sums spend every budget of differential privacy on these records, for ever: no "
             "noise makes up for them later"
-        ]
+        )
+        return [HEADLINE, exact] if tells_of_sites(planned.method.name) else [exact]
     kept = {source.name: (source.ledger, source.dataset) for source in planned.sources.values()}
     kept[COORDINATOR] = open_book(planned, b"").path, EVERYBODY
     found = []

@@ -53,6 +53,18 @@ def test_run_as_json(job: Path, tmp_path: Path) -> None:
     assert printed["warnings"] == ["This run protects nothing"]  # under `plain`
 
 
+def test_much_clipping_is_shown_and_stays_out_of_all_files(job: Path, tmp_path: Path) -> None:
+    """With all sites in one process, their own remarks are on the screen and nowhere else."""
+    narrow = ("--set", "columns.age.high=30", "--out", tmp_path / "x")
+    out, _ = call("run", job, *narrow)
+    remark = "north, column 'age': more than 5% of the values lie outside the public bounds"
+    assert remark in out
+    printed = json.loads(call("run", job, *narrow, "--overwrite", "--json")[0])
+    assert any(text.startswith(remark) for text in printed["remarks"])
+    for path in (tmp_path / "x").iterdir():
+        assert b"more than 5%" not in path.read_bytes(), path
+
+
 def test_settings_reach_the_run(job: Path, tmp_path: Path) -> None:
     call(
         "run",
@@ -123,10 +135,16 @@ def test_verify(job: Path, tmp_path: Path) -> None:
 
 def test_list() -> None:
     for what, name in (("methods", "moments"), ("protocols", "additive")):
-        lines = call("list", what)[0].splitlines()
+        lines = call("list", what)[0].partition("\n\n")[0].splitlines()
         assert name in [line.split()[0] for line in lines]
         assert len({line.index(line.split(None, 1)[1]) for line in lines}) == 1  # a column
         assert name in json.loads(call("list", what, "--json")[0])
+
+
+def test_the_list_of_methods_says_which_for_a_graph() -> None:
+    said = call("list", "methods")[0].partition("\n\n")[2]
+    assert "moments with the analysis notears" in said and "secagg reproduce" in said
+    assert "reproduce" not in call("list", "protocols")[0]
 
 
 def test_json_may_be_a_list(job: Path, tmp_path: Path) -> None:

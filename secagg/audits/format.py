@@ -180,6 +180,10 @@ def any_setting(value: object) -> str:
         case int() | float():
             return declared(value)
         case list() | tuple():
-            return ", ".join(any_setting(item) for item in value)
+            parts = (
+                f"({any_setting(v)})" if isinstance(v, list | tuple) else any_setting(v)
+                for v in value
+            )
+            return ", ".join(parts) or "none"
         case _:
             return str(value)

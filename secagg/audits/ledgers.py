@@ -6,6 +6,7 @@ The facts are those of `secagg.audits.standing`.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -170,6 +171,18 @@ def sites(facts: Facts) -> list[dict[str, Any]]:
     ]
 
 
+def counting(facts: Facts) -> str:
+    """Return why a site's ledger has fewer entries than sums were opened, where that is so."""
+    most = max(Counter(release["stage"] for release in facts["releases"]).values())
+    if noised(facts) or most == 1 or not (facts.get("ledger") or {}).get("kept"):
+        return ""
+    return (
+        "Without noise it has one entry for each stage of a run, however many rounds: the first "
+        f"exact sum spends all there is. The {counted(len(facts['releases']), 'sum')} of this run "
+        "are in the coordinator's ledger one by one. "
+    )
+
+
 def _rules(rules: Mapping[str, Any] | None) -> str:
     if rules is None:
         return "none of its own: the job's"
@@ -186,6 +199,8 @@ def _released(spent: Mapping[str, Any] | None) -> str:
 
 def _cost(spent: Mapping[str, Any] | None, facts: Facts) -> str:
     """Return epsilon over all runs, under the adjacency of this one."""
-    if spent is None or not noised(facts):
+    if spent is None:
         return "–"
+    if not noised(facts):
+        return NO_BOUND
     return _size(spent["after"][facts["privacy"]["adjacency"]], spent["delta"])

@@ -16,6 +16,7 @@ from secagg.audits.privacy import (
     promise_size,
     thresholds,
 )
+from secagg.audits.transcript import tells_of_sites
 
 Facts = Mapping[str, Any]
 
@@ -26,8 +27,11 @@ def unprotected(facts: Facts) -> list[tuple[str, Sequence[str]]]:
         [("What noise does not cover", facts["privacy"]["unprotected"])] if noised(facts) else []
     )
     unit = facts["privacy"]["unit"] if noised(facts) else "record"
+    method = facts["method"]
+    together = [("All sums together", [method["leaves"]])] if tells_of_sites(method["name"]) else []
     return [
         (f"Protocol {facts['protocol']['name']}", facts["protocol"]["unprotected"]),
+        *together,
         ("One computer", [_one_computer(facts)]),
         (f"One {unit}", [_one_unit(facts)]),
         ("Colluding sites", [_colluding(facts)]),

@@ -16,8 +16,8 @@ from typing import Any
 import jinja2
 from markupsafe import Markup
 
-from secagg.audits import format as written
 from secagg.audits import (
+    counts,
     graphs,
     ledgers,
     limits,
@@ -31,6 +31,8 @@ from secagg.audits import (
     statements,
     tables,
 )
+from secagg.audits import format as written
+from secagg.audits.advice import advice
 from secagg.audits.curve import curve_picture
 from secagg.audits.hazards import hazards
 from secagg.contracts import Result
@@ -92,6 +94,7 @@ def render(facts: Mapping[str, Any], result: Result) -> str:
         who_saw=statements.who_saw(facts),
         consent=statements.consent(facts),
         banners=banners,
+        unusable=statements.unusable(summary),
         questions=questions,
         unprotected=limits.unprotected(facts),
         dropped=statements.dropped(facts),
@@ -102,11 +105,13 @@ def render(facts: Mapping[str, Any], result: Result) -> str:
         lanes=tables.lanes(facts),
         stages=stages,
         policies=tables.policies(facts),
-        repeated=ledgers.repeated_rounds(facts),
+        releases=tables.releases(facts, ledgers.repeated_rounds(facts)),
         site_rows=ledgers.sites(facts),
+        ledger_counts=ledgers.counting(facts),
         sees=privacy.seen(facts),
         coordinator_key=tables.coordinator_key(facts),
         counted_records=results.records_of(summary) if privacy.noised(facts) else None,
+        counts=None if privacy.noised(facts) else counts.of_records(facts, summary),
         other_counts=results.other_counts(summary) if privacy.noised(facts) else None,
         settings=tables.settings(facts),
         noise=privacy.in_short(facts),
@@ -152,6 +157,7 @@ def _block(
         "block": block,
         "statistics": results.statistics(block.summary, noised=privacy.noised(facts)),
         "failures": block.failures(),
+        "advice": advice(block.summary),
     }
     match block.kind:
         case "regression":
@@ -161,6 +167,7 @@ def _block(
             shown |= _graph(block, blocks)
         case "description":
             shown["rows"] = results.description_table(block.summary)
+            shown["within"] = results.within_sites(block.summary)
         case _:  # its statistics are all there is to show
             pass
     return shown

@@ -69,6 +69,7 @@ _LABELS |= {
     "r_hat": "agreement of the sampler's chains (R-hat)",
     "consensus_residual": "consensus residual",
     "stationarity": "distance from a local optimum",
+    "threshold": "threshold applied",
     "evaluations": "evaluations of the acyclicity function",
 }
 _MEANINGS = {
@@ -76,8 +77,11 @@ _MEANINGS = {
     "noise_ratio": "well below 1, the data decide; above 1 intervals rest on what is assumed "
     "beforehand",
     "consensus_residual": "how far the sites' solutions are, on average, from the graph's weights",
-    "stationarity": "largest slope of the penalised loss over edges that close no cycle; 0 at a "
-    "local optimum, which penalties that grow by a fixed factor need not reach",
+    "stationarity": "largest slope of the penalised loss over edges that close no cycle (of linear "
+    "graphs, in units of correlations); 0 at a local optimum, which penalties that grow by a fixed "
+    "factor need not reach",
+    "shd": "missing, extra and reversed edges; a line over a true edge costs nothing",
+    "threshold": "raised above the setting only where cycles had to go",
     "r_hat": "intervals are computed by several independent random searches; at 1 they agree, "
     "above 1.05 do not rely on the intervals",
 }
@@ -203,6 +207,11 @@ def statistics(summary: Summary, *, noised: bool) -> list[tuple[str, str, str]]:
         (f"setting: {key.replace('_', ' ')}", written.any_setting(value), "")
         for key, value in asked
     ]
+
+
+def within_sites(description: Summary) -> bool:
+    """Say whether each site took off its own means, so that there are none to show."""
+    return all(column["mean"] is None for column in description["columns"])
 
 
 def description_table(summary: Summary) -> list[dict[str, Any]]:

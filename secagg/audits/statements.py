@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
 from secagg.audits import prospects
+from secagg.audits.advice import advice
 from secagg.audits.format import count, counted, listing
 from secagg.audits.ledgers import exact_before, exact_before_at, ledger_standing, repeats, together
 from secagg.audits.plainly import factor, how_much
@@ -25,6 +26,7 @@ from secagg.audits.privacy import (
     thresholds,
 )
 from secagg.audits.results import blocks
+from secagg.audits.transcript import HEADLINE, tells_of_sites
 
 Facts = Mapping[str, Any]
 Status = Literal["evidence attached", "evidence missing", "needs a person"]
@@ -152,13 +154,13 @@ def banners(facts: Facts, summary: Mapping[str, Any]) -> list[Banner]:
         found.append(Banner("Noise was expected to drown the result", text))
     if noised(facts) and (less := prospects.fewer(facts, summary)):
         found.append(Banner(*less))
-    useless = [block for block in blocks(summary) if not block.usable]
-    if useless:
+    if useless := [block for block in blocks(summary) if not block.usable]:
         goal = "the method did not reach its goal."
-        text = " ".join(f"{block.title}: {next(iter(block.notes), goal)}" for block in useless)
-        one = "A result that must not be used"
-        several = f"{count(len(useless))} results that must not be used"
-        found.append(Banner(one if len(useless) == 1 else several, text))
+        text = " ".join(
+            f"{block.title}: {next(iter(block.notes), goal)} {advice(block.summary)}".strip()
+            for block in useless
+        )
+        found.append(Banner(unusable(summary), text))
     clipped = sum(sum(fields.values()) for fields in summary["contributions_clipped"].values())
     if clipped:
         text = (
@@ -166,6 +168,8 @@ def banners(facts: Facts, summary: Mapping[str, Any]) -> list[Banner]:
             "went into the sums as the bound: the result is not that of the pooled records."
         )
         found.append(Banner("Contributions were clipped", text))
+    if tells_of_sites(facts["method"]["name"]):
+        found.append(Banner(HEADLINE, f"What they determine: {facts['method']['leaves']}"))
     if "simulation" in summary:
         text = (
             "This page also shows what each site would find alone. That was computed by reading "
@@ -181,6 +185,14 @@ def banners(facts: Facts, summary: Mapping[str, Any]) -> list[Banner]:
         )
         found.append(Banner("k = 2 protects no site from the other", text))
     return found
+
+
+def unusable(summary: Mapping[str, Any]) -> str:
+    """Return a headline if a method did not reach its goal; empty if each did."""
+    number = sum(not block.usable for block in blocks(summary))
+    if number < 2:
+        return "A result that must not be used" if number else ""
+    return f"{count(number)} results that must not be used"
 
 
 def _exact_before(facts: Facts) -> str:
@@ -224,8 +236,7 @@ def questions(facts: Facts, *, fits: bool) -> list[Question]:
         Question("What are purpose, legal basis and permit?", "needs a person",
                  "Not known to software.", "sign"),
         Question("Is a single site's contribution hidden from the coordinator?",
-                 *_shown(hidden, "By role and message; but all was played on one computer.",
-                         "It is not: see the banner."), "seen"),
+                 *_hidden(facts), "seen"),
         *(must_not_collude if hidden else []),
         Question("Does every opened sum cover enough sites?",
                  *_shown(kept, "Each release with its sites' signed thresholds.",
@@ -239,6 +250,20 @@ def questions(facts: Facts, *, fits: bool) -> list[Question]:
         Question("Is the record of this run unchanged?", "needs a person",
                  "Run the check, with the chain head kept elsewhere.", "integrity"),
     ]  # fmt: skip
+
+
+def _hidden(facts: Facts) -> tuple[Status, str]:
+    """Say whether a contribution is hidden, in each sum and in all of them together."""
+    if protects(facts) and tells_of_sites(facts["method"]["name"]):
+        return "needs a person", (
+            "Each message hides it, but all sums together may tell of single sites: what they "
+            "determine is stated."
+        )
+    return _shown(
+        protects(facts),
+        "By role and message; but all was played on one computer.",
+        "It is not: see the banner.",
+    )
 
 
 def _shown(holds: bool, why: str, why_not: str) -> tuple[Status, str]:

@@ -122,6 +122,30 @@ def stages(facts: Facts, summary: Mapping[str, Any]) -> list[StageTable]:
     return found
 
 
+def releases(facts: Facts, repeated: Mapping[int, Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Return what each release was decided by; rounds in a row that are alike make one line.
+
+    repeated: the releases, by round, that an earlier session had made with the same noise
+    """
+    found: list[dict[str, Any]] = []
+    for release in facts["releases"]:
+        line = {
+            "stage": release["stage"],
+            "sites": len(release["contributors"]),
+            "strictest": max(release["thresholds"].values()),
+            "again": repeated[release["round"]]["session"][:8]
+            if release["round"] in repeated
+            else "",
+        }
+        at, seq = release["round"], release["seq"] + 1
+        if found and found[-1].items() >= line.items() and found[-1]["last"] == at - 1:
+            found[-1] |= {"last": at, "number": found[-1]["number"] + 1, "last_line": seq}
+        else:
+            ends = {"first": at, "last": at, "number": 1, "first_line": seq, "last_line": seq}
+            found.append(line | ends)
+    return found
+
+
 def policies(facts: Facts) -> list[tuple[str, int, str]]:
     """Return, for each site, in how many releases it took part and the thresholds it signed."""
     found = []

@@ -20,11 +20,14 @@ from support.reports import (
     banners,
     copied,
     hostile_run,
+    job,
     noised_run,
     page_of,
     replayable_run,
     small_run,
     statuses,
+    tables,
+    written,
 )
 
 from secagg.audits.format import counted, size
@@ -125,9 +128,13 @@ class TestEveryRun:
             assert drawn in page.text
         assert page.text.index("4 sites each holds") < page.text.index("coordinator asks, relays")
         assert "all sites but one, 3 sites, could together compute the last one's" in page.text
-        for release in facts["releases"]:
-            line = f"opened {release['seq'] + 1} "
-            assert f"{release['round']} {release['stage']} 4 3 {line}" in page.text
+        first, *later = facts["releases"]  # the count, then rounds of one stage, which are alike
+        assert f"{first['round']} {first['stage']} 4 3 opened {first['seq'] + 1} " in page.text
+        ends = [f"{later[0]['round']}", f"{later[0]['seq'] + 1}"]
+        if len(later) > 1:
+            ends = [f"{ends[0]} to {later[-1]['round']}", f"{ends[1]} to {later[-1]['seq'] + 1}"]
+        how = f"{len(later)} sums opened" if len(later) > 1 else "opened"
+        assert f"{ends[0]} {later[0]['stage']} 4 3 {how} {ends[1]} " in page.text
         for site in facts["cohort"]:
             assert f"{site} {len(facts['releases'])} of {len(facts['releases'])} 3" in page.text
         for party in facts["roster"]:
@@ -189,7 +196,18 @@ class TestResult:
         del result.summary["simulation"]
         without = Page(render(facts, result)).text
         assert "imulation" not in without.replace("simulation.site_alone", "")
-        assert "How they are split over sites was not released." in without
+        assert "No sum tells how they are split over sites." in without
+
+    def test_sites_that_took_off_their_own_means(self) -> None:
+        method = {"name": "moments", "centre": "site", "analyses": [{"kind": "describe"}]}
+        finished = written(
+            job("moments", "additive", simulation={}) | {"method": method}, tables(4)
+        )
+        page = Page(page_of(finished))
+        assert page.wrong == []
+        caption = "Standard deviations and correlations about each site's own means"
+        assert f"{caption} (divisor n − number of sites); means were not released" in page.text
+        assert "Column Std. deviation Correlation with column" in page.text
 
     def test_every_analysis_of_moments(self) -> None:
         facts, result = changed("moments")
@@ -212,7 +230,9 @@ class TestResult:
         for edge in (*notears["edges"], *golem["edges"]):
             assert f"{edge['from']} {edge['to']} {edge['kind']} " in text
             assert closest(text, edge["weight"]) <= abs(edge["weight"]) / 100
-        assert f"structural Hamming distance {notears['score']['shd']}" in text
+        shd = "structural Hamming distance missing, extra and reversed edges; "
+        shd += "a line over a true edge costs nothing"
+        assert f"{shd} {notears['score']['shd']}" in text
         assert f"reversed: {notears['score']['reversed']}" in text
         for site, own in result.summary["simulation"]["site_alone"].items():
             found = own["analyses"][4]

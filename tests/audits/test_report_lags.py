@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import json
+import re
+import tomllib
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
+from support.checkout import ROOT
 from typer.testing import CliRunner
 
+import secagg
 from secagg.cli import app
 from secagg.models.simulated_graphs import split_rows, time_series
 
@@ -66,3 +70,34 @@ def test_effects_of_earlier_steps_are_shown(tmp_path: Path) -> None:
     assert table.count("<tr>") == 1 + len(true)  # a head
     for source, _ in true:
         assert f'<th scope="row">{source}</th>' in table
+
+
+def test_the_job_over_time_of_the_documentation() -> None:
+    """Its series, made as it says, are analysed, and what they were made with is found."""
+    text = (ROOT / "docs" / "jobs.md").read_text(encoding="utf-8")
+    blocks = re.findall(r"^```toml\n(.*?)^```$", text, re.M | re.S)
+    (job,) = (tomllib.loads(block) for block in blocks if "\nlags = " in block)
+    del job["sites"]["folder"]
+    rng = np.random.default_rng(1)
+    series = []
+    for patient in range(90):
+        noise = rng.normal(size=(40, 3))
+        dose, systolic, pulse = noise.T.copy()
+        for week in range(2, 40):
+            dose[week] += 0.5 * systolic[week - 1]
+            systolic[week] -= 0.6 * dose[week - 2]
+            pulse[week] -= 0.7 * systolic[week]
+        units = {"dose": 20 + 3 * dose, "systolic": 130 + 15 * systolic, "pulse": 75 + 9 * pulse}
+        series.append(pd.DataFrame(units | {"patient": patient}))
+    weeks = pd.concat(series, ignore_index=True)
+    for name in ("dose", "systolic", "pulse"):
+        for lag in (1, 2):
+            weeks[f"{name}_{lag}"] = weeks.groupby("patient")[name].shift(lag)
+    sites = {f"site {k}": weeks[weeks["patient"] % 3 == k] for k in range(3)}
+    summary = secagg.run(job, sites).result.summary
+    assert summary["incomplete_records"] == 90 * 2
+    assert [(e["from"], e["to"]) for e in summary["edges"]] == [("systolic", "pulse")]
+    # 3420 windows: an effect errs by some 0.02, and those above are 0.4 or more of a deviation
+    assert {(e["from"], e["to"], e["lag"]) for e in summary["lagged_edges"]} == {
+        ("systolic_1", "dose", 1), ("dose_2", "systolic", 2),
+    }  # fmt: skip

@@ -1,0 +1,95 @@
+"""Advice on a graph that did not converge: by cause, and taken, it helps."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+from rich.console import Console
+from support.reports import Page, banners, job, page_of, tables
+
+from secagg import console
+from secagg.audits.advice import advice
+from secagg.console import terminal
+from secagg.running import Run, run
+
+NAMES = ["x", "y", "z", "x2"]
+GROW_SLOWLY = "Let the penalties grow more slowly (smaller method.gamma1 and method.gamma2)"
+
+
+def graph_run(**settings: Any) -> Run:
+    method = {"name": "notears_admm", "variables": NAMES} | settings
+    return run(job("moments", "plain", simulation={}) | {"method": method}, tables(4))
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"rounds": 30}, "Cycles were left and sites still disagreed when the rounds ran out"),
+        ({"rounds": 70}, "Sites still disagreed when the rounds ran out"),
+        ({"gamma1": 1.05}, "a larger method.gamma1"),
+        ({"gamma1": 50, "gamma2": 50}, GROW_SLOWLY),
+    ],
+)
+def test_advice_by_cause(settings: dict[str, Any], said: str) -> None:
+    failed = graph_run(**settings).result.summary
+    assert failed["status"] == "out of rounds"
+    assert said in advice(failed)
+
+
+def test_taken_it_helps() -> None:
+    """The defaults have more rounds, a larger gamma1, and smaller gammas than those above."""
+    better = graph_run().result.summary
+    assert better["converged"] and advice(better) == ""
+
+
+@pytest.mark.parametrize(("standardise", "said"), [(False, "standardise = true"), (True, "grow")])
+@pytest.mark.parametrize("status", ["diverged", "out of rounds"])
+def test_what_does_not_fit_the_penalties(standardise: bool, said: str, status: str) -> None:
+    """Numbers that left their range, or were still apart when the schedule had ended."""
+    summary = {
+        "converged": False,
+        "status": status,
+        "diagnostics": {"h": 1.1, "consensus_residual": 0.5, "rounds": 197},
+        "settings": {"rounds": 200, "standardise": standardise},
+    }
+    assert said in advice(summary)
+    assert ("more rounds change nothing" in advice(summary)) == (status == "out of rounds")
+
+
+def test_no_advice_on_other_methods() -> None:
+    assert advice({"converged": False, "status": "separated", "notes": ["no"]}) == ""
+
+
+def test_it_is_marked_on_the_terminal_and_on_the_page(monkeypatch: pytest.MonkeyPatch) -> None:
+    finished = graph_run(rounds=30)
+    said = advice(finished.result.summary)
+    recorded = Console(record=True, width=400, quiet=True)
+    recorded.quiet = False
+    monkeypatch.setattr(terminal, "standard_output", lambda: recorded)
+    console.show_run(finished)
+    lines = [line.strip() for line in recorded.export_text().splitlines() if line.strip()]
+    assert lines[2] == "! notears-admm-fast: do not rely on this result"  # title, records, then it
+    assert f"- {said}" in lines
+    assert any(line.startswith("! notears-admm-fast: edges") for line in lines)
+
+    facts = finished.facts | {"log": {"lines": 1, "head": ""}}
+    page = page_of(Run(finished.result, facts, [], None, []))
+    assert (False, "A result that must not be used") in banners(page)
+    assert re.search(r'<h3 id="analysis-1"><span class="mark">!</span> Graph by NOTEARS-ADMM', page)
+    assert "notears_admm ! A result that must not be used" in Page(page).text
+    assert Page(page).text.count(said) == 2  # first page, and beside the graph
+
+
+def test_notes_of_a_converged_graph_are_on_the_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    finished = graph_run(penalty=10)  # no slope exceeds it: no edge, and a note says why
+    recorded = Console(record=True, width=400, quiet=True)
+    recorded.quiet = False
+    monkeypatch.setattr(terminal, "standard_output", lambda: recorded)
+    console.show_run(finished)
+    shown = recorded.export_text()
+    assert finished.result.summary["notes"]
+    for note in finished.result.summary["notes"]:
+        assert f"- {note}" in shown
+    assert "edges (0): none" in shown

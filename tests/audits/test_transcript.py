@@ -1,0 +1,199 @@
+"""What all sums of a run tell together: on the page, on the terminal, and before the run."""
+
+from __future__ import annotations
+
+import functools
+import html
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from rich.console import Console
+from support.jobs import raw_job
+from support.ledger_runs import folder_with
+from support.reports import (
+    TRUTH,
+    Page,
+    banners,
+    job,
+    noised_run,
+    page_of,
+    small_run,
+    statuses,
+    tables,
+    written,
+)
+from typer.testing import CliRunner
+
+from secagg import console
+from secagg.audits.transcript import HEADLINE, POOLED, tells_of_sites
+from secagg.cli import app
+from secagg.console import terminal
+from secagg.contracts import Rows, State, Update
+from secagg.job import Named, parse_job
+from secagg.registry import METHODS, make_method
+from secagg.running import Run, run
+from secagg.schema import public_facts
+
+NAMES = ["x", "y", "z", "x2"]
+HIDDEN = "Is a single site's contribution hidden from the coordinator?"
+SETTINGS: dict[str, dict[str, Any]] = {
+    "moments": {},
+    "logistic": {"outcome": "case", "predictors": ["x"]},
+    "gradient": {"outcome": "y", "predictors": ["x"], "family": "gaussian", "rounds": 20},
+    "notears_admm": {"variables": NAMES, "rounds": 20},
+    "notears_mlp_admm": {"variables": NAMES, "rounds": 3, "hidden": 2},
+    "local_graphs": {"variables": NAMES},
+}
+
+
+@functools.cache
+def graph_run() -> Run:
+    """Return a run of NOTEARS-ADMM over four sites; not to be changed."""
+    method = {"name": "notears_admm", "variables": NAMES, "truth": TRUTH}
+    return written(job("moments", "masked") | {"method": method}, tables(4))
+
+
+def totals(name: str, parts: list[np.ndarray[Any, Any]]) -> list[Update]:
+    """Return the sums of every round over sites that have these records."""
+    method = make_method(Named.model_validate({"name": name, **SETTINGS[name]}))
+    sites = tuple(f"site {i}" for i in range(len(parts)))
+    public = public_facts(parse_job(job("moments", "plain")), sites)
+    state, memories = method.start(public), [State() for _ in parts]
+    found: list[Update] = []
+    while (asked := method.message(state)) is not None:
+        stage, message = asked
+        sent = []
+        for k, part in enumerate(parts):
+            rows = Rows(part, 0, np.zeros(len(public.columns)))
+            update, memories[k] = method.local(stage, rows, message, memories[k], public)
+            sent.append(update)
+        found.append({key: np.sum([update[key] for update in sent], axis=0) for key in sent[0]})
+        state = method.server(state, found[-1], len(parts))
+    return found
+
+
+def test_every_method_is_looked_at() -> None:
+    assert SETTINGS.keys() == METHODS.keys()
+    assert METHODS.keys() > POOLED
+    assert tells_of_sites("a method of tomorrow")
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_sums_that_are_called_pooled_do_not_depend_on_the_split(name: str) -> None:
+    """The same records at other sites: equal to rounding, in every round, or not at all."""
+    rng = np.random.default_rng(5)
+    values = rng.uniform(-0.5, 0.5, (120, 7))
+    values[:, 1] += 0.8 * values[:, 0]
+    values[:, 4:] = rng.choice([-1.0, 1.0], (120, 3))  # indicators
+    one = totals(name, [values[:40], values[40:80], values[80:]])
+    other = totals(name, [values[:80], values[80:110], values[110:]])
+    apart = max(
+        float(np.max(np.abs(a[key] - b[key]), initial=0.0))
+        for a, b in zip(one, other, strict=False)
+        for key in a
+    )
+    # Sums of 120 numbers below 1 err by 1e-14; Newton's method and 20 gradient steps hand that on.
+    assert (apart > 1e-4) if tells_of_sites(name) else (apart < 1e-9)
+
+
+class TestReport:
+    def test_a_person_must_judge_what_all_sums_tell(self) -> None:
+        page = page_of(graph_run())
+        assert statuses(page)[HIDDEN] == "needs a person"
+        assert (False, HEADLINE) in banners(page)
+        leaves = graph_run().facts["method"]["leaves"]
+        assert Page(page).text.count(leaves) == 3  # first page, who saw what, what is not protected
+        assert f"All sums together {leaves}" in Page(page).text
+
+    def test_pooled_sums_are_evidence(self) -> None:
+        for method in ("logistic", "moments"):
+            page = page_of(small_run(method, "additive"))
+            assert statuses(page)[HIDDEN] == "evidence attached"
+            assert HEADLINE not in page
+
+    def test_one_claim_on_who_knows_how_many_records(self) -> None:
+        depends = "what all sums together determine depends on how records are split over sites"
+        shown = "The numbers beside single sites on this page (n) are from no sum"
+        graph = Page(page_of(graph_run())).text
+        regression = Page(page_of(small_run("logistic", "additive"))).text
+        assert depends in graph and shown not in graph and "n = " not in graph
+        assert depends not in regression and shown in regression and "n = " in regression
+        assert "No sum tells how they are split over sites." in regression
+        noised = Page(page_of(noised_run("sum"))).text
+        assert depends not in noised and "how they are split over sites, was not released" in noised
+
+    def test_rounds_that_were_decided_alike_are_one_line(self) -> None:
+        facts = graph_run().facts
+        text = Page(page_of(graph_run())).text
+        rounds = [r["round"] for r in facts["releases"] if r["stage"] == "consensus"]
+        lines = [r["seq"] + 1 for r in facts["releases"] if r["stage"] == "consensus"]
+        assert len(rounds) > 20
+        assert (
+            f"{rounds[0]} to {rounds[-1]} consensus 4 3 {len(rounds)} sums opened "
+            f"{lines[0]} to {lines[-1]} "
+        ) in text
+        assert f"0 cohort 4 3 opened {facts['releases'][0]['seq'] + 1} " in text
+
+    def test_numbers_in_all_add_up(self) -> None:
+        facts = graph_run().facts
+        stages = {s["stage"]: sum(f["values"] for f in s["fields"]) for s in facts["plan"]}
+        numbers = sum(stages[release["stage"]] for release in facts["releases"])
+        assert f"Together {numbers:,} numbers" in Page(page_of(graph_run())).text
+
+    def test_undirected_edges_are_explained(self) -> None:
+        caption = re.search(r"<caption>(Edges, against.*?)</caption>", page_of(graph_run()))
+        assert caption is not None
+        assert "An undirected edge over a true one counts as true" in html.unescape(
+            caption.group(1)
+        )
+
+
+@pytest.mark.parametrize(
+    ("method", "explained"),
+    [({"name": "logistic", "outcome": "sex", "predictors": ["age"]}, True),
+     ({"name": "moments"}, False)],
+)  # fmt: skip
+def test_entries_of_ledgers_and_sums_are_reconciled(
+    tmp_path: Path, method: dict[str, Any], explained: bool
+) -> None:
+    settings = {"sites": {"folder": folder_with(tmp_path), "max_rows": 100}, "method": method}
+    finished = run(raw_job(**settings), out=tmp_path / "run")
+    own = finished.facts["sites"][0]["spent"]["releases"]
+    assert (own < finished.facts["ledger"]["coordinator"]["releases"]) == explained
+    text = Page(page_of(finished)).text
+    assert ("it has one entry for each stage of a run" in text) == explained
+    assert (f"{len(finished.facts['releases'])} sums of this run are" in text) == explained
+    assert "no bound: exact sums are among them no cap" in text
+
+
+class TestTerminal:
+    def printed(self, finished: Run, monkeypatch: pytest.MonkeyPatch) -> str:
+        recorded = Console(record=True, width=400, quiet=True)
+        recorded.quiet = False
+        monkeypatch.setattr(terminal, "standard_output", lambda: recorded)
+        console.show_run(finished)
+        return recorded.export_text()
+
+    def test_after_a_run(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        out = self.printed(graph_run(), monkeypatch)
+        assert f"all sums together determine: {graph_run().facts['method']['leaves']}" in out
+        assert f"\n! {HEADLINE}\n" in out
+        pooled = self.printed(small_run("moments", "additive"), monkeypatch)
+        assert "all sums together determine: The number of records" in pooled
+        assert HEADLINE not in pooled
+        assert "determine, but for their noise: " in self.printed(noised_run("sum"), monkeypatch)
+
+    def test_before_a_run(self) -> None:
+        file = str(Path(__file__).parents[2] / "examples" / "heart-disease" / "logistic.toml")
+        as_graph = 'method={name="notears_admm", variables=["age", "rest_bp"]}'
+        for change, told in ([], False), (["--set", as_graph], True):
+            done = CliRunner().invoke(app, ["plan", file, *change])
+            assert done.exit_code == 0, done.output
+            assert "all sums together determine: " in done.output
+            assert (f"! {HEADLINE}" in done.output) == told
+            planned = json.loads(CliRunner().invoke(app, ["plan", file, *change, "--json"]).output)
+            assert planned["leaves"] and (HEADLINE in planned["warnings"]) == told
