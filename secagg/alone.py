@@ -8,11 +8,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from secagg.blas import one_thread
 from secagg.contracts import Counted, Method, Public, Rows
 from secagg.errors import SecaggError
 from secagg.party import SiteSide
 
 
+@one_thread()
 def fit_alone(method: Method, public: Public, rows: Rows) -> dict[str, Any]:
     """Run the method on one site's records, without any protocol. Returns its summary."""
     state, memory = method.start(public), dict[str, Any]()

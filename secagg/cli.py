@@ -140,6 +140,7 @@ def _show_run(done: Run, folder: Path, as_json: bool) -> None:
                 "folder": str(folder),
                 "log": done.facts["log"],
                 "warnings": [warning for warning, _ in console.warnings(done)],
+                "remarks": list(done.remarks),
                 "result": done.result.summary,
             }
         )
@@ -282,6 +283,8 @@ def list_(what: Listed, as_json: AsJson = False) -> None:
         width = max(len(name) for name, _ in described) + 2
         for name, text in described:
             typer.echo(f"{name:{width}}{text}")
+        if what is Listed.METHODS:
+            typer.echo(f"\n{registry.WHICH}")
 
 
 @app.callback(invoke_without_command=True)
@@ -324,6 +327,8 @@ def main() -> None:
     try:
         sys.exit(app(args=sys.argv[1:] or ["--help"], standalone_mode=False))
     except SecaggError as error:
+        if isinstance(error, InternalError) and os.environ.get("SECAGG_TRACEBACK"):
+            raise
         _fail(error)
     except _Interrupt as error:
         _fail(_Interrupted("command", "interrupted", error.kept()), 128 + error.number)

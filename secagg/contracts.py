@@ -145,11 +145,13 @@ class Rows:
     values: float64, shape (records, variables), every entry in [-1, 1]
     incomplete: records left out because a declared column was missing
     outside: for each declared column, how many values lay outside its bounds and were clipped
+    remarks: what the site should know of its own records; for its own eyes
     """
 
     values: NDArray[np.float64]
     incomplete: int
     outside: NDArray[np.float64]
+    remarks: tuple[str, ...] = ()
 
 
 # --- methods -------------------------------------------------------------------------------------

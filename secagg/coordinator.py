@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from secagg.blas import one_thread
 from secagg.claims import digest_request, read_claims
 from secagg.codec import decode
 from secagg.contracts import (
@@ -61,6 +62,8 @@ _REFUSALS: Mapping[str, type[SecaggError]] = {
     )
 }
 """Codes of a party's refusal that end the run. Any other code counts as not having answered."""
+_OF_THE_SUM = ("total", "contributors", "claims", "checked")
+"""What the state holds of one sum only."""
 
 
 @dataclass(frozen=True)
@@ -89,6 +92,7 @@ class Coordinator:
     earlier: tuple[frozenset[str], ...] = ()
     """the sites of sums that were released in earlier sessions"""
 
+    @one_thread()
     def start(self) -> Step:
         """Begin the session by asking every site for its consent."""
         state: State = {
@@ -120,7 +124,7 @@ class Coordinator:
                     "show what it contributed",
                     "Run again with the same sites: sums without it would differ by its records.",
                 )
-            state = {**state, "claims": claims}
+            state = {**state, "claims": claims, "checked": None}
         if phase is CONSENT:
             return self._consented(state, events)
         return self._run_server(phase.name, state, replies, events)
@@ -187,7 +191,7 @@ class Coordinator:
         if phase.contributes:
             shared |= {key: state[key] for key in ("cohort", "records", "message")}
         if phase.opens:
-            self._check_release(state, ask.contributors)
+            state = self._check_release(state, ask.contributors)
             shared["contributors"] = list(ask.contributors)
             shared["claims"] = {site: state["claims"][site] for site in ask.contributors}
         requests = {
@@ -249,34 +253,42 @@ class Coordinator:
 
     # --- releases --------------------------------------------------------------------------------
 
-    def _check_release(self, state: State, contributors: Sequence[str]) -> dict[str, int]:
+    def _check_release(self, state: State, contributors: Sequence[str]) -> State:
+        """Apply all rules to a sum over these sites, and note what they signed; once for each sum.
+
+        It is asked for before the parties are asked to open a sum and again when it is open. Claims
+        come with contributions, and nothing else that is looked at changes in between.
+        """
+        if state["checked"] is not None and sorted(state["checked"]) == sorted(contributors):
+            return state
         claims = {site: state["claims"].get(site) for site in contributors}
         thresholds = read_claims(claims, state["stage"], state["round"], self.roster, self.session)
         first = state["cohort"] if state["released"] else None
         check_release(self.policy, self.identity.name, contributors, thresholds, first)
         check_cohort(self.policy, self.identity.name, contributors, self.earlier)
-        return thresholds
+        return {**state, "checked": thresholds}
 
     def _release(self, state: State, total: Total, events: tuple[dict[str, Any], ...]) -> Step:
-        """Check the rules once more and record the release; the sum itself is not used yet."""
-        thresholds = self._check_release(state, total.contributors)
+        """Record the release, once the rules allow it; the sum itself is not used yet."""
+        state = self._check_release(state, total.contributors)
         event = {
             "event": "release",
             "round": state["round"],
             "stage": state["stage"],
             "contributors": sorted(total.contributors),
-            "thresholds": thresholds,
+            "thresholds": state["checked"],
             "claims": _as_hex({site: state["claims"][site] for site in total.contributors}),
         }
         state = {**state, "total": total.values, "contributors": sorted(total.contributors)}
         return Step(state, events=(*events, event))
 
+    @one_thread()
     def _use_release(self, state: State) -> Step:
         """Decode the recorded release, hand it to the method, and begin the next round."""
         stage, plan = state["stage"], self.plans.of(state["stage"])
         fields, clipped = decode(plan, state["total"])
         cohort = state["contributors"]
-        state = {k: v for k, v in state.items() if k not in ("total", "contributors", "claims")}
+        state = {k: v for k, v in state.items() if k not in _OF_THE_SUM}
         state |= {"released": True, "cohort": cohort, "round": state["round"] + 1}
         state["clipped"] = {**state["clipped"], stage: clipped + state["clipped"].get(stage, 0.0)}
         if stage == COHORT:

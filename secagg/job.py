@@ -115,7 +115,8 @@ class Privacy(_Strict):
     """Differential privacy: what is promised, and for whom.
 
     placement: where the noise goes: "sum" (once, into the secure sum), "site" (once, into each
-        site's own contribution), "round" (into the sum of every round), or nowhere
+        site's own contribution), "round" (into the sum of every round), or nowhere; then nothing
+        else may be set, because nothing of it would hold
     epsilon, delta: of all that the run releases; adjacency: of data sets
     record_norm: every record's scaled variables are clipped to this L2 norm; unset, to what the
         public bounds imply, which clips nothing
@@ -142,6 +143,16 @@ class Privacy(_Strict):
     @model_validator(mode="after")
     def _complete(self) -> Privacy:
         if self.placement is Placement.NONE:
+            # By value, not by whether it was written: a job that was stored has every key.
+            changed = [
+                k for k, f in type(self).model_fields.items() if getattr(self, k) != f.default
+            ]
+            if changed:
+                raise ValueError(
+                    f"{changed[0]} is set and placement is not, so sums would be exact, without "
+                    "noise. Set placement to 'sum', 'site' or 'round', or leave [privacy] out: "
+                    "--set privacy={}"
+                )
             return self
         if self.epsilon is None or self.delta is None:
             raise ValueError("epsilon and delta are required where noise is placed")

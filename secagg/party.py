@@ -9,6 +9,12 @@ that leaves this out, or goes on after a refusal, wastes other sites' budgets; i
 it. Consent costs nothing, so that it must not be a way to ask about records: with noise they are
 looked at when the count is paid for, and no stage is consented to twice after that.
 
+A refusal that depends on the records and on something that the coordinator chose tells a bit of
+them; asked again and again, a site would answer a search. So a site remembers such refusals. It is
+told one number of records in all, with which its rules compare its own. And where the method did
+not answer a message, refused or failed, the session is over: it refuses whatever is asked from then
+on. Other refusals change nothing, so that what is mended (a rule, a file) may be asked for again.
+
 What crosses the wire when something is wrong is a code without data; the text stays in
 `Handled.error`, at the party.
 """
@@ -21,10 +27,11 @@ from functools import cached_property
 from typing import Any
 
 from secagg import wire
+from secagg.blas import one_thread
 from secagg.claims import Claim, digest_request, read_claims
 from secagg.codec import add_noise, encode
 from secagg.contracts import Body, Context, Method, Phase, Public, Rows, SecureSum, State
-from secagg.errors import PeerError, PolicyRefusal, SecaggError
+from secagg.errors import InternalError, PeerError, PolicyRefusal, SecaggError
 from secagg.frames import Frame, read_frame, write_frame
 from secagg.identity import Identity, Role, Roster
 from secagg.privacy.gate import ReleasePolicy, check_invitation, check_records, check_release
@@ -63,6 +70,14 @@ class Handled:
     error: SecaggError | None = None
 
 
+class _RememberedError(Exception):
+    """A refusal for the reason given, which leaves something in the party's state."""
+
+    def __init__(self, why: SecaggError, **left: object) -> None:
+        super().__init__(why)
+        self.why, self.left = why, left
+
+
 @dataclass(frozen=True)
 class Party:
     """A site or an aggregator in one session; all fields are constant."""
@@ -81,6 +96,8 @@ class Party:
         return wire.dumps(
             {
                 "round": -1,
+                "over": False,
+                "records": None,
                 "handled": [],
                 "contributed": {},
                 "consented": [],
@@ -100,9 +117,14 @@ class Party:
             phase = self._admit(frame, state)
             new_state, body, note = self._step(frame, phase, state)
         except SecaggError as error:
-            reply = self._frame(round_, REFUSED, {"code": error.code}, {})
-            return Handled(reply, state_bytes, error)
+            return Handled(self._refusal(round_, error), state_bytes, error)
+        except _RememberedError as refused:
+            after = wire.dumps({**state, **refused.left})
+            return Handled(self._refusal(round_, refused.why), after, refused.why)
         return Handled(self._frame(round_, phase.name, body, note), wire.dumps(new_state))
+
+    def _refusal(self, round_: int, error: SecaggError) -> bytes:
+        return self._frame(round_, REFUSED, {"code": error.code}, {})
 
     def _frame(self, round_: int, phase: str, body: Body, note: Mapping[str, Any]) -> bytes:
         return write_frame(
@@ -114,6 +136,9 @@ class Party:
         header = frame.header
         if header.sender != self.roster.coordinator:
             raise PeerError(header.sender, "only the coordinator makes requests")
+        if state["over"]:
+            what = "the session was over here when the method did not answer"
+            raise PolicyRefusal(self.identity.name, what, "Begin a new run.")
         phases = (CONSENT, *self.protocol.setup, *self.protocol.phases)
         known = {phase.name: phase for phase in phases}
         phase = known.get(header.phase)
@@ -174,10 +199,11 @@ class Party:
         self._admit_to_records(site, occasion)
         guard = site.guard
         if not counting or guard is None or guard.calibrated is None:
-            self._check_records(site, occasion)
+            state = self._check_records(site, occasion, state)
         if guard is not None:
             answers = [self._answer(site, occasion, sent)]
-            first = site.method.message(site.method.start(site.public)) if counting else None
+            with one_thread():
+                first = site.method.message(site.method.start(site.public)) if counting else None
             if first is not None:
                 following = replace(occasion, round=round_ + 1, stage=first[0], total=0)
                 answers.append(self._answer(site, following, first[1]))
@@ -201,15 +227,30 @@ class Party:
             if sorted(cohort) != first:
                 raise PolicyRefusal(self.identity.name, "the sites changed after the first release")
             state = {**state, "cohort": first}
-        self._check_records(site, occasion)
-        rows, memory = site.rows, state["method"]
-        if stage == COHORT:
-            update = cohort_update(rows, self.plans.stages[stage].spec)
-        else:
-            update, memory = site.method.local(stage, rows, sent, memory, site.public)
-        vector = encode(self.plans.of(stage), update)
+        state = self._check_records(site, occasion, state)
+        vector, memory = self._compute(site, stage, sent, state["method"])
         self._release(site, occasion, sent, vector)
         return {**state, "method": memory}, vector
+
+    def _compute(
+        self, site: SiteSide, stage: str, sent: Body, memory: State
+    ) -> tuple[RingVector, State]:
+        """Return the contribution, encoded, and what the method remembers."""
+        plan = self.plans.of(stage)
+        if stage == COHORT:
+            return encode(plan, cohort_update(site.rows, self.plans.stages[stage].spec)), memory
+        try:
+            with one_thread():
+                update, memory = site.method.local(stage, site.rows, sent, memory, site.public)
+            return encode(plan, update), memory
+        except SecaggError as error:
+            raise _RememberedError(error, over=True) from None
+        except Exception as error:  # whatever it is, it may be the message that brought it about
+            what = f"{type(error).__name__}: {error}".splitlines()[0]
+            mend = "A bug of ours: set SECAGG_TRACEBACK=1 and report it."
+            why = InternalError(self.identity.name, what, mend)
+            why.__cause__ = error  # for whoever looks for the bug
+            raise _RememberedError(why, over=True) from None
 
     def _side(self) -> SiteSide:
         """Return what only a site has. Raises `PeerError` at any other party."""
@@ -224,12 +265,20 @@ class Party:
         else:
             site.guard.admit(occasion)
 
-    def _check_records(self, site: SiteSide, occasion: Occasion) -> None:
+    def _check_records(self, site: SiteSide, occasion: Occasion, state: State) -> State:
         """Read the records, the first time, and apply the rules on them."""
-        if site.guard is None:
-            check_records(self.policy, self.identity.name, len(site.rows.values))
-        else:
-            site.guard.check(occasion, site.rows, site.public)
+        me, told = self.identity.name, occasion.total
+        if told is not None and state["records"] not in (None, told):
+            raise PolicyRefusal(me, "the number of records in all has changed")
+        left = {} if told is None else {"records": told}
+        try:
+            if site.guard is None:
+                check_records(self.policy, me, len(site.rows.values))
+            else:
+                site.guard.check(occasion, site.rows, site.public)
+        except SecaggError as error:
+            raise _RememberedError(error, **left) from None
+        return {**state, **left}
 
     def _asked(self, stage: str, body: Body) -> tuple[list[str], int | None, Body]:
         """Return the cohort, the number of records in all and the message of a request."""

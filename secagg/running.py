@@ -16,6 +16,7 @@ from typing import Any
 
 from secagg import evidence
 from secagg.alone import fit_each_alone
+from secagg.blas import one_thread
 from secagg.contracts import Result, State
 from secagg.coordinator import Step
 from secagg.durable import held
@@ -54,6 +55,7 @@ class Run:
     result: what the method found; facts: what run.json holds; events: the log
     folder: where it was written, or None
     transcript: every frame that was delivered
+    remarks: what sites in this process were told of their own records; in no file
     """
 
     result: Result
@@ -61,6 +63,7 @@ class Run:
     events: list[dict[str, Any]]
     folder: Path | None
     transcript: list[Delivery] = field(repr=False)
+    remarks: tuple[str, ...] = ()
 
 
 def run(
@@ -247,17 +250,21 @@ def _play(
         # In one process the party's own words are at hand; otherwise only the code arrives.
         errors = engine.errors if isinstance(engine, MemoryEngine) else {}
         own = errors.get(error.where)
-        raise (error if own is None or own.code != error.code else own) from None
-    result = planned.method.result(
-        state["method"], planned.public, evidence.counted(planned, state)
-    )
+        told = error if own is None or own.code != error.code else own
+        raise told from told.__cause__  # of a bug of ours, where it is
+    with one_thread():
+        result = planned.method.result(
+            state["method"], planned.public, evidence.counted(planned, state)
+        )
     summary = {"title": planned.job.title, **result.summary, **evidence.counts(planned, state)}
     if planned.job.simulation.site_alone:
         summary["simulation"] = {"site_alone": fit_each_alone(session.sides)}
     result = Result(summary, result.arrays)
     facts = evidence.facts(session, state, log.events, (log.events[0]["time"], now()))
     facts["seconds"] = evidence.processor_seconds(session, earlier + time.process_time())
-    return Run(result, facts, log.events, None, engine.transcript)
+    read = [side.rows for site, side in session.sides.items() if site in state["cohort"]]
+    remarks = tuple(remark for rows in read for remark in rows.remarks)
+    return Run(result, facts, log.events, None, engine.transcript, remarks)
 
 
 def _loop(

@@ -2,7 +2,8 @@
 
 Everything here runs at the site. Only declared levels and bounds are used; nothing is learned from
 the records. A continuous column with bounds [a, b] (after its transform) is carried as
-u = (x - (a + b) / 2) / ((b - a) / 2) in [-1, 1]; values outside are clipped and counted. Binary and
+u = (x - (a + b) / 2) / ((b - a) / 2) in [-1, 1]; values outside are clipped and counted,
+and where they are many the site is told: its bounds, or its units, may be wrong. Binary and
 categorical columns become 0/1 variables `column=level` for every level but the first, scaled alike,
 or under differential privacy half as far (`Variable`).
 Under differential privacy the records are then clipped as wholes (`secagg.privacy.clipping`), and
@@ -40,6 +41,8 @@ from secagg.models.terms import INTERCEPT
 from secagg.noise import Placement
 from secagg.privacy.clipping import cap_per_person, choose_clip, clip_rows
 
+_MANY = 0.05
+"""Share of a column's values beyond which clipping is no longer a matter of a few odd records."""
 MISSING = frozenset({"", "na", "n/a", "nan", "null", "none", "?"})
 
 
@@ -130,10 +133,16 @@ def read_rows(
         )
     parts: list[NDArray[np.float64]] = []
     outside: list[int] = []
+    remarks: list[str] = []
     for name, column in columns.items():
         values, clipped = _read_column(column, table[name], f"{who}, column {name!r}")
         parts.append(values)
         outside.append(clipped)
+        if clipped > _MANY * np.count_nonzero(~np.isnan(values[:, 0])):
+            remarks.append(
+                f"{who}, column {name!r}: more than {_MANY:.0%} of the values lie outside the "
+                "public bounds and were clipped. Are the bounds right, and the unit?"
+            )
     design = np.hstack(parts)
     complete = np.asarray(~np.isnan(design).any(axis=1))
     middle = np.array([v.middle for v in public.variables])
@@ -146,7 +155,8 @@ def read_rows(
     scaled = np.clip((design[complete] - middle) / half, -1.0, 1.0)
     if public.clip is not None:
         scaled = clip_rows(scaled, public.clip)
-    return Rows(scaled, int(len(table) - complete.sum()), np.array(outside, dtype=np.float64))
+    incomplete = int(len(table) - complete.sum())
+    return Rows(scaled, incomplete, np.array(outside, dtype=np.float64), tuple(remarks))
 
 
 def _read_column(

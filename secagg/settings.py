@@ -51,7 +51,10 @@ def unknown_key(where: str, key: str, known: Iterable[str]) -> JobError:
 
 def describe(first: Mapping[str, Any], key: str) -> str:
     """Return one line for pydantic's first complaint about `key`."""
-    message = _PLAINER.get(first["type"]) or str(first["msg"]).removeprefix("Value error, ")
+    if first["type"] == "tuple_type" and isinstance(first["loc"][-1], int):  # an item of a list
+        key, message = key.rpartition(".")[0], 'must be a list of lists, for example [["age"]]'
+    else:
+        message = _PLAINER.get(first["type"]) or str(first["msg"]).removeprefix("Value error, ")
     got = first["input"]
     shown = f" (got {got!r})" if isinstance(got, str | int | float | bool) else ""
     return f"{key or 'job'}: {message[:1].lower()}{message[1:]}{shown}"

@@ -13,6 +13,7 @@ from support.jobs import TOML
 from support.ledger_runs import DELTA, FIVE, folder_with, noised, run
 
 from secagg import budgeting, cli, console
+from secagg.console import terminal
 from secagg.errors import JobError, PolicyRefusal, UsageError
 from secagg.guarding import open_ledger
 from secagg.noise import Adjacency
@@ -173,7 +174,7 @@ def test_show_says_which_epsilon_it_is(tmp_path: Path, monkeypatch: Any, capsys:
     assert "Epsilons do not add up" in shown and "left under each" not in shown
     narrow = Console(record=True, width=72, quiet=True)
     narrow.quiet = False
-    monkeypatch.setattr(console, "_console", lambda: narrow)
+    monkeypatch.setattr(terminal, "standard_output", lambda: narrow)
     console.show_budget([row | {"party": "coordinator of long name", "dataset": "a name as long"}])
     assert "add_remove ┃" in narrow.export_text()
     monkeypatch.undo()

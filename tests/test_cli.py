@@ -18,7 +18,9 @@ from support.jobs import TOML, write_job
 
 import secagg.running
 from secagg.cli import main
+from secagg.errors import InternalError
 from secagg.frames import peek_header
+from secagg.models.moments import PooledMoments
 from secagg.runlog import read_log
 
 Command = Callable[..., tuple[int, str, str]]
@@ -148,6 +150,11 @@ SETTINGS: dict[str, tuple[list[str], int, str]] = {
     "unknown protocol": (["protocol.name=aditive"], 2, "no protocol 'aditive'. Did you mean"),
     "overflowing bound": (["method.fraction_bits=120"], 2,
                           r"field 'moments': the sum over 3 sites .* largest ring"),
+    "a promise without noise": (["privacy.epsilon=1", "privacy.delta=1e-6"], 2,
+                                r"privacy: epsilon is set and placement is not, so .*exact"),
+    "a clip without noise": (['method={name="gradient",family="gaussian",outcome="age",'
+                              'predictors=["sex"],clip=1.0}'], 2,
+                             r"method\.clip: is for differential privacy, and without it"),
     "absurd resolution": (["method.fraction_bits=9999"], 2, "is absurd"),
     "low above high": (["columns.age.low=200"], 2, "must be below high"),
     "no such folder": (["sites.folder=nowhere"], 2, "no such folder"),
@@ -265,6 +272,22 @@ def test_our_own_bug(command: Command, job: Path, monkeypatch: pytest.MonkeyPatc
     check_failure(
         command, job, 1, r"RuntimeError: first line\. A bug of ours: set SECAGG_TRACEBACK"
     )
+
+
+def test_our_own_bug_at_a_site(
+    command: Command, job: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*_: Any) -> None:
+        raise RuntimeError("first line\nsecond line")
+
+    monkeypatch.setattr(PooledMoments, "local", broken)
+    line = r"north: RuntimeError: first line\. A bug of ours: set SECAGG_TRACEBACK=1"
+    check_failure(command, job, 1, line)
+    monkeypatch.setenv("SECAGG_TRACEBACK", "1")
+    monkeypatch.setattr(sys, "argv", ["secagg", "run", str(job), "--out", str(job.parent / "out")])
+    with pytest.raises(InternalError) as caught:
+        main()
+    assert isinstance(caught.value.__cause__, RuntimeError)
 
 
 @pytest.mark.parametrize(("number", "expected"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])

@@ -14,6 +14,7 @@ from support.world import STAGE, SumNumbers, World, events, run_until
 from secagg import budgeting, wire
 from secagg.claims import digest_request
 from secagg.contracts import Rows
+from secagg.engines.memory import MemoryEngine
 from secagg.errors import DataError, PeerError, PolicyRefusal, SecaggError
 from secagg.frames import peek_header, read_frame, write_frame
 from secagg.job import parse_job
@@ -21,7 +22,6 @@ from secagg.noise import Adjacency
 from secagg.party import REFUSED, Handled, Party, SiteSide
 from secagg.privacy.budget import Cap
 from secagg.privacy.gate import ReleasePolicy
-from secagg.privacy.guard import Occasion
 from secagg.protocols.additive import Additive
 from secagg.protocols.plain import Plain
 from secagg.randomness import system_random
@@ -321,10 +321,16 @@ def test_a_session_is_told_one_number_of_records(tmp_path: Path) -> None:
     raw = raw_job(sites={"folder": data, "max_rows": 100}, privacy=noised(2.0),
                   protocol={"name": "additive"})  # fmt: skip
     session = open_session(plan_job(parse_job(raw)), system_random)
-    guard = session.sides["e"].guard
-    assert guard is not None
-    rows, public = session.sides["e"].rows, session.planned.public
+    engine, keys = session.engine, session.coordinator.identity
+    assert isinstance(engine, MemoryEngine)
+    step = session.coordinator.start()
+    while step.state["round"] == 0:
+        step = session.coordinator.advance(step.state, engine.exchange(step.requests))
+    party, state = engine.parties["e"], engine.states["e"]
+    body = read_frame(step.requests["e"], session.roster, "e", session.session).body
     for total, why in ((100, "max_site_share"), (100, "max_site_share"), (10_000, "has changed")):
-        with pytest.raises(PolicyRefusal, match=why):
-            guard.check(Occasion(1, "moments", FIVE, total, 0), rows, public)
+        asked = {**body, "records": total}
+        handled = party.handle(write_frame(keys, session.session, 1, "consent", "e", asked), state)
+        assert isinstance(handled.error, PolicyRefusal) and why in handled.error.line()
+        state = handled.state
     session.close()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -10,8 +11,8 @@ import pytest
 from support.world import STAGE, SumNumbers, World, events, run_until
 
 from secagg import wire
-from secagg.claims import read_claim
-from secagg.contracts import Rows
+from secagg.claims import read_claim, read_claims
+from secagg.contracts import Rows, Total
 from secagg.coordinator import Step
 from secagg.errors import DataError, OverflowRefusal, PolicyRefusal, ProtocolAbort, SecaggError
 from secagg.frames import peek_header, write_frame
@@ -111,6 +112,46 @@ def test_what_a_release_says(protocol: Any) -> None:
         # Nothing of the sum itself: a hash of it would confirm guesses at unpublished sums.
         assert set(event) == {"event", "round", "stage", "contributors", "thresholds", "claims"}
     assert [e["round"] for e in events(steps, "round")] == [0, 1, 2]
+
+
+@both
+def test_what_was_signed_is_read_once_for_each_sum(
+    protocol: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read: list[int] = []
+
+    def spy(claims: Any, stage: Any, round_: int, *rest: Any) -> Any:
+        read.append(round_)
+        return read_claims(claims, stage, round_, *rest)
+
+    monkeypatch.setattr("secagg.coordinator.read_claims", spy)
+    run_all(world(protocol))
+    assert read == [0, 1, 2]
+
+
+class Fewer(Additive):
+    """Opens a sum over other sites than were said to be in it."""
+
+    def server(self, phase, state, replies, context):
+        state, outcome = super().server(phase, state, replies, context)
+        if isinstance(outcome, Total):
+            outcome = replace(outcome, contributors=self.left(outcome.contributors))
+        return state, outcome
+
+    def left(self, sites: tuple[str, ...]) -> tuple[str, ...]:
+        return sites[:2]
+
+
+class Twice(Fewer):
+    def left(self, sites: tuple[str, ...]) -> tuple[str, ...]:
+        return (*sites[:3], sites[0])
+
+
+@pytest.mark.parametrize("protocol", [Fewer(2), Twice(2)], ids=["fewer", "twice"])
+def test_a_sum_over_others_is_checked_anew(protocol: Any) -> None:
+    w = world(protocol, min_sites=3)
+    with pytest.raises(PolicyRefusal):
+        run_all(w)
 
 
 # --- who is there --------------------------------------------------------------------------------

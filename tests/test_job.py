@@ -54,6 +54,14 @@ def test_toml_and_python_are_the_same_job() -> None:
         (raw_job(columns={"continuous": {"type": "continuous", "low": 0}}),
          "columns.continuous.high: is required"),
         (raw_job(privacy={"person": ""}), "privacy.person: must not be empty (got '')"),
+        (raw_job(privacy={"epsilon": 1.0, "delta": 1e-6}), "privacy: epsilon is set and placement"),
+        (raw_job(privacy={"delta": 1e-6}), "privacy: delta is set and placement is not"),
+        (raw_job(privacy={"placement": "none", "epsilon": 1.0}), "privacy: epsilon is set and"),
+        (raw_job(privacy={"record_norm": 1.2}), "privacy: record_norm is set and placement is not"),
+        (raw_job(privacy={"person": "id"}), "or leave [privacy] out: --set privacy={}"),
+        (raw_job(privacy={"colluding": 2}), "privacy: colluding is set and placement is not"),
+        (raw_job(privacy={"adjacency": "replace"}), "privacy: adjacency is set and placement"),
+        (raw_job(privacy={"count_share": 0.1}), "privacy: count_share is set and placement"),
         (raw_job(title=3), "title: input should be a valid string (got 3)"),
         (raw_job(columns={}), "columns: dictionary should have at least 1 item"),
         (raw_job(columns={"x": 3}), "columns.x"),
@@ -96,6 +104,13 @@ def test_mistakes(raw: dict[str, Any], line: str) -> None:
     shown = caught.value.line()
     assert shown.startswith("job.toml: ") and line in shown and "\n" not in shown
     assert caught.value.exit_code == 2
+
+
+@pytest.mark.parametrize("privacy", [{}, {"placement": "none"}])
+def test_no_promise_is_no_mistake(privacy: dict[str, Any]) -> None:
+    """Also once all defaults are written out, as a stored job has them."""
+    job = parse_job(raw_job(privacy=privacy))
+    assert parse_job(job.model_dump(mode="json")) == job
 
 
 def test_settings_of_method_and_protocol_are_left_to_them() -> None:

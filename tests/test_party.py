@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+import math
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 import pytest
-from support.world import STAGE, SumNumbers, World
+from support.world import STAGE, SumNumbers, World, run_until
 
 from secagg import wire
 from secagg.claims import digest_request
 from secagg.contracts import Rows
-from secagg.errors import DataError, PeerError, PolicyRefusal
+from secagg.errors import DataError, InternalError, PeerError, PolicyRefusal
 from secagg.frames import read_frame, write_frame
 from secagg.party import REFUSED, Handled, Party, SiteSide
 from secagg.privacy.gate import ReleasePolicy
 from secagg.protocols.additive import Additive
+from secagg.protocols.masked import Masked
 from secagg.protocols.plain import Plain
 from secagg.stages import COHORT
 
@@ -213,6 +215,28 @@ def test_no_more_rounds_than_declared() -> None:
     refusal(handled, PolicyRefusal, "'numbers' has had all the rounds it declares (2)", state)
 
 
+@pytest.mark.parametrize("phase", ["consent", "share"])
+@pytest.mark.parametrize("refuses", [False, True])
+def test_a_session_has_one_number_of_records(phase: str, refuses: bool) -> None:
+    """Rules compare a site's own with it: told others, it would answer a search for its own."""
+    w = world(policies={"a": ReleasePolicy(2, 2)})
+    state = ask_site(w, 0, invite()).state
+    site = w.engine.parties["a"]
+    party = replace(site, policy=ReleasePolicy(2, 3 if refuses else 2))
+    asked = request(w, "a", phase, 1, invite(STAGE, records=9))
+    first = party.handle(asked, state)
+    assert isinstance(first.error, PolicyRefusal) == refuses
+    for again in ("consent", "share"):
+        data = request(w, "a", again, 2, invite(STAGE, records=10))
+        handled = site.handle(data, first.state)
+        if again == "consent" and not refuses:
+            refusal(handled, PeerError, "had an answer to", first.state)
+        else:
+            refusal(handled, PolicyRefusal, "records in all has changed", first.state)
+    if refuses:  # and once the rule is mended, the same may be asked for
+        assert site.handle(asked, first.state).error is None
+
+
 def test_a_refused_request_may_be_asked_again() -> None:
     w = world()
     party = w.engine.parties["a"]
@@ -220,6 +244,82 @@ def test_a_refused_request_may_be_asked_again() -> None:
     assert refused.error is not None
     again = party.handle(request(w, "a", "share", 0, invite()), refused.state)
     assert again.error is None
+
+
+# --- a method that does not answer ---------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Probed(SumNumbers):
+    """Refuses, or fails, where its first number is below what the message asks."""
+
+    why: Exception = field(default_factory=Exception)
+
+    def local(self, stage, rows, message, memory, public):
+        if rows.values[0, 0] < message.get("least", -math.inf):
+            raise self.why
+        return super().local(stage, rows, message, memory, public)
+
+
+def probe(w: World, site: str, round_: int, least: float, state: bytes) -> Handled:
+    body = invite(STAGE, records=9) | {"message": {"least": least}}
+    return w.engine.parties[site].handle(request(w, site, "submit", round_, body), state)
+
+
+@pytest.mark.parametrize(
+    ("why", "kind", "code"),
+    [
+        (DataError("here", "0.0 is below it"), DataError, "data"),
+        (PeerError("here", "0.0 is below it"), PeerError, "peer"),
+        (np.linalg.LinAlgError("0.0 is below it"), InternalError, "internal"),
+        (MemoryError("0.0 is below it"), InternalError, "internal"),
+    ],
+)
+def test_a_search_by_messages_ends_with_its_first_refusal(
+    why: Exception, kind: type[Exception], code: str
+) -> None:
+    """One refusal tells that the site's number is below 0.5; a second question has no answer."""
+    w = World(Plain(), NUMBERS, Probed((2,), rounds=40, why=why))
+    party = w.engine.parties["a"]
+    state = party.handle(request(w, "a", "submit", 0, invite()), party.first_state()).state
+    handled = probe(w, "a", 1, -0.5, state)
+    assert handled.error is None
+    handled = probe(w, "a", 2, 0.5, handled.state)
+    assert isinstance(handled.error, kind) and "0.0 is below it" in handled.error.line()
+    assert code_of(w, handled) == {"code": code} and b"below" not in handled.reply
+    over = handled.state
+    for round_, least in ((2, 0.25), (3, 0.25), (3, -0.5), (99, 0.5)):
+        again = probe(w, "a", round_, least, over)
+        refusal(again, PolicyRefusal, "the session was over here", over)
+        assert code_of(w, again) == {"code": "policy"}
+    for phase, stage in (("consent", COHORT), ("consent", STAGE)):
+        data = request(w, "a", phase, 3, invite(stage, records=None if stage == COHORT else 9))
+        refusal(party.handle(data, over), PolicyRefusal, "the session was over here", over)
+    assert probe(w, "b", 1, 0.5, w.engine.parties["b"].first_state()).error is None  # another site
+
+
+def test_after_a_refusal_it_helps_to_open_nothing() -> None:
+    """Nor in the phases of a sum in which it only lends its keys."""
+    numbers = {site: np.array([0.0, 1.0]) for site in SITES}
+    w = World(Masked(), numbers, Probed((2,), rounds=3, why=DataError("here", "no")))
+    step = run_until(w, "mask", 1)
+    party, state = w.engine.parties["a"], w.engine.states["a"]
+    body = read_frame(step.requests["a"], w.roster, "a", w.session).body
+    trap = request(w, "a", "mask", 1, body | {"message": {"least": 1.0}})
+    over = party.handle(trap, state).state
+    for phase in w.protocol.phases:
+        for round_ in (1, 2):
+            handled = party.handle(request(w, "a", phase.name, round_, body), over)
+            refusal(handled, PolicyRefusal, "the session was over here", over)
+
+
+def test_the_cause_of_a_bug_is_kept_for_whoever_looks_for_it() -> None:
+    w = World(Plain(), NUMBERS, Probed((2,), rounds=3, why=ZeroDivisionError("by 0")))
+    party = w.engine.parties["a"]
+    state = party.handle(request(w, "a", "submit", 0, invite()), party.first_state()).state
+    error = probe(w, "a", 1, 0.5, state).error
+    assert error is not None and isinstance(error.__cause__, ZeroDivisionError)
+    assert error.line().startswith("a: ZeroDivisionError: by 0. A bug of ours")
 
 
 def test_a_site_without_data_does_not_contribute() -> None:

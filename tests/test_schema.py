@@ -179,6 +179,20 @@ def test_values_outside_in_incomplete_records_count_too() -> None:
     assert got.outside.tolist() == [1, 0] and got.incomplete == 1
 
 
+@pytest.mark.parametrize(("beyond", "of", "told"), [(5, 100, False), (6, 100, True), (1, 1, True)])
+def test_a_site_is_told_of_much_clipping(beyond: int, of: int, told: bool) -> None:
+    """Of the values that are there: with the missing ones there are twice as many cells."""
+    cells = [31] * beyond + [20] * (of - beyond) + [""] * of
+    remarks = rows(REAL, cells).remarks
+    assert len(remarks) == told
+    if told:
+        assert remarks[0].startswith("north, column 'x': more than 5% of the values lie outside")
+
+
+def test_nothing_is_remarked_where_nothing_is() -> None:
+    assert rows(REAL, ["", ""]).remarks == () == rows(YES, ["0", "1"]).remarks
+
+
 # --- logarithms ----------------------------------------------------------------------------------
 
 

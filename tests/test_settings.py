@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tomllib
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -9,6 +10,8 @@ import pytest
 
 from secagg.errors import JobError
 from secagg.job import Named
+from secagg.models.analyses import KINDS
+from secagg.models.moments import PooledMoments
 from secagg.registry import METHODS, PROTOCOLS, describe, make_method, make_protocol, settings_of
 from secagg.settings import build, unknown_key
 
@@ -63,6 +66,17 @@ def test_nothing_to_set() -> None:
             "method.name: no method 'svm'. Known keys here: gradient, local_graphs, logistic,",
         ),
         ({"name": "moments", "bits": 1}, "method: unknown key 'bits'"),
+        (
+            {"name": "NOTEARS", "threshold": 0.1},
+            "method.name: 'NOTEARS' is an analysis of the method 'moments'. Write: "
+            'name = "moments", analyses = [{ kind = "notears" }], with the settings',
+        ),
+        (
+            {"name": "notears_admm", "lags": ["a_1", "b_1"]},
+            "method: lags: must be a list of lists, for example [[\"age\"]] (got 'a_1')",
+        ),
+        ({"name": "notears_admm", "lags": "a_1"}, "method: lags: must be a list, for example"),
+        ({"name": "notears_admm", "lags": [["a_1", 2]]}, "method: lags.0.1: input should be a"),
         ({"name": "logistic"}, "method: outcome: is required"),
     ],
 )
@@ -70,6 +84,17 @@ def test_methods_by_name(named: dict[str, Any], line: str) -> None:
     with pytest.raises(JobError) as caught:
         make_method(Named.model_validate(named))
     assert line in caught.value.line()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_how_to_ask_for_an_analysis(kind: str) -> None:
+    """What the line says to write is a job that is built."""
+    with pytest.raises(JobError, match="is an analysis of the method 'moments'") as caught:
+        make_method(Named(name=kind))
+    written = caught.value.mend.removeprefix("Write: ").partition(", with")[0]
+    name, analyses = written.split(", ", 1)
+    method = make_method(Named.model_validate(tomllib.loads(f"{name}\n{analyses}")))
+    assert isinstance(method, PooledMoments) and method.analyses == ({"kind": kind},)
 
 
 @pytest.mark.parametrize(

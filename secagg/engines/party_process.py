@@ -14,13 +14,14 @@ session    roster and nonce, pinned at the first opening: it takes part in no ot
 state      digest of the last request, the reply to it, the state after it, and a digest of the
            records, in one file, written *before* the reply leaves
 seconds    processor time spent on requests
-log.txt    its own words on what went wrong; only a code crosses the line
+log.txt    its own words on what went wrong, or looks wrong in its records; only a code crosses
+           the line
 =========  ======================================================================================
 
 Exactly once: the request that was answered last, byte for byte, gets the same reply, byte for byte,
 so that a coordinator which was killed may ask again. Any other request is `Party.handle`'s to
-judge, which refuses a phase that has had its answer. A refusal changes no state and is not kept:
-whoever mends the cause may be asked again.
+judge, which refuses a phase that has had its answer. A refusal is no answer, and is not kept:
+whoever mends the cause may be asked again. What it does leave behind (`secagg.party`) is kept too.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ import functools
 import hashlib
 import sys
 import time
+import traceback
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -111,6 +113,8 @@ class PartyProcess:
     def _same_records(self, load: Callable[[], Rows]) -> Rows:
         """Read the records; after a restart they have to be those that earlier rounds used."""
         rows = load()
+        for remark in rows.remarks:
+            note(remark)
         self._records = wire.digest([rows.values, rows.incomplete, rows.outside])
         if self._last[3] not in (b"", self._records):
             raise DataError(
@@ -119,18 +123,22 @@ class PartyProcess:
         return rows
 
     def _reply(self, party: Party, request: bytes, digest: bytes) -> bytes:
-        last, reply, state, _ = self._last
+        last, reply, state, records = self._last
         if last == digest:
             return bytes(reply)
         began = time.process_time()
         handled = party.handle(request, state)
         self._spend(time.process_time() - began)
+        if handled.error is not None:
+            note(handled.error.line())
+            if handled.error.__cause__ is not None:
+                traceback.print_exception(handled.error.__cause__)
         if handled.error is None:
-            kept = [digest, handled.reply, handled.state, self._records or self._last[3]]
+            last, reply, records = digest, handled.reply, self._records or records
+        kept = [last, reply, handled.state, records]
+        if kept != self._last:
             write_checked(self._folder / "state", kept)
             self._last = kept
-        else:
-            note(handled.error.line())
         return handled.reply
 
     def _spend(self, seconds: float) -> None:

@@ -87,6 +87,9 @@ class Gradient:
             raise JobError("method.rounds", f"must be at most {_MOST_ROUNDS}")
         if self.clip is not None and not (math.isfinite(self.clip) and self.clip > 0):
             raise JobError("method.clip", "must be positive and finite")
+        if self.clip is not None and public.clip is None:
+            what = "is for differential privacy, and without it clips nothing"
+            raise JobError("method.clip", what, "Leave it out, or add [privacy] with a placement.")
         p, rows, bits = len(self._names(public)), float(public.max_rows), self._bits(public)
         most = self._most(public)
         largest = most if bits is not None else 1.0

@@ -204,14 +204,18 @@ def calibrate(
 
 
 def _check(terms: Terms, method: Sequence[Stage], least: int, expected: int, hides: bool) -> None:
-    for stage in method:
-        if stage.touch is None:
-            raise CapabilityError(
-                "privacy.placement",
-                f"this method has no bound on what one record changes (stage {stage.name!r})",
-                "For logistic regression take method gradient with family = 'binomial' and "
-                "placement 'round'; for all else moments, whose analyses include graphs.",
-            )
+    free = [stage for stage in method if stage.touch is None]
+    if free:
+        worst = max(free, key=lambda stage: stage.max_rounds)  # a count beside it is not the cause
+        building = "its rounds build on one another, and " if worst.max_rounds > 1 else ""
+        raise CapabilityError(
+            "privacy.placement",
+            f"stage {worst.name!r} has no bound on what one record changes: {building}no noise is "
+            "sure to hide it",
+            "Noise goes with moments ('sum' or 'site'), whose analyses include linear regression "
+            "and graphs, notears among them, and with gradient ('round'): for logistic regression "
+            "take family = 'binomial'.",
+        )
     once = sum(stage.max_rounds for stage in method) == 1
     if once and terms.placement is Placement.ROUND:
         raise CapabilityError(

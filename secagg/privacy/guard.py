@@ -6,7 +6,7 @@ the disk and returns the noise's seed; and `opened`, before the site helps to op
 them raises `PolicyRefusal`, and nothing leaves then. For the site's consent, which comes before,
 `admit` is asked, `check` where that is paid for or nothing is noised (`secagg.party`), and then
 `afford`, which enters nothing. What the rules decided is in the ledger, in full; what crosses the
-wire is a code. A session is told one number of records in all: rules compare a site's own with it.
+wire is a code.
 
 Exact sums cost more than any budget from the first one on, so that for each stage only the first
 round is entered. The cohort of the round that counts records is known to a site when it is asked to
@@ -92,7 +92,6 @@ class Guard:
     _ledger: Ledger | None = field(default=None, init=False)
     _own: rules.Own | None = field(default=None, init=False, repr=False)
     _records: str = field(default="", init=False, repr=False)
-    _total: int | None = field(default=None, init=False)
     _said: set[rules.Decision] = field(default_factory=set, init=False, repr=False)
 
     @property
@@ -124,10 +123,6 @@ class Guard:
 
     def check(self, occasion: Occasion, rows: Rows, public: Public) -> None:
         """Decide on the site's own records. Raises `PolicyRefusal`."""
-        if not occasion.counting:
-            if self._total not in (None, occasion.total):  # asked again and again, it would tell
-                raise PolicyRefusal(self.asked.site, "the number of records in all has changed")
-            self._total = occasion.total
         if self._own is None:
             self._own = rules.own_numbers(rows, public)
             self._records = wire.digest(rows.values).hex()

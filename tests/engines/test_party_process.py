@@ -18,6 +18,7 @@ from secagg.errors import DataError, PeerError
 from secagg.frames import read_frame, write_frame
 from secagg.identity import Identity, Role, Roster
 from secagg.job import Job, load_job
+from secagg.models.moments import PooledMoments
 from secagg.party import REFUSED
 from secagg.randomness import system_random
 from secagg.session import COORDINATOR, make_coordinator, plan_job, session_of
@@ -162,6 +163,56 @@ def test_a_refusal_is_not_remembered(table: Table, capsys: pytest.CaptureFixture
     assert "'mael' is not a declared level" in capsys.readouterr().err
     path.write_text(text)
     assert table.phase("north", table.ask("north", request)) != REFUSED
+
+
+@pytest.mark.parametrize("failing", [PeerError("moments", "no"), ValueError("no")])
+def test_but_one_of_the_method_is(
+    table: Table, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], failing: Any
+) -> None:
+    """It may depend on records and message, so that no message gets an answer; restart or not."""
+    step = table.coordinator.start()
+    while step.state["round"] == 0 or step.state["phase"] == "consent":
+        frames = [table.ask(site, request) for site, request in step.requests.items()]
+        step = table.coordinator.advance(step.state, frames)
+    request = step.requests["north"]
+
+    def refuse(*_: object) -> None:
+        raise failing
+
+    with monkeypatch.context() as patch:
+        patch.setattr(PooledMoments, "local", refuse)
+        reply = table.ask("north", request)
+    body = read_frame(reply, table.roster, COORDINATOR, table.session).body
+    assert body == {"code": "peer" if isinstance(failing, PeerError) else "internal"}
+    told = capsys.readouterr().err  # in full where it is a bug, as the process would have ended
+    assert ("Traceback" in told) == isinstance(failing, ValueError)
+    asked = read_frame(request, table.roster, "north", table.session)
+    phase, other = asked.header.phase, {**asked.body, "other": 1}
+    for round_, body in ((1, asked.body), (1, other), (2, other)):
+        table.sites["north"] = table.restarted("north")
+        data = write_frame(table.keys, table.session, round_, phase, "north", body)
+        again = read_frame(table.ask("north", data), table.roster, COORDINATOR, table.session)
+        assert again.header.phase == REFUSED and again.body == {"code": "policy"}
+    assert "the session was over here" in capsys.readouterr().err
+
+
+def test_a_search_by_numbers_of_records_ends_at_the_first(table: Table) -> None:
+    """A rule compares with what the coordinator says, and a restart does not make it forget."""
+    step = table.coordinator.start()
+    while step.state["round"] == 0:
+        frames = [table.ask(site, request) for site, request in step.requests.items()]
+        step = table.coordinator.advance(step.state, frames)
+    policy = table.folder / "data/north.policy.toml"
+    policy.write_text("min_sites = 2\nmin_records = 2\nmax_site_share = 0.5\n")
+    honest = read_frame(step.requests["north"], table.roster, "north", table.session)
+    assert honest.header.phase == "consent" and honest.body["records"] == 36
+    said: list[str] = []
+    for records in (13, 24, 36):  # of which north has 12
+        table.sites["north"] = table.restarted("north")
+        body = {**honest.body, "records": records}
+        data = write_frame(table.keys, table.session, 1, "consent", "north", body)
+        said.append(table.phase("north", table.ask("north", data)))
+    assert said == [REFUSED] * 3
 
 
 def test_records_may_not_change_between_rounds(table: Table) -> None:

@@ -513,6 +513,7 @@ def test_malformed_coefficients_are_refused(beta):
         ({"rounds": 0}, "rounds"),
         ({"clip": 0.0}, "clip"),
         ({"clip": math.inf}, "clip"),
+        ({"clip": 1.0}, "without it clips nothing"),
         ({"predictors": ()}, "is empty"),
         ({"predictors": ("x0", "y")}, "also a predictor"),
         ({"outcome": "z"}, "no column"),

@@ -10,7 +10,6 @@ import numpy as np
 import pandas as pd
 import pytest
 from support.folders import Killed, dying, folders
-from support.keys import quick_keys
 
 import secagg
 from secagg.errors import CapabilityError, JobError, PolicyRefusal, ProtocolAbort, UsageError
@@ -25,7 +24,7 @@ from secagg.models.simulated_graphs import (
     time_series,
 )
 
-__all__ = ["folders", "quick_keys"]  # fixtures
+__all__ = ["folders"]  # a fixture
 
 NAMES = ["v", "w", "x", "y"]
 PROTOCOLS = ["plain", "additive", "masked", pytest.param("paillier", marks=pytest.mark.slow)]
@@ -76,7 +75,6 @@ def plain():
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS[1:])
-@pytest.mark.usefixtures("quick_keys")
 def test_every_protocol_gives_the_same_bytes(protocol: str) -> None:
     plain, result = (secagg.run(job(SHORT, p), tables()).result for p in ("plain", protocol))
     assert result.arrays.keys() == plain.arrays.keys() == {"directed", "undirected", "weights"}

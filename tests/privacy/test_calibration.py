@@ -185,8 +185,19 @@ def test_what_cannot_be_promised_is_refused(
 
 
 def test_a_stage_without_bound_is_refused() -> None:
-    with pytest.raises(CapabilityError, match="no bound on what one record changes"):
+    says = "'moments' has no bound on what one record changes: no noise is sure"
+    with pytest.raises(CapabilityError, match=says):
         calibrate(TERMS, (COUNT, stage(touch=None)), 4, 100, hides=True)
+
+
+def test_the_rounds_that_cannot_be_noised_are_named() -> None:
+    """Not the count before them, which has no bound declared either."""
+    count = replace(stage(touch=None), name="records")
+    rounds = replace(stage(touch=None), name="consensus", max_rounds=200)
+    says = "stage 'consensus' has no bound on what one record changes: its rounds build on one"
+    with pytest.raises(CapabilityError, match=says) as caught:
+        calibrate(TERMS, (COUNT, count, rounds), 4, 100, hides=True)
+    assert "moments" in caught.value.mend and "notears" in caught.value.mend
 
 
 def test_plain_may_noise_at_each_site() -> None:

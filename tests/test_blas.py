@@ -1,0 +1,122 @@
+"""Linear algebra in one thread: the same bits on any number of cores, and the process as it was."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+import scipy.linalg  # noqa: F401  # its BLAS is there before threads are counted
+from support.jobs import raw_job, tables
+from threadpoolctl import ThreadpoolController
+
+import secagg
+from secagg.blas import one_thread
+from secagg.models.moments import PooledMoments
+
+JOB = """
+import hashlib, sys
+import numpy as np
+import secagg
+from secagg import blas
+
+if sys.argv[1] == "unpinned":
+    import contextlib
+    blas.ThreadpoolController = type("", (), {"limit": lambda *_, **__: contextlib.nullcontext()})
+
+D, ROWS = 100, 120
+rng = np.random.default_rng(0)
+weights = np.triu(rng.normal(size=(D, D)) * (rng.random((D, D)) < 0.05), 1)
+names = [f"x{i}" for i in range(D)]
+data = {
+    site: dict(zip(names, (rng.normal(size=(ROWS, D)) @ np.linalg.inv(np.eye(D) - weights)).T))
+    for site in ("north", "south", "west")
+}
+job = {
+    "title": "Bits",
+    "sites": {"max_rows": 1000},
+    "columns": {name: {"type": "continuous", "low": -30, "high": 30} for name in names},
+    "protocol": {"name": "plain"},
+    "release": {"min_sites": 3, "min_records": 2},
+}
+for method in ({"name": "notears_admm", "rounds": 80}, {"name": "moments"}):
+    arrays = secagg.run(job | {"method": method}, data).result.arrays
+    everything = b"".join(arrays[name].tobytes() for name in sorted(arrays))
+    print(method["name"], hashlib.sha256(everything).hexdigest())
+"""
+
+
+def digests(threads: int, pinned: str) -> str:
+    """Return the digests of the results of two methods, from a process that may use `threads`."""
+    env = os.environ | {"OPENBLAS_NUM_THREADS": str(threads), "OMP_NUM_THREADS": str(threads)}
+    done = subprocess.run(
+        [sys.executable, "-c", JOB, pinned], env=env, capture_output=True, text=True, check=True
+    )
+    return done.stdout
+
+
+@pytest.mark.slow
+def test_a_result_has_the_same_bits_on_one_core_and_on_two() -> None:
+    assert digests(1, "pinned") == digests(2, "pinned")
+
+
+@pytest.mark.slow
+@pytest.mark.skipif((os.cpu_count() or 1) < 2, reason="a BLAS has one thread on one core")
+def test_without_it_they_differ() -> None:
+    """Or the test above would show nothing; true of OpenBLAS, which the wheels of numpy bring."""
+    alone, two = digests(1, "unpinned").split(), digests(2, "unpinned").split()
+    assert alone[1] != two[1] and alone[3] != two[3]
+
+
+def threads() -> set[int]:
+    """Return how many threads each BLAS in this process may use."""
+    found = ThreadpoolController().select(user_api="blas").info()
+    return {library["num_threads"] for library in found}
+
+
+@pytest.fixture
+def two() -> Iterator[None]:
+    """Let every BLAS have two threads, whatever the tests run under."""
+    with ThreadpoolController().limit(limits=2, user_api="blas"):
+        if threads() != {2}:
+            pytest.skip("this BLAS has one thread whatever it is told, as on one core")
+        yield
+
+
+@pytest.mark.usefixtures("two")
+class TestOneThread:
+    def test_and_then_as_before(self) -> None:
+        assert threads() == {2}
+        with one_thread():
+            assert threads() == {1}
+            with one_thread():
+                assert threads() == {1}
+            assert threads() == {1}
+        assert threads() == {2}
+
+    def test_also_after_an_error(self) -> None:
+        with pytest.raises(np.linalg.LinAlgError), one_thread():
+            np.linalg.inv(np.zeros((2, 2)))
+        assert threads() == {2}
+
+    def test_a_run_computes_in_one(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Whatever a method is asked for, at a site alone too."""
+        seen: dict[str, set[int]] = {}
+
+        def watched(name: str) -> None:
+            real = getattr(PooledMoments, name)
+
+            def call(*args: object) -> object:
+                seen[name] = seen.get(name, set()) | threads()
+                return real(*args)
+
+            monkeypatch.setattr(PooledMoments, name, call)
+
+        for name in ("start", "local", "server", "result"):
+            watched(name)
+        secagg.run(raw_job(simulation={"site_alone": True}), tables())
+        assert seen == {name: {1} for name in ("start", "local", "server", "result")}
+        assert threads() == {2}
