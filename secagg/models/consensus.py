@@ -136,7 +136,8 @@ def advance(state: State, total: Array, sites: int, graphed: Graphed, schedule: 
     reached = state["h"] <= H_TOLERANCE and state["residual"] <= CONSENSUS_TOLERANCE
     at_the_end = state["rho1"] == RHO_MAX == state["rho2"]
     if (reached and schedule.variant == "fast") or at_the_end or state["rounds"] == schedule.rounds:
-        state["status"] = "converged" if reached else "out of rounds"
+        ended = "penalties at their end" if at_the_end else "out of rounds"
+        state["status"] = "converged" if reached else ended
     return state
 
 
@@ -149,6 +150,6 @@ def failure(state: State) -> str | None:
             return f"no finite step could be made in round {state['rounds']}"
         case _:
             return (
-                f"after {state['rounds']} rounds h is {state['h']:.2g} and the mean consensus "
-                f"residual {state['residual']:.2g}"
+                f"{state['status']}: after {state['rounds']} rounds h is {state['h']:.2g} and the mean "
+                f"consensus residual {state['residual']:.2g}"
             )

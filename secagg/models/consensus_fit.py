@@ -16,6 +16,8 @@ from secagg.models.proximal_newton import Graphed
 Array = NDArray[np.float64]
 
 
+UNLIKE = 10.0  # ratio of deviations from which rho2 cannot suit all columns
+SLOWER = Schedule(gamma1=1.3, gamma2=1.1, rounds=500)
 STEEP = 0.1
 """Of `stationarity` in units of correlations: slopes above it are told to the reader. A variable
 that has nothing to say on another has a slope of 0, a copy of it that is not used one of 1."""
@@ -52,6 +54,20 @@ def stationarity(W: Array, slope: Array, graphed: Graphed, units: Array | None =
     return float(np.max(distance))
 
 
+def _less_of_it(schedule: Schedule, units: Array) -> str:
+    """Return what would leave smaller slopes, if that is not in force already."""
+    squares = np.diagonal(units)[np.diagonal(units) > 0]
+    if squares.max() > UNLIKE**2 * squares.min():
+        return "; columns differ much in size: method.standardise = true leaves less"
+    if schedule.gamma1 <= SLOWER.gamma1 and schedule.gamma2 <= SLOWER.gamma2:
+        return ""
+    return (
+        f"; method.gamma1 = {SLOWER.gamma1:g} and gamma2 = {SLOWER.gamma2:g}, with rounds = "
+        f"{SLOWER.rounds}, leave less, which with many records made graphs better and with three "
+        "a variable worse"
+    )
+
+
 def consensus_fit(
     state: State,
     graphed: Graphed,
@@ -86,11 +102,10 @@ def consensus_fit(
             "no edge: no slope of the loss exceeds the penalty in the units analysed; "
             "standardise, or lower method.penalty",
         )
-    elif units is not None and steep > STEEP:
+    elif failed is None and units is not None and steep > STEEP:
         notes += (
             f"not a local optimum: the penalties froze the weights while a slope of {steep:.2g} "
-            "(in units of correlations) was left; method.gamma1 = 1.3 and gamma2 = 1.1, with "
-            "rounds = 500, leave less",
+            f"(in units of correlations) was left{_less_of_it(schedule, units)}",
         )
     return GraphFit(
         method=f"{method}-{schedule.variant}",

@@ -72,6 +72,7 @@ def test_raw_scales_do_not_end_in_a_clean_looking_graph() -> None:
         assert fit.diagnostics["h"] <= 1e-6
         assert fit.diagnostics["stationarity"] > STEEP  # rho2 = 0.001 does not suit 428^2
         assert "not a local optimum" in fit.notes[-1]
+        assert "method.standardise" in fit.notes[-1]
 
 
 @pytest.mark.parametrize("variant", ["fast", "paper"])

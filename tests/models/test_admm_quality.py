@@ -81,7 +81,9 @@ def test_one_site_against_central_notears(d: int, n: int) -> None:
         mean, error = mean_and_error(gaps)
         print(f"ADMM less central, {name}: {mean:.4f} (standard error {error:.4f})")
         assert mean >= -3 * error
-    print("mean SHD, central and ADMM:", *np.mean(wrong, axis=0).round(2))
+    for name, distances in zip(("central", "ADMM"), np.transpose(wrong).tolist(), strict=True):
+        mean, error = mean_and_error(distances)
+        print(f"SHD of {name}: {mean:.2f} (standard error {error:.2f})")
 
 
 @pytest.mark.parametrize(("d", "n", "K"), [(10, 30, 10)])
@@ -101,13 +103,16 @@ def test_fast_is_no_worse_than_the_paper(d: int, n: int, K: int) -> None:
     assert mean <= 3 * error
 
 
-@pytest.mark.parametrize(("d", "n", "K"), [(10, 300, 10), (20, 5120, 10), (20, 5120, 64)])
+@pytest.mark.parametrize(
+    ("d", "n", "K"),
+    [(10, 30, 10), (20, 60, 10), (10, 300, 10), (20, 5120, 10), (20, 5120, 64)],
+)
 def test_slower_growth_comes_nearer_to_a_local_optimum(d: int, n: int, K: int) -> None:
     """What the note on `stationarity` advises, in place of the paper's 1.75 and 1.25.
 
     The slope that is left must be smaller on most data sets, by a sign test: of thirty fair
-    coins 23 or more show heads with a probability of 0.0026. Graphs must not be worse by more than
-    chance.
+    coins 23 or more show heads with a probability of 0.0026. With many records the graphs must not
+    be worse by more than chance; with three a variable they are, which the note says.
     """
     rows = []
     for seed in SEEDS:
@@ -127,4 +132,4 @@ def test_slower_growth_comes_nearer_to_a_local_optimum(d: int, n: int, K: int) -
         print(f"{name}: {a.mean():.3g}, {b.mean():.3g}; difference {mean:.3g} ({error:.2g})")
     assert np.sum(slower[0] < given[0]) >= 23
     mean, error = mean_and_error((slower[2] - given[2]).tolist())
-    assert mean <= 3 * error
+    assert n == 3 * d or mean <= 3 * error

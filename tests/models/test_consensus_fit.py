@@ -110,10 +110,17 @@ def test_cycles_above_the_threshold(acyclic: bool) -> None:
     assert "cycle" in fit.notes[0]
 
 
-def ended(W: np.ndarray, total: np.ndarray, units: np.ndarray | None) -> tuple[str, ...]:
-    """Return the notes of a run that converged at W, with that sum of V_k."""
-    state = begin(Schedule(), W) | {"status": "converged", "rounds": 3, "total": total}
-    return consensus_fit(state, LinearGraph(3), Schedule(), "abc", method="m", weights=W,
+def ended(
+    W: np.ndarray,
+    total: np.ndarray,
+    units: np.ndarray | None,
+    schedule: Schedule | None = None,
+    status: str = "converged",
+) -> tuple[str, ...]:
+    """Return the notes of a run that ended at W, with that sum of V_k."""
+    schedule = schedule or Schedule()
+    state = begin(schedule, W) | {"status": status, "rounds": 3, "total": total}
+    return consensus_fit(state, LinearGraph(3), schedule, "abc", method="m", weights=W,
                          threshold=0.3, acyclic=False, units=units, settings={}).notes  # fmt: skip
 
 
@@ -129,6 +136,20 @@ def test_slopes_that_are_left_are_told_in_units_of_correlations() -> None:
     assert ended(W, total, None) == ()  # nothing to compare it with
     units[0, 2] = 0  # a variable without variance
     assert ended(W, total, units) == ()
+
+
+def test_advice_is_one_and_not_what_is_in_force() -> None:
+    W, total = np.diag([1.0, 1.0], k=1), np.zeros((3, 3))
+    total[0, 2] = 0.5
+    slower = Schedule(gamma1=1.3, gamma2=1.1)
+    (note,) = ended(W, total, np.ones((3, 3)), slower)
+    assert note.endswith("was left")
+    spread = np.array([1.0, 11.0, 1.0])
+    (note,) = ended(W, total, np.outer(spread, spread), slower)
+    assert "standardise" in note
+    assert "gamma" not in note
+    (note,) = ended(W, total, np.ones((3, 3)), status="penalties at their end")
+    assert note.startswith("not converged (penalties at their end")
 
 
 def test_an_empty_graph_says_why() -> None:
