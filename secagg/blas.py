@@ -11,6 +11,7 @@ Not protected: another processor or another BLAS, whose kernels add in another o
 from __future__ import annotations
 
 import functools
+import os
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -27,6 +28,16 @@ def one_thread() -> Iterator[None]:
     """Do linear algebra in one thread, and then in as many as before; also a decorator."""
     with _LOCK, _libraries().limit(limits=1, user_api="blas"):
         yield
+
+
+def _renew() -> None:
+    """Give a forked child a lock of its own: nobody there would ever release one that was held."""
+    global _LOCK  # noqa: PLW0603  # there is one, as there is one number of threads
+    _LOCK = threading.RLock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_renew)
 
 
 @functools.cache

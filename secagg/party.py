@@ -11,9 +11,12 @@ looked at when the count is paid for, and no stage is consented to twice after t
 
 A refusal that depends on the records and on something that the coordinator chose tells a bit of
 them; asked again and again, a site would answer a search. So a site remembers such refusals. It is
-told one number of records in all, with which its rules compare its own. And where the method did
-not answer a message, refused or failed, the session is over: it refuses whatever is asked from then
-on. Other refusals change nothing, so that what is mended (a rule, a file) may be asked for again.
+told one number of records in all, with which its rules compare its own. And once the method has
+looked at a message, a refusal ends the session, whoever refused (the method, the ledger, the
+protocol): it refuses whatever is asked from then on. Otherwise a request that is bound to be
+refused later would tell for nothing that the method had not. What a session can tell by that is in
+which round it ended. Refusals before that change nothing, so that what is mended (a rule, a file)
+may be asked for again.
 
 What crosses the wire when something is wrong is a code without data; the text stays in
 `Handled.error`, at the party.
@@ -21,7 +24,8 @@ What crosses the wire when something is wrong is a code without data; the text s
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
@@ -76,6 +80,15 @@ class _RememberedError(Exception):
     def __init__(self, why: SecaggError, **left: object) -> None:
         super().__init__(why)
         self.why, self.left = why, left
+
+
+@contextmanager
+def _over_if_refused() -> Iterator[None]:
+    """Let a refusal end the session; see the module's docstring."""
+    try:
+        yield
+    except SecaggError as error:
+        raise _RememberedError(error, over=True) from None
 
 
 @dataclass(frozen=True)
@@ -137,7 +150,7 @@ class Party:
         if header.sender != self.roster.coordinator:
             raise PeerError(header.sender, "only the coordinator makes requests")
         if state["over"]:
-            what = "the session was over here when the method did not answer"
+            what = "the session was over here when an answer to the method's message was refused"
             raise PolicyRefusal(self.identity.name, what, "Begin a new run.")
         phases = (CONSENT, *self.protocol.setup, *self.protocol.phases)
         known = {phase.name: phase for phase in phases}
@@ -175,9 +188,11 @@ class Party:
             self.session, header.round, self.identity, self.roster, shape, self.random, asked,
             self.policy.min_sites or 0,
         )  # fmt: skip
-        protocol_state, reply = self.protocol.client(
-            phase.name, state["protocol"], body, context, contribution
-        )
+        final = contribution is not None and stage != COHORT
+        with _over_if_refused() if final else nullcontext():
+            protocol_state, reply = self.protocol.client(
+                phase.name, state["protocol"], body, context, contribution
+            )
         return {**state, "protocol": protocol_state}, reply, note
 
     def _consent(
@@ -223,13 +238,16 @@ class Party:
         self._admit_to_records(site, occasion)
         state = self._count_round(stage, state)
         if stage != COHORT:
+            if COHORT not in state["contributed"]:
+                raise PeerError(self.roster.coordinator, "asks for more before the count")
             first = state["cohort"] or sorted(cohort)
             if sorted(cohort) != first:
                 raise PolicyRefusal(self.identity.name, "the sites changed after the first release")
             state = {**state, "cohort": first}
         state = self._check_records(site, occasion, state)
         vector, memory = self._compute(site, stage, sent, state["method"])
-        self._release(site, occasion, sent, vector)
+        with nullcontext() if stage == COHORT else _over_if_refused():
+            self._release(site, occasion, sent, vector)
         return {**state, "method": memory}, vector
 
     def _compute(
@@ -239,18 +257,17 @@ class Party:
         plan = self.plans.of(stage)
         if stage == COHORT:
             return encode(plan, cohort_update(site.rows, self.plans.stages[stage].spec)), memory
-        try:
-            with one_thread():
-                update, memory = site.method.local(stage, site.rows, sent, memory, site.public)
-            return encode(plan, update), memory
-        except SecaggError as error:
-            raise _RememberedError(error, over=True) from None
-        except Exception as error:  # whatever it is, it may be the message that brought it about
-            what = f"{type(error).__name__}: {error}".splitlines()[0]
-            mend = "A bug of ours: set SECAGG_TRACEBACK=1 and report it."
-            why = InternalError(self.identity.name, what, mend)
-            why.__cause__ = error  # for whoever looks for the bug
-            raise _RememberedError(why, over=True) from None
+        with _over_if_refused():
+            try:
+                with one_thread():
+                    update, memory = site.method.local(stage, site.rows, sent, memory, site.public)
+                return encode(plan, update), memory
+            except SecaggError:
+                raise
+            except Exception as error:  # whatever it is, the message may have brought it about
+                what = f"{type(error).__name__}: {error}".splitlines()[0]
+                mend = "A bug of ours: set SECAGG_TRACEBACK=1 and report it."
+                raise InternalError(self.identity.name, what, mend) from error
 
     def _side(self) -> SiteSide:
         """Return what only a site has. Raises `PeerError` at any other party."""

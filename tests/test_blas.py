@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
+import threading
+import warnings
 from collections.abc import Iterator
 
 import numpy as np
@@ -120,3 +123,28 @@ class TestOneThread:
         secagg.run(raw_job(simulation={"site_alone": True}), tables())
         assert seen == {name: {1} for name in ("start", "local", "server", "result")}
         assert threads() == {2}
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
+def test_a_forked_child_does_not_wait_for_a_thread_that_it_has_not() -> None:
+    held, done = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        with one_thread():
+            held.set()
+            done.wait()
+
+    other = threading.Thread(target=hold)
+    other.start()
+    held.wait()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # of forking beside threads, from 3.12
+        child = os.fork()
+    if child == 0:
+        signal.alarm(20)  # should it hang, it ends
+        with one_thread():
+            os._exit(0)
+    _, status = os.waitpid(child, 0)
+    done.set()
+    other.join()
+    assert status == 0

@@ -295,7 +295,9 @@ def test_a_search_by_messages_ends_with_its_first_refusal(
     for phase, stage in (("consent", COHORT), ("consent", STAGE)):
         data = request(w, "a", phase, 3, invite(stage, records=None if stage == COHORT else 9))
         refusal(party.handle(data, over), PolicyRefusal, "the session was over here", over)
-    assert probe(w, "b", 1, 0.5, w.engine.parties["b"].first_state()).error is None  # another site
+    party = w.engine.parties["b"]  # another site
+    state = party.handle(request(w, "b", "submit", 0, invite()), party.first_state()).state
+    assert probe(w, "b", 1, 0.5, state).error is None
 
 
 def test_after_a_refusal_it_helps_to_open_nothing() -> None:
@@ -311,6 +313,27 @@ def test_after_a_refusal_it_helps_to_open_nothing() -> None:
         for round_ in (1, 2):
             handled = party.handle(request(w, "a", phase.name, round_, body), over)
             refusal(handled, PolicyRefusal, "the session was over here", over)
+
+
+def test_a_request_bound_to_be_refused_tells_nothing_twice() -> None:
+    """The method answers and the protocol refuses: else that it answers could be asked for free."""
+    numbers = {site: np.array([0.0, 1.0]) for site in SITES}
+    w = World(Masked(), numbers, Probed((2,), rounds=3, why=DataError("here", "no")))
+    step = run_until(w, "mask", 1)
+    party, state = w.engine.parties["a"], w.engine.states["a"]
+    body = read_frame(step.requests["a"], w.roster, "a", w.session).body
+    unready = wire.dumps(wire.loads(state) | {"protocol": {}})
+    handled = party.handle(request(w, "a", "mask", 1, body | {"message": {}}), unready)
+    assert handled.error is not None
+    assert not isinstance(handled.error, DataError)
+    again = party.handle(request(w, "a", "mask", 1, body), handled.state)
+    refusal(again, PolicyRefusal, "the session was over here", handled.state)
+
+
+def test_a_method_is_not_asked_before_the_count() -> None:
+    w = World(Plain(), NUMBERS, Probed((2,), rounds=3, why=DataError("here", "no")))
+    first = w.engine.parties["a"].first_state()
+    refusal(probe(w, "a", 1, 0.5, first), PeerError, "before the count", first)
 
 
 def test_the_cause_of_a_bug_is_kept_for_whoever_looks_for_it() -> None:

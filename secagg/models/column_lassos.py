@@ -96,7 +96,7 @@ class ColumnLassos:
         variances = np.maximum(np.diagonal(self.S), _TINY)
         scale = np.sqrt(variances)
         largest = np.linalg.eigvalsh(self.S / scale[:, None] / scale)[-1]
-        return float(largest) * (1 + 1e-9) * variances[:, None]
+        return max(float(largest), 1.0) * (1 + 1e-9) * variances[:, None]
 
     def _gradients(self, V: Matrix, ridge: Matrix) -> Matrix:
         bound = self._bound

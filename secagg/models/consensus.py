@@ -49,7 +49,7 @@ from secagg.models.proximal_newton import Graphed, Multipliers
 Array = NDArray[np.float64]
 Variant = Literal["fast", "paper"]
 
-RHO_MAX = 1e16  # appendix B
+RHO_MIN, RHO_MAX = 1e-12, 1e16  # the last is appendix B's
 H_TOLERANCE = 1e-6
 CONSENSUS_TOLERANCE = 1e-8
 
@@ -72,8 +72,8 @@ class Schedule:
     def check(self) -> None:
         """Raise `JobError` for a value out of range."""
         for name in ("rho1", "rho2"):
-            if not 0 < getattr(self, name) <= RHO_MAX:
-                raise JobError(f"method.{name}", f"must be above 0 and at most {RHO_MAX:g}")
+            if not RHO_MIN <= getattr(self, name) <= RHO_MAX:
+                raise JobError(f"method.{name}", f"must be between {RHO_MIN:g} and {RHO_MAX:g}")
         for name in ("gamma1", "gamma2"):
             if not 1 < getattr(self, name) <= 100:
                 raise JobError(f"method.{name}", "must be above 1 and at most 100")
@@ -150,6 +150,6 @@ def failure(state: State) -> str | None:
             return f"no finite step could be made in round {state['rounds']}"
         case _:
             return (
-                f"{state['status']}: after {state['rounds']} rounds h is {state['h']:.2g} and the mean "
-                f"consensus residual {state['residual']:.2g}"
+                f"{state['status']}: after {state['rounds']} rounds h is {state['h']:.2g} and the "
+                f"mean consensus residual {state['residual']:.2g}"
             )

@@ -19,8 +19,9 @@ Array = NDArray[np.float64]
 UNLIKE = 10.0  # ratio of deviations from which rho2 cannot suit all columns
 SLOWER = Schedule(gamma1=1.3, gamma2=1.1, rounds=500)
 STEEP = 0.1
-"""Of `stationarity` in units of correlations: slopes above it are told to the reader. A variable
-that has nothing to say on another has a slope of 0, a copy of it that is not used one of 1."""
+"""Of `stationarity` in standardised units, which for linear graphs are correlations': slopes above
+it are told to the reader. A variable that has nothing to say on another has a slope of 0, a copy of
+it that is not used one of 1."""
 
 
 def stationarity(W: Array, slope: Array, graphed: Graphed, units: Array | None = None) -> float:
@@ -56,8 +57,8 @@ def stationarity(W: Array, slope: Array, graphed: Graphed, units: Array | None =
 
 def _less_of_it(schedule: Schedule, units: Array) -> str:
     """Return what would leave smaller slopes, if that is not in force already."""
-    squares = np.diagonal(units)[np.diagonal(units) > 0]
-    if squares.max() > UNLIKE**2 * squares.min():
+    positive = units[units > 0]  # products of two deviations
+    if positive.max() > UNLIKE**2 * positive.min():
         return "; columns differ much in size: method.standardise = true leaves less"
     if schedule.gamma1 <= SLOWER.gamma1 and schedule.gamma2 <= SLOWER.gamma2:
         return ""
@@ -102,10 +103,15 @@ def consensus_fit(
             "no edge: no slope of the loss exceeds the penalty in the units analysed; "
             "standardise, or lower method.penalty",
         )
+    elif failed is None and units is None:
+        notes += (
+            "columns were analysed in their own units, which the penalties suit if deviations are "
+            "near 1; with method.standardise = true the result tells how far from an optimum it is",
+        )
     elif failed is None and units is not None and steep > STEEP:
         notes += (
             f"not a local optimum: the penalties froze the weights while a slope of {steep:.2g} "
-            f"(in units of correlations) was left{_less_of_it(schedule, units)}",
+            f"(in standardised units) was left{_less_of_it(schedule, units)}",
         )
     return GraphFit(
         method=f"{method}-{schedule.variant}",

@@ -7,7 +7,7 @@ number in range, or changes what must not change in a run, is a `PeerError`, and
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -27,9 +27,11 @@ BOUND = 1024.0
 there, unless the method diverges; then the site refuses, because a clipped V_k would leave a wrong
 run going."""
 BITS = 40
-"""Fraction bits of every sum but V_k's, and the least for V_k: see `bits_for`."""
+"""The least fraction bits of V_k: see `bits_for`."""
+SQUARES_BITS = 80
+"""Of sums of squares: bounds may be much wider than a column's spread."""
 
-_LEAST_VARIANCE = 2.0 ** (4 - BITS)  # sums are rounded to 2^-BITS at every site: 16 such steps
+_NARROWEST = 1e-20  # bounds in own units: products of a few such numbers are still numbers
 
 _MOST_RECORDS = 2**53  # a float holds every number up to it
 _EXTREME = 1e50  # of numbers that a coordinator sends: no product here of such overflows
@@ -51,7 +53,18 @@ def bits_for(units: float, rho2: float) -> int:
     rho2: the first one. V_k begins at its order, and one step moves W by 2^-20 / rho2 of it, hence
         by some 1e-6: coarser steps would move the first W, or round all of V_k to zero.
     """
-    return max(BITS, 20 + math.ceil(math.log2(units / rho2)))
+    return max(BITS, 20 + math.ceil(math.log2(units) - math.log2(rho2)))
+
+
+def check_halves(half: Array, names: Sequence[str]) -> None:
+    """Raise `JobError` for public bounds that are absurdly narrow."""
+    if np.any(half < _NARROWEST):
+        narrow = names[int(np.argmin(half))]
+        raise JobError(
+            f"columns.{narrow}",
+            f"bounds are narrower than {2 * _NARROWEST:g}",
+            "Declare the column in other units.",
+        )
 
 
 def records_in(total: Update) -> int:
@@ -62,17 +75,17 @@ def records_in(total: Update) -> int:
     return records
 
 
-def deviations(variance: Array, names: list[str]) -> Array:
+def deviations(variance: Array, least: float, names: list[str]) -> Array:
     """Return standard deviations. Raises `UsageError` where a column is as good as constant.
 
-    variance: pooled, in units of the public bounds
+    variance: pooled, in units of the public bounds; least: what is still told from rounding
     """
-    if np.any(variance <= _LEAST_VARIANCE):
+    if np.any(variance <= least):
         constant = names[int(np.argmin(variance))]
         raise UsageError(
             "analysis",
             f"column {constant!r} does not vary, or too little to be told within its bounds",
-            "Leave it out, or narrow its bounds.",
+            "Leave it out (method.variables).",
         )
     return np.sqrt(variance)
 

@@ -12,8 +12,9 @@ second: |S_k| is then at most 1. What depends on B_k has no bound; a contributio
 means divergence, and the site refuses to send it clipped.
 
 What a refusal tells. A coordinator that lies about W or the records can make one site's answer
-leave its bound or not, and reads one bit: the site's session ends with a refusal, so that is one
-bit a session. rho2 and the schedule the sites know from the job.
+leave its bound or not. The site's session ends with its first refusal (`secagg.party`), so that it
+reads the round in which that was: log2(rounds + 1) bits a session at most. rho2 and the schedule
+the sites know from the job.
 
 What the transcript determines (Guarantees: only this)
     * The last sum alone is S (J - W), because there B_k = W; S is the pooled covariance within
@@ -23,7 +24,9 @@ What the transcript determines (Guarantees: only this)
       sites. The sums of all rounds are equations in the sites' own covariances; as soon as they
       have as many independent entries as there are unknowns, they can be solved for all S_k, up to
       which site has which (d = 10, K = 10: 60 rounds, 550 unknowns).
-    So one secure sum of moments, and NOTEARS on it (method `moments`), releases strictly less.
+    So one secure sum of moments within sites, and NOTEARS on it (method `moments` with centre =
+    "site"), releases strictly less. Pooled moments hold the sites' means too, which no sum here
+    does: beside one of these runs they show how the means scatter.
 
 =================================  =================================================================
 site                               contribution
@@ -38,7 +41,7 @@ a W that is not finite             `PeerError`, nothing is sent
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import ClassVar
 
@@ -50,12 +53,13 @@ from secagg.errors import JobError
 from secagg.models.admm_linear import linear_fit
 from secagg.models.consensus import Schedule, Variant, advance, begin
 from secagg.models.consensus_rounds import (
-    BITS,
     BOUND,
     CONSENSUS,
     RECORDS,
+    SQUARES_BITS,
     bits_for,
     check_facts,
+    check_halves,
     check_numbers,
     deviations,
     read_message,
@@ -68,6 +72,9 @@ from secagg.models.scored_graph import Edges, check_truth, graph_result
 from secagg.models.variables import choose, halves
 
 Array = NDArray[np.float64]
+
+
+_LEAST_VARIANCE = 2.0 ** (4 - SQUARES_BITS)  # 16 steps of the sum of squares, which are exact
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -109,7 +116,7 @@ class NotearsAdmm:
         "The pooled covariance within sites (the last round's sum gives it), and more: sums of "
         "early rounds depend on how records are split over sites, and enough of them can be solved "
         "for every site's own covariance, up to which site has which. One sum of moments (method "
-        "'moments', analysis 'notears') releases strictly less."
+        "'moments', analysis 'notears') with centre = \"site\" releases strictly less."
     )
 
     @cached_property
@@ -122,12 +129,13 @@ class NotearsAdmm:
         check_numbers(self, {"penalty": 0, "lag_penalty": 0, "threshold": 0})
         graph, chosen = self._graph(public), self._chosen(public)
         check_truth(self.truth, self._names(public))
-        rows = float(public.max_rows)
+        half, rows = halves(public, chosen), float(public.max_rows)
+        check_halves(half, [public.variables[i].name for i in chosen])
         count = (
             Field("records", (1,), rows, 0, Kind.COUNT),
-            Field("squares", (len(chosen),), rows, BITS, Kind.WEIGHT),
+            Field("squares", (len(chosen),), rows, SQUARES_BITS, Kind.WEIGHT),
         )
-        bits = bits_for(float(np.max(self._units(halves(public, chosen)))), self.rho2)
+        bits = bits_for(float(np.max(self._units(half))), self.rho2)
         answers = (Field("responses", graph.shape, BOUND, bits, Kind.BOUNDED),)
         return (
             Stage(
@@ -201,9 +209,12 @@ class NotearsAdmm:
             deviations=state["deviations"],
             acyclic=self.acyclic,
         )
-        result = graph_result(fit, self.truth)
-        result.summary["settings"] |= {"standardise": self.standardise, "rounds": self.rounds}
+        asked = {**fit.settings, "standardise": self.standardise, "rounds": self.rounds}
+        result = graph_result(replace(fit, settings=asked), self.truth)
         result.summary["status"] = state["status"]
+        if self.standardise:  # what undoes it
+            half = halves(public, self._chosen(public))
+            result.arrays["deviations"] = half / state["scale"]
         if graph.lags:
             lagged = state["W"][graph.d :].reshape(graph.lags, graph.d, graph.d)
             result.arrays["lagged_weights"] = lagged
@@ -217,7 +228,7 @@ class NotearsAdmm:
         records = records_in(total)
         variance, scale = total["squares"] / records, state["scale"]
         if self.standardise:
-            scale = 1 / deviations(variance, state["columns"])
+            scale = 1 / deviations(variance, _LEAST_VARIANCE, state["columns"])
         known = {"records": records, "scale": scale, "deviations": np.sqrt(variance) * scale}
         return {**state, "status": "running", **known}
 

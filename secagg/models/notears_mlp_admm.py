@@ -53,6 +53,7 @@ from secagg.models.consensus_rounds import (
     RECORDS,
     bits_for,
     check_facts,
+    check_halves,
     check_numbers,
     deviations,
     read_message,
@@ -67,6 +68,9 @@ from secagg.models.variables import choose, halves
 Array = NDArray[np.float64]
 
 _MOST_HIDDEN = 1000
+# Of the difference of two numbers of the order of 1 that are rounded to 2^-53 and to steps of the
+# sums, 2^-BITS at every site: 16 of these. A scale that is off by some per cent is as good a scale.
+_LEAST_VARIANCE = 2.0 ** (4 - BITS)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -123,6 +127,8 @@ class NotearsMlpAdmm:
             raise JobError("method.hidden", f"must be at most {_MOST_HIDDEN}")
         check_truth(self.truth, self._names(public))
         networks, rows = self._networks(public), float(public.max_rows)
+        half = halves(public, self._chosen(public))
+        check_halves(half, self._names(public))
         count = [Field("records", (1,), rows, 0, Kind.COUNT)]
         sees = "the number of records"
         if self.standardise:
@@ -215,6 +221,12 @@ class NotearsMlpAdmm:
         }
         result.summary["status"] = state["status"]
         result.arrays["parameters"] = state["W"]
+        if self.standardise:  # what undoes it: the networks read (x - means) / deviations
+            chosen = self._chosen(public)
+            half = halves(public, chosen)
+            middle = np.array([public.variables[i].middle for i in chosen])
+            result.arrays["means"] = middle + half * state["centre"]
+            result.arrays["deviations"] = half / state["scale"]
         return result
 
     def _counted(self, state: State, total: Update) -> State:
@@ -223,7 +235,7 @@ class NotearsMlpAdmm:
         if self.standardise:
             centre = total["sums"] / records
             variance = total["squares"] / records - centre**2
-            scale = 1 / deviations(variance, state["columns"])
+            scale = 1 / deviations(variance, _LEAST_VARIANCE, state["columns"])
         return {**state, "status": "running", "records": records, "centre": centre, "scale": scale}
 
     def _networks(self, public: Public) -> Networks:

@@ -17,6 +17,7 @@ from secagg.journal import Journal
 from secagg.models.admm_linear import learn
 from secagg.models.consensus import Schedule
 from secagg.models.graph_metrics import compare_graphs
+from secagg.models.scored_graph import DIRECTIONS_NOTE
 from secagg.models.simulated_graphs import (
     edge_weights,
     erdos_renyi_dag,
@@ -77,7 +78,7 @@ def plain():
 @pytest.mark.parametrize("protocol", PROTOCOLS[1:])
 def test_every_protocol_gives_the_same_bytes(protocol: str) -> None:
     plain, result = (secagg.run(job(SHORT, p), tables()).result for p in ("plain", protocol))
-    assert result.arrays.keys() == plain.arrays.keys() == {"directed", "undirected", "weights"}
+    assert result.arrays.keys() == plain.arrays.keys() >= {"directed", "undirected", "weights"}
     for name, array in plain.arrays.items():
         assert result.arrays[name].tobytes() == array.tobytes()
     assert result.summary["diagnostics"] == plain.summary["diagnostics"]
@@ -90,6 +91,7 @@ def test_equals_learn_and_is_scored(plain) -> None:
     assert plain.summary["diagnostics"]["rounds"] == fit.diagnostics["rounds"]
     assert plain.summary["status"] == "converged"
     assert "score" not in plain.summary
+    assert DIRECTIONS_NOTE not in plain.summary["notes"]  # own units
     edges = [[NAMES[i], NAMES[j]] for i, j in np.argwhere(fit.directed)]
     scored = secagg.run(job({"truth": edges[1:], **SHORT, **OWN}), tables()).result
     score = compare_graphs(scored.arrays["directed"], named(edges[1:]))
@@ -106,6 +108,7 @@ def test_standardised_by_the_pooled_spread_within_sites() -> None:
     result = secagg.run(job(SHORT), sites).result
     np.testing.assert_allclose(result.arrays["weights"], fit.weights, rtol=0, atol=EARLY)
     assert result.summary["settings"]["standardise"] is True
+    assert DIRECTIONS_NOTE in result.summary["notes"]
     # Units do not matter then: the same records in others, within others' bounds.
     units = np.array([1.0, 1000.0, 0.01, 7.0])
     other = job(SHORT)
@@ -242,15 +245,33 @@ def within(width: float, method: dict[str, Any]) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(
-    ("width", "method"), [(5e4, {}), (50.0, OWN), (5e4, OWN), (1e9, OWN)], ids=str
+    ("width", "method"), [(5e4, {}), (1e9, {}), (50.0, OWN), (5e4, OWN), (1e9, OWN)], ids=str
 )
 def test_wide_bounds_lose_no_edge(width: float, method: dict[str, Any]) -> None:
     """V_k begins at the order of rho2: a step that grew with the bounds once rounded it to zero."""
     narrow, wide = (secagg.run(within(w, method), tables()).result for w in (HALF, width))
     assert narrow.summary["edges"]
     np.testing.assert_allclose(wide.arrays["weights"], narrow.arrays["weights"], rtol=0, atol=1e-5)
+    ends = [result.summary["diagnostics"]["stationarity"] for result in (narrow, wide)]
+    assert ends[0] == pytest.approx(ends[1], abs=1e-5)
+    assert narrow.summary["notes"] == wide.summary["notes"]
 
 
 def test_bounds_too_wide_to_standardise_within() -> None:
     with pytest.raises(UsageError, match="too little to be told within its bounds"):
-        secagg.run(within(1e9, {}), tables())
+        secagg.run(within(1e14, {}), tables())
+
+
+def test_bounds_that_are_absurdly_narrow() -> None:
+    with pytest.raises(JobError, match="bounds are narrower than") as caught:
+        secagg.run(within(1e-170, OWN), tables())
+    assert caught.value.where == "columns.v"
+
+
+def test_what_undoes_standardising_is_in_the_result() -> None:
+    result = secagg.run(job(SHORT), tables()).result
+    parts = records(tables())
+    squares = sum(np.sum((part - part.mean(axis=0)) ** 2, axis=0) for part in parts)
+    expected = np.sqrt(squares / sum(map(len, parts)))
+    np.testing.assert_allclose(result.arrays["deviations"], expected, rtol=1e-12)
+    assert "deviations" not in secagg.run(job(SHORT | OWN), tables()).result.arrays

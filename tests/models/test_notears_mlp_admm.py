@@ -18,6 +18,7 @@ from secagg.models.graph_metrics import compare_graphs
 from secagg.models.mlp_graph import Networks
 from secagg.models.notears_mlp import notears_mlp
 from secagg.models.notears_mlp_admm import CONSENSUS, RECORDS, NotearsMlpAdmm
+from secagg.models.scored_graph import DIRECTIONS_NOTE
 from secagg.models.simulated_graphs import erdos_renyi_dag, mlp_rows
 
 MIDDLE, HALF = np.array([0.0, 3.0, -1.0]), np.array([4.0, 8.0, 16.0])
@@ -108,6 +109,7 @@ def test_every_protocol_gives_the_same_bytes(protocol: str) -> None:
         assert ours.arrays[name].tobytes() == array.tobytes()
     assert ours.summary["status"] == "out of rounds"
     assert "not converged" in ours.summary["notes"][0]
+    assert DIRECTIONS_NOTE not in ours.summary["notes"]  # curved effects
 
 
 def test_paper_variant_ends_with_its_schedule() -> None:
@@ -128,6 +130,8 @@ def test_standardised_it_does_not_depend_on_units() -> None:
     # Sums of 90 numbers below 1, rounded to 2^-41 at each of 3 sites, over a variance above 0.01.
     np.testing.assert_allclose(state["centre"], u.mean(axis=0), rtol=0, atol=1e-12)
     np.testing.assert_allclose(state["scale"] * u.std(axis=0), 1, rtol=1e-10)
+    np.testing.assert_allclose(ours.arrays["means"], X.mean(axis=0), rtol=0, atol=1e-10)
+    np.testing.assert_allclose(ours.arrays["deviations"], X.std(axis=0), rtol=1e-10)
     fit = learn(
         [(table - X.mean(axis=0)) / X.std(axis=0) for table in sites],
         schedule=Schedule(rho1=1.0, rho2=1.0),
