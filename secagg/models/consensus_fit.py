@@ -110,8 +110,8 @@ def consensus_fit(
         )
     elif failed is None and units is not None and steep > STEEP:
         notes += (
-            f"not a local optimum: the penalties froze the weights while a slope of {steep:.2g} "
-            f"(in standardised units) was left{_less_of_it(schedule, units)}",
+            f"not a local optimum: the penalties froze the weights at a stationarity of {steep:.2g} "
+            f"(the largest slope left, in standardised units){_less_of_it(schedule, units)}",
         )
     return GraphFit(
         method=f"{method}-{schedule.variant}",

@@ -130,7 +130,7 @@ def test_slopes_that_are_left_are_told_in_units_of_correlations() -> None:
     units = np.full((3, 3), 100.0)
     (note,) = ended(W, total, units)
     assert note.startswith("not a local optimum")
-    assert "a slope of 0.3" in note
+    assert "a stationarity of 0.3 " in note
     assert "method.gamma1 = 1.3 and gamma2 = 1.1" in note
     assert ended(W, total / 10, units) == ()
     (note,) = ended(W, total, None)  # nothing to compare it with
@@ -144,7 +144,7 @@ def test_advice_is_one_and_not_what_is_in_force() -> None:
     total[0, 2] = 0.5
     slower = Schedule(gamma1=1.3, gamma2=1.1)
     (note,) = ended(W, total, np.ones((3, 3)), slower)
-    assert note.endswith("was left")
+    assert note.endswith("in standardised units)")
     spread = np.array([1.0, 11.0, 1.0])
     (note,) = ended(W, total, np.outer(spread, spread), slower)
     assert "standardise" in note
