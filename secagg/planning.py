@@ -84,7 +84,9 @@ def plan_run(planned: Planned, key: bytes | None = None) -> dict[str, Any]:
     counts = _dry_run(planned)
     stages = plan_facts(planned.plans)
     for i, stage in enumerate(stages):
-        stage |= {"messages_a_round": counts[i][0], "bytes_a_round": counts[i][1]}
+        messages, size = counts[i]
+        stage |= {"messages_a_round": messages, "bytes_a_round": size}
+        stage |= {"bytes_at_most": stage["max_rounds"] * size}
     setup = counts[-1]
     return {
         "title": planned.job.title,

@@ -109,6 +109,14 @@ def test_plan_keeps_set_up_apart(job: Path) -> None:
     assert [stage["messages_a_round"] for stage in planned["stages"]] == [8, 8]
 
 
+def test_plan_says_what_all_rounds_may_send(job: Path) -> None:
+    method = 'method={name="logistic", outcome="sex", predictors=["age"], max_rounds=7}'
+    cohort, rounds = json.loads(call("plan", job, "--set", method, "--json")[0])["stages"]
+    assert rounds["bytes_at_most"] == 7 * rounds["bytes_a_round"]
+    assert cohort["bytes_at_most"] == cohort["bytes_a_round"]
+    assert f"at most {rounds['bytes_at_most']:,}" in call("plan", job, "--set", method)[0]
+
+
 @pytest.mark.parametrize("protocol", ["plain", "additive", "masked"])
 def test_a_plan_is_what_a_run_sends(job: Path, tmp_path: Path, protocol: str) -> None:
     planned = json.loads(call("plan", job, "--protocol", protocol, "--json")[0])
@@ -143,7 +151,7 @@ def test_list() -> None:
 
 def test_the_list_of_methods_says_which_for_a_graph() -> None:
     said = call("list", "methods")[0].partition("\n\n")[2]
-    assert "moments with the analysis notears" in said and "secagg reproduce" in said
+    assert "moments with the analyses pc and notears" in said and "secagg reproduce" in said
     assert "reproduce" not in call("list", "protocols")[0]
 
 

@@ -14,9 +14,15 @@ import pytest
 from support.checkout import ROOT
 
 import secagg
+from secagg.models.admm_linear import learn
+from secagg.models.graph_metrics import compare_graphs
+from secagg.models.graph_result import GraphFit
+from secagg.models.notears import notears
+from secagg.models.simulated_graphs import split_rows
+from secagg.reproductions.graphs.data import data_of, moments_of
 
 TEXT = (ROOT / "docs" / "notears-admm.md").read_text(encoding="utf-8")
-JOB, ADMM = re.findall(r"^```toml\n(.*?)^```$", TEXT, re.M | re.S)
+JOB, ONE_SHOT, ADMM = re.findall(r"^```toml\n(.*?)^```$", TEXT, re.M | re.S)
 (PYTHON,) = re.findall(r"^```python\n(.*?)^```$", TEXT, re.M | re.S)
 
 
@@ -45,8 +51,8 @@ def weights(method: dict[str, Any]) -> np.ndarray:
 
 @pytest.mark.usefixtures("folder")
 def test_both_routes_minimise_the_same_function() -> None:
-    one_shot = tomllib.loads(JOB)["method"]
-    arrays = secagg.run("job.toml").result.arrays
+    one_shot = tomllib.loads(ONE_SHOT)["method"]
+    arrays = secagg.run(tomllib.loads(JOB) | {"method": one_shot}).result.arrays
     scatter = arrays["scatter"]
     root = np.sqrt(np.diagonal(scatter))
     R, penalty = scatter / np.outer(root, root), one_shot["analyses"][0]["penalty"]
@@ -65,6 +71,40 @@ def test_both_routes_minimise_the_same_function() -> None:
     for W in (by_sum, by_rounds):
         edges = np.abs(W) + np.abs(W.T) > 0.3
         assert edges[0, 1] and edges[1, 2]
+
+
+@pytest.mark.usefixtures("folder")
+def test_the_job_to_use_asks_for_pc_and_what_it_leaves_open() -> None:
+    tests, scored = secagg.run("job.toml").result.summary["analyses"]
+    assert (tests["method"], scored["method"]) == ("pc", "notears")
+    assert scored["settings"]["penalty"] == 0.1
+    # A chain is told from its reverse, or from a fork, by nothing: one edge at each pair, open.
+    kinds = {(frozenset((e["from"], e["to"])), e["kind"]) for e in tests["edges"]}
+    pairs = (frozenset(("Raf", "Mek")), frozenset(("Mek", "Erk")))
+    assert kinds == {(pair, "undirected") for pair in pairs}
+
+
+@pytest.mark.slow
+def test_with_three_records_a_variable_the_penalty_matters_more_than_the_route() -> None:
+    def shd(fit: GraphFit, truth: np.ndarray) -> float:
+        return float(compare_graphs(fit.directed, truth).shd)
+
+    drawn = [
+        data_of({"data": "linear", "figure": 1, "d": 20, "n": 60, "seed": seed})
+        for seed in range(10)
+    ]
+    rounds = [shd(learn(split_rows(of.rows, 10), penalty=0.01), of.truth) for of in drawn]
+    small, usual = (
+        [
+            shd(notears(moments_of(of.rows), standardise=False, penalty=penalty), of.truth)
+            for of in drawn
+        ]
+        for penalty in (0.01, 0.1)
+    )
+    # On the same graphs; by more than twice the standard error of the mean difference.
+    for worse, better in ((small, rounds), (rounds, usual)):
+        apart = np.subtract(worse, better)
+        assert apart.mean() > 2 * apart.std(ddof=1) / np.sqrt(len(apart))
 
 
 @pytest.mark.usefixtures("folder")

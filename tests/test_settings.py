@@ -78,6 +78,12 @@ def test_nothing_to_set() -> None:
         ({"name": "notears_admm", "lags": "a_1"}, "method: lags: must be a list, for example"),
         ({"name": "notears_admm", "lags": [["a_1", 2]]}, "method: lags.0.1: input should be a"),
         ({"name": "logistic"}, "method: outcome: is required"),
+        (
+            {"name": "notears_admm", "centre": "site"},
+            "method.centre: notears_admm always takes off each site's own means. Leave it out.",
+        ),
+        ({"name": "local_graphs", "centre": "pooled"}, "method.centre: local_graphs always takes"),
+        ({"name": "notears_mlp_admm", "centre": "site"}, "method: unknown key 'centre'"),
     ],
 )
 def test_methods_by_name(named: dict[str, Any], line: str) -> None:

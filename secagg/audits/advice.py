@@ -2,7 +2,8 @@
 
 h and the consensus residual shrink as their penalties grow (equations (8) and (9) of Ng and Zhang,
 AISTATS 2022). So which of the two is still large, and whether the penalties had reached their end,
-tells which setting was in the way. Only what a summary holds is read.
+tells which setting was in the way. Only what a summary holds is read, and no setting is named that
+is in force.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ def advice(summary: Mapping[str, Any]) -> str:
             "method.gamma2)."
         )
     large = "Cycles were left and sites still disagreed" if cycles else "Sites still disagreed"
-    if reached["rounds"] >= asked["rounds"]:
+    if summary["status"] == "out of rounds":
         return (
             f"{large} when the rounds ran out, and penalties were still growing: allow more than "
             f"{asked['rounds']} (method.rounds)."
@@ -51,5 +52,5 @@ def _scale(asked: Mapping[str, Any]) -> str:
         return _UNITS
     return (
         "Let the penalties grow more slowly (smaller method.gamma1 and method.gamma2), from "
-        "smaller ones (method.rho1 and method.rho2)."
+        "smaller ones (method.rho1 and method.rho2), and allow more rounds (method.rounds)."
     )

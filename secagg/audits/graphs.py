@@ -37,18 +37,57 @@ class Edge:
     directed: bool
     weight: float | None
     verdict: Verdict
+    votes: tuple[int, ...] = ()
+    """Where sites voted: how many have it; of an undirected one, either way."""
 
 
 def judged(summary: Mapping[str, Any]) -> list[Edge]:
     """Return the edges of a graph result with their verdicts, the missing ones last."""
     truth = None if "truth" not in summary else {(a, b) for a, b in summary["truth"]}
-    edges = [
-        Edge(e["from"], e["to"], e["kind"] == "directed", e["weight"], _verdict(e, truth))
-        for e in summary["edges"]
-    ]
+    voted = {(v["from"], v["to"]): int(v["sites"]) for v in summary.get("votes", ())}
+
+    def votes(source: str, target: str, *, directed: bool = True) -> tuple[int, ...]:
+        if "votes" not in summary:
+            return ()
+        ways = [(source, target)] if directed else [(source, target), (target, source)]
+        return tuple(voted.get(way, 0) for way in ways)
+
+    edges = []
+    for e in summary["edges"]:
+        ends, directed = (e["from"], e["to"]), e["kind"] == "directed"
+        told = votes(*ends, directed=directed)
+        edges.append(Edge(*ends, directed, e["weight"], _verdict(e, truth), told))
     pairs = {frozenset((edge.source, edge.target)) for edge in edges}
     missing = [pair for pair in summary.get("truth", ()) if frozenset(pair) not in pairs]
-    return edges + [Edge(a, b, True, None, "missing") for a, b in missing]
+    return edges + [Edge(a, b, True, None, "missing", votes(a, b)) for a, b in missing]
+
+
+def reading(summary: Mapping[str, Any]) -> str:
+    """Return how far the arrows of a graph result may be read as causes.
+
+    Linear scores tell directions by variances, if at all: standardised they have none to go by
+    (Reisach, Seiler and Weichwald, NeurIPS 2021).
+    """
+    arrows = "Arrows point as the method directs them"
+    if not _linear(summary):
+        return f"{arrows}; to read them as causes assumes that no common cause is left out"
+    told = "which standardised columns tell weakly"
+    if not summary["settings"]["standardise"]:
+        told = "in own units mostly by the columns' variances, so that other units may turn them"
+    return f"{arrows}, {told}: do not read arrows as causes, even if no common cause is left out"
+
+
+def weight_unit(summary: Mapping[str, Any]) -> str:
+    """Return what the weights of a graph result are in."""
+    if not _linear(summary):
+        return "size of the networks' first layer, without sign"
+    return "standard deviations" if summary["settings"]["standardise"] else "the columns' own units"
+
+
+def _linear(summary: Mapping[str, Any]) -> bool:
+    """Say whether a graph is of linear effects, found by a penalised score; PC and GES are not."""
+    name = summary["method"].replace("_", "-")
+    return name.startswith(("notears", "golem")) and not name.startswith("notears-mlp")
 
 
 def _verdict(edge: Mapping[str, Any], truth: set[tuple[str, str]] | None) -> Verdict:

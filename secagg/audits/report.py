@@ -192,6 +192,8 @@ def _graph(block: results.Block, blocks: list[results.Block]) -> dict[str, Any]:
         kinds = ("true", "reversed", "extra", "missing")
     shown: dict[str, Any] = {
         "edges": edges,
+        "reading": graphs.reading(block.summary),
+        "weight_unit": graphs.weight_unit(block.summary),
         "scored": "truth" in block.summary,
         "legend": [
             (kind, sum(edge.verdict == kind for edge in edges), graphs.edge_sample(kind))

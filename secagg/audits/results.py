@@ -26,10 +26,10 @@ _TITLES = {
     "golem-ev": "Graph by GOLEM (equal variances)",
     "golem-nv": "Graph by GOLEM",
     "gradient": "Regression by gradient rounds",
-    "notears-admm-fast": "Graph by NOTEARS-ADMM",
-    "notears-admm-paper": "Graph by NOTEARS-ADMM, as published",
-    "notears-mlp-admm-fast": "Nonlinear graph by NOTEARS-ADMM",
-    "notears-mlp-admm-paper": "Nonlinear graph by NOTEARS-ADMM, as published",
+    "notears-admm-fast": "Graph by NOTEARS-ADMM, variant “fast”",
+    "notears-admm-paper": "Graph by NOTEARS-ADMM, variant “paper”",
+    "notears-mlp-admm-fast": "Nonlinear graph by NOTEARS-ADMM, variant “fast”",
+    "notears-mlp-admm-paper": "Nonlinear graph by NOTEARS-ADMM, variant “paper”",
     "notears-vote": "Graph by vote of the sites' NOTEARS",
     "notears-average": "Graph by average of the sites' NOTEARS",
     "notears_mlp-vote": "Nonlinear graph by vote of the sites' NOTEARS-MLP",
@@ -68,7 +68,6 @@ _LABELS |= {
     "noise_ratio": "size of the noise ÷ least spread of the predictors",
     "r_hat": "agreement of the sampler's chains (R-hat)",
     "consensus_residual": "consensus residual",
-    "stationarity": "distance from a local optimum",
     "threshold": "threshold applied",
     "evaluations": "evaluations of the acyclicity function",
 }
@@ -77,9 +76,9 @@ _MEANINGS = {
     "noise_ratio": "well below 1, the data decide; above 1 intervals rest on what is assumed "
     "beforehand",
     "consensus_residual": "how far the sites' solutions are, on average, from the graph's weights",
-    "stationarity": "largest slope of the penalised loss over edges that close no cycle (of linear "
-    "graphs, in units of correlations); 0 at a local optimum, which penalties that grow by a fixed "
-    "factor need not reach",
+    "stationarity": "how far the graph is from a local optimum: the largest slope of the penalised "
+    "loss over edges that close no cycle (of linear graphs, in units of correlations); 0 at one, "
+    "which penalties that grow by a fixed factor need not reach",
     "shd": "missing, extra and reversed edges; a line over a true edge costs nothing",
     "threshold": "raised above the setting only where cycles had to go",
     "r_hat": "intervals are computed by several independent random searches; at 1 they agree, "
@@ -91,10 +90,14 @@ _ELSEWHERE |= {"failed", "incomplete_records", "records_error", "missing", "extr
 
 @dataclass(frozen=True)
 class Block:
-    """One analysis of the pooled records; `alone` is the same analysis at each site by itself."""
+    """One analysis of the pooled records; `alone` is the same analysis at each site by itself.
+
+    apart: the settings that tell it from others by the same method, "" where there are none
+    """
 
     summary: Summary
     alone: Mapping[str, Summary]
+    apart: str = ""
 
     @property
     def kind(self) -> str:
@@ -110,7 +113,7 @@ class Block:
         if self.kind == "description":
             return "Means, spread and correlations"
         name = str(self.summary["method"])
-        return _TITLES.get(name, name)
+        return _TITLES.get(name, name) + (f", {self.apart}" if self.apart else "")
 
     @property
     def odds(self) -> bool:
@@ -126,6 +129,11 @@ class Block:
     def iterative(self) -> bool:
         """Say whether its method searches for an optimum, so that convergence is worth a line."""
         return "status" in self.summary or self.summary.get("weights") is not None
+
+    @property
+    def consensus(self) -> bool:
+        """Say whether it ends where sites agree on an acyclic graph, whatever the slopes are."""
+        return "consensus_residual" in self.summary.get("diagnostics", {})
 
     @property
     def notes(self) -> Sequence[str]:
@@ -152,13 +160,25 @@ def blocks(summary: Summary) -> list[Block]:
     alone: Mapping[str, Summary] = summary.get("simulation", {}).get("site_alone", {})
     if "analyses" not in summary:
         return [Block(summary, alone)]
+    analyses = summary["analyses"]
     return [
         Block(
             analysis,
             {s: own if "failed" in own else own["analyses"][i] for s, own in alone.items()},
+            _apart(analysis, analyses),
         )
-        for i, analysis in enumerate(summary["analyses"])
+        for i, analysis in enumerate(analyses)
     ]
+
+
+def _apart(analysis: Summary, analyses: Sequence[Summary]) -> str:
+    """Return the settings of a graph that differ among those by its method."""
+    own: Mapping[str, Any] = analysis.get("settings", {})
+    alike = [a["settings"] for a in analyses if a["method"] == analysis["method"] and "edges" in a]
+    differing = [key for key in own if any(other.get(key) != own[key] for other in alike)]
+    return ", ".join(
+        f"{key.replace('_', ' ')} {written.any_setting(own[key])}" for key in differing
+    )
 
 
 def records_of(summary: Summary) -> tuple[int, float]:

@@ -16,11 +16,16 @@ from secagg.console.terminal import number
 
 
 def show_analysis(
-    out: Console, analysis: Mapping[str, Any], others: Mapping[str, Mapping[str, Any]]
+    out: Console,
+    analysis: Mapping[str, Any],
+    others: Mapping[str, Mapping[str, Any]],
+    apart: str = "",
 ) -> None:
+    """Print one analysis; `apart` tells it from others by the same method."""
     mark = "" if analysis.get("converged", True) else "[bold red]![/] "
+    name = analysis["method"] + (f", {apart}" if apart else "")
     if mark:
-        out.print(f"{mark}[bold red]{escape(analysis['method'])}: do not rely on this result[/]")
+        out.print(f"{mark}[bold red]{escape(name)}: do not rely on this result[/]")
         for note in filter(None, (advice(analysis), *analysis["notes"])):
             out.print(Padding(f"[red]- {escape(note)}[/]", (0, 0, 0, 2), expand=False))
     if "failed" in analysis:
@@ -28,11 +33,11 @@ def show_analysis(
     elif "terms" in analysis:
         out.print(_terms_table(analysis, others))
     elif "edges" in analysis:
-        out.print(f"{mark}{_edges_line(analysis)}")
+        out.print(f"{mark}{_edges_line(analysis, name)}")
     else:
         out.print(_description_table(analysis))
     if not mark and analysis.get("notes"):
-        out.print(f"[dim]notes on this {analysis['method']}:[/]")  # not the next one's caption
+        out.print(f"[dim]notes on this {escape(name)}:[/]")  # not the next one's caption
         for note in analysis["notes"]:
             out.print(Padding(f"[dim]- {escape(note)}[/]", (0, 0, 0, 2), expand=False))
 
@@ -70,18 +75,26 @@ def _estimate(term: Mapping[str, Any] | None, odds: bool, between: str) -> str:
     return f"{number(middle)}{between}({number(low)}, {number(high)})"
 
 
-def _edges_line(analysis: Mapping[str, Any]) -> str:
-    arrows = {"directed": "->", "undirected": "-"}
-    edges = [f"{e['from']} {arrows[e['kind']]} {e['to']}" for e in analysis["edges"]]
-    listed = escape(", ".join(edges)) or "none"
-    line = f"[bold]{analysis['method']}[/]: edges ({len(edges)}): {listed}"
+def _edges_line(analysis: Mapping[str, Any], name: str) -> str:
+    edges = analysis["edges"]
+    listed = escape(", ".join(map(_edge, edges))) or "none"
+    line = f"[bold]{escape(name)}[/]: edges ({len(edges)}): {listed}"
     if lagged := analysis.get("lagged_edges"):
-        earlier = ", ".join(f"{e['from']} -> {e['to']}" for e in lagged)
+        earlier = ", ".join(map(_edge, lagged))
         line += f"\n  from earlier steps ({len(lagged)}): {escape(earlier)}"
     if "score" in analysis:
         s = analysis["score"]
         line += f"\n  against the truth: SHD {s['shd']}, TPR {s['tpr']:.2f}, FDR {s['fdr']:.2f}"
+        if any(edge["kind"] == "undirected" for edge in edges):
+            line += " (an undirected edge counts as right where the truth has either direction)"
     return line
+
+
+def _edge(edge: Mapping[str, Any]) -> str:
+    """Return an edge with its weight; one of an earlier step, which has no kind, is directed."""
+    arrow = "-" if edge.get("kind") == "undirected" else "->"
+    weight = "" if edge["weight"] is None else f" ({edge['weight']:.2g})"
+    return f"{edge['from']} {arrow} {edge['to']}{weight}"
 
 
 def _description_table(analysis: Mapping[str, Any]) -> Table:

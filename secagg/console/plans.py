@@ -44,7 +44,7 @@ def show_plan(plan: Mapping[str, Any]) -> None:
         fields.add_column(name, justify="right")
     traffic = Table(title="traffic of one round (measured with zeros)")
     traffic.add_column("stage")
-    for name in ("rounds", "messages", "bytes"):
+    for name in ("rounds", "messages", "bytes", "bytes in all rounds"):
         traffic.add_column(name, justify="right")
     _traffic_row(traffic, "set-up", 1, plan["setup"]["messages"], plan["setup"]["bytes"])
     for stage in plan["stages"]:
@@ -99,4 +99,5 @@ def _show_promise(out: Console, promise: Mapping[str, Any], protocol: str) -> No
 def _traffic_row(table: Table, stage: str, rounds: int, messages: int, size: int) -> None:
     if messages:
         most = "1" if rounds == 1 else f"at most {rounds}"
-        table.add_row(stage, most, str(messages), f"{size:,}")
+        in_all = f"{size:,}" if rounds == 1 else f"at most {rounds * size:,}"
+        table.add_row(stage, most, str(messages), f"{size:,}", in_all)

@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.markup import escape
 
 from secagg.audits.privacy import claimed, holds
-from secagg.audits.results import records_of
+from secagg.audits.results import blocks, records_of
 from secagg.audits.statements import banners
 from secagg.console import terminal
 from secagg.console.analyses import show_analysis
@@ -24,11 +24,11 @@ def show_run(run: Run) -> None:
     out.print(f"\n[bold]{escape(summary['title'])}[/]")
     out.print(_records_line(summary))
     alone = summary.get("simulation", {}).get("site_alone", {})
-    for analysis in summary.get("analyses", [summary]):
+    for block in blocks(summary):
         out.print()
         fitted = {name: result for name, result in alone.items() if not _no_fit(result)}
-        others = {name: _matching(result, analysis) for name, result in fitted.items()}
-        show_analysis(out, analysis, others)
+        others = {name: _matching(result, block.summary) for name, result in fitted.items()}
+        show_analysis(out, block.summary, others, block.apart)
     for name, result in alone.items():
         if why := _no_fit(result):
             out.print(f"[yellow]{escape(name)} alone gets no fit: {escape(why)}[/]")

@@ -135,7 +135,9 @@ class Lasso(_Regression):
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Graph:
+class Graph:
+    """What the analyses that learn a graph have in common."""
+
     variables: tuple[str, ...] | None = None
     truth: tuple[tuple[str, str], ...] | None = None
 
@@ -154,7 +156,7 @@ class _Graph:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Pc(_Graph):
+class Pc(Graph):
     """PC."""
 
     alpha: float = 0.05
@@ -171,7 +173,7 @@ class Pc(_Graph):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Ges(_Graph):
+class Ges(Graph):
     """GES."""
 
     penalty: float = 1.0
@@ -188,7 +190,7 @@ class Ges(_Graph):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Notears(_Graph):
+class Notears(Graph):
     """Linear NOTEARS."""
 
     standardise: bool = True
@@ -207,7 +209,7 @@ class Notears(_Graph):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Golem(_Graph):
+class Golem(Graph):
     """GOLEM."""
 
     equal_variances: bool = False
@@ -248,7 +250,7 @@ def build_analysis(
     kind = settings.pop("kind", None)
     if kind not in KINDS:
         raise JobError(where, f"unknown kind {kind!r}", f"Kinds are {', '.join(KINDS)}.")
-    if issubclass(KINDS[kind], _Graph):
+    if issubclass(KINDS[kind], Graph):
         settings = {"truth": truth, **settings}
     analysis = build(KINDS[kind], settings, where)
     try:

@@ -110,7 +110,7 @@ def consensus_fit(
         )
     elif failed is None and units is not None and steep > STEEP:
         notes += (
-            f"not a local optimum: the penalties froze the weights at a stationarity of {steep:.2g} "
+            f"not a local optimum: penalties froze the weights at a stationarity of {steep:.2g} "
             f"(the largest slope left, in standardised units){_less_of_it(schedule, units)}",
         )
     return GraphFit(

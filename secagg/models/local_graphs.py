@@ -6,9 +6,9 @@ sites' ballots: the 0/1 edges of each graph (`vote`) or its weights (`average`),
 site abstained. The third baseline, the best of the sites' graphs, is refused: it would take the
 true graph at every site.
 
-Units. NOTEARS analyses the columns' own units by default, as the paper does, and its weights are in
-units of the effect per unit of the cause; they are not bounded by the bounds of the columns. Beyond
-2^20 they are clipped, and counted as clipped.
+Units. By default NOTEARS divides a site's columns by their standard deviations there. In own units,
+the paper's, its weights are in units of the effect per unit of the cause. In neither are they
+bounded by the bounds of the columns: beyond 2^20 they are clipped, and counted as clipped.
 
 What the transcript determines: one sum of graphs. A graph is a function of one site's records only,
 so the sum depends on how records are split over sites, and few sites do not hide one.
@@ -59,7 +59,7 @@ class LocalGraphs:
     learner: Algorithm = "notears"
     combine: Literal["vote", "average", "best"] = "vote"
     variables: tuple[str, ...] | None = None
-    standardise: bool = False
+    standardise: bool = True
     penalty: float | None = None
     threshold: float = 0.3
     alpha: float = 0.05
@@ -126,7 +126,7 @@ class LocalGraphs:
             method=f"{self.learner}-{combine}",
             settings={**fit.settings, **self._learner().settings()},
         )
-        result = graph_result(fit, self.truth)
+        result = graph_result(fit, self.truth, linear=self.learner != "notears_mlp")
         result.summary["status"] = "converged" if fit.converged else "all sites abstained"
         arrays: dict[str, NDArray[Any]] = {**result.arrays}
         if combine == "vote":

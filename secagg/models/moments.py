@@ -50,7 +50,7 @@ from numpy.typing import NDArray
 
 from secagg.contracts import Body, Counted, Field, Kind, Public, Result, Rows, Stage, State, Update
 from secagg.errors import CapabilityError, JobError, UsageError
-from secagg.models.analyses import Analysis, Ols, build_analysis
+from secagg.models.analyses import Analysis, Graph, Ols, build_analysis
 from secagg.models.noisy_moments import NOISE_NOTE, noisy_moments, repaired
 from secagg.models.pooled import Moments
 from secagg.models.within_moments import SEES, within_moments, within_spec, within_update
@@ -61,6 +61,11 @@ LEAST_FRACTION_BITS = 20
 REPEATED_NOTE = (
     "Several records may be of one person (privacy.records_per_person), and intervals take all "
     "records for independent: they are too short where a person's records are alike."
+)
+LEVELS_NOTE = (
+    "The means of all records together were taken off, so that sites that differ in level look "
+    'like effects of one column on another. method.centre = "site" takes that off (not under '
+    "[privacy])."
 )
 CONSTANT = 0.5
 """c, the constant in z under differential privacy; a multiple of every grid."""
@@ -180,6 +185,9 @@ class PooledMoments:
                 result = replace(result, summary=_without_intervals(result.summary))
             elif public.repeated:
                 notes = [REPEATED_NOTE, *result.summary["notes"]]
+                result = replace(result, summary={**result.summary, "notes": notes})
+            if self.centre == "pooled" and state["sites"] > 1 and isinstance(analysis, Graph):
+                notes = [*result.summary["notes"], LEVELS_NOTE]
                 result = replace(result, summary={**result.summary, "notes": notes})
             summaries.append(result.summary)
             arrays |= {f"{i}_{result.summary['method']}_{k}": v for k, v in result.arrays.items()}

@@ -116,7 +116,7 @@ class NotearsAdmm:
         "The pooled covariance within sites (the last round's sum gives it), and more: sums of "
         "early rounds depend on how records are split over sites, and enough of them can be solved "
         "for every site's own covariance, up to which site has which. One sum of moments (method "
-        "'moments', analysis 'notears') with centre = \"site\" releases strictly less."
+        "'moments', analyses 'pc' and 'notears') with centre = \"site\" releases strictly less."
     )
 
     @cached_property

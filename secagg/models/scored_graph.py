@@ -20,8 +20,14 @@ Edges = tuple[tuple[str, str], ...]
 
 SHRUNK_NOTE = (
     "Weights are shrunk towards zero by the penalty: to estimate the effects of a linear graph, "
-    "refit each variable on its parents, without a penalty."
+    "refit each variable on its parents without one (analysis 'ols' of 'moments'; its intervals "
+    "ignore that the graph was chosen from these records)."
 )
+DIRECTIONS_NOTE = (
+    "Columns were divided by their standard deviations, and such data hardly tell a linear score "
+    "the directions of edges: compare the analysis 'pc' of 'moments'."
+)
+"""Reisach, Seiler and Weichwald (NeurIPS 2021): see `secagg.models.notears`."""
 
 
 def check_truth(truth: Edges | None, names: Sequence[str]) -> None:
@@ -43,11 +49,15 @@ def adjacency(edges: Edges, names: Sequence[str]) -> NDArray[np.bool_]:
     return matrix
 
 
-def graph_result(fit: GraphFit, truth: Edges | None) -> Result:
+def graph_result(fit: GraphFit, truth: Edges | None, *, linear: bool = True) -> Result:
     """Return the fit's summary and arrays, with its score if the truth is known.
 
-    Every method's graphs come by here, so what holds of all penalised weights is noted here.
+    linear: whether effects are taken to be; curved ones may tell directions in any units
+    Every method's graphs come by here, so what holds of all that standardise, and of all penalised
+    weights, is noted here.
     """
+    if linear and fit.settings.get("standardise", False):
+        fit = replace(fit, notes=(*fit.notes, DIRECTIONS_NOTE))
     if fit.weights is not None and fit.settings.get("penalty", 0) > 0:
         fit = replace(fit, notes=(*fit.notes, SHRUNK_NOTE))
     summary = fit.to_dict()

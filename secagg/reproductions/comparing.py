@@ -6,17 +6,22 @@ such seeds, mean m and standard deviation s of the differences, Student's interv
 
     m +- t s / sqrt(n),  t the 0.975 quantile with n - 1 degrees of freedom,
 
-holds the true difference with probability 0.95, were the differences normal; they are counts and
-shares, for which this is an approximation. The comparison is as stated where the whole interval is
+holds the mean difference over all seeds with probability 0.95, were the differences normal; they
+are counts and shares, for which this is an approximation. What that mean is about depends on what
+seeds draw: new graphs and records where both are simulated; where they draw from a given table
+without replacement, as 512 of the same 853 cells, other draws from that table, and neither other
+tables nor what they are a sample of. The comparison is as stated where the whole interval is
 on the stated side, not as stated where none of it is, and undecided where it holds both answers.
-Fewer than FEWEST runs decide nothing: were both methods alike, five differences would all have one
-sign in 1 of 16 experiments, more than the 1 in 20 that the interval allows, and six in 1 of 32.
+Fewer than FEWEST runs in which both have a value decide nothing: were both methods alike, five
+differences would all have one sign in 1 of 16 experiments, more than the 1 in 20 that the interval
+allows, and six in 1 of 32.
 
 A number that the paper gives is itself a mean, over N runs of its own. Were those runs of the same
-kind as our n, their mean would be m +- t s sqrt(1/n + 1/N) with probability 0.95.
+kind as our n, their mean would be m +- t s sqrt(1/n + 1/N) with probability 0.95. It is printed to
+so many digits, which may be half a unit of the last from it: the interval is as much wider.
 
-Nothing is corrected for how many comparisons there are: of those without any true difference, 1 in
-40 comes out as stated, and 1 in 40 not.
+Nothing is corrected for how many comparisons there are: of those without any difference of means, 1
+in 40 comes out as stated, and 1 in 40 not.
 """
 
 from __future__ import annotations
@@ -69,7 +74,7 @@ class Found:
 
 
 def interval(values: Sequence[float], others: float = math.inf) -> Interval | None:
-    """Return the interval of the true mean, or of the mean of so many other runs; None below two
+    """Return the interval of the mean over all seeds, or over so many others; None below two
     values.
     """
     n = len(values)
@@ -99,9 +104,12 @@ def compare(entries: Entries, comparison: Comparison) -> Found:
 
 
 def check(entries: Entries, stated: Stated) -> Found:
-    """Say whether a number of the paper's is one that runs like ours would give."""
+    """Say whether a number of the paper's, as printed, is one that runs like ours would give."""
     values = list(_values(entries, stated.place, stated.metric).values())
     found = interval(values, stated.runs)
+    if found is not None:
+        rounding = 0.5 * 10.0**-stated.decimals
+        found = Interval(found.mean, found.low - rounding, found.high + rounding)
     verdict = Verdict.UNDECIDED
     if absent := _absent(entries, (stated.place,)):
         verdict = Verdict.NOT_RUN

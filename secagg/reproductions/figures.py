@@ -81,12 +81,13 @@ class Statement:
 
 @dataclass(frozen=True)
 class Stated:
-    """A number that the paper gives: a mean over so many runs."""
+    """A number that the paper gives: a mean over so many runs, printed to so many decimals."""
 
     metric: str
     place: Place
     value: float
     runs: int
+    decimals: int
 
 
 @dataclass(frozen=True)

@@ -95,7 +95,7 @@ def _told(figure: Figure, pairs: Pairs) -> Iterator[str]:
     few = [pair for pair in of[Verdict.UNDECIDED] if pair[1].runs < FEWEST]
     wide = [pair for pair in of[Verdict.UNDECIDED] if pair[1].runs >= FEWEST]
     if few:
-        yield f"Fewer than {FEWEST} runs: {len(few)}."
+        yield f"Fewer than {FEWEST} runs with a value: {len(few)}."
     for title, listed in (("Not as stated", of[Verdict.NOT_SO]), ("Undecided", wide)):
         if listed:
             yield f"{title}: {'; '.join(_compared(figure, *pair) for pair in listed)}."

@@ -13,13 +13,14 @@ from secagg.reproductions.figures import Comparison, Panel, Place, Stated, State
 LOCAL = ("voting", "average", "best")
 ADMM = "admm-paper"
 RUNS = 30  # behind each mean of the paper
+DECIMALS = 2  # of the numbers in its text
 
 
 def stated_of(number: int, panels: Sequence[Panel]) -> tuple[Stated, ...]:
     """Return the numbers that the paper gives for places of these panels."""
     given = {ADMM: 0.78, "voting": 0.05, "average": 0.25, "best": 0.33}
     return tuple(
-        Stated("tpr", Place(panel.name, 64, method), value, RUNS)
+        Stated("tpr", Place(panel.name, 64, method), value, RUNS, DECIMALS)
         for panel in panels
         if number == 2 and panel.name == "d = 20" and 64 in panel.columns
         for method, value in given.items()

@@ -120,7 +120,8 @@ def _page(figure: Figure, entries: Entries) -> Iterator[str]:
         yield "## Numbers in the paper's text\n"
         yield (
             f"Expected: where, with {LEVEL:.0%} confidence, the mean of as many other runs as the "
-            f"paper's lies, judging by ours. Undecided: we have fewer than {FEWEST}.\n"
+            "paper's lies, judging by ours, and half a digit more at either end, since the paper's "
+            f"numbers are rounded. Undecided: we have fewer than {FEWEST}.\n"
         )
         yield from _table(NUMBERS_HEAD, stated_rows(figure, entries))
     if figure.statements:
@@ -128,7 +129,8 @@ def _page(figure: Figure, entries: Entries) -> Iterator[str]:
         yield (
             f"Each comparison is of paired differences, with a {LEVEL:.0%} confidence interval "
             "(Student's). As stated: the whole interval is on the stated side. Not as stated: none "
-            f"of it is. Undecided: it holds both answers, or there are fewer than {FEWEST} runs.\n"
+            f"of it is. Undecided: it holds both answers, or there are fewer than {FEWEST} runs in "
+            "which both methods have a value.\n"
         )
         yield from _table(["the paper", "here"], verdicts(figure, entries), right=False)
     if failed := reasons(figure, entries):

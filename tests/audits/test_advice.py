@@ -15,6 +15,7 @@ from secagg.console import terminal
 from secagg.running import Run, run
 
 NAMES = ["x", "y", "z", "x2"]
+RAN_OUT, AT_THEIR_END = "out of rounds", "penalties at their end"
 GROW_SLOWLY = "Let the penalties grow more slowly (smaller method.gamma1 and method.gamma2)"
 
 
@@ -24,17 +25,17 @@ def graph_run(**settings: Any) -> Run:
 
 
 @pytest.mark.parametrize(
-    ("settings", "said"),
+    ("settings", "status", "said"),
     [
-        ({"rounds": 30}, "Cycles were left and sites still disagreed when the rounds ran out"),
-        ({"rounds": 70}, "Sites still disagreed when the rounds ran out"),
-        ({"gamma1": 1.05}, "a larger method.gamma1"),
-        ({"gamma1": 50, "gamma2": 50}, GROW_SLOWLY),
+        ({"rounds": 30}, RAN_OUT, "Cycles were left and sites still disagreed when the rounds ran"),
+        ({"rounds": 70}, RAN_OUT, "Sites still disagreed when the rounds ran out"),
+        ({"gamma1": 1.05}, RAN_OUT, "a larger method.gamma1"),
+        ({"gamma1": 50, "gamma2": 50}, AT_THEIR_END, GROW_SLOWLY),
     ],
 )
-def test_advice_by_cause(settings: dict[str, Any], said: str) -> None:
+def test_advice_by_cause(settings: dict[str, Any], status: str, said: str) -> None:
     failed = graph_run(**settings).result.summary
-    assert failed["status"] == "out of rounds"
+    assert failed["status"] == status
     assert said in advice(failed)
 
 
@@ -45,7 +46,7 @@ def test_taken_it_helps() -> None:
 
 
 @pytest.mark.parametrize(("standardise", "said"), [(False, "standardise = true"), (True, "grow")])
-@pytest.mark.parametrize("status", ["diverged", "out of rounds"])
+@pytest.mark.parametrize("status", ["diverged", AT_THEIR_END])
 def test_what_does_not_fit_the_penalties(standardise: bool, said: str, status: str) -> None:
     """Numbers that left their range, or were still apart when the schedule had ended."""
     summary = {
@@ -55,7 +56,8 @@ def test_what_does_not_fit_the_penalties(standardise: bool, said: str, status: s
         "settings": {"rounds": 200, "standardise": standardise},
     }
     assert said in advice(summary)
-    assert ("more rounds change nothing" in advice(summary)) == (status == "out of rounds")
+    assert ("more rounds change nothing" in advice(summary)) == (status == AT_THEIR_END)
+    assert ("standardise = true" in advice(summary)) != standardise  # never what is in force
 
 
 def test_no_advice_on_other_methods() -> None:

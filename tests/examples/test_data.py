@@ -149,6 +149,16 @@ def test_the_job_scores_against_the_consensus_graph() -> None:
     assert {(cause, effect) for cause, effect in job["method"]["truth"]} == truth_edges()
 
 
+def test_the_sachs_jobs_together_release_no_means() -> None:
+    """Pooled moments beside NOTEARS-ADMM would show how the sites' means scatter."""
+    network, admm = (
+        tomllib.loads((SACHS / f"{name}.toml").read_text())["method"]
+        for name in ("network", "admm")
+    )
+    assert (network["name"], network["centre"]) == ("moments", "site")
+    assert admm["name"] == "notears_admm"
+
+
 @pytest.mark.data
 def test_the_consensus_graph_is_that_of_its_source(monkeypatch: pytest.MonkeyPatch) -> None:
     """An independent copy: the network `sachs` of the Bayesian Network Repository, in pgmpy."""

@@ -17,7 +17,7 @@ from secagg.models.local_fits import Learner, average, fit_sites, vote
 from secagg.models.local_graphs import STAGE, LocalGraphs
 from secagg.models.notears import notears
 from secagg.models.pooled import Moments
-from secagg.models.scored_graph import SHRUNK_NOTE
+from secagg.models.scored_graph import DIRECTIONS_NOTE, SHRUNK_NOTE
 
 NAMES = ("a", "b", "c", "d")
 HALF = 64.0  # of the bounds, about 0: scaling to [-1, 1] and back changes no bit
@@ -62,10 +62,10 @@ def public_of(**changed: Any) -> Public:
 
 
 def own_weights(rows: np.ndarray) -> np.ndarray:
-    """One site's NOTEARS in own units, with moments of our own."""
+    """One site's NOTEARS, standardised, with moments of our own."""
     centred = rows - rows.mean(axis=0)
     moments = Moments(NAMES, len(rows), rows.mean(axis=0), centred.T @ centred)
-    weights = notears(moments, standardise=False).weights
+    weights = notears(moments).weights
     assert weights is not None
     return weights
 
@@ -132,14 +132,21 @@ def test_same_bits_under_every_protocol(combine: str) -> None:
 
 def test_the_graph_is_scored_where_the_truth_is_known() -> None:
     truth = [["a", "b"], ["b", "c"], ["c", "d"]]
-    result = run(sites(80, 80, 80), truth=truth)
+    result = run(sites(80, 80, 80), standardise=False, truth=truth)
     assert result.summary["truth"] == truth
     assert result.summary["score"]["shd"] == 0 and result.summary["score"]["tpr"] == 1
 
 
 def test_settings_reach_the_sites_and_the_result() -> None:
     data = sites(20, 20)
-    result = run(data, variables=["d", "b", "a"], penalty=0.3, threshold=1.8, combine="average")
+    result = run(
+        data,
+        variables=["d", "b", "a"],
+        standardise=False,
+        penalty=0.3,
+        threshold=1.8,
+        combine="average",
+    )
     parts = [rows[:, [3, 1, 0]] for rows in parts_of(data)]
     fits = fit_sites(parts, Learner(penalty=0.3), ("d", "b", "a"))
     expected = average(fits, 1.8)
@@ -150,10 +157,24 @@ def test_settings_reach_the_sites_and_the_result() -> None:
     assert settings == {"standardise": False, "penalty": 0.3, "threshold": 1.8}
 
 
-def test_own_units_unless_standardised() -> None:
+def test_what_standardised_linear_graphs_tell_of_directions() -> None:
+    """Of linear ones by default, which standardise; not in own units, nor of PC or networks."""
+    data = sites(20, 20)
+    for settings, told in (
+        ({}, True),
+        ({"combine": "average"}, True),
+        ({"standardise": False}, False),
+        ({"learner": "pc"}, False),
+        ({"learner": "notears_mlp", "variables": ["a", "b"]}, False),
+    ):
+        summary = run(data, **settings).summary
+        assert (DIRECTIONS_NOTE in summary["notes"]) == told, settings
+
+
+def test_own_units_if_not_standardised() -> None:
     """With a in units a tenth as large, and bounds to match, correlations are what they were."""
-    method, columns = LocalGraphs(combine="average"), np.array([0.1, 1, 1, 1])
-    standardised = LocalGraphs(combine="average", standardise=True)
+    method = LocalGraphs(combine="average", standardise=False)
+    standardised, columns = LocalGraphs(combine="average"), np.array([0.1, 1, 1, 1])
     rows = Rows(parts_of(sites(40))[0] / HALF, 0, np.zeros(4))
     finer = public_of(
         variables=tuple(
@@ -188,7 +209,8 @@ def test_a_site_of_one_record_abstains(learner: Any) -> None:
     data = sites(40, 1, 50)
     result = run(data, PROTOCOLS[1], learner=learner)
     assert result.summary["diagnostics"] == {"sites": 3, "abstained": 1}
-    two = fit_sites([parts_of(data)[0], parts_of(data)[2]], Learner(algorithm=learner), NAMES)
+    same = Learner(algorithm=learner, standardise=True)
+    two = fit_sites([parts_of(data)[0], parts_of(data)[2]], same, NAMES)
     both = sum((f.directed | f.undirected).astype(int) for f in two)
     assert np.array_equal(result.arrays["votes"], both)
 
@@ -199,7 +221,8 @@ def test_a_constant_column_and_few_records(learner: Any) -> None:
     data = sites(40, 30, 3, 2)
     data["site1"]["c"] = np.full(30, 7.3)
     result = run(data, PROTOCOLS[1], learner=learner)
-    expected = vote(fit_sites(parts_of(data), Learner(algorithm=learner), NAMES))
+    same = Learner(algorithm=learner, standardise=True)
+    expected = vote(fit_sites(parts_of(data), same, NAMES))
     assert np.array_equal(result.arrays["directed"], expected.directed)
     assert result.summary["diagnostics"]["abstained"] == (2 if learner == "pc" else 0)
 
@@ -246,7 +269,7 @@ def test_weights_beyond_the_bound_are_clipped_and_counted() -> None:
     public = public_of(
         variables=(Variable("a", "a", 0.0, 1.0), Variable("b", "b", 0.0, 1e8)), columns=("a", "b")
     )
-    method = LocalGraphs(combine="average")
+    method = LocalGraphs(combine="average", standardise=False)
     (stage,) = method.stages(public)
     rows = Rows(np.column_stack([a, a]), 0, np.zeros(2))
     update, _ = method.local(STAGE, rows, {}, {}, public)

@@ -14,7 +14,7 @@ from secagg.models.graph_result import GraphFit
 from secagg.models.notears import notears
 from secagg.models.pc_ges import pc
 from secagg.models.pooled import Moments
-from secagg.models.scored_graph import SHRUNK_NOTE, graph_result
+from secagg.models.scored_graph import DIRECTIONS_NOTE, SHRUNK_NOTE, graph_result
 
 ROWS = np.random.default_rng(0).normal(size=(40, 3)) @ np.array([[1, 1, 0], [0, 1, 1], [0, 0, 1]])
 OfRows = Callable[[np.ndarray], Moments]
@@ -28,7 +28,7 @@ def test_penalised_weights_say_that_they_are_shrunk(of_rows: OfRows) -> None:
     moments = of_rows(ROWS)
     for fit in (notears(moments), golem(moments), learn([ROWS[:20], ROWS[20:]])):
         assert notes(fit)[-1] == SHRUNK_NOTE, fit.method
-        assert fit.notes == tuple(notes(fit)[:-1])
+        assert fit.notes == tuple(note for note in notes(fit)[:-1] if note != DIRECTIONS_NOTE)
 
 
 def test_weights_without_a_penalty_and_edges_without_weights_do_not(of_rows: OfRows) -> None:
@@ -37,10 +37,20 @@ def test_weights_without_a_penalty_and_edges_without_weights_do_not(of_rows: OfR
         assert SHRUNK_NOTE not in notes(fit), fit.method
 
 
+def test_standardised_linear_scores_say_that_they_hardly_tell_directions(of_rows: OfRows) -> None:
+    moments = of_rows(ROWS)
+    for fit in (notears(moments, penalty=0), golem(moments, equal_variances=True)):
+        assert DIRECTIONS_NOTE in notes(fit), fit.method
+    own, mlp = notears(moments, standardise=False), replace(notears(moments), method="notears_mlp")
+    assert DIRECTIONS_NOTE not in notes(own)
+    assert DIRECTIONS_NOTE not in notes(pc(moments))
+    assert DIRECTIONS_NOTE not in graph_result(mlp, None, linear=False).summary["notes"]
+
+
 def test_why_a_fit_failed_comes_first(of_rows: OfRows) -> None:
     """The report shows the first note where a site by itself has no result."""
     failed = replace(notears(of_rows(ROWS)), converged=False, notes=("it did not",))
-    assert notes(failed) == ["it did not", SHRUNK_NOTE]
+    assert notes(failed) == ["it did not", DIRECTIONS_NOTE, SHRUNK_NOTE]
 
 
 @pytest.mark.parametrize(("truth", "shd"), [((("a", "b"),), 0), ((("b", "a"),), 1), ((), 1)])

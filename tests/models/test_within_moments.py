@@ -19,7 +19,7 @@ from secagg.errors import CapabilityError
 from secagg.models.linear_sites import centred as without_means
 from secagg.models.linear_sites import spectrum
 from secagg.models.local_fits import fit_sites
-from secagg.models.moments import PooledMoments
+from secagg.models.moments import LEVELS_NOTE, PooledMoments
 from secagg.models.pc_ges import PartialCorrelationTest
 from secagg.models.within_moments import within_moments, within_spec, within_update
 
@@ -300,11 +300,14 @@ def test_graphs_find_no_edges_between_levels() -> None:
     columns = {name: {"type": "continuous", "low": -20, "high": 20} for name in "abc"}
     edges = {}
     for centre in ("site", "pooled"):
-        method = {"name": "moments", "centre": centre, "analyses": [{"kind": "notears"}]}
-        (graph,) = secagg.run(job([], columns=columns, method=method), parts).result.summary[
-            "analyses"
-        ]
+        kinds = [{"kind": kind} for kind in ("notears", "pc", "describe")]
+        method = {"name": "moments", "centre": centre, "analyses": kinds}
+        run = secagg.run(job([], columns=columns, method=method), parts)
+        graph, *others = run.result.summary["analyses"]
         edges[centre] = len(graph["edges"])
+        warned = [LEVELS_NOTE in shown["notes"] for shown in (graph, others[0])]
+        assert warned == [centre == "pooled"] * 2
+        assert LEVELS_NOTE not in others[1].get("notes", ())
     assert edges["site"] == 0 < edges["pooled"]
 
 
@@ -323,6 +326,8 @@ def test_one_site_alone_is_its_own_pool() -> None:
     assert within["residual_dof"] == pooled["residual_dof"]
     (own,) = fit_sites([u], names=["a", "b", "c"])
     assert own.names == ("a", "b", "c")
+    alone = fit_alone(PooledMoments(({"kind": "notears"},)), PUBLIC, rows)["analyses"][0]
+    assert LEVELS_NOTE not in alone["notes"]
 
 
 # --- what cannot be -------------------------------------------------------------------------------

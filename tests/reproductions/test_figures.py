@@ -66,7 +66,7 @@ def toy() -> tuple[Figure, dict[Cell, Outcome]]:
             Statement("C below A.", (compared(C2, A2),)),
             Statement("A below B and C.", (compared(A2, B2), compared(A2, C2))),
         ),
-        stated=(Stated("shd", A2, 5.0, 30), Stated("shd", C2, 5.0, 30)),
+        stated=(Stated("shd", A2, 5.0, 30, 1), Stated("shd", C2, 5.0, 30, 1)),
         notes=("A note.",),
     )
     return figure, outcomes
@@ -129,10 +129,10 @@ def test_the_page() -> None:
         "| B | 3 | 2, 1 failed |",
         "| SHD of A & co, panel, sites K 2 | 5 | 3.0 ± 1.5 | -3.9 to 9.9 | undecided |",
         "| SHD of C, panel, sites K 2 | 5 | - | - | not run |",
-        "| A below B. | Of 2 comparisons: 2 undecided. Fewer than 6 runs: 2. |",
+        "| A below B. | Of 2 comparisons: 2 undecided. Fewer than 6 runs with a value: 2. |",
         "| C below A. | Not run: C. |",
-        "| A below B and C. | Of 2 comparisons: 1 undecided, 1 not run. Fewer than 6 runs: 1. Not "
-        "run: C. |",
+        "| A below B and C. | Of 2 comparisons: 1 undecided, 1 not run. Fewer than 6 runs with a "
+        "value: 1. Not run: C. |",
         "Not run: C.",
         "- B, 1 times: It went | wrong",
         "A note.",

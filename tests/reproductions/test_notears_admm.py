@@ -145,6 +145,13 @@ def test_statements_name_places_that_exist() -> None:
     assert len(figure(2, 1).stated) == 4 and not figure(2, 1, quick=True).stated
 
 
+def test_figure_3_says_that_its_seeds_share_their_cells() -> None:
+    needs_cdt()
+    said = {number: "512 of the same 853 cells" in " ".join(figure(number, 1).notes)
+            for number in (1, 2, 3, 4)}  # fmt: skip
+    assert said == {1: False, 2: False, 3: True, 4: False}
+
+
 # --- data -----------------------------------------------------------------------------------------
 
 LINEAR = {"data": "linear", "figure": 2, "d": 10, "n": 64, "seed": 5}

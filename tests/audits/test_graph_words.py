@@ -1,0 +1,137 @@
+"""What page and terminal say of a graph: titles, units, votes, how arrows may be read."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import pytest
+from rich.console import Console
+from support.reports import TRUTH, Page, job, page_of, tables, written
+
+from secagg import console
+from secagg.audits.graphs import judged, reading, weight_unit
+from secagg.audits.results import blocks
+from secagg.console import terminal
+from secagg.console.analyses import show_analysis
+from secagg.running import Run
+
+NAMES = ["x", "y", "z", "x2"]
+CAUSES = "do not read arrows as causes"
+EITHER = "an undirected edge counts as right where the truth has either direction"
+
+
+@functools.cache
+def run_of(name: str) -> Run:
+    """Return a run over four sites; not to be changed."""
+    methods: dict[str, dict[str, Any]] = {
+        "admm": {"name": "notears_admm", "variables": NAMES},
+        "votes": {"name": "local_graphs", "variables": NAMES, "standardise": True, "truth": TRUTH},
+        "twice": {
+            "name": "moments",
+            "analyses": [
+                {"kind": "notears", "variables": NAMES, "penalty": 0.1},
+                {"kind": "notears", "variables": NAMES, "penalty": 0.2, "standardise": False},
+                {"kind": "golem", "variables": NAMES},
+            ],
+        },
+    }
+    return written(job("moments", "plain", simulation={}) | {"method": methods[name]}, tables(4))
+
+
+def screen(monkeypatch: pytest.MonkeyPatch, name: str) -> str:
+    recorded = Console(record=True, width=400, quiet=True)
+    recorded.quiet = False
+    monkeypatch.setattr(terminal, "standard_output", lambda: recorded)
+    console.show_run(run_of(name))
+    return recorded.export_text()
+
+
+def test_agreement_is_not_called_an_optimum() -> None:
+    text = Page(page_of(run_of("admm"))).text
+    assert run_of("admm").result.summary["converged"]
+    assert "The sites agree and no cycle is left (which is not the same as an optimum)." in text
+    assert "Converged" not in text
+    assert "stationarity how far the graph is from a local optimum: " in text
+    assert "Graph by NOTEARS-ADMM, variant “fast”" in text
+
+
+def test_analyses_by_one_method_are_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    text, shown = Page(page_of(run_of("twice"))).text, screen(monkeypatch, "twice")
+    for settings in ("standardise yes, penalty 0.1", "standardise no, penalty 0.2"):
+        assert f"Graph by NOTEARS, {settings}" in text
+        assert f"\nnotears, {settings}: edges (" in shown
+    assert [block.apart for block in blocks(run_of("twice").result.summary)][2] == ""
+    assert "\ngolem-nv: edges (" in shown
+
+
+def test_weights_have_units_and_arrows_a_warning() -> None:
+    standardised, own, golem = run_of("twice").result.summary["analyses"]
+    assert weight_unit(standardised) == weight_unit(golem) == "standard deviations"
+    assert weight_unit(own) == "the columns' own units"
+    assert "standardised columns tell weakly" in reading(standardised) and CAUSES in reading(
+        standardised
+    )
+    assert "by the columns' variances" in reading(own) and CAUSES in reading(own)
+    text = Page(page_of(run_of("twice"))).text
+    for summary in (standardised, own):
+        assert f"{reading(summary)}." in text and f"Weight {weight_unit(summary)}" in text
+
+
+@pytest.mark.parametrize(
+    ("method", "linear"),
+    [("pc", False), ("ges-vote", False), ("notears-mlp-admm-fast", False),
+     ("notears_mlp-vote", False), ("notears-vote", True), ("notears-admm-paper", True),
+     ("golem-ev", True)],
+)  # fmt: skip
+def test_which_arrows_are_weakly_told(method: str, linear: bool) -> None:
+    summary = {"method": method, "settings": {"standardise": True}}
+    assert (CAUSES in reading(summary)) == linear
+    assert ("assumes that no common cause is left out" in reading(summary)) != linear
+
+
+def test_votes_stand_beside_edges() -> None:
+    summary = run_of("votes").result.summary
+    given = {(v["from"], v["to"]): v["sites"] for v in summary["votes"]}
+    edges = judged(summary)
+    assert edges and {"missing"} < {edge.verdict for edge in edges}
+    assert all(edge.votes == (given.get((edge.source, edge.target), 0),) for edge in edges)
+    page = page_of(run_of("votes"))
+    assert "Votes of 4 sites Verdict" in Page(page).text
+    rows = [row for row in page.split("<tr>") if "<td>directed</td>" in row]
+    for edge, row in zip(edges, rows, strict=True):
+        assert f'<td class="n">{edge.votes[0]}</td>' in row
+
+
+def test_votes_for_a_line_are_told_each_way() -> None:
+    """A line is a vote for both directions, so each may have its own number."""
+    edge = {"from": "a", "to": "b", "kind": "undirected", "weight": None}
+    votes = [{"from": "a", "to": "b", "sites": 3}, {"from": "b", "to": "a", "sites": 4}]
+    assert [e.votes for e in judged({"edges": [edge], "votes": votes})] == [(3, 4)]
+    assert [e.votes for e in judged({"edges": [edge]})] == [()]
+
+
+@pytest.mark.parametrize("kind", ["directed", "undirected"])
+def test_a_score_says_what_a_line_counts(kind: str) -> None:
+    recorded = Console(record=True, width=200, quiet=True)
+    recorded.quiet = False
+    edge = {"from": "Raf", "to": "Mek", "kind": kind, "weight": None}
+    score = {"shd": 0, "tpr": 1.0, "fdr": 0.0}
+    show_analysis(recorded, {"method": "pc", "edges": [edge], "score": score}, {})
+    shown = recorded.export_text()
+    assert (EITHER in shown) == (kind == "undirected")
+    assert ("Raf -> Mek\n" in shown) == (kind == "directed")
+
+
+def test_weights_are_on_the_terminal() -> None:
+    recorded = Console(record=True, width=200, quiet=True)
+    recorded.quiet = False
+    edges = [
+        {"from": "Raf", "to": "Mek", "kind": "directed", "weight": 0.4231},
+        {"from": "Mek", "to": "Erk", "kind": "directed", "weight": -1.27},
+    ]
+    lagged = [{"from": "Erk", "to": "Raf", "lag": 1, "weight": 0.31}]
+    show_analysis(recorded, {"method": "n", "edges": edges, "lagged_edges": lagged}, {})
+    shown = recorded.export_text()
+    assert "n: edges (2): Raf -> Mek (0.42), Mek -> Erk (-1.3)\n" in shown
+    assert "from earlier steps (1): Erk -> Raf (0.31)\n" in shown
