@@ -238,8 +238,6 @@ class Party:
         self._admit_to_records(site, occasion)
         state = self._count_round(stage, state)
         if stage != COHORT:
-            if COHORT not in state["contributed"]:
-                raise PeerError(self.roster.coordinator, "asks for more before the count")
             first = state["cohort"] or sorted(cohort)
             if sorted(cohort) != first:
                 raise PolicyRefusal(self.identity.name, "the sites changed after the first release")

@@ -330,12 +330,6 @@ def test_a_request_bound_to_be_refused_tells_nothing_twice() -> None:
     refusal(again, PolicyRefusal, "the session was over here", handled.state)
 
 
-def test_a_method_is_not_asked_before_the_count() -> None:
-    w = World(Plain(), NUMBERS, Probed((2,), rounds=3, why=DataError("here", "no")))
-    first = w.engine.parties["a"].first_state()
-    refusal(probe(w, "a", 1, 0.5, first), PeerError, "before the count", first)
-
-
 def test_the_cause_of_a_bug_is_kept_for_whoever_looks_for_it() -> None:
     w = World(Plain(), NUMBERS, Probed((2,), rounds=3, why=ZeroDivisionError("by 0")))
     party = w.engine.parties["a"]
