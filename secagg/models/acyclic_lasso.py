@@ -23,7 +23,7 @@ from secagg.models.proximal_newton import Multipliers, Step, descend
 
 Matrix = NDArray[np.float64]
 
-STEPS = 10  # in one call; 30 double the time, and neither objectives nor graphs are better
+STEPS = 10  # in one call
 SETTLED = 1e-5  # largest change of an entry, at which the steps end
 _BISECTIONS = 12
 _CLOSE = 1.05  # ratio of the bounds on mu that is near enough

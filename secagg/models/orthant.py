@@ -7,8 +7,7 @@ by the method of Andrew and Gao ("Scalable training of L1-regularized log-linear
 steepest descent points into. Entries that reach zero stay exactly there.
 
 For a network's many weights this takes the place of the split into W+ - W- that
-`secagg.models.acyclic` uses for small matrices: half the variables and, on NOTEARS-MLP's problems
-with 20 variables, half the evaluations and a third of the time.
+`secagg.models.acyclic` uses for small matrices: half the variables.
 
 A trial point at which F is not finite is a failed step, as in `secagg.models.finite_steps`.
 """
