@@ -186,8 +186,11 @@ class Method(Protocol):
     """
 
     name: ClassVar[str]
-    leaves: ClassVar[str]
-    """For the report: what the whole transcript of sums determines, in plain words."""
+
+    @property
+    def leaves(self) -> str:
+        """For the report: what the whole transcript of sums determines, in plain words."""
+        ...
 
     def stages(self, public: Public) -> tuple[Stage, ...]:
         """Declare every kind of round. Called by all parties, before data is read.

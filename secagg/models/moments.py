@@ -89,11 +89,18 @@ class PooledMoments:
     fraction_bits: int = 80
 
     name: ClassVar[str] = "moments"
-    leaves: ClassVar[str] = (
-        "The number of records, the mean vector and the covariance matrix of the pooled records, "
-        'once; with centre = "site" no means, and the covariance of the records about the means of '
-        "their own sites. Every analysis below is computed from these and releases nothing more."
-    )
+
+    @property
+    def leaves(self) -> str:
+        """What the sum determines, by which means are taken off."""
+        once = (
+            "The number of records, the mean vector and the covariance matrix of the pooled "
+            "records, once"
+            if self.centre == "pooled"
+            else "The number of records, how many sites have any, and the covariance matrix of "
+            "all records about the means of their own sites, once; no means"
+        )
+        return f"{once}. Every analysis below is computed from these and releases nothing more."
 
     def stages(self, public: Public) -> tuple[Stage, ...]:
         """Declare the one round. |z_j z_k| <= 1, so no entry exceeds a site's number of rows."""

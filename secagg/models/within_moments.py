@@ -39,8 +39,8 @@ from secagg.contracts import Field, Kind, Public, Rows, Spec, Update
 from secagg.models.pooled import Moments
 
 SEES = (
-    "pooled record count; cross products of differences from each site's own means, summed; "
-    "no means"
+    "pooled record count; how many sites have records; cross products of differences from each "
+    "site's own means, summed; no means"
 )
 
 
