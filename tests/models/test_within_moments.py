@@ -370,3 +370,9 @@ def test_the_report_says_what_leaves(sites: Any, tmp_path: Any) -> None:
     page = (tmp_path / "out" / "report.html").read_text()
     assert "differences from each site&#39;s own means" in page
     assert "(intercept)" not in page
+
+
+def test_what_the_sum_tells_is_said_by_the_means_taken_off() -> None:
+    assert "mean vector" in PooledMoments().leaves
+    assert "how many sites have any" in PooledMoments(centre="site").leaves
+    assert "no means" in PooledMoments(centre="site").leaves
