@@ -16,12 +16,17 @@ from pydantic import TypeAdapter, ValidationError
 from secagg.errors import JobError
 
 _PLAINER = {  # pydantic's words for what a job file calls otherwise
-    "tuple_type": 'must be a list, for example ["age"]',
+    "tuple_type": "must be a list",
     "dict_type": "must be a table",
     "model_type": "must be a table",
     "model_attributes_type": "must be a table",
     "missing": "is required",
     "string_too_short": "must not be empty",
+}
+_EXAMPLES = {  # of lists, by key
+    "truth": '[["cause", "effect"]]',
+    "lags": '[["age_1", "bmi_1"]]',
+    "analyses": '[{ kind = "pc" }]',
 }
 
 Settings = TypeVar("Settings")
@@ -51,10 +56,14 @@ def unknown_key(where: str, key: str, known: Iterable[str]) -> JobError:
 
 def describe(first: Mapping[str, Any], key: str) -> str:
     """Return one line for pydantic's first complaint about `key`."""
-    if first["type"] == "tuple_type" and isinstance(first["loc"][-1], int):  # an item of a list
-        key, message = key.rpartition(".")[0], 'must be a list of lists, for example [["age"]]'
+    kind, item = first["type"], any(isinstance(part, int) for part in first["loc"][-1:])
+    if item and kind in ("tuple_type", "dict_type"):  # one item of a list
+        key = key.rpartition(".")[0]
+        message = f"must be a list of {'lists' if kind == 'tuple_type' else 'tables'}"
     else:
         message = _PLAINER.get(first["type"]) or str(first["msg"]).removeprefix("Value error, ")
+    if kind == "tuple_type" or (item and kind == "dict_type"):
+        message += ", for example " + _EXAMPLES.get(key, '["age"]')
     got = first["input"]
     shown = f" (got {got!r})" if isinstance(got, str | int | float | bool) else ""
     return f"{key or 'job'}: {message[:1].lower()}{message[1:]}{shown}"

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 _POLICY = ".policy.toml"
+_ENDINGS = (".csv", ".parquet")
 
 Data = Mapping[str, Any]
 """Records given in Python: site name -> DataFrame, or mapping of column -> array."""
@@ -77,7 +78,8 @@ def find_sites(job: Job, data: Data | None = None) -> dict[str, SiteSource]:
         if not (name and name.isprintable()):
             raise JobError("sites", f"{name!r} cannot name a site", "Use printable characters.")
     if len(sources) < 2:
-        raise JobError("sites", f"{len(sources)} site found, and a sum needs at least 2")
+        found = f"{len(sources)} site{'' if len(sources) == 1 else 's'} found"
+        raise JobError("sites", f"{found}, and a sum needs at least 2", _where_sites_are(job, data))
     for source in sources.values():
         _check_names(source)
     folder = ledger_folder(job) if data is None else job.sites.ledgers
@@ -87,6 +89,15 @@ def find_sites(job: Job, data: Data | None = None) -> dict[str, SiteSource]:
             for n, s in sources.items()
         }
     return dict(sorted(sources.items()))
+
+
+def _where_sites_are(job: Job, data: Data | None) -> str:
+    """Return the hint for a job with too few sites."""
+    if data is not None:
+        return "Give {site name: table, ...}."
+    if job.sites.folder is not None:
+        return f"A site is one file in {job.sites.folder} that ends in {' or '.join(_ENDINGS)}."
+    return f"A site is one value of the column {job.sites.site_column!r}."
 
 
 def _check_names(source: SiteSource) -> None:
@@ -129,7 +140,7 @@ def _from_folder(folder: Path, release: Release) -> dict[str, SiteSource]:
     shared = policy_of(as_policy(release))
     # Names as they are listed: a file system that ignores case would find A's policy for site a.
     policies = {p.name for p in folder.iterdir() if "policy" in p.name.lower()}
-    paths = sorted(p for p in folder.iterdir() if p.suffix.lower() in (".csv", ".parquet"))
+    paths = sorted(p for p in folder.iterdir() if p.suffix.lower() in _ENDINGS)
     sources: dict[str, SiteSource] = {}
     for path in paths:
         if path.stem in sources:

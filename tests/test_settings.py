@@ -73,7 +73,19 @@ def test_nothing_to_set() -> None:
         ),
         (
             {"name": "notears_admm", "lags": ["a_1", "b_1"]},
-            "method: lags: must be a list of lists, for example [[\"age\"]] (got 'a_1')",
+            'method: lags: must be a list of lists, for example [["age_1", "bmi_1"]] (got \'a_1\')',
+        ),
+        (
+            {"name": "moments", "truth": ["a", "b"]},
+            'method: truth: must be a list of lists, for example [["cause", "effect"]] ',
+        ),
+        (
+            {"name": "moments", "analyses": "pc"},
+            'method: analyses: must be a list, for example [{ kind = "pc" }] ',
+        ),
+        (
+            {"name": "moments", "analyses": ["pc"]},
+            'method: analyses: must be a list of tables, for example [{ kind = "pc" }] ',
         ),
         ({"name": "notears_admm", "lags": "a_1"}, "method: lags: must be a list, for example"),
         ({"name": "notears_admm", "lags": [["a_1", 2]]}, "method: lags.0.1: input should be a"),

@@ -141,8 +141,8 @@ def test_one_table_split_by_a_column(tmp_path: Path) -> None:
         ("age\n1\n", DataError, "site_column 'where' is missing"),
         ("where,where\na,b\n", DataError, "or is there twice"),
         ("where,age\na,1\n,2\nb,3\n", JobError, "'' cannot name a site"),
-        ("where,age\na,1\n", JobError, "1 site found"),
-        ("where,age\n", JobError, "0 site found"),
+        ("where,age\na,1\n", JobError, "1 site found, and a sum .* one value of .* 'where'"),
+        ("where,age\n", JobError, "0 sites found"),
         ("", DataError, "the file is empty"),
     ],
 )
@@ -152,6 +152,12 @@ def test_tables_that_cannot_be_split(
     path = save(tmp_path / "all.csv", data)
     with pytest.raises(error, match=what):
         find_sites(job_of(table=path, site_column="where"))
+
+
+def test_an_empty_folder_says_what_was_looked_for(tmp_path: Path) -> None:
+    with pytest.raises(JobError) as caught:
+        find_sites(job_of(folder=tmp_path))
+    assert f"one file in {tmp_path} that ends in .csv or .parquet" in caught.value.line()
 
 
 def test_finding_sites_parses_the_site_column_only(tmp_path: Path) -> None:
