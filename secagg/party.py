@@ -15,8 +15,8 @@ told one number of records in all, with which its rules compare its own. And onc
 looked at a message, a refusal ends the session, whoever refused (the method, the ledger, the
 protocol): it refuses whatever is asked from then on. Otherwise a request that is bound to be
 refused later would tell for nothing that the method had not. What a session can tell by that is in
-which round it ended. Refusals before that change nothing, so that what is mended (a rule, a file)
-may be asked for again.
+which round it ended, and by which kind of error. Refusals before that change nothing, so that what
+is mended (a rule, a file) may be asked for again.
 
 What crosses the wire when something is wrong is a code without data; the text stays in
 `Handled.error`, at the party.

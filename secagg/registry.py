@@ -31,8 +31,9 @@ PROTOCOLS = {
 }
 
 WHICH = (
-    "For a linear graph take moments with the analyses pc and notears: one secure sum in place of\n"
-    'some 120 rounds; with centre = "site" it releases strictly less than notears_admm does.\n'
+    "For a linear graph without lags take moments with the analyses pc and notears: one secure\n"
+    'sum in place of some 120 rounds; with centre = "site" it releases strictly less than\n'
+    "notears_admm does.\n"
     "`secagg reproduce notears-admm --figure 1 --quick` runs the published comparison of methods."
 )
 """What to take, for whoever reads the list of methods."""

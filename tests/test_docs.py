@@ -17,6 +17,7 @@ from support.checkout import ROOT
 from typer.testing import CliRunner
 
 from secagg.cli import app
+from secagg.errors import JobError
 from secagg.job import (
     Binary,
     Categorical,
@@ -31,6 +32,7 @@ from secagg.job import (
     parse_job,
 )
 from secagg.models.analyses import KINDS, build_analysis
+from secagg.models.consensus import Schedule
 from secagg.privacy.budget import Cap, Cost, affordable
 from secagg.privacy.events import Gaussian
 from secagg.privacy.gaussian import gaussian_mu
@@ -107,6 +109,23 @@ def test_methods_and_protocols_are_named() -> None:
     assert list(Named.model_fields) == ["name"]
     row = re.findall(r"^\| `name` \|.*$", TEXT, re.M)[0]  # the other one is the engine's
     assert set(re.findall(r'"(\w+)"', row)) == {*METHODS, *PROTOCOLS}
+
+
+@pytest.mark.parametrize("method", ["notears_admm", "notears_mlp_admm"])
+@pytest.mark.parametrize("key", ["rho1", "rho2", "gamma1", "gamma2"])
+def test_ranges_of_penalties_are_those_that_are_checked(method: str, key: str) -> None:
+    section = TEXT.partition(f"## Method `{method}`")[2]
+    (row,) = re.findall(rf"^\| `{key}` .*$", section.partition("\n## ")[0], re.M)
+    rho = re.search(r"from (\S+) to (\S+) \|$", row)
+    gamma = re.search(r"above (\S+) and at most (\S+) \|$", row)
+    low, high = map(float, (rho or gamma).groups())  # type: ignore[union-attr]  # one of the two
+    beyond = (0.9 * low if rho else low, 1.1 * high)
+    within = (low if rho else 1.01 * low, high)
+    for value in within:
+        Schedule(**{key: value}).check()
+    for value in beyond:
+        with pytest.raises(JobError, match=key):
+            Schedule(**{key: value}).check()
 
 
 def test_there_are_jobs() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -328,6 +328,42 @@ def test_a_request_bound_to_be_refused_tells_nothing_twice() -> None:
     assert not isinstance(handled.error, DataError)
     again = party.handle(request(w, "a", "mask", 1, body), handled.state)
     refusal(again, PolicyRefusal, "the session was over here", handled.state)
+
+
+@dataclass
+class Spent:
+    """A guard without rules whose ledger has no budget left for one stage."""
+
+    stage: str
+    calibrated: None = None
+
+    def admit(self, occasion: Any) -> None: ...
+
+    def check(self, occasion: Any, rows: Any, public: Any) -> None: ...
+
+    def enter(self, answer: Any, random: Any) -> bytes:
+        if answer.occasion.stage == self.stage:
+            raise PolicyRefusal("a", "the budget is spent")
+        return b""
+
+
+@pytest.mark.parametrize("stage", [COHORT, STAGE])
+def test_a_refusal_of_the_ledger_ends_the_session_once_the_method_has_answered(stage: str) -> None:
+    """Else that it answers could be asked for free; a count may be asked for again."""
+    w = world(protocol=Plain())
+    site, guard = w.engine.parties["a"], cast(Any, Spent(stage))
+    assert site.site is not None
+    spent, state = replace(site, site=replace(site.site, guard=guard)), site.first_state()
+    if stage == STAGE:
+        state = spent.handle(request(w, "a", "submit", 0, invite()), state).state
+    asked = request(w, "a", "submit", 1, invite(stage, records=9 if stage == STAGE else None))
+    refused = spent.handle(asked, state)
+    assert isinstance(refused.error, PolicyRefusal) and "budget" in refused.error.line()
+    again = site.handle(asked, refused.state)
+    if stage == STAGE:
+        refusal(again, PolicyRefusal, "the session was over here", refused.state)
+    else:
+        assert again.error is None
 
 
 def test_the_cause_of_a_bug_is_kept_for_whoever_looks_for_it() -> None:

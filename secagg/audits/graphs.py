@@ -1,7 +1,9 @@
 """Drawing of a learned graph, each edge marked by how it stands to the truth where one is stated.
 
 Variables stand on an ellipse, evenly spaced in height, so that no two labels ever overlap; their
-order round it is chosen to keep edges short. Kinds of edges differ by line style as well as colour.
+order round it is chosen to keep edges short. Kinds of edges differ by line style as well as colour;
+undirected ones are double lines, and ends at a node are spread, so that each head is seen to be its
+own edge's.
 Verdicts are those of `secagg.models.graph_metrics`.
 """
 
@@ -26,6 +28,9 @@ MOST_DRAWN = 40
 _LABEL = 16  # characters of a label that are drawn; its full text is in its title
 _CHARACTER = 7.8  # width of one in a 13 px font, generously
 _RX, _NODE = 150.0, 5.0
+_APART = math.radians(35)  # between ends at a node: a head takes 14 degrees on either side
+_ASIDE = 20.0
+_CLEAR = math.radians(50)  # kept free on either side of a node's label
 
 
 @dataclass(frozen=True)
@@ -149,13 +154,13 @@ def graph_picture(order: Sequence[str], edges: Sequence[Edge], title: str) -> Ma
     places = dict(zip(order, _places(len(order)), strict=True))
     margin = min(max(map(len, order)), _LABEL) * _CHARACTER + 20
     half_width = _RX + margin
-    half_height = max(y for _, y in places.values()) + 18
+    half_height = max(y for _, y in places.values()) + 24
     box = f"{-half_width:.0f} {-half_height:.0f} {2 * half_width:.0f} {2 * half_height:.0f}"
     drawing = svg.root("graph", viewBox=box, width=f"{2 * half_width:.0f}", role="img")
     svg.add(drawing, "title", text=title)
     svg.add(drawing, "desc", text=_description(edges))
-    for edge in edges:
-        _draw_edge(drawing, edge, places[edge.source], places[edge.target])
+    for edge, leaving in zip(edges, _leaving(places, edges), strict=True):
+        _draw_edge(drawing, edge, places[edge.source], places[edge.target], leaving)
     for name, (x, y) in places.items():
         node = svg.add(drawing, "g", "node")
         svg.add(node, "title", text=name)
@@ -171,26 +176,86 @@ def graph_picture(order: Sequence[str], edges: Sequence[Edge], title: str) -> Ma
 def edge_sample(verdict: Verdict) -> Markup:
     """Draw a short edge for the legend."""
     drawing = svg.root("graph sample", viewBox="-4 -8 52 16", width="52", aria_hidden="true")
-    _draw_edge(drawing, Edge("", "", True, None, verdict), (-8, 0), (52, 0))
+    _draw_edge(drawing, Edge("", "", True, None, verdict), (-8, 0), (52, 0), (0, math.pi))
     return svg.markup(drawing)
 
 
-def _draw_edge(drawing: svg.Element, edge: Edge, start: Point, end: Point) -> None:
-    """Draw a curve bent towards the middle, clear of both circles, with its arrow head."""
+def _leaving(places: Mapping[str, Point], edges: Sequence[Edge]) -> list[tuple[float, float]]:
+    """Return the angles at which each edge leaves its source and its target, apart at every node.
+
+    Where an end lies in another edge's head it cannot be told whose head that is.
+    """
+    leaving = [[0.0, 0.0] for _ in edges]
+    for name, at in places.items():
+        label = 0.0 if at[0] >= 0 else math.pi  # angles count from the label, which stays clear
+        ends = []
+        for i, edge in enumerate(edges):
+            if name in (edge.source, edge.target):
+                bend = _bend(places[edge.source], places[edge.target])
+                angle = math.atan2(bend[1] - at[1], bend[0] - at[0])
+                ends.append(((angle - label) % math.tau, i, int(name == edge.target)))
+        ends.sort()
+        for angle, (_, i, end) in zip(_apart([end[0] for end in ends]), ends, strict=True):
+            leaving[i][end] = angle + label
+    return [(source, target) for source, target in leaving]
+
+
+def _apart(angles: Sequence[float]) -> list[float]:
+    """Return ascending angles moved as far apart as heads need, or as there is room for.
+
+    The mean of moving each up out of the way of those below it, and down of those above.
+    """
+    last = len(angles) - 1
+    gap = min(_APART, math.pi / max(last, 1))
+    least, most = _CLEAR, math.tau - _CLEAR - last * gap
+    room = [min(max(angle - i * gap, least), most) for i, angle in enumerate(angles)]
+    up = itertools.accumulate(room, max)
+    down = list(itertools.accumulate(reversed(room), min))[::-1]
+    return [(a + b) / 2 + i * gap for i, (a, b) in enumerate(zip(up, down, strict=True))]
+
+
+def _bend(start: Point, end: Point) -> Point:
+    """Return where an edge bends to: from half way, some way to the middle of the picture."""
     middle = ((start[0] + end[0]) / 2, (start[1] + end[1]) / 2)
-    away = math.hypot(*middle)
-    bend = _towards(middle, (0.0, 0.0), min(0.4 * away, 0.3 * math.dist(start, end)))
-    begin = _towards(start, bend, _NODE + 2)
-    tip = _towards(end, bend, _NODE + 2)
-    group = svg.add(drawing, "g", f"edge {edge.verdict}")
-    stop = _towards(tip, bend, 7) if edge.directed else tip
-    svg.add(group, "path", "shaft", d=f"M{_xy(begin)} Q{_xy(bend)} {_xy(stop)}")
-    if edge.directed:
-        back = _towards(tip, bend, 9)
-        across = (back[1] - tip[1]) * 0.45, (tip[0] - back[0]) * 0.45
-        left = (back[0] + across[0], back[1] + across[1])
-        right = (back[0] - across[0], back[1] - across[1])
+    return _towards(middle, (0.0, 0.0), min(0.4 * math.hypot(*middle), 0.3 * math.dist(start, end)))
+
+
+def _draw_edge(
+    drawing: svg.Element, edge: Edge, start: Point, end: Point, leaving: tuple[float, float]
+) -> None:
+    """Draw a curve clear of both circles, with its arrow head; it leaves them at these angles."""
+    bend = _bend(start, end)
+    begin = _away(start, leaving[0], _NODE + 2)
+    tip = _away(end, leaving[1], _NODE + 2)
+    group = svg.add(drawing, "g", f"edge {edge.verdict}{'' if edge.directed else ' undirected'}")
+    stop = _away(tip, leaving[1], 7) if edge.directed else tip
+    out = _away(begin, leaving[0], _pull(begin, bend, leaving[0]))
+    back = _away(stop, leaving[1], _pull(stop, bend, leaving[1]))
+    line = f"M{_xy(begin)} C{_xy(out)} {_xy(back)} {_xy(stop)}"
+    svg.add(group, "path", "shaft", d=line)
+    if not edge.directed:
+        svg.add(group, "path", "core", d=line)  # leaves two lines, which no head is mistaken for
+    else:
+        side = math.atan(0.45)
+        left, right = (_away(tip, leaving[1] + turn, 9 / math.cos(side)) for turn in (side, -side))
         svg.add(group, "path", "head", d=f"M{_xy(tip)} L{_xy(left)} L{_xy(right)} z")
+
+
+def _pull(start: Point, bend: Point, angle: float) -> float:
+    """Return for how far a curve that goes to a bend is drawn along the angle at which it leaves.
+
+    Where that is the bend's own, two thirds make it the quadratic curve by way of the bend. What
+    was turned away is drawn less far aside, so as not to swing round other nodes.
+    """
+    turned = abs(
+        math.remainder(angle - math.atan2(bend[1] - start[1], bend[0] - start[0]), math.tau)
+    )
+    aside = math.sin(min(turned, math.pi / 2))
+    return min(math.dist(start, bend) * 2 / 3, _ASIDE / max(aside, 1e-9))
+
+
+def _away(start: Point, angle: float, distance: float) -> Point:
+    return start[0] + distance * math.cos(angle), start[1] + distance * math.sin(angle)
 
 
 def _towards(start: Point, end: Point, distance: float) -> Point:

@@ -35,7 +35,7 @@ def unprotected(facts: Facts) -> list[tuple[str, Sequence[str]]]:
         ("One computer", [_one_computer(facts)]),
         (f"One {unit}", [_one_unit(facts)]),
         ("Colluding sites", [_colluding(facts)]),
-        ("Other runs", [_other_runs(facts)]),
+        ("Other runs", _other_runs(facts)),
         ("Dishonest data", [
             "A site may contribute invented numbers within its declared bounds. What is outside is "
             f"clipped{'' if noised(facts) else ' and counted'}; what is inside goes unnoticed."]),
@@ -87,21 +87,49 @@ def _colluding(facts: Facts) -> str:
     return f"{who}, with that site's share of the noise only, which {worth}. {smallest}"
 
 
-def _other_runs(facts: Facts) -> str:
+def _other_runs(facts: Facts) -> list[str]:
     kept, standing = ledger_standing(facts)
     if kept:
         spent = ", and add up what noised ones cost" if noised(facts) else ""
-        return (
+        compared = (
             "Ledgers compare the sites of each sum with those of all earlier ones, and refuse one "
             f"that would single out fewer than a site's rule asks for{spent}. They know of nothing "
             "that was released under another ledger, under another name of the same records, or "
             "by other software."
         )
-    noise = ", with its noise" if noised(facts) else ""
+    else:
+        noise = ", with its noise" if noised(facts) else ""
+        compared = (
+            f"{standing} Without one, nothing compares this run with others: the same job run with "
+            "and without a site gives two sums whose difference is what that site contributed"
+            f"{noise}."
+        )
+    return [compared, _over_the_same_sites(facts)]
+
+
+def _over_the_same_sites(facts: Facts) -> str:
+    """Say what a rule on the sites of a sum does not see: what sums over the same ones tell."""
+    text = (
+        "What the sums of this run determine together with those of other runs over the same sites "
+        "is not examined"
+    )
+    if noised(facts):
+        bound = "; where all have noise, what they cost together bounds it" if holds(facts) else ""
+        return f"{text}{bound}."
+    name, settings = facts["method"]["name"], facts["method"]["settings"]
+    others = {
+        "notears_admm": 'of method moments with centre = "pooled"',
+        "moments": (
+            'with centre = "pooled"'
+            if settings.get("centre") == "site"
+            else 'with centre = "site", or of method notears_admm,'
+        ),
+    }
+    if name not in others:
+        return f"{text}."
     return (
-        f"{standing} Without one, nothing compares this run with others: the same job run with "
-        "and without a site gives two sums whose difference is what that site contributed"
-        f"{noise}."
+        f"{text}. For one, a run {others[name]} over the same records shows by subtraction how the "
+        "sites' means scatter."
     )
 
 

@@ -79,7 +79,7 @@ _MEANINGS = {
     "stationarity": "how far the graph is from a local optimum: the largest slope of the penalised "
     "loss over edges that close no cycle (of linear graphs, in units of correlations); 0 at one, "
     "which penalties that grow by a fixed factor need not reach",
-    "shd": "missing, extra and reversed edges; a line over a true edge costs nothing",
+    "shd": "missing, extra and reversed edges; an undirected edge over a true one costs nothing",
     "threshold": "raised above the setting only where cycles had to go",
     "r_hat": "intervals are computed by several independent random searches; at 1 they agree, "
     "above 1.05 do not rely on the intervals",

@@ -17,7 +17,7 @@ Two failures of the published programs are guarded against.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import networkx as nx
@@ -127,11 +127,33 @@ def acyclic_edges(W: Matrix, threshold: float) -> tuple[NDArray[np.bool_], float
     return size > level, level
 
 
+def heaviest(W: Matrix, names: Sequence[str], threshold: float) -> str:
+    """Return why a graph has no edge although it has weights."""
+    i, j = divmod(int(np.argmax(np.abs(W))), len(W))
+    return (
+        f"no weight exceeds the threshold {threshold:g}; the largest in size is {W[i, j]:.3g} "
+        f"({names[i]} -> {names[j]})"
+    )
+
+
+def without_edges(W: Matrix, names: Sequence[str], threshold: float) -> str:
+    """Return why a learner's graph has no edge."""
+    if np.any(W):
+        return f"no edge: {heaviest(W, names, threshold)}"
+    return "no edge: the penalty leaves no weight; lower it"
+
+
+def remedy(*, standardised: bool) -> str:
+    """Return what helps an optimiser that failed."""
+    less = "raise the penalty or allow more rounds."
+    return less.capitalize() if standardised else f"Standardise the variables, {less}"
+
+
 def graph_over_threshold(
     W: Matrix,
     threshold: float,
     failure: str | None,
-    advice: str = "Standardise the variables, raise the penalty or allow more rounds.",
+    advice: str = "",
 ) -> tuple[NDArray[np.bool_], float, tuple[str, ...]]:
     """Return a fit's edges, the threshold applied and the notes on both.
 

@@ -73,6 +73,7 @@ def learn(
         threshold,
         deviations=np.sqrt(np.einsum("kir,kr->i", Q * Q, L)),
         acyclic=False,
+        standardised=False,
     )
 
 
@@ -85,6 +86,7 @@ def linear_fit(
     *,
     deviations: Array,
     acyclic: bool,
+    standardised: bool,
 ) -> GraphFit:
     """Return the graph of a finished run; see `consensus_fit`.
 
@@ -101,6 +103,7 @@ def linear_fit(
         threshold=threshold,
         acyclic=acyclic,
         units=np.outer(deviations, deviations[: graph.d]),
+        standardised=standardised,
         settings={
             "penalty": graph.penalties[0],
             **({"lag_penalty": graph.penalties[1], "lags": graph.lags} if graph.lags else {}),

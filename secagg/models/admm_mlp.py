@@ -14,6 +14,7 @@ it lies above the threshold (`random_inputs`). `secagg reproduce notears-admm --
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,7 +22,7 @@ from numpy.typing import NDArray
 from secagg.contracts import State
 from secagg.errors import UsageError
 from secagg.models.consensus import Schedule, advance, begin
-from secagg.models.consensus_fit import consensus_fit
+from secagg.models.consensus_fit import SLOWER, consensus_fit
 from secagg.models.graph_result import GraphFit
 from secagg.models.mlp_graph import Networks, squared_loss
 from secagg.models.mlp_sites import answer, begin_site
@@ -69,7 +70,16 @@ def learn(
             total += V
         state = advance(state, total, len(sites), networks, schedule)
     names = names or [f"x{i}" for i in range(d)]
-    return graph_fit(state, names, networks, schedule, threshold, acyclic=False, standardised=False)
+    return graph_fit(
+        state,
+        names,
+        networks,
+        schedule,
+        threshold,
+        acyclic=False,
+        standardised=False,
+        random_inputs=random_inputs,
+    )
 
 
 def graph_fit(
@@ -81,13 +91,15 @@ def graph_fit(
     *,
     acyclic: bool,
     standardised: bool,
+    random_inputs: bool,
 ) -> GraphFit:
     """Return the graph of a finished run: edges W_ij > threshold, W the equivalent adjacency.
 
     acyclic: raise the threshold until no cycle is left
     standardised: whether the variables are in units of their deviations; else those are not known
+    random_inputs: whether the search began with edges
     """
-    return consensus_fit(
+    fit = consensus_fit(
         state,
         networks,
         schedule,
@@ -97,9 +109,25 @@ def graph_fit(
         threshold=threshold,
         acyclic=acyclic,
         units=np.ones(networks.size) if standardised else None,
+        standardised=standardised,
         settings={
             "penalty": networks.sparsity,
             "hidden": networks.m,
             "zero_diagonal": networks.zero_diagonal,
         },
     )
+    if fit.converged and not np.any(fit.directed):
+        return replace(fit, notes=(*fit.notes, _missed(schedule, random_inputs=random_inputs)))
+    return fit
+
+
+def _missed(schedule: Schedule, *, random_inputs: bool) -> str:
+    """Return what a graph without edges does not mean, and what else to try."""
+    untried = [] if random_inputs else ["method.random_inputs = true"]
+    if schedule.gamma1 > SLOWER.gamma1 or schedule.gamma2 > SLOWER.gamma2:
+        untried.append(
+            f"slower growth (method.gamma1 = {SLOWER.gamma1:g}, gamma2 = {SLOWER.gamma2:g}, "
+            f"rounds = {SLOWER.rounds})"
+        )
+    more = f": {' or '.join(untried)} may find more" if untried else ""
+    return f"no edge does not mean that there are no effects, which this search often misses{more}"

@@ -35,7 +35,7 @@ from secagg.models.linear import LinearFit, describe, ols
 from secagg.models.noisy_linear import NoisyLinearFit, noisy_ols
 from secagg.models.notears import notears
 from secagg.models.pc_ges import ges, pc, require_causal_learn
-from secagg.models.pooled import Moments
+from secagg.models.pooled import Moments, unvarying
 from secagg.models.ridge import RidgeFit, ridge
 from secagg.models.scored_graph import check_truth, graph_result
 from secagg.models.standardised import check_penalty
@@ -67,7 +67,11 @@ class Describe:
 
     def run(self, moments: Moments) -> Result:
         """Describe."""
-        return Result({"method": "describe", **describe(moments).to_dict()})
+        summary = {"method": "describe", **describe(moments).to_dict()}
+        if np.any(moments.constant):
+            flat = [name for name, c in zip(moments.names, moments.constant, strict=True) if c]
+            summary["notes"] = [unvarying(name, moments.within) for name in flat]
+        return Result(summary)
 
 
 @dataclass(frozen=True)
@@ -146,7 +150,7 @@ class Graph:
         names = [v.name for v in public.variables]
         if self.variables is not None:
             names = [names[i] for i in choose(public, self.variables, "variables")]
-        check_truth(self.truth, names)
+        check_truth(self.truth, names, public, at="")
 
     def _settings(self) -> dict[str, Any]:
         return {k: v for k, v in asdict(self).items() if k != "truth"}
@@ -249,7 +253,8 @@ def build_analysis(
     settings = dict(table)
     kind = settings.pop("kind", None)
     if kind not in KINDS:
-        raise JobError(where, f"unknown kind {kind!r}", f"Kinds are {', '.join(KINDS)}.")
+        what = "kind is required" if kind is None else f"unknown kind {kind!r}"
+        raise JobError(where, what, f"Kinds are {', '.join(KINDS)}.")
     if issubclass(KINDS[kind], Graph):
         settings = {"truth": truth, **settings}
     analysis = build(KINDS[kind], settings, where)
@@ -257,6 +262,8 @@ def build_analysis(
         analysis.check(public)
     except UsageError as error:  # the models' own checks know nothing of jobs
         at = where if error.where == "analysis" else f"{where}.{error.where}"
+        if error.where == "truth" and "truth" not in table:
+            at = f"method.truth, for {where}"
         raise JobError(at, error.what, error.mend) from None
     for key in ("predictors", "variables", "outcome"):
         names = getattr(analysis, key, None)

@@ -83,7 +83,8 @@ class Schedule:
     def growing(self, rho2: float) -> float:
         """Return the rho2 that follows one, (9), or the first after 0.
 
-        The sites compute it too: a coordinator cannot choose it.
+        The sites compute it too: a coordinator cannot choose it, but through the scale that it
+        sends where columns are standardised.
         """
         return min(self.gamma2 * rho2, RHO_MAX) if rho2 > 0 else self.rho2
 

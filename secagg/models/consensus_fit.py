@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from secagg.contracts import State
-from secagg.models.acyclic import acyclic_edges, graph_over_threshold, is_acyclic
+from secagg.models.acyclic import acyclic_edges, graph_over_threshold, heaviest, is_acyclic
 from secagg.models.consensus import Schedule, failure
 from secagg.models.graph_result import GraphFit
 from secagg.models.proximal_newton import Graphed
@@ -69,6 +69,37 @@ def _less_of_it(schedule: Schedule, units: Array) -> str:
     )
 
 
+def _short_of_optimum(steep: float, units: Array | None, schedule: Schedule) -> tuple[str, ...]:
+    """Return what a reader must know of the slopes that are left, if anything."""
+    if units is None:
+        return (
+            "columns were analysed in their own units, which the penalties suit if deviations are "
+            "near 1; with method.standardise = true the result tells how far from an optimum it is",
+        )
+    if steep <= STEEP:
+        return ()
+    return (
+        f"not a local optimum: penalties froze the weights at a stationarity of {steep:.2g} "
+        f"(the largest slope left, in standardised units){_less_of_it(schedule, units)}",
+    )
+
+
+def _no_edge(
+    weights: Array,
+    names: Sequence[str],
+    applied: float,
+    *,
+    lagged: bool,
+    standardised: bool,
+) -> str:
+    """Return why a graph is empty. lagged: it may have effects of earlier steps all the same."""
+    what = "no edge within a step" if lagged else "no edge"
+    if np.any(weights):
+        return f"{what}: {heaviest(weights, names, applied)}"
+    less = "lower method.penalty" if standardised else "standardise, or lower method.penalty"
+    return f"{what}: no slope of the loss exceeds the penalty in the units analysed; {less}"
+
+
 def consensus_fit(
     state: State,
     graphed: Graphed,
@@ -80,6 +111,7 @@ def consensus_fit(
     threshold: float,
     acyclic: bool,
     units: Array | None,
+    standardised: bool,
     settings: Mapping[str, float | bool],
 ) -> GraphFit:
     """Return the graph of a finished run: edges with |weight| > threshold.
@@ -87,32 +119,23 @@ def consensus_fit(
     weights: (d, d), those of the last W
     acyclic: raise the threshold until no cycle is left
     units: see `stationarity`; None where the units of the variables are not known
+    standardised: whether the method divided them by their deviations
     settings: those of the method, beside threshold, acyclic and the schedule's
     """
     failed = failure(state)
     directed, applied, notes = np.abs(weights) > threshold, threshold, tuple[str, ...]()
     if acyclic or failed is not None:
-        directed, applied, notes = graph_over_threshold(weights, threshold, failed, "")
+        directed, applied, notes = graph_over_threshold(weights, threshold, failed)
     elif not is_acyclic(directed):
         notes = (f"the edges above {threshold:g} hold a cycle: none was removed",)
     if np.any(np.diagonal(directed)):
         notes += ("a variable has an edge to itself: the graph has not converged to a DAG",)
     steep = stationarity(state["W"], -state["total"], graphed, units)
-    if failed is None and not np.any(weights):
-        notes += (
-            "no edge: no slope of the loss exceeds the penalty in the units analysed; "
-            "standardise, or lower method.penalty",
-        )
-    elif failed is None and units is None:
-        notes += (
-            "columns were analysed in their own units, which the penalties suit if deviations are "
-            "near 1; with method.standardise = true the result tells how far from an optimum it is",
-        )
-    elif failed is None and units is not None and steep > STEEP:
-        notes += (
-            f"not a local optimum: penalties froze the weights at a stationarity of {steep:.2g} "
-            f"(the largest slope left, in standardised units){_less_of_it(schedule, units)}",
-        )
+    if failed is None and not np.any(directed):
+        lagged = bool(settings.get("lags"))
+        notes += (_no_edge(weights, names, applied, lagged=lagged, standardised=standardised),)
+    if failed is None and np.any(weights):
+        notes += _short_of_optimum(steep, units, schedule)
     return GraphFit(
         method=f"{method}-{schedule.variant}",
         names=tuple(names),

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from secagg.contracts import Body, State, Update
 from secagg.errors import DataError, JobError, PeerError, UsageError
 from secagg.models.graph_input import require_number
+from secagg.models.pooled import VARY, unvarying
 
 Array = NDArray[np.float64]
 
@@ -82,11 +83,7 @@ def deviations(variance: Array, least: float, names: list[str]) -> Array:
     """
     if np.any(variance <= least):
         constant = names[int(np.argmin(variance))]
-        raise UsageError(
-            "analysis",
-            f"column {constant!r} does not vary, or too little to be told within its bounds",
-            "Leave it out (method.variables).",
-        )
+        raise UsageError("analysis", unvarying(constant), VARY)
     return np.sqrt(variance)
 
 
@@ -116,6 +113,15 @@ def check_facts(memory: State, facts: State, here: int) -> None:
         raise PeerError("consensus", "the coordinator says fewer records than are here")
     if memory and any(not np.array_equal(memory[name], value) for name, value in facts.items()):
         raise PeerError("consensus", "the coordinator changed the number of records, or units")
+
+
+def check_own_units(facts: State, half: Array) -> None:
+    """Blame the peer for units other than the columns' own, which everybody knows.
+
+    Another scale would be another rho2: the sites' share of the schedule would not be theirs.
+    """
+    if not np.array_equal(facts["scale"], half) or np.any(facts.get("centre", 0.0) != 0):
+        raise PeerError("consensus", "the coordinator's units are not the columns' own")
 
 
 def within_bound(V: Array) -> Array:

@@ -14,9 +14,7 @@ Reads pooled moments only, so it discloses nothing beyond the secure sum that ma
 Different from the paper. The authors take 100 000 Adam steps on the subgradient; here L-BFGS-B
 minimises the same objective with the l1 term split into W+ - W-, again and again from a point
 perturbed by 1/1000 until that gains nothing. Weights that the penalty puts at zero are then exactly
-zero, and the stopping point is a minimum, not a step count. Against 50 000 Adam steps on simulated
-data (8 cases, 10 and 20 variables) the objective was within 0.0005 or both had stopped in different
-minima, either of them the better one.
+zero, and the stopping point is a minimum, not a step count. The two may stop in different minima.
 
 What the graph does not promise is as in `secagg.models.notears`: a local minimum; EV is right
 only for equal noise variances in the units analysed, and both variants depend on the units through
@@ -38,6 +36,8 @@ from secagg.models.acyclic import (
     break_ties,
     graph_over_threshold,
     minimise_sparse,
+    remedy,
+    without_edges,
 )
 from secagg.models.graph_input import graph_input, require_number
 from secagg.models.graph_result import GraphFit
@@ -117,7 +117,11 @@ def golem(
         fit, failure = _minimise(nv, fit.W, penalty)
         evaluations += fit.evaluations
 
-    directed, applied, notes = graph_over_threshold(fit.W, threshold, failure)
+    directed, applied, notes = graph_over_threshold(
+        fit.W, threshold, failure, remedy(standardised=standardise)
+    )
+    if failure is None and not np.any(directed):
+        notes += (without_edges(fit.W, data.names, threshold),)
     return GraphFit(
         method="golem-ev" if equal_variances else "golem-nv",
         names=data.names,

@@ -91,5 +91,5 @@ def require_number(name: str, value: float, *, low: float, below: float = np.inf
     """
     if not low <= value < below:
         least = "above 0" if 0 < low <= np.finfo(float).tiny else f"at least {low:g}"
-        limit = "" if below == np.inf else f" and below {below:g}"
+        limit = " and finite" if below == np.inf else f" and below {below:g}"
         raise UsageError("analysis", f"{name} is {value}; it must be {least}{limit}")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal, TypedDict
+from typing import Any, Literal, TypedDict
 
 import networkx as nx
 import numpy as np
@@ -53,17 +53,6 @@ class GraphFit:
             edge(int(i), int(j), "undirected") for i, j in np.argwhere(np.triu(self.undirected))
         ]
 
-    def to_networkx(self) -> nx.DiGraph:
-        """Return a DiGraph with edge attributes kind and weight; undirected edges run both ways."""
-        graph = nx.DiGraph()
-        graph.add_nodes_from(self.names)
-        for edge in self.edges():
-            attributes = {"kind": edge["kind"], "weight": edge["weight"]}
-            graph.add_edge(edge["from"], edge["to"], **attributes)
-            if edge["kind"] == "undirected":
-                graph.add_edge(edge["to"], edge["from"], **attributes)
-        return graph
-
     def to_dict(self) -> dict[str, object]:
         """Return plain lists, numbers and strings: what a JSON file holds."""
         return {
@@ -76,3 +65,18 @@ class GraphFit:
             "diagnostics": dict(self.diagnostics),
             "notes": list(self.notes),
         }
+
+
+def to_networkx(graph: Mapping[str, Any]) -> nx.DiGraph:
+    """Return a graph of a result, its `names` and `edges`, as a DiGraph.
+
+    Edges have the attributes kind and weight; undirected ones run both ways.
+    """
+    made = nx.DiGraph()
+    made.add_nodes_from(graph["names"])
+    for edge in graph["edges"]:
+        attributes = {"kind": edge["kind"], "weight": edge["weight"]}
+        made.add_edge(edge["from"], edge["to"], **attributes)
+        if edge["kind"] == "undirected":
+            made.add_edge(edge["to"], edge["from"], **attributes)
+    return made

@@ -208,7 +208,13 @@ def elect(
     if not is_acyclic(directed):
         notes.append("the edges form a cycle: none was removed")
     if abstained:
-        notes.append(f"{abstained} of {sites} sites could not learn a graph, and vote for no edge")
+        notes.append(
+            f"{abstained} of {sites} sites could not learn a graph, and vote for no edge: a site "
+            "cannot with one record, too few records for the learner, fewer than two columns that "
+            "vary or columns that depend linearly on one another, nor if its search does not "
+            "converge. No site says which; of all records together the analyses of 'moments' tell "
+            "whether columns do not vary or depend on others"
+        )
     return GraphFit(
         method=combine,
         names=tuple(names),

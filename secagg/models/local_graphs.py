@@ -36,7 +36,7 @@ from numpy.typing import NDArray
 from secagg.contracts import Body, Counted, Field, Kind, Public, Result, Rows, Stage, State, Update
 from secagg.errors import JobError, UsageError
 from secagg.models.local_fits import ABSTAINED, EDGES, Algorithm, Combine, Learner, ballot, elect
-from secagg.models.scored_graph import Edges, check_truth, graph_result
+from secagg.models.scored_graph import Edges, check_truth, graph_result, note_indicators
 from secagg.models.variables import choose
 
 STAGE = "graphs"
@@ -52,17 +52,18 @@ class LocalGraphs:
     combine: "vote", or for NOTEARS, linear or not, "average"
     variables: columns of the graph; None for all
     standardise, penalty, threshold, alpha: of the learner, see `secagg.models.local_fits.Learner`;
-        `threshold` is that of the average, too
+        None for its default, but for `standardise`, which is true. `threshold` is that of the
+        average, too. What the learner does not read is refused.
     truth: the true edges [cause, effect], if known: the graph is then scored
     """
 
     learner: Algorithm = "notears"
     combine: Literal["vote", "average", "best"] = "vote"
     variables: tuple[str, ...] | None = None
-    standardise: bool = True
+    standardise: bool | None = None
     penalty: float | None = None
-    threshold: float = 0.3
-    alpha: float = 0.05
+    threshold: float | None = None
+    alpha: float | None = None
     truth: Edges | None = None
 
     name: ClassVar[str] = "local_graphs"
@@ -76,11 +77,15 @@ class LocalGraphs:
     def stages(self, public: Public) -> tuple[Stage, ...]:
         """Declare the one round."""
         combine, p = self._combine(), len(self._names(public))
+        learner = self._learner()
+        for name in self._given():
+            if name not in learner.settings():
+                raise JobError(f"method.{name}", f"{self.learner!r} has no {name}", "Leave it out.")
         try:
-            self._learner().check()
+            learner.check()
         except UsageError as error:
             raise JobError("method", error.what, error.mend) from None
-        check_truth(self.truth, self._names(public))
+        check_truth(self.truth, self._names(public), public)
         if combine == "vote":
             edges = Field(EDGES, (p, p), 1.0, 0, Kind.COUNT)
             sees = "for each edge, how many sites have it in the graph of their own records"
@@ -120,13 +125,15 @@ class LocalGraphs:
         status: "converged" unless all sites abstained
         """
         combine, names = self._combine(), self._names(public)
-        fit = elect(state, state["sites"], combine, self.threshold, names)
+        learner = self._learner()
+        fit = elect(state, state["sites"], combine, learner.threshold, names)
         fit = replace(
             fit,
             method=f"{self.learner}-{combine}",
-            settings={**fit.settings, **self._learner().settings()},
+            settings={**fit.settings, **learner.settings()},
         )
-        result = graph_result(fit, self.truth, linear=self.learner != "notears_mlp")
+        linear = self.learner != "notears_mlp"
+        result = note_indicators(graph_result(fit, self.truth, linear=linear), public)
         result.summary["status"] = "converged" if fit.converged else "all sites abstained"
         arrays: dict[str, NDArray[Any]] = {**result.arrays}
         if combine == "vote":
@@ -138,13 +145,12 @@ class LocalGraphs:
         return Result(result.summary, arrays)
 
     def _learner(self) -> Learner:
-        return Learner(
-            algorithm=self.learner,
-            standardise=self.standardise,
-            penalty=self.penalty,
-            threshold=self.threshold,
-            alpha=self.alpha,
-        )
+        return Learner(**{"algorithm": self.learner, "standardise": True, **self._given()})
+
+    def _given(self) -> dict[str, Any]:
+        """Return the learner's settings that the job states, by name."""
+        names = ("standardise", "penalty", "threshold", "alpha")
+        return {name: value for name in names if (value := getattr(self, name)) is not None}
 
     def _combine(self) -> Combine:
         """Return how graphs are put together, if a federation can do it."""

@@ -53,6 +53,7 @@ from secagg.errors import CapabilityError, JobError, UsageError
 from secagg.models.analyses import Analysis, Graph, Ols, build_analysis
 from secagg.models.noisy_moments import NOISE_NOTE, noisy_moments, repaired
 from secagg.models.pooled import Moments
+from secagg.models.scored_graph import note_indicators
 from secagg.models.within_moments import SEES, within_moments, within_spec, within_update
 from secagg.noise import Clip, Touch
 
@@ -193,6 +194,8 @@ class PooledMoments:
             elif public.repeated:
                 notes = [REPEATED_NOTE, *result.summary["notes"]]
                 result = replace(result, summary={**result.summary, "notes": notes})
+            if isinstance(analysis, Graph):
+                result = note_indicators(result, public)
             if self.centre == "pooled" and state["sites"] > 1 and isinstance(analysis, Graph):
                 notes = [*result.summary["notes"], LEVELS_NOTE]
                 result = replace(result, summary={**result.summary, "notes": notes})

@@ -38,6 +38,8 @@ from secagg.models.acyclic import (
     acyclic_edges,
     break_ties,
     graph_over_threshold,
+    remedy,
+    without_edges,
 )
 from secagg.models.acyclic_lasso import acyclic_lasso
 from secagg.models.column_lassos import ColumnLassos
@@ -104,7 +106,11 @@ def notears(
         failure = "no finite step could be made"
     elif h > tolerance:
         failure = f"h stayed at {h:.3g}"
-    directed, _, notes = graph_over_threshold(W, threshold, failure)
+    directed, _, notes = graph_over_threshold(
+        W, threshold, failure, remedy(standardised=standardise)
+    )
+    if failure is None and not np.any(directed):
+        notes += (without_edges(W, data.names, threshold),)
     return GraphFit(
         method="notears",
         names=data.names,

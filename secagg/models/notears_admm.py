@@ -13,8 +13,9 @@ means divergence, and the site refuses to send it clipped.
 
 What a refusal tells. A coordinator that lies about W or the records can make one site's answer
 leave its bound or not. The site's session ends with its first refusal (`secagg.party`), so that it
-reads the round in which that was: log2(rounds + 1) bits a session at most. rho2 and the schedule
-the sites know from the job.
+reads the round in which that was and the kind of the error: one of 1 + rounds x kinds outcomes a
+session. rho2 and the schedule the sites know from the job, and in own units the scale; the pooled
+standard deviations they take from the coordinator, and another scale is as good as another rho2.
 
 What the transcript determines (Guarantees: only this)
     * The last sum alone is S (J - W), because there B_k = W; S is the pooled covariance within
@@ -25,8 +26,9 @@ What the transcript determines (Guarantees: only this)
       have as many independent entries as there are unknowns, they can be solved for all S_k, up to
       which site has which (d = 10, K = 10: 60 rounds, 550 unknowns).
     So one secure sum of moments within sites, and NOTEARS on it (method `moments` with centre =
-    "site"), releases strictly less. Pooled moments hold the sites' means too, which no sum here
-    does: beside one of these runs they show how the means scatter.
+    "site"), releases strictly less, up to rounding: it is sent in finer steps (2^-80, V_k 2^-40 or
+    finer). Pooled moments hold the sites' means too, which no sum here does: beside one of these
+    runs they show how the means scatter.
 
 =================================  =================================================================
 site                               contribution
@@ -61,6 +63,7 @@ from secagg.models.consensus_rounds import (
     check_facts,
     check_halves,
     check_numbers,
+    check_own_units,
     deviations,
     read_message,
     records_in,
@@ -68,7 +71,7 @@ from secagg.models.consensus_rounds import (
 )
 from secagg.models.linear_graph import LinearGraph
 from secagg.models.linear_sites import answer, begin_site, centred, spectrum
-from secagg.models.scored_graph import Edges, check_truth, graph_result
+from secagg.models.scored_graph import Edges, check_truth, graph_result, note_indicators
 from secagg.models.variables import choose, halves
 
 Array = NDArray[np.float64]
@@ -112,12 +115,23 @@ class NotearsAdmm:
     truth: Edges | None = None
 
     name: ClassVar[str] = "notears_admm"
-    leaves: ClassVar[str] = (
-        "The pooled covariance within sites (the last round's sum gives it), and more: sums of "
-        "early rounds depend on how records are split over sites, and enough of them can be solved "
-        "for every site's own covariance, up to which site has which. One sum of moments (method "
-        "'moments', analyses 'pc' and 'notears') with centre = \"site\" releases strictly less."
-    )
+
+    @property
+    def leaves(self) -> str:
+        """What the sums determine, and what releases less, where there is such a thing."""
+        given = "sums of several rounds give" if self.lags else "the last round's sum gives"
+        less = (
+            "One sum of moments does not stand in for these: 'moments' has no graph analysis with "
+            "lags."
+            if self.lags
+            else "One sum of moments (method 'moments', analyses 'pc' and 'notears') with centre = "
+            '"site" releases strictly less.'
+        )
+        return (
+            f"The pooled covariance within sites ({given} it), and more: sums of early rounds "
+            "depend on how records are split over sites, and enough of them can be solved for "
+            f"every site's own covariance, up to which site has which. {less}"
+        )
 
     @cached_property
     def _schedule(self) -> Schedule:
@@ -128,7 +142,7 @@ class NotearsAdmm:
         self._schedule.check()
         check_numbers(self, {"penalty": 0, "lag_penalty": 0, "threshold": 0})
         graph, chosen = self._graph(public), self._chosen(public)
-        check_truth(self.truth, self._names(public))
+        check_truth(self.truth, self._names(public), public)
         half, rows = halves(public, chosen), float(public.max_rows)
         check_halves(half, [public.variables[i].name for i in chosen])
         count = (
@@ -183,6 +197,8 @@ class NotearsAdmm:
         shapes = {"W": graph.shape, "scale": graph.shape[:1]}
         W, facts = read_message(message, shapes)
         check_facts(memory, facts, len(u))
+        if not self.standardise:
+            check_own_units(facts, halves(public, self._chosen(public)))
         if not memory:
             Q, L = spectrum(u * facts["scale"], facts["records"])
             memory = {**begin_site(Q, L, graph.d), **facts}
@@ -208,9 +224,10 @@ class NotearsAdmm:
             self.threshold,
             deviations=state["deviations"],
             acyclic=self.acyclic,
+            standardised=self.standardise,
         )
         asked = {**fit.settings, "standardise": self.standardise, "rounds": self.rounds}
-        result = graph_result(replace(fit, settings=asked), self.truth)
+        result = note_indicators(graph_result(replace(fit, settings=asked), self.truth), public)
         result.summary["status"] = state["status"]
         if self.standardise:  # what undoes it
             half = halves(public, self._chosen(public))

@@ -13,8 +13,7 @@ without it A may shrink while C grows, the sigmoids become straight lines, and p
 zero with every effect still there.
 
 A round ends where the objective falls by less than 1e-6 of itself in a step, the authors' program
-at 2.2e-9. On 8 simulated graphs with 10 variables and 512 records, both from its random start, that
-took a fifth of the time and the SHD was 3.8 (standard error 0.8) instead of 4.0 (0.7).
+at 2.2e-9: it takes fewer steps, and the last digits of the weights are not those of a minimum.
 
 This reads records. A federation runs it at each site alone (for votes and averages of local graphs)
 or on simulated data; over sites together it is `notears_mlp_admm`.
@@ -33,7 +32,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from secagg.errors import UsageError
-from secagg.models.acyclic import graph_over_threshold
+from secagg.models.acyclic import graph_over_threshold, remedy
 from secagg.models.graph_input import graph_input, require_number
 from secagg.models.graph_result import GraphFit
 from secagg.models.mlp_graph import Array, FlatObjective, Networks, squared_loss
@@ -125,7 +124,9 @@ def notears_mlp(
     elif h > tolerance:
         failure = f"h stayed at {h:.3g}"
     W = networks.adjacency(theta)
-    directed, applied, notes = graph_over_threshold(W, threshold, failure)
+    directed, applied, notes = graph_over_threshold(
+        W, threshold, failure, remedy(standardised=standardise)
+    )
     return GraphFit(
         method="notears-mlp",
         names=variables,

@@ -55,6 +55,7 @@ from secagg.models.consensus_rounds import (
     check_facts,
     check_halves,
     check_numbers,
+    check_own_units,
     deviations,
     read_message,
     records_in,
@@ -62,7 +63,7 @@ from secagg.models.consensus_rounds import (
 )
 from secagg.models.mlp_graph import Networks, squared_loss
 from secagg.models.mlp_sites import answer, begin_site
-from secagg.models.scored_graph import Edges, check_truth, graph_result
+from secagg.models.scored_graph import Edges, check_truth, graph_result, note_indicators
 from secagg.models.variables import choose, halves
 
 Array = NDArray[np.float64]
@@ -125,7 +126,7 @@ class NotearsMlpAdmm:
         check_numbers(self, {"penalty": 0, "threshold": 0, "seed": 0, "hidden": 1})
         if self.hidden > _MOST_HIDDEN:
             raise JobError("method.hidden", f"must be at most {_MOST_HIDDEN}")
-        check_truth(self.truth, self._names(public))
+        check_truth(self.truth, self._names(public), public)
         networks, rows = self._networks(public), float(public.max_rows)
         half = halves(public, self._chosen(public))
         check_halves(half, self._names(public))
@@ -184,6 +185,8 @@ class NotearsMlpAdmm:
         shapes = {"W": (networks.size,), "centre": (networks.d,), "scale": (networks.d,)}
         W, facts = read_message(message, shapes)
         check_facts(memory, facts, len(u))
+        if not self.standardise:
+            check_own_units(facts, halves(public, self._chosen(public)))
         if not memory:
             memory = {**begin_site(networks.size), **facts}
         X = (u - facts["centre"]) * facts["scale"]
@@ -211,8 +214,9 @@ class NotearsMlpAdmm:
             self.threshold,
             acyclic=self.acyclic,
             standardised=self.standardise,
+            random_inputs=self.random_inputs,
         )
-        result = graph_result(fit, self.truth)
+        result = note_indicators(graph_result(fit, self.truth, linear=False), public)
         result.summary["settings"] |= {
             "standardise": self.standardise,
             "rounds": self.rounds,

@@ -21,6 +21,19 @@ from secagg.models.noisy_moments import NoisyMoments
 WORST_ERROR = 1e-4  # of a correlation: beyond it no analysis is offered
 ROUNDING = 64 * float(np.finfo(np.float64).eps)
 
+VARY = "Narrow its bounds, or leave it out."
+
+
+def unvarying(column: str, within: int | None = None) -> str:
+    """Return what is wrong with a column that looks constant; `VARY` is what to do.
+
+    within: as in `Moments`
+    What does not vary and what hardly does within its bounds cannot be told apart: sums are rounded
+    to steps of these.
+    """
+    where = "" if within is None else " within any site"
+    return f"column {column!r} does not vary{where}, or too little to be told within its bounds"
+
 
 @dataclass(frozen=True)
 class Moments:
@@ -109,10 +122,7 @@ class Moments:
         """Correlation matrix, shape (p, p); a constant column is a usage error that names it."""
         if np.any(self.constant):
             constant = self.names[int(np.argmax(self.constant))]
-            where = "over all records" if self.within is None else "within every site"
-            raise UsageError(
-                "analysis", f"column {constant!r} is constant {where}", "Leave it out."
-            )
+            raise UsageError("analysis", unvarying(constant, self.within), VARY)
         if self.error > WORST_ERROR:
             assert self.errors is not None
             blurred = self.names[int(np.argmax(self.errors))]

@@ -21,8 +21,8 @@ that. So entries have the bound that they have without centring, and none is cli
 What the transcript determines: n, n - K and S; nothing of the level of any site. A site of one
 record adds nothing to S, a site of two adds half of (x_1 - x_2)(x_1 - x_2)'. Whoever has the
 pooled moments of the same records too (another run, with centre = "pooled") has by subtraction how
-the sites' means scatter, sum_k n_k (mean_k - mean)(mean_k - mean)': of two sites, how far apart
-they are in every column, up to one sign.
+the sites' means scatter, sum_k n_k (mean_k - mean)(mean_k - mean)': of two sites n_1 n_2 / n
+times dd', d the difference of their means, hence d up to its sign and a factor.
 
 Differential privacy is refused. What a record moves is bounded in real numbers (a record added to
 n_k moves S by n_k / (n_k + 1) |u - mean_k|^2, at most 4 R^2 where the moments of

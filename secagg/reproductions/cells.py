@@ -18,6 +18,7 @@ import importlib
 import platform
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cache
 from importlib import metadata
@@ -29,7 +30,7 @@ from secagg import wire
 from secagg.errors import InternalError, SecaggError, UsageError
 from secagg.reproductions.plain import Numbers, Plain, Settings
 
-LIBRARIES = ("numpy", "scipy")  # whose versions are kept with each result
+LIBRARIES = ("numpy", "scipy", "causal-learn")  # whose versions are kept, where installed
 
 
 @dataclass(frozen=True)
@@ -109,8 +110,11 @@ def compute(cell: Cell, code: str) -> Outcome:
 
 
 def _versions() -> str:
-    libraries = (f"{name} {metadata.version(name)}" for name in LIBRARIES)
-    return ", ".join((f"Python {platform.python_version()}", *libraries))
+    found = [f"Python {platform.python_version()}"]
+    for name in LIBRARIES:
+        with suppress(metadata.PackageNotFoundError):
+            found.append(f"{name} {metadata.version(name)}")
+    return ", ".join(found)
 
 
 @cache

@@ -20,6 +20,10 @@ A number that the paper gives is itself a mean, over N runs of its own. Were tho
 kind as our n, their mean would be m +- t s sqrt(1/n + 1/N) with probability 0.95. It is printed to
 so many digits, which may be half a unit of the last from it: the interval is as much wider.
 
+That a difference grows (with the number of variables, say) is a comparison of two differences. Its
+runs are the differences of the paired differences, seed by seed, and all else is as above. The seed
+only names the runs then: two sizes draw different graphs, so pairing them changes nothing.
+
 Nothing is corrected for how many comparisons there are: of those without any difference of means, 1
 in 40 comes out as stated, and 1 in 40 not.
 """
@@ -62,8 +66,8 @@ class Interval:
 class Found:
     """What came of a comparison, or of a number that the paper gives.
 
-    runs: that it rests on; interval: of larger - smaller, or of a mean of the paper's runs; None
-        where fewer than two runs give none
+    runs: that it rests on; interval: of larger - smaller (less what that is to be more than), or
+        of a mean of the paper's runs; None where fewer than two runs give none
     absent: the places without values
     """
 
@@ -86,14 +90,18 @@ def interval(values: Sequence[float], others: float = math.inf) -> Interval | No
     return Interval(mean, mean - half, mean + half)
 
 
+def paired(entries: Entries, metric: str, place: Place, other: Place) -> dict[int, float]:
+    """Return the value at one place less that at the other, of every seed that has both."""
+    values, others = (_values(entries, each, metric) for each in (place, other))
+    return {seed: value - others[seed] for seed, value in values.items() if seed in others}
+
+
 def compare(entries: Entries, comparison: Comparison) -> Found:
     """Say whether the smaller mean is smaller. No difference in any run is not as stated."""
-    ends = comparison.smaller, comparison.larger
-    smaller, larger = (_values(entries, place, comparison.metric) for place in ends)
-    differences = [larger[seed] - smaller[seed] for seed in smaller if seed in larger]
+    differences = list(_differences(entries, comparison).values())
     found = interval(differences)
     verdict = Verdict.UNDECIDED
-    if absent := _absent(entries, ends):
+    if absent := _absent(entries, comparison.places()):
         verdict = Verdict.NOT_RUN
     elif found is not None and len(differences) >= FEWEST:
         if found.low > 0:
@@ -121,6 +129,14 @@ def check(entries: Entries, stated: Stated) -> Found:
 def judge(entries: Entries, statement: Statement) -> list[tuple[Comparison, Found]]:
     """Compare what a statement says with the entries."""
     return [(each, compare(entries, each)) for each in statement.comparisons]
+
+
+def _differences(entries: Entries, comparison: Comparison) -> dict[int, float]:
+    found = paired(entries, comparison.metric, comparison.larger, comparison.smaller)
+    if comparison.by_more_than is None:
+        return found
+    others = _differences(entries, comparison.by_more_than)
+    return {seed: value - others[seed] for seed, value in found.items() if seed in others}
 
 
 def _values(entries: Entries, place: Place, metric: str) -> dict[int, float]:

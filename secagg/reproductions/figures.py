@@ -64,11 +64,19 @@ class Place:
 
 @dataclass(frozen=True)
 class Comparison:
-    """That the mean of a metric is smaller in one place than in another."""
+    """That the mean of a metric is smaller in one place than in another; by more than another
+    comparison's means differ, where one is given.
+    """
 
     metric: str
     smaller: Place
     larger: Place
+    by_more_than: Comparison | None = None
+
+    def places(self) -> tuple[Place, ...]:
+        """Return all that are compared."""
+        others = () if self.by_more_than is None else self.by_more_than.places()
+        return (self.smaller, self.larger, *others)
 
 
 @dataclass(frozen=True)
@@ -77,6 +85,17 @@ class Statement:
 
     words: str
     comparisons: tuple[Comparison, ...]
+
+
+@dataclass(frozen=True)
+class Remark:
+    """What the paper says in words that no comparison decides ("close", "stable"), and the
+    differences by which to judge it: of a metric, the first place less the second.
+    """
+
+    words: str
+    metric: str
+    differences: tuple[tuple[Place, Place], ...]
 
 
 @dataclass(frozen=True)
@@ -105,6 +124,7 @@ class Figure:
     panels: tuple[Panel, ...]
     points: Mapping[Place, Mapping[int, Cell]]
     statements: tuple[Statement, ...]
+    remarks: tuple[Remark, ...]
     stated: tuple[Stated, ...]
     notes: tuple[str, ...]
 

@@ -2,11 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from secagg.reproductions.comparing import FEWEST, Found, Verdict, check, judge
+from secagg.reproductions.comparing import (
+    FEWEST,
+    LEVEL,
+    Found,
+    Interval,
+    Verdict,
+    check,
+    interval,
+    judge,
+    paired,
+)
 from secagg.reproductions.figures import (
     Comparison,
     Entries,
@@ -14,12 +24,14 @@ from secagg.reproductions.figures import (
     Figure,
     Metric,
     Place,
+    Remark,
     Statement,
     mean_and_error,
 )
 
 NONE = "-"
 NUMBERS_HEAD = ("quantity", "paper", "here", "expected", "verdict")
+REMARKS_HEAD = ("the paper", "difference", "here", f"{LEVEL:.0%} interval", "runs")
 
 Pairs = Sequence[tuple[Comparison, Found]]
 
@@ -31,26 +43,29 @@ def value(entry: Entry | None, metric: Metric) -> str:
     if entry is None:
         return NONE
     given = entry.values.get(metric.name, {})
-    mean, error = mean_and_error(given.values())
+    shown = _mean(given.values(), metric)
+    return shown if not given or len(given) == entry.planned else f"{shown} ({len(given)})"
+
+
+def _mean(values: Iterable[float], metric: Metric) -> str:
+    mean, error = mean_and_error(values)
     if mean is None:
         return NONE
     shown = f"{mean:.{metric.decimals}f}"
-    shown += "" if error is None else f" ± {error:.{metric.decimals}f}"
-    return shown if len(given) == entry.planned else f"{shown} ({len(given)})"
+    return shown if error is None else f"{shown} ± {error:.{metric.decimals}f}"
 
 
 def stated_rows(figure: Figure, entries: Entries) -> list[list[str]]:
     """Return where the paper gives a number: the columns of NUMBERS_HEAD."""
     labels = _labels(figure)
-    metrics = {metric.name: metric for metric in figure.metrics}
     across = {panel.name: panel.across for panel in figure.panels}
     found: list[list[str]] = []
     for stated in figure.stated:
-        place, metric = stated.place, metrics[stated.metric]
+        place, metric = stated.place, _metric(figure, stated.metric)
         where = f"{metric.label} of {labels[place.method]}, {place.panel}, {across[place.panel]} "
         ours = value(entries.get(place), metric)
         result = check(entries, stated)
-        expected = NONE if result.interval is None else _range(result, metric)
+        expected = NONE if result.interval is None else _range(result.interval, metric)
         verdict = result.verdict.value
         found.append([f"{where}{place.column}", f"{stated.value:g}", ours, expected, verdict])
     return found
@@ -59,6 +74,39 @@ def stated_rows(figure: Figure, entries: Entries) -> list[list[str]]:
 def verdicts(figure: Figure, entries: Entries) -> list[list[str]]:
     """Return what the paper says in words, and how its comparisons come out here."""
     return [[s.words, " ".join(_told(figure, judge(entries, s)))] for s in figure.statements]
+
+
+def remark_rows(figure: Figure, entries: Entries) -> list[list[str]]:
+    """Return the columns of REMARKS_HEAD, the paper's words in the first row of each remark."""
+    found: list[list[str]] = []
+    for remark in figure.remarks:
+        metric, words = _metric(figure, remark.metric), remark.words
+        for place, other in remark.differences:
+            given = list(paired(entries, remark.metric, place, other).values())
+            around = interval(given)
+            what = f"{metric.label} of {_named(figure, place)} less {_named(figure, other)}"
+            shown = NONE if around is None else _range(around, metric)
+            found.append([words, what, _mean(given, metric), shown, f"{len(given)}"])
+            words = ""
+    return found
+
+
+def plain_remark(entries: Entries, remark: Remark) -> dict[str, Any]:
+    """Return a remark and its differences as plain data."""
+    differences: list[dict[str, Any]] = []
+    for place, other in remark.differences:
+        given = list(paired(entries, remark.metric, place, other).values())
+        around = interval(given)
+        differences.append(
+            {
+                "of": asdict(place),
+                "less": asdict(other),
+                "runs": len(given),
+                "difference": None if around is None else asdict(around),
+                "standard_error": mean_and_error(given)[1],
+            }
+        )
+    return {"paper": remark.words, "metric": remark.metric, "differences": differences}
 
 
 def plain_statement(entries: Entries, statement: Statement) -> dict[str, Any]:
@@ -105,24 +153,30 @@ def _told(figure: Figure, pairs: Pairs) -> Iterator[str]:
 
 def _compared(figure: Figure, comparison: Comparison, found: Found) -> str:
     """Return what is asserted, by how much it is so, and the interval."""
-    labels = _labels(figure)
-    metric = next(m for m in figure.metrics if m.name == comparison.metric)
-    several = len(figure.panels) > 1
-
-    def told(place: Place) -> str:
-        where = f"{place.panel}, " if several else ""
-        return f"{labels[place.method]} ({where}{place.column})"
-
-    ends = f"{told(comparison.smaller)} below {told(comparison.larger)}"
+    metric = _metric(figure, comparison.metric)
     assert found.interval is not None  # of two runs and more, which these are
     by = f"{found.interval.mean:.{metric.decimals}f}"
-    return f"{ends} by {by} ({_range(found, metric)}; {found.runs} runs)"
+    if (than := comparison.by_more_than) is not None:
+        by += f" more than {_ends(figure, than)}"
+    shown = f"{_range(found.interval, metric)}; {found.runs} runs"
+    return f"{_ends(figure, comparison)} by {by} ({shown})"
 
 
-def _range(found: Found, metric: Metric) -> str:
-    assert found.interval is not None
-    low, high = found.interval.low, found.interval.high
-    return f"{low:.{metric.decimals}f} to {high:.{metric.decimals}f}"
+def _ends(figure: Figure, comparison: Comparison) -> str:
+    return f"{_named(figure, comparison.smaller)} below {_named(figure, comparison.larger)}"
+
+
+def _named(figure: Figure, place: Place) -> str:
+    where = f"{place.panel}, " if len(figure.panels) > 1 else ""
+    return f"{_labels(figure)[place.method]} ({where}{place.column})"
+
+
+def _range(interval: Interval, metric: Metric) -> str:
+    return f"{interval.low:.{metric.decimals}f} to {interval.high:.{metric.decimals}f}"
+
+
+def _metric(figure: Figure, name: str) -> Metric:
+    return next(metric for metric in figure.metrics if metric.name == name)
 
 
 def _labels(figure: Figure) -> dict[str, str]:

@@ -23,7 +23,7 @@ from secagg.errors import UsageError
 from secagg.reproductions.cells import Cell, cell
 from secagg.reproductions.figures import Figure, Method, Metric, Panel, Place
 from secagg.reproductions.graphs import sachs
-from secagg.reproductions.notears_admm_text import RUNS, stated_of, statements_of
+from secagg.reproductions.notears_admm_text import RUNS, remarks_of, stated_of, statements_of
 from secagg.reproductions.plain import Plain
 
 TASKS = "secagg.reproductions.graphs"
@@ -195,6 +195,7 @@ def figure(
             if method.name not in skip
         },
         statements=statements_of(number, panels),
+        remarks=remarks_of(number, panels),
         stated=stated_of(number, panels),
         notes=NOTES + SACHS_NOTES if number == 3 else NOTES,
     )

@@ -1,14 +1,16 @@
 """What Ng and Zhang (AISTATS 2022) state of their figures, in words and in numbers.
 
 The figures are pictures; only four numbers stand in the text (section 6.2). What the text says in
-words is written here as comparisons of means, which `comparing` decides seed by seed.
+words is written here as comparisons of means, which `comparing` decides seed by seed, and where it
+says "close" or "stable", which no comparison decides, as the differences that it is about.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
-from secagg.reproductions.figures import Comparison, Panel, Place, Stated, Statement
+from secagg.reproductions.figures import Comparison, Panel, Place, Remark, Stated, Statement
 
 LOCAL = ("voting", "average", "best")
 ADMM = "admm-paper"
@@ -33,10 +35,63 @@ def statements_of(number: int, panels: Sequence[Panel]) -> tuple[Statement, ...]
     return tuple(statement for statement in told if statement.comparisons)
 
 
+def remarks_of(number: int, panels: Sequence[Panel]) -> tuple[Remark, ...]:
+    """Return what else the paper says of a figure: that is not judged."""
+    told = {
+        1: [
+            Remark(
+                "The TPRs of NOTEARS-ADMM are close to those of NOTEARS-AllData.",
+                "tpr",
+                _less(ADMM, "notears-alldata", panels),
+            )
+        ],
+        3: [
+            Remark(
+                "NOTEARS-ADMM has a stable performance across numbers of sites.",
+                "shd",
+                _most_less_fewest(ADMM, panels),
+            )
+        ],
+        4: [
+            Remark(
+                "NOTEARS-MLP-ADMM has a much stable performance across numbers of sites,",
+                "shd",
+                _most_less_fewest("mlp-admm", panels),
+            ),
+            Remark(
+                "which is close to that of NOTEARS-MLP-AllData.",
+                "shd",
+                _less("mlp-admm", "mlp-alldata", panels),
+            ),
+        ],
+    }
+    return tuple(remark for remark in told.get(number, []) if remark.differences)
+
+
+def _less(method: str, other: str, panels: Sequence[Panel]) -> tuple[tuple[Place, Place], ...]:
+    return tuple(
+        (Place(panel.name, column, method), Place(panel.name, column, other))
+        for panel in panels
+        for column in panel.columns
+    )
+
+
+def _most_less_fewest(method: str, panels: Sequence[Panel]) -> tuple[tuple[Place, Place], ...]:
+    return tuple(
+        (Place(panel.name, panel.columns[-1], method), Place(panel.name, panel.columns[0], method))
+        for panel in panels
+        if len(panel.columns) > 1
+    )
+
+
 def _figure_1(panels: Sequence[Panel]) -> Iterator[Statement]:
     yield Statement(
         "NOTEARS-ADMM performs best (lower SHD than Voting, Avg and Best) at every d.",
         _below("shd", ADMM, LOCAL, panels),
+    )
+    yield Statement(
+        "The difference of SHD grows with d (from the smallest d to the largest).",
+        tuple(_growing("shd", ADMM, LOCAL, panels)),
     )
     yield Statement(
         "Its TPR is above those of Voting, Avg and Best.", _above("tpr", ADMM, LOCAL, panels)
@@ -61,8 +116,12 @@ def _figure_1(panels: Sequence[Panel]) -> Iterator[Statement]:
 
 def _figure_2(panels: Sequence[Panel]) -> Iterator[Statement]:
     yield Statement(
-        "With more sites the TPRs of Voting, Avg and Best deteriorate (K = 64 below K = 2).",
+        "With more sites the TPRs of Voting, Avg and Best deteriorate (K = 64 below K = 2),",
         tuple(c for m in LOCAL for c in _from_few_to_many("tpr", m, panels, falls=True)),
+    )
+    yield Statement(
+        "leading to high SHDs (K = 64 above K = 2).",
+        tuple(c for m in LOCAL for c in _from_few_to_many("shd", m, panels, falls=False)),
     )
     yield Statement(
         "The TPR of NOTEARS-ADMM decreases, too (K = 64 below K = 2),",
@@ -84,6 +143,11 @@ def _figure_3(panels: Sequence[Panel]) -> Iterator[Statement]:
             f"Voting, Avg and Best degrade with more sites (SHD at K = 64 above K = 2; "
             f"{panel.name}).",
             tuple(c for m in LOCAL for c in _from_few_to_many("shd", m, [panel], falls=False)),
+        )
+        yield Statement(
+            f"NOTEARS-ADMM has an improved performance across numbers of sites (SHD below those "
+            f"of Voting, Avg and Best; {panel.name}).",
+            _below("shd", ADMM, LOCAL, [panel]),
         )
         yield Statement(
             f"NOTEARS-ADMM has lower SHDs than NOTEARS-AllData ({panel.name}).",
@@ -135,3 +199,19 @@ def _from_few_to_many(
         if {2, 64} <= set(panel.columns):
             few, many = (Place(panel.name, K, method) for K in (2, 64))
             yield Comparison(metric, many, few) if falls else Comparison(metric, few, many)
+
+
+def _growing(
+    metric: str, method: str, others: Sequence[str], panels: Sequence[Panel]
+) -> Iterator[Comparison]:
+    """Yield that the method is further below each other in the last column than in the first."""
+    for panel in panels:
+        first, last = panel.columns[0], panel.columns[-1]
+        if first == last:
+            continue
+        for before, after in zip(
+            _below(metric, method, others, [panel], (first,)),
+            _below(metric, method, others, [panel], (last,)),
+            strict=True,
+        ):
+            yield replace(after, by_more_than=before)

@@ -19,7 +19,10 @@ from secagg.reproductions.figures import (
 from secagg.reproductions.findings import (
     NONE,
     NUMBERS_HEAD,
+    REMARKS_HEAD,
+    plain_remark,
     plain_statement,
+    remark_rows,
     stated_rows,
     value,
     verdicts,
@@ -133,6 +136,14 @@ def _page(figure: Figure, entries: Entries) -> Iterator[str]:
             "which both methods have a value.\n"
         )
         yield from _table(["the paper", "here"], verdicts(figure, entries), right=False)
+    if figure.remarks:
+        yield "## What the paper says without a number\n"
+        yield (
+            "Not judged here: how close is close, and how stable is stable, the paper does not "
+            "say. Beside its words stand paired differences: mean ± standard error, and the "
+            f"interval that holds the mean over all seeds with {LEVEL:.0%} confidence.\n"
+        )
+        yield from _table(REMARKS_HEAD, remark_rows(figure, entries), right=False)
     if failed := reasons(figure, entries):
         yield "## What failed\n"
         yield from (f"- {line}" for line in failed)
@@ -198,6 +209,7 @@ def as_plain(
             {**dict(zip(("paper", "here"), row, strict=True)), **plain_statement(entries, each)}
             for each, row in zip(figure.statements, verdicts(figure, entries), strict=True)
         ],
+        "remarks": [plain_remark(entries, remark) for remark in figure.remarks],
         "computed_with": list(versions),
         "cpu_seconds": seconds,
         "notes": list(figure.notes),

@@ -11,7 +11,13 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, Ti
 from rich.table import Table
 
 from secagg.reproductions.cells import Cell, Outcome
-from secagg.reproductions.findings import NUMBERS_HEAD, stated_rows, verdicts
+from secagg.reproductions.findings import (
+    NUMBERS_HEAD,
+    REMARKS_HEAD,
+    remark_rows,
+    stated_rows,
+    verdicts,
+)
 from secagg.reproductions.pages import reasons, rows, run_rows
 from secagg.reproductions.reproducing import Reproduced, Started
 
@@ -77,6 +83,7 @@ def show(done: Reproduced) -> None:
         _print(out, "numbers in the paper's text", NUMBERS_HEAD, stated_rows(figure, entries))
     for words, came_out in verdicts(figure, entries):
         out.print(f"[bold]The paper:[/] {escape(words)}\n  {escape(came_out)}", soft_wrap=True)
+    _print(out, "not judged", REMARKS_HEAD, remark_rows(figure, entries))
     for line in reasons(figure, entries):
         out.print(f"[yellow]failed: {escape(line)}[/]", soft_wrap=True)
     for file in done.files:

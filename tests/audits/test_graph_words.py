@@ -75,7 +75,7 @@ def test_weights_have_units_and_arrows_a_warning() -> None:
     assert "by the columns' variances" in reading(own) and CAUSES in reading(own)
     text = Page(page_of(run_of("twice"))).text
     for summary in (standardised, own):
-        assert f"{reading(summary)}." in text and f"Weight {weight_unit(summary)}" in text
+        assert f"{reading(summary)}." in text and f"Weights: {weight_unit(summary)}" in text
 
 
 @pytest.mark.parametrize(
@@ -97,7 +97,8 @@ def test_votes_stand_beside_edges() -> None:
     assert edges and {"missing"} < {edge.verdict for edge in edges}
     assert all(edge.votes == (given.get((edge.source, edge.target), 0),) for edge in edges)
     page = page_of(run_of("votes"))
-    assert "Votes of 4 sites Verdict" in Page(page).text
+    assert "Edges, against the stated truth. Weights" not in Page(page).text  # a vote has none
+    assert "Edges, against the stated truth. Votes: of 4 sites. Struct" in Page(page).text
     rows = [row for row in page.split("<tr>") if "<td>directed</td>" in row]
     for edge, row in zip(edges, rows, strict=True):
         assert f'<td class="n">{edge.votes[0]}</td>' in row

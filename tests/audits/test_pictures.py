@@ -172,7 +172,7 @@ class TestGraphs:
         ]
         drawn = graph_picture(["a", "b", "c"], edges, "what was learned")
         assert "<desc>true: a to b; extra: b with c; missing: c to a</desc>" in drawn
-        for verdict, heads in (("true", 1), ("extra", 0), ("missing", 1)):
+        for verdict, heads in (("true", 1), ("extra undirected", 0), ("missing", 1)):
             group = re.search(rf'<g class="edge {verdict}">(.*?)</g>', drawn)
             assert group is not None and group.group(1).count('class="head"') == heads
 

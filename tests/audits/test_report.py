@@ -231,7 +231,7 @@ class TestResult:
             assert f"{edge['from']} {edge['to']} {edge['kind']} " in text
             assert closest(text, edge["weight"]) <= abs(edge["weight"]) / 100
         shd = "structural Hamming distance missing, extra and reversed edges; "
-        shd += "a line over a true edge costs nothing"
+        shd += "an undirected edge over a true one costs nothing"
         assert f"{shd} {notears['score']['shd']}" in text
         assert f"reversed: {notears['score']['reversed']}" in text
         for site, own in result.summary["simulation"]["site_alone"].items():

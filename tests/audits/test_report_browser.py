@@ -5,11 +5,20 @@ from __future__ import annotations
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
-from support.reports import HOSTILE, hostile_run, noised_run, page_of, small_run, void_run
+from support.reports import (
+    HOSTILE,
+    copied,
+    hostile_run,
+    noised_run,
+    page_of,
+    small_run,
+    void_run,
+)
 
+from secagg.audits.report import render
 from secagg.running import Run
 
 if TYPE_CHECKING:
@@ -38,6 +47,8 @@ RUNS: dict[str, Callable[[], Run]] = {
     "round": lambda: noised_run("round"),
     "void": void_run,
 }
+PAGE = round(182 / 25.4 * 96), round(267 / 25.4 * 96)
+"""A4 less the margins of the page rule, in CSS pixels: (210 - 28) x (297 - 30) mm."""
 HEADINGS = [
     "Summary", "Result", "Who saw what", "Bounds and bits", "Release decisions",
     "What is not protected", "Job as run", "Integrity",
@@ -133,9 +144,88 @@ def test_prints_the_summary_and_sign_off_on_one_page(
     page = browser.new_page()
     page.goto(path.as_uri())
     page.emulate_media(media="print")
-    # A4 less the margins of the page rule, in CSS pixels: (210 - 28) x (297 - 30) mm
-    page.set_viewport_size({"width": round(182 / 25.4 * 96), "height": round(267 / 25.4 * 96)})
+    page.set_viewport_size({"width": PAGE[0], "height": PAGE[1]})
     bottom = page.evaluate("document.querySelector('#summary').getBoundingClientRect().bottom")
     assert bottom <= 267 / 25.4 * 96
     assert page.evaluate("document.documentElement.scrollWidth") <= 182 / 25.4 * 96 + 1
+    page.close()
+
+
+GRAPHS = ("notears", "golem-nv", "notears-admm-fast", "notears-mlp-admm-fast", "notears-average",
+          "notears-vote", "pc")  # fmt: skip
+VERDICTS = ["true", "reversed", "extra", "missing"]
+
+
+def graph_page(folder: Path, method: str) -> Path:
+    """Write a report of one graph with every verdict, by a method of this name, on longish names.
+
+    An undirected edge is among them where the method has such, and votes where sites voted.
+    """
+    facts, result = copied(small_run("moments", "additive"))
+    graph: dict[str, Any] = result.summary["analyses"][-2]
+    names = ["blood_pressure", "cholesterol", "body_mass_index", "smoker=yes", "age_at_entry"]
+    ends = [(names[0], names[1]), (names[2], names[1]), (names[3], names[4])]
+    edges = [{"from": a, "to": b, "kind": "directed", "weight": -0.123} for a, b in ends]
+    if method == "pc":
+        edges = [edge | {"weight": None} for edge in edges]
+        edges[0]["kind"] = "undirected"
+    truth = [[names[0], names[1]], [names[1], names[2]], [names[0], names[4]]]
+    graph |= {"method": method, "names": names, "edges": edges, "truth": truth}
+    if method == "notears-vote":
+        graph["votes"] = [{"from": a, "to": b, "sites": 3} for a, b in ends]
+        graph["diagnostics"] |= {"sites": 4}
+    result.summary["analyses"] = [graph]
+    del result.summary["simulation"]  # no site has this graph
+    path = folder / f"{method}.html"
+    path.write_text(render(facts, result), encoding="utf-8")
+    return path
+
+
+@pytest.mark.parametrize("method", GRAPHS)
+def test_edges_and_verdicts_are_seen_whole_on_a_desktop(
+    browser: Browser, tmp_path: Path, method: str
+) -> None:
+    page = browser.new_page()
+    page.goto(graph_page(tmp_path, method).as_uri())
+    boxes = page.locator(".scroll")
+    edges = page.get_by_role("region", name="Edges")
+    assert edges.locator("td:last-child").all_inner_texts() == VERDICTS
+    told = page.get_by_text("a double line: the method leaves its direction open").count()
+    assert told == edges.get_by_text("undirected", exact=True).count() == (method == "pc")
+    sizes = "boxes => boxes.map(b => [b.ariaLabel, b.scrollWidth, b.clientWidth])"
+    for width in (1024, 1280, 1920):
+        page.set_viewport_size({"width": width, "height": 900})
+        assert [box for box in boxes.evaluate_all(sizes) if box[1] > box[2]] == []
+    page.set_viewport_size({"width": 320, "height": 900})  # tables scroll, what is above does not
+    box = edges.bounding_box()
+    caption = edges.locator("caption").bounding_box()
+    assert box is not None and caption is not None
+    assert caption["width"] <= box["width"]
+    page.close()
+
+
+def test_a_heading_and_its_notes_print_on_the_page_of_their_picture(
+    browser: Browser, tmp_path: Path
+) -> None:
+    """Columns of a page's size break by the rules that pages break by, and can be measured."""
+    page = browser.new_page()
+    page.goto(graph_page(tmp_path, "notears").as_uri())
+    page.emulate_media(media="print")
+    width, height = PAGE
+    split = """([above, width, height]) => {
+        const part = document.querySelector('[aria-labelledby=analysis-1]')
+        const space = document.createElement('div')
+        space.style.height = above + 'px'
+        document.body.replaceChildren(space, part)
+        Object.assign(document.body.style, {
+            columns: width + 'px', columnGap: 0, columnFill: 'auto',
+            width: width + 'px', height: height + 'px',
+        })
+        const kept = ['h3', 'li', '.opening', 'figure'].flatMap(
+            chosen => [...part.querySelectorAll(chosen)])
+        return kept.flatMap(e => [...e.getClientRects()].map(r => Math.floor(r.left / width)))
+    }"""
+    found = [page.evaluate(split, [above, width, height]) for above in range(0, height, 40)]
+    assert all(len(set(pages)) == 1 for pages in found)
+    assert {pages[0] for pages in found} == {0, 1}
     page.close()

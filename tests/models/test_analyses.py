@@ -88,6 +88,21 @@ def test_a_truth_with_a_cycle(truth: Any) -> None:
     build({"kind": "notears"}, truth[1:] if len(truth) == 3 else None)
 
 
+def test_a_wrong_truth_is_named_by_the_key_that_holds_it() -> None:
+    wrong = [["s", "x"]]
+    with pytest.raises(JobError, match="'s' is the variable 's=m'") as caught:
+        build({"kind": "golem"}, wrong)
+    assert caught.value.where == "method.truth, for method.analyses[1]"
+    with pytest.raises(JobError) as caught:
+        build({"kind": "golem", "truth": wrong}, None)
+    assert caught.value.where == "method.analyses[1].truth"
+
+
+def test_infinite_settings_are_told_to_be_finite() -> None:
+    with pytest.raises(JobError, match="threshold is inf; it must be at least 0 and finite"):
+        build({"kind": "notears", "threshold": INF})
+
+
 @pytest.mark.parametrize("kind", ["pc", "ges"])
 def test_the_missing_package_is_found_out_before_data(
     kind: str, monkeypatch: pytest.MonkeyPatch

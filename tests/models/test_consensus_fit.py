@@ -101,7 +101,8 @@ def test_cycles_above_the_threshold(acyclic: bool) -> None:
     W = np.array([[0, 1.0, 0], [0, 0, 0.8], [0.5, 0, 0]])
     state = begin(schedule, W) | {"status": "converged", "rounds": 3}
     fit = consensus_fit(state, graph, schedule, "abc", method="m", weights=W, threshold=0.3,
-                        acyclic=acyclic, units=None, settings={"penalty": 0.01})  # fmt: skip
+                        acyclic=acyclic, units=None, standardised=False,
+                        settings={"penalty": 0.01})  # fmt: skip
     assert fit.converged
     assert fit.method == "m-paper"
     assert fit.names == ("a", "b", "c")
@@ -116,12 +117,16 @@ def ended(
     units: np.ndarray | None,
     schedule: Schedule | None = None,
     status: str = "converged",
+    *,
+    standardised: bool = False,
+    **settings: float,
 ) -> tuple[str, ...]:
     """Return the notes of a run that ended at W, with that sum of V_k."""
     schedule = schedule or Schedule()
     state = begin(schedule, W) | {"status": status, "rounds": 3, "total": total}
     return consensus_fit(state, LinearGraph(3), schedule, "abc", method="m", weights=W,
-                         threshold=0.3, acyclic=False, units=units, settings={}).notes  # fmt: skip
+                         threshold=0.3, acyclic=False, units=units, standardised=standardised,
+                         settings=settings).notes  # fmt: skip
 
 
 def test_slopes_that_are_left_are_told_in_units_of_correlations() -> None:
@@ -153,9 +158,44 @@ def test_advice_is_one_and_not_what_is_in_force() -> None:
     assert note.startswith("not converged (penalties at their end")
 
 
+@pytest.mark.parametrize(("ratio", "unlike"), [(5.0, False), (9.9, False), (10.1, True)])
+def test_columns_are_unlike_by_the_ratio_of_their_deviations(ratio: float, unlike: bool) -> None:
+    """Not by that of the products of two of them, the units."""
+    W, total, spread = np.diag([1.0, 1.0], k=1), np.zeros((3, 3)), np.array([1.0, ratio, 1.0])
+    total[0, 2] = 0.5
+    (note,) = ended(W, total, np.outer(spread, spread))
+    assert ("method.standardise" in note) == unlike
+
+
+def test_an_edge_of_a_variable_to_itself_is_told() -> None:
+    W = np.diag([1.0, 1.0], k=1)
+    assert not any("to itself" in note for note in ended(W, np.zeros((3, 3)), None))
+    W[1, 1] = 0.5
+    for status in ("converged", "out of rounds"):
+        notes = ended(W, np.zeros((3, 3)), None, status=status)
+        assert any("to itself" in note for note in notes)
+
+
 def test_an_empty_graph_says_why() -> None:
     (note,) = ended(np.zeros((3, 3)), np.full((3, 3), 0.005), np.ones((3, 3)))
     assert note.startswith("no edge: no slope of the loss exceeds the penalty")
+    assert note.endswith("; standardise, or lower method.penalty")
+    (note,) = ended(np.zeros((3, 3)), np.zeros((3, 3)), np.ones((3, 3)), standardised=True)
+    assert note.endswith("; lower method.penalty")  # the other is in force
+
+
+def test_weights_below_the_threshold_leave_a_graph_empty_too() -> None:
+    W = np.zeros((3, 3))
+    W[1, 0], W[1, 2] = -0.2345, 0.1
+    (note,) = ended(W, np.zeros((3, 3)), np.ones((3, 3)))
+    told = "no weight exceeds the threshold 0.3; the largest in size is -0.234 (b -> a)"
+    assert note == f"no edge: {told}"
+    (note,) = ended(W, np.zeros((3, 3)), np.ones((3, 3)), lags=1)
+    assert note == f"no edge within a step: {told}"
+    first, second = ended(W, np.full((3, 3), 0.5), np.ones((3, 3)))
+    assert told in first and second.startswith("not a local optimum")
+    (note,) = ended(W, np.zeros((3, 3)), np.ones((3, 3)), status="diverged")
+    assert note.startswith("not converged")
 
 
 @pytest.mark.parametrize("unit", [1e-2, 1.0, 1e3])

@@ -230,7 +230,11 @@ def test_a_constant_column_and_few_records(learner: Any) -> None:
 def test_where_nobody_can_learn_the_result_says_so() -> None:
     result = run(sites(1, 1, 1))
     assert result.summary["edges"] == [] and result.summary["converged"] is False
-    assert "3 of 3 sites" in result.summary["notes"][0]
+    note = result.summary["notes"][0]
+    assert "3 of 3 sites" in note
+    for reason in ("one record", "too few", "two columns that vary", "depend linearly"):
+        assert reason in note
+    assert "the analyses of 'moments' tell" in note
     assert result.summary["status"] == "all sites abstained"
 
 
@@ -293,6 +297,15 @@ def test_weights_beyond_the_bound_are_clipped_and_counted() -> None:
         ({"learner": "ges", "penalty": 0.0}, "must be above 0"),
         ({"threshold": float("nan")}, "must be at least"),
         ({"learner": "pc", "alpha": 1.0}, "below 1"),
+        ({"threshold": float("inf")}, "must be at least 0 and finite"),
+        ({"learner": "pc", "penalty": 0.1}, r"method\.penalty: 'pc' has no penalty\. Leave it out"),
+        ({"learner": "pc", "threshold": 0.3}, "'pc' has no threshold"),
+        ({"learner": "pc", "standardise": True}, "'pc' has no standardise"),
+        ({"learner": "ges", "standardise": False}, "'ges' has no standardise"),
+        ({"learner": "ges", "threshold": 0.9}, "'ges' has no threshold"),
+        ({"learner": "ges", "alpha": 0.05}, "'ges' has no alpha"),
+        ({"alpha": 0.5}, "'notears' has no alpha"),
+        ({"learner": "notears_mlp", "alpha": 0.5}, "'notears_mlp' has no alpha"),
         ({"variables": ("a",)}, "at least two variables"),
         ({"variables": ("a", "z")}, "no column 'z'"),
         ({"variables": ("a", "a")}, "twice"),
@@ -303,6 +316,16 @@ def test_weights_beyond_the_bound_are_clipped_and_counted() -> None:
 def test_settings_that_cannot_be(settings: dict[str, Any], why: str) -> None:
     with pytest.raises(JobError, match=why):
         LocalGraphs(**settings).stages(public_of())
+
+
+def test_settings_that_a_learner_has() -> None:
+    for learner, had in (
+        ("notears", {"standardise": False, "penalty": 0.0, "threshold": 0.0}),
+        ("notears_mlp", {"standardise": True, "penalty": 0.2, "threshold": 0.1}),
+        ("pc", {"alpha": 0.01}),
+        ("ges", {"penalty": 2.0}),
+    ):
+        assert LocalGraphs(learner=learner, **had).stages(public_of())
 
 
 @pytest.mark.parametrize("learner", ["pc", "ges"])

@@ -48,6 +48,22 @@ def test_answer_is_a_minimum() -> None:
     assert problem(B) < problem(W)
 
 
+def test_a_site_goes_on_from_its_own_networks() -> None:
+    """Of the minima of a loss it keeps to the one that it is in, though W came nearer another."""
+
+    def loss(theta: np.ndarray) -> tuple[float, np.ndarray]:  # a minimum at each whole number
+        turned = 2 * np.pi * theta
+        return float(np.sum(1 - np.cos(turned))), 2 * np.pi * np.sin(turned)
+
+    _, memory = answer(begin_site(1), loss, np.zeros(1), 0.1)
+    assert memory["B"] == pytest.approx(0, abs=1e-9)
+    _, near = answer(begin_site(1), loss, np.array([0.8]), 0.1)
+    assert near["B"] == pytest.approx(1, abs=0.01)
+    # The pull of W is 0.1 * 0.8, that of the multiplier as much; the curvature is 4 pi^2.
+    _, memory = answer(memory, loss, np.array([0.8]), 0.1)
+    assert memory["B"] == pytest.approx(0, abs=0.01)
+
+
 def test_the_largest_penalty_loses_no_digit() -> None:
     loss, W = site(2)
     V, memory = answer(begin_site(NETWORKS.size), loss, W, 1e16)

@@ -130,7 +130,7 @@ def test_constant_columns() -> None:
     assert not result.arrays["directed"][1].any()
     assert not result.arrays["directed"][:, 1].any()
     with pytest.raises(
-        UsageError, match=r"column 'b' does not vary, .* Leave it out \(method.variables\)\.$"
+        UsageError, match=r"column 'b' does not vary, .* Narrow its bounds, or leave it out\.$"
     ):
         play(NotearsAdmm(), parts)
 
@@ -188,6 +188,14 @@ def test_facts_do_not_change_between_rounds(changed: dict[str, Any]) -> None:
     local(asked(), memory)
     with pytest.raises(PeerError, match="changed the number of records, or units"):
         local(asked(**changed), memory)
+
+
+def test_in_own_units_the_scale_is_known() -> None:
+    """Another one would be another rho2, which a coordinator must not choose."""
+    site, method = rows_of(simulated(3, (20,))[0]), NotearsAdmm(standardise=False)
+    method.local(CONSENSUS, site, asked(), {}, PUBLIC)
+    with pytest.raises(PeerError, match="not the columns' own"):
+        method.local(CONSENSUS, site, asked(scale=100 * HALF), {}, PUBLIC)
 
 
 @pytest.mark.parametrize("W", [1e9, 1e49])

@@ -190,7 +190,7 @@ def test_a_site_with_other_columns() -> None:
         ({"variant": "slow"}, "method: variant"),
         ({"lags": [["x"]]}, "method.lags"),
         ({"lambda": 0.1}, "method: unknown key 'lambda'"),
-        ({"variables": ["v"]}, "variables"),
+        ({"variables": ["v"]}, "method.variables"),
     ],
 )
 def test_settings_are_refused_before_data(method: dict[str, Any], line: str) -> None:

@@ -113,6 +113,31 @@ def test_h_that_stays_is_a_failure(monkeypatch) -> None:
     assert "h stayed at" in fit.notes[0]
 
 
+def test_the_multiplier_grows_by_rho_h(monkeypatch) -> None:
+    """The augmented Lagrangian's: by it h goes to zero long before rho is at its end."""
+    multipliers = []
+
+    def asked(networks, X, ridge, alpha, rho):
+        multipliers.append((alpha, rho))
+
+    def solved(objective, start, penalty, **settings):
+        return FinitePoint(np.full_like(start, next(sizes)), 1.0, True, 1)
+
+    monkeypatch.setattr(module, "penalised_loss", asked)
+    monkeypatch.setattr(module, "minimise_orthantwise", solved)
+    # h falls with the fourth power and more of the size, but in the second round only once rho is
+    # larger; with all entries 0 it is 0 itself.
+    sizes = iter([0.2, 0.19, 0.1, 0.05, 0.0])
+    assert notears_mlp(parabola(50), hidden=2).diagnostics["rounds"] == 4
+    networks = Networks(3, 2)
+    first, _, second, third, _ = (
+        module.graph_constraint(networks, np.full(networks.size, size))[0]
+        for size in (0.2, 0.19, 0.1, 0.05, 0.0)
+    )
+    alphas = [0, first, first, first + 10 * second, first + 10 * second + 10 * third]
+    assert multipliers == list(zip(alphas, [1, 1, 10, 10, 10], strict=True))
+
+
 def test_few_records() -> None:
     fit = notears_mlp(parabola()[:4], standardise=False)
     assert fit.names == ("x0", "x1", "x2")
@@ -126,7 +151,7 @@ def test_few_records() -> None:
         (np.ones(3), "no records"),
         (np.ones((1, 3)), "too few"),
         (np.ones((5, 1)), "at least two"),
-        (np.column_stack([np.arange(5.0), np.ones(5)]), "constant"),
+        (np.column_stack([np.arange(5.0), np.ones(5)]), "does not vary"),
         (np.array([[0.0, 1.0], [np.nan, 2.0], [1.0, 0.5]]), "finite"),
     ],
 )

@@ -220,7 +220,7 @@ def asked() -> dict[str, object]:
         "W": networks.initial(np.random.default_rng(0)),
         "records": 100,
         "centre": np.zeros(3),
-        "scale": np.ones(3),
+        "scale": np.array(HALF, dtype=np.float64),
     }
 
 
@@ -251,6 +251,41 @@ def test_what_no_round_may_change(changed: dict[str, object]) -> None:
     _, memory = METHOD.local(CONSENSUS, site, asked(), {}, PUBLIC)
     with pytest.raises(PeerError, match="changed"):
         METHOD.local(CONSENSUS, site, {**asked(), **changed}, memory, PUBLIC)
+
+
+@pytest.mark.parametrize("changed", [{"scale": np.full(3, 2.0)}, {"centre": np.full(3, 0.1)}])
+def test_in_own_units_scale_and_centre_are_known(changed: dict[str, object]) -> None:
+    with pytest.raises(PeerError, match="not the columns' own"):
+        METHOD.local(CONSENSUS, rows(tables()[0]), {**asked(), **changed}, {}, PUBLIC)
+
+
+def test_slopes_in_own_units_are_carried_without_units() -> None:
+    """The same records and networks in other units: what is carried is the same."""
+    factor = np.array([0.25, 2.0, 4.0])
+    method = replace(METHOD, rho2=1e16)  # B is W, whatever the units
+    networks = Networks(3, 4)
+    W = networks.initial(np.random.default_rng(1), random_inputs=True)
+    moved = W.copy()
+    A, _, C, c = networks.split(moved)
+    A /= networks.held(np.outer(factor, np.ones(3)))[:, :, None]
+    C *= factor[:, None]
+    c *= factor
+    other = tuple(
+        replace(v, half=v.half * by) for v, by in zip(PUBLIC.variables, factor, strict=True)
+    )
+    carried = [
+        method.local(
+            CONSENSUS,
+            rows(tables()[0]),
+            {**asked(), "W": at, "scale": np.array([v.half for v in variables])},
+            {},
+            replace(PUBLIC, variables=variables),
+        )[0]["slopes"]
+        for at, variables in ((W, PUBLIC.variables), (moved, other))
+    ]
+    # Powers of two: only B differs, from W by slopes of up to 64^3 over rho2, times records of 64.
+    assert np.all(carried[0] != 0)
+    np.testing.assert_allclose(carried[1], carried[0], rtol=0, atol=64**4 / 1e16)
 
 
 @pytest.mark.parametrize("size", [1e6, 1e40])

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import sys
 import warnings
+from dataclasses import replace
 from itertools import combinations, permutations, product
 
 import numpy as np
@@ -214,7 +215,7 @@ def test_linear_dependence_is_refused(learner) -> None:
 @pytest.mark.parametrize(
     ("S", "words"),
     [
-        (np.diag([1.0, 0.0]), "constant"),
+        (np.diag([1.0, 0.0]), "does not vary"),
         (np.full((2, 2), np.nan), "not finite"),
         (np.eye(1), "two different"),
     ],
@@ -229,6 +230,38 @@ def test_too_few_records() -> None:
         pc(moments(np.eye(2), n=3))
     with pytest.raises(UsageError, match="GES needs"):
         ges(moments(np.ones((2, 2)), n=2))
+
+
+def within_sites(r: float, n: int, sites: int) -> Moments:
+    """Two variables with correlation r within sites, each of which took off its own means."""
+    return replace(moments(np.array([[1, r], [r, 1]]), n), within=sites)
+
+
+@pytest.mark.parametrize("off", [-1e-9, 1e-9])
+def test_pc_counts_a_record_less_for_each_site_beyond_the_first(off: float) -> None:
+    """20 records at 10 sites tell as much as 11 of one population, to nine digits of p."""
+    z = np.sqrt(11 - 3) * np.arctanh(0.5)
+    alpha = 2 * stats.norm.sf(z) * (1 + off)
+    assert len(pc(within_sites(0.5, 20, 10), alpha=alpha).edges()) == (off > 0)
+    assert len(pc(within_sites(0.5, 11, 1), alpha=alpha).edges()) == (off > 0)
+    assert len(pc(within_sites(0.5, 20, 1), alpha=alpha).edges()) == 1
+    assert len(pc(within_sites(0.5, 19, 10), alpha=alpha).edges()) == 0
+
+
+@pytest.mark.parametrize("off", [-1e-9, 1e-9])
+def test_ges_counts_a_record_less_for_each_site_beyond_the_first(off: float) -> None:
+    """An edge adds -n/2 log(1 - r^2) to the log-likelihood, and costs penalty/2 log n."""
+    penalty = -11 * np.log(1 - 0.5**2) / np.log(11) * (1 + off)
+    assert len(ges(within_sites(0.5, 20, 10), penalty=penalty).edges()) == (off < 0)
+    assert len(ges(within_sites(0.5, 11, 1), penalty=penalty).edges()) == (off < 0)
+    assert len(ges(within_sites(0.5, 20, 1), penalty=penalty).edges()) == 1
+    assert len(ges(within_sites(0.5, 19, 10), penalty=penalty).edges()) == 0
+
+
+def test_too_few_records_beyond_the_sites() -> None:
+    with pytest.raises(UsageError, match="more than 3 records"):
+        pc(within_sites(0.5, 12, 10))
+    assert pc(within_sites(0.5, 13, 10)).edges() == []
 
 
 @pytest.mark.parametrize("alpha", [0.0, 1.0, np.nan])

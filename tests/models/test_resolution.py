@@ -11,7 +11,7 @@ import pytest
 import statsmodels.api as sm
 
 import secagg
-from secagg.errors import JobError
+from secagg.errors import JobError, UsageError
 
 N = 300
 
@@ -74,7 +74,36 @@ def test_wide_bounds_lose_no_digits(bound, method):
 def test_a_constant_column_is_named(value, fraction_bits):
     method = {**OLS, "fraction_bits": fraction_bits}
     run = secagg.run(job(100.0, method, low=-18.0), sites(constant=value))
-    assert "'x' is constant" in run.result.summary["analyses"][0]["failed"]
+    assert "'x' does not vary" in run.result.summary["analyses"][0]["failed"]
+
+
+@pytest.mark.parametrize("centre", ["pooled", "site"])
+def test_bounds_that_are_too_wide_are_not_taken_for_a_constant_column(centre):
+    """By each method in the same words: what varies by 1e-18 of its bounds may do so or not."""
+    kinds = [{"kind": kind} for kind in ("describe", "pc", "ols")]
+    kinds[2] |= {"outcome": "y", "predictors": ["x"]}
+    method = {"name": "moments", "centre": centre, "analyses": kinds}
+    wide = {
+        **job(100.0, method)["columns"],
+        "x": {"type": "continuous", "low": -1e18, "high": 1e18},
+    }
+    run = secagg.run({**job(100.0, method), "columns": wide}, sites())
+    described, *failed = run.result.summary["analyses"]
+    where = " within any site" if centre == "site" else ""
+    what = f"column 'x' does not vary{where}, or too little to be told within its bounds"
+    assert described["notes"] == [what]
+    for one in failed:
+        assert one["failed"].endswith(f"{what}. Narrow its bounds, or leave it out")
+    with pytest.raises(UsageError) as caught:
+        secagg.run({**job(100.0, {"name": "notears_admm"}), "columns": wide}, sites())
+    assert caught.value.what == what.replace(where, "")
+    assert caught.value.mend == "Narrow its bounds, or leave it out."
+
+
+def test_columns_that_vary_are_described_without_a_note():
+    method = {"name": "moments"}
+    (described,) = secagg.run(job(100.0, method), sites()).result.summary["analyses"]
+    assert "notes" not in described
 
 
 @pytest.mark.parametrize("bound", [500.0, 3000.0])
@@ -89,7 +118,7 @@ def test_too_coarse_a_resolution_is_said():
     """At 1e4 times the spread and steps of 2^-32 a correlation keeps less than four digits."""
     run = secagg.run(job(1e5, {**OLS, "fraction_bits": 32}), sites())
     failed = run.result.summary["analyses"][0]["failed"]
-    assert "fewer than 4 digits" in failed or "is constant" in failed
+    assert "fewer than 4 digits" in failed or "does not vary" in failed
 
 
 @pytest.mark.parametrize(("method", "bits"), [(OLS, 19), (OLS, -4), (LOGISTIC, 39), (LOGISTIC, 0)])

@@ -8,13 +8,21 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from secagg.contracts import Public, Variable
+from secagg.errors import JobError
 from secagg.models.admm_linear import learn
 from secagg.models.golem import golem
 from secagg.models.graph_result import GraphFit
 from secagg.models.notears import notears
 from secagg.models.pc_ges import pc
 from secagg.models.pooled import Moments
-from secagg.models.scored_graph import DIRECTIONS_NOTE, SHRUNK_NOTE, graph_result
+from secagg.models.scored_graph import (
+    DIRECTIONS_NOTE,
+    SHRUNK_NOTE,
+    check_truth,
+    graph_result,
+    note_indicators,
+)
 
 ROWS = np.random.default_rng(0).normal(size=(40, 3)) @ np.array([[1, 1, 0], [0, 1, 1], [0, 0, 1]])
 OfRows = Callable[[np.ndarray], Moments]
@@ -63,3 +71,75 @@ def test_the_score_is_of_edges_and_truth(truth: tuple[tuple[str, str], ...], shd
     assert summary["score"]["shd"] == shd
     assert summary["truth"] == [list(edge) for edge in truth]
     assert "score" not in graph_result(fit, None).summary
+
+
+PUBLIC = Public(
+    (
+        Variable("age", "age", 50.0, 50.0),
+        Variable("smoker=yes", "smoker", 0.5, 0.5, indicator=True),
+        Variable("ward=b", "ward", 0.5, 0.5, indicator=True),
+        Variable("ward=c", "ward", 0.5, 0.5, indicator=True),
+    ),
+    ("age", "smoker", "ward"),
+    100,
+    ("north", "south"),
+)
+ALL = ("age", "smoker=yes", "ward=b", "ward=c")
+
+
+@pytest.mark.parametrize(
+    ("truth", "names", "line"),
+    [
+        (
+            (("age", "smoker"),),
+            ALL,
+            "method.truth: 'smoker' is not one of the graph's variables. Column 'smoker' is the "
+            "variable 'smoker=yes'. Variables are age, smoker=yes, ward=b, ward=c.",
+        ),
+        (
+            (("ward", "age"),),
+            ALL,
+            "method.truth: 'ward' is not one of the graph's variables. Column 'ward' is the "
+            "variables 'ward=b' and 'ward=c'. Variables are age, smoker=yes, ward=b, ward=c.",
+        ),
+        (
+            (("age", "smoker"),),
+            ("age", "ward=b"),
+            "method.truth: 'smoker' is not one of the graph's variables. Variables are age, "
+            "ward=b.",
+        ),
+        (
+            (("age", "ward=b"), ("ward=b", "age")),
+            ALL,
+            "method.truth: the true edges form a cycle. Leave one of them out.",
+        ),
+        (
+            None,
+            ("age",),
+            "method.variables: a graph needs at least two variables. Variables are age.",
+        ),
+    ],
+)
+def test_a_truth_that_cannot_be_is_named_by_its_key(
+    truth: tuple[tuple[str, str], ...] | None, names: tuple[str, ...], line: str
+) -> None:
+    with pytest.raises(JobError) as caught:
+        check_truth(truth, names, PUBLIC)
+    assert caught.value.line() == line
+
+
+def test_edges_between_indicators_are_noted_but_not_those_to_themselves() -> None:
+    none = np.zeros((4, 4), dtype=np.bool_)
+
+    def noted(*edges: tuple[int, int], undirected: bool = False) -> list[str]:
+        found = none.copy()
+        for edge in edges:
+            found[edge] = True
+        kinds = (none, found | found.T) if undirected else (found, none)
+        fit = GraphFit("pc", ALL, *kinds, None, True, {})
+        return note_indicators(graph_result(fit, None), PUBLIC).summary["notes"]
+
+    assert noted((0, 1), (1, 2), (2, 2)) == []
+    for undirected in (False, True):
+        (note,) = noted((3, 2), undirected=undirected)
+        assert "an edge between those of 'ward' is no effect" in note

@@ -340,7 +340,7 @@ def test_where_every_site_has_one_record_nothing_varies() -> None:
     wanted = job([ols, {"kind": "notears"}, {"kind": "describe"}], columns=columns)
     regression, graph, described = secagg.run(wanted, sites).result.summary["analyses"]
     assert "9 sites' means" in regression["failed"]
-    assert "constant within every site" in graph["failed"]
+    assert "does not vary within any site" in graph["failed"]
     assert [c["sd"] for c in described["columns"]] == [None] * 3
 
 

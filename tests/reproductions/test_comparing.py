@@ -82,6 +82,35 @@ def test_only_runs_that_both_have_are_compared() -> None:
     assert (found.interval.low, found.interval.high) == pytest.approx((low, high), rel=1e-6)
 
 
+@pytest.mark.parametrize(
+    ("after", "verdict"),
+    [([5.0, 7.0], Verdict.SO), ([1.0, 1.0], Verdict.NOT_SO), ([3.0, 1.0], Verdict.UNDECIDED)],
+)
+def test_whether_a_difference_grows(after: list[float], verdict: Verdict) -> None:
+    """Against scipy's paired t test of the two differences, of which the first is 1, 2, 1, 2..."""
+    rng = np.random.default_rng(1)
+    n, before, after = 30, [1.0, 2.0] * 15, after * 15
+    C, D = Place("panel", 4, "a"), Place("panel", 4, "b")
+    a, c = rng.standard_normal((2, n))
+    entries = {
+        A: entry(a.tolist()),
+        B: entry((a + before).tolist()),
+        C: entry(c.tolist()),
+        # A run more, which has nothing to be compared with.
+        D: entry([*(c + after).tolist(), 100.0]),
+    }
+    grows = Comparison("shd", C, D, by_more_than=A_BELOW_B)
+    found = compare(entries, grows)
+    expected = stats.ttest_rel(after, before).confidence_interval(LEVEL)
+    assert (found.verdict, found.runs) == (verdict, n) and found.interval is not None
+    # As above.
+    ends = found.interval.low, found.interval.high
+    assert ends == pytest.approx((expected.low, expected.high), rel=1e-9)
+    without = {place: entry for place, entry in entries.items() if place != A}
+    found = compare(without, grows)
+    assert (found.verdict, found.runs, found.absent) == (Verdict.NOT_RUN, 0, (A,))
+
+
 @pytest.mark.parametrize("absent", [None, Entry({"converged": {}}, {0: "It failed"}, 0)])
 def test_what_was_left_out_or_failed_is_not_run(absent: Entry | None) -> None:
     entries = {A: entry([1.0] * 30)} | ({} if absent is None else {B: absent})

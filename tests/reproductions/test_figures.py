@@ -7,6 +7,7 @@ a third method that was left out.
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from xml.etree import ElementTree as ET
 
 import pytest
@@ -15,16 +16,19 @@ from secagg.reproductions.cells import Cell, Outcome, cell
 from secagg.reproductions.chart import chart
 from secagg.reproductions.figures import (
     Comparison,
+    Entry,
     Figure,
     Method,
     Metric,
     Panel,
     Place,
+    Remark,
     Stated,
     Statement,
     mean_and_error,
     read_entries,
 )
+from secagg.reproductions.findings import verdicts
 from secagg.reproductions.pages import as_markdown, as_plain
 from secagg.reproductions.plain import Numbers
 
@@ -65,6 +69,10 @@ def toy() -> tuple[Figure, dict[Cell, Outcome]]:
             Statement("A below A.", (compared(A2, A2),)),
             Statement("C below A.", (compared(C2, A2),)),
             Statement("A below B and C.", (compared(A2, B2), compared(A2, C2))),
+        ),
+        remarks=(
+            Remark("A is stable", "shd", ((A4, A2),)),
+            Remark("and close to B and C.", "shd", ((A2, B2), (A2, C2), (A4, B4))),
         ),
         stated=(Stated("shd", A2, 5.0, 30, 1), Stated("shd", C2, 5.0, 30, 1)),
         notes=("A note.",),
@@ -133,6 +141,12 @@ def test_the_page() -> None:
         "| C below A. | Not run: C. |",
         "| A below B and C. | Of 2 comparisons: 1 undecided, 1 not run. Fewer than 6 runs with a "
         "value: 1. Not run: C. |",
+        # A4 - A2: 3, 2, -2, whose mean is 1 and s root 7; A2 - B2: -2, -3, -4. t of 2 degrees is
+        # 4.303 (tables). At 4, B failed in one run: A4 - B4 is 0 and 1, and t of 1 degree 12.706.
+        "| A is stable | SHD of A & co (4) less A & co (2) | 1.0 ± 1.5 | -5.6 to 7.6 | 3 |",
+        "| and close to B and C. | SHD of A & co (2) less B (2) | -3.0 ± 0.6 | -5.5 to -0.5 | 3 |",
+        "|  | SHD of A & co (2) less C (2) | - | - | 0 |",
+        "|  | SHD of A & co (4) less B (4) | 0.5 ± 0.5 | -5.9 to 6.9 | 2 |",
         "Not run: C.",
         "- B, 1 times: It went | wrong",
         "A note.",
@@ -153,6 +167,27 @@ def test_the_numbers() -> None:
     assert (first["verdict"], first["runs"], first["difference"]["mean"]) == ("undecided", 3, 3.0)
     assert first["smaller"] == {"panel": "panel", "column": 2, "method": "a"}
     assert (second["verdict"], second["runs"], second["difference"]) == ("not run", 0, None)
+    [close, absent, _] = plain["remarks"][1]["differences"]
+    assert (close["of"]["method"], close["less"]["method"], close["runs"]) == ("a", "b", 3)
+    assert close["difference"]["mean"] == -3.0
+    assert close["standard_error"] == pytest.approx(1 / math.sqrt(3), rel=1e-15)
+    assert (absent["runs"], absent["difference"], absent["standard_error"]) == (0, None, None)
+
+
+def test_a_difference_that_does_not_grow_is_told_with_both_differences() -> None:
+    """B - A is 2, 3, 4 at 2 and 0, 1, 2 at 4, thrice: it shrinks by 2 in every run."""
+    values = {A2: [1.0] * 9, A4: [1.0] * 9, B2: [3.0, 4.0, 5.0] * 3, B4: [1.0, 2.0, 3.0] * 3}
+    entries = {
+        place: Entry({"shd": dict(enumerate(given)), "converged": dict.fromkeys(range(9), 1.0)},
+                     {}, 0)
+        for place, given in values.items()
+    }  # fmt: skip
+    grows = Comparison("shd", A4, B4, by_more_than=compared(A2, B2))
+    [told] = verdicts(replace(toy()[0], statements=(Statement("It grows.", (grows,)),)), entries)
+    assert told[1] == (
+        "Of 1 comparison: 1 not as stated. Not as stated: A & co (4) below B (4) by -2.0 more than "
+        "A & co (2) below B (2) (-2.0 to -2.0; 9 runs)."
+    )
 
 
 def test_the_picture_has_every_mean_at_its_height() -> None:

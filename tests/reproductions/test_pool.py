@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import os
+import platform
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -254,6 +256,24 @@ def test_settings_and_task_make_the_name_and_estimates_do_not(tmp_path: Path) ->
     for change in others:
         settings = {"seed": 0, "what": "draw", "calls": str(tmp_path)} | change
         assert cache.load(cell("support.toy_task", 1.0, **settings)) is None
+
+
+@pytest.mark.usefixtures("package")
+@pytest.mark.parametrize(("there", "kept"), [(True, ", causal-learn 0.1"), (False, "")])
+def test_versions_of_libraries_are_kept_where_they_are_installed(
+    there: bool, kept: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """PC and GES are causal-learn's, which is optional."""
+    installed = {"numpy": "2.0", "scipy": "1.1"} | ({"causal-learn": "0.1"} if there else {})
+
+    def version(name: str) -> str:
+        if name not in installed:
+            raise metadata.PackageNotFoundError(name)
+        return installed[name]
+
+    monkeypatch.setattr(metadata, "version", version)
+    found = compute(cell("toys.task", 1.0, seed=0), code_version("toys.task")).versions
+    assert found == f"Python {platform.python_version()}, numpy 2.0, scipy 1.1{kept}"
 
 
 def test_the_order_of_the_work() -> None:

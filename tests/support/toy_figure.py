@@ -31,6 +31,7 @@ def toy_figure(calls: Path, what: Mapping[int, str], gate: Path | str = "") -> F
         panels=(panel,),
         points={Place("here", 1, "toy"): cells},
         statements=(),
+        remarks=(),
         stated=(),
         notes=("A note.",),
     )

@@ -1,0 +1,26 @@
+"""What the linear and the nonlinear method share: how finely a round's answers are carried."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from secagg.models.consensus_rounds import BITS, bits_for
+
+
+@pytest.mark.parametrize("units", [1e-6, 0.3, 1.0, 64.0, 3e9])
+@pytest.mark.parametrize("rho2", [1e-12, 1e-3, 0.1, 1.0, 1e16])
+def test_a_step_moves_the_first_weights_by_a_millionth(units: float, rho2: float) -> None:
+    """The sites' steps are `units` 2^-bits each, and (5) divides their sum by K rho2."""
+    bits = bits_for(units, rho2)
+    moved = units * 2.0**-bits / rho2
+    assert moved < 1e-6
+    if bits > BITS:  # and no finer than that takes: rings hold so many bits
+        assert moved > 0.4e-6
+    assert bits >= BITS
+
+
+def test_slopes_of_the_size_of_the_data_need_no_more_than_the_least() -> None:
+    assert bits_for(1.0, 1e-3) == bits_for(1.0, 1.0) == BITS
+    assert bits_for(1.0, 1e-12) == 20 + math.ceil(12 * math.log2(10))

@@ -1,0 +1,145 @@
+"""What results of all methods that learn graphs say beside the graph, through whole sessions."""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import secagg
+from secagg.models.notears_admm import NotearsAdmm
+from secagg.models.pooled import Moments
+from secagg.models.scored_graph import (
+    DIRECTIONS_NOTE,
+    LAGGED_DIRECTIONS_NOTE,
+    NETWORKS_NOTE,
+    SHRUNK_NOTE,
+)
+
+NUMBER = {"type": "continuous", "low": -20, "high": 20}
+WARD = {"type": "categorical", "levels": ["medical", "surgical", "other"]}
+COLUMNS = {"a": NUMBER, "b": NUMBER, "ward": WARD}
+NO_EFFECT = (
+    "Indicators of one column exclude each other: an edge between those of 'ward' is no effect."
+)
+GRAPHS: dict[str, dict[str, Any]] = {
+    "pc": {"name": "moments", "analyses": [{"kind": "pc"}]},
+    "ges": {"name": "moments", "analyses": [{"kind": "ges"}]},
+    "notears": {"name": "moments", "analyses": [{"kind": "notears"}]},
+    "golem": {"name": "moments", "analyses": [{"kind": "golem"}]},
+    "admm": {"name": "notears_admm"},
+    "networks": {"name": "notears_mlp_admm", "hidden": 2, "threshold": 0.0, "zero_diagonal": True},
+    "votes": {"name": "local_graphs"},
+}
+
+
+def learned(method: dict[str, Any]) -> dict[str, Any]:
+    """Return the graph of three sites; b hangs on a, and ward on nothing."""
+    rng = np.random.default_rng(1)
+    sites = {}
+    for name in ("north", "south", "west"):
+        a, noise = rng.normal(size=(2, 60))
+        ward = rng.choice(WARD["levels"], 60)
+        sites[name] = pd.DataFrame({"a": a, "b": 2 * a + noise, "ward": ward})
+    job = {
+        "title": "t",
+        "sites": {"max_rows": 100},
+        "columns": COLUMNS,
+        "method": method,
+        "protocol": {"name": "plain"},
+        "release": {"min_sites": 2, "min_records": 1},
+    }
+    summary = secagg.run(job, sites).result.summary
+    return summary["analyses"][0] if "analyses" in summary else summary
+
+
+@pytest.mark.parametrize("method", GRAPHS.values(), ids=GRAPHS)
+def test_an_edge_between_indicators_of_one_column_is_no_effect(method: dict[str, Any]) -> None:
+    graph = learned(method)
+    pairs = [{edge["from"], edge["to"]} for edge in graph["edges"]]
+    assert {"ward=surgical", "ward=other"} in pairs  # else there is nothing to say
+    assert graph["notes"].count(NO_EFFECT) == 1
+
+
+def test_edges_between_columns_have_no_such_note() -> None:
+    graph = learned({"name": "notears_admm", "variables": ["a", "b", "ward=other"]})
+    assert [{edge["from"], edge["to"]} for edge in graph["edges"]] == [{"a", "b"}]
+    assert NO_EFFECT not in graph["notes"]
+
+
+@pytest.mark.parametrize(
+    "method",
+    [
+        {"name": "notears_mlp_admm", "hidden": 2},
+        {"name": "local_graphs", "learner": "notears_mlp", "combine": "average"},
+    ],
+    ids=lambda method: method["name"],
+)
+def test_weights_of_networks_are_no_effects(method: dict[str, Any]) -> None:
+    notes = learned({**method, "variables": ["a", "b"]})["notes"]
+    assert NETWORKS_NOTE in notes
+    assert SHRUNK_NOTE not in notes and DIRECTIONS_NOTE not in notes
+
+
+def test_time_series_are_not_sent_to_what_cannot_do_them() -> None:
+    """`moments` learns no graph with lags."""
+    lags = {"variables": ["a", "ward=other"], "lags": [["b", "ward=surgical"]]}
+    notes = learned({"name": "notears_admm", **lags})["notes"]
+    assert LAGGED_DIRECTIONS_NOTE in notes and "'pc'" not in LAGGED_DIRECTIONS_NOTE
+    assert DIRECTIONS_NOTE not in notes
+    assert "analyses 'pc' and 'notears'" in NotearsAdmm().leaves
+    leaves = NotearsAdmm(lags=(("b",),)).leaves
+    assert "'moments' has no graph analysis with lags" in leaves
+    assert "'pc'" not in leaves and "last round's sum gives" not in leaves
+    assert "every site's own covariance" in leaves
+
+
+@pytest.mark.parametrize("learner", ["notears", "notears_mlp"])
+def test_a_failed_search_is_not_told_to_do_what_it_did(
+    learner: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    module = importlib.import_module(f"secagg.models.{learner}")
+    monkeypatch.setattr(module, "MAX_ROUNDS", 0)
+    X = np.random.default_rng(0).normal(size=(20, 2))
+    data = X if learner == "notears_mlp" else Moments(("a", "b"), 20, np.zeros(2), X.T @ X)
+    for standardise, advice in (
+        (True, "Raise the penalty or allow more rounds."),
+        (False, "Standardise the variables, raise the penalty or allow more rounds."),
+    ):
+        fit = getattr(module, learner)(data, standardise=standardise)
+        assert fit.notes[0].endswith(f"do not rely on this graph. {advice}")
+
+
+@pytest.mark.parametrize("kind", ["notears", "golem"])
+def test_an_empty_graph_of_one_sum_says_why(kind: str) -> None:
+    def notes(**settings: float) -> list[str]:
+        graph = learned({"name": "moments", "analyses": [{"kind": kind, **settings}]})
+        assert graph["edges"] == []
+        return graph["notes"]
+
+    far = next(n for n in notes(threshold=9.0) if n.startswith("no edge"))
+    assert far.startswith("no edge: no weight exceeds the threshold 9; the largest in size is ")
+    assert "no edge: the penalty leaves no weight; lower it" in notes(penalty=100.0)
+
+
+def test_an_empty_graph_of_networks_says_what_else_to_try() -> None:
+    """By threshold: what lies below it is told, and that effects may be there all the same."""
+    empty = {"name": "notears_mlp_admm", "hidden": 2, "threshold": 50.0, "variables": ["a", "b"]}
+    slower = {"gamma1": 1.3, "gamma2": 1.1, "rounds": 500}
+
+    def missed(**changed: Any) -> str:
+        notes = learned({**empty, **changed})["notes"]
+        assert notes[0].startswith("no edge: no weight exceeds the threshold 50; the largest in")
+        (note,) = (n for n in notes if n.startswith("no edge does not mean that there are no"))
+        return note
+
+    both = missed()
+    assert "method.random_inputs = true or slower growth (method.gamma1 = 1.3, " in both
+    one = missed(random_inputs=True)
+    assert "slower growth" in one and "random_inputs" not in one
+    assert missed(random_inputs=True, **slower).endswith("which this search often misses")
+    notes = learned({**empty, "threshold": 0.3})["notes"]
+    assert not any(note.startswith("no edge") for note in notes)
