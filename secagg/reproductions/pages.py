@@ -137,11 +137,12 @@ def _page(figure: Figure, entries: Entries) -> Iterator[str]:
         )
         yield from _table(["the paper", "here"], verdicts(figure, entries), right=False)
     if figure.remarks:
-        yield "## What the paper says without a number\n"
+        yield "## Differences that are not judged\n"
         yield (
-            "Not judged here: how close is close, and how stable is stable, the paper does not "
-            "say. Beside its words stand paired differences: mean ± standard error, and the "
-            f"interval that holds the mean over all seeds with {LEVEL:.0%} confidence.\n"
+            "How close is close, and how stable is stable, the paper does not say, and of the rows "
+            "that it does not have it says nothing. Here are paired differences: mean ± standard "
+            f"error, and the interval that holds the mean over all seeds with {LEVEL:.0%} "
+            "confidence.\n"
         )
         yield from _table(REMARKS_HEAD, remark_rows(figure, entries), right=False)
     if failed := reasons(figure, entries):
