@@ -12,15 +12,18 @@ from secagg.blas import one_thread
 from secagg.contracts import Counted, Method, Public, Rows
 from secagg.errors import SecaggError
 from secagg.party import SiteSide
+from secagg.randomness import RandomBytes, system_random
 
 
 @one_thread()
-def fit_alone(method: Method, public: Public, rows: Rows) -> dict[str, Any]:
+def fit_alone(
+    method: Method, public: Public, rows: Rows, random: RandomBytes = system_random
+) -> dict[str, Any]:
     """Run the method on one site's records, without any protocol. Returns its summary."""
     state, memory = method.start(public), dict[str, Any]()
     while (following := method.message(state)) is not None:
         stage, message = following
-        update, memory = method.local(stage, rows, message, memory, public)
+        update, memory = method.local(stage, rows, message, memory, public, random)
         state = method.server(state, update, 1)
     return method.result(state, public, Counted(len(rows.values), 0.0)).summary
 
@@ -30,7 +33,7 @@ def fit_each_alone(sides: Mapping[str, SiteSide]) -> dict[str, dict[str, Any]]:
     results: dict[str, dict[str, Any]] = {}
     for name, side in sides.items():
         try:
-            results[name] = fit_alone(side.method, side.public, side.rows)
+            results[name] = fit_alone(side.method, side.public, side.rows, side.random)
         except SecaggError as error:
             results[name] = {"failed": error.line()}
     return results

@@ -208,11 +208,19 @@ class Method(Protocol):
         ...
 
     def local(
-        self, stage: str, rows: Rows, message: Body, memory: State, public: Public
+        self,
+        stage: str,
+        rows: Rows,
+        message: Body,
+        memory: State,
+        public: Public,
+        random: RandomBytes,
     ) -> tuple[Update, State]:
         """Return a site's contribution and what it remembers until the next round.
 
         The message comes from the coordinator: whatever does not make sense is a `PeerError`.
+        random: the site's own, which nobody else knows; not that of the protocol, so that what a
+            method draws does not depend on how its sums are protected
         """
         ...
 

@@ -41,7 +41,7 @@ from secagg.identity import Identity, Role, Roster
 from secagg.privacy.gate import ReleasePolicy, check_invitation, check_records, check_release
 from secagg.privacy.guard import Answer, Guard, Occasion
 from secagg.privacy.sampling import sample_weighted
-from secagg.randomness import RandomBytes, expanded
+from secagg.randomness import RandomBytes, expanded, system_random
 from secagg.ring import RingVector
 from secagg.stages import COHORT, CONSENT, SetupShape, StagePlans, cohort_update
 
@@ -58,6 +58,8 @@ class SiteSide:
     load: Callable[[], Rows]
     guard: Guard | None = None
     """policy and ledger; None where nothing of this can be released: a dry run"""
+    random: RandomBytes = system_random
+    """for the method's own draws, a stream apart from the protocol's"""
 
     @cached_property
     def rows(self) -> Rows:
@@ -258,7 +260,9 @@ class Party:
         with _over_if_refused():
             try:
                 with one_thread():
-                    update, memory = site.method.local(stage, site.rows, sent, memory, site.public)
+                    update, memory = site.method.local(
+                        stage, site.rows, sent, memory, site.public, site.random
+                    )
                 return encode(plan, update), memory
             except SecaggError:
                 raise

@@ -34,7 +34,7 @@ from secagg.privacy.guarantee import sentence
 from secagg.privacy.ledger import Ledger
 from secagg.privacy.policy import policy_of
 from secagg.privacy.rules import before_data
-from secagg.randomness import system_random
+from secagg.randomness import RandomBytes, system_random
 from secagg.session import COORDINATOR, Planned, open_book, open_session, plan_facts
 from secagg.sites import SiteSource, as_policy
 from secagg.stages import COHORT, CONSENT
@@ -64,7 +64,13 @@ class _Zeros:
         return stage, message
 
     def local(
-        self, stage: str, rows: Rows, message: Body, memory: State, public: Public
+        self,
+        stage: str,
+        rows: Rows,
+        message: Body,
+        memory: State,
+        public: Public,
+        random: RandomBytes,
     ) -> tuple[Update, State]:
         (spec,) = (s.spec for s in self.stages(public) if s.name == stage)
         return {field.name: np.zeros(field.shape) for field in spec}, memory

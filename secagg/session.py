@@ -29,7 +29,7 @@ from secagg.journal import Journal
 from secagg.noise import Placement
 from secagg.party import Party, SiteSide
 from secagg.privacy.calibration import Calibrated, Terms, calibrate
-from secagg.randomness import RandomBytes
+from secagg.randomness import RandomBytes, expanded
 from secagg.registry import make_method, make_protocol, settings_of
 from secagg.runlog import canonical
 from secagg.schema import public_facts, read_rows
@@ -174,6 +174,8 @@ def open_session(
     coordinator: its own keys, if it has any
     """
     everyone = {COORDINATOR: Role.COORDINATOR} | roles(planned)
+    # First of all, so that what methods draw is the same under every protocol.
+    own = {name: expanded(random(32)) for name in sorted(planned.public.sites)}
     keys = {name: Identity.generate(name, role, random) for name, role in everyone.items()}
     if coordinator is not None:
         keys[COORDINATOR] = coordinator
@@ -181,7 +183,9 @@ def open_session(
     nonce = random(16)
     session = session_of(planned, roster, nonce)
     parties = {
-        name: make_party(planned, keys[name], roster, session, random, stand_in)
+        name: make_party(
+            planned, keys[name], roster, session, random, own.get(name, random), stand_in
+        )
         for name in roles(planned)
     }
     book = None if stand_in is not None else open_book(planned, session)
@@ -204,9 +208,13 @@ def make_party(
     roster: Roster,
     session: bytes,
     random: RandomBytes,
+    own: RandomBytes,
     stand_in: Callable[[Public], Rows] | None = None,
 ) -> Party:
-    """Return one party; a site with its own policy and records, which `planned.sources` holds."""
+    """Return one party; a site with its own policy and records, which `planned.sources` holds.
+
+    own: for the draws of a site's method
+    """
     policy, side = as_policy(planned.job.release), None
     if identity.role is Role.SITE:
         source = planned.sources[identity.name]
@@ -217,7 +225,7 @@ def make_party(
                 planned.job, stages, planned.private, source, roster, session, random
             )
         load = _loader(planned, source, stand_in)
-        side = SiteSide(planned.method, planned.public, load, guard)
+        side = SiteSide(planned.method, planned.public, load, guard, own)
     return Party(
         identity, roster, session, planned.protocol, planned.plans, policy, random, side
     )  # fmt: skip
@@ -279,6 +287,11 @@ def plan_facts(plans: StagePlans) -> list[dict[str, Any]]:
 def session_name(roster: Roster, nonce: bytes, agreed: Mapping[str, Any]) -> bytes:
     """Return the session's name; `agreed` is an `agreement`, or the same as read from a log."""
     return roster.session(nonce, hashlib.sha256(canonical(agreed)).digest())
+
+
+def rows_of(planned: Planned, name: str) -> Rows:
+    """Return a site's records, read now. For whoever plans a job and holds the records, too."""
+    return _loader(planned, planned.sources[name], None)()
 
 
 def _loader(

@@ -19,7 +19,7 @@ from secagg import ring
 from secagg.contracts import Body, Public, Rows, State, Update
 from secagg.job import parse_job
 from secagg.models.moments import STAGE, PooledMoments
-from secagg.randomness import replayable_random
+from secagg.randomness import RandomBytes, replayable_random, system_random
 from secagg.session import Planned, open_session, plan_job
 
 TINY = 5e-324
@@ -75,7 +75,7 @@ def securely_summed(planned: Planned) -> tuple[list[int], list[int]]:
     (field,) = planned.plans.stages[STAGE].spec
     contributions = []
     for side in session.sides.values():
-        update, _ = planned.method.local(STAGE, side.rows, {}, {}, planned.public)
+        update, _ = planned.method.local(STAGE, side.rows, {}, {}, planned.public, system_random)
         scale = Fraction(2) ** field.fraction_bits
         contributions.append([round(Fraction(v) * scale) for v in update["moments"].tolist()])
     return opened[: field.size], numpy_sum(contributions, planned.plans.of(STAGE).ring_bits)
@@ -102,9 +102,15 @@ class Repeated(PooledMoments):
     """Moments as if each record were there 2^30 times, without holding them: an exact scaling."""
 
     def local(
-        self, stage: str, rows: Rows, message: Body, memory: State, public: Public
+        self,
+        stage: str,
+        rows: Rows,
+        message: Body,
+        memory: State,
+        public: Public,
+        random: RandomBytes,
     ) -> tuple[Update, State]:
-        update, memory = super().local(stage, rows, message, memory, public)
+        update, memory = super().local(stage, rows, message, memory, public, random)
         return {name: values * 2.0**30 for name, values in update.items()}, memory
 
 

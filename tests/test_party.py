@@ -255,10 +255,10 @@ class Probed(SumNumbers):
 
     why: Exception = field(default_factory=Exception)
 
-    def local(self, stage, rows, message, memory, public):
+    def local(self, stage, rows, message, memory, public, random):
         if rows.values[0, 0] < message.get("least", -math.inf):
             raise self.why
-        return super().local(stage, rows, message, memory, public)
+        return super().local(stage, rows, message, memory, public, random)
 
 
 def probe(w: World, site: str, round_: int, least: float, state: bytes) -> Handled:

@@ -101,7 +101,7 @@ def must_release(planned: Planned, ledgers: Mapping[str, Rows], session: str) ->
             if stage == COHORT:
                 update = cohort_update(side.rows, planned.plans.stages[stage].spec)
             else:
-                update, _ = side.method.local(stage, side.rows, {}, {}, side.public)
+                update, _ = side.method.local(stage, side.rows, {}, {}, side.public, system_random)
             vectors.append(codec.encode(plan, update))
             drawn = noise_of(of(ledgers[site], session, round_)[0], planned)
             codec.add_noise(plan, vectors[-1], drawn)

@@ -104,7 +104,7 @@ class PartyProcess:
             raise DataError(me, "its file is gone", "Put it back.")
         planned = plan_sites(self._job, roster.named(Role.SITE), sources)
         session = session_of(planned, roster, nonce)
-        party = make_party(planned, self.identity, roster, session, system_random)
+        party = make_party(planned, self.identity, roster, session, system_random, system_random)
         if party.site is None:
             return party
         load = functools.partial(self._same_records, party.site.load)

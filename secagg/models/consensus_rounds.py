@@ -1,19 +1,14 @@
-"""What the linear and the nonlinear NOTEARS-ADMM share of their rounds, at the sites above all.
-
-A round's message comes from the coordinator, whom a site does not trust: whatever is not a finite
-number in range, or changes what must not change in a run, is a `PeerError`, and nothing is sent.
-"""
+"""What the linear and the nonlinear NOTEARS-ADMM share of their rounds, at the sites above all."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from secagg.contracts import Body, State, Update
+from secagg.contracts import State, Update
 from secagg.errors import DataError, JobError, PeerError, UsageError
 from secagg.models.graph_input import require_number
 from secagg.models.pooled import VARY, unvarying
@@ -33,9 +28,6 @@ SQUARES_BITS = 80
 """Of sums of squares: bounds may be much wider than a column's spread."""
 
 _NARROWEST = 1e-20  # bounds in own units: products of a few such numbers are still numbers
-
-_MOST_RECORDS = 2**53  # a float holds every number up to it
-_EXTREME = 1e50  # of numbers that a coordinator sends: no product here of such overflows
 
 
 def check_numbers(settings: object, least: Mapping[str, float]) -> None:
@@ -87,34 +79,6 @@ def deviations(variance: Array, least: float, names: list[str]) -> Array:
     return np.sqrt(variance)
 
 
-def read_message(message: Body, shapes: Mapping[str, tuple[int, ...]]) -> tuple[Array, State]:
-    """Return W and the run's own facts ("records", "scale" and so on), or blame the peer.
-
-    shapes: of the arrays that the message has to hold, W and scale among them
-    """
-    for name, shape in shapes.items():
-        if not _is_usable(message.get(name), shape):
-            raise PeerError("consensus", f"the coordinator's {name} is no finite {shape} array")
-    if np.any(message["scale"] < 1 / _EXTREME):
-        raise PeerError("consensus", "the coordinator's scale is out of range")
-    records = message.get("records")
-    if not (isinstance(records, int) and 2 <= records <= _MOST_RECORDS):
-        raise PeerError("consensus", "the coordinator's number of records is out of range")
-    facts = {name: message[name] for name in shapes if name != "W"}
-    return message["W"], {"records": records, **facts}
-
-
-def check_facts(memory: State, facts: State, here: int) -> None:
-    """Blame the peer for facts that cannot be, or are not those of the rounds before.
-
-    memory: of the site, empty in the first round; here: its records
-    """
-    if facts["records"] < here:
-        raise PeerError("consensus", "the coordinator says fewer records than are here")
-    if memory and any(not np.array_equal(memory[name], value) for name, value in facts.items()):
-        raise PeerError("consensus", "the coordinator changed the number of records, or units")
-
-
 def check_own_units(facts: State, half: Array) -> None:
     """Blame the peer for units other than the columns' own, which everybody knows.
 
@@ -133,13 +97,3 @@ def within_bound(V: Array) -> Array:
             "Set method.standardise if it is not, or take a larger method.rho2.",
         )
     return V
-
-
-def _is_usable(array: Any, shape: tuple[int, ...]) -> bool:
-    """Tell whether a message's entry is a float64 array of that shape, finite and not absurd."""
-    return (
-        isinstance(array, np.ndarray)
-        and array.dtype == np.float64
-        and array.shape == shape
-        and bool(np.all(np.abs(array) <= _EXTREME))
-    )

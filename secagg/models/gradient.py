@@ -43,6 +43,7 @@ from secagg.models.irls import units_matrix, with_odds
 from secagg.models.terms import INTERCEPT, Term, plain
 from secagg.models.variables import choose, outcome_index
 from secagg.noise import Placement
+from secagg.randomness import RandomBytes
 
 STAGE = "gradient"
 _BITS = 40  # without noise: a sum's error, 2^-41 a site, is far below that of the search
@@ -139,7 +140,13 @@ class Gradient:
         return (STAGE, {"beta": state["point"]}) if state["status"] == "running" else None
 
     def local(
-        self, stage: str, rows: Rows, message: Body, memory: State, public: Public
+        self,
+        stage: str,
+        rows: Rows,
+        message: Body,
+        memory: State,
+        public: Public,
+        random: RandomBytes,
     ) -> tuple[Update, State]:
         """Compute this site's gradient and size."""
         beta = message.get("beta")

@@ -38,6 +38,7 @@ from secagg.errors import JobError, UsageError
 from secagg.models.local_fits import ABSTAINED, EDGES, Algorithm, Combine, Learner, ballot, elect
 from secagg.models.scored_graph import Edges, check_truth, graph_result, note_indicators
 from secagg.models.variables import choose
+from secagg.randomness import RandomBytes
 
 STAGE = "graphs"
 LARGEST_WEIGHT = 2.0**20
@@ -104,7 +105,13 @@ class LocalGraphs:
         return None if EDGES in state else (STAGE, {})
 
     def local(
-        self, stage: str, rows: Rows, message: Body, memory: State, public: Public
+        self,
+        stage: str,
+        rows: Rows,
+        message: Body,
+        memory: State,
+        public: Public,
+        random: RandomBytes,
     ) -> tuple[Update, State]:
         """Learn a graph from this site's records, in the columns' own units.
 

@@ -41,6 +41,7 @@ from secagg.models.irls import (
 from secagg.models.pooled import ROUNDING
 from secagg.models.terms import INTERCEPT, plain
 from secagg.models.variables import choose, outcome_index
+from secagg.randomness import RandomBytes
 
 NEWTON = "newton"
 LEAST_FRACTION_BITS = 40
@@ -108,7 +109,13 @@ class Logistic:
         return NEWTON, {"trial": state["trial"]}
 
     def local(
-        self, stage: str, rows: Rows, message: Body, memory: State, public: Public
+        self,
+        stage: str,
+        rows: Rows,
+        message: Body,
+        memory: State,
+        public: Public,
+        random: RandomBytes,
     ) -> tuple[Update, State]:
         """Compute this site's derivatives at the trial point."""
         X = np.column_stack([np.ones(len(rows.values)), rows.values[:, self._predictors(public)]])

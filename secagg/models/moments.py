@@ -56,6 +56,7 @@ from secagg.models.pooled import Moments
 from secagg.models.scored_graph import note_indicators
 from secagg.models.within_moments import SEES, within_moments, within_spec, within_update
 from secagg.noise import Clip, Touch
+from secagg.randomness import RandomBytes
 
 STAGE = "moments"
 LEAST_FRACTION_BITS = 20
@@ -134,7 +135,13 @@ class PooledMoments:
         return None if "upper" in state else (STAGE, {})
 
     def local(
-        self, stage: str, rows: Rows, message: Body, memory: State, public: Public
+        self,
+        stage: str,
+        rows: Rows,
+        message: Body,
+        memory: State,
+        public: Public,
+        random: RandomBytes,
     ) -> tuple[Update, State]:
         """Compute this site's M, or its scatter about its own means."""
         if self.centre == "site":

@@ -60,19 +60,19 @@ from secagg.models.consensus_rounds import (
     RECORDS,
     SQUARES_BITS,
     bits_for,
-    check_facts,
     check_halves,
     check_numbers,
     check_own_units,
     deviations,
-    read_message,
     records_in,
     within_bound,
 )
 from secagg.models.linear_graph import LinearGraph
 from secagg.models.linear_sites import answer, begin_site, centred, spectrum
+from secagg.models.messages import check_facts, read_message
 from secagg.models.scored_graph import Edges, check_truth, graph_result, note_indicators
 from secagg.models.variables import choose, halves
+from secagg.randomness import RandomBytes
 
 Array = NDArray[np.float64]
 
@@ -187,22 +187,27 @@ class NotearsAdmm:
         return CONSENSUS, {name: state[name] for name in ("W", "records", "scale")}
 
     def local(
-        self, stage: str, rows: Rows, message: Body, memory: State, public: Public
+        self,
+        stage: str,
+        rows: Rows,
+        message: Body,
+        memory: State,
+        public: Public,
+        random: RandomBytes,
     ) -> tuple[Update, State]:
         """Count, or solve problem (4) and respond."""
         u = centred(rows.values[:, self._chosen(public)])
         if stage == RECORDS:
             return {"records": np.array([float(len(u))]), "squares": np.sum(u * u, axis=0)}, memory
         graph = self._graph(public)
-        shapes = {"W": graph.shape, "scale": graph.shape[:1]}
-        W, facts = read_message(message, shapes)
+        news, facts = read_message(message, {"W": graph.shape}, {"scale": graph.shape[:1]})
         check_facts(memory, facts, len(u))
         if not self.standardise:
             check_own_units(facts, halves(public, self._chosen(public)))
         if not memory:
             Q, L = spectrum(u * facts["scale"], facts["records"])
             memory = {**begin_site(Q, L, graph.d), **facts}
-        V, memory = answer(memory, W, self._schedule.growing(memory["rho2"]))
+        V, memory = answer(memory, news["W"], self._schedule.growing(memory["rho2"]))
         return {"responses": within_bound(V / self._units(facts["scale"]))}, memory
 
     def server(self, state: State, total: Update, sites: int) -> State:

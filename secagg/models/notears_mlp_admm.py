@@ -52,19 +52,19 @@ from secagg.models.consensus_rounds import (
     CONSENSUS,
     RECORDS,
     bits_for,
-    check_facts,
     check_halves,
     check_numbers,
     check_own_units,
     deviations,
-    read_message,
     records_in,
     within_bound,
 )
+from secagg.models.messages import check_facts, read_message
 from secagg.models.mlp_graph import Networks, squared_loss
 from secagg.models.mlp_sites import answer, begin_site
 from secagg.models.scored_graph import Edges, check_truth, graph_result, note_indicators
 from secagg.models.variables import choose, halves
+from secagg.randomness import RandomBytes
 
 Array = NDArray[np.float64]
 
@@ -172,7 +172,13 @@ class NotearsMlpAdmm:
         return CONSENSUS, {name: state[name] for name in ("W", "records", "centre", "scale")}
 
     def local(
-        self, stage: str, rows: Rows, message: Body, memory: State, public: Public
+        self,
+        stage: str,
+        rows: Rows,
+        message: Body,
+        memory: State,
+        public: Public,
+        random: RandomBytes,
     ) -> tuple[Update, State]:
         """Count, or solve problem (4) and answer."""
         u = rows.values[:, self._chosen(public)]
@@ -182,8 +188,8 @@ class NotearsMlpAdmm:
                 update |= {"sums": u.sum(axis=0), "squares": np.sum(u * u, axis=0)}
             return update, memory
         networks = self._networks(public)
-        shapes = {"W": (networks.size,), "centre": (networks.d,), "scale": (networks.d,)}
-        W, facts = read_message(message, shapes)
+        known = {"centre": (networks.d,), "scale": (networks.d,)}
+        news, facts = read_message(message, {"W": (networks.size,)}, known)
         check_facts(memory, facts, len(u))
         if not self.standardise:
             check_own_units(facts, halves(public, self._chosen(public)))
@@ -191,7 +197,7 @@ class NotearsMlpAdmm:
             memory = {**begin_site(networks.size), **facts}
         X = (u - facts["centre"]) * facts["scale"]
         loss = squared_loss(networks, X, facts["records"])
-        V, site = answer(memory, loss, W, self._schedule.growing(memory["rho2"]))
+        V, site = answer(memory, loss, news["W"], self._schedule.growing(memory["rho2"]))
         slopes = within_bound(V / self._units(networks, facts["scale"]))
         return {"slopes": slopes}, {**site, **facts}
 

@@ -34,6 +34,7 @@ from secagg.cli import app
 from secagg.console import terminal
 from secagg.contracts import Rows, State, Update
 from secagg.job import Named, parse_job
+from secagg.randomness import system_random
 from secagg.registry import METHODS, make_method
 from secagg.running import Run, run
 from secagg.schema import public_facts
@@ -69,7 +70,9 @@ def totals(name: str, parts: list[np.ndarray[Any, Any]]) -> list[Update]:
         sent = []
         for k, part in enumerate(parts):
             rows = Rows(part, 0, np.zeros(len(public.columns)))
-            update, memories[k] = method.local(stage, rows, message, memories[k], public)
+            update, memories[k] = method.local(
+                stage, rows, message, memories[k], public, system_random
+            )
             sent.append(update)
         found.append({key: np.sum([update[key] for update in sent], axis=0) for key in sent[0]})
         state = method.server(state, found[-1], len(parts))

@@ -20,6 +20,7 @@ from secagg.errors import JobError, PeerError
 from secagg.models.clipped import Family, exact_bits, residuals, site_sums
 from secagg.models.gradient import STAGE, Gradient
 from secagg.noise import Clip, Noise, Placement
+from secagg.randomness import system_random
 
 GRID = 16
 FAMILIES: tuple[Family, ...] = ("gaussian", "binomial")
@@ -54,7 +55,7 @@ def stage_of(method: Gradient, public: Public) -> Stage:
 
 def contribution(method, public, values, beta) -> list[int]:
     """Return the integers that a site would send, noise aside, after the codec."""
-    update, _ = method.local(STAGE, rows_of(values), {"beta": beta}, {}, public)
+    update, _ = method.local(STAGE, rows_of(values), {"beta": beta}, {}, public, system_random)
     plan = plan_sum(stage_of(method, public).spec, len(public.sites))
     vector = encode(plan, update)
     *sent, clipped_gradient, clipped_size = ring.to_integers(vector)
@@ -71,7 +72,7 @@ def fit(method, public, parts, draw=None):
         stage, message = asked
         vectors = []
         for part in parts:
-            update, memory = method.local(stage, rows_of(part), message, {}, public)
+            update, memory = method.local(stage, rows_of(part), message, {}, public, system_random)
             assert memory == {}
             vectors.append(encode(plan, update))
         ring.add_in_place(vectors[0], vectors[1:])
@@ -504,7 +505,7 @@ def test_malformed_coefficients_are_refused(beta):
     message = {} if beta is None else {"beta": beta}
     for public in (public_of(2), public_of(2, 3.0)):
         with pytest.raises(PeerError, match="coefficients"):
-            method_of(2).local(STAGE, rows_of(np.zeros((1, 3))), message, {}, public)
+            method_of(2).local(STAGE, rows_of(np.zeros((1, 3))), message, {}, public, system_random)
 
 
 @pytest.mark.parametrize(

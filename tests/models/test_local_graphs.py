@@ -18,6 +18,7 @@ from secagg.models.local_graphs import STAGE, LocalGraphs
 from secagg.models.notears import notears
 from secagg.models.pooled import Moments
 from secagg.models.scored_graph import DIRECTIONS_NOTE, SHRUNK_NOTE
+from secagg.randomness import system_random
 
 NAMES = ("a", "b", "c", "d")
 HALF = 64.0  # of the bounds, about 0: scaling to [-1, 1] and back changes no bit
@@ -183,7 +184,7 @@ def test_own_units_if_not_standardised() -> None:
     )
 
     def weights(method: LocalGraphs, public: Public) -> np.ndarray:
-        update, memory = method.local(STAGE, rows, {}, {}, public)
+        update, memory = method.local(STAGE, rows, {}, {}, public, system_random)
         assert memory == {}
         return update["edges"]
 
@@ -256,7 +257,9 @@ def test_a_site_without_records_is_refused_by_the_rules() -> None:
 
 def test_the_method_itself_does_without_records() -> None:
     for method in (LocalGraphs(), LocalGraphs(learner="pc"), LocalGraphs(combine="average")):
-        update, _ = method.local(STAGE, Rows(np.zeros((0, 4)), 0, np.zeros(4)), {}, {}, public_of())
+        update, _ = method.local(
+            STAGE, Rows(np.zeros((0, 4)), 0, np.zeros(4)), {}, {}, public_of(), system_random
+        )
         assert not update["edges"].any() and update["abstained"] == [1]
 
 
@@ -276,7 +279,7 @@ def test_weights_beyond_the_bound_are_clipped_and_counted() -> None:
     method = LocalGraphs(combine="average", standardise=False)
     (stage,) = method.stages(public)
     rows = Rows(np.column_stack([a, a]), 0, np.zeros(2))
-    update, _ = method.local(STAGE, rows, {}, {}, public)
+    update, _ = method.local(STAGE, rows, {}, {}, public, system_random)
     assert np.abs(update["edges"]).max() == pytest.approx(1e8, rel=1e-3)
     plan = plan_sum(stage.spec, 3)
     total, clipped = decode(plan, encode(plan, update))

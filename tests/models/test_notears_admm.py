@@ -14,6 +14,7 @@ from secagg.models.admm_linear import learn
 from secagg.models.consensus import Schedule
 from secagg.models.notears_admm import CONSENSUS, RECORDS, NotearsAdmm
 from secagg.models.simulated_graphs import edge_weights, erdos_renyi_dag, linear_gaussian_rows
+from secagg.randomness import system_random
 
 HALF = np.array([20.0, 30.0, 25.0, 40.0])
 NAMES = ("a", "b", "c", "d")
@@ -54,7 +55,12 @@ def play(method: NotearsAdmm, parts: list[np.ndarray], public: Public = PUBLIC):
         total = {field.name: np.zeros(field.shape) for field in spec[stage].spec}
         for k, part in enumerate(parts):
             update, memories[k] = method.local(
-                stage, rows_of(part, public), wire.loads(wire.dumps(message)), memories[k], public
+                stage,
+                rows_of(part, public),
+                wire.loads(wire.dumps(message)),
+                memories[k],
+                public,
+                system_random,
             )
             memories[k] = wire.loads(wire.dumps(memories[k]))  # what a fresh process would read
             for field in spec[stage].spec:
@@ -151,7 +157,9 @@ def asked(**changed: Any) -> dict[str, Any]:
 
 def local(message: dict[str, Any], memory: dict[str, Any] | None = None):
     part = simulated(3, (20,))[0]
-    return NotearsAdmm().local(CONSENSUS, rows_of(part), message, memory or {}, PUBLIC)
+    return NotearsAdmm().local(
+        CONSENSUS, rows_of(part), message, memory or {}, PUBLIC, system_random
+    )
 
 
 HOLE = np.where(np.eye(4) > 0, np.nan, 0.0)
@@ -193,9 +201,9 @@ def test_facts_do_not_change_between_rounds(changed: dict[str, Any]) -> None:
 def test_in_own_units_the_scale_is_known() -> None:
     """Another one would be another rho2, which a coordinator must not choose."""
     site, method = rows_of(simulated(3, (20,))[0]), NotearsAdmm(standardise=False)
-    method.local(CONSENSUS, site, asked(), {}, PUBLIC)
+    method.local(CONSENSUS, site, asked(), {}, PUBLIC, system_random)
     with pytest.raises(PeerError, match="not the columns' own"):
-        method.local(CONSENSUS, site, asked(scale=100 * HALF), {}, PUBLIC)
+        method.local(CONSENSUS, site, asked(scale=100 * HALF), {}, PUBLIC, system_random)
 
 
 @pytest.mark.parametrize("W", [1e9, 1e49])

@@ -20,6 +20,7 @@ from secagg.models.notears_mlp import notears_mlp
 from secagg.models.notears_mlp_admm import CONSENSUS, RECORDS, NotearsMlpAdmm
 from secagg.models.scored_graph import DIRECTIONS_NOTE
 from secagg.models.simulated_graphs import erdos_renyi_dag, mlp_rows
+from secagg.randomness import system_random
 
 MIDDLE, HALF = np.array([0.0, 3.0, -1.0]), np.array([4.0, 8.0, 16.0])
 PUBLIC = Public(
@@ -55,7 +56,12 @@ def run(method: NotearsMlpAdmm, sites: list[np.ndarray], public: Public = PUBLIC
         vectors = []
         for k, table in enumerate(sites):
             update, memories[k] = method.local(
-                stage, rows(table, public), wire.loads(wire.dumps(message)), memories[k], public
+                stage,
+                rows(table, public),
+                wire.loads(wire.dumps(message)),
+                memories[k],
+                public,
+                system_random,
             )
             memories[k] = wire.loads(wire.dumps(memories[k]))  # plain data, as promised
             vectors.append(encode(plans[stage], update))
@@ -240,7 +246,9 @@ def asked() -> dict[str, object]:
 )
 def test_message_that_makes_no_sense(changed: dict[str, object]) -> None:
     with pytest.raises(PeerError):
-        METHOD.local(CONSENSUS, rows(tables()[0]), {**asked(), **changed}, {}, PUBLIC)
+        METHOD.local(
+            CONSENSUS, rows(tables()[0]), {**asked(), **changed}, {}, PUBLIC, system_random
+        )
 
 
 @pytest.mark.parametrize(
@@ -248,15 +256,17 @@ def test_message_that_makes_no_sense(changed: dict[str, object]) -> None:
 )
 def test_what_no_round_may_change(changed: dict[str, object]) -> None:
     site = rows(tables()[0])
-    _, memory = METHOD.local(CONSENSUS, site, asked(), {}, PUBLIC)
+    _, memory = METHOD.local(CONSENSUS, site, asked(), {}, PUBLIC, system_random)
     with pytest.raises(PeerError, match="changed"):
-        METHOD.local(CONSENSUS, site, {**asked(), **changed}, memory, PUBLIC)
+        METHOD.local(CONSENSUS, site, {**asked(), **changed}, memory, PUBLIC, system_random)
 
 
 @pytest.mark.parametrize("changed", [{"scale": np.full(3, 2.0)}, {"centre": np.full(3, 0.1)}])
 def test_in_own_units_scale_and_centre_are_known(changed: dict[str, object]) -> None:
     with pytest.raises(PeerError, match="not the columns' own"):
-        METHOD.local(CONSENSUS, rows(tables()[0]), {**asked(), **changed}, {}, PUBLIC)
+        METHOD.local(
+            CONSENSUS, rows(tables()[0]), {**asked(), **changed}, {}, PUBLIC, system_random
+        )
 
 
 def test_slopes_in_own_units_are_carried_without_units() -> None:
@@ -280,6 +290,7 @@ def test_slopes_in_own_units_are_carried_without_units() -> None:
             {**asked(), "W": at, "scale": np.array([v.half for v in variables])},
             {},
             replace(PUBLIC, variables=variables),
+            system_random,
         )[0]["slopes"]
         for at, variables in ((W, PUBLIC.variables), (moved, other))
     ]
@@ -292,7 +303,7 @@ def test_slopes_in_own_units_are_carried_without_units() -> None:
 def test_divergence_is_not_clipped(size: float) -> None:
     message = {**asked(), "W": np.full(Networks(3, 4).size, size)}
     with pytest.raises(DataError, match="diverges"):
-        METHOD.local(CONSENSUS, rows(tables()[0]), message, {}, PUBLIC)
+        METHOD.local(CONSENSUS, rows(tables()[0]), message, {}, PUBLIC, system_random)
 
 
 @pytest.mark.parametrize(

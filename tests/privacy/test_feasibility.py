@@ -28,6 +28,7 @@ from secagg.privacy.feasibility import (
     feasibility,
 )
 from secagg.privacy.gaussian import gaussian_mu
+from secagg.randomness import system_random
 
 DELTA = 1e-6
 SITES, COLLUDING = 5, 1
@@ -185,7 +186,7 @@ def rounds_error(
     rows = Rows(np.trunc(u * 2.0**16) * 2.0**-16, 0, np.zeros(1))
     state = method.start(public)
     while (asked := method.message(state)) is not None:
-        update, _ = method.local(*asked[:1], rows, asked[1], {}, public)
+        update, _ = method.local(*asked[:1], rows, asked[1], {}, public, system_random)
         total = {k: v + rng.normal(0, in_sum, v.shape) for k, v in update.items()}
         state = method.server(state, total, SITES)
     z = np.column_stack([np.ones(len(u)), u[:, :-1]])
@@ -358,7 +359,7 @@ def test_what_the_rounds_leave_is_what_the_method_leaves(rounds):
     rows = Rows(np.repeat(u, 500, axis=0), 0, np.zeros(1))
     state = method.start(public)
     while (asked := method.message(state)) is not None:
-        update, _ = method.local(STAGE, rows, asked[1], {}, public)
+        update, _ = method.local(STAGE, rows, asked[1], {}, public, system_random)
         state = method.server(state, update, SITES)
     found = method.result(state, public, Counted(1000, 0.0)).arrays["scaled_coefficients"][1]
     left = feasibility(assumed, Noised(1e-9, 1.0, DELTA, Placement.ROUND, SITES, rounds=rounds))

@@ -49,7 +49,7 @@ from secagg.job import parse_job
 from secagg.noise import Placement
 from secagg.privacy.calibration import Calibrated
 from secagg.protocols.plain import Plain
-from secagg.randomness import replayable_random
+from secagg.randomness import RandomBytes, replayable_random
 from secagg.ring import RingVector
 from secagg.session import Planned, Session, open_session, plan_job
 from secagg.stages import CONSENT, StagePlans, cohort_update
@@ -130,9 +130,15 @@ class Repeated:
         return state["stage"], {"beta": np.array(point)} if point else {}
 
     def local(
-        self, stage: str, rows: Rows, message: Body, memory: State, public: Public
+        self,
+        stage: str,
+        rows: Rows,
+        message: Body,
+        memory: State,
+        public: Public,
+        random: RandomBytes,
     ) -> tuple[Update, State]:
-        update, memory = self.method.local(stage, rows, message, memory, public)
+        update, memory = self.method.local(stage, rows, message, memory, public, random)
         return _repeat(update, self.runs), memory
 
     def server(self, state: State, total: Update, sites: int) -> State:

@@ -46,7 +46,7 @@ class SumNumbers:
     def message(self, state: dict[str, Any]) -> tuple[str, dict[str, Any]] | None:
         return None if len(state["totals"]) == self.rounds else (STAGE, {})
 
-    def local(self, stage, rows, message, memory, public):
+    def local(self, stage, rows, message, memory, public, random):
         return {
             "x": rows.values.reshape(-1)[: int(np.prod(self.shape))].reshape(self.shape)
         }, memory

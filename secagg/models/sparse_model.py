@@ -1,0 +1,268 @@
+"""What federated sparse regression and Markov random fields share as methods: settings and steps.
+
+See `secagg.models.sparse_rounds` for a round and `secagg.models.spike_slab` for the model. Round 0
+sums the sites' numbers of records and, for pooled deviations, squared deviations from the sites'
+own means. The rounds after it are the sampler's.
+
+Randomness. The coordinator's draws come from `seed`, which everybody knows: they are sent to all
+sites anyhow. A site's draws come from its own generator, seeded each round with 128 bits of
+`random`, which nobody else knows. That matters: with known draws the sums would be equations in the
+sites' X'X and X'y without any noise. (The generator is numpy's, not a cryptographic one; what of
+its output leaves the site is a sum over sites of functions of it and of the records.)
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import asdict, dataclass
+from functools import cached_property
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from secagg.contracts import Body, Field, Kind, Public, Rows, Spec, Stage, State, Update
+from secagg.errors import JobError
+from secagg.models import spike_slab
+from secagg.models.consensus_rounds import (
+    SQUARES_BITS,
+    check_halves,
+    check_numbers,
+    deviations,
+    records_in,
+)
+from secagg.models.horseshoe import NoisePrior, within
+from secagg.models.linear_sites import centred
+from secagg.models.messages import check_facts, read_message
+from secagg.models.sparse_rounds import (
+    Design,
+    add_own,
+    begin_own,
+    begin_site,
+    collapsed_spec,
+    collapsed_update,
+    full,
+    paper_spec,
+    paper_update,
+    run_sweeps,
+    unit_deviations,
+    within_bounds,
+)
+from secagg.models.spike_slab import Common, SpikeSlab
+from secagg.models.variables import halves
+from secagg.randomness import RandomBytes
+
+Array = NDArray[np.float64]
+
+RECORDS, DRAWS = "records", "draws"
+_LEAST_VARIANCE = 2.0 ** (4 - SQUARES_BITS)  # 16 steps of the sum of squares
+_ROUNDING = 1 + 1e-9  # of the squares, and so of the deviations
+KEPT = ("theta", "t", "eta", "inclusion")
+"""The coordinator's draws that are kept, shape (draws, chains, regressions, coefficients) each."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SparseModel(ABC):
+    """Settings of the sampler.
+
+    step: how the coordinator draws, "collapsed" or "paper" (`secagg.models.spike_slab`)
+    chains: independent chains, run at once; at least 2, to compare them
+    rounds: of each chain; warmup: of these, how many are thrown away; None for half
+    sweeps: L, of each site in a round; thin: every which draw is kept
+    scale: divide columns by standard deviations "pooled" within sites, or by each "site"'s own
+    own_eta: one slab variance for each coefficient, as in the paper's prior, not one for all
+    spike_ratio, slab_shape, slab_scale, rho_a, rho_b, noise_shape, noise_scale: c0, a_eta, b_eta,
+        a_rho, b_rho, a_sigma, b_sigma of the paper
+    lambda_floor: the least lambda_kj, for step "paper"
+    seed: of the coordinator's draws
+    """
+
+    step: Literal["collapsed", "paper"] = "collapsed"
+    chains: int = 4
+    rounds: int = 1000
+    warmup: int | None = None
+    sweeps: int = 1
+    thin: int = 1
+    scale: Literal["pooled", "site"] = "pooled"
+    own_eta: bool = False
+    spike_ratio: float = 0.01
+    slab_shape: float = 1.0
+    slab_scale: float = 1.0
+    rho_a: float = 1.0
+    rho_b: float = 1.0
+    noise_shape: float = 1.0
+    noise_scale: float = 1.0
+    lambda_floor: float = 1e-4
+    seed: int = 0
+
+    @cached_property
+    def prior(self) -> SpikeSlab:
+        """The coordinator's prior."""
+        return SpikeSlab(
+            self.spike_ratio, self.slab_shape, self.slab_scale, self.rho_a, self.rho_b, self.own_eta
+        )
+
+    @cached_property
+    def noise(self) -> NoisePrior:
+        """The sites' prior of their error variances."""
+        return NoisePrior(self.noise_shape, self.noise_scale)
+
+    @property
+    def discarded(self) -> int:
+        """Rounds of warmup."""
+        return self.rounds // 2 if self.warmup is None else self.warmup
+
+    @abstractmethod
+    def columns(self, public: Public) -> NDArray[np.int64]:
+        """Return the positions of the columns analysed."""
+
+    @abstractmethod
+    def design(self, public: Public) -> Design:
+        """Return the regressions, in positions within `columns`."""
+
+    def stages(self, public: Public) -> tuple[Stage, ...]:
+        """Declare the count and the sampler's rounds."""
+        self._check()
+        half = halves(public, self.columns(public))
+        check_halves(half, [public.variables[i].name for i in self.columns(public)])
+        rows = float(public.max_rows)
+        count = [Field("records", (1,), rows, 0, Kind.COUNT)]
+        sees = "the number of records"
+        if self.scale == "pooled":
+            count.append(Field("squares", (len(half),), rows, SQUARES_BITS, Kind.WEIGHT))
+            sees += ", and each column's sum of squared deviations from its sites' means"
+        told = {
+            "collapsed": "for each chain, the precision and the slope of the pooled likelihood of "
+            "theta, given the sites' own draws",
+            "paper": "for each chain, sums over sites of 1, d and d^2 over lambda^2, d the "
+            "difference of a site's own coefficient",
+        }[self.step]
+        return (
+            Stage(RECORDS, tuple(count), 1, sees),
+            Stage(DRAWS, self._spec(public), self.rounds, told),
+        )
+
+    def start(self, public: Public) -> State:
+        """Begin with the count, and chains that start apart."""
+        shape = (self.chains, *self.design(public).shape)
+        rng = self._generator(0)
+        tau = np.abs(rng.standard_cauchy(shape))
+        begun = Common(
+            theta=rng.standard_normal(shape),
+            t=within(tau**2),
+            x=np.ones(shape),
+            eta=np.ones(shape),
+            g=np.round(rng.random(shape)),
+            rho=rng.random(shape[:-1]),
+            inclusion=np.full(shape, 0.5),
+        )
+        return {
+            "status": "counting",
+            "round": 0,
+            "columns": [public.variables[i].name for i in self.columns(public)],
+            "scale": halves(public, self.columns(public)),
+            "common": asdict(begun),
+            "kept": {name: list[Array]() for name in KEPT},
+        }
+
+    def message(self, state: State) -> tuple[str, Body] | None:
+        """Ask for the count, then send theta and t until all rounds are done."""
+        if state["status"] == "counting":
+            return RECORDS, {}
+        if state["status"] != "running":
+            return None
+        common = state["common"]
+        sent = {"theta": common["theta"], "t": common["t"], "scale": state["scale"]}
+        return DRAWS, {**sent, "records": state["records"]}
+
+    def local(
+        self,
+        stage: str,
+        rows: Rows,
+        message: Body,
+        memory: State,
+        public: Public,
+        random: RandomBytes,
+    ) -> tuple[Update, State]:
+        """Count, or run a round's sweeps."""
+        chosen, design = self.columns(public), self.design(public)
+        if stage == RECORDS:
+            update = {"records": np.array([float(len(rows.values))])}
+            if self.scale == "pooled":
+                u = centred(rows.values[:, chosen])
+                update["squares"] = np.sum(u * u, axis=0)
+            return update, memory
+        shape = (self.chains, *design.shape)
+        news = {"theta": shape, "t": shape}
+        sent, facts = read_message(message, news, {"scale": (len(chosen),)})
+        check_facts(memory, facts, len(rows.values))
+        theta, t = sent["theta"], within(sent["t"])
+        if not memory:
+            z = centred(rows.values[:, chosen]) * facts["scale"]
+            if self.scale == "site":
+                z = unit_deviations(z)
+            gathered = {"gram": z.T @ z, "own": begin_own(design), "round": 0}
+            memory = {**facts, **gathered, **begin_site(self.chains, design, t)}
+        # A flat prior on a site's intercept, integrated out, leaves centred records, and one less.
+        data = design.regression(memory["gram"], max(len(rows.values) - 1, 0))
+        rng = np.random.default_rng(int.from_bytes(random(16), "little"))
+        held = memory["w"] if self.step == "collapsed" else within(memory["w"] * t / memory["t"])
+        memory = {**memory, "w": held}
+        draw = run_sweeps(memory, data, theta, t, self.sweeps, self.noise, rng)
+        if self.step == "collapsed":
+            update = collapsed_update(data, draw, t)
+        else:
+            update, draw = paper_update(draw, theta, t, self.lambda_floor)
+        memory = {**memory, **asdict(draw), "t": t, "round": memory["round"] + 1}
+        if memory["round"] > self.discarded:
+            memory["own"] = add_own(memory["own"], draw)
+        return within_bounds(update, self._spec(public)), memory
+
+    def server(self, state: State, total: Update, sites: int) -> State:
+        """Take the count, or draw what is common to all sites."""
+        if state["status"] == "counting":
+            return self._counted(state, total)
+        common, rng = Common(**state["common"]), self._generator(state["round"] + 1)
+        if self.step == "collapsed":
+            P = full(total["P"], common.theta.shape[-1])
+            drawn = spike_slab.collapsed(common, P, total["r"], total["c"], sites, self.prior, rng)
+        else:
+            sums = (total["one"], total["d"] * np.sqrt(common.t), total["dd"] * common.t)
+            drawn = spike_slab.paper(common, *sums, sites, self.prior, rng)
+        done, kept = state["round"] + 1, state["kept"]
+        if done > self.discarded and (done - self.discarded) % self.thin == 0:
+            kept = {name: [*kept[name], getattr(drawn, name)] for name in KEPT}
+        status = "done" if done == self.rounds else "running"
+        return {**state, "status": status, "round": done, "common": asdict(drawn), "kept": kept}
+
+    def _check(self) -> None:
+        positive = float(np.finfo(np.float64).tiny)
+        names = ("spike_ratio", "slab_shape", "slab_scale", "rho_a", "rho_b", "noise_shape",
+                 "noise_scale", "lambda_floor")  # fmt: skip
+        check_numbers(self, dict.fromkeys(names, positive))
+        check_numbers(self, {"chains": 1, "rounds": 8, "sweeps": 1, "thin": 1, "seed": 0})
+        if self.spike_ratio >= 1:
+            raise JobError("method.spike_ratio", "must be below 1: the spike is the narrower one")
+        if not 0 <= self.discarded <= self.rounds - 4 * self.thin:
+            raise JobError(
+                "method.warmup",
+                f"{self.rounds} rounds, {self.discarded} of them warmup, keep fewer than 4 draws",
+                "More method.rounds, less method.warmup or method.thin.",
+            )
+
+    def _counted(self, state: State, total: Update) -> State:
+        records, scale = records_in(total), state["scale"]
+        if self.scale == "pooled":
+            variance = total["squares"] / records
+            scale = 1 / deviations(variance, _LEAST_VARIANCE, state["columns"])
+        return {**state, "status": "running", "records": records, "scale": scale}
+
+    def _spec(self, public: Public) -> Spec:
+        if self.step == "paper":
+            return paper_spec(self.chains, self.design(public), self.lambda_floor)
+        pooled = len(public.sites) if self.scale == "pooled" else 1
+        norm = float(public.max_rows) * pooled * _ROUNDING
+        return collapsed_spec(self.chains, self.design(public), norm, public.max_rows, self.noise)
+
+    def _generator(self, number: int) -> np.random.Generator:
+        return np.random.default_rng([self.seed, number])

@@ -1,0 +1,108 @@
+"""Federated sparse Bayesian regression (Kidd, Wang, Xu and Ni, PSB 2023, section 2.2).
+
+One outcome is regressed on many predictors at every site. Sites have coefficients of their own,
+drawn together by a horseshoe around common ones; the common ones are in a spike or in a slab, and
+reported with the probability of the slab (PIP). `secagg.models.horseshoe` has a site's part,
+`secagg.models.spike_slab` the coordinator's, `secagg.models.sparse_model` the settings.
+
+What the transcript determines (Guarantees: only this)
+    * The number of records and, with scale = "pooled", columns' pooled variances within sites.
+    * `collapsed`: in each round, for each chain, SUM P_k and SUM r_k, where P_k is
+      X'(s I + X W X')^-1 X of a site with random s_k and w_k of its own. The mean over rounds of
+      such sums is a smooth function of the sites' X'X and X'y. Where w_k is large P_k is small;
+      where it is small P_k is nearly X'X / s_k: over many rounds the sums tell the pooled X'X and
+      X'y about as exactly as one sum of moments would, and something of how they are split over
+      sites.
+    * `paper`: sums of 1/l, d/l and d^2/l, functions of the sites' draws, which are centred near
+      their own least squares where the data decide. Over 1000 rounds visible theta_k would tell a
+      site's own least squares to 0.8 % and X'X to 9 %; their sums tell less of each.
+    What a site keeps to itself: theta_k, s_k, lambda_k, and how many records it has.
+
+===============================  ===================================================================
+site                             contribution
+===============================  ===================================================================
+no record, or one                X'X = 0: it draws from the prior, given theta
+fewer records than predictors    X'X is singular, and (7) of `secagg.models.horseshoe` minds not
+a column that is constant there  zeros in X'X: its coefficient there is drawn given theta alone
+predictors that are collinear    the prior decides between them; R-hat and ESS tell how well
+a column constant everywhere     with scale = "pooled" an error names it
+a theta or t that is not finite  `PeerError`, nothing is sent
+===============================  ===================================================================
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from secagg.contracts import Counted, Public, Result, State
+from secagg.errors import JobError
+from secagg.models.posterior import complaints, summarise
+from secagg.models.sparse_model import SparseModel
+from secagg.models.sparse_rounds import Design
+from secagg.models.variables import choose
+
+
+@dataclass(frozen=True, kw_only=True)
+class SparseRegression(SparseModel):
+    """Sparse regression; the sampler's settings are those of `SparseModel`.
+
+    outcome: a numeric column; predictors: columns, None for all others
+    level: of the intervals
+    """
+
+    outcome: str
+    predictors: tuple[str, ...] | None = None
+    level: float = 0.95
+
+    name: ClassVar[str] = "sparse_regression"
+    leaves: ClassVar[str] = (
+        "The number of records, each column's pooled variance within sites, and in every round "
+        "sums over sites of statistics of each site's records with random weights of its own: "
+        "together about what one sum of cross products within sites tells, and something of how "
+        "records are split over sites."
+    )
+
+    def columns(self, public: Public) -> NDArray[np.int64]:
+        """Return the positions of the outcome, then of the predictors."""
+        outcome = choose(public, [self.outcome], "method.outcome")
+        if len(outcome) != 1:
+            raise JobError("method.outcome", f"{self.outcome!r} has more than one variable")
+        if self.predictors is None:
+            others = [i for i in range(len(public.variables)) if i != outcome[0]]
+            return np.array([int(outcome[0]), *others], dtype=np.int64)
+        chosen = choose(public, self.predictors, "method.predictors", self.outcome)
+        return np.concatenate([outcome, chosen])
+
+    def design(self, public: Public) -> Design:
+        """Return the one regression."""
+        q = len(self.columns(public)) - 1
+        return Design(np.array([0]), np.arange(1, q + 1)[None, :])
+
+    def result(self, state: State, public: Public, counted: Counted) -> Result:
+        """Return coefficients in standardised and in the columns' own units, and the draws."""
+        kept = {name: np.array(values)[:, :, 0] for name, values in state["kept"].items()}
+        names = state["columns"][1:]
+        found = {name: summarise(draws, self.level) for name, draws in kept.items()}
+        theta, inclusion = found["theta"], found["inclusion"]
+        table = [
+            {
+                "term": name,
+                "pip": float(inclusion.mean[j]),
+                "pip_mcse": float(inclusion.mcse_mean[j]),
+                **{key: float(value[j]) for key, value in asdict(theta).items()},
+            }
+            for j, name in enumerate(names)
+        ]
+        summary = {
+            "method": f"sparse-regression-{self.step}",
+            "outcome": self.outcome,
+            "n": state["records"],
+            "level": self.level,
+            "coefficients": table,
+            "notes": complaints({"theta": theta, "PIP": inclusion}, self.chains, names),
+        }
+        return Result(summary, {f"draws_{name}": draws for name, draws in kept.items()})

@@ -1,0 +1,184 @@
+"""The rounds of federated sparse regression and Markov random fields: fields, bounds, memories.
+
+Kidd, Wang, Xu and Ni ("Federated learning for sparse Bayesian models", PSB 2023), Algorithm 1. A
+round: the coordinator sends theta and t of all chains and regressions; each site runs `sweeps`
+sweeps of its own (`secagg.models.horseshoe`) and contributes to the sums from which the coordinator
+draws the next theta and t (`secagg.models.spike_slab`). Records are centred by each site's own
+means, which stands for an intercept of each site's own, and divided by standard deviations pooled
+within sites, or by the site's own.
+
+Ranges. Let X_i be a column as analysed and n_k the site's records, at most N; |X_i|^2 <= N, or N
+times the number of sites with pooled deviations. `collapsed` sends
+
+    P_kij, r_ki   |.| <= |X_i| |X_j| / s_k, and 1 / s_k <= G / b_s, where G is what
+                  Gamma(a_s + N/2) exceeds with probability 1e-17
+    c_kj          at most the Exp(1) that v_kj was drawn with: 64 with probability 1 - 1.6e-28
+
+`paper` sends 1/l, d/(l sqrt(t)) and d^2/(l t), where l was drawn with 1/l at most Exp(1) 2 t / d^2:
+
+    d^2/(l t)     at most 128 with probability 1 - 1.6e-28
+    1/l           has a tail like x^-1/2, which no bound holds: l is raised to `lambda_floor`^2
+    d/(l sqrt(t)) at most sqrt(128) / lambda_floor, by the two
+
+A number beyond its bound, which chance does not explain, is an error at the site; nothing is ever
+clipped in silence. What the floor does to results is measured in docs/sparse-bayes.md.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import gammainccinv
+
+from secagg.contracts import Field, Kind, Spec, State, Update
+from secagg.errors import DataError
+from secagg.models.horseshoe import NoisePrior, Regression, SiteDraw, marginal, sweep
+
+Array = NDArray[np.float64]
+Indices = NDArray[np.int64]
+
+FRACTION_BITS = 40
+_UNLIKELY = 1e-17
+_MOST_C, _MOST_DD = 64.0, 128.0
+
+
+@dataclass(frozen=True)
+class Design:
+    """Which regressions are run at once, in the positions of the p columns analysed.
+
+    outcomes: (R,); predictors: (R, q), none of them the outcome
+    """
+
+    outcomes: Indices
+    predictors: Indices
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """R regressions of q coefficients each."""
+        return int(self.predictors.shape[0]), int(self.predictors.shape[1])
+
+    def regression(self, gram: Array, records: int) -> Regression:
+        """Return the statistics of all regressions, from Z'Z (p, p) of the columns analysed."""
+        y, x = self.outcomes, self.predictors
+        return Regression(
+            gram[x[:, :, None], x[:, None, :]],
+            gram[x, y[:, None]],
+            gram[y, y],
+            np.array(float(records)),
+        )
+
+
+def collapsed_spec(chains: int, design: Design, norm: float, rows: int, prior: NoisePrior) -> Spec:
+    """Return the fields of a round; norm: the largest |X_i|^2 at one site."""
+    R, q = design.shape
+    largest = float(gammainccinv(prior.shape + rows / 2, _UNLIKELY)) / prior.scale
+    bound = norm * largest
+    return (
+        Field("P", (chains, R, q * (q + 1) // 2), bound, FRACTION_BITS, Kind.BOUNDED),
+        Field("r", (chains, R, q), bound, FRACTION_BITS, Kind.BOUNDED),
+        Field("c", (chains, R, q), _MOST_C, FRACTION_BITS, Kind.WEIGHT),
+    )
+
+
+def paper_spec(chains: int, design: Design, floor: float) -> Spec:
+    """Return the fields of a round; floor: the least lambda."""
+    shape = (chains, *design.shape)
+    return (
+        Field("one", shape, 1 / floor**2, FRACTION_BITS, Kind.WEIGHT),
+        Field("d", shape, math.sqrt(_MOST_DD) / floor, FRACTION_BITS, Kind.BOUNDED),
+        Field("dd", shape, _MOST_DD, FRACTION_BITS, Kind.WEIGHT),
+    )
+
+
+def begin_site(chains: int, design: Design, t: Array) -> State:
+    """Return a site's draws before the first round: theta_k is drawn before it is used."""
+    shape = (chains, *design.shape)
+    return {
+        "theta": np.zeros(shape),
+        "s": np.ones(shape[:-1]),
+        "w": t.copy(),
+        "v": np.ones(shape),
+        "t": t,
+    }
+
+
+def run_sweeps(
+    memory: State,
+    data: Regression,
+    theta: Array,
+    t: Array,
+    sweeps: int,
+    prior: NoisePrior,
+    rng: np.random.Generator,
+) -> SiteDraw:
+    """Return the site's draws after a round's sweeps, given what the coordinator sent."""
+    draw = SiteDraw(memory["theta"], memory["s"], memory["w"], memory["v"])
+    for _ in range(sweeps):
+        draw = sweep(data, draw, theta, t, prior, rng)
+    return draw
+
+
+def collapsed_update(data: Regression, draw: SiteDraw, t: Array) -> Update:
+    """Return the site's part of the sums of `spike_slab.collapsed`."""
+    P, r = marginal(data, draw)
+    rows, columns = np.triu_indices(P.shape[-1])
+    return {"P": P[..., rows, columns], "r": r, "c": t / (draw.v * draw.w)}
+
+
+def paper_update(draw: SiteDraw, theta: Array, t: Array, floor: float) -> tuple[Update, SiteDraw]:
+    """Return the site's part of the sums of `spike_slab.paper`, and its draws with l floored."""
+    share = np.maximum(draw.w / t, floor**2)  # lambda^2
+    d = (draw.theta - theta) / np.sqrt(t)
+    update = {"one": 1 / share, "d": d / share, "dd": d * d / share}
+    return update, SiteDraw(draw.theta, draw.s, share * t, draw.v)
+
+
+def unit_deviations(z: Array) -> Array:
+    """Return centred columns divided by their deviations (divisor n); constant ones stay zero."""
+    size = np.sqrt(np.mean(z * z, axis=0)) if len(z) else np.zeros(z.shape[1])
+    return z / np.where(size > 0, size, 1.0)
+
+
+def begin_own(design: Design) -> State:
+    """Return the sums from which a site has its own posterior, with no draw in them."""
+    shape = design.shape
+    return {
+        "draws": 0,
+        "theta": np.zeros(shape),
+        "square": np.zeros(shape),
+        "s": np.zeros(shape[:1]),
+    }
+
+
+def add_own(own: State, draw: SiteDraw) -> State:
+    """Return the sums with a round's draws of all chains."""
+    return {
+        "draws": own["draws"] + len(draw.theta),
+        "theta": own["theta"] + draw.theta.sum(axis=0),
+        "square": own["square"] + np.sum(draw.theta**2, axis=0),
+        "s": own["s"] + draw.s.sum(axis=0),
+    }
+
+
+def within_bounds(update: Update, spec: Spec) -> Update:
+    """Return the update as it is. Raises `DataError` where a number is beyond its bound."""
+    for field in spec:
+        if not np.all(np.abs(update[field.name]) <= field.bound):
+            raise DataError(
+                "sampler",
+                f"a number of {field.name!r} is beyond the bound that chance keeps",
+                "Tell us: the proof of the bound, or the site's arithmetic, is wrong.",
+            )
+    return update
+
+
+def full(upper: Array, q: int) -> Array:
+    """Return the symmetric matrices (..., q, q) of upper triangles (..., q (q + 1) / 2)."""
+    rows, columns = np.triu_indices(q)
+    made = np.empty((*upper.shape[:-1], q, q))
+    made[..., rows, columns] = upper
+    made[..., columns, rows] = upper
+    return made

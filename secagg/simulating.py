@@ -1,0 +1,72 @@
+"""A job's numbers without its parties, for simulations: encode, add, decode, as often as it takes.
+
+`secagg.run` plays every party, with keys, signatures, rules, ledgers and a log: some ten
+milliseconds a round, which is what a run is for. Whoever measures a method over thousands of rounds
+holds all records anyhow, and wants the result. Sums are of the same integers as under any protocol,
+so that the result has the same bits as `secagg.run` with the same `random`.
+
+Nothing here is protected, allowed by anybody, entered in a ledger or logged. Noise is refused: what
+it does to results depends on rules and ledgers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from secagg import ring
+from secagg.blas import one_thread
+from secagg.codec import SumPlan, decode, encode
+from secagg.contracts import Counted, Result, State, Update
+from secagg.errors import CapabilityError
+from secagg.job import Job
+from secagg.randomness import RandomBytes, expanded, system_random
+from secagg.running import read_job
+from secagg.session import plan_job, rows_of
+from secagg.sites import Data
+from secagg.stages import COHORT, cohort_update
+
+
+def simulate(
+    job: Job | Mapping[str, object] | str | Path,
+    data: Data | None = None,
+    *,
+    overrides: Mapping[str, str] | None = None,
+    random: RandomBytes = system_random,
+    progress: Callable[[int], None] = lambda _: None,
+) -> Result:
+    """Return the result that `secagg.run` would return of all sites, and what they keep.
+
+    progress: called with the number of rounds done
+    Raises `UsageError`s as `run` does; `CapabilityError` for a job with noise.
+    """
+    planned = plan_job(read_job(job, overrides), data)
+    if planned.private is not None:
+        what = "simulates no noise: what it spends is entered in ledgers, which nobody keeps here"
+        raise CapabilityError("privacy", what, "Use secagg.run.")
+    method, public, names = planned.method, planned.public, sorted(planned.public.sites)
+    own = [expanded(random(32)) for _ in names]  # first, as in a session
+    rows = [rows_of(planned, name) for name in names]
+    memories: list[State] = [{} for _ in names]
+
+    def summed(stage: str, updates: list[Update]) -> Update:
+        plan: SumPlan = planned.plans.of(stage)
+        vectors = [encode(plan, update) for update in updates]
+        return decode(plan, ring.total(vectors, plan.length, plan.ring_bits))[0]
+
+    with one_thread():
+        spec = planned.plans.stages[COHORT].spec
+        counts = summed(COHORT, [cohort_update(each, spec) for each in rows])
+        state, done = method.start(public), 0
+        while (following := method.message(state)) is not None:
+            stage, message = following
+            updates = []
+            for k, each in enumerate(rows):
+                update, memories[k] = method.local(
+                    stage, each, message, memories[k], public, own[k]
+                )
+                updates.append(update)
+            state = method.server(state, summed(stage, updates), len(names))
+            done += 1
+            progress(done)
+        return method.result(state, public, Counted(float(counts["records"][0]), 0.0))

@@ -1,0 +1,129 @@
+"""Exact invariance of federated sparse regression's sampler (Geweke 2004, "Getting it right").
+
+Parameters are drawn from the prior, data from the parameters, then some rounds are run: if every
+step leaves the posterior as it is, what comes out has the prior's law. Thousands of replicates are
+the leading axis of all arrays; each statistic's mean is compared with that over fresh prior draws.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from secagg.models import spike_slab
+from secagg.models.horseshoe import NoisePrior, Regression, SiteDraw, inverse_gamma, marginal, sweep
+from secagg.models.spike_slab import Common, SpikeSlab
+
+Array = NDArray[np.float64]
+Step = Callable[[Common, list[SiteDraw], list[Regression], SpikeSlab, np.random.Generator], Common]
+
+REPLICATES, ROUNDS, Q = 40_000, 6, 2
+RECORDS = (4, 1, 6)  # fewer than coefficients, too
+NOISE = NoisePrior(shape=3.0, scale=2.0)
+
+
+def fresh(prior: SpikeSlab, rng: np.random.Generator) -> tuple[Common, list[SiteDraw]]:
+    """Draw all parameters from the prior, as the model states it."""
+    wide = (REPLICATES, Q)
+    rho = rng.beta(prior.a_r, prior.b_r, REPLICATES)
+    g = (rng.random(wide) < rho[:, None]).astype(float)
+    eta = inverse_gamma(prior.a_e, np.full(wide if prior.own else (REPLICATES, 1), prior.b_e), rng)
+    eta = np.broadcast_to(eta, wide)
+    theta = rng.standard_normal(wide) * np.sqrt(eta * np.where(g > 0, 1, prior.ratio))
+    tau = np.abs(rng.standard_cauchy(wide))
+    # x | t of either way to draw t: both leave (t) half-Cauchy; see each step.
+    common = Common(theta, tau**2, np.ones(wide), eta, g, rho, g)
+    sites = []
+    for _ in RECORDS:
+        w = (tau * np.abs(rng.standard_cauchy(wide))) ** 2
+        mine = theta + np.sqrt(w) * rng.standard_normal(wide)
+        s = inverse_gamma(NOISE.shape, np.full(REPLICATES, NOISE.scale), rng)
+        sites.append(SiteDraw(mine, s, w, inverse_gamma(1.0, 1 + tau**2 / w, rng)))
+    return common, sites
+
+
+def statistics(common: Common, sites: list[SiteDraw]) -> Array:
+    """Return bounded or light-tailed statistics of all parameters, shape (statistics, replicates).
+
+    Among them products: of what the steps draw together, and of what they draw apart.
+    """
+    theta, t = np.tanh(common.theta), np.log(common.t)
+    found = [
+        theta[:, 0], np.abs(theta[:, 0]), theta[:, 0] * theta[:, 1], t[:, 0], t[:, 1] ** 2,
+        np.log(common.eta[:, 0]), np.log(common.eta[:, 1]) * common.g[:, 1], common.g[:, 0],
+        common.rho, common.rho * common.g[:, 1], t[:, 0] * np.abs(theta[:, 0]),
+    ]  # fmt: skip
+    for site in sites:
+        w = np.log(site.w)
+        away = np.tanh(site.theta - common.theta)
+        found += [
+            away[:, 0], away[:, 1] ** 2, np.log(site.s), np.log(site.s) ** 2, w[:, 0],
+            w[:, 1] * t[:, 1], np.log(site.v[:, 0]), np.tanh(site.theta[:, 0]) * theta[:, 0],
+        ]  # fmt: skip
+    return np.array(found)
+
+
+def collapsed(common, sites, data, prior, rng):
+    each = [(*marginal(d, s), common.t / (s.v * s.w)) for d, s in zip(data, sites, strict=True)]
+    P, r, c = (sum(parts) for parts in zip(*each, strict=True))
+    return spike_slab.collapsed(common, P, r, c, len(sites), prior, rng)
+
+
+def paper(common, sites, data, prior, rng):
+    shares = [(site.w / common.t, site.theta - common.theta) for site in sites]
+    sums = [sum(d**power / share for share, d in shares) for power in (0, 1, 2)]
+    drawn = spike_slab.paper(common, *sums, len(sites), prior, rng)
+    for i, (share, _) in enumerate(shares):
+        sites[i] = replace(sites[i], w=share * drawn.t)  # lambda is held
+    return drawn
+
+
+def as_printed(common, sites, data, prior, rng):
+    """Algorithm 3 with the scales of tau^2 and eta as they stand in print."""
+    shares = [(site.w / common.t, site.theta - common.theta) for site in sites]
+    sums = [sum(d**power / share for share, d in shares) for power in (0, 1, 2)]
+    drawn = spike_slab.paper(common, sums[0], sums[1], 2 * sums[2], len(sites), prior, rng)
+    scale = prior.b_e + np.sum(drawn.theta**2 / np.where(common.g > 0, 1, prior.ratio), axis=-1)
+    eta = inverse_gamma(prior.a_e + Q / 2, scale[:, None] + np.zeros((1, Q)), rng)
+    for i, (share, _) in enumerate(shares):
+        sites[i] = replace(sites[i], w=share * drawn.t)
+    return replace(drawn, eta=eta)
+
+
+def scores(step: Step, prior: SpikeSlab, seed: int) -> Array:
+    """Return z of every statistic: what came out against fresh prior draws."""
+    rng = np.random.default_rng(seed)
+    common, sites = fresh(prior, rng)
+    # x | t: for `collapsed` Gamma(1, 1 + t); `paper` draws it first.
+    common = replace(common, x=rng.standard_gamma(1.0, common.t.shape) / (1 + common.t))
+    data = []
+    for n, site in zip(RECORDS, sites, strict=True):
+        X = rng.standard_normal((n, Q))
+        y = site.theta @ X.T + np.sqrt(site.s)[:, None] * rng.standard_normal((REPLICATES, n))
+        data.append(Regression(X.T @ X, y @ X, np.sum(y * y, axis=1), np.array(float(n))))
+    for _ in range(ROUNDS):
+        for i, d in enumerate(data):
+            sites[i] = sweep(d, sites[i], common.theta, common.t, NOISE, rng)
+        common = step(common, sites, data, prior, rng)
+    for i, d in enumerate(data):  # `collapsed` leaves theta_k behind: it is drawn before it is used
+        sites[i] = sweep(d, sites[i], common.theta, common.t, NOISE, rng)
+    after, before = statistics(common, sites), statistics(*fresh(prior, rng))
+    error = np.sqrt((after.var(axis=1) + before.var(axis=1)) / REPLICATES)
+    return (after.mean(axis=1) - before.mean(axis=1)) / error
+
+
+@pytest.mark.parametrize("own", [False, True])
+@pytest.mark.parametrize("step", [collapsed, paper])
+def test_the_sampler_leaves_the_prior_as_it_is(step: Step, own: bool) -> None:
+    # 35 statistics, two-sided: |z| > 4.5 in one of 4000 runs by chance
+    z = scores(step, SpikeSlab(own=own, a_e=3.0, b_e=2.0), seed=1)
+    assert np.max(np.abs(z)) < 4.5
+
+
+def test_the_formulas_as_printed_do_not() -> None:
+    z = scores(as_printed, SpikeSlab(a_e=3.0, b_e=2.0), seed=1)
+    assert np.max(np.abs(z[[3, 5]])) > 30  # log tau^2 and log eta

@@ -1,0 +1,206 @@
+"""Federated sparse regression and Markov random fields, their steps played by hand."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from secagg import wire
+from secagg.codec import decode, encode, plan_sum
+from secagg.contracts import Counted, Public, Rows, Stage, Variable
+from secagg.errors import JobError, PeerError, UsageError
+from secagg.models.sparse_markov import SparseMarkov, discoveries
+from secagg.models.sparse_model import DRAWS, RECORDS, SparseModel
+from secagg.models.sparse_regression import SparseRegression
+from secagg.randomness import RandomBytes, expanded
+from secagg.ring import total
+
+HALF = 8.0
+NAMES = ("y", "a", "b", "c")
+EFFECTS = np.array([0.9, 0.0, 0.0])
+
+
+def public_of(sites: int, names: tuple[str, ...] = NAMES) -> Public:
+    variables = tuple(Variable(name, name, 0.0, HALF) for name in names)
+    return Public(variables, names, 500, tuple(f"s{k}" for k in range(sites)))
+
+
+def simulated(sizes: tuple[int, ...], seed: int = 1) -> list[np.ndarray]:
+    """y = 0.9 a + noise, levels that differ from site to site; as carried, in units of HALF."""
+    rng = np.random.default_rng(seed)
+    parts = []
+    for n in sizes:
+        X = rng.standard_normal((n, 3))
+        y = X @ EFFECTS + rng.standard_normal(n)
+        level = rng.uniform(-1, 1, 4)
+        parts.append(np.clip((np.column_stack([y, X]) + level) / HALF, -1, 1))
+    return parts
+
+
+def rows_of(part: np.ndarray) -> Rows:
+    return Rows(part, 0, np.zeros(part.shape[1]))
+
+
+def randoms(sites: int) -> list[RandomBytes]:
+    return [expanded(bytes([k]) * 32) for k in range(1, sites + 1)]
+
+
+def play(method: SparseModel, parts: list[np.ndarray], public: Public | None = None) -> Any:
+    """Run a method over encoded sums; messages and memories go over the wire's encoding."""
+    public = public or public_of(len(parts))
+    stages: dict[str, Stage] = {stage.name: stage for stage in method.stages(public)}
+    state, memories = method.start(public), [dict[str, Any]() for _ in parts]
+    random = randoms(len(parts))
+    while (following := method.message(state)) is not None:
+        name, message = following
+        plan = plan_sum(stages[name].spec, len(parts))
+        vectors = []
+        for k, part in enumerate(parts):
+            sent = wire.loads(wire.dumps(message))
+            update, memory = method.local(name, rows_of(part), sent, memories[k], public, random[k])
+            memories[k] = wire.loads(wire.dumps(memory))
+            vectors.append(encode(plan, update))
+        summed, clipped = decode(plan, total(vectors, plan.length, plan.ring_bits))
+        assert not clipped.any()
+        state = method.server(state, summed, len(parts))
+        if state["round"] < 5:  # it grows with the draws
+            state = wire.loads(wire.dumps(state))
+    return method.result(state, public, Counted(0.0, 0.0)), memories
+
+
+def by_term(result: Any) -> dict[str, dict[str, float]]:
+    return {row["term"]: row for row in result.summary["coefficients"]}
+
+
+@pytest.fixture(scope="module")
+def long_runs() -> dict[str, Any]:
+    parts = simulated((60, 80, 40, 70))
+    return {
+        step: play(SparseRegression(outcome="y", step=step, rounds=rounds, sweeps=sweeps), parts)[0]
+        for step, rounds, sweeps in (("collapsed", 1000, 1), ("paper", 2000, 1))
+    }
+
+
+def test_both_steps_have_one_posterior(long_runs: dict[str, Any]) -> None:
+    ours, theirs = (by_term(long_runs[step]) for step in ("collapsed", "paper"))
+    for term, row in ours.items():
+        for value, error in (("mean", "mcse_mean"), ("sd", "mcse_sd"), ("pip", "pip_mcse")):
+            apart = abs(row[value] - theirs[term][value])
+            # 9 comparisons; errors are estimates, and of chains that mix slowly too small
+            assert apart < 5 * np.hypot(row[error], theirs[term][error]) + 1e-3, (term, value)
+
+
+def test_it_finds_the_effect(long_runs: dict[str, Any]) -> None:
+    found = by_term(long_runs["collapsed"])
+    assert found["a"]["pip"] > 0.9
+    assert found["b"]["pip"] < 0.3 and found["c"]["pip"] < 0.3
+    # standardised: 0.9 / sqrt(0.9^2 + 1)
+    assert found["a"]["low"] < 0.669 < found["a"]["high"]
+    assert all(row["r_hat"] < 1.05 for row in found.values())
+
+
+SMALL = SparseRegression(outcome="y", rounds=20, chains=2)
+
+
+def test_draws_do_not_depend_on_the_order_of_columns_in_public() -> None:
+    assert list(SMALL.columns(public_of(2))) == [0, 1, 2, 3]
+    chosen = SparseRegression(outcome="b", predictors=("c", "y"))
+    assert list(chosen.columns(public_of(2))) == [2, 3, 0]
+
+
+def test_what_is_kept() -> None:
+    result, memories = play(
+        SparseRegression(outcome="y", rounds=20, chains=3, thin=2, warmup=8), simulated((30, 30))
+    )
+    assert result.arrays["draws_theta"].shape == (6, 3, 3)
+    assert {m["own"]["draws"] for m in memories} == {12 * 3}
+
+
+@pytest.mark.parametrize("step", ["collapsed", "paper"])
+@pytest.mark.parametrize("sizes", [(0, 30), (1, 30), (2, 2, 30), (30, 1, 0)])
+def test_small_sites(step: Any, sizes: tuple[int, ...]) -> None:
+    result, _ = play(SparseRegression(outcome="y", rounds=20, step=step), simulated(sizes))
+    assert all(np.isfinite(result.arrays["draws_theta"]).ravel())
+
+
+@pytest.mark.parametrize("step", ["collapsed", "paper"])
+@pytest.mark.parametrize("scale", ["pooled", "site"])
+def test_constant_and_collinear_columns(step: Any, scale: Any) -> None:
+    parts = simulated((30, 40))
+    parts[0][:, 2] = 0.25  # constant there
+    parts[1][:, 3] = parts[1][:, 1]  # the same column twice
+    method = SparseRegression(outcome="y", rounds=60, step=step, scale=scale)
+    result, _ = play(method, parts)
+    assert np.all(np.isfinite(result.arrays["draws_theta"]))
+
+
+def test_a_column_that_is_constant_everywhere_is_named() -> None:
+    parts = simulated((30, 40))
+    for part in parts:
+        part[:, 2] = 0.25
+    with pytest.raises(UsageError, match="'b' does not vary"):
+        play(SMALL, parts)
+
+
+def asked(method: SparseModel, public: Public) -> dict[str, Any]:
+    shape = (method.chains, *method.design(public).shape)
+    return {"theta": np.zeros(shape), "t": np.ones(shape), "scale": np.full(4, HALF), "records": 60}
+
+
+@pytest.mark.parametrize("changed", [
+    {"theta": None}, {"theta": np.zeros((2, 1, 2))}, {"theta": np.full((2, 1, 3), np.nan)},
+    {"t": np.full((2, 1, 3), np.inf)}, {"scale": np.zeros(4)}, {"records": 1}, {"records": 19},
+])  # fmt: skip
+def test_messages_that_make_no_sense(changed: dict[str, Any]) -> None:
+    public, site, random = public_of(2), rows_of(simulated((20,))[0]), randoms(1)[0]
+    good = asked(SMALL, public)
+    _, memory = SMALL.local(DRAWS, site, good, {}, public, random)
+    SMALL.local(DRAWS, site, good, memory, public, random)
+    with pytest.raises(PeerError):
+        SMALL.local(DRAWS, site, {**good, **changed}, {}, public, random)
+    with pytest.raises(PeerError, match="changed"):
+        SMALL.local(DRAWS, site, {**good, "records": 61}, memory, public, random)
+
+
+@pytest.mark.parametrize(("key", "value"), [
+    ("chains", 0), ("rounds", 7), ("sweeps", 0), ("thin", 0), ("seed", -1), ("spike_ratio", 0.0),
+    ("spike_ratio", 1.0), ("slab_shape", 0.0), ("slab_scale", -1.0), ("rho_a", np.nan),
+    ("noise_scale", np.inf), ("lambda_floor", 0.0), ("warmup", 18), ("warmup", -1),
+])  # fmt: skip
+def test_settings_out_of_range(key: str, value: float) -> None:
+    settings: dict[str, Any] = {"outcome": "y", "rounds": 20, key: value}
+    with pytest.raises(JobError, match=f"method.{key}"):
+        SparseRegression(**settings).stages(public_of(2))
+
+
+def test_a_site_counts_and_tells_nothing_else_before_the_rounds() -> None:
+    public, site = public_of(2), rows_of(simulated((20,))[0])
+    for scale, fields in (("pooled", {"records", "squares"}), ("site", {"records"})):
+        method = SparseRegression(outcome="y", scale=scale)
+        update, memory = method.local(RECORDS, site, {}, {}, public, randoms(1)[0])
+        assert update.keys() == fields and not memory
+
+
+def test_a_chain_of_neighbours_is_found() -> None:
+    rng = np.random.default_rng(3)
+    parts = []
+    for n in (60, 50, 70, 40, 80):
+        a = rng.standard_normal(n)
+        b = 0.9 * a + rng.standard_normal(n)
+        c = 0.9 * b + rng.standard_normal(n)
+        parts.append(np.column_stack([a, b, c, rng.standard_normal(n)]) / HALF)
+    public = public_of(5, ("a", "b", "c", "d"))
+    result, _ = play(SparseMarkov(rounds=400, fdr=0.2), parts, public)
+    edges = result.arrays["edges"]
+    assert np.array_equal(edges, edges.T)
+    assert {(i, j) for i, j in np.argwhere(np.triu(edges)).tolist()} == {(0, 1), (1, 2)}
+    assert np.all(np.diagonal(result.arrays["pip"]) == 0)
+
+
+def test_discoveries_by_hand() -> None:
+    pip = np.array([0.2, 0.99, 0.9, 0.75])
+    assert discoveries(pip, 0.12).tolist() == [False, True, True, True]  # mean of .01 .1 .25: .12
+    assert discoveries(pip, 0.06).tolist() == [False, True, True, False]
+    assert discoveries(pip, 0.005).tolist() == [False] * 4

@@ -1,0 +1,65 @@
+"""A job without its parties has the bits of the job with them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import secagg
+from secagg.errors import CapabilityError, DataError
+from secagg.randomness import replayable_random
+from secagg.simulating import simulate
+
+METHODS: list[dict[str, Any]] = [
+    {"name": "moments", "analyses": [{"kind": "describe"}]},
+    {"name": "notears_admm", "rounds": 8},
+    {"name": "gradient", "family": "gaussian", "outcome": "y", "predictors": ["x"], "rounds": 5},
+]
+
+
+def sites() -> dict[str, pd.DataFrame]:
+    rng = np.random.default_rng(0)
+    return {
+        name: pd.DataFrame({"x": x, "y": 0.5 * x + rng.normal(size=n)})
+        for name, n in (("a", 20), ("b", 35))
+        for x in [rng.normal(size=n)]
+    }
+
+
+def job(method: dict[str, Any], **changed: Any) -> dict[str, Any]:
+    return {
+        "title": "t",
+        "sites": {"max_rows": 100},
+        "columns": {key: {"type": "continuous", "low": -8, "high": 8} for key in "xy"},
+        "method": method,
+        "protocol": {"name": "masked"},
+        "release": {"min_sites": 2, "min_records": 1},
+    } | changed
+
+
+@pytest.mark.parametrize("method", METHODS, ids=lambda method: method["name"])
+def test_same_bits_as_a_run(method: dict[str, Any]) -> None:
+    ran = secagg.run(job(method), sites(), random=replayable_random(1)).result
+    done: list[int] = []
+    alone = simulate(job(method), sites(), random=replayable_random(1), progress=done.append)
+    assert ran.arrays.keys() == alone.arrays.keys()
+    for name, values in ran.arrays.items():
+        assert values.tobytes() == alone.arrays[name].tobytes(), name
+    assert alone.summary.items() <= ran.summary.items()  # a run adds its own facts
+    assert done == list(range(1, len(done) + 1)) and done
+
+
+def test_what_is_wrong_with_records_is_said_as_in_a_run() -> None:
+    broken = sites()
+    broken["b"]["x"] = "much"
+    with pytest.raises(DataError, match="x"):
+        simulate(job(METHODS[0]), broken)
+
+
+def test_noise_is_refused() -> None:
+    private = {"placement": "sum", "epsilon": 1.0, "delta": 1e-5}
+    with pytest.raises(CapabilityError, match="simulates no noise"):
+        simulate(job(METHODS[0], privacy=private, simulation={"site_alone": False}), sites())
