@@ -14,8 +14,7 @@ What the transcript determines (Guarantees: only this)
       X'y about as exactly as one sum of moments would, and something of how they are split over
       sites.
     * `paper`: sums of 1/l, d/l and d^2/l, functions of the sites' draws, which are centred near
-      their own least squares where the data decide. Over 1000 rounds visible theta_k would tell a
-      site's own least squares to 0.8 % and X'X to 9 %; their sums tell less of each.
+      their own least squares where the data decide: over many rounds they tell of these, in sums.
     What a site keeps to itself: theta_k, s_k, lambda_k, and how many records it has.
 
 ===============================  ===================================================================

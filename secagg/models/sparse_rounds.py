@@ -21,7 +21,7 @@ times the number of sites with pooled deviations. `collapsed` sends
     d/(l sqrt(t)) at most sqrt(128) / lambda_floor, by the two
 
 A number beyond its bound, which chance does not explain, is an error at the site; nothing is ever
-clipped in silence. What the floor does to results is measured in docs/sparse-bayes.md.
+clipped in silence.
 """
 
 from __future__ import annotations
