@@ -11,6 +11,7 @@ import pytest
 import secagg
 from secagg.errors import CapabilityError, DataError
 from secagg.randomness import replayable_random
+from secagg.registry import METHODS as METHODS_BY_NAME
 from secagg.simulating import simulate
 
 METHODS: list[dict[str, Any]] = [
@@ -50,6 +51,25 @@ def test_same_bits_as_a_run(method: dict[str, Any]) -> None:
         assert values.tobytes() == alone.arrays[name].tobytes(), name
     assert alone.summary.items() <= ran.summary.items()  # a run adds its own facts
     assert done == list(range(1, len(done) + 1)) and done
+
+
+def test_what_sites_draw_is_the_same_under_every_protocol(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Protocols take different amounts of the session's randomness; methods have their own."""
+    drawing = ("secagg.models.sparse_regression", "SparseRegression")
+    monkeypatch.setitem(METHODS_BY_NAME, "sparse_regression", drawing)
+    method = {"name": "sparse_regression", "outcome": "y", "rounds": 8, "chains": 2}
+
+    def draws(protocol: str, seed: int) -> np.ndarray:
+        asked = job(method, protocol={"name": protocol}, simulation={"site_alone": False})
+        result = secagg.run(asked, sites(), random=replayable_random(seed)).result
+        return result.arrays["draws_theta"]
+
+    first = draws("plain", 1)
+    for protocol in ("additive", "masked"):
+        assert draws(protocol, 1).tobytes() == first.tobytes()
+    alone = simulate(job(method), sites(), random=replayable_random(1))
+    assert alone.arrays["draws_theta"].tobytes() == first.tobytes()
+    assert not np.array_equal(draws("plain", 2), first)
 
 
 def test_what_is_wrong_with_records_is_said_as_in_a_run() -> None:
