@@ -11,13 +11,14 @@ it does to results depends on rules and ledgers.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Protocol, runtime_checkable
 
 from secagg import ring
 from secagg.blas import one_thread
 from secagg.codec import SumPlan, decode, encode
-from secagg.contracts import Counted, Result, State, Update
+from secagg.contracts import Body, Counted, Method, Public, Result, Rows, State, Update
 from secagg.errors import CapabilityError
 from secagg.job import Job
 from secagg.randomness import RandomBytes, expanded, system_random
@@ -25,6 +26,23 @@ from secagg.running import read_job
 from secagg.session import plan_job, rows_of
 from secagg.sites import Data
 from secagg.stages import COHORT, cohort_update
+
+
+@runtime_checkable
+class Together(Protocol):
+    """What a method may have beside `local`: many sites' contributions at once, the same bits."""
+
+    def together(
+        self,
+        stage: str,
+        rows: Sequence[Rows],
+        message: Body,
+        memories: Sequence[State],
+        public: Public,
+        randoms: Sequence[RandomBytes],
+    ) -> list[tuple[Update, State]]:
+        """Return what `local` returns at each of these sites."""
+        ...
 
 
 def simulate(
@@ -60,13 +78,26 @@ def simulate(
         state, done = method.start(public), 0
         while (following := method.message(state)) is not None:
             stage, message = following
-            updates = []
-            for k, each in enumerate(rows):
-                update, memories[k] = method.local(
-                    stage, each, message, memories[k], public, own[k]
-                )
-                updates.append(update)
-            state = method.server(state, summed(stage, updates), len(names))
+            found = _contributions(method, stage, rows, message, memories, public, own)
+            memories = [memory for _, memory in found]
+            state = method.server(state, summed(stage, [one for one, _ in found]), len(names))
             done += 1
             progress(done)
         return method.result(state, public, Counted(float(counts["records"][0]), 0.0))
+
+
+def _contributions(
+    method: Method,
+    stage: str,
+    rows: Sequence[Rows],
+    message: Body,
+    memories: Sequence[State],
+    public: Public,
+    randoms: Sequence[RandomBytes],
+) -> list[tuple[Update, State]]:
+    if isinstance(method, Together):
+        return method.together(stage, rows, message, memories, public, randoms)
+    return [
+        method.local(stage, each, message, memory, public, random)
+        for each, memory, random in zip(rows, memories, randoms, strict=True)
+    ]

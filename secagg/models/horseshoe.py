@@ -17,6 +17,9 @@ known. One sweep draws, in this order,
     w_kj     ~ IG(1, t_j / v_kj + (theta_kj - theta_j)^2 / 2)                                    (5)
     v_kj     ~ IG(1, 1 + t_j / w_kj)                                                             (6)
 
+from standard variates drawn before (`SweepNoise`), so that a sweep is a function of its arguments
+and several sites' sweeps may be computed at once: no number depends on what it is stacked with.
+
 The records enter through X'X, X'y, y'y and n_k alone, which is all that a site keeps.
 
 Why the state is w and not lambda^2 = w / t as in the paper: with w_k held, t_j and theta are
@@ -48,12 +51,11 @@ SMALLEST, LARGEST = 1e-30, 1e30
 
 @dataclass(frozen=True)
 class Regression:
-    """What a site keeps of its records: X'X (..., q, q), X'y (..., q), y'y (...) and n_k."""
+    """What a sweep needs of a site's records: X'X (..., q, q), X'y (..., q) and y'y (...)."""
 
     gram: Array
     cross: Array
     square: Array
-    records: Array
 
 
 @dataclass(frozen=True)
@@ -74,6 +76,31 @@ class SiteDraw:
     v: Array
 
 
+@dataclass(frozen=True)
+class SweepNoise:
+    """Standard variates of one sweep: of (3) and (5), (6) of shape (..., q), of (4) of shape (...).
+
+    normal: N(0, 1); gamma: Gamma(a_s + n_k / 2, 1); w, v: Exp(1)
+    """
+
+    normal: Array
+    gamma: Array
+    w: Array
+    v: Array
+
+
+def draw_noise(
+    shape: tuple[int, ...], records: float, prior: NoisePrior, rng: np.random.Generator
+) -> SweepNoise:
+    """Draw the variates of one sweep at a site with so many records; shape: (..., q)."""
+    return SweepNoise(
+        rng.standard_normal(shape),
+        rng.standard_gamma(prior.shape + records / 2, shape[:-1]),
+        rng.standard_exponential(shape),
+        rng.standard_exponential(shape),
+    )
+
+
 def inverse_gamma(shape: Array | float, scale: Array, rng: np.random.Generator) -> Array:
     """Draw IG(shape, scale) for each entry of `scale`."""
     drawn: Array = scale / rng.standard_gamma(shape, size=scale.shape)
@@ -91,20 +118,19 @@ def sweep(
     theta: Array,
     t: Array,
     prior: NoisePrior,
-    rng: np.random.Generator,
+    noise: SweepNoise,
 ) -> SiteDraw:
     """Draw (3) to (6) once, given the coordinator's theta and t, shape (..., q)."""
     root = np.sqrt(draw.w)
     gram = data.gram / draw.s[..., None, None]
     inverse = _inverse_root(root, gram)
     slope = root * (data.cross / draw.s[..., None] - _times(gram, theta))
-    noise = rng.standard_normal(slope.shape)
-    mine = theta + root * _times(_transposed(inverse), _times(inverse, slope) + noise)
+    mine = theta + root * _times(_transposed(inverse), _times(inverse, slope) + noise.normal)
     left = data.square - 2 * _dot(mine, data.cross) + _dot(mine, _times(data.gram, mine))
     half = np.maximum(left, 0.0) / 2  # below 0 by rounding only
-    s = inverse_gamma(prior.shape + data.records / 2, prior.scale + half, rng)
-    w = within(inverse_gamma(1.0, t / draw.v + (mine - theta) ** 2 / 2, rng))
-    return SiteDraw(mine, s, w, inverse_gamma(1.0, 1 + t / w, rng))
+    s = (prior.scale + half) / noise.gamma
+    w = within((t / draw.v + (mine - theta) ** 2 / 2) / noise.w)
+    return SiteDraw(mine, s, w, (1 + t / w) / noise.v)
 
 
 def marginal(data: Regression, draw: SiteDraw) -> tuple[Array, Array]:
@@ -131,10 +157,19 @@ def _inverse_root(root: Array, gram: Array) -> Array:
     try:
         L = np.linalg.cholesky(K)
     except np.linalg.LinAlgError:
-        values, vectors = np.linalg.eigh(K)
-        weighted = np.sqrt(np.maximum(values, 1.0))[..., :, None] * _transposed(vectors)
-        L = _transposed(np.asarray(np.linalg.qr(weighted, mode="r")))
+        each = K.reshape(-1, *K.shape[-2:])
+        L = np.reshape([_root_of_one(one) for one in each], K.shape)
     return np.asarray(np.linalg.inv(L), dtype=np.float64)
+
+
+def _root_of_one(K: Array) -> Array:
+    """Return L of one K, which rounding may have left indefinite."""
+    try:
+        return np.asarray(np.linalg.cholesky(K))
+    except np.linalg.LinAlgError:
+        values, vectors = np.linalg.eigh(K)
+        weighted = np.sqrt(np.maximum(values, 1.0))[:, None] * vectors.T
+        return np.asarray(np.linalg.qr(weighted, mode="r")).T
 
 
 def _times(matrix: Array, vector: Array) -> Array:
@@ -143,7 +178,8 @@ def _times(matrix: Array, vector: Array) -> Array:
 
 
 def _dot(a: Array, b: Array) -> Array:
-    return np.asarray(np.einsum("...i,...i", a, b))
+    product: Array = (a[..., None, :] @ b[..., None])[..., 0, 0]
+    return product
 
 
 def _transposed(matrix: Array) -> Array:

@@ -27,7 +27,8 @@ from numpy.typing import NDArray
 from secagg.contracts import Counted, Public, Result, State
 from secagg.errors import JobError
 from secagg.models.posterior import complaints, summarise
-from secagg.models.sparse_model import SparseModel
+from secagg.models.sparse_linear import SparseLinear
+from secagg.models.sparse_model import kept_draws
 from secagg.models.sparse_rounds import Design
 from secagg.models.variables import choose
 
@@ -35,8 +36,8 @@ Array = NDArray[np.float64]
 
 
 @dataclass(frozen=True, kw_only=True)
-class SparseMarkov(SparseModel):
-    """A Markov random field; the sampler's settings are those of `SparseModel`.
+class SparseMarkov(SparseLinear):
+    """A Markov random field; the sampler's settings are those of `SparseLinear`.
 
     variables: columns of the field; None for all
     combine: "union" or "intersection" of the two sides of an edge
@@ -73,7 +74,7 @@ class SparseMarkov(SparseModel):
 
     def result(self, state: State, public: Public, counted: Counted) -> Result:
         """Return the edges, both sides' PIPs and coefficients, and the draws."""
-        kept = {name: np.array(values) for name, values in state["kept"].items()}
+        kept = kept_draws(state)
         names, design = state["columns"], self.design(public)
         found = {name: summarise(draws, self.level) for name, draws in kept.items()}
         p = len(names)

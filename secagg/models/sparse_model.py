@@ -1,8 +1,9 @@
-"""What federated sparse regression and Markov random fields share as methods: settings and steps.
+"""What all federated sparse Bayesian models share as methods: settings and steps.
 
 See `secagg.models.sparse_rounds` for a round and `secagg.models.spike_slab` for the model. Round 0
 sums the sites' numbers of records and, for pooled deviations, squared deviations from the sites'
-own means. The rounds after it are the sampler's.
+own means. The rounds after it are the sampler's; what a site does in one is the subclass's, and so
+is the coordinator's draw of theta, unless it is the paper's.
 
 Randomness. The coordinator's draws come from `seed`, which everybody knows: they are sent to all
 sites anyhow. A site's draws come from its own generator, seeded each round with 128 bits of
@@ -14,14 +15,15 @@ its output leaves the site is a sum over sites of functions of it and of the rec
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import asdict, dataclass
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, fields
 from functools import cached_property
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from secagg.contracts import Body, Field, Kind, Public, Rows, Spec, Stage, State, Update
+from secagg.contracts import GROWING, Body, Field, Kind, Public, Rows, Spec, Stage, State, Update
 from secagg.errors import JobError
 from secagg.models import spike_slab
 from secagg.models.consensus_rounds import (
@@ -36,15 +38,7 @@ from secagg.models.linear_sites import centred
 from secagg.models.messages import check_facts, read_message
 from secagg.models.sparse_rounds import (
     Design,
-    add_own,
-    begin_own,
-    begin_site,
-    collapsed_spec,
-    collapsed_update,
-    full,
     paper_spec,
-    paper_update,
-    run_sweeps,
     unit_deviations,
     within_bounds,
 )
@@ -56,16 +50,29 @@ Array = NDArray[np.float64]
 
 RECORDS, DRAWS = "records", "draws"
 _LEAST_VARIANCE = 2.0 ** (4 - SQUARES_BITS)  # 16 steps of the sum of squares
-_ROUNDING = 1 + 1e-9  # of the squares, and so of the deviations
 KEPT = ("theta", "t", "eta", "inclusion")
-"""The coordinator's draws that are kept, shape (draws, chains, regressions, coefficients) each."""
+"""The coordinator's draws that are kept, shape (chains, regressions, coefficients) each."""
+COMMON = tuple(field.name for field in fields(Common))
+
+
+def kept_draws(state: State) -> dict[str, Array]:
+    """Return the kept draws of a run, (draws, chains, regressions, coefficients) of each."""
+    return {name: np.array([draw[name] for draw in state[GROWING]]) for name in KEPT}
+
+
+class Round(NamedTuple):
+    """What all sites know in a round: common theta and t as sent, and whether it is warmup."""
+
+    theta: Array
+    t: Array
+    number: int
+    warmup: bool
 
 
 @dataclass(frozen=True, kw_only=True)
 class SparseModel(ABC):
     """Settings of the sampler.
 
-    step: how the coordinator draws, "collapsed" or "paper" (`secagg.models.spike_slab`)
     chains: independent chains, run at once; at least 2, to compare them
     rounds: of each chain; warmup: of these, how many are thrown away; None for half
     sweeps: L, of each site in a round; thin: every which draw is kept
@@ -73,11 +80,10 @@ class SparseModel(ABC):
     own_eta: one slab variance for each coefficient, as in the paper's prior, not one for all
     spike_ratio, slab_shape, slab_scale, rho_a, rho_b, noise_shape, noise_scale: c0, a_eta, b_eta,
         a_rho, b_rho, a_sigma, b_sigma of the paper
-    lambda_floor: the least lambda_kj, for step "paper"
+    lambda_floor: the least lambda_kj, where sums of 1 / lambda^2 are sent
     seed: of the coordinator's draws
     """
 
-    step: Literal["collapsed", "paper"] = "collapsed"
     chains: int = 4
     rounds: int = 1000
     warmup: int | None = None
@@ -120,6 +126,40 @@ class SparseModel(ABC):
     def design(self, public: Public) -> Design:
         """Return the regressions, in positions within `columns`."""
 
+    @abstractmethod
+    def gather(self, z: Array, public: Public) -> State:
+        """Return what a site keeps of its centred, scaled records (n_k, p), and its first draws."""
+
+    @abstractmethod
+    def sweeps_at(
+        self,
+        sites: Sequence[State],
+        records: Sequence[int],
+        now: Round,
+        rngs: Sequence[np.random.Generator],
+        public: Public,
+    ) -> list[tuple[Update, State]]:
+        """Return, for each of these sites, its part of a round's sums and what it keeps.
+
+        No site's numbers may depend on which others are given with it.
+        """
+
+    def round_spec(self, public: Public) -> Spec:
+        """Return the fields of one of the sampler's rounds."""
+        return paper_spec(self.chains, self.design(public), self.lambda_floor)
+
+    def told(self) -> str:
+        """Return what the sum of a round tells, in words."""
+        return (
+            "for each chain, sums over sites of 1, d and d^2 over lambda^2, d the difference of a "
+            "site's own coefficient"
+        )
+
+    def drawn(self, now: Common, total: Update, sites: int, rng: np.random.Generator) -> Common:
+        """Return the coordinator's draws after a round's sums."""
+        sums = (total["one"], total["d"] * np.sqrt(now.t), total["dd"] * now.t)
+        return spike_slab.paper(now, *sums, sites, self.prior, rng)
+
     def stages(self, public: Public) -> tuple[Stage, ...]:
         """Declare the count and the sampler's rounds."""
         self._check()
@@ -131,15 +171,9 @@ class SparseModel(ABC):
         if self.scale == "pooled":
             count.append(Field("squares", (len(half),), rows, SQUARES_BITS, Kind.WEIGHT))
             sees += ", and each column's sum of squared deviations from its sites' means"
-        told = {
-            "collapsed": "for each chain, the precision and the slope of the pooled likelihood of "
-            "theta, given the sites' own draws",
-            "paper": "for each chain, sums over sites of 1, d and d^2 over lambda^2, d the "
-            "difference of a site's own coefficient",
-        }[self.step]
         return (
             Stage(RECORDS, tuple(count), 1, sees),
-            Stage(DRAWS, self._spec(public), self.rounds, told),
+            Stage(DRAWS, self.round_spec(public), self.rounds, self.told()),
         )
 
     def start(self, public: Public) -> State:
@@ -162,7 +196,7 @@ class SparseModel(ABC):
             "columns": [public.variables[i].name for i in self.columns(public)],
             "scale": halves(public, self.columns(public)),
             "common": asdict(begun),
-            "kept": {name: list[Array]() for name in KEPT},
+            GROWING: list[State](),
         }
 
     def message(self, state: State) -> tuple[str, Body] | None:
@@ -185,55 +219,50 @@ class SparseModel(ABC):
         random: RandomBytes,
     ) -> tuple[Update, State]:
         """Count, or run a round's sweeps."""
-        chosen, design = self.columns(public), self.design(public)
+        return self.together(stage, [rows], message, [memory], public, [random])[0]
+
+    def together(
+        self,
+        stage: str,
+        rows: Sequence[Rows],
+        message: Body,
+        memories: Sequence[State],
+        public: Public,
+        randoms: Sequence[RandomBytes],
+    ) -> list[tuple[Update, State]]:
+        """Return what `local` returns at each of these sites, bit for bit."""
+        chosen = self.columns(public)
         if stage == RECORDS:
-            update = {"records": np.array([float(len(rows.values))])}
-            if self.scale == "pooled":
-                u = centred(rows.values[:, chosen])
-                update["squares"] = np.sum(u * u, axis=0)
-            return update, memory
-        shape = (self.chains, *design.shape)
+            return [(self._count(each.values[:, chosen]), memory)
+                    for each, memory in zip(rows, memories, strict=True)]  # fmt: skip
+        shape = (self.chains, *self.design(public).shape)
         news = {"theta": shape, "t": shape}
         sent, facts = read_message(message, news, {"scale": (len(chosen),)})
-        check_facts(memory, facts, len(rows.values))
-        theta, t = sent["theta"], within(sent["t"])
-        if not memory:
-            z = centred(rows.values[:, chosen]) * facts["scale"]
-            if self.scale == "site":
-                z = unit_deviations(z)
-            gathered = {"gram": z.T @ z, "own": begin_own(design), "round": 0}
-            memory = {**facts, **gathered, **begin_site(self.chains, design, t)}
-        # A flat prior on a site's intercept, integrated out, leaves centred records, and one less.
-        data = design.regression(memory["gram"], max(len(rows.values) - 1, 0))
-        rng = np.random.default_rng(int.from_bytes(random(16), "little"))
-        held = memory["w"] if self.step == "collapsed" else within(memory["w"] * t / memory["t"])
-        memory = {**memory, "w": held}
-        draw = run_sweeps(memory, data, theta, t, self.sweeps, self.noise, rng)
-        if self.step == "collapsed":
-            update = collapsed_update(data, draw, t)
-        else:
-            update, draw = paper_update(draw, theta, t, self.lambda_floor)
-        memory = {**memory, **asdict(draw), "t": t, "round": memory["round"] + 1}
-        if memory["round"] > self.discarded:
-            memory["own"] = add_own(memory["own"], draw)
-        return within_bounds(update, self._spec(public)), memory
+        counts, sites = [len(each.values) for each in rows], []
+        for each, memory in zip(rows, memories, strict=True):
+            check_facts(memory, facts, len(each.values))
+            sites.append(memory or self._begun(each.values[:, chosen], facts, public))
+        number = sites[0]["round"]
+        now = Round(sent["theta"], within(sent["t"]), number, number < self.discarded)
+        rngs = [np.random.default_rng(int.from_bytes(random(16), "little")) for random in randoms]
+        spec = self.round_spec(public)
+        return [
+            (within_bounds(update, spec), {**memory, "round": number + 1})
+            for update, memory in self.sweeps_at(sites, counts, now, rngs, public)
+        ]
 
     def server(self, state: State, total: Update, sites: int) -> State:
         """Take the count, or draw what is common to all sites."""
         if state["status"] == "counting":
             return self._counted(state, total)
-        common, rng = Common(**state["common"]), self._generator(state["round"] + 1)
-        if self.step == "collapsed":
-            P = full(total["P"], common.theta.shape[-1])
-            drawn = spike_slab.collapsed(common, P, total["r"], total["c"], sites, self.prior, rng)
-        else:
-            sums = (total["one"], total["d"] * np.sqrt(common.t), total["dd"] * common.t)
-            drawn = spike_slab.paper(common, *sums, sites, self.prior, rng)
-        done, kept = state["round"] + 1, state["kept"]
+        rng = self._generator(state["round"] + 1)
+        drawn = self.drawn(Common(**state["common"]), total, sites, rng)
+        common = {name: getattr(drawn, name) for name in COMMON}
+        done, kept = state["round"] + 1, state[GROWING]
         if done > self.discarded and (done - self.discarded) % self.thin == 0:
-            kept = {name: [*kept[name], getattr(drawn, name)] for name in KEPT}
+            kept = [*kept, {name: common[name] for name in KEPT}]
         status = "done" if done == self.rounds else "running"
-        return {**state, "status": status, "round": done, "common": asdict(drawn), "kept": kept}
+        return {**state, "status": status, "round": done, "common": common, GROWING: kept}
 
     def _check(self) -> None:
         positive = float(np.finfo(np.float64).tiny)
@@ -250,19 +279,26 @@ class SparseModel(ABC):
                 "More method.rounds, less method.warmup or method.thin.",
             )
 
+    def _count(self, values: Array) -> Update:
+        update = {"records": np.array([float(len(values))])}
+        if self.scale == "pooled":
+            u = centred(values)
+            update["squares"] = np.sum(u * u, axis=0)
+        return update
+
+    def _begun(self, values: Array, facts: State, public: Public) -> State:
+        """Return what a site has before its first round."""
+        z = centred(values) * facts["scale"]
+        if self.scale == "site":
+            z = unit_deviations(z)
+        return {**facts, "round": 0, **self.gather(z, public)}
+
     def _counted(self, state: State, total: Update) -> State:
         records, scale = records_in(total), state["scale"]
         if self.scale == "pooled":
             variance = total["squares"] / records
             scale = 1 / deviations(variance, _LEAST_VARIANCE, state["columns"])
         return {**state, "status": "running", "records": records, "scale": scale}
-
-    def _spec(self, public: Public) -> Spec:
-        if self.step == "paper":
-            return paper_spec(self.chains, self.design(public), self.lambda_floor)
-        pooled = len(public.sites) if self.scale == "pooled" else 1
-        norm = float(public.max_rows) * pooled * _ROUNDING
-        return collapsed_spec(self.chains, self.design(public), norm, public.max_rows, self.noise)
 
     def _generator(self, number: int) -> np.random.Generator:
         return np.random.default_rng([self.seed, number])

@@ -40,14 +40,15 @@ from numpy.typing import NDArray
 from secagg.contracts import Counted, Public, Result, State
 from secagg.errors import JobError
 from secagg.models.posterior import complaints, summarise
-from secagg.models.sparse_model import SparseModel
+from secagg.models.sparse_linear import SparseLinear
+from secagg.models.sparse_model import kept_draws
 from secagg.models.sparse_rounds import Design
 from secagg.models.variables import choose
 
 
 @dataclass(frozen=True, kw_only=True)
-class SparseRegression(SparseModel):
-    """Sparse regression; the sampler's settings are those of `SparseModel`.
+class SparseRegression(SparseLinear):
+    """Sparse regression; the sampler's settings are those of `SparseLinear`.
 
     outcome: a numeric column; predictors: columns, None for all others
     level: of the intervals
@@ -83,7 +84,7 @@ class SparseRegression(SparseModel):
 
     def result(self, state: State, public: Public, counted: Counted) -> Result:
         """Return coefficients in standardised and in the columns' own units, and the draws."""
-        kept = {name: np.array(values)[:, :, 0] for name, values in state["kept"].items()}
+        kept = {name: draws[:, :, 0] for name, draws in kept_draws(state).items()}
         names = state["columns"][1:]
         found = {name: summarise(draws, self.level) for name, draws in kept.items()}
         theta, inclusion = found["theta"], found["inclusion"]

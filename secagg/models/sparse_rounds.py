@@ -35,7 +35,7 @@ from scipy.special import gammainccinv
 
 from secagg.contracts import Field, Kind, Spec, State, Update
 from secagg.errors import DataError
-from secagg.models.horseshoe import NoisePrior, Regression, SiteDraw, marginal, sweep
+from secagg.models.horseshoe import NoisePrior, Regression, SiteDraw
 
 Array = NDArray[np.float64]
 Indices = NDArray[np.int64]
@@ -60,15 +60,11 @@ class Design:
         """R regressions of q coefficients each."""
         return int(self.predictors.shape[0]), int(self.predictors.shape[1])
 
-    def regression(self, gram: Array, records: int) -> Regression:
-        """Return the statistics of all regressions, from Z'Z (p, p) of the columns analysed."""
+    def regression(self, gram: Array) -> Regression:
+        """Return the statistics of all regressions, from Z'Z (..., p, p) of the columns."""
         y, x = self.outcomes, self.predictors
-        return Regression(
-            gram[x[:, :, None], x[:, None, :]],
-            gram[x, y[:, None]],
-            gram[y, y],
-            np.array(float(records)),
-        )
+        parts = gram[..., x[:, :, None], x[:, None, :]], gram[..., x, y[:, None]], gram[..., y, y]
+        return Regression(*(np.ascontiguousarray(part) for part in parts))
 
 
 def collapsed_spec(chains: int, design: Design, norm: float, rows: int, prior: NoisePrior) -> Spec:
@@ -93,39 +89,15 @@ def paper_spec(chains: int, design: Design, floor: float) -> Spec:
     )
 
 
-def begin_site(chains: int, design: Design, t: Array) -> State:
+def begin_site(chains: int, design: Design) -> State:
     """Return a site's draws before the first round: theta_k is drawn before it is used."""
     shape = (chains, *design.shape)
     return {
         "theta": np.zeros(shape),
         "s": np.ones(shape[:-1]),
-        "w": t.copy(),
+        "w": np.ones(shape),
         "v": np.ones(shape),
-        "t": t,
     }
-
-
-def run_sweeps(
-    memory: State,
-    data: Regression,
-    theta: Array,
-    t: Array,
-    sweeps: int,
-    prior: NoisePrior,
-    rng: np.random.Generator,
-) -> SiteDraw:
-    """Return the site's draws after a round's sweeps, given what the coordinator sent."""
-    draw = SiteDraw(memory["theta"], memory["s"], memory["w"], memory["v"])
-    for _ in range(sweeps):
-        draw = sweep(data, draw, theta, t, prior, rng)
-    return draw
-
-
-def collapsed_update(data: Regression, draw: SiteDraw, t: Array) -> Update:
-    """Return the site's part of the sums of `spike_slab.collapsed`."""
-    P, r = marginal(data, draw)
-    rows, columns = np.triu_indices(P.shape[-1])
-    return {"P": P[..., rows, columns], "r": r, "c": t / (draw.v * draw.w)}
 
 
 def paper_update(draw: SiteDraw, theta: Array, t: Array, floor: float) -> tuple[Update, SiteDraw]:
@@ -175,10 +147,16 @@ def within_bounds(update: Update, spec: Spec) -> Update:
     return update
 
 
-def full(upper: Array, q: int) -> Array:
-    """Return the symmetric matrices (..., q, q) of upper triangles (..., q (q + 1) / 2)."""
+def upper(symmetric: Array) -> Array:
+    """Return the upper triangles (..., q (q + 1) / 2) of matrices (..., q, q), row by row."""
+    rows, columns = np.triu_indices(symmetric.shape[-1])
+    return symmetric[..., rows, columns]
+
+
+def full(triangles: Array, q: int) -> Array:
+    """Return the symmetric matrices (..., q, q) of `upper`."""
     rows, columns = np.triu_indices(q)
-    made = np.empty((*upper.shape[:-1], q, q))
-    made[..., rows, columns] = upper
-    made[..., columns, rows] = upper
+    made = np.empty((*triangles.shape[:-1], q, q))
+    made[..., rows, columns] = triangles
+    made[..., columns, rows] = triangles
     return made

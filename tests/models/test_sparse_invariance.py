@@ -15,7 +15,15 @@ import pytest
 from numpy.typing import NDArray
 
 from secagg.models import spike_slab
-from secagg.models.horseshoe import NoisePrior, Regression, SiteDraw, inverse_gamma, marginal, sweep
+from secagg.models.horseshoe import (
+    NoisePrior,
+    Regression,
+    SiteDraw,
+    draw_noise,
+    inverse_gamma,
+    marginal,
+    sweep,
+)
 from secagg.models.spike_slab import Common, SpikeSlab
 
 Array = NDArray[np.float64]
@@ -94,6 +102,14 @@ def as_printed(common, sites, data, prior, rng):
     return replace(drawn, eta=eta)
 
 
+def swept(data, sites, common, rng):
+    found = []
+    for n, d, site in zip(RECORDS, data, sites, strict=True):
+        noise = draw_noise(common.t.shape, n, NOISE, rng)
+        found.append(sweep(d, site, common.theta, common.t, NOISE, noise))
+    return found
+
+
 def scores(step: Step, prior: SpikeSlab, seed: int) -> Array:
     """Return z of every statistic: what came out against fresh prior draws."""
     rng = np.random.default_rng(seed)
@@ -104,13 +120,12 @@ def scores(step: Step, prior: SpikeSlab, seed: int) -> Array:
     for n, site in zip(RECORDS, sites, strict=True):
         X = rng.standard_normal((n, Q))
         y = site.theta @ X.T + np.sqrt(site.s)[:, None] * rng.standard_normal((REPLICATES, n))
-        data.append(Regression(X.T @ X, y @ X, np.sum(y * y, axis=1), np.array(float(n))))
+        data.append(Regression(X.T @ X, y @ X, np.sum(y * y, axis=1)))
     for _ in range(ROUNDS):
-        for i, d in enumerate(data):
-            sites[i] = sweep(d, sites[i], common.theta, common.t, NOISE, rng)
+        sites = swept(data, sites, common, rng)
         common = step(common, sites, data, prior, rng)
-    for i, d in enumerate(data):  # `collapsed` leaves theta_k behind: it is drawn before it is used
-        sites[i] = sweep(d, sites[i], common.theta, common.t, NOISE, rng)
+    # `collapsed` leaves theta_k behind: it is drawn before it is used
+    sites = swept(data, sites, common, rng)
     after, before = statistics(common, sites), statistics(*fresh(prior, rng))
     error = np.sqrt((after.var(axis=1) + before.var(axis=1)) / REPLICATES)
     return (after.mean(axis=1) - before.mean(axis=1)) / error

@@ -1,0 +1,142 @@
+"""Rounds of federated sparse *linear* models: regression, and Markov random fields by regressions.
+
+A site keeps X'X of its columns and its own last draws (`secagg.models.horseshoe`); the coordinator
+draws theta with the sites' own coefficients integrated out, or as in the paper
+(`secagg.models.spike_slab`). See `secagg.models.sparse_rounds` for what is sent.
+
+Several sites' sweeps are computed at once, their arrays stacked along a first axis: every operation
+is one matrix's or one number's own, so that no bit depends on what else is in the stack.
+"""
+
+from __future__ import annotations
+
+from abc import ABC
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from secagg.contracts import Public, Spec, State, Update
+from secagg.errors import JobError
+from secagg.models import spike_slab
+from secagg.models.horseshoe import (
+    Regression,
+    SiteDraw,
+    SweepNoise,
+    draw_noise,
+    marginal,
+    sweep,
+    within,
+)
+from secagg.models.sparse_model import Round, SparseModel
+from secagg.models.sparse_rounds import (
+    Design,
+    add_own,
+    begin_own,
+    begin_site,
+    collapsed_spec,
+    full,
+    paper_update,
+    upper,
+)
+from secagg.models.spike_slab import Common
+
+Array = NDArray[np.float64]
+
+_ROUNDING = 1 + 1e-9  # of the squares, and so of the deviations
+_MOST_VALUES = 2**24  # in a round: 128 MiB as float64
+_DRAW = tuple(field.name for field in fields(SiteDraw))
+_NOISE = tuple(field.name for field in fields(SweepNoise))
+
+
+@dataclass(frozen=True, kw_only=True)
+class SparseLinear(SparseModel, ABC):
+    """The sampler's settings are those of `SparseModel`, and
+
+    step: how the coordinator draws, "collapsed" or "paper" (`secagg.models.spike_slab`)
+    """
+
+    step: Literal["collapsed", "paper"] = "collapsed"
+
+    def round_spec(self, public: Public) -> Spec:
+        """Return the fields of one of the sampler's rounds."""
+        if self.step == "paper":
+            return super().round_spec(public)
+        design = self.design(public)
+        values = self.chains * design.shape[0] * design.shape[1] * (design.shape[1] + 5) // 2
+        if values > _MOST_VALUES:
+            raise JobError(
+                "method.step",
+                f"'collapsed' sends {values:.2g} numbers a round for so many columns",
+                f"Fewer columns or chains (at most {_MOST_VALUES:.2g} numbers), or step 'paper'.",
+            )
+        pooled = len(public.sites) if self.scale == "pooled" else 1
+        norm = float(public.max_rows) * pooled * _ROUNDING
+        return collapsed_spec(self.chains, design, norm, public.max_rows, self.noise)
+
+    def told(self) -> str:
+        """Return what the sum of a round tells, in words."""
+        if self.step == "paper":
+            return super().told()
+        return (
+            "for each chain, the precision and the slope of the pooled likelihood of theta, given "
+            "the sites' own draws"
+        )
+
+    def gather(self, z: Array, public: Public) -> State:
+        """Return X'X of the columns analysed, and first draws."""
+        design = self.design(public)
+        begun = begin_site(self.chains, design)
+        return {"gram": z.T @ z, "own": begin_own(design), "t": np.ones_like(begun["w"]), **begun}
+
+    def sweeps_at(
+        self,
+        sites: Sequence[State],
+        records: Sequence[int],
+        now: Round,
+        rngs: Sequence[np.random.Generator],
+        public: Public,
+    ) -> list[tuple[Update, State]]:
+        """Return, for each of these sites, its part of a round's sums and what it keeps."""
+        # A flat prior on a site's intercept, integrated out, leaves centred records, and one less.
+        counted = [max(n - 1, 0) for n in records]
+        data = _stacked(self.design(public), [site["gram"] for site in sites])
+        draw = SiteDraw(*(np.array([site[name] for site in sites]) for name in _DRAW))
+        if self.step == "paper":  # lambda is held, and w = lambda^2 t
+            before = np.array([site["t"] for site in sites])
+            draw = SiteDraw(draw.theta, draw.s, within(draw.w * now.t / before), draw.v)
+        for _ in range(self.sweeps):
+            each = [
+                draw_noise(now.t.shape, n, self.noise, rng)
+                for n, rng in zip(counted, rngs, strict=True)
+            ]
+            noise = SweepNoise(*(np.array([getattr(one, name) for one in each]) for name in _NOISE))
+            draw = sweep(data, draw, now.theta, now.t, self.noise, noise)
+        if self.step == "collapsed":
+            P, r = marginal(data, draw)
+            update = {"P": upper(P), "r": r, "c": now.t / (draw.v * draw.w)}
+        else:
+            update, draw = paper_update(draw, now.theta, now.t, self.lambda_floor)
+        found = []
+        for k, site in enumerate(sites):
+            mine = SiteDraw(*(getattr(draw, name)[k] for name in _DRAW))
+            own = site["own"] if now.warmup else add_own(site["own"], mine)
+            kept = {name: getattr(mine, name) for name in _DRAW}
+            sent = {name: values[k] for name, values in update.items()}
+            found.append((sent, {**site, **kept, "t": now.t, "own": own}))
+        return found
+
+    def drawn(self, now: Common, total: Update, sites: int, rng: np.random.Generator) -> Common:
+        """Return the coordinator's draws after a round's sums."""
+        if self.step == "paper":
+            return super().drawn(now, total, sites, rng)
+        P = full(total["P"], now.theta.shape[-1])
+        return spike_slab.collapsed(now, P, total["r"], total["c"], sites, self.prior, rng)
+
+
+def _stacked(design: Design, grams: Sequence[Array]) -> Regression:
+    """Return the statistics of sites (first axis) and regressions (third axis)."""
+    each = design.regression(np.array(grams))
+    return Regression(each.gram[:, None], each.cross[:, None], each.square[:, None])
