@@ -33,6 +33,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -70,7 +71,7 @@ class SumPlan:
     sites: int
     ring_bits: int
 
-    @property
+    @cached_property
     def length(self) -> int:
         """Ring elements in one contribution."""
         return sum(plan.field.size for plan in self.fields)

@@ -21,9 +21,11 @@ One secure sum, in the order that is fixed for every method and protocol::
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
+from functools import cached_property
 from typing import Any, ClassVar, Final, Protocol
 
 import numpy as np
@@ -74,10 +76,10 @@ class Field:
     fraction_bits: int
     kind: Kind
 
-    @property
+    @cached_property
     def size(self) -> int:
         """Number of entries."""
-        return int(np.prod(self.shape, dtype=np.int64))
+        return math.prod(self.shape)
 
 
 Spec = tuple[Field, ...]

@@ -112,6 +112,17 @@ def within(value: Array) -> Array:
     return np.clip(value, SMALLEST, LARGEST)
 
 
+def inverse_root(root: Array, gram: Array) -> Array:
+    """Return L^-1, K = L L' = I + R gram R as in (7), for R = diag(root) and gram >= 0."""
+    K = np.eye(root.shape[-1]) + root[..., :, None] * gram * root[..., None, :]
+    try:
+        L = np.linalg.cholesky(K)
+    except np.linalg.LinAlgError:
+        each = K.reshape(-1, *K.shape[-2:])
+        L = np.reshape([_root_of_one(one) for one in each], K.shape)
+    return np.asarray(np.linalg.inv(L), dtype=np.float64)
+
+
 def sweep(
     data: Regression,
     draw: SiteDraw,
@@ -123,10 +134,10 @@ def sweep(
     """Draw (3) to (6) once, given the coordinator's theta and t, shape (..., q)."""
     root = np.sqrt(draw.w)
     gram = data.gram / draw.s[..., None, None]
-    inverse = _inverse_root(root, gram)
-    slope = root * (data.cross / draw.s[..., None] - _times(gram, theta))
-    mine = theta + root * _times(_transposed(inverse), _times(inverse, slope) + noise.normal)
-    left = data.square - 2 * _dot(mine, data.cross) + _dot(mine, _times(data.gram, mine))
+    inverse = inverse_root(root, gram)
+    slope = root * (data.cross / draw.s[..., None] - times(gram, theta))
+    mine = theta + root * times(_transposed(inverse), times(inverse, slope) + noise.normal)
+    left = data.square - 2 * _dot(mine, data.cross) + _dot(mine, times(data.gram, mine))
     half = np.maximum(left, 0.0) / 2  # below 0 by rounding only
     s = (prior.scale + half) / noise.gamma
     w = within((t / draw.v + (mine - theta) ** 2 / 2) / noise.w)
@@ -145,21 +156,10 @@ def marginal(data: Regression, draw: SiteDraw) -> tuple[Array, Array]:
     """
     root = np.sqrt(draw.w)
     gram, cross = data.gram / draw.s[..., None, None], data.cross / draw.s[..., None]
-    inverse = _inverse_root(root, gram)
+    inverse = inverse_root(root, gram)
     H = inverse @ (root[..., :, None] * gram)
-    h = _times(inverse, root * cross)
-    return gram - _transposed(H) @ H, cross - _times(_transposed(H), h)
-
-
-def _inverse_root(root: Array, gram: Array) -> Array:
-    """Return L^-1 of K = L L' in (7)."""
-    K = np.eye(root.shape[-1]) + root[..., :, None] * gram * root[..., None, :]
-    try:
-        L = np.linalg.cholesky(K)
-    except np.linalg.LinAlgError:
-        each = K.reshape(-1, *K.shape[-2:])
-        L = np.reshape([_root_of_one(one) for one in each], K.shape)
-    return np.asarray(np.linalg.inv(L), dtype=np.float64)
+    h = times(inverse, root * cross)
+    return gram - _transposed(H) @ H, cross - times(_transposed(H), h)
 
 
 def _root_of_one(K: Array) -> Array:
@@ -172,7 +172,8 @@ def _root_of_one(K: Array) -> Array:
         return np.asarray(np.linalg.qr(weighted, mode="r")).T
 
 
-def _times(matrix: Array, vector: Array) -> Array:
+def times(matrix: Array, vector: Array) -> Array:
+    """Return the products of matrices (..., q, q) and vectors (..., q)."""
     product: Array = (matrix @ vector[..., None])[..., 0]
     return product
 

@@ -74,7 +74,8 @@ class SparseLinear(SparseModel, ABC):
             )
         pooled = len(public.sites) if self.scale == "pooled" else 1
         norm = float(public.max_rows) * pooled * _ROUNDING
-        return collapsed_spec(self.chains, design, norm, public.max_rows, self.noise)
+        rows, sites = public.max_rows, len(public.sites)
+        return collapsed_spec(self.chains, design, norm, rows, sites, self.noise)
 
     def told(self) -> str:
         """Return what the sum of a round tells, in words."""

@@ -52,7 +52,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import expit
 
-from secagg.models.horseshoe import inverse_gamma, within
+from secagg.models.horseshoe import inverse_gamma, inverse_root, times, within
 
 Array = NDArray[np.float64]
 
@@ -99,10 +99,10 @@ def collapsed(
     rng: np.random.Generator,
 ) -> Common:
     """Draw (4) to (6), then (10) and (11); P (..., q, q), r and c (..., q) are sums over sites."""
-    Q = P + np.eye(P.shape[-1]) / _spread(now, prior)[..., None, :]
-    inverse = np.linalg.inv(np.linalg.cholesky(Q))
+    root = np.sqrt(_spread(now, prior))  # Q^-1 = R K^-1 R, with K = I + R (SUM P_k) R
+    inverse = inverse_root(root, P)
     noise = rng.standard_normal(r.shape)
-    theta = (np.swapaxes(inverse, -1, -2) @ (inverse @ r[..., None] + noise[..., None]))[..., 0]
+    theta = root * times(np.swapaxes(inverse, -1, -2), times(inverse, root * r) + noise)
     t = within(rng.standard_gamma((sites + 1) / 2, size=c.shape) / (now.x + c / now.t))
     x = rng.standard_gamma(1.0, size=t.shape) / (1 + t)
     return _selected(replace(now, theta=theta, t=t, x=x), prior, rng)
