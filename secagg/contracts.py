@@ -39,7 +39,7 @@ from secagg.ring import RingVector
 State = dict[str, Any]
 """Plain data: whatever `secagg.wire` encodes. Owned by one party, passed in and handed back."""
 
-GROWING: Final = "draws"
+GROWING: Final = "collected"
 """Key of a method's state whose value is a list that only grows at its end: what a journal has to
 write of it each round is what is new."""
 

@@ -13,13 +13,14 @@ from __future__ import annotations
 import hashlib
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
 from secagg import wire
-from secagg.errors import EvidenceError, PeerError, UsageError
+from secagg.errors import EvidenceError, InternalError, PeerError, UsageError
 
 BEGIN_AGAIN: Final = "Begin again: secagg run --overwrite keeps the log of what was released."
 
@@ -79,6 +80,59 @@ def held(path: Path, seconds: float = 0.0) -> Iterator[None]:
         yield
     finally:
         os.close(handle)
+
+
+@dataclass
+class Grown:
+    """A private file that holds a list whose items stay as they are: only new ones are written.
+
+    A file written whole each time would cost the square of a list that grows each time. `keep`
+    returns a mark, which whoever keeps it hands to `read`; what was appended after the mark's `keep`
+    is not read, and the next `keep` writes over it.
+    """
+
+    path: Path
+    _items: int = field(default=0, init=False)
+    _size: int = field(default=0, init=False)
+    _digest: Any = field(default_factory=hashlib.sha256, init=False)
+
+    def keep(self, items: Sequence[Any], as_plain: Callable[[Any], Any]) -> list[Any]:
+        """Write what is new; it is on disk when this returns. Raises `OSError`, half of it written.
+
+        items: those kept before, unchanged, and new ones; as_plain: what to write of one
+        """
+        if len(items) < self._items:
+            raise InternalError(str(self.path), "a list that only grows has lost items")
+        if len(items) > self._items:
+            new = wire.dumps([as_plain(item) for item in items[self._items :]])
+            block = len(new).to_bytes(8, "little") + new
+            with os.fdopen(os.open(self.path, os.O_WRONLY | os.O_CREAT, 0o600), "wb") as file:
+                file.truncate(self._size)
+                file.seek(self._size)
+                file.write(block)
+                file.flush()
+                os.fsync(file.fileno())
+            self._digest.update(block)
+            self._items, self._size = len(items), self._size + len(block)
+        return [self._items, self._size, self._digest.digest()]
+
+    def read(self, mark: list[Any]) -> list[Any]:
+        """Return the items up to a mark, and go on from there. Raises `EvidenceError`."""
+        count, size, digest = mark
+        items: list[Any] = []
+        try:
+            content = self.path.read_bytes()[:size] if size else b""
+            found, at = hashlib.sha256(content), 0
+            if len(content) == size and found.digest() == digest:
+                while at < size:
+                    end = at + 8 + int.from_bytes(content[at : at + 8], "little")
+                    items += wire.loads(content[at + 8 : end])
+                    at = end
+                self._items, self._size, self._digest = count, size, found
+                return items
+        except OSError:
+            pass
+        raise EvidenceError(str(self.path), "is missing or damaged", BEGIN_AGAIN)
 
 
 def _taken(handle: int) -> bool:

@@ -10,8 +10,12 @@ number of lines that the log has until then. So a coordinator that is killed any
 Nothing that was sent is ever based on a step that is not in the journal, so what a killed
 coordinator had computed beyond it may be computed anew, with other randomness.
 
-The file holds released sums and all that the coordinator knows; it is private (`secagg.durable`),
-and the run's own folder never holds it. A checksum finds a damaged journal, the log one that is
+Two things grow with every round: the transcript's list of frames, and what a method collects
+(`secagg.contracts.GROWING`). They are in files of their own, which are only ever appended to
+(`secagg.durable.Grown`); what the journal has of them is how far they were written.
+
+The files hold released sums and all that the coordinator knows; it is private (`secagg.durable`),
+and the run's own folder never holds them. A checksum finds a damaged journal, the log one that is
 older or from elsewhere. Not protected: against whoever owns the files and writes both anew, with
 the coordinator's key, which lies beside them. Parties take no request that this key has not signed,
 and none twice, so that even he cannot make them open another sum than the coordinator could.
@@ -21,16 +25,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from secagg.contracts import GROWING
 from secagg.coordinator import Step
-from secagg.durable import BEGIN_AGAIN, read_checked, write_checked
+from secagg.durable import BEGIN_AGAIN, Grown, read_checked, write_checked
 from secagg.engines.memory import Delivery
 from secagg.errors import EvidenceError
 from secagg.runlog import FIRST, RunLog
 
-_FORMAT = 1
+_FORMAT = 2
 
 
 @dataclass(frozen=True)
@@ -50,20 +56,31 @@ class Entry:
 
 @dataclass(frozen=True)
 class Journal:
-    """One file of one session, replaced at each step."""
+    """One file of one session, replaced at each step, and two beside it that grow."""
 
     path: Path
     session: bytes
 
+    @cached_property
+    def _delivered(self) -> Grown:
+        return Grown(self.path.with_name(f"{self.path.name}.delivered"))
+
+    @cached_property
+    def _collected(self) -> Grown:
+        return Grown(self.path.with_name(f"{self.path.name}.collected"))
+
     def write(self, entry: Entry) -> None:
         """Replace the entry; it is on disk when this returns. Raises `OSError`."""
-        step = entry.step
-        delivered = [[d.round, d.phase, d.sender, d.recipient, d.size] for d in entry.delivered]
+        step, state = entry.step, entry.step.state
+        grown = state["method"].get(GROWING)
+        if grown is not None:
+            method = {**state["method"], GROWING: self._collected.keep(grown, lambda item: item)}
+            state = {**state, "method": method}
         content = {
-            "format": _FORMAT, "session": self.session, "state": step.state,
+            "format": _FORMAT, "session": self.session, "state": state,
             "requests": step.requests, "events": list(step.events), "done": step.done,
-            "lines": entry.lines, "head": entry.head, "delivered": delivered,
-            "seconds": entry.seconds,
+            "lines": entry.lines, "head": entry.head, "seconds": entry.seconds,
+            "delivered": self._delivered.keep(entry.delivered, _as_row),
         }  # fmt: skip
         write_checked(self.path, content)
 
@@ -72,8 +89,11 @@ class Journal:
         kept = read_checked(self.path)
         if (kept["format"], kept["session"]) != (_FORMAT, self.session):
             raise EvidenceError(str(self.path), "is of another session or version", BEGIN_AGAIN)
-        step = Step(kept["state"], kept["requests"], tuple(kept["events"]), kept["done"])
-        delivered = [Delivery(*row) for row in kept["delivered"]]
+        state = kept["state"]
+        if GROWING in state["method"]:
+            state["method"][GROWING] = self._collected.read(state["method"][GROWING])
+        step = Step(state, kept["requests"], tuple(kept["events"]), kept["done"])
+        delivered = [Delivery(*row) for row in self._delivered.read(kept["delivered"])]
         return Entry(step, kept["lines"], kept["head"], delivered, kept["seconds"])
 
 
@@ -91,6 +111,10 @@ def still_to_log(entry: Entry, log: RunLog) -> Step:
             str(log.path), "does not belong to the journal: one of them is older", BEGIN_AGAIN
         )
     return replace(entry.step, events=tuple(events[len(written) :]))
+
+
+def _as_row(sent: Delivery) -> list[Any]:
+    return [sent.round, sent.phase, sent.sender, sent.recipient, sent.size]
 
 
 def _content(line: dict[str, Any]) -> dict[str, Any]:

@@ -6,7 +6,7 @@ and becomes `OUT`:
 =========  ======================================================================================
 lock       held by the process that runs it
 setup      the job, the roster, the nonce and the coordinator's own keys (mode 0600)
-journal    what the coordinator is about to do (`secagg.journal`)
+journal*   what the coordinator is about to do (`secagg.journal`), in three files
 log.jsonl  the hash-chained log so far
 parties/   a private folder for each party, which only its own process reads or writes
            (`secagg.engines.party_process`); the exception is the time it spent

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from secagg.durable import held, read_checked, write_checked, write_private
-from secagg.errors import EvidenceError, UsageError
+from secagg.durable import Grown, held, read_checked, write_checked, write_private
+from secagg.errors import EvidenceError, InternalError, UsageError
 
 
 @pytest.fixture(autouse=True)
@@ -97,3 +97,21 @@ def test_a_killed_process_holds_no_lock(tmp_path: Path) -> None:
         other.kill()
         with held(lock, 10.0):
             pass
+
+
+def test_a_grown_list_is_read_up_to_a_mark(tmp_path: Path) -> None:
+    path = tmp_path / "list"
+    grown, marks = Grown(path), []
+    for n in (0, 2, 3, 3, 7):
+        marks.append(grown.keep(range(n), lambda item: [item]))
+    assert path.stat().st_mode & 0o777 == 0o600
+    for n, mark in zip((0, 2, 3, 3, 7), marks, strict=True):
+        assert Grown(path).read(mark) == [[i] for i in range(n)]
+    back = Grown(path)
+    back.read(marks[2])  # killed after that; what follows is written anew
+    assert back.keep((0, 1, 2, "other"), str) != marks[3]
+    assert Grown(path).read(marks[2]) == [[0], [1], [2]]
+    with pytest.raises(EvidenceError, match="damaged"):
+        Grown(path).read(marks[4])
+    with pytest.raises(InternalError, match="lost items"):
+        grown.keep((1,), str)

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from secagg.contracts import GROWING
 from secagg.coordinator import Step
 from secagg.engines.memory import Delivery
 from secagg.errors import EvidenceError
@@ -16,7 +17,12 @@ from secagg.journal import Entry, Journal, still_to_log
 from secagg.runlog import RunLog
 
 EVENTS = tuple({"event": "round", "round": i, "sites": ["a", "b"]} for i in range(3))
-STATE = {"round": 1, "total": np.arange(3, dtype=np.uint64), "claims": {"a": [b"x", b"y"]}}
+STATE = {
+    "round": 1,
+    "method": {},
+    "total": np.arange(3, dtype=np.uint64),
+    "claims": {"a": [b"x", b"y"]},
+}
 SENT = [Delivery(0, "submit", "coordinator", "a", 12)]
 
 
@@ -71,6 +77,49 @@ def test_every_changed_byte_is_found(log: RunLog) -> None:
     path.unlink()
     with pytest.raises(EvidenceError, match="damaged"):
         journal(log).read()
+
+
+def test_what_grows_is_appended_and_comes_back(log: RunLog) -> None:
+    """A coordinator that goes on after a crash appends where the journal stands."""
+    kept, sizes = journal(log), []
+    for n in (0, 1, 1, 4):
+        sent = [Delivery(i, "submit", "coordinator", "a", i) for i in range(n)]
+        draws = [{"theta": np.full(3, float(i))} for i in range(n)]
+        step = Step({**STATE, "method": {GROWING: draws, "round": n}}, {}, ())
+        kept.write(entry(log, step=step, delivered=sent))
+        for reader in (kept, journal(log)):
+            read = reader.read()
+            assert read.delivered == sent
+            found = [draw["theta"].tolist() for draw in read.step.state["method"][GROWING]]
+            assert found == [[float(i)] * 3 for i in range(n)]
+            assert read.step.state["method"]["round"] == n
+        kept = reader
+        sizes.append([path.stat().st_size if n else 0 for path in beside(log)])
+    assert sizes[1] == sizes[2] < sizes[3]
+    assert all(path.stat().st_mode & 0o777 == 0o600 for path in beside(log))
+
+
+def test_what_grows_may_be_ahead_but_not_damaged(log: RunLog) -> None:
+    state = {**STATE, "method": {GROWING: [1.0, 2.0]}}
+    journal(log).write(entry(log, step=Step(state, {}, ())))
+    for path in beside(log):
+        whole = path.read_bytes()
+        path.write_bytes(whole + b"killed before the journal was written")
+        assert journal(log).read().step.state["method"][GROWING] == [1.0, 2.0]
+        for damaged in (b"", whole[:-1], whole[:-1] + bytes([whole[-1] ^ 1])):
+            path.write_bytes(damaged)
+            with pytest.raises(EvidenceError, match="damaged"):
+                journal(log).read()
+        path.write_bytes(whole)
+        path.unlink()
+        with pytest.raises(EvidenceError, match="damaged"):
+            journal(log).read()
+        path.write_bytes(whole)
+
+
+def beside(log: RunLog) -> list[Path]:
+    path = journal(log).path
+    return [path.with_name(f"journal.{name}") for name in ("delivered", "collected")]
 
 
 def test_another_sessions_journal(log: RunLog) -> None:
