@@ -163,7 +163,7 @@ def plan(
     from secagg import console  # noqa: PLC0415
     from secagg.keyfile import read_key  # noqa: PLC0415
     from secagg.planning import plan_run  # noqa: PLC0415
-    from secagg.running import read_job  # noqa: PLC0415
+    from secagg.job import read_job  # noqa: PLC0415
     from secagg.session import COORDINATOR, plan_job  # noqa: PLC0415
 
     own = None if key is None else read_key(key, COORDINATOR).public.verify_key

@@ -26,7 +26,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cached_property
-from typing import Any, ClassVar, Final, Protocol
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -38,10 +38,6 @@ from secagg.ring import RingVector
 
 State = dict[str, Any]
 """Plain data: whatever `secagg.wire` encodes. Owned by one party, passed in and handed back."""
-
-GROWING: Final = "collected"
-"""Key of a method's state whose value is a list that only grows at its end: what a journal has to
-write of it each round is what is new."""
 
 Body = dict[str, Any]
 """The content of one message, plain data."""

@@ -87,8 +87,8 @@ class Grown:
     """A private file that holds a list whose items stay as they are: only new ones are written.
 
     A file written whole each time would cost the square of a list that grows each time. `keep`
-    returns a mark, which whoever keeps it hands to `read`; what was appended after the mark's `keep`
-    is not read, and the next `keep` writes over it.
+    returns a mark, which is what `read` wants; what was appended after that `keep` is not read, and
+    is written over by the next.
     """
 
     path: Path

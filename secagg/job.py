@@ -7,6 +7,7 @@ so that nothing about the data has to be discovered. Unknown keys are refused.
 from __future__ import annotations
 
 import tomllib
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -281,3 +282,14 @@ def _known_keys(path: list[str]) -> set[str]:
         "engine": Engine,
     }  # fmt: skip
     return set((tables[path[0]] if path else Job).model_fields)
+
+
+def read_job(
+    job: Job | Mapping[str, Any] | str | Path, overrides: Mapping[str, str] | None = None
+) -> Job:
+    """Return the job from any of the forms `run` takes. Raises `JobError`."""
+    if isinstance(job, str | Path):
+        return load_job(Path(job), dict(overrides or {}))
+    if overrides:
+        raise JobError("overrides", "go with a job file", "Change the job itself.")
+    return job if isinstance(job, Job) else parse_job(dict(job))

@@ -11,7 +11,7 @@ Nothing that was sent is ever based on a step that is not in the journal, so wha
 coordinator had computed beyond it may be computed anew, with other randomness.
 
 Two things grow with every round: the transcript's list of frames, and what a method collects
-(`secagg.contracts.GROWING`). They are in files of their own, which are only ever appended to
+(`secagg.optional.GROWING`). They are in files of their own, which are only ever appended to
 (`secagg.durable.Grown`); what the journal has of them is how far they were written.
 
 The files hold released sums and all that the coordinator knows; it is private (`secagg.durable`),
@@ -29,11 +29,11 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from secagg.contracts import GROWING
 from secagg.coordinator import Step
 from secagg.durable import BEGIN_AGAIN, Grown, read_checked, write_checked
 from secagg.engines.memory import Delivery
 from secagg.errors import EvidenceError
+from secagg.optional import GROWING
 from secagg.runlog import FIRST, RunLog
 
 _FORMAT = 2

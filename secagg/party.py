@@ -34,10 +34,21 @@ from secagg import wire
 from secagg.blas import one_thread
 from secagg.claims import Claim, digest_request, read_claims
 from secagg.codec import add_noise, encode
-from secagg.contracts import Body, Context, Method, Phase, Public, Rows, SecureSum, State
+from secagg.contracts import (
+    Body,
+    Context,
+    Method,
+    Phase,
+    Public,
+    Result,
+    Rows,
+    SecureSum,
+    State,
+)
 from secagg.errors import InternalError, PeerError, PolicyRefusal, SecaggError
 from secagg.frames import Frame, read_frame, write_frame
 from secagg.identity import Identity, Role, Roster
+from secagg.optional import LeavesOwn
 from secagg.privacy.gate import ReleasePolicy, check_invitation, check_records, check_release
 from secagg.privacy.guard import Answer, Guard, Occasion
 from secagg.privacy.sampling import sample_weighted
@@ -137,6 +148,16 @@ class Party:
             after = wire.dumps({**state, **refused.left})
             return Handled(self._refusal(round_, refused.why), after, refused.why)
         return Handled(self._frame(round_, phase.name, body, note), wire.dumps(new_state))
+
+    def own_result(self, state_bytes: bytes) -> Result | None:
+        """Return what the method leaves at this site, once it has its part in all rounds."""
+        if self.site is None or not isinstance(self.site.method, LeavesOwn):
+            return None
+        memory = wire.loads(state_bytes)["method"]
+        if not memory:
+            return None
+        with one_thread():
+            return self.site.method.own_result(memory, self.site.rows, self.site.public)
 
     def _refusal(self, round_: int, error: SecaggError) -> bytes:
         return self._frame(round_, REFUSED, {"code": error.code}, {})

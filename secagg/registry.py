@@ -21,6 +21,8 @@ METHODS = {
     "notears_admm": ("secagg.models.notears_admm", "NotearsAdmm"),
     "notears_mlp_admm": ("secagg.models.notears_mlp_admm", "NotearsMlpAdmm"),
     "local_graphs": ("secagg.models.local_graphs", "LocalGraphs"),
+    "sparse_regression": ("secagg.models.sparse_regression", "SparseRegression"),
+    "sparse_markov": ("secagg.models.sparse_markov", "SparseMarkov"),
 }
 PROTOCOLS = {
     "plain": ("secagg.protocols.plain", "Plain"),

@@ -8,7 +8,7 @@ run lies meanwhile, and what stays of one that fails, is in `secagg.placing`.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -20,12 +20,14 @@ from secagg.blas import one_thread
 from secagg.contracts import Result, State
 from secagg.coordinator import Step
 from secagg.durable import held
+from secagg.engines.loopback import LoopbackEngine
 from secagg.engines.memory import Delivery, MemoryEngine, Tamper
-from secagg.errors import JobError, SecaggError, UsageError
+from secagg.errors import SecaggError, UsageError
 from secagg.identity import Identity
-from secagg.job import Job, load_job, parse_job
+from secagg.job import Job, read_job
 from secagg.journal import Entry, still_to_log
 from secagg.keyfile import read_key
+from secagg.own_results import keep_own
 from secagg.placing import (
     check_target,
     check_unfinished,
@@ -56,6 +58,7 @@ class Run:
     folder: where it was written, or None
     transcript: every frame that was delivered
     remarks: what sites in this process were told of their own records; in no file
+    own: what the method leaves at the sites in this process, by site (`secagg.own_results`)
     """
 
     result: Result
@@ -64,6 +67,7 @@ class Run:
     folder: Path | None
     transcript: list[Delivery] = field(repr=False)
     remarks: tuple[str, ...] = ()
+    own: Mapping[str, Result] = field(default_factory=dict, repr=False)
 
 
 def run(
@@ -198,17 +202,6 @@ def _finish(finished: Run, log: RunLog, place: Path, target: Path, overwrite: bo
     return replace(finished, events=copy.events)
 
 
-def read_job(
-    job: Job | Mapping[str, Any] | str | Path, overrides: Mapping[str, str] | None = None
-) -> Job:
-    """Return the job from any of the forms `run` takes. Raises `JobError`."""
-    if isinstance(job, str | Path):
-        return load_job(Path(job), dict(overrides or {}))
-    if overrides:
-        raise JobError("overrides", "go with a job file", "Change the job itself.")
-    return job if isinstance(job, Job) else parse_job(dict(job))
-
-
 def _play(
     session: Session,
     log: RunLog,
@@ -264,7 +257,21 @@ def _play(
     facts["seconds"] = evidence.processor_seconds(session, earlier + time.process_time())
     read = [side.rows for site, side in session.sides.items() if site in state["cohort"]]
     remarks = tuple(remark for rows in read for remark in rows.remarks)
-    return Run(result, facts, log.events, None, engine.transcript, remarks)
+    left, complaints = _own_results(engine, planned, session.session, state["cohort"])
+    remarks += complaints
+    return Run(result, facts, log.events, None, engine.transcript, remarks, left)
+
+
+def _own_results(
+    engine: MemoryEngine | LoopbackEngine, planned: Planned, session: bytes, cohort: Sequence[str]
+) -> tuple[dict[str, Result], tuple[str, ...]]:
+    """Write what each site has of its own where it belongs; return it, and what went wrong."""
+    if not isinstance(engine, MemoryEngine):  # each site's process has done so
+        return {}, ()
+    found = {name: engine.parties[name].own_result(engine.states[name]) for name in cohort}
+    own = {name: result for name, result in found.items() if result is not None}
+    said = [keep_own(planned.sources[name], session, planned.job, one) for name, one in own.items()]
+    return own, tuple(why for why in said if why is not None)
 
 
 def _loop(

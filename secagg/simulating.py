@@ -13,36 +13,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Protocol, runtime_checkable
 
 from secagg import ring
 from secagg.blas import one_thread
 from secagg.codec import SumPlan, decode, encode
 from secagg.contracts import Body, Counted, Method, Public, Result, Rows, State, Update
 from secagg.errors import CapabilityError
-from secagg.job import Job
+from secagg.job import Job, read_job
+from secagg.optional import LeavesOwn, Together
 from secagg.randomness import RandomBytes, expanded, system_random
-from secagg.running import read_job
 from secagg.session import plan_job, rows_of
 from secagg.sites import Data
 from secagg.stages import COHORT, cohort_update
-
-
-@runtime_checkable
-class Together(Protocol):
-    """What a method may have beside `local`: many sites' contributions at once, the same bits."""
-
-    def together(
-        self,
-        stage: str,
-        rows: Sequence[Rows],
-        message: Body,
-        memories: Sequence[State],
-        public: Public,
-        randoms: Sequence[RandomBytes],
-    ) -> list[tuple[Update, State]]:
-        """Return what `local` returns at each of these sites."""
-        ...
 
 
 def simulate(
@@ -53,7 +35,19 @@ def simulate(
     random: RandomBytes = system_random,
     progress: Callable[[int], None] = lambda _: None,
 ) -> Result:
-    """Return the result that `secagg.run` would return of all sites, and what they keep.
+    """Return `simulate_sites` without what sites keep."""
+    return simulate_sites(job, data, overrides=overrides, random=random, progress=progress)[0]
+
+
+def simulate_sites(
+    job: Job | Mapping[str, object] | str | Path,
+    data: Data | None = None,
+    *,
+    overrides: Mapping[str, str] | None = None,
+    random: RandomBytes = system_random,
+    progress: Callable[[int], None] = lambda _: None,
+) -> tuple[Result, dict[str, Result]]:
+    """Return the result that `secagg.run` would return of all sites, and what each site keeps.
 
     progress: called with the number of rounds done
     Raises `UsageError`s as `run` does; `CapabilityError` for a job with noise.
@@ -83,7 +77,12 @@ def simulate(
             state = method.server(state, summed(stage, [one for one, _ in found]), len(names))
             done += 1
             progress(done)
-        return method.result(state, public, Counted(float(counts["records"][0]), 0.0))
+        result = method.result(state, public, Counted(float(counts["records"][0]), 0.0))
+        if not isinstance(method, LeavesOwn):
+            return result, {}
+        kept = zip(names, memories, rows, strict=True)
+        left = {name: method.own_result(memory, each, public) for name, memory, each in kept}
+        return result, {name: one for name, one in left.items() if one is not None}
 
 
 def _contributions(

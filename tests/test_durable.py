@@ -101,9 +101,8 @@ def test_a_killed_process_holds_no_lock(tmp_path: Path) -> None:
 
 def test_a_grown_list_is_read_up_to_a_mark(tmp_path: Path) -> None:
     path = tmp_path / "list"
-    grown, marks = Grown(path), []
-    for n in (0, 2, 3, 3, 7):
-        marks.append(grown.keep(range(n), lambda item: [item]))
+    grown = Grown(path)
+    marks = [grown.keep(range(n), lambda item: [item]) for n in (0, 2, 3, 3, 7)]
     assert path.stat().st_mode & 0o777 == 0o600
     for n, mark in zip((0, 2, 3, 3, 7), marks, strict=True):
         assert Grown(path).read(mark) == [[i] for i in range(n)]

@@ -12,7 +12,7 @@ from secagg.cli import app
 from secagg.errors import EvidenceError, ProtocolAbort
 from secagg.frames import peek_header
 from secagg.planning import plan_run
-from secagg.running import read_job
+from secagg.job import read_job
 from secagg.session import plan_job
 
 

@@ -9,15 +9,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from secagg.contracts import GROWING
 from secagg.coordinator import Step
 from secagg.engines.memory import Delivery
 from secagg.errors import EvidenceError
 from secagg.journal import Entry, Journal, still_to_log
+from secagg.optional import GROWING
 from secagg.runlog import RunLog
 
 EVENTS = tuple({"event": "round", "round": i, "sites": ["a", "b"]} for i in range(3))
-STATE = {
+STATE: dict[str, Any] = {
     "round": 1,
     "method": {},
     "total": np.arange(3, dtype=np.uint64),

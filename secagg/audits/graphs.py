@@ -3,7 +3,7 @@
 Variables stand on an ellipse, evenly spaced in height, so that no two labels ever overlap; their
 order round it is chosen to keep edges short. Kinds of edges differ by line style as well as colour;
 undirected ones are double lines, and ends at a node are spread, so that each head is seen to be its
-own edge's.
+own edge's. Edges of a field, which has no directions, are single lines, marked by their sign.
 Verdicts are those of `secagg.models.graph_metrics`.
 """
 
@@ -13,14 +13,16 @@ import itertools
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from markupsafe import Markup
 
 from secagg.audits import svg
 from secagg.audits.format import listing
 
-Verdict = Literal["found", "true", "reversed", "extra", "missing"]
+Verdict = Literal["found", "true", "reversed", "extra", "missing", "positive", "negative"]
+SIGNS: tuple[Verdict, ...] = ("positive", "negative", "found")
+"""Kinds of edges where none is judged: by sign, the last one where it is undecided."""
 Point = tuple[float, float]
 
 MOST_DRAWN = 40
@@ -173,10 +175,10 @@ def graph_picture(order: Sequence[str], edges: Sequence[Edge], title: str) -> Ma
     return svg.markup(drawing)
 
 
-def edge_sample(verdict: Verdict) -> Markup:
+def edge_sample(verdict: Verdict, *, directed: bool = True) -> Markup:
     """Draw a short edge for the legend."""
     drawing = svg.root("graph sample", viewBox="-4 -8 52 16", width="52", aria_hidden="true")
-    _draw_edge(drawing, Edge("", "", True, None, verdict), (-8, 0), (52, 0), (0, math.pi))
+    _draw_edge(drawing, Edge("", "", directed, None, verdict), (-8, 0), (52, 0), (0, math.pi))
     return svg.markup(drawing)
 
 
@@ -270,7 +272,7 @@ def _xy(point: Point) -> str:
 def _description(edges: Sequence[Edge]) -> str:
     """Say the edges in words, verdict by verdict."""
     parts = []
-    for verdict in ("found", "true", "reversed", "extra", "missing"):
+    for verdict in get_args(Verdict):
         named = [
             f"{edge.source} {'to' if edge.directed else 'with'} {edge.target}"
             for edge in edges

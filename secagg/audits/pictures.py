@@ -92,9 +92,14 @@ def reach_of(first: Interval | None, others: Sequence[Interval | None], *, log: 
     return Scale(reach * 1.05 if 0 < reach < math.inf else 1.0, log)
 
 
-def interval_picture(interval: Interval | None, scale: Scale, *, pooled: bool) -> Markup:
-    """Draw one line of a forest plot; an end beyond the scale becomes an arrow head."""
-    drawing = _drawing("pooled" if pooled else "alone", 22)
+def interval_picture(
+    interval: Interval | None, scale: Scale, *, pooled: bool, doubtful: bool = False
+) -> Markup:
+    """Draw one line of a forest plot; an end beyond the scale becomes an arrow head.
+
+    doubtful: its mark is left hollow
+    """
+    drawing = _drawing(f"{'pooled' if pooled else 'alone'}{' doubtful' if doubtful else ''}", 22)
     svg.add(drawing, "line", "reference", x1="50%", x2="50%", y1="0", y2="22")
     if interval is None:
         return svg.markup(drawing)

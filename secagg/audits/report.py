@@ -24,6 +24,7 @@ from secagg.audits import (
     mechanisms,
     pictures,
     plainly,
+    posteriors,
     privacy,
     prospects,
     regression,
@@ -168,6 +169,10 @@ def _block(
         case "description":
             shown["rows"] = results.description_table(block.summary)
             shown["within"] = results.within_sites(block.summary)
+        case "posterior":
+            shown |= posteriors.of_regression(block, columns)
+        case "posterior graph":
+            shown |= posteriors.of_graph(block)
         case _:  # its statistics are all there is to show
             pass
     return shown

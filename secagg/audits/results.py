@@ -36,7 +36,19 @@ _TITLES = {
     "notears_mlp-average": "Nonlinear graph by average of the sites' NOTEARS-MLP",
     "pc-vote": "Graph by vote of the sites' PC",
     "ges-vote": "Graph by vote of the sites' GES",
+    "sparse-regression-collapsed": "Sparse Bayesian regression",
+    "sparse-regression-paper": "Sparse Bayesian regression, step “paper”",
+    "sparse-markov-collapsed": "Sparse Markov random field",
+    "sparse-markov-paper": "Sparse Markov random field, step “paper”",
 }
+_KINDS = {
+    "terms": "regression",
+    "edges": "graph",
+    "columns": "description",
+    "coefficients": "posterior",
+    "pairs": "posterior graph",
+}
+"""Which table shows a summary, by the key that it has."""
 _LABELS = {
     "n": "records",
     "rounds": "rounds of the method",
@@ -70,6 +82,16 @@ _LABELS |= {
     "consensus_residual": "consensus residual",
     "threshold": "threshold applied",
     "evaluations": "evaluations of the acyclicity function",
+    "scale": "columns divided by standard deviations",
+    "slab_sd": "standard deviation of the slab, median",
+    "spike_sd": "standard deviation of the spike, median",
+    "largest_r_hat": "largest R-hat",
+    "least_ess_bulk": "least bulk ESS",
+    "least_ess_tail": "least tail ESS",
+    "largest_pip_mcse": "largest Monte Carlo error of a PIP",
+    "combine": "PIP of a pair: of its two sides, the",
+    "fdr_at_most": "Bayesian false discovery rate that was set",
+    "expected_fdr": "expected share of false ones among the edges",
 }
 _MEANINGS = {
     "widened": "1 would mean that noise does not show; the median of all predictors",
@@ -83,6 +105,14 @@ _MEANINGS = {
     "threshold": "raised above the setting only where cycles had to go",
     "r_hat": "intervals are computed by several independent random searches; at 1 they agree, "
     "above 1.05 do not rely on the intervals",
+}
+_MEANINGS |= {
+    "largest_r_hat": "do the chains agree? 1 where they do; at most 1.01 is wanted, and beyond 1.1 "
+    "nothing may be used",
+    "least_ess_bulk": "effective sample size: how many independent draws would tell as much of "
+    "means; 100 for each chain are wanted",
+    "least_ess_tail": "the same of the ends of intervals",
+    "expected_fdr": "the mean of 1 − PIP over the edges; the rate that was set bounds it",
 }
 _ELSEWHERE = {"method", "title", "outcome", "level", "converged", "status", "records"}
 _ELSEWHERE |= {"failed", "incomplete_records", "records_error", "missing", "extra", "reversed"}
@@ -102,10 +132,7 @@ class Block:
     @property
     def kind(self) -> str:
         """Return which table it is shown in."""
-        for key, kind in (("terms", "regression"), ("edges", "graph"), ("columns", "description")):
-            if key in self.summary:
-                return kind
-        return "other"
+        return next((kind for key, kind in _KINDS.items() if key in self.summary), "other")
 
     @property
     def title(self) -> str:

@@ -12,6 +12,7 @@ from rich.table import Table
 
 from secagg.audits.advice import advice
 from secagg.audits.results import within_sites
+from secagg.console.posteriors import show_posterior
 from secagg.console.terminal import number
 
 
@@ -32,6 +33,8 @@ def show_analysis(
         out.print(f"[bold red]{escape(analysis['method'])} failed: {escape(analysis['failed'])}[/]")
     elif "terms" in analysis:
         out.print(_terms_table(analysis, others))
+    elif "prior" in analysis:
+        show_posterior(out, analysis, others)
     elif "edges" in analysis:
         out.print(f"{mark}{_edges_line(analysis, name)}")
     else:

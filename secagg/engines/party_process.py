@@ -45,10 +45,11 @@ from secagg.engines.loopback import read_seconds
 from secagg.errors import DataError, PeerError, SecaggError
 from secagg.identity import Identity, Role, Roster
 from secagg.job import Job
+from secagg.own_results import keep_own
 from secagg.party import Party
 from secagg.randomness import system_random
 from secagg.session import make_party, plan_sites, session_of
-from secagg.sites import find_sites
+from secagg.sites import SiteSource, find_sites
 
 _PATIENCE = 10.0
 """Seconds to wait for an earlier process of the same party to end."""
@@ -62,6 +63,7 @@ class PartyProcess:
         self.identity = _own_keys(folder / "keys", name, role)
         self._pinned: list[Any] = []
         self._party: Party | None = None
+        self._source: SiteSource | None = None
         self._records = b""
         self._last: list[Any] = [b"", b"", b"", b""]
         """digest of the last request, reply, state, digest of the records"""
@@ -102,6 +104,7 @@ class PartyProcess:
         sources = find_sites(self._job) if is_site else {}
         if is_site and me not in sources:
             raise DataError(me, "its file is gone", "Put it back.")
+        self._source = sources.get(me)
         planned = plan_sites(self._job, roster.named(Role.SITE), sources)
         session = session_of(planned, roster, nonce)
         party = make_party(planned, self.identity, roster, session, system_random, system_random)
@@ -136,6 +139,11 @@ class PartyProcess:
         if handled.error is None:
             last, reply, records = digest, handled.reply, self._records or records
         kept = [last, reply, handled.state, records]
+        own = None if handled.error is not None else party.own_result(handled.state)
+        if own is not None and self._source is not None:
+            complaint = keep_own(self._source, party.session, self._job, own)
+            if complaint is not None:
+                note(complaint)
         if kept != self._last:
             write_checked(self._folder / "state", kept)
             self._last = kept

@@ -9,23 +9,31 @@ low, high        quantiles (1 -+ level) / 2; mcse_low, mcse_high
 r_hat            rank-normalised split R-hat, the larger of bulk's and the folded one
 ess_bulk, ess_tail  effective sample sizes, of all chains together
 
-A quantity whose draws are all equal has neither: its r_hat and ess are NaN, its errors 0.
+A quantity whose draws are all equal has no r_hat (NaN), an ess of all draws and errors of 0; of one
+chain nothing has an r_hat.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from arviz_stats.base.array import array_stats
 from numpy.typing import NDArray
 
+from secagg.contracts import Result
+from secagg.errors import UsageError
+
+if TYPE_CHECKING:
+    from xarray import DataTree
+
 Array = NDArray[np.float64]
 
 MOST_R_HAT = 1.01
 LEAST_ESS = 100  # for each chain, in the paper above
+_DRAWS = "draws_"  # begins the names of draws among a result's arrays
 
 
 @dataclass(frozen=True)
@@ -52,7 +60,8 @@ def summarise(draws: Array, level: float = 0.95) -> Posterior:
 
     def computed(statistic: str, **options: Any) -> Array:
         function = getattr(array_stats, statistic)  # the library has no types
-        return np.asarray(function(draws, chain_axis=1, draw_axis=0, **options))
+        with np.errstate(invalid="ignore"):  # draws that are all equal: 0 / 0
+            return np.asarray(function(draws, chain_axis=1, draw_axis=0, **options))
 
     def error(method: str, **options: Any) -> Array:
         found = computed("mcse", method=method, **options)
@@ -73,27 +82,99 @@ def summarise(draws: Array, level: float = 0.95) -> Posterior:
     )
 
 
+def number(value: float) -> float | None:
+    """Return a number for JSON: None where it is undefined."""
+    return float(value) if np.isfinite(value) else None
+
+
+def worst(found: Iterable[Posterior]) -> tuple[float | None, ...]:
+    """Return the largest R-hat, the least bulk and tail ESS, and the largest error of a PIP.
+
+    found: the quantities reported, PIPs last. None where draws or chains are too few to tell.
+    """
+    every = list(found)
+
+    def most(values: Sequence[Array], sign: int) -> float | None:
+        flat = sign * np.concatenate([np.ravel(each) for each in values])
+        flat = flat[np.isfinite(flat)]
+        return sign * float(flat.max()) if flat.size else None
+
+    return (
+        most([each.r_hat for each in every], 1),
+        most([each.ess_bulk for each in every], -1),
+        most([each.ess_tail for each in every], -1),
+        most([every[-1].mcse_mean], 1),
+    )
+
+
 def complaints(found: Mapping[str, Posterior], chains: int, names: Sequence[str]) -> list[str]:
     """Return a sentence for each kind of quantity that was not sampled well, worst entry named.
 
-    names: of the entries along the last axis
+    names: of the entries of each quantity, in its order (the last axis runs fastest)
     """
     notes = []
+    if chains == 1:
+        notes.append(
+            "One chain: whether it has seen all of the posterior cannot be told, and there is no "
+            "R-hat. Run several (method.chains)."
+        )
     for kind, posterior in found.items():
-        r_hat = np.nan_to_num(posterior.r_hat, nan=1.0)
+        r_hat = np.where(np.isfinite(posterior.r_hat), posterior.r_hat, 1.0).ravel()
         if np.max(r_hat) > MOST_R_HAT:
-            worst = np.unravel_index(np.argmax(r_hat), r_hat.shape)
             notes.append(
                 f"Chains disagree about {kind}: R-hat is {np.max(r_hat):.3f} for "
-                f"{names[int(worst[-1])]!r}, and at most {MOST_R_HAT} where they mix. "
-                "More rounds are needed (method.rounds)."
+                f"{names[int(np.argmax(r_hat))]}, and at most {MOST_R_HAT} where they mix. "
+                "More rounds are needed (method.rounds), or more sweeps (method.sweeps)."
             )
-        least = np.fmin(posterior.ess_bulk, posterior.ess_tail)
-        if np.nanmin(least) < LEAST_ESS * chains:
-            worst = np.unravel_index(np.nanargmin(least), least.shape)
+        least = np.fmin(posterior.ess_bulk, posterior.ess_tail).ravel()
+        least = np.where(np.isfinite(least), least, np.inf)
+        if np.min(least) < LEAST_ESS * chains:
             notes.append(
                 f"Few independent draws of {kind}: the effective sample size is "
-                f"{np.nanmin(least):.0f} for {names[int(worst[-1])]!r}, and {LEAST_ESS * chains} "
-                "are wanted. Monte Carlo errors are beside every number."
+                f"{np.min(least):.0f} for {names[int(np.argmin(least))]}, and "
+                f"{LEAST_ESS * chains} are wanted. Monte Carlo errors are beside every number."
             )
     return notes
+
+
+def to_arviz(result: Result) -> DataTree:
+    """Return the draws of a sparse model's result as ArviZ has them: a tree with group posterior.
+
+    result: of `secagg.run` or `secagg.simulating.simulate`. Of a run folder it is
+        Result(json.loads(text of result.json), dict(numpy.load(arrays.npz)))
+    Dimensions are chain and draw, then term (of a regression), or outcome and predictor (of a
+    graph; an outcome's own coefficient, which does not exist, is NaN). Variables are named as in
+    arrays.npz, without "draws_".
+    Raises `UsageError` where the result has no draws, or arviz-base is not installed.
+    """
+    drawn = {key: value for key, value in result.arrays.items() if key.startswith(_DRAWS)}
+    if not drawn:
+        mend = "Take the result of sparse_regression or sparse_markov."
+        raise UsageError("to_arviz", "this result has no draws", mend)
+    try:
+        import arviz_base  # noqa: PLC0415  # an optional extra
+    except ImportError:
+        mend = "pip install 'secagg[arviz]'"
+        raise UsageError("to_arviz", "arviz-base is not installed", mend) from None
+    summary = result.summary
+    if "names" in summary:
+        axes: dict[str, list[str]] = dict.fromkeys(("outcome", "predictor"), summary["names"])
+    else:
+        axes = {"term": [row["term"] for row in summary["coefficients"]]}
+    variables, dims = {}, {}
+    for key, value in drawn.items():
+        each = value
+        if each.ndim == 4:
+            each = _with_diagonal(each, result.arrays["predictors"])
+        name = key.removeprefix(_DRAWS)
+        variables[name], dims[name] = np.swapaxes(each, 0, 1), list(axes)[: each.ndim - 2]
+    tree: DataTree = arviz_base.from_dict({"posterior": variables}, coords=axes, dims=dims)
+    return tree
+
+
+def _with_diagonal(draws: Array, predictors: NDArray[np.int64]) -> Array:
+    """Return draws of each outcome's others (draws, chains, p, q) as (draws, chains, p, p)."""
+    p = len(predictors)
+    square = np.full((*draws.shape[:-1], p), np.nan)
+    square[..., np.arange(p)[:, None], predictors] = draws
+    return square

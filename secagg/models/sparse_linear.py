@@ -30,11 +30,10 @@ from secagg.models.horseshoe import (
     sweep,
     within,
 )
-from secagg.models.sparse_model import Round, SparseModel
+from secagg.models.own_posterior import add_draw, begin_sums
+from secagg.models.sparse_model import OWN, Round, SparseModel
 from secagg.models.sparse_rounds import (
     Design,
-    add_own,
-    begin_own,
     begin_site,
     collapsed_spec,
     full,
@@ -88,9 +87,9 @@ class SparseLinear(SparseModel, ABC):
 
     def gather(self, z: Array, public: Public) -> State:
         """Return X'X of the columns analysed, and first draws."""
-        design = self.design(public)
-        begun = begin_site(self.chains, design)
-        return {"gram": z.T @ z, "own": begin_own(design), "t": np.ones_like(begun["w"]), **begun}
+        begun = begin_site(self.chains, self.design(public))
+        own = begin_sums({name: begun[name].shape for name in OWN})
+        return {"gram": z.T @ z, "own": own, "t": np.ones_like(begun["w"]), **begun}
 
     def sweeps_at(
         self,
@@ -123,8 +122,10 @@ class SparseLinear(SparseModel, ABC):
         found = []
         for k, site in enumerate(sites):
             mine = SiteDraw(*(getattr(draw, name)[k] for name in _DRAW))
-            own = site["own"] if now.warmup else add_own(site["own"], mine)
             kept = {name: getattr(mine, name) for name in _DRAW}
+            own = site["own"]
+            if not now.warmup:
+                own = add_draw(own, kept, now.number - self.discarded, self.kept_rounds)
             sent = {name: values[k] for name, values in update.items()}
             found.append((sent, {**site, **kept, "t": now.t, "own": own}))
         return found

@@ -18,7 +18,8 @@ of each column on the others.
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
+from itertools import combinations
 from typing import ClassVar, Literal
 
 import numpy as np
@@ -26,9 +27,10 @@ from numpy.typing import NDArray
 
 from secagg.contracts import Counted, Public, Result, State
 from secagg.errors import JobError
-from secagg.models.posterior import complaints, summarise
+from secagg.models.posterior import summarise
 from secagg.models.sparse_linear import SparseLinear
 from secagg.models.sparse_model import kept_draws
+from secagg.models.sparse_result import LEAVES, arrays_of, beside, check_share, coefficient
 from secagg.models.sparse_rounds import Design
 from secagg.models.variables import choose
 
@@ -51,12 +53,7 @@ class SparseMarkov(SparseLinear):
     level: float = 0.95
 
     name: ClassVar[str] = "sparse_markov"
-    leaves: ClassVar[str] = (
-        "The number of records, each column's pooled variance within sites, and in every round "
-        "sums over sites of statistics of each site's records with random weights of its own: "
-        "together about what one sum of cross products within sites tells, and something of how "
-        "records are split over sites."
-    )
+    leaves: ClassVar[str] = LEAVES
 
     def columns(self, public: Public) -> NDArray[np.int64]:
         """Return the positions of the field's columns."""
@@ -73,45 +70,73 @@ class SparseMarkov(SparseLinear):
         return Design(np.arange(p), others)
 
     def result(self, state: State, public: Public, counted: Counted) -> Result:
-        """Return the edges, both sides' PIPs and coefficients, and the draws."""
+        """Return every pair with its two sides and whether it is an edge, and the draws."""
         kept = kept_draws(state)
         names, design = state["columns"], self.design(public)
-        found = {name: summarise(draws, self.level) for name, draws in kept.items()}
-        p = len(names)
-        pip, mean, sd, error = (np.zeros((p, p)) for _ in range(4))
-        for matrix, values in (
-            (pip, found["inclusion"].mean),
-            (error, found["inclusion"].mcse_mean),
-            (mean, found["theta"].mean),
-            (sd, found["theta"].sd),
-        ):
-            matrix[np.arange(p)[:, None], design.predictors] = values
-        side = np.maximum if self.combine == "union" else np.minimum
-        both = side(pip, pip.T)
-        edges = np.zeros((p, p), dtype=bool)
-        upper = np.triu_indices(p, 1)
+        found = {name: summarise(kept[name], self.level) for name in ("theta", "inclusion")}
+        at = (np.arange(len(names))[:, None], design.predictors)
+        pip, mean, sd = (np.zeros((len(names), len(names))) for _ in range(3))
+        pip[at], mean[at] = found["inclusion"].mean, found["theta"].mean
+        sd[at] = found["theta"].sd
+        both = np.maximum(pip, pip.T) if self.combine == "union" else np.minimum(pip, pip.T)
+        edges = np.zeros_like(both, dtype=bool)
+        upper = np.triu_indices(len(names), 1)
         edges[upper] = discoveries(both[upper], self.fdr)
-        table = [
+        side = {
+            (j, h): {
+                "outcome": names[j],
+                "predictor": names[h],
+                **coefficient(found["theta"], found["inclusion"], (j, i)),
+            }
+            for j, others in enumerate(design.predictors.tolist())
+            for i, h in enumerate(others)
+        }
+        pairs = [
             {
                 "between": [names[i], names[j]],
                 "pip": float(both[i, j]),
-                "pip_sides": [float(pip[i, j]), float(pip[j, i])],
-                "pip_mcse": [float(error[i, j]), float(error[j, i])],
                 "edge": bool(edges[i, j]),
+                "partial_correlation": partial_correlation(float(mean[i, j]), float(mean[j, i])),
+                "sides": [side[i, j], side[j, i]],
             }
-            for i, j in zip(*upper, strict=True)
+            for i, j in sorted(combinations(range(len(names)), 2), key=lambda ij: -both[ij])
         ]
+        labels = [f"{row['predictor']!r} as seen from {row['outcome']!r}" for row in side.values()]
         summary = {
             "method": f"sparse-markov-{self.step}",
             "names": list(names),
-            "n": state["records"],
-            "pairs": sorted(table, key=lambda row: -float(row["pip"])),  # type: ignore[arg-type]
-            "diagnostics": {k: asdict(v) for k, v in found.items()},
-            "notes": complaints(
-                {"theta": found["theta"], "PIP": found["inclusion"]}, self.chains, names
-            ),
+            "level": self.level,
+            "combine": self.combine,
+            "fdr_at_most": self.fdr,
+            "expected_fdr": expected_fdr(both[edges]),
+            "pairs": pairs,
+            **beside(self, state, kept, found, labels),
         }
-        return Result(summary, {"pip": pip, "mean": mean, "sd": sd, "edges": edges | edges.T})
+        drawn = arrays_of(kept, own_eta=self.own_eta)
+        matrices = {"pip": pip, "mean": mean, "sd": sd, "edges": edges | edges.T}
+        return Result(summary, {"predictors": design.predictors, **matrices, **drawn})
+
+    def _check(self) -> None:
+        super()._check()
+        check_share("level", self.level)
+        check_share("fdr", self.fdr)
+
+
+def partial_correlation(one: float, other: float) -> float | None:
+    """Return the partial correlation that two coefficients of a pair mean; None if signs differ.
+
+    In a Gaussian field they are r sqrt(v) and r / sqrt(v), v the ratio of the two columns'
+    variances given all others: r is their geometric mean. Of posterior means, which are shrunken,
+    it is a shrunken one.
+    """
+    if one * other <= 0:
+        return None
+    return float(np.sign(one) * min(np.sqrt(one * other), 1.0))
+
+
+def expected_fdr(pip: Array) -> float | None:
+    """Return the mean of 1 - PIP over the edges, None where there are none."""
+    return float(np.mean(1 - pip)) if pip.size else None
 
 
 def discoveries(pip: Array, rate: float) -> NDArray[np.bool_]:

@@ -23,7 +23,18 @@ from typing import Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from secagg.contracts import GROWING, Body, Field, Kind, Public, Rows, Spec, Stage, State, Update
+from secagg.contracts import (
+    Body,
+    Field,
+    Kind,
+    Public,
+    Result,
+    Rows,
+    Spec,
+    Stage,
+    State,
+    Update,
+)
 from secagg.errors import JobError
 from secagg.models import spike_slab
 from secagg.models.consensus_rounds import (
@@ -36,6 +47,7 @@ from secagg.models.consensus_rounds import (
 from secagg.models.horseshoe import NoisePrior, within
 from secagg.models.linear_sites import centred
 from secagg.models.messages import check_facts, read_message
+from secagg.models.own_posterior import own_posterior
 from secagg.models.sparse_rounds import (
     Design,
     paper_spec,
@@ -44,6 +56,7 @@ from secagg.models.sparse_rounds import (
 )
 from secagg.models.spike_slab import Common, SpikeSlab
 from secagg.models.variables import halves
+from secagg.optional import GROWING
 from secagg.randomness import RandomBytes
 
 Array = NDArray[np.float64]
@@ -52,6 +65,8 @@ RECORDS, DRAWS = "records", "draws"
 _LEAST_VARIANCE = 2.0 ** (4 - SQUARES_BITS)  # 16 steps of the sum of squares
 KEPT = ("theta", "t", "eta", "inclusion")
 """The coordinator's draws that are kept, shape (chains, regressions, coefficients) each."""
+OWN = ("theta", "s")
+"""The sites' draws of which each keeps sums, under "own" in its memory."""
 COMMON = tuple(field.name for field in fields(Common))
 
 
@@ -117,6 +132,11 @@ class SparseModel(ABC):
     def discarded(self) -> int:
         """Rounds of warmup."""
         return self.rounds // 2 if self.warmup is None else self.warmup
+
+    @property
+    def kept_rounds(self) -> int:
+        """Rounds after warmup."""
+        return self.rounds - self.discarded
 
     @abstractmethod
     def columns(self, public: Public) -> NDArray[np.int64]:
@@ -263,6 +283,29 @@ class SparseModel(ABC):
             kept = [*kept, {name: common[name] for name in KEPT}]
         status = "done" if done == self.rounds else "running"
         return {**state, "status": status, "round": done, "common": common, GROWING: kept}
+
+    def own_result(self, memory: State, rows: Rows, public: Public) -> Result | None:
+        """Return a site's own coefficients and error variances, in the units analysed."""
+        if memory["round"] < self.rounds:
+            return None
+        own, design = memory["own"], self.design(public)
+        theta, s = own_posterior(own["theta"]), own_posterior(own["s"])
+        names = [public.variables[i].name for i in self.columns(public)]
+        regressions = [
+            {
+                "outcome": names[y],
+                "error_variance": {key: float(values[i]) for key, values in s.items()},
+                "coefficients": [
+                    {
+                        "term": names[h],
+                        **{key: float(values[i, j]) for key, values in theta.items()},
+                    }
+                    for j, h in enumerate(design.predictors[i])
+                ],
+            }
+            for i, y in enumerate(design.outcomes)
+        ]
+        return Result({"records_here": len(rows.values), "regressions": regressions})
 
     def _check(self) -> None:
         positive = float(np.finfo(np.float64).tiny)

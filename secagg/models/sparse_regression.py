@@ -31,19 +31,21 @@ a theta or t that is not finite  `PeerError`, nothing is sent
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
-from typing import ClassVar
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from secagg.contracts import Counted, Public, Result, State
 from secagg.errors import JobError
-from secagg.models.posterior import complaints, summarise
+from secagg.models.posterior import summarise
 from secagg.models.sparse_linear import SparseLinear
 from secagg.models.sparse_model import kept_draws
+from secagg.models.sparse_result import LEAVES, arrays_of, beside, check_share, coefficient
 from secagg.models.sparse_rounds import Design
-from secagg.models.variables import choose
+from secagg.models.variables import choose, halves
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,12 +61,7 @@ class SparseRegression(SparseLinear):
     level: float = 0.95
 
     name: ClassVar[str] = "sparse_regression"
-    leaves: ClassVar[str] = (
-        "The number of records, each column's pooled variance within sites, and in every round "
-        "sums over sites of statistics of each site's records with random weights of its own: "
-        "together about what one sum of cross products within sites tells, and something of how "
-        "records are split over sites."
-    )
+    leaves: ClassVar[str] = LEAVES
 
     def columns(self, public: Public) -> NDArray[np.int64]:
         """Return the positions of the outcome, then of the predictors."""
@@ -85,24 +82,33 @@ class SparseRegression(SparseLinear):
     def result(self, state: State, public: Public, counted: Counted) -> Result:
         """Return coefficients in standardised and in the columns' own units, and the draws."""
         kept = {name: draws[:, :, 0] for name, draws in kept_draws(state).items()}
-        names = state["columns"][1:]
-        found = {name: summarise(draws, self.level) for name, draws in kept.items()}
-        theta, inclusion = found["theta"], found["inclusion"]
+        terms = state["columns"][1:]
+        found = {name: summarise(kept[name], self.level) for name in ("theta", "inclusion")}
         table = [
-            {
-                "term": name,
-                "pip": float(inclusion.mean[j]),
-                "pip_mcse": float(inclusion.mcse_mean[j]),
-                **{key: float(value[j]) for key, value in asdict(theta).items()},
-            }
-            for j, name in enumerate(names)
+            {"term": term, **coefficient(found["theta"], found["inclusion"], (j,))}
+            for j, term in enumerate(terms)
         ]
+        if self.scale == "pooled":
+            deviation = halves(public, self.columns(public)) / state["scale"]
+            for row, each in zip(table, deviation[1:], strict=True):
+                row |= {"deviation": float(each), "own_units": _rescaled(row, deviation[0] / each)}
         summary = {
             "method": f"sparse-regression-{self.step}",
             "outcome": self.outcome,
-            "n": state["records"],
             "level": self.level,
             "coefficients": table,
-            "notes": complaints({"theta": theta, "PIP": inclusion}, self.chains, names),
+            **beside(self, state, kept, found, [repr(term) for term in terms]),
         }
-        return Result(summary, {f"draws_{name}": draws for name, draws in kept.items()})
+        return Result(summary, arrays_of(kept, own_eta=self.own_eta))
+
+    def _check(self) -> None:
+        super()._check()
+        check_share("level", self.level)
+
+
+def _rescaled(row: Mapping[str, Any], factor: float) -> dict[str, float | None]:
+    """Return a coefficient's numbers that have a unit, in the columns' own."""
+    return {
+        name: None if row[name] is None else float(factor * row[name])
+        for name in ("mean", "sd", "low", "high", "mcse_mean")
+    }

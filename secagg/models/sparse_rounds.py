@@ -122,27 +122,6 @@ def unit_deviations(z: Array) -> Array:
     return z / np.where(size > 0, size, 1.0)
 
 
-def begin_own(design: Design) -> State:
-    """Return the sums from which a site has its own posterior, with no draw in them."""
-    shape = design.shape
-    return {
-        "draws": 0,
-        "theta": np.zeros(shape),
-        "square": np.zeros(shape),
-        "s": np.zeros(shape[:1]),
-    }
-
-
-def add_own(own: State, draw: SiteDraw) -> State:
-    """Return the sums with a round's draws of all chains."""
-    return {
-        "draws": own["draws"] + len(draw.theta),
-        "theta": own["theta"] + draw.theta.sum(axis=0),
-        "square": own["square"] + np.sum(draw.theta**2, axis=0),
-        "s": own["s"] + draw.s.sum(axis=0),
-    }
-
-
 def within_bounds(update: Update, spec: Spec) -> Update:
     """Return the update as it is. Raises `DataError` where a number is beyond its bound."""
     for field in spec:

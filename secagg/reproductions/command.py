@@ -4,16 +4,40 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Callable
+from enum import Enum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 
+from secagg.errors import UsageError
+
 if TYPE_CHECKING:
     from secagg.reproductions.figures import Figure
-    from secagg.reproductions.reproducing import Reproduced
+    from secagg.reproductions.reproducing import Done, Experiment, Write
+    from secagg.reproductions.studies import Study
 
 app = typer.Typer(help="Run a paper's experiments again; write tables, pictures and numbers.")
+
+E = TypeVar("E", bound="Experiment")
+Jobs = Annotated[
+    int | None, typer.Option(min=1, help="Processes (default: as many as processors).")
+]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+
+
+class Tables(Enum):
+    """Names of tables on the command line."""
+
+    HEART = "heart"
+    OVARIAN = "ovarian"
+
+
+class Figures(Enum):
+    """Names of figures on the command line."""
+
+    DEVIATING_SITE = "deviating-site"
 
 
 @app.callback()
@@ -37,44 +61,94 @@ def notears_admm(
         list[str] | None,
         typer.Option(help="Leave a method out, e.g. ges-voting, the slowest. Repeatable."),
     ] = None,
-    jobs: Annotated[
-        int | None, typer.Option(min=1, help="Processes (default: as many as processors).")
-    ] = None,
+    jobs: Jobs = None,
     out: Annotated[
         Path | None,
         typer.Option("--out", help="Folder (default: reproductions/notears-admm); goes on there."),
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    as_json: Json = False,
 ) -> None:
     """Ng and Zhang (AISTATS 2022): federated structure learning by ADMM, and its baselines."""
     from secagg.reproductions import notears_admm as paper  # noqa: PLC0415  # when it runs
 
     runs = seeds or (paper.QUICK_SEEDS if quick else paper.SEEDS)
-    _run(
+    _run_figure(
         paper.figure(figure, runs, quick=quick, full=full, skip=skip or ()),
         out or Path("reproductions") / "notears-admm",
-        jobs or os.cpu_count() or 1,
+        jobs,
         as_json,
     )
 
 
-def _run(figure: Figure, folder: Path, jobs: int, as_json: bool) -> None:
+@app.command(name="sparse-bayes")
+def sparse_bayes(
+    table: Annotated[
+        Tables | None, typer.Option(help="Of real records.", show_default=False)
+    ] = None,
+    figure: Annotated[
+        Figures | None, typer.Option(help="Of simulated records.", show_default=False)
+    ] = None,
+    seeds: Annotated[
+        int | None, typer.Option(min=1, help="Runs of a figure (default: 20; quick: 3).")
+    ] = None,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="Fewer rounds and runs: chains will not have mixed.")
+    ] = False,
+    jobs: Jobs = None,
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", help="Folder (default: reproductions/sparse-bayes); goes on there."),
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Kidd, Wang, Xu and Ni (PSB 2023): federated sparse Bayesian models, on records at hand."""
+    from secagg.reproductions import sparse_bayes as paper  # noqa: PLC0415  # when it runs
+
+    folder = out or Path("reproductions") / "sparse-bayes"
+    match table, figure:
+        case None, Figures():
+            runs = seeds or (paper.QUICK_SEEDS if quick else paper.SEEDS)
+            _run_figure(paper.deviating_site(runs, quick=quick), folder, jobs, as_json)
+        case Tables(), None if seeds is None:
+            _run_study(paper.study(table.value, quick=quick), folder, jobs, as_json)
+        case _:
+            what = "one of --table and --figure is asked for; --seeds is for a figure"
+            raise UsageError("command", what, "Give one: --table heart, say.")
+
+
+def _run_figure(figure: Figure, folder: Path, jobs: int | None, as_json: bool) -> None:
+    from secagg.reproductions.pages import write  # noqa: PLC0415
+    from secagg.reproductions.screen import show_figure  # noqa: PLC0415
+
+    _run(figure, write, show_figure, folder, jobs, as_json)
+
+
+def _run_study(study: Study, folder: Path, jobs: int | None, as_json: bool) -> None:
+    from secagg.reproductions.screen import show_study  # noqa: PLC0415
+    from secagg.reproductions.studies import write  # noqa: PLC0415
+
+    _run(study, write, show_study, folder, jobs, as_json)
+
+
+def _run(
+    experiment: E,
+    write: Write[E],
+    show: Callable[[E, Done], None],
+    folder: Path,
+    jobs: int | None,
+    as_json: bool,
+) -> None:
     from secagg.reproductions import screen  # noqa: PLC0415
     from secagg.reproductions.reproducing import reproduce  # noqa: PLC0415
 
     with screen.progress(quiet=as_json) as (started, finished):
-        done = reproduce(figure, folder, jobs, started, finished)
+        done = reproduce(experiment, write, folder, jobs or os.cpu_count() or 1, started, finished)
     if as_json:
-        typer.echo(json.dumps(_printed(done), indent=1, ensure_ascii=False))
+        [numbers] = [file for file in done.files if file.suffix == ".json"]
+        printed = {"files": [str(file) for file in done.files], "computed": done.computed}
+        typer.echo(json.dumps(printed | json.loads(numbers.read_text("utf-8")), indent=1,
+                              ensure_ascii=False))  # fmt: skip
     else:
-        screen.show(done)
-
-
-def _printed(done: Reproduced) -> dict[str, object]:
-    from secagg.reproductions.pages import as_plain  # noqa: PLC0415
-
-    return {
-        "files": [str(file) for file in done.files],
-        "computed": done.computed,
-        **as_plain(done.figure, done.entries, done.versions, done.seconds),
-    }
+        show(experiment, done)
+        for file in done.files:
+            typer.echo(str(file))

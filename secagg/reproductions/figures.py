@@ -50,7 +50,7 @@ class Panel:
 
     name: str
     across: str
-    columns: tuple[int, ...]
+    columns: tuple[float, ...]
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ class Place:
     """One entry of a figure's tables."""
 
     panel: str
-    column: int
+    column: float
     method: str
 
 

@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from secagg.reproductions.chart import chart
 from secagg.reproductions.comparing import FEWEST, LEVEL
 from secagg.reproductions.figures import (
     Entries,
@@ -15,6 +16,7 @@ from secagg.reproductions.figures import (
     Panel,
     Place,
     mean_and_error,
+    read_entries,
 )
 from secagg.reproductions.findings import (
     NONE,
@@ -27,6 +29,8 @@ from secagg.reproductions.findings import (
     value,
     verdicts,
 )
+from secagg.reproductions.markdown import table
+from secagg.reproductions.reproducing import Done
 
 
 def rows(figure: Figure, entries: Entries, panel: Panel, metric: Metric) -> list[list[str]]:
@@ -116,9 +120,9 @@ def _page(figure: Figure, entries: Entries) -> Iterator[str]:
         head = [f"{panel.across}", *map(str, panel.columns)]
         for metric in (*figure.metrics, *figure.costs):
             yield f"## {metric.label}, {panel.name}\n"
-            yield from _table(head, rows(figure, entries, panel, metric))
+            yield from table(head, rows(figure, entries, panel, metric))
         yield f"## Runs, {panel.name}\n"
-        yield from _table(head, run_rows(figure, entries, panel))
+        yield from table(head, run_rows(figure, entries, panel))
     if figure.stated:
         yield "## Numbers in the paper's text\n"
         yield (
@@ -126,7 +130,7 @@ def _page(figure: Figure, entries: Entries) -> Iterator[str]:
             "paper's lies, judging by ours, and half a digit more at either end, since the paper's "
             f"numbers are rounded. Undecided: we have fewer than {FEWEST}.\n"
         )
-        yield from _table(NUMBERS_HEAD, stated_rows(figure, entries))
+        yield from table(NUMBERS_HEAD, stated_rows(figure, entries))
     if figure.statements:
         yield "## What the paper says, and what came out here\n"
         yield (
@@ -135,7 +139,7 @@ def _page(figure: Figure, entries: Entries) -> Iterator[str]:
             f"of it is. Undecided: it holds both answers, or there are fewer than {FEWEST} runs in "
             "which both methods have a value.\n"
         )
-        yield from _table(["the paper", "here"], verdicts(figure, entries), right=False)
+        yield from table(["the paper", "here"], verdicts(figure, entries), right=False)
     if figure.remarks:
         yield "## Differences that are not judged\n"
         yield (
@@ -144,7 +148,7 @@ def _page(figure: Figure, entries: Entries) -> Iterator[str]:
             f"error, and the interval that holds the mean over all seeds with {LEVEL:.0%} "
             "confidence.\n"
         )
-        yield from _table(REMARKS_HEAD, remark_rows(figure, entries), right=False)
+        yield from table(REMARKS_HEAD, remark_rows(figure, entries), right=False)
     if failed := reasons(figure, entries):
         yield "## What failed\n"
         yield from (f"- {line}" for line in failed)
@@ -155,16 +159,15 @@ def _page(figure: Figure, entries: Entries) -> Iterator[str]:
     yield from (f"{note}\n" for note in figure.notes)
 
 
-def _table(head: Sequence[str], body: Sequence[Sequence[str]], right: bool = True) -> Iterator[str]:
-    if not body:
-        yield "Nothing.\n"
-        return
-    mark = "--:" if right else "---"
-    yield "| " + " | ".join(head) + " |"
-    yield "| " + " | ".join(["---", *[mark] * (len(head) - 1)]) + " |"
-    for row in body:
-        yield "| " + " | ".join(text.replace("|", "\\|") for text in row) + " |"
-    yield ""
+def write(figure: Figure, done: Done) -> dict[str, str]:
+    """Return the figure's page, picture and numbers, by the endings of their files."""
+    entries = read_entries(figure, done.outcomes)
+    plain = as_plain(figure, entries, done.versions, done.seconds)
+    return {
+        "md": as_markdown(figure, entries),
+        "svg": chart(figure, entries),
+        "json": json.dumps(plain, indent=1, ensure_ascii=False) + "\n",
+    }
 
 
 def as_plain(
@@ -215,9 +218,3 @@ def as_plain(
         "cpu_seconds": seconds,
         "notes": list(figure.notes),
     }
-
-
-def as_json(figure: Figure, entries: Entries, versions: Sequence[str], seconds: float) -> str:
-    """Return `as_plain` as text."""
-    plain = as_plain(figure, entries, versions, seconds)
-    return json.dumps(plain, indent=1, ensure_ascii=False) + "\n"

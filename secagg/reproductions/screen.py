@@ -11,6 +11,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, Ti
 from rich.table import Table
 
 from secagg.reproductions.cells import Cell, Outcome
+from secagg.reproductions.figures import Figure, read_entries
 from secagg.reproductions.findings import (
     NUMBERS_HEAD,
     REMARKS_HEAD,
@@ -19,7 +20,8 @@ from secagg.reproductions.findings import (
     verdicts,
 )
 from secagg.reproductions.pages import reasons, rows, run_rows
-from secagg.reproductions.reproducing import Reproduced, Started
+from secagg.reproductions.reproducing import Done, Started
+from secagg.reproductions.studies import Study, told
 
 WIDTH = 120  # of tables where standard output is a file
 
@@ -64,14 +66,12 @@ def progress(*, quiet: bool) -> Iterator[tuple[Started, Callable[[Cell, Outcome]
         yield started, finished
 
 
-def show(done: Reproduced) -> None:
-    """Print the figure's tables, what the paper states beside them, and where the files are.
+def show_figure(figure: Figure, done: Done) -> None:
+    """Print the figure's tables, and what the paper states beside them.
 
     Costs, and the runs of methods without trouble, are in the page only.
     """
-    out = Console(highlight=False)
-    out = out if out.is_terminal else Console(highlight=False, width=WIDTH)
-    figure, entries = done.figure, done.entries
+    out, entries = _console(), read_entries(figure, done.outcomes)
     out.print(f"\n[bold]{escape(figure.title)}[/]")
     for panel in figure.panels:
         head = [panel.across, *map(str, panel.columns)]
@@ -86,11 +86,25 @@ def show(done: Reproduced) -> None:
     _print(out, "not judged", REMARKS_HEAD, remark_rows(figure, entries))
     for line in reasons(figure, entries):
         out.print(f"[yellow]failed: {escape(line)}[/]", soft_wrap=True)
-    for file in done.files:
-        out.print(str(file), soft_wrap=True)
 
 
-def _print(out: Console, title: str, head: Sequence[str], body: list[list[str]]) -> None:
+def show_study(study: Study, done: Done) -> None:
+    """Print the study's tables; what they are about is in the page only."""
+    out = _console()
+    out.print(f"\n[bold]{escape(study.title)}[/]")
+    came, missing = told(study, done.outcomes)
+    for line in missing:
+        out.print(f"[yellow]{escape(line)}[/]", soft_wrap=True)
+    for each in () if came is None else came.tables:
+        _print(out, each.title, each.head, each.rows)
+
+
+def _console() -> Console:
+    out = Console(highlight=False)
+    return out if out.is_terminal else Console(highlight=False, width=WIDTH)
+
+
+def _print(out: Console, title: str, head: Sequence[str], body: Sequence[Sequence[str]]) -> None:
     if not body:
         return
     table = Table(title=title or None)

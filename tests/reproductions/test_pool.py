@@ -36,7 +36,7 @@ def seeds_called(calls: Path) -> list[int]:
 
 
 def entry_of(folder: Path, calls: Path, what: dict[int, str], jobs: int = 2) -> Entry:
-    return reproduce(toy_figure(calls, what), folder, jobs).entries[HERE]
+    return reproduced(toy_figure(calls, what), folder, jobs)[1]
 
 
 def wait_for(done: Callable[[], bool], seconds: float = 20.0) -> None:

@@ -1,0 +1,253 @@
+"""A sparse Bayesian model's result, arranged for reading: what was assumed, found, and how sure.
+
+Numbers of a posterior come with their Monte Carlo errors, and probabilities of inclusion (PIPs)
+with the prior that they depend on. A regression is a table and a forest plot; a graph is a table of
+its likeliest pairs, a heat map of all PIPs (as in Figure 2 of Kidd, Wang, Xu and Ni, PSB 2023) and
+a drawing of its edges.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from secagg.audits import format as written
+from secagg.audits import graphs
+from secagg.audits.heat import MOST_CELLS, bar_picture, heat_picture
+from secagg.audits.pictures import Interval, Scale, axis_picture, interval_picture, reach_of
+from secagg.audits.regression import unit_of
+from secagg.audits.results import Block, Summary, usable
+
+LIKELY = 0.5
+"""A coefficient with this PIP or more is in the median probability model (Barbieri and Berger
+2004): it is marked."""
+MOST_LISTED = 60
+"""Pairs of a graph that a table lists, edges first; all are in result.json."""
+
+
+@dataclass(frozen=True)
+class Pair:
+    """A pair of a graph's variables, with the numbers of each coefficient that may connect it."""
+
+    source: str
+    target: str
+    directed: bool
+    pip: float
+    edge: bool
+    weight: float | None
+    sides: tuple[Summary, ...]
+
+
+def prior_in_words(summary: Summary) -> str:
+    """Return the prior: with another one the same records have other PIPs."""
+    prior = {key: value if isinstance(value, bool) else f"{value:g}"
+             for key, value in summary["prior"].items()}  # fmt: skip
+    whose = "of its own for each coefficient" if prior["own_eta"] else "one for all coefficients"
+    eta = "η_j" if prior["own_eta"] else "η"
+    return (
+        f"Prior: θ_j ~ N(0, {eta}) in the slab and N(0, {prior['spike_ratio']} {eta}) in the "
+        f"spike, {eta} ~ IG({prior['slab_shape']}, {prior['slab_scale']}), {whose}; the slab has "
+        f"probability ρ ~ Beta({prior['rho_a']}, {prior['rho_b']}). At site k: "
+        f"θ_kj ~ N(θ_j, λ_kj² τ_j²), λ_kj and τ_j ~ C⁺(0, 1), "
+        f"σ_k² ~ IG({prior['noise_shape']}, {prior['noise_scale']})."
+    )
+
+
+def widths_in_words(summary: Summary) -> str:
+    """Return how wide spike and slab turned out, which is what a PIP tells apart."""
+    found = summary["diagnostics"]
+    slab, spike = (written.significant(found[name], 2) for name in ("slab_sd", "spike_sd"))
+    return (
+        f"A PIP is the probability that a coefficient comes from the slab. By these records the "
+        f"slab has standard deviation {slab} and the spike {spike} (medians): a coefficient of the "
+        "spike's size, however certain, counts as none."
+    )
+
+
+def sampler_in_words(summary: Summary) -> str:
+    """Return how many draws there are, and by how many rounds they came about."""
+    run = summary["sampler"]
+    chains, sweeps = (
+        written.counted(run["chains"], "chain"),
+        written.counted(run["sweeps"], "sweep"),
+    )
+    thinned = f", one of {run['thin']} kept" if run["thin"] > 1 else ""
+    return (
+        f"{chains} of {written.counted(run['rounds'], 'round')}, {sweeps} at each site in a round, "
+        f"the first {written.count(run['warmup'])} rounds left out{thinned}: "
+        f"{written.counted(run['chains'] * run['kept'], 'draw')}."
+    )
+
+
+def unit_analysed(summary: Summary) -> str:
+    """Return what coefficients are in."""
+    whose = "pooled within sites" if summary["scale"] == "pooled" else "each site's own"
+    return f"standard deviations of the outcome for one of the predictor, {whose}"
+
+
+def pairs_of(summary: Summary) -> list[Pair]:
+    """Return the pairs of a graph, the likeliest first."""
+    found = []
+    for row in summary["pairs"]:
+        source, target = row["between"]
+        weight, sides = row["partial_correlation"], tuple(row["sides"])
+        found.append(Pair(source, target, False, row["pip"], row["edge"], weight, sides))
+    return found
+
+
+def of_regression(block: Block, columns: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what the page shows of a regression: its table, and its forest plot."""
+    rows: Sequence[Summary] = block.summary["coefficients"]
+    own = all("own_units" in row for row in rows)
+    outcome = block.summary["outcome"]
+    return {
+        **_told(block),
+        "own": own,
+        "outcome_unit": unit_of(outcome, columns) or f"of {outcome}",
+        "rows": [
+            {
+                "term": row["term"],
+                "unit": unit_of(row["term"], columns),
+                "likely": row["pip"] >= LIKELY,
+                "own": _with_interval(row["own_units"]) if own else ("", ""),
+                "numbers": _numbers(row),
+            }
+            for row in rows
+        ],
+        "forest": _forest(block),
+    }
+
+
+def of_graph(block: Block) -> dict[str, Any]:
+    """Return what the page shows of a graph: pairs, heat map and drawing."""
+    summary, pairs = block.summary, pairs_of(block.summary)
+    names: Sequence[str] = summary["names"]
+    edges = [pair for pair in pairs if pair.edge]
+    likely = edges + [pair for pair in pairs if not pair.edge]
+    shown: dict[str, Any] = {
+        **_told(block),
+        "pairs": [(pair, [_numbers(side) for side in pair.sides]) for pair in likely[:MOST_LISTED]],
+        "left_out": max(len(pairs) - MOST_LISTED, 0),
+        "edges": len(edges),
+        "heat": None,
+        "drawing": None,
+        "legend": [],
+        "alone": _edges_alone(block),
+    }
+    if len(names) <= MOST_CELLS:
+        shown["heat"] = heat_picture(names, _pips(pairs), "PIPs: outcomes by row")
+    if len(names) <= graphs.MOST_DRAWN:
+        drawn = [
+            graphs.Edge(pair.source, pair.target, pair.directed, pair.weight, _sign(pair.weight))
+            for pair in edges
+        ]
+        order = graphs.round_order(names, [(edge.source, edge.target) for edge in drawn])
+        shown["drawing"] = graphs.graph_picture(order, drawn, f"{block.title}: its edges")
+        shown["legend"] = [
+            (kind, number, graphs.edge_sample(kind, directed=drawn[0].directed))
+            for kind in graphs.SIGNS
+            if (number := sum(edge.verdict == kind for edge in drawn))
+        ]
+    return shown
+
+
+def _told(block: Block) -> dict[str, str]:
+    summary = block.summary
+    return {
+        "prior": prior_in_words(summary),
+        "widths": widths_in_words(summary),
+        "sampler": sampler_in_words(summary),
+        "unit": unit_analysed(summary),
+    }
+
+
+def _numbers(row: Summary) -> dict[str, str]:
+    """Return one coefficient's numbers as written."""
+    mean, interval = _with_interval(row)
+    return {
+        "mean": mean,
+        "error": written.significant(row["mcse_mean"], 2),
+        "interval": interval,
+        "pip": written.fixed(row["pip"], 3),
+        "pip_error": written.fixed(row["pip_mcse"], 3),
+        "r_hat": written.fixed(row["r_hat"], 3),
+        "bulk": written.NONE if row["ess_bulk"] is None else written.count(row["ess_bulk"]),
+        "tail": written.NONE if row["ess_tail"] is None else written.count(row["ess_tail"]),
+    }
+
+
+def _with_interval(row: Summary) -> tuple[str, str]:
+    low, high = (written.by_error(row[name], row["sd"]) for name in ("low", "high"))
+    return written.by_error(row["mean"], row["sd"]), written.interval(low, high)
+
+
+def _forest(block: Block) -> dict[str, Any]:
+    """Return the terms on one scale, since they have one unit; with sites alone where simulated."""
+    alone = {
+        site: {row["term"]: row for row in own["coefficients"]}
+        for site, own in block.alone.items()
+        if usable(own)
+    }
+    pooled: Sequence[Summary] = block.summary["coefficients"]
+    of_sites = [row for own in alone.values() for row in own.values()]
+    reach = max(abs(row[end]) for row in pooled for end in ("low", "high"))
+    scale = reach_of(Interval(0.0, -reach, reach), [_interval(r) for r in of_sites], log=False)
+    terms = []
+    for row in pooled:
+        lines = [("All sites", row), *((site, own[row["term"]]) for site, own in alone.items())]
+        drawn = [_drawn(label, each, scale, pooled=each is row) for label, each in lines]
+        terms.append((row["term"], drawn))
+    return {"axis": axis_picture(scale), "alone": bool(alone), "terms": terms}
+
+
+def _drawn(label: str, row: Summary, scale: Scale, *, pooled: bool) -> dict[str, Any]:
+    mean, interval = _with_interval(row)
+    likely = row["pip"] >= LIKELY
+    picture = interval_picture(_interval(row), scale, pooled=pooled, doubtful=not likely)
+    return {
+        "label": label,
+        "picture": picture,
+        "bar": bar_picture(row["pip"]),
+        "pip": written.fixed(row["pip"], 2),
+        "mean": mean,
+        "interval": interval,
+    }
+
+
+def _interval(row: Summary) -> Interval:
+    return Interval(row["mean"], row["low"], row["high"])
+
+
+def _pips(pairs: Sequence[Pair]) -> dict[tuple[str, str], float]:
+    """Return the PIP of each coefficient by outcome and predictor."""
+    return {
+        (side["outcome"], side["predictor"]): side["pip"] for pair in pairs for side in pair.sides
+    }
+
+
+def _sign(weight: float | None) -> graphs.Verdict:
+    if not weight:
+        return "found"
+    return "positive" if weight > 0 else "negative"
+
+
+def _edges_alone(block: Block) -> list[dict[str, Any]]:
+    """Return, for each site by itself, how many edges it finds, and how many of those agree."""
+    pooled = _edges(block.summary)
+    rows = []
+    for site, own in block.alone.items():
+        edges = None if "failed" in own else _edges(own)
+        rows.append(
+            {
+                "site": site,
+                "usable": usable(own),
+                "edges": None if edges is None else len(edges),
+                "common": None if edges is None else len(edges & pooled),
+            }
+        )
+    return rows
+
+
+def _edges(summary: Summary) -> set[tuple[str, str]]:
+    return {(pair.source, pair.target) for pair in pairs_of(summary) if pair.edge}

@@ -1,0 +1,129 @@
+"""A site's part of federated sparse directed graphs: draws of its own graph, cycles allowed.
+
+Kidd, Wang, Xu and Ni ("Federated learning for sparse Bayesian models", PSB 2023), section 2.4. At
+site k, for records Y_i of p columns, i = 1..n_k, and theta_jh and t_jh = tau_jh^2 from the
+coordinator,
+
+    Y_i = mu_k + Theta_k Y_i + e_i,  e_ij ~ Laplace(b_kj),  b_kj ~ IG(a_s, b_s)                  (1)
+    theta_kjh ~ N(theta_jh, w_kjh), with w and v as in (2) of `secagg.models.horseshoe`          (2)
+
+theta_kjh is the effect of h on j, and there is none of j on itself. (In print records are rows and
+Theta is on their right, which contradicts its own "j <- h". The errors are normal there with
+exponential variances: Laplace, of a scale that is not stated.) The prior of mu_k is flat. With
+A = I - Theta_k, m = A mu_k and e_i = A Y_i - m the likelihood is, up to constants,
+
+    |det A|^(n_k - 1) PROD_j b_kj^-n_k exp(-SUM_i |e_ij| / b_kj)  if rho(Theta_k) < 1, or else 0   (3)
+
+The variances are integrated out. |det A|^n_k is the density's, and dmu = dm / |det A|: one record
+tells nothing of Theta_k, as it should. rho is the spectral radius. Rows of A can be permuted and
+scaled to unit diagonal again without any change to what is observed; rho < 1, effects that die out
+as they go round, leaves few of these graphs with cycles, and often one (Lacerda, Spirtes, Ramsey
+and Hoyer, UAI 2008). It is part of the likelihood, because in the prior it would come with a
+constant that depends on theta and w.
+
+One sweep draws, in this order,
+
+    m_j, given e_ij + m_j and b_kj: its density is exponential between neighbours of these       (4)
+    theta_kjh, one after another, by a Metropolis step, b_kj integrated out                      (5)
+    b_kj ~ IG(a_s + n_k, b_s + SUM_i |e_ij|)                                                     (6)
+    w_kjh and v_kjh by (5) and (6) of `secagg.models.horseshoe`                                  (7)
+
+(5) and (6) are one draw of theta_k and b_k together. m is drawn before anything uses it, and so is
+not kept. No site needs an acyclic graph, and nothing here looks for one.
+
+Theta_k's p (p - 1) entries stand in one row, row j after row j - 1 (`places`). Arrays have one
+leading axis of chains; the records may have it too.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from secagg.models.horseshoe import NoisePrior, within
+from secagg.models.laplace_graph_moves import move_entries, step_sizes
+from secagg.models.laplace_location import draw_location
+
+Array = NDArray[np.float64]
+Indices = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class GraphDraw:
+    """A site's parameters: theta_k, w_k, v_k of shape (chains, p (p - 1)), b_k of (chains, p)."""
+
+    theta: Array
+    b: Array
+    w: Array
+    v: Array
+
+
+@dataclass(frozen=True)
+class GraphNoise:
+    """Standard variates of one sweep.
+
+    location: of (4), uniform, (2, chains, p)
+    move, chance: of (5), N(0, 1) and log uniform, (chains, p (p - 1))
+    gamma: of (6), Gamma(a_s + n_k, 1), (chains, p)
+    w, v: of (7), Exp(1), (chains, p (p - 1))
+    """
+
+    location: Array
+    move: Array
+    chance: Array
+    gamma: Array
+    w: Array
+    v: Array
+
+
+def places(p: int) -> tuple[Indices, Indices]:
+    """Return row j and column h of each entry of Theta that is not on its diagonal."""
+    rows, columns = np.nonzero(~np.eye(p, dtype=bool))
+    return rows, columns
+
+
+def draw_graph_noise(
+    chains: int, p: int, records: int, prior: NoisePrior, rng: np.random.Generator
+) -> GraphNoise:
+    """Draw the variates of one sweep at a site with so many records."""
+    entries = (chains, p * (p - 1))
+    return GraphNoise(
+        rng.random((2, chains, p)),
+        rng.standard_normal(entries),
+        -rng.standard_exponential(entries),
+        rng.standard_gamma(prior.shape + records, (chains, p)),
+        rng.standard_exponential(entries),
+        rng.standard_exponential(entries),
+    )
+
+
+def sweep_graph(
+    Y: Array,
+    draw: GraphDraw,
+    reach: Array,
+    theta: Array,
+    t: Array,
+    prior: NoisePrior,
+    noise: GraphNoise,
+) -> tuple[GraphDraw, NDArray[np.bool_]]:
+    """Draw (4) to (7) once; return also which moves of (5) were taken, (chains, p (p - 1)).
+
+    Y: (p, n_k) or (chains, p, n_k), a column a record
+    theta, t: from the coordinator, (chains, p (p - 1)), as is reach: see `step_sizes`
+    The spectral radius of every graph in `draw` is below 1, and so it is of what is returned.
+    """
+    p = Y.shape[-2]
+    rows, columns = places(p)
+    graph = np.zeros((len(draw.theta), p, p))
+    graph[:, rows, columns] = draw.theta
+    errors = Y - graph @ Y
+    errors -= draw_location(errors, draw.b, noise.location)[..., None]
+    steps = step_sizes(reach, draw.w) * noise.move
+    toll = noise.chance + steps * (2 * (draw.theta - theta) + steps) / (2 * draw.w)
+    taken, size = move_entries(Y, graph, errors, steps, toll, prior)
+    mine = draw.theta + np.where(taken, steps, 0.0)
+    b = (prior.scale + size) / noise.gamma
+    w = within((t / draw.v + (mine - theta) ** 2 / 2) / noise.w)
+    return GraphDraw(mine, b, w, (1 + t / w) / noise.v), taken

@@ -1,0 +1,1 @@
+"""Experiments on federated sparse Bayesian models: their records, and one module a kind of cell."""

@@ -1,0 +1,53 @@
+"""Cells of maximum heart rate at four hospitals: federated sparse regression, and least squares.
+
+Coefficients are in standard deviations of the outcome for one of the predictor, both pooled within
+hospitals. Least squares has an intercept for each hospital: it is what one secure sum of moments
+with centre = "site" gives.
+"""
+
+from __future__ import annotations
+
+from secagg.models.moments import PooledMoments
+from secagg.models.posterior import summarise
+from secagg.models.sparse_regression import SparseRegression
+from secagg.reproductions.plain import Settings
+from secagg.reproductions.sparse import heart
+from secagg.reproductions.sparse.sampled import LEVEL, quantities, sampler, simulated, widths
+
+PREDICTORS = [name for name in heart.COLUMNS if name != heart.OUTCOME]
+ALL = "all"  # what is recorded of a fit, not of one of its coefficients
+
+
+def compute(settings: Settings) -> dict[str, dict[str, float]]:
+    """Return the numbers of each coefficient, by its name, and of the fit.
+
+    Settings: method ("sparse" or "least-squares"), seed; of the first those of `sampled.sampler`.
+    """
+    if settings["method"] == "least-squares":
+        return _least_squares()
+    chosen = {"name": SparseRegression.name, "outcome": heart.OUTCOME, "predictors": PREDICTORS}
+    result = simulated(
+        chosen | sampler(settings), heart.COLUMNS, heart.hospitals(), int(settings["seed"])
+    )
+    theta, inclusion = (summarise(result.arrays[f"draws_{n}"], LEVEL) for n in ("theta", "inclusion"))
+    terms = [row["term"] for row in result.summary["coefficients"]]
+    found = {term: quantities(theta, inclusion, (j,)) for j, term in enumerate(terms)}
+    return found | {ALL: {"records": result.summary["n"]} | widths(result.arrays["draws_eta"])}
+
+
+def _least_squares() -> dict[str, dict[str, float]]:
+    fit = {"kind": "ols", "outcome": heart.OUTCOME, "predictors": PREDICTORS, "level": LEVEL}
+    moments = {
+        "name": PooledMoments.name, "centre": "site", "analyses": [{"kind": "describe"}, fit],
+    }  # fmt: skip
+    summary = simulated(moments, heart.COLUMNS, heart.hospitals(), 0).summary
+    described, fitted = summary["analyses"]
+    sd = {row["column"]: row["sd"] for row in described["columns"]}
+    found = {
+        row["term"]: {
+            name: row[key] * sd[row["term"]] / sd[heart.OUTCOME]
+            for name, key in (("mean", "estimate"), ("low", "ci_low"), ("high", "ci_high"))
+        }
+        for row in fitted["terms"]
+    }
+    return found | {ALL: {"records": fitted["n"]}}

@@ -1,0 +1,143 @@
+"""Exact invariance of the directed graphs' sampler (Geweke 2004, "Getting it right").
+
+Parameters are drawn from the prior, given that all sites' spectral radii are below 1, and data from
+the parameters; then some rounds are run. If every step leaves the posterior as it is, what comes
+out has the law of fresh draws. Replicates are the leading axis of all arrays.
+
+mu has a flat prior, from which nothing can be drawn. Differences of records have a law that does
+not depend on mu, and are all that the posterior depends on: so their mean is put where it is
+independent of everything else.
+"""
+
+from __future__ import annotations
+
+from dataclasses import fields, replace
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from secagg.models import spike_slab
+from secagg.models.horseshoe import NoisePrior, SiteDraw, inverse_gamma
+from secagg.models.laplace_graph import GraphDraw, draw_graph_noise, places, sweep_graph
+from secagg.models.sparse_rounds import paper_update
+from secagg.models.spike_slab import Common, SpikeSlab
+
+Array = NDArray[np.float64]
+
+P = 3
+NOISE = NoisePrior(shape=3.0, scale=2.0)
+PRIOR = SpikeSlab(a_e=3.0, b_e=0.3)  # moderate effects: or most draws from the prior are refused
+FLOOR = 1e-15  # of lambda: none
+
+
+def graphs(theta: Array) -> Array:
+    rows, columns = places(P)
+    made = np.zeros((len(theta), P, P))
+    made[:, rows, columns] = theta
+    return made
+
+
+def radius(theta: Array) -> Array:
+    return np.abs(np.linalg.eigvals(graphs(theta))).max(axis=-1)
+
+
+def fresh(replicates: int, sites: int, rng: np.random.Generator) -> tuple[Common, list[GraphDraw]]:
+    """Draw all parameters from the prior; all of a draw again where a site's graph blows up."""
+    parts: list[tuple[Common, list[GraphDraw]]] = []
+    while sum(len(common.rho) for common, _ in parts) < replicates:
+        common, drawn = unrestricted(replicates, sites, rng)
+        kept = np.all([radius(site.theta) < 1 for site in drawn], axis=0)
+        chosen = [GraphDraw(*(getattr(site, f.name)[kept] for f in fields(site))) for site in drawn]
+        parts.append((Common(*(getattr(common, f.name)[kept] for f in fields(common))), chosen))
+    joined = [
+        type(first)(*(
+            np.concatenate([getattr(one, f.name) for one in each])[:replicates]
+            for f in fields(first)
+        ))
+        for each in zip(*([common, *drawn] for common, drawn in parts), strict=True)
+        for first in each[:1]
+    ]  # fmt: skip
+    return joined[0], joined[1:]
+
+
+def unrestricted(
+    replicates: int, sites: int, rng: np.random.Generator
+) -> tuple[Common, list[GraphDraw]]:
+    wide = (replicates, P * (P - 1))
+    rho = rng.beta(PRIOR.a_r, PRIOR.b_r, replicates)
+    g = (rng.random(wide) < rho[:, None]).astype(float)
+    eta = np.broadcast_to(inverse_gamma(PRIOR.a_e, np.full((replicates, 1), PRIOR.b_e), rng), wide)
+    theta = rng.standard_normal(wide) * np.sqrt(eta * np.where(g > 0, 1, PRIOR.ratio))
+    tau = np.abs(rng.standard_cauchy(wide))
+    drawn = []
+    for _ in range(sites):
+        w = (tau * np.abs(rng.standard_cauchy(wide))) ** 2
+        mine = theta + np.sqrt(w) * rng.standard_normal(wide)
+        b = inverse_gamma(NOISE.shape, np.full((replicates, P), NOISE.scale), rng)
+        drawn.append(GraphDraw(mine, b, w, inverse_gamma(1.0, 1 + tau**2 / w, rng)))
+    return Common(theta, tau**2, np.ones(wide), eta, g, rho, g), drawn
+
+
+def statistics(common: Common, sites: list[GraphDraw]) -> Array:
+    """Return bounded or light-tailed statistics of all parameters, (statistics, replicates)."""
+    theta, t = np.tanh(common.theta), np.log(common.t)
+    found = [
+        theta[:, 0], np.abs(theta[:, 0]), theta[:, 1] * theta[:, 3], t[:, 0], t[:, 1] ** 2,
+        np.log(common.eta[:, 0]), common.g[:, 0], common.rho, t[:, 5] * np.abs(theta[:, 5]),
+    ]  # fmt: skip
+    for site in sites:
+        w, graph = np.log(site.w), graphs(site.theta)
+        away = np.tanh(site.theta - common.theta)
+        found += [
+            away[:, 0], away[:, 5] ** 2, np.log(site.b[:, 0]), np.log(site.b[:, 2]) ** 2, w[:, 0],
+            w[:, 1] * t[:, 1], np.log(site.v[:, 0]), np.tanh(site.theta[:, 2]) * theta[:, 2],
+            radius(site.theta), np.tanh(np.linalg.det(np.eye(P) - graph)),
+            np.tanh(graph[:, 0, 1] * graph[:, 1, 0]), np.tanh(graph[:, 2, 1]) * np.log(site.b[:, 1]),
+            np.abs(np.tanh(site.theta)).sum(axis=-1),
+        ]  # fmt: skip
+    return np.array(found)
+
+
+def scores(replicates: int, records: tuple[int, ...], rounds: int, seed: int) -> Array:
+    """Return z of every statistic: what came out against fresh draws."""
+    rng = np.random.default_rng(seed)
+    common, sites = fresh(replicates, len(records), rng)
+    data = []
+    for n, site in zip(records, sites, strict=True):
+        e = rng.laplace(size=(replicates, P, n)) * site.b[..., None]
+        Y = np.linalg.solve(np.eye(P) - graphs(site.theta), e)
+        if n:
+            Y = Y - Y.mean(axis=-1, keepdims=True) + rng.standard_normal((replicates, P, 1))
+        data.append(Y)
+    reach = np.full((replicates, P * (P - 1)), 0.5)
+    for _ in range(rounds):
+        sent = []
+        for i, (n, Y) in enumerate(zip(records, data, strict=True)):
+            noise = draw_graph_noise(replicates, P, n, NOISE, rng)
+            site, _ = sweep_graph(Y, sites[i], reach, common.theta, common.t, NOISE, noise)
+            held = SiteDraw(site.theta, site.b, site.w, site.v)
+            update, _ = paper_update(held, common.theta, common.t, FLOOR)
+            sites[i] = site
+            sent.append((update["one"], update["d"] * np.sqrt(common.t), update["dd"] * common.t))
+        sums = [sum(parts) for parts in zip(*sent, strict=True)]
+        before = common.t
+        common = spike_slab.paper(common, *sums, len(records), PRIOR, rng)
+        sites = [replace(site, w=site.w * common.t / before) for site in sites]  # lambda is held
+    after = statistics(common, sites)
+    expected = statistics(*fresh(replicates, len(records), rng))
+    error = np.sqrt((after.var(axis=1) + expected.var(axis=1)) / replicates)
+    return (after.mean(axis=1) - expected.mean(axis=1)) / error
+
+
+def test_the_sampler_leaves_the_prior_as_it_is() -> None:
+    # 35 statistics, two-sided: |z| > 4.5 in one of 4000 runs by chance
+    z = scores(6000, (4, 1), rounds=4, seed=1)
+    assert np.max(np.abs(z)) < 4.5
+
+
+@pytest.mark.slow
+def test_the_sampler_leaves_the_prior_as_it_is_with_more_power() -> None:
+    # 48 statistics: |z| > 4.5 in one of 3000 runs by chance
+    z = scores(40_000, (5, 0, 8), rounds=8, seed=2)
+    assert np.max(np.abs(z)) < 4.5

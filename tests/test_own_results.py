@@ -1,0 +1,98 @@
+"""What a run leaves at the sites: for each its own, at its own place, and nowhere else."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import secagg
+from secagg.randomness import replayable_random
+from secagg.simulating import simulate_sites
+
+METHOD = {"name": "sparse_regression", "outcome": "y", "rounds": 12, "chains": 2}
+EFFECTS = {"a": 3.0, "b": -3.0}
+
+
+def sites() -> dict[str, pd.DataFrame]:
+    """Two sites whose effects are opposite: each finds its own."""
+    rng = np.random.default_rng(0)
+    return {
+        name: pd.DataFrame({"x": x, "y": EFFECTS[name] * x + 0.1 * rng.normal(size=60)})
+        for name in EFFECTS
+        for x in [rng.normal(size=60)]
+    }
+
+
+def job(method: dict[str, Any] = METHOD, **changed: Any) -> dict[str, Any]:
+    return {
+        "title": "t",
+        "sites": {"max_rows": 100},
+        "columns": {key: {"type": "continuous", "low": -16, "high": 16} for key in "xy"},
+        "method": method,
+        "protocol": {"name": "plain"},
+        "release": {"min_sites": 2, "min_records": 1},
+        "simulation": {"site_alone": False},
+    } | changed
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "data").mkdir()
+    for name, table in sites().items():
+        table.to_csv(tmp_path / "data" / f"{name}.csv", index=False)
+    return tmp_path / "data"
+
+
+def slope(summary: dict[str, Any]) -> float:
+    return float(summary["regressions"][0]["coefficients"][0]["mean"])
+
+
+def test_in_one_process_each_site_has_its_own() -> None:
+    ran = secagg.run(job(), sites(), random=replayable_random(1))
+    assert set(ran.own) == {"a", "b"}
+    assert slope(ran.own["a"].summary) > 0.5 and slope(ran.own["b"].summary) < -0.5
+    _, simulated = simulate_sites(job(), sites(), random=replayable_random(1))
+    assert {k: v.summary for k, v in simulated.items()} == {
+        k: v.summary for k, v in ran.own.items()
+    }
+
+
+@pytest.mark.parametrize("engine", ["memory", "processes"])
+def test_it_is_written_beside_the_sites_ledger(folder: Path, engine: str) -> None:
+    asked = job(sites={"max_rows": 100, "folder": str(folder)}, engine={"name": engine})
+    out = folder.parent / "out"
+    ran = secagg.run(asked, out=out)
+    session = ran.facts["session"]
+    for name, effect in EFFECTS.items():
+        path = folder / "ledgers" / f"{name}.{session[:8]}.json"
+        assert path.stat().st_mode & 0o777 == 0o600
+        content = json.loads(path.read_text())
+        assert (content["site"], content["session"]) == (name, session)
+        assert content["records_here"] == 60
+        assert np.sign(slope(content)) == np.sign(effect)
+    told = b"".join(path.read_bytes() for path in out.iterdir())
+    assert b"records_here" not in told
+    assert set(ran.own) == (set(EFFECTS) if engine == "memory" else set())
+
+
+def test_what_cannot_be_written_is_said_and_ends_no_run(folder: Path) -> None:
+    asked = job(sites={"max_rows": 100, "folder": str(folder)})
+    first = secagg.run(asked, random=replayable_random(3))
+    written = folder / "ledgers" / f"a.{first.facts['session'][:8]}.json"
+    written.unlink()
+    written.mkdir()  # in its place
+    again = secagg.run(asked, random=replayable_random(3))
+    assert again.facts["session"] == first.facts["session"]
+    assert any(written.name in remark for remark in again.remarks)
+    assert set(again.own) == {"a", "b"}
+
+
+def test_other_methods_leave_nothing(folder: Path) -> None:
+    asked = job({"name": "moments"}, sites={"max_rows": 100, "folder": str(folder)})
+    assert secagg.run(asked).own == {}
+    assert not list((folder / "ledgers").glob("*.json"))
