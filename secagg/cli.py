@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from secagg import __version__
+from secagg.adapt_command import adapt
 from secagg.errors import InternalError, SecaggError, UsageError
 from secagg.noise import Adjacency
 from secagg.reproductions.command import app as reproduce
@@ -35,6 +36,7 @@ app = typer.Typer(
 budget = typer.Typer(help="What was released of each site's records, and what may still be.")
 app.add_typer(budget, name="budget")
 app.add_typer(reproduce, name="reproduce")
+app.command()(adapt)
 
 Ledgers = Annotated[
     Path,
@@ -161,9 +163,9 @@ def plan(
 ) -> None:
     """Show bounds, bits, messages and who would refuse a job, before any record is read."""
     from secagg import console  # noqa: PLC0415
+    from secagg.job import read_job  # noqa: PLC0415
     from secagg.keyfile import read_key  # noqa: PLC0415
     from secagg.planning import plan_run  # noqa: PLC0415
-    from secagg.job import read_job  # noqa: PLC0415
     from secagg.session import COORDINATOR, plan_job  # noqa: PLC0415
 
     own = None if key is None else read_key(key, COORDINATOR).public.verify_key

@@ -40,7 +40,7 @@ WHICH = (
 )
 """What to take, for whoever reads the list of methods."""
 
-CENTRED_BY_SITE = ("notears_admm", "local_graphs")
+CENTRED_BY_SITE = ("notears_admm", "local_graphs", "sparse_regression", "sparse_markov")
 """Methods without the setting `centre` of `moments`, because they know one way only."""
 
 

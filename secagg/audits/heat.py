@@ -43,9 +43,9 @@ def heat_picture(names: Sequence[str], pips: Mapping[tuple[str, str], float], ti
             place = {"x": f"{x:.1f}", "y": f"{y:.1f}", "width": f"{cell - 1}"}
             svg.add(at, "rect", "cell", height=f"{cell - 1}", fill_opacity=f"{pip:.3f}", **place)
             if len(names) <= _MOST_WRITTEN:
-                middle = {"x": f"{x + (cell - 1) / 2:.1f}", "y": f"{y + cell / 2 + 3.5:.1f}"}
+                inside = {"x": f"{x + (cell - 1) / 2:.1f}", "y": f"{y + cell / 2 + 3.5:.1f}"}
                 kind = "number on" if pip >= _DARK else "number"
-                svg.add(at, "text", kind, text=f"{pip:.2f}", text_anchor="middle", **middle)
+                svg.add(at, "text", kind, text=f"{pip:.2f}", text_anchor="middle", **inside)
     return svg.markup(drawing)
 
 

@@ -117,8 +117,11 @@ def _over_the_same_sites(facts: Facts) -> str:
         bound = "; where all have noise, what they cost together bounds it" if holds(facts) else ""
         return f"{text}{bound}."
     name, settings = facts["method"]["name"], facts["method"]["settings"]
+    pooled = 'of method moments with centre = "pooled"'
     others = {
-        "notears_admm": 'of method moments with centre = "pooled"',
+        "notears_admm": pooled,
+        "sparse_regression": pooled,
+        "sparse_markov": pooled,
         "moments": (
             'with centre = "pooled"'
             if settings.get("centre") == "site"

@@ -22,7 +22,7 @@ from secagg.audits.results import Block, Summary, usable
 LIKELY = 0.5
 """A coefficient with this PIP or more is in the median probability model (Barbieri and Berger
 2004): it is marked."""
-MOST_LISTED = 60
+MOST_LISTED = 40
 """Pairs of a graph that a table lists, edges first; all are in result.json."""
 
 

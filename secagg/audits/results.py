@@ -89,7 +89,7 @@ _LABELS |= {
     "least_ess_bulk": "least bulk ESS",
     "least_ess_tail": "least tail ESS",
     "largest_pip_mcse": "largest Monte Carlo error of a PIP",
-    "combine": "PIP of a pair: of its two sides, the",
+    "combine": "PIP of a pair",
     "fdr_at_most": "Bayesian false discovery rate that was set",
     "expected_fdr": "expected share of false ones among the edges",
 }
@@ -112,6 +112,7 @@ _MEANINGS |= {
     "least_ess_bulk": "effective sample size: how many independent draws would tell as much of "
     "means; 100 for each chain are wanted",
     "least_ess_tail": "the same of the ends of intervals",
+    "combine": "union: the larger of its two sides; intersection: the smaller",
     "expected_fdr": "the mean of 1 − PIP over the edges; the rate that was set bounds it",
 }
 _ELSEWHERE = {"method", "title", "outcome", "level", "converged", "status", "records"}

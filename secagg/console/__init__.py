@@ -1,5 +1,6 @@
 """What the command line prints: progress on standard error, tables on standard output."""
 
+from secagg.console.adapted import show_adapted
 from secagg.console.ledgers import show_budget, show_history
 from secagg.console.plans import show_plan
 from secagg.console.rounds import progress
@@ -9,6 +10,7 @@ from secagg.console.terminal import number
 __all__ = [
     "number",
     "progress",
+    "show_adapted",
     "show_budget",
     "show_history",
     "show_plan",

@@ -84,9 +84,9 @@ def _pairs(analysis: Mapping[str, Any]) -> Table:
     )
     directed = all(pair.directed for pair in pairs)
     table.add_column("from -> to" if directed else "pair", no_wrap=True)
-    table.add_column("edge")
-    sides = "" if directed else " of both sides"
-    columns = ["PIP", f"PIP{sides} +- MCSE", f"mean{sides}", "partial r", "R-hat", "ESS"]
+    table.add_column("edge", no_wrap=True)
+    sides = ("PIP +- MCSE", "mean") if directed else ("both PIPs +- MCSE", "both means")
+    columns = ["PIP", *sides, "partial r", "R-hat", "ESS"]
     if directed:
         columns.remove("partial r")
     for name in columns:
@@ -94,10 +94,10 @@ def _pairs(analysis: Mapping[str, Any]) -> Table:
     for pair in shown:
         name = f"{pair.source} {'->' if pair.directed else '-'} {pair.target}"
         error = max(side["pip_mcse"] for side in pair.sides)
-        pips = f"{' / '.join(f'{side['pip']:.2f}' for side in pair.sides)} +- {error:.2f}"
+        pips = " / ".join(f"{side['pip']:.2f}" for side in pair.sides)
         means = " / ".join(f"{side['mean']:.2f}" for side in pair.sides)
         partial = [] if directed else ["-" if pair.weight is None else f"{pair.weight:.2f}"]
-        told = [f"{pair.pip:.3f}", pips, means, *partial, *_sampled(pair.sides)]
+        told = [f"{pair.pip:.3f}", f"{pips} +- {error:.2f}", means, *partial, *_sampled(pair.sides)]
         style = None if pair.edge else "dim"
         table.add_row(escape(name), "yes" if pair.edge else "", *told, style=style)
     return table

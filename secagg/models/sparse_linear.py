@@ -45,7 +45,7 @@ from secagg.models.spike_slab import Common
 Array = NDArray[np.float64]
 
 _ROUNDING = 1 + 1e-9  # of the squares, and so of the deviations
-_MOST_VALUES = 2**24  # in a round: 128 MiB as float64
+_MOST_VALUES = 2**22  # in a round: 32 MiB from each site
 _DRAW = tuple(field.name for field in fields(SiteDraw))
 _NOISE = tuple(field.name for field in fields(SweepNoise))
 

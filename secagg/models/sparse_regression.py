@@ -88,13 +88,15 @@ class SparseRegression(SparseLinear):
             {"term": term, **coefficient(found["theta"], found["inclusion"], (j,))}
             for j, term in enumerate(terms)
         ]
+        of_outcome: dict[str, Any] = {"outcome": self.outcome}
         if self.scale == "pooled":
             deviation = halves(public, self.columns(public)) / state["scale"]
+            of_outcome["outcome_deviation"] = float(deviation[0])
             for row, each in zip(table, deviation[1:], strict=True):
                 row |= {"deviation": float(each), "own_units": _rescaled(row, deviation[0] / each)}
         summary = {
             "method": f"sparse-regression-{self.step}",
-            "outcome": self.outcome,
+            **of_outcome,
             "level": self.level,
             "coefficients": table,
             **beside(self, state, kept, found, [repr(term) for term in terms]),

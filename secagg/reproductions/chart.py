@@ -116,7 +116,7 @@ def _plot(
     step = _step(metric.top or most or 1.0)
     ceiling = metric.top or step * math.ceil(most / step - 1e-9) or step
 
-    def x(column: int, method: int) -> float:
+    def x(column: float, method: int) -> float:
         part = (panel.columns.index(column) + 0.5) / len(panel.columns)
         return left + part * WIDTH + (method - (len(drawn) - 1) / 2) * APART
 
@@ -133,7 +133,7 @@ def _plot(
                 text_anchor="end")  # fmt: skip
     for column in panel.columns:
         middle = f"{x(column, 0) + (len(drawn) - 1) / 2 * APART:.1f}"
-        svg.add(drawing, "text", text=str(column), x=middle, y=f"{base + 17:.1f}",
+        svg.add(drawing, "text", text=f"{column:g}", x=middle, y=f"{base + 17:.1f}",
                 text_anchor="middle")  # fmt: skip
     svg.add(drawing, "text", text=panel.across, x=f"{left + WIDTH / 2:.1f}", y=f"{base + 34:.1f}",
             text_anchor="middle")  # fmt: skip

@@ -67,7 +67,7 @@ def stated_rows(figure: Figure, entries: Entries) -> list[list[str]]:
         result = check(entries, stated)
         expected = NONE if result.interval is None else _range(result.interval, metric)
         verdict = result.verdict.value
-        found.append([f"{where}{place.column}", f"{stated.value:g}", ours, expected, verdict])
+        found.append([f"{where}{place.column:g}", f"{stated.value:g}", ours, expected, verdict])
     return found
 
 
@@ -168,7 +168,7 @@ def _ends(figure: Figure, comparison: Comparison) -> str:
 
 def _named(figure: Figure, place: Place) -> str:
     where = f"{place.panel}, " if len(figure.panels) > 1 else ""
-    return f"{_labels(figure)[place.method]} ({where}{place.column})"
+    return f"{_labels(figure)[place.method]} ({where}{place.column:g})"
 
 
 def _range(interval: Interval, metric: Metric) -> str:

@@ -172,7 +172,7 @@ def _below(
     method: str,
     others: Sequence[str],
     panels: Sequence[Panel],
-    columns: Sequence[int] | None = None,
+    columns: Sequence[float] | None = None,
 ) -> tuple[Comparison, ...]:
     """Return that the method's mean is below those of others, at all columns or at these."""
     return tuple(
@@ -189,7 +189,7 @@ def _above(
     method: str,
     others: Sequence[str],
     panels: Sequence[Panel],
-    columns: Sequence[int] | None = None,
+    columns: Sequence[float] | None = None,
 ) -> tuple[Comparison, ...]:
     return tuple(
         Comparison(metric, each.larger, each.smaller)

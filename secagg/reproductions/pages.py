@@ -117,7 +117,7 @@ def _page(figure: Figure, entries: Entries) -> Iterator[str]:
     if left_out := figure.left_out():
         yield f"Not run: {'; '.join(method.label for method in left_out)}.\n"
     for panel in figure.panels:
-        head = [f"{panel.across}", *map(str, panel.columns)]
+        head = [f"{panel.across}", *(f"{column:g}" for column in panel.columns)]
         for metric in (*figure.metrics, *figure.costs):
             yield f"## {metric.label}, {panel.name}\n"
             yield from table(head, rows(figure, entries, panel, metric))

@@ -22,8 +22,6 @@ Started = Callable[[int, int, float, float], None]
 """Called once: cells in all, cells there already, and the estimated seconds of both."""
 
 
-
-
 class Experiment(Protocol):
     """What there is to compute: a figure, or tables.
 

@@ -74,7 +74,7 @@ def show_figure(figure: Figure, done: Done) -> None:
     out, entries = _console(), read_entries(figure, done.outcomes)
     out.print(f"\n[bold]{escape(figure.title)}[/]")
     for panel in figure.panels:
-        head = [panel.across, *map(str, panel.columns)]
+        head = [panel.across, *(f"{column:g}" for column in panel.columns)]
         for metric in figure.metrics:
             title = f"{metric.label}, {panel.name}"
             _print(out, title, head, rows(figure, entries, panel, metric))

@@ -10,8 +10,16 @@ from __future__ import annotations
 
 from secagg.reproductions import sparse_bayes_text as text
 from secagg.reproductions.cells import Cell, cell
-from secagg.reproductions.figures import Comparison, Figure, Method, Metric, Panel, Place
-from secagg.reproductions.figures import Remark, Statement
+from secagg.reproductions.figures import (
+    Comparison,
+    Figure,
+    Method,
+    Metric,
+    Panel,
+    Place,
+    Remark,
+    Statement,
+)
 from secagg.reproductions.plain import Plain
 from secagg.reproductions.sparse import heart, ovarian
 from secagg.reproductions.studies import Study
@@ -19,13 +27,13 @@ from secagg.reproductions.studies import Study
 TASKS = "secagg.reproductions.sparse"
 SEEDS, QUICK_SEEDS = 20, 3
 DELTAS = (0, 0.5, 1, 2, 3)
-ROUNDS = {4: 16000, 8: 4000}  # by number of sites: with four the chains mix far more slowly
-HEART_ROUNDS, OVARIAN_ROUNDS = 40000, 20000
+ROUNDS = {4: 8000, 8: 3000}  # by number of sites: with four the chains mix far more slowly
+HEART_ROUNDS, OVARIAN_ROUNDS = 40000, 8000
 QUICK = 20  # so many times fewer rounds
 
 ONE_SLAB: dict[str, Plain] = {"own_eta": False, "slab_scale": 1.0}
 OWN_SLABS: dict[str, Plain] = {"own_eta": True, "slab_scale": 1.0}
-NARROW_SLAB: dict[str, Plain] = {"own_eta": False, "slab_scale": 0.01}
+NARROW_SLAB: dict[str, Plain] = {"own_eta": False, "slab_scale": 0.1}
 PRIORS = {text.ONE: ONE_SLAB, text.OWN: OWN_SLABS, text.NARROW: NARROW_SLAB}
 
 METHODS = (
@@ -57,12 +65,12 @@ COSTS = (
     Metric("seconds", "CPU seconds", 1),
 )
 NOTES = (
-    "Errors are root mean squares over ten coefficients, in the units of the records: of what is in "
-    "common, and of the last site's own. With delta, the last site's first coefficient is 1 - delta "
-    "where the others' is 1, and its sixth is delta where theirs is 0. Standard normal predictors "
-    "and noise, 60 records at each site.",
+    "Errors are root mean squares over ten coefficients, in the units of the records: of what is "
+    "in common, and of the last site's own. The last site's first coefficient is 1 - delta where "
+    "the others' is 1, and its sixth is delta where theirs is 0. Standard normal predictors and "
+    "noise, 60 records at each site.",
     "Not converged: some R-hat is above 1.01.",
-    text.HYPER.format(slab="one slab for all coefficients, eta ~ IG(1, 1)"),
+    text.HYPER.format(slab=text.PRIORS[text.ONE]),
 )
 
 
@@ -80,18 +88,20 @@ def study(name: str, *, quick: bool = False) -> Study:
             for label, prior in PRIORS.items()
         }
         fits[text.LEAST] = cell(f"{TASKS}.regression", 1.0, method="least-squares", seed=0)
-        return Study(f"heart{suffix}", text.HEART_TITLE, fits, text.heart, text.HEART_NOTES)
+        return Study(f"heart{suffix}", text.HEART_TITLE, fits, text.heart_tables, text.HEART_NOTES)
     ovarian.source()
     fits = {
         label: _fit("network", OVARIAN_ROUNDS // divisor, 2e-2, prior)
         for label, prior in PRIORS.items()
     }
     fits[text.PARTIAL] = cell(f"{TASKS}.network", 1.0, method="partial", seed=0)
-    return Study(f"ovarian{suffix}", text.OVARIAN_TITLE, fits, text.ovarian, text.OVARIAN_NOTES)
+    return Study(
+        f"ovarian{suffix}", text.OVARIAN_TITLE, fits, text.ovarian_tables, text.OVARIAN_NOTES
+    )
 
 
 def _fit(task: str, rounds: int, seconds: float, prior: dict[str, Plain]) -> Cell:
-    chosen = {"method": "sparse", "rounds": rounds, "seed": 0}
+    chosen: dict[str, Plain] = {"method": "sparse", "rounds": rounds, "seed": 0}
     return cell(f"{TASKS}.{task}", rounds * seconds, **chosen, **prior)
 
 
@@ -115,8 +125,7 @@ def deviating_site(seeds: int, *, quick: bool = False) -> Figure:
         panels=tuple(panels.values()),
         points={
             Place(panel.name, delta, method.name): {
-                seed: _deviating(many, delta, seed, QUICK if quick else 1)
-                for seed in range(seeds)
+                seed: _deviating(many, delta, seed, QUICK if quick else 1) for seed in range(seeds)
             }
             for many, panel in panels.items()
             for delta in panel.columns
@@ -131,7 +140,7 @@ def deviating_site(seeds: int, *, quick: bool = False) -> Figure:
 
 def _deviating(sites: int, delta: float, seed: int, divisor: int) -> Cell:
     rounds = ROUNDS[sites] // divisor
-    chosen = {"sites": sites, "delta": delta, "rounds": rounds, "seed": seed}
+    chosen: dict[str, Plain] = {"sites": sites, "delta": delta, "rounds": rounds, "seed": seed}
     return cell(f"{TASKS}.deviating", rounds * 1e-3, **chosen, **ONE_SLAB)
 
 

@@ -41,6 +41,8 @@ RUNS: dict[str, Callable[[], Run]] = {
     "logistic": lambda: small_run("logistic", "additive"),
     "moments": lambda: small_run("moments", "additive"),
     "plain": lambda: small_run("logistic", "plain"),
+    "sparse": lambda: small_run("sparse_regression", "additive"),
+    "field": lambda: small_run("sparse_markov", "plain"),
     "hostile": hostile_run,
     "sum": lambda: noised_run("sum"),
     "site": lambda: noised_run("site"),

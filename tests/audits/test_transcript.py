@@ -48,6 +48,8 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "notears_admm": {"variables": NAMES, "rounds": 20},
     "notears_mlp_admm": {"variables": NAMES, "rounds": 3, "hidden": 2},
     "local_graphs": {"variables": NAMES},
+    "sparse_regression": {"outcome": "y", "predictors": ["x", "z"], "rounds": 8},
+    "sparse_markov": {"variables": NAMES, "rounds": 8},
 }
 
 

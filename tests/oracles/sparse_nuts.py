@@ -5,11 +5,13 @@ fork, as other tests do.
 
 IN: an .npz of X (n, p), y (n,), site (n,), each an integer, and settings: chains, warmup, draws,
     seed, ratio (c0). All other constants of the prior are 1.
-OUT: an .npz of draws, (chains, draws, ...) each: theta, inclusion, log_tau, theta_k, s, intercept;
-    diverging (chains, draws); steps, of the integrator.
+OUT: an .npz of draws, (chains, draws, ...) each: theta, inclusion, log_tau, theta_k, s,
+    level; diverging (chains, draws); steps, of the integrator.
 
 The model is the paper's with half-Cauchy distributions as they are, the indicators summed out, and
-an intercept for each site whose prior is flat. theta_k and theta are not centred.
+an intercept for each site whose prior is flat. For the sake of mixing, theta_k is not centred, and
+theta is; and in place of an intercept stands the level at the mean of the site's predictors, whose
+prior is as flat.
 """
 
 from __future__ import annotations
@@ -28,22 +30,23 @@ import numpy as np
 import numpyro
 import numpyro.distributions as dist
 from jax.scipy.special import expit
+from numpy.typing import NDArray
 from numpyro.infer import MCMC, NUTS, init_to_value
 
-RECORDED = ("theta", "inclusion", "log_tau", "theta_k", "s", "intercept")
+Array = NDArray[np.float64]
+RECORDED = ("theta", "inclusion", "log_tau", "theta_k", "s", "level")
 
 
-def model(X: jax.Array, y: jax.Array, site: jax.Array, sites: int, ratio: float) -> None:
+def model(X: Array, y: Array, site: Array, sites: int, ratio: float) -> None:
     p = X.shape[1]
     rho = numpyro.sample("rho", dist.Beta(1.0, 1.0))
     eta = numpyro.sample("eta", dist.InverseGamma(1.0, 1.0))
-    spreads = jnp.sqrt(jnp.array([ratio, 1.0]))
+    spreads = jnp.sqrt(eta * jnp.array([ratio, 1.0]))
     mixture = dist.MixtureSameFamily(
         dist.Categorical(probs=jnp.stack([1 - rho, rho])), dist.Normal(0.0, spreads)
     )
-    unit = numpyro.sample("unit", mixture.expand([p]))
-    theta = numpyro.deterministic("theta", jnp.sqrt(eta) * unit)
-    spike, slab = (dist.Normal(0.0, spread).log_prob(unit) for spread in spreads)
+    theta = numpyro.sample("theta", mixture.expand([p]))
+    spike, slab = (dist.Normal(0.0, spread).log_prob(theta) for spread in spreads)
     numpyro.deterministic("inclusion", expit(jnp.log(rho) - jnp.log1p(-rho) + slab - spike))
     tau = numpyro.sample("tau", dist.HalfCauchy(1.0).expand([p]))
     numpyro.deterministic("log_tau", jnp.log(tau))
@@ -52,8 +55,9 @@ def model(X: jax.Array, y: jax.Array, site: jax.Array, sites: int, ratio: float)
     theta_k = numpyro.deterministic("theta_k", theta + tau * share * away)
     s = numpyro.sample("s", dist.InverseGamma(1.0, 1.0).expand([sites]))
     flat = dist.ImproperUniform(dist.constraints.real, (), (sites,))
-    intercept = numpyro.sample("intercept", flat)
-    mean = intercept[site] + jnp.sum(X * theta_k[site], axis=1)
+    level = numpyro.sample("level", flat)
+    means = jnp.stack([X[site == k].mean(axis=0) for k in range(sites)])
+    mean = level[site] + jnp.sum((X - means[site]) * theta_k[site], axis=1)
     numpyro.sample("y", dist.Normal(mean, jnp.sqrt(s[site])), obs=y)
 
 
@@ -61,7 +65,7 @@ def main(source: str, target: str) -> None:
     given = np.load(source)
     sites = int(given["site"].max()) + 1
     levels = [given["y"][given["site"] == k].mean() for k in range(sites)]
-    start = init_to_value(values={"intercept": jnp.array(levels)})
+    start = init_to_value(values={"level": jnp.array(levels)})
     kernel = NUTS(model, dense_mass=True, target_accept_prob=0.95, init_strategy=start)
     sampler = MCMC(
         kernel,
@@ -73,7 +77,7 @@ def main(source: str, target: str) -> None:
     )
     sampler.run(
         jax.random.PRNGKey(int(given["seed"])),
-        *(jnp.array(given[name]) for name in ("X", "y", "site")),
+        *(given[name] for name in ("X", "y", "site")),
         sites,
         float(given["ratio"]),
         extra_fields=("diverging", "num_steps"),

@@ -20,9 +20,10 @@ from support.toy_figure import toy_figure
 
 from secagg.errors import UsageError
 from secagg.reproductions.cells import cell, code_version, compute
-from secagg.reproductions.figures import Entry, Place
+from secagg.reproductions.figures import Entry, Figure, Place, read_entries
+from secagg.reproductions.pages import write
 from secagg.reproductions.pool import KILLED, Cache, in_order
-from secagg.reproductions.reproducing import reproduce
+from secagg.reproductions.reproducing import Reproduced, reproduce
 
 HERE = Place("here", 1, "toy")
 
@@ -33,6 +34,11 @@ def draw(seeds: int) -> dict[int, str]:
 
 def seeds_called(calls: Path) -> list[int]:
     return sorted(int(path.name.partition(".")[0]) for path in calls.iterdir())
+
+
+def reproduced(figure: Figure, folder: Path, jobs: int) -> tuple[Reproduced, Entry]:
+    done = reproduce(figure, write, folder, jobs)
+    return done, read_entries(figure, done.outcomes)[HERE]
 
 
 def entry_of(folder: Path, calls: Path, what: dict[int, str], jobs: int = 2) -> Entry:
@@ -139,8 +145,8 @@ def test_a_run_that_was_killed_goes_on(
     (tmp_path / "gate").touch()
     what = {0: "draw", 1: "draw", 2: "wait", 3: "wait"}
     figure = toy_figure(tmp_path / "calls", what, tmp_path / "gate")
-    done = reproduce(figure, tmp_path, 2)
-    assert done.entries[HERE].runs == 4 and done.computed == 2
+    done, entry = reproduced(figure, tmp_path, 2)
+    assert entry.runs == 4 and done.computed == 2
     assert seeds_called(tmp_path / "calls") == [0, 1, 2, 2, 3, 3]
 
 
@@ -157,8 +163,8 @@ def test_one_process_killed_in_mid_cell_leaves_a_page_of_the_runs_before(
     assert "| Toy | 2, 2 to come |" in lines
     (tmp_path / "gate").touch()
     what = {0: "draw", 1: "draw", 2: "wait", 3: "wait"}
-    done = reproduce(toy_figure(tmp_path / "calls", what, tmp_path / "gate"), tmp_path, 1)
-    assert done.entries[HERE].runs == 4 and done.computed == 2
+    done, entry = reproduced(toy_figure(tmp_path / "calls", what, tmp_path / "gate"), tmp_path, 1)
+    assert entry.runs == 4 and done.computed == 2
     assert seeds_called(tmp_path / "calls") == [0, 1, 2, 2, 3]
     assert "Not finished" not in page.read_text()
 

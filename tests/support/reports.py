@@ -24,6 +24,7 @@ HOSTILE = "<script>alert(1)</script>"
 HOSTILE_COLUMN = "\"'><img src=x onerror=alert(1)>"
 HOSTILE_LEVEL = "'\"><svg onload=alert(1)>&lt;"
 METHODS = ("logistic", "moments")
+SPARSE = {"rounds": 40, "chains": 2}
 PROTOCOLS = ("plain", "additive", "paillier")
 TRUTH = [["x", "y"], ["y", "z"], ["z", "x2"]]
 VOID = frozenset({"br", "hr", "img", "input", "link", "meta"})
@@ -62,7 +63,11 @@ def job(method: str, protocol: str, **changed: Any) -> dict[str, Any]:
                 {"kind": "golem", "variables": ["x", "y", "z", "x2"]},
             ],
         },
-    }
+        "sparse_regression": {"name": "sparse_regression", "outcome": "y", **SPARSE},
+        "sparse_markov": {
+            "name": "sparse_markov", "variables": ["x", "y", "z", "x2"], "fdr": 0.4, **SPARSE
+        },
+    }  # fmt: skip
     settings = {"paillier": {"key_bits": 2048}}.get(protocol, {})
     raw = {
         "title": "A small run",

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from secagg.reproductions.cells import cell
 from secagg.reproductions.figures import Figure, Method, Metric, Panel, Place
+from secagg.reproductions.pages import write
 from secagg.reproductions.reproducing import reproduce
 
 
@@ -40,4 +41,4 @@ def toy_figure(calls: Path, what: Mapping[int, str], gate: Path | str = "") -> F
 if __name__ == "__main__":
     folder, calls, jobs = Path(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3])
     what = {int(seed): each for seed, each in (pair.split("=") for pair in sys.argv[4:])}
-    reproduce(toy_figure(calls, what, folder / "gate"), folder, jobs)
+    reproduce(toy_figure(calls, what, folder / "gate"), write, folder, jobs)

@@ -6,22 +6,20 @@ all others, is smaller by delta, and its sixth, which is none at all others, is 
 seed and number of sites share X, e and levels, whatever delta is.
 
 Errors are root mean squares over the ten coefficients, in the data's own units: "error" against
-EFFECTS, which all other sites have, "site_error" against those of the deviating site. Sums are of
-the sites' numbers as they are, not of their fixed-point codes, which differ by 2^-24 at most.
+EFFECTS, which all other sites have, "site_error" against those of the deviating site.
 """
 
 from __future__ import annotations
 
 import numpy as np
+import pandas as pd
 from numpy.typing import NDArray
 
-from secagg.contracts import Counted, Public, Result, Rows, State, Variable
-from secagg.models.posterior import MOST_R_HAT, summarise
+from secagg.contracts import Result
+from secagg.models.posterior import MOST_R_HAT
 from secagg.models.sparse_regression import SparseRegression
-from secagg.randomness import expanded
 from secagg.reproductions.plain import CONVERGED, Settings
-from secagg.reproductions.sparse.sampled import LEVEL, quantities, sampler, worst
-from secagg.settings import build
+from secagg.reproductions.sparse.sampled import quantities, sampled, sampler, simulated, worst
 
 Array = NDArray[np.float64]
 
@@ -41,10 +39,10 @@ def compute(settings: Settings) -> dict[str, dict[str, float]]:
     """
     parts, deviating = draw(int(settings["sites"]), float(settings["delta"]), int(settings["seed"]))
     centred = [part - part.mean(axis=0) for part in parts]
-    result, own = _sampled(centred, settings)
+    result, own = _fit(parts, settings)
     spread = np.sqrt(np.mean(np.concatenate(centred) ** 2, axis=0))
     units = spread[0] / spread[1:]
-    theta, inclusion = (summarise(result.arrays[f"draws_{n}"], LEVEL) for n in ("theta", "inclusion"))
+    theta, inclusion = sampled(result)
     found = [quantities(theta, inclusion, (j,)) for j in range(len(EFFECTS))]
     r_hat, ess = worst(found)
     good = {CONVERGED: float(r_hat <= MOST_R_HAT)}
@@ -82,30 +80,20 @@ def draw(sites: int, delta: float, seed: int) -> tuple[list[Array], Array]:
     return parts, deviating
 
 
-def _sampled(parts: list[Array], settings: Settings) -> tuple[Result, Array]:
+def _fit(parts: list[Array], settings: Settings) -> tuple[Result, Array]:
     """Return the run's result, and the posterior mean of the last site's own coefficients."""
-    names = ("y", *(f"x{j + 1}" for j in range(len(EFFECTS))))
-    variables = tuple(Variable(name, name, 0.0, _LARGEST) for name in names)
-    public = Public(variables, names, RECORDS, tuple(f"site {k}" for k in range(len(parts))))
-    method = build(SparseRegression, {"outcome": "y", **sampler(settings)}, "method")
-    rows = [Rows(part / _LARGEST, 0, np.zeros(len(names))) for part in parts]
-    first = int(settings["seed"]) * len(parts)
-    random = [expanded((first + k).to_bytes(32, "little")) for k in range(len(parts))]
-    state = method.start(public)
-    memories: list[State] = [{} for _ in parts]
-    while (following := method.message(state)) is not None:
-        stage, message = following
-        sent = method.together(stage, rows, message, memories, public, random)
-        memories = [memory for _, memory in sent]
-        total = {name: np.sum([update[name] for update, _ in sent], axis=0) for name in sent[0][0]}
-        state = method.server(state, total, len(parts))
-    own = memories[-1]["own"]
-    counted = Counted(float(RECORDS * len(parts)), 0.0)
-    return method.result(state, public, counted), own["theta"][0] / own["draws"]
+    names = ["y", *(f"x{j + 1}" for j in range(len(EFFECTS)))]
+    bounds = {"type": "continuous", "low": -_LARGEST, "high": _LARGEST}
+    tables = {f"site {k + 1}": pd.DataFrame(part, columns=names) for k, part in enumerate(parts)}
+    method = {"name": SparseRegression.name, "outcome": "y", **sampler(settings)}
+    columns = dict.fromkeys(names, bounds)
+    result, own = simulated(method, columns, tables, int(settings["seed"]))
+    [regression] = own[f"site {len(parts)}"].summary["regressions"]
+    return result, np.array([row["mean"] for row in regression["coefficients"]])
 
 
 def _least_squares(centred: Array) -> Array:
-    return np.asarray(np.linalg.lstsq(centred[:, 1:], centred[:, 0], rcond=None)[0])
+    return np.asarray(np.linalg.lstsq(centred[:, 1:], centred[:, 0])[0], dtype=np.float64)
 
 
 def _error(found: Array, truth: Array) -> float:

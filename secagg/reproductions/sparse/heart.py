@@ -64,7 +64,7 @@ def hospitals() -> dict[str, pd.DataFrame]:
             **{name: [row[key] or None for row in rows] for name, (key, _) in CLASSES.items()},
         }
     )
-    table["rest_bp"] = table["rest_bp"].replace(0.0, None)
+    table["rest_bp"] = table["rest_bp"].replace(0.0, float("nan"))
     hospital = [RELABELLED.get(row["id"], row["dataset"]) for row in rows]
     return {str(name): part for name, part in table.groupby(hospital)}
 

@@ -2,9 +2,9 @@
 
 Partial correlations are those of the covariance within studies, which one secure sum of moments
 with centre = "site" gives. Fisher's transformation tests each: for n records, K studies and p
-genes, atanh(r) sqrt(n - K - (p - 2) - 2) is standard normal where there is no edge, about. Which are
-edges is decided by Benjamini and Hochberg's false discovery rate, at the same rate as those of the
-field by the Bayesian one.
+genes, atanh(r) sqrt(n - K - (p - 2) - 2) is standard normal where there is no edge, about. Edges
+are decided by Benjamini and Hochberg's false discovery rate, at the same rate as those of the field
+by the Bayesian one.
 """
 
 from __future__ import annotations
@@ -16,14 +16,13 @@ from numpy.typing import NDArray
 from scipy.stats import false_discovery_control, norm
 
 from secagg.models.moments import PooledMoments
-from secagg.models.posterior import summarise
 from secagg.models.sparse_markov import SparseMarkov
 from secagg.reproductions.plain import Settings
 from secagg.reproductions.sparse import ovarian
-from secagg.reproductions.sparse.sampled import LEVEL, quantities, sampler, simulated, widths
+from secagg.reproductions.sparse.sampled import ALL, quantities, sampled, sampler, simulated, widths
 
-ALL = "all"
 FDR = 0.1
+BETWEEN = " - "  # in the name of a pair; in no gene's
 
 
 def side(outcome: str, predictor: str) -> str:
@@ -33,7 +32,7 @@ def side(outcome: str, predictor: str) -> str:
 
 def pair(one: str, other: str) -> str:
     """Return the name of an edge; `one` comes first in the file's order."""
-    return f"{one} - {other}"
+    return f"{one}{BETWEEN}{other}"
 
 
 def compute(settings: Settings) -> dict[str, dict[str, float]]:
@@ -47,13 +46,13 @@ def compute(settings: Settings) -> dict[str, dict[str, float]]:
         moments = {
             "name": PooledMoments.name, "centre": "site", "analyses": [{"kind": "describe"}],
         }  # fmt: skip
-        summary = simulated(moments, columns, tables, 0).summary
+        summary = simulated(moments, columns, tables, 0)[0].summary
         [described] = summary["analyses"]
         correlation = np.array(described["correlation"])
         return partial(list(columns), correlation, described["n"], len(tables))
     chosen = {"name": SparseMarkov.name, "variables": list(columns), "fdr": FDR}
-    result = simulated(chosen | sampler(settings), columns, tables, int(settings["seed"]))
-    theta, inclusion = (summarise(result.arrays[f"draws_{n}"], LEVEL) for n in ("theta", "inclusion"))
+    result, _ = simulated(chosen | sampler(settings), columns, tables, int(settings["seed"]))
+    theta, inclusion = sampled(result)
     names, predictors = result.summary["names"], result.arrays["predictors"]
     found = {
         side(names[j], names[h]): quantities(theta, inclusion, (j, i))
@@ -81,4 +80,4 @@ def partial(
             itertools.combinations(names, 2), r[upper], p_value, edge, strict=True
         )
     }
-    return found | {ALL: {"records": n}}
+    return found | {ALL: {"records": float(n)}}

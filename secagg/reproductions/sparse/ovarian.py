@@ -12,6 +12,7 @@ The file is a pickle, and unpickling runs what it says: its SHA-256 is checked b
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
 import pandas as pd
@@ -39,7 +40,7 @@ def studies() -> dict[str, pd.DataFrame]:
     return {f"study {group}": part for group, part in named.groupby(table["fac_group"])}
 
 
-def columns(tables: dict[str, pd.DataFrame]) -> dict[str, dict[str, object]]:
+def columns(tables: Mapping[str, pd.DataFrame]) -> dict[str, dict[str, object]]:
     """Return the declaration of the genes."""
     bounds = {"type": "continuous", "low": -FURTHEST, "high": FURTHEST}
     return {gene: dict(bounds) for table in tables.values() for gene in table.columns}

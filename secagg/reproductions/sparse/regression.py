@@ -8,31 +8,43 @@ with centre = "site" gives.
 from __future__ import annotations
 
 from secagg.models.moments import PooledMoments
-from secagg.models.posterior import summarise
 from secagg.models.sparse_regression import SparseRegression
 from secagg.reproductions.plain import Settings
 from secagg.reproductions.sparse import heart
-from secagg.reproductions.sparse.sampled import LEVEL, quantities, sampler, simulated, widths
+from secagg.reproductions.sparse.sampled import (
+    ALL,
+    LEVEL,
+    quantities,
+    sampled,
+    sampler,
+    simulated,
+    widths,
+)
 
 PREDICTORS = [name for name in heart.COLUMNS if name != heart.OUTCOME]
-ALL = "all"  # what is recorded of a fit, not of one of its coefficients
 
 
 def compute(settings: Settings) -> dict[str, dict[str, float]]:
-    """Return the numbers of each coefficient, by its name, and of the fit.
+    """Return the numbers of each coefficient in common, by its name, each hospital's own posterior
+    means, by the hospital's name, and what is of the whole fit.
 
     Settings: method ("sparse" or "least-squares"), seed; of the first those of `sampled.sampler`.
     """
     if settings["method"] == "least-squares":
         return _least_squares()
     chosen = {"name": SparseRegression.name, "outcome": heart.OUTCOME, "predictors": PREDICTORS}
-    result = simulated(
+    result, own = simulated(
         chosen | sampler(settings), heart.COLUMNS, heart.hospitals(), int(settings["seed"])
     )
-    theta, inclusion = (summarise(result.arrays[f"draws_{n}"], LEVEL) for n in ("theta", "inclusion"))
+    theta, inclusion = sampled(result)
     terms = [row["term"] for row in result.summary["coefficients"]]
+    at_hospitals = {
+        name: {row["term"]: row["mean"] for row in kept.summary["regressions"][0]["coefficients"]}
+        for name, kept in own.items()
+    }
     found = {term: quantities(theta, inclusion, (j,)) for j, term in enumerate(terms)}
-    return found | {ALL: {"records": result.summary["n"]} | widths(result.arrays["draws_eta"])}
+    whole = {"records": result.summary["n"]} | widths(result.arrays["draws_eta"])
+    return found | at_hospitals | {ALL: whole}
 
 
 def _least_squares() -> dict[str, dict[str, float]]:
@@ -40,7 +52,7 @@ def _least_squares() -> dict[str, dict[str, float]]:
     moments = {
         "name": PooledMoments.name, "centre": "site", "analyses": [{"kind": "describe"}, fit],
     }  # fmt: skip
-    summary = simulated(moments, heart.COLUMNS, heart.hospitals(), 0).summary
+    summary = simulated(moments, heart.COLUMNS, heart.hospitals(), 0)[0].summary
     described, fitted = summary["analyses"]
     sd = {row["column"]: row["sd"] for row in described["columns"]}
     found = {

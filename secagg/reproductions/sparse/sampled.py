@@ -17,15 +17,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from secagg.contracts import Result
-from secagg.models.posterior import Posterior
+from secagg.models.posterior import Posterior, summarise
 from secagg.randomness import expanded
 from secagg.reproductions.plain import Settings
-from secagg.simulating import simulate
+from secagg.simulating import simulate_sites
 from secagg.sites import Data
 
 SPIKE_RATIO = 0.01
 CHAINS = 4
 LEVEL = 0.95
+ALL = "all"  # the name of what is recorded of a fit, not of one of its coefficients
 DRAWS = 2500  # of each chain at most that are kept
 
 PRIOR = {
@@ -59,8 +60,13 @@ def sampler(settings: Settings) -> dict[str, object]:
     }
 
 
-def simulated(method: Mapping[str, object], columns: Columns, data: Data, seed: int) -> Result:
-    """Return the result of a method over these sites' tables, the same whenever it is asked for."""
+def simulated(
+    method: Mapping[str, object], columns: Columns, data: Data, seed: int
+) -> tuple[Result, dict[str, Result]]:
+    """Return a method's result over these sites' tables, and what each site keeps to itself.
+
+    The same whenever it is asked for.
+    """
     most = max(len(table) for table in data.values())
     job: dict[str, Any] = {
         "title": "reproduction",
@@ -70,7 +76,13 @@ def simulated(method: Mapping[str, object], columns: Columns, data: Data, seed: 
         "protocol": {"name": "plain"},
         "release": {"min_sites": 2, "min_records": 2},
     }
-    return simulate(job, data, random=expanded(seed.to_bytes(32, "little")))
+    return simulate_sites(job, data, random=expanded(seed.to_bytes(32, "little")))
+
+
+def sampled(result: Result) -> tuple[Posterior, Posterior]:
+    """Return the posteriors of the coefficients in common, and of their inclusion."""
+    theta, inclusion = result.arrays["draws_theta"], result.arrays["draws_inclusion"]
+    return summarise(theta, LEVEL), summarise(inclusion, LEVEL)
 
 
 def quantities(theta: Posterior, inclusion: Posterior, at: tuple[int, ...]) -> dict[str, float]:

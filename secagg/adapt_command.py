@@ -1,0 +1,58 @@
+"""The command `secagg adapt`: a finished sparse regression at a site that took no part in it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from secagg.errors import UsageError
+
+
+def adapt(
+    run: Annotated[Path, typer.Argument(help="Folder of the finished run.", show_default=False)],
+    table: Annotated[
+        Path, typer.Argument(help="The new site's records, CSV or Parquet.", show_default=False)
+    ],
+    predict: Annotated[
+        Path | None, typer.Option(help="Records to predict the outcome of, CSV or Parquet.")
+    ] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(help="File for the predictions (CSV), or else for the coefficients (JSON)."),
+    ] = None,
+    sweeps: Annotated[int, typer.Option(min=2, help="Of the sampler, for each draw.")] = 100,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Fit a finished sparse regression to a site that took no part in it; predict its records."""
+    from secagg import adapting, console  # noqa: PLC0415  # when it runs
+    from secagg.durable import write_private  # noqa: PLC0415
+    from secagg.sites import read_file  # noqa: PLC0415
+
+    if out is not None and out.exists():
+        raise UsageError(str(out), "exists", "Choose another --out.")
+    adapted = adapting.adapt(adapting.open_run(run), read_file(table), sweeps=sweeps)
+    found = adapted.summary()
+    written = (json.dumps(found, indent=1) + "\n").encode()
+    if predict is not None:
+        wanted = read_file(predict)
+        predicted = adapting.predictions(adapted, wanted)
+        for name, values in predicted.items():
+            wanted[f"predicted_{name}"] = values
+        written = wanted.to_csv(index=False).encode()
+    if out is not None:
+        try:
+            write_private(out, written)
+        except OSError as error:
+            what = f"cannot be written ({error.strerror})"
+            raise UsageError(str(out), what, "Choose another --out.") from None
+    if as_json:
+        typer.echo(json.dumps(found, indent=1))
+    elif predict is not None and out is None:
+        typer.echo(written.decode(), nl=False)
+    else:
+        console.show_adapted(found)
+        if out is not None:
+            typer.echo(f"\nwritten: {out}")

@@ -1,0 +1,205 @@
+"""Take a finished sparse regression to a site that had no part in it: its own result, predictions.
+
+What is read of the run is what its folder holds, the draws of the common coefficients above all;
+the site's records stay where they are. See `secagg.models.newcomer` for the model, and for what a
+"cut" posterior is: the run's common coefficients are not changed by the newcomer's records.
+
+Not protected: the file that is written tells of the records at least what a model fitted to them
+tells. It is the site's own.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from secagg.contracts import Public, Rows
+from secagg.errors import DataError, UsageError
+from secagg.job import Job
+from secagg.models.newcomer import Newcomer, predict, welcome
+from secagg.models.posterior import number, summarise
+from secagg.models.sparse_regression import SparseRegression
+from secagg.randomness import RandomBytes, system_random
+from secagg.registry import make_method
+from secagg.schema import public_facts, read_rows
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+Array = NDArray[np.float64]
+
+SWEEPS, MOST_DRAWS = 100, 1000
+
+
+@dataclass(frozen=True)
+class FinishedRun:
+    """What a finished run of sparse regression tells of a new site.
+
+    theta, t: kept draws (draws, chains, q); deviations: of the outcome and the predictors, in the
+        columns' own units; None where each site has its own
+    """
+
+    title: str
+    session: str
+    job: Job
+    method: SparseRegression
+    theta: Array
+    t: Array
+    deviations: Array | None
+
+
+@dataclass(frozen=True)
+class Adapted:
+    """A new site's posterior.
+
+    centre: means of its records, deviations: divisors of them, outcome first, as carried
+    shape: (draws, chains) of the newcomer's draws
+    """
+
+    run: FinishedRun
+    newcomer: Newcomer
+    shape: tuple[int, int]
+    records: int
+    centre: Array
+    deviations: Array
+
+    def summary(self) -> dict[str, Any]:
+        """Return the site's own coefficients, plain data for JSON; None is undefined."""
+        method = self.run.method
+        draws = self.newcomer.theta.reshape(*self.shape, -1)
+        found = asdict(summarise(draws, method.level))
+        public = public_facts(self.run.job, ("newcomer", "run"))
+        names = [public.variables[i].name for i in method.columns(public)][1:]
+        return {
+            "title": self.run.title,
+            "session": self.run.session,
+            "outcome": method.outcome,
+            "records_here": self.records,
+            "level": method.level,
+            "settled": self.newcomer.has_settled,
+            "error_sd": float(np.sqrt(self.newcomer.s).mean()),
+            "coefficients": [
+                {"term": name, **{key: number(values[j]) for key, values in found.items()}}
+                for j, name in enumerate(names)
+            ],
+        }
+
+
+def open_run(folder: str | Path) -> FinishedRun:
+    """Read a run's folder. Raises `UsageError` for anything but a finished sparse regression."""
+    folder = Path(folder)
+    try:
+        facts = json.loads((folder / "run.json").read_bytes())
+        summary = json.loads((folder / "result.json").read_bytes())
+        with np.load(folder / "arrays.npz", allow_pickle=False) as arrays:
+            draws = {name: np.asarray(arrays[name], dtype=np.float64) for name in arrays.files}
+    except (OSError, ValueError) as error:
+        what = "is no folder of a finished run"
+        raise UsageError(str(folder), what, "Give the --out of a run.") from error
+    if facts["method"]["name"] != SparseRegression.name:
+        what = f"is a run of {facts['method']['name']!r}"
+        raise UsageError(str(folder), what, "Only 'sparse_regression' can be taken to a new site.")
+    job = Job.model_validate_json(json.dumps(facts["job"]))
+    method = make_method(job.method)
+    assert isinstance(method, SparseRegression)
+    deviations = None
+    if method.scale == "pooled":
+        rows = summary["coefficients"]
+        deviations = np.array([summary["outcome_deviation"], *(row["deviation"] for row in rows)])
+    return FinishedRun(
+        summary["title"], facts["session"], job, method, draws["draws_theta"],
+        draws["draws_tau_squared"], deviations,
+    )  # fmt: skip
+
+
+def adapt(
+    run: FinishedRun,
+    table: pd.DataFrame,
+    *,
+    sweeps: int = SWEEPS,
+    most_draws: int = MOST_DRAWS,
+    random: RandomBytes = system_random,
+) -> Adapted:
+    """Return the posterior of a site with these records.
+
+    table: as a site's file would be, with the columns of the run's job; may be empty
+    most_draws: of the run's draws as many are used, evenly spaced, and of each chain at least one
+    Raises `DataError` for a table that does not fit, `UsageError` for absurd numbers.
+    """
+    if sweeps < 2 or most_draws < 1:
+        raise UsageError("adapt", "wants at least 2 sweeps and 1 draw")
+    public = public_facts(run.job, ("newcomer", "run"))
+    rows = _rows(run.job, table, public)
+    chosen = run.method.columns(public)
+    carried = rows.values[:, chosen]
+    centre = carried.mean(axis=0) if len(carried) else np.zeros(len(chosen))
+    half = np.array([public.variables[i].half for i in chosen])
+    if run.deviations is not None:
+        deviations = run.deviations / half
+    else:
+        deviations = carried.std(axis=0) if len(carried) else np.ones(len(chosen))
+        deviations = np.where(deviations > 0, deviations, 1.0)
+    step = -(-len(run.theta) // max(1, most_draws // run.theta.shape[1]))
+    theta, t = run.theta[::step], run.t[::step]
+    shape = (int(theta.shape[0]), int(theta.shape[1]))
+    rng = np.random.default_rng(int.from_bytes(random(16), "little"))
+    flat = theta.reshape(-1, theta.shape[-1]), t.reshape(-1, t.shape[-1])
+    z = (carried - centre) / deviations
+    newcomer = welcome(*flat, z, run.method.noise, sweeps, rng)
+    return Adapted(run, newcomer, shape, len(carried), centre, deviations)
+
+
+def predictions(
+    adapted: Adapted, table: pd.DataFrame, *, random: RandomBytes = system_random
+) -> dict[str, Array]:
+    """Return "mean", "low" and "high" of the outcome of each row, in its own unit.
+
+    table: complete records of the predictors; low and high: of further records, at the run's level
+    Raises `UsageError` for a site without records, whose intercept nobody knows; `DataError`.
+    """
+    if adapted.records < 1:
+        what = "has no complete record, and only its own records tell where its outcomes lie"
+        raise UsageError("adapt", what, "Predictions need at least one.")
+    run = adapted.run
+    terms = _columns_of(run)
+    job = run.job.model_copy(update={"columns": {k: run.job.columns[k] for k in terms}})
+    everything = public_facts(run.job, ("newcomer", "run"))
+    public = public_facts(job, ("newcomer", "run"))
+    rows = _rows(job, table, public)
+    if rows.incomplete:
+        what = f"{rows.incomplete} rows lack a predictor"
+        raise DataError("the table to predict", what, "Leave them out.")
+    at = {variable.name: i for i, variable in enumerate(public.variables)}
+    chosen = run.method.columns(everything)
+    order = [at[everything.variables[i].name] for i in chosen[1:]]
+    x = (rows.values[:, order] - adapted.centre[1:]) / adapted.deviations[1:]
+    rng = np.random.default_rng(int.from_bytes(random(16), "little"))
+    drawn = predict(adapted.newcomer, x, adapted.records, rng)
+    outcome = everything.variables[int(chosen[0])]
+    carried = adapted.centre[0] + adapted.deviations[0] * drawn
+    values = outcome.middle + outcome.half * carried
+    low, high = (1 - run.method.level) / 2, (1 + run.method.level) / 2
+    return {
+        "mean": values.mean(axis=0),
+        "low": np.quantile(values, low, axis=0),
+        "high": np.quantile(values, high, axis=0),
+    }
+
+
+def _columns_of(run: FinishedRun) -> list[str]:
+    """Return the job's columns of the predictors, in the job's order."""
+    public = public_facts(run.job, ("newcomer", "run"))
+    used = {public.variables[i].column for i in run.method.columns(public)[1:]}
+    return [name for name in run.job.columns if name in used]
+
+
+def _rows(job: Job, table: pd.DataFrame | Mapping[str, Any], public: Public) -> Rows:
+    import pandas as pd  # noqa: PLC0415  # half a second that `secagg --help` should not pay
+
+    return read_rows(job.columns, pd.DataFrame(table), public, "the new site")

@@ -1,0 +1,123 @@
+"""Summaries of draws: against laws that are known, and where nothing can be known."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from secagg.contracts import Result
+from secagg.errors import UsageError
+from secagg.evidence import finite
+from secagg.models.posterior import complaints, number, summarise, to_arviz, worst
+
+RNG = np.random.default_rng(3)
+INDEPENDENT = RNG.standard_normal((500, 4, 2))
+
+
+def correlated(phi: float) -> np.ndarray[Any, Any]:
+    """An autoregression of unit variance, 4 chains of 4000."""
+    rng = np.random.default_rng(5)
+    draws = rng.standard_normal((4000, 4, 1))
+    for i in range(1, len(draws)):
+        draws[i] = phi * draws[i - 1] + np.sqrt(1 - phi**2) * draws[i]
+    return draws
+
+
+def test_independent_draws() -> None:
+    found = summarise(INDEPENDENT, level=0.9)
+    flat = INDEPENDENT.reshape(-1, 2)
+    assert np.allclose(found.mean, flat.mean(axis=0))
+    assert np.allclose(found.sd, flat.std(axis=0, ddof=1))
+    assert np.allclose([found.low, found.high], np.quantile(flat, [0.05, 0.95], axis=0))
+    # Estimates of an effective size of 2000 from 2000 draws: some 10 per cent off
+    assert np.allclose(found.ess_bulk, 2000, rtol=0.3)
+    assert np.allclose(found.mcse_mean, found.sd / np.sqrt(found.ess_bulk), rtol=0.1)
+    assert np.all(found.r_hat < 1.01)
+
+
+def test_correlated_draws_are_worth_fewer() -> None:
+    """An autoregression's mean has the variance of N (1 - phi) / (1 + phi) independent draws."""
+    found = summarise(correlated(0.9))
+    assert found.ess_bulk[0] == pytest.approx(16000 * 0.1 / 1.9, rel=0.2)
+
+
+def test_chains_apart() -> None:
+    apart = INDEPENDENT + np.arange(4)[:, None]
+    found = summarise(apart)
+    assert np.all(found.r_hat > 1.3)
+    (disagree, few) = complaints({"means": found}, 4, ["'a'", "'b'"])
+    assert f"R-hat is {found.r_hat.max():.3f} for {['a', 'b'][found.r_hat.argmax()]!r}" in disagree
+    least = min(found.ess_bulk.min(), found.ess_tail.min())
+    assert f"{least:.0f} for " in few and "400 are wanted" in few
+
+
+def test_draws_that_are_all_equal() -> None:
+    """As of a PIP that is 1 in every draw: known, without error."""
+    found = summarise(np.ones((100, 4, 1)))
+    assert np.isnan(found.r_hat[0]) and found.mcse_mean[0] == 0 and found.ess_bulk[0] == 400
+    assert complaints({"PIPs": found}, 4, ["'a'"]) == []
+    assert worst([found])[0] is None
+
+
+def test_one_chain() -> None:
+    found = summarise(INDEPENDENT[:, :1])
+    assert np.all(np.isnan(found.r_hat)) and np.all(found.ess_bulk > 100)
+    (note,) = complaints({"means": found}, 1, ["'a'", "'b'"])
+    assert note.startswith("One chain")
+
+
+def test_the_worst_of_several() -> None:
+    good, bad = summarise(INDEPENDENT), summarise(INDEPENDENT + 0.2 * np.arange(4)[:, None])
+    agreement, bulk, tail, error = worst([bad, good])
+    assert agreement == bad.r_hat.max() and bulk == bad.ess_bulk.min()
+    assert tail == min(bad.ess_tail.min(), good.ess_tail.min())
+    assert error == good.mcse_mean.max()  # of PIPs, which come last
+
+
+def test_what_is_undefined_is_none() -> None:
+    assert number(np.nan) is None and number(np.inf) is None and number(np.float64(2)) == 2.0
+
+
+class TestArviz:
+    @pytest.fixture(autouse=True)
+    def extra(self) -> None:
+        pytest.importorskip("arviz_base", reason="the extra arviz is not installed")
+
+    def regression(self) -> Result:
+        theta = RNG.standard_normal((5, 3, 2))  # draws, chains, terms
+        summary = {"coefficients": [{"term": "age"}, {"term": "sex=male"}]}
+        return Result(summary, {"draws_theta": theta, "draws_eta": theta[..., 0]})
+
+    def test_draws_of_a_regression_by_name(self) -> None:
+        result = self.regression()
+        posterior = to_arviz(result)["posterior"]
+        assert dict(posterior.sizes) == {"chain": 3, "draw": 5, "term": 2}
+        male = posterior["theta"].sel(term="sex=male", chain=2, draw=4).item()
+        assert male == result.arrays["draws_theta"][4, 2, 1]
+        assert posterior["eta"].dims == ("chain", "draw")
+
+    def test_draws_of_a_field_by_both_names(self) -> None:
+        theta, names = RNG.standard_normal((5, 2, 3, 2)), ["x", "y", "z"]
+        others = np.array([[1, 2], [0, 2], [0, 1]])
+        arrays = {"draws_theta": theta, "draws_eta": theta[..., 0], "predictors": others}
+        posterior = to_arviz(Result({"names": names}, arrays))["posterior"]
+        found = posterior["theta"].sel(outcome="y", predictor="z", chain=1, draw=3).item()
+        assert found == theta[3, 1, 1, 1]
+        assert np.isnan(posterior["theta"].sel(outcome="y", predictor="y")).all()
+        assert posterior["eta"].dims == ("chain", "draw", "outcome")
+
+    def test_from_a_run_folder(self, tmp_path: Path) -> None:
+        result = self.regression()
+        np.savez(tmp_path / "arrays.npz", allow_pickle=False, **result.arrays)
+        summary = json.loads(json.dumps(finite(result.summary)))
+        with np.load(tmp_path / "arrays.npz") as kept:
+            again = to_arviz(Result(summary, dict(kept)))
+        assert np.array_equal(again["posterior"]["theta"], to_arviz(result)["posterior"]["theta"])
+
+    def test_a_result_without_draws(self) -> None:
+        with pytest.raises(UsageError, match="this result has no draws"):
+            to_arviz(Result({"terms": []}))

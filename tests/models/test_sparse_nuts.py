@@ -1,0 +1,130 @@
+"""Federated sparse regression against another sampler: numpyro's NUTS on the model as stated.
+
+NUTS (`oracles/sparse_nuts.py`) has raw rows, half-Cauchy distributions as they are and an intercept
+for each site; ours has cross products of centred columns, auxiliary variables and one record less.
+Both estimate the same posterior, each with a Monte Carlo error: two estimates may be apart by some
+of the two errors together, and no more. Nothing else is compared, and no other tolerance is used.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from support.checkout import ROOT
+
+from secagg.contracts import Public, Rows, Variable
+from secagg.models.posterior import Posterior, summarise
+from secagg.models.sparse_model import DRAWS, kept_draws
+from secagg.models.sparse_regression import SparseRegression
+from secagg.randomness import expanded
+
+pytestmark = pytest.mark.slow
+
+Array = NDArray[np.float64]
+
+# Of some 140 comparisons, one of 1000 runs has a larger difference by chance.
+MOST = 4.5
+HALF = 16.0  # columns are carried in these units
+NAMES = ("y", "a", "b", "c", "d", "e")
+SITES = tuple(f"s{k}" for k in range(4))
+PUBLIC = Public(tuple(Variable(name, name, 0.0, HALF) for name in NAMES), NAMES, 50, SITES)
+
+
+def simulated() -> list[Array]:
+    """Outcome and five predictors at four sites, of which the last deviates in one coefficient."""
+    rng, parts = np.random.default_rng(5), []
+    for k, n in enumerate((22, 14, 18, 10)):
+        X = rng.standard_normal((n, 5))
+        X[:, 1] += 0.5 * X[:, 0]
+        effects = np.array([0.8, 0.25, 1.0 if k == 3 else 0.0, 0.0, -0.3])
+        y = X @ effects + (0.7 + 0.2 * k) * rng.standard_normal(n)
+        parts.append(np.column_stack([y, X]) + 3 * rng.standard_normal(6))
+    return parts
+
+
+def ours(method: SparseRegression) -> dict[str, Array]:
+    """Return draws (draws, chains, ...) of what is common, and of what sites keep."""
+    rows = [Rows(part / HALF, 0, np.zeros(len(NAMES))) for part in simulated()]
+    randoms = [expanded(bytes([k]) * 32) for k in range(1, len(rows) + 1)]
+    state, memories = method.start(PUBLIC), [dict[str, Any]() for _ in rows]
+    own: dict[str, list[Array]] = {"theta_k": [], "s": []}
+    while (following := method.message(state)) is not None:
+        stage, message = following
+        done = method.together(stage, rows, message, memories, PUBLIC, randoms)
+        memories = [memory for _, memory in done]
+        total = {name: np.sum([update[name] for update, _ in done], axis=0) for name in done[0][0]}
+        state = method.server(state, total, len(rows))
+        if stage == DRAWS and state["round"] > method.discarded:
+            own["theta_k"].append(np.stack([m["theta"][:, 0] for m in memories], axis=1))
+            own["s"].append(np.stack([m["s"][:, 0] for m in memories], axis=1))
+    kept = {name: draws[:, :, 0] for name, draws in kept_draws(state).items()}
+    return {
+        "theta": kept["theta"],
+        "inclusion": kept["inclusion"],
+        "log_tau": np.log(kept["t"]) / 2,
+        "theta_k": np.array(own["theta_k"]),
+        "log_s": np.log(own["s"]),
+    }
+
+
+def found_of(draws: dict[str, Array]) -> dict[str, Posterior]:
+    return {name: summarise(values) for name, values in draws.items()}
+
+
+@pytest.fixture(scope="module")
+def nuts(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Posterior]:
+    folder: Path = tmp_path_factory.mktemp("nuts")
+    parts = simulated()
+    within = np.sqrt(sum(part.var(axis=0) * len(part) for part in parts) / sum(map(len, parts)))
+    z = np.concatenate(parts) / within
+    site = np.repeat(np.arange(len(parts)), [len(part) for part in parts])
+    settings = {"chains": 2, "warmup": 600, "draws": 2000, "seed": 1, "ratio": 0.01}
+    np.savez(folder / "in.npz", X=z[:, 1:], y=z[:, 0], site=site, **settings)
+    program = ROOT / "tests" / "oracles" / "sparse_nuts.py"
+    command = [sys.executable, str(program), str(folder / "in.npz"), str(folder / "out.npz")]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    out = np.load(folder / "out.npz")
+    draws = {name: np.swapaxes(out[name], 0, 1) for name in ("theta", "inclusion", "log_tau")}
+    draws["theta_k"] = np.swapaxes(out["theta_k"], 0, 1)
+    draws["log_s"] = np.log(np.swapaxes(out["s"], 0, 1))
+    print(f"\ndivergences: {out['diverging'].sum(axis=1)}, steps {out['steps'].mean():.0f}")
+    # Divergent transitions are in the funnels of lambda and tau, that the half-Cauchy tails make.
+    assert out["diverging"].mean() < 0.05
+    return found_of(draws)
+
+
+def scores(a: dict[str, Posterior], b: dict[str, Posterior]) -> dict[str, Array]:
+    """Return differences in Monte Carlo errors, of means, sds and of PIPs (means of P_j)."""
+    found = {}
+    for name, x in a.items():
+        y = b[name]
+        found[name] = (x.mean - y.mean) / np.hypot(x.mcse_mean, y.mcse_mean)
+        if name != "inclusion":
+            found[f"sd of {name}"] = (x.sd - y.sd) / np.hypot(x.mcse_sd, y.mcse_sd)
+    return found
+
+
+@pytest.mark.parametrize(("step", "rounds"), [("collapsed", 4000), ("paper", 8000)])
+def test_nuts_finds_the_same_posterior(step: Any, rounds: int, nuts: dict[str, Posterior]) -> None:
+    method = SparseRegression(outcome="y", step=step, rounds=rounds, warmup=500, chains=8)
+    found = found_of(ours(method))
+    for name, score in scores(found, nuts).items():
+        print(step, name, np.round(score, 1).tolist())
+        assert np.all(np.abs(score) < MOST), (step, name)
+    for name in found:
+        worst = nuts[name]
+        print(name, found[name].mean.round(3).tolist(), worst.mean.round(3).tolist())
+        assert np.max(found[name].r_hat) < 1.02 and np.max(worst.r_hat) < 1.02, name
+
+
+def test_another_prior_is_told_apart(nuts: dict[str, Posterior]) -> None:
+    """Of one eta for each coefficient instead of one for all."""
+    found = found_of(ours(SparseRegression(outcome="y", rounds=2000, chains=8, own_eta=True)))
+    assert np.max(np.abs(scores(found, nuts)["inclusion"])) > 2 * MOST

@@ -1,0 +1,230 @@
+"""What the results of sparse regression and of Markov random fields say, against their own draws
+and against the records.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from secagg.contracts import Result
+from secagg.errors import CapabilityError, JobError
+from secagg.models.sparse_markov import expected_fdr, partial_correlation
+from secagg.running import run
+from secagg.simulating import simulate
+
+COLUMNS = ("y", "a", "b", "c")
+HALF = {"y": 60.0, "a": 6.0, "b": 6.0, "c": 6.0}
+
+
+def records(sizes: tuple[int, ...] = (80, 120, 100)) -> dict[str, pd.DataFrame]:
+    """A field y - a - b, and c by itself; y in units ten times as large, sites at own levels."""
+    rng = np.random.default_rng(11)
+    found = {}
+    for k, n in enumerate(sizes):
+        b = rng.standard_normal(n)
+        a = 0.8 * b + 0.6 * rng.standard_normal(n)
+        y = 0.8 * a + 0.6 * rng.standard_normal(n)
+        z = np.column_stack([10 * y, a, b, rng.standard_normal(n)]) + rng.uniform(-1, 1, 4)
+        found[f"s{k}"] = pd.DataFrame(z, columns=list(COLUMNS))
+    return found
+
+
+def job(**method: Any) -> dict[str, Any]:
+    settings = {"name": "sparse_regression", "rounds": 200} | method
+    if settings["name"] == "sparse_regression":
+        settings |= {"outcome": "y"}
+    return {
+        "title": "t",
+        "sites": {"max_rows": 500},
+        "columns": {
+            name: {"type": "continuous", "low": -half, "high": half} for name, half in HALF.items()
+        },
+        "method": settings,
+        "protocol": {"name": "plain"},
+        "release": {"min_sites": 2, "min_records": 1},
+    }
+
+
+@pytest.fixture(scope="module")
+def regression() -> Result:
+    return simulate(job(), records())
+
+
+@pytest.fixture(scope="module")
+def field() -> Result:
+    return simulate(job(name="sparse_markov", fdr=0.1, rounds=400), records())
+
+
+def within_deviations(data: dict[str, pd.DataFrame]) -> np.ndarray[Any, Any]:
+    centred = np.concatenate([(each - each.mean()).to_numpy() for each in data.values()])
+    return np.sqrt(np.mean(centred**2, axis=0))
+
+
+class TestRegression:
+    def test_numbers_are_those_of_the_draws(self, regression: Result) -> None:
+        theta, inclusion = (regression.arrays[f"draws_{k}"] for k in ("theta", "inclusion"))
+        assert theta.shape == inclusion.shape == (100, 4, 3)
+        assert regression.arrays["draws_tau_squared"].shape == (100, 4, 3)
+        assert regression.arrays["draws_eta"].shape == (100, 4)  # one for all
+        for j, row in enumerate(regression.summary["coefficients"]):
+            assert row["term"] == COLUMNS[1 + j]
+            draws = theta[:, :, j].ravel()
+            assert row["mean"] == pytest.approx(draws.mean(), rel=1e-12)
+            assert row["pip"] == pytest.approx(inclusion[:, :, j].mean(), rel=1e-12)
+            assert [row["low"], row["high"]] == pytest.approx(np.quantile(draws, [0.025, 0.975]))
+
+    def test_own_units_are_those_of_the_columns(self, regression: Result) -> None:
+        deviation = within_deviations(records())
+        for row, each in zip(regression.summary["coefficients"], deviation[1:], strict=True):
+            # sums of squares are carried in steps of 2^-80 of the bounds' squares
+            assert row["deviation"] == pytest.approx(each, rel=1e-9)
+            for name in ("mean", "sd", "low", "high", "mcse_mean"):
+                factor = deviation[0] / each
+                assert row["own_units"][name] == pytest.approx(factor * row[name], rel=1e-9)
+        truth = 10 * 0.8  # y of a, in the columns' units
+        own = regression.summary["coefficients"][0]["own_units"]
+        assert abs(own["mean"] - truth) < 4 * own["sd"]
+
+    def test_sites_own_scale_has_no_other_units(self) -> None:
+        summary = simulate(job(scale="site", rounds=12), records()).summary
+        assert summary["scale"] == "site"
+        assert not any("own_units" in row for row in summary["coefficients"])
+
+    def test_prior_sampler_and_widths_are_told(self) -> None:
+        told = {"own_eta": True, "slab_shape": 2.0, "slab_scale": 0.5, "spike_ratio": 0.04,
+                "rho_a": 1.5, "rho_b": 3.0, "noise_shape": 1.1, "noise_scale": 0.9}  # fmt: skip
+        result = simulate(job(**told, rounds=20, warmup=8, thin=3, chains=2, sweeps=2), records())
+        assert result.summary["prior"] == told
+        assert result.summary["sampler"] == {
+            "chains": 2, "rounds": 20, "warmup": 8, "sweeps": 2, "thin": 3, "kept": 4
+        }  # fmt: skip
+        eta = result.arrays["draws_eta"]
+        assert eta.shape == (4, 2, 3)  # one for each coefficient
+        found = result.summary["diagnostics"]
+        assert found["slab_sd"] == pytest.approx(np.median(np.sqrt(eta)))
+        assert found["spike_sd"] == pytest.approx(0.2 * found["slab_sd"])
+
+    def test_one_chain_has_no_r_hat_and_that_is_null(self) -> None:
+        summary = simulate(job(chains=1, rounds=40), records()).summary
+        json.dumps(summary, allow_nan=False)
+        assert all(row["r_hat"] is None for row in summary["coefficients"])
+        assert summary["diagnostics"]["largest_r_hat"] is None and summary["converged"]
+        assert summary["notes"][0].startswith("One chain")
+
+    def test_chains_that_disagree_are_not_to_be_used(self) -> None:
+        """Eight rounds leave chains where they began, which is apart."""
+        summary = simulate(job(rounds=8, warmup=0), records((10, 12))).summary
+        assert summary["diagnostics"]["largest_r_hat"] > 1.1 and not summary["converged"]
+
+
+class TestField:
+    def test_both_sides_are_the_matrix(self, field: Result) -> None:
+        names, pip = field.summary["names"], field.arrays["pip"]
+        assert np.all(np.diagonal(pip) == 0)
+        seen = set()
+        for pair in field.summary["pairs"]:
+            assert [side["outcome"] for side in pair["sides"]] == pair["between"]
+            for side in pair["sides"]:
+                j, h = names.index(side["outcome"]), names.index(side["predictor"])
+                assert pip[j, h] == side["pip"] and field.arrays["mean"][j, h] == side["mean"]
+                seen.add((j, h))
+        assert len(seen) == 4 * 3
+
+    @pytest.mark.parametrize(("combine", "chosen"), [("union", max), ("intersection", min)])
+    def test_pairs_are_combined_as_asked(self, combine: str, chosen: Any) -> None:
+        summary = simulate(job(name="sparse_markov", combine=combine, rounds=20), records()).summary
+        for pair in summary["pairs"]:
+            assert pair["pip"] == chosen(side["pip"] for side in pair["sides"])
+        assert summary["combine"] == combine
+
+    def test_edges_are_those_of_the_field(self, field: Result) -> None:
+        edges = {tuple(pair["between"]) for pair in field.summary["pairs"] if pair["edge"]}
+        assert edges == {("y", "a"), ("a", "b")}
+        assert field.summary["expected_fdr"] <= field.summary["fdr_at_most"] == 0.1
+        assert np.array_equal(field.arrays["edges"], field.arrays["edges"].T)
+
+    def test_partial_correlations_are_those_of_the_precision_matrix(self, field: Result) -> None:
+        data = records()
+        centred = np.concatenate([(each - each.mean()).to_numpy() for each in data.values()])
+        omega = np.linalg.inv(centred.T @ centred)
+        exact = -omega / np.sqrt(np.outer(np.diagonal(omega), np.diagonal(omega)))
+        for pair in field.summary["pairs"]:
+            i, j = (COLUMNS.index(name) for name in pair["between"])
+            if pair["edge"]:
+                wide = 4 * max(side["sd"] for side in pair["sides"])
+                assert pair["partial_correlation"] == pytest.approx(exact[i, j], abs=wide)
+
+    def test_a_complaint_names_the_pair(self) -> None:
+        summary = simulate(job(name="sparse_markov", rounds=8, warmup=0), records((10, 12))).summary
+        (note, *_) = [note for note in summary["notes"] if note.startswith("Chains disagree")]
+        worst = max(
+            (side for pair in summary["pairs"] for side in pair["sides"]),
+            key=lambda side: side["r_hat"],
+        )
+        assert f"for {worst['predictor']!r} as seen from {worst['outcome']!r}," in note
+
+    def test_draws_say_which_columns_they_are_of(self, field: Result) -> None:
+        theta, others = field.arrays["draws_theta"], field.arrays["predictors"]
+        assert theta.shape == (200, 4, 4, 3) and others.tolist()[1] == [0, 2, 3]
+        assert field.arrays["draws_eta"].shape == (200, 4, 4)
+        assert theta[..., 1, 2].mean() == pytest.approx(field.arrays["mean"][1, 3], rel=1e-12)
+
+    def test_no_number_is_undefined(self, field: Result) -> None:
+        json.dumps(field.summary, allow_nan=False)
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "expected"),
+    [(0.5, 0.5, 0.5), (-2.0, -0.125, -0.5), (0.5, -0.5, None), (0.0, 0.5, None), (1.5, 1.0, 1.0)],
+)
+def test_partial_correlation(one: float, other: float, expected: float | None) -> None:
+    assert partial_correlation(one, other) == expected
+
+
+def test_expected_fdr() -> None:
+    assert expected_fdr(np.array([1.0, 0.5])) == 0.25
+    assert expected_fdr(np.array([])) is None
+
+
+@pytest.mark.parametrize(
+    ("method", "key", "value"),
+    [
+        ("sparse_regression", "level", 0.0), ("sparse_regression", "level", 1.0),
+        ("sparse_markov", "level", -1.0), ("sparse_markov", "fdr", 0.0),
+        ("sparse_markov", "fdr", 1.0),
+    ],
+)  # fmt: skip
+def test_shares_out_of_range(method: str, key: str, value: float) -> None:
+    with pytest.raises(JobError, match=f"method.{key}"):
+        simulate(job(name=method, **{key: value}), records())
+
+
+@pytest.mark.parametrize("method", ["sparse_regression", "sparse_markov"])
+@pytest.mark.parametrize("placement", ["sum", "round", "site"])
+def test_noise_is_refused(method: str, placement: str) -> None:
+    private = {"placement": placement, "epsilon": 8.0, "delta": 1e-6, "record_norm": 1.0}
+    if placement == "round":
+        private |= {"expected_records": 300}
+    raw = job(name=method) | {"privacy": private, "protocol": {"name": "masked"}}
+    with pytest.raises(CapabilityError, match="'draws' has no bound on what one record changes"):
+        run(raw, records())
+
+
+@pytest.mark.parametrize("method", ["sparse_regression", "sparse_markov"])
+def test_each_site_alone(method: str) -> None:
+    data = records((30, 1, 40))
+    raw = job(name=method, rounds=20) | {"simulation": {"site_alone": True}}
+    alone = run(raw, data).result.summary["simulation"]["site_alone"]
+    assert alone["s2"]["n"] == 40 and "failed" not in alone["s2"]
+    assert "too few" in alone["s1"]["failed"]
+
+
+@pytest.mark.parametrize("method", ["sparse_regression", "sparse_markov"])
+def test_it_knows_one_way_to_centre_only(method: str) -> None:
+    with pytest.raises(JobError, match=f"{method} always takes off each site's own means"):
+        simulate(job(name=method, centre="site"), records())

@@ -1,0 +1,140 @@
+"""A finished run at a site that took no part: its coefficients, predictions and files."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from typer.testing import CliRunner
+
+import secagg
+from secagg.adapting import FinishedRun, adapt, open_run, predictions
+from secagg.cli import app
+from secagg.errors import DataError, UsageError
+from secagg.randomness import replayable_random
+
+LEVELS = ["low", "high"]
+
+
+def site(n: int, seed: int, slope: float = 2.0, level: float = 50.0) -> pd.DataFrame:
+    """y = level + slope x - 5 [group = high] + noise; z has no effect."""
+    rng = np.random.default_rng(seed)
+    x, z = rng.normal(10, 3, n), rng.normal(size=n)
+    group = rng.choice(LEVELS, n)
+    y = level + slope * x - 5 * (group == "high") + rng.normal(size=n)
+    return pd.DataFrame({"z": z, "group": group, "y": y, "x": x})
+
+
+def job(**method: Any) -> dict[str, Any]:
+    wide = {"type": "continuous", "low": -50, "high": 150}
+    return {
+        "title": "three sites",
+        "sites": {"max_rows": 500},
+        "columns": {
+            "z": {"type": "continuous", "low": -8, "high": 8},
+            "group": {"type": "categorical", "levels": LEVELS},
+            "y": wide,
+            "x": wide,
+        },
+        "method": {"name": "sparse_regression", "outcome": "y", "rounds": 200, "chains": 2, **method},
+        "protocol": {"name": "plain"},
+        "release": {"min_sites": 2, "min_records": 1},
+        "simulation": {"site_alone": False},
+    }
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("runs") / "out"
+    data = {f"s{k}": site(60, k) for k in range(3)}
+    secagg.run(job(), data, out=out, random=replayable_random(1))
+    return out
+
+
+@pytest.fixture(scope="module")
+def run(folder: Path) -> FinishedRun:
+    return open_run(folder)
+
+
+def means(run: FinishedRun, table: pd.DataFrame) -> dict[str, float]:
+    found = adapt(run, table, random=replayable_random(2)).summary()
+    return {row["term"]: row["mean"] for row in found["coefficients"]}
+
+
+def test_a_site_like_the_others_and_one_unlike_them(run: FinishedRun) -> None:
+    like, unlike = means(run, site(80, 7)), means(run, site(80, 8, slope=-2.0))
+    assert list(like) == ["z", "group=high", "x"]
+    scale = run.deviations
+    assert scale is not None
+    assert abs(like["x"] * scale[0] / scale[3] - 2.0) < 0.15  # in y's units for one of x
+    assert abs(unlike["x"] * scale[0] / scale[3] + 2.0) < 0.15
+    assert abs(like["z"]) < 0.05
+
+
+def test_a_site_without_records_has_what_is_common(run: FinishedRun) -> None:
+    empty = adapt(run, site(0, 1), random=replayable_random(3))
+    middle = np.median(empty.newcomer.theta, axis=0)
+    common = np.median(run.theta, axis=(0, 1))
+    np.testing.assert_allclose(middle, common, atol=0.05)
+    with pytest.raises(UsageError, match="no complete record"):
+        predictions(empty, site(3, 2))
+
+
+def test_predictions_are_in_the_outcomes_unit(run: FinishedRun) -> None:
+    adapted = adapt(run, site(40, 11, level=70.0), random=replayable_random(4))
+    further = site(300, 12, level=70.0)
+    found = predictions(adapted, further.drop(columns="y"), random=replayable_random(5))
+    error = further["y"] - found["mean"]
+    assert abs(error.mean()) < 0.6 and error.std() < 1.3  # noise has 1; 40 records place the rest
+    inside = np.mean((found["low"] < further["y"]) & (further["y"] < found["high"]))
+    assert inside > 0.9
+    shuffled = further[["x", "group", "z"]]
+    again = predictions(adapted, shuffled, random=replayable_random(5))
+    np.testing.assert_array_equal(again["mean"], found["mean"])
+
+
+def test_where_each_site_has_its_own_scale_so_has_the_newcomer(tmp_path: Path) -> None:
+    data = {f"s{k}": site(60, k) for k in range(3)}
+    secagg.run(job(scale="site"), data, out=tmp_path / "out", random=replayable_random(1))
+    run = open_run(tmp_path / "out")
+    assert run.deviations is None
+    adapted = adapt(run, site(60, 9), random=replayable_random(2))
+    found = predictions(adapted, site(100, 10), random=replayable_random(3))
+    assert np.std(site(100, 10)["y"] - found["mean"]) < 1.3
+
+
+def test_what_does_not_fit_is_said(run: FinishedRun, folder: Path, tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="'x' is missing"):
+        adapt(run, site(5, 1).drop(columns="x"))
+    broken = site(5, 1)
+    broken.loc[2, "x"] = np.nan
+    adapted = adapt(run, site(5, 1), random=replayable_random(1))
+    with pytest.raises(DataError, match="1 rows lack"):
+        predictions(adapted, broken)
+    with pytest.raises(UsageError, match="no folder of a finished run"):
+        open_run(tmp_path)
+    with pytest.raises(UsageError, match="sweeps"):
+        adapt(run, site(5, 1), sweeps=1)
+    out = tmp_path / "moments"
+    secagg.run(job() | {"method": {"name": "moments"}}, {"a": site(9, 1), "b": site(9, 2)}, out=out)
+    with pytest.raises(UsageError, match="a run of 'moments'"):
+        open_run(out)
+
+
+def test_the_command(folder: Path, tmp_path: Path) -> None:
+    here, wanted, out = tmp_path / "here.csv", tmp_path / "wanted.csv", tmp_path / "own"
+    site(30, 5).to_csv(here, index=False)
+    site(4, 6).drop(columns="y").to_csv(wanted, index=False)
+    called = CliRunner().invoke(app, ["adapt", str(folder), str(here), "--out", str(out)])
+    assert called.exit_code == 0 and "group=high" in called.output
+    assert out.stat().st_mode & 0o777 == 0o600
+    assert json.loads(out.read_text())["records_here"] == 30
+    called = CliRunner().invoke(app, ["adapt", str(folder), str(here), "--predict", str(wanted)])
+    assert called.output.splitlines()[0].endswith("predicted_mean,predicted_low,predicted_high")
+    assert len(called.output.splitlines()) == 5
+    again = CliRunner().invoke(app, ["adapt", str(folder), str(here), "--out", str(out)])
+    assert isinstance(again.exception, UsageError)
