@@ -32,6 +32,7 @@ SCRIPTS = {
     "bench_floor.py": [],
     "bench_notears.py": [],
     "bench_routes.py": [],
+    "bench_sparse.py": [],
 }
 """Each script, and what makes it quick where it knows no --quick."""
 

@@ -1,0 +1,55 @@
+"""The benchmark of sparse Bayesian regression: its tables, and that NUTS samples the same model."""
+
+from __future__ import annotations
+
+from importlib import import_module
+
+import numpy as np
+import pytest
+from support.checkout import ROOT
+
+
+@pytest.fixture
+def bench(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
+    return import_module("bench_sparse")
+
+
+def cells(printed: str) -> list[list[str]]:
+    _, _, *rows = printed.splitlines()
+    return [[cell.strip() for cell in row.split("|")[1:-1]] for row in rows]
+
+
+def test_each_way_has_a_row(bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bench, "version", lambda _: None)
+    rows = cells(bench.effective(bench.Sites(3, 30, 2), 20, 2, 5))
+    assert [row[0] for row in rows] == list(bench.WAYS)
+    assert rows[0][7] == "1 x"
+
+
+def test_protocols_draw_the_same(bench) -> None:
+    rows = cells(bench.protocols(bench.Sites(2, 20, 2), 8, 1))
+    assert [(row[0], row[3]) for row in rows] == [(name, "the same") for name in bench.PROTOCOLS]
+
+
+def test_the_script_it_is_compared_with_samples_the_same(bench) -> None:
+    sites = [np.random.default_rng(k).normal(size=(20, 3)) for k in range(2)]
+    theirs = bench.naive(sites, 4000)[500:]
+    rng, shape = np.random.default_rng(1), (2000, 2)
+    for k, rows in enumerate(sites):
+        gram = rows.T @ rows
+        data = bench.Regression(gram[1:, 1:], gram[1:, 0], gram[0, 0])
+        one = np.ones(shape)
+        draw = bench.SiteDraw(one, one[:, 0], one, one)
+        for _ in range(40):
+            noise = bench.draw_noise(shape, len(rows), bench.NOISE, rng)
+            draw = bench.sweep(data, draw, np.zeros(shape), one, bench.NOISE, noise)
+        # theirs is one chain: blocks of 100 are nearly independent
+        blocks = theirs[:, k].reshape(35, 100, 2).mean(axis=1)
+        error = np.hypot(blocks.std(axis=0) / 35**0.5, draw.theta.std(axis=0) / 2000**0.5)
+        assert np.all(np.abs(blocks.mean(axis=0) - draw.theta.mean(axis=0)) < 4.5 * error)
+
+
+def test_sweeps_are_timed_by_stack(bench) -> None:
+    rows = cells(bench.throughput(bench.Sites(2, 20, 3), (1, 8), 1))
+    assert [row[0] for row in rows] == ["1", "8"]
