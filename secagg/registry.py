@@ -23,6 +23,7 @@ METHODS = {
     "local_graphs": ("secagg.models.local_graphs", "LocalGraphs"),
     "sparse_regression": ("secagg.models.sparse_regression", "SparseRegression"),
     "sparse_markov": ("secagg.models.sparse_markov", "SparseMarkov"),
+    "sparse_directed": ("secagg.models.sparse_directed", "SparseDirected"),
 }
 PROTOCOLS = {
     "plain": ("secagg.protocols.plain", "Plain"),
@@ -40,7 +41,9 @@ WHICH = (
 )
 """What to take, for whoever reads the list of methods."""
 
-CENTRED_BY_SITE = ("notears_admm", "local_graphs", "sparse_regression", "sparse_markov")
+CENTRED_BY_SITE = (
+    "notears_admm", "local_graphs", "sparse_regression", "sparse_markov", "sparse_directed"
+)  # fmt: skip
 """Methods without the setting `centre` of `moments`, because they know one way only."""
 
 

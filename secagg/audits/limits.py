@@ -122,6 +122,7 @@ def _over_the_same_sites(facts: Facts) -> str:
         "notears_admm": pooled,
         "sparse_regression": pooled,
         "sparse_markov": pooled,
+        "sparse_directed": pooled,
         "moments": (
             'with centre = "pooled"'
             if settings.get("centre") == "site"

@@ -43,14 +43,19 @@ def prior_in_words(summary: Summary) -> str:
     """Return the prior: with another one the same records have other PIPs."""
     prior = {key: value if isinstance(value, bool) else f"{value:g}"
              for key, value in summary["prior"].items()}  # fmt: skip
+    errors = f"IG({prior['noise_shape']}, {prior['noise_scale']})"
+    site = (
+        f"σ_k² ~ {errors}"
+        if "arrows" not in summary
+        else f"Laplace errors of scale b_kj ~ {errors}"
+    )
     whose = "of its own for each coefficient" if prior["own_eta"] else "one for all coefficients"
     eta = "η_j" if prior["own_eta"] else "η"
     return (
         f"Prior: θ_j ~ N(0, {eta}) in the slab and N(0, {prior['spike_ratio']} {eta}) in the "
         f"spike, {eta} ~ IG({prior['slab_shape']}, {prior['slab_scale']}), {whose}; the slab has "
         f"probability ρ ~ Beta({prior['rho_a']}, {prior['rho_b']}). At site k: "
-        f"θ_kj ~ N(θ_j, λ_kj² τ_j²), λ_kj and τ_j ~ C⁺(0, 1), "
-        f"σ_k² ~ IG({prior['noise_shape']}, {prior['noise_scale']})."
+        f"θ_kj ~ N(θ_j, λ_kj² τ_j²), λ_kj and τ_j ~ C⁺(0, 1), {site}."
     )
 
 
@@ -87,7 +92,15 @@ def unit_analysed(summary: Summary) -> str:
 
 
 def pairs_of(summary: Summary) -> list[Pair]:
-    """Return the pairs of a graph, the likeliest first."""
+    """Return the pairs of a graph, the likeliest first; of a directed one each direction."""
+    if "arrows" in summary:
+        return [
+            Pair(
+                row["from"], row["to"], True, row["pip"], row["edge"], row["mean"],
+                ({"outcome": row["to"], "predictor": row["from"], **row},),
+            )
+            for row in summary["arrows"]
+        ]  # fmt: skip
     found = []
     for row in summary["pairs"]:
         source, target = row["between"]
@@ -130,6 +143,7 @@ def of_graph(block: Block) -> dict[str, Any]:
         "pairs": [(pair, [_numbers(side) for side in pair.sides]) for pair in likely[:MOST_LISTED]],
         "left_out": max(len(pairs) - MOST_LISTED, 0),
         "edges": len(edges),
+        "directed": "arrows" in summary,
         "heat": None,
         "drawing": None,
         "legend": [],
@@ -145,7 +159,7 @@ def of_graph(block: Block) -> dict[str, Any]:
         order = graphs.round_order(names, [(edge.source, edge.target) for edge in drawn])
         shown["drawing"] = graphs.graph_picture(order, drawn, f"{block.title}: its edges")
         shown["legend"] = [
-            (kind, number, graphs.edge_sample(kind, directed=drawn[0].directed))
+            (kind, number, graphs.edge_sample(kind, directed=shown["directed"]))
             for kind in graphs.SIGNS
             if (number := sum(edge.verdict == kind for edge in drawn))
         ]

@@ -40,6 +40,7 @@ _TITLES = {
     "sparse-regression-paper": "Sparse Bayesian regression, step “paper”",
     "sparse-markov-collapsed": "Sparse Markov random field",
     "sparse-markov-paper": "Sparse Markov random field, step “paper”",
+    "sparse-directed": "Sparse directed graph, cycles allowed",
 }
 _KINDS = {
     "terms": "regression",
@@ -47,6 +48,7 @@ _KINDS = {
     "columns": "description",
     "coefficients": "posterior",
     "pairs": "posterior graph",
+    "arrows": "posterior graph",
 }
 """Which table shows a summary, by the key that it has."""
 _LABELS = {
@@ -83,6 +85,7 @@ _LABELS |= {
     "threshold": "threshold applied",
     "evaluations": "evaluations of the acyclicity function",
     "scale": "columns divided by standard deviations",
+    "outcome_deviation": "standard deviation of the outcome, within sites",
     "slab_sd": "standard deviation of the slab, median",
     "spike_sd": "standard deviation of the spike, median",
     "largest_r_hat": "largest R-hat",

@@ -11,6 +11,7 @@ from rich.padding import Padding
 from rich.table import Table
 
 from secagg.audits.posteriors import (
+    Pair,
     pairs_of,
     prior_in_words,
     sampler_in_words,
@@ -75,32 +76,40 @@ def _pairs(analysis: Mapping[str, Any]) -> Table:
     pairs = pairs_of(analysis)
     edges = [pair for pair in pairs if pair.edge]
     shown = edges + [pair for pair in pairs if not pair.edge][:_MOST_LISTED]
-    left = len(pairs) - len(shown)
+    left, directed = len(pairs) - len(shown), "arrows" in analysis
+    what = "arrows" if directed else "pairs"
     table = Table(
-        title=f"{analysis['method']}: {len(edges)} of {len(pairs)} pairs are edges (Bayesian false "
+        title=f"{analysis['method']}: {len(edges)} of {len(pairs)} {what} are edges (Bayesian false "
         f"discovery rate at most {analysis['fdr_at_most']:g})",
         caption=f"means in {unit_analysed(analysis)}"
-        + (f"; {left} less likely pairs are in result.json" if left else ""),
+        + (f"; {left} less likely {what} are in result.json" if left else ""),
     )
-    directed = all(pair.directed for pair in pairs)
     table.add_column("from -> to" if directed else "pair", no_wrap=True)
     table.add_column("edge", no_wrap=True)
-    sides = ("PIP +- MCSE", "mean") if directed else ("both PIPs +- MCSE", "both means")
-    columns = ["PIP", *sides, "partial r", "R-hat", "ESS"]
+    told = ["PIP", "both PIPs +- MCSE", "both means", "partial r"]
     if directed:
-        columns.remove("partial r")
-    for name in columns:
+        told = ["PIP +- MCSE", "mean", f"{100 * analysis['level']:g}% interval"]
+    for name in (*told, "R-hat", "ESS"):
         table.add_column(name, justify="right", no_wrap=True)
     for pair in shown:
         name = f"{pair.source} {'->' if pair.directed else '-'} {pair.target}"
-        error = max(side["pip_mcse"] for side in pair.sides)
-        pips = " / ".join(f"{side['pip']:.2f}" for side in pair.sides)
-        means = " / ".join(f"{side['mean']:.2f}" for side in pair.sides)
-        partial = [] if directed else ["-" if pair.weight is None else f"{pair.weight:.2f}"]
-        told = [f"{pair.pip:.3f}", f"{pips} +- {error:.2f}", means, *partial, *_sampled(pair.sides)]
+        cells = _of_arrow(pair.sides[0]) if directed else _of_pair(pair)
         style = None if pair.edge else "dim"
-        table.add_row(escape(name), "yes" if pair.edge else "", *told, style=style)
+        edge = "yes" if pair.edge else ""
+        table.add_row(escape(name), edge, *cells, *_sampled(pair.sides), style=style)
     return table
+
+
+def _of_arrow(row: Mapping[str, Any]) -> list[str]:
+    return [f"{row['pip']:.3f} +- {row['pip_mcse']:.3f}", *_with_interval(row, "|").split("|")]
+
+
+def _of_pair(pair: Pair) -> list[str]:
+    error = max(side["pip_mcse"] for side in pair.sides)
+    pips = " / ".join(f"{side['pip']:.2f}" for side in pair.sides)
+    means = " / ".join(f"{side['mean']:.2f}" for side in pair.sides)
+    partial = "-" if pair.weight is None else f"{pair.weight:.2f}"
+    return [f"{pair.pip:.3f}", f"{pips} +- {error:.2f}", means, partial]
 
 
 def _with_interval(row: Mapping[str, Any], between: str) -> str:

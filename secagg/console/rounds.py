@@ -1,4 +1,4 @@
-"""Progress of a run on standard error, a line a round."""
+"""Progress of a run on standard error: a line a round, or of thousands of rounds some fifty."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ from rich.markup import escape
 
 from secagg.processes import Progress
 
+_MANY, _LINES = 200, 50
+
 
 @contextmanager
 def progress(*, quiet: bool) -> Iterator[Progress | None]:
@@ -19,12 +21,22 @@ def progress(*, quiet: bool) -> Iterator[Progress | None]:
         yield None
         return
     errors = Console(stderr=True, highlight=False)
+    step = 1  # lines are printed of rounds that it divides
 
     def show(event: Mapping[str, Any]) -> None:
+        nonlocal step
+        if event["event"] in ("release", "asked") and event["round"] % step:
+            return
         match event["event"]:
             case "session":
                 protocol, sites = event["protocol"]["name"], event["plan"][0]["sites"]
-                errors.print(f"[dim]session {event['session'][:8]}: {sites} sites, {protocol}[/]")
+                rounds = sum(stage["max_rounds"] for stage in event["plan"])
+                errors.print(
+                    f"[dim]session {event['session'][:8]}: {sites} sites, {protocol}, "
+                    f"at most {rounds} rounds[/]"
+                )
+                if rounds > _MANY:
+                    step = rounds // _LINES
             case "release":
                 covered = len(event["contributors"])
                 errors.print(

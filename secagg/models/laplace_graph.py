@@ -12,21 +12,22 @@ Theta is on their right, which contradicts its own "j <- h". The errors are norm
 exponential variances: Laplace, of a scale that is not stated.) The prior of mu_k is flat. With
 A = I - Theta_k, m = A mu_k and e_i = A Y_i - m the likelihood is, up to constants,
 
-    |det A|^(n_k - 1) PROD_j b_kj^-n_k exp(-SUM_i |e_ij| / b_kj)  if rho(Theta_k) < 1, or else 0   (3)
+    |det A|^(n_k - 1) PROD_j b_kj^-n_k exp(-SUM_i |e_ij| / b_kj)  if rho(Theta_k) < 1, else 0    (3)
 
 The variances are integrated out. |det A|^n_k is the density's, and dmu = dm / |det A|: one record
-tells nothing of Theta_k, as it should. rho is the spectral radius. Rows of A can be permuted and
-scaled to unit diagonal again without any change to what is observed; rho < 1, effects that die out
-as they go round, leaves few of these graphs with cycles, and often one (Lacerda, Spirtes, Ramsey
-and Hoyer, UAI 2008). It is part of the likelihood, because in the prior it would come with a
-constant that depends on theta and w.
+tells nothing of Theta_k, as it should. rho is the spectral radius. Rows of A can be exchanged, and
+scaled to a diagonal of 1 again, without any change to what is observed; rho < 1, effects that die
+out as they go round, leaves few of such graphs, and often one (`secagg.models.sparse_directed`). It
+is part of the likelihood, because in the prior it would come with a constant that depends on theta
+and w. For the joint law of all that is the same as a prior conditioned on it at all sites.
 
 One sweep draws, in this order,
 
     m_j, given e_ij + m_j and b_kj: its density is exponential between neighbours of these       (4)
     theta_kjh, one after another, by a Metropolis step, b_kj integrated out                      (5)
     b_kj ~ IG(a_s + n_k, b_s + SUM_i |e_ij|)                                                     (6)
-    w_kjh and v_kjh by (5) and (6) of `secagg.models.horseshoe`                                  (7)
+    turns of two rows of A into one another (`secagg.models.laplace_graph_turns`)                (7)
+    w_kjh and v_kjh by (5) and (6) of `secagg.models.horseshoe`                                  (8)
 
 (5) and (6) are one draw of theta_k and b_k together. m is drawn before anything uses it, and so is
 not kept. No site needs an acyclic graph, and nothing here looks for one.
@@ -43,8 +44,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from secagg.models.horseshoe import NoisePrior, within
+from secagg.models.laplace_graph_location import draw_location
 from secagg.models.laplace_graph_moves import move_entries, step_sizes
-from secagg.models.laplace_location import draw_location
+from secagg.models.laplace_graph_turns import turn_rows
 
 Array = NDArray[np.float64]
 Indices = NDArray[np.int64]
@@ -67,13 +69,18 @@ class GraphNoise:
     location: of (4), uniform, (2, chains, p)
     move, chance: of (5), N(0, 1) and log uniform, (chains, p (p - 1))
     gamma: of (6), Gamma(a_s + n_k, 1), (chains, p)
-    w, v: of (7), Exp(1), (chains, p (p - 1))
+    pairs: of (7), p pairs of rows, the same for all chains, (p, 2)
+    angle, turn: of (7), uniform on +-pi/2 and log uniform, (chains, p)
+    w, v: of (8), Exp(1), (chains, p (p - 1))
     """
 
     location: Array
     move: Array
     chance: Array
     gamma: Array
+    pairs: Indices
+    angle: Array
+    turn: Array
     w: Array
     v: Array
 
@@ -84,18 +91,28 @@ def places(p: int) -> tuple[Indices, Indices]:
     return rows, columns
 
 
+def matrices(entries: Array, p: int) -> Array:
+    """Return matrices (chains, p, p) of entries (chains, p (p - 1)), zero on the diagonal."""
+    made = np.zeros((len(entries), p, p))
+    made[:, *places(p)] = entries
+    return made
+
+
 def draw_graph_noise(
     chains: int, p: int, records: int, prior: NoisePrior, rng: np.random.Generator
 ) -> GraphNoise:
     """Draw the variates of one sweep at a site with so many records."""
-    entries = (chains, p * (p - 1))
+    entries, rows = (chains, p * (p - 1)), (chains, p)
     return GraphNoise(
-        rng.random((2, chains, p)),
-        rng.standard_normal(entries),
-        -rng.standard_exponential(entries),
-        rng.standard_gamma(prior.shape + records, (chains, p)),
-        rng.standard_exponential(entries),
-        rng.standard_exponential(entries),
+        location=rng.random((2, *rows)),
+        move=rng.standard_normal(entries),
+        chance=-rng.standard_exponential(entries),
+        gamma=rng.standard_gamma(prior.shape + records, rows),
+        pairs=np.array(places(p)).T[rng.integers(p * (p - 1), size=p)],
+        angle=rng.uniform(-np.pi / 2, np.pi / 2, rows),
+        turn=-rng.standard_exponential(rows),
+        w=rng.standard_exponential(entries),
+        v=rng.standard_exponential(entries),
     )
 
 
@@ -107,23 +124,25 @@ def sweep_graph(
     t: Array,
     prior: NoisePrior,
     noise: GraphNoise,
-) -> tuple[GraphDraw, NDArray[np.bool_]]:
-    """Draw (4) to (7) once; return also which moves of (5) were taken, (chains, p (p - 1)).
+) -> tuple[GraphDraw, NDArray[np.bool_], NDArray[np.bool_]]:
+    """Draw (4) to (8) once; return also which moves and turns were taken.
 
     Y: (p, n_k) or (chains, p, n_k), a column a record
     theta, t: from the coordinator, (chains, p (p - 1)), as is reach: see `step_sizes`
-    The spectral radius of every graph in `draw` is below 1, and so it is of what is returned.
+    Moves are (chains, p (p - 1)), turns (chains, p). All graphs in `draw` have a spectral radius
+    below 1, and so they have in what is returned.
     """
     p = Y.shape[-2]
-    rows, columns = places(p)
-    graph = np.zeros((len(draw.theta), p, p))
-    graph[:, rows, columns] = draw.theta
+    graph = matrices(draw.theta, p)
     errors = Y - graph @ Y
     errors -= draw_location(errors, draw.b, noise.location)[..., None]
     steps = step_sizes(reach, draw.w) * noise.move
     toll = noise.chance + steps * (2 * (draw.theta - theta) + steps) / (2 * draw.w)
-    taken, size = move_entries(Y, graph, errors, steps, toll, prior)
-    mine = draw.theta + np.where(taken, steps, 0.0)
+    moved, size = move_entries(Y, graph, errors, steps, toll, prior)
     b = (prior.scale + size) / noise.gamma
+    means, spreads = matrices(theta, p), matrices(draw.w, p) + np.eye(p)
+    ways = (noise.pairs, noise.angle, noise.turn)
+    turned = turn_rows(graph, errors, b, means, spreads, prior, *ways)
+    mine = np.ascontiguousarray(graph[:, *places(p)])
     w = within((t / draw.v + (mine - theta) ** 2 / 2) / noise.w)
-    return GraphDraw(mine, b, w, (1 + t / w) / noise.v), taken
+    return GraphDraw(mine, b, w, (1 + t / w) / noise.v), moved, turned

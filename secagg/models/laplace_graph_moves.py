@@ -65,7 +65,7 @@ def adapted(reach: Array, taken: NDArray[np.bool_], sweeps: int) -> Array:
     finite one of squares.
     """
     log = np.log(reach) + sweeps**-0.6 * (taken - ACCEPTANCE)
-    return np.exp(np.clip(log, -20.0, 20.0))
+    return np.asarray(np.exp(np.clip(log, -20.0, 20.0)))
 
 
 def move_entries(
@@ -124,7 +124,7 @@ def dies_out(graphs: Array) -> NDArray[np.bool_]:
     with np.errstate(over="ignore", invalid="ignore"):  # what is not finite is not below 1
         for _ in range(4):
             power = power @ power
-        small = np.sum(power * power, axis=(-2, -1)) < 1
+        small: NDArray[np.bool_] = np.sum(power * power, axis=(-2, -1)) < 1
     if not small.all():
         small[~small] = np.abs(np.linalg.eigvals(graphs[~small])).max(axis=-1) < 1
     return small

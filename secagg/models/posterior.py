@@ -149,14 +149,14 @@ def to_arviz(result: Result) -> DataTree:
     """
     drawn = {key: value for key, value in result.arrays.items() if key.startswith(_DRAWS)}
     if not drawn:
-        mend = "Take the result of sparse_regression or sparse_markov."
+        mend = "Take the result of a sparse Bayesian model."
         raise UsageError("to_arviz", "this result has no draws", mend)
     try:
         import arviz_base  # noqa: PLC0415  # an optional extra
     except ImportError:
         mend = "pip install 'secagg[arviz]'"
         raise UsageError("to_arviz", "arviz-base is not installed", mend) from None
-    summary = result.summary
+    summary, arrays = result.summary, result.arrays
     if "names" in summary:
         axes: dict[str, list[str]] = dict.fromkeys(("outcome", "predictor"), summary["names"])
     else:
@@ -164,17 +164,22 @@ def to_arviz(result: Result) -> DataTree:
     variables, dims = {}, {}
     for key, value in drawn.items():
         each = value
-        if each.ndim == 4:
-            each = _with_diagonal(each, result.arrays["predictors"])
+        if "targets" in arrays:  # entries of one directed graph
+            each = _placed(value[:, :, 0], arrays["targets"], arrays["sources"])
+        elif each.ndim == 4:  # each outcome's coefficients of all others
+            outcomes = np.arange(len(arrays["predictors"]))[:, None]
+            each = _placed(value, outcomes, arrays["predictors"])
         name = key.removeprefix(_DRAWS)
         variables[name], dims[name] = np.swapaxes(each, 0, 1), list(axes)[: each.ndim - 2]
     tree: DataTree = arviz_base.from_dict({"posterior": variables}, coords=axes, dims=dims)
     return tree
 
 
-def _with_diagonal(draws: Array, predictors: NDArray[np.int64]) -> Array:
-    """Return draws of each outcome's others (draws, chains, p, q) as (draws, chains, p, p)."""
-    p = len(predictors)
-    square = np.full((*draws.shape[:-1], p), np.nan)
-    square[..., np.arange(p)[:, None], predictors] = draws
-    return square
+def _placed(draws: Array, rows: NDArray[np.int64], columns: NDArray[np.int64]) -> Array:
+    """Return draws of entries as draws of the whole matrix, NaN where it has no such entry."""
+    if draws.ndim == 2:  # one number for all of them
+        return draws
+    size = int(columns.max()) + 1
+    whole = np.full((*draws.shape[:2], size, size), np.nan)
+    whole[..., rows, columns] = draws
+    return whole

@@ -70,6 +70,8 @@ class SparseRegression(SparseLinear):
             raise JobError("method.outcome", f"{self.outcome!r} has more than one variable")
         if self.predictors is None:
             others = [i for i in range(len(public.variables)) if i != outcome[0]]
+            if not others:
+                raise JobError("columns", "there is none but the outcome", "Declare predictors.")
             return np.array([int(outcome[0]), *others], dtype=np.int64)
         chosen = choose(public, self.predictors, "method.predictors", self.outcome)
         return np.concatenate([outcome, chosen])

@@ -32,6 +32,7 @@ class Tables(Enum):
 
     HEART = "heart"
     OVARIAN = "ovarian"
+    SACHS = "sachs"
 
 
 class Figures(Enum):

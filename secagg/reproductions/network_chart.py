@@ -11,7 +11,8 @@ from collections.abc import Mapping, Sequence
 
 from secagg.audits import svg
 
-SIZE, RADIUS, MARGIN = 640.0, 230.0, 60.0
+WIDTH, HEIGHT, RADIUS = 640.0, 600.0, 230.0
+CENTRE = (320.0, 330.0)
 WIDEST = 7.0  # pixels, of a probability of 1
 POSITIVE, NEGATIVE = "#0072B2", "#D55E00"
 STYLE = (
@@ -24,10 +25,9 @@ def network_chart(
     title: str, names: Sequence[str], edges: Mapping[tuple[str, str], tuple[float, float]]
 ) -> str:
     """Return the picture. edges: pair of names -> its probability, and a number of its sign"""
-    height = SIZE + MARGIN
     drawing = svg.root(
-        "network", xmlns="http://www.w3.org/2000/svg", viewBox=f"0 0 {SIZE:.0f} {height:.0f}",
-        width=f"{SIZE:.0f}", height=f"{height:.0f}", role="img",
+        "network", xmlns="http://www.w3.org/2000/svg", viewBox=f"0 0 {WIDTH:.0f} {HEIGHT:.0f}",
+        width=f"{WIDTH:.0f}", height=f"{HEIGHT:.0f}", role="img",
     )  # fmt: skip
     svg.add(drawing, "title", text=title)
     svg.add(drawing, "style", text=STYLE)
@@ -74,4 +74,4 @@ def _place(i: int, many: int) -> float:
 
 
 def _at(angle: float, radius: float) -> tuple[float, float]:
-    return SIZE / 2 + radius * math.cos(angle), MARGIN + SIZE / 2 + radius * math.sin(angle)
+    return CENTRE[0] + radius * math.cos(angle), CENTRE[1] + radius * math.sin(angle)

@@ -44,7 +44,7 @@ HYPER = (
     "within sites; the step is `collapsed`, one sweep a round, half of the rounds thrown away."
 )
 _PRIORS = HYPER.format(slab="; ".join(f"{label}: {prior}" for label, prior in PRIORS.items()))
-_MIXING = (
+MIXING = (
     f"R-hat: rank-normalised and split, of {CHAINS} chains; wanted are at most {MOST_R_HAT:g}, and "
     f"effective sample sizes (ESS) of {LEAST_ESS * CHAINS} or more. Each is the worse of the "
     "coefficient's and its PIP's. ±: Monte Carlo error."
@@ -55,7 +55,7 @@ HEART_NOTES = (
     "Records: UCI Heart Disease (R. Detrano and others, 1989), CC BY 4.0: Cleveland 303, Hungary "
     "292, Switzerland 116, VA Long Beach 140 without gaps in these columns.",
     _PRIORS,
-    _MIXING,
+    MIXING,
     f"{LEAST.capitalize()}: with an intercept for each hospital, from one secure sum of moments "
     '(`centre = "site"`); intervals are confidence intervals.',
     "Coefficients are standard deviations of the outcome for one of the predictor, both pooled "
@@ -70,7 +70,7 @@ OVARIAN_NOTES = (
     "taken, in the alphabet's order. All were picked for an association with relapse by those who "
     "made the table: the graph is of these genes, and says nothing of others.",
     _PRIORS,
-    _MIXING,
+    MIXING,
     f"Edges of the field: Bayesian false discovery rate {network.FDR:g}, of the union (the larger "
     "of a pair's two PIPs) or of the intersection (the smaller). Edges by partial correlations, "
     "from the covariance within studies: Benjamini and Hochberg's rate, "
@@ -102,7 +102,7 @@ def heart_tables(fits: Fits) -> Told:
         Table(
             f"Coefficients, {prior}",
             ("predictor", "mean", "95 % interval", "PIP", "R-hat", "ESS, bulk", "tail"),
-            [_coefficient(term, fits[prior][term]) for term in terms],
+            [coefficient_row(term, fits[prior][term]) for term in terms],
             f"Prior: {words}. {_widths(fits[prior])}",
         )
         for prior, words in PRIORS.items()
@@ -152,10 +152,9 @@ def ovarian_tables(fits: Fits) -> Told:
     )  # fmt: skip
     mixing = Table(
         "How the chains mixed",
-        ("prior", "coefficients", "largest R-hat", f"R-hat above {MOST_R_HAT:g}", "least ESS",
-         f"ESS below {LEAST_ESS * CHAINS}", "slab's sd", "spike's sd"),
-        [_mixing_row(label, fits[label]) for label in PRIORS],
-    )  # fmt: skip
+        ("prior", *MIXING_HEAD),
+        [[label, *mixing_row(_all_sides(fits[label]), fits[label][ALL])] for label in PRIORS],
+    )
     drawn = {
         pair: (max(_sides(one, pair)), fits[PARTIAL][network.pair(*pair)]["r"])
         for pair in pairs
@@ -172,6 +171,8 @@ def _edges(fits: Fits, pairs: Sequence[tuple[str, str]]) -> dict[str, dict[tuple
             pip = np.array([of(_sides(fits[label], pair)) for pair in pairs])
             taken = discoveries(pip, network.FDR).tolist()
             found[f"{label}, {combined}"] = dict(zip(pairs, taken, strict=True))
+        likely = {pair: max(_sides(fits[label], pair)) > 0.5 for pair in pairs}
+        found[f"{label}, a PIP above 0.5"] = likely
     by = fits[PARTIAL]
     found[PARTIAL] = {pair: bool(by[network.pair(*pair)]["edge"]) for pair in pairs}
     return found
@@ -181,6 +182,10 @@ def _genes(partial: Numbers) -> list[str]:
     """Return the genes in the alphabet's order, which is the file's."""
     pairs = [name.split(network.BETWEEN) for name in partial if name != ALL]
     return sorted(set(itertools.chain(*pairs)))
+
+
+def _all_sides(fit: Numbers) -> list[Row]:
+    return [row for name, row in fit.items() if name != ALL]
 
 
 def _both(fit: Numbers, pair: tuple[str, str]) -> tuple[Row, Row]:
@@ -203,14 +208,19 @@ def _pair_row(fits: Fits, pair: tuple[str, str], *, edge: bool) -> list[str]:
     ]  # fmt: skip
 
 
-def _mixing_row(label: str, fit: Numbers) -> list[str]:
-    rows = [row for name, row in fit.items() if name != ALL]
-    r_hat, ess = worst(rows)
-    apart = sum(row["r_hat"] > MOST_R_HAT for row in rows)
-    few = sum(min(row["ess_bulk"], row["ess_tail"]) < LEAST_ESS * CHAINS for row in rows)
-    width = fit[ALL]
+MIXING_HEAD = (
+    "coefficients", "largest R-hat", f"R-hat above {MOST_R_HAT:g}", "least ESS",
+    f"ESS below {LEAST_ESS * CHAINS}", "slab's sd", "spike's sd",
+)  # fmt: skip
+
+
+def mixing_row(coefficients: Sequence[Row], width: Row) -> list[str]:
+    """Return the columns of MIXING_HEAD: how well the chains of a fit mixed."""
+    r_hat, ess = worst(coefficients)
+    apart = sum(row["r_hat"] > MOST_R_HAT for row in coefficients)
+    few = sum(min(row["ess_bulk"], row["ess_tail"]) < LEAST_ESS * CHAINS for row in coefficients)
     return [
-        label, str(len(rows)), f"{r_hat:.3f}", str(apart), f"{ess:.0f}", str(few),
+        str(len(coefficients)), f"{r_hat:.3f}", str(apart), f"{ess:.0f}", str(few),
         f"{width['slab_sd']:.2f}", f"{width['spike_sd']:.3f}",
     ]  # fmt: skip
 
@@ -223,7 +233,8 @@ def _widths(fit: Numbers) -> str:
     )
 
 
-def _coefficient(term: str, row: Row) -> list[str]:
+def coefficient_row(term: str, row: Row) -> list[str]:
+    """Return a coefficient's name, mean, interval, PIP, R-hat and effective sample sizes."""
     return [
         term, _mean(row), _range(row), _pip(row),
         f"{row['r_hat']:.3f}", f"{row['ess_bulk']:.0f}", f"{row['ess_tail']:.0f}",

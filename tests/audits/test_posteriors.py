@@ -29,7 +29,7 @@ from secagg.audits.results import blocks
 from secagg.contracts import Result
 from secagg.evidence import finite
 
-METHODS = {"sparse_regression": "additive", "sparse_markov": "plain"}
+METHODS = {"sparse_regression": "additive", "sparse_markov": "plain", "sparse_directed": "plain"}
 
 
 def run_of(method: str) -> Any:
@@ -43,7 +43,7 @@ def summary_of(method: str) -> dict[str, Any]:
 def shown_of(summary: dict[str, Any]) -> dict[str, Any]:
     (block,) = blocks(summary)
     columns = run_of("sparse_regression").facts["job"]["columns"]
-    return of_graph(block) if "pairs" in summary else of_regression(block, columns)
+    return of_regression(block, columns) if "coefficients" in summary else of_graph(block)
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -177,6 +177,34 @@ class TestGraph:
         raw["method"] |= {"variables": ["<b>x", "y", "z"], "rounds": 8, "chains": 1}
         page = page_of(written(raw, data))
         assert "<b>x" not in page and "&lt;b&gt;x" in page
+
+
+class TestDirectedGraph:
+    def test_cells_are_effects_by_row(self) -> None:
+        summary = summary_of("sparse_directed")
+        heat = str(shown_of(summary)["heat"])
+        cells = dict(re.findall(r"<title>(\w+, \w+): ([\d.]+)</title>", heat))
+        arrows = {f"{row['to']}, {row['from']}": f"{row['pip']:.3f}" for row in summary["arrows"]}
+        assert cells == arrows and len(arrows) == 3 * 2
+
+    def test_arrows_have_heads_both_ways_where_there_is_a_cycle(self) -> None:
+        summary = summary_of("sparse_directed")
+        for row in summary["arrows"]:
+            row["edge"] = {row["from"], row["to"]} == {"x", "y"}
+            row["mean"] = 0.5 if row["from"] == "x" else -0.5
+        shown = shown_of(summary)
+        drawn = re.findall(r'class="edge (\w+)"', str(shown["drawing"]))
+        assert sorted(drawn) == ["negative", "positive"]
+        assert str(shown["drawing"]).count('class="head"') == 2
+        assert {(p.source, p.target) for p, _ in shown["pairs"][:2]} == {("x", "y"), ("y", "x")}
+
+    def test_says_what_arrows_and_errors_are(self) -> None:
+        text = Page(page_of(run_of("sparse_directed"))).text
+        assert "Laplace errors of scale b_kj ~ IG(1, 1)" in text
+        assert "assumes that no common cause is left out" in text
+        summary = summary_of("sparse_directed")
+        first = summary["arrows"][0]
+        assert f"{first['from']} → {first['to']} {first['pip']:.3f} ±" in text
 
 
 class TestPictures:

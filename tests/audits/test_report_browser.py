@@ -43,6 +43,7 @@ RUNS: dict[str, Callable[[], Run]] = {
     "plain": lambda: small_run("logistic", "plain"),
     "sparse": lambda: small_run("sparse_regression", "additive"),
     "field": lambda: small_run("sparse_markov", "plain"),
+    "directed": lambda: small_run("sparse_directed", "plain"),
     "hostile": hostile_run,
     "sum": lambda: noised_run("sum"),
     "site": lambda: noised_run("site"),

@@ -50,6 +50,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "local_graphs": {"variables": NAMES},
     "sparse_regression": {"outcome": "y", "predictors": ["x", "z"], "rounds": 8},
     "sparse_markov": {"variables": NAMES, "rounds": 8},
+    "sparse_directed": {"variables": NAMES, "rounds": 8},
 }
 
 

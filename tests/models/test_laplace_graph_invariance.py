@@ -115,7 +115,7 @@ def scores(replicates: int, records: tuple[int, ...], rounds: int, seed: int) ->
         sent = []
         for i, (n, Y) in enumerate(zip(records, data, strict=True)):
             noise = draw_graph_noise(replicates, P, n, NOISE, rng)
-            site, _ = sweep_graph(Y, sites[i], reach, common.theta, common.t, NOISE, noise)
+            site, _, _ = sweep_graph(Y, sites[i], reach, common.theta, common.t, NOISE, noise)
             held = SiteDraw(site.theta, site.b, site.w, site.v)
             update, _ = paper_update(held, common.theta, common.t, FLOOR)
             sites[i] = site

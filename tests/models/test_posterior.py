@@ -110,6 +110,16 @@ class TestArviz:
         assert np.isnan(posterior["theta"].sel(outcome="y", predictor="y")).all()
         assert posterior["eta"].dims == ("chain", "draw", "outcome")
 
+    def test_draws_of_a_directed_graph(self) -> None:
+        theta, names = RNG.standard_normal((5, 2, 1, 6)), ["x", "y", "z"]
+        targets, sources = np.array([0, 0, 1, 1, 2, 2]), np.array([1, 2, 0, 2, 0, 1])
+        arrays = {"draws_theta": theta, "draws_eta": theta[..., 0]}
+        arrays |= {"targets": targets, "sources": sources}
+        posterior = to_arviz(Result({"names": names}, arrays))["posterior"]
+        found = posterior["theta"].sel(outcome="y", predictor="z", chain=1, draw=3).item()
+        assert found == theta[3, 1, 0, 3]
+        assert posterior["eta"].dims == ("chain", "draw")
+
     def test_from_a_run_folder(self, tmp_path: Path) -> None:
         result = self.regression()
         np.savez(tmp_path / "arrays.npz", allow_pickle=False, **result.arrays)

@@ -111,20 +111,18 @@ def scores(a: dict[str, Posterior], b: dict[str, Posterior]) -> dict[str, Array]
     return found
 
 
-@pytest.mark.parametrize(("step", "rounds"), [("collapsed", 4000), ("paper", 8000)])
-def test_nuts_finds_the_same_posterior(step: Any, rounds: int, nuts: dict[str, Posterior]) -> None:
-    method = SparseRegression(outcome="y", step=step, rounds=rounds, warmup=500, chains=8)
+@pytest.mark.parametrize("step", ["collapsed", "paper"])
+def test_nuts_finds_the_same_posterior(step: Any, nuts: dict[str, Posterior]) -> None:
+    method = SparseRegression(outcome="y", step=step, rounds=2500, warmup=500, chains=32)
     found = found_of(ours(method))
     for name, score in scores(found, nuts).items():
         print(step, name, np.round(score, 1).tolist())
-        assert np.all(np.abs(score) < MOST), (step, name)
-    for name in found:
-        worst = nuts[name]
-        print(name, found[name].mean.round(3).tolist(), worst.mean.round(3).tolist())
-        assert np.max(found[name].r_hat) < 1.02 and np.max(worst.r_hat) < 1.02, name
+        assert np.max(np.abs(score)) < MOST, name
+    for each in (found, nuts):  # else errors are not to be believed
+        assert max(np.max(posterior.r_hat) for posterior in each.values()) < 1.05
 
 
 def test_another_prior_is_told_apart(nuts: dict[str, Posterior]) -> None:
     """Of one eta for each coefficient instead of one for all."""
     found = found_of(ours(SparseRegression(outcome="y", rounds=2000, chains=8, own_eta=True)))
-    assert np.max(np.abs(scores(found, nuts)["inclusion"])) > 2 * MOST
+    assert np.max(np.abs(scores(found, nuts)["inclusion"])) > MOST

@@ -86,6 +86,7 @@ class TestRegression:
             for name in ("mean", "sd", "low", "high", "mcse_mean"):
                 factor = deviation[0] / each
                 assert row["own_units"][name] == pytest.approx(factor * row[name], rel=1e-9)
+        assert regression.summary["outcome_deviation"] == pytest.approx(deviation[0], rel=1e-9)
         truth = 10 * 0.8  # y of a, in the columns' units
         own = regression.summary["coefficients"][0]["own_units"]
         assert abs(own["mean"] - truth) < 4 * own["sd"]
@@ -202,6 +203,14 @@ def test_expected_fdr() -> None:
 def test_shares_out_of_range(method: str, key: str, value: float) -> None:
     with pytest.raises(JobError, match=f"method.{key}"):
         simulate(job(name=method, **{key: value}), records())
+
+
+@pytest.mark.parametrize("method", ["sparse_regression", "sparse_markov"])
+def test_one_column_is_too_few(method: str) -> None:
+    raw = job(name=method)
+    raw["columns"] = {"y": raw["columns"]["y"]}
+    with pytest.raises(JobError, match="there is none but the outcome|at least two variables"):
+        simulate(raw, {site: table[["y"]] for site, table in records().items()})
 
 
 @pytest.mark.parametrize("method", ["sparse_regression", "sparse_markov"])

@@ -30,42 +30,47 @@ import numpy as np
 import numpyro
 import numpyro.distributions as dist
 from jax.scipy.special import expit
-from numpy.typing import NDArray
 from numpyro.infer import MCMC, NUTS, init_to_value
 
-Array = NDArray[np.float64]
 RECORDED = ("theta", "inclusion", "log_tau", "theta_k", "s", "level")
 
 
-def model(X: Array, y: Array, site: Array, sites: int, ratio: float) -> None:
-    p = X.shape[1]
-    rho = numpyro.sample("rho", dist.Beta(1.0, 1.0))
-    eta = numpyro.sample("eta", dist.InverseGamma(1.0, 1.0))
+def model(X: jax.Array, y: jax.Array, site: jax.Array, means: jax.Array, ratio: float) -> None:
+    """means: (sites, p), of the rows of X at each site"""
+    sites, p = means.shape
+    rho = sample("rho", dist.Beta(1.0, 1.0))
+    eta = sample("eta", dist.InverseGamma(1.0, 1.0))
     spreads = jnp.sqrt(eta * jnp.array([ratio, 1.0]))
     mixture = dist.MixtureSameFamily(
         dist.Categorical(probs=jnp.stack([1 - rho, rho])), dist.Normal(0.0, spreads)
     )
-    theta = numpyro.sample("theta", mixture.expand([p]))
+    theta = sample("theta", mixture.expand([p]))
     spike, slab = (dist.Normal(0.0, spread).log_prob(theta) for spread in spreads)
     numpyro.deterministic("inclusion", expit(jnp.log(rho) - jnp.log1p(-rho) + slab - spike))
-    tau = numpyro.sample("tau", dist.HalfCauchy(1.0).expand([p]))
+    tau = sample("tau", dist.HalfCauchy(1.0).expand([p]))
     numpyro.deterministic("log_tau", jnp.log(tau))
-    share = numpyro.sample("lambda", dist.HalfCauchy(1.0).expand([sites, p]))
-    away = numpyro.sample("away", dist.Normal(0.0, 1.0).expand([sites, p]))
-    theta_k = numpyro.deterministic("theta_k", theta + tau * share * away)
-    s = numpyro.sample("s", dist.InverseGamma(1.0, 1.0).expand([sites]))
-    flat = dist.ImproperUniform(dist.constraints.real, (), (sites,))
-    level = numpyro.sample("level", flat)
-    means = jnp.stack([X[site == k].mean(axis=0) for k in range(sites)])
+    share = sample("lambda", dist.HalfCauchy(1.0).expand([sites, p]))
+    theta_k = theta + tau * share * sample("away", dist.Normal(0.0, 1.0).expand([sites, p]))
+    numpyro.deterministic("theta_k", theta_k)
+    s = sample("s", dist.InverseGamma(1.0, 1.0).expand([sites]))
+    level = sample("level", dist.ImproperUniform(dist.constraints.real, (), (sites,)))
     mean = level[site] + jnp.sum((X - means[site]) * theta_k[site], axis=1)
     numpyro.sample("y", dist.Normal(mean, jnp.sqrt(s[site])), obs=y)
 
 
+def sample(name: str, law: dist.Distribution) -> jax.Array:
+    return jnp.asarray(numpyro.sample(name, law))
+
+
 def main(source: str, target: str) -> None:
-    given = np.load(source)
-    sites = int(given["site"].max()) + 1
-    levels = [given["y"][given["site"] == k].mean() for k in range(sites)]
-    start = init_to_value(values={"level": jnp.array(levels)})
+    with np.load(source) as file:
+        given = dict(file)
+    X, y, site = (given[name] for name in ("X", "y", "site"))
+    means, levels = (
+        jnp.array([values[site == k].mean(axis=0) for k in range(site.max() + 1)])
+        for values in (X, y)
+    )
+    start = init_to_value(values={"level": levels})
     kernel = NUTS(model, dense_mass=True, target_accept_prob=0.95, init_strategy=start)
     sampler = MCMC(
         kernel,
@@ -77,16 +82,16 @@ def main(source: str, target: str) -> None:
     )
     sampler.run(
         jax.random.PRNGKey(int(given["seed"])),
-        *(given[name] for name in ("X", "y", "site")),
-        sites,
+        *(jnp.array(values) for values in (X, y, site)),
+        means,
         float(given["ratio"]),
         extra_fields=("diverging", "num_steps"),
     )
     draws = sampler.get_samples(group_by_chain=True)
     extra = sampler.get_extra_fields(group_by_chain=True)
     found = {name: np.asarray(draws[name], dtype=np.float64) for name in RECORDED}
-    diverging, steps = np.asarray(extra["diverging"]), np.asarray(extra["num_steps"])
-    np.savez(target, **found, diverging=diverging, steps=steps)
+    found |= {"diverging": np.asarray(extra["diverging"]), "steps": np.asarray(extra["num_steps"])}
+    np.savez(target, allow_pickle=False, **found)
 
 
 if __name__ == "__main__":

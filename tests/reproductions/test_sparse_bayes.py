@@ -282,6 +282,7 @@ def test_the_network_s_edges_and_what_did_not_mix() -> None:
     assert pairs.keys() == {"a - b"} and pairs["a - b"][-4:] == ["0.50", "yes", "1.020", "350"]
     assert edges["one slab, union"] == ["1", "1"]
     assert edges["one slab, intersection"] == ["0", "0"]
+    assert edges["one slab, a PIP above 0.5"] == ["1", "1"]
     assert edges[sparse_bayes_text.PARTIAL] == ["2", "2"]
     assert mixing["own slabs"] == ["6", "1.020", "1", "350", "6", "1.00", "0.100"]
     assert came.picture.count('class="edge"') == 4 + 1  # the legend's, and a - b
@@ -356,6 +357,6 @@ def test_the_figure_by_the_command(tmp_path: Path) -> None:
     code, out, _ = call(
         "--figure", "deviating-site", "--quick", "--seeds", "1", "--jobs", "1", "--out", tmp_path
     )
-    assert code == 0 and "Error, all other sites" in out and "delta, of one site" in out
+    assert code == 0 and "Error in common" in out and "delta, of one site" in out
     page = (tmp_path / "deviating-site-quick.md").read_text()
     assert "| delta, of one site | 0 | 1 | 3 |" in page

@@ -1,0 +1,297 @@
+"""A site's draws of its own graph, each step against a slow one that is written from the model."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from itertools import permutations
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from secagg.models.horseshoe import NoisePrior
+from secagg.models.laplace_graph import (
+    GraphDraw,
+    draw_graph_noise,
+    matrices,
+    places,
+    sweep_graph,
+)
+from secagg.models.laplace_graph_location import draw_location
+from secagg.models.laplace_graph_moves import (
+    ACCEPTANCE,
+    adapted,
+    dies_out,
+    move_entries,
+    step_sizes,
+)
+from secagg.models.laplace_graph_turns import turn_rows
+
+Array = NDArray[np.float64]
+
+PRIOR = NoisePrior(shape=1.5, scale=0.7)
+
+
+def radius(graph: Array) -> float:
+    return float(np.abs(np.linalg.eigvals(graph)).max())
+
+
+def log_likelihood(graph: Array, Y: Array, m: Array, b: Array) -> float:
+    """Return (3) of `laplace_graph`, with the densities' constants."""
+    if radius(graph) >= 1:
+        return -np.inf
+    A, n = np.eye(len(graph)) - graph, Y.shape[1]
+    errors = A @ Y - m[:, None]
+    volume = (n - 1) * np.linalg.slogdet(A)[1] if n else 0.0
+    return float(volume - np.sum(n * np.log(2 * b)) - np.sum(np.abs(errors) / b[:, None]))
+
+
+def without_scales(graph: Array, Y: Array, m: Array) -> float:
+    """Return the same with b integrated out, up to a constant."""
+    if radius(graph) >= 1:
+        return -np.inf
+    A, n = np.eye(len(graph)) - graph, Y.shape[1]
+    sums = np.abs(A @ Y - m[:, None]).sum(axis=1)
+    volume = (n - 1) * np.linalg.slogdet(A)[1] if n else 0.0
+    return float(volume - (PRIOR.shape + n) * np.sum(np.log(PRIOR.scale + sums)))
+
+
+def stable_graphs(chains: int, p: int, rng: np.random.Generator) -> Array:
+    """Draw graphs with a radius below 1, also such whose absolute values have a larger one."""
+    made = rng.standard_normal((chains, p, p)) * ~np.eye(p, dtype=bool)
+    radii = np.abs(np.linalg.eigvals(made)).max(axis=-1)
+    graphs: Array = made / radii[:, None, None] * rng.uniform(0.3, 0.99, (chains, 1, 1))
+    return graphs
+
+
+@pytest.mark.parametrize("n", [0, 1, 2, 7])
+def test_moves_are_those_of_a_sampler_that_recomputes_everything(n: int) -> None:
+    rng = np.random.default_rng(n)
+    chains, p = 40, 4
+    graph, Y, m = stable_graphs(chains, p, rng), rng.laplace(size=(p, n)), rng.normal(size=p)
+    entries = (chains, p * (p - 1))
+    theta, steps = rng.normal(size=entries), rng.normal(size=entries) * 0.4
+    w, chance = rng.gamma(1.0, size=entries), -rng.exponential(size=entries)
+    slow, taken, stopped = graph.copy(), np.zeros(entries, dtype=bool), 0
+    for c in range(chains):
+        for i, (j, h) in enumerate(zip(*places(p), strict=True)):
+            other = slow[c].copy()
+            other[j, h] += steps[c, i]
+            gain = without_scales(other, Y, m) - without_scales(slow[c], Y, m)
+            gain -= ((other[j, h] - theta[c, i]) ** 2 - (slow[c, j, h] - theta[c, i]) ** 2) / (
+                2 * w[c, i]
+            )
+            taken[c, i] = gain > chance[c, i]
+            stopped += gain == -np.inf
+            if taken[c, i]:
+                slow[c] = other
+    assert stopped > 20  # or the test of the radius would not be tested
+    fast, errors = graph.copy(), Y - graph @ Y - m[:, None]
+    before = graph[:, *places(p)]
+    toll = chance + ((before + steps - theta) ** 2 - (before - theta) ** 2) / (2 * w)
+    moved, sums = move_entries(Y, fast, errors, steps, toll, PRIOR)
+    assert np.array_equal(moved, taken)
+    # Sums of a few terms of order 1, each entry changed once: some 1e-16 a term.
+    left = Y - slow @ Y - m[:, None]
+    np.testing.assert_allclose(fast, slow, atol=1e-14)
+    np.testing.assert_allclose(errors, left, atol=1e-13)
+    np.testing.assert_allclose(sums, np.abs(left).sum(axis=-1), atol=1e-12)
+
+
+def test_the_radius_of_a_graph() -> None:
+    rng = np.random.default_rng(0)
+    graphs = stable_graphs(500, 5, rng) * rng.uniform(0.8, 2.5, (500, 1, 1))
+    expected = np.array([radius(graph) < 1 for graph in graphs])
+    assert 0.2 < expected.mean() < 0.9
+    assert np.array_equal(dies_out(graphs), expected)
+    acyclic = np.triu(np.full((5, 5), 1e30), 1)
+    huge = np.full((5, 5), 1e30)
+    assert dies_out(np.array([acyclic, huge])).tolist() == [True, False]
+
+
+def distance(draws: Array, grid: Array, log_density: Array) -> float:
+    """Return Kolmogorov's distance of draws from a density on a fine grid."""
+    density = np.exp(log_density - log_density.max())
+    below = np.concatenate([[0.0], np.cumsum((density[1:] + density[:-1]) / 2 * np.diff(grid))])
+    law = np.interp(np.sort(draws), grid, below / below[-1])
+    steps = np.arange(len(draws) + 1) / len(draws)
+    return float(max(np.max(law - steps[:-1]), np.max(steps[1:] - law)))
+
+
+MOST = 2.0  # sqrt(n) times the distance is larger once in 1500 runs (Kolmogorov)
+
+
+@pytest.mark.parametrize("place", [0, 3])
+def test_moves_of_one_entry_have_its_conditional_density(place: int) -> None:
+    rng = np.random.default_rng(5)
+    chains, p, n = 2000, 3, 6
+    graph = np.array([[0, 0.3, -0.5], [0.9, 0, 0.4], [0.2, -0.8, 0]])
+    Y, m = rng.laplace(size=(p, n)), np.zeros(p)
+    j, h = (int(where[place]) for where in places(p))
+    mean, w = 0.4, 2.0
+    grid = np.linspace(-6, 6, 4001)
+    density = np.empty_like(grid)
+    for i, value in enumerate(grid):
+        other = graph.copy()
+        other[j, h] = value
+        density[i] = without_scales(other, Y, m) - (value - mean) ** 2 / (2 * w)
+    assert np.isneginf(density[[0, -1]]).all()  # it ends where the radius is 1
+    now = np.repeat(graph[None], chains, axis=0)
+    errors = Y - now @ Y
+    for _ in range(60):
+        steps, toll = np.zeros((2, chains, p * (p - 1)))
+        steps[:, place] = rng.normal(size=chains)
+        was = now[:, j, h]
+        away = (was + steps[:, place] - mean) ** 2 - (was - mean) ** 2
+        toll[:] = -np.inf  # the others stay where they are
+        toll[:, place] = -rng.exponential(size=chains) + away / (2 * w)
+        move_entries(Y, now, errors, steps, toll, PRIOR)
+    assert np.sqrt(chains) * distance(now[:, j, h], grid, density) < MOST
+
+
+@pytest.mark.parametrize(
+    "x", [[0.3], [0.0, 1.0], [1.0, -2.0, 0.5], [2.0, 2.0, -1.0, 2.0, 0.1, 9.0]]
+)
+def test_locations_have_their_density(x: list[float]) -> None:
+    rng = np.random.default_rng(6)
+    many, b = 20_000, 0.8
+    errors = np.repeat(np.array(x)[None], many, axis=0)
+    drawn = draw_location(errors, np.full(many, b), rng.random((2, many)))
+    grid = np.linspace(min(x) - 30, max(x) + 30, 60_001)
+    density = -np.abs(np.array(x)[:, None] - grid).sum(axis=0) / b
+    assert np.sqrt(many) * distance(drawn, grid, density) < MOST
+
+
+def test_locations_at_the_ends_of_the_uniforms() -> None:
+    x, b = np.array([[1.0, 2.0, 3.0]] * 4), np.full(4, 1e-3)
+    last = np.nextafter(1.0, 0.0)
+    drawn = draw_location(x, b, np.array([[0.0, 0.0, last, last], [0.0, last, 0.0, last]]))
+    assert np.all(np.isfinite(drawn))
+    assert np.all(draw_location(np.zeros((4, 0)), b, np.zeros((2, 4))) == 0)
+
+
+def law(graph: Array, b: Array, m: Array, Y: Array, mean: Array, w: Array) -> float:
+    """Return the log density of theta, b and m given the records."""
+    prior = -np.sum((graph - mean) ** 2 / (2 * w))
+    prior -= np.sum((PRIOR.shape + 1) * np.log(b) + PRIOR.scale / b)
+    return log_likelihood(graph, Y, m, b) + float(prior)
+
+
+def turned_by_hand(point: Array, p: int, two: list[int], angle: float) -> Array:
+    """Return (theta, b, m) of two rows after a turn, from and to one vector."""
+    rows = point.reshape(2, p + 1)  # effects with b in place of the diagonal, then m
+    A, b = np.zeros((2, p)), np.zeros(2)
+    for i, j in enumerate(two):
+        A[i], b[i] = -rows[i, :p], rows[i, j]
+        A[i, j] = 1.0
+    W = np.hstack([A, rows[:, p:]]) / b[:, None]
+    c, s = np.cos(angle), np.sin(angle)
+    turned = np.array([[c, -s], [s, c]]) @ W
+    made = np.zeros_like(rows)
+    for i, j in enumerate(two):
+        made[i] = turned[i] / turned[i, j]
+        made[i, :p] *= -1
+        made[i, j] = 1 / abs(turned[i, j])
+    return made.ravel()
+
+
+@pytest.mark.parametrize("n", [1, 5])
+def test_turns_are_taken_by_the_ratio_of_densities_and_volumes(n: int) -> None:
+    rng = np.random.default_rng(7 + n)
+    p, reached = 3, 0
+    for two in list(permutations(range(p), 2)) * 8:
+        graph = stable_graphs(1, p, rng)[0]
+        b, m, Y = rng.gamma(3.0, size=p), rng.normal(size=p), rng.laplace(size=(p, n))
+        mean, w = rng.normal(size=(p, p)) * ~np.eye(p, dtype=bool), np.ones((p, p))
+        angle = rng.uniform(-np.pi / 2, np.pi / 2)
+        pair = list(two)
+        point = np.hstack([graph[pair], m[pair, None]])
+        point[[0, 1], pair] = b[pair]
+        point = point.ravel()
+        size = 1e-6 * np.maximum(np.abs(point), 0.1)
+        columns = [
+            (turned_by_hand(point + d, p, pair, angle) - turned_by_hand(point - d, p, pair, angle))
+            / (2 * d.sum())
+            for d in np.diag(size)
+        ]
+        made = turned_by_hand(point, p, pair, angle).reshape(2, p + 1)
+        new_graph, new_b, new_m = graph.copy(), b.copy(), m.copy()
+        new_graph[pair], new_m[pair], new_b[pair] = made[:, :p], made[:, p], made[[0, 1], pair]
+        new_graph[pair, pair] = 0.0
+        gain = law(new_graph, new_b, new_m, Y, mean, w) - law(graph, b, m, Y, mean, w)
+        gain += np.linalg.slogdet(np.array(columns))[1]
+        reached += gain > -np.inf
+        # Central differences with steps of 1e-6 are right to some 1e-8 of the volume's logarithm.
+        for slack, expected in ((-1e-5, gain > -np.inf), (1e-5, False)):
+            threshold = gain + slack if gain > -np.inf else -1e300
+            now, scale = graph[None].copy(), b[None].copy()
+            errors = (Y - graph @ Y - m[:, None])[None]
+            taken = turn_rows(
+                now, errors, scale, mean[None], w[None], PRIOR,
+                np.array([pair]), np.array([[angle]]), np.array([[threshold]]),
+            )  # fmt: skip
+            assert taken[0, 0] == expected
+            if expected:
+                np.testing.assert_allclose(now[0], new_graph, atol=1e-9)
+                np.testing.assert_allclose(scale[0], new_b, rtol=1e-9)
+                np.testing.assert_allclose(errors[0], Y - now[0] @ Y - new_m[:, None], atol=1e-8)
+            else:
+                assert np.array_equal(now[0], graph) and np.array_equal(scale[0], b)
+    assert 10 < reached < 48  # some turns leave the radius below 1, some do not
+
+
+def begun(chains: int, p: int) -> GraphDraw:
+    entries = (chains, p * (p - 1))
+    return GraphDraw(np.zeros(entries), np.ones((chains, p)), np.ones(entries), np.ones(entries))
+
+
+def test_a_sweep_is_a_function_of_its_noise_and_changes_nothing() -> None:
+    rng = np.random.default_rng(8)
+    chains, p, n = 3, 4, 20
+    Y, theta, t = rng.laplace(size=(p, n)), np.zeros((chains, 12)), np.ones((chains, 12))
+    reach = np.full((chains, 12), 0.2)
+    given = [Y, theta, t, reach]
+    kept = [array.copy() for array in given]
+    draw, noise = begun(chains, p), draw_graph_noise(chains, p, n, PRIOR, rng)
+    one, other = (sweep_graph(Y, draw, reach, theta, t, PRIOR, noise) for _ in range(2))
+    for field in fields(GraphDraw):
+        assert np.array_equal(getattr(one[0], field.name), getattr(other[0], field.name))
+        assert np.array_equal(getattr(draw, field.name), getattr(begun(chains, p), field.name))
+    assert all(np.array_equal(a, b) for a, b in zip(given, kept, strict=True))
+    alone = draw_graph_noise(chains, p, n, PRIOR, np.random.default_rng(9))
+    first = sweep_graph(Y, draw, reach, theta, t, PRIOR, alone)[0]
+    again = draw_graph_noise(chains, p, n, PRIOR, np.random.default_rng(9))
+    assert np.array_equal(first.theta, sweep_graph(Y, draw, reach, theta, t, PRIOR, again)[0].theta)
+
+
+def test_every_graph_of_a_long_run_dies_out() -> None:
+    rng = np.random.default_rng(10)
+    chains, p, n = 50, 4, 3  # so few records that the bound is often near
+    Y, draw = rng.laplace(size=(p, n)), begun(50, 4)
+    theta, t = rng.normal(size=(chains, 12)), np.full((chains, 12), 4.0)
+    reach = np.full((chains, 12), 0.7)
+    largest = 0.0
+    for _ in range(100):
+        noise = draw_graph_noise(chains, p, n, PRIOR, rng)
+        draw, _, _ = sweep_graph(Y, draw, reach, theta, t, PRIOR, noise)
+        largest = max(largest, *(radius(graph) for graph in matrices(draw.theta, p)))
+    assert 0.9 < largest < 1
+
+
+def test_steps_find_the_share_that_is_to_be_taken() -> None:
+    rng = np.random.default_rng(11)
+    # A random walk over N(0, 0.3^2), as the likelihood is when the prior is flat.
+    x, reach, w = np.zeros(400), np.full(400, 50.0), np.full(400, 1e30)
+    share = np.zeros(400)
+    for sweep in range(1, 2001):
+        steps = step_sizes(reach, w) * rng.normal(size=400)
+        taken = -rng.exponential(size=400) < (x**2 - (x + steps) ** 2) / (2 * 0.09)
+        x = np.where(taken, x + steps, x)
+        if sweep <= 1000:
+            reach = adapted(reach, taken, sweep)
+        else:
+            share += taken / 1000
+    # Such a walk takes the share exactly where reach is the deviation. The last gains, 1000^-0.6,
+    # leave log(reach) a deviation of about sqrt(0.016 / 2) = 0.09, the mean of 400 some 0.005.
+    assert abs(float(np.mean(np.log(reach / 0.3)))) < 0.05
+    assert abs(float(share.mean()) - ACCEPTANCE) < 0.01

@@ -1,0 +1,271 @@
+"""Federated sparse directed graphs, their steps played by hand."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from secagg import wire
+from secagg.codec import decode, encode, plan_sum
+from secagg.contracts import Counted, Public, Result, Rows, State, Variable
+from secagg.errors import JobError, PeerError, UsageError
+from secagg.models.laplace_graph import matrices
+from secagg.models.sparse_directed import SparseDirected
+from secagg.models.sparse_model import DRAWS
+from secagg.randomness import expanded
+from secagg.ring import total
+
+Array = NDArray[np.float64]
+
+HALF = 16.0
+NAMES = ("a", "b", "c", "d")
+
+CYCLE = np.zeros((4, 4))  # a -> b <-> c -> d, [j, h] for h -> j
+CYCLE[1, 0], CYCLE[2, 1], CYCLE[1, 2], CYCLE[3, 2] = 0.9, 0.7, -0.4, 0.8
+ACYCLIC = np.zeros((4, 4))  # a -> b -> d <- c
+ACYCLIC[1, 0], ACYCLIC[3, 1], ACYCLIC[3, 2] = 0.8, -0.8, 0.7
+
+
+def public_of(sites: int, names: tuple[str, ...] = NAMES) -> Public:
+    variables = tuple(Variable(name, name, 0.0, HALF) for name in names)
+    return Public(variables, names, 500, tuple(f"s{k}" for k in range(sites)))
+
+
+def simulated(graph: Array, sizes: tuple[int, ...], seed: int = 1) -> list[Array]:
+    """Return records of the graph with Laplace errors and levels of each site's own."""
+    rng, p = np.random.default_rng(seed), len(graph)
+    parts = []
+    for n in sizes:
+        Y = np.linalg.solve(np.eye(p) - graph, rng.laplace(size=(p, n))).T
+        parts.append(np.clip((Y + rng.uniform(-1, 1, p)) / HALF, -1, 1))
+    return parts
+
+
+def rows_of(part: Array) -> Rows:
+    return Rows(part, 0, np.zeros(part.shape[1]))
+
+
+def play(
+    method: SparseDirected, parts: list[Array], public: Public | None = None, seed: int = 0
+) -> tuple[Result, list[State]]:
+    """Run a method over encoded sums; messages and memories go over the wire's encoding."""
+    public = public or public_of(len(parts))
+    stages = {stage.name: stage for stage in method.stages(public)}
+    state, memories = method.start(public), [State() for _ in parts]
+    random = [expanded(bytes([k, seed]) * 16) for k in range(len(parts))]
+    while (following := method.message(state)) is not None:
+        name, message = following
+        plan = plan_sum(stages[name].spec, len(parts))
+        vectors = []
+        for k, part in enumerate(parts):
+            sent = wire.loads(wire.dumps(message))
+            update, memory = method.local(name, rows_of(part), sent, memories[k], public, random[k])
+            memories[k] = wire.loads(wire.dumps(memory))
+            vectors.append(encode(plan, update))
+        summed, clipped = decode(plan, total(vectors, plan.length, plan.ring_bits))
+        assert not clipped.any()
+        state = method.server(state, summed, len(parts))
+    return method.result(state, public, Counted(0.0, 0.0)), memories
+
+
+def found(result: Result) -> set[tuple[str, str]]:
+    return {(row["from"], row["to"]) for row in result.summary["arrows"] if row["edge"]}
+
+
+def arrows(graph: Array) -> set[tuple[str, str]]:
+    return {(NAMES[h], NAMES[j]) for j, h in np.argwhere(graph)}
+
+
+@pytest.mark.parametrize("graph", [CYCLE, ACYCLIC], ids=["cycle", "acyclic"])
+def test_it_finds_the_graph(graph: Array) -> None:
+    parts = simulated(graph, (150, 200, 150))
+    result, _ = play(SparseDirected(rounds=800), parts)
+    assert found(result) == arrows(graph)
+    assert result.summary["converged"]
+    # In deviations pooled within sites, from the deviations of the model with Laplace errors.
+    spread = np.linalg.inv(np.eye(4) - graph)
+    deviation = np.sqrt(np.diagonal(spread @ spread.T))
+    truth = (graph * deviation / deviation[:, None]).T
+    # Each site's deviations and slopes have errors of about 1 / sqrt(500); a slab that shrinks.
+    np.testing.assert_allclose(result.arrays["mean"], truth, atol=0.15)
+
+
+def test_arrays_have_causes_by_row() -> None:
+    result, _ = play(SparseDirected(rounds=60, chains=2), simulated(ACYCLIC, (120, 120)))
+    pip, edges = result.arrays["pip"], result.arrays["edges"]
+    assert pip[0, 1] > 0.5 > pip[1, 0]
+    assert np.all(np.diagonal(pip) == 0) and not np.any(np.diagonal(edges))
+    by_name = {(row["from"], row["to"]): row for row in result.summary["arrows"]}
+    for i, (h, j) in enumerate(
+        zip(result.arrays["sources"], result.arrays["targets"], strict=True)
+    ):
+        row = by_name[NAMES[h], NAMES[j]]
+        assert row["pip"] == pip[h, j] and row["edge"] == edges[h, j]
+        assert row["mean"] == result.arrays["mean"][h, j]
+        assert row["mean"] == pytest.approx(result.arrays["draws_theta"][..., 0, i].mean())
+    pips = [row["pip"] for row in result.summary["arrows"]]
+    assert pips == sorted(pips, reverse=True)
+
+
+SMALL = SparseDirected(rounds=16, chains=2)
+
+
+def test_step_sizes_are_adapted_in_warmup_only() -> None:
+    parts, public = simulated(CYCLE, (40, 30)), public_of(2)
+    method = SparseDirected(rounds=16, warmup=6, chains=2, sweeps=2)
+    state, random = method.start(public), expanded(bytes(32))
+    state = {**state, "status": "running", "records": 70}
+    sent = method.message(state)
+    assert sent is not None
+    memory, reaches = State(), []
+    for _ in range(10):
+        _, memory = method.local(DRAWS, rows_of(parts[0]), sent[1], memory, public, random)
+        reaches.append(memory["reach"])
+    changed = [not np.array_equal(a, b) for a, b in pairwise(reaches)]
+    assert changed == [True] * 5 + [False] * 4
+    assert np.all(reaches[0] != 1 / np.sqrt(40))  # the first round is of the warmup, too
+
+
+def test_lambda_is_held_from_round_to_round() -> None:
+    """Given a theta_k that does not move, w / t of the round before is what the next begins with.
+
+    Two sites that differ in t of the round before alone, w in proportion, draw the same.
+    """
+    parts, public = simulated(CYCLE, (40, 30)), public_of(2)
+    state = {**SMALL.start(public), "status": "running", "records": 70}
+    sent = SMALL.message(state)
+    assert sent is not None
+    site = rows_of(parts[0])
+    _, memory = SMALL.local(DRAWS, site, sent[1], {}, public, expanded(bytes(32)))
+    other = {**memory, "w": memory["w"] * 4, "t": memory["t"] * 4}
+    one, two = (
+        SMALL.local(DRAWS, site, sent[1], held, public, expanded(bytes(32)))[1]
+        for held in (memory, other)
+    )
+    np.testing.assert_allclose(one["theta"], two["theta"], rtol=1e-9)
+
+
+def test_a_site_has_its_own_graph() -> None:
+    parts, public = simulated(ACYCLIC, (150, 150)), public_of(2)
+    method = SparseDirected(rounds=200, chains=2)
+    _, memories = play(method, parts)
+    own = method.own_result(memories[0], rows_of(parts[0]), public)
+    assert own is not None and own.summary["records_here"] == 150
+    effects = {(row["from"], row["to"]): row for row in own.summary["effects"]}
+    assert len(effects) == 12
+    assert effects["a", "b"]["mean"] > 0.3 and effects["b", "d"]["mean"] < -0.2
+    assert all(0.2 < row["moves_taken"] < 0.6 for row in effects.values())  # 0.4 is aimed at
+    assert 0 <= own.summary["turns_taken"] < 1
+    # Laplace errors of scale 1 over deviations of the columns, sqrt(2) for a.
+    scales = {row["column"]: row for row in own.summary["error_scales"]}
+    assert scales["a"]["mean"] == pytest.approx(1 / np.sqrt(2), abs=0.2)
+    assert method.own_result({**memories[0], "round": 199}, rows_of(parts[0]), public) is None
+
+
+@pytest.mark.parametrize("sizes", [(0, 30), (1, 30), (2, 3, 30), (30, 1, 0)])
+def test_small_sites(sizes: tuple[int, ...]) -> None:
+    result, memories = play(SMALL, simulated(CYCLE, sizes))
+    assert np.all(np.isfinite(result.arrays["draws_theta"]))
+    for memory in memories:
+        assert np.all(np.abs(np.linalg.eigvals(matrices(memory["theta"], 4))) < 1)
+
+
+@pytest.mark.parametrize("sizes", [(0, 500), (1, 500)])
+def test_a_site_without_information_draws_from_the_prior(sizes: tuple[int, ...]) -> None:
+    """Given theta and t, its theta_k is symmetric about theta: records would pull it away."""
+    public = public_of(2)
+    method = SparseDirected(rounds=1500, warmup=0, chains=20)
+    shape = (20, 1, 12)
+    message = {"theta": np.full(shape, 0.1), "t": np.full(shape, 1e-4), "scale": np.full(4, HALF)}
+    site, memory = rows_of(simulated(CYCLE, sizes)[0]), State()
+    random, above = expanded(bytes(32)), []
+    for _ in range(300):
+        sent = {**message, "records": 500}
+        _, memory = method.local(DRAWS, site, sent, memory, public, random)
+        above.append(np.mean(memory["theta"] > 0.1))
+    # 20 chains of 12 entries; with 300 rounds some 3000 independent signs at the least, whatever
+    # slow chains there are: a deviation of 0.01. Small w leave the bound on the radius far away.
+    assert np.mean(above[50:]) == pytest.approx(0.5, abs=0.05)
+
+
+@pytest.mark.parametrize("scale", ["pooled", "site"])
+def test_constant_and_collinear_columns(scale: Any) -> None:
+    parts = simulated(CYCLE, (30, 40))
+    parts[0][:, 2] = 0.25  # constant there
+    parts[1][:, 3] = parts[1][:, 1]  # the same column twice
+    result, memories = play(SparseDirected(rounds=60, chains=2, scale=scale), parts)
+    assert np.all(np.isfinite(result.arrays["draws_theta"]))
+    assert all(np.all(np.isfinite(memory["b"])) for memory in memories)
+
+
+def test_a_column_that_is_constant_everywhere_is_named() -> None:
+    parts = simulated(CYCLE, (30, 40))
+    for part in parts:
+        part[:, 2] = 0.25
+    with pytest.raises(UsageError, match="'c' does not vary"):
+        play(SMALL, parts)
+
+
+@pytest.mark.parametrize("changed", [
+    {"theta": None}, {"theta": np.zeros((2, 1, 11))}, {"theta": np.full((2, 1, 12), np.nan)},
+    {"t": np.full((2, 1, 12), np.inf)}, {"scale": np.zeros(4)}, {"records": 1}, {"records": 19},
+])  # fmt: skip
+def test_messages_that_make_no_sense(changed: dict[str, Any]) -> None:
+    public, site, random = public_of(2), rows_of(simulated(CYCLE, (20,))[0]), expanded(bytes(32))
+    shape = (2, 1, 12)
+    good = {"theta": np.zeros(shape), "t": np.ones(shape), "scale": np.full(4, HALF), "records": 60}
+    SMALL.local(DRAWS, site, good, {}, public, random)
+    with pytest.raises(PeerError):
+        SMALL.local(DRAWS, site, {**good, **changed}, {}, public, random)
+
+
+@pytest.mark.parametrize("extreme", [1e-300, 1e50])
+def test_extreme_messages_are_answered_or_refused_without_warnings(extreme: float) -> None:
+    public, random = public_of(2), expanded(bytes(32))
+    site, shape = rows_of(simulated(CYCLE, (20,))[0]), (2, 1, 12)
+    sent = {"theta": np.full(shape, extreme), "t": np.full(shape, extreme)}
+    sent |= {"scale": np.full(4, HALF), "records": 60}
+    memory = State()
+    for _ in range(3):
+        update, memory = SMALL.local(DRAWS, site, sent, memory, public, random)
+        assert all(np.all(np.isfinite(values)) for values in update.values())
+
+
+@pytest.mark.parametrize(("key", "value"), [
+    ("fdr", 0.0), ("fdr", 1.0), ("level", 1.0), ("variables", ("a",)), ("variables", ("a", "x")),
+    ("noise_scale", 0.0), ("lambda_floor", 0.0),
+])  # fmt: skip
+def test_settings_out_of_range(key: str, value: Any) -> None:
+    settings: dict[str, Any] = {"rounds": 20, key: value}
+    with pytest.raises(JobError, match=f"method.{key}"):
+        SparseDirected(**settings).stages(public_of(2))
+
+
+def test_variables_chosen() -> None:
+    method = SparseDirected(rounds=20, chains=2, variables=("c", "a"))
+    result, _ = play(method, simulated(CYCLE, (30, 30)))
+    assert result.summary["names"] == ["c", "a"] and result.arrays["pip"].shape == (2, 2)
+
+
+def test_sites_computed_together_have_the_bits_they_have_alone() -> None:
+    parts, public = simulated(CYCLE, (40, 25)), public_of(2)
+    state = {**SMALL.start(public), "status": "running", "records": 65}
+    sent = SMALL.message(state)
+    assert sent is not None
+    both = SMALL.together(
+        DRAWS,
+        [rows_of(part) for part in parts],
+        sent[1],
+        [{}, {}],
+        public,
+        [expanded(bytes([k]) * 32) for k in range(2)],
+    )
+    for k, part in enumerate(parts):
+        random = expanded(bytes([k]) * 32)
+        update, memory = SMALL.local(DRAWS, rows_of(part), sent[1], {}, public, random)
+        assert wire.dumps(both[k][1]) == wire.dumps(memory)
+        assert all(np.array_equal(both[k][0][name], update[name]) for name in update)
