@@ -12,6 +12,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from support.folders import FolderEngine, Killed, dying, folders
 from support.jobs import write_job
@@ -23,13 +24,17 @@ from typer.testing import CliRunner
 
 import secagg
 from secagg.cli import app
-from secagg.durable import held
+from secagg.durable import held, read_checked
 from secagg.errors import EvidenceError, JobError, UsageError
+from secagg.identity import Role, Roster
+from secagg.job import Job
 from secagg.journal import Journal
+from secagg.optional import GROWING
 from secagg.placing import find_unfinished
 from secagg.registry import PROTOCOLS
 from secagg.runlog import RunLog, read_log
 from secagg.running import resume, run
+from secagg.session import plan_sites, session_of
 from secagg.verifying import verify_folder
 
 __all__ = ["folders", "nursery", "quick_keys", "quick_starts"]  # fixtures
@@ -129,6 +134,25 @@ def test_killed_anywhere(job: Path, protocol: str, kind: Any, method: str, after
         resume(out)
         check(out, memory, 1)
     assert number >= 4  # two rounds, each of a phase and a release
+
+
+@pytest.mark.usefixtures("folders")
+def test_what_a_sampler_collected_before_is_in_the_result(job: Path) -> None:
+    out, rounds = job.parent / "out", 8
+    sampler = f'{{ name = "sparse_regression", outcome = "age", rounds = {rounds}, chains = 2 }}'
+    with pytest.raises(Killed), dying(Journal, "write", 17, after=True):
+        run(job, out=out, overrides=APART | {"method": sampler})
+    place, _ = find_unfinished(out)
+    setup = read_checked(place / "setup")
+    roster, nonce = Roster.from_plain(setup["roster"]), setup["nonce"]
+    planned = plan_sites(Job.model_validate_json(setup["job"]), roster.named(Role.SITE), {})
+    journal = Journal(place / "journal", session_of(planned, roster, nonce))
+    before = [draw["theta"] for draw in journal.read().step.state["method"][GROWING]]
+    assert 1 <= len(before) < rounds // 2  # killed after warmup, before the end
+    draws = resume(out).result.arrays["draws_theta"]
+    assert len(draws) == rounds // 2
+    for kept, drawn in zip(before, draws, strict=False):
+        assert np.array_equal(kept[:, 0], drawn)
 
 
 @pytest.mark.usefixtures("folders")
