@@ -61,7 +61,7 @@ lock:  ## compile the locks anew (needs uv; UPGRADE=--upgrade takes newer versio
 	$(UV) pip compile --universal --generate-hashes --no-header --no-annotate --quiet $(UPGRADE) \
 	  pyproject.toml requirements/run.in --output-file requirements/run.txt
 	$(UV) pip compile --universal --generate-hashes --no-header --no-annotate --quiet $(UPGRADE) \
-	  pyproject.toml requirements/run.in requirements/test.in --extra parquet --extra graphs \
+	  pyproject.toml requirements/run.in requirements/test.in --extra parquet --extra graphs --extra arviz \
 	  --constraint requirements/run.txt --output-file requirements/test.txt
 	$(UV) pip compile --universal --generate-hashes --no-header --no-annotate --quiet $(UPGRADE) \
 	  pyproject.toml requirements/run.in --extra bench --output-file requirements/bench.txt

@@ -79,8 +79,8 @@ def _pairs(analysis: Mapping[str, Any]) -> Table:
     left, directed = len(pairs) - len(shown), "arrows" in analysis
     what = "arrows" if directed else "pairs"
     table = Table(
-        title=f"{analysis['method']}: {len(edges)} of {len(pairs)} {what} are edges (Bayesian false "
-        f"discovery rate at most {analysis['fdr_at_most']:g})",
+        title=f"{analysis['method']}: {len(edges)} of {len(pairs)} {what} are edges "
+        f"(Bayesian false discovery rate at most {analysis['fdr_at_most']:g})",
         caption=f"means in {unit_analysed(analysis)}"
         + (f"; {left} less likely {what} are in result.json" if left else ""),
     )

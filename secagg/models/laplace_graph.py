@@ -24,13 +24,16 @@ and w. For the joint law of all that is the same as a prior conditioned on it at
 One sweep draws, in this order,
 
     m_j, given e_ij + m_j and b_kj: its density is exponential between neighbours of these       (4)
-    theta_kjh, one after another, by a Metropolis step, b_kj integrated out                      (5)
+    theta_kjh, one after another, by a Metropolis step, b_kj and w_kjh integrated out            (5)
     b_kj ~ IG(a_s + n_k, b_s + SUM_i |e_ij|)                                                     (6)
     turns of two rows of A into one another (`secagg.models.laplace_graph_turns`)                (7)
     w_kjh and v_kjh by (5) and (6) of `secagg.models.horseshoe`                                  (8)
 
-(5) and (6) are one draw of theta_k and b_k together. m is drawn before anything uses it, and so is
-not kept. No site needs an acyclic graph, and nothing here looks for one.
+With w_kjh ~ IG(1/2, t_jh / v_kjh) integrated out, theta_kjh is Cauchy around theta_jh, of scale
+sqrt(2 t_jh / v_kjh): a theta_kjh that was close to theta_jh once, and w_kjh with it, is not held
+there. (5), (6) and the first half of (8) are one draw of theta_k, b_k and w_k together, given v_k.
+m and w are drawn before anything uses them: a sweep begins with theta_k, b_k and v_k. No site needs
+an acyclic graph, and nothing here looks for one.
 
 Theta_k's p (p - 1) entries stand in one row, row j after row j - 1 (`places`). Arrays have one
 leading axis of chains; the records may have it too.
@@ -54,7 +57,10 @@ Indices = NDArray[np.int64]
 
 @dataclass(frozen=True)
 class GraphDraw:
-    """A site's parameters: theta_k, w_k, v_k of shape (chains, p (p - 1)), b_k of (chains, p)."""
+    """A site's parameters: theta_k, w_k, v_k of shape (chains, p (p - 1)), b_k of (chains, p).
+
+    No sweep begins with w_k; the sums that leave the site are made of it.
+    """
 
     theta: Array
     b: Array
@@ -136,13 +142,15 @@ def sweep_graph(
     graph = matrices(draw.theta, p)
     errors = Y - graph @ Y
     errors -= draw_location(errors, draw.b, noise.location)[..., None]
-    steps = step_sizes(reach, draw.w) * noise.move
-    toll = noise.chance + steps * (2 * (draw.theta - theta) + steps) / (2 * draw.w)
+    square = within(2 * t / draw.v)
+    steps = step_sizes(reach, square) * noise.move
+    away = draw.theta - theta
+    toll = noise.chance + np.log((square + (away + steps) ** 2) / (square + away**2))
     moved, size = move_entries(Y, graph, errors, steps, toll, prior)
     b = (prior.scale + size) / noise.gamma
-    means, spreads = matrices(theta, p), matrices(draw.w, p) + np.eye(p)
+    means, squares = matrices(theta, p), matrices(square, p) + np.eye(p)
     ways = (noise.pairs, noise.angle, noise.turn)
-    turned = turn_rows(graph, errors, b, means, spreads, prior, *ways)
+    turned = turn_rows(graph, errors, b, means, squares, prior, *ways)
     mine = np.ascontiguousarray(graph[:, *places(p)])
     w = within((t / draw.v + (mine - theta) ** 2 / 2) / noise.w)
     return GraphDraw(mine, b, w, (1 + t / w) / noise.v), moved, turned

@@ -2,7 +2,7 @@
 
 With b_kj integrated out of (3) there, and A = I - Theta, S_j = SUM_i |e_ij|, the entry theta_jh has
 
-    log density = (n - 1) log|det A| - (a_s + n) log(b_s + S_j) - (theta_jh - its mean)^2 / (2 w_jh)
+    log density = (n - 1) log|det A| - (a_s + n) log(b_s + S_j) + log of its Cauchy prior
 
 where the spectral radius rho(Theta) < 1. A move of theta_jh by d changes e_j by -d Y_h, and
 nothing else of the errors. While row j is gone through, its cofactors stay as they are: with
@@ -48,14 +48,14 @@ _STRIDE = 2 / math.tan(math.pi * ACCEPTANCE / 2)
 _SMALLEST = 1e-300  # of a determinant, for its logarithm
 
 
-def step_sizes(reach: Array, w: Array) -> Array:
+def step_sizes(reach: Array, square: Array) -> Array:
     """Return standard deviations of the moves, where reach is that of the likelihood alone.
 
-    The prior's variance w, given which theta is drawn, changes by orders of magnitude from sweep to
-    sweep. A density that is the product of both has variance 1 / (1 / reach^2 + 1 / w); neither
-    factor depends on theta, so the walk is symmetric.
+    square: of the prior's scale, given which theta is drawn; it changes by orders of magnitude from
+        sweep to sweep. A product of two normal densities has variance 1 / (1 / reach^2 +
+        1 / square); neither depends on theta, so that the walk is symmetric.
     """
-    return _STRIDE / np.sqrt(1 / reach**2 + 1 / w)
+    return _STRIDE / np.sqrt(1 / reach**2 + 1 / square)
 
 
 def adapted(reach: Array, taken: NDArray[np.bool_], sweeps: int) -> Array:

@@ -14,7 +14,7 @@ that of (theta_j, m_j, b_j) in terms of W_j is b_j^(p + 2): b_j is 1 / W_jj, the
 m_j are ratios to W_jj. With |det A|^(n - 1) PROD b_j^-n = (det W)^(n - 1) PROD b_j^-1 and the prior
 of b_j, what is compared is, summed over both rows,
 
-    (p - a_s) log b_j - b_s / b_j - SUM_i |e_ij| / b_j - SUM_h (theta_jh - its mean)^2 / (2 w_jh)
+    (p - a_s) log b_j - b_s / b_j - SUM_i |e_ij| / b_j + log of the Cauchy priors
 
 where rho(Theta) < 1. Without records there is neither m_j nor its factor, and the same remains.
 """
@@ -36,7 +36,7 @@ def turn_rows(
     errors: Array,
     b: Array,
     mean: Array,
-    w: Array,
+    square: Array,
     prior: NoisePrior,
     pairs: Indices,
     angles: Array,
@@ -45,7 +45,8 @@ def turn_rows(
     """Propose one turn after another; return which were taken, (chains, turns).
 
     graph: (chains, p, p), errors: (chains, p, n) and b: (chains, p) are changed
-    mean, w: of the entries' prior, (chains, p, p), w above 0 on the diagonal, too
+    mean, square: of the entries' Cauchy prior, and of its scale, (chains, p, p), square above 0 on
+        the diagonal, too
     pairs: (turns, 2), the two rows of each; angles, chances: (chains, turns), log uniforms
     """
     p = graph.shape[-1]
@@ -54,7 +55,7 @@ def turn_rows(
 
     def level(theta: Array, scale: Array, scaled: Array, two: Indices) -> Array:
         spread = np.abs(scaled).sum(axis=-1)
-        away = np.sum((theta - mean[:, two]) ** 2 / (2 * w[:, two]), axis=-1)
+        away = np.log1p((theta - mean[:, two]) ** 2 / square[:, two]).sum(axis=-1)
         each = (p - prior.shape) * np.log(scale) - prior.scale / scale - spread - away
         return np.asarray(each.sum(axis=-1))
 

@@ -48,7 +48,7 @@ a theta or t that is not finite  `PeerError`, nothing is sent
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
@@ -56,15 +56,18 @@ from numpy.typing import NDArray
 
 from secagg.contracts import Counted, Public, Result, Rows, State, Update
 from secagg.errors import JobError
-from secagg.models.horseshoe import SiteDraw, within
+from secagg.models import spike_slab
+from secagg.models.horseshoe import SiteDraw
 from secagg.models.laplace_graph import GraphDraw, draw_graph_noise, places, sweep_graph
 from secagg.models.laplace_graph_moves import adapted
 from secagg.models.own_posterior import add_draw, begin_sums, own_posterior
 from secagg.models.posterior import summarise
+from secagg.models.sparse_directed_slabs import choose_slabs
 from secagg.models.sparse_markov import discoveries, expected_fdr
 from secagg.models.sparse_model import Round, SparseModel, kept_draws
 from secagg.models.sparse_result import arrays_of, beside, check_share, coefficient
 from secagg.models.sparse_rounds import Design, paper_update
+from secagg.models.spike_slab import Common
 from secagg.models.variables import choose
 
 Array = NDArray[np.float64]
@@ -74,14 +77,15 @@ Array = NDArray[np.float64]
 class SparseDirected(SparseModel):
     """A directed graph; the sampler's settings are those of `SparseModel`.
 
-    noise_shape and noise_scale are those of b_kj, the errors' scale; spike_ratio and the like are
-    of the entries of Theta.
+    noise_shape and noise_scale are those of b_kj, the scale of column j's errors. The default of
+    `rounds` is larger than a regression's: see above.
 
     variables: columns of the graph; None for all
     fdr: Bayesian false discovery rate of the edges
     level: of the intervals
     """
 
+    rounds: int = 4000
     variables: tuple[str, ...] | None = None
     fdr: float = 0.1
     level: float = 0.95
@@ -117,9 +121,7 @@ class SparseDirected(SparseModel):
             "Y": np.ascontiguousarray(z.T),
             "theta": np.zeros(entries),
             "b": np.ones(rows),
-            "w": np.ones(entries),
             "v": np.ones(entries),
-            "t": np.ones(entries),
             "reach": np.full(entries, 1 / np.sqrt(max(len(z), 1))),  # of a slope by n records
             "own": begin_sums(
                 {"theta": entries, "b": rows, "moves_taken": entries, "turns_taken": rows}
@@ -139,6 +141,12 @@ class SparseDirected(SparseModel):
             self._swept(site, n, now, rng)
             for site, n, rng in zip(sites, records, rngs, strict=True)
         ]
+
+    def drawn(self, now: Common, total: Update, sites: int, rng: np.random.Generator) -> Common:
+        """Return the coordinator's draws after a round's sums."""
+        one, d, dd = total["one"], total["d"] * np.sqrt(now.t), total["dd"] * now.t
+        chosen, d, dd = choose_slabs(now, one, d, dd, self.prior, rng)
+        return spike_slab.paper(chosen, one, d, dd, sites, self.prior, rng)
 
     def own_result(self, memory: State, rows: Rows, public: Public) -> Result | None:
         """Return a site's own graph and errors' scales, in the units analysed, and acceptance."""
@@ -208,8 +216,7 @@ class SparseDirected(SparseModel):
     ) -> tuple[Update, State]:
         """Return one site's part of a round's sums and what it keeps."""
         Y, theta, t, reach = site["Y"], now.theta[:, 0], now.t[:, 0], site["reach"]
-        w = within(site["w"] * t / site["t"])  # lambda is held
-        draw = GraphDraw(site["theta"], site["b"], w, site["v"])
+        draw = GraphDraw(site["theta"], site["b"], t, site["v"])  # any w: it is drawn anew
         moves, turns = np.zeros(theta.shape), np.zeros(draw.b.shape)
         for i in range(self.sweeps):
             noise = draw_graph_noise(self.chains, len(Y), n, self.noise, rng)
@@ -217,16 +224,15 @@ class SparseDirected(SparseModel):
             if now.warmup:
                 reach = adapted(reach, moved, now.number * self.sweeps + i + 1)
             moves, turns = moves + moved / self.sweeps, turns + turned / self.sweeps
-        sums, floored = paper_update(
-            SiteDraw(draw.theta, draw.b, draw.w, draw.v), theta, t, self.lambda_floor
-        )
-        kept = asdict(replace(draw, w=floored.w))
+        last = SiteDraw(draw.theta, draw.b, draw.w, draw.v)
+        sums, _ = paper_update(last, theta, t, self.lambda_floor)
+        kept = {"theta": draw.theta, "b": draw.b, "v": draw.v, "reach": reach}
         own = site["own"]
         if not now.warmup:
             news = {"theta": draw.theta, "b": draw.b, "moves_taken": moves, "turns_taken": turns}
             own = add_draw(own, news, now.number - self.discarded, self.kept_rounds)
         update = {name: values[:, None] for name, values in sums.items()}
-        return update, {**site, **kept, "t": t, "reach": reach, "own": own}
+        return update, {**site, **kept, "own": own}
 
     def _check(self) -> None:
         super()._check()

@@ -9,7 +9,7 @@ turned out, in the units analysed: standard deviations of the outcome for one of
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import fields
 from typing import Any
 
 import numpy as np
@@ -36,6 +36,7 @@ LEAVES = (
 """What the sums of all rounds determine, of each linear model: see
 `secagg.models.sparse_regression`."""
 
+_NUMBERS = tuple(field.name for field in fields(Posterior))
 _PRIOR = (
     "own_eta", "slab_shape", "slab_scale", "spike_ratio", "rho_a", "rho_b", "noise_shape",
     "noise_scale",
@@ -53,7 +54,7 @@ def coefficient(theta: Posterior, inclusion: Posterior, at: tuple[int, ...]) -> 
     return {
         "pip": number(inclusion.mean[at]),
         "pip_mcse": number(inclusion.mcse_mean[at]),
-        **{name: number(values[at]) for name, values in asdict(theta).items()},
+        **{name: number(getattr(theta, name)[at]) for name in _NUMBERS},
     }
 
 

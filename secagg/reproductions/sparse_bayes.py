@@ -65,7 +65,6 @@ METRICS = (
 COSTS = (
     Metric("r_hat", "Largest R-hat", 3),
     Metric("ess", "Least effective sample size", 0),
-    Metric("seconds", "CPU seconds", 1),
 )
 NOTES = (
     "Errors are root mean squares over ten coefficients, in the units of the records: of what is "

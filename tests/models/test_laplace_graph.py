@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
+from dataclasses import fields, replace
 from itertools import permutations
 
 import numpy as np
@@ -170,9 +170,9 @@ def test_locations_at_the_ends_of_the_uniforms() -> None:
     assert np.all(draw_location(np.zeros((4, 0)), b, np.zeros((2, 4))) == 0)
 
 
-def law(graph: Array, b: Array, m: Array, Y: Array, mean: Array, w: Array) -> float:
+def law(graph: Array, b: Array, m: Array, Y: Array, mean: Array, square: Array) -> float:
     """Return the log density of theta, b and m given the records."""
-    prior = -np.sum((graph - mean) ** 2 / (2 * w))
+    prior = -np.sum(np.log(1 + (graph - mean) ** 2 / square))
     prior -= np.sum((PRIOR.shape + 1) * np.log(b) + PRIOR.scale / b)
     return log_likelihood(graph, Y, m, b) + float(prior)
 
@@ -202,7 +202,8 @@ def test_turns_are_taken_by_the_ratio_of_densities_and_volumes(n: int) -> None:
     for two in list(permutations(range(p), 2)) * 8:
         graph = stable_graphs(1, p, rng)[0]
         b, m, Y = rng.gamma(3.0, size=p), rng.normal(size=p), rng.laplace(size=(p, n))
-        mean, w = rng.normal(size=(p, p)) * ~np.eye(p, dtype=bool), np.ones((p, p))
+        mean = rng.normal(size=(p, p)) * ~np.eye(p, dtype=bool)
+        square = rng.gamma(1.0, size=(p, p))
         angle = rng.uniform(-np.pi / 2, np.pi / 2)
         pair = list(two)
         point = np.hstack([graph[pair], m[pair, None]])
@@ -218,7 +219,8 @@ def test_turns_are_taken_by_the_ratio_of_densities_and_volumes(n: int) -> None:
         new_graph, new_b, new_m = graph.copy(), b.copy(), m.copy()
         new_graph[pair], new_m[pair], new_b[pair] = made[:, :p], made[:, p], made[[0, 1], pair]
         new_graph[pair, pair] = 0.0
-        gain = law(new_graph, new_b, new_m, Y, mean, w) - law(graph, b, m, Y, mean, w)
+        gain = law(new_graph, new_b, new_m, Y, mean, square)
+        gain -= law(graph, b, m, Y, mean, square)
         gain += np.linalg.slogdet(np.array(columns))[1]
         reached += gain > -np.inf
         # Central differences with steps of 1e-6 are right to some 1e-8 of the volume's logarithm.
@@ -227,7 +229,7 @@ def test_turns_are_taken_by_the_ratio_of_densities_and_volumes(n: int) -> None:
             now, scale = graph[None].copy(), b[None].copy()
             errors = (Y - graph @ Y - m[:, None])[None]
             taken = turn_rows(
-                now, errors, scale, mean[None], w[None], PRIOR,
+                now, errors, scale, mean[None], square[None], PRIOR,
                 np.array([pair]), np.array([[angle]]), np.array([[threshold]]),
             )  # fmt: skip
             assert taken[0, 0] == expected
@@ -243,6 +245,16 @@ def test_turns_are_taken_by_the_ratio_of_densities_and_volumes(n: int) -> None:
 def begun(chains: int, p: int) -> GraphDraw:
     entries = (chains, p * (p - 1))
     return GraphDraw(np.zeros(entries), np.ones((chains, p)), np.ones(entries), np.ones(entries))
+
+
+def test_no_sweep_begins_with_w() -> None:
+    rng = np.random.default_rng(12)
+    Y, theta, t, reach = rng.laplace(size=(4, 9)), *(np.full((2, 12), x) for x in (0.1, 0.5, 0.2))
+    noise = draw_graph_noise(2, 4, 9, PRIOR, rng)
+    first = begun(2, 4)
+    other = replace(first, w=np.full_like(first.w, np.nan))
+    one, two = (sweep_graph(Y, x, reach, theta, t, PRIOR, noise)[0] for x in (first, other))
+    assert all(np.array_equal(getattr(one, f.name), getattr(two, f.name)) for f in fields(one))
 
 
 def test_a_sweep_is_a_function_of_its_noise_and_changes_nothing() -> None:

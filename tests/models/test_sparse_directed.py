@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from secagg import wire
 from secagg.codec import decode, encode, plan_sum
 from secagg.contracts import Counted, Public, Result, Rows, State, Variable
-from secagg.errors import JobError, PeerError, UsageError
+from secagg.errors import DataError, JobError, PeerError, UsageError
 from secagg.models.laplace_graph import matrices
 from secagg.models.sparse_directed import SparseDirected
 from secagg.models.sparse_model import DRAWS
@@ -80,10 +80,16 @@ def arrows(graph: Array) -> set[tuple[str, str]]:
     return {(NAMES[h], NAMES[j]) for j, h in np.argwhere(graph)}
 
 
+def test_it_finds_an_acyclic_graph() -> None:
+    parts = simulated(ACYCLIC, (150, 200, 150))
+    assert found(play(SparseDirected(rounds=400, chains=2), parts)[0]) == arrows(ACYCLIC)
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("graph", [CYCLE, ACYCLIC], ids=["cycle", "acyclic"])
-def test_it_finds_the_graph(graph: Array) -> None:
+def test_it_finds_the_effects(graph: Array) -> None:
     parts = simulated(graph, (150, 200, 150))
-    result, _ = play(SparseDirected(rounds=800), parts)
+    result, _ = play(SparseDirected(rounds=2000), parts)
     assert found(result) == arrows(graph)
     assert result.summary["converged"]
     # In deviations pooled within sites, from the deviations of the model with Laplace errors.
@@ -95,9 +101,9 @@ def test_it_finds_the_graph(graph: Array) -> None:
 
 
 def test_arrays_have_causes_by_row() -> None:
-    result, _ = play(SparseDirected(rounds=60, chains=2), simulated(ACYCLIC, (120, 120)))
+    result, _ = play(SparseDirected(rounds=100, chains=2), simulated(ACYCLIC, (200, 200)))
     pip, edges = result.arrays["pip"], result.arrays["edges"]
-    assert pip[0, 1] > 0.5 > pip[1, 0]
+    assert pip[1, 3] > 0.5 > pip[3, 1]
     assert np.all(np.diagonal(pip) == 0) and not np.any(np.diagonal(edges))
     by_name = {(row["from"], row["to"]): row for row in result.summary["arrows"]}
     for i, (h, j) in enumerate(
@@ -128,25 +134,6 @@ def test_step_sizes_are_adapted_in_warmup_only() -> None:
     changed = [not np.array_equal(a, b) for a, b in pairwise(reaches)]
     assert changed == [True] * 5 + [False] * 4
     assert np.all(reaches[0] != 1 / np.sqrt(40))  # the first round is of the warmup, too
-
-
-def test_lambda_is_held_from_round_to_round() -> None:
-    """Given a theta_k that does not move, w / t of the round before is what the next begins with.
-
-    Two sites that differ in t of the round before alone, w in proportion, draw the same.
-    """
-    parts, public = simulated(CYCLE, (40, 30)), public_of(2)
-    state = {**SMALL.start(public), "status": "running", "records": 70}
-    sent = SMALL.message(state)
-    assert sent is not None
-    site = rows_of(parts[0])
-    _, memory = SMALL.local(DRAWS, site, sent[1], {}, public, expanded(bytes(32)))
-    other = {**memory, "w": memory["w"] * 4, "t": memory["t"] * 4}
-    one, two = (
-        SMALL.local(DRAWS, site, sent[1], held, public, expanded(bytes(32)))[1]
-        for held in (memory, other)
-    )
-    np.testing.assert_allclose(one["theta"], two["theta"], rtol=1e-9)
 
 
 def test_a_site_has_its_own_graph() -> None:
@@ -223,16 +210,19 @@ def test_messages_that_make_no_sense(changed: dict[str, Any]) -> None:
         SMALL.local(DRAWS, site, {**good, **changed}, {}, public, random)
 
 
-@pytest.mark.parametrize("extreme", [1e-300, 1e50])
-def test_extreme_messages_are_answered_or_refused_without_warnings(extreme: float) -> None:
+@pytest.mark.parametrize(("theta", "t"), [(1e50, 1.0), (1e50, 1e50), (0.0, 0.0), (-1e9, 1e-50)])
+def test_extreme_messages_are_answered_or_refused_without_warnings(theta: float, t: float) -> None:
     public, random = public_of(2), expanded(bytes(32))
     site, shape = rows_of(simulated(CYCLE, (20,))[0]), (2, 1, 12)
-    sent = {"theta": np.full(shape, extreme), "t": np.full(shape, extreme)}
+    sent = {"theta": np.full(shape, theta), "t": np.full(shape, t)}
     sent |= {"scale": np.full(4, HALF), "records": 60}
-    memory = State()
-    for _ in range(3):
-        update, memory = SMALL.local(DRAWS, site, sent, memory, public, random)
-        assert all(np.all(np.isfinite(values)) for values in update.values())
+    memory, update = State(), {"one": np.zeros(1)}
+    try:
+        for _ in range(3):
+            update, memory = SMALL.local(DRAWS, site, sent, memory, public, random)
+    except DataError:  # a number out of its bound: nothing is sent
+        pass
+    assert all(np.all(np.isfinite(values)) for values in update.values())
 
 
 @pytest.mark.parametrize(("key", "value"), [

@@ -3,7 +3,12 @@
 NUTS (`oracles/sparse_nuts.py`) has raw rows, half-Cauchy distributions as they are and an intercept
 for each site; ours has cross products of centred columns, auxiliary variables and one record less.
 Both estimate the same posterior, each with a Monte Carlo error: two estimates may be apart by some
-of the two errors together, and no more. Nothing else is compared, and no other tolerance is used.
+of the two errors together, and no more. No other tolerance is used. Our sums over sites are of
+fixed-point integers, as in a run.
+
+About one in a hundred of NUTS's transitions diverges, in the funnels that half-Cauchy tails make of
+lambda and tau (at a target acceptance of 0.99, too). Of NUTS with theta_k integrated out of the
+rows' density none did, its steps were ten times as slow, and its means the same within error.
 """
 
 from __future__ import annotations
@@ -11,18 +16,20 @@ from __future__ import annotations
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 from support.checkout import ROOT
 
+from secagg.codec import decode, encode, plan_sum
 from secagg.contracts import Public, Rows, Variable
 from secagg.models.posterior import Posterior, summarise
 from secagg.models.sparse_model import DRAWS, kept_draws
 from secagg.models.sparse_regression import SparseRegression
 from secagg.randomness import expanded
+from secagg.ring import total
 
 pytestmark = pytest.mark.slow
 
@@ -53,13 +60,16 @@ def ours(method: SparseRegression) -> dict[str, Array]:
     rows = [Rows(part / HALF, 0, np.zeros(len(NAMES))) for part in simulated()]
     randoms = [expanded(bytes([k]) * 32) for k in range(1, len(rows) + 1)]
     state, memories = method.start(PUBLIC), [dict[str, Any]() for _ in rows]
+    plans = {stage.name: plan_sum(stage.spec, len(rows)) for stage in method.stages(PUBLIC)}
     own: dict[str, list[Array]] = {"theta_k": [], "s": []}
     while (following := method.message(state)) is not None:
         stage, message = following
         done = method.together(stage, rows, message, memories, PUBLIC, randoms)
         memories = [memory for _, memory in done]
-        total = {name: np.sum([update[name] for update, _ in done], axis=0) for name in done[0][0]}
-        state = method.server(state, total, len(rows))
+        plan = plans[stage]
+        vectors = [encode(plan, update) for update, _ in done]
+        summed, _ = decode(plan, total(vectors, plan.length, plan.ring_bits))
+        state = method.server(state, summed, len(rows))
         if stage == DRAWS and state["round"] > method.discarded:
             own["theta_k"].append(np.stack([m["theta"][:, 0] for m in memories], axis=1))
             own["s"].append(np.stack([m["s"][:, 0] for m in memories], axis=1))
@@ -77,9 +87,7 @@ def found_of(draws: dict[str, Array]) -> dict[str, Posterior]:
     return {name: summarise(values) for name, values in draws.items()}
 
 
-@pytest.fixture(scope="module")
-def nuts(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Posterior]:
-    folder: Path = tmp_path_factory.mktemp("nuts")
+def nuts(folder: Path) -> dict[str, Posterior]:
     parts = simulated()
     within = np.sqrt(sum(part.var(axis=0) * len(part) for part in parts) / sum(map(len, parts)))
     z = np.concatenate(parts) / within
@@ -95,7 +103,6 @@ def nuts(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Posterior]:
     draws["theta_k"] = np.swapaxes(out["theta_k"], 0, 1)
     draws["log_s"] = np.log(np.swapaxes(out["s"], 0, 1))
     print(f"\ndivergences: {out['diverging'].sum(axis=1)}, steps {out['steps'].mean():.0f}")
-    # Divergent transitions are in the funnels of lambda and tau, that the half-Cauchy tails make.
     assert out["diverging"].mean() < 0.05
     return found_of(draws)
 
@@ -111,18 +118,17 @@ def scores(a: dict[str, Posterior], b: dict[str, Posterior]) -> dict[str, Array]
     return found
 
 
-@pytest.mark.parametrize("step", ["collapsed", "paper"])
-def test_nuts_finds_the_same_posterior(step: Any, nuts: dict[str, Posterior]) -> None:
-    method = SparseRegression(outcome="y", step=step, rounds=2500, warmup=500, chains=32)
-    found = found_of(ours(method))
-    for name, score in scores(found, nuts).items():
-        print(step, name, np.round(score, 1).tolist())
-        assert np.max(np.abs(score)) < MOST, name
-    for each in (found, nuts):  # else errors are not to be believed
-        assert max(np.max(posterior.r_hat) for posterior in each.values()) < 1.05
-
-
-def test_another_prior_is_told_apart(nuts: dict[str, Posterior]) -> None:
-    """Of one eta for each coefficient instead of one for all."""
-    found = found_of(ours(SparseRegression(outcome="y", rounds=2000, chains=8, own_eta=True)))
-    assert np.max(np.abs(scores(found, nuts)["inclusion"])) > MOST
+def test_nuts_finds_the_same_posterior(tmp_path: Path) -> None:
+    """By both steps; with another prior (one eta for each coefficient) it does not."""
+    theirs = nuts(tmp_path)
+    steps: tuple[Literal["collapsed", "paper"], ...] = ("collapsed", "paper")
+    for step in steps:
+        method = SparseRegression(outcome="y", step=step, rounds=2500, warmup=500, chains=32)
+        found = found_of(ours(method))
+        for name, score in scores(found, theirs).items():
+            print(step, name, np.round(score, 1).tolist())
+            assert np.max(np.abs(score)) < MOST, (step, name)
+        for each in (found, theirs):  # else errors are not to be believed
+            assert max(np.max(posterior.r_hat) for posterior in each.values()) < 1.05
+    other = found_of(ours(SparseRegression(outcome="y", rounds=2000, chains=8, own_eta=True)))
+    assert np.max(np.abs(scores(other, theirs)["inclusion"])) > MOST

@@ -87,7 +87,7 @@ class Model:
         eta = z["eta"] if self.own else z["eta"][..., None]
         spread = eta * np.where(z["g"] > 0, 1.0, self.ratio)
         found = self._normal(z["theta"], 0.0, spread).sum(axis=-1)
-        found = found + bernoulli.logpmf(z["g"], z["rho"][..., None]).sum(axis=-1)
+        found = found + np.sum(bernoulli.logpmf(z["g"], z["rho"][..., None]), axis=-1)
         found = found + beta.logpdf(z["rho"], self.rho[0] * self.wrong, self.rho[1])
         found = found + np.sum(invgamma.logpdf(eta, self.eta[0], scale=self.eta[1]), axis=-1)
         t, x = z["t"], z["x"]

@@ -16,14 +16,15 @@ from typer.testing import CliRunner
 
 from secagg.cli import app
 from secagg.errors import UsageError
+from secagg.models.sparse_directed import SparseDirected
 from secagg.models.sparse_markov import SparseMarkov
 from secagg.models.sparse_regression import SparseRegression
-from secagg.reproductions import sparse_bayes, sparse_bayes_text
+from secagg.reproductions import sparse_bayes, sparse_bayes_text, sparse_directed_text
 from secagg.reproductions.cells import Outcome
 from secagg.reproductions.figures import Place
 from secagg.reproductions.network_chart import network_chart
 from secagg.reproductions.reproducing import Done
-from secagg.reproductions.sparse import deviating, heart, network, ovarian, regression
+from secagg.reproductions.sparse import deviating, directed, heart, network, ovarian, regression
 from secagg.reproductions.sparse.sampled import ALL, PRIOR, sampler
 from secagg.reproductions.studies import Study, Table, Told, told, write
 
@@ -92,13 +93,15 @@ def test_the_sparse_cell_is_the_method_s_own_summary() -> None:
     assert all(abs(found[hospital]["age"]) < 1 for hospital in sparse_bayes_text.HOSPITALS)
 
 
-@pytest.mark.parametrize("method", [SparseRegression, SparseMarkov])
+@pytest.mark.parametrize("method", [SparseRegression, SparseMarkov, SparseDirected])
 def test_every_setting_of_the_sampler_is_written_out(method: Any) -> None:
     """A setting that a method gets in future has to be decided here."""
     cells_own = {"outcome", "predictors", "variables", "combine", "fdr"}
-    # The floor is of the step `paper`, which is not taken.
-    settings = {field.name for field in fields(method)} - cells_own - {"lambda_floor"}
-    assert settings == sampler(FEW).keys()
+    settings = {field.name for field in fields(method)} - cells_own
+    if method is SparseDirected:
+        assert settings == directed.paper(FEW).keys()
+    else:  # the floor is of the step `paper`, which is not taken
+        assert settings - {"lambda_floor"} == sampler(FEW).keys()
     assert {value for name, value in PRIOR.items() if name != "spike_ratio"} == {1.0}
 
 
@@ -158,6 +161,47 @@ def test_the_first_twenty_genes_of_four_studies() -> None:
     assert all(np.abs(t.to_numpy()).max() < ovarian.FURTHEST for t in tables.values())
     found = network.compute({"method": "sparse", **FEW})
     assert len(found) == 20 * 19 + 1 and network.side("ADAM12", "CALD1") in found
+
+
+# --- 11 proteins ----------------------------------------------------------------------------------
+
+
+def test_a_directed_graph_is_scored_against_the_consensus() -> None:
+    """Raf -> Mek is true, Erk -> Mek is reversed, Raf -> Jnk joins what the truth does not."""
+    assert len(directed.true_edges()) == 17 and "PKA -> Raf" in directed.true_edges()
+    found = directed.score([("Raf", "Mek"), ("Erk", "Mek"), ("Raf", "Jnk")])
+    assert found == {"edges": 3, "right": 1, "reversed": 1, "extra": 1, "missing": 15, "shd": 17}
+
+
+@pytest.mark.data
+def test_the_cells_of_the_directed_graph() -> None:
+    needs("cdt")
+    found = directed.compute({"method": "sparse", **FEW, "rounds": 12})
+    edges = {name for name in found if directed.TO in name}
+    assert len(edges) == 11 * 10 and directed.true_edges() < edges
+    assert found[ALL]["records"] == 853 and found["fdr"]["shd"] >= 0
+    one_shot = directed.compute({"method": "notears", "seed": 0})["notears"]
+    assert one_shot["right"] + one_shot["reversed"] + one_shot["missing"] == 17
+
+
+def test_the_tables_of_the_directed_graph() -> None:
+    scores = {"edges": 2.0, "right": 1.0, "reversed": 0.0, "extra": 1.0, "missing": 16.0,
+              "shd": 17.0}  # fmt: skip
+    edges = {
+        "Raf -> Mek": coefficient(0.5), "Mek -> Raf": coefficient(0.25),
+        "Raf -> Jnk": coefficient(0.125), "Raf -> PKA": coefficient(0.05),
+    }  # fmt: skip
+    fits: dict[str, Any] = {
+        sparse_bayes_text.ONE: edges | {ALL: WIDTH, "fdr": scores, "likely": scores},
+        sparse_directed_text.NOTEARS: {"notears": scores},
+    }
+    shown, graphs, mixing = sparse_directed_text.tables(fits).tables
+    assert {name: row[3] for name, row in rows_of(shown).items()} == {
+        "Raf -> Mek": "yes", "Mek -> Raf": "reversed", "Raf -> Jnk": "no",
+    }  # fmt: skip
+    assert rows_of(shown)["Raf -> Mek"][2:] == ["0.500 ± 0.010", "yes", "1.000", "900", "350"]
+    assert rows_of(graphs)[sparse_directed_text.NOTEARS] == ["2", "1", "0", "1", "16", "17"]
+    assert rows_of(mixing) == {"4": ["1.000", "0", "350", "4", "1.00", "0.100"]}
 
 
 # --- one deviating site ---------------------------------------------------------------------------
