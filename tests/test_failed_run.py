@@ -11,8 +11,8 @@ import secagg
 from secagg.cli import app
 from secagg.errors import EvidenceError, ProtocolAbort
 from secagg.frames import peek_header
-from secagg.planning import plan_run
 from secagg.job import read_job
+from secagg.planning import plan_run
 from secagg.session import plan_job
 
 

@@ -64,7 +64,7 @@ def records_in(total: Update) -> int:
     """Return the number of records of all sites. Raises `UsageError` for fewer than 2."""
     records = round(float(total["records"][0]))
     if records < 2:
-        raise UsageError("analysis", f"{records} record is too few for a graph")
+        raise UsageError("analysis", f"{records} record is too few for this")
     return records
 
 

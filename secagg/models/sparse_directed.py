@@ -5,11 +5,12 @@ with errors that are Laplace, which tells causes from effects where normal ones 
 have graphs of their own, drawn together by a horseshoe around a common one, whose entries are in a
 spike or in a slab and reported with the probability of the slab (PIP).
 `secagg.models.laplace_graph` has the site's part; the coordinator's is step `paper` of
-`secagg.models.spike_slab`. There is no `collapsed` step: Theta_k is not normal given the records,
-and cannot be integrated out. So chains need more rounds than those of regressions (thousands), and
-the floor of lambda, which `secagg.models.sparse_rounds` explains, applies. The p (p - 1) entries
-are one family: one eta and one rho for the whole graph, as the paper has one graph, or one eta for
-each entry (`own_eta`). Edges are chosen by the Bayesian false discovery rate
+`secagg.models.spike_slab`, and before it `secagg.models.sparse_directed_slabs`. There is no
+`collapsed` step: Theta_k is not normal given the records, and cannot be integrated out. So chains
+need more rounds than those of regressions (thousands), and the floor of lambda, which
+`secagg.models.sparse_rounds` explains, applies to what is sent. The p (p - 1) entries are one
+family: one eta and one rho for the whole graph, as the paper has one graph, or one eta for each
+entry (`own_eta`). Edges are chosen by the Bayesian false discovery rate
 (`secagg.models.sparse_markov.discoveries`), arrows each for itself.
 
 What the posterior means. theta_jh is how much j would change, before anything comes back round a

@@ -35,7 +35,7 @@ from secagg.contracts import (
     State,
     Update,
 )
-from secagg.errors import JobError
+from secagg.errors import JobError, PeerError
 from secagg.models import spike_slab
 from secagg.models.consensus_rounds import (
     SQUARES_BITS,
@@ -258,6 +258,8 @@ class SparseModel(ABC):
         shape = (self.chains, *self.design(public).shape)
         news = {"theta": shape, "t": shape}
         sent, facts = read_message(message, news, {"scale": (len(chosen),)})
+        if np.any(sent["t"] <= 0):
+            raise PeerError("message", "the coordinator's t is not above 0")
         counts, sites = [len(each.values) for each in rows], []
         for each, memory in zip(rows, memories, strict=True):
             check_facts(memory, facts, len(each.values))

@@ -143,7 +143,7 @@ def test_constant_columns() -> None:
 
 @pytest.mark.parametrize("sizes", [(0, 0), (0, 1)])
 def test_too_few_records(sizes: tuple[int, ...]) -> None:
-    with pytest.raises(UsageError, match="too few for a graph"):
+    with pytest.raises(UsageError, match="too few for this"):
         play(NotearsAdmm(), simulated(0, sizes))
 
 

@@ -101,7 +101,7 @@ def test_it_finds_the_effects(graph: Array) -> None:
 
 
 def test_arrays_have_causes_by_row() -> None:
-    result, _ = play(SparseDirected(rounds=100, chains=2), simulated(ACYCLIC, (200, 200)))
+    result, _ = play(SparseDirected(rounds=200, chains=2), simulated(ACYCLIC, (200, 200)))
     pip, edges = result.arrays["pip"], result.arrays["edges"]
     assert pip[1, 3] > 0.5 > pip[3, 1]
     assert np.all(np.diagonal(pip) == 0) and not np.any(np.diagonal(edges))

@@ -151,7 +151,8 @@ def asked(method: SparseModel, public: Public) -> dict[str, Any]:
 
 @pytest.mark.parametrize("changed", [
     {"theta": None}, {"theta": np.zeros((2, 1, 2))}, {"theta": np.full((2, 1, 3), np.nan)},
-    {"t": np.full((2, 1, 3), np.inf)}, {"scale": np.zeros(4)}, {"records": 1}, {"records": 19},
+    {"t": np.full((2, 1, 3), np.inf)}, {"t": np.zeros((2, 1, 3))}, {"t": -np.ones((2, 1, 3))},
+    {"scale": np.zeros(4)}, {"records": 1}, {"records": 19},
 ])  # fmt: skip
 def test_messages_that_make_no_sense(changed: dict[str, Any]) -> None:
     public, site, random = public_of(2), rows_of(simulated((20,))[0]), randoms(1)[0]
