@@ -31,9 +31,9 @@ One sweep draws, in this order,
 
 With w_kjh ~ IG(1/2, t_jh / v_kjh) integrated out, theta_kjh is Cauchy around theta_jh, of scale
 sqrt(2 t_jh / v_kjh): a theta_kjh that was close to theta_jh once, and w_kjh with it, is not held
-there. (5), (6) and the first half of (8) are one draw of theta_k, b_k and w_k together, given v_k.
-m and w are drawn before anything uses them: a sweep begins with theta_k, b_k and v_k. No site needs
-an acyclic graph, and nothing here looks for one.
+there. (5) to (7) are of the law of theta_k and b_k without w_k, (8) then draws w_k given them; v_k
+is held until then. m and w are drawn before anything uses them: a sweep begins with theta_k, b_k
+and v_k. No site needs an acyclic graph, and nothing here looks for one.
 
 Theta_k's p (p - 1) entries stand in one row, row j after row j - 1 (`places`). Arrays have one
 leading axis of chains; the records may have it too.

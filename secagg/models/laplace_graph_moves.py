@@ -5,10 +5,10 @@ With b_kj integrated out of (3) there, and A = I - Theta, S_j = SUM_i |e_ij|, th
     log density = (n - 1) log|det A| - (a_s + n) log(b_s + S_j) + log of its Cauchy prior
 
 where the spectral radius rho(Theta) < 1. A move of theta_jh by d changes e_j by -d Y_h, and
-nothing else of the errors. While row j is gone through, its cofactors stay as they are: with
-g = A^-1's column j at its beginning, det A / (det A then) = 1 - SUM_h d_h g_h over all moves of the
-row, of each entry's no more than a product. A^-1 is computed anew for every row, so that rounding
-does not pile up.
+nothing else of the errors. While row j is gone through, its cofactors stay as they are: with g the
+column j of A^-1 at the row's beginning, det A / (det A then) = 1 - SUM_h d_h g_h over the row's
+moves so far, one product for each. A^-1 is computed anew for every row, so that rounding does not
+pile up.
 
 rho < 1 is tested in three steps, and only for moves that all else would take.
 
@@ -19,7 +19,7 @@ rho < 1 is tested in three steps, and only for moves that all else would take.
    (Perron and Frobenius): where it reaches 1, det(I - X_s) is 0. That determinant is linear in s
    and starts above 0. So rho(X') < 1 if and only if det(I - X') > 0, which is
    1 - SUM_h (change of |theta_jh|) N_h > 0 for N the column j of (I - X)^-1.
-2. rho(Theta)^16 = rho(Theta^16) <= |Theta^16|, by four products.
+2. rho(Theta)^16 = rho(Theta^16) <= |Theta^16|, the Frobenius norm, by four products.
 3. Otherwise the eigenvalues decide. 2 and 3 are for graphs in which positive and negative ways
    round cancel, among them many small ones.
 

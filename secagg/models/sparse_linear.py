@@ -59,11 +59,10 @@ class SparseLinear(SparseModel, ABC):
 
     step: Literal["collapsed", "paper"] = "collapsed"
 
-    def round_spec(self, public: Public) -> Spec:
+    def round_spec(self, design: Design, public: Public) -> Spec:
         """Return the fields of one of the sampler's rounds."""
         if self.step == "paper":
-            return super().round_spec(public)
-        design = self.design(public)
+            return super().round_spec(design, public)
         values = self.chains * design.shape[0] * design.shape[1] * (design.shape[1] + 5) // 2
         if values > _MOST_VALUES:
             raise JobError(
@@ -102,7 +101,7 @@ class SparseLinear(SparseModel, ABC):
         """Return, for each of these sites, its part of a round's sums and what it keeps."""
         # A flat prior on a site's intercept, integrated out, leaves centred records, and one less.
         counted = [max(n - 1, 0) for n in records]
-        data = _stacked(self.design(public), [site["gram"] for site in sites])
+        data = _stacked(now.design, [site["gram"] for site in sites])
         draw = SiteDraw(*(np.array([site[name] for site in sites]) for name in _DRAW))
         if self.step == "paper":  # lambda is held, and w = lambda^2 t
             before = np.array([site["t"] for site in sites])

@@ -76,12 +76,16 @@ def kept_draws(state: State) -> dict[str, Array]:
 
 
 class Round(NamedTuple):
-    """What all sites know in a round: common theta and t as sent, and whether it is warmup."""
+    """What all sites know in a round: common theta and t as sent, and whether it is warmup.
+
+    design: the regressions, as in all rounds
+    """
 
     theta: Array
     t: Array
     number: int
     warmup: bool
+    design: Design
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -164,9 +168,9 @@ class SparseModel(ABC):
         No site's numbers may depend on which others are given with it.
         """
 
-    def round_spec(self, public: Public) -> Spec:
+    def round_spec(self, design: Design, public: Public) -> Spec:
         """Return the fields of one of the sampler's rounds."""
-        return paper_spec(self.chains, self.design(public), self.lambda_floor)
+        return paper_spec(self.chains, design, self.lambda_floor)
 
     def told(self) -> str:
         """Return what the sum of a round tells, in words."""
@@ -193,7 +197,7 @@ class SparseModel(ABC):
             sees += ", and each column's sum of squared deviations from its sites' means"
         return (
             Stage(RECORDS, tuple(count), 1, sees),
-            Stage(DRAWS, self.round_spec(public), self.rounds, self.told()),
+            Stage(DRAWS, self.round_spec(self.design(public), public), self.rounds, self.told()),
         )
 
     def start(self, public: Public) -> State:
@@ -255,7 +259,8 @@ class SparseModel(ABC):
         if stage == RECORDS:
             return [(self._count(each.values[:, chosen]), memory)
                     for each, memory in zip(rows, memories, strict=True)]  # fmt: skip
-        shape = (self.chains, *self.design(public).shape)
+        design = self.design(public)
+        shape = (self.chains, *design.shape)
         news = {"theta": shape, "t": shape}
         sent, facts = read_message(message, news, {"scale": (len(chosen),)})
         if np.any(sent["t"] <= 0):
@@ -265,9 +270,9 @@ class SparseModel(ABC):
             check_facts(memory, facts, len(each.values))
             sites.append(memory or self._begun(each.values[:, chosen], facts, public))
         number = sites[0]["round"]
-        now = Round(sent["theta"], within(sent["t"]), number, number < self.discarded)
+        now = Round(sent["theta"], within(sent["t"]), number, number < self.discarded, design)
         rngs = [np.random.default_rng(int.from_bytes(random(16), "little")) for random in randoms]
-        spec = self.round_spec(public)
+        spec = self.round_spec(design, public)
         return [
             (within_bounds(update, spec), {**memory, "round": number + 1})
             for update, memory in self.sweeps_at(sites, counts, now, rngs, public)

@@ -32,6 +32,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -125,7 +126,8 @@ def unit_deviations(z: Array) -> Array:
 def within_bounds(update: Update, spec: Spec) -> Update:
     """Return the update as it is. Raises `DataError` where a number is beyond its bound."""
     for field in spec:
-        if not np.all(np.abs(update[field.name]) <= field.bound):
+        values = update[field.name]
+        if not -field.bound <= values.min() <= values.max() <= field.bound:
             raise DataError(
                 "sampler",
                 f"a number of {field.name!r} is beyond the bound that chance keeps",
@@ -134,15 +136,21 @@ def within_bounds(update: Update, spec: Spec) -> Update:
     return update
 
 
+@cache
+def _triangle(q: int) -> tuple[Indices, Indices]:
+    rows, columns = np.triu_indices(q)
+    return rows, columns
+
+
 def upper(symmetric: Array) -> Array:
     """Return the upper triangles (..., q (q + 1) / 2) of matrices (..., q, q), row by row."""
-    rows, columns = np.triu_indices(symmetric.shape[-1])
+    rows, columns = _triangle(symmetric.shape[-1])
     return symmetric[..., rows, columns]
 
 
 def full(triangles: Array, q: int) -> Array:
     """Return the symmetric matrices (..., q, q) of `upper`."""
-    rows, columns = np.triu_indices(q)
+    rows, columns = _triangle(q)
     made = np.empty((*triangles.shape[:-1], q, q))
     made[..., rows, columns] = triangles
     made[..., columns, rows] = triangles

@@ -71,7 +71,9 @@ NOTES = (
     "in common, and of the last site's own. The last site's first coefficient is 1 - delta where "
     "the others' is 1, and its sixth is delta where theirs is 0. Standard normal predictors and "
     "noise, 60 records at each site.",
-    "Not converged: some R-hat is above 1.01.",
+    "What the paper says: in section 2.1 it asks of the prior that a site may deviate where its "
+    "records support it, and holds that this one does; the comparisons by which to check that are "
+    "ours. Not converged: some R-hat is above 1.01.",
     text.HYPER.format(slab=text.PRIORS[text.ONE]),
 )
 

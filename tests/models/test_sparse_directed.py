@@ -220,7 +220,7 @@ def test_extreme_messages_are_answered_or_refused_without_warnings(theta: float,
     try:
         for _ in range(3):
             update, memory = SMALL.local(DRAWS, site, sent, memory, public, random)
-    except DataError:  # a number out of its bound: nothing is sent
+    except (DataError, PeerError):  # out of a number's bound, or no sense: nothing is sent
         pass
     assert all(np.all(np.isfinite(values)) for values in update.values())
 
