@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,10 +21,11 @@ from numpy.typing import NDArray
 
 from secagg.contracts import Public, Rows
 from secagg.errors import DataError, UsageError
-from secagg.job import Job
+from secagg.job import Continuous, Job
 from secagg.models.newcomer import Newcomer, predict, welcome
 from secagg.models.posterior import number, summarise
 from secagg.models.sparse_regression import SparseRegression
+from secagg.models.sparse_rounds import own_deviations
 from secagg.randomness import RandomBytes, system_random
 from secagg.registry import make_method
 from secagg.schema import public_facts, read_rows
@@ -60,6 +61,7 @@ class Adapted:
 
     centre: means of its records, deviations: divisors of them, outcome first, as carried
     shape: (draws, chains) of the newcomer's draws
+    remarks: what its owner should know of the records
     """
 
     run: FinishedRun
@@ -68,6 +70,7 @@ class Adapted:
     records: int
     centre: Array
     deviations: Array
+    remarks: tuple[str, ...] = ()
 
     def summary(self) -> dict[str, Any]:
         """Return the site's own coefficients, plain data for JSON; None is undefined."""
@@ -83,7 +86,8 @@ class Adapted:
             "records_here": self.records,
             "level": method.level,
             "settled": self.newcomer.has_settled,
-            "error_sd": float(np.sqrt(self.newcomer.s).mean()),
+            "error_sd": float(np.median(np.sqrt(self.newcomer.s))),
+            "remarks": list(self.remarks),
             "coefficients": [
                 {"term": name, **{key: number(values[j]) for key, values in found.items()}}
                 for j, name in enumerate(names)
@@ -97,25 +101,22 @@ def open_run(folder: str | Path) -> FinishedRun:
     try:
         facts = json.loads((folder / "run.json").read_bytes())
         summary = json.loads((folder / "result.json").read_bytes())
+        name, session = str(facts["method"]["name"]), str(facts["session"])
+        job = Job.model_validate_json(json.dumps(facts["job"]))
+        method = make_method(job.method)
+        if not isinstance(method, SparseRegression):
+            what, mend = f"is a run of {name!r}", "Only 'sparse_regression' goes to a new site."
+            raise UsageError(str(folder), what, mend)
         with np.load(folder / "arrays.npz", allow_pickle=False) as arrays:
-            draws = {name: np.asarray(arrays[name], dtype=np.float64) for name in arrays.files}
-    except (OSError, ValueError) as error:
-        what = "is no folder of a finished run"
+            theta, t = (np.asarray(arrays[key]) for key in ("draws_theta", "draws_tau_squared"))
+        deviations, rows = None, summary["coefficients"]
+        if method.scale == "pooled":
+            first = summary["outcome_deviation"]
+            deviations = np.array([first, *(row["deviation"] for row in rows)])
+        return FinishedRun(str(summary["title"]), session, job, method, theta, t, deviations)
+    except (OSError, ValueError, LookupError, TypeError) as error:  # pydantic's are ValueErrors
+        what = "is no folder of a finished run of this version"
         raise UsageError(str(folder), what, "Give the --out of a run.") from error
-    if facts["method"]["name"] != SparseRegression.name:
-        what = f"is a run of {facts['method']['name']!r}"
-        raise UsageError(str(folder), what, "Only 'sparse_regression' can be taken to a new site.")
-    job = Job.model_validate_json(json.dumps(facts["job"]))
-    method = make_method(job.method)
-    assert isinstance(method, SparseRegression)
-    deviations = None
-    if method.scale == "pooled":
-        rows = summary["coefficients"]
-        deviations = np.array([summary["outcome_deviation"], *(row["deviation"] for row in rows)])
-    return FinishedRun(
-        summary["title"], facts["session"], job, method, draws["draws_theta"],
-        draws["draws_tau_squared"], deviations,
-    )  # fmt: skip
 
 
 def adapt(
@@ -140,11 +141,7 @@ def adapt(
     carried = rows.values[:, chosen]
     centre = carried.mean(axis=0) if len(carried) else np.zeros(len(chosen))
     half = np.array([public.variables[i].half for i in chosen])
-    if run.deviations is not None:
-        deviations = run.deviations / half
-    else:
-        deviations = carried.std(axis=0) if len(carried) else np.ones(len(chosen))
-        deviations = np.where(deviations > 0, deviations, 1.0)
+    deviations = own_deviations(carried) if run.deviations is None else run.deviations / half
     step = -(-len(run.theta) // max(1, most_draws // run.theta.shape[1]))
     theta, t = run.theta[::step], run.t[::step]
     shape = (int(theta.shape[0]), int(theta.shape[1]))
@@ -152,20 +149,26 @@ def adapt(
     flat = theta.reshape(-1, theta.shape[-1]), t.reshape(-1, t.shape[-1])
     z = (carried - centre) / deviations
     newcomer = welcome(*flat, z, run.method.noise, sweeps, rng)
-    return Adapted(run, newcomer, shape, len(carried), centre, deviations)
+    return Adapted(run, newcomer, shape, len(carried), centre, deviations, rows.remarks)
 
 
 def predictions(
     adapted: Adapted, table: pd.DataFrame, *, random: RandomBytes = system_random
 ) -> dict[str, Array]:
-    """Return "mean", "low" and "high" of the outcome of each row, in its own unit.
+    """Return "mean", "low" and "high" of the outcome of each row, in the unit of its column.
 
-    table: complete records of the predictors; low and high: of further records, at the run's level
-    Raises `UsageError` for a site without records, whose intercept nobody knows; `DataError`.
+    table: complete records of the predictors; low and high: of further records, at the run's level.
+        An outcome that the job takes the logarithm of is given as itself, and its mean as the mean
+        of that.
+    Raises `UsageError` for a site without records, whose intercept nobody knows; `DataError` for
+    rows that lack a predictor or lie outside the job's bounds.
     """
     if adapted.records < 1:
         what = "has no complete record, and only its own records tell where its outcomes lie"
         raise UsageError("adapt", what, "Predictions need at least one.")
+    if not np.isfinite(adapted.deviations[0]):
+        what = "its outcome does not vary, and with scale = 'site' that is its unit"
+        raise UsageError("adapt", what, "Predictions need more records.")
     run = adapted.run
     terms = _columns_of(run)
     job = run.job.model_copy(update={"columns": {k: run.job.columns[k] for k in terms}})
@@ -175,6 +178,10 @@ def predictions(
     if rows.incomplete:
         what = f"{rows.incomplete} rows lack a predictor"
         raise DataError("the table to predict", what, "Leave them out.")
+    for name, many in zip(public.columns, rows.outside.astype(int).tolist(), strict=True):
+        if many:
+            what = f"column {name!r}: {many} values lie outside the bounds that the run had"
+            raise DataError("the table to predict", what, "Leave those rows out.")
     at = {variable.name: i for i, variable in enumerate(public.variables)}
     chosen = run.method.columns(everything)
     order = [at[everything.variables[i].name] for i in chosen[1:]]
@@ -184,6 +191,9 @@ def predictions(
     outcome = everything.variables[int(chosen[0])]
     carried = adapted.centre[0] + adapted.deviations[0] * drawn
     values = outcome.middle + outcome.half * carried
+    column = run.job.columns[outcome.column]
+    if isinstance(column, Continuous) and column.transform == "log":
+        values = np.exp(values)
     low, high = (1 - run.method.level) / 2, (1 + run.method.level) / 2
     return {
         "mean": values.mean(axis=0),
@@ -202,4 +212,6 @@ def _columns_of(run: FinishedRun) -> list[str]:
 def _rows(job: Job, table: pd.DataFrame | Mapping[str, Any], public: Public) -> Rows:
     import pandas as pd  # noqa: PLC0415  # half a second that `secagg --help` should not pay
 
-    return read_rows(job.columns, pd.DataFrame(table), public, "the new site")
+    table = pd.DataFrame(table)
+    public = replace(public, max_rows=max(public.max_rows, len(table)))
+    return read_rows(job.columns, table, public, "the new site")

@@ -106,7 +106,11 @@ class Grown:
         if len(items) > self._items:
             new = wire.dumps([as_plain(item) for item in items[self._items :]])
             block = len(new).to_bytes(8, "little") + new
-            with os.fdopen(os.open(self.path, os.O_WRONLY | os.O_CREAT, 0o600), "wb") as file:
+            flags = os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW
+            with os.fdopen(os.open(self.path, flags, 0o600), "wb") as file:
+                os.fchmod(file.fileno(), 0o600)  # of one that is there already
+                if os.fstat(file.fileno()).st_size < self._size:
+                    raise EvidenceError(str(self.path), "has lost what was in it", BEGIN_AGAIN)
                 file.truncate(self._size)
                 file.seek(self._size)
                 file.write(block)

@@ -15,10 +15,10 @@ has to write of it in a round is what is new."""
 
 @runtime_checkable
 class LeavesOwn(Protocol):
-    """A method that leaves a site something for its own eyes when the run is over."""
+    """A method that leaves a site something for its own eyes."""
 
-    def own_result(self, memory: State, rows: Rows, public: Public) -> Result | None:
-        """Return it, from what the site remembers and its records; None until the last round."""
+    def own_result(self, memory: State, public: Public) -> Result | None:
+        """Return it, from what the site remembers after its part in the last round; or None."""
         ...
 
 

@@ -1,5 +1,8 @@
 """A site's own result: what a run leaves there for the site's own eyes, as a private file.
 
+It is written with the site's part in the last round, before that round's sum is opened: should the
+run fail after that, the file is there all the same.
+
 Methods whose sites have parameters of their own (`secagg.optional.LeavesOwn`) leave them there.
 The file is written at the site, by the process that reads its records, into the folder of its
 ledger: `SITE.SESSION.json`, the session by its first 8 hexadecimal digits. Nothing of it crosses
@@ -46,6 +49,7 @@ def keep_own(source: SiteSource, session: bytes, job: Job, result: Result) -> st
     try:
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         write_private(path, (json.dumps(content, indent=1, allow_nan=False) + "\n").encode())
-    except OSError as error:
-        return f"{source.name}: its own result, {path}, cannot be written ({error.strerror})"
+    except (OSError, ValueError) as error:  # the latter for a number that JSON has not
+        why = getattr(error, "strerror", None) or error
+        return f"{source.name}: its own result, {path}, cannot be written ({why})"
     return None

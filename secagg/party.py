@@ -80,11 +80,15 @@ class SiteSide:
 
 @dataclass(frozen=True)
 class Handled:
-    """What came of one request: the reply, the new state, and the party's own view of an error."""
+    """What came of one request: the reply, the new state, and the party's own view of an error.
+
+    own: what the method leaves at this site, with its part in the last round
+    """
 
     reply: bytes
     state: bytes = field(repr=False)  # may hold private keys
     error: SecaggError | None = None
+    own: Result | None = None
 
 
 class _RememberedError(Exception):
@@ -147,17 +151,16 @@ class Party:
         except _RememberedError as refused:
             after = wire.dumps({**state, **refused.left})
             return Handled(self._refusal(round_, refused.why), after, refused.why)
-        return Handled(self._frame(round_, phase.name, body, note), wire.dumps(new_state))
+        reply, own = self._frame(round_, phase.name, body, note), self._own_result(phase, new_state)
+        return Handled(reply, wire.dumps(new_state), own=own)
 
-    def own_result(self, state_bytes: bytes) -> Result | None:
-        """Return what the method leaves at this site, once it has its part in all rounds."""
-        if self.site is None or not isinstance(self.site.method, LeavesOwn):
-            return None
-        memory = wire.loads(state_bytes)["method"]
-        if not memory:
+    def _own_result(self, phase: Phase, state: State) -> Result | None:
+        """Return what the method leaves at this site, when this was its part in the last round."""
+        site = self.site
+        if site is None or not phase.contributes or not isinstance(site.method, LeavesOwn):
             return None
         with one_thread():
-            return self.site.method.own_result(memory, self.site.rows, self.site.public)
+            return site.method.own_result(state["method"], site.public)
 
     def _refusal(self, round_: int, error: SecaggError) -> bytes:
         return self._frame(round_, REFUSED, {"code": error.code}, {})

@@ -268,8 +268,7 @@ def _own_results(
     """Write what each site has of its own where it belongs; return it, and what went wrong."""
     if not isinstance(engine, MemoryEngine):  # each site's process has done so
         return {}, ()
-    found = {name: engine.parties[name].own_result(engine.states[name]) for name in cohort}
-    own = {name: result for name, result in found.items() if result is not None}
+    own = {name: result for name, result in engine.own.items() if name in cohort}
     said = [keep_own(planned.sources[name], session, planned.job, one) for name, one in own.items()]
     return own, tuple(why for why in said if why is not None)
 

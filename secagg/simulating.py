@@ -80,8 +80,8 @@ def simulate_sites(
         result = method.result(state, public, Counted(float(counts["records"][0]), 0.0))
         if not isinstance(method, LeavesOwn):
             return result, {}
-        kept = zip(names, memories, rows, strict=True)
-        left = {name: method.own_result(memory, each, public) for name, memory, each in kept}
+        kept = zip(names, memories, strict=True)
+        left = {name: method.own_result(memory, public) for name, memory in kept}
         return result, {name: one for name, one in left.items() if one is not None}
 
 

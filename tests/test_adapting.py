@@ -123,12 +123,61 @@ def test_what_does_not_fit_is_said(run: FinishedRun, folder: Path, tmp_path: Pat
         predictions(adapted, broken)
     with pytest.raises(UsageError, match="no folder of a finished run"):
         open_run(tmp_path)
+    for broken_facts in ("{}", "[]", '{"method": {}, "session": 1}'):
+        (tmp_path / "run.json").write_text(broken_facts)
+        (tmp_path / "result.json").write_text("{}")
+        with pytest.raises(UsageError, match="no folder of a finished run"):
+            open_run(tmp_path)
     with pytest.raises(UsageError, match="sweeps"):
         adapt(run, site(5, 1), sweeps=1)
     out = tmp_path / "moments"
     secagg.run(job() | {"method": {"name": "moments"}}, {"a": site(9, 1), "b": site(9, 2)}, out=out)
     with pytest.raises(UsageError, match="a run of 'moments'"):
         open_run(out)
+
+
+def test_rows_outside_the_bounds_are_not_predicted_as_if_within(run: FinishedRun) -> None:
+    adapted = adapt(run, site(20, 1), random=replayable_random(1))
+    far = site(3, 2)
+    far.loc[1, "x"] = 1000.0
+    with pytest.raises(DataError, match="1 values lie outside"):
+        predictions(adapted, far)
+    beyond = site(20, 1)
+    beyond["x"] += 1000.0
+    assert "clipped" in adapt(run, beyond, random=replayable_random(1)).remarks[0]
+    many = predictions(adapted, site(700, 3), random=replayable_random(1))  # max_rows is 500
+    assert len(many["mean"]) == 700
+
+
+def test_the_logarithm_of_an_outcome_is_undone(tmp_path: Path) -> None:
+    def positive(n: int, seed: int) -> pd.DataFrame:
+        rng = np.random.default_rng(seed)
+        x = rng.normal(size=n)
+        return pd.DataFrame({"x": x, "y": np.exp(1 + x + 0.1 * rng.normal(size=n))})
+
+    columns = {
+        "x": {"type": "continuous", "low": -8, "high": 8},
+        "y": {"type": "continuous", "low": 1e-3, "high": 1e4, "transform": "log"},
+    }
+    data = {f"s{k}": positive(50, k) for k in range(3)}
+    secagg.run(job() | {"columns": columns}, data, out=tmp_path / "out")
+    adapted = adapt(open_run(tmp_path / "out"), positive(40, 8))
+    further = positive(50, 9)
+    found = predictions(adapted, further)
+    assert np.all(found["low"] > 0)
+    assert np.corrcoef(found["mean"], further["y"])[0, 1] > 0.98
+    assert abs(np.log(found["mean"] / further["y"]).mean()) < 0.1
+
+
+def test_a_site_with_one_record_under_a_vague_prior_has_numbers_that_json_has(
+    tmp_path: Path,
+) -> None:
+    data = {f"s{k}": site(40, k) for k in range(3)}
+    vague = {"noise_shape": 1e-3, "noise_scale": 1e-3, "rounds": 50}
+    secagg.run(job(**vague), data, out=tmp_path / "out", random=replayable_random(1))
+    adapted = adapt(open_run(tmp_path / "out"), site(1, 3), random=replayable_random(1))
+    json.dumps(adapted.summary(), allow_nan=False)
+    assert np.all(np.isfinite(predictions(adapted, site(3, 4))["mean"]))
 
 
 def test_the_command(folder: Path, tmp_path: Path) -> None:

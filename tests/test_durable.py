@@ -114,3 +114,21 @@ def test_a_grown_list_is_read_up_to_a_mark(tmp_path: Path) -> None:
         Grown(path).read(marks[4])
     with pytest.raises(InternalError, match="lost items"):
         grown.keep((1,), str)
+
+
+def test_a_grown_list_is_private_and_goes_through_no_link(tmp_path: Path) -> None:
+    path, other = tmp_path / "list", tmp_path / "other"
+    path.write_bytes(b"stale")
+    path.chmod(0o644)
+    grown = Grown(path)
+    grown.keep([1, 2], int)
+    assert path.stat().st_mode & 0o777 == 0o600
+    path.write_bytes(b"")
+    with pytest.raises(EvidenceError, match="has lost"):
+        grown.keep([1, 2, 3], int)
+    other.write_bytes(b"not ours")
+    path.unlink()
+    path.symlink_to(other)
+    with pytest.raises(OSError, match="symbolic"):
+        Grown(path).keep([1], int)
+    assert other.read_bytes() == b"not ours"

@@ -11,6 +11,8 @@ import pandas as pd
 import pytest
 
 import secagg
+from secagg.contracts import Result
+from secagg.models.sparse_model import SparseModel
 from secagg.randomness import replayable_random
 from secagg.simulating import simulate_sites
 
@@ -90,6 +92,15 @@ def test_what_cannot_be_written_is_said_and_ends_no_run(folder: Path) -> None:
     assert again.facts["session"] == first.facts["session"]
     assert any(written.name in remark for remark in again.remarks)
     assert set(again.own) == {"a", "b"}
+
+
+def test_a_number_that_json_has_not_ends_no_run(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broken = Result({"records_here": float("nan")})
+    monkeypatch.setattr(SparseModel, "own_result", lambda *_: broken)
+    ran = secagg.run(job(sites={"max_rows": 100, "folder": str(folder)}))
+    assert any("cannot be written" in remark for remark in ran.remarks)
 
 
 def test_other_methods_leave_nothing(folder: Path) -> None:

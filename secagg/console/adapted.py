@@ -30,5 +30,6 @@ def show_adapted(found: Mapping[str, Any]) -> None:
         "In standard deviations of the outcome for one of the predictor. The run's common "
         "coefficients are not changed by these records."
     )
+    show_warnings(out, [(remark, False) for remark in found["remarks"]])
     if not found["settled"]:
         show_warnings(out, [("the sampler has not settled: more --sweeps are needed", True)])

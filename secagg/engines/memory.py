@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar
 
+from secagg.contracts import Result
 from secagg.errors import SecaggError
 from secagg.frames import peek_header
 from secagg.party import Party
@@ -47,6 +48,8 @@ class MemoryEngine:
     errors: dict[str, SecaggError] = field(default_factory=dict)
     seconds: dict[str, float] = field(default_factory=dict)
     """processor time each party spent"""
+    own: dict[str, Result] = field(default_factory=dict)
+    """what the method left at each site"""
 
     def exchange(self, requests: Mapping[str, bytes]) -> Sequence[bytes]:
         """Deliver each request, run the party, deliver its reply."""
@@ -59,6 +62,8 @@ class MemoryEngine:
                 spent = time.process_time() - began
                 self.seconds[name] = self.seconds.get(name, 0.0) + spent
                 self.states[name] = handled.state
+                if handled.own is not None:
+                    self.own[name] = handled.own
                 if handled.error is not None:
                     self.errors[name] = handled.error
                 replies += self._deliver(name, self.coordinator, handled.reply)

@@ -139,9 +139,8 @@ class PartyProcess:
         if handled.error is None:
             last, reply, records = digest, handled.reply, self._records or records
         kept = [last, reply, handled.state, records]
-        own = None if handled.error is not None else party.own_result(handled.state)
-        if own is not None and self._source is not None:
-            complaint = keep_own(self._source, party.session, self._job, own)
+        if handled.own is not None and self._source is not None:
+            complaint = keep_own(self._source, party.session, self._job, handled.own)
             if complaint is not None:
                 note(complaint)
         if kept != self._last:

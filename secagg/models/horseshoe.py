@@ -50,6 +50,7 @@ from numpy.typing import NDArray
 Array = NDArray[np.float64]
 
 SMALLEST, LARGEST = 1e-30, 1e30
+_LEAST_GAMMA = 1e-200  # with a tiny shape a float's smallest number is above half of all draws
 
 
 @dataclass(frozen=True)
@@ -98,7 +99,7 @@ def draw_noise(
     """Draw the variates of one sweep at a site with so many records; shape: (..., q)."""
     return SweepNoise(
         rng.standard_normal(shape),
-        rng.standard_gamma(prior.shape + records / 2, shape[:-1]),
+        np.maximum(rng.standard_gamma(prior.shape + records / 2, shape[:-1]), _LEAST_GAMMA),
         rng.standard_exponential(shape),
         rng.standard_exponential(shape),
     )
@@ -106,12 +107,12 @@ def draw_noise(
 
 def inverse_gamma(shape: Array | float, scale: Array, rng: np.random.Generator) -> Array:
     """Draw IG(shape, scale) for each entry of `scale`."""
-    drawn: Array = scale / rng.standard_gamma(shape, size=scale.shape)
+    drawn: Array = scale / np.maximum(rng.standard_gamma(shape, size=scale.shape), _LEAST_GAMMA)
     return drawn
 
 
 def within(value: Array) -> Array:
-    """Keep a variance in the range that floating point can square."""
+    """Keep a variance in the range that floating point can square, and divide by."""
     return np.clip(value, SMALLEST, LARGEST)
 
 
@@ -142,7 +143,7 @@ def sweep(
     mine = theta + root * times(_transposed(inverse), times(inverse, slope) + noise.normal)
     left = data.square - 2 * _dot(mine, data.cross) + _dot(mine, times(data.gram, mine))
     half = np.maximum(left, 0.0) / 2  # below 0 by rounding only
-    s = (prior.scale + half) / noise.gamma
+    s = within((prior.scale + half) / noise.gamma)
     w = within((t / draw.v + (mine - theta) ** 2 / 2) / noise.w)
     return SiteDraw(mine, s, w, (1 + t / w) / noise.v)
 

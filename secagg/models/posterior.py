@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 Array = NDArray[np.float64]
 
 MOST_R_HAT = 1.01
+_LARGEST = 1e300  # stands for infinity, which JSON has not: chains that never move, and differ
 LEAST_ESS = 100  # for each chain, in the paper above
 _DRAWS = "draws_"  # begins the names of draws among a result's arrays
 
@@ -65,7 +66,7 @@ def summarise(draws: Array, level: float = 0.95) -> Posterior:
 
     def error(method: str, **options: Any) -> Array:
         found = computed("mcse", method=method, **options)
-        return np.where(np.isfinite(found), found, 0.0)
+        return np.where(np.ptp(draws, axis=(0, 1)) > 0, found, 0.0)
 
     return Posterior(
         mean=draws.mean(axis=(0, 1)),
@@ -96,8 +97,8 @@ def worst(found: Iterable[Posterior]) -> tuple[float | None, ...]:
 
     def most(values: Sequence[Array], sign: int) -> float | None:
         flat = sign * np.concatenate([np.ravel(each) for each in values])
-        flat = flat[np.isfinite(flat)]
-        return sign * float(flat.max()) if flat.size else None
+        flat = flat[~np.isnan(flat)]
+        return sign * min(float(flat.max()), _LARGEST) if flat.size else None
 
     return (
         most([each.r_hat for each in every], 1),
@@ -119,7 +120,7 @@ def complaints(found: Mapping[str, Posterior], chains: int, names: Sequence[str]
             "R-hat. Run several (method.chains)."
         )
     for kind, posterior in found.items():
-        r_hat = np.where(np.isfinite(posterior.r_hat), posterior.r_hat, 1.0).ravel()
+        r_hat = np.where(np.isnan(posterior.r_hat), 1.0, posterior.r_hat).ravel()
         if np.max(r_hat) > MOST_R_HAT:
             notes.append(
                 f"Chains disagree about {kind}: R-hat is {np.max(r_hat):.3f} for "

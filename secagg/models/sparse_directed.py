@@ -55,7 +55,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from secagg.contracts import Counted, Public, Result, Rows, State, Update
+from secagg.contracts import Counted, Public, Result, State, Update
 from secagg.errors import JobError
 from secagg.models import spike_slab
 from secagg.models.horseshoe import SiteDraw
@@ -149,9 +149,9 @@ class SparseDirected(SparseModel):
         chosen, d, dd = choose_slabs(now, one, d, dd, self.prior, rng)
         return spike_slab.paper(chosen, one, d, dd, sites, self.prior, rng)
 
-    def own_result(self, memory: State, rows: Rows, public: Public) -> Result | None:
+    def own_result(self, memory: State, public: Public) -> Result | None:
         """Return a site's own graph and errors' scales, in the units analysed, and acceptance."""
-        if memory["round"] < self.rounds:
+        if memory.get("round") != self.rounds:
             return None
         own = {name: own_posterior(held) for name, held in memory["own"].items()}
         names = [public.variables[i].name for i in self.columns(public)]
@@ -170,7 +170,7 @@ class SparseDirected(SparseModel):
         ]
         turns = float(own["turns_taken"]["mean"].mean())
         summary = {"effects": effects, "error_scales": scales, "turns_taken": turns}
-        return Result({"records_here": len(rows.values), **summary})
+        return Result({"records_here": memory["here"], **summary})
 
     def result(self, state: State, public: Public, counted: Counted) -> Result:
         """Return every arrow and whether it is an edge, and the draws.

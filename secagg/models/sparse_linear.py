@@ -19,7 +19,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from secagg.contracts import Public, Spec, State, Update
-from secagg.errors import JobError
 from secagg.models import spike_slab
 from secagg.models.horseshoe import (
     Regression,
@@ -44,8 +43,6 @@ from secagg.models.spike_slab import Common
 
 Array = NDArray[np.float64]
 
-_ROUNDING = 1 + 1e-9  # of the squares, and so of the deviations
-_MOST_VALUES = 2**22  # in a round: 32 MiB from each site
 _DRAW = tuple(field.name for field in fields(SiteDraw))
 _NOISE = tuple(field.name for field in fields(SweepNoise))
 
@@ -63,16 +60,11 @@ class SparseLinear(SparseModel, ABC):
         """Return the fields of one of the sampler's rounds."""
         if self.step == "paper":
             return super().round_spec(design, public)
-        values = self.chains * design.shape[0] * design.shape[1] * (design.shape[1] + 5) // 2
-        if values > _MOST_VALUES:
-            raise JobError(
-                "method.step",
-                f"'collapsed' sends {values:.2g} numbers a round for so many columns",
-                f"Fewer columns or chains (at most {_MOST_VALUES:.2g} numbers), or step 'paper'.",
-            )
-        pooled = len(public.sites) if self.scale == "pooled" else 1
-        norm = float(public.max_rows) * pooled * _ROUNDING
         rows, sites = public.max_rows, len(public.sites)
+        # |X_i|^2 is at most the number of records of all sites or, scaled by the site's own
+        # deviation, of this one. Pooled squares are rounded, by half a step a site, and divided by
+        # a variance of 16 steps or more: 1/32 a site, and what is added is ample for all rounding.
+        norm = float(rows if self.scale == "site" else rows * sites) + sites
         return collapsed_spec(self.chains, design, norm, rows, sites, self.noise)
 
     def told(self) -> str:

@@ -48,10 +48,11 @@ from secagg.models.horseshoe import NoisePrior, within
 from secagg.models.linear_sites import centred
 from secagg.models.messages import check_facts, read_message
 from secagg.models.own_posterior import own_posterior
+from secagg.models.posterior import number
 from secagg.models.sparse_rounds import (
     Design,
+    own_deviations,
     paper_spec,
-    unit_deviations,
     within_bounds,
 )
 from secagg.models.spike_slab import Common, SpikeSlab
@@ -62,6 +63,8 @@ from secagg.randomness import RandomBytes
 Array = NDArray[np.float64]
 
 RECORDS, DRAWS = "records", "draws"
+_LEAST = 1e-9  # of settings above 0
+_MOST_VALUES = 2**22  # in a round: 32 MiB from each site
 _LEAST_VARIANCE = 2.0 ** (4 - SQUARES_BITS)  # 16 steps of the sum of squares
 KEPT = ("theta", "t", "eta", "inclusion")
 """The coordinator's draws that are kept, shape (chains, regressions, coefficients) each."""
@@ -197,7 +200,7 @@ class SparseModel(ABC):
             sees += ", and each column's sum of squared deviations from its sites' means"
         return (
             Stage(RECORDS, tuple(count), 1, sees),
-            Stage(DRAWS, self.round_spec(self.design(public), public), self.rounds, self.told()),
+            Stage(DRAWS, self._carried(public), self.rounds, self.told()),
         )
 
     def start(self, public: Public) -> State:
@@ -291,9 +294,9 @@ class SparseModel(ABC):
         status = "done" if done == self.rounds else "running"
         return {**state, "status": status, "round": done, "common": common, GROWING: kept}
 
-    def own_result(self, memory: State, rows: Rows, public: Public) -> Result | None:
+    def own_result(self, memory: State, public: Public) -> Result | None:
         """Return a site's own coefficients and error variances, in the units analysed."""
-        if memory["round"] < self.rounds:
+        if memory.get("round") != self.rounds:
             return None
         own, design = memory["own"], self.design(public)
         theta, s = own_posterior(own["theta"]), own_posterior(own["s"])
@@ -301,24 +304,38 @@ class SparseModel(ABC):
         regressions = [
             {
                 "outcome": names[y],
-                "error_variance": {key: float(values[i]) for key, values in s.items()},
+                "error_variance": {key: number(values[i]) for key, values in s.items()},
                 "coefficients": [
                     {
                         "term": names[h],
-                        **{key: float(values[i, j]) for key, values in theta.items()},
+                        **{key: number(values[i, j]) for key, values in theta.items()},
                     }
                     for j, h in enumerate(design.predictors[i])
                 ],
             }
             for i, y in enumerate(design.outcomes)
         ]
-        return Result({"records_here": len(rows.values), "regressions": regressions})
+        return Result({"records_here": memory["here"], "regressions": regressions})
+
+    def _carried(self, public: Public) -> Spec:
+        """Return a round's fields. Raises `JobError` where they would be too many numbers."""
+        spec = self.round_spec(self.design(public), public)
+        values = sum(field.size for field in spec)
+        if values > _MOST_VALUES:
+            raise JobError(
+                "method",
+                f"a round of so many columns and chains has {values:.2g} numbers",
+                f"Take fewer (at most {_MOST_VALUES:.2g} numbers), or step 'paper' if it is not.",
+            )
+        return spec
 
     def _check(self) -> None:
-        positive = float(np.finfo(np.float64).tiny)
         names = ("spike_ratio", "slab_shape", "slab_scale", "rho_a", "rho_b", "noise_shape",
                  "noise_scale", "lambda_floor")  # fmt: skip
-        check_numbers(self, dict.fromkeys(names, positive))
+        check_numbers(self, dict.fromkeys(names, _LEAST))
+        for name in names:
+            if getattr(self, name) > 1 / _LEAST:
+                raise JobError(f"method.{name}", f"must be at most {1 / _LEAST:g}")
         check_numbers(self, {"chains": 1, "rounds": 8, "sweeps": 1, "thin": 1, "seed": 0})
         if self.spike_ratio >= 1:
             raise JobError("method.spike_ratio", "must be below 1: the spike is the narrower one")
@@ -338,10 +355,16 @@ class SparseModel(ABC):
 
     def _begun(self, values: Array, facts: State, public: Public) -> State:
         """Return what a site has before its first round."""
-        z = centred(values) * facts["scale"]
+        z = centred(values)
         if self.scale == "site":
-            z = unit_deviations(z)
-        return {**facts, "round": 0, **self.gather(z, public)}
+            z = z / own_deviations(values)
+        else:
+            z = np.where(np.ptp(values, axis=0) > 0, z, 0.0) if len(values) else z
+            z = z * facts["scale"]
+            most = facts["records"] + len(public.sites)  # as of pooled deviations; see `round_spec`
+            if np.any(np.sum(z * z, axis=0) > most):
+                raise PeerError("message", "the coordinator's scale is not the columns' own")
+        return {**facts, "round": 0, "here": len(values), **self.gather(z, public)}
 
     def _counted(self, state: State, total: Update) -> State:
         records, scale = records_in(total), state["scale"]

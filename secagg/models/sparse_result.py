@@ -31,7 +31,9 @@ LEAVES = (
     "every round, for every chain, sums over sites of each site's cross products, seen through "
     "random draws that are its own. Draws average out: all rounds together tell the pooled "
     "regressions about as exactly as one sum of cross products would, and something of how much "
-    "sites differ and how records are split over them."
+    "sites differ and how records are split over them. That is so if the coordinator sends what "
+    "the method draws, as it is trusted to. One that chooses its messages itself can bring sites "
+    "to drown their own part in noise, and find what is left of a single other site in the sum."
 )
 """What the sums of all rounds determine, of each linear model: see
 `secagg.models.sparse_regression`."""

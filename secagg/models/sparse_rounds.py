@@ -21,8 +21,9 @@ times the number of sites with pooled deviations. `collapsed` sends
     d/(l sqrt(t)) at most sqrt(128) / lambda_floor, by the two
 
 Steps. P and r are rounded to 2^-24 or finer; then R P R in the coordinator's K = I + R P R, where
-R^2 is the spread of theta, is wrong by less than q M e / 2^25: with e about 1 far less than any
-Monte Carlo error, and where e is huge and P singular K's eigenvalues are held at 1 or more.
+R^2 is the spread e of theta, is wrong by less than q M e / 2^25, and K >= I: with e about 1 far
+less than any Monte Carlo error. (With e of 1e8 and P singular a draw would be some per cent too
+wide. Where K is indefinite its eigenvalues are raised to 1.)
 
 A number beyond its bound, which chance does not explain, is an error at the site; nothing is ever
 clipped in silence.
@@ -117,10 +118,15 @@ def paper_update(draw: SiteDraw, theta: Array, t: Array, floor: float) -> tuple[
     return update, SiteDraw(draw.theta, draw.s, share * t, draw.v)
 
 
-def unit_deviations(z: Array) -> Array:
-    """Return centred columns divided by their deviations (divisor n); constant ones stay zero."""
-    size = np.sqrt(np.mean(z * z, axis=0)) if len(z) else np.zeros(z.shape[1])
-    return z / np.where(size > 0, size, 1.0)
+def own_deviations(values: Array) -> Array:
+    """Return columns' deviations from their means (divisor n); of a constant one, infinity.
+
+    Divided by it a constant column is zero. Its deviations from its mean are not, by rounding, and
+    divided by themselves they would be a column like any other.
+    """
+    if not len(values):
+        return np.full(values.shape[1], np.inf)
+    return np.where(np.ptp(values, axis=0) > 0, values.std(axis=0), np.inf)
 
 
 def within_bounds(update: Update, spec: Spec) -> Update:
@@ -131,7 +137,7 @@ def within_bounds(update: Update, spec: Spec) -> Update:
             raise DataError(
                 "sampler",
                 f"a number of {field.name!r} is beyond the bound that chance keeps",
-                "Tell us: the proof of the bound, or the site's arithmetic, is wrong.",
+                "Either the coordinator sent what no honest one does, or this is a bug: tell us.",
             )
     return update
 

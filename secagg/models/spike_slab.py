@@ -139,7 +139,7 @@ def _selected(now: Common, prior: SpikeSlab, rng: np.random.Generator) -> Common
     spike = np.log1p(-now.rho)[..., None] - now.theta**2 / (2 * prior.ratio * eta)
     inclusion: Array = expit(slab - spike + np.log(prior.ratio) / 2)
     g = (rng.random(inclusion.shape) < inclusion).astype(np.float64)
-    rho = rng.beta(prior.a_r + g.sum(axis=-1), prior.b_r + q - g.sum(axis=-1))
+    rho = rng.beta(prior.a_r + g.sum(axis=-1), prior.b_r + (q - g.sum(axis=-1)))
     rho = np.clip(rho, np.finfo(np.float64).tiny, 1 - np.finfo(np.float64).epsneg)  # for the logs
     return replace(now, eta=eta, g=g, rho=rho, inclusion=inclusion)
 

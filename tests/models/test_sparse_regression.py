@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import numpy as np
@@ -104,7 +105,7 @@ def test_it_finds_the_effect(long_runs: dict[str, Any]) -> None:
 SMALL = SparseRegression(outcome="y", rounds=20, chains=2)
 
 
-def test_draws_do_not_depend_on_the_order_of_columns_in_public() -> None:
+def test_the_outcome_is_the_first_of_the_columns_then_predictors_as_asked() -> None:
     assert list(SMALL.columns(public_of(2))) == [0, 1, 2, 3]
     chosen = SparseRegression(outcome="b", predictors=("c", "y"))
     assert list(chosen.columns(public_of(2))) == [2, 3, 0]
@@ -123,6 +124,50 @@ def test_what_is_kept() -> None:
 def test_small_sites(step: Any, sizes: tuple[int, ...]) -> None:
     result, _ = play(SparseRegression(outcome="y", rounds=20, step=step), simulated(sizes))
     assert all(np.isfinite(result.arrays["draws_theta"]).ravel())
+
+
+@pytest.mark.parametrize("scale", ["pooled", "site"])
+@pytest.mark.parametrize("value", [0.0, 0.1, 0.3])
+def test_a_column_that_is_constant_at_a_site_says_nothing_there(value: float, scale: Any) -> None:
+    """0.1 less the mean of 0.1's is not 0: rounding must not become a record of no effect."""
+    parts = simulated((40, 50, 30))
+    parts[2][:, 1] = value
+    same = [part.copy() for part in parts]
+    same[2][:, 1] = 0.5  # exact in binary
+    method = SparseRegression(outcome="y", rounds=200, scale=scale)
+    (first, memories), (second, _) = play(method, parts), play(method, same)
+    if scale == "site":  # pooled deviations are summed with those of the others, and rounded
+        assert first.arrays["draws_theta"].tobytes() == second.arrays["draws_theta"].tobytes()
+    own = method.own_result(memories[2], public_of(3))
+    assert own is not None
+    there, elsewhere = (
+        method.own_result(memory, public_of(3)).summary["regressions"][0]["coefficients"][0]["sd"]
+        for memory in (memories[2], memories[0])
+    )
+    assert there > 2 * elsewhere
+
+
+def test_a_scale_that_is_not_the_columns_own_is_refused() -> None:
+    public, site, random = public_of(2), rows_of(simulated((20,))[0]), randoms(1)[0]
+    wide = asked(SMALL, public) | {"scale": np.full(4, 1e6)}
+    with pytest.raises(PeerError, match="scale is not the columns' own"):
+        SMALL.local(DRAWS, site, wide, {}, public, random)
+
+
+def test_a_vague_prior_of_errors_at_a_site_without_records_stays_finite() -> None:
+    method = SparseRegression(outcome="y", rounds=60, noise_shape=1e-3, noise_scale=1e-3)
+    _, memories = play(method, simulated((1, 40, 30)))
+    own = method.own_result(memories[0], public_of(3))
+    assert own is not None
+    assert np.all(np.isfinite(memories[0]["s"]))
+    json.dumps(own.summary, allow_nan=False)
+
+
+def test_a_round_of_too_many_numbers_is_refused() -> None:
+    names = ("y", *(f"x{j}" for j in range(300)))
+    for changed in ({"chains": 100}, {"chains": 10_000, "step": "paper"}):
+        with pytest.raises(JobError, match="numbers"):
+            SparseRegression(outcome="y", **changed).stages(public_of(2, names))
 
 
 @pytest.mark.parametrize("step", ["collapsed", "paper"])
@@ -168,7 +213,8 @@ def test_messages_that_make_no_sense(changed: dict[str, Any]) -> None:
 @pytest.mark.parametrize(("key", "value"), [
     ("chains", 0), ("rounds", 7), ("sweeps", 0), ("thin", 0), ("seed", -1), ("spike_ratio", 0.0),
     ("spike_ratio", 1.0), ("slab_shape", 0.0), ("slab_scale", -1.0), ("rho_a", np.nan),
-    ("noise_scale", np.inf), ("lambda_floor", 0.0), ("warmup", 18), ("warmup", -1),
+    ("noise_scale", np.inf), ("lambda_floor", 0.0), ("lambda_floor", 1e-170), ("rho_b", 1e-300),
+    ("slab_scale", 1e308), ("warmup", 18), ("warmup", -1),
 ])  # fmt: skip
 def test_settings_out_of_range(key: str, value: float) -> None:
     settings: dict[str, Any] = {"outcome": "y", "rounds": 20, key: value}
@@ -214,7 +260,7 @@ def test_sites_together_have_the_bits_of_each_alone(step: Any) -> None:
     parts[2][:, 2] = parts[2][:, 1]
     public, method = public_of(4), SparseRegression(outcome="y", step=step, chains=3, sweeps=2)
     message, rows = asked(method, public), [rows_of(part) for part in parts]
-    message["records"] = 66
+    message |= {"records": 66, "scale": np.full(4, HALF / 2)}
     alone: list[Any] = [{}] * 4
     stacked: list[Any] = [{}] * 4
     first, second = randoms(4), randoms(4)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from dataclasses import fields
 from importlib import metadata
 from pathlib import Path
@@ -19,14 +18,10 @@ from secagg.errors import UsageError
 from secagg.models.sparse_directed import SparseDirected
 from secagg.models.sparse_markov import SparseMarkov
 from secagg.models.sparse_regression import SparseRegression
-from secagg.reproductions import sparse_bayes, sparse_bayes_text, sparse_directed_text
-from secagg.reproductions.cells import Outcome
+from secagg.reproductions import sparse_bayes, sparse_bayes_text
 from secagg.reproductions.figures import Place
-from secagg.reproductions.network_chart import network_chart
-from secagg.reproductions.reproducing import Done
 from secagg.reproductions.sparse import deviating, directed, heart, network, ovarian, regression
 from secagg.reproductions.sparse.sampled import ALL, PRIOR, sampler
-from secagg.reproductions.studies import Study, Table, Told, told, write
 
 FEW: dict[str, Any] = {"rounds": 40, "own_eta": False, "slab_scale": 1.0, "seed": 0}
 
@@ -184,26 +179,6 @@ def test_the_cells_of_the_directed_graph() -> None:
     assert one_shot["right"] + one_shot["reversed"] + one_shot["missing"] == 17
 
 
-def test_the_tables_of_the_directed_graph() -> None:
-    scores = {"edges": 2.0, "right": 1.0, "reversed": 0.0, "extra": 1.0, "missing": 16.0,
-              "shd": 17.0}  # fmt: skip
-    edges = {
-        "Raf -> Mek": coefficient(0.5), "Mek -> Raf": coefficient(0.25),
-        "Raf -> Jnk": coefficient(0.125), "Raf -> PKA": coefficient(0.05),
-    }  # fmt: skip
-    fits: dict[str, Any] = {
-        sparse_bayes_text.ONE: edges | {ALL: WIDTH, "fdr": scores, "likely": scores},
-        sparse_directed_text.NOTEARS: {"notears": scores},
-    }
-    shown, graphs, mixing = sparse_directed_text.tables(fits).tables
-    assert {name: row[3] for name, row in rows_of(shown).items()} == {
-        "Raf -> Mek": "yes", "Mek -> Raf": "reversed", "Raf -> Jnk": "no",
-    }  # fmt: skip
-    assert rows_of(shown)["Raf -> Mek"][2:] == ["0.500 ± 0.010", "yes", "1.000", "900", "350"]
-    assert rows_of(graphs)[sparse_directed_text.NOTEARS] == ["2", "1", "0", "1", "16", "17"]
-    assert rows_of(mixing) == {"4": ["1.000", "0", "350", "4", "1.00", "0.100"]}
-
-
 # --- one deviating site ---------------------------------------------------------------------------
 
 
@@ -269,101 +244,7 @@ def test_the_figure_s_columns_statements_and_cells() -> None:
     assert (settings["sites"], settings["delta"], settings["seed"]) == (8, 0.5, 1)
 
 
-# --- tables, pages, the command -------------------------------------------------------------------
-
-
-def coefficient(pip: float, r_hat: float = 1.0) -> dict[str, float]:
-    return {
-        "mean": 0.25, "mcse": 0.001, "low": 0.1, "high": 0.4, "pip": pip, "pip_mcse": 0.01,
-        "r_hat": r_hat, "ess_bulk": 900.0, "ess_tail": 350.0,
-    }  # fmt: skip
-
-
-WIDTH = {"records": 100.0, "slab_sd": 1.0, "spike_sd": 0.1}
-
-
-def rows_of(table: Table) -> dict[str, list[str]]:
-    return {row[0]: list(row[1:]) for row in table.rows}
-
-
-def test_the_heart_tables_say_what_the_fits_say() -> None:
-    own = {hospital: {"age": 0.1 * k} for k, hospital in enumerate(sparse_bayes_text.HOSPITALS)}
-    pips = dict(zip(sparse_bayes_text.PRIORS, (0.9, 0.5, 0.125), strict=True))
-    fits: dict[str, Any] = {
-        prior: {"age": coefficient(pip), **own, ALL: WIDTH} for prior, pip in pips.items()
-    }
-    least = {"mean": -0.5, "low": -0.75, "high": -0.25}
-    fits[sparse_bayes_text.LEAST] = {"age": least, ALL: {"records": 100.0}}
-    compared, one, _, _, hospitals = sparse_bayes_text.heart_tables(fits).tables
-    assert rows_of(compared) == {
-        "age": ["0.900 ± 0.010", "0.500 ± 0.010", "0.125 ± 0.010", "-0.500", "-0.75 to -0.25"]
-    }
-    assert rows_of(one) == {
-        "age": ["0.250 ± 0.001", "0.10 to 0.40", "0.900 ± 0.010", "1.000", "900", "350"]
-    }
-    assert "eta ~ IG(1, 1)" in one.note and "slab 1.00, of the spike 0.100" in one.note
-    assert rows_of(hospitals) == {"age": ["0.25", "0.00", "0.10", "0.20", "0.30"]}
-
-
-def test_the_network_s_edges_and_what_did_not_mix() -> None:
-    """Two sides of one pair in {0.98, 0.7}, all others 0.02: the union finds it at a rate of 0.1,
-    the intersection does not (1 - 0.7 = 0.3).
-    """
-    names = ["a", "b", "c"]
-    sides = {(i, j): coefficient(0.02) for i in names for j in names if i != j}
-    sides["a", "b"], sides["b", "a"] = coefficient(0.98), coefficient(0.7, r_hat=1.02)
-    fit = {network.side(*pair): row for pair, row in sides.items()} | {ALL: WIDTH}
-    partial = {
-        network.pair(*pair): {"r": r, "p_value": 0.5, "edge": edge}
-        for pair, r, edge in ((("a", "b"), 0.5, 1.0), (("a", "c"), 0.1, 0.0),
-                              (("b", "c"), -0.3, 1.0))
-    }  # fmt: skip
-    fits = dict.fromkeys(sparse_bayes_text.PRIORS, fit) | {
-        sparse_bayes_text.PARTIAL: partial | {ALL: {"records": 9.0}}
-    }
-    came = sparse_bayes_text.ovarian_tables(fits)
-    pairs, edges, mixing = map(rows_of, came.tables)
-    assert pairs.keys() == {"a - b"} and pairs["a - b"][-4:] == ["0.50", "yes", "1.020", "350"]
-    assert edges["one slab, union"] == ["1", "1"]
-    assert edges["one slab, intersection"] == ["0", "0"]
-    assert edges["one slab, a PIP above 0.5"] == ["1", "1"]
-    assert edges[sparse_bayes_text.PARTIAL] == ["2", "2"]
-    assert mixing["own slabs"] == ["6", "1.020", "1", "350", "6", "1.00", "0.100"]
-    assert came.picture.count('class="edge"') == 4 + 1  # the legend's, and a - b
-
-
-def test_a_negative_edge_is_dashed() -> None:
-    drawn = network_chart("A field", ["a<", "b"], {("a<", "b"): (0.8, -0.2)})
-    legend = network_chart("A field", ["a<", "b"], {})
-    assert drawn.count("stroke-dasharray") == legend.count("stroke-dasharray") + 1
-    assert "a&lt;" in drawn
-
-
-def toy_study(calls: dict[str, str]) -> Study:
-    fits = {label: sparse_bayes.cell("support.toy_task", 1.0, what=w) for label, w in calls.items()}
-
-    def tell(numbers: Mapping[str, Any]) -> Told:
-        return Told((Table("A table", ("fit", "value"), [["x", f"{len(numbers)}"]], "A note."),))
-
-    return Study("toy", "A toy study", fits, tell, ("Of nothing.",))
-
-
-def test_a_study_is_told_when_all_its_fits_are_there() -> None:
-    study = toy_study({"one": "draw", "other": "raise"})
-    one, other = study.cells()
-    good, bad = Outcome({"toy": {"value": 1.0}}, None, 1.0, "v"), Outcome(None, "Why", 1.0, "v")
-    came, missing = told(study, {one: good})
-    assert came is None and missing == ["other: to come"]
-    assert told(study, {one: good, other: bad})[1] == ["other: failed: Why"]
-    page = write(study, Done({one: good, other: bad}, ("v",), 2.0))["md"]
-    assert "Not finished" in page and "- other: failed: Why" in page and "A table" not in page
-    files = write(study, Done(dict.fromkeys(study.cells(), good), ("v",), 2.0))
-    assert set(files) == {"md", "json"}
-    assert (
-        "## A table\n\nA note.\n\n| fit | value |" in files["md"] and "- Of nothing." in files["md"]
-    )
-    numbers = json.loads(files["json"])
-    assert numbers["fits"] == {"one": {"toy": {"value": 1.0}}, "other": {"toy": {"value": 1.0}}}
+# --- the command -------------------------------------------------------------------------------------
 
 
 def call(*args: str | Path) -> tuple[int, str, str]:
