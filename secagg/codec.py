@@ -155,10 +155,11 @@ def _signed_bits(magnitude: int) -> int:
 def encode(plan: SumPlan, update: Update) -> RingVector:
     """Return one site's contribution as ring elements, clip counts last.
 
-    Raises `DataError` for a value that is not finite, `InternalError` for a missing, unknown or
-    misshapen field or a count that is not whole (the method's bug, not the data's).
+    Raises `DataError` for a value that is not finite, or beyond a strict field's bound,
+    `InternalError` for a missing, unknown or misshapen field or a count that is not whole (the
+    method's bug, not the data's).
     """
-    *declared, clip_plan = plan.fields
+    declared = plan.fields[:-1]  # the last is for the clip counts
     if set(update) != {p.field.name for p in declared}:
         raise InternalError("codec", f"contribution has fields {sorted(update)}, not the spec's")
     vector = ring.empty(plan.length, plan.ring_bits)
@@ -171,7 +172,7 @@ def encode(plan: SumPlan, update: Update) -> RingVector:
         part = vector[at : at + field_plan.field.size]
         clipped[i] = _encode_field(field_plan, values.reshape(-1), part)
         at += field_plan.field.size
-    _encode_field(clip_plan, clipped, vector[at:])
+    _to_ring(clipped, vector[at:])  # whole, and no more than a field has entries
     return vector
 
 
@@ -202,6 +203,12 @@ def _encode_field(plan: FieldPlan, values: NDArray[np.float64], out: RingVector)
         if field.kind is Kind.COUNT and not np.array_equal(np.rint(raw), raw):
             raise InternalError("codec", f"field {field.name!r} holds a count that is not whole")
         if low < least or high > most:
+            if field.strict:
+                what = "a number is beyond the bound that was shown for it"
+                mend = (
+                    "Either the coordinator sent what no honest one does, or it is a bug of ours."
+                )
+                raise DataError(f"field {field.name!r}", what, mend)
             clipped += int(np.count_nonzero((raw < least) | (raw > most)))
             raw = np.clip(raw, least, most)
         _round(plan, raw, buffer[: len(raw)], out[start : start + _BLOCK])

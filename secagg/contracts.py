@@ -64,6 +64,8 @@ class Field:
 
     bound: largest absolute value an entry may have at one site, public, > 0 and finite
     fraction_bits: entries are rounded to multiples of 2**-fraction_bits (0 for counts)
+    strict: an entry beyond the bound, which the method has shown cannot be, is an error; otherwise
+        it is clipped, and counted
     """
 
     name: str
@@ -71,6 +73,7 @@ class Field:
     bound: float
     fraction_bits: int
     kind: Kind
+    strict: bool = False
 
     @cached_property
     def size(self) -> int:

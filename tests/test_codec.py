@@ -364,3 +364,12 @@ def test_sums_out_of_range_are_seen(kind: Kind, least: int, bits: int) -> None:
             decode(plan, ring.from_integers([outside, 0], bits))
     with pytest.raises(ProtocolAbort, match="'clipped' is out of its range"):
         decode(plan, ring.from_integers([0, 3], bits))
+
+
+@pytest.mark.parametrize("kind", [Kind.BOUNDED, Kind.WEIGHT])
+@pytest.mark.parametrize("beyond", [1.0 + 2.0**-20, -1.5, 1e300])
+def test_a_strict_field_is_never_clipped(kind: Kind, beyond: float) -> None:
+    plan = plan_sum((Field("x", (2,), 1.0, 20, kind, strict=True),), 3)
+    encode(plan, {"x": np.array([1.0, 0.0])})
+    with pytest.raises(DataError, match="beyond the bound"):
+        encode(plan, {"x": np.array([0.5, beyond])})

@@ -113,7 +113,7 @@ def inverse_gamma(shape: Array | float, scale: Array, rng: np.random.Generator) 
 
 def within(value: Array) -> Array:
     """Keep a variance in the range that floating point can square, and divide by."""
-    return np.clip(value, SMALLEST, LARGEST)
+    return np.minimum(np.maximum(value, SMALLEST), LARGEST)
 
 
 def inverse_root(root: Array, gram: Array) -> Array:

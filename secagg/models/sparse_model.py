@@ -53,7 +53,6 @@ from secagg.models.sparse_rounds import (
     Design,
     own_deviations,
     paper_spec,
-    within_bounds,
 )
 from secagg.models.spike_slab import Common, SpikeSlab
 from secagg.models.variables import halves
@@ -275,9 +274,8 @@ class SparseModel(ABC):
         number = sites[0]["round"]
         now = Round(sent["theta"], within(sent["t"]), number, number < self.discarded, design)
         rngs = [np.random.default_rng(int.from_bytes(random(16), "little")) for random in randoms]
-        spec = self.round_spec(design, public)
         return [
-            (within_bounds(update, spec), {**memory, "round": number + 1})
+            (update, {**memory, "round": number + 1})
             for update, memory in self.sweeps_at(sites, counts, now, rngs, public)
         ]
 

@@ -20,8 +20,8 @@ What the transcript determines (Guarantees: only this)
 Not protected: against a coordinator that does not send what `secagg.models.spike_slab` draws. t
 near 0 for some rounds ties theta_k to theta; then a huge theta_j gives every site whose column j
 varies a huge s_k, and its part of the sum vanishes: what is left is X'X / s_k and X'y / s_k of a
-site where column j is constant. Sites cannot tell such messages from an unlucky chain's; they refuse
-only a scale that is not the columns' own, and numbers out of all range.
+site where column j is constant. Sites cannot tell such messages from an unlucky chain's; they
+refuse only a scale that is not the columns' own, and numbers out of all range.
 
 ===============================  ===================================================================
 site                             contribution

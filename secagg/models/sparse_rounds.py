@@ -25,8 +25,8 @@ R^2 is the spread e of theta, is wrong by less than q M e / 2^25, and K >= I: wi
 less than any Monte Carlo error. (With e of 1e8 and P singular a draw would be some per cent too
 wide. Where K is indefinite its eigenvalues are raised to 1.)
 
-A number beyond its bound, which chance does not explain, is an error at the site; nothing is ever
-clipped in silence.
+A number beyond its bound, which chance does not explain, is an error at the site (`Field.strict`):
+nothing is clipped.
 """
 
 from __future__ import annotations
@@ -40,7 +40,6 @@ from numpy.typing import NDArray
 from scipy.special import gammainccinv
 
 from secagg.contracts import Field, Kind, Spec, State, Update
-from secagg.errors import DataError
 from secagg.models.horseshoe import NoisePrior, Regression, SiteDraw
 
 Array = NDArray[np.float64]
@@ -83,9 +82,9 @@ def collapsed_spec(
     # Few enough bits for a sum over the sites in 64, where steps of 2^-24 can be had that way.
     bits = min(FRACTION_BITS, max(LEAST_BITS, 62 - math.ceil(math.log2(sites * bound))))
     return (
-        Field("P", (chains, R, q * (q + 1) // 2), bound, bits, Kind.BOUNDED),
-        Field("r", (chains, R, q), bound, bits, Kind.BOUNDED),
-        Field("c", (chains, R, q), _MOST_C, FRACTION_BITS, Kind.WEIGHT),
+        Field("P", (chains, R, q * (q + 1) // 2), bound, bits, Kind.BOUNDED, strict=True),
+        Field("r", (chains, R, q), bound, bits, Kind.BOUNDED, strict=True),
+        Field("c", (chains, R, q), _MOST_C, FRACTION_BITS, Kind.WEIGHT, strict=True),
     )
 
 
@@ -93,9 +92,9 @@ def paper_spec(chains: int, design: Design, floor: float) -> Spec:
     """Return the fields of a round; floor: the least lambda."""
     shape = (chains, *design.shape)
     return (
-        Field("one", shape, 1 / floor**2, FRACTION_BITS, Kind.WEIGHT),
-        Field("d", shape, math.sqrt(_MOST_DD) / floor, FRACTION_BITS, Kind.BOUNDED),
-        Field("dd", shape, _MOST_DD, FRACTION_BITS, Kind.WEIGHT),
+        Field("one", shape, 1 / floor**2, FRACTION_BITS, Kind.WEIGHT, strict=True),
+        Field("d", shape, math.sqrt(_MOST_DD) / floor, FRACTION_BITS, Kind.BOUNDED, strict=True),
+        Field("dd", shape, _MOST_DD, FRACTION_BITS, Kind.WEIGHT, strict=True),
     )
 
 
@@ -127,19 +126,6 @@ def own_deviations(values: Array) -> Array:
     if not len(values):
         return np.full(values.shape[1], np.inf)
     return np.where(np.ptp(values, axis=0) > 0, values.std(axis=0), np.inf)
-
-
-def within_bounds(update: Update, spec: Spec) -> Update:
-    """Return the update as it is. Raises `DataError` where a number is beyond its bound."""
-    for field in spec:
-        values = update[field.name]
-        if not -field.bound <= values.min() <= values.max() <= field.bound:
-            raise DataError(
-                "sampler",
-                f"a number of {field.name!r} is beyond the bound that chance keeps",
-                "Either the coordinator sent what no honest one does, or this is a bug: tell us.",
-            )
-    return update
 
 
 @cache
