@@ -27,6 +27,7 @@ from secagg.identity import Identity, Role, Roster
 from secagg.job import Job
 from secagg.journal import Journal
 from secagg.noise import Placement
+from secagg.optional import LeavesOwn
 from secagg.party import Party, SiteSide
 from secagg.privacy.calibration import Calibrated, Terms, calibrate
 from secagg.randomness import RandomBytes, expanded
@@ -103,6 +104,10 @@ def plan_sites(job: Job, names: tuple[str, ...], sources: Mapping[str, SiteSourc
     taken = set(names) & {COORDINATOR, *(name for name, _ in protocol.parties())}
     if taken:
         raise DataError("sites", f"no site may be called {min(taken)!r}", "Rename its file.")
+    if job.simulation.site_alone and isinstance(method, LeavesOwn):
+        what = f"{method.name} tells what sites have in common, which one site alone does not know"
+        mend = "Leave it out: what each site finds for itself is in its own result."
+        raise JobError("simulation.site_alone", what, mend)
     public = public_facts(job, names)
     private = _calibrate(job, declared_stages(method, public), protocol, len(names))
     if private is not None:

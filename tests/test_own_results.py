@@ -12,7 +12,8 @@ import pytest
 
 import secagg
 from secagg.contracts import Result
-from secagg.models.sparse_model import SparseModel
+from secagg.errors import JobError
+from secagg.models.sparse_linear import SparseLinear
 from secagg.randomness import replayable_random
 from secagg.simulating import simulate_sites
 
@@ -38,7 +39,6 @@ def job(method: dict[str, Any] = METHOD, **changed: Any) -> dict[str, Any]:
         "method": method,
         "protocol": {"name": "plain"},
         "release": {"min_sites": 2, "min_records": 1},
-        "simulation": {"site_alone": False},
     } | changed
 
 
@@ -98,9 +98,26 @@ def test_a_number_that_json_has_not_ends_no_run(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     broken = Result({"records_here": float("nan")})
-    monkeypatch.setattr(SparseModel, "own_result", lambda *_: broken)
+    monkeypatch.setattr(SparseLinear, "own_result", lambda *_: broken)
     ran = secagg.run(job(sites={"max_rows": 100, "folder": str(folder)}))
     assert any("cannot be written" in remark for remark in ran.remarks)
+
+
+def test_it_says_its_units_and_what_is_common() -> None:
+    own = secagg.run(job(), sites(), random=replayable_random(1)).own["a"].summary
+    assert "pooled within sites" in own["notes"][0]
+    row = own["regressions"][0]["coefficients"][0]
+    assert 2.5 < row["own_units"]["mean"] < 3.5  # the effect there, in y's units for one of x
+    assert abs(row["common"]["mean"]) < row["mean"]
+    few = {"a": sites()["a"], "b": sites()["b"].head(2)}
+    left = secagg.run(job(), few, random=replayable_random(1)).own
+    assert len(left["a"].summary["notes"]) == 1
+    assert "mostly the prior" in left["b"].summary["notes"][1]
+
+
+def test_each_site_alone_is_not_asked_for() -> None:
+    with pytest.raises(JobError, match="what sites have in common"):
+        secagg.run(job(simulation={"site_alone": True}), sites())
 
 
 def test_other_methods_leave_nothing(folder: Path) -> None:

@@ -1,4 +1,4 @@
-"""Progress of a run on standard error: a line a round, or of thousands of rounds some fifty."""
+"""Progress of a run on standard error: a line a round, of later ones a line for ten or hundred."""
 
 from __future__ import annotations
 
@@ -11,8 +11,6 @@ from rich.markup import escape
 
 from secagg.processes import Progress
 
-_MANY, _LINES = 200, 50
-
 
 @contextmanager
 def progress(*, quiet: bool) -> Iterator[Progress | None]:
@@ -21,11 +19,9 @@ def progress(*, quiet: bool) -> Iterator[Progress | None]:
         yield None
         return
     errors = Console(stderr=True, highlight=False)
-    step = 1  # lines are printed of rounds that it divides
 
     def show(event: Mapping[str, Any]) -> None:
-        nonlocal step
-        if event["event"] in ("release", "asked") and event["round"] % step:
+        if event["event"] in ("release", "asked") and event["round"] % _step(event["round"]):
             return
         match event["event"]:
             case "session":
@@ -35,8 +31,6 @@ def progress(*, quiet: bool) -> Iterator[Progress | None]:
                     f"[dim]session {event['session'][:8]}: {sites} sites, {protocol}, "
                     f"at most {rounds} rounds[/]"
                 )
-                if rounds > _MANY:
-                    step = rounds // _LINES
             case "release":
                 covered = len(event["contributors"])
                 errors.print(
@@ -66,3 +60,8 @@ def progress(*, quiet: bool) -> Iterator[Progress | None]:
                 )
 
     yield show
+
+
+def _step(round_: int) -> int:
+    """Return 1 up to round 99, 10 up to 999, and so on: of 4000 rounds 220 lines."""
+    return int(10 ** max(0, len(str(round_)) - 2))

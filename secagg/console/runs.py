@@ -48,6 +48,11 @@ def show_run(run: Run) -> None:
         out.print(f"[bold red]protocol {protocol['name']} {nothing}[/]")
     _show_noise(out, run.facts)
     show_warnings(out, warnings(run))
+    if run.own:
+        file = f"SITE.{run.facts['session'][:8]}.json"
+        out.print(
+            f"each site's own result, for its own eyes: {file}, beside its ledger if it has one"
+        )
     if run.folder is not None:
         out.print(f"log head {run.facts['log']['head']}", soft_wrap=True)
         out.print(f"report   {run.folder / 'report.html'}", soft_wrap=True)

@@ -78,15 +78,13 @@ Array = NDArray[np.float64]
 class SparseDirected(SparseModel):
     """A directed graph; the sampler's settings are those of `SparseModel`.
 
-    noise_shape and noise_scale are those of b_kj, the scale of column j's errors. The default of
-    `rounds` is larger than a regression's: see above.
+    noise_shape and noise_scale are those of b_kj, the scale of column j's errors.
 
     variables: columns of the graph; None for all
     fdr: Bayesian false discovery rate of the edges
     level: of the intervals
     """
 
-    rounds: int = 4000
     variables: tuple[str, ...] | None = None
     fdr: float = 0.1
     level: float = 0.95

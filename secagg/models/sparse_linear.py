@@ -18,7 +18,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from secagg.contracts import Public, Spec, State, Update
+from secagg.contracts import Public, Result, Spec, State, Update
 from secagg.models import spike_slab
 from secagg.models.horseshoe import (
     Regression,
@@ -29,8 +29,9 @@ from secagg.models.horseshoe import (
     sweep,
     within,
 )
-from secagg.models.own_posterior import add_draw, begin_sums
-from secagg.models.sparse_model import OWN, Round, SparseModel
+from secagg.models.own_posterior import add_draw, begin_sums, own_posterior
+from secagg.models.posterior import number
+from secagg.models.sparse_model import Round, SparseModel
 from secagg.models.sparse_rounds import (
     Design,
     begin_site,
@@ -40,6 +41,7 @@ from secagg.models.sparse_rounds import (
     upper,
 )
 from secagg.models.spike_slab import Common
+from secagg.models.variables import halves
 
 Array = NDArray[np.float64]
 
@@ -79,7 +81,8 @@ class SparseLinear(SparseModel, ABC):
     def gather(self, z: Array, public: Public) -> State:
         """Return X'X of the columns analysed, and first draws."""
         begun = begin_site(self.chains, self.design(public))
-        own = begin_sums({name: begun[name].shape for name in OWN})
+        shapes = {"theta": begun["theta"].shape, "s": begun["s"].shape}
+        own = begin_sums({**shapes, "common": shapes["theta"]})
         return {"gram": z.T @ z, "own": own, "t": np.ones_like(begun["w"]), **begun}
 
     def sweeps_at(
@@ -116,10 +119,46 @@ class SparseLinear(SparseModel, ABC):
             kept = {name: getattr(mine, name) for name in _DRAW}
             own = site["own"]
             if not now.warmup:
-                own = add_draw(own, kept, now.number - self.discarded, self.kept_rounds)
+                at = now.number - self.discarded
+                own = add_draw(own, {**kept, "common": now.theta}, at, self.kept_rounds)
             sent = {name: values[k] for name, values in update.items()}
             found.append((sent, {**site, **kept, "t": now.t, "own": own}))
         return found
+
+    def own_result(self, memory: State, public: Public) -> Result | None:
+        """Return a site's own coefficients and error variances, beside the common coefficients."""
+        if memory.get("round") != self.rounds:
+            return None
+        found = {name: own_posterior(sums) for name, sums in memory["own"].items()}
+        chosen, design = self.columns(public), self.design(public)
+        names = [public.variables[i].name for i in chosen]
+        deviations = memory["unit"] * halves(public, chosen)
+
+        def told(kind: str, at: tuple[int, ...], factor: float = 1.0) -> dict[str, float | None]:
+            return {key: number(factor * values[at]) for key, values in found[kind].items()}
+
+        regressions = [
+            {
+                "outcome": names[y],
+                "error_variance": told("s", (i,)),
+                "coefficients": [
+                    {
+                        "term": names[h],
+                        **told("theta", (i, j)),
+                        "own_units": told("theta", (i, j), deviations[y] / deviations[h]),
+                        "common": told("common", (i, j)),
+                    }
+                    for j, h in enumerate(design.predictors[i])
+                ],
+            }
+            for i, y in enumerate(design.outcomes)
+        ]
+        pooled = "pooled within sites" if self.scale == "pooled" else "of this site's records"
+        notes = [f"Coefficients are in standard deviations {pooled}; own_units in the columns'."]
+        if memory["here"] < design.shape[1] + 2:
+            few = "Fewer records are here than there are coefficients: these are mostly the prior's"
+            notes.append(f"{few}, around the common ones.")
+        return Result({"records_here": memory["here"], "notes": notes, "regressions": regressions})
 
     def drawn(self, now: Common, total: Update, sites: int, rng: np.random.Generator) -> Common:
         """Return the coordinator's draws after a round's sums."""

@@ -28,7 +28,6 @@ from secagg.contracts import (
     Field,
     Kind,
     Public,
-    Result,
     Rows,
     Spec,
     Stage,
@@ -47,8 +46,6 @@ from secagg.models.consensus_rounds import (
 from secagg.models.horseshoe import NoisePrior, within
 from secagg.models.linear_sites import centred
 from secagg.models.messages import check_facts, read_message
-from secagg.models.own_posterior import own_posterior
-from secagg.models.posterior import number
 from secagg.models.sparse_rounds import (
     Design,
     own_deviations,
@@ -67,8 +64,6 @@ _MOST_VALUES = 2**22  # in a round: 32 MiB from each site
 _LEAST_VARIANCE = 2.0 ** (4 - SQUARES_BITS)  # 16 steps of the sum of squares
 KEPT = ("theta", "t", "eta", "inclusion")
 """The coordinator's draws that are kept, shape (chains, regressions, coefficients) each."""
-OWN = ("theta", "s")
-"""The sites' draws of which each keeps sums, under "own" in its memory."""
 COMMON = tuple(field.name for field in fields(Common))
 
 
@@ -106,7 +101,7 @@ class SparseModel(ABC):
     """
 
     chains: int = 4
-    rounds: int = 1000
+    rounds: int = 4000
     warmup: int | None = None
     sweeps: int = 1
     thin: int = 1
@@ -292,29 +287,6 @@ class SparseModel(ABC):
         status = "done" if done == self.rounds else "running"
         return {**state, "status": status, "round": done, "common": common, GROWING: kept}
 
-    def own_result(self, memory: State, public: Public) -> Result | None:
-        """Return a site's own coefficients and error variances, in the units analysed."""
-        if memory.get("round") != self.rounds:
-            return None
-        own, design = memory["own"], self.design(public)
-        theta, s = own_posterior(own["theta"]), own_posterior(own["s"])
-        names = [public.variables[i].name for i in self.columns(public)]
-        regressions = [
-            {
-                "outcome": names[y],
-                "error_variance": {key: number(values[i]) for key, values in s.items()},
-                "coefficients": [
-                    {
-                        "term": names[h],
-                        **{key: number(values[i, j]) for key, values in theta.items()},
-                    }
-                    for j, h in enumerate(design.predictors[i])
-                ],
-            }
-            for i, y in enumerate(design.outcomes)
-        ]
-        return Result({"records_here": memory["here"], "regressions": regressions})
-
     def _carried(self, public: Public) -> Spec:
         """Return a round's fields. Raises `JobError` where they would be too many numbers."""
         spec = self.round_spec(self.design(public), public)
@@ -353,16 +325,18 @@ class SparseModel(ABC):
 
     def _begun(self, values: Array, facts: State, public: Public) -> State:
         """Return what a site has before its first round."""
-        z = centred(values)
+        z, unit = centred(values), 1 / facts["scale"]
         if self.scale == "site":
-            z = z / own_deviations(values)
+            unit = own_deviations(values)
+            z = z / unit
         else:
             z = np.where(np.ptp(values, axis=0) > 0, z, 0.0) if len(values) else z
             z = z * facts["scale"]
             most = facts["records"] + len(public.sites)  # as of pooled deviations; see `round_spec`
             if np.any(np.sum(z * z, axis=0) > most):
                 raise PeerError("message", "the coordinator's scale is not the columns' own")
-        return {**facts, "round": 0, "here": len(values), **self.gather(z, public)}
+        known = {"round": 0, "here": len(values), "unit": unit}
+        return {**facts, **known, **self.gather(z, public)}
 
     def _counted(self, state: State, total: Update) -> State:
         records, scale = records_in(total), state["scale"]
