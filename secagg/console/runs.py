@@ -50,9 +50,7 @@ def show_run(run: Run) -> None:
     show_warnings(out, warnings(run))
     if run.own:
         file = f"SITE.{run.facts['session'][:8]}.json"
-        out.print(
-            f"each site's own result, for its own eyes: {file}, beside its ledger if it has one"
-        )
+        out.print(f"left at each site for its own eyes, beside its ledger if it has one: {file}")
     if run.folder is not None:
         out.print(f"log head {run.facts['log']['head']}", soft_wrap=True)
         out.print(f"report   {run.folder / 'report.html'}", soft_wrap=True)
