@@ -31,7 +31,7 @@ TASKS = "secagg.reproductions.sparse"
 SEEDS, QUICK_SEEDS = 20, 3
 DELTAS = (0, 0.5, 1, 2, 3)
 ROUNDS = {4: 8000, 8: 3000}  # by number of sites: with four the chains mix far more slowly
-HEART_ROUNDS, OVARIAN_ROUNDS, SACHS_ROUNDS = 40000, 8000, 6000
+HEART_ROUNDS, OVARIAN_ROUNDS, SACHS_ROUNDS = 40000, 24000, 6000
 QUICK = 20  # so many times fewer rounds
 
 ONE_SLAB: dict[str, Plain] = {"own_eta": False, "slab_scale": 1.0}
