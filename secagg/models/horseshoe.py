@@ -28,7 +28,7 @@ independent of one another given the sites, and the coordinator may draw both af
 
 Numerics. With R = diag(sqrt(w)), (3) is
 
-    theta_k = theta + R K^-1/2 (...),  K = I + R (X'X / s) R >= I                                (7)
+    theta_k = theta + R z,  z ~ N(K^-1 R (...), K^-1),  K = I + R (X'X / s) R >= I               (7)
 
 which a tiny w does not spoil, and a huge one only where X'X is singular: rounding can then leave K
 indefinite, and its eigenvalues are raised to 1, which they are at least. What is lost there is in
@@ -116,15 +116,24 @@ def within(value: Array) -> Array:
     return np.minimum(np.maximum(value, SMALLEST), LARGEST)
 
 
-def inverse_root(root: Array, gram: Array) -> Array:
-    """Return L^-1, K = L L' = I + R gram R as in (7), for R = diag(root) and gram >= 0."""
+def factor(root: Array, gram: Array) -> tuple[Array, Array]:
+    """Return K = I + R gram R as in (7), for R = diag(root) and gram >= 0, and L with K = L L'."""
     K = np.eye(root.shape[-1]) + root[..., :, None] * gram * root[..., None, :]
     try:
-        L = np.linalg.cholesky(K)
+        return K, np.asarray(np.linalg.cholesky(K), dtype=np.float64)
     except np.linalg.LinAlgError:
-        each = K.reshape(-1, *K.shape[-2:])
-        L = np.reshape([_root_of_one(one) for one in each], K.shape)
-    return np.asarray(np.linalg.inv(L), dtype=np.float64)
+        pairs = [_factor_of_one(one) for one in K.reshape(-1, *K.shape[-2:])]
+        mended, L = (np.reshape(parts, K.shape) for parts in zip(*pairs, strict=True))
+        return mended, L
+
+
+def normal_draw(K: Array, L: Array, slope: Array, noise: Array) -> Array:
+    """Return a draw of N(K^-1 slope, K^-1) from standard normal `noise`: K^-1 slope + L'^-1 noise.
+
+    As one system, since L'^-1 = K^-1 L.
+    """
+    right = slope[..., None] + L @ noise[..., None]
+    return np.asarray(np.linalg.solve(K, right)[..., 0], dtype=np.float64)
 
 
 def sweep(
@@ -138,10 +147,9 @@ def sweep(
     """Draw (3) to (6) once, given the coordinator's theta and t, shape (..., q)."""
     root = np.sqrt(draw.w)
     gram = data.gram / draw.s[..., None, None]
-    inverse = inverse_root(root, gram)
-    slope = root * (data.cross / draw.s[..., None] - times(gram, theta))
-    mine = theta + root * times(_transposed(inverse), times(inverse, slope) + noise.normal)
-    left = data.square - 2 * _dot(mine, data.cross) + _dot(mine, times(data.gram, mine))
+    slope = root * (data.cross / draw.s[..., None] - _times(gram, theta))
+    mine = theta + root * normal_draw(*factor(root, gram), slope, noise.normal)
+    left = data.square - 2 * _dot(mine, data.cross) + _dot(mine, _times(data.gram, mine))
     half = np.maximum(left, 0.0) / 2  # below 0 by rounding only
     s = within((prior.scale + half) / noise.gamma)
     w = within((t / draw.v + (mine - theta) ** 2 / 2) / noise.w)
@@ -160,24 +168,24 @@ def marginal(data: Regression, draw: SiteDraw) -> tuple[Array, Array]:
     """
     root = np.sqrt(draw.w)
     gram, cross = data.gram / draw.s[..., None, None], data.cross / draw.s[..., None]
-    inverse = inverse_root(root, gram)
+    inverse = np.asarray(np.linalg.inv(factor(root, gram)[1]), dtype=np.float64)
     H = inverse @ (root[..., :, None] * gram)
-    h = times(inverse, root * cross)
-    return gram - _transposed(H) @ H, cross - times(_transposed(H), h)
+    h = _times(inverse, root * cross)
+    return gram - _transposed(H) @ H, cross - _times(_transposed(H), h)
 
 
-def _root_of_one(K: Array) -> Array:
-    """Return L of one K, which rounding may have left indefinite."""
+def _factor_of_one(K: Array) -> tuple[Array, Array]:
+    """Return K and L of one K, which rounding may have left indefinite."""
     try:
-        return np.asarray(np.linalg.cholesky(K), dtype=np.float64)
+        return K, np.asarray(np.linalg.cholesky(K), dtype=np.float64)
     except np.linalg.LinAlgError:
         values, vectors = np.linalg.eigh(K)
         weighted = np.sqrt(np.maximum(values, 1.0))[:, None] * vectors.T
-        return np.asarray(np.linalg.qr(weighted, mode="r"), dtype=np.float64).T
+        L = np.asarray(np.linalg.qr(weighted, mode="r"), dtype=np.float64).T
+        return L @ L.T, L
 
 
-def times(matrix: Array, vector: Array) -> Array:
-    """Return the products of matrices (..., q, q) and vectors (..., q)."""
+def _times(matrix: Array, vector: Array) -> Array:
     product: Array = (matrix @ vector[..., None])[..., 0]
     return product
 

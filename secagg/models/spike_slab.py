@@ -52,7 +52,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import expit
 
-from secagg.models.horseshoe import inverse_gamma, inverse_root, times, within
+from secagg.models.horseshoe import factor, inverse_gamma, normal_draw, within
 
 Array = NDArray[np.float64]
 
@@ -100,9 +100,7 @@ def collapsed(
 ) -> Common:
     """Draw (4) to (6), then (10) and (11); P (..., q, q), r and c (..., q) are sums over sites."""
     root = np.sqrt(_spread(now, prior))  # Q^-1 = R K^-1 R, with K = I + R (SUM P_k) R
-    inverse = inverse_root(root, P)
-    noise = rng.standard_normal(r.shape)
-    theta = root * times(np.swapaxes(inverse, -1, -2), times(inverse, root * r) + noise)
+    theta = root * normal_draw(*factor(root, P), root * r, rng.standard_normal(r.shape))
     t = within(rng.standard_gamma((sites + 1) / 2, size=c.shape) / (now.x + c / now.t))
     x = rng.standard_gamma(1.0, size=t.shape) / (1 + t)
     return _selected(replace(now, theta=theta, t=t, x=x), prior, rng)
