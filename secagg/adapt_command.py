@@ -52,6 +52,7 @@ def adapt(
         typer.echo(json.dumps(found, indent=1))
     elif predict is not None and out is None:
         typer.echo(written.decode(), nl=False)
+        console.show_doubts(found)
     else:
         console.show_adapted(found)
         if out is not None:

@@ -11,7 +11,7 @@ tells. It is the site's own.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,9 +22,10 @@ from numpy.typing import NDArray
 from secagg.contracts import Public, Rows
 from secagg.errors import DataError, UsageError
 from secagg.job import Continuous, Job
-from secagg.models.newcomer import Newcomer, predict, welcome
-from secagg.models.posterior import number, summarise
+from secagg.models.newcomer import Newcomer, have_moments, predict, welcome
+from secagg.models.posterior import Posterior, complaints, median, number, summarise, worst
 from secagg.models.sparse_regression import SparseRegression
+from secagg.models.sparse_result import WORST_R_HAT
 from secagg.models.sparse_rounds import own_deviations
 from secagg.randomness import RandomBytes, system_random
 from secagg.registry import make_method
@@ -44,6 +45,7 @@ class FinishedRun:
 
     theta, t: kept draws (draws, chains, q); deviations: of the outcome and the predictors, in the
         columns' own units; None where each site has its own
+    converged, notes: what the run says of itself; a newcomer's draws are no better than its
     """
 
     title: str
@@ -53,6 +55,8 @@ class FinishedRun:
     theta: Array
     t: Array
     deviations: Array | None
+    converged: bool
+    notes: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -61,6 +65,7 @@ class Adapted:
 
     centre: means of its records, deviations: divisors of them, outcome first, as carried
     shape: (draws, chains) of the newcomer's draws
+    moments: which coefficients have a mean and a variance (`secagg.models.newcomer`)
     remarks: what its owner should know of the records
     """
 
@@ -70,29 +75,88 @@ class Adapted:
     records: int
     centre: Array
     deviations: Array
+    moments: NDArray[np.bool_]
     remarks: tuple[str, ...] = ()
 
     def summary(self) -> dict[str, Any]:
-        """Return the site's own coefficients, plain data for JSON; None is undefined."""
+        """Return the site's own coefficients, plain data for JSON; None is undefined.
+
+        run: whether its result may be used, and its notes. converged, notes: the same of these
+        draws; enough_sweeps: of the sweeps alone, given the run's draws.
+        """
         method = self.run.method
         draws = self.newcomer.theta.reshape(*self.shape, -1)
-        found = asdict(summarise(draws, method.level))
-        public = public_facts(self.run.job, ("newcomer", "run"))
-        names = [public.variables[i].name for i in method.columns(public)][1:]
+        found = summarise(draws, method.level)
+        names = self._predictors()
+        largest, *_ = worst([found])
+        complained = complaints({"coefficients": found}, self.shape[1], [repr(n) for n in names])
         return {
             "title": self.run.title,
             "session": self.run.session,
             "outcome": method.outcome,
             "records_here": self.records,
             "level": method.level,
-            "settled": self.newcomer.has_settled,
+            "scale": method.scale,
+            "logarithms": self._logarithms(),
+            "run": {"converged": self.run.converged, "notes": list(self.run.notes)},
+            "converged": largest is None or largest <= WORST_R_HAT,
+            "notes": [*complained, *_without_moments(self.records, names, self.moments)],
+            "enough_sweeps": self.newcomer.has_settled,
             "error_sd": float(np.median(np.sqrt(self.newcomer.s))),
             "remarks": list(self.remarks),
-            "coefficients": [
-                {"term": name, **{key: number(values[j]) for key, values in found.items()}}
-                for j, name in enumerate(names)
-            ],
+            "coefficients": self._coefficients(names, draws, found),
         }
+
+    def _predictors(self) -> list[str]:
+        public = public_facts(self.run.job, ("newcomer", "run"))
+        return [public.variables[i].name for i in self.run.method.columns(public)][1:]
+
+    def _logarithms(self) -> list[str]:
+        """Return the columns whose logarithm was analysed."""
+        used = {self.run.method.outcome, *_columns_of(self.run)}
+        return [
+            name
+            for name, column in self.run.job.columns.items()
+            if name in used and isinstance(column, Continuous) and column.transform == "log"
+        ]
+
+    def _coefficients(
+        self, names: Sequence[str], draws: Array, found: Posterior
+    ) -> list[dict[str, Any]]:
+        """Return each coefficient's numbers; in own units where the run's columns have them."""
+        middle, error = median(draws)
+        rows, deviations = [], self.run.deviations
+        for j, name in enumerate(names):
+            row: dict[str, Any] = {"term": name}
+            row |= {key: number(values[j]) for key, values in asdict(found).items()}
+            row |= {"median": number(middle[j]), "mcse_median": number(error[j])}
+            del row["mcse_sd"]  # which fourth moments would have to be there for
+            if not self.moments[j]:
+                row |= dict.fromkeys(("mean", "sd", "mcse_mean"))
+            if deviations is not None:
+                own = {key: row[key] for key in ("mean", "sd", "median", "low", "high")}
+                factor = float(deviations[0] / deviations[1 + j])
+                row["own_units"] = {k: None if v is None else factor * v for k, v in own.items()}
+            rows.append(row)
+        return rows
+
+
+def _without_moments(records: int, names: Sequence[str], moments: NDArray[np.bool_]) -> list[str]:
+    """Return why coefficients have no mean, if some have none."""
+    lacking = [name for name, there in zip(names, moments.tolist(), strict=True) if not there]
+    if not lacking:
+        return []
+    why = (
+        f"These records do not tell of {', '.join(map(repr, lacking))}, which "
+        f"{'does' if len(lacking) == 1 else 'do'} not vary in them:"
+        if records > 1
+        else f"{('No record tells', 'A single record does not tell')[records]} of any coefficient:"
+    )
+    return [
+        f"{why} what is shown is what the run's sites tell of one they have not seen, a "
+        "distribution with tails so heavy that it has neither a mean nor a standard deviation. "
+        "Median and interval stand for it."
+    ]
 
 
 def open_run(folder: str | Path) -> FinishedRun:
@@ -113,7 +177,9 @@ def open_run(folder: str | Path) -> FinishedRun:
         if method.scale == "pooled":
             first = summary["outcome_deviation"]
             deviations = np.array([first, *(row["deviation"] for row in rows)])
-        return FinishedRun(str(summary["title"]), session, job, method, theta, t, deviations)
+        title, converged = str(summary["title"]), bool(summary["converged"])
+        notes = tuple(map(str, summary["notes"]))
+        return FinishedRun(title, session, job, method, theta, t, deviations, converged, notes)
     except (OSError, ValueError, LookupError, TypeError) as error:  # pydantic's are ValueErrors
         what = "is no folder of a finished run of this version"
         raise UsageError(str(folder), what, "Give the --out of a run.") from error
@@ -149,17 +215,18 @@ def adapt(
     flat = theta.reshape(-1, theta.shape[-1]), t.reshape(-1, t.shape[-1])
     z = (carried - centre) / deviations
     newcomer = welcome(*flat, z, run.method.noise, sweeps, rng)
-    return Adapted(run, newcomer, shape, len(carried), centre, deviations, rows.remarks)
+    moments = have_moments(carried[:, 1:])
+    return Adapted(run, newcomer, shape, len(carried), centre, deviations, moments, rows.remarks)
 
 
 def predictions(
     adapted: Adapted, table: pd.DataFrame, *, random: RandomBytes = system_random
 ) -> dict[str, Array]:
-    """Return "mean", "low" and "high" of the outcome of each row, in the unit of its column.
+    """Return "median", "low" and "high" of the outcome of each row, in the unit of its column.
 
     table: complete records of the predictors; low and high: of further records, at the run's level.
-        An outcome that the job takes the logarithm of is given as itself, and its mean as the mean
-        of that.
+        An outcome that the job takes the logarithm of is given as itself: its quantiles are there,
+        and its mean is not (`secagg.models.newcomer`).
     Raises `UsageError` for a site without records, whose intercept nobody knows; `DataError` for
     rows that lack a predictor or lie outside the job's bounds.
     """
@@ -196,7 +263,7 @@ def predictions(
         values = np.exp(values)
     low, high = (1 - run.method.level) / 2, (1 + run.method.level) / 2
     return {
-        "mean": values.mean(axis=0),
+        "median": np.median(values, axis=0),
         "low": np.quantile(values, low, axis=0),
         "high": np.quantile(values, high, axis=0),
     }

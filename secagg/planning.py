@@ -23,6 +23,7 @@ from secagg.audits.statements import EXACT_BEFORE
 from secagg.audits.transcript import HEADLINE, tells_of_sites
 from secagg.budgeting import exact_releases, under
 from secagg.contracts import Body, Counted, Method, Public, Result, Rows, Stage, State, Update
+from secagg.engines.memory import Delivery
 from secagg.errors import PolicyRefusal
 from secagg.evidence import privacy_facts
 from secagg.guarding import EVERYBODY, open_ledger, request
@@ -35,9 +36,13 @@ from secagg.privacy.ledger import Ledger
 from secagg.privacy.policy import policy_of
 from secagg.privacy.rules import before_data
 from secagg.randomness import RandomBytes, system_random
+from secagg.registry import SPARSE
 from secagg.session import COORDINATOR, Planned, open_book, open_session, plan_facts
 from secagg.sites import SiteSource, as_policy
 from secagg.stages import COHORT, CONSENT
+
+_MUCH = 10**9
+"""Bytes that one site sends in a run, beyond which a plan warns."""
 
 
 @dataclass(frozen=True)
@@ -89,11 +94,13 @@ def plan_run(planned: Planned, key: bytes | None = None) -> dict[str, Any]:
     """
     counts = _dry_run(planned)
     stages = plan_facts(planned.plans)
-    for i, stage in enumerate(stages):
-        messages, size = counts[i]
+    ended_by_nothing = planned.method.name in SPARSE or planned.private is not None
+    for stage, (messages, size, sends) in zip(stages, counts, strict=False):  # last: the set-up
         stage |= {"messages_a_round": messages, "bytes_a_round": size}
-        stage |= {"bytes_at_most": stage["max_rounds"] * size}
+        stage |= {"bytes_at_most": stage["max_rounds"] * size, "all_run": ended_by_nothing}
+        stage |= {"a_site_sends_at_most": stage["max_rounds"] * sends}
     setup = counts[-1]
+    sent_by_site = setup[2] + sum(stage["a_site_sends_at_most"] for stage in stages)
     return {
         "title": planned.job.title,
         "method": planned.method.name,
@@ -110,7 +117,8 @@ def plan_run(planned: Planned, key: bytes | None = None) -> dict[str, Any]:
         "refusals": _refusals(planned, key),
         "budgets": _budgets(planned),
         "differential_privacy": _promise(planned),
-        "warnings": _warnings(planned),
+        "warnings": _warnings(planned) + _much(sent_by_site),
+        "a_site_sends_at_most": sent_by_site,
         "setup": {"messages": setup[0], "bytes": setup[1]},
         "stages": stages,
     }
@@ -143,6 +151,16 @@ def _warnings(planned: Planned) -> list[str]:
             with closing(open_ledger(path)) as ledger:
                 found += [party] if exact_releases(ledger.spent(dataset)) else []
     return [f"{EXACT_BEFORE}, by the ledger of {', '.join(found)}"] if found else []
+
+
+def _much(size: int) -> list[str]:
+    """Return a warning if a site would send a lot in all rounds together."""
+    if size <= _MUCH:
+        return []
+    return [
+        f"A site would send up to {size / 1e9:.3g} GB in all rounds together: fewer columns, "
+        "chains or rounds send less"
+    ]
 
 
 def _refusals(planned: Planned, key: bytes | None) -> list[str]:
@@ -233,8 +251,11 @@ def _opened(source: SiteSource) -> Ledger:
     return open_ledger(source.ledger if there else None)
 
 
-def _dry_run(planned: Planned) -> list[tuple[int, int]]:
-    """Return (messages, bytes) of one round of each stage in order, then of the set-up."""
+def _dry_run(planned: Planned) -> list[tuple[int, int, int]]:
+    """Return (messages, bytes, most bytes that one site sends) of a round of each stage in order.
+
+    The last ones are of the set-up.
+    """
     zeros = _Zeros(planned.method)
     lenient = policy_of(ReleasePolicy(min_sites=2, min_records=1))
     sources = {n: replace(s, policy=lenient) for n, s in planned.sources.items()}
@@ -248,12 +269,17 @@ def _dry_run(planned: Planned) -> list[tuple[int, int]]:
         frames = session.engine.exchange(step.requests)
         step = session.coordinator.advance(step.state, frames)
     setup = {phase.name for phase in (CONSENT, *planned.protocol.setup)}
-    table: Mapping[bool, dict[int, list[int]]] = {True: {}, False: {}}
+    table: Mapping[bool, dict[int, list[Delivery]]] = {True: {}, False: {}}
     for delivery in session.engine.transcript:
-        table[delivery.phase in setup].setdefault(delivery.round, []).append(delivery.size)
+        table[delivery.phase in setup].setdefault(delivery.round, []).append(delivery)
     rounds = [table[False].get(i, []) for i in range(len(planned.plans.plans))]
-    setups = [size for sizes in table[True].values() for size in sizes]
-    return [(len(sizes), sum(sizes)) for sizes in (*rounds, setups)]
+    setups = [delivery for found in table[True].values() for delivery in found]
+    return [_counts(found, planned.public.sites) for found in (*rounds, setups)]
+
+
+def _counts(found: Sequence[Delivery], sites: Sequence[str]) -> tuple[int, int, int]:
+    sent = {name: sum(d.size for d in found if d.sender == name) for name in sites}
+    return len(found), sum(d.size for d in found), max(sent.values())
 
 
 def _no_rows(public: Public) -> Rows:

@@ -119,12 +119,10 @@ def read_rows(
     found = Counter(table.columns)
     for name in (*columns, *([] if person is None else [person])):
         if found[name] == 0:
-            listed = ", ".join(map(str, table.columns))
-            raise DataError(
-                who,
-                f"column {name!r} is missing",
-                f"It has {listed}. (Every file in sites.folder is a site.)",
-            )
+            mend = f"It has {', '.join(map(str, table.columns))}."
+            if who in public.sites:  # and not somebody who came later
+                mend += " (Every file in sites.folder is a site.)"
+            raise DataError(who, f"column {name!r} is missing", mend)
         if found[name] > 1:
             raise DataError(who, f"column {name!r} is there {found[name]} times", "Keep one.")
     if len(table) > public.max_rows:

@@ -23,6 +23,8 @@ _PLAINER = {  # pydantic's words for what a job file calls otherwise
     "missing": "is required",
     "string_too_short": "must not be empty",
 }
+_CLOSE = 0.7
+"""Of letters in common: a slip or a missing ending. Below it words are alike by chance."""
 _EXAMPLES = {  # of lists, by key
     "truth": '[["cause", "effect"]]',
     "lags": '[["age_1", "bmi_1"]]',
@@ -48,8 +50,11 @@ def build(kind: type[Settings], settings: Mapping[str, Any], where: str) -> Sett
 
 def unknown_key(where: str, key: str, known: Iterable[str]) -> JobError:
     """Return the error for a key that does not exist, with the likeliest meaning."""
-    close = difflib.get_close_matches(key.rpartition(".")[2], known, n=1)
-    listed = ", ".join(sorted(known)) or "none"
+    last, known = key.rpartition(".")[2], sorted(known)
+    close = difflib.get_close_matches(last, known, n=1, cutoff=_CLOSE)
+    if not close and len(whole := [name for name in known if last in name.split("_")]) == 1:
+        close = whole  # part of the right one: alone, for site_alone
+    listed = ", ".join(known) or "none"
     mend = f"Did you mean {close[0]!r}?" if close else f"Known keys here: {listed}."
     return JobError(where, f"unknown key {key!r}", mend)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from typer.testing import CliRunner
 import secagg
 from secagg.adapting import FinishedRun, adapt, open_run, predictions
 from secagg.cli import app
+from secagg.console import show_adapted
 from secagg.errors import DataError, UsageError
 from secagg.randomness import replayable_random
 
@@ -94,13 +96,13 @@ def test_predictions_are_in_the_outcomes_unit(run: FinishedRun) -> None:
     adapted = adapt(run, site(40, 11, level=70.0), random=replayable_random(4))
     further = site(300, 12, level=70.0)
     found = predictions(adapted, further.drop(columns="y"), random=replayable_random(5))
-    error = further["y"] - found["mean"]
+    error = further["y"] - found["median"]
     assert abs(error.mean()) < 0.6 and error.std() < 1.3  # noise has 1; 40 records place the rest
     inside = np.mean((found["low"] < further["y"]) & (further["y"] < found["high"]))
     assert inside > 0.9
     shuffled = further[["x", "group", "z"]]
     again = predictions(adapted, shuffled, random=replayable_random(5))
-    np.testing.assert_array_equal(again["mean"], found["mean"])
+    np.testing.assert_array_equal(again["median"], found["median"])
 
 
 def test_where_each_site_has_its_own_scale_so_has_the_newcomer(tmp_path: Path) -> None:
@@ -110,7 +112,7 @@ def test_where_each_site_has_its_own_scale_so_has_the_newcomer(tmp_path: Path) -
     assert run.deviations is None
     adapted = adapt(run, site(60, 9), random=replayable_random(2))
     found = predictions(adapted, site(100, 10), random=replayable_random(3))
-    assert np.std(site(100, 10)["y"] - found["mean"]) < 1.3
+    assert np.std(site(100, 10)["y"] - found["median"]) < 1.3
 
 
 def test_what_does_not_fit_is_said(run: FinishedRun, folder: Path, tmp_path: Path) -> None:
@@ -146,7 +148,7 @@ def test_rows_outside_the_bounds_are_not_predicted_as_if_within(run: FinishedRun
     beyond["x"] += 1000.0
     assert "clipped" in adapt(run, beyond, random=replayable_random(1)).remarks[0]
     many = predictions(adapted, site(700, 3), random=replayable_random(1))  # max_rows is 500
-    assert len(many["mean"]) == 700
+    assert len(many["median"]) == 700
 
 
 def test_the_logarithm_of_an_outcome_is_undone(tmp_path: Path) -> None:
@@ -164,9 +166,10 @@ def test_the_logarithm_of_an_outcome_is_undone(tmp_path: Path) -> None:
     adapted = adapt(open_run(tmp_path / "out"), positive(40, 8))
     further = positive(50, 9)
     found = predictions(adapted, further)
+    assert adapted.summary()["logarithms"] == ["y"]
     assert np.all(found["low"] > 0)
-    assert np.corrcoef(found["mean"], further["y"])[0, 1] > 0.98
-    assert abs(np.log(found["mean"] / further["y"]).mean()) < 0.1
+    assert np.corrcoef(found["median"], further["y"])[0, 1] > 0.98
+    assert abs(np.log(found["median"] / further["y"]).mean()) < 0.1
 
 
 def test_a_site_with_one_record_under_a_vague_prior_has_numbers_that_json_has(
@@ -177,7 +180,87 @@ def test_a_site_with_one_record_under_a_vague_prior_has_numbers_that_json_has(
     secagg.run(job(**vague), data, out=tmp_path / "out", random=replayable_random(1))
     adapted = adapt(open_run(tmp_path / "out"), site(1, 3), random=replayable_random(1))
     json.dumps(adapted.summary(), allow_nan=False)
-    assert np.all(np.isfinite(predictions(adapted, site(3, 4))["mean"]))
+    assert np.all(np.isfinite(predictions(adapted, site(3, 4))["median"]))
+
+
+def test_fewer_than_two_records_have_no_mean(run: FinishedRun) -> None:
+    for m, said in ((0, "No record tells"), (1, "A single record does not tell"), (2, "")):
+        table = site(m, 3).assign(group=LEVELS[:m])
+        adapted = adapt(run, table, random=replayable_random(1))
+        found = adapted.summary()
+        for j, row in enumerate(found["coefficients"]):
+            draws = adapted.newcomer.theta[:, j]
+            assert row["low"] < row["median"] == np.median(draws) < row["high"]
+            assert (row["mean"] is None) == (row["sd"] is None) == (row["mcse_mean"] is None)
+            assert row["mean"] == (pytest.approx(draws.mean()) if m == 2 else None)
+        assert any(note.startswith(said) for note in found["notes"]) is (m < 2 or said == "")
+        assert ("neither a mean" in " ".join(found["notes"])) is (m < 2)
+
+
+def test_a_column_that_does_not_vary_here_has_no_mean(run: FinishedRun) -> None:
+    found = adapt(run, site(30, 3).assign(group="low"), random=replayable_random(1)).summary()
+    none = [row["term"] for row in found["coefficients"] if row["mean"] is None]
+    assert none == ["group=high"]
+    assert "do not tell of 'group=high', which does not vary in them" in found["notes"][-1]
+
+
+def test_own_units_are_those_of_the_run(run: FinishedRun) -> None:
+    found = adapt(run, site(80, 7), random=replayable_random(1)).summary()
+    x = found["coefficients"][2]
+    assert abs(x["own_units"]["mean"] - 2.0) < 0.15  # in y's units for one of x
+    scale = run.deviations
+    assert scale is not None
+    for name in ("sd", "median", "low", "high"):
+        assert x["own_units"][name] == pytest.approx(x[name] * scale[0] / scale[3])
+
+
+def test_a_run_that_must_not_be_used_says_so_here_too(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    data = {f"s{k}": site(60, k) for k in range(3)}
+    short = secagg.run(job(rounds=10), data, out=tmp_path / "out", random=replayable_random(1))
+    assert not short.result.summary["converged"]
+    found = adapt(open_run(tmp_path / "out"), site(30, 5), random=replayable_random(1)).summary()
+    assert found["run"] == {"converged": False, "notes": short.result.summary["notes"]}
+    show_adapted(found)
+    printed = " ".join(capsys.readouterr().out.split())
+    assert "! the run: do not rely on this result" in printed
+    assert " ".join(found["run"]["notes"][0].split()) in printed
+    show_adapted(found | {"run": {"converged": True, "notes": ["a note on it"]}})
+    printed = capsys.readouterr().out
+    assert "the run: do not" not in printed and "notes on the run:\n  - a note on it" in printed
+
+
+def test_chains_that_disagree_disagree_about_the_newcomer(run: FinishedRun) -> None:
+    """One of the run's chains is elsewhere: no number of sweeps would mend that."""
+    apart = run.theta + 10.0 * np.array([0, 1])[:, None]
+    elsewhere = replace(run, theta=apart)
+    few, many = site(0, 5), site(80, 7)
+    found = adapt(elsewhere, few, random=replayable_random(1)).summary()
+    assert found["enough_sweeps"] and not found["converged"]
+    assert "R-hat is" in found["notes"][0] and "method.rounds" in found["notes"][0]
+    assert adapt(run, many, random=replayable_random(1)).summary()["converged"]
+
+
+def test_the_table_says_whose_deviations_and_how_well_it_was_drawn(
+    run: FinishedRun, capsys: pytest.CaptureFixture[str]
+) -> None:
+    found = adapt(run, site(30, 5), random=replayable_random(1)).summary()
+    show_adapted(found)
+    printed = " ".join(capsys.readouterr().out.split())
+    assert "pooled within the run's sites;" in printed and "in own units" in printed
+    assert "R-hat" in printed and "bulk / tail" in printed and " sd " in printed
+    for row in found["coefficients"]:
+        assert f"{row['r_hat']:.3f}" in printed
+        del row["own_units"]
+    show_adapted(found | {"scale": "site", "enough_sweeps": False, "logarithms": ["x"]})
+    printed = " ".join(capsys.readouterr().out.split())
+    assert "one of the predictor, this site's own;" in printed and "own units" not in printed
+    assert "more --sweeps are needed" in printed
+    show_adapted(adapt(run, site(1, 5)).summary() | {"logarithms": ["x"]})
+    printed = " ".join(capsys.readouterr().out.split())
+    assert "median" in printed and " sd " not in printed and "of 1 record " in printed
+    assert "own units: of ln(x)" in printed
 
 
 def test_the_command(folder: Path, tmp_path: Path) -> None:
@@ -189,7 +272,7 @@ def test_the_command(folder: Path, tmp_path: Path) -> None:
     assert out.stat().st_mode & 0o777 == 0o600
     assert json.loads(out.read_text())["records_here"] == 30
     called = CliRunner().invoke(app, ["adapt", str(folder), str(here), "--predict", str(wanted)])
-    assert called.output.splitlines()[0].endswith("predicted_mean,predicted_low,predicted_high")
-    assert len(called.output.splitlines()) == 5
+    assert called.stdout.splitlines()[0].endswith("predicted_median,predicted_low,predicted_high")
+    assert len(called.stdout.splitlines()) == 5  # doubts go to standard error
     again = CliRunner().invoke(app, ["adapt", str(folder), str(here), "--out", str(out)])
     assert isinstance(again.exception, UsageError)

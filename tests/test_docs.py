@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 from support.checkout import ROOT
+from support.reports import job, tables
 from typer.testing import CliRunner
 
 from secagg.cli import app
@@ -38,6 +39,7 @@ from secagg.privacy.events import Gaussian
 from secagg.privacy.gaussian import gaussian_mu
 from secagg.registry import METHODS, PROTOCOLS, make_method, make_protocol
 from secagg.schema import public_facts
+from secagg.simulating import simulate_sites
 
 TEXT = (ROOT / "docs" / "jobs.md").read_text(encoding="utf-8")
 JOBS = re.findall(r"^```toml\n(.*?)^```$", TEXT, re.M | re.S)
@@ -162,6 +164,18 @@ def test_what_is_left_of_a_budget() -> None:
     paid = Gaussian(gaussian_mu(spent, delta))
     rest = affordable(Cap(cap, delta), Counter([Cost(paid, paid)]), 0.0, delta)
     assert left == math.floor(100 * rest) / 100
+
+
+@pytest.mark.parametrize("name", ["sparse_regression", "sparse_directed"])
+def test_what_a_site_keeps_is_described(name: str) -> None:
+    told = TEXT.partition("In it:\n")[2].partition("\nA site that took no part")[0]
+    table, _, directed = told.partition("`sparse_directed` leaves instead")
+    words = set(re.findall(r"`(\w+)`", table if name == "sparse_regression" else directed))
+    words -= {name, "scale"}
+    _, kept = simulate_sites(job(name, "plain"), tables(3))
+    found = set(re.findall(r'"(\w+)":', json.dumps(kept["site 0"].summary)))
+    of_every_file = {"site", "title", "session", "method", "records_here"}
+    assert words - {"run", "own"} - of_every_file <= found
 
 
 def test_the_outcome_may_be_a_single_variable() -> None:

@@ -53,6 +53,18 @@ def test_mistakes(settings: dict[str, Any], line: str) -> None:
     assert line in caught.value.line() and "\n" not in caught.value.line()
 
 
+def test_only_what_is_close_is_suggested() -> None:
+    """Two thirds of the letters, as of these, may be in common by chance."""
+    known = ["noise_scale", "noise_shape", "spike_ratio", "lambda_floor"]
+    for key, mend in {
+        "iterations": "Known keys here: lambda_floor, noise_scale, noise_shape, spike_ratio.",
+        "noise": "Known keys here: ",
+        "lambda": "Did you mean 'lambda_floor'?",
+        "spike_ration": "Did you mean 'spike_ratio'?",
+    }.items():
+        assert mend in unknown_key("method", key, known).line()
+
+
 def test_nothing_to_set() -> None:
     assert "Known keys here: none." in unknown_key("protocol", "x", []).line()
 

@@ -37,10 +37,28 @@ def call(*args: str | Path) -> str:
 def test_plan_tells_rounds_sizes_and_what_leaves(job: Path) -> None:
     plan = json.loads(call("plan", job, "--json"))
     (draws,) = (stage for stage in plan["stages"] if stage["stage"] == "draws")
-    assert draws["max_rounds"] == 3000 and draws["bytes_a_round"] > 0
+    assert draws["max_rounds"] == 3000 and draws["bytes_a_round"] > 0 and draws["all_run"]
     values = {field["name"]: field["values"] for field in draws["fields"]}
     assert values["P"] == 4 * 9 * 10 // 2 and values["r"] == values["c"] == 4 * 9
     assert "All sums together may tell of single sites" in plan["warnings"]
+
+
+def test_plan_prints_that_all_rounds_are_run_and_what_a_site_sends(job: Path) -> None:
+    plan = json.loads(call("plan", job, "--json"))
+    (draws,) = (stage for stage in plan["stages"] if stage["stage"] == "draws")
+    # four sites send the same, and are sent as much as theta and t are, which is less
+    assert draws["bytes_at_most"] / 8 < draws["a_site_sends_at_most"] < draws["bytes_at_most"] / 4
+    printed = call("plan", job)
+    assert "exactly 3000" in printed
+    assert f"sends about {plan['a_site_sends_at_most'] / 1e6:.1f} MB." in printed
+    assert "In 3,002 rounds" in printed and "GB in all rounds" not in printed
+    assert "at most 3000" not in printed
+
+
+def test_plan_warns_of_gigabytes(job: Path) -> None:
+    longer = ("--set", "method.rounds=1000000")
+    warned = json.loads(call("plan", job, *longer, "--json"))["warnings"]
+    assert any("GB in all rounds together: fewer columns, chains" in line for line in warned)
 
 
 def test_run_prints_a_table_its_prior_and_its_warnings(job: Path, tmp_path: Path) -> None:
@@ -50,6 +68,8 @@ def test_run_prints_a_table_its_prior_and_its_warnings(job: Path, tmp_path: Path
         assert row["term"] in printed
         assert f"{row['pip']:.3f} +- {row['pip_mcse']:.3f}" in printed
     assert "95% interval" in printed and "in own units" in printed
+    assert f"Sparse Bayesian regression of {summary['outcome']}" in printed
+    assert "digits as far as Monte Carlo errors support them" in printed
     assert "η ~ IG(1, 1), one for all coefficients" in printed
     assert "2 chains of 40 rounds" in printed
     assert "do not rely on this result" in printed  # too few rounds, and it says so
@@ -65,21 +85,10 @@ def test_run_prints_the_pairs_of_a_field(job: Path, tmp_path: Path) -> None:
     first = summary["pairs"][0]
     sides = " / ".join(f"{side['pip']:.2f}" for side in first["sides"])
     assert f"{' - '.join(first['between'])} " in printed and sides in printed
+    assert "of a pair a - b: first a explained by b, then b by a" in printed
+    assert [side["outcome"] for side in first["sides"]] == first["between"]
     left = len(summary["pairs"]) - len(edges) - 10
     assert (f"{left} less likely pairs are in result.json" in printed) is (left > 0)
-
-
-def test_sites_alone_have_a_table_of_their_own(job: Path, tmp_path: Path) -> None:
-    alone = ("--set", "simulation.site_alone=true", "--set", "protocol.name=plain")
-    printed = call("run", job, *SHORT, *alone, "--out", tmp_path / "x")
-    summary = json.loads((tmp_path / "x" / "result.json").read_text())
-    own = summary["simulation"]["site_alone"]
-    for site, result in own.items():
-        if result["converged"]:
-            assert "each site by itself: mean, and PIP" in printed
-            assert f"{result['coefficients'][0]['pip']:.2f}" in printed
-        else:
-            assert f"{site} alone gets no fit: Chains disagree" in printed
 
 
 def test_plan_refuses_noise(job: Path) -> None:
@@ -91,3 +100,4 @@ def test_plan_refuses_noise(job: Path) -> None:
 def test_methods_are_listed() -> None:
     printed = call("list", "methods")
     assert "sparse_regression" in printed and "sparse_markov" in printed
+    assert "secagg reproduce sparse-bayes --table heart --quick" in printed

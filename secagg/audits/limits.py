@@ -32,6 +32,7 @@ def unprotected(facts: Facts) -> list[tuple[str, Sequence[str]]]:
     return [
         (f"Protocol {facts['protocol']['name']}", facts["protocol"]["unprotected"]),
         *together,
+        ("If the coordinator departs from the method", _departing(facts)),
         ("One computer", [_one_computer(facts)]),
         (f"One {unit}", [_one_unit(facts)]),
         ("Colluding sites", [_colluding(facts)]),
@@ -47,6 +48,60 @@ def unprotected(facts: Facts) -> list[tuple[str, Sequence[str]]]:
             "Coefficients, means and graphs are published on purpose. What they tell about groups "
             f"of people is not limited by secure summation{', nor by noise' if noise else ''}."]),
     ]  # fmt: skip
+
+
+_ASKED_ONCE = ("moments", "local_graphs")
+"""Methods whose sites are sent no number but that of records in all."""
+_SAMPLERS = ("sparse_regression", "sparse_markov", "sparse_directed")
+
+
+def _departing(facts: Facts) -> list[str]:
+    """Say what a coordinator can read that does not send what the method computes."""
+    name, settings = facts["method"]["name"], facts["method"]["settings"]
+    if name in _ASKED_ONCE:
+        return [
+            "It gains nothing by it: sites are asked once, and what they contribute depends on no "
+            "number that the coordinator chooses. It is still the one to say who is asked."
+        ]
+    if noised(facts):
+        return [
+            "It may send other coefficients than the method's, and spoil the result. Noise is in "
+            "every answer, and what bounds one record's part does not depend on what is sent."
+        ]
+    trusted = "It is trusted to send what the method computes, and sites cannot tell if it does."
+    if name not in _SAMPLERS:
+        return [
+            f"{trusted} Every sum depends on what was sent: a coordinator that chooses its "
+            "messages itself may make a sum depend mostly on few records. The number of rounds "
+            "limits how often it can ask."
+        ]
+    if settings.get("step") == "collapsed":
+        reads = (
+            "A coordinator that chooses its messages itself can, in some tens of rounds, bring "
+            "other sites to drown their own part in noise, and read a single site's X'X and X'y "
+            "(how its columns go together, from which its regression follows) off the sums."
+        )
+    else:
+        reads = (
+            "A coordinator that chooses its messages itself chooses what the sums depend on, and "
+            "may find a single site's part in them. How much of it is not bounded."
+        )
+    return [f"{trusted} {reads}", *_keeping_to_it(facts)]
+
+
+def _keeping_to_it(facts: Facts) -> list[str]:
+    """Answer what officers ask of samplers, of a coordinator that follows the method."""
+    if not facts["protocol"]["hides_from_coordinator"]:
+        return []
+    return [
+        "Can one that follows the method learn one site's coefficients? It is sent none: it sees "
+        f"sums over {counted(len(facts['cohort']), 'site')}, of numbers that each site draws at "
+        "random round its own. All rounds together show in part how much sites differ; where all "
+        "but one are alike, or are known from elsewhere, that is about the one.",
+        "Can it learn the records of a site that has only a few? It is sent no record, and not how "
+        "many a site has; few records move the sums little. But no noise bounds what one record "
+        "changes: how little that is, is not proved.",
+    ]
 
 
 def _one_unit(facts: Facts) -> str:

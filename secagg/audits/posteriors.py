@@ -17,7 +17,7 @@ from secagg.audits import graphs
 from secagg.audits.heat import MOST_CELLS, bar_picture, heat_picture
 from secagg.audits.pictures import Interval, Scale, axis_picture, interval_picture, reach_of
 from secagg.audits.regression import unit_of
-from secagg.audits.results import Block, Summary, usable
+from secagg.audits.results import Block, Summary
 
 LIKELY = 0.5
 """A coefficient with this PIP or more is in the median probability model (Barbieri and Berger
@@ -113,17 +113,16 @@ def of_regression(block: Block, columns: Mapping[str, Any]) -> dict[str, Any]:
     """Return what the page shows of a regression: its table, and its forest plot."""
     rows: Sequence[Summary] = block.summary["coefficients"]
     own = all("own_units" in row for row in rows)
-    outcome = block.summary["outcome"]
     return {
         **_told(block),
         "own": own,
-        "outcome_unit": unit_of(outcome, columns) or f"of {outcome}",
+        "own_unit": _own_unit(block.summary["outcome"], columns),
         "rows": [
             {
                 "term": row["term"],
                 "unit": unit_of(row["term"], columns),
                 "likely": row["pip"] >= LIKELY,
-                "own": _with_interval(row["own_units"]) if own else ("", ""),
+                "own": mean_and_interval(row, in_own_units=True) if own else ("", ""),
                 "numbers": _numbers(row),
             }
             for row in rows
@@ -147,7 +146,6 @@ def of_graph(block: Block) -> dict[str, Any]:
         "heat": None,
         "drawing": None,
         "legend": [],
-        "alone": _edges_alone(block),
     }
     if len(names) <= MOST_CELLS:
         shown["heat"] = heat_picture(names, _pips(pairs), "PIPs: outcomes by row")
@@ -178,7 +176,7 @@ def _told(block: Block) -> dict[str, str]:
 
 def _numbers(row: Summary) -> dict[str, str]:
     """Return one coefficient's numbers as written."""
-    mean, interval = _with_interval(row)
+    mean, interval = mean_and_interval(row)
     return {
         "mean": mean,
         "error": written.significant(row["mcse_mean"], 2),
@@ -186,51 +184,72 @@ def _numbers(row: Summary) -> dict[str, str]:
         "pip": written.fixed(row["pip"], 3),
         "pip_error": written.fixed(row["pip_mcse"], 3),
         "r_hat": written.fixed(row["r_hat"], 3),
-        "bulk": written.NONE if row["ess_bulk"] is None else written.count(row["ess_bulk"]),
-        "tail": written.NONE if row["ess_tail"] is None else written.count(row["ess_tail"]),
+        "ess": ess_in_words([row]),
     }
 
 
-def _with_interval(row: Summary) -> tuple[str, str]:
-    low, high = (written.by_error(row[name], row["sd"]) for name in ("low", "high"))
-    return written.by_error(row["mean"], row["sd"]), written.interval(low, high)
+def mean_and_interval(
+    row: Summary, *, in_own_units: bool = False, middle: str = "mean"
+) -> tuple[str, str]:
+    """Return a coefficient's mean (or the middle named), and its interval, as written.
+
+    Each has the digits that the standard deviation asks (the second significant one is the last)
+    and the Monte Carlo error of the number itself supports (its first): ends of intervals, which
+    few draws lie near, are often less certain than means.
+    """
+    shown = row["own_units"] if in_own_units else row
+    longer, width = 1.0, row["high"] - row["low"]
+    if in_own_units and width > 0:  # errors of ends are there in the unit analysed only
+        longer = (shown["high"] - shown["low"]) / width
+
+    def digits(name: str) -> str:
+        error = row[f"mcse_{name}"]
+        supported = 0.0 if error is None else 10 * longer * error
+        return written.by_error(shown[name], max(shown["sd"] or 0.0, supported))
+
+    return digits(middle), written.interval(digits("low"), digits("high"))
+
+
+def ess_in_words(rows: Sequence[Summary]) -> str:
+    """Return the least bulk, and the least tail effective sample size of some coefficients."""
+    least = []
+    for name in ("ess_bulk", "ess_tail"):
+        sizes = [row[name] for row in rows if row[name] is not None]
+        least.append(written.count(min(sizes)) if sizes else written.NONE)
+    return " / ".join(least)
+
+
+def _own_unit(outcome: str, columns: Mapping[str, Any]) -> str:
+    """Return what coefficients in own units are in."""
+    logged = [name for name, column in columns.items() if column.get("transform") == "log"]
+    of_outcome = unit_of(outcome, columns) or f"of {outcome}"
+    if outcome in logged:
+        of_outcome = f"of ln({outcome})"
+    of_logs = ", or one unit of ln(x) where the job takes a column's logarithm" if logged else ""
+    return (
+        f"{of_outcome} for one unit of a continuous column{of_logs}, or one level against another"
+    )
 
 
 def _forest(block: Block) -> dict[str, Any]:
-    """Return the terms on one scale, since they have one unit; with sites alone where simulated."""
-    alone = {
-        site: {row["term"]: row for row in own["coefficients"]}
-        for site, own in block.alone.items()
-        if usable(own)
-    }
-    pooled: Sequence[Summary] = block.summary["coefficients"]
-    of_sites = [row for own in alone.values() for row in own.values()]
-    reach = max(abs(row[end]) for row in pooled for end in ("low", "high"))
-    scale = reach_of(Interval(0.0, -reach, reach), [_interval(r) for r in of_sites], log=False)
-    terms = []
-    for row in pooled:
-        lines = [("All sites", row), *((site, own[row["term"]]) for site, own in alone.items())]
-        drawn = [_drawn(label, each, scale, pooled=each is row) for label, each in lines]
-        terms.append((row["term"], drawn))
-    return {"axis": axis_picture(scale), "alone": bool(alone), "terms": terms}
+    """Return the terms on one scale, since they have one unit."""
+    rows: Sequence[Summary] = block.summary["coefficients"]
+    reach = max(abs(row[end]) for row in rows for end in ("low", "high"))
+    scale = reach_of(Interval(0.0, -reach, reach), [], log=False)
+    return {"axis": axis_picture(scale), "terms": [_drawn(row, scale) for row in rows]}
 
 
-def _drawn(label: str, row: Summary, scale: Scale, *, pooled: bool) -> dict[str, Any]:
-    mean, interval = _with_interval(row)
-    likely = row["pip"] >= LIKELY
-    picture = interval_picture(_interval(row), scale, pooled=pooled, doubtful=not likely)
+def _drawn(row: Summary, scale: Scale) -> dict[str, Any]:
+    mean, interval = mean_and_interval(row)
+    drawn, likely = Interval(row["mean"], row["low"], row["high"]), row["pip"] >= LIKELY
     return {
-        "label": label,
-        "picture": picture,
+        "term": row["term"],
+        "picture": interval_picture(drawn, scale, pooled=True, doubtful=not likely),
         "bar": bar_picture(row["pip"]),
         "pip": written.fixed(row["pip"], 2),
         "mean": mean,
         "interval": interval,
     }
-
-
-def _interval(row: Summary) -> Interval:
-    return Interval(row["mean"], row["low"], row["high"])
 
 
 def _pips(pairs: Sequence[Pair]) -> dict[tuple[str, str], float]:
@@ -244,24 +263,3 @@ def _sign(weight: float | None) -> graphs.Verdict:
     if not weight:
         return "found"
     return "positive" if weight > 0 else "negative"
-
-
-def _edges_alone(block: Block) -> list[dict[str, Any]]:
-    """Return, for each site by itself, how many edges it finds, and how many of those agree."""
-    pooled = _edges(block.summary)
-    rows = []
-    for site, own in block.alone.items():
-        edges = None if "failed" in own else _edges(own)
-        rows.append(
-            {
-                "site": site,
-                "usable": usable(own),
-                "edges": None if edges is None else len(edges),
-                "common": None if edges is None else len(edges & pooled),
-            }
-        )
-    return rows
-
-
-def _edges(summary: Summary) -> set[tuple[str, str]]:
-    return {(pair.source, pair.target) for pair in pairs_of(summary) if pair.edge}

@@ -143,8 +143,7 @@ class Block:
         """Return its heading."""
         if self.kind == "description":
             return "Means, spread and correlations"
-        name = str(self.summary["method"])
-        return _TITLES.get(name, name) + (f", {self.apart}" if self.apart else "")
+        return method_in_words(self.summary) + (f", {self.apart}" if self.apart else "")
 
     @property
     def odds(self) -> bool:
@@ -179,6 +178,12 @@ class Block:
             for site, own in self.alone.items()
             if not usable(own)
         }
+
+
+def method_in_words(summary: Summary) -> str:
+    """Return what a summary's method is called in a heading."""
+    name = str(summary["method"])
+    return _TITLES.get(name, name)
 
 
 def usable(summary: Summary) -> bool:

@@ -5,31 +5,69 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from secagg.console.analyses import show_mistrust, show_notes
+from secagg.console.posteriors import DIGITS, SAMPLED, estimated, sampled
 from secagg.console.terminal import number, show_warnings, standard_output
+
+_RUN, _HERE = "the run", "this site's own coefficients"
 
 
 def show_adapted(found: Mapping[str, Any]) -> None:
     """Print what `Adapted.summary` returned."""
     out = standard_output()
+    _warn(out, found)
+    out.print(_coefficients(found))
+    whose = "pooled within the run's sites" if found["scale"] == "pooled" else "this site's own"
+    logs = ", ".join(f"ln({name})" for name in found["logarithms"])
+    own = f"; own units: of {logs} where the job takes the logarithm" if logs else ""
+    out.print(
+        f"In standard deviations of the outcome for one of the predictor, {whose}"
+        f"{own if found['scale'] == 'pooled' else ''}; {DIGITS}. "
+        "The run's common coefficients are not changed by these records.",
+        markup=False,
+    )
+    for name, told in ((_RUN, found["run"]), (_HERE, found)):
+        if told["converged"] and told["notes"]:
+            show_notes(out, name, told["notes"])
+
+
+def show_doubts(found: Mapping[str, Any]) -> None:
+    """Print to standard error what speaks against predictions that go to standard output."""
+    _warn(Console(stderr=True, highlight=False), found)
+
+
+def _warn(out: Console, found: Mapping[str, Any]) -> None:
+    for name, told in ((_RUN, found["run"]), (_HERE, found)):
+        if not told["converged"]:
+            show_mistrust(out, name, told["notes"])
+    if not found["enough_sweeps"]:
+        show_warnings(out, [("the sampler has not settled: more --sweeps are needed", True)])
+    show_warnings(out, [(remark, False) for remark in found["remarks"]])
+
+
+def _coefficients(found: Mapping[str, Any]) -> Table:
+    """Return the table; where a coefficient has no mean, it is of medians."""
+    rows = found["coefficients"]
+    own = all("own_units" in row for row in rows)
+    middle = "median" if any(row["mean"] is None for row in rows) else "mean"
+    records = found["records_here"]
     table = Table(
         title=f"the new site's own coefficients for {escape(found['outcome'])}, "
-        f"of {found['records_here']} records ({100 * found['level']:g}% intervals)"
+        f"of {records} record{'' if records == 1 else 's'}"
     )
     table.add_column("term", no_wrap=True)
-    for name in ("mean", "sd", "interval", "error of the mean"):
+    interval = f"{100 * found['level']:g}% interval"
+    for name in (middle, *(["sd"] if middle == "mean" else []), interval, *SAMPLED):
         table.add_column(name, justify="right", no_wrap=True)
-    for row in found["coefficients"]:
-        interval = f"({number(row['low'])}, {number(row['high'])})"
-        cells = number(row["mean"]), number(row["sd"]), interval, number(row["mcse_mean"])
-        table.add_row(escape(row["term"]), *cells)
-    out.print(table)
-    out.print(
-        "In standard deviations of the outcome for one of the predictor. The run's common "
-        "coefficients are not changed by these records."
-    )
-    show_warnings(out, [(remark, False) for remark in found["remarks"]])
-    if not found["settled"]:
-        show_warnings(out, [("the sampler has not settled: more --sweeps are needed", True)])
+    if own:
+        table.add_column("in own units", justify="right")
+    for row in rows:
+        estimate, ends = estimated(row, middle=middle)
+        sd = [number(row["sd"])] if middle == "mean" else []
+        units = [" ".join(estimated(row, in_own_units=True, middle=middle))] if own else []
+        table.add_row(escape(row["term"]), estimate, *sd, ends, *sampled([row]), *units)
+    return table

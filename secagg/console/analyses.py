@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rich.console import Console
@@ -11,7 +11,7 @@ from rich.padding import Padding
 from rich.table import Table
 
 from secagg.audits.advice import advice
-from secagg.audits.results import within_sites
+from secagg.audits.results import method_in_words, within_sites
 from secagg.console.posteriors import show_posterior
 from secagg.console.terminal import number
 
@@ -24,25 +24,36 @@ def show_analysis(
 ) -> None:
     """Print one analysis; `apart` tells it from others by the same method."""
     mark = "" if analysis.get("converged", True) else "[bold red]![/] "
-    name = analysis["method"] + (f", {apart}" if apart else "")
+    called = method_in_words(analysis) if "prior" in analysis else str(analysis["method"])
+    name = called + (f", {apart}" if apart else "")
     if mark:
-        out.print(f"{mark}[bold red]{escape(name)}: do not rely on this result[/]")
-        for note in filter(None, (advice(analysis), *analysis["notes"])):
-            out.print(Padding(f"[red]- {escape(note)}[/]", (0, 0, 0, 2), expand=False))
+        show_mistrust(out, name, [*filter(None, [advice(analysis)]), *analysis["notes"]])
     if "failed" in analysis:
         out.print(f"[bold red]{escape(analysis['method'])} failed: {escape(analysis['failed'])}[/]")
     elif "terms" in analysis:
         out.print(_terms_table(analysis, others))
     elif "prior" in analysis:
-        show_posterior(out, analysis, others)
+        show_posterior(out, analysis)
     elif "edges" in analysis:
         out.print(f"{mark}{_edges_line(analysis, name)}")
     else:
         out.print(_description_table(analysis))
     if not mark and analysis.get("notes"):
-        out.print(f"[dim]notes on this {escape(name)}:[/]")  # not the next one's caption
-        for note in analysis["notes"]:
-            out.print(Padding(f"[dim]- {escape(note)}[/]", (0, 0, 0, 2), expand=False))
+        show_notes(out, f"this {name}", analysis["notes"])
+
+
+def show_mistrust(out: Console, name: str, why: Sequence[str]) -> None:
+    """Print that a result is not to be relied on."""
+    out.print(f"[bold red]! {escape(name)}: do not rely on this result[/]")
+    for note in why:
+        out.print(Padding(f"[red]- {escape(note)}[/]", (0, 0, 0, 2), expand=False))
+
+
+def show_notes(out: Console, name: str, notes: Sequence[str]) -> None:
+    """Print notes on a result that may be used."""
+    out.print(f"[dim]notes on {escape(name)}:[/]")  # not the next one's caption
+    for note in notes:
+        out.print(Padding(f"[dim]- {escape(note)}[/]", (0, 0, 0, 2), expand=False))
 
 
 def _terms_table(analysis: Mapping[str, Any], others: Mapping[str, Mapping[str, Any]]) -> Table:

@@ -9,10 +9,13 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from secagg.audits.format import size
 from secagg.audits.mechanisms import gives_way
 from secagg.console import terminal
 from secagg.console.terminal import number, show_leaves, show_warnings
 from secagg.privacy.budget import rounded_down
+
+_MANY = 1000  # rounds, from which on their time is worth a word
 
 
 def show_plan(plan: Mapping[str, Any]) -> None:
@@ -46,7 +49,8 @@ def show_plan(plan: Mapping[str, Any]) -> None:
     traffic.add_column("stage")
     for name in ("rounds", "messages", "bytes", "bytes in all rounds"):
         traffic.add_column(name, justify="right")
-    _traffic_row(traffic, "set-up", 1, plan["setup"]["messages"], plan["setup"]["bytes"])
+    setup = plan["setup"]
+    _traffic_row(traffic, "set-up", 1, setup["messages"], setup["bytes"], exactly=True)
     for stage in plan["stages"]:
         for field in stage["fields"]:
             fields.add_row(
@@ -54,12 +58,22 @@ def show_plan(plan: Mapping[str, Any]) -> None:
                 f"{field['bound']:g}", str(field["fraction_bits"]), f"{field['sum_bits']} bits",
                 f"{stage['ring_bits']} bits",
             )  # fmt: skip
-        most = stage["max_rounds"]
         _traffic_row(
-            traffic, stage["stage"], most, stage["messages_a_round"], stage["bytes_a_round"]
-        )
+            traffic, stage["stage"], stage["max_rounds"], stage["messages_a_round"],
+            stage["bytes_a_round"], exactly=stage["all_run"],
+        )  # fmt: skip
     out.print(fields)
     out.print(traffic)
+    rounds = sum(stage["max_rounds"] for stage in plan["stages"])
+    if rounds >= _MANY:
+        most = "" if all(stage["all_run"] for stage in plan["stages"]) else "at most "
+        out.print(
+            f"In {most}{rounds:,} rounds a site sends {most or 'about '}"
+            f"{size(plan['a_site_sends_at_most'])}. In one process a round takes some ten "
+            "milliseconds of processor time, more with many sites or large sums, and what the disk "
+            "takes to write it down.",
+            soft_wrap=True,
+        )
 
 
 _COLOURS = {"green": "green", "amber": "yellow", "red": "bold red", None: "dim"}
@@ -96,8 +110,13 @@ def _show_promise(out: Console, promise: Mapping[str, Any], protocol: str) -> No
             out.print(escape(why))
 
 
-def _traffic_row(table: Table, stage: str, rounds: int, messages: int, size: int) -> None:
+def _traffic_row(
+    table: Table, stage: str, rounds: int, messages: int, each: int, *, exactly: bool
+) -> None:
+    """Add a row; exactly: nothing ends the stage before its last round."""
     if messages:
-        most = "1" if rounds == 1 else f"at most {rounds}"
-        in_all = f"{size:,}" if rounds == 1 else f"at most {rounds * size:,}"
-        table.add_row(stage, most, str(messages), f"{size:,}", in_all)
+        sign = "" if rounds == 1 else "exactly " if exactly else "at most "
+        about = "" if rounds == 1 else "about " if exactly else "at most "
+        table.add_row(
+            stage, f"{sign}{rounds}", str(messages), f"{each:,}", f"{about}{rounds * each:,}"
+        )

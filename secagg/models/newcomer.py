@@ -20,6 +20,22 @@ that for m records with means x-bar and y-bar
     y = y-bar + (x - x-bar)' theta_* + e,  e ~ N(0, s_* (1 + 1/m))                               (3)
 
 where 1/m is what is not known of the intercept. At least one record is needed.
+
+Moments. A coefficient that has a posterior by (2) need not have a mean. Far out its prior (1) is of
+order 1 / theta_*j^2 (Carvalho, Polson and Scott 2010, "The horseshoe estimator for sparse signals",
+theorem 1), which has none. The likelihood, integrated over s_* ~ IG(a, b), is
+(b + |y - X theta_*|^2 / 2)^-(a + (m - 1)/2). Let theta_* go to infinity as r in some direction with
+theta_*j among what grows, in a subspace of dimension e where n >= e coefficients grow:
+
+    X theta_* grows       density r^-(2n + 2a + m - 1): a variance if e - 2n + 2 < 2a + m - 1, which
+                          for n >= e >= 1 holds where m >= 2, as a > 0
+    X theta_* stays 0     density r^-2n: a variance if e + 2 < 2n, which holds for n > e, as where
+                          collinear predictors grow together, and fails for e = n = 1: j alone
+
+So theta_*j has a mean and a variance if there are two records and predictor j varies in them, and
+neither otherwise. Quantiles it always has. Fourth moments, of which an error of the sd would
+tell, may be lacking then too; and the mean of exp(y) of (3) is infinite, since y's tails are
+powers.
 """
 
 from __future__ import annotations
@@ -49,7 +65,8 @@ class Newcomer:
     """Draws of a newcomer's coefficients (draws, q) and error variance (draws,), in units analysed.
 
     settled: the largest distance, in standard errors, of the coefficients' means after half the
-        sweeps and after all; above 5 more sweeps are needed
+        sweeps and after all; above 5 more sweeps are needed. It tells of sweeps only: whether the
+        run's own chains agree is seen in R-hat.
     """
 
     theta: Array
@@ -58,7 +75,7 @@ class Newcomer:
 
     @property
     def has_settled(self) -> bool:
-        """Whether more sweeps would change nothing that can be seen."""
+        """Whether more sweeps, given the run's draws, would change nothing that can be seen."""
         return self.settled <= _FAR
 
 
@@ -90,6 +107,13 @@ def welcome(
     apart = np.abs(draw.theta.mean(axis=0) - half.mean(axis=0))
     error = np.sqrt((draw.theta.var(axis=0) + half.var(axis=0)) / len(theta))
     return Newcomer(draw.theta, draw.s, float(np.max(apart / np.maximum(error, 1e-300))))
+
+
+def have_moments(predictors: Array) -> NDArray[np.bool_]:
+    """Return which coefficients have a mean and a variance, by the predictors' values (m, q)."""
+    if len(predictors) < 2:
+        return np.zeros(predictors.shape[1], dtype=bool)
+    return np.asarray(np.ptp(predictors, axis=0) > 0)
 
 
 def predict(newcomer: Newcomer, x: Array, records: int, rng: np.random.Generator) -> Array:

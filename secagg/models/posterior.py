@@ -83,6 +83,12 @@ def summarise(draws: Array, level: float = 0.95) -> Posterior:
     )
 
 
+def median(draws: Array) -> tuple[Array, Array]:
+    """Return the medians of draws (draws, chains, ...), and their Monte Carlo errors."""
+    error = array_stats.mcse(draws, method="quantile", prob=0.5, chain_axis=1, draw_axis=0)
+    return np.median(draws, axis=(0, 1)), np.where(np.ptp(draws, axis=(0, 1)) > 0, error, 0.0)
+
+
 def number(value: float) -> float | None:
     """Return a number for JSON: None where it is undefined."""
     return float(value) if np.isfinite(value) else None
@@ -125,7 +131,7 @@ def complaints(found: Mapping[str, Posterior], chains: int, names: Sequence[str]
             notes.append(
                 f"Chains disagree about {kind}: R-hat is {np.max(r_hat):.3f} for "
                 f"{names[int(np.argmax(r_hat))]}, and at most {MOST_R_HAT} where they mix. "
-                "More rounds are needed (method.rounds), or more sweeps (method.sweeps)."
+                "More rounds are needed (method.rounds)."
             )
         least = np.fmin(posterior.ess_bulk, posterior.ess_tail).ravel()
         least = np.where(np.isfinite(least), least, np.inf)
@@ -133,7 +139,8 @@ def complaints(found: Mapping[str, Posterior], chains: int, names: Sequence[str]
             notes.append(
                 f"Few independent draws of {kind}: the effective sample size is "
                 f"{np.min(least):.0f} for {names[int(np.argmin(least))]}, and "
-                f"{LEAST_ESS * chains} are wanted. Monte Carlo errors are beside every number."
+                f"{LEAST_ESS * chains} are wanted. More rounds make its Monte Carlo errors smaller "
+                "(method.rounds)."
             )
     return notes
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import re
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 from support.reports import SPARSE, Page, copied, job, page_of, small_run, tables, written
@@ -16,6 +16,8 @@ from secagg.audits.format import fixed
 from secagg.audits.heat import bar_picture, heat_picture
 from secagg.audits.posteriors import (
     MOST_LISTED,
+    ess_in_words,
+    mean_and_interval,
     of_graph,
     of_regression,
     pairs_of,
@@ -26,6 +28,7 @@ from secagg.audits.posteriors import (
 )
 from secagg.audits.report import render
 from secagg.audits.results import blocks
+from secagg.console.posteriors import estimated
 from secagg.contracts import Result
 from secagg.evidence import finite
 
@@ -97,7 +100,7 @@ class TestRegression:
         summary = summary_of("sparse_regression")
         for row, pip in zip(summary["coefficients"], [0.5, 0.49] * 5, strict=False):
             row["pip"] = pip
-        drawn = [lines[0]["picture"] for _, lines in shown_of(summary)["forest"]["terms"]]
+        drawn = [line["picture"] for line in shown_of(summary)["forest"]["terms"]]
         assert ["doubtful" in picture for picture in drawn] == [False, True] * (len(drawn) // 2) + [
             False
         ] * (len(drawn) % 2)
@@ -105,23 +108,49 @@ class TestRegression:
     def test_all_terms_are_on_one_scale(self) -> None:
         """The widest of all intervals reaches farthest; the same width is drawn as wide."""
         summary = summary_of("sparse_regression")
-        summary.pop("simulation")
         for row in summary["coefficients"]:
             row |= {"mean": 0.1, "low": -0.1, "high": 0.3}
         summary["coefficients"][0] |= {"mean": 0.0, "low": -1.0, "high": 1.0}
         terms = shown_of(summary)["forest"]["terms"]
-        first, second = (str(lines[0]["picture"]) for _, lines in terms[:2])
+        first, second = (str(line["picture"]) for line in terms[:2])
         ends = [re.findall(r'x1="([\d.]+)%" x2="([\d.]+)%"', one)[0] for one in (first, second)]
         (low, high), (narrow_low, narrow_high) = (map(float, pair) for pair in ends)
         # written to 0.01 per cent
         assert narrow_high - narrow_low == pytest.approx(0.2 * (high - low), abs=0.02)
 
-    def test_each_site_alone_has_its_line(self) -> None:
-        summary = summary_of("sparse_regression")
-        for _, lines in shown_of(summary)["forest"]["terms"]:
-            fitted = [s for s, own in summary["simulation"]["site_alone"].items()
-                      if own.get("converged")]  # fmt: skip
-            assert [line["label"] for line in lines] == ["All sites", *fitted]
+    def test_own_units_of_logarithms_are_said_to_be_theirs(self) -> None:
+        (block,) = blocks(summary_of("sparse_regression"))
+        columns = run_of("sparse_regression").facts["job"]["columns"]
+        assert "ln(" not in of_regression(block, columns)["own_unit"]
+        of_x = columns | {"x": columns["x"] | {"transform": "log"}}
+        assert "one unit of ln(x)" in of_regression(block, of_x)["own_unit"]
+        of_y = columns | {"y": columns["y"] | {"transform": "log"}}
+        assert of_regression(block, of_y)["own_unit"].startswith("of ln(y) for one unit")
+
+
+class TestDigits:
+    ROW: ClassVar = {
+        "mean": 0.12345, "low": -1.2345, "high": 1.4567, "sd": 0.61,
+        "mcse_mean": 0.002, "mcse_low": 0.17, "mcse_high": 0.03,
+    }  # fmt: skip
+
+    def test_those_of_the_deviation_at_most_and_of_the_error_at_most(self) -> None:
+        """0.61 asks two decimals; an end with an error of 0.17 has one."""
+        assert mean_and_interval(self.ROW) == ("0.12", "−1.2 to 1.46")
+
+    def test_in_own_units_errors_grow_as_ends_do(self) -> None:
+        own = {key: 100 * self.ROW[key] for key in ("mean", "low", "high", "sd")}
+        row = {**self.ROW, "own_units": own}
+        assert mean_and_interval(row, in_own_units=True) == ("12", "−123 to 146")
+
+    def test_without_a_deviation_the_error_decides(self) -> None:
+        row = {**self.ROW, "mean": None, "sd": None, "median": 0.1239, "mcse_median": 0.002}
+        assert mean_and_interval(row, middle="median") == ("0.124", "−1.2 to 1.46")
+        assert estimated(row, middle="median") == ("0.124", "(-1.2, 1.46)")
+
+    def test_least_effective_sizes(self) -> None:
+        rows = [{"ess_bulk": 1250.9, "ess_tail": None}, {"ess_bulk": 2000.0, "ess_tail": None}]
+        assert ess_in_words(rows) == "1,250 / –"
 
 
 class TestGraph:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import pytest
 from scipy.integrate import quad
+from scipy.special import hyperu
 
 from secagg.models.horseshoe import NoisePrior
-from secagg.models.newcomer import predict, welcome
+from secagg.models.newcomer import have_moments, predict, welcome
 
 PRIOR = NoisePrior(shape=3.0, scale=2.0)
 DRAWS = 20_000
@@ -62,6 +65,51 @@ def test_without_records_it_is_the_prior_around_the_common_draws() -> None:
     fresh = np.abs(rng.standard_cauchy((DRAWS, 2)) * rng.standard_normal((DRAWS, 2)))
     for middle, inside in zip(np.median(fresh, axis=0), np.abs(share).T, strict=True):
         assert abs(np.mean(inside < middle) - 0.5) < 4.5 * np.sqrt(2 * 0.25 / DRAWS)
+
+
+def horseshoe(value: np.ndarray) -> np.ndarray:
+    """Its density with t = 1, up to a factor: exp(z) E1(z), z = value^2 / 2."""
+    return hyperu(1.0, 1.0, value**2 / 2)
+
+
+def order(density: Callable[[float], float], far: float) -> float:
+    """Return d log density / d log theta far out."""
+    return float(np.log(density(2 * far) / density(far)) / np.log(2))
+
+
+@pytest.mark.parametrize("a", [0.01, 1.0])
+@pytest.mark.parametrize("m", [1, 2, 5])
+def test_tails_are_of_the_order_that_moments_are_judged_by(m: int, a: float) -> None:
+    z = records(m, 0.8, m)
+
+    def density(value: float) -> float:
+        left = float(np.sum((z[:, 0] - value * z[:, 1]) ** 2))
+        return float(horseshoe(np.array(value))) * (1 + left / 2) ** -(a + (m - 1) / 2)
+
+    found = order(density, 1e3)
+    # terms of order 1 / theta are left out
+    expected = -(2 + 2 * a + m - 1) if m > 1 else -2
+    assert found == pytest.approx(expected, abs=0.02)
+    assert have_moments(z[:, 1:])[0] == (found < -3)  # of theta^2 there is an integral
+
+
+def test_tails_of_collinear_predictors_have_a_variance() -> None:
+    """Only theta_1 + theta_2 is told: far out both are large, and each prior brings 1/theta^2."""
+    x = np.tile(np.random.default_rng(1).standard_normal((5, 1)), 2)
+    total = np.linspace(-60, 60, 4001)
+    likelihood = (1 + (total - 0.5) ** 2) ** -4.0  # order 8: what is cut off is nothing
+
+    def density(value: float) -> float:
+        return float(horseshoe(np.array(value)) * (likelihood @ horseshoe(total - value)))
+
+    assert order(density, 1e3) == pytest.approx(-4, abs=0.02)
+    assert have_moments(x).all()
+
+
+def test_a_predictor_that_does_not_vary_leaves_no_moments() -> None:
+    x = np.array([[1.0, 0.1], [2.0, 0.1], [3.0, 0.1]])
+    assert have_moments(x).tolist() == [True, False]
+    assert not have_moments(x[:1]).any() and not have_moments(x[:0]).any()
 
 
 def test_too_few_sweeps_are_noticed() -> None:

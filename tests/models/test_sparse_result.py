@@ -225,15 +225,6 @@ def test_noise_is_refused(method: str, placement: str) -> None:
 
 
 @pytest.mark.parametrize("method", ["sparse_regression", "sparse_markov"])
-def test_each_site_alone(method: str) -> None:
-    data = records((30, 1, 40))
-    raw = job(name=method, rounds=20) | {"simulation": {"site_alone": True}}
-    alone = run(raw, data).result.summary["simulation"]["site_alone"]
-    assert alone["s2"]["n"] == 40 and "failed" not in alone["s2"]
-    assert "too few" in alone["s1"]["failed"]
-
-
-@pytest.mark.parametrize("method", ["sparse_regression", "sparse_markov"])
 def test_it_knows_one_way_to_centre_only(method: str) -> None:
     with pytest.raises(JobError, match=f"{method} always takes off each site's own means"):
         simulate(job(name=method, centre="site"), records())

@@ -80,7 +80,7 @@ def job(method: str, protocol: str, **changed: Any) -> dict[str, Any]:
         "method": methods[method],
         "protocol": {"name": protocol, **settings},
         "release": {"min_sites": 3, "min_records": 5},
-        "simulation": {"site_alone": True},
+        "simulation": {} if method.startswith("sparse") else {"site_alone": True},
     }
     return raw | changed
 
