@@ -180,7 +180,7 @@ def main() -> None:
     )
     section(
         "Sparse Bayesian regression: whole runs of one chain",
-        "In one process, plain, by `secagg.simulate`: sampling, encoding, sums, diagnostics. The "
+        "In one process, plain, by `secagg.simulating`: sampling, encoding, sums, diagnostics. The "
         "last row is the sites' sampling alone, as a script would do it.",
         whole_runs(case, 50 if quick else 1000, 1 if quick else 3),
     )

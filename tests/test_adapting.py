@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 import secagg
 from secagg.adapting import FinishedRun, adapt, open_run, predictions
 from secagg.cli import app
-from secagg.console import show_adapted
+from secagg.console import show_adapted, show_doubts
 from secagg.errors import DataError, UsageError
 from secagg.randomness import replayable_random
 
@@ -226,6 +226,9 @@ def test_a_run_that_must_not_be_used_says_so_here_too(
     printed = " ".join(capsys.readouterr().out.split())
     assert "! the run: do not rely on this result" in printed
     assert " ".join(found["run"]["notes"][0].split()) in printed
+    show_doubts(found)  # of predictions, which go to standard output
+    told = capsys.readouterr()
+    assert "! the run: do not rely on this result" in told.err and not told.out
     show_adapted(found | {"run": {"converged": True, "notes": ["a note on it"]}})
     printed = capsys.readouterr().out
     assert "the run: do not" not in printed and "notes on the run:\n  - a note on it" in printed
@@ -235,11 +238,13 @@ def test_chains_that_disagree_disagree_about_the_newcomer(run: FinishedRun) -> N
     """One of the run's chains is elsewhere: no number of sweeps would mend that."""
     apart = run.theta + 10.0 * np.array([0, 1])[:, None]
     elsewhere = replace(run, theta=apart)
-    few, many = site(0, 5), site(80, 7)
-    found = adapt(elsewhere, few, random=replayable_random(1)).summary()
+    found = adapt(elsewhere, site(0, 5), random=replayable_random(1)).summary()
     assert found["enough_sweeps"] and not found["converged"]
     assert "R-hat is" in found["notes"][0] and "method.rounds" in found["notes"][0]
-    assert adapt(run, many, random=replayable_random(1)).summary()["converged"]
+    q, order = run.t.shape[-1], np.random.default_rng(1).permutation(run.t[..., 0].size)
+    theta, t = (x.reshape(-1, q)[order].reshape(x.shape) for x in (run.theta, run.t))
+    shuffled = replace(run, theta=theta, t=t)  # of independent draws, all from one law
+    assert adapt(shuffled, site(0, 5), random=replayable_random(1)).summary()["converged"]
 
 
 def test_the_table_says_whose_deviations_and_how_well_it_was_drawn(

@@ -85,7 +85,8 @@ def summarise(draws: Array, level: float = 0.95) -> Posterior:
 
 def median(draws: Array) -> tuple[Array, Array]:
     """Return the medians of draws (draws, chains, ...), and their Monte Carlo errors."""
-    error = array_stats.mcse(draws, method="quantile", prob=0.5, chain_axis=1, draw_axis=0)
+    function = getattr(array_stats, "mcse")  # noqa: B009  # the library has no types
+    error = function(draws, method="quantile", prob=0.5, chain_axis=1, draw_axis=0)
     return np.median(draws, axis=(0, 1)), np.where(np.ptp(draws, axis=(0, 1)) > 0, error, 0.0)
 
 

@@ -134,8 +134,14 @@ class SparseLinear(SparseModel, ABC):
         names = [public.variables[i].name for i in chosen]
         deviations = memory["unit"] * halves(public, chosen)
 
+        # Elsewhere theta_kj has the tails of a Cauchy, no mean and no sd: see `newcomer`.
+        known = (memory["here"] > 1) & (np.diagonal(memory["gram"]) > 0)
+
         def told(kind: str, at: tuple[int, ...], factor: float = 1.0) -> dict[str, float | None]:
             return {key: number(factor * values[at]) for key, values in found[kind].items()}
+
+        def own(i: int, j: int, h: int, factor: float = 1.0) -> dict[str, float | None]:
+            return told("theta", (i, j), factor if known[h] else np.nan)
 
         regressions = [
             {
@@ -144,8 +150,8 @@ class SparseLinear(SparseModel, ABC):
                 "coefficients": [
                     {
                         "term": names[h],
-                        **told("theta", (i, j)),
-                        "own_units": told("theta", (i, j), deviations[y] / deviations[h]),
+                        **own(i, j, h),
+                        "own_units": own(i, j, h, deviations[y] / deviations[h]),
                         "common": told("common", (i, j)),
                     }
                     for j, h in enumerate(design.predictors[i])
@@ -158,6 +164,8 @@ class SparseLinear(SparseModel, ABC):
         if memory["here"] < design.shape[1] + 2:
             few = "Fewer records are here than there are coefficients: these are mostly the prior's"
             notes.append(f"{few}, around the common ones.")
+        if not np.all(known):
+            notes.append("null: with fewer than two records, or a column that does not vary here.")
         return Result({"records_here": memory["here"], "notes": notes, "regressions": regressions})
 
     def drawn(self, now: Common, total: Update, sites: int, rng: np.random.Generator) -> Common:
