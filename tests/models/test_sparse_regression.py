@@ -273,3 +273,30 @@ def test_sites_together_have_the_bits_of_each_alone(step: Any) -> None:
             update, alone[k] = method.local(DRAWS, rows[k], message, alone[k], public, first[k])
             assert wire.dumps(update) == wire.dumps(together[k][0])
             assert wire.dumps(alone[k]) == wire.dumps(stacked[k])
+
+
+def wide(sites: int, n: int, p: int) -> tuple[list[np.ndarray], Public]:
+    """Two effects among p predictors; as carried, in units of HALF."""
+    names = ("y", *(f"x{j}" for j in range(p)))
+    parts = []
+    for k in range(sites):
+        rng = np.random.default_rng(k)
+        X = rng.standard_normal((n, p))
+        y = X[:, 0] - X[:, 1] + 0.5 * rng.standard_normal(n)
+        parts.append(np.clip(np.column_stack([y, X]) / HALF, -1, 1))
+    return parts, public_of(sites, names)
+
+
+def test_many_sites_with_fewer_records_than_predictors() -> None:
+    parts, public = wide(sites=60, n=3, p=11)
+    result, _ = play(SparseRegression(outcome="y", rounds=200, chains=2), parts, public)
+    pip = {row["term"]: row["pip"] for row in result.summary["coefficients"]}
+    assert min(pip["x0"], pip["x1"]) > max(pip[f"x{j}"] for j in range(2, 11))
+
+
+def test_two_hundred_predictors_run_and_their_field_is_refused() -> None:
+    parts, public = wide(sites=3, n=60, p=200)
+    result, _ = play(SparseRegression(outcome="y", rounds=12, chains=1), parts, public)
+    assert result.arrays["draws_theta"].shape == (6, 1, 200)
+    with pytest.raises(JobError, match="numbers"):
+        SparseMarkov().stages(public)
