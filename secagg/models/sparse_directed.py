@@ -67,7 +67,7 @@ from secagg.models.sparse_directed_slabs import choose_slabs
 from secagg.models.sparse_markov import discoveries, expected_fdr
 from secagg.models.sparse_model import Round, SparseModel, kept_draws
 from secagg.models.sparse_result import arrays_of, beside, check_share, coefficient
-from secagg.models.sparse_rounds import Design, paper_update
+from secagg.models.sparse_rounds import paper_update
 from secagg.models.spike_slab import Common
 from secagg.models.variables import choose
 
@@ -104,13 +104,12 @@ class SparseDirected(SparseModel):
             return np.arange(len(public.variables))
         return choose(public, self.variables, "method.variables")
 
-    def design(self, public: Public) -> Design:
-        """Return the entries of the graph as one family of coefficients."""
+    def shape(self, public: Public) -> tuple[int, int]:
+        """Return one family of coefficients: the entries of the graph."""
         p = len(self.columns(public))
         if p < 2:
             raise JobError("method.variables", "a graph needs at least two variables")
-        rows, columns = places(p)
-        return Design(rows, columns[None, :])
+        return 1, p * (p - 1)
 
     def gather(self, z: Array, public: Public) -> State:
         """Return the records, a column a record, and first draws: an empty graph."""

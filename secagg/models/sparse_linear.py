@@ -10,7 +10,7 @@ is one matrix's or one number's own, so that no bit depends on what else is in t
 
 from __future__ import annotations
 
-from abc import ABC
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from typing import Literal
@@ -58,16 +58,24 @@ class SparseLinear(SparseModel, ABC):
 
     step: Literal["collapsed", "paper"] = "collapsed"
 
-    def round_spec(self, design: Design, public: Public) -> Spec:
+    @abstractmethod
+    def design(self, public: Public) -> Design:
+        """Return the regressions, in positions within `columns`."""
+
+    def shape(self, public: Public) -> tuple[int, int]:
+        """Return how many regressions there are, and coefficients in each."""
+        return self.design(public).shape
+
+    def round_spec(self, public: Public) -> Spec:
         """Return the fields of one of the sampler's rounds."""
         if self.step == "paper":
-            return super().round_spec(design, public)
+            return super().round_spec(public)
         rows, sites = public.max_rows, len(public.sites)
         # |X_i|^2 is at most the number of records of all sites or, scaled by the site's own
         # deviation, of this one. Pooled squares are rounded, by half a step a site, and divided by
         # a variance of 16 steps or more: 1/32 a site, and what is added is ample for all rounding.
         norm = float(rows if self.scale == "site" else rows * sites) + sites
-        return collapsed_spec(self.chains, design, norm, rows, sites, self.noise)
+        return collapsed_spec((self.chains, *self.shape(public)), norm, rows, sites, self.noise)
 
     def told(self) -> str:
         """Return what the sum of a round tells, in words."""
@@ -80,7 +88,7 @@ class SparseLinear(SparseModel, ABC):
 
     def gather(self, z: Array, public: Public) -> State:
         """Return X'X of the columns analysed, and first draws."""
-        begun = begin_site(self.chains, self.design(public))
+        begun = begin_site((self.chains, *self.shape(public)))
         shapes = {"theta": begun["theta"].shape, "s": begun["s"].shape}
         own = begin_sums({**shapes, "common": shapes["theta"]})
         return {"gram": z.T @ z, "own": own, "t": np.ones_like(begun["w"]), **begun}
@@ -96,7 +104,7 @@ class SparseLinear(SparseModel, ABC):
         """Return, for each of these sites, its part of a round's sums and what it keeps."""
         # A flat prior on a site's intercept, integrated out, leaves centred records, and one less.
         counted = [max(n - 1, 0) for n in records]
-        data = _stacked(now.design, [site["gram"] for site in sites])
+        data = _stacked(self.design(public), [site["gram"] for site in sites])
         draw = SiteDraw(*(np.array([site[name] for site in sites]) for name in _DRAW))
         if self.step == "paper":  # lambda is held, and w = lambda^2 t
             before = np.array([site["t"] for site in sites])

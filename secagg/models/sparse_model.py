@@ -47,7 +47,6 @@ from secagg.models.horseshoe import NoisePrior, within
 from secagg.models.linear_sites import centred
 from secagg.models.messages import check_facts, read_message
 from secagg.models.sparse_rounds import (
-    Design,
     own_deviations,
     paper_spec,
 )
@@ -73,16 +72,12 @@ def kept_draws(state: State) -> dict[str, Array]:
 
 
 class Round(NamedTuple):
-    """What all sites know in a round: common theta and t as sent, and whether it is warmup.
-
-    design: the regressions, as in all rounds
-    """
+    """What all sites know in a round: common theta and t as sent, and whether it is warmup."""
 
     theta: Array
     t: Array
     number: int
     warmup: bool
-    design: Design
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -144,8 +139,8 @@ class SparseModel(ABC):
         """Return the positions of the columns analysed."""
 
     @abstractmethod
-    def design(self, public: Public) -> Design:
-        """Return the regressions, in positions within `columns`."""
+    def shape(self, public: Public) -> tuple[int, int]:
+        """Return how many regressions there are, each with its own slabs; coefficients in one."""
 
     @abstractmethod
     def gather(self, z: Array, public: Public) -> State:
@@ -165,9 +160,9 @@ class SparseModel(ABC):
         No site's numbers may depend on which others are given with it.
         """
 
-    def round_spec(self, design: Design, public: Public) -> Spec:
+    def round_spec(self, public: Public) -> Spec:
         """Return the fields of one of the sampler's rounds."""
-        return paper_spec(self.chains, design, self.lambda_floor)
+        return paper_spec((self.chains, *self.shape(public)), self.lambda_floor)
 
     def told(self) -> str:
         """Return what the sum of a round tells, in words."""
@@ -199,7 +194,7 @@ class SparseModel(ABC):
 
     def start(self, public: Public) -> State:
         """Begin with the count, and chains that start apart."""
-        shape = (self.chains, *self.design(public).shape)
+        shape = (self.chains, *self.shape(public))
         rng = self._generator(0)
         tau = np.abs(rng.standard_cauchy(shape))
         begun = Common(
@@ -256,8 +251,7 @@ class SparseModel(ABC):
         if stage == RECORDS:
             return [(self._count(each.values[:, chosen]), memory)
                     for each, memory in zip(rows, memories, strict=True)]  # fmt: skip
-        design = self.design(public)
-        shape = (self.chains, *design.shape)
+        shape = (self.chains, *self.shape(public))
         news = {"theta": shape, "t": shape}
         sent, facts = read_message(message, news, {"scale": (len(chosen),)})
         if np.any(sent["t"] <= 0):
@@ -267,7 +261,7 @@ class SparseModel(ABC):
             check_facts(memory, facts, len(each.values))
             sites.append(memory or self._begun(each.values[:, chosen], facts, public))
         number = sites[0]["round"]
-        now = Round(sent["theta"], within(sent["t"]), number, number < self.discarded, design)
+        now = Round(sent["theta"], within(sent["t"]), number, number < self.discarded)
         rngs = [np.random.default_rng(int.from_bytes(random(16), "little")) for random in randoms]
         return [
             (update, {**memory, "round": number + 1})
@@ -289,7 +283,7 @@ class SparseModel(ABC):
 
     def _carried(self, public: Public) -> Spec:
         """Return a round's fields. Raises `JobError` where they would be too many numbers."""
-        spec = self.round_spec(self.design(public), public)
+        spec = self.round_spec(public)
         values = sum(field.size for field in spec)
         if values > _MOST_VALUES:
             raise JobError(

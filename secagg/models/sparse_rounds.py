@@ -73,10 +73,10 @@ class Design:
 
 
 def collapsed_spec(
-    chains: int, design: Design, norm: float, rows: int, sites: int, prior: NoisePrior
+    shape: tuple[int, int, int], norm: float, rows: int, sites: int, prior: NoisePrior
 ) -> Spec:
     """Return the fields of a round; norm: the largest |X_i|^2 at one site of at most `rows`."""
-    R, q = design.shape
+    chains, R, q = shape
     largest = float(gammainccinv(prior.shape + rows / 2, _UNLIKELY)) / prior.scale
     bound = norm * largest
     # Few enough bits for a sum over the sites in 64, where steps of 2^-24 can be had that way.
@@ -88,9 +88,8 @@ def collapsed_spec(
     )
 
 
-def paper_spec(chains: int, design: Design, floor: float) -> Spec:
+def paper_spec(shape: tuple[int, int, int], floor: float) -> Spec:
     """Return the fields of a round; floor: the least lambda."""
-    shape = (chains, *design.shape)
     return (
         Field("one", shape, 1 / floor**2, FRACTION_BITS, Kind.WEIGHT, strict=True),
         Field("d", shape, math.sqrt(_MOST_DD) / floor, FRACTION_BITS, Kind.BOUNDED, strict=True),
@@ -98,9 +97,8 @@ def paper_spec(chains: int, design: Design, floor: float) -> Spec:
     )
 
 
-def begin_site(chains: int, design: Design) -> State:
+def begin_site(shape: tuple[int, int, int]) -> State:
     """Return a site's draws before the first round: theta_k is drawn before it is used."""
-    shape = (chains, *design.shape)
     return {
         "theta": np.zeros(shape),
         "s": np.ones(shape[:-1]),
