@@ -33,7 +33,7 @@ SCRIPTS = {
     "bench_notears.py": [],
     "bench_routes.py": [],
     "bench_sparse.py": [],
-    "sparse_floor.py": [],
+    "bench_sparse_floor.py": [],
 }
 """Each script, and what makes it quick where it knows no --quick."""
 

@@ -162,10 +162,11 @@ def test_the_logarithm_of_an_outcome_is_undone(tmp_path: Path) -> None:
         "y": {"type": "continuous", "low": 1e-3, "high": 1e4, "transform": "log"},
     }
     data = {f"s{k}": positive(50, k) for k in range(3)}
-    secagg.run(job() | {"columns": columns}, data, out=tmp_path / "out")
-    adapted = adapt(open_run(tmp_path / "out"), positive(40, 8))
+    out, random = tmp_path / "out", replayable_random(1)
+    secagg.run(job() | {"columns": columns}, data, out=out, random=random)
+    adapted = adapt(open_run(out), positive(40, 8), random=random)
     further = positive(50, 9)
-    found = predictions(adapted, further)
+    found = predictions(adapted, further, random=random)
     assert adapted.summary()["logarithms"] == ["y"]
     assert np.all(found["low"] > 0)
     assert np.corrcoef(found["median"], further["y"])[0, 1] > 0.98

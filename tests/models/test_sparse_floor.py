@@ -1,7 +1,7 @@
 """How far the floor of lambda, which step `paper` needs, moves the posterior: see benchmarks.
 
-`benchmarks/sparse_floor.py` prints the table; here a part of it is sampled, and compared with the
-exact step in Monte Carlo errors, which come from independent chains.
+`benchmarks/bench_sparse_floor.py` prints the table; here a part of it is sampled, and compared with
+the exact step in Monte Carlo errors, which come from independent chains.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ SIZE = 256, 1500  # chains, rounds
 @pytest.fixture
 def floor(monkeypatch: pytest.MonkeyPatch) -> Any:
     monkeypatch.syspath_prepend(str(BENCHMARKS))
-    return import_module("sparse_floor")
+    return import_module("bench_sparse_floor")
 
 
 def test_the_default_floor_moves_nothing_and_a_tenth_moves_tau(floor: Any) -> None:

@@ -1,6 +1,6 @@
 """What the floor of step `paper` does to the posterior of federated sparse regression.
 
-    python benchmarks/sparse_floor.py [--quick]
+    python benchmarks/bench_sparse_floor.py [--quick]
 
 Step `paper` sums 1 / lambda^2 over sites, which no bound holds, and so raises lambda to
 `lambda_floor`; `collapsed` has no floor and is exact. Both sample one simulated case in many
