@@ -288,8 +288,8 @@ def wide(sites: int, n: int, p: int) -> tuple[list[np.ndarray], Public]:
 
 
 def test_many_sites_with_fewer_records_than_predictors() -> None:
-    parts, public = wide(sites=60, n=3, p=11)
-    result, _ = play(SparseRegression(outcome="y", rounds=200, chains=2), parts, public)
+    parts, public = wide(sites=40, n=3, p=11)
+    result, _ = play(SparseRegression(outcome="y", rounds=120, chains=2), parts, public)
     pip = {row["term"]: row["pip"] for row in result.summary["coefficients"]}
     assert min(pip["x0"], pip["x1"]) > max(pip[f"x{j}"] for j in range(2, 11))
 
