@@ -11,29 +11,35 @@ As printed the server needs Theta itself, for Theta'Theta, which shows it every 
 It does not need it. By (1) Omega = c I + V'V, where c = (1 - alpha)^t and V (m x K) has the Thetas
 of past rounds as blocks of rows, each times the root of its weight: column v_k is site k's own
 history, and stays there. The paper's explicit step Theta - 2 eta Theta Omega^-1 is stable only for
-eta below the smallest eigenvalue of Omega, which is about c and vanishes; the implicit one,
+eta below the smallest eigenvalue of Omega, which is about c and vanishes. The implicit step
 
-    Theta <- Theta Omega (Omega + a I)^-1,  a = 2 eta sigma^2 T,                                 (2)
+    Theta <- Theta - Theta_new Omega^-1 D,  so  Theta_new = Theta (Omega + D)^-1 Omega           (2)
 
-is stable for every Omega >= 0. With b = c + a its column k is, by Woodbury,
+with D = diag(a_1 .. a_K), a_k >= 0, is stable for every Omega >= 0. (The paper's is D = 2 eta I; a
+site whose T steps of size eta_k follow the gradient of its sum of squares needs
+a_k = 2 eta_k sigma_k^2 T for (1)'s prior to have its weight.) With b_k = c + a_k, Woodbury gives
+column k of (2) as
 
-    theta_k - r (theta_k - M v_k),  r = a / b,  M = S (b I + G)^-1,                              (3)
+    theta_k - r_k (theta_k - M v_k),  r_k = a_k / b_k,  M = S (I + G)^-1,                        (3)
+    S = SUM theta_k v_k' / b_k (d x m)   and   G = SUM v_k v_k' / b_k (m x m).                   (4)
 
-where S = Theta V' and G = V V'. So a site sends its parts of the sums over sites of
+So a site sends its parts of (4), the server sends M, and each site applies (3) with its own v_k. c
+everybody knows.
 
-    S = SUM theta_k v_k' (d x m)   and   Q = SUM theta_k theta_k' (d x d),                       (4)
+m would grow by d in every round. But V has K columns, so rank at most K, and V'V does not change
+when V is multiplied by an orthogonal matrix. The eigenvectors U (m - d, m) of G's largest
+eigenvalues span V's columns as soon as m - d >= K: the server sends U, sites keep U v_k, and m
+stays at K + d, at no loss. (To drop old rounds' blocks once their weight is negligible would keep
+hundreds of rows for alpha = 0.1.)
 
-the server sends M and r, and each site applies (3) with its own v_k. What (1) adds to V V' the
-server knows from S, Q, M and G alone, since the new Theta is (1 - r) Theta + r M V.
-
-What the transcript determines: the sums (4) of every round, and no column of Theta. A site alone in
-the roster, or all others known, is what the sums then show, as with any sum.
-Not protected: Q is the sites' coefficients' second moment, exactly, in every round.
+What the transcript determines: the sums (4) of every round, and no column of Theta. Were all b_k
+equal, (4) would be unchanged if all columns were mixed by one orthogonal K x K matrix: Theta is
+determined up to that at most. b_k differs from site to site, c from round to round, and the next
+theta_k follows from this one and the site's own X'X and X'y. So sums of many rounds are equations
+in those, and enough of them may be solved for every site's, up to which site has which.
 """
 
 from __future__ import annotations
-
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -41,61 +47,29 @@ from numpy.typing import NDArray
 Array = NDArray[np.float64]
 
 
-@dataclass(frozen=True)
-class Covariance:
-    """What the server keeps of Omega = c I + V'V: c, and G = V V' (m x m)."""
-
-    c: float
-    G: Array
-
-    @classmethod
-    def first(cls) -> Covariance:
-        """Return Omega = I."""
-        return cls(1.0, np.zeros((0, 0)))
+def history_length(d: int, sites: int, rounds: int) -> int:
+    """Return m, at which nothing of V'V is lost: rank at most K, or of one block a round."""
+    return d * rounds if d * rounds < sites + d else sites + d
 
 
-def shrinkage(omega: Covariance, S: Array, a: float) -> tuple[Array, float]:
-    """Return M (d x m) and r of (3), what the server sends; a >= 0."""
-    b = omega.c + a
-    solved = np.linalg.solve(omega.G + b * np.eye(len(omega.G)), S.T).T
-    return np.asarray(solved, dtype=np.float64), a / b
+def parts(theta: Array, v: Array, b: float) -> tuple[Array, Array]:
+    """Return a site's part of S and of G in (4); theta (d,), v (m,), b > 0."""
+    return np.outer(theta, v) / b, np.outer(v, v) / b
 
 
-def smoothed(omega: Covariance, S: Array, Q: Array, M: Array, r: float, alpha: float) -> Covariance:
-    """Return (1), for the Theta that (3) leaves; 0 < alpha < 1. V has d more rows then."""
-    cross = (1 - r) * S.T + r * omega.G @ M.T  # V Theta'
-    both = r * (1 - r) * S @ M.T
-    square = (1 - r) ** 2 * Q + both + both.T + r**2 * M @ omega.G @ M.T  # Theta Theta'
-    old, new = 1 - alpha, alpha / len(Q)
-    G = np.block(
-        [[old * omega.G, np.sqrt(old * new) * cross], [np.sqrt(old * new) * cross.T, new * square]]
-    )
-    return Covariance(old * omega.c, G)
+def shrinkage(S: Array, G: Array) -> tuple[Array, Array]:
+    """Return M (d, m) of (3), and U (m - d, m) that leaves room for the next block."""
+    d, m = S.shape
+    M = np.linalg.solve(G + np.eye(m), S.T).T
+    _, vectors = np.linalg.eigh(G)
+    return np.asarray(M, dtype=np.float64), np.ascontiguousarray(vectors[:, d:].T)
 
 
 def shrunk(theta: Array, v: Array, M: Array, r: float) -> Array:
-    """Return a site's coefficients after (3); theta (d,), v (m,)."""
+    """Return a site's coefficients after (3)."""
     return theta - r * (theta - M @ v)
 
 
-def remembered(v: Array, theta: Array, alpha: float) -> Array:
+def remembered(v: Array, theta: Array, U: Array, alpha: float) -> Array:
     """Return a site's column of V with this round's coefficients, as (1) weighs them."""
-    return np.concatenate([np.sqrt(1 - alpha) * v, np.sqrt(alpha / len(theta)) * theta])
-
-
-def gradient_steps(gram: Array, cross: Array, theta: Array, eta: float, steps: int) -> Array:
-    """Return theta after full-batch steps theta + 2 eta (X'y - X'X theta), in closed form.
-
-    gram: X'X (d, d); cross: X'y (d,). In the basis of X'X's eigenvectors each coordinate goes
-    its own way, theta_i <- (1 - 2 eta w_i) theta_i + 2 eta z_i; where w_i = 0 it gains 2 eta z_i a
-    step, and z_i = 0 there but for rounding. eta is to be below 1 / max w.
-    """
-    w, U = np.linalg.eigh(gram)
-    factor = 1 - 2 * eta * w
-    power = factor**steps
-    total = np.where(
-        np.abs(1 - factor) > 0, (1 - power) / np.where(w != 0, 2 * eta * w, 1.0), steps
-    )
-    z = U.T @ cross
-    moved: Array = U @ (power * (U.T @ theta) + 2 * eta * total * z)
-    return moved
+    return np.concatenate([np.sqrt(1 - alpha) * (U @ v), np.sqrt(alpha / len(theta)) * theta])

@@ -5,21 +5,24 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from secagg.models.gradient_steps import Quadratic, batch_steps
 from secagg.models.shared_covariance import (
-    Covariance,
-    gradient_steps,
+    history_length,
+    parts,
     remembered,
     shrinkage,
     shrunk,
-    smoothed,
 )
 
+Records = list[tuple[np.ndarray, np.ndarray]]
 
-def sites(K: int, d: int, seed: int) -> list[tuple[np.ndarray, np.ndarray]]:
+
+def sites(K: int, d: int, seed: int) -> Records:
+    """X'X and X'y of sites with few records and many, some with fewer than coefficients."""
     rng = np.random.default_rng(seed)
     found = []
     for _ in range(K):
-        X = rng.standard_normal((int(rng.integers(d + 2, 40)), d))
+        X = rng.standard_normal((int(rng.integers(1, 40)), d))
         found.append((X.T @ X, X.T @ (X @ rng.standard_normal(d) + rng.standard_normal(len(X)))))
     return found
 
@@ -30,68 +33,111 @@ def steps_written_out(gram, cross, theta, eta, steps):
     return theta
 
 
-def dense(data, alpha: float, eta: float, steps: int, a: float, rounds: int):
+def dense(data: Records, alpha: float, eta, a, steps: int, rounds: int, took_part):
     """Algorithm 1 with the implicit step (2): the server holds Theta and Omega."""
     K, d = len(data), len(data[0][1])
     Theta, Omega = np.zeros((d, K)), np.eye(K)
-    for _ in range(rounds):
-        columns = [
-            steps_written_out(g, c, Theta[:, k], eta, steps) for k, (g, c) in enumerate(data)
-        ]
-        Theta = np.linalg.solve((Omega + a * np.eye(K)).T, (np.column_stack(columns) @ Omega).T).T
+    for c in range(rounds):
+        moved = Theta.copy()
+        for k, (gram, cross) in enumerate(data):
+            if took_part[c, k]:
+                moved[:, k] = steps_written_out(gram, cross, Theta[:, k], eta[k], steps)
+        shrunk_ = np.linalg.solve((Omega + np.diag(a)).T, moved.T).T @ Omega
+        Theta = np.where(took_part[c], shrunk_, moved)
         Omega = (1 - alpha) * Omega + alpha / d * Theta.T @ Theta
     return Theta, Omega
 
 
-def by_sums(data, alpha: float, eta: float, steps: int, a: float, rounds: int):
+def by_sums(data: Records, alpha: float, eta, a, steps: int, rounds: int, took_part):
     """The same, each site with its own theta_k and v_k, the server with sums."""
-    d = len(data[0][1])
-    theta, v = [np.zeros(d) for _ in data], [np.zeros(0) for _ in data]
-    omega = Covariance.first()
-    for _ in range(rounds):
+    K, d = len(data), len(data[0][1])
+    shapes = [Quadratic.of(*each) for each in data]
+    m = history_length(d, K, rounds)
+    theta, v = [np.zeros(d)] * K, [np.zeros(m)] * K
+    for t in range(rounds):
+        b = (1 - alpha) ** t + a
         theta = [
-            gradient_steps(g, c, th, eta, steps) for (g, c), th in zip(data, theta, strict=True)
+            shape.stepped(theta[k], eta[k], steps) if took_part[t, k] else theta[k]
+            for k, shape in enumerate(shapes)
         ]
-        S = sum(np.outer(th, vk) for th, vk in zip(theta, v, strict=True))
-        Q = sum(np.outer(th, th) for th in theta)
-        M, r = shrinkage(omega, S, a)
-        omega = smoothed(omega, S, Q, M, r, alpha)
-        theta = [shrunk(th, vk, M, r) for th, vk in zip(theta, v, strict=True)]
-        v = [remembered(vk, th, alpha) for th, vk in zip(theta, v, strict=True)]
+        each = [parts(theta[k], v[k], b[k]) for k in range(K)]
+        M, U = shrinkage(sum(S for S, _ in each), sum(G for _, G in each))
+        theta = [
+            shrunk(theta[k], v[k], M, a[k] / b[k]) if took_part[t, k] else theta[k]
+            for k in range(K)
+        ]
+        v = [remembered(v[k], theta[k], U, alpha) for k in range(K)]
     V = np.column_stack(v)
-    return np.column_stack(theta), omega.c * np.eye(len(data)) + V.T @ V, omega, V
+    return np.column_stack(theta), (1 - alpha) ** rounds * np.eye(K) + V.T @ V
 
 
 @pytest.mark.parametrize("alpha", [0.1, 0.5, 0.9, 0.99])
-@pytest.mark.parametrize(("K", "d"), [(2, 3), (12, 4), (40, 2)])
-def test_sums_give_what_the_dense_algorithm_does(alpha: float, K: int, d: int) -> None:
+@pytest.mark.parametrize(("K", "d", "rounds"), [(2, 3, 40), (12, 4, 60), (40, 2, 25), (100, 8, 40)])
+@pytest.mark.parametrize("share", [1.0, 0.6])
+def test_sums_give_what_the_dense_algorithm_does(
+    alpha: float, K: int, d: int, rounds: int, share: float
+) -> None:
     data = sites(K, d, K)
-    eta = 0.4 / max(np.linalg.eigvalsh(gram)[-1] for gram, _ in data)
-    a = 2 * eta * 1.0 * 5
-    Theta, Omega = dense(data, alpha, eta, 5, a, 25)
-    ours, omega, kept, V = by_sums(data, alpha, eta, 5, a, 25)
+    eta = np.array([0.5 / np.linalg.eigvalsh(gram)[-1] for gram, _ in data])
+    a = 2 * eta * 5 * np.random.default_rng(1).uniform(0.2, 2, K)
+    took_part = np.random.default_rng(2).random((rounds, K)) < share
+    Theta, Omega = dense(data, alpha, eta, a, 5, rounds, took_part)
+    ours, omega = by_sums(data, alpha, eta, a, 5, rounds, took_part)
     np.testing.assert_allclose(ours, Theta, rtol=0, atol=1e-10 * np.abs(Theta).max())
     np.testing.assert_allclose(omega, Omega, rtol=0, atol=1e-10 * np.abs(Omega).max())
-    np.testing.assert_allclose(kept.G, V @ V.T, rtol=0, atol=1e-10 * np.abs(kept.G).max())
 
 
-@pytest.mark.parametrize("records", [2, 4, 30])
+def test_the_history_is_as_short_as_it_can_be() -> None:
+    assert history_length(8, 100, 100) == 108
+    assert history_length(8, 100, 5) == 40
+    assert history_length(3, 2, 1000) == 5
+
+
+@pytest.mark.parametrize("records", [1, 2, 4, 30])
 def test_gradient_steps_in_closed_form(records: int) -> None:
     rng = np.random.default_rng(records)
     X, theta = rng.standard_normal((records, 4)), rng.standard_normal(4)  # fewer than columns, too
     gram, cross = X.T @ X, X.T @ rng.standard_normal(records)
-    eta = 0.9 / np.linalg.eigvalsh(gram)[-1]
+    shape = Quadratic.of(gram, cross)
+    eta = 0.9 / shape.steepest
     for steps in (0, 1, 7, 200):
         expected = steps_written_out(gram, cross, theta, eta, steps)
-        found = gradient_steps(gram, cross, theta, eta, steps)
-        np.testing.assert_allclose(
-            found, expected, rtol=0, atol=1e-11 * (1 + np.abs(expected).max())
-        )
+        found, largest = shape.stepped(theta, eta, steps), np.abs(expected).max()
+        np.testing.assert_allclose(found, expected, rtol=0, atol=1e-11 * (1 + largest))
+    assert shape.rank == min(records, 4)
 
 
-def test_without_shrinkage_sites_are_by_themselves() -> None:
-    data = sites(5, 3, 1)
-    eta = 0.4 / max(np.linalg.eigvalsh(gram)[-1] for gram, _ in data)
-    ours, *_ = by_sums(data, 0.3, eta, 20, 0.0, 60)
-    for k, (gram, cross) in enumerate(data):
-        np.testing.assert_allclose(ours[:, k], np.linalg.solve(gram, cross), atol=1e-8)
+@pytest.mark.parametrize("records", [2, 30])
+def test_least_squares_are_the_shortest(records: int) -> None:
+    rng = np.random.default_rng(records)
+    X, y = rng.standard_normal((records, 4)), rng.standard_normal(records)
+    expected = np.linalg.lstsq(X, y, rcond=None)[0]
+    np.testing.assert_allclose(Quadratic.of(X.T @ X, X.T @ y).least(), expected, atol=1e-12)
+
+
+def test_a_site_without_records_stays_where_it_is() -> None:
+    shape = Quadratic.of(np.zeros((3, 3)), np.zeros(3))
+    theta = np.array([1.0, -2.0, 0.5])
+    assert (shape.steepest, shape.rank) == (0.0, 0)
+    np.testing.assert_array_equal(shape.stepped(theta, 0.1, 9), theta)
+    np.testing.assert_array_equal(shape.least(), np.zeros(3))
+
+
+def test_batches_of_all_records_are_full_steps() -> None:
+    rng = np.random.default_rng(0)
+    X, y, theta = rng.standard_normal((20, 3)), rng.standard_normal(20), rng.standard_normal(3)
+    shape = Quadratic.of(X.T @ X, X.T @ y)
+    eta = 0.5 / shape.steepest
+    found = batch_steps(X, y, theta, eta, 9, 20, 1.0, rng)
+    np.testing.assert_allclose(found, shape.stepped(theta, eta, 9), atol=1e-12)
+
+
+def test_a_batch_times_n_over_b_is_the_full_gradient_on_average() -> None:
+    rng = np.random.default_rng(0)
+    X, y, theta = rng.standard_normal((20, 3)), rng.standard_normal(20), rng.standard_normal(3)
+    eta, many = 0.001, 4000
+    full = batch_steps(X, y, theta, eta, 1, 20, 1.0, rng) - theta
+    drawn = np.array([batch_steps(X, y, theta, eta, 1, 4, 5.0, rng) for _ in range(many)]) - theta
+    error = drawn.std(axis=0) / np.sqrt(many)
+    assert np.all(np.abs(drawn.mean(axis=0) - full) < 4.5 * error)
+    assert np.max(np.abs(full) / error) > 20  # the test can tell

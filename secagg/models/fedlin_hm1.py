@@ -1,0 +1,224 @@
+"""FedLin's HM1: sites' linear regressions, tied by a covariance between sites.
+
+Yue, Al Kontar and Estrada Gomez (2022), section 3 and Algorithm 1, from secure sums only: see
+`secagg.models.shared_covariance`. In each of C rounds a site takes T gradient steps towards its own
+least squares (`secagg.models.gradient_steps`), with eta_k = step / (largest eigenvalue of its X'X),
+and its coefficients are then shrunk by what all sites' have in common.
+
+weight = "model" gives the prior the weight that it has in the paper's posterior,
+a_k = 2 eta_k sigma_k^2 T, with sigma_k^2 from residuals; "paper" is Algorithm 1 as printed,
+a_k = 2 eta_k, which takes sigma^2 for 1/T without saying so. (With batches of b of n records the
+printed steps are of the batch's own sum of squares: sigma^2 is then n / (T b).) shrink = "explicit"
+is the printed step, stable only while a_k stays below the smallest eigenvalue of Omega, which falls
+as (1 - alpha)^rounds; it is there for comparison and ends with an error where it diverges.
+
+Omega's update is a smoothing rule, not the maximum of the posterior, which has none: it grows
+beyond all bounds as Omega and Theta go to 0. Where data are weak the rule follows: coefficients are
+shrunk, and Omega with them, round after round. `nothing` and `separate` beside the result show it.
+
+What the transcript determines (Guarantees: only this)
+    * The number of records, columns' pooled means and deviations (unless units are own), the pooled
+      variance of the noise; at the end sums over sites of coefficients, their squares, and errors.
+    * In each round the sums over sites of theta_k v_k' / b_k and v_k v_k' / b_k: see
+      `secagg.models.shared_covariance`, also for what many rounds may determine.
+    A site keeps theta_k, which of its records are held out, and whether it took part in a round.
+
+==============================  ====================================================================
+site                            contribution
+==============================  ====================================================================
+no record                       theta_k = 0 = v_k: nothing in the sums
+fewer records than columns      steps leave alone what its records do not determine; that is shrunk
+did not take part in a round    its coefficients stay; its parts of the sums are as ever
+coefficients out of range       `DataError`, nothing is sent: the method diverges
+an M that is not finite         `PeerError`, nothing is sent
+==============================  ====================================================================
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from secagg.contracts import Body, Counted, Field, Kind, Public, Result, Stage, State, Update
+from secagg.errors import JobError
+from secagg.models.consensus_rounds import check_numbers
+from secagg.models.fedlin_model import BITS, FINISH, MOST, ROUNDS, FedLinModel, Round, within_range
+from secagg.models.fedlin_result import own_summary, summary
+from secagg.models.fedlin_site import Site
+from secagg.models.gradient_steps import batch_steps
+from secagg.models.natural_normal import symmetric, triangle
+from secagg.models.shared_covariance import (
+    history_length,
+    parts,
+    remembered,
+    shrinkage,
+    shrunk,
+)
+
+Array = NDArray[np.float64]
+
+_MOST_VALUES = 2**22  # in a round
+
+
+@dataclass(frozen=True, kw_only=True)
+class FedLinHm1(FedLinModel):
+    """HM1; the settings are those of `FedLinModel`, and
+
+    rounds: C, at most; steps: T, in each; step: of eta_k, below 1
+    alpha: weight of a round's coefficients in Omega
+    batch: records in a gradient step, None for all
+    participation: probability that a site takes part in a round, by its own coin
+    weight, shrink: see above
+    tolerance: coefficients' change in a round, relative, below which rounds end
+    """
+
+    rounds: int = 30
+    steps: int = 20
+    step: float = 0.5
+    alpha: float = 0.1
+    batch: int | None = None
+    participation: float = 1.0
+    weight: Literal["model", "paper"] = "model"
+    shrink: Literal["implicit", "explicit"] = "implicit"
+    tolerance: float = 0.0
+
+    name: ClassVar[str] = "fedlin_hm1"
+    leaves: ClassVar[str] = (
+        "In each round, sums over sites of products of their coefficients with those of earlier "
+        "rounds: sites' coefficients up to a mixture of sites. Sums of many rounds are equations "
+        "in every site's own cross products, and enough of them may be solved, up to which site "
+        "has which."
+    )
+
+    @property
+    def needs_noise(self) -> bool:
+        """The prior's weight depends on it."""
+        return self.weight == "model"
+
+    @property
+    def short(self) -> str:
+        """The method's own name among the predictions."""
+        return "hm1"
+
+    def _length(self, public: Public) -> int:
+        return history_length(self.layout(public).d, len(public.sites), self.rounds)
+
+    def round_stage(self, public: Public) -> Stage:
+        """Declare the rounds."""
+        self._check_rounds()
+        d, m = self.layout(public).d, self._length(public)
+        if d * m + m * (m + 1) // 2 > _MOST_VALUES:
+            raise JobError(
+                "method", f"a round of {len(public.sites)} sites and {d} coefficients is too large"
+            )
+        spec = (
+            Field("S", (d, m), MOST, BITS, Kind.BOUNDED),
+            Field("G", (m * (m + 1) // 2,), MOST, BITS, Kind.PSD),
+            Field("moved", (2,), MOST, BITS, Kind.WEIGHT),
+        )
+        sees = (
+            "sums over sites of products of coefficients, now and in earlier rounds; how far they "
+            "moved"
+        )
+        return Stage(ROUNDS, spec, self.rounds, sees)
+
+    def news(self, stage: str, public: Public) -> dict[str, tuple[int, ...]]:
+        """M and U."""
+        d, m = self.layout(public).d, self._length(public)
+        return {"M": (d, m), "U": (m - d, m)}
+
+    def begin(self, public: Public) -> State:
+        """Nothing is known yet."""
+        return {name: np.zeros(shape) for name, shape in self.news(ROUNDS, public).items()}
+
+    def sent(self, state: State) -> Body:
+        """Send M and U."""
+        return {name: state[name] for name in ("M", "U")}
+
+    def begin_site(self, site: Site, now: Round, public: Public) -> State:
+        """Begin at 0."""
+        d, m = now.layout.d, self._length(public)
+        zeros = np.zeros(d)
+        return {"theta": zeros, "before": zeros, "v": np.zeros(m), "round": 0, "active": False}
+
+    def contribute(
+        self, site: Site, memory: State, now: Round, public: Public
+    ) -> tuple[Update, State]:
+        """Apply the last round's shrinkage, take steps, and send what this round's needs."""
+        memory = self.settled(site, memory, now, public)
+        theta, done = memory["theta"], memory["round"]
+        moved = float(np.sum((theta - memory["before"]) ** 2))
+        size = float(theta @ theta)
+        before = theta
+        active = bool(now.rng.random() < self.participation)
+        if active:
+            theta = self._stepped(site, theta, now)
+        S, G = parts(theta, memory["v"], self._weights(site, done, now)[1])
+        update = within_range({"S": S, "G": triangle(G), "moved": np.array([moved, size])})
+        kept = {"theta": theta, "before": before, "round": done + 1, "active": active}
+        return update, {**memory, **kept}
+
+    def settled(self, site: Site, memory: State, now: Round, public: Public) -> State:
+        """Shrink by what was sent, and remember."""
+        if not memory["round"]:
+            return memory
+        theta, v = memory["theta"], memory["v"]
+        if memory["active"]:
+            a, b = self._weights(site, memory["round"] - 1, now)
+            theta = shrunk(theta, v, now.sent["M"], a / b)
+        return {**memory, "theta": theta, "v": remembered(v, theta, now.sent["U"], self.alpha)}
+
+    def advance(self, state: State, total: Update, sites: int) -> State:
+        """Solve for the next shrinkage."""
+        m = total["S"].shape[1]
+        M, U = shrinkage(total["S"], symmetric(total["G"], m))
+        moved, size = total["moved"].tolist()
+        change = float(np.sqrt(moved / size)) if size > 0 else None
+        ended = state["round"] == self.rounds
+        if change is not None and state["round"] > 2 and change <= self.tolerance:
+            ended = True
+        return {**state, "M": M, "U": U, "change": change, "status": FINISH if ended else ROUNDS}
+
+    def _eta(self, site: Site) -> float:
+        return self.step / site.shape.steepest if site.shape.steepest > 0 else 0.0
+
+    def _weights(self, site: Site, done: int, now: Round) -> tuple[float, float]:
+        """Return a_k and b_k, after so many rounds."""
+        eta = self._eta(site)
+        a = 2 * eta * (now.noise * self.steps if self.weight == "model" else 1.0)
+        c = (1 - self.alpha) ** done
+        if self.shrink == "explicit":
+            return a, c
+        return (a, c + a) if a > 0 else (1.0, c + 1.0)  # without records: 0 / (c + 1) in the sums
+
+    def _stepped(self, site: Site, theta: Array, now: Round) -> Array:
+        eta = self._eta(site)
+        if self.batch is None or self.batch >= site.here:
+            return site.shape.stepped(theta, eta, self.steps)
+        X, y = now.layout.design(now.values, now.centre, now.scale)
+        X, y = X - site.level.x, y - site.level.y
+        share = site.here / self.batch if self.weight == "model" else 1.0
+        return batch_steps(X, y, theta, eta, self.steps, self.batch, share, now.rng)
+
+    def result(self, state: State, public: Public, counted: Counted) -> Result:
+        """Return what sites have in common, and how well they predict."""
+        found = summary(self, state, public)
+        found |= {"rounds": state["round"], "change": state["change"]}
+        return Result(found)
+
+    def own_result(self, memory: State, public: Public) -> Result | None:
+        """Return a site's own coefficients."""
+        return own_summary(self, memory, public)
+
+    def _check_rounds(self) -> None:
+        check_numbers(self, {"rounds": 1, "steps": 1, "tolerance": 0})
+        if self.batch is not None:
+            check_numbers(self, {"batch": 1})
+        for name in ("step", "alpha"):
+            if not 0 < getattr(self, name) < 1:
+                raise JobError(f"method.{name}", "must be above 0 and below 1")
+        if not 0 < self.participation <= 1:
+            raise JobError("method.participation", "must be above 0, at most 1")

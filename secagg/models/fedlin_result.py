@@ -1,0 +1,122 @@
+"""What the results of all FedLin methods say: coefficients over sites, and errors of predictions.
+
+The coordinator's has means and standard deviations over sites, which are sums; each site's own has
+its coefficients, beside its own least squares. Errors are root mean squares in the outcome's unit:
+over all records, and (`rmse_sites`, the paper's A-RMSE) the mean over sites of each site's own.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from secagg.contracts import Public, Result, State
+from secagg.models.fedlin_model import FedLinModel
+from secagg.models.fedlin_site import Site
+from secagg.models.regression_layout import INTERCEPT, Layout
+
+Array = NDArray[np.float64]
+
+
+def summary(method: FedLinModel, state: State, public: Public) -> dict[str, Any]:
+    """Return what every method's result begins with."""
+    layout, total, sites = method.layout(public), state["finished"], state["sites"]
+    mean = total["coefficients"] / sites
+    variance = (total["squares"] - sites * mean**2) / max(sites - 1, 1)
+    sd = np.sqrt(np.maximum(variance, 0.0))
+    factor = _slopes(layout, state["scale"])
+    first = layout.d - len(factor)
+    rows: list[dict[str, Any]] = []
+    for j, term in enumerate(layout.terms):
+        row: dict[str, Any] = {"term": term, "mean": float(mean[j]), "sd": float(sd[j])}
+        if j >= first:
+            unit = float(factor[j - first])
+            row["own_units"] = {"mean": unit * row["mean"], "sd": unit * row["sd"]}
+        rows.append(row)
+    return {
+        "method": f"fedlin-{method.short}",
+        "outcome": method.outcome,
+        "records": state["records"],
+        "sites": sites,
+        "units": method.scale,
+        "intercept": method.intercept,
+        "outcome_deviation": float(state["half"] / state["scale"][0]),
+        "across_sites": rows,
+        "errors": _errors(method, state),
+        "noise_sd": float(np.sqrt(state["noise"]) * state["half"]) if method.needs_noise else None,
+        "converged": True,
+        "notes": [],
+    }
+
+
+def _errors(method: FedLinModel, state: State) -> list[dict[str, Any]]:
+    total, half = state["finished"], state["half"]
+    found = []
+    for i, model in enumerate(method.models):
+        row: dict[str, Any] = {"model": model}
+        row["training_rmse"] = float(half * np.sqrt(total["training"][i] / state["records"]))
+        if method.holdout:
+            held, sites = total["held"].tolist()
+            row["held_rmse"] = row["rmse_sites"] = None
+            if held:
+                row["held_rmse"] = float(half * np.sqrt(total["held_squares"][i] / held))
+                row["rmse_sites"] = float(half * total["held_rmse"][i] / sites)
+        found.append(row)
+    return found
+
+
+def own_summary(method: FedLinModel, memory: State, public: Public) -> Result | None:
+    """Return a site's own coefficients in the columns' units, once the run is at its end."""
+    if "errors" not in memory:
+        return None
+    layout, facts = method.layout(public), memory["facts"]
+    site, errors = Site.read(memory["site"]), memory["errors"]
+    centre, scale = facts["centre"], facts["scale"]
+    half = float(layout.half[0])
+    fitted = {method.short: memory["own"]["theta"], "separate": site.shape.least()}
+    units = {
+        name: layout.in_own_units(theta, centre, scale, site.level)
+        for name, theta in fitted.items()
+    }
+    slopes = [term for term in layout.terms if term != INTERCEPT]
+    rows = [
+        {"term": term, **{name: float(values[j]) for name, values in units.items()}}
+        for j, term in enumerate([INTERCEPT, *slopes])
+    ]
+    told: list[dict[str, Any]] = []
+    for i, model in enumerate(method.models):
+        row: dict[str, Any] = {"model": model}
+        row["training_rmse"] = _rmse(errors["training"][i], errors["here"], half)
+        if "held" in errors:
+            row["held_rmse"] = _rmse(errors["held"][i], errors["held_here"], half)
+        told.append(row)
+    notes = ["Coefficients are in the columns' own units."]
+    if layout.degree > 1:
+        notes = [f"Powers are of {layout.names[1]!r} from 0 to 1 over its public bounds."]
+    if site.freedom < layout.d:
+        notes.append("Fewer records are here than coefficients: separate is one fit of many.")
+    return Result(
+        {
+            "outcome": method.outcome,
+            "records_here": site.here,
+            "held_here": errors.get("held_here", 0),
+            "notes": notes,
+            "coefficients": rows,
+            "errors": told,
+        }
+    )
+
+
+def _rmse(squares: float, many: int, half: float) -> float | None:
+    return float(half * np.sqrt(squares / many)) if many else None
+
+
+def _slopes(layout: Layout, scale: Array) -> Array:
+    """Return what takes slopes to the columns' own units."""
+    unit = layout.half[0] / scale[0]
+    if layout.degree > 1:
+        return np.full(layout.degree, unit)
+    per_unit: Array = unit * scale[1:] / layout.half[1:]
+    return per_unit

@@ -1,0 +1,86 @@
+"""Gradient steps of least squares at a site, in closed form or by minibatches.
+
+Yue, Al Kontar and Estrada Gomez (2022), Algorithm 1: theta + 2 eta X'(y - X theta), T times, from
+all records of the site or from a batch of them. From all, T steps cost as much as one: in the
+eigenvectors of X'X = U diag(w) U' each coordinate goes its own way, with z = U'X'y,
+
+    theta_i <- (1 - 2 eta w_i)^T theta_i + (1 - (1 - 2 eta w_i)^T) z_i / w_i                     (1)
+
+and where w_i = 0 so is z_i but for rounding, and theta_i stays. Steps are stable for
+eta < 1 / max w. A batch of b of n records has an unbiased gradient when multiplied by n / b; the
+paper's is not multiplied, which weighs a prior n / b times as heavily.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+Array = NDArray[np.float64]
+
+_RANK = 1e-12  # of the largest eigenvalue: directions in which records do not vary
+
+
+@dataclass(frozen=True)
+class Quadratic:
+    """A site's sum of squares |y - X theta|^2, less what theta does not move.
+
+    w (d,), U (d, d): eigenvalues and eigenvectors of X'X; z (d,): U'X'y
+    """
+
+    w: Array
+    U: Array
+    z: Array
+
+    @classmethod
+    def of(cls, gram: Array, cross: Array) -> Quadratic:
+        """gram: X'X (d, d); cross: X'y (d,)"""
+        w, U = np.linalg.eigh(gram)
+        w = np.where(w > _RANK * max(w[-1], 0.0), w, 0.0)
+        return cls(w, U, np.where(w > 0, U.T @ cross, 0.0))
+
+    @property
+    def steepest(self) -> float:
+        """The largest eigenvalue: steps are stable below its inverse."""
+        return float(self.w[-1])
+
+    @property
+    def rank(self) -> int:
+        """How many directions the records determine."""
+        return int(np.sum(self.w > 0))
+
+    def least(self) -> Array:
+        """Return least squares, the shortest where there are many."""
+        inverse = np.divide(1.0, self.w, out=np.zeros_like(self.w), where=self.w > 0)
+        found: Array = self.U @ (inverse * self.z)
+        return found
+
+    def stepped(self, theta: Array, eta: float, steps: int) -> Array:
+        """Return theta after so many steps, (1)."""
+        power = (1 - 2 * eta * self.w) ** steps
+        gain = np.divide(1 - power, self.w, out=np.zeros_like(self.w), where=self.w > 0)
+        moved: Array = self.U @ (power * (self.U.T @ theta) + gain * self.z)
+        return moved
+
+
+def batch_steps(
+    X: Array,
+    y: Array,
+    theta: Array,
+    eta: float,
+    steps: int,
+    batch: int,
+    share: float,
+    rng: np.random.Generator,
+) -> Array:
+    """Return theta after steps from batches drawn without replacement, each times `share`.
+
+    X: (n, d); batch: from 1 to n
+    """
+    for _ in range(steps):
+        taken = rng.choice(len(X), batch, replace=False)
+        residual = y[taken] - X[taken] @ theta
+        theta = theta + 2 * eta * share * (X[taken].T @ residual)
+    return theta

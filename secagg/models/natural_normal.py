@@ -1,0 +1,75 @@
+"""Normal densities in natural parameters, as expectation propagation multiplies and divides them.
+
+Yue, Al Kontar and Estrada Gomez ("Federated data analytics: a study on linear models", 2022),
+section 4.2.2. A normal density with mean m and covariance C is exp(r'x - x'Qx / 2) up to a factor,
+with precision Q = C^-1 and shift r = Q m. Lemma 1: the product of two has the sums of both, the
+quotient the differences. A quotient's Q need not be positive definite; it is no density then.
+
+Q is kept exactly symmetric: what is antisymmetric in it, by rounding, is invisible in any density
+and would be multiplied by |1 - K delta| in every round of parallel updates. So it is carried as its
+upper triangle, row by row.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.linalg import cho_factor, cho_solve
+
+Array = NDArray[np.float64]
+
+_LEAST_SHARE = 1e-10  # of the largest eigenvalue of Q, scaled to a unit diagonal
+
+
+@dataclass(frozen=True)
+class Natural:
+    """exp(r'x - x'Qx / 2); r (p,), Q (p, p), symmetric bit for bit."""
+
+    r: Array
+    Q: Array
+
+    @classmethod
+    def of(cls, mean: Array, cov: Array) -> Natural:
+        """Return the density with these moments. Raises `LinAlgError` for a singular cov."""
+        Q = cho_solve(cho_factor(cov), np.eye(len(mean)))
+        Q = (Q + Q.T) / 2
+        return cls(Q @ mean, Q)
+
+    def __add__(self, other: Natural) -> Natural:
+        return Natural(self.r + other.r, self.Q + other.Q)
+
+    def __sub__(self, other: Natural) -> Natural:
+        return Natural(self.r - other.r, self.Q - other.Q)
+
+    def times(self, factor: float) -> Natural:
+        """Return the density's power."""
+        return Natural(factor * self.r, factor * self.Q)
+
+    @property
+    def proper(self) -> bool:
+        """Whether Q is positive definite, by more than rounding."""
+        diagonal = np.diagonal(self.Q)
+        if not (np.all(np.isfinite(self.Q)) and np.all(diagonal > 0)):
+            return False
+        scaled = self.Q / np.sqrt(np.outer(diagonal, diagonal))
+        return bool(np.linalg.eigvalsh(scaled)[0] > _LEAST_SHARE)
+
+    def moments(self) -> tuple[Array, Array]:
+        """Return mean and covariance, of a proper density."""
+        factor = cho_factor(self.Q)
+        cov = cho_solve(factor, np.eye(len(self.r)))
+        return cho_solve(factor, self.r), (cov + cov.T) / 2
+
+
+def triangle(Q: Array) -> Array:
+    """Return the upper triangle, row by row."""
+    return Q[np.triu_indices(len(Q))]
+
+
+def symmetric(values: Array, size: int) -> Array:
+    """Return the symmetric matrix with that upper triangle."""
+    Q = np.zeros((size, size))
+    Q[np.triu_indices(size)] = values
+    return Q + np.triu(Q, 1).T
