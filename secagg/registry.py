@@ -24,6 +24,7 @@ METHODS = {
     "sparse_regression": ("secagg.models.sparse_regression", "SparseRegression"),
     "sparse_markov": ("secagg.models.sparse_markov", "SparseMarkov"),
     "sparse_directed": ("secagg.models.sparse_directed", "SparseDirected"),
+    "fedavg": ("secagg.models.fedavg", "FedAvg"),
     "fedlin_hm1": ("secagg.models.fedlin_hm1", "FedLinHm1"),
 }
 PROTOCOLS = {

@@ -48,7 +48,7 @@ from secagg.models.consensus_rounds import check_numbers
 from secagg.models.fedlin_model import BITS, FINISH, MOST, ROUNDS, FedLinModel, Round, within_range
 from secagg.models.fedlin_result import own_summary, summary
 from secagg.models.fedlin_site import Site
-from secagg.models.gradient_steps import batch_steps
+from secagg.models.local_steps import LocalSteps
 from secagg.models.natural_normal import symmetric, triangle
 from secagg.models.shared_covariance import (
     history_length,
@@ -64,23 +64,17 @@ _MOST_VALUES = 2**22  # in a round
 
 
 @dataclass(frozen=True, kw_only=True)
-class FedLinHm1(FedLinModel):
-    """HM1; the settings are those of `FedLinModel`, and
+class FedLinHm1(LocalSteps, FedLinModel):
+    """HM1; the settings are those of `FedLinModel` and of `LocalSteps`, and
 
-    rounds: C, at most; steps: T, in each; step: of eta_k, below 1
+    rounds: C, at most
     alpha: weight of a round's coefficients in Omega
-    batch: records in a gradient step, None for all
-    participation: probability that a site takes part in a round, by its own coin
     weight, shrink: see above
     tolerance: coefficients' change in a round, relative, below which rounds end
     """
 
     rounds: int = 30
-    steps: int = 20
-    step: float = 0.5
     alpha: float = 0.1
-    batch: int | None = None
-    participation: float = 1.0
     weight: Literal["model", "paper"] = "model"
     shrink: Literal["implicit", "explicit"] = "implicit"
     tolerance: float = 0.0
@@ -153,9 +147,9 @@ class FedLinHm1(FedLinModel):
         moved = float(np.sum((theta - memory["before"]) ** 2))
         size = float(theta @ theta)
         before = theta
-        active = bool(now.rng.random() < self.participation)
+        active = self.takes_part(now.rng)
         if active:
-            theta = self._stepped(site, theta, now)
+            theta = self.stepped(site, theta, now, unbiased=self.weight == "model")
         S, G = parts(theta, memory["v"], self._weights(site, done, now)[1])
         update = within_range({"S": S, "G": triangle(G), "moved": np.array([moved, size])})
         kept = {"theta": theta, "before": before, "round": done + 1, "active": active}
@@ -182,26 +176,14 @@ class FedLinHm1(FedLinModel):
             ended = True
         return {**state, "M": M, "U": U, "change": change, "status": FINISH if ended else ROUNDS}
 
-    def _eta(self, site: Site) -> float:
-        return self.step / site.shape.steepest if site.shape.steepest > 0 else 0.0
-
     def _weights(self, site: Site, done: int, now: Round) -> tuple[float, float]:
         """Return a_k and b_k, after so many rounds."""
-        eta = self._eta(site)
+        eta = self.eta(site)
         a = 2 * eta * (now.noise * self.steps if self.weight == "model" else 1.0)
         c = (1 - self.alpha) ** done
         if self.shrink == "explicit":
             return a, c
         return (a, c + a) if a > 0 else (1.0, c + 1.0)  # without records: 0 / (c + 1) in the sums
-
-    def _stepped(self, site: Site, theta: Array, now: Round) -> Array:
-        eta = self._eta(site)
-        if self.batch is None or self.batch >= site.here:
-            return site.shape.stepped(theta, eta, self.steps)
-        X, y = now.layout.design(now.values, now.centre, now.scale)
-        X, y = X - site.level.x, y - site.level.y
-        share = site.here / self.batch if self.weight == "model" else 1.0
-        return batch_steps(X, y, theta, eta, self.steps, self.batch, share, now.rng)
 
     def result(self, state: State, public: Public, counted: Counted) -> Result:
         """Return what sites have in common, and how well they predict."""
@@ -214,11 +196,7 @@ class FedLinHm1(FedLinModel):
         return own_summary(self, memory, public)
 
     def _check_rounds(self) -> None:
-        check_numbers(self, {"rounds": 1, "steps": 1, "tolerance": 0})
-        if self.batch is not None:
-            check_numbers(self, {"batch": 1})
-        for name in ("step", "alpha"):
-            if not 0 < getattr(self, name) < 1:
-                raise JobError(f"method.{name}", "must be above 0 and below 1")
-        if not 0 < self.participation <= 1:
-            raise JobError("method.participation", "must be above 0, at most 1")
+        check_numbers(self, {"rounds": 1, "tolerance": 0})
+        self.check_steps()
+        if not 0 < self.alpha < 1:
+            raise JobError("method.alpha", "must be above 0 and below 1")

@@ -51,7 +51,7 @@ class Round:
     """What a site has at hand in a round after the first two.
 
     sent: the round's own arrays, from the coordinator; noise: the variance, in the units analysed
-    values: its training records, as carried
+    values: its training records, as carried; records: of all sites
     """
 
     layout: Layout
@@ -60,6 +60,7 @@ class Round:
     scale: Array
     noise: float
     values: Array
+    records: int
     rng: np.random.Generator
 
 
@@ -217,7 +218,7 @@ class FedLinModel(ABC):
             return {"residual": residual, "freedom": freedom}, memory
         noise = self._noise_here(site, news, layout, training, facts)
         rng = np.random.default_rng(int.from_bytes(seed, "little"))
-        now = Round(layout, news, centre, scale, noise, training, rng)
+        now = Round(layout, news, centre, scale, noise, training, facts["records"], rng)
         own = memory.get("own") or self.begin_site(site, now, public)
         if stage == FINISH:
             own = self.settled(site, own, now, public)
@@ -248,6 +249,10 @@ class FedLinModel(ABC):
     def models(self) -> tuple[str, ...]:
         """Return the predictions that are compared."""
         return (self.short, "separate", "nothing")
+
+    def fitted(self, site: Site, own: State) -> list[Array]:
+        """Return the coefficients of `models` at a site."""
+        return [own["theta"], site.shape.least(), np.zeros_like(own["theta"])]
 
     @property
     @abstractmethod
@@ -362,14 +367,13 @@ class FedLinModel(ABC):
         self, site: Site, own: State, now: Round, held: Array
     ) -> tuple[Update, dict[str, Any]]:
         """Return a site's part of the last sums, and its errors for its own eyes."""
-        theta = own["theta"]
-        by = dict(zip(self.models, (theta, site.shape.least(), 0 * theta), strict=True))
+        theta, fitted = own["theta"], self.fitted(site, own)
         unit = float(now.scale[0])  # errors are summed in half widths of the outcome's bounds
 
         def squared(values: Array) -> Array:
             wrong = [
                 site.errors(each, now.layout, values, now.centre, now.scale) / unit
-                for each in by.values()
+                for each in fitted
             ]
             return np.array([float(w @ w) for w in wrong])
 

@@ -64,6 +64,11 @@ class Quadratic:
         moved: Array = self.U @ (power * (self.U.T @ theta) + gain * self.z)
         return moved
 
+    def near(self, theta: Array, weight: float) -> Array:
+        """Return what minimises |y - X v|^2 + weight |v - theta|^2; weight above 0."""
+        found: Array = self.U @ ((self.z + weight * (self.U.T @ theta)) / (self.w + weight))
+        return found
+
 
 def batch_steps(
     X: Array,

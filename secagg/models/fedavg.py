@@ -1,0 +1,178 @@
+"""FedAvg of linear regressions, and Ditto: one model for all sites, or each site's own near it.
+
+McMahan, Moore, Ramage, Hampson and y Arcas (AISTATS 2017), algorithm 1; Li, Hu, Beirami and Smith
+(ICML 2021), equation (Ditto); as Yue, Al Kontar and Estrada Gomez (2022), section 6.2, compare them
+with theirs. In each round the coordinator sends theta, a site that takes part makes T gradient
+steps from it (`secagg.models.gradient_steps`), and the next theta is the mean of what they reach,
+weighted by records or (as Yue and others) equally. With `personal` = lambda each site ends with its
+own
+
+    v_k = argmin |y_k - X_k v|^2 / (2 n_k) + lambda / 2 |v - theta|^2                            (1)
+
+in closed form: theta is the same as without, so that one run gives both.
+
+FedAvg's limit is no estimate of anything in general: with T > 1 steps and sites that differ, the
+mean of what sites reach from theta is theta at another place than pooled least squares (Li and
+others, ICLR 2020, "On the convergence of FedAvg on non-iid data", section 4).
+
+What the transcript determines (Guarantees: only this)
+    * The number of records, columns' pooled means and deviations (unless units are own); at the end
+      sums over sites of coefficients, their squares, and errors.
+    * T full-batch steps are an affine map of theta. Sites keep no state, so that sums of d + 1
+      rounds determine the sites' mean map, and further rounds tell nothing more: nothing of how
+      records are split over sites beyond it. With batches, or sites that do not take part, sums
+      have those sites' own random choices in them.
+
+==============================  ====================================================================
+site                            contribution
+==============================  ====================================================================
+no record                       weight 0 by records; equally weighted, it returns theta
+did not take part in a round    weight 0; if no site does, theta stays
+coefficients out of range       `DataError`, nothing is sent: the method diverges
+a theta that is not finite      `PeerError`, nothing is sent
+==============================  ====================================================================
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from secagg.contracts import Body, Counted, Field, Kind, Public, Result, Stage, State, Update
+from secagg.errors import JobError
+from secagg.models.consensus_rounds import check_numbers
+from secagg.models.fedlin_model import (
+    BITS,
+    FINISH,
+    MOST,
+    ROUNDS,
+    FedLinModel,
+    Round,
+    within_range,
+)
+from secagg.models.fedlin_result import own_summary, summary
+from secagg.models.fedlin_site import Site
+from secagg.models.local_steps import LocalSteps
+
+Array = NDArray[np.float64]
+
+
+@dataclass(frozen=True, kw_only=True)
+class FedAvg(LocalSteps, FedLinModel):
+    """FedAvg and Ditto; the settings are those of `FedLinModel` and of `LocalSteps`, and
+
+    rounds: at most; tolerance: change of theta in a round, relative, below which rounds end
+    weights: of sites, by "records" or "equal"
+    personal: Ditto's lambda; None is FedAvg
+    """
+
+    rounds: int = 30
+    tolerance: float = 0.0
+    weights: Literal["records", "equal"] = "records"
+    personal: float | None = None
+
+    name: ClassVar[str] = "fedavg"
+    leaves: ClassVar[str] = (
+        "The mean over sites of the map from coefficients to those that a site reaches from them "
+        "by its own gradient steps. Sites keep no state: the sums do not tell how records are "
+        "split over sites beyond that mean."
+    )
+
+    @property
+    def needs_noise(self) -> bool:
+        """Not used."""
+        return False
+
+    @property
+    def short(self) -> str:
+        """The method's own name among the predictions."""
+        return "fedavg" if self.personal is None else "ditto"
+
+    @property
+    def models(self) -> tuple[str, ...]:
+        """The common model is among Ditto's."""
+        others = super().models
+        return others if self.personal is None else (*others, "fedavg")
+
+    def fitted(self, site: Site, own: State) -> list[Array]:
+        """Return the coefficients of `models`."""
+        others = super().fitted(site, own)
+        return others if self.personal is None else [*others, own["common"]]
+
+    def round_stage(self, public: Public) -> Stage:
+        """Declare the rounds."""
+        check_numbers(self, {"rounds": 1, "tolerance": 0})
+        self.check_steps()
+        if self.personal is not None and not 1e-9 <= self.personal <= 1e9:
+            raise JobError("method.personal", "must be positive, from 1e-9 to 1e9")
+        spec = (
+            Field("weight", (1,), 1.0, BITS, Kind.WEIGHT),
+            Field("theta", (self.layout(public).d,), MOST, BITS, Kind.BOUNDED),
+        )
+        sees = "the weighted mean of the coefficients that sites reach from those it sent"
+        return Stage(ROUNDS, spec, self.rounds, sees)
+
+    def news(self, stage: str, public: Public) -> dict[str, tuple[int, ...]]:
+        """Theta."""
+        return {"theta": (self.layout(public).d,)}
+
+    def begin(self, public: Public) -> State:
+        """Begin at 0."""
+        return {"theta": np.zeros(self.layout(public).d)}
+
+    def sent(self, state: State) -> Body:
+        """Send theta."""
+        return {"theta": state["theta"]}
+
+    def begin_site(self, site: Site, now: Round, public: Public) -> State:
+        """Sites keep nothing."""
+        return {}
+
+    def contribute(
+        self, site: Site, memory: State, now: Round, public: Public
+    ) -> tuple[Update, State]:
+        """Make steps from theta."""
+        weight = float(self.takes_part(now.rng))
+        if self.weights == "records":
+            weight *= site.here / now.records
+        theta = self.stepped(site, now.sent["theta"], now)
+        update = {"weight": np.array([weight]), "theta": weight * theta}
+        return within_range(update), memory
+
+    def settled(self, site: Site, memory: State, now: Round, public: Public) -> State:
+        """Take theta, or (1)."""
+        theta = now.sent["theta"]
+        if self.personal is None:
+            return {"theta": theta}
+        own = site.shape.near(theta, self.personal * site.here) if site.here else theta
+        return {"theta": own, "common": theta}
+
+    def advance(self, state: State, total: Update, sites: int) -> State:
+        """Take the mean."""
+        weight, before = float(total["weight"][0]), state["theta"]
+        theta = total["theta"] / weight if weight > 0 else before
+        size = float(np.linalg.norm(theta))
+        change = float(np.linalg.norm(theta - before)) / size if size > 0 else None
+        small = change is not None and weight > 0 and change <= self.tolerance
+        ended = state["round"] == self.rounds or small
+        return {
+            **state,
+            "theta": theta,
+            "change": change,
+            "status": FINISH if ended else ROUNDS,
+        }
+
+    def result(self, state: State, public: Public, counted: Counted) -> Result:
+        """Return the common coefficients, and how well they predict."""
+        found = summary(self, state, public)
+        found |= {"rounds": state["round"], "change": state["change"]}
+        layout = self.layout(public)
+        common = dict(zip(layout.terms, state["theta"].tolist(), strict=True))
+        return Result({**found, "common": common, "personal": self.personal})
+
+    def own_result(self, memory: State, public: Public) -> Result | None:
+        """Return a site's own coefficients."""
+        return own_summary(self, memory, public)
