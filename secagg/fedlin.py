@@ -1,0 +1,252 @@
+"""FedLin as an estimator, in the manner of scikit-learn: for whoever holds all sites' tables.
+
+    model = FedLin("hm2", outcome="score").fit_sites({"north": table, "south": table})
+    model.coef_                              # sites x coefficients, in the columns' own units
+    model.predict(new_records, "north")
+
+It writes a job and runs it (`secagg.run`, or without a protocol `secagg.simulating`, which has the
+same result): what a study over real sites would do, to try out before. All tables are in this
+process, and nothing is protected from whoever runs it.
+
+Columns are declared as in a job. Without a declaration, bounds and levels are read from the tables
+(`columns_of`), which in a study over real sites would be a leak: there they are public knowledge.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from secagg.contracts import Result
+from secagg.errors import DataError, UsageError
+from secagg.job import Continuous, Job, parse_job
+from secagg.models.regression_layout import Layout
+from secagg.randomness import RandomBytes, replayable_random, system_random
+from secagg.registry import make_method
+from secagg.running import run
+from secagg.schema import MISSING, public_facts, read_rows
+from secagg.simulating import simulate_sites
+
+Array = NDArray[np.float64]
+Tables = Mapping[str, pd.DataFrame]
+
+MODELS = {"hm1": "fedlin_hm1", "hm2": "fedlin_hm2", "fedavg": "fedavg", "ditto": "fedavg"}
+_MARGIN = 0.1  # of a column's range, on both sides of the bounds that are read from tables
+_MOST_LEVELS = 50
+
+
+class FedLin:
+    """Linear regressions at many sites that learn from each other.
+
+    model: "hm1", "hm2", "fedavg" or "ditto"; see the methods of the job file for their settings
+    outcome: column to explain; predictors: columns, None for all others
+    columns: as in a job's [columns]; None reads them from the tables
+    protocol: "masked" and so on, or a table of a job's [protocol]; None simulates
+    settings: of the method, as in a job's [method]
+    seed: None draws from the operating system; a number makes the result reproducible
+    """
+
+    def __init__(
+        self,
+        model: str = "hm2",
+        *,
+        outcome: str = "y",
+        predictors: tuple[str, ...] | None = None,
+        columns: Mapping[str, Any] | None = None,
+        protocol: str | Mapping[str, Any] | None = None,
+        settings: Mapping[str, Any] | None = None,
+        seed: int | None = None,
+    ) -> None:
+        self.model = model
+        self.outcome = outcome
+        self.predictors = predictors
+        self.columns = columns
+        self.protocol = protocol
+        self.settings = settings
+        self.seed = seed
+
+    def get_params(self, deep: bool = True) -> dict[str, Any]:
+        """Return the parameters by name; deep changes nothing, as none of them has parameters."""
+        names = list(inspect.signature(type(self).__init__).parameters)[1:]
+        return {name: getattr(self, name) for name in names}
+
+    def set_params(self, **params: Any) -> FedLin:
+        """Set parameters. Raises `UsageError` for an unknown one."""
+        for name, value in params.items():
+            if name not in self.get_params():
+                raise UsageError("FedLin", f"has no parameter {name!r}")
+            setattr(self, name, value)
+        return self
+
+    def __repr__(self) -> str:
+        inner = ", ".join(f"{k}={v!r}" for k, v in self.get_params().items() if v is not None)
+        return f"FedLin({inner})"
+
+    def fit_sites(self, tables: Tables) -> FedLin:
+        """Fit. Raises `UsageError`s as `secagg.run` does; nothing is changed then.
+
+        Sets job_, result_, own_ (results of the sites, for their own eyes), coef_ (sites x terms,
+        in own units), across_sites_ and errors_ (data frames).
+        """
+        job = self._job(tables)
+        random = self._random()
+        if self.protocol is None:
+            result, own = simulate_sites(job, tables, random=random)
+        else:
+            finished = run(job, tables, random=random)
+            result, own = finished.result, dict(finished.own)
+        self.job_, self.result_, self.own_ = job, result, own
+        self.coef_ = _coefficients(own, str(result.summary["method"]).removeprefix("fedlin-"))
+        self.across_sites_ = pd.json_normalize(result.summary["across_sites"]).set_index("term")
+        self.errors_ = pd.DataFrame(result.summary["errors"]).set_index("model")
+        return self
+
+    def predict(self, table: pd.DataFrame, site: str) -> Array:
+        """Return the outcome that a site's own coefficients predict for each record.
+
+        Raises `UsageError` for a site that was not fitted, `DataError` for incomplete records.
+        """
+        self._check_fitted()
+        if site not in self.coef_.index:
+            known = ", ".join(map(str, self.coef_.index[:5]))
+            raise UsageError("predict", f"no site {site!r} was fitted", f"There are {known} ...")
+        predictors = _predictors(self.job_, table)
+        coefficients = self.coef_.loc[site].to_numpy(dtype=np.float64)
+        predicted: Array = coefficients[0] + predictors @ coefficients[1:]
+        return predicted
+
+    def score(self, tables: Tables) -> float:
+        """Return R^2 of the predictions of all sites' records together, as scikit-learn has it."""
+        wrong = total = 0.0
+        actual = {site: table[self.outcome].to_numpy(np.float64) for site, table in tables.items()}
+        mean = np.concatenate(list(actual.values())).mean()
+        for site, y in actual.items():
+            wrong += float(np.sum((y - self.predict(tables[site], site)) ** 2))
+            total += float(np.sum((y - mean) ** 2))
+        return 1 - wrong / total
+
+    def _check_fitted(self) -> None:
+        if not hasattr(self, "result_"):
+            raise UsageError("FedLin", "is not fitted", "Call fit_sites first.")
+
+    def _job(self, tables: Tables) -> Job:
+        if self.model not in MODELS:
+            raise UsageError("FedLin", f"no model {self.model!r}", f"Known: {', '.join(MODELS)}.")
+        if len(tables) < 2:
+            raise UsageError("fit_sites", "takes the tables of at least two sites")
+        chosen = None
+        if self.predictors is not None:
+            chosen = [self.outcome, *self.predictors]
+        columns = dict(self.columns or columns_of(tables, chosen))
+        method = {"name": MODELS[self.model], "outcome": self.outcome, **(self.settings or {})}
+        if self.model == "ditto":
+            method.setdefault("personal", 1.0)
+        if self.predictors is not None:
+            method["predictors"] = list(self.predictors)
+        protocol = self.protocol or "plain"
+        named = {"name": protocol} if isinstance(protocol, str) else dict(protocol)
+        most = max(len(table) for table in tables.values())
+        return parse_job(
+            {
+                "title": f"FedLin {self.model} of {self.outcome}",
+                "sites": {"max_rows": max(most, 1)},
+                "columns": columns,
+                "method": method,
+                "protocol": named,
+                "release": {"min_sites": 2, "min_records": 1},
+            }
+        )
+
+    def _random(self) -> RandomBytes:
+        return system_random if self.seed is None else replayable_random(self.seed)
+
+
+def columns_of(tables: Tables, names: list[str] | None = None) -> dict[str, dict[str, Any]]:
+    """Return declarations of the tables' columns, read from their cells.
+
+    Numbers get bounds a tenth of their range beyond the extremes; what is not numeric is
+    categorical (at most 50 levels), two levels are binary. Raises `DataError` for anything else.
+    """
+    first = next(iter(tables.values()))
+    found = {}
+    for name in names if names is not None else [str(column) for column in first.columns]:
+        cells = pd.concat([_column(table, name, site) for site, table in tables.items()])
+        found[name] = _declared(name, cells)
+    return found
+
+
+def _column(table: pd.DataFrame, name: str, site: str) -> pd.Series[Any]:
+    if name not in table.columns:
+        raise DataError(site, f"column {name!r} is missing")
+    return table[name]
+
+
+def _declared(name: str, cells: pd.Series[Any]) -> dict[str, Any]:
+    if pd.api.types.is_numeric_dtype(cells) and not pd.api.types.is_bool_dtype(cells):
+        numbers = cells.to_numpy(np.float64)
+        numbers = numbers[np.isfinite(numbers)]
+        if not len(numbers) or np.ptp(numbers) == 0:
+            raise DataError(f"column {name!r}", "does not vary", "Leave it out.")
+        if set(np.unique(numbers)) == {0.0, 1.0}:
+            return {"type": "binary"}
+        margin = _MARGIN * float(np.ptp(numbers))
+        low, high = float(numbers.min()) - margin, float(numbers.max()) + margin
+        return {"type": "continuous", "low": low, "high": high}
+    texts = {str(cell).strip() for cell in cells.dropna()}
+    levels = sorted(text for text in texts if text.lower() not in MISSING)
+    if not 2 <= len(levels) <= _MOST_LEVELS:
+        what = f"has {len(levels)} levels, and none of them is a number"
+        raise DataError(f"column {name!r}", what, "Declare it in `columns`, or leave it out.")
+    kind = "binary" if len(levels) == 2 else "categorical"
+    return {"type": kind, "levels": levels}
+
+
+def _coefficients(own: Mapping[str, Result], model: str) -> pd.DataFrame:
+    """Return the sites' coefficients, one row a site."""
+    rows = {
+        site: {row["term"]: row[model] for row in result.summary["coefficients"]}
+        for site, result in own.items()
+    }
+    return pd.DataFrame.from_dict(rows, orient="index").sort_index()
+
+
+def _predictors(job: Job, table: pd.DataFrame) -> Array:
+    """Return the design without its intercept, in own units; bounds of the job do not clip."""
+    public = public_facts(job, ("a", "b"))
+    layout: Layout = make_method(job.method).layout(public)  # type: ignore[attr-defined]
+    variables = [public.variables[i] for i in layout.columns[1:]]
+    used = {v.column for v in variables}
+    columns = {name: column for name, column in job.columns.items() if name in used}
+    wide = {name: _wide(column, table.get(name)) for name, column in columns.items()}
+    here = public_facts(job.model_copy(update={"columns": wide}), ("a", "b"))
+    rows = read_rows(wide, table, here, "the table to predict")
+    if rows.incomplete:
+        what = f"{rows.incomplete} records lack a predictor"
+        raise DataError("the table to predict", what, "Leave them out.")
+    at = {v.name: i for i, v in enumerate(here.variables)}
+    order = [at[v.name] for v in variables]
+    middle, half = (np.array([getattr(here.variables[i], k) for i in order])
+                    for k in ("middle", "half"))  # fmt: skip
+    raw: Array = middle + half * rows.values[:, order]
+    if layout.degree == 1:
+        return raw
+    unit = ((raw - layout.middle[1:]) / layout.half[1:] + 1) / 2
+    return np.asarray(unit ** np.arange(1, layout.degree + 1), dtype=np.float64)
+
+
+def _wide(column: Any, cells: pd.Series[Any] | None) -> Any:
+    """Return a column's declaration with bounds that hold all of the cells, too."""
+    if not isinstance(column, Continuous) or cells is None:
+        return column
+    numbers = pd.to_numeric(cells, errors="coerce").to_numpy(np.float64)
+    numbers = numbers[np.isfinite(numbers)]
+    if column.transform == "log":
+        numbers = numbers[numbers > 0]
+    low = min([column.low, *numbers])
+    high = max([column.high, *numbers])
+    return column.model_copy(update={"low": float(low), "high": float(high)})
