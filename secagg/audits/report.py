@@ -18,6 +18,7 @@ from markupsafe import Markup
 
 from secagg.audits import (
     counts,
+    fedlin,
     graphs,
     ledgers,
     limits,
@@ -173,6 +174,8 @@ def _block(
             shown |= posteriors.of_regression(block, columns)
         case "posterior graph":
             shown |= posteriors.of_graph(block)
+        case "sites":
+            shown |= fedlin.of_sites(block, columns)
         case _:  # its statistics are all there is to show
             pass
     return shown

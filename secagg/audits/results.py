@@ -41,6 +41,10 @@ _TITLES = {
     "sparse-markov-collapsed": "Sparse Markov random field",
     "sparse-markov-paper": "Sparse Markov random field, step “paper”",
     "sparse-directed": "Sparse directed graph, cycles allowed",
+    "fedlin-hm1": "FedLin HM1: regressions tied by a covariance between sites",
+    "fedlin-hm2": "FedLin HM2: regressions drawn from one distribution",
+    "fedlin-fedavg": "FedAvg of linear regressions",
+    "fedlin-ditto": "Ditto: each site's regression near FedAvg's",
 }
 _KINDS = {
     "terms": "regression",
@@ -49,6 +53,7 @@ _KINDS = {
     "coefficients": "posterior",
     "pairs": "posterior graph",
     "arrows": "posterior graph",
+    "across_sites": "sites",
 }
 """Which table shows a summary, by the key that it has."""
 _LABELS = {
@@ -94,6 +99,8 @@ _LABELS |= {
     "largest_pip_mcse": "largest Monte Carlo error of a PIP",
     "combine": "PIP of a pair",
     "fdr_at_most": "Bayesian false discovery rate that was set",
+    "noise_sd": "standard deviation of the noise, pooled over sites",
+    "change": "relative change in the last round",
     "expected_fdr": "expected share of false ones among the edges",
 }
 _MEANINGS = {

@@ -12,6 +12,7 @@ from rich.table import Table
 
 from secagg.audits.advice import advice
 from secagg.audits.results import method_in_words, within_sites
+from secagg.console.fedlin import show_sites
 from secagg.console.posteriors import show_posterior
 from secagg.console.terminal import number
 
@@ -24,7 +25,8 @@ def show_analysis(
 ) -> None:
     """Print one analysis; `apart` tells it from others by the same method."""
     mark = "" if analysis.get("converged", True) else "[bold red]![/] "
-    called = method_in_words(analysis) if "prior" in analysis else str(analysis["method"])
+    worded = "prior" in analysis or "across_sites" in analysis
+    called = method_in_words(analysis) if worded else str(analysis["method"])
     name = called + (f", {apart}" if apart else "")
     if mark:
         show_mistrust(out, name, [*filter(None, [advice(analysis)]), *analysis["notes"]])
@@ -34,6 +36,8 @@ def show_analysis(
         out.print(_terms_table(analysis, others))
     elif "prior" in analysis:
         show_posterior(out, analysis)
+    elif "across_sites" in analysis:
+        show_sites(out, analysis)
     elif "edges" in analysis:
         out.print(f"{mark}{_edges_line(analysis, name)}")
     else:

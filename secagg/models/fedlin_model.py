@@ -5,7 +5,7 @@ Yue, Al Kontar and Estrada Gomez (2022). The stages are
     records    number of records; for pooled units, columns' sums and squares
     noise      sums of squared residuals of the sites' own least squares, and their degrees of
                freedom: the pooled variance of the noise. Only where a method uses it.
-    rounds     the method's own
+    fit        the method's own
     finish     sums over sites of coefficients and their squares, and of squared errors, of the
                method's predictions and of others that a site can make without it
 
@@ -35,7 +35,7 @@ from secagg.randomness import RandomBytes
 
 Array = NDArray[np.float64]
 
-RECORDS, NOISE, ROUNDS, FINISH = "records", "noise", "rounds", "finish"
+RECORDS, NOISE, ROUNDS, FINISH = "records", "noise", "fit", "finish"
 """The names of the stages."""
 
 BITS = 56
@@ -234,7 +234,7 @@ class FedLinModel(ABC):
                 return self._scaled(state, total)
             case "noise":
                 return {**state, "noise": self._noise_of(total), "status": ROUNDS}
-            case "rounds":
+            case "fit":
                 return self.advance({**state, "round": state["round"] + 1}, total, sites)
             case _:
                 return {**state, "status": "done", "finished": total, "sites": sites}
