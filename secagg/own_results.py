@@ -9,7 +9,9 @@ ledger: `SITE.SESSION.json`, the session by its first 8 hexadecimal digits. Noth
 the wire, and the coordinator's folder does not have it. Where all sites are in one process, that
 process has all of it anyhow (`secagg.running.Run.own`).
 
-Not protected: the file tells of the site's records at least what a model fitted to them tells.
+Not protected: the file tells of the site's records at least what a model fitted to them tells. Its
+place is the ledger's: where a site has no policy of its own the job chooses that (`sites.ledgers`),
+and so where the file lies (`secagg.sites`).
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """A job's numbers without its parties, for simulations: encode, add, decode, as often as it takes.
 
-`secagg.run` plays every party, with keys, signatures, rules, ledgers and a log: some ten
-milliseconds a round, which is what a run is for. Whoever measures a method over thousands of rounds
-holds all records anyhow, and wants the result. Sums are of the same integers as under any protocol,
-so that the result has the same bits as `secagg.run` with the same `random`.
+`secagg.run` plays every party, with keys, signatures, rules, ledgers and a log: that is what a run
+is for, and takes many times what the sums themselves do. Whoever measures a method over thousands
+of rounds holds all records anyhow, and wants the result. Sums are of the same integers as under any
+protocol, so that the result has the same bits as `secagg.run` with the same `random`.
 
 Nothing here is protected, allowed by anybody, entered in a ledger or logged. Noise is refused: what
 it does to results depends on rules and ledgers.

@@ -108,12 +108,22 @@ def test_a_grown_list_is_read_up_to_a_mark(tmp_path: Path) -> None:
         assert Grown(path).read(mark) == [[i] for i in range(n)]
     back = Grown(path)
     back.read(marks[2])  # killed after that; what follows is written anew
-    assert back.keep((0, 1, 2, "other"), str) != marks[3]
+    mark = back.keep((0, 1, 2, "other"), str)
+    assert mark != marks[3] and path.stat().st_size == mark[1]  # no rest of the longer list
     assert Grown(path).read(marks[2]) == [[0], [1], [2]]
     with pytest.raises(EvidenceError, match="damaged"):
         Grown(path).read(marks[4])
     with pytest.raises(InternalError, match="lost items"):
         grown.keep((1,), str)
+
+
+def test_what_is_new_of_a_grown_list_is_on_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synced: list[int] = []
+    monkeypatch.setattr(os, "fsync", lambda file: synced.append(os.fstat(file).st_size))
+    grown = Grown(tmp_path / "list")
+    assert [grown.keep(range(n), int)[1] for n in (2, 5)] == synced
 
 
 def test_a_grown_list_is_private_and_goes_through_no_link(tmp_path: Path) -> None:

@@ -69,9 +69,9 @@ def show_plan(plan: Mapping[str, Any]) -> None:
         most = "" if all(stage["all_run"] for stage in plan["stages"]) else "at most "
         out.print(
             f"In {most}{rounds:,} rounds a site sends {most or 'about '}"
-            f"{size(plan['a_site_sends_at_most'])}. In one process a round takes some ten "
-            "milliseconds of processor time, more with many sites or large sums, and what the disk "
-            "takes to write it down.",
+            f"{size(plan['a_site_sends_at_most'])}. Each round is also signed, checked, entered in "
+            "ledgers, logged and written to disk, which takes many times what small sums "
+            "themselves do.",
             soft_wrap=True,
         )
 

@@ -33,8 +33,7 @@ Numerics. With R = diag(sqrt(w)), (3) is
 which a tiny w does not spoil, and a huge one only where X'X is singular: rounding can then leave K
 indefinite, and its eigenvalues are raised to 1, which they are at least. What is lost there is in
 |y - X theta_k|^2, by about w times the precision of a float, with w above 1e12 in more than one
-column of a null space: tests have forced it, no run of doubled columns or of fewer records than
-columns has come near. w is kept within [1e-30, 1e30]: the prior has less than 1e-14 beyond either
+column of a null space. w is kept within [1e-30, 1e30]: the prior has less than 1e-14 beyond either
 end, for t = 1.
 
 All arrays may have leading axes: chains, regressions, sites. Shapes are (..., q) and (..., q, q).

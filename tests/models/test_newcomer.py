@@ -10,7 +10,7 @@ from scipy.integrate import quad
 from scipy.special import hyperu
 
 from secagg.models.horseshoe import NoisePrior
-from secagg.models.newcomer import have_moments, predict, welcome
+from secagg.models.newcomer import Newcomer, have_moments, predict, welcome
 
 PRIOR = NoisePrior(shape=3.0, scale=2.0)
 DRAWS = 20_000
@@ -118,6 +118,18 @@ def test_too_few_sweeps_are_noticed() -> None:
     z = records(400, 8.0, 5)
     common = np.zeros((DRAWS, 1)), np.full((DRAWS, 1), 1e-8)
     assert not welcome(*common, z, PRIOR, 2, rng).has_settled
+
+
+@pytest.mark.parametrize("m", [1, 2, 6])
+def test_predictions_have_the_variance_of_an_error_and_of_the_intercept(m: int) -> None:
+    """Given theta_* and s_*, by (3)."""
+    theta, s, x = np.array([0.5, -1.0]), 0.7, np.array([[1.0, 2.0], [0.0, 0.0]])
+    known = Newcomer(np.tile(theta, (DRAWS, 1)), np.full(DRAWS, s), 0.0)
+    drawn = predict(known, x, m, np.random.default_rng(m))
+    variance = s * (1 + 1 / m)
+    error = 4.5 * np.sqrt(variance / DRAWS), 4.5 * variance * np.sqrt(2 / DRAWS)
+    np.testing.assert_allclose(drawn.mean(axis=0), x @ theta, rtol=0, atol=error[0])
+    np.testing.assert_allclose(drawn.var(axis=0), variance, rtol=0, atol=error[1])
 
 
 def test_predictions_cover_what_they_promise() -> None:

@@ -5,11 +5,10 @@ from dataclasses import replace
 import numpy as np
 import pandas as pd
 import pytest
+from support.playing import play, rows_of
 
 import secagg
-from secagg import ring, wire
-from secagg.codec import decode, encode, plan_sum
-from secagg.contracts import Counted, Public, Rows, Variable
+from secagg.contracts import Public, Rows, Variable
 from secagg.errors import DataError, JobError, PeerError, UsageError
 from secagg.models.admm_mlp import learn
 from secagg.models.consensus import Schedule
@@ -43,32 +42,13 @@ def tables(sizes=(40, 25, 35), seed: int = 0) -> list[np.ndarray]:
 
 def rows(table: np.ndarray, public: Public = PUBLIC) -> Rows:
     half = np.array([v.half for v in public.variables])
-    return Rows((table - MIDDLE) / half, 0, np.zeros(3))
+    return rows_of((table - MIDDLE) / half)
 
 
 def run(method: NotearsMlpAdmm, sites: list[np.ndarray], public: Public = PUBLIC):
-    """All rounds, with contributions and their sum rounded as the codec rounds them."""
-    plans = {s.name: plan_sum(s.spec, len(public.sites)) for s in method.stages(public)}
-    memories = [{} for _ in sites]
-    state = method.start(public)
-    while (asked := method.message(state)) is not None:
-        stage, message = asked
-        vectors = []
-        for k, table in enumerate(sites):
-            update, memories[k] = method.local(
-                stage,
-                rows(table, public),
-                wire.loads(wire.dumps(message)),
-                memories[k],
-                public,
-                system_random,
-            )
-            memories[k] = wire.loads(wire.dumps(memories[k]))  # plain data, as promised
-            vectors.append(encode(plans[stage], update))
-        plan = plans[stage]
-        total, _ = decode(plan, ring.total(vectors, plan.length, plan.ring_bits))
-        state = wire.loads(wire.dumps(method.server(state, total, len(sites))))
-    return method.result(state, public, Counted(float(sum(map(len, sites))), 0.0)), state
+    """Return the result, and the coordinator's last state."""
+    played = play(method, [rows(t, public) for t in sites], public, [system_random] * len(sites))
+    return played.result, played.state
 
 
 METHOD = NotearsMlpAdmm(hidden=4, penalty=0.01, zero_diagonal=True, standardise=False)

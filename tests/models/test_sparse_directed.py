@@ -8,16 +8,15 @@ from typing import Any
 import numpy as np
 import pytest
 from numpy.typing import NDArray
+from support.playing import play, rows_of
 
 from secagg import wire
-from secagg.codec import decode, encode, plan_sum
-from secagg.contracts import Counted, Public, Result, Rows, State, Variable
+from secagg.contracts import Public, Result, State, Variable
 from secagg.errors import DataError, JobError, PeerError, UsageError
 from secagg.models.laplace_graph import matrices
 from secagg.models.sparse_directed import SparseDirected
 from secagg.models.sparse_model import DRAWS
 from secagg.randomness import expanded
-from secagg.ring import total
 
 Array = NDArray[np.float64]
 
@@ -48,31 +47,11 @@ def simulated(graph: Array, sizes: tuple[int, ...], seed: int = 1) -> list[Array
     return parts
 
 
-def rows_of(part: Array) -> Rows:
-    return Rows(part, 0, np.zeros(part.shape[1]))
-
-
-def play(
-    method: SparseDirected, parts: list[Array], public: Public | None = None, seed: int = 0
-) -> tuple[Result, list[State]]:
-    """Run a method over encoded sums; messages and memories go over the wire's encoding."""
-    public = public or public_of(len(parts))
-    stages = {stage.name: stage for stage in method.stages(public)}
-    state, memories = method.start(public), [State() for _ in parts]
-    random = [expanded(bytes([k, seed]) * 16) for k in range(len(parts))]
-    while (following := method.message(state)) is not None:
-        name, message = following
-        plan = plan_sum(stages[name].spec, len(parts))
-        vectors = []
-        for k, part in enumerate(parts):
-            sent = wire.loads(wire.dumps(message))
-            update, memory = method.local(name, rows_of(part), sent, memories[k], public, random[k])
-            memories[k] = wire.loads(wire.dumps(memory))
-            vectors.append(encode(plan, update))
-        summed, clipped = decode(plan, total(vectors, plan.length, plan.ring_bits))
-        assert not clipped.any()
-        state = method.server(state, summed, len(parts))
-    return method.result(state, public, Counted(0.0, 0.0)), memories
+def fit(method: SparseDirected, parts: list[Array]) -> tuple[Result, list[State]]:
+    """Return the result, and what each site remembers."""
+    randoms = [expanded(bytes([k, 0]) * 16) for k in range(len(parts))]
+    played = play(method, [rows_of(part) for part in parts], public_of(len(parts)), randoms)
+    return played.result, played.memories
 
 
 def found(result: Result) -> set[tuple[str, str]]:
@@ -85,14 +64,14 @@ def arrows(graph: Array) -> set[tuple[str, str]]:
 
 def test_it_finds_an_acyclic_graph() -> None:
     parts = simulated(ACYCLIC, (150, 200, 150))
-    assert found(play(SparseDirected(rounds=400, chains=2), parts)[0]) == arrows(ACYCLIC)
+    assert found(fit(SparseDirected(rounds=400, chains=2), parts)[0]) == arrows(ACYCLIC)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("graph", [CYCLE, ACYCLIC], ids=["cycle", "acyclic"])
 def test_it_finds_the_effects(graph: Array) -> None:
     parts = simulated(graph, (150, 200, 150))
-    result, _ = play(SparseDirected(rounds=2000), parts)
+    result, _ = fit(SparseDirected(rounds=2000), parts)
     assert found(result) == arrows(graph)
     assert result.summary["converged"]
     # In deviations pooled within sites, from the deviations of the model with Laplace errors.
@@ -104,7 +83,7 @@ def test_it_finds_the_effects(graph: Array) -> None:
 
 
 def test_arrays_have_causes_by_row() -> None:
-    result, _ = play(SparseDirected(rounds=200, chains=2), simulated(ACYCLIC, (200, 200)))
+    result, _ = fit(SparseDirected(rounds=200, chains=2), simulated(ACYCLIC, (200, 200)))
     pip, edges = result.arrays["pip"], result.arrays["edges"]
     assert pip[1, 3] > 0.5 > pip[3, 1]
     assert np.all(np.diagonal(pip) == 0) and not np.any(np.diagonal(edges))
@@ -142,7 +121,7 @@ def test_step_sizes_are_adapted_in_warmup_only() -> None:
 def test_a_site_has_its_own_graph() -> None:
     parts, public = simulated(ACYCLIC, (150, 150)), public_of(2)
     method = SparseDirected(rounds=200, chains=2)
-    _, memories = play(method, parts)
+    _, memories = fit(method, parts)
     own = method.own_result(memories[0], public)
     assert own is not None and own.summary["records_here"] == 150
     effects = {(row["from"], row["to"]): row for row in own.summary["effects"]}
@@ -158,7 +137,7 @@ def test_a_site_has_its_own_graph() -> None:
 
 @pytest.mark.parametrize("sizes", [(0, 30), (1, 30), (2, 3, 30), (30, 1, 0)])
 def test_small_sites(sizes: tuple[int, ...]) -> None:
-    result, memories = play(SMALL, simulated(CYCLE, sizes))
+    result, memories = fit(SMALL, simulated(CYCLE, sizes))
     assert np.all(np.isfinite(result.arrays["draws_theta"]))
     for memory in memories:
         assert np.all(np.abs(np.linalg.eigvals(matrices(memory["theta"], 4))) < 1)
@@ -187,7 +166,7 @@ def test_constant_and_collinear_columns(scale: Any) -> None:
     parts = simulated(CYCLE, (30, 40))
     parts[0][:, 2] = 0.25  # constant there
     parts[1][:, 3] = parts[1][:, 1]  # the same column twice
-    result, memories = play(SparseDirected(rounds=60, chains=2, scale=scale), parts)
+    result, memories = fit(SparseDirected(rounds=60, chains=2, scale=scale), parts)
     assert np.all(np.isfinite(result.arrays["draws_theta"]))
     assert all(np.all(np.isfinite(memory["b"])) for memory in memories)
 
@@ -197,7 +176,7 @@ def test_a_column_that_is_constant_everywhere_is_named() -> None:
     for part in parts:
         part[:, 2] = 0.25
     with pytest.raises(UsageError, match="'c' does not vary"):
-        play(SMALL, parts)
+        fit(SMALL, parts)
 
 
 @pytest.mark.parametrize("changed", [
@@ -240,7 +219,7 @@ def test_settings_out_of_range(key: str, value: Any) -> None:
 
 def test_variables_chosen() -> None:
     method = SparseDirected(rounds=20, chains=2, variables=("c", "a"))
-    result, _ = play(method, simulated(CYCLE, (30, 30)))
+    result, _ = fit(method, simulated(CYCLE, (30, 30)))
     assert result.summary["names"] == ["c", "a"] and result.arrays["pip"].shape == (2, 2)
 
 

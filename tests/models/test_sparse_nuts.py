@@ -16,20 +16,19 @@ from __future__ import annotations
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 from support.checkout import ROOT
+from support.playing import play, rows_of
 
-from secagg.codec import decode, encode, plan_sum
-from secagg.contracts import Public, Rows, Variable
+from secagg.contracts import Public, State, Variable
 from secagg.models.posterior import Posterior, summarise
-from secagg.models.sparse_model import DRAWS, kept_draws
+from secagg.models.sparse_model import kept_draws
 from secagg.models.sparse_regression import SparseRegression
 from secagg.randomness import expanded
-from secagg.ring import total
 
 pytestmark = pytest.mark.slow
 
@@ -57,23 +56,17 @@ def simulated() -> list[Array]:
 
 def ours(method: SparseRegression) -> dict[str, Array]:
     """Return draws (draws, chains, ...) of what is common, and of what sites keep."""
-    rows = [Rows(part / HALF, 0, np.zeros(len(NAMES))) for part in simulated()]
+    rows = [rows_of(part / HALF) for part in simulated()]
     randoms = [expanded(bytes([k]) * 32) for k in range(1, len(rows) + 1)]
-    state, memories = method.start(PUBLIC), [dict[str, Any]() for _ in rows]
-    plans = {stage.name: plan_sum(stage.spec, len(rows)) for stage in method.stages(PUBLIC)}
     own: dict[str, list[Array]] = {"theta_k": [], "s": []}
-    while (following := method.message(state)) is not None:
-        stage, message = following
-        done = method.together(stage, rows, message, memories, PUBLIC, randoms)
-        memories = [memory for _, memory in done]
-        plan = plans[stage]
-        vectors = [encode(plan, update) for update, _ in done]
-        summed, _ = decode(plan, total(vectors, plan.length, plan.ring_bits))
-        state = method.server(state, summed, len(rows))
-        if stage == DRAWS and state["round"] > method.discarded:
+
+    def keep(state: State, memories: list[State]) -> None:
+        if state["round"] > method.discarded:
             own["theta_k"].append(np.stack([m["theta"][:, 0] for m in memories], axis=1))
             own["s"].append(np.stack([m["s"][:, 0] for m in memories], axis=1))
-    kept = {name: draws[:, :, 0] for name, draws in kept_draws(state).items()}
+
+    played = play(method, rows, PUBLIC, randoms, after=keep, together=True)
+    kept = {name: draws[:, :, 0] for name, draws in kept_draws(played.state).items()}
     return {
         "theta": kept["theta"],
         "inclusion": kept["inclusion"],

@@ -7,16 +7,16 @@ from typing import Any
 
 import numpy as np
 import pytest
+from support.playing import play, rows_of
 
 from secagg import wire
-from secagg.codec import decode, encode, plan_sum
-from secagg.contracts import Counted, Public, Rows, Stage, Variable
-from secagg.errors import JobError, PeerError, UsageError
+from secagg.codec import encode, plan_sum
+from secagg.contracts import Public, Variable
+from secagg.errors import DataError, JobError, PeerError, UsageError
 from secagg.models.sparse_markov import SparseMarkov, discoveries
 from secagg.models.sparse_model import DRAWS, RECORDS, SparseModel
 from secagg.models.sparse_regression import SparseRegression
 from secagg.randomness import RandomBytes, expanded
-from secagg.ring import total
 
 HALF = 8.0
 NAMES = ("y", "a", "b", "c")
@@ -40,35 +40,15 @@ def simulated(sizes: tuple[int, ...], seed: int = 1) -> list[np.ndarray]:
     return parts
 
 
-def rows_of(part: np.ndarray) -> Rows:
-    return Rows(part, 0, np.zeros(part.shape[1]))
-
-
 def randoms(sites: int) -> list[RandomBytes]:
     return [expanded(bytes([k]) * 32) for k in range(1, sites + 1)]
 
 
-def play(method: SparseModel, parts: list[np.ndarray], public: Public | None = None) -> Any:
-    """Run a method over encoded sums; messages and memories go over the wire's encoding."""
-    public = public or public_of(len(parts))
-    stages: dict[str, Stage] = {stage.name: stage for stage in method.stages(public)}
-    state, memories = method.start(public), [dict[str, Any]() for _ in parts]
-    random = randoms(len(parts))
-    while (following := method.message(state)) is not None:
-        name, message = following
-        plan = plan_sum(stages[name].spec, len(parts))
-        vectors = []
-        for k, part in enumerate(parts):
-            sent = wire.loads(wire.dumps(message))
-            update, memory = method.local(name, rows_of(part), sent, memories[k], public, random[k])
-            memories[k] = wire.loads(wire.dumps(memory))
-            vectors.append(encode(plan, update))
-        summed, clipped = decode(plan, total(vectors, plan.length, plan.ring_bits))
-        assert not clipped.any()
-        state = method.server(state, summed, len(parts))
-        if state["round"] < 5:  # it grows with the draws
-            state = wire.loads(wire.dumps(state))
-    return method.result(state, public, Counted(0.0, 0.0)), memories
+def fit(method: SparseModel, parts: list[np.ndarray], public: Public | None = None) -> Any:
+    """Return the result, and what each site remembers."""
+    public, rows = public or public_of(len(parts)), [rows_of(part) for part in parts]
+    played = play(method, rows, public, randoms(len(parts)))
+    return played.result, played.memories
 
 
 def by_term(result: Any) -> dict[str, dict[str, float]]:
@@ -79,7 +59,7 @@ def by_term(result: Any) -> dict[str, dict[str, float]]:
 def long_runs() -> dict[str, Any]:
     parts = simulated((60, 80, 40, 70))
     return {
-        step: play(SparseRegression(outcome="y", step=step, rounds=rounds, sweeps=sweeps), parts)[0]
+        step: fit(SparseRegression(outcome="y", step=step, rounds=rounds, sweeps=sweeps), parts)[0]
         for step, rounds, sweeps in (("collapsed", 1000, 1), ("paper", 2000, 1))
     }
 
@@ -112,7 +92,7 @@ def test_the_outcome_is_the_first_of_the_columns_then_predictors_as_asked() -> N
 
 
 def test_what_is_kept() -> None:
-    result, memories = play(
+    result, memories = fit(
         SparseRegression(outcome="y", rounds=20, chains=3, thin=2, warmup=8), simulated((30, 30))
     )
     assert result.arrays["draws_theta"].shape == (6, 3, 3)
@@ -122,7 +102,7 @@ def test_what_is_kept() -> None:
 @pytest.mark.parametrize("step", ["collapsed", "paper"])
 @pytest.mark.parametrize("sizes", [(0, 30), (1, 30), (2, 2, 30), (30, 1, 0)])
 def test_small_sites(step: Any, sizes: tuple[int, ...]) -> None:
-    result, _ = play(SparseRegression(outcome="y", rounds=20, step=step), simulated(sizes))
+    result, _ = fit(SparseRegression(outcome="y", rounds=20, step=step), simulated(sizes))
     assert all(np.isfinite(result.arrays["draws_theta"]).ravel())
 
 
@@ -135,7 +115,7 @@ def test_a_column_that_is_constant_at_a_site_says_nothing_there(value: float, sc
     same = [part.copy() for part in parts]
     same[2][:, 1] = 0.5  # exact in binary
     method = SparseRegression(outcome="y", rounds=200, scale=scale)
-    (first, memories), (second, _) = play(method, parts), play(method, same)
+    (first, memories), (second, _) = fit(method, parts), fit(method, same)
     if scale == "site":  # pooled deviations are summed with those of the others, and rounded
         assert first.arrays["draws_theta"].tobytes() == second.arrays["draws_theta"].tobytes()
     there, elsewhere = (
@@ -150,14 +130,30 @@ def test_a_column_that_is_constant_at_a_site_says_nothing_there(value: float, sc
 
 def test_a_scale_that_is_not_the_columns_own_is_refused() -> None:
     public, site, random = public_of(2), rows_of(simulated((20,))[0]), randoms(1)[0]
-    wide = asked(SMALL, public) | {"scale": np.full(4, 1e6)}
-    with pytest.raises(PeerError, match="scale is not the columns' own"):
-        SMALL.local(DRAWS, site, wide, {}, public, random)
+    message = asked(SMALL, public)
+    squares = np.sum((site.values - site.values.mean(axis=0)) ** 2, axis=0)
+    edge = np.sqrt((message["records"] + 2) / squares.max())  # of 60 records at 2 sites
+    SMALL.local(DRAWS, site, message | {"scale": np.full(4, 0.999 * edge)}, {}, public, random)
+    for scale in (1.001 * edge, 1e6):
+        wide = message | {"scale": np.full(4, scale)}
+        with pytest.raises(PeerError, match="scale is not the columns' own"):
+            SMALL.local(DRAWS, site, wide, {}, public, random)
+
+
+@pytest.mark.parametrize("step", ["collapsed", "paper"])
+def test_a_number_beyond_its_bound_is_an_error_at_the_site(step: Any) -> None:
+    """Clipped it would be another posterior."""
+    _, stage = SparseRegression(outcome="y", step=step).stages(public_of(2))
+    plan, nothing = plan_sum(stage.spec, 2), {f.name: np.zeros(f.shape) for f in stage.spec}
+    encode(plan, nothing)
+    for field in stage.spec:
+        with pytest.raises(DataError, match="beyond the bound"):
+            encode(plan, nothing | {field.name: np.full(field.shape, 1.001 * field.bound)})
 
 
 def test_a_vague_prior_of_errors_at_a_site_without_records_stays_finite() -> None:
     method = SparseRegression(outcome="y", rounds=60, noise_shape=1e-3, noise_scale=1e-3)
-    _, memories = play(method, simulated((1, 40, 30)))
+    _, memories = fit(method, simulated((1, 40, 30)))
     own = method.own_result(memories[0], public_of(3))
     assert own is not None
     assert np.all(np.isfinite(memories[0]["s"]))
@@ -178,7 +174,7 @@ def test_constant_and_collinear_columns(step: Any, scale: Any) -> None:
     parts[0][:, 2] = 0.25  # constant there
     parts[1][:, 3] = parts[1][:, 1]  # the same column twice
     method = SparseRegression(outcome="y", rounds=60, step=step, scale=scale)
-    result, _ = play(method, parts)
+    result, _ = fit(method, parts)
     assert np.all(np.isfinite(result.arrays["draws_theta"]))
 
 
@@ -187,7 +183,7 @@ def test_a_column_that_is_constant_everywhere_is_named() -> None:
     for part in parts:
         part[:, 2] = 0.25
     with pytest.raises(UsageError, match="'b' does not vary"):
-        play(SMALL, parts)
+        fit(SMALL, parts)
 
 
 def asked(method: SparseModel, public: Public) -> dict[str, Any]:
@@ -240,7 +236,7 @@ def test_a_chain_of_neighbours_is_found() -> None:
         c = 0.9 * b + rng.standard_normal(n)
         parts.append(np.column_stack([a, b, c, rng.standard_normal(n)]) / HALF)
     public = public_of(5, ("a", "b", "c", "d"))
-    result, _ = play(SparseMarkov(rounds=400, fdr=0.2), parts, public)
+    result, _ = fit(SparseMarkov(rounds=400, fdr=0.2), parts, public)
     edges = result.arrays["edges"]
     assert np.array_equal(edges, edges.T)
     assert {(i, j) for i, j in np.argwhere(np.triu(edges)).tolist()} == {(0, 1), (1, 2)}
@@ -289,14 +285,14 @@ def wide(sites: int, n: int, p: int) -> tuple[list[np.ndarray], Public]:
 
 def test_many_sites_with_fewer_records_than_predictors() -> None:
     parts, public = wide(sites=40, n=3, p=11)
-    result, _ = play(SparseRegression(outcome="y", rounds=120, chains=2), parts, public)
+    result, _ = fit(SparseRegression(outcome="y", rounds=120, chains=2), parts, public)
     pip = {row["term"]: row["pip"] for row in result.summary["coefficients"]}
     assert min(pip["x0"], pip["x1"]) > max(pip[f"x{j}"] for j in range(2, 11))
 
 
 def test_two_hundred_predictors_run_and_their_field_is_refused() -> None:
     parts, public = wide(sites=3, n=60, p=200)
-    result, _ = play(SparseRegression(outcome="y", rounds=12, chains=1), parts, public)
+    result, _ = fit(SparseRegression(outcome="y", rounds=12, chains=1), parts, public)
     assert result.arrays["draws_theta"].shape == (6, 1, 200)
     with pytest.raises(JobError, match="numbers"):
         SparseMarkov().stages(public)

@@ -1,0 +1,78 @@
+"""A method's rounds played by hand: its sites answer, integers are added, the coordinator goes on.
+
+As in a run, messages and memories go over the wire's encoding, contributions over the codec's: sums
+are of fixed-point integers. There are no keys, rules, ledgers or log.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from secagg import wire
+from secagg.codec import decode, encode, plan_sum
+from secagg.contracts import Counted, Public, Result, Rows, State
+from secagg.randomness import RandomBytes
+from secagg.ring import total
+
+_ENCODED = 5  # rounds of which the coordinator's state is sent over the wire: it may grow with each
+
+
+@dataclass(frozen=True)
+class Played:
+    """What a method ended with: its result, the coordinator's state, what each site remembers."""
+
+    result: Result
+    state: State
+    memories: list[State]
+
+
+def rows_of(values: NDArray[np.float64]) -> Rows:
+    """Return complete records, as carried, of a site that has no others."""
+    return Rows(values, 0, np.zeros(values.shape[1]))
+
+
+def play(
+    method: Any,
+    rows: Sequence[Rows],
+    public: Public,
+    randoms: Sequence[RandomBytes],
+    after: Callable[[State, list[State]], None] = lambda _, __: None,
+    *,
+    together: bool = False,
+) -> Played:
+    """Play all rounds; a number that is clipped fails the test.
+
+    method: a `secagg.contracts.Method` (to type checkers none is whose `leaves` is a constant)
+    randoms: each site's own, as rows are
+    after: called with the coordinator's state and the sites' memories after each round
+    together: sites answer all at once, without the wire (`secagg.optional.Together`): much faster
+    """
+    sites = len(rows)
+    plans = {stage.name: plan_sum(stage.spec, sites) for stage in method.stages(public)}
+    state, memories, done = method.start(public), [State() for _ in rows], 0
+    while (following := method.message(state)) is not None:
+        stage, message = following
+        plan = plans[stage]
+        if together:
+            answers = method.together(stage, rows, message, memories, public, randoms)
+        else:
+            answers = []
+            for k in range(sites):
+                sent = wire.loads(wire.dumps(message))
+                update, left = method.local(stage, rows[k], sent, memories[k], public, randoms[k])
+                answers.append((update, wire.loads(wire.dumps(left))))
+        memories = [memory for _, memory in answers]
+        vectors = [encode(plan, update) for update, _ in answers]
+        summed, clipped = decode(plan, total(vectors, plan.length, plan.ring_bits))
+        assert not clipped.any()
+        state, done = method.server(state, summed, sites), done + 1
+        if done <= _ENCODED:
+            state = wire.loads(wire.dumps(state))
+        after(state, memories)
+    counted = Counted(float(sum(len(each.values) for each in rows)), 0.0)
+    return Played(method.result(state, public, counted), state, memories)
