@@ -26,6 +26,7 @@ METHODS = {
     "sparse_directed": ("secagg.models.sparse_directed", "SparseDirected"),
     "fedavg": ("secagg.models.fedavg", "FedAvg"),
     "fedlin_hm1": ("secagg.models.fedlin_hm1", "FedLinHm1"),
+    "fedlin_hm2": ("secagg.models.fedlin_hm2", "FedLinHm2"),
 }
 PROTOCOLS = {
     "plain": ("secagg.protocols.plain", "Plain"),

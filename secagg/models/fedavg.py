@@ -147,7 +147,7 @@ class FedAvg(LocalSteps, FedLinModel):
         theta = now.sent["theta"]
         if self.personal is None:
             return {"theta": theta}
-        own = site.shape.near(theta, self.personal * site.here) if site.here else theta
+        own = site.near(theta, self.personal * site.here) if site.here else theta
         return {"theta": own, "common": theta}
 
     def advance(self, state: State, total: Update, sites: int) -> State:
@@ -156,8 +156,7 @@ class FedAvg(LocalSteps, FedLinModel):
         theta = total["theta"] / weight if weight > 0 else before
         size = float(np.linalg.norm(theta))
         change = float(np.linalg.norm(theta - before)) / size if size > 0 else None
-        small = change is not None and weight > 0 and change <= self.tolerance
-        ended = state["round"] == self.rounds or small
+        ended = state["round"] == self.rounds or self.at_rest(change, self.tolerance)
         return {
             **state,
             "theta": theta,

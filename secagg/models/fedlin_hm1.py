@@ -61,6 +61,7 @@ from secagg.models.shared_covariance import (
 Array = NDArray[np.float64]
 
 _MOST_VALUES = 2**22  # in a round
+_LEAST_WEIGHT = 1e-100  # of Omega's first value; whoever has coefficients left the range before
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -171,9 +172,8 @@ class FedLinHm1(LocalSteps, FedLinModel):
         M, U = shrinkage(total["S"], symmetric(total["G"], m))
         moved, size = total["moved"].tolist()
         change = float(np.sqrt(moved / size)) if size > 0 else None
-        ended = state["round"] == self.rounds
-        if change is not None and state["round"] > 2 and change <= self.tolerance:
-            ended = True
+        rests = state["round"] > 2 and self.at_rest(change, self.tolerance)
+        ended = rests or state["round"] == self.rounds
         return {**state, "M": M, "U": U, "change": change, "status": FINISH if ended else ROUNDS}
 
     def _weights(self, site: Site, done: int, now: Round) -> tuple[float, float]:
@@ -182,7 +182,7 @@ class FedLinHm1(LocalSteps, FedLinModel):
         a = 2 * eta * (now.noise * self.steps if self.weight == "model" else 1.0)
         c = (1 - self.alpha) ** done
         if self.shrink == "explicit":
-            return a, c
+            return a, max(c, _LEAST_WEIGHT)
         return (a, c + a) if a > 0 else (1.0, c + 1.0)  # without records: 0 / (c + 1) in the sums
 
     def result(self, state: State, public: Public, counted: Counted) -> Result:

@@ -43,6 +43,7 @@ MOST = 2.0**40
 """Bound and fraction bits of what has no bound of its own. Beyond it a method diverges."""
 _MOST_ERROR = 2.0**20  # of a prediction, in half widths of the outcome's bounds: clipped, counted
 _LEAST_VARIANCE = 2.0 ** (4 - SQUARES_BITS)  # 16 steps of the sum of squares
+_ROUNDING = 2.0**-46  # of a mean square: a variance below it may be its rounding
 _LEAST_NOISE = 1e-12  # of the outcome's half width, squared: an exact fit has some noise
 
 
@@ -128,6 +129,14 @@ class FedLinModel(ABC):
     def advance(self, state: State, total: Update, sites: int) -> State:
         """Return the coordinator's state after a round's sums; "status" FINISH ends the rounds."""
 
+    def last_fields(self, public: Public) -> Spec:
+        """Return what a method sums at the end beside coefficients and errors."""
+        return ()
+
+    def last_parts(self, own: State) -> Update:
+        """Return a site's part of `last_fields`, from what `settled` left."""
+        return {}
+
     # --- the run ---------------------------------------------------------------------------------
 
     def layout(self, public: Public) -> Layout:
@@ -211,11 +220,13 @@ class FedLinModel(ABC):
         else:
             site = Site.read(memory["site"])
         if stage == NOISE:
-            theta = site.shape.least()
-            wrong = site.errors(theta, layout, training, centre, scale) / scale[0]
+            wrong = site.errors(site.separate, layout, training, centre, scale) / scale[0]
             freedom = np.array([float(site.left)])
             residual = np.array([float(wrong @ wrong)]) * (site.left > 0)
             return {"residual": residual, "freedom": freedom}, memory
+        if not np.array_equal(memory.get("noise", news["noise"]), news["noise"]):
+            raise PeerError("message", "the coordinator changed the noise")
+        memory = {**memory, "noise": news["noise"]}
         noise = self._noise_here(site, news, layout, training, facts)
         rng = np.random.default_rng(int.from_bytes(seed, "little"))
         now = Round(layout, news, centre, scale, noise, training, facts["records"], rng)
@@ -252,7 +263,7 @@ class FedLinModel(ABC):
 
     def fitted(self, site: Site, own: State) -> list[Array]:
         """Return the coefficients of `models` at a site."""
-        return [own["theta"], site.shape.least(), np.zeros_like(own["theta"])]
+        return [own["theta"], site.separate, np.zeros_like(own["theta"])]
 
     @property
     @abstractmethod
@@ -293,20 +304,21 @@ class FedLinModel(ABC):
     def _recorded(self, layout: Layout, values: Array) -> Update:
         update = {"records": np.array([float(len(values))])}
         if self.scale == "pooled":
-            u = values[:, : layout.scaled]
+            u = np.ascontiguousarray(values[:, : layout.scaled].T)  # a row is summed in pairs
             if layout.intercept == "modelled":
-                update["sums"] = u.sum(axis=0)
-            elif len(u):
-                u = u - u.mean(axis=0)
-            update["squares"] = np.sum(u * u, axis=0)
+                update["sums"] = u.sum(axis=1)
+            elif len(values):
+                u = u - u.mean(axis=1, keepdims=True)
+            update["squares"] = np.sum(u * u, axis=1)
         return update
 
     def _scaled(self, state: State, total: Update) -> State:
         records = records_in(total)
         state = {**state, "records": records}
         if self.scale == "pooled":
-            mean = total["sums"] / records if "sums" in total else 0.0
+            mean = total["sums"] / records if "sums" in total else np.zeros(len(total["squares"]))
             variance = total["squares"] / records - mean**2
+            variance[variance <= _ROUNDING * mean**2] = 0
             centre, scale = state["centre"].copy(), state["scale"].copy()
             many = len(variance)
             scale[:many] = 1 / deviations(variance, _LEAST_VARIANCE, state["names"])
@@ -344,7 +356,7 @@ class FedLinModel(ABC):
             raise PeerError("message", "the coordinator's noise is not above 0")
         if self.variance == "pooled" or self.noise_sd is not None or not site.left:
             return pooled
-        wrong = site.errors(site.shape.least(), layout, training, facts["centre"], facts["scale"])
+        wrong = site.errors(site.separate, layout, training, facts["centre"], facts["scale"])
         return float((wrong @ wrong + 4 * pooled) / (site.left + 4))
 
     def _finish_spec(self, layout: Layout, public: Public) -> Spec:
@@ -361,13 +373,14 @@ class FedLinModel(ABC):
                 Field("held_squares", models, squares, BITS, Kind.WEIGHT),
                 Field("held_rmse", models, _MOST_ERROR, BITS, Kind.WEIGHT),
             ]
-        return tuple(spec)
+        return (*spec, *self.last_fields(public))
 
     def _finished(
         self, site: Site, own: State, now: Round, held: Array
     ) -> tuple[Update, dict[str, Any]]:
         """Return a site's part of the last sums, and its errors for its own eyes."""
         theta, fitted = own["theta"], self.fitted(site, own)
+        within_range({"coefficients": theta}, _MOST_ERROR)  # clipped, they would be a wrong mean
         unit = float(now.scale[0])  # errors are summed in half widths of the outcome's bounds
 
         def squared(values: Array) -> Array:
@@ -380,6 +393,7 @@ class FedLinModel(ABC):
         update = {
             "coefficients": theta,
             "squares": theta**2,
+            **self.last_parts(own),
             "training": squared(now.values),
         }
         errors: dict[str, Any] = {"training": update["training"], "here": site.here}
@@ -392,14 +406,15 @@ class FedLinModel(ABC):
         return update, errors
 
 
-def within_range(update: Update) -> Update:
+def within_range(update: Update, most: float = MOST) -> Update:
     """Return a contribution as it is. Raises `DataError` where it left its range."""
     for values in update.values():
-        if not np.all(np.abs(values) <= MOST):
+        if not np.all(np.abs(values) <= most):
             raise DataError(
                 "rounds",
                 "this site's coefficients have left the range that can be sent: the method "
-                "diverges",
-                "Take a smaller method.step, and method.shrink = 'implicit'.",
+                "diverges, or its units or noise are extreme",
+                "Take a smaller method.step, method.shrink = 'implicit', or method.scale = "
+                "'pooled'.",
             )
     return update

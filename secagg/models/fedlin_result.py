@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from secagg.contracts import Public, Result, State
 from secagg.models.fedlin_model import FedLinModel
 from secagg.models.fedlin_site import Site
-from secagg.models.regression_layout import INTERCEPT, Layout
+from secagg.models.regression_layout import INTERCEPT
 
 Array = NDArray[np.float64]
 
@@ -26,7 +26,7 @@ def summary(method: FedLinModel, state: State, public: Public) -> dict[str, Any]
     mean = total["coefficients"] / sites
     variance = (total["squares"] - sites * mean**2) / max(sites - 1, 1)
     sd = np.sqrt(np.maximum(variance, 0.0))
-    factor = _slopes(layout, state["scale"])
+    factor = layout.slope_units(state["scale"])
     first = layout.d - len(factor)
     rows: list[dict[str, Any]] = []
     for j, term in enumerate(layout.terms):
@@ -75,7 +75,7 @@ def own_summary(method: FedLinModel, memory: State, public: Public) -> Result | 
     site, errors = Site.read(memory["site"]), memory["errors"]
     centre, scale = facts["centre"], facts["scale"]
     half = float(layout.half[0])
-    fitted = {method.short: memory["own"]["theta"], "separate": site.shape.least()}
+    fitted = {method.short: memory["own"]["theta"], "separate": site.separate}
     units = {
         name: layout.in_own_units(theta, centre, scale, site.level)
         for name, theta in fitted.items()
@@ -95,8 +95,8 @@ def own_summary(method: FedLinModel, memory: State, public: Public) -> Result | 
     notes = ["Coefficients are in the columns' own units."]
     if layout.degree > 1:
         notes = [f"Powers are of {layout.names[1]!r} from 0 to 1 over its public bounds."]
-    if site.freedom < layout.d:
-        notes.append("Fewer records are here than coefficients: separate is one fit of many.")
+    if site.rank < layout.d:
+        notes.append("The records here do not tell all coefficients: separate is one fit of many.")
     return Result(
         {
             "outcome": method.outcome,
@@ -111,12 +111,3 @@ def own_summary(method: FedLinModel, memory: State, public: Public) -> Result | 
 
 def _rmse(squares: float, many: int, half: float) -> float | None:
     return float(half * np.sqrt(squares / many)) if many else None
-
-
-def _slopes(layout: Layout, scale: Array) -> Array:
-    """Return what takes slopes to the columns' own units."""
-    unit = layout.half[0] / scale[0]
-    if layout.degree > 1:
-        return np.full(layout.degree, unit)
-    per_unit: Array = unit * scale[1:] / layout.half[1:]
-    return per_unit

@@ -46,28 +46,12 @@ class Quadratic:
         """The largest eigenvalue: steps are stable below its inverse."""
         return float(self.w[-1])
 
-    @property
-    def rank(self) -> int:
-        """How many directions the records determine."""
-        return int(np.sum(self.w > 0))
-
-    def least(self) -> Array:
-        """Return least squares, the shortest where there are many."""
-        inverse = np.divide(1.0, self.w, out=np.zeros_like(self.w), where=self.w > 0)
-        found: Array = self.U @ (inverse * self.z)
-        return found
-
     def stepped(self, theta: Array, eta: float, steps: int) -> Array:
         """Return theta after so many steps, (1)."""
         power = (1 - 2 * eta * self.w) ** steps
         gain = np.divide(1 - power, self.w, out=np.zeros_like(self.w), where=self.w > 0)
         moved: Array = self.U @ (power * (self.U.T @ theta) + gain * self.z)
         return moved
-
-    def near(self, theta: Array, weight: float) -> Array:
-        """Return what minimises |y - X v|^2 + weight |v - theta|^2; weight above 0."""
-        found: Array = self.U @ ((self.z + weight * (self.U.T @ theta)) / (self.w + weight))
-        return found
 
 
 def batch_steps(

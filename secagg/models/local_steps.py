@@ -44,6 +44,11 @@ class LocalSteps:
         if not 0 < self.participation <= 1:
             raise JobError("method.participation", "must be above 0, at most 1")
 
+    def at_rest(self, change: float | None, tolerance: float) -> bool:
+        """Tell whether coefficients have come to rest; they stay, too, where no site took part."""
+        still = change == 0 and self.participation < 1
+        return change is not None and change < tolerance and not still
+
     def eta(self, site: Site) -> float:
         """Return the site's step size; 0 without records that vary."""
         return self.step / site.shape.steepest if site.shape.steepest > 0 else 0.0

@@ -37,13 +37,14 @@ Scale = Literal["pooled", "own"]
 
 INTERCEPT = "intercept"
 _MOST_DEGREE = 12  # powers of a column in [0, 1] are as good as collinear before that
+_ROUNDING = 4 * float(np.finfo(np.float64).eps)
 
 
 class Level(NamedTuple):
     """A site's own means: of the columns of X (d,), and of y. Zeros unless it took them off."""
 
     x: Array
-    y: float
+    y: float | Array
 
 
 @dataclass(frozen=True)
@@ -127,24 +128,41 @@ class Layout:
             X = np.column_stack([np.ones(len(z)), X])
         return X, z[:, 0]
 
+    def rounding(self, centre: Array, scale: Array) -> Array:
+        """Return how far numbers of each column of X may be off, for bounds far from 0 (d,)."""
+        wide = 1 + np.abs(self.middle[1:]) / self.half[1:]
+        if self.degree > 1:
+            off = wide * np.arange(1, self.degree + 1)
+        else:
+            off = (wide + np.abs(centre[1:])) * scale[1:]
+        exact = np.zeros(self.d - len(off))  # the column of ones
+        return _ROUNDING * np.concatenate([exact, off])
+
     def level(self, X: Array, y: Array) -> Level:
         """Return what a site takes off, from its own records."""
         if self.intercept != "site" or not len(y):
             return Level(np.zeros(self.d), 0.0)
         return Level(X.mean(axis=0), float(y.mean()))
 
-    def in_own_units(self, theta: Array, centre: Array, scale: Array, level: Level) -> Array:
-        """Return intercept and slopes (1 + slopes,) in the columns' own units.
+    def slope_units(self, scale: Array) -> Array:
+        """Return what takes slopes to the columns' own units, all above 0."""
+        unit = self.half[0] / scale[0]
+        if self.degree > 1:
+            return np.full(self.degree, unit)
+        units: Array = unit * scale[1:] / self.half[1:]
+        return units
 
-        The slopes of a polynomial are of powers of (u + 1) / 2.
+    def in_own_units(self, theta: Array, centre: Array, scale: Array, level: Level) -> Array:
+        """Return intercept and slopes (..., 1 + slopes) in the columns' own units.
+
+        theta: (..., d). The slopes of a polynomial are of powers of (u + 1) / 2.
         """
-        modelled = self.intercept == "modelled"
-        first, slopes = (theta[0], theta[1:]) if modelled else (0.0, theta)
-        constant = first + level.y - float(level.x @ theta)
+        slopes, constant = theta, level.y - theta @ level.x
+        if self.intercept == "modelled":
+            slopes, constant = theta[..., 1:], constant + theta[..., 0]
         if self.degree == 1:
-            per_unit = scale[1:] / self.half[1:]
-            constant -= float(slopes @ (scale[1:] * centre[1:] + per_unit * self.middle[1:]))
-            slopes = slopes * per_unit
+            origin = scale[1:] * (centre[1:] + self.middle[1:] / self.half[1:])
+            constant = constant - slopes @ origin
         unit = self.half[0] / scale[0]
         start = self.middle[0] + self.half[0] * centre[0] + unit * constant
-        return np.concatenate([[start], unit * slopes])
+        return np.concatenate([start[..., None], slopes * self.slope_units(scale)], axis=-1)

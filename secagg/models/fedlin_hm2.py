@@ -1,0 +1,325 @@
+"""FedLin's HM2: sites' linear regressions drawn from one distribution, whose parameters are learnt.
+
+Yue, Al Kontar and Estrada Gomez (2022), section 4 and Algorithm 3: theta_k ~ p(theta_k | phi), and
+p(phi | all records) is approximated by a normal density q(phi) through federated expectation
+propagation (`secagg.models.propagation`). `prior` says how theta_k depends on phi:
+
+    normal        theta_k ~ N(mu, diag(tau)), phi = (mu, log tau): example 4.1
+    ridge         theta_kj ~ N(0, sigma^2 / lambda), phi = (log lambda, log sigma^2)
+    lasso         Laplace of scale sigma / lambda, the same phi: section 4.3
+    elastic_net   both penalties, phi = (log lambda1, log lambda2, log sigma^2)
+
+(`secagg.models.hierarchy` has what a further one needs.) At the end every site draws from its own
+posterior, equation (8), given all other sites through the cavity q / q_k: means, intervals, and
+which coefficients' intervals leave out 0, which is the paper's rule of selection.
+
+What the transcript determines (Guarantees: only this)
+    * The number of records, columns' pooled means and deviations (unless units are own), with
+      prior "normal" the pooled variance of the noise; at the end sums over sites of posterior
+      means, their squares, of how many sites include each coefficient, and of errors.
+    * In each round the sum over sites of changes of q_k, hence of all q_k: what the coordinator
+      needs for q(phi) and no more. q_k is a normal approximation of a function of the site's X'X
+      and X'y with p (p + 3) / 2 numbers; it depends on q, so sums of several rounds show different
+      functions of the sites, and many may tell more of them than the last.
+    A site keeps q_k, its posterior, which of its records are held out, and whether it took part.
+
+==============================  ====================================================================
+site                            contribution
+==============================  ====================================================================
+no record                       f_k = 1, so its change is 0
+fewer records than columns      its X'X is singular; priors make every density proper
+a cavity that is no density     it sits the round out (change 0), and is counted
+moments that cannot be had      the same
+did not take part in a round    change 0
+a q that is not finite          `PeerError`, nothing is sent
+==============================  ====================================================================
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from secagg.contracts import Body, Counted, Field, Kind, Public, Result, Spec, Stage, State, Update
+from secagg.errors import JobError, PeerError
+from secagg.models.consensus_rounds import check_numbers
+from secagg.models.fedlin_model import (
+    BITS,
+    FINISH,
+    MOST,
+    ROUNDS,
+    FedLinModel,
+    Round,
+    within_range,
+)
+from secagg.models.fedlin_posterior import converged, in_words, shared_rows, site_posterior
+from secagg.models.fedlin_result import own_summary, summary
+from secagg.models.fedlin_site import Site
+from secagg.models.hierarchy import Hierarchy, Statistics
+from secagg.models.hierarchy_elastic_net import ElasticNet
+from secagg.models.hierarchy_lasso import Lasso
+from secagg.models.hierarchy_normal import NormalHierarchy
+from secagg.models.hierarchy_ridge import Ridge
+from secagg.models.natural_normal import Natural, symmetric, triangle
+from secagg.models.posterior import number
+from secagg.models.propagation import damping, moved, no_change, site_change
+
+Array = NDArray[np.float64]
+
+_CENTRES = ("mu_mean", "log_tau_mean", "log_lambda_mean", "log_noise_mean")
+_SPREADS = ("mu_sd", "log_tau_sd", "log_lambda_sd", "log_noise_sd")
+
+_LEAST_ROUNDS = 3  # before rounds may end by themselves
+
+
+@dataclass(frozen=True, kw_only=True)
+class FedLinHm2(FedLinModel):
+    """HM2; the settings are those of `FedLinModel`, and
+
+    prior: see above
+    rounds: at most; tolerance: how far q(phi) may still be from where it goes, in posterior
+        standard deviations, when rounds end: its last change over the damping
+    damping: delta of all rounds; None: `secagg.models.propagation`
+    participation: probability that a site takes part in a round, by its own coin
+    level: of intervals, and of those that select; draws: of each site's own posterior
+    rope: half width of the range about 0 that counts as no effect, in the units analysed
+    mu_mean, mu_sd, log_tau_mean, log_tau_sd: of the prior of each mu and log tau
+    log_lambda_mean, log_lambda_sd: of each log lambda; log_noise_mean, log_noise_sd: of log sigma^2
+    """
+
+    prior: Literal["normal", "ridge", "lasso", "elastic_net"] = "normal"
+    rounds: int = 60
+    tolerance: float = 0.02
+    damping: float | None = None
+    participation: float = 1.0
+    level: float = 0.9
+    draws: int = 2000
+    rope: float = 0.0
+    mu_mean: float = 0.0
+    mu_sd: float = 1.0
+    log_tau_mean: float = 0.0
+    log_tau_sd: float = 1.0
+    log_lambda_mean: float = 0.0
+    log_lambda_sd: float = 1.0
+    log_noise_mean: float = 0.0
+    log_noise_sd: float = 1.0
+
+    name: ClassVar[str] = "fedlin_hm2"
+    leaves: ClassVar[str] = (
+        "In each round, the sum over sites of normal approximations of what each site's records "
+        "say of the parameters that sites share. The approximations depend on the round, so that "
+        "many rounds may tell more of single sites than the last one does."
+    )
+
+    @property
+    def hierarchy(self) -> Hierarchy:
+        """How sites' coefficients depend on what they share."""
+        if self.prior == "normal":
+            return NormalHierarchy(self.mu_mean, self.mu_sd, self.log_tau_mean, self.log_tau_sd)
+        one, noise = (
+            (self.log_lambda_mean, self.log_lambda_sd),
+            (
+                self.log_noise_mean,
+                self.log_noise_sd,
+            ),
+        )
+        if self.prior == "elastic_net":
+            return ElasticNet(means=(one[0], one[0], noise[0]), sds=(one[1], one[1], noise[1]))
+        kind = Ridge if self.prior == "ridge" else Lasso
+        return kind(means=(one[0], noise[0]), sds=(one[1], noise[1]))
+
+    @property
+    def needs_noise(self) -> bool:
+        """Only where sigma is not among the parameters."""
+        return self.prior == "normal"
+
+    @property
+    def short(self) -> str:
+        """The method's own name among the predictions."""
+        return "hm2"
+
+    def _size(self, public: Public) -> int:
+        return len(self.hierarchy.components(self.layout(public).terms))
+
+    def round_stage(self, public: Public) -> Stage:
+        """Declare the rounds."""
+        self._check_rounds()
+        p = self._size(public)
+        spec = (
+            Field("r", (p,), MOST, BITS, Kind.BOUNDED),
+            Field("Q", (p * (p + 1) // 2,), MOST, BITS, Kind.BOUNDED),
+            Field("errors", (p,), MOST, BITS, Kind.WEIGHT),
+            Field("sat_out", (1,), 1.0, 0, Kind.COUNT),
+        )
+        sees = "sum over sites of changes of their normal approximations, and of their errors"
+        return Stage(ROUNDS, spec, self.rounds, sees)
+
+    def news(self, stage: str, public: Public) -> dict[str, tuple[int, ...]]:
+        """q, delta, and whether the round before is taken back."""
+        p = self._size(public)
+        return {"r": (p,), "Q": (p * (p + 1) // 2,), "delta": (1,), "undo": (1,)}
+
+    def begin(self, public: Public) -> State:
+        """Begin with the prior."""
+        layout = self.layout(public)
+        q = self.hierarchy.prior(layout.d)
+        return {
+            "r": q.r,
+            "Q": triangle(q.Q),
+            "undo": False,
+            "share": 1.0,
+            "all": len(public.sites),
+            "moved": None,
+            "error": np.zeros(len(q.r)),
+            "sat_out": 0.0,
+            "taken_back": 0,
+        }
+
+    def sent(self, state: State) -> Body:
+        """Send q."""
+        return {
+            "r": state["r"],
+            "Q": state["Q"],
+            "delta": np.array([self._delta(state)]),
+            "undo": np.array([float(state["undo"])]),
+        }
+
+    def _delta(self, state: State) -> float:
+        if self.damping is not None:
+            return self.damping * float(state["share"])
+        return damping(state["round"], state["all"], state["share"])
+
+    def begin_site(self, site: Site, now: Round, public: Public) -> State:
+        """q_k = 1."""
+        p = self._size(public)
+        nothing = {"r": np.zeros(p), "Q": np.zeros(p * (p + 1) // 2)}
+        # The same draws in every round: or rounds would converge to the size of their noise only.
+        seed = now.rng.bytes(16)
+        return {"factor": nothing, "last": nothing, "seed": seed}
+
+    def _statistics(self, site: Site, now: Round) -> Statistics:
+        return Statistics(site.gram, site.cross, site.square, site.freedom, now.noise)
+
+    def contribute(
+        self, site: Site, memory: State, now: Round, public: Public
+    ) -> tuple[Update, State]:
+        """Send the change of q_k."""
+        memory, q = self._told(memory, now)
+        delta = float(now.sent["delta"][0])
+        if not 0 < delta <= 1:
+            raise PeerError("message", "the coordinator's delta is not between 0 and 1")
+        own = _read(memory["factor"])
+        change = no_change(len(q.r))
+        if now.rng.random() < self.participation:
+            rng = np.random.default_rng(int.from_bytes(memory["seed"], "little"))
+            site_now = self._statistics(site, now)
+            change = site_change(self.hierarchy, site_now, q, own, delta, BITS, rng)
+        update = {
+            "r": change.step.r,
+            "Q": triangle(change.step.Q),
+            "errors": change.error**2,
+            "sat_out": np.array([float(change.sat_out)]),
+        }
+        kept = {"factor": _plain(own + change.step), "last": _plain(change.step)}
+        return within_range(update), {**memory, **kept}
+
+    def _told(self, memory: State, now: Round) -> tuple[State, Natural]:
+        """Return the memory, with the last round taken back if so told, and q."""
+        if now.sent["undo"][0] > 0:
+            own = _read(memory["factor"]) - _read(memory["last"])
+            zero = {name: np.zeros_like(values) for name, values in memory["last"].items()}
+            memory = {**memory, "factor": _plain(own), "last": zero}
+        return memory, _read(now.sent)
+
+    def advance(self, state: State, total: Update, sites: int) -> State:
+        """Move q by the sum, or take the round back."""
+        before, change = _read(state), _read(total)
+        after = before + change
+        delta = self._delta(state)
+        told = {"error": np.sqrt(total["errors"]), "sat_out": float(total["sat_out"][0])}
+        last = state["round"] == self.rounds
+        if not after.proper:
+            back = {"undo": True, "share": state["share"] / 2}
+            back["taken_back"] = state["taken_back"] + 1
+            return {**state, **back, **told, "status": FINISH if last else ROUNDS}
+        far = moved(before, after) / delta
+        ended = last or (state["round"] >= _LEAST_ROUNDS and far <= self.tolerance)
+        return {
+            **state,
+            **_plain(after),
+            **told,
+            "undo": False,
+            "moved": far,
+            "status": FINISH if ended else ROUNDS,
+        }
+
+    def settled(self, site: Site, memory: State, now: Round, public: Public) -> State:
+        """Draw from the site's own posterior, equation (8)."""
+        memory, q = self._told(memory, now)
+        cavity = q - _read(memory["factor"])
+        if not cavity.proper:  # what others say is not to be had apart: q in its place
+            cavity = q
+        drawn = self.hierarchy.draw(self._statistics(site, now), cavity, self.draws, now.rng)
+        variance = np.full(self.draws, now.noise)
+        if self.prior != "normal":
+            variance = np.exp(drawn.phi[:, -1])
+        told = site_posterior(drawn.theta, variance, site, now, self.level, self.rope)
+        return {"theta": drawn.theta.mean(axis=0), "posterior": told}
+
+    def last_fields(self, public: Public) -> Spec:
+        """How many sites include each coefficient."""
+        return (Field("included", (self.layout(public).d,), 1.0, 0, Kind.COUNT),)
+
+    def last_parts(self, own: State) -> Update:
+        """Which it includes."""
+        slopes = own["posterior"]["included"]
+        return {"included": slopes[len(slopes) - len(own["theta"]) :]}
+
+    def result(self, state: State, public: Public, counted: Counted) -> Result:
+        """Return the posterior of what sites share, and how well they predict."""
+        layout, scale, found = self.layout(public), state["scale"], summary(self, state, public)
+        included = state["finished"]["included"].astype(int).tolist()
+        for row, many in zip(found["across_sites"], included, strict=True):
+            row["included"] = many
+        mean, cov = _read(state).moments()
+        components = self.hierarchy.components(layout.terms)
+        shared = shared_rows(components, mean, np.sqrt(np.diagonal(cov)), self.level)
+        found["shared"] = in_words(shared, layout, state["centre"], scale)
+        found |= {"level": self.level, "hierarchy": self.prior, "rounds": state["round"]}
+        found |= converged(state, self.tolerance, components)
+        return Result(found, {"shared_mean": mean, "shared_covariance": cov})
+
+    def own_result(self, memory: State, public: Public) -> Result | None:
+        """Return a site's own posterior."""
+        result = own_summary(self, memory, public)
+        if result is None:
+            return None
+        told = memory["own"]["posterior"]
+        for j, row in enumerate(result.summary["coefficients"]):
+            row |= {name: number(values[j]) for name, values in told.items()}
+            row["included"] = bool(row["included"])
+        result.summary["level"] = self.level
+        return result
+
+    def _check_rounds(self) -> None:
+        check_numbers(self, {"rounds": 1, "tolerance": 0, "draws": 100, "rope": 0})
+        check_numbers(self, dict.fromkeys(_SPREADS, 1e-6))
+        check_numbers(self, dict.fromkeys(_CENTRES, -1e6))
+        for name in ("level", "participation", "damping"):
+            value = getattr(self, name)
+            top = value == 1 and name != "level"
+            if value is not None and not (0 < value < 1 or top):
+                raise JobError(f"method.{name}", "must be above 0 and at most 1")
+
+
+def _read(state: Mapping[str, Any]) -> Natural:
+    r: Array = state["r"]
+    return Natural(r, symmetric(state["Q"], len(r)))
+
+
+def _plain(natural: Natural) -> State:
+    return {"r": natural.r, "Q": triangle(natural.Q)}
