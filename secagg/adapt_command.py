@@ -1,14 +1,18 @@
-"""The command `secagg adapt`: a finished sparse regression at a site that took no part in it."""
+"""The command `secagg adapt`: a finished run at a site that took no part in it."""
 
 from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from secagg.errors import UsageError
+
+if TYPE_CHECKING:
+    from secagg.adapting import Adapted
+    from secagg.welcoming import Newcomer
 
 
 def adapt(
@@ -23,22 +27,24 @@ def adapt(
         Path | None,
         typer.Option(help="File for the predictions (CSV), or else for the coefficients (JSON)."),
     ] = None,
-    sweeps: Annotated[int, typer.Option(min=2, help="Of the sampler, for each draw.")] = 100,
+    sweeps: Annotated[
+        int, typer.Option(min=2, help="Of the sampler of a sparse regression, for each draw.")
+    ] = 100,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Fit a finished sparse regression to a site that took no part in it; predict its records."""
-    from secagg import adapting, console  # noqa: PLC0415  # when it runs
+    """Take a finished run of sparse_regression or fedlin_hm2 to a new site; predict its records."""
+    from secagg import console  # noqa: PLC0415  # when it runs
     from secagg.durable import write_private  # noqa: PLC0415
     from secagg.sites import read_file  # noqa: PLC0415
 
     if out is not None and out.exists():
         raise UsageError(str(out), "exists", "Choose another --out.")
-    adapted = adapting.adapt(adapting.open_run(run), read_file(table), sweeps=sweeps)
+    adapted = _adapted(run, table, sweeps)
     found = adapted.summary()
     written = (json.dumps(found, indent=1) + "\n").encode()
     if predict is not None:
         wanted = read_file(predict)
-        predicted = adapting.predictions(adapted, wanted)
+        predicted = adapted.predictions(wanted)
         for name, values in predicted.items():
             wanted[f"predicted_{name}"] = values
         written = wanted.to_csv(index=False).encode()
@@ -57,3 +63,13 @@ def adapt(
         console.show_adapted(found)
         if out is not None:
             typer.echo(f"\nwritten: {out}")
+
+
+def _adapted(run: Path, table: Path, sweeps: int) -> Adapted | Newcomer:
+    """Fit the run that the folder holds, by its method."""
+    from secagg import adapting, welcoming  # noqa: PLC0415  # when it runs
+    from secagg.sites import read_file  # noqa: PLC0415
+
+    if adapting.method_of(run) == "fedlin_hm2":
+        return welcoming.welcome(welcoming.SharedRun.read(run), read_file(table))
+    return adapting.adapt(adapting.open_run(run), read_file(table), sweeps=sweeps)

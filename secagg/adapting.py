@@ -107,6 +107,12 @@ class Adapted:
             "coefficients": self._coefficients(names, draws, found),
         }
 
+    def predictions(
+        self, table: pd.DataFrame, random: RandomBytes = system_random
+    ) -> dict[str, Array]:
+        """Return what `predictions` returns."""
+        return predictions(self, table, random=random)
+
     def _predictors(self) -> list[str]:
         public = public_facts(self.run.job, ("newcomer", "run"))
         return [public.variables[i].name for i in self.run.method.columns(public)][1:]
@@ -159,6 +165,14 @@ def _without_moments(records: int, names: Sequence[str], moments: NDArray[np.boo
     ]
 
 
+def method_of(folder: str | Path) -> str | None:
+    """Return the name of a run's method; None where the folder tells of none."""
+    try:
+        return str(json.loads((Path(folder) / "run.json").read_bytes())["method"]["name"])
+    except (OSError, ValueError, LookupError, TypeError):
+        return None
+
+
 def open_run(folder: str | Path) -> FinishedRun:
     """Read a run's folder. Raises `UsageError` for anything but a finished sparse regression."""
     folder = Path(folder)
@@ -169,7 +183,8 @@ def open_run(folder: str | Path) -> FinishedRun:
         job = Job.model_validate_json(json.dumps(facts["job"]))
         method = make_method(job.method)
         if not isinstance(method, SparseRegression):
-            what, mend = f"is a run of {name!r}", "Only 'sparse_regression' goes to a new site."
+            what = f"is a run of {name!r}"
+            mend = "Only 'sparse_regression' and 'fedlin_hm2' go to a new site."
             raise UsageError(str(folder), what, mend)
         with np.load(folder / "arrays.npz", allow_pickle=False) as arrays:
             theta, t = (np.asarray(arrays[key]) for key in ("draws_theta", "draws_tau_squared"))

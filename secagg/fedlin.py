@@ -24,13 +24,15 @@ from numpy.typing import NDArray
 
 from secagg.contracts import Result
 from secagg.errors import DataError, UsageError
-from secagg.job import Continuous, Job, parse_job
+from secagg.job import Job, parse_job
 from secagg.models.regression_layout import Layout
+from secagg.predictors import predictors_of
 from secagg.randomness import RandomBytes, replayable_random, system_random
 from secagg.registry import make_method
 from secagg.running import run
-from secagg.schema import MISSING, public_facts, read_rows
+from secagg.schema import MISSING, public_facts
 from secagg.simulating import simulate_sites
+from secagg.welcoming import Newcomer, SharedRun, welcome
 
 Array = NDArray[np.float64]
 Tables = Mapping[str, pd.DataFrame]
@@ -115,7 +117,7 @@ class FedLin:
         if site not in self.coef_.index:
             known = ", ".join(map(str, self.coef_.index[:5]))
             raise UsageError("predict", f"no site {site!r} was fitted", f"There are {known} ...")
-        predictors = _predictors(self.job_, table)
+        predictors = predictors_of(self.job_, self._layout(), table)
         coefficients = self.coef_.loc[site].to_numpy(dtype=np.float64)
         predicted: Array = coefficients[0] + predictors @ coefficients[1:]
         return predicted
@@ -129,6 +131,16 @@ class FedLin:
             wrong += float(np.sum((y - self.predict(tables[site], site)) ** 2))
             total += float(np.sum((y - mean) ** 2))
         return 1 - wrong / total
+
+    def adapt(self, table: pd.DataFrame) -> Newcomer:
+        """Return the posterior of a site that was not among those fitted; of "hm2" only."""
+        self._check_fitted()
+        return welcome(SharedRun.of(self.job_, self.result_), table, random=self._random())
+
+    def _layout(self) -> Layout:
+        method: Any = make_method(self.job_.method)
+        layout: Layout = method.layout(public_facts(self.job_, ("a", "b")))
+        return layout
 
     def _check_fitted(self) -> None:
         if not hasattr(self, "result_"):
@@ -213,40 +225,3 @@ def _coefficients(own: Mapping[str, Result], model: str) -> pd.DataFrame:
         for site, result in own.items()
     }
     return pd.DataFrame.from_dict(rows, orient="index").sort_index()
-
-
-def _predictors(job: Job, table: pd.DataFrame) -> Array:
-    """Return the design without its intercept, in own units; bounds of the job do not clip."""
-    public = public_facts(job, ("a", "b"))
-    layout: Layout = make_method(job.method).layout(public)  # type: ignore[attr-defined]
-    variables = [public.variables[i] for i in layout.columns[1:]]
-    used = {v.column for v in variables}
-    columns = {name: column for name, column in job.columns.items() if name in used}
-    wide = {name: _wide(column, table.get(name)) for name, column in columns.items()}
-    here = public_facts(job.model_copy(update={"columns": wide}), ("a", "b"))
-    rows = read_rows(wide, table, here, "the table to predict")
-    if rows.incomplete:
-        what = f"{rows.incomplete} records lack a predictor"
-        raise DataError("the table to predict", what, "Leave them out.")
-    at = {v.name: i for i, v in enumerate(here.variables)}
-    order = [at[v.name] for v in variables]
-    middle, half = (np.array([getattr(here.variables[i], k) for i in order])
-                    for k in ("middle", "half"))  # fmt: skip
-    raw: Array = middle + half * rows.values[:, order]
-    if layout.degree == 1:
-        return raw
-    unit = ((raw - layout.middle[1:]) / layout.half[1:] + 1) / 2
-    return np.asarray(unit ** np.arange(1, layout.degree + 1), dtype=np.float64)
-
-
-def _wide(column: Any, cells: pd.Series[Any] | None) -> Any:
-    """Return a column's declaration with bounds that hold all of the cells, too."""
-    if not isinstance(column, Continuous) or cells is None:
-        return column
-    numbers = pd.to_numeric(cells, errors="coerce").to_numpy(np.float64)
-    numbers = numbers[np.isfinite(numbers)]
-    if column.transform == "log":
-        numbers = numbers[numbers > 0]
-    low = min([column.low, *numbers])
-    high = max([column.high, *numbers])
-    return column.model_copy(update={"low": float(low), "high": float(high)})

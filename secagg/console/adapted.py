@@ -20,6 +20,9 @@ def show_adapted(found: Mapping[str, Any]) -> None:
     """Print what `Adapted.summary` returned."""
     out = standard_output()
     _warn(out, found)
+    if "converged" not in found:  # of HM2, whose draws are independent
+        out.print(_posterior(found))
+        return
     out.print(_coefficients(found))
     whose = "pooled within the run's sites" if found["scale"] == "pooled" else "this site's own"
     logs = ", ".join(f"ln({name})" for name in found["logarithms"])
@@ -42,9 +45,9 @@ def show_doubts(found: Mapping[str, Any]) -> None:
 
 def _warn(out: Console, found: Mapping[str, Any]) -> None:
     for name, told in ((_RUN, found["run"]), (_HERE, found)):
-        if not told["converged"]:
+        if not told.get("converged", True):
             show_mistrust(out, name, told["notes"])
-    if not found["enough_sweeps"]:
+    if not found.get("enough_sweeps", True):
         show_warnings(out, [("the sampler has not settled: more --sweeps are needed", True)])
     show_warnings(out, [(remark, False) for remark in found["remarks"]])
 
@@ -70,4 +73,20 @@ def _coefficients(found: Mapping[str, Any]) -> Table:
         sd = [number(row["sd"])] if middle == "mean" else []
         units = [" ".join(estimated(row, in_own_units=True, middle=middle))] if own else []
         table.add_row(escape(row["term"]), estimate, *sd, ends, *sampled([row]), *units)
+    return table
+
+
+def _posterior(found: Mapping[str, Any]) -> Table:
+    records = found["records_here"]
+    table = Table(
+        title=f"the new site's own coefficients for {escape(found['outcome'])}, "
+        f"of {records} record{'' if records == 1 else 's'}",
+        caption="in the columns' own units; what the run's sites share is not changed by them",
+    )
+    table.add_column("term", no_wrap=True)
+    for name in ("mean", "sd", f"{100 * found['level']:g}% interval"):
+        table.add_column(name, justify="right", no_wrap=True)
+    for row in found["coefficients"]:
+        mean, sd, low, high = (number(row[key]) for key in ("mean", "sd", "low", "high"))
+        table.add_row(escape(row["term"]), mean, sd, f"({low}, {high})")
     return table

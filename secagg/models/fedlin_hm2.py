@@ -142,6 +142,12 @@ class FedLinHm2(FedLinModel):
         """The method's own name among the predictions."""
         return "hm2"
 
+    def noise_of(self, phi: Array, known: float) -> Array:
+        """Return the noise's variance for draws of phi, in the units analysed; or what is known."""
+        if self.prior == "normal":
+            return np.full(len(phi), known)
+        return np.exp(phi[:, -1])
+
     def _size(self, public: Public) -> int:
         return len(self.hierarchy.components(self.layout(public).terms))
 
@@ -264,9 +270,7 @@ class FedLinHm2(FedLinModel):
         if not cavity.proper:  # what others say is not to be had apart: q in its place
             cavity = q
         drawn = self.hierarchy.draw(self._statistics(site, now), cavity, self.draws, now.rng)
-        variance = np.full(self.draws, now.noise)
-        if self.prior != "normal":
-            variance = np.exp(drawn.phi[:, -1])
+        variance = self.noise_of(drawn.phi, now.noise)
         told = site_posterior(drawn.theta, variance, site, now, self.level, self.rope)
         return {"theta": drawn.theta.mean(axis=0), "posterior": told}
 
@@ -291,7 +295,10 @@ class FedLinHm2(FedLinModel):
         found["shared"] = in_words(shared, layout, state["centre"], scale)
         found |= {"level": self.level, "hierarchy": self.prior, "rounds": state["round"]}
         found |= converged(state, self.tolerance, components)
-        return Result(found, {"shared_mean": mean, "shared_covariance": cov})
+        arrays = {"shared_mean": mean, "shared_covariance": cov}
+        arrays |= {name: state[name] for name in ("centre", "scale")}
+        arrays["noise"] = np.array([state["noise"] * scale[0] ** 2])
+        return Result(found, arrays)
 
     def own_result(self, memory: State, public: Public) -> Result | None:
         """Return a site's own posterior."""

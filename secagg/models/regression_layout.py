@@ -120,8 +120,7 @@ class Layout:
         """
         z = (values - centre) * scale
         if self.degree > 1:
-            unit = (values[:, 1] + 1) / 2
-            X = unit[:, None] ** np.arange(1, self.degree + 1)
+            X = self.powers(values[:, 1])
         else:
             X = z[:, 1:]
         if self.intercept == "modelled":
@@ -137,6 +136,11 @@ class Layout:
             off = (wide + np.abs(centre[1:])) * scale[1:]
         exact = np.zeros(self.d - len(off))  # the column of ones
         return _ROUNDING * np.concatenate([exact, off])
+
+    def powers(self, u: Array) -> Array:
+        """Return a polynomial's terms (n, degree) of its column as carried."""
+        terms: Array = ((u + 1) / 2)[:, None] ** np.arange(1, self.degree + 1)
+        return terms
 
     def level(self, X: Array, y: Array) -> Level:
         """Return what a site takes off, from its own records."""
