@@ -65,6 +65,7 @@ from secagg.models.hierarchy_lasso import Lasso
 from secagg.models.hierarchy_normal import NormalHierarchy
 from secagg.models.hierarchy_ridge import Ridge
 from secagg.models.natural_normal import Natural, symmetric, triangle
+from secagg.models.participation import Participation
 from secagg.models.posterior import number
 from secagg.models.propagation import damping, moved, no_change, site_change
 
@@ -77,14 +78,13 @@ _LEAST_ROUNDS = 3  # before rounds may end by themselves
 
 
 @dataclass(frozen=True, kw_only=True)
-class FedLinHm2(FedLinModel):
-    """HM2; the settings are those of `FedLinModel`, and
+class FedLinHm2(Participation, FedLinModel):
+    """HM2; the settings are those of `FedLinModel` and `Participation`, and
 
     prior: see above
     rounds: at most; tolerance: how far q(phi) may still be from where it goes, in posterior
         standard deviations, when rounds end: its last change over the damping
     damping: delta of all rounds; None: `secagg.models.propagation`
-    participation: probability that a site takes part in a round, by its own coin
     level: of intervals, and of those that select; draws: of each site's own posterior
     rope: half width of the range about 0 that counts as no effect, in the units analysed
     mu_mean, mu_sd, log_tau_mean, log_tau_sd: of the prior of each mu and log tau. The paper's of
@@ -97,7 +97,6 @@ class FedLinHm2(FedLinModel):
     rounds: int = 60
     tolerance: float = 0.02
     damping: float | None = None
-    participation: float = 1.0
     level: float = 0.9
     draws: int = 2000
     rope: float = 0.0
@@ -182,6 +181,7 @@ class FedLinHm2(FedLinModel):
             "share": 1.0,
             "all": len(public.sites),
             "moved": None,
+            "quiet": 0,
             "error": np.zeros(len(q.r)),
             "sat_out": 0.0,
             "taken_back": 0,
@@ -222,7 +222,7 @@ class FedLinHm2(FedLinModel):
             raise PeerError("message", "the coordinator's delta is not between 0 and 1")
         own = _read(memory["factor"])
         change = no_change(len(q.r))
-        if now.rng.random() < self.participation:
+        if self.takes_part(now.rng):
             rng = np.random.default_rng(int.from_bytes(memory["seed"], "little"))
             site_now = self._statistics(site, now)
             change = site_change(self.hierarchy, site_now, q, own, delta, BITS, rng)
@@ -255,13 +255,15 @@ class FedLinHm2(FedLinModel):
             back["taken_back"] = state["taken_back"] + 1
             return {**state, **back, **told, "status": FINISH if last else ROUNDS}
         far = moved(before, after) / delta
-        ended = last or (state["round"] >= _LEAST_ROUNDS and far <= self.tolerance)
+        quiet = state["quiet"] + 1 if far <= self.tolerance else 0
+        ended = last or (state["round"] >= _LEAST_ROUNDS and quiet >= self.patience)
         return {
             **state,
             **_plain(after),
             **told,
             "undo": False,
             "moved": far,
+            "quiet": quiet,
             "status": FINISH if ended else ROUNDS,
         }
 
@@ -318,7 +320,8 @@ class FedLinHm2(FedLinModel):
         check_numbers(self, {"rounds": 1, "tolerance": 0, "draws": 100, "rope": 0})
         check_numbers(self, dict.fromkeys(_SPREADS, 1e-6))
         check_numbers(self, dict.fromkeys(_CENTRES, -1e6))
-        for name in ("level", "participation", "damping"):
+        self.check_participation()
+        for name in ("level", "damping"):
             value = getattr(self, name)
             top = value == 1 and name != "level"
             if value is not None and not (0 < value < 1 or top):

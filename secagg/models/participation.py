@@ -1,0 +1,43 @@
+"""Rounds in which not all sites take part, by coins that nobody else sees.
+
+Yue, Al Kontar and Estrada Gomez (2022), section 3, let a server choose. Here cohorts are fixed for a
+run (a sum over other sites would tell, by subtraction, what a single one sent), so every site
+answers every round, and decides by a coin of its own whether its part of it moves.
+
+A round in which few sites take part moves little: that is no sign of having arrived. Rounds end by
+themselves only after as many quiet ones in a row as leave a site out of all with probability 1 %.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from secagg.errors import JobError
+
+_MISSED = 0.01
+
+
+@dataclass(frozen=True, kw_only=True)
+class Participation:
+    """participation: probability that a site takes part in a round, by its own coin"""
+
+    participation: float = 1.0
+
+    def check_participation(self) -> None:
+        """Raise `JobError` for a probability out of range."""
+        if not 0 < self.participation <= 1:
+            raise JobError("method.participation", "must be above 0, at most 1")
+
+    def takes_part(self, rng: np.random.Generator) -> bool:
+        """Toss the site's coin."""
+        return bool(rng.random() < self.participation)
+
+    @property
+    def patience(self) -> int:
+        """How many quiet rounds in a row end the rounds."""
+        if self.participation >= 1 - _MISSED:
+            return 1
+        return math.ceil(math.log(_MISSED) / math.log1p(-self.participation))

@@ -1,0 +1,318 @@
+"""HM2 as a method: its rounds against expectation propagation written plainly, and what sites keep.
+
+`ridge` has moments without Monte Carlo error, so that two ways of computing are as close as sums in
+fixed point are. Hierarchies have tests of their own.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from support.fedlin import Written, bounds, continuous, fedlin_job, linear_tables, simulated, told
+from support.playing import play, rows_of
+
+import secagg
+from secagg.contracts import Public, State, Variable
+from secagg.errors import DataError, JobError, PeerError
+from secagg.job import parse_job
+from secagg.models.fedlin_hm2 import FedLinHm2
+from secagg.models.hierarchy import Statistics
+from secagg.models.hierarchy_ridge import Ridge
+from secagg.models.natural_normal import triangle
+from secagg.models.regression_layout import Layout
+from secagg.randomness import expanded, replayable_random
+from secagg.schema import public_facts
+
+RIDGE = {"name": "fedlin_hm2", "prior": "ridge"}
+SIZES = (30, 12, 45, 4)
+PROTOCOLS = ["additive", "masked", pytest.param("paillier", marks=pytest.mark.slow)]
+
+
+def statistics(written: Written, k: int, intercept: str) -> Statistics:
+    X, y = written.X[k], written.y[k]
+    taken = 1 if intercept == "site" else 0
+    return Statistics(X.T @ X, X.T @ y, float(y @ y), max(len(y) - taken, 0), 0.0)
+
+
+def plainly(sites: list[Statistics], rounds: int, K: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return q's mean and covariance, every factor a plain pair of arrays."""
+    hierarchy, rng = Ridge(), np.random.default_rng(0)
+    start = hierarchy.prior(len(sites[0].cross))
+    factors = [start.times(0.0) for _ in sites]
+    for c in range(rounds):
+        delta = min(0.5, 1.25**c / K)
+        q = start
+        for factor in factors:
+            q = q + factor
+        moved = []
+        for site, factor in zip(sites, factors, strict=True):
+            cavity = q - factor
+            found = hierarchy.tilted(site, cavity, rng)
+            precision = np.linalg.inv(found.cov)
+            r = (1 - delta) * factor.r + delta * (precision @ found.mean - cavity.r)
+            Q = (1 - delta) * factor.Q + delta * (precision - cavity.Q)
+            moved.append(type(factor)(r, (Q + Q.T) / 2))
+        factors = moved
+    q = start
+    for factor in factors:
+        q = q + factor
+    return q.moments()
+
+
+@pytest.mark.parametrize(("intercept", "scale"), [("site", "pooled"), ("modelled", "pooled"),
+                                                 ("none", "own")])  # fmt: skip
+def test_a_run_is_expectation_propagation(intercept: str, scale: str) -> None:
+    tables = linear_tables(SIZES)
+    method = {**RIDGE, "intercept": intercept, "scale": scale, "rounds": 12, "tolerance": 0.0}
+    result, _ = simulated(method, bounds(tables), tables)
+    written = Written.of(tables, intercept, scale)
+    sites = [statistics(written, k, intercept) for k in range(len(SIZES))]
+    mean, cov = plainly(sites, 12, len(SIZES))
+    # Quadratures repeat until moments stay to 1e-9; steps of 2^-56 are far below that.
+    np.testing.assert_allclose(result.arrays["shared_mean"], mean, rtol=0, atol=1e-7)
+    np.testing.assert_allclose(result.arrays["shared_covariance"], cov, rtol=0, atol=1e-7)
+    assert result.summary["rounds"] == 12
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+@pytest.mark.parametrize("prior", ["ridge", "normal", "lasso"])
+def test_every_protocol_gives_the_same_bits(protocol: str, prior: str) -> None:
+    tables = linear_tables((9, 12, 7), d=2)
+    settings = {"name": "fedlin_hm2", "prior": prior, "rounds": 2, "draws": 100, "holdout": 0.2}
+    job = fedlin_job(settings, bounds(tables))
+    more = {"key_bits": 2048} if protocol == "paillier" else {}
+    plain, other = (
+        secagg.run(each, tables, random=replayable_random(1))
+        for each in (job, {**job, "protocol": {"name": protocol, **more}})
+    )
+    assert other.result.summary == plain.result.summary
+    for name, array in plain.result.arrays.items():
+        assert other.result.arrays[name].tobytes() == array.tobytes()
+    assert {s: r.summary for s, r in other.own.items()} == {
+        s: r.summary for s, r in plain.own.items()
+    }
+
+
+def test_a_round_that_leaves_no_density_is_taken_back_exactly() -> None:
+    method, public, rows, memory, message = opened()
+    random = expanded(bytes(32))
+    update, after = method.local("fit", rows, message, memory, public, random)
+    state = {**method.start(public), "status": "fit", "records": 18}
+    bad = {**update, "Q": update["Q"] - triangle(9 * np.eye(2))}
+    back = method.server(state, bad, 2)
+    assert back["undo"]
+    assert (back["share"], back["taken_back"]) == (0.5, 1)
+    np.testing.assert_array_equal(back["r"], state["r"])
+    again = method.message(back)[1]
+    assert again["delta"][0] == pytest.approx(min(0.5, 1.25 / 2) / 2)
+    second, kept = method.local("fit", rows, again, after, public, random)
+    # Nothing is left of the first change: the factor is the second one alone, bit for bit.
+    np.testing.assert_array_equal(kept["own"]["factor"]["Q"], second["Q"])
+    np.testing.assert_array_equal(kept["own"]["factor"]["r"], second["r"])
+    share = again["delta"][0] / message["delta"][0]
+    np.testing.assert_allclose(second["Q"], share * update["Q"], rtol=0, atol=1e-7)
+
+
+def test_rounds_without_anybody_do_not_end_a_run() -> None:
+    tables = linear_tables((9, 9))
+    method = {**RIDGE, "participation": 0.05, "rounds": 20, "tolerance": 0.5, "draws": 100}
+    result, _ = simulated(method, bounds(tables), tables)
+    assert result.summary["rounds"] == 20
+
+
+def test_sites_that_sit_rounds_out_end_at_the_same_place() -> None:
+    tables = linear_tables(SIZES)
+    method = {**RIDGE, "tolerance": 0.0, "rounds": 60}
+    everyone, _ = simulated(method, bounds(tables), tables)
+    coins, _ = simulated({**method, "participation": 0.5}, bounds(tables), tables)
+    for name in ("shared_mean", "shared_covariance"):
+        np.testing.assert_allclose(coins.arrays[name], everyone.arrays[name], atol=1e-6)
+
+
+def test_a_sites_own_posterior_where_what_is_shared_is_known() -> None:
+    """mu = m and tau = t, as good as known: theta_k ~ N(P^-1 (X'y / s + m / t), P^-1)."""
+    tables, m, t, s = linear_tables((6, 25, 3), d=2), 0.7, 0.4, 0.3
+    method = {"name": "fedlin_hm2", "prior": "normal", "intercept": "none", "scale": "own",
+              "noise_sd": np.sqrt(s), "mu_mean": m, "mu_sd": 1e-4, "log_tau_mean": np.log(t),
+              "log_tau_sd": 1e-4, "draws": 4000}  # fmt: skip
+    _, own = simulated(method, bounds(tables), tables)
+    written = Written.of(tables, "none", "own")
+    for k, site in enumerate(tables):
+        X, y = written.X[k], written.y[k]
+        cov = np.linalg.inv(X.T @ X / s + np.eye(2) / t)
+        mean, sd = cov @ (X.T @ y / s + m / t), np.sqrt(np.diagonal(cov))
+        found = {name: told(own[site], name)[1:] for name in ("mean", "sd", "low", "high")}
+        assert np.all(np.abs(found["mean"] - mean) < 4.5 * sd / np.sqrt(4000) + 1e-3 * sd)
+        assert np.all(np.abs(found["sd"] / sd - 1) < 4.5 / np.sqrt(2 * 4000) + 1e-3)
+        for end, sign in (("low", -1), ("high", 1)):  # a quantile's error: 1.7 sd / root(draws)
+            assert np.all(np.abs(found[end] - mean - sign * 1.645 * sd) < 4.5 * 2.2 * sd / 63)
+        included = [row["included"] for row in own[site].summary["coefficients"]][1:]
+        assert included == ((found["low"] > 0) | (found["high"] < 0)).tolist()
+        np.testing.assert_allclose(told(own[site], "hm2")[1:], found["mean"], rtol=1e-9)
+
+
+def test_an_own_intercept_is_as_uncertain_as_its_mean() -> None:
+    """One predictor that says nothing: the intercept's sd is that of a mean, s / root(n)."""
+    rng = np.random.default_rng(0)
+    tables = {f"s{k}": pd.DataFrame({"x": rng.choice([-1.0, 1.0], n), "y": rng.normal(3, 1, n)})
+              for k, n in enumerate((16, 64, 25))}  # fmt: skip
+    method = {"name": "fedlin_hm2", "prior": "normal", "noise_sd": 1.0, "mu_sd": 1e-3,
+              "log_tau_mean": -14.0, "log_tau_sd": 1e-3, "scale": "own"}  # fmt: skip
+    _, own = simulated(method, bounds(tables), tables)
+    for site, table in tables.items():
+        row = own[site].summary["coefficients"][0]
+        error = 1 / np.sqrt(len(table))
+        assert abs(row["mean"] - table["y"].mean()) < 4.5 * error / np.sqrt(2000) + 5e-3
+        assert row["sd"] == pytest.approx(error, rel=4.5 / np.sqrt(2 * 2000) + 1e-2)
+
+
+def test_units_of_columns_do_not_matter_in_pooled_units() -> None:
+    tables, units = linear_tables(SIZES), {"x0": 1e-6, "x1": 1e6, "x2": 1.0, "y": 1e3}
+    there = {s: table * pd.Series(units)[table.columns] for s, table in tables.items()}
+    wide = {
+        name: continuous(column["low"] * units[name], column["high"] * units[name])
+        for name, column in bounds(tables).items()
+    }
+    (one, own), (other, its) = (simulated(RIDGE, c, t) for c, t in
+                                ((bounds(tables), tables), (wide, there)))  # fmt: skip
+    np.testing.assert_allclose(other.arrays["shared_mean"], one.arrays["shared_mean"], atol=1e-6)
+    factors = np.array([units["y"]] + [units["y"] / units[f"x{j}"] for j in range(3)])
+    for site in tables:
+        expected = told(own[site], "mean") * factors
+        np.testing.assert_allclose(told(its[site], "mean"), expected, rtol=1e-4)
+
+
+@pytest.mark.parametrize("prior", ["normal", "ridge", "lasso", "elastic_net"])
+@pytest.mark.parametrize("sizes", [(1, 30, 20), (2, 3, 2), (40, 25)])
+def test_few_records_give_proper_posteriors(prior: str, sizes: tuple[int, ...]) -> None:
+    """A site with one record; fewer everywhere than coefficients; two sites."""
+    tables = linear_tables(sizes, d=4)
+    method = {"name": "fedlin_hm2", "prior": prior, "draws": 200, "rounds": 25}
+    if max(sizes) < 5 and prior == "normal":
+        with pytest.raises(secagg.errors.UsageError, match="noise_sd"):
+            simulated(method, bounds(tables), tables)
+        method["noise_sd"] = 0.3
+    result, own = simulated(method, bounds(tables), tables)
+    assert np.all(np.linalg.eigvalsh(result.arrays["shared_covariance"]) > 0)
+    for each in own.values():
+        for row in each.summary["coefficients"]:
+            assert row["low"] <= row["mean"] <= row["high"]
+            assert np.isfinite(row["sd"])
+
+
+def test_a_site_without_records_changes_nothing() -> None:
+    tables = linear_tables((30, 12, 45))
+    rows = [rows_of(t.to_numpy() / 50) for t in tables.values()]
+    none = rows_of(np.zeros((0, 4)))
+    method = FedLinHm2(outcome="y", prior="ridge", scale="own", damping=0.4, rounds=12)
+    names = tuple(next(iter(tables.values())).columns)
+    variables = tuple(Variable(str(n), str(n), 0.0, 50.0) for n in names)
+    found = []
+    for each in (rows, [*rows, none]):
+        public = Public(variables, names, 100, tuple(f"s{k}" for k in range(len(each))))
+        randoms = [expanded(bytes([k]) * 32) for k in range(len(each))]
+        found.append(play(method, each, public, randoms))
+    np.testing.assert_allclose(
+        found[1].result.arrays["shared_mean"], found[0].result.arrays["shared_mean"], atol=1e-9
+    )
+
+
+def test_what_is_shared_is_told_in_own_units() -> None:
+    """Many records at many sites: mean and spread over sites are nearly the coefficients'."""
+    tables = linear_tables((200,) * 40, d=2, noise=0.1)
+    method = {"name": "fedlin_hm2", "prior": "normal", "draws": 100}
+    result, own = simulated(method, bounds(tables), tables)
+    slopes = np.array([told(each, "separate")[1:] for each in own.values()])
+    rows = {row["name"]: row for row in result.summary["shared"]}
+    for j, name in enumerate(("x0", "x1")):
+        of_mean, of_sd = rows[f"mean of {name} over sites"], rows[f"sd of {name} between sites"]
+        error = slopes[:, j].std(ddof=1) / np.sqrt(40)
+        # mu's prior, N(0, 1) in pooled units, draws the mean by a share of error^2
+        assert abs(of_mean["estimate"] - slopes[:, j].mean()) < 0.3 * error
+        assert of_mean["high"] - of_mean["low"] == pytest.approx(2 * 1.645 * error, rel=0.15)
+        assert of_sd["estimate"] == pytest.approx(slopes[:, j].std(ddof=1), rel=0.1)
+        assert of_sd["low"] < slopes[:, j].std(ddof=1) < of_sd["high"]
+    assert all(row["included"] > 0 for row in result.summary["across_sites"])
+
+
+@pytest.mark.parametrize(
+    ("settings", "where"),
+    [
+        ({"prior": "horseshoe"}, "method"),
+        ({"rounds": 0}, "method.rounds"),
+        ({"draws": 10}, "method.draws"),
+        ({"level": 1.0}, "method.level"),
+        ({"damping": 0.0}, "method.damping"),
+        ({"participation": 0.0}, "method.participation"),
+        ({"mu_sd": 0.0}, "method.mu_sd"),
+        ({"tolerance": -1.0}, "method.tolerance"),
+        ({"rope": -1.0}, "method.rope"),
+        ({"log_tau_mean": float("nan")}, "method.log_tau_mean"),
+    ],
+)
+def test_settings_out_of_range(settings: dict[str, Any], where: str) -> None:
+    tables = linear_tables((9, 9))
+    with pytest.raises(JobError) as raised:
+        simulated({"name": "fedlin_hm2", **settings}, bounds(tables), tables)
+    assert raised.value.where == where
+
+
+def opened() -> tuple[FedLinHm2, Public, Any, State, dict[str, Any]]:
+    """Return a method, its public facts, a site's rows and memory, and the first message."""
+    tables = linear_tables((9, 9))
+    public = public_facts(parse_job(fedlin_job(RIDGE, bounds(tables))), ("a", "b"))
+    method = FedLinHm2(outcome="y", prior="ridge", scale="own")
+    state = {**method.start(public), "status": "fit", "records": 18}
+    rng = np.random.default_rng(0)
+    rows = rows_of(rng.uniform(-1, 1, (9, 4)))
+    return method, public, rows, {}, method.message(state)[1]
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"r": np.array([np.nan, 0.0])},
+        {"r": np.zeros(3)},
+        {"Q": np.array([np.inf, 0.0, 1.0])},
+        {"delta": np.array([0.0])},
+        {"delta": np.array([1.5])},
+        {"undo": np.array(["yes"])},
+        {"scale": np.ones(4)},
+        {"records": 3},
+    ],
+)
+def test_messages_that_make_no_sense(changed: dict[str, Any]) -> None:
+    method, public, rows, memory, message = opened()
+    random = expanded(bytes(32))
+    method.local("fit", rows, message, memory, public, random)
+    with pytest.raises(PeerError):
+        method.local("fit", rows, {**message, **changed}, memory, public, random)
+
+
+def test_a_q_that_is_no_density_leaves_a_site_out() -> None:
+    method, public, rows, memory, message = opened()
+    bad = {**message, "Q": triangle(-np.eye(2))}
+    update, _ = method.local("fit", rows, bad, memory, public, expanded(bytes(32)))
+    assert update["sat_out"][0] == 1
+    assert not np.any(update["r"])
+    assert not np.any(update["Q"])
+
+
+def test_a_q_that_drives_a_site_out_of_range_is_refused() -> None:
+    method, public, rows, memory, message = opened()
+    bad = {**message, "r": np.array([1e49, -1e49]), "Q": triangle(1e49 * np.eye(2))}
+    try:
+        update, _ = method.local("fit", rows, bad, memory, public, expanded(bytes(32)))
+    except DataError:
+        return
+    assert all(np.all(np.abs(values) <= 2.0**40) for values in update.values())
+
+
+def test_the_layout_is_the_jobs() -> None:
+    method, public, *_ = opened()
+    layout = method.layout(public)
+    assert isinstance(layout, Layout)
+    assert layout.terms == ("x0", "x1", "x2")
