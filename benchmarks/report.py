@@ -34,6 +34,7 @@ SCRIPTS = {
     "bench_routes.py": [],
     "bench_sparse.py": [],
     "bench_sparse_floor.py": [],
+    "bench_fedlin.py": [],
 }
 """Each script, and what makes it quick where it knows no --quick."""
 
