@@ -43,7 +43,8 @@ WHICH = (
     "For a linear regression at sites that do not differ take moments with ols, ridge or lasso:\n"
     "it releases less than sparse_regression, and its intervals are narrower. The sparse methods\n"
     "are for sites that may differ, where what they have in common is wanted; with four sites\n"
-    "intervals are two to three times as wide.\n"
+    "intervals are two to three times as wide. Where every site wants its own regression, with\n"
+    "help from the others, take fedlin_hm2; fedlin_hm1 and fedavg are to compare it with.\n"
     "`secagg reproduce notears-admm --figure 1 --quick` runs the published comparison of graphs,\n"
     "`secagg reproduce sparse-bayes --table heart --quick` the sparse methods on real records."
 )

@@ -184,6 +184,8 @@ def _over_the_same_sites(facts: Facts) -> str:
             else 'with centre = "site", or of method notears_admm,'
         ),
     }
+    if settings.get("intercept") == "site":  # FedLin and what it is compared with
+        others[name] = pooled
     if name not in others:
         return f"{text}."
     return (
