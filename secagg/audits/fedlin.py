@@ -8,7 +8,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from markupsafe import Markup
+
 from secagg.audits import format as written
+from secagg.audits.pictures import Interval, axis_picture, interval_picture, reach_of
 from secagg.audits.regression import unit_of
 from secagg.audits.results import Block, Summary
 
@@ -86,10 +89,34 @@ def of_sites(block: Block, columns: Mapping[str, Any]) -> dict[str, Any]:
     summary = block.summary
     return {
         "coefficients": sites_table(summary),
+        "spread": _spread(summary),
         "shared": shared_table(summary),
         "errors": errors_table(summary),
         "unit": units_in_words(summary),
         "outcome_unit": unit_of(summary["outcome"], columns),
+    }
+
+
+def _spread(summary: Summary) -> dict[str, Any]:
+    """Return how coefficients lie over sites: mean, and one sd to both sides, on one scale."""
+    rows: Sequence[Summary] = summary["across_sites"]
+    reach = max(*(abs(row["mean"]) + row["sd"] for row in rows), 1e-12)
+    scale = reach_of(Interval(0.0, -reach, reach), [], log=False)
+
+    def drawn(row: Summary) -> Markup:
+        mean, sd = row["mean"], row["sd"]
+        return interval_picture(Interval(mean, mean - sd, mean + sd), scale, pooled=True)
+
+    return {
+        "axis": axis_picture(scale),
+        "terms": [
+            {
+                "term": row["term"],
+                "picture": drawn(row),
+                "told": f"{_short(row['mean'])} ± {_short(row['sd'])}",
+            }
+            for row in rows
+        ],
     }
 
 

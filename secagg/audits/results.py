@@ -41,10 +41,10 @@ _TITLES = {
     "sparse-markov-collapsed": "Sparse Markov random field",
     "sparse-markov-paper": "Sparse Markov random field, step “paper”",
     "sparse-directed": "Sparse directed graph, cycles allowed",
-    "fedlin-hm1": "FedLin HM1: regressions tied by a covariance between sites",
-    "fedlin-hm2": "FedLin HM2: regressions drawn from one distribution",
-    "fedlin-fedavg": "FedAvg of linear regressions",
-    "fedlin-ditto": "Ditto: each site's regression near FedAvg's",
+    "fedlin-hm1": "FedLin HM1 regression",
+    "fedlin-hm2": "FedLin HM2 regression",
+    "fedlin-fedavg": "FedAvg regression",
+    "fedlin-ditto": "Ditto regression",
 }
 _KINDS = {
     "terms": "regression",
@@ -101,6 +101,8 @@ _LABELS |= {
     "fdr_at_most": "Bayesian false discovery rate that was set",
     "noise_sd": "standard deviation of the noise, pooled over sites",
     "change": "relative change in the last round",
+    "distance": "distance of the shared posterior from where it goes",
+    "hierarchy": "distribution of the sites' coefficients",
     "expected_fdr": "expected share of false ones among the edges",
 }
 _MEANINGS = {
@@ -123,6 +125,7 @@ _MEANINGS |= {
     "means; 100 for each chain are wanted",
     "least_ess_tail": "the same of the ends of intervals",
     "combine": "union: the larger of its two sides; intersection: the smaller",
+    "distance": "in its standard deviations, when rounds ended; well below 1 it has arrived",
     "expected_fdr": "the mean of 1 − PIP over the edges; the rate that was set bounds it",
 }
 _ELSEWHERE = {"method", "title", "outcome", "level", "converged", "status", "records"}
