@@ -1,0 +1,132 @@
+"""FedLin as an estimator: scikit-learn's manners, columns read from tables, predictions."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+from sklearn.base import clone
+
+from secagg.errors import DataError, UsageError
+from secagg.fedlin import FedLin, columns_of
+
+TABLES = dict[str, pd.DataFrame]
+
+
+def tables(sites: int = 4, n: int = 40) -> TABLES:
+    rng = np.random.default_rng(0)
+    found = {}
+    for k in range(sites):
+        x, g = rng.normal(50, 10, n), rng.choice(["a", "b", "c"], n)
+        y = 3 + k + 0.2 * x + 2.0 * (g == "b") + rng.normal(0, 1, n)
+        found[f"s{k}"] = pd.DataFrame({"x": x, "group": g, "y": y})
+    return found
+
+
+SETTINGS = {"draws": 200}
+
+
+@pytest.fixture(scope="module")
+def fitted() -> FedLin:
+    return FedLin("hm2", settings=SETTINGS, seed=1).fit_sites(tables())
+
+
+def test_parameters_are_those_of_the_constructor() -> None:
+    model = FedLin("hm1", outcome="z", seed=3)
+    assert model.get_params()["outcome"] == "z"
+    assert clone(model).get_params() == model.get_params()
+    assert model.set_params(model="ditto").model == "ditto"
+    assert repr(model) == "FedLin(model='ditto', outcome='z', seed=3)"
+    with pytest.raises(UsageError, match="no parameter 'outcom'"):
+        model.set_params(outcom="y")
+
+
+@pytest.mark.parametrize("kind", ["hm1", "fedavg", "ditto"])
+def test_every_model_fits_and_predicts(kind: str) -> None:
+    given = tables()
+    model = FedLin(kind, seed=1).fit_sites(given)
+    assert list(model.coef_.index) == list(given)
+    assert list(model.coef_.columns) == ["intercept", "x", "group=b", "group=c"]
+    assert model.score(given) > 0.8
+    assert {"hm1", "fedavg", "ditto"} & set(model.errors_.index)
+
+
+def test_predictions_are_what_the_coefficients_say(fitted: FedLin) -> None:
+    table = tables()["s2"].iloc[:7]
+    b = fitted.coef_.loc["s2"]
+    expected = (
+        b["intercept"]
+        + b["x"] * table["x"]
+        + b["group=b"] * (table["group"] == "b")
+        + b["group=c"] * (table["group"] == "c")
+    )
+    np.testing.assert_allclose(fitted.predict(table, "s2"), expected, rtol=1e-12)
+
+
+def test_predictions_beyond_the_bounds_are_not_clipped(fitted: FedLin) -> None:
+    far = pd.DataFrame({"x": [1000.0, -1000.0], "group": ["a", "a"]})
+    low, high = fitted.coef_.loc["s0", "intercept"], fitted.coef_.loc["s0", "x"]
+    np.testing.assert_allclose(fitted.predict(far, "s0"), low + high * far["x"], rtol=1e-9)
+
+
+def test_a_polynomial_is_of_the_column_over_its_bounds() -> None:
+    rng = np.random.default_rng(0)
+    t = {f"s{k}": np.sort(rng.uniform(0, 300, 60)) for k in range(3)}
+    given = {s: pd.DataFrame({"t": v, "y": 1 + v / 300 - 2 * (v / 300) ** 2}) for s, v in t.items()}
+    columns = {"t": {"type": "continuous", "low": 0, "high": 300},
+               "y": {"type": "continuous", "low": -5, "high": 5}}  # fmt: skip
+    settings = {"degree": 2, "noise_sd": 1e-4, "rounds": 400}
+    model = FedLin("hm1", columns=columns, settings=settings, seed=1).fit_sites(given)
+    assert list(model.coef_.columns) == ["intercept", "t", "t^2"]
+    # So little noise leaves least squares, which is exact here, but for what gradient steps leave.
+    for site, table in given.items():
+        np.testing.assert_allclose(model.predict(table, site), table["y"], atol=2e-3)
+
+
+def test_a_protocol_gives_the_same(fitted: FedLin) -> None:
+    masked = FedLin("hm2", settings=SETTINGS, seed=1, protocol="masked").fit_sites(tables())
+    pd.testing.assert_frame_equal(masked.coef_, fitted.coef_)
+
+
+def test_a_new_site(fitted: FedLin) -> None:
+    new = tables(6)["s5"]
+    adapted = fitted.adapt(new)
+    rows = {row["term"]: row for row in adapted.table()}
+    assert rows["x"]["low"] < 0.2 < rows["x"]["high"]
+    with pytest.raises(UsageError, match="fedlin_hm2"):
+        FedLin("fedavg", seed=1).fit_sites(tables()).adapt(new)
+
+
+def test_what_cannot_be_is_said(fitted: FedLin) -> None:
+    with pytest.raises(UsageError, match="not fitted"):
+        FedLin().predict(tables()["s0"], "s0")
+    with pytest.raises(UsageError, match="no site 'x'"):
+        fitted.predict(tables()["s0"], "x")
+    with pytest.raises(UsageError, match="no model 'hm3'"):
+        FedLin("hm3").fit_sites(tables())
+    with pytest.raises(UsageError, match="at least two sites"):
+        FedLin("hm1").fit_sites({"s0": tables()["s0"]})
+    lacking = tables()["s0"].assign(x=np.nan)
+    with pytest.raises(DataError, match="lack a predictor"):
+        fitted.predict(lacking, "s0")
+    with pytest.raises(DataError, match="'x' is missing"):
+        fitted.predict(tables()["s0"].drop(columns="x"), "s0")
+    with pytest.raises(DataError, match="'y' is missing"):
+        FedLin("hm1").fit_sites({**tables(), "s1": tables()["s1"].drop(columns="y")})
+
+
+def test_columns_are_read_from_the_cells() -> None:
+    given = {
+        "a": pd.DataFrame({"n": [1.0, 3.0], "b": [0, 1], "w": ["x", "y"], "l": ["p", "q"]}),
+        "b": pd.DataFrame({"n": [2.0, np.nan], "b": [1, 1], "w": ["x", "NA"], "l": ["r", None]}),
+    }
+    assert columns_of(given) == {
+        "n": {"type": "continuous", "low": 0.8, "high": 3.2},
+        "b": {"type": "binary"},
+        "w": {"type": "binary", "levels": ["x", "y"]},
+        "l": {"type": "categorical", "levels": ["p", "q", "r"]},
+    }
+    with pytest.raises(DataError, match="does not vary"):
+        columns_of({"a": pd.DataFrame({"n": [1.0, 1.0]})})
+    with pytest.raises(DataError, match="has 1 levels"):
+        columns_of({"a": pd.DataFrame({"n": ["x", "x"]})})

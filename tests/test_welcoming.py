@@ -1,0 +1,142 @@
+"""A new site after a run of HM2: against closed forms, and from a run's folder."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from support.fedlin import bounds, fedlin_job, linear_tables
+from typer.testing import CliRunner
+
+import secagg
+from secagg.cli import app
+from secagg.errors import DataError, UsageError
+from secagg.job import parse_job
+from secagg.randomness import expanded, replayable_random
+from secagg.simulating import simulate
+from secagg.welcoming import DRAWS, SharedRun, welcome
+
+MU, TAU, NOISE = 0.7, 0.4, 0.3
+KNOWN = {
+    "name": "fedlin_hm2", "intercept": "none", "scale": "own", "noise_sd": NOISE**0.5,
+    "mu_mean": MU, "mu_sd": 1e-4, "log_tau_mean": np.log(TAU), "log_tau_sd": 1e-4, "draws": 100,
+}  # fmt: skip
+"""What sites share is as good as known: theta ~ N(MU, TAU I)."""
+
+
+def shared(method: dict[str, object], d: int = 2) -> SharedRun:
+    tables = linear_tables((20, 25), d=d)
+    wide = {name: {**c, "low": -60.0, "high": 60.0} for name, c in bounds(tables).items()}
+    job = fedlin_job(method, wide)
+    return SharedRun.of(parse_job(job), simulate(job, tables, random=replayable_random(1)))
+
+
+@pytest.fixture(scope="module")
+def known() -> SharedRun:
+    return shared(KNOWN)
+
+
+def records(n: int) -> pd.DataFrame:
+    return linear_tables((n,), d=2, seed=7)["s000"]
+
+
+@pytest.mark.parametrize("n", [0, 1, 5, 50])
+def test_the_posterior_given_what_is_shared(known: SharedRun, n: int) -> None:
+    """theta ~ N(P^-1 (X'y / s + MU / TAU), P^-1), P = X'X / s + I / TAU; of no record, the prior."""
+    table = records(n)
+    X, y = table[["x0", "x1"]].to_numpy(), table["y"].to_numpy()
+    cov = np.linalg.inv(X.T @ X / NOISE + np.eye(2) / TAU)
+    mean, sd = cov @ (X.T @ y / NOISE + MU / TAU), np.sqrt(np.diagonal(cov))
+    found = welcome(known, table, random=expanded(bytes(32))).table()[1:]
+    for j, row in enumerate(found):
+        assert abs(row["mean"] - mean[j]) < 4.5 * sd[j] / np.sqrt(DRAWS) + 1e-3 * sd[j]
+        assert abs(row["sd"] / sd[j] - 1) < 4.5 / np.sqrt(2 * DRAWS) + 1e-3
+
+
+def test_predictions_have_the_noise_and_what_is_not_known(known: SharedRun) -> None:
+    table, further = records(5), records(30)
+    X, y = table[["x0", "x1"]].to_numpy(), table["y"].to_numpy()
+    cov = np.linalg.inv(X.T @ X / NOISE + np.eye(2) / TAU)
+    mean = cov @ (X.T @ y / NOISE + MU / TAU)
+    adapted = welcome(known, table, random=expanded(bytes(32)))
+    told = adapted.predictions(further.drop(columns="y"), random=expanded(bytes(32)))
+    Z = further[["x0", "x1"]].to_numpy()
+    sd = np.sqrt(np.einsum("ij,jk,ik->i", Z, cov, Z) + NOISE)
+    error = 2.2 * sd / np.sqrt(DRAWS)  # of a 5 % quantile: 1 / density there
+    assert np.all(np.abs(told["median"] - Z @ mean) < 4.5 * error)
+    assert np.all(np.abs(told["high"] - Z @ mean - 1.645 * sd) < 4.5 * error)
+    assert np.all(np.abs(told["low"] - Z @ mean + 1.645 * sd) < 4.5 * error)
+
+
+@pytest.mark.parametrize("prior", ["normal", "ridge"])
+def test_intervals_of_predictions_hold_what_comes(prior: str) -> None:
+    """90 % of further records of sites like the run's; own intercepts, pooled units."""
+    tables = linear_tables((30,) * 12, d=2, spread=0.4)
+    method = {"name": "fedlin_hm2", "prior": prior, "draws": 100}
+    everything = linear_tables((60,) * 24, d=2, spread=0.4)
+    job = fedlin_job(method, bounds(everything))
+    run = SharedRun.of(parse_job(job), simulate(job, tables, random=replayable_random(1)))
+    held, many = 0, 0
+    for k, site in enumerate(sorted(everything)[12:]):
+        table = everything[site]
+        told = welcome(run, table.iloc[:10], draws=1000, random=expanded(bytes([k] * 32)))
+        further = table.iloc[10:]
+        ends = told.predictions(further, random=expanded(bytes([k] * 32)))
+        inside = (ends["low"] < further["y"]) & (further["y"] < ends["high"])
+        held, many = held + int(inside.sum()), many + len(further)
+    # Twelve sites' records are no independent draws: each site's intercept and slopes err together.
+    assert (
+        0.9 - 4.5 * np.sqrt(0.09 / (many / 5))
+        < held / many
+        < 0.9 + 4.5 * np.sqrt(0.09 / (many / 5))
+    )
+
+
+def test_from_a_folder_and_by_command(tmp_path: Path) -> None:
+    tables = linear_tables((20, 25), d=2)
+    job = fedlin_job({"name": "fedlin_hm2", "prior": "ridge", "draws": 100}, bounds(tables))
+    ran = secagg.run(job, tables, out=tmp_path / "run", random=replayable_random(1))
+    read = SharedRun.read(tmp_path / "run")
+    np.testing.assert_array_equal(read.mean, ran.result.arrays["shared_mean"])
+    assert read.converged
+    records(6).to_csv(tmp_path / "new.csv", index=False)
+    call = ["adapt", str(tmp_path / "run"), str(tmp_path / "new.csv")]
+    shown = CliRunner().invoke(app, call)
+    assert shown.exit_code == 0
+    assert "of 6 records" in " ".join(shown.stdout.split())
+    plain = CliRunner().invoke(app, [*call, "--json"])
+    assert len(json.loads(plain.stdout)["coefficients"]) == 3
+    predicted = CliRunner().invoke(app, [*call, "--predict", str(tmp_path / "new.csv")])
+    assert "predicted_median" in predicted.stdout.splitlines()[0]
+    assert len(predicted.stdout.splitlines()) == 7
+
+
+def test_an_outcomes_logarithm_is_undone() -> None:
+    tables = linear_tables((20, 25), d=2)
+    grown = {site: table.assign(y=np.exp(table["y"] / 3)) for site, table in tables.items()}
+    columns = bounds(tables)
+    columns["y"] = {"type": "continuous", "low": 1e-3, "high": 1e3, "transform": "log"}
+    job = fedlin_job({"name": "fedlin_hm2", "prior": "ridge", "draws": 100}, columns)
+    run = SharedRun.of(parse_job(job), simulate(job, grown, random=replayable_random(1)))
+    new = grown["s000"]
+    told = welcome(run, new, random=expanded(bytes(32))).predictions(new)
+    assert np.all(told["low"] > 0)
+    assert np.mean((told["low"] < new["y"]) & (new["y"] < told["high"])) > 0.7
+
+
+def test_what_does_not_fit_is_said(known: SharedRun, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="no folder of a finished run"):
+        SharedRun.read(tmp_path)
+    with pytest.raises(DataError, match="'x1' is missing"):
+        welcome(known, records(3).drop(columns="x1"))
+    with pytest.raises(DataError, match="lack a predictor"):
+        welcome(known, records(3)).predictions(records(3).assign(x0=np.nan))
+    own = shared({"name": "fedlin_hm2", "prior": "ridge", "draws": 100})
+    nobody = welcome(own, records(3).iloc[:0])
+    assert nobody.table()[0]["mean"] is None
+    assert np.isfinite(nobody.table()[1]["mean"])
+    with pytest.raises(UsageError, match="only its own tell"):
+        nobody.predictions(records(3))
