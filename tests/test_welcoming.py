@@ -45,7 +45,7 @@ def records(n: int) -> pd.DataFrame:
 
 @pytest.mark.parametrize("n", [0, 1, 5, 50])
 def test_the_posterior_given_what_is_shared(known: SharedRun, n: int) -> None:
-    """theta ~ N(P^-1 (X'y / s + MU / TAU), P^-1), P = X'X / s + I / TAU; of no record, the prior."""
+    """theta ~ N(P^-1 (X'y / s + MU / TAU), P^-1), P = X'X / s + I / TAU; else the prior."""
     table = records(n)
     X, y = table[["x0", "x1"]].to_numpy(), table["y"].to_numpy()
     cov = np.linalg.inv(X.T @ X / NOISE + np.eye(2) / TAU)

@@ -110,8 +110,9 @@ class Density:
         size = np.sqrt(over) * (1 + more)
         penalty = l1 * size * at.first + l2 * size**2 * at.second / 2
         constant = self.d * (self.penalty.log_constant(phi) + phi[..., -1] / 2 - growth)
-        found: Array = self._cavity(phi) - (self.n * phi[..., -1] + over * error) / 2
-        return found - penalty - constant
+        likelihood = -(self.n * phi[..., -1] + over * error) / 2
+        found: Array = self._cavity(phi) + likelihood - penalty - constant
+        return found
 
     def joint_slope(self, phi: Array, at: Sizes) -> Array:
         """Return the gradient of (3) in z: shape (..., p + 1)."""

@@ -8,8 +8,8 @@ are in `secagg.models.penalised_density`. One sweep draws
     (log l1, log s), given w                                    theta integrated out             (3)
     v ~ N(A^-1 X'y / sigma, A^-1),  A = X'X + diag(1 / w + l2)                                   (4)
 
-(1) and (3) are some steps of random walk each, all chains at once, with covariances fixed before the
-draws that count. (1) lets l1 and the size of theta move together, which determine one another
+(1) and (3) are some steps of random walk each, all chains at once, with covariances fixed before
+the draws that count. (1) lets l1 and the size of theta move together, which determine one another
 when there are many coefficients; (3) does so for s when there are few records.
 
 w is without unit, so that scales of columns and of y do not matter, and (4) is solved as in
@@ -109,10 +109,11 @@ class Chains:
     def visits(self, sweeps: int, *, learn: bool) -> Iterator[Visit]:
         """Sweep; learn: the walks' covariances as well, which spoils the draws a little."""
         for _ in range(sweeps):
-            with np.errstate(over="ignore"):  # a trial far out is not accepted
-                yield self._sweep(learn)
-            if not np.all(np.isfinite(self._theta)):
+            with np.errstate(over="ignore", invalid="ignore"):  # a trial far out is not accepted
+                visit = self._sweep(learn)
+            if not np.all((visit.sizes.second > 0) & np.isfinite(visit.sizes.second)):
                 raise np.linalg.LinAlgError("a chain has left the range of floating point")
+            yield visit
 
     def _sweep(self, learn: bool) -> Visit:
         density, rng = self.density, self._rng
@@ -150,7 +151,7 @@ class Chains:
         K, L = factor(root, self._site.gram)
         noise = L @ self._rng.standard_normal((*root.shape, 1))
         right = np.concatenate([(root * self._site.cross)[..., None], noise], axis=-1)
-        solved = np.linalg.solve(K, right)
+        solved = np.asarray(np.linalg.solve(K, right), dtype=np.float64)
         inner = solved[..., 0]
         centre = root * inner
         q = self.density.sizes(centre).error + np.sum(inner**2, axis=-1)

@@ -53,12 +53,13 @@ def tilted(
     chains = Chains(penalty, site, cavity, effort.chains, rng)
     for _ in chains.visits(effort.burn, learn=True):
         pass
-    visits: list[Visit] = []
-    for _ in range(effort.most):
-        visits += chains.visits(effort.sweeps, learn=False)
-        found = _moments(chains.density, visits)
+    visits = list(chains.visits(effort.sweeps, learn=False))
+    found = _moments(chains.density, visits)
+    for _ in range(1, effort.most):
         if np.all(found.error <= effort.error * np.sqrt(np.diagonal(found.cov))):
             break
+        visits += chains.visits(effort.sweeps, learn=False)
+        found = _moments(chains.density, visits)
     if not np.linalg.eigvalsh(found.cov)[0] > 0:
         raise np.linalg.LinAlgError("too few draws for a covariance")
     return found
@@ -74,7 +75,7 @@ def draw(
 ) -> Draws:
     """Return draws of (theta, phi), chain after chain. Raises `LinAlgError` where it cannot."""
     kept = -(-many // effort.chains)
-    chains = Chains(penalty, site, cavity, -(-many // kept), rng)
+    chains = Chains(penalty, site, cavity, effort.chains, rng)
     for _ in chains.visits(effort.burn, learn=True):
         pass
     visits = list(chains.visits(kept * effort.thin, learn=False))[:: effort.thin]

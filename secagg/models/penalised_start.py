@@ -28,7 +28,8 @@ def starts(
     """Return phi (chains, p), and the variances of theta / sigma (chains,) that go with it."""
     mode, cov = normal_start(site, cavity, _chart)
     mean, wide = cavity.moments()
-    parts = [(mode, np.linalg.cholesky(cov) * _WIDER), (mean, np.linalg.cholesky(wide))]
+    roots = np.linalg.cholesky(np.array([_WIDER**2 * cov, wide])).astype(np.float64)
+    parts = [(mode, roots[0]), (mean, roots[1])]
     few = int(_VAGUE * _TRIALS)
     trials = np.concatenate([
         centre + rng.standard_normal((many, len(mean))) @ root.T
@@ -50,7 +51,8 @@ def starts(
 def _log_kappa(phi: Array) -> Array:
     """Return log(l1^2 / 2 + l2) of phi (..., p); phi is (log l1, log s) or has log l2 between."""
     first = 2 * phi[..., 0] - np.log(2)
-    return np.logaddexp(first, phi[..., 1]) if phi.shape[-1] == 3 else first
+    found: Array = np.logaddexp(first, phi[..., 1]) if phi.shape[-1] == 3 else first
+    return found
 
 
 def _chart(phi: Array) -> tuple[Array, Array, Array]:

@@ -5,9 +5,10 @@ row rank and orthogonal rows of squared lengths e_i, and R't = X'y,
 
     |y - X theta|^2 = |R theta - t|^2 + left,  left = y'y - |t|^2                                (1)
 
-which is never negative by rounding, as y'y - 2 theta'X'y + theta'X'X theta can be. What is rounding
-in X'X, of columns that are collinear, is told in columns of length 1, whatever their units.
-theta ~ N(0, (s / kappa) I) gives y ~ N(0, s (I + XX' / kappa)), and with c_i = kappa / (kappa + e_i)
+which is never negative by rounding, as y'y - 2 theta'X'y + theta'X'X theta can be: left is taken to
+be no less than y'y's own rounding, which is all that is known of a perfect fit. Columns are
+scaled to length 1 to tell which eigenvalues are rounding, since units must not matter. theta ~ N(0,
+(s / kappa) I) gives y ~ N(0, s (I + XX' / kappa)), and with c_i = kappa / (kappa + e_i)
 
     log p(y) = -n/2 log s + 1/2 SUM log c_i - (left + SUM c_i t_i^2) / (2 s)                     (2)
 
@@ -28,6 +29,7 @@ from secagg.models.natural_normal import Natural
 
 Array = NDArray[np.float64]
 
+_ROUNDING = float(np.finfo(np.float64).eps)
 _LEAST = 1e-12  # of the eigenvalues, d at most: less is rounding of columns that are collinear
 
 
@@ -50,16 +52,20 @@ class Rotated:
         kept = values > _LEAST
         roots, vectors = np.sqrt(values[kept]), vectors[:, kept]
         t = vectors.T @ (site.cross / norms) / roots
-        turns, lengths, rows = np.linalg.svd(roots[:, None] * vectors.T * norms, full_matrices=False)
-        left = max(site.square - float(t @ t), 0.0)
+        turns, lengths, rows = np.linalg.svd(
+            roots[:, None] * vectors.T * norms, full_matrices=False
+        )
+        left = max(site.square - float(t @ t), _ROUNDING * site.square)
         return cls(lengths[:, None] * rows, turns.T @ t, left, site.records, lengths**2)
 
     def evidence(self, log_kappa: Array, log_s: Array) -> Array:
         """Return (2) for arguments of any one shape."""
         log_share = -np.logaddexp(0.0, np.log(self.values) - log_kappa[..., None])
         fitted = self.left + np.exp(log_share) @ self.t**2
-        found: Array = (np.sum(log_share, axis=-1) - self.records * log_s) / 2
-        return found - np.exp(-log_s) * fitted / 2
+        with np.errstate(divide="ignore"):  # all y are 0
+            errors = np.exp(np.log(fitted) - log_s)
+        found: Array = (np.sum(log_share, axis=-1) - self.records * log_s - errors) / 2
+        return found
 
     def slopes(self, log_kappa: float, log_s: float) -> tuple[Array, Array]:
         """Return the gradient (2,) and Hessian (2, 2) of (2)."""
@@ -72,7 +78,7 @@ class Rotated:
         return gradient, np.array([[-np.sum(bent) / 2 - twice, bend], [bend, -fitted]])
 
     def least_start(self) -> float:
-        """Return the least log s to begin a search with: below it (2) is steep enough to overflow."""
+        """Return a log s below which no search should begin: (2) is too steep there."""
         total = self.left + float(np.sum(self.t**2))
         return float(np.log(max(total, 1e-300) / max(self.records, 1))) - 10
 
@@ -84,29 +90,33 @@ def normal_start(site: Rotated, cavity: Natural, chart: Chart) -> tuple[Array, A
     """Return the mode of (2) times the cavity over phi, and the inverse of its curvature there.
 
     chart: of phi (p,): (log kappa, log s), its Jacobian (2, p), and log kappa's Hessian (p, p)
-    Where the density is not curved enough, the cavity is: a vague direction has the cavity's width.
+    Where the density is hardly curved, a quarter of the cavity's curvature is taken.
+    Raises `LinAlgError` where the numbers leave a float's range.
     """
 
     def value(phi: Array) -> float:
-        with np.errstate(over="ignore"):
-            where = chart(phi)[0]
-            density = cavity.r @ phi - phi @ cavity.Q @ phi / 2
-            return -float(density + site.evidence(where[0], where[1]))
+        where = chart(phi)[0]
+        density = cavity.r @ phi - phi @ cavity.Q @ phi / 2
+        return -float(density + site.evidence(where[0], where[1]))
 
     def gradient(phi: Array) -> Array:
-        with np.errstate(over="ignore"):
-            where, jacobian, _ = chart(phi)
-            return cavity.Q @ phi - cavity.r - jacobian.T @ site.slopes(where[0], where[1])[0]
+        where, jacobian, _ = chart(phi)
+        slope = jacobian.T @ site.slopes(where[0], where[1])[0]
+        return np.asarray(cavity.Q @ phi - cavity.r - slope, dtype=np.float64)
 
     def hessian(phi: Array) -> Array:
-        with np.errstate(over="ignore"):
-            where, jacobian, bent = chart(phi)
-            slope, curve = site.slopes(where[0], where[1])
-            return cavity.Q - jacobian.T @ curve @ jacobian - slope[0] * bent
+        where, jacobian, bent = chart(phi)
+        slope, curve = site.slopes(where[0], where[1])
+        found = cavity.Q - jacobian.T @ curve @ jacobian - slope[0] * bent
+        return np.asarray(found, dtype=np.float64)
 
     begin = cavity.moments()[0]
     begin[-1] = max(begin[-1], site.least_start())
-    found = minimize(value, begin, jac=gradient, hess=hessian, method="trust-exact").x
+    try:
+        with np.errstate(over="raise", invalid="raise"):
+            found = minimize(value, begin, jac=gradient, hess=hessian, method="trust-exact").x
+    except FloatingPointError:  # thousands of records that do not vary at all
+        raise np.linalg.LinAlgError("sigma^2 is below the range of floating point") from None
     floor = np.linalg.cholesky(cavity.Q)  # eigenvalues relative to the cavity's precision
     inverse = np.linalg.inv(floor)
     values, vectors = np.linalg.eigh(inverse @ hessian(found) @ inverse.T)

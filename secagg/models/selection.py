@@ -9,9 +9,10 @@ direction   the larger of P(theta > 0) and P(theta < 0): 1/2 if the sign is open
 null        P(|theta| <= rope), of a range about 0 that makes no difference in practice
 
 Each has its Monte Carlo error (`secagg.models.posterior`). Draws are in the order in which they
-were drawn, chain after chain: what is known of their dependence is from their order. Where an interval ends
-within two errors of 0, other draws may as well have decided otherwise: `doubtful`. A probability of
-which all draws agree has an error of 0, and is as close to 0 or 1 as draws are many.
+were drawn, chain after chain: what is known of their dependence is from their order. Where an
+interval ends within two errors of 0, other draws may as well have decided otherwise: `doubtful`. A
+probability of which all draws agree has an error of 0, and is as close to 0 or 1 as draws are
+many.
 """
 
 from __future__ import annotations
@@ -47,7 +48,9 @@ def select(theta: Array, level: float = 0.9, rope: float = 0.0) -> Selection:
     """
     draws = theta[:, None]
     posterior = summarise(draws, level)
-    positive, null = (summarise(part.astype(np.float64)) for part in (draws > 0, np.abs(draws) <= rope))
+    positive, null = (
+        summarise(part.astype(np.float64)) for part in (draws > 0, np.abs(draws) <= rope)
+    )
     near = (np.abs(posterior.low) < 2 * posterior.mcse_low) | (
         np.abs(posterior.high) < 2 * posterior.mcse_high
     )

@@ -1,0 +1,266 @@
+"""The lasso's hierarchy of HM2: moments and draws against quadrature over theta and phi.
+
+Tolerances are Monte Carlo errors: those claimed, whose honesty has a test of its own, or those seen
+among repetitions.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from oracles.penalised_factor import Factor, log_factor, tilted_moments
+from support.penalised_world import regression, sums, vague
+from support.plain_ep import propagate
+
+from secagg.models.hierarchy import Statistics, Tilted
+from secagg.models.hierarchy_lasso import LaplacePenalty, Lasso
+from secagg.models.natural_normal import Natural
+from secagg.models.penalised_density import Density
+from secagg.models.penalised_sites import Effort
+
+Array = NDArray[np.float64]
+
+SHORT = Effort(sweeps=8, most=1)
+ELSEWHERE = Natural.of(np.array([1.0, -0.5]), np.array([[0.3, -0.1], [-0.1, 0.2]]))
+MOST = 4.5  # standard errors: of some 100 comparisons, one of 1000 runs has a larger one by chance
+
+
+def log_density(*sites: Statistics) -> Factor:
+    """Return the log of the sites' factors' product."""
+
+    def found(phi: Array) -> Array:
+        l1, none = np.exp(phi[:, 0]), np.zeros(len(phi))
+        constants = sum(len(site.cross) for site in sites) * (phi[:, 0] - np.log(2))
+        return constants + sum(log_factor(site, l1, none, phi[:, 1]) for site in sites)
+
+    return found
+
+
+def repeated(site: Statistics, cavity: Natural, effort: Effort, times: int) -> list[Tilted]:
+    lasso = Lasso(effort=effort)
+    return [lasso.tilted(site, cavity, np.random.default_rng(seed)) for seed in range(times)]
+
+
+def z_scores(values: Array, exact: Array) -> Array:
+    """Return how far the mean of repetitions is from what it should be, in its standard errors."""
+    return (values.mean(axis=0) - exact) / (values.std(axis=0, ddof=1) / np.sqrt(len(values)))
+
+
+@pytest.mark.parametrize(
+    ("n", "d", "cavity"),
+    [
+        (30, 1, vague(1.0)),
+        (2, 1, vague(1.0)),
+        (40, 2, vague(1.0)),
+        (3, 2, vague(2.0)),
+        (40, 2, vague(0.1)),
+        (200, 2, vague(3.0)),
+        (40, 2, ELSEWHERE),
+    ],
+)
+def test_tilted_moments_against_quadrature(n: int, d: int, cavity: Natural) -> None:
+    """Short runs, so that a bias of few sweeps would show, and their errors are honest."""
+    site = sums(*regression(n, d, seed=10 * n + d))
+    mean, cov = tilted_moments(log_density(site), cavity, 61)
+    found = repeated(site, cavity, SHORT, 24)
+    means, covs, errors = (
+        np.array([getattr(each, name) for each in found]) for name in ("mean", "cov", "error")
+    )
+    # 24 repetitions: quantiles of t with 23 degrees of freedom
+    assert np.max(np.abs(z_scores(means, mean))) < 5.8
+    upper = np.triu_indices(2)
+    assert np.max(np.abs(z_scores(covs[:, *upper], cov[upper]))) < 5.8
+    # the sd of 24 is within 15 % of itself
+    ratio = means.std(axis=0, ddof=1) / np.sqrt(np.mean(errors**2, axis=0))
+    assert np.all(np.abs(ratio - 1) < MOST * 0.15)
+
+
+def test_noise_vanishes_as_the_cavity_outweighs_the_site() -> None:
+    """Of means and of covariances: else K sites would add K noises of the whole posterior's."""
+    site = sums(*regression(30, 4, seed=1))
+    for sd, mean_error, cov_error in ((0.3, 0.02, 0.02), (0.03, 2e-3, 2e-3)):
+        found = repeated(site, vague(sd), SHORT, 20)
+        means, covs = (
+            np.array([getattr(each, name) for each in found]) for name in ("mean", "cov")
+        )
+        assert np.max(means.std(axis=0)) < mean_error * sd
+        assert np.max(covs.std(axis=0)) < cov_error * sd**2
+        # plain averages of as many independent draws are worse than 1 / sqrt(512) = .04
+
+
+def test_draws_against_quadrature_over_theta_and_phi() -> None:
+    """One coefficient, a grid of three dimensions, nothing in closed form."""
+    X, y = regression(4, 1, seed=7)
+    site, many = sums(X, y), 16_000
+    theta = np.linspace(-12, 12, 1201)[:, None, None]  # 0 is a point, .31 between two
+    a, b = np.linspace(-6, 6, 61)[:, None], np.linspace(-6, 6, 61)
+    logs = -(a**2 + b**2) / 2 + a - b / 2 - np.exp(a - b / 2) * np.abs(theta) - len(y) / 2 * b
+    logs = logs - np.exp(-b) / 2 * sum(
+        (v - x * theta) ** 2 for x, v in zip(X[:, 0], y, strict=True)
+    )
+    shares = np.exp(logs - logs.max())
+    shares /= shares.sum()
+
+    def statistics(theta: Array, a: Array, b: Array) -> list[Array]:
+        size = np.abs(theta)
+        return [
+            theta,
+            size**2,
+            np.sign(theta),
+            size < 0.31,
+            a,
+            b,
+            a * theta,
+            b * size,
+            a * b,
+            a * size,
+        ]
+
+    draws = Lasso(effort=Effort(thin=12)).draw(site, vague(1.0), many, np.random.default_rng(1))
+    assert draws.theta.shape == (many, 1)
+    assert draws.phi.shape == (many, 2)
+    for exact, values in zip(
+        statistics(theta, a, b), statistics(draws.theta[:, 0], *draws.phi.T), strict=True
+    ):
+        chains = values.reshape(64, -1).mean(axis=1)
+        error = chains.std(ddof=1) / 8
+        assert abs(chains.mean() - np.sum(shares * exact)) < 4.8 * error  # t with 63
+
+
+def test_draws_and_moments_agree() -> None:
+    site = sums(*regression(60, 8, seed=3))
+    found = Lasso().tilted(site, vague(1.0), np.random.default_rng(1))
+    draws = Lasso().draw(site, vague(1.0), 6400, np.random.default_rng(2))
+    chains = draws.phi.reshape(64, -1, 2).mean(axis=1)
+    error = np.hypot(chains.std(axis=0, ddof=1) / 8, found.error)
+    assert np.all(np.abs(chains.mean(axis=0) - found.mean) < MOST * error)
+    assert np.allclose(draws.phi.std(axis=0), np.sqrt(np.diagonal(found.cov)), rtol=0.1)
+    for many in (1, 70):
+        few = [Lasso().draw(site, vague(1.0), many, np.random.default_rng(2)) for _ in range(2)]
+        assert few[0].theta.shape == (many, 8)
+        assert few[0].phi.shape == (many, 2)
+        assert np.array_equal(few[0].theta, few[1].theta)
+
+
+def test_an_empty_site_leaves_the_cavity_as_it_is() -> None:
+    empty = Statistics(np.zeros((3, 3)), np.zeros(3), 0.0, 0, 1.0)
+    mean, cov = ELSEWHERE.moments()
+    found = Lasso().tilted(empty, ELSEWHERE, np.random.default_rng(1))
+    assert np.array_equal(found.mean, mean)
+    assert np.array_equal(found.cov, cov)
+    assert np.array_equal(found.error, np.zeros(2))
+    draws = Lasso().draw(empty, ELSEWHERE, 6400, np.random.default_rng(2))
+    size = np.abs(draws.theta) * np.exp(draws.phi[:, :1] - draws.phi[:, 1:] / 2)
+    for values, exact in (
+        (draws.phi, mean),
+        (size, 1.0),
+        (size**2, 2.0),
+        (np.sign(draws.theta), 0),
+    ):
+        chains = values.reshape(64, 100, -1).mean(axis=1)
+        assert np.all(np.abs(chains.mean(axis=0) - exact) < MOST * chains.std(axis=0, ddof=1) / 8)
+
+
+def test_with_phi_known_the_mode_is_the_lassos() -> None:
+    """By coordinate descent, its penalty lambda sigma: along theta no step leads up from it."""
+    X, y = regression(40, 5, seed=2)
+    phi = np.array([1.2, 0.4])
+    penalty = np.exp(phi[0] + phi[1] / 2)
+    theta = np.zeros(5)
+    for _ in range(500):
+        for j in range(5):
+            slope = X[:, j] @ (y - X @ theta + X[:, j] * theta[j])
+            shrunk = np.sign(slope) * max(abs(slope) - penalty, 0.0)
+            theta[j] = shrunk / (X[:, j] @ X[:, j])
+    assert np.any(theta == 0)
+    assert np.sum(theta != 0) >= 2
+    density = Density(LaplacePenalty(), sums(X, y), vague(1.0))
+    # the last entry is along log |theta|, where 5 log |theta| comes of the volume
+    slope = density.joint_slope(phi[None], density.sizes(theta[None]))[0, -1]
+    assert slope == pytest.approx(5, abs=1e-8)
+
+
+def test_strong_shrinkage_and_none() -> None:
+    """lambda large: theta is Laplace about 0; small: theta is normal about least squares."""
+    X, y = regression(50, 3, seed=4)
+    site = sums(X, y)
+    strong = Natural.of(np.array([12.0, 0.0]), 1e-6 * np.eye(2))
+    draws = Lasso().draw(site, strong, 6400, np.random.default_rng(1))
+    size = np.abs(draws.theta) * np.exp(12)
+    assert np.all(np.abs(size.mean(axis=0) - 1) < MOST / np.sqrt(6400) + 1e-2)
+    weak = Natural.of(np.array([-12.0, 0.0]), 1e-6 * np.eye(2))
+    draws = Lasso().draw(site, weak, 6400, np.random.default_rng(1))
+    away = (draws.theta - np.linalg.solve(site.gram, site.cross)) @ np.linalg.cholesky(site.gram)
+    assert np.max(np.abs(away.mean(axis=0))) < MOST / np.sqrt(6400) + 1e-3
+    assert np.allclose(away.T @ away / 6400, np.eye(3), atol=MOST * np.sqrt(2 / 6400))
+
+
+@pytest.mark.parametrize(
+    "name", ["few", "one", "perfect", "collinear", "doubled", "units", "constant", "many", "wide"]
+)
+def test_awkward_sites(name: str) -> None:
+    """Moments are finite and a covariance, within some error; draws are finite."""
+    n, d = {"few": (5, 20), "one": (1, 4), "many": (100, 40)}.get(name, (20, 4))
+    X, y = regression(n, d, seed=5)
+    cavity = vague(5.0 if name == "wide" else 1.0)
+    if name == "perfect":
+        y = X @ np.ones(d)
+    elif name == "collinear":
+        X[:, 3] = X[:, 0] + X[:, 1]
+    elif name == "doubled":
+        X[:, 2:] = X[:, :2]
+    elif name == "units":
+        X *= 10.0 ** np.array([6, 0, -6, 3])
+    elif name == "constant":
+        y = np.zeros(n)
+    rng = np.random.default_rng(1)
+    found = Lasso(effort=Effort(most=2)).tilted(sums(X, y), cavity, rng)
+    assert np.all(found.error < 0.3 * np.sqrt(np.diagonal(found.cov)))
+    assert np.linalg.eigvalsh(found.cov)[0] > 0
+    draws = Lasso().draw(sums(X, y), cavity, 128, rng)
+    assert np.all(np.isfinite(draws.theta))
+    if name == "doubled":  # what is seen is the sum
+        fitted = draws.theta[:, :2] + draws.theta[:, 2:]
+        assert np.max(fitted.std(axis=0)) < 0.5 * np.max(draws.theta.std(axis=0))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["perfect", "units", "far"])
+def test_awkward_sites_against_quadrature(name: str) -> None:
+    X, y = regression(12, 2, seed=6)
+    cavity = vague(1.0)
+    if name == "perfect":
+        y = X @ np.array([1.0, -2.0])
+    elif name == "units":
+        X *= [1e-3, 1e3]
+    else:
+        y = y * 1e4  # the prior says sigma = 1
+    site = sums(X, y)
+    mean, cov = tilted_moments(log_density(site), cavity, 61)
+    means = np.array([each.mean for each in repeated(site, cavity, SHORT, 16)])
+    assert np.max(np.abs(z_scores(means, mean))) < 6.3  # t with 15 degrees of freedom
+    assert np.max(means.std(axis=0) / np.sqrt(np.diagonal(cov))) < 0.05
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("sites", "n", "d"), [(8, 10, 2), (10, 5, 1)])
+def test_expectation_propagation_against_all_data_at_once(sites: int, n: int, d: int) -> None:
+    """EP's own error: means within .005 sd of the posterior, sds 1.0 to 1.4 % too small.
+
+    (Our research note found .2 sd, with noisier moments.) Monte Carlo errors of the sites come to
+    some .02 sd with other draws, and three times all that is let pass.
+    """
+    worlds = [sums(*regression(n, d, seed=100 * n + k)) for k in range(sites)]
+    found, cov = propagate(Lasso(), worlds, 4, 0.9, np.random.default_rng(1)).moments()
+    exact, spread = tilted_moments(log_density(*worlds), vague(1.0), 41)
+    sd = np.sqrt(np.diagonal(spread))
+    assert np.all(np.abs(found - exact) < 0.06 * sd)
+    assert np.allclose(np.sqrt(np.diagonal(cov)), sd, rtol=0.05)
+
+
+def test_a_prior_can_be_set() -> None:
+    mean, cov = Lasso(means=(1.0, 2.0), sds=(3.0, 0.5)).prior(7).moments()
+    assert np.allclose(mean, [1, 2])
+    assert np.allclose(cov, np.diag([9, 0.25]))
+    assert Lasso().components(("a", "b")) == ("log lambda", "log sigma^2")

@@ -1,0 +1,65 @@
+"""Which predictors are included: against a normal posterior, whose probabilities are known."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from scipy.stats import norm
+
+from secagg.models.selection import select
+
+MEANS = np.array([3.0, 0.2, -3.0, 0.0])
+MANY = 4000
+DRAWS = MEANS + np.random.default_rng(1).standard_normal((MANY, 4))
+
+
+def test_a_normal_posterior() -> None:
+    found = select(DRAWS, level=0.9, rope=0.5)
+    posterior = found.posterior
+    z = norm.ppf(0.95)
+    for value, error, exact in (
+        (posterior.mean, posterior.mcse_mean, MEANS),
+        (posterior.sd, posterior.mcse_sd, 1.0),
+        (posterior.low, posterior.mcse_low, MEANS - z),
+        (posterior.high, posterior.mcse_high, MEANS + z),
+        (found.null, found.null_error, norm.cdf(0.5 - MEANS) - norm.cdf(-0.5 - MEANS)),
+    ):
+        assert np.all(np.abs(value - exact) < 4.5 * error)
+    # a tail's own formula: the largest of two is biased where both are one half
+    assert np.all(np.abs(found.direction - norm.cdf(np.abs(MEANS))) < 4.5 * found.direction_error)
+    assert found.included.tolist() == [True, False, True, False]
+    assert not np.any(found.doubtful)
+    assert np.allclose(found.null_error, np.sqrt(found.null * (1 - found.null) / MANY), rtol=0.25)
+
+
+def test_the_level_decides() -> None:
+    """At mean 2 and sd 1 an interval of 90 % ends at .36, one of 99 % at -.58."""
+    draws = DRAWS[:, 3:] + 2
+    assert select(draws, level=0.9).included[0]
+    assert not select(draws, level=0.99).included[0]
+
+
+def test_an_end_near_zero_is_doubtful() -> None:
+    draws = DRAWS[:, 3:] + norm.ppf(0.95)
+    for sign in (1, -1):
+        assert select(sign * draws).doubtful[0]
+
+
+def test_draws_that_depend_are_worth_fewer() -> None:
+    """An autoregression of .9: errors are sqrt(1.9 / .1) = 4.4 times those of independent draws."""
+    rng, phi = np.random.default_rng(2), 0.9
+    draws = rng.standard_normal((20_000, 1))
+    for i in range(1, len(draws)):
+        draws[i] = phi * draws[i - 1] + np.sqrt(1 - phi**2) * draws[i]
+    found = select(draws, rope=0.5)
+    assert found.posterior.mcse_mean[0] == pytest.approx(4.36 / np.sqrt(20_000), rel=0.2)
+    plain = np.sqrt(0.25 / 20_000)
+    assert found.direction_error[0] > 2.5 * plain  # the sign's autocorrelation is lower
+
+
+def test_what_all_draws_agree_on() -> None:
+    found = select(np.abs(DRAWS[:100]) + 1)
+    assert np.all(found.included)
+    assert np.all(found.direction == 1)
+    assert np.all(found.direction_error == 0)
+    assert np.all(found.null == 0)

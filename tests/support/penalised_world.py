@@ -1,0 +1,29 @@
+"""Simulated sites for the tests of penalised regressions' hierarchies."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from secagg.models.hierarchy import Statistics
+from secagg.models.natural_normal import Natural
+
+Array = NDArray[np.float64]
+
+
+def regression(n: int, d: int, seed: int) -> tuple[Array, Array]:
+    """Return X, correlated columns, and y with Laplace coefficients and noise of sd 1."""
+    rng = np.random.default_rng(seed)
+    X = rng.standard_normal((n, d))
+    X[:, 1:] += 0.5 * X[:, :1]
+    return X, X @ rng.laplace(0, 1, d) + rng.standard_normal(n)
+
+
+def sums(X: Array, y: Array) -> Statistics:
+    """Return a site's, all rows counted."""
+    return Statistics(X.T @ X, X.T @ y, float(y @ y), len(y), 1.0)
+
+
+def vague(sd: float, p: int = 2) -> Natural:
+    """Return a cavity with mean 0."""
+    return Natural.of(np.zeros(p), sd**2 * np.eye(p))
