@@ -111,8 +111,8 @@ class Newcomer:
         layout, level = self.run.layout, self.run.method.level
         found = select(self.coefficients, level)
         names = [INTERCEPT, *(term for term in layout.terms if term != INTERCEPT)]
-        told = {name: getattr(found.posterior, name) for name in ("mean", "sd", "low", "high")}
-        told["direction"] = found.direction
+        keys = ("mean", "sd", "low", "high", "direction")
+        told = {name: getattr(found, name) for name in keys}
         unknown = layout.intercept == "site" and not self.records
         return [
             {"term": name}

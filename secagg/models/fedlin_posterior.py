@@ -135,11 +135,11 @@ def site_posterior(
     draws = layout.in_own_units(theta, now.centre, now.scale, Level(site.level.x, y))
     own, analysed = select(draws, level), select(theta, level, rope)
     told = {
-        "mean": own.posterior.mean,
-        "sd": own.posterior.sd,
-        "low": own.posterior.low,
-        "high": own.posterior.high,
-        "mcse_mean": own.posterior.mcse_mean,
+        "mean": own.mean,
+        "sd": own.sd,
+        "low": own.low,
+        "high": own.high,
+        "mcse_mean": own.mcse_mean,
         "included": own.included.astype(np.float64),
         "direction": own.direction,
     }
