@@ -26,7 +26,7 @@ What the transcript determines (Guarantees: only this)
 ==============================  ====================================================================
 site                            contribution
 ==============================  ====================================================================
-no record                       weight 0 by records; equally weighted, it returns theta
+no record                       weight 0, however sites are weighted
 did not take part in a round    weight 0; if no site does, theta stays
 coefficients out of range       `DataError`, nothing is sent: the method diverges
 a theta that is not finite      `PeerError`, nothing is sent
@@ -53,7 +53,7 @@ from secagg.models.fedlin_model import (
     Round,
     within_range,
 )
-from secagg.models.fedlin_result import own_summary, summary
+from secagg.models.fedlin_result import own_summary, rounds_told, summary
 from secagg.models.fedlin_site import Site
 from secagg.models.local_steps import LocalSteps
 
@@ -135,7 +135,7 @@ class FedAvg(LocalSteps, FedLinModel):
         self, site: Site, memory: State, now: Round, public: Public
     ) -> tuple[Update, State]:
         """Make steps from theta."""
-        weight = float(self.takes_part(now.rng))
+        weight = float(self.takes_part(now.rng) and site.here > 0)
         if self.weights == "records":
             weight *= site.here / now.records
         theta = self.stepped(site, now.sent["theta"], now)
@@ -156,18 +156,15 @@ class FedAvg(LocalSteps, FedLinModel):
         theta = total["theta"] / weight if weight > 0 else before
         size = float(np.linalg.norm(theta))
         change = float(np.linalg.norm(theta - before)) / size if size > 0 else None
-        ended = state["round"] == self.rounds or self.at_rest(change, self.tolerance)
-        return {
-            **state,
-            "theta": theta,
-            "change": change,
-            "status": FINISH if ended else ROUNDS,
-        }
+        quiet = self.quiet(state["quiet"], change, self.tolerance)
+        ended = quiet >= self.patience or state["round"] == self.rounds
+        status = FINISH if ended else ROUNDS
+        return {**state, "theta": theta, "change": change, "quiet": quiet, "status": status}
 
     def result(self, state: State, public: Public, counted: Counted) -> Result:
         """Return the common coefficients, and how well they predict."""
         found = summary(self, state, public)
-        found |= {"rounds": state["round"], "change": state["change"]}
+        found |= rounds_told(state)
         layout = self.layout(public)
         common = dict(zip(layout.terms, state["theta"].tolist(), strict=True))
         return Result({**found, "common": common, "personal": self.personal})

@@ -46,7 +46,7 @@ from secagg.contracts import Body, Counted, Field, Kind, Public, Result, Stage, 
 from secagg.errors import JobError
 from secagg.models.consensus_rounds import check_numbers
 from secagg.models.fedlin_model import BITS, FINISH, MOST, ROUNDS, FedLinModel, Round, within_range
-from secagg.models.fedlin_result import own_summary, summary
+from secagg.models.fedlin_result import own_summary, rounds_told, summary
 from secagg.models.fedlin_site import Site
 from secagg.models.local_steps import LocalSteps
 from secagg.models.natural_normal import symmetric, triangle
@@ -172,9 +172,10 @@ class FedLinHm1(LocalSteps, FedLinModel):
         M, U = shrinkage(total["S"], symmetric(total["G"], m))
         moved, size = total["moved"].tolist()
         change = float(np.sqrt(moved / size)) if size > 0 else None
-        rests = state["round"] > 2 and self.at_rest(change, self.tolerance)
-        ended = rests or state["round"] == self.rounds
-        return {**state, "M": M, "U": U, "change": change, "status": FINISH if ended else ROUNDS}
+        quiet = self.quiet(state["quiet"], change, self.tolerance)
+        ended = quiet >= self.patience or state["round"] == self.rounds
+        told = {"M": M, "U": U, "change": change, "quiet": quiet}
+        return {**state, **told, "status": FINISH if ended else ROUNDS}
 
     def _weights(self, site: Site, done: int, now: Round) -> tuple[float, float]:
         """Return a_k and b_k, after so many rounds."""
@@ -187,9 +188,7 @@ class FedLinHm1(LocalSteps, FedLinModel):
 
     def result(self, state: State, public: Public, counted: Counted) -> Result:
         """Return what sites have in common, and how well they predict."""
-        found = summary(self, state, public)
-        found |= {"rounds": state["round"], "change": state["change"]}
-        return Result(found)
+        return Result(summary(self, state, public) | rounds_told(state))
 
     def own_result(self, memory: State, public: Public) -> Result | None:
         """Return a site's own coefficients."""

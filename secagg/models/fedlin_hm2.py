@@ -28,10 +28,10 @@ site                            contribution
 ==============================  ====================================================================
 no record                       f_k = 1, so its change is 0
 fewer records than columns      its X'X is singular; priors make every density proper
-a cavity that is no density     it sits the round out (change 0), and is counted
-moments that cannot be had      the same
+a cavity that is no density     it takes less of its own q_k out of q; it is counted
+moments that cannot be had      change 0; it is counted
 did not take part in a round    change 0
-a q that is not finite          `PeerError`, nothing is sent
+a q that is no density          `PeerError`, nothing is sent
 ==============================  ====================================================================
 """
 
@@ -67,7 +67,7 @@ from secagg.models.hierarchy_ridge import Ridge
 from secagg.models.natural_normal import Natural, symmetric, triangle
 from secagg.models.participation import Participation
 from secagg.models.posterior import number
-from secagg.models.propagation import damping, moved, no_change, site_change
+from secagg.models.propagation import most_next, moved, no_change, share_taken, site_change
 
 Array = NDArray[np.float64]
 
@@ -83,8 +83,8 @@ class FedLinHm2(Participation, FedLinModel):
 
     prior: see above
     rounds: at most; tolerance: how far q(phi) may still be from where it goes, in posterior
-        standard deviations, when rounds end: its last change over the damping
-    damping: delta of all rounds; None: `secagg.models.propagation`
+        standard deviations, when rounds end: its last change, had it been taken whole
+    damping: the largest share of changes that is taken: `secagg.models.propagation`
     level: of intervals, and of those that select; draws: of each site's own posterior
     rope: half width of the range about 0 that counts as no effect, in the units analysed
     mu_mean, mu_sd, log_tau_mean, log_tau_sd: of the prior of each mu and log tau. The paper's of
@@ -96,7 +96,7 @@ class FedLinHm2(Participation, FedLinModel):
     prior: Literal["normal", "ridge", "lasso", "elastic_net"] = "normal"
     rounds: int = 60
     tolerance: float = 0.02
-    damping: float | None = None
+    damping: float = 1.0
     level: float = 0.9
     draws: int = 2000
     rope: float = 0.0
@@ -160,54 +160,38 @@ class FedLinHm2(Participation, FedLinModel):
             Field("r", (p,), MOST, BITS, Kind.BOUNDED),
             Field("Q", (p * (p + 1) // 2,), MOST, BITS, Kind.BOUNDED),
             Field("errors", (p,), MOST, BITS, Kind.WEIGHT),
-            Field("sat_out", (1,), 1.0, 0, Kind.COUNT),
+            Field("strained", (1,), 1.0, 0, Kind.COUNT),
         )
         sees = "sum over sites of changes of their normal approximations, and of their errors"
         return Stage(ROUNDS, spec, self.rounds, sees)
 
     def news(self, stage: str, public: Public) -> dict[str, tuple[int, ...]]:
-        """q, delta, and whether the round before is taken back."""
+        """q, and which share of the last changes was taken."""
         p = self._size(public)
-        return {"r": (p,), "Q": (p * (p + 1) // 2,), "delta": (1,), "undo": (1,)}
+        return {"r": (p,), "Q": (p * (p + 1) // 2,), "taken": (1,)}
 
     def begin(self, public: Public) -> State:
         """Begin with the prior."""
-        layout = self.layout(public)
-        q = self.hierarchy.prior(layout.d)
+        q = self.hierarchy.prior(self.layout(public).d)
         return {
-            "r": q.r,
-            "Q": triangle(q.Q),
-            "undo": False,
-            "share": 1.0,
-            "all": len(public.sites),
-            "moved": None,
-            "quiet": 0,
+            **_plain(q),
+            "taken": 1.0,
+            "most": self.damping,
+            "far": None,
             "error": np.zeros(len(q.r)),
-            "sat_out": 0.0,
-            "taken_back": 0,
+            "strained": 0.0,
         }
 
     def sent(self, state: State) -> Body:
         """Send q."""
-        return {
-            "r": state["r"],
-            "Q": state["Q"],
-            "delta": np.array([self._delta(state)]),
-            "undo": np.array([float(state["undo"])]),
-        }
-
-    def _delta(self, state: State) -> float:
-        if self.damping is not None:
-            return self.damping * float(state["share"])
-        return damping(state["round"], state["all"], state["share"])
+        return {"r": state["r"], "Q": state["Q"], "taken": np.array([state["taken"]])}
 
     def begin_site(self, site: Site, now: Round, public: Public) -> State:
         """q_k = 1."""
         p = self._size(public)
         nothing = {"r": np.zeros(p), "Q": np.zeros(p * (p + 1) // 2)}
         # The same draws in every round: or rounds would converge to the size of their noise only.
-        seed = now.rng.bytes(16)
-        return {"factor": nothing, "last": nothing, "seed": seed}
+        return {"factor": nothing, "pending": nothing, "seed": now.rng.bytes(16)}
 
     def _statistics(self, site: Site, now: Round) -> Statistics:
         return Statistics(site.gram, site.cross, site.square, site.freedom, now.noise)
@@ -215,62 +199,57 @@ class FedLinHm2(Participation, FedLinModel):
     def contribute(
         self, site: Site, memory: State, now: Round, public: Public
     ) -> tuple[Update, State]:
-        """Send the change of q_k."""
-        memory, q = self._told(memory, now)
-        delta = float(now.sent["delta"][0])
-        if not 0 < delta <= 1:
-            raise PeerError("message", "the coordinator's delta is not between 0 and 1")
-        own = _read(memory["factor"])
+        """Send the change of q_k, and keep it until it is known what is taken of it."""
+        own, q = self._told(memory, now)
         change = no_change(len(q.r))
         if self.takes_part(now.rng):
             rng = np.random.default_rng(int.from_bytes(memory["seed"], "little"))
-            site_now = self._statistics(site, now)
-            change = site_change(self.hierarchy, site_now, q, own, delta, BITS, rng)
+            known = self._statistics(site, now)
+            change = site_change(self.hierarchy, known, q, own, BITS, rng)
+        pending = _plain(change.step)
         update = {
-            "r": change.step.r,
-            "Q": triangle(change.step.Q),
+            **pending,
             "errors": change.error**2,
-            "sat_out": np.array([float(change.sat_out)]),
+            "strained": np.array([float(change.strained)]),
         }
-        kept = {"factor": _plain(own + change.step), "last": _plain(change.step)}
-        return within_range(update), {**memory, **kept}
+        return within_range(update), {**memory, "factor": _plain(own), "pending": pending}
 
-    def _told(self, memory: State, now: Round) -> tuple[State, Natural]:
-        """Return the memory, with the last round taken back if so told, and q."""
-        if now.sent["undo"][0] > 0:
-            own = _read(memory["factor"]) - _read(memory["last"])
-            zero = {name: np.zeros_like(values) for name, values in memory["last"].items()}
-            memory = {**memory, "factor": _plain(own), "last": zero}
-        return memory, _read(now.sent)
+    def _told(self, memory: State, now: Round) -> tuple[Natural, Natural]:
+        """Return q_k with what was taken of the pending change, and q."""
+        taken, q = float(now.sent["taken"][0]), _read(now.sent)
+        if not 0 < taken <= 1:
+            raise PeerError("message", "the coordinator's share is not between 0 and 1")
+        if not q.proper:
+            raise PeerError("message", "the coordinator's q is no density")
+        return _read(memory["factor"]) + _read(memory["pending"]).times(taken), q
 
     def advance(self, state: State, total: Update, sites: int) -> State:
-        """Move q by the sum, or take the round back."""
-        before, change = _read(state), _read(total)
-        after = before + change
-        delta = self._delta(state)
-        told = {"error": np.sqrt(total["errors"]), "sat_out": float(total["sat_out"][0])}
-        last = state["round"] == self.rounds
-        if not after.proper:
-            back = {"undo": True, "share": state["share"] / 2}
-            back["taken_back"] = state["taken_back"] + 1
-            return {**state, **back, **told, "status": FINISH if last else ROUNDS}
-        far = moved(before, after) / delta
-        quiet = state["quiet"] + 1 if far <= self.tolerance else 0
-        ended = last or (state["round"] >= _LEAST_ROUNDS and quiet >= self.patience)
+        """Move q by the sum, or a share of it."""
+        q, change = _read(state), _read(total)
+        share = share_taken(q, change, state["most"])
+        after = q + change.times(share)
+        far, strained = moved(q, after) / share, float(total["strained"][0])
+        quiet = 0 if strained else self.quiet(state["quiet"], far, self.tolerance)
+        settled = state["round"] >= _LEAST_ROUNDS and quiet >= self.patience
+        most = state["most"]
+        if self.participation == 1:  # else far rises and falls with who takes part
+            most = most_next(most, share, far, state["far"])
         return {
             **state,
             **_plain(after),
-            **told,
-            "undo": False,
-            "moved": far,
+            "taken": share,
+            "most": most,
+            "far": far,
             "quiet": quiet,
-            "status": FINISH if ended else ROUNDS,
+            "error": np.sqrt(total["errors"]),
+            "strained": strained,
+            "status": FINISH if settled or state["round"] == self.rounds else ROUNDS,
         }
 
     def settled(self, site: Site, memory: State, now: Round, public: Public) -> State:
         """Draw from the site's own posterior, equation (8)."""
-        memory, q = self._told(memory, now)
-        cavity = q - _read(memory["factor"])
+        own, q = self._told(memory, now)
+        cavity = q - own
         if not cavity.proper:  # what others say is not to be had apart: q in its place
             cavity = q
         drawn = self.hierarchy.draw(self._statistics(site, now), cavity, self.draws, now.rng)
@@ -324,7 +303,7 @@ class FedLinHm2(Participation, FedLinModel):
         for name in ("level", "damping"):
             value = getattr(self, name)
             top = value == 1 and name != "level"
-            if value is not None and not (0 < value < 1 or top):
+            if not (0 < value < 1 or top):
                 raise JobError(f"method.{name}", "must be above 0 and at most 1")
 
 

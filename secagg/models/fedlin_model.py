@@ -171,6 +171,7 @@ class FedLinModel(ABC):
         return {
             "status": RECORDS,
             "round": 0,
+            "quiet": 0,
             "centre": centre,
             "scale": scale,
             "half": float(layout.half[0]),

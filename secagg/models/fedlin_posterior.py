@@ -97,13 +97,12 @@ def in_words(
 
 def converged(state: State, tolerance: float, components: Sequence[str]) -> dict[str, Any]:
     """Return whether rounds ended by themselves, and what should be known of it."""
-    moved, errors, notes = state["moved"], state["error"], []
-    settled = moved is not None and moved <= tolerance
+    far, errors, notes = state["far"], state["error"], []
+    settled = far is not None and far < tolerance and not state["strained"]
     if not settled:
-        far = "nothing is known" if moved is None else f"it may be {moved:.2g}"
         notes.append(
-            f"Rounds ended before q(phi) stood still: {far} posterior standard deviations away. "
-            "Take more method.rounds."
+            f"Rounds ended before q(phi) stood still: it may be {far:.2g} posterior standard "
+            "deviations away. Take more method.rounds."
         )
     worst = int(np.argmax(errors))
     if errors[worst] > _LARGE_ERROR:
@@ -111,14 +110,12 @@ def converged(state: State, tolerance: float, components: Sequence[str]) -> dict
             f"The mean of {components[worst]} has a Monte Carlo error of {errors[worst]:.2g} "
             "posterior standard deviations, from sites' own draws."
         )
-    if state["sat_out"]:
+    if state["strained"]:
         notes.append(
-            f"{state['sat_out']:.0f} sites sat the last round out: what the others say left no "
-            "density to start from. q(phi) holds what they said before."
+            f"At {state['strained']:.0f} sites the others left no density to start from, or no "
+            "moments could be had. Narrower priors, or more sites, would help."
         )
-    if state["taken_back"]:
-        notes.append(f"{state['taken_back']} rounds were taken back, and damping made stronger.")
-    return {"converged": settled, "distance": moved, "notes": notes}
+    return {"converged": settled, "distance": far, "notes": notes}
 
 
 def site_posterior(

@@ -19,6 +19,8 @@ from secagg.models.regression_layout import INTERCEPT
 
 Array = NDArray[np.float64]
 
+_MUCH = 0.01  # of a change in the last round
+
 
 def summary(method: FedLinModel, state: State, public: Public) -> dict[str, Any]:
     """Return what every method's result begins with."""
@@ -38,7 +40,7 @@ def summary(method: FedLinModel, state: State, public: Public) -> dict[str, Any]
     return {
         "method": f"fedlin-{method.short}",
         "outcome": method.outcome,
-        "records": state["records"],
+        "training_records": state["records"],  # a run adds "records", of all
         "sites": sites,
         "units": method.scale,
         "intercept": method.intercept,
@@ -49,6 +51,17 @@ def summary(method: FedLinModel, state: State, public: Public) -> dict[str, Any]
         "converged": True,
         "notes": [],
     }
+
+
+def rounds_told(state: State) -> dict[str, Any]:
+    """Return how many rounds there were, and whether more would change coefficients."""
+    change, notes = state["change"], []
+    if change is not None and change > _MUCH:
+        notes.append(
+            f"Coefficients changed by {100 * change:.2g} % in the last round: more method.rounds "
+            "would change them further."
+        )
+    return {"rounds": state["round"], "change": change, "notes": notes}
 
 
 def _errors(method: FedLinModel, state: State) -> list[dict[str, Any]]:

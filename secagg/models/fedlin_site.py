@@ -53,7 +53,7 @@ def least_squares(X: Array, y: Array, rounding: Array) -> tuple[Array, int]:
         return theta, 0
     size = np.sqrt(np.mean(X[:, used] ** 2, axis=0))
     # R of a QR decomposition has the same least squares, however many records there are.
-    R = np.linalg.qr(np.column_stack([X[:, used] / size, y]), mode="r")
+    _, R = np.linalg.qr(np.column_stack([X[:, used] / size, y]))
     left, values, right = np.linalg.svd(R[:, :-1])
     least = max(_COLLINEAR, _SPREAD * float(np.max(rounding[used] / size)))
     rank = int(np.sum(values > least * values[0]))

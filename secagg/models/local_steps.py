@@ -17,22 +17,21 @@ from secagg.models.consensus_rounds import check_numbers
 from secagg.models.fedlin_model import Round
 from secagg.models.fedlin_site import Site
 from secagg.models.gradient_steps import batch_steps
+from secagg.models.participation import Participation
 
 Array = NDArray[np.float64]
 
 
 @dataclass(frozen=True, kw_only=True)
-class LocalSteps:
+class LocalSteps(Participation):
     """steps: T, in each round; step: of eta_k, below 1
 
     batch: records in a gradient step, None for all
-    participation: probability that a site takes part in a round, by its own coin
     """
 
     steps: int = 20
     step: float = 0.5
     batch: int | None = None
-    participation: float = 1.0
 
     def check_steps(self) -> None:
         """Raise `JobError` for settings out of range."""
@@ -41,21 +40,11 @@ class LocalSteps:
             check_numbers(self, {"batch": 1})
         if not 0 < self.step < 1:
             raise JobError("method.step", "must be above 0 and below 1")
-        if not 0 < self.participation <= 1:
-            raise JobError("method.participation", "must be above 0, at most 1")
-
-    def at_rest(self, change: float | None, tolerance: float) -> bool:
-        """Tell whether coefficients have come to rest; they stay, too, where no site took part."""
-        still = change == 0 and self.participation < 1
-        return change is not None and change < tolerance and not still
+        self.check_participation()
 
     def eta(self, site: Site) -> float:
         """Return the site's step size; 0 without records that vary."""
         return self.step / site.shape.steepest if site.shape.steepest > 0 else 0.0
-
-    def takes_part(self, rng: np.random.Generator) -> bool:
-        """Toss the site's coin."""
-        return bool(rng.random() < self.participation)
 
     def stepped(self, site: Site, theta: Array, now: Round, *, unbiased: bool = True) -> Array:
         """Return theta after a round's steps.

@@ -1,7 +1,7 @@
 """Rounds in which not all sites take part, by coins that nobody else sees.
 
-Yue, Al Kontar and Estrada Gomez (2022), section 3, let a server choose. Here cohorts are fixed for a
-run (a sum over other sites would tell, by subtraction, what a single one sent), so every site
+Yue, Al Kontar and Estrada Gomez (2022), section 3, let a server choose. Here cohorts are fixed for
+a run (a sum over other sites would tell, by subtraction, what a single one sent), so every site
 answers every round, and decides by a coin of its own whether its part of it moves.
 
 A round in which few sites take part moves little: that is no sign of having arrived. Rounds end by
@@ -34,6 +34,10 @@ class Participation:
     def takes_part(self, rng: np.random.Generator) -> bool:
         """Toss the site's coin."""
         return bool(rng.random() < self.participation)
+
+    def quiet(self, before: int, change: float | None, tolerance: float) -> int:
+        """Return how many rounds in a row have been quiet; before: without this one."""
+        return before + 1 if change is not None and change < tolerance else 0
 
     @property
     def patience(self) -> int:

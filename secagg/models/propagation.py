@@ -7,22 +7,23 @@ parameters (`secagg.models.natural_normal`). In a round, all sites at once,
     cavity      q / q_k                                                                          (3)
     tilted      moments of f_k times the cavity: `secagg.models.hierarchy`                       (4)
     new q_k     normal density of these moments / cavity                                    (5), (6)
-    change      delta (new q_k - old q_k)                                                        (7)
+    change      new q_k / old q_k
 
-and q moves by the sum of changes.
+and q moves by the sum of changes (7), or by a share of it.
 
-Damping. K changes made at once, each for its own cavity, overshoot: near q they add up to some K
-times what one should be, as long as cavities are vague. delta = min(1/2, 1.25^c / K) in round c
-begins with what is safe whatever the sites say, and is at 1/2, where rounds converge as 2^-c, as
-soon as cavities tell enough. (The paper's "learning rate" appears in none of its updates: this is
-it.)
+The share. K changes made at once, each for its own cavity, overshoot where cavities are vague: near
+q they add up to some K times what one should be, and q may be no density at all. The coordinator
+sees that, once it has the sum: it takes the largest share 2^-j for which no variance of q, in any
+direction, changes more than tenfold, and says with the next message what it took. Until then a site
+keeps its change pending. So no round is ever taken back, and where cavities tell enough, changes
+are made whole. Whole changes of weak data under vague priors can circle; where q has come within a
+standard deviation of where it goes and then moves away, the largest share is halved, to 1/8 at the
+least. (The paper's "learning rate" appears in none of its updates: this is it.)
 
-What a site adds to its own q_k is the change as it is sent, rounded to the fixed point: if q_k were
-the unrounded one, q would no longer be the product of the q_k, and cavities would drift.
-
-Guards. A site whose cavity is no density, or whose moments cannot be had, sits the round out. If
-the new q is no density, the coordinator takes the round back: sites are told so with the next
-message, take back their last change, exactly, and all changes are half as large from then on.
+A site's change is rounded as it is sent before it is kept, or q would no longer be the product of
+the q_k. A site whose cavity is no density takes only a share of its q_k out of q for it, 1/2, 1/4
+or 1/8 of it, or nothing; one whose moments cannot be had sends none. Both are counted, and q has
+not arrived while there are any.
 """
 
 from __future__ import annotations
@@ -31,37 +32,35 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.linalg import eigh
 
 from secagg.models.hierarchy import Hierarchy, Statistics
 from secagg.models.natural_normal import Natural
 
 Array = NDArray[np.float64]
 
-_MOST_DAMPED, _GROWTH = 0.5, 1.25
+_TRUST = 10.0  # by how much a variance may change in a round
+_LEAST_MOST = 0.125
+_OUT = (1.0, 0.5, 0.25, 0.125, 0.0)  # of a site's own factor, to get a cavity
 
 
 @dataclass(frozen=True)
 class Change:
-    """What a site sends: its change of q_k, on the grid of the fixed point.
+    """What a site sends: the whole change of q_k, on the grid of the fixed point.
 
     error (p,): Monte Carlo error of the tilted means, in tilted standard deviations
-    sat_out: whether its moments could not be had
+    strained: whether it had no proper cavity, or no moments
     """
 
     step: Natural
     error: Array
-    sat_out: bool
+    strained: bool
 
 
-def damping(done: int, sites: int, share: float) -> float:
-    """Return delta after so many rounds; share: what is left of it after rounds taken back."""
-    return share * float(min(_MOST_DAMPED, _GROWTH ** min(done, 1000) / sites))
-
-
-def no_change(size: int, *, sat_out: bool = False) -> Change:
+def no_change(size: int, *, strained: bool = False) -> Change:
     """Return the change of a site that does not take part."""
     zero = Natural(np.zeros(size), np.zeros((size, size)))
-    return Change(zero, np.zeros(size), sat_out)
+    return Change(zero, np.zeros(size), strained)
 
 
 def site_change(
@@ -69,28 +68,41 @@ def site_change(
     site: Statistics,
     q: Natural,
     own: Natural,
-    delta: float,
     bits: int,
     rng: np.random.Generator,
 ) -> Change:
-    """Return a site's change for q; own: its q_k; bits: of the grid, 2^-bits."""
+    """Return a site's change for q, a density; own: its q_k; bits: of the grid, 2^-bits."""
     size = len(q.r)
     if site.records == 0:
         return no_change(size)
-    cavity = q - own
-    if not cavity.proper:
-        return no_change(size, sat_out=True)
+    out, cavity = next(
+        ((out, left) for out in _OUT if (left := q - own.times(out)).proper), (0.0, q)
+    )
     try:
         tilted = hierarchy.tilted(site, cavity, rng)
-        wanted = Natural.of(tilted.mean, tilted.cov) - cavity
+        step = Natural.of(tilted.mean, tilted.cov) - cavity - own
     except np.linalg.LinAlgError:
-        return no_change(size, sat_out=True)
-    step = (wanted - own).times(delta)
+        return no_change(size, strained=True)
     if not (np.all(np.isfinite(step.r)) and np.all(np.isfinite(step.Q))):
-        return no_change(size, sat_out=True)
+        return no_change(size, strained=True)
     grid = 2.0**bits
     rounded = Natural(np.round(step.r * grid) / grid, np.round(step.Q * grid) / grid)
-    return Change(rounded, tilted.error / np.sqrt(np.diagonal(tilted.cov)), sat_out=False)
+    return Change(rounded, tilted.error / np.sqrt(np.diagonal(tilted.cov)), strained=out < 1)
+
+
+def share_taken(q: Natural, total: Natural, most: float) -> float:
+    """Return the largest most / 2^j for which no variance changes more than tenfold."""
+    changes = eigh(total.Q, q.Q, eigvals_only=True)  # of the precision, in units of q's
+    share = most
+    while not (1 + share * changes[0] >= 1 / _TRUST and 1 + share * changes[-1] <= _TRUST):
+        share /= 2
+    return share
+
+
+def most_next(most: float, share: float, far: float, before: float | None) -> float:
+    """Return the largest share of the next round; far: of this one, before: of the last."""
+    circles = before is not None and share == most and before < far <= 1
+    return max(most / 2, _LEAST_MOST) if circles and most > _LEAST_MOST else most
 
 
 def moved(before: Natural, after: Natural) -> float:

@@ -119,10 +119,7 @@ class Layout:
         values: the chosen columns as carried (n, 1 + predictors); centre, scale: of these
         """
         z = (values - centre) * scale
-        if self.degree > 1:
-            X = self.powers(values[:, 1])
-        else:
-            X = z[:, 1:]
+        X = self.powers(values[:, 1]) if self.degree > 1 else z[:, 1:]
         if self.intercept == "modelled":
             X = np.column_stack([np.ones(len(z)), X])
         return X, z[:, 0]

@@ -1,0 +1,249 @@
+"""FedAvg and Ditto as runs, against a plain loop over raw records; their edge cases."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from support.fedlin import (
+    Drawn,
+    Written,
+    bounds,
+    continuous,
+    linear_tables,
+    simulated,
+    steps_from,
+    told,
+)
+
+from secagg.errors import DataError, JobError
+
+FEDAVG = {"name": "fedavg"}
+SIZES = (12, 30, 7, 55, 3)
+
+
+def written_out(
+    written: Written,
+    *,
+    rounds: int = 30,
+    steps: int = 20,
+    step: float = 0.5,
+    batch: int | None = None,
+    participation: float = 1.0,
+    weights: str = "records",
+) -> np.ndarray:
+    """FedAvg's theta by a plain loop, with the sites' own coins and batches."""
+    here = np.array([len(X) for X in written.X], dtype=float)
+    eta, drawn = written.eta(step), Drawn(len(here), 1)
+    theta = np.zeros(written.X[0].shape[1])
+    for _ in range(rounds):
+        weight, reached = np.zeros(len(here)), np.zeros((len(here), len(theta)))
+        for k, rng in enumerate(drawn.round()):
+            if rng.random() < participation:
+                weight[k] = here[k] if weights == "records" else here[k] > 0
+                args = (written.X[k], written.y[k], theta, eta[k], steps, rng, batch)
+                reached[k] = steps_from(*args)
+        if weight.sum():
+            theta = weight @ reached / weight.sum()
+    return theta
+
+
+def near(written: Written, k: int, theta: np.ndarray, personal: float) -> np.ndarray:
+    """|y - X v|^2 / (2 n) + personal / 2 |v - theta|^2 at its least: least squares of more rows."""
+    X, y = written.X[k], written.y[k]
+    root = np.sqrt(len(y) * personal)
+    more = np.vstack([X, root * np.eye(len(theta))])
+    return np.linalg.lstsq(more, np.concatenate([y, root * theta]), rcond=None)[0]
+
+
+SETTINGS: list[dict[str, Any]] = [
+    {},
+    {"weights": "equal"},
+    {"participation": 0.4},
+    {"participation": 0.4, "weights": "equal"},
+    {"participation": 0.05},  # in most rounds nobody
+    {"batch": 9, "step": 0.1},
+    {"batch": 9, "step": 0.1, "participation": 0.5, "weights": "equal"},
+    {"intercept": "modelled"},
+    {"intercept": "modelled", "scale": "own", "steps": 3},
+    {"scale": "own", "weights": "equal"},
+    {"intercept": "none", "scale": "own"},
+    {"steps": 1, "rounds": 7},
+]
+# What a site sends is rounded to 2^-57; a mean over the weight that took part, 1 of 107 records at
+# the least, multiplies that by 107, and 30 rounds of contracting maps add up to 30 times as much:
+# 2e-14. Rounding of floats in 20 steps of sums of 55 records is of that order too.
+EXACT = 1e-12
+
+
+@pytest.mark.parametrize("method", SETTINGS, ids=str)
+def test_a_run_is_a_plain_loop(method: dict[str, Any]) -> None:
+    tables = linear_tables(SIZES)
+    result, own = simulated({**FEDAVG, **method}, bounds(tables), tables)
+    written = Written.of(tables, method.get("intercept", "site"), method.get("scale", "pooled"))
+    names = ("rounds", "steps", "step", "batch", "participation", "weights")
+    theta = written_out(written, **{k: method[k] for k in names if k in method})
+    found = np.array(list(result.summary["common"].values()))
+    np.testing.assert_allclose(found, theta, rtol=0, atol=EXACT * max(1, np.abs(theta).max()))
+    for k, each in enumerate(own.values()):
+        atol = 10 * EXACT * written.largest
+        np.testing.assert_allclose(told(each, "fedavg"), written.back(theta, k), atol=atol)
+    assert result.summary["rounds"] == method.get("rounds", 30)
+    assert [row["sd"] for row in result.summary["across_sites"]] == pytest.approx(
+        [0.0] * len(theta),
+        abs=2**-20,  # the root of sums in steps of 2^-56
+    )
+
+
+@pytest.mark.parametrize("personal", [1e-3, 0.1, 1.0, 30.0])
+@pytest.mark.parametrize("method", [{}, {"intercept": "modelled"}, {"scale": "own"}], ids=str)
+def test_ditto_is_equation_1(personal: float, method: dict[str, Any]) -> None:
+    tables = linear_tables(SIZES)
+    settings = {**FEDAVG, **method, "personal": personal}
+    result, own = simulated(settings, bounds(tables), tables)
+    written = Written.of(tables, method.get("intercept", "site"), method.get("scale", "pooled"))
+    theta = written_out(written)
+    common = np.array(list(result.summary["common"].values()))
+    np.testing.assert_allclose(common, theta, rtol=0, atol=EXACT)
+    for k, each in enumerate(own.values()):
+        expected = written.back(near(written, k, theta, personal), k)
+        np.testing.assert_allclose(told(each, "ditto"), expected, rtol=0, atol=1e-10)
+        assert [row["model"] for row in each.summary["errors"]] == [
+            "ditto", "separate", "nothing", "fedavg",
+        ]  # fmt: skip
+    assert result.summary["personal"] == personal
+
+
+def test_ditto_between_fedavg_and_separate() -> None:
+    """lambda of 1e9 is FedAvg, of 1e-9 a site's own least squares, to that order."""
+    tables = linear_tables((20, 40, 15))
+    _, fedavg = simulated(FEDAVG, bounds(tables), tables)
+    _, high = simulated({**FEDAVG, "personal": 1e9}, bounds(tables), tables)
+    _, low = simulated({**FEDAVG, "personal": 1e-9}, bounds(tables), tables)
+    for site in tables:
+        np.testing.assert_allclose(told(high[site], "ditto"), told(fedavg[site], "fedavg"), 1e-7)
+        np.testing.assert_allclose(told(low[site], "ditto"), told(low[site], "separate"), 1e-6)
+
+
+def test_ditto_in_own_units_of_any_size() -> None:
+    """A slope per 1e-3 beside one per 1e6: eigenvalues of X'X, 18 powers of ten apart, lose it."""
+    rng = np.random.default_rng(0)
+    tables = {}
+    for name in ("a", "b"):
+        z = rng.standard_normal((30, 2))
+        y = z @ [1.0, 2.0] + 0.1 * rng.standard_normal(30)
+        tables[name] = pd.DataFrame({"x0": 1e-3 * z[:, 0], "x1": 1e6 * z[:, 1], "y": y})
+    _, own = simulated({**FEDAVG, "scale": "own", "personal": 1e-9}, bounds(tables), tables)
+    for name, table in tables.items():
+        X = np.column_stack([np.ones(30), table.x0 * 1e3, table.x1 * 1e-6])
+        expected = np.linalg.lstsq(X, table.y, rcond=None)[0] * [1, 1e3, 1e-6]
+        np.testing.assert_allclose(told(own[name], "ditto")[1:], expected[1:], rtol=1e-2)
+
+
+def test_sites_alike_come_to_their_least_squares() -> None:
+    """Where all sites have the same records their mean is what one of them reaches: pooled OLS."""
+    table = linear_tables((25,))["s000"]
+    tables = {f"s{k}": table.copy() for k in range(3)}
+    result, own = simulated({**FEDAVG, "rounds": 200}, bounds(tables), tables)
+    for each in own.values():
+        np.testing.assert_allclose(told(each, "fedavg"), told(each, "separate"), atol=1e-11)
+    assert result.summary["change"] < 1e-11
+
+
+def test_equal_weights_are_not_records() -> None:
+    tables = linear_tables((10, 90))
+    one, other = (
+        simulated({**FEDAVG, "weights": weights}, bounds(tables), tables)[0].summary["common"]
+        for weights in ("records", "equal")
+    )
+    assert any(abs(one[term] - other[term]) > 0.05 for term in one)
+
+
+def test_rounds_in_which_theta_stays_do_not_end_a_run() -> None:
+    """Nobody took part, or only sites without records: no sign of convergence."""
+    tables = linear_tables((20, 30))
+    tables["s002"] = tables["s000"].iloc[:0]
+    tables["s003"] = tables["s000"].iloc[:0]
+    for tolerance in (0.0, 1e-6):
+        coins = {"participation": 0.1, "weights": "equal", "tolerance": tolerance}
+        method = {**FEDAVG, **coins, "steps": 1, "step": 0.05}  # far from any end
+        result, _ = simulated(method, bounds(tables), tables)
+        assert result.summary["rounds"] == 30
+
+
+def test_a_tolerance_ends_the_rounds() -> None:
+    tables = linear_tables((20, 30, 9))
+    result, _ = simulated({**FEDAVG, "rounds": 500, "tolerance": 1e-6}, bounds(tables), tables)
+    rounds = result.summary["rounds"]
+    assert 1 < rounds < 500
+    assert result.summary["change"] < 1e-6
+    before, _ = simulated({**FEDAVG, "rounds": rounds - 1}, bounds(tables), tables)
+    assert before.summary["change"] >= 1e-6
+
+
+def test_a_site_without_records() -> None:
+    """It has no weight, and makes predictions by theta, of which there are none."""
+    tables = linear_tables((20, 30))
+    more = {**tables, "s009": tables["s000"].iloc[:0]}
+    for weights in ("records", "equal"):
+        method = {**FEDAVG, "weights": weights, "personal": 0.5, "rounds": 5}
+        found, own = simulated(method, bounds(tables), more)
+        written = Written.of(more, "site", "pooled")
+        theta = written_out(written, rounds=5, weights=weights)
+        common = np.array(list(found.summary["common"].values()))
+        np.testing.assert_allclose(common, theta, rtol=0, atol=EXACT)
+        nobody = own["s009"].summary
+        assert nobody["records_here"] == 0
+        assert {row["training_rmse"] for row in nobody["errors"]} == {None}
+
+
+@pytest.mark.parametrize("personal", [0.0, -1.0, 1e10, float("nan")])
+def test_lambda_out_of_range(personal: float) -> None:
+    tables = linear_tables((5, 6))
+    with pytest.raises(JobError) as caught:
+        simulated({**FEDAVG, "personal": personal}, bounds(tables), tables)
+    assert caught.value.line().startswith("method.personal")
+
+
+@pytest.mark.parametrize(
+    ("setting", "where"),
+    [
+        ({"rounds": 0}, "method.rounds"),
+        ({"tolerance": -1.0}, "method.tolerance"),
+        ({"steps": 0}, "method.steps"),
+        ({"step": 1.0}, "method.step"),
+        ({"batch": 0}, "method.batch"),
+        ({"participation": 0.0}, "method.participation"),
+        ({"weights": "rows"}, "method: weights"),
+        ({"alpha": 0.1}, "method: unknown key"),
+    ],
+    ids=str,
+)
+def test_settings_out_of_range(setting: dict[str, Any], where: str) -> None:
+    tables = linear_tables((5, 6))
+    with pytest.raises(JobError) as caught:
+        simulated({**FEDAVG, **setting}, bounds(tables), tables)
+    assert caught.value.line().startswith(where)
+
+
+def test_batches_too_small_for_their_steps_end_with_an_error() -> None:
+    """eta_k is for all records: a batch of one in 40 may be steeper, times 40."""
+    tables = linear_tables((40, 40), d=6)
+    method = {**FEDAVG, "batch": 1, "step": 0.99, "rounds": 100, "steps": 200}
+    with pytest.raises(DataError, match=r"the method diverges.*smaller method\.step"):
+        simulated(method, bounds(tables), tables)
+
+
+def test_coefficients_beyond_what_is_told_are_refused() -> None:
+    """Slopes of 2e7 a unit: once clipped to 2^20 in the mean over sites, without a word."""
+    rng = np.random.default_rng(0)
+    x = [rng.uniform(-1e-7, 1e-7, 20) for _ in range(2)]
+    tables = {f"s{k}": pd.DataFrame({"x0": each, "y": 2e7 * each}) for k, each in enumerate(x)}
+    columns = {"x0": continuous(-1e-7, 1e-7), "y": continuous(-2, 2)}
+    with pytest.raises(DataError, match=r"method\.scale = 'pooled'"):
+        simulated({**FEDAVG, "scale": "own"}, columns, tables)
+    result, own = simulated(FEDAVG, columns, tables)
+    assert result.summary["across_sites"][0]["own_units"]["mean"] == pytest.approx(2e7)
+    assert told(own["s0"], "fedavg")[1] == pytest.approx(2e7)

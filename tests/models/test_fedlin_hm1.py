@@ -1,0 +1,289 @@
+"""HM1 as a run, against the dense algorithm on raw records; its edge cases."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from support.fedlin import (
+    Written,
+    bounds,
+    continuous,
+    dense_and_error,
+    linear_tables,
+    simulated,
+    told,
+)
+
+from secagg.errors import DataError, JobError, UsageError
+
+HM1 = {"name": "fedlin_hm1"}
+SIZES = (12, 30, 7, 55, 3)  # the last: fewer records than coefficients
+
+
+def run_and_write(
+    sizes: tuple[int, ...], method: dict[str, Any], d: int = 3, seed: int = 0
+) -> tuple[np.ndarray, np.ndarray, float, Any]:
+    """Return sites' coefficients in own units by a run, and by the dense algorithm."""
+    tables = linear_tables(sizes, d, seed)
+    result, own = simulated({**HM1, **method}, bounds(tables), tables)
+    intercept = method.get("intercept", "site")
+    written = Written.of(tables, intercept, method.get("scale", "pooled"))
+    pooled, each = written.noise(intercept == "site")
+    sd = method.get("noise_sd")
+    before = 2
+    if sd is not None:
+        pooled, each = (sd / written.unit[0]) ** 2, []
+    if sd is not None or method.get("weight") == "paper":
+        before = 1
+    site = method.get("variance") == "site" and sd is None
+    noise = np.array(each) if site else np.full(len(sizes), pooled)
+    names = ("alpha", "rounds", "steps", "step", "weight", "shrink", "batch", "participation")
+    settings = {k: method[k] for k in names if k in method}
+    dense, error = dense_and_error(written, noise, before=before, **settings)
+    K = len(sizes)
+    expected = np.array([written.back(dense.Theta[k], k) for k in range(K)])
+    found = np.array([told(own[name], "hm1") for name in tables])
+    return found, expected, error * written.largest, result
+
+
+SETTINGS: list[dict[str, Any]] = [
+    {},
+    {"alpha": 0.5},
+    {"alpha": 0.9},
+    {"alpha": 0.99, "rounds": 12},
+    {"intercept": "modelled"},
+    {"intercept": "modelled", "scale": "own"},
+    {"scale": "own"},
+    {"intercept": "none", "scale": "own"},
+    {"weight": "paper"},
+    {"weight": "paper", "batch": 4},
+    {"variance": "site"},
+    {"noise_sd": 1.5},
+    {"noise_sd": 1.5, "variance": "site"},
+    {"participation": 0.4},
+    {"participation": 0.4, "alpha": 0.9},
+    {"batch": 9, "step": 0.1},
+    {"batch": 9, "step": 0.1, "participation": 0.5, "variance": "site"},
+    {"steps": 1, "rounds": 60},
+    {"steps": 3, "step": 0.9},
+    {"shrink": "explicit", "rounds": 10, "noise_sd": 0.3},
+    {"shrink": "explicit", "rounds": 10, "noise_sd": 0.3, "participation": 0.6},
+]
+
+
+@pytest.mark.parametrize("method", SETTINGS, ids=str)
+def test_a_run_is_the_dense_algorithm(method: dict[str, Any]) -> None:
+    found, expected, error, result = run_and_write(SIZES, method)
+    assert error < 1e-9
+    np.testing.assert_allclose(found, expected, rtol=0, atol=error)
+    assert result.summary["rounds"] == method.get("rounds", 30)
+
+
+@pytest.mark.parametrize("alpha", [0.1, 0.9])
+@pytest.mark.parametrize(("K", "d", "rounds"), [(2, 1, 40), (2, 4, 40), (20, 2, 25)])
+def test_numbers_of_sites(K: int, d: int, rounds: int, alpha: float) -> None:
+    sizes = tuple(5 + 7 * k % 23 for k in range(K))
+    found, expected, error, _ = run_and_write(sizes, {"alpha": alpha, "rounds": rounds}, d)
+    assert error < 1e-9
+    np.testing.assert_allclose(found, expected, rtol=0, atol=error)
+
+
+@pytest.mark.slow
+def test_a_hundred_sites() -> None:
+    sizes = tuple(8 + k % 13 for k in range(100))
+    found, expected, error, _ = run_and_write(sizes, {"rounds": 30}, 5)
+    assert error < 1e-7
+    np.testing.assert_allclose(found, expected, rtol=0, atol=error)
+
+
+def test_without_noise_sites_keep_their_least_squares() -> None:
+    """a_k goes with the noise: where it is next to nothing, the shrinkage is of that order."""
+    tables = linear_tables((20, 40, 15))
+    method = {**HM1, "noise_sd": 1e-4, "rounds": 60}
+    _, own = simulated(method, bounds(tables), tables)
+    for each in own.values():
+        np.testing.assert_allclose(told(each, "hm1"), told(each, "separate"), rtol=0, atol=1e-5)
+
+
+def test_the_printed_weight_takes_no_noise() -> None:
+    """a_k = 2 eta_k: no round for the noise, and none in the result."""
+    tables = linear_tables((2, 2, 2))  # no site's residuals have a degree of freedom
+    result, _ = simulated({**HM1, "weight": "paper", "rounds": 3}, bounds(tables), tables)
+    assert result.summary["noise_sd"] is None
+
+
+def test_the_explicit_step_ends_with_an_error_where_it_diverges() -> None:
+    tables = linear_tables(SIZES)
+    method = {**HM1, "alpha": 0.9, "shrink": "explicit"}
+    with pytest.raises(DataError, match=r"the method diverges.*shrink = 'implicit'"):
+        simulated(method, bounds(tables), tables)
+
+
+def test_no_site_tells_the_noise() -> None:
+    """Nowhere more records than coefficients: the error says what to set, and that helps."""
+    tables = linear_tables((4, 3, 2))
+    with pytest.raises(UsageError, match=r"method\.noise_sd"):
+        simulated(HM1, bounds(tables), tables)
+    found, expected, error, _ = run_and_write((4, 3, 2), {"noise_sd": 0.3})
+    np.testing.assert_allclose(found, expected, rtol=0, atol=error)
+
+
+def test_the_noise_of_an_outcome_far_from_the_origin() -> None:
+    """Through the origin residuals are of the order of |y|, which is 200 half widths here."""
+    rng = np.random.default_rng(0)
+    tables = {}
+    for k, n in enumerate((20, 30)):
+        x = rng.uniform(-1, 1, n)  # nothing to do with y
+        tables[f"s{k}"] = pd.DataFrame({"x0": x, "y": 100 + rng.uniform(-0.4, 0.4, n)})
+    columns = {"x0": continuous(-1, 1), "y": continuous(99.5, 100.5)}
+    method = {**HM1, "intercept": "none", "scale": "own", "rounds": 2}
+    result, _ = simulated(method, columns, tables)
+    pooled, _ = Written.of(tables, "none", "own").noise(False)
+    assert result.summary["noise_sd"] == pytest.approx(np.sqrt(pooled), rel=1e-12)
+
+
+def test_records_without_noise() -> None:
+    """An exact fit has the least noise there is, 1e-6 of the outcome's half width."""
+    tables = linear_tables((20, 30, 9), noise=0.0)
+    columns = bounds(tables)
+    result, own = simulated({**HM1, "rounds": 10}, columns, tables)
+    half = (columns["y"]["high"] - columns["y"]["low"]) / 2
+    assert result.summary["noise_sd"] == pytest.approx(1e-6 * half, rel=1e-9)
+    for each in own.values():
+        np.testing.assert_allclose(told(each, "hm1"), told(each, "separate"), atol=1e-6)
+
+
+def test_explicit_steps_of_nothing_for_many_rounds() -> None:
+    """Without a slope anywhere nothing leaves its range while (1 - alpha)^rounds becomes 0."""
+    tables = {site: t.assign(x0=0.1) for site, t in linear_tables((5, 6), d=1).items()}
+    columns = {"x0": continuous(0, 1), "y": bounds(tables)["y"]}
+    method = {**HM1, "scale": "own", "shrink": "explicit", "alpha": 0.99, "rounds": 200}
+    _, own = simulated(method, columns, tables)
+    assert [told(each, "hm1")[1] for each in own.values()] == [0.0, 0.0]
+
+
+@pytest.mark.parametrize("intercept", ["site", "modelled"])
+def test_collinear_columns_are_shared_out(intercept: str) -> None:
+    """As the dense algorithm does: what no site's records tell stays at 0."""
+    tables = {s: t.assign(x2=2 * t.x0 - t.x1) for s, t in linear_tables((12, 30, 9)).items()}
+    method = {**HM1, "intercept": intercept}
+    result, own = simulated(method, bounds(tables), tables)
+    written = Written.of(tables, intercept, "pooled")
+    pooled, _ = written.noise(intercept == "site")
+    dense, error = dense_and_error(written, np.full(3, pooled))
+    for k, each in enumerate(own.values()):
+        atol = error * written.largest + 1e-10  # directions of rounding alone
+        np.testing.assert_allclose(told(each, "hm1"), written.back(dense.Theta[k], k), atol=atol)
+        np.testing.assert_allclose(
+            told(each, "separate"), written.back(written.least(k), k), atol=1e-9
+        )
+        assert any("one fit of many" in note for note in each.summary["notes"])
+    deviation = np.sqrt(pooled) * written.unit[0]
+    assert result.summary["noise_sd"] == pytest.approx(deviation, rel=1e-9)
+
+
+@pytest.mark.parametrize("scale", ["pooled", "own"])
+def test_a_column_constant_at_one_site(scale: str) -> None:
+    """0.1 less the mean of many 0.1 is rounding: it once had a slope of order 1."""
+    tables = linear_tables((20, 30, 25), d=1)
+    tables["s000"]["x0"] = 0.1
+    result, own = simulated({**HM1, "scale": scale}, bounds(tables), tables)
+    alone = own["s000"].summary
+    mean = float(tables["s000"].y.mean())
+    assert told(own["s000"], "separate") == pytest.approx([mean, 0.0], abs=1e-12)
+    assert any("one fit of many" in note for note in alone["notes"])
+    spread = pytest.approx(float(tables["s000"].y.std(ddof=0)), rel=1e-12)
+    assert all(row["training_rmse"] == spread for row in alone["errors"])
+    written = Written.of(tables, "site", scale)
+    written.X[0][:] = 0.0
+    pooled, _ = written.noise(True)
+    assert result.summary["noise_sd"] == pytest.approx(np.sqrt(pooled) * written.unit[0])
+
+
+@pytest.mark.parametrize("intercept", ["site", "modelled"])
+@pytest.mark.parametrize("column", ["x1", "y"])
+@pytest.mark.parametrize("value", [0.1, 0.3, -0.7])
+def test_a_column_constant_everywhere_is_named(intercept: str, column: str, value: float) -> None:
+    """With squares about 0 its variance is rounding, which is not always 0 or below."""
+    tables = linear_tables((20, 31, 17))
+    columns = bounds(tables)
+    tables = {site: table.assign(**{column: value}) for site, table in tables.items()}
+    with pytest.raises(UsageError, match=f"column '{column}' does not vary"):
+        simulated({**HM1, "intercept": intercept}, columns, tables)
+
+
+def test_rounds_in_which_nobody_takes_part_do_not_end_a_run() -> None:
+    """Coefficients that nobody moved are no sign of convergence."""
+    tables = linear_tables((20, 30))
+    for tolerance in (0.0, 1e-3):
+        method = {**HM1, "participation": 0.05, "rounds": 25, "tolerance": tolerance}
+        result, _ = simulated(method, bounds(tables), tables)
+        assert result.summary["rounds"] == 25
+
+
+def test_a_tolerance_ends_the_rounds() -> None:
+    """When all coefficients' change is first below it."""
+    tables = linear_tables((20, 30, 9))
+    settings = {**HM1, "alpha": 0.9, "noise_sd": 1.0}
+    every, _ = simulated({**settings, "rounds": 60}, bounds(tables), tables)
+    result, _ = simulated({**settings, "rounds": 60, "tolerance": 5e-3}, bounds(tables), tables)
+    rounds = result.summary["rounds"]
+    assert every.summary["rounds"] == 60
+    assert 3 < rounds < 60
+    assert result.summary["change"] < 5e-3
+    before, _ = simulated({**settings, "rounds": rounds - 1}, bounds(tables), tables)
+    assert before.summary["change"] >= 5e-3
+
+
+@pytest.mark.parametrize(
+    ("setting", "where"),
+    [
+        ({"rounds": 0}, "method.rounds"),
+        ({"alpha": 0.0}, "method.alpha"),
+        ({"alpha": 1.0}, "method.alpha"),
+        ({"alpha": float("nan")}, "method.alpha"),
+        ({"tolerance": -1e-9}, "method.tolerance"),
+        ({"tolerance": float("inf")}, "method.tolerance"),
+        ({"steps": 0}, "method.steps"),
+        ({"step": 0.0}, "method.step"),
+        ({"step": 1.0}, "method.step"),
+        ({"batch": 0}, "method.batch"),
+        ({"participation": 0.0}, "method.participation"),
+        ({"participation": 1.1}, "method.participation"),
+        ({"holdout": 1.0}, "method.holdout"),
+        ({"holdout": -0.1}, "method.holdout"),
+        ({"noise_sd": 0.0}, "method.noise_sd"),
+        ({"noise_sd": -1.0}, "method.noise_sd"),
+        ({"noise_sd": float("nan")}, "method.noise_sd"),
+        ({"degree": 0}, "method.degree"),
+        ({"degree": 13, "predictors": ["x0"]}, "method.degree"),
+        ({"degree": 2}, "method.degree"),
+        ({"intercept": "none"}, "method.intercept"),
+        ({"outcome": "z"}, "method.outcome"),
+        ({"predictors": []}, "method.predictors"),
+        ({"predictors": ["y"]}, "method.predictors"),
+        ({"predictors": ["x0", "x0"]}, "method.predictors"),
+        ({"weight": "both"}, "method: weight"),
+        ({"variance": "none"}, "method: variance"),
+        ({"holdout_rows": "first"}, "method: holdout_rows"),
+        ({"momentum": 0.9}, "method: unknown key"),
+    ],
+    ids=str,
+)
+def test_settings_out_of_range(setting: dict[str, Any], where: str) -> None:
+    tables = linear_tables((5, 6))
+    with pytest.raises(JobError) as caught:
+        simulated({**HM1, **setting}, bounds(tables), tables)
+    assert caught.value.line().startswith(where)
+    assert "\n" not in caught.value.line()
+
+
+def test_too_many_sites_are_refused_before_data() -> None:
+    """m = K + d: a round of K sites has K^2 / 2 numbers."""
+    columns = {"x0": {"type": "binary"}, "y": {"type": "binary"}}
+    nobody = {f"s{k}": None for k in range(3000)}
+    with pytest.raises(JobError, match="a round of 3000 sites and 1 coefficients is too large"):
+        simulated({**HM1, "rounds": 10_000}, columns, nobody)

@@ -1,0 +1,288 @@
+"""Federated expectation propagation: steps, guards, and where rounds end.
+
+Factors that are normal are found exactly; of the hierarchy with one term the posterior is known by
+quadrature. Of that, a normal approximation of each factor is off by a small share of a standard
+deviation, which is stated.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from support.ep_rounds import one_term, run
+
+from secagg.models.hierarchy import Draws, Statistics, Tilted
+from secagg.models.hierarchy_normal import NormalHierarchy
+from secagg.models.natural_normal import Natural
+from secagg.models.propagation import (
+    Change,
+    most_next,
+    moved,
+    no_change,
+    share_taken,
+    site_change,
+)
+
+Array = NDArray[np.float64]
+ANY = Statistics(np.eye(2), np.ones(2), 1.0, 5, 1.0)
+
+
+def density(rng: np.random.Generator, size: int = 2) -> Natural:
+    root = rng.standard_normal((size, size + 2))
+    return Natural.of(rng.standard_normal(size), root @ root.T)
+
+
+@dataclass(frozen=True)
+class Made:
+    """A hierarchy whose tilted moments are a function of the cavity; p(phi) = N(0, I)."""
+
+    moments: Callable[[Statistics, Natural], tuple[Array, Array]]
+
+    def components(self, terms: tuple[str, ...]) -> tuple[str, ...]:
+        return terms
+
+    def prior(self, d: int) -> Natural:
+        return Natural(np.zeros(2), np.eye(2))
+
+    def tilted(self, site: Statistics, cavity: Natural, rng: np.random.Generator) -> Tilted:
+        return Tilted(*self.moments(site, cavity), np.full(len(cavity.r), 0.25))
+
+    def draw(self, site: Statistics, cavity: Natural, many: int, rng: np.random.Generator) -> Draws:
+        raise NotImplementedError
+
+
+NORMAL = Made(lambda site, cavity: (cavity + Natural(site.cross, site.gram)).moments())
+"""A site's factor is exp(cross' phi - phi' gram phi / 2)."""
+
+
+def changed(made: Made, q: Natural, own: Natural, bits: int = 30) -> Change:
+    return site_change(made, ANY, q, own, bits, np.random.default_rng(0))
+
+
+def test_a_change_is_whole_and_on_the_grid() -> None:
+    rng = np.random.default_rng(0)
+    own = density(rng).times(0.1)
+    q = density(rng) + own
+    change = changed(NORMAL, q, own)
+    for found, want in ((change.step.r, ANY.cross - own.r), (change.step.Q, ANY.gram - own.Q)):
+        np.testing.assert_allclose(found, want, rtol=0, atol=0.6 * 2.0**-30)
+        assert np.array_equal(found * 2.0**30, np.round(found * 2.0**30))
+    assert np.array_equal(change.step.Q, change.step.Q.T)
+    assert not change.strained
+    sd = np.sqrt(np.diagonal((q - own + Natural(ANY.cross, ANY.gram)).moments()[1]))
+    np.testing.assert_allclose(change.error, 0.25 / sd)
+
+
+def failing(site: Statistics, cavity: Natural) -> tuple[Array, Array]:
+    raise np.linalg.LinAlgError("no moments")
+
+
+@pytest.mark.parametrize(
+    "moments",
+    [
+        failing,
+        lambda site, cavity: (np.zeros(2), np.ones((2, 2)) - np.diag([0, 1.0])),
+        lambda site, cavity: (np.array([np.nan, 0.0]), np.eye(2)),
+        lambda site, cavity: (np.array([np.inf, 0.0]), np.eye(2)),
+    ],
+)
+def test_a_site_without_moments_changes_nothing_and_says_so(
+    moments: Callable[[Statistics, Natural], tuple[Array, Array]],
+) -> None:
+    with np.errstate(invalid="ignore"):
+        change = changed(Made(moments), Natural(np.zeros(2), np.eye(2)), density_zero())
+    assert change.strained
+    assert not change.step.r.any()
+    assert not change.step.Q.any()
+    assert not change.error.any()
+
+
+def density_zero() -> Natural:
+    return Natural(np.zeros(2), np.zeros((2, 2)))
+
+
+@pytest.mark.parametrize(("too_much", "left"), [(1.5, 0.5), (3.0, 0.25), (7.0, 0.125), (99.0, 0.0)])
+def test_of_a_factor_that_leaves_no_cavity_less_is_taken_out(too_much: float, left: float) -> None:
+    seen = []
+
+    def moments(site: Statistics, cavity: Natural) -> tuple[Array, Array]:
+        seen.append(cavity)
+        return (cavity + Natural(site.cross, site.gram)).moments()
+
+    own = Natural(np.zeros(2), np.diag([too_much, 0.0]))
+    change = changed(Made(moments), Natural(np.zeros(2), np.eye(2)), own)
+    np.testing.assert_allclose(seen[0].Q, np.diag([1 - left * too_much, 1.0]), atol=1e-12)
+    assert change.strained
+    np.testing.assert_allclose(own.Q + change.step.Q, ANY.gram, atol=1e-8)
+
+
+def test_a_site_without_records_changes_nothing_and_is_not_strained() -> None:
+    empty = Statistics(np.zeros((2, 2)), np.zeros(2), 0.0, 0, 1.0)
+    q = density(np.random.default_rng(1))
+    change = site_change(NORMAL, empty, q, q.times(0.0), 30, np.random.default_rng(0))
+    assert not change.strained
+    assert not change.step.Q.any()
+    assert no_change(2, strained=True).strained
+
+
+@pytest.mark.parametrize(
+    ("change", "share"),
+    [
+        (np.zeros((2, 2)), 1.0),
+        (np.diag([8.9, 0.0]), 1.0),  # a precision tenfold
+        (np.diag([9.1, 0.0]), 0.5),
+        (np.diag([0.0, -0.89]), 1.0),  # a variance tenfold
+        (np.diag([0.0, -0.91]), 0.5),
+        (np.diag([0.0, -7.0]), 0.125),  # 1 - 7 / 8
+        (np.diag([0.0, -1000.0]), 2.0**-11),
+    ],
+)
+def test_no_variance_changes_more_than_tenfold(change: Array, share: float) -> None:
+    root = np.array([[2.0, 0.0], [-3.0, 0.1]])  # whatever the units and directions are
+    q = Natural(np.zeros(2), root @ root.T)
+    total = Natural(np.zeros(2), root @ change @ root.T)
+    assert share_taken(q, total, 1.0) == share
+    assert share_taken(q, total, 0.25) == min(share, 0.25)
+    assert (q + total.times(share)).proper
+
+
+def test_the_largest_share_is_halved_where_rounds_circle() -> None:
+    assert most_next(1.0, 1.0, far=0.5, before=0.3) == 0.5
+    assert most_next(0.25, 0.25, far=0.5, before=0.3) == 0.125
+    assert most_next(0.125, 0.125, far=0.5, before=0.3) == 0.125
+    assert most_next(0.05, 0.05, far=0.5, before=0.3) == 0.05  # as a user had it
+    for share, far, before in ((1.0, 0.3, 0.5), (0.5, 0.5, 0.3), (1.0, 3.0, 2.0), (1.0, 0.5, None)):
+        assert most_next(1.0, share, far, before) == 1.0
+
+
+def test_how_far_q_moved_is_in_standard_deviations() -> None:
+    C = np.array([[4.0, 1.0], [1.0, 9.0]])
+    before = Natural.of(np.zeros(2), C)
+    assert moved(before, before) < 1e-12
+    assert moved(before, Natural.of(np.array([0.1, 0.6]), C)) == pytest.approx(0.2)
+    assert moved(before, Natural.of(np.zeros(2), 4 * C)) == pytest.approx(np.log(2))
+    assert moved(Natural.of(np.zeros(2), 4 * C), before) == pytest.approx(np.log(2))
+
+
+def test_normal_factors_are_found_whatever_the_rounds() -> None:
+    """With normal factors q is p(phi) times all of them, to the rounding of the last changes."""
+    rng = np.random.default_rng(2)
+    factors = [density(rng) for _ in range(5)]
+    sites = [Statistics(each.Q, each.r, 0.0, 3, 1.0) for each in factors]
+    ended = run(NORMAL, sites, tolerance=1e-9)
+    exact = NORMAL.prior(2)
+    for each in factors:
+        exact = exact + each
+    assert moved(ended.q, exact) < 1e-8
+    assert ended.rounds < 10
+
+
+def test_q_is_the_product_of_its_factors_after_rounds_of_a_coarse_grid() -> None:
+    """A site adds to its own a share of what it sent: of sixteenths all sums are exact."""
+    sites = hierarchical(np.random.default_rng(3), 10, np.array([1.0, -1.0]), np.array([0.5, 2.0]))
+    hierarchy = NormalHierarchy()
+    ended = run(hierarchy, sites, tolerance=0.0, most=15, bits=4)
+    whole = hierarchy.prior(2)
+    for factor in ended.factors:
+        whole = whole + factor
+    assert np.array_equal(whole.Q, ended.q.Q)
+    assert np.array_equal(whole.r, ended.q.r)
+
+
+def hierarchical(
+    rng: np.random.Generator, K: int, mu: Array, tau: Array, n: int = 6, noise: float = 0.5
+) -> list[Statistics]:
+    """Draw sites of example 4.1."""
+    sites = []
+    for _ in range(K):
+        X = rng.standard_normal((n, len(mu)))
+        theta = mu + np.sqrt(tau) * rng.standard_normal(len(mu))
+        y = X @ theta + noise * rng.standard_normal(n)
+        sites.append(Statistics(X.T @ X, X.T @ y, float(y @ y), n, noise**2))
+    return sites
+
+
+def quadrature(sites: list[Statistics], points: int = 401) -> tuple[Array, Array]:
+    """Return moments of (mu, log tau) of one term: least squares b_k ~ N(mu, tau + s^2 / x'x)."""
+    mu, log_tau = np.meshgrid(np.linspace(-4, 4, points), np.linspace(-6, 4, points))
+    log = -(mu**2) / 2 - log_tau**2 / 2
+    for site in sites:
+        x = site.gram[0, 0]
+        variance = np.exp(log_tau) + site.variance / x
+        log -= np.log(variance) / 2 + (site.cross[0] / x - mu) ** 2 / (2 * variance)
+    w = np.exp(log - log.max()).ravel()
+    w /= w.sum()
+    both = np.array([mu.ravel(), log_tau.ravel()])
+    mean = both @ w
+    return mean, (both - mean[:, None]) * w @ (both - mean[:, None]).T
+
+
+BY_GRID = Made(
+    lambda site, cavity: one_term(
+        site.cross[0] / site.gram[0, 0], site.variance / site.gram[0, 0], *cavity.moments()
+    )
+)
+"""Example 4.1 with one term: moments by quadrature."""
+
+
+@pytest.mark.parametrize("K", [3, 8, 30])
+def test_one_term_ends_where_exact_moments_do_and_near_the_exact_posterior(K: int) -> None:
+    """A normal density for each factor costs up to 10 % of sds where sites are few, so here."""
+    sites = hierarchical(np.random.default_rng(K), K, np.array([0.7]), np.array([0.6]))
+    ended, by_grid = (run(each, sites, 1e-3) for each in (NormalHierarchy(), BY_GRID))
+    assert max(ended.far, by_grid.far) <= 1e-3
+    assert moved(by_grid.q, ended.q) < 0.01  # Monte Carlo's bias, 2 / n, and the tolerance, twice
+    mean, cov = quadrature(sites)
+    found, spread = by_grid.q.moments()
+    sd = np.sqrt(np.diagonal(cov))
+    assert np.all(np.abs(found - mean) < 0.03 * sd)
+    assert np.all(np.abs(np.sqrt(np.diagonal(spread)) / sd - 1) < (0.1 if K < 10 else 0.04))
+
+
+def test_whole_changes_of_vague_cavities_are_taken_in_part_and_end_in_the_same_place(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    rng = np.random.default_rng(4)
+    sites = hierarchical(rng, 20, np.array([1.0, 2.0]), np.array([1.0, 0.5]), noise=0.1)
+    usual = run(NormalHierarchy(), sites, tolerance=0.01)
+    assert min(usual.shares) < 1  # tenfold would have been exceeded
+    assert usual.shares[-1] == 1
+    assert usual.strained == 0
+    monkeypatch.setattr("support.ep_rounds.share_taken", lambda q, total, most: 0.05)
+    slow = run(NormalHierarchy(), sites, tolerance=0.01, most=300)
+    assert slow.rounds > 3 * usual.rounds
+    assert moved(usual.q, slow.q) < 0.025  # the tolerance, twice
+
+
+@pytest.mark.slow
+def test_intervals_hold_what_they_say_over_data_sets() -> None:
+    """Truths from the prior, records from truths: 90 % intervals hold 90 % of these.
+
+    Each of 4 components is a trial for each data set, and each coefficient of one site; trials
+    of a data set may depend, so their number is taken as that of data sets in the error.
+    """
+    rng, z, sets = np.random.default_rng(5), 1.6449, 120
+    hierarchy, shared, own = NormalHierarchy(), [], []
+    for _ in range(sets):
+        mu, tau = rng.standard_normal(2), np.exp(rng.standard_normal(2))
+        theta = mu + np.sqrt(tau) * rng.standard_normal(2)
+        X = rng.standard_normal((3, 2))
+        y = X @ theta + 0.5 * rng.standard_normal(3)
+        first = Statistics(X.T @ X, X.T @ y, float(y @ y), 3, 0.25)
+        sites = [first, *hierarchical(rng, 4, mu, tau)]
+        ended = run(hierarchy, sites, tolerance=0.05)
+        mean, cov = ended.q.moments()
+        truth = np.concatenate([mu, np.log(tau)])
+        shared.append(np.abs(mean - truth) < z * np.sqrt(np.diagonal(cov)))
+        drawn = hierarchy.draw(first, ended.q - ended.factors[0], 1000, rng).theta
+        low, high = np.quantile(drawn, [0.05, 0.95], axis=0)
+        own.append((low < theta) & (theta < high))
+    for held in (np.array(shared), np.array(own)):
+        print(held.mean(axis=0))
+        off = np.abs(held.mean(axis=0) - 0.9)
+        assert np.all(off < 4.5 * np.sqrt(0.09 / sets))
+        assert abs(held.mean() - 0.9) < 0.01 + 3 * np.sqrt(0.09 / sets)

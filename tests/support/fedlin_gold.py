@@ -1,0 +1,140 @@
+"""HM2 on real records beside NUTS's posteriors (oracles/fedlin_gold.json): python -m support.fedlin_gold
+
+Printed is a table of one case after the other, as docs have it. Differences of means are in NUTS's
+posterior standard deviations; in brackets their Monte Carlo errors, in the last digits.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from secagg.randomness import replayable_random
+from secagg.reproductions.fedlin import data
+from secagg.simulating import simulate_sites
+from support.checkout import ROOT
+
+Array = NDArray[np.float64]
+
+GOLD: dict[str, Any] = json.loads((ROOT / "tests" / "oracles" / "fedlin_gold.json").read_text())
+DRAWS, SEED = 4000, 1
+
+
+@dataclass(frozen=True)
+class Beside:
+    """How far means are apart, in NUTS's sds, and sds, as logarithms of their ratios; both with
+    their Monte Carlo errors, NUTS's and ours. mean, sd: ours
+    """
+
+    mean: Array
+    sd: Array
+    apart: Array
+    error: Array
+    wider: Array
+    error_of_wider: Array
+
+    @classmethod
+    def of(cls, mean: Array, sd: Array, error: Array, many: float, told: dict[str, Any]) -> Beside:
+        """error: of our mean; many: our draws, or infinity; told: NUTS's"""
+        theirs = {name: np.array(values) for name, values in told.items()}
+        scale = theirs["sd"]
+        return cls(
+            mean,
+            sd,
+            (mean - theirs["mean"]) / scale,
+            np.hypot(error, theirs["error_of_mean"]) / scale,
+            np.log(sd / scale),
+            # Draws have heavier tails than normal ones: up to a kurtosis of 5, 1 / many holds.
+            np.hypot(many**-0.5, theirs["error_of_sd"] / scale),
+        )
+
+
+@dataclass(frozen=True)
+class Compared:
+    """phi: shape (2 d,); sites: (sites, 1 + slopes)"""
+
+    phi: Beside
+    sites: Beside
+    noise_sd: float
+    rounds: int
+    seconds: float
+
+
+def job(name: str, **changed: object) -> dict[str, Any]:
+    """Return the job of a case."""
+    case = GOLD["cases"][name]
+    columns: list[str] = case["columns"]
+    centre, spread = case["prior"]
+    return {
+        "title": name,
+        "sites": {"max_rows": 200},
+        "columns": {c: {"type": "continuous", "low": -5.0, "high": 5.0} for c in columns},
+        "release": {"min_sites": 2, "min_records": 1},
+        "method": {
+            "name": "fedlin_hm2", "outcome": columns[0], "intercept": "modelled",
+            "log_tau_mean": centre, "log_tau_sd": spread, "draws": DRAWS, **changed,
+        },
+        "protocol": {"name": "plain"},
+    }  # fmt: skip
+
+
+def compared(name: str) -> Compared:
+    """Run HM2 on the records of a case, and set it beside NUTS."""
+    case, began = GOLD["cases"][name], time.process_time()
+    tables = {
+        site: table[case["columns"]] for site, table in getattr(data, case["data"])().items()
+    }
+    result, own = simulate_sites(job(name), tables, random=replayable_random(SEED))
+    seconds = time.process_time() - began
+    assert result.summary["converged"]
+    assert [row["component"] for row in result.summary["shared"]] == case["components"]
+    mean, cov = result.arrays["shared_mean"], result.arrays["shared_covariance"]
+    phi = Beside.of(mean, np.sqrt(np.diagonal(cov)), np.zeros(len(mean)), np.inf, case["phi"])
+    rows = [own[site].summary["coefficients"] for site in case["sites"]]
+    found = {
+        key: np.array([[row[key] for row in each] for each in rows])
+        for key in ("mean", "sd", "mcse_mean")
+    }
+    sites = Beside.of(found["mean"], found["sd"], found["mcse_mean"], DRAWS, case["theta"])
+    noise = float(result.summary["noise_sd"])
+    return Compared(phi, sites, noise, int(result.summary["rounds"]), seconds)
+
+
+def main(names: list[str]) -> None:
+    """Print."""
+    for name in names or GOLD["cases"]:
+        case, found = GOLD["cases"][name], compared(name)
+        print(f"\n{name}: {found.rounds} rounds, {found.seconds:.0f} s; NUTS {case['seconds']} s\n")
+        print("| component | HM2 mean (sd) | NUTS mean (sd) | apart | ratio of sds | skewness |")
+        print("|---|--:|--:|--:|--:|--:|")
+        phi, told = found.phi, case["phi"]
+        for j, component in enumerate(case["components"]):
+            print(
+                f"| {component} | {phi.mean[j]:.3f} ({phi.sd[j]:.3f}) "
+                f"| {told['mean'][j]:.3f} ({told['sd'][j]:.3f}) "
+                f"| {phi.apart[j]:+.3f} ± {phi.error[j]:.3f} "
+                f"| {np.exp(phi.wider[j]):.3f} ± {phi.error_of_wider[j]:.3f} "
+                f"| {told['skewness'][j]:+.2f} |"
+            )
+        for j, term in enumerate(("intercept", *case["columns"][1:])):
+            at = found.sites
+            for what, values, error in (
+                ("means", at.apart, at.error), ("log sds", at.wider, at.error_of_wider)
+            ):  # fmt: skip
+                off = np.abs(values[:, j])
+                k = int(np.argmax(off))
+                print(
+                    f"| sites' {term}, {what} | median {np.median(off):.3f} | worst "
+                    f"{values[k, j]:+.3f} ± {error[k, j]:.3f} at {case['sites'][k]} "
+                    f"| mean {np.mean(values[:, j]):+.3f} | largest error {error[:, j].max():.3f} | |"
+                )
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
