@@ -44,16 +44,9 @@ from numpy.typing import NDArray
 from secagg.contracts import Body, Counted, Field, Kind, Public, Result, Stage, State, Update
 from secagg.errors import JobError
 from secagg.models.consensus_rounds import check_numbers
-from secagg.models.fedlin_model import (
-    BITS,
-    FINISH,
-    MOST,
-    ROUNDS,
-    FedLinModel,
-    Round,
-    within_range,
-)
+from secagg.models.fedlin_model import FINISH, ROUNDS, FedLinModel
 from secagg.models.fedlin_result import own_summary, rounds_told, summary
+from secagg.models.fedlin_round import BITS, MOST, Round, within_range
 from secagg.models.fedlin_site import Site
 from secagg.models.local_steps import LocalSteps
 

@@ -47,17 +47,10 @@ from numpy.typing import NDArray
 from secagg.contracts import Body, Counted, Field, Kind, Public, Result, Spec, Stage, State, Update
 from secagg.errors import JobError, PeerError
 from secagg.models.consensus_rounds import check_numbers
-from secagg.models.fedlin_model import (
-    BITS,
-    FINISH,
-    MOST,
-    ROUNDS,
-    FedLinModel,
-    Round,
-    within_range,
-)
+from secagg.models.fedlin_model import FINISH, ROUNDS, FedLinModel
 from secagg.models.fedlin_posterior import converged, in_words, shared_rows, site_posterior
 from secagg.models.fedlin_result import own_summary, summary
+from secagg.models.fedlin_round import BITS, MOST, Round, within_range
 from secagg.models.fedlin_site import Site
 from secagg.models.hierarchy import Hierarchy, Statistics
 from secagg.models.hierarchy_elastic_net import ElasticNet

@@ -8,11 +8,6 @@ Yue, Al Kontar and Estrada Gomez (2022). The stages are
     fit        the method's own
     finish     sums over sites of coefficients and their squares, and of squared errors, of the
                method's predictions and of others that a site can make without it
-
-Predictions are compared with "separate", the site's own least squares (the shortest where there
-are many), and with "nothing", the site's own mean (or 0 where no intercept is its own). With
-`holdout` they are of records that nothing was learned from; the report's figure is the paper's
-A-RMSE, the mean over sites of each site's root mean squared error.
 """
 
 from __future__ import annotations
@@ -20,16 +15,19 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from secagg.contracts import Body, Field, Kind, Public, Rows, Spec, Stage, State, Update
-from secagg.errors import DataError, JobError, PeerError, UsageError
-from secagg.models.consensus_rounds import SQUARES_BITS, check_numbers, deviations, records_in
+from secagg.errors import JobError, PeerError, UsageError
+from secagg.models.consensus_rounds import SQUARES_BITS, check_numbers, records_in
+from secagg.models.fedlin_ending import ending_fields, ending_sums
+from secagg.models.fedlin_round import Round
 from secagg.models.fedlin_site import Held, Site, parted
 from secagg.models.messages import check_facts, read_message
+from secagg.models.pooled_units import pooled_units, unit_sums, units_fields
 from secagg.models.regression_layout import Intercept, Layout, Scale
 from secagg.randomness import RandomBytes
 
@@ -38,31 +36,7 @@ Array = NDArray[np.float64]
 RECORDS, NOISE, ROUNDS, FINISH = "records", "noise", "fit", "finish"
 """The names of the stages."""
 
-BITS = 56
-MOST = 2.0**40
-"""Bound and fraction bits of what has no bound of its own. Beyond it a method diverges."""
-_MOST_ERROR = 2.0**20  # of a prediction, in half widths of the outcome's bounds: clipped, counted
-_LEAST_VARIANCE = 2.0 ** (4 - SQUARES_BITS)  # 16 steps of the sum of squares
-_ROUNDING = 2.0**-46  # of a mean square: a variance below it may be its rounding
 _LEAST_NOISE = 1e-12  # of the outcome's half width, squared: an exact fit has some noise
-
-
-@dataclass(frozen=True)
-class Round:
-    """What a site has at hand in a round after the first two.
-
-    sent: the round's own arrays, from the coordinator; noise: the variance, in the units analysed
-    values: its training records, as carried; records: of all sites
-    """
-
-    layout: Layout
-    sent: Mapping[str, Array]
-    centre: Array
-    scale: Array
-    noise: float
-    values: Array
-    records: int
-    rng: np.random.Generator
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -158,7 +132,9 @@ class FedLinModel(ABC):
             declared.append(Stage(NOISE, noise, 1, sees))
         declared.append(self.round_stage(public))
         sees = "each coefficient's sum and sum of squares over sites; squared errors of predictions"
-        declared.append(Stage(FINISH, self._finish_spec(layout, public), 1, sees))
+        holdout = self.holdout > 0
+        last = ending_fields(layout.d, len(self.models), public.max_rows, holdout=holdout)
+        declared.append(Stage(FINISH, (*last, *self.last_fields(public)), 1, sees))
         return tuple(declared)
 
     def start(self, public: Public) -> State:
@@ -208,7 +184,8 @@ class FedLinModel(ABC):
         values = rows.values[:, layout.columns]
         training, held = parted(values, self.holdout, self.holdout_rows, memory["parting"])
         if stage == RECORDS:
-            return self._recorded(layout, training), memory
+            sums = unit_sums(layout, training) if self.scale == "pooled" else {}
+            return {"records": np.array([float(len(training))]), **sums}, memory
         many = (len(layout.columns),)
         shapes = {} if stage == NOISE else {**self.news(stage, public), "noise": (1,)}
         news, facts = read_message(message, shapes, {"centre": many, "scale": many})
@@ -234,8 +211,11 @@ class FedLinModel(ABC):
         own = memory.get("own") or self.begin_site(site, now, public)
         if stage == FINISH:
             own = self.settled(site, own, now, public)
-            update, errors = self._finished(site, own, now, held)
-            return update, {**memory, "own": own, "errors": errors, "variance": noise}
+            sums, errors = ending_sums(
+                site, self.fitted(site, own), now, held if self.holdout else None
+            )
+            memory = {**memory, "own": own, "errors": errors}
+            return {**sums, **self.last_parts(own)}, memory
         update, own = self.contribute(site, own, now, public)
         return update, {**memory, "own": own}
 
@@ -288,43 +268,20 @@ class FedLinModel(ABC):
         return 2.0
 
     def _records_stage(self, layout: Layout, public: Public) -> Stage:
-        rows = float(public.max_rows)
-        spec = [Field("records", (1,), rows, 0, Kind.COUNT)]
+        spec: Spec = (Field("records", (1,), float(public.max_rows), 0, Kind.COUNT),)
         sees = "the number of records that are learned from"
         if self.scale == "pooled":
-            shape = (layout.scaled,)
-            spec.append(Field("squares", shape, rows, SQUARES_BITS, Kind.WEIGHT))
-            sees += ", each column's sum of squares"
-            if layout.intercept == "modelled":
-                spec.append(Field("sums", shape, rows, SQUARES_BITS, Kind.BOUNDED))
-                sees += ", and its sum"
-            else:
-                sees += " about the sites' own means"
-        return Stage(RECORDS, tuple(spec), 1, sees)
-
-    def _recorded(self, layout: Layout, values: Array) -> Update:
-        update = {"records": np.array([float(len(values))])}
-        if self.scale == "pooled":
-            u = np.ascontiguousarray(values[:, : layout.scaled].T)  # a row is summed in pairs
-            if layout.intercept == "modelled":
-                update["sums"] = u.sum(axis=1)
-            elif len(values):
-                u = u - u.mean(axis=1, keepdims=True)
-            update["squares"] = np.sum(u * u, axis=1)
-        return update
+            fields, told = units_fields(layout, public.max_rows)
+            spec, sees = (*spec, *fields), f"{sees}, {told}"
+        return Stage(RECORDS, spec, 1, sees)
 
     def _scaled(self, state: State, total: Update) -> State:
-        records = records_in(total)
-        state = {**state, "records": records}
+        state = {**state, "records": records_in(total)}
         if self.scale == "pooled":
-            mean = total["sums"] / records if "sums" in total else np.zeros(len(total["squares"]))
-            variance = total["squares"] / records - mean**2
-            variance[variance <= _ROUNDING * mean**2] = 0
-            centre, scale = state["centre"].copy(), state["scale"].copy()
-            many = len(variance)
-            scale[:many] = 1 / deviations(variance, _LEAST_VARIANCE, state["names"])
-            centre[:many] = mean
-            state |= {"centre": centre, "scale": scale}
+            mean, unit = pooled_units(total, state["records"], state["names"])
+            many = len(unit)
+            state["centre"] = np.concatenate([mean, state["centre"][many:]])
+            state["scale"] = np.concatenate([unit, state["scale"][many:]])
         return {**state, "status": NOISE if self._asks_noise else ROUNDS}
 
     def _check_units(self, layout: Layout, facts: State) -> None:
@@ -359,63 +316,3 @@ class FedLinModel(ABC):
             return pooled
         wrong = site.errors(site.separate, layout, training, facts["centre"], facts["scale"])
         return float((wrong @ wrong + 4 * pooled) / (site.left + 4))
-
-    def _finish_spec(self, layout: Layout, public: Public) -> Spec:
-        rows, models = float(public.max_rows), (len(self.models),)
-        squares = rows * _MOST_ERROR**2
-        spec = [
-            Field("coefficients", (layout.d,), _MOST_ERROR, BITS, Kind.BOUNDED),
-            Field("squares", (layout.d,), _MOST_ERROR**2, BITS, Kind.WEIGHT),
-            Field("training", models, squares, BITS, Kind.WEIGHT),
-        ]
-        if self.holdout:
-            spec += [
-                Field("held", (2,), rows, 0, Kind.COUNT),
-                Field("held_squares", models, squares, BITS, Kind.WEIGHT),
-                Field("held_rmse", models, _MOST_ERROR, BITS, Kind.WEIGHT),
-            ]
-        return (*spec, *self.last_fields(public))
-
-    def _finished(
-        self, site: Site, own: State, now: Round, held: Array
-    ) -> tuple[Update, dict[str, Any]]:
-        """Return a site's part of the last sums, and its errors for its own eyes."""
-        theta, fitted = own["theta"], self.fitted(site, own)
-        within_range({"coefficients": theta}, _MOST_ERROR)  # clipped, they would be a wrong mean
-        unit = float(now.scale[0])  # errors are summed in half widths of the outcome's bounds
-
-        def squared(values: Array) -> Array:
-            wrong = [
-                site.errors(each, now.layout, values, now.centre, now.scale) / unit
-                for each in fitted
-            ]
-            return np.array([float(w @ w) for w in wrong])
-
-        update = {
-            "coefficients": theta,
-            "squares": theta**2,
-            **self.last_parts(own),
-            "training": squared(now.values),
-        }
-        errors: dict[str, Any] = {"training": update["training"], "here": site.here}
-        if self.holdout:
-            many = len(held)
-            update["held"] = np.array([float(many), float(many > 0)])
-            update["held_squares"] = squared(held)
-            update["held_rmse"] = np.sqrt(update["held_squares"] / max(many, 1))
-            errors |= {"held": update["held_squares"], "held_here": many}
-        return update, errors
-
-
-def within_range(update: Update, most: float = MOST) -> Update:
-    """Return a contribution as it is. Raises `DataError` where it left its range."""
-    for values in update.values():
-        if not np.all(np.abs(values) <= most):
-            raise DataError(
-                "rounds",
-                "this site's coefficients have left the range that can be sent: the method "
-                "diverges, or its units or noise are extreme",
-                "Take a smaller method.step, method.shrink = 'implicit', or method.scale = "
-                "'pooled'.",
-            )
-    return update

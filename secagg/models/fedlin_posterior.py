@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from scipy.special import ndtri
 
 from secagg.contracts import State
-from secagg.models.fedlin_model import Round
+from secagg.models.fedlin_round import Round
 from secagg.models.fedlin_site import Site
 from secagg.models.regression_layout import INTERCEPT, Layout, Level
 from secagg.models.selection import select

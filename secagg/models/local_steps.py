@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from secagg.errors import JobError
 from secagg.models.consensus_rounds import check_numbers
-from secagg.models.fedlin_model import Round
+from secagg.models.fedlin_round import Round
 from secagg.models.fedlin_site import Site
 from secagg.models.gradient_steps import batch_steps
 from secagg.models.participation import Participation

@@ -1,0 +1,71 @@
+"""The last sum of a FedLin method: coefficients over sites, and errors of predictions.
+
+Predictions are compared with "separate", the site's own least squares (the shortest where there
+are many), and with "nothing", the site's own mean (or 0 where no intercept is its own). With
+`holdout` they are of records that nothing was learned from; the report's figure is the paper's
+A-RMSE, the mean over sites of each site's root mean squared error.
+
+Errors are summed in half widths of the outcome's bounds, and clipped at 2^20 of these, which is
+counted as any clipping is: the least squares of a site with few records may predict anything.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from secagg.contracts import Field, Kind, Spec, Update
+from secagg.models.fedlin_round import BITS, Round, within_range
+from secagg.models.fedlin_site import Site
+
+Array = NDArray[np.float64]
+
+_MOST = 2.0**20
+
+
+def ending_fields(d: int, models: int, max_rows: int, *, holdout: bool) -> Spec:
+    """Return the fields of the sum, for d coefficients and so many models' predictions."""
+    rows, each = float(max_rows), (models,)
+    spec = (
+        Field("coefficients", (d,), _MOST, BITS, Kind.BOUNDED),
+        Field("squares", (d,), _MOST**2, BITS, Kind.WEIGHT),
+        Field("training", each, rows * _MOST**2, BITS, Kind.WEIGHT),
+    )
+    if not holdout:
+        return spec
+    return (
+        *spec,
+        Field("held", (2,), rows, 0, Kind.COUNT),
+        Field("held_squares", each, rows * _MOST**2, BITS, Kind.WEIGHT),
+        Field("held_rmse", each, _MOST, BITS, Kind.WEIGHT),
+    )
+
+
+def ending_sums(
+    site: Site, fitted: Sequence[Array], now: Round, held: Array | None
+) -> tuple[Update, dict[str, Any]]:
+    """Return a site's part, and its errors for its own eyes.
+
+    fitted: coefficients of each model, the method's own first; held: records, None without holdout
+    """
+    theta, unit = fitted[0], float(now.scale[0])
+    within_range({"coefficients": theta}, _MOST)  # clipped, they would be a wrong mean
+
+    def squared(values: Array) -> Array:
+        wrong = [
+            site.errors(each, now.layout, values, now.centre, now.scale) / unit for each in fitted
+        ]
+        return np.array([float(w @ w) for w in wrong])
+
+    update = {"coefficients": theta, "squares": theta**2, "training": squared(now.values)}
+    errors: dict[str, Any] = {"training": update["training"], "here": site.here}
+    if held is not None:
+        many = len(held)
+        update["held"] = np.array([float(many), float(many > 0)])
+        update["held_squares"] = squared(held)
+        update["held_rmse"] = np.sqrt(update["held_squares"] / max(many, 1))
+        errors |= {"held": update["held_squares"], "held_here": many}
+    return update, errors
