@@ -5,12 +5,22 @@ Yue, Al Kontar and Estrada Gomez (2022), section 3 and Algorithm 1, from secure 
 least squares (`secagg.models.gradient_steps`), with eta_k = step / (largest eigenvalue of its X'X),
 and its coefficients are then shrunk by what all sites' have in common.
 
-weight = "model" gives the prior the weight that it has in the paper's posterior,
-a_k = 2 eta_k sigma_k^2 T, with sigma_k^2 from residuals; "paper" is Algorithm 1 as printed,
-a_k = 2 eta_k, which takes sigma^2 for 1/T without saying so. (With batches of b of n records the
-printed steps are of the batch's own sum of squares: sigma^2 is then n / (T b).) shrink = "explicit"
-is the printed step, stable only while a_k stays below the smallest eigenvalue of Omega, which falls
-as (1 - alpha)^rounds; it is there for comparison and ends with an error where it diverges.
+How much a round shrinks, a_k, has to go with how far its steps went. A coordinate with eigenvalue w
+of X'X goes the share 1 - (1 - 2 eta w)^T of its way to least squares; for the round's fixed point
+to be the posterior mean given Omega, it has to be shrunk by a = sigma^2 (1 - (1 - 2 eta w)^T) / w.
+
+weight  "posterior"  that, its mean over the site's directions: exact where the columns of X_k are
+                     orthogonal and of one length
+        "model"      a_k = 2 eta_k sigma_k^2 T, the same for few or small steps. Where steps come to
+                     their end, it shrinks up to T times as much as the posterior: too much in
+                     general, a gain where coefficients have few sources
+        "paper"      a_k = 2 eta_k, Algorithm 1 as printed, which takes sigma^2 for 1/T without
+                     saying so. (Its batches' gradients are not multiplied by n / b: sigma^2 is then
+                     n / (T b).)
+
+sigma_k^2 is of residuals. shrink = "explicit" is the printed step, stable only while a_k stays
+below the smallest eigenvalue of Omega, which falls as (1 - alpha)^rounds; it is there for
+comparison and ends with an error where it diverges.
 
 Omega's update is a smoothing rule, not the maximum of the posterior, which has none: it grows
 beyond all bounds as Omega and Theta go to 0. Where data are weak the rule follows: coefficients are
@@ -77,7 +87,7 @@ class FedLinHm1(LocalSteps, FedLinModel):
 
     rounds: int = 30
     alpha: float = 0.1
-    weight: Literal["model", "paper"] = "model"
+    weight: Literal["posterior", "model", "paper"] = "posterior"
     shrink: Literal["implicit", "explicit"] = "implicit"
     tolerance: float = 0.0
 
@@ -92,7 +102,7 @@ class FedLinHm1(LocalSteps, FedLinModel):
     @property
     def needs_noise(self) -> bool:
         """The prior's weight depends on it."""
-        return self.weight == "model"
+        return self.weight != "paper"
 
     @property
     def short(self) -> str:
@@ -151,7 +161,7 @@ class FedLinHm1(LocalSteps, FedLinModel):
         before = theta
         active = self.takes_part(now.rng)
         if active:
-            theta = self.stepped(site, theta, now, unbiased=self.weight == "model")
+            theta = self.stepped(site, theta, now, unbiased=self.weight != "paper")
         S, G = parts(theta, memory["v"], self._weights(site, done, now)[1])
         update = within_range({"S": S, "G": triangle(G), "moved": np.array([moved, size])})
         kept = {"theta": theta, "before": before, "round": done + 1, "active": active}
@@ -181,7 +191,13 @@ class FedLinHm1(LocalSteps, FedLinModel):
     def _weights(self, site: Site, done: int, now: Round) -> tuple[float, float]:
         """Return a_k and b_k, after so many rounds."""
         eta = self.eta(site)
-        a = 2 * eta * (now.noise * self.steps if self.weight == "model" else 1.0)
+        match self.weight:
+            case "posterior":
+                a = now.noise * site.shape.answer(eta, self.steps)
+            case "model":
+                a = 2 * eta * now.noise * self.steps
+            case "paper":
+                a = 2 * eta
         c = (1 - self.alpha) ** done
         if self.shrink == "explicit":
             return a, max(c, _LEAST_WEIGHT)

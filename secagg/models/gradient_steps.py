@@ -46,6 +46,16 @@ class Quadratic:
         """The largest eigenvalue: steps are stable below its inverse."""
         return float(self.w[-1])
 
+    def answer(self, eta: float, steps: int) -> float:
+        """Return the mean over directions of (1 - (1 - 2 eta w_i)^T) / w_i.
+
+        It is how far steps go for a unit of slope: 2 eta T where few steps are made, 1 / w_i where
+        they have come to their end.
+        """
+        gone = 1 - (1 - 2 * eta * self.w) ** steps
+        first = np.full_like(self.w, 2 * eta * steps)
+        return float(np.mean(np.divide(gone, self.w, out=first, where=self.w > 0)))
+
     def stepped(self, theta: Array, eta: float, steps: int) -> Array:
         """Return theta after so many steps, (1)."""
         power = (1 - 2 * eta * self.w) ** steps

@@ -202,6 +202,15 @@ class Dense:
     condition: float
 
 
+def _answer(X: np.ndarray, eta: float, steps: int) -> float:
+    """Return tr((I - (I - 2 eta X'X)^T) (X'X)^-1) / d, as the geometric series that it is."""
+    d = X.shape[1]
+    power, total = np.eye(d), np.zeros((d, d))
+    for _ in range(steps):
+        total, power = total + 2 * eta * power, power @ (np.eye(d) - 2 * eta * X.T @ X)
+    return float(np.trace(total)) / d
+
+
 def dense_hm1(
     written: Written,
     noise: np.ndarray,
@@ -210,7 +219,7 @@ def dense_hm1(
     rounds: int = 30,
     steps: int = 20,
     step: float = 0.5,
-    weight: str = "model",
+    weight: str = "posterior",
     shrink: str = "implicit",
     batch: int | None = None,
     participation: float = 1.0,
@@ -224,7 +233,10 @@ def dense_hm1(
     errors = np.random.default_rng(0)
     K, d = len(written.X), written.X[0].shape[1]
     eta, drawn = written.eta(step), Drawn(K, before)
-    a = 2 * eta * (noise * steps if weight == "model" else 1.0)
+    if weight == "posterior":
+        a = noise * np.array([_answer(X, e, steps) for X, e in zip(written.X, eta, strict=True)])
+    else:
+        a = 2 * eta * (noise * steps if weight == "model" else 1.0)
     Theta, Omega, condition = np.zeros((K, d)), np.eye(K), 1.0
     for c in range(rounds):
         moved, active = Theta.copy(), np.zeros(K, dtype=bool)
