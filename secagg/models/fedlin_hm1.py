@@ -11,7 +11,7 @@ to be the posterior mean given Omega, it has to be shrunk by a = sigma^2 (1 - (1
 
 weight  "posterior"  that, its mean over the site's directions: exact where the columns of X_k are
                      orthogonal and of one length
-        "model"      a_k = 2 eta_k sigma_k^2 T, the same for few or small steps. Where steps come to
+        "steps"      a_k = 2 eta_k sigma_k^2 T, the same for few or small steps. Where steps come to
                      their end, it shrinks up to T times as much as the posterior: too much in
                      general, a gain where coefficients have few sources
         "paper"      a_k = 2 eta_k, Algorithm 1 as printed, which takes sigma^2 for 1/T without
@@ -87,7 +87,7 @@ class FedLinHm1(LocalSteps, FedLinModel):
 
     rounds: int = 30
     alpha: float = 0.1
-    weight: Literal["posterior", "model", "paper"] = "posterior"
+    weight: Literal["posterior", "steps", "paper"] = "posterior"
     shrink: Literal["implicit", "explicit"] = "implicit"
     tolerance: float = 0.0
 
@@ -194,7 +194,7 @@ class FedLinHm1(LocalSteps, FedLinModel):
         match self.weight:
             case "posterior":
                 a = now.noise * site.shape.answer(eta, self.steps)
-            case "model":
+            case "steps":
                 a = 2 * eta * now.noise * self.steps
             case "paper":
                 a = 2 * eta

@@ -117,6 +117,49 @@ def sparse_bayes(
             raise UsageError("command", what, "Give one: --table heart, say.")
 
 
+@app.command(name="fedlin")
+def fedlin(
+    table: Annotated[
+        int | None,
+        typer.Option(min=1, max=4, help="Of the paper: 1, 2, 3 or 4.", show_default=False),
+    ] = None,
+    figure: Annotated[
+        int | None, typer.Option(min=3, max=3, help="Of the paper: 3.", show_default=False)
+    ] = None,
+    data: Annotated[
+        Path | None,
+        typer.Option(
+            help="Folder with the paper's own files, for tables 3 and 4.", show_default=False
+        ),
+    ] = None,
+    seeds: Annotated[
+        int | None, typer.Option(min=1, help="Runs (default: 30, the paper's; quick: 3).")
+    ] = None,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="Fewer columns and runs, in two minutes on two cores.")
+    ] = False,
+    jobs: Jobs = None,
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", help="Folder (default: reproductions/fedlin); goes on there."),
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Yue, Al Kontar and Estrada Gomez (2022): FedLin, hierarchical linear models."""
+    from secagg.reproductions import fedlin_tables as paper  # noqa: PLC0415  # when it runs
+
+    runs = seeds or (paper.QUICK_SEEDS if quick else paper.SEEDS)
+    match table, figure:
+        case None, int():
+            experiment = paper.figure(runs, data, quick=quick)
+        case int(), None:
+            experiment = paper.table(table, runs, data, quick=quick)
+        case _:
+            raise UsageError("command", "one of --table and --figure is asked for",
+                             "Give one: --table 1, say.")  # fmt: skip
+    _run_figure(experiment, out or Path("reproductions") / "fedlin", jobs, as_json)
+
+
 def _run_figure(figure: Figure, folder: Path, jobs: int | None, as_json: bool) -> None:
     from secagg.reproductions.pages import write  # noqa: PLC0415
     from secagg.reproductions.screen import show_figure  # noqa: PLC0415

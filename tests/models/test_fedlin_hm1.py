@@ -59,8 +59,8 @@ SETTINGS: list[dict[str, Any]] = [
     {"intercept": "modelled", "scale": "own"},
     {"scale": "own"},
     {"intercept": "none", "scale": "own"},
-    {"weight": "model"},
-    {"weight": "model", "alpha": 0.9},
+    {"weight": "steps"},
+    {"weight": "steps", "alpha": 0.9},
     {"weight": "paper"},
     {"weight": "paper", "batch": 4},
     {"variance": "site"},
@@ -129,7 +129,7 @@ def test_a_round_stays_where_the_posterior_mean_is(steps: int, step: float) -> N
     moved = np.array([s.stepped(mean[k], eta[k], steps) for k, s in enumerate(shapes)])
     after = Omega @ np.linalg.solve(Omega + np.diag(a), moved)
     np.testing.assert_allclose(after, mean, rtol=0, atol=1e-12)
-    if steps == 20 and step == 0.5:  # where steps come to their end, "model" shrinks 20 times that
+    if steps == 20 and step == 0.5:  # where steps come to their end, "steps" shrinks 20 times that
         assert 2 * eta[0] * steps * noise / a[0] == pytest.approx(20, rel=1e-5)
 
 
@@ -261,7 +261,7 @@ def test_rounds_in_which_nobody_takes_part_do_not_end_a_run() -> None:
 def test_a_tolerance_ends_the_rounds() -> None:
     """When all coefficients' change is first below it."""
     tables = linear_tables((20, 30, 9))
-    settings = {**HM1, "alpha": 0.9, "noise_sd": 1.0, "weight": "model"}
+    settings = {**HM1, "alpha": 0.9, "noise_sd": 1.0, "weight": "steps"}
     every, _ = simulated({**settings, "rounds": 60}, bounds(tables), tables)
     result, _ = simulated({**settings, "rounds": 60, "tolerance": 5e-3}, bounds(tables), tables)
     rounds = result.summary["rounds"]

