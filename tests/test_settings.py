@@ -75,7 +75,7 @@ def test_nothing_to_set() -> None:
         ({"name": "momens"}, "method.name: no method 'momens'. Did you mean 'moments'?"),
         (
             {"name": "svm"},
-            "method.name: no method 'svm'. Known keys here: gradient, local_graphs, logistic,",
+            "method.name: no method 'svm'. Known keys here: fedavg, fedlin_hm1,",
         ),
         ({"name": "moments", "bits": 1}, "method: unknown key 'bits'"),
         (

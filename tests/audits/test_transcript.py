@@ -51,6 +51,9 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "sparse_regression": {"outcome": "y", "predictors": ["x", "z"], "rounds": 8},
     "sparse_markov": {"variables": NAMES, "rounds": 8},
     "sparse_directed": {"variables": NAMES, "rounds": 8},
+    "fedavg": {"outcome": "y", "predictors": ["x", "z"], "rounds": 5},
+    "fedlin_hm1": {"outcome": "y", "predictors": ["x", "z"], "rounds": 5},
+    "fedlin_hm2": {"outcome": "y", "predictors": ["x", "z"], "rounds": 2, "draws": 100},
 }
 
 

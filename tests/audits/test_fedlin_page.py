@@ -1,0 +1,97 @@
+"""The page and the tables of a FedLin result: their numbers are the summary's."""
+
+from __future__ import annotations
+
+import functools
+import io
+from typing import Any
+
+import pytest
+from rich.console import Console
+from support.reports import Page, copied, job, page_of, tables, written
+
+from secagg.audits.fedlin import (
+    errors_table,
+    model_in_words,
+    shared_table,
+    sites_table,
+    units_in_words,
+)
+from secagg.audits.format import significant
+from secagg.audits.limits import unprotected
+from secagg.console.fedlin import show_sites
+from secagg.running import Run
+
+SETTINGS: dict[str, dict[str, Any]] = {
+    "fedlin_hm1": {"rounds": 3, "holdout": 0.2},
+    "fedlin_hm2": {"rounds": 3, "draws": 100},
+    "fedavg": {"rounds": 3, "personal": 1.0, "holdout": 0.2},
+}
+
+
+@functools.cache
+def run_of(name: str) -> Run:
+    """Return a small run; not to be changed."""
+    method = {"name": name, "outcome": "y", "predictors": ["x", "z"], **SETTINGS[name]}
+    alone = {"simulation": {"site_alone": False}}
+    return written(job("moments", "additive") | {"method": method} | alone, tables(3))
+
+
+@pytest.mark.parametrize("name", SETTINGS)
+class TestPage:
+    def test_is_well_formed(self, name: str) -> None:
+        page = Page(page_of(run_of(name)))
+        assert page.wrong == []
+        assert all(th.get("scope") for th in page.named("th"))
+
+    def test_has_every_number_of_the_tables(self, name: str) -> None:
+        text, summary = Page(page_of(run_of(name))).text, run_of(name).result.summary
+        for head, rows in (sites_table(summary), errors_table(summary), shared_table(summary)):
+            assert all(len(row) == len(head) for row in rows)
+            for row in rows:
+                assert " ".join(row) in text
+        assert units_in_words(summary) in text
+
+    def test_the_terminal_has_them_too(self, name: str) -> None:
+        summary, out = run_of(name).result.summary, io.StringIO()
+        show_sites(Console(file=out, width=200), summary)
+        shown = " ".join(out.getvalue().replace("│", " ").split())
+        for _, rows in (sites_table(summary), errors_table(summary), shared_table(summary)):
+            for row in rows:
+                assert " ".join(row) in shown
+
+    def test_what_other_runs_add_is_said(self, name: str) -> None:
+        text = " ".join(line for _, lines in unprotected(run_of(name).facts) for line in lines)
+        assert "shows by subtraction how the sites' means scatter" in text
+
+
+def test_tables_say_what_the_summary_does() -> None:
+    _, result = copied(run_of("fedlin_hm1"))
+    summary = result.summary
+    row = summary["across_sites"][0]
+    _, rows = sites_table(summary)
+    assert rows[0][:3] == [row["term"], significant(row["mean"], 3), significant(row["sd"], 3)]
+    assert rows[0][3] == significant(row["own_units"]["mean"], 3)
+    error = summary["errors"][0]
+    head, rows = errors_table(summary)
+    assert head[-1] == "held out, mean over sites"
+    assert rows[0] == [
+        model_in_words(error["model"]),
+        *(significant(error[key], 3) for key in ("training_rmse", "held_rmse", "rmse_sites")),
+    ]
+    assert shared_table(summary)[1] == []
+
+
+def test_who_includes_what_is_counted() -> None:
+    summary = run_of("fedlin_hm2").result.summary
+    head, rows = sites_table(summary)
+    assert head[-1] == "sites that include it"
+    assert rows[0][-1] == f"{summary['across_sites'][0]['included']} of 3"
+    names = [row[0] for row in shared_table(summary)[1]]
+    assert names[:2] == ["mean of x over sites", "mean of z over sites"]
+
+
+def test_units_are_said() -> None:
+    assert units_in_words({"units": "own"}) == "the columns' own units"
+    pooled = {"units": "pooled", "intercept": "modelled"}
+    assert units_in_words(pooled).endswith("of all records about their mean")
