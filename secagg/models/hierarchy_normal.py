@@ -112,7 +112,8 @@ class NormalHierarchy:
         weights, parts = _weighted(within, _points(d, rng), rng.standard_normal((d, size // 2)))
         edges = np.cumsum(weights)
         chosen = np.searchsorted(edges, edges[-1] * (np.arange(many) + rng.random()) / many)
-        log_tau = np.hstack([part.log_tau for part in parts])[:, chosen]
+        # Shuffled: what is close in the list of points is close in place, and draws should not be.
+        log_tau = np.hstack([part.log_tau for part in parts])[:, rng.permutation(chosen)]
         tau = _exp(log_tau)
         mu = within.given(log_tau) + within.root @ rng.standard_normal((d, many))
         theta = mu + np.sqrt(tau) * rng.standard_normal((d, many))

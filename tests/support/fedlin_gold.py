@@ -1,7 +1,7 @@
-"""HM2 on real records beside NUTS's posteriors (oracles/fedlin_gold.json): python -m support.fedlin_gold
+"""HM2 on real records beside NUTS's posteriors, oracles/fedlin_gold.json.
 
-Printed is a table of one case after the other, as docs have it. Differences of means are in NUTS's
-posterior standard deviations; in brackets their Monte Carlo errors, in the last digits.
+`PYTHONPATH=tests:. python -m support.fedlin_gold [CASE ...]` prints both as tables. Means are apart
+by so many of NUTS's posterior standard deviations; after +- are Monte Carlo errors.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from support.checkout import ROOT
 
 from secagg.randomness import replayable_random
 from secagg.reproductions.fedlin import data
 from secagg.simulating import simulate_sites
-from support.checkout import ROOT
 
 Array = NDArray[np.float64]
 
@@ -57,11 +57,11 @@ class Beside:
 
 @dataclass(frozen=True)
 class Compared:
-    """phi: shape (2 d,); sites: (sites, 1 + slopes)"""
+    """phi: shape (2 d,); sites: (sites, 1 + slopes); noise: its sd, in the units analysed"""
 
     phi: Beside
     sites: Beside
-    noise_sd: float
+    noise: float
     rounds: int
     seconds: float
 
@@ -87,9 +87,7 @@ def job(name: str, **changed: object) -> dict[str, Any]:
 def compared(name: str) -> Compared:
     """Run HM2 on the records of a case, and set it beside NUTS."""
     case, began = GOLD["cases"][name], time.process_time()
-    tables = {
-        site: table[case["columns"]] for site, table in getattr(data, case["data"])().items()
-    }
+    tables = {site: table[case["columns"]] for site, table in getattr(data, case["data"])().items()}
     result, own = simulate_sites(job(name), tables, random=replayable_random(SEED))
     seconds = time.process_time() - began
     assert result.summary["converged"]
@@ -97,43 +95,47 @@ def compared(name: str) -> Compared:
     mean, cov = result.arrays["shared_mean"], result.arrays["shared_covariance"]
     phi = Beside.of(mean, np.sqrt(np.diagonal(cov)), np.zeros(len(mean)), np.inf, case["phi"])
     rows = [own[site].summary["coefficients"] for site in case["sites"]]
-    found = {
-        key: np.array([[row[key] for row in each] for each in rows])
-        for key in ("mean", "sd", "mcse_mean")
-    }
-    sites = Beside.of(found["mean"], found["sd"], found["mcse_mean"], DRAWS, case["theta"])
-    noise = float(result.summary["noise_sd"])
+    found = {key: np.array([[row[key] for row in each] for each in rows]) for key in ("mean", "sd")}
+    # Draws are independent, but of candidates: their error is a little larger than 1 / sqrt(DRAWS).
+    error = 1.15 * found["sd"] / np.sqrt(DRAWS)
+    sites = Beside.of(found["mean"], found["sd"], error, DRAWS, case["theta"])
+    noise = float(result.summary["noise_sd"] / result.summary["outcome_deviation"])
     return Compared(phi, sites, noise, int(result.summary["rounds"]), seconds)
 
 
 def main(names: list[str]) -> None:
-    """Print."""
-    for name in names or GOLD["cases"]:
-        case, found = GOLD["cases"][name], compared(name)
-        print(f"\n{name}: {found.rounds} rounds, {found.seconds:.0f} s; NUTS {case['seconds']} s\n")
-        print("| component | HM2 mean (sd) | NUTS mean (sd) | apart | ratio of sds | skewness |")
-        print("|---|--:|--:|--:|--:|--:|")
-        phi, told = found.phi, case["phi"]
-        for j, component in enumerate(case["components"]):
+    """Print a table of what sites share, and one of sites' own."""
+    found = {name: compared(name) for name in names or GOLD["cases"]}
+    print("| case | component | HM2: mean (sd) | NUTS: mean (sd) | apart | ratio of sds |")
+    print("|---|---|--:|--:|--:|--:|")
+    for name, each in found.items():
+        phi, told = each.phi, GOLD["cases"][name]["phi"]
+        for j, component in enumerate(GOLD["cases"][name]["components"]):
             print(
-                f"| {component} | {phi.mean[j]:.3f} ({phi.sd[j]:.3f}) "
+                f"| {name} | {component} | {phi.mean[j]:.3f} ({phi.sd[j]:.3f}) "
                 f"| {told['mean'][j]:.3f} ({told['sd'][j]:.3f}) "
                 f"| {phi.apart[j]:+.3f} ± {phi.error[j]:.3f} "
-                f"| {np.exp(phi.wider[j]):.3f} ± {phi.error_of_wider[j]:.3f} "
-                f"| {told['skewness'][j]:+.2f} |"
+                f"| {np.exp(phi.wider[j]):.3f} ± {phi.error_of_wider[j]:.3f} |"
             )
-        for j, term in enumerate(("intercept", *case["columns"][1:])):
-            at = found.sites
-            for what, values, error in (
-                ("means", at.apart, at.error), ("log sds", at.wider, at.error_of_wider)
-            ):  # fmt: skip
-                off = np.abs(values[:, j])
-                k = int(np.argmax(off))
-                print(
-                    f"| sites' {term}, {what} | median {np.median(off):.3f} | worst "
-                    f"{values[k, j]:+.3f} ± {error[k, j]:.3f} at {case['sites'][k]} "
-                    f"| mean {np.mean(values[:, j]):+.3f} | largest error {error[:, j].max():.3f} | |"
-                )
+    print("\n| case | sites' own | means apart: median, worst | ratio of sds: median, worst |")
+    print("|---|---|--:|--:|")
+    for name, each in found.items():
+        for j, term in enumerate(("intercept", *GOLD["cases"][name]["columns"][1:])):
+            apart, k = _worst(each.sites.apart[:, j])
+            wider, i = _worst(each.sites.wider[:, j])
+            print(
+                f"| {name} | {term} | {apart:.3f}, {each.sites.apart[k, j]:+.3f} "
+                f"± {each.sites.error[k, j]:.3f} | {np.exp(wider):.3f}, "
+                f"{np.exp(each.sites.wider[i, j]):.3f} ± {each.sites.error_of_wider[i, j]:.3f} |"
+            )
+    print("\n| case | HM2: rounds | HM2: seconds | NUTS: seconds |\n|---|--:|--:|--:|")
+    for name, each in found.items():
+        print(f"| {name} | {each.rounds} | {each.seconds:.0f} | {GOLD['cases'][name]['seconds']} |")
+
+
+def _worst(values: Array) -> tuple[float, int]:
+    """Return the median of absolute values, and where the largest is."""
+    return float(np.median(np.abs(values))), int(np.argmax(np.abs(values)))
 
 
 if __name__ == "__main__":

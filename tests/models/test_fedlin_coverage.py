@@ -1,0 +1,50 @@
+"""Sites' own intervals of FedLin's HM2 hold what they say, over data sets drawn from its priors.
+
+From the records of 20 sites to the intervals in the columns' own units, as a run makes them. What
+sites share has such a test in test_propagation.py.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+from support.fedlin import continuous, fedlin_job
+
+from secagg.randomness import replayable_random
+from secagg.simulating import simulate_sites
+
+SETS, K, D, NOISE = 30, 20, 2, 1.0
+CENTRE, SPREAD = -3.0, 2.0  # of log tau: the method's default
+COLUMNS = {"a": continuous(-10, 10), "b": continuous(-10, 10), "y": continuous(-1e4, 1e4)}
+METHOD = {
+    "name": "fedlin_hm2", "scale": "own", "intercept": "none", "noise_sd": NOISE, "draws": 500,
+    "log_tau_mean": CENTRE, "log_tau_sd": SPREAD, "level": 0.9,
+}  # fmt: skip
+
+
+def held(seed: int) -> float:
+    """Return the share of a data set's coefficients that their intervals hold."""
+    rng = np.random.default_rng((7, seed))
+    mu = rng.standard_normal(D)
+    tau = np.exp(CENTRE + SPREAD * rng.standard_normal(D))
+    theta = mu + np.sqrt(tau) * rng.standard_normal((K, D))
+    tables = {}
+    for k in range(K):
+        X = rng.standard_normal((int(rng.integers(5, 31)), D))
+        y = X @ theta[k] + NOISE * rng.standard_normal(len(X))
+        tables[f"s{k:02d}"] = pd.DataFrame(X, columns=["a", "b"]).assign(y=y)
+    job = fedlin_job(METHOD, COLUMNS)
+    _, own = simulate_sites(job, tables, random=replayable_random(seed))
+    rows = [own[name].summary["coefficients"][1:] for name in sorted(own)]
+    low, high = (np.array([[row[end] for row in each] for each in rows]) for end in ("low", "high"))
+    return float(np.mean((low < theta) & (theta < high)))
+
+
+@pytest.mark.slow
+def test_intervals_of_all_sites_hold_nine_in_ten_of_their_coefficients() -> None:
+    """Coefficients of one data set may be held together or not: errors are of data sets."""
+    shares = np.array([held(seed) for seed in range(SETS)])
+    error = shares.std(ddof=1) / np.sqrt(SETS)
+    assert error < 0.015  # so that intervals a third too short (0.73) are found
+    assert abs(shares.mean() - 0.9) < 4.5 * error
