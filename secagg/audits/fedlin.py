@@ -47,7 +47,7 @@ def sites_table(summary: Summary) -> tuple[list[str], list[list[str]]]:
     rows: Sequence[Summary] = summary["across_sites"]
     own = any("own_units" in row for row in rows)
     included = any("included" in row for row in rows)
-    head = ["term", "mean over sites", "sd between sites"]
+    head = ["term", "mean of estimates", "sd of estimates"]
     head += ["mean, own units", "sd, own units"] if own else []
     head += ["sites that include it"] if included else []
     told = []
@@ -100,11 +100,11 @@ def of_sites(block: Block, columns: Mapping[str, Any]) -> dict[str, Any]:
 def _spread(summary: Summary) -> dict[str, Any]:
     """Return how coefficients lie over sites: mean, and one sd to both sides, on one scale."""
     rows: Sequence[Summary] = summary["across_sites"]
-    reach = max(*(abs(row["mean"]) + row["sd"] for row in rows), 1e-12)
+    reach = max(*(abs(row["mean"]) + (row["sd"] or 0.0) for row in rows), 1e-12)
     scale = reach_of(Interval(0.0, -reach, reach), [], log=False)
 
     def drawn(row: Summary) -> Markup:
-        mean, sd = row["mean"], row["sd"]
+        mean, sd = row["mean"], row["sd"] or 0.0
         return interval_picture(Interval(mean, mean - sd, mean + sd), scale, pooled=True)
 
     return {

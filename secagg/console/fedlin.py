@@ -20,7 +20,7 @@ def show_sites(out: Console, analysis: Mapping[str, Any]) -> None:
     if rows:
         out.print(_table(f"{name}, of {outcome}: what sites share", head, rows))
     caption = f"in {units_in_words(analysis)}"
-    title = "sites' coefficients" if rows else f"{name}, of {outcome}"
+    title = "sites' own estimates" if rows else f"{name}, of {outcome}"
     out.print(_table(title, *sites_table(analysis), caption))
     out.print(_table("root mean squared errors of predictions", *errors_table(analysis)))
 

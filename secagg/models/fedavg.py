@@ -20,8 +20,9 @@ What the transcript determines (Guarantees: only this)
       sums over sites of coefficients, their squares, and errors.
     * T full-batch steps are an affine map of theta. Sites keep no state, so that sums of d + 1
       rounds determine the sites' mean map, and further rounds tell nothing more: nothing of how
-      records are split over sites beyond it. With batches, or sites that do not take part, sums
-      have those sites' own random choices in them.
+      records are split over sites beyond it. With batches sums have the sites' random choices in
+      them. With participation below 1 every round's sum is over other sites, and rounds with one
+      site are that site's (`secagg.models.participation`): their weights tell its records, too.
 
 ==============================  ====================================================================
 site                            contribution
@@ -49,6 +50,7 @@ from secagg.models.fedlin_result import own_summary, rounds_told, summary
 from secagg.models.fedlin_round import BITS, MOST, Round, within_range
 from secagg.models.fedlin_site import Site
 from secagg.models.local_steps import LocalSteps
+from secagg.models.participation import ALONE
 
 Array = NDArray[np.float64]
 
@@ -68,11 +70,18 @@ class FedAvg(LocalSteps, FedLinModel):
     personal: float | None = None
 
     name: ClassVar[str] = "fedavg"
-    leaves: ClassVar[str] = (
-        "The mean over sites of the map from coefficients to those that a site reaches from them "
-        "by its own gradient steps. Sites keep no state: the sums do not tell how records are "
-        "split over sites beyond that mean."
-    )
+
+    @property
+    def leaves(self) -> str:
+        """What the sums determine."""
+        batches = " With batches, sites' random choices of records are in it." if self.batch else ""
+        return (
+            "The mean over sites of the map from coefficients to those that a site reaches from "
+            "them by its own gradient steps; the sums do not tell how records are split over sites "
+            f"beyond that mean.{batches} At the end, sums over sites of coefficients"
+            f"{', of each site' if self.personal else ''} and of errors of predictions."
+            f"{ALONE if self.participation < 1 else ''}"
+        )
 
     @property
     def needs_noise(self) -> bool:
@@ -157,7 +166,7 @@ class FedAvg(LocalSteps, FedLinModel):
     def result(self, state: State, public: Public, counted: Counted) -> Result:
         """Return the common coefficients, and how well they predict."""
         found = summary(self, state, public)
-        found |= rounds_told(state)
+        found |= rounds_told(state, self.tolerance, self.patience)
         layout = self.layout(public)
         common = dict(zip(layout.terms, state["theta"].tolist(), strict=True))
         return Result({**found, "common": common, "personal": self.personal})

@@ -24,16 +24,21 @@ from secagg.models.fedlin_site import Site
 Array = NDArray[np.float64]
 
 _MOST = 2.0**20
+FEW = 2
 
 
-def ending_fields(d: int, models: int, max_rows: int, *, holdout: bool) -> Spec:
-    """Return the fields of the sum, for d coefficients and so many models' predictions."""
+def ending_fields(d: int, models: int, max_rows: int, sites: int, *, holdout: bool) -> Spec:
+    """Return the fields of the sum, for d coefficients and so many models' predictions.
+
+    Of two sites the squares are not summed: with the mean they would be each one's coefficients.
+    """
     rows, each = float(max_rows), (models,)
-    spec = (
+    spec: Spec = (
         Field("coefficients", (d,), _MOST, BITS, Kind.BOUNDED),
-        Field("squares", (d,), _MOST**2, BITS, Kind.WEIGHT),
         Field("training", each, rows * _MOST**2, BITS, Kind.WEIGHT),
     )
+    if sites > FEW:
+        spec = (*spec, Field("squares", (d,), _MOST**2, BITS, Kind.WEIGHT))
     if not holdout:
         return spec
     return (
@@ -45,7 +50,7 @@ def ending_fields(d: int, models: int, max_rows: int, *, holdout: bool) -> Spec:
 
 
 def ending_sums(
-    site: Site, fitted: Sequence[Array], now: Round, held: Array | None
+    site: Site, fitted: Sequence[Array], now: Round, sites: int, held: Array | None
 ) -> tuple[Update, dict[str, Any]]:
     """Return a site's part, and its errors for its own eyes.
 
@@ -60,7 +65,9 @@ def ending_sums(
         ]
         return np.array([float(w @ w) for w in wrong])
 
-    update = {"coefficients": theta, "squares": theta**2, "training": squared(now.values)}
+    update = {"coefficients": theta, "training": squared(now.values)}
+    if sites > FEW:
+        update["squares"] = theta**2
     errors: dict[str, Any] = {"training": update["training"], "here": site.here}
     if held is not None:
         many = len(held)

@@ -31,6 +31,9 @@ What the transcript determines (Guarantees: only this)
       variance of the noise; at the end sums over sites of coefficients, their squares, and errors.
     * In each round the sums over sites of theta_k v_k' / b_k and v_k v_k' / b_k: see
       `secagg.models.shared_covariance`, also for what many rounds may determine.
+    * A coordinator that does not send what the method computes can do so in a few rounds: M and U
+      of its choice, and a noise next to nothing, make histories known functions of each site's.
+      Sites refuse only what is not finite, and a noise that changes. It is trusted to send M.
     A site keeps theta_k, which of its records are held out, and whether it took part in a round.
 
 ==============================  ====================================================================
@@ -96,7 +99,7 @@ class FedLinHm1(LocalSteps, FedLinModel):
         "In each round, sums over sites of products of their coefficients with those of earlier "
         "rounds: sites' coefficients up to a mixture of sites. Sums of many rounds are equations "
         "in every site's own cross products, and enough of them may be solved, up to which site "
-        "has which."
+        "has which. At the end, sums of coefficients, their squares, and errors of predictions."
     )
 
     @property
@@ -205,7 +208,9 @@ class FedLinHm1(LocalSteps, FedLinModel):
 
     def result(self, state: State, public: Public, counted: Counted) -> Result:
         """Return what sites have in common, and how well they predict."""
-        return Result(summary(self, state, public) | rounds_told(state))
+        return Result(
+            summary(self, state, public) | rounds_told(state, self.tolerance, self.patience)
+        )
 
     def own_result(self, memory: State, public: Public) -> Result | None:
         """Return a site's own coefficients."""

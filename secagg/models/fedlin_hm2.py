@@ -17,6 +17,9 @@ What the transcript determines (Guarantees: only this)
     * The number of records, columns' pooled means and deviations (unless units are own), with
       prior "normal" the pooled variance of the noise; at the end sums over sites of posterior
       means, their squares, of how many sites include each coefficient, and of errors.
+    * A coordinator that does not send what the method computes can choose q and what it takes of
+      changes; sums of some ten rounds of its choice can then be solved for every site's own X'X
+      and X'y where coefficients are few. It is trusted to send q.
     * In each round the sum over sites of changes of q_k, hence of all q_k: what the coordinator
       needs for q(phi) and no more. q_k is a normal approximation of a function of the site's X'X
       and X'y with p (p + 3) / 2 numbers; it depends on q, so sums of several rounds show different
@@ -45,28 +48,30 @@ import numpy as np
 from numpy.typing import NDArray
 
 from secagg.contracts import Body, Counted, Field, Kind, Public, Result, Spec, Stage, State, Update
-from secagg.errors import JobError, PeerError
+from secagg.errors import DataError, JobError, PeerError
 from secagg.models.consensus_rounds import check_numbers
 from secagg.models.fedlin_model import FINISH, ROUNDS, FedLinModel
 from secagg.models.fedlin_posterior import converged, in_words, shared_rows, site_posterior
 from secagg.models.fedlin_result import own_summary, summary
 from secagg.models.fedlin_round import BITS, MOST, Round, within_range
 from secagg.models.fedlin_site import Site
-from secagg.models.hierarchy import Hierarchy, Statistics
+from secagg.models.hierarchy import Draws, Hierarchy, Statistics
 from secagg.models.hierarchy_elastic_net import ElasticNet
 from secagg.models.hierarchy_lasso import Lasso
 from secagg.models.hierarchy_normal import NormalHierarchy
 from secagg.models.hierarchy_ridge import Ridge
 from secagg.models.natural_normal import Natural, symmetric, triangle
-from secagg.models.participation import Participation
+from secagg.models.participation import ALONE, Participation
 from secagg.models.posterior import number
 from secagg.models.propagation import most_next, moved, no_change, share_taken, site_change
 
 Array = NDArray[np.float64]
 
 _CENTRES = ("mu_mean", "log_tau_mean", "log_lambda_mean", "log_noise_mean")
+_FARTHEST = {"mu_mean": -1e6} | dict.fromkeys(_CENTRES[1:], -100.0)
 _SPREADS = ("mu_sd", "log_tau_sd", "log_lambda_sd", "log_noise_sd")
 
+_FEW_SITES = 15
 _LEAST_ROUNDS = 3  # before rounds may end by themselves
 
 
@@ -103,11 +108,17 @@ class FedLinHm2(Participation, FedLinModel):
     log_noise_sd: float = 1.0
 
     name: ClassVar[str] = "fedlin_hm2"
-    leaves: ClassVar[str] = (
-        "In each round, the sum over sites of normal approximations of what each site's records "
-        "say of the parameters that sites share. The approximations depend on the round, so that "
-        "many rounds may tell more of single sites than the last one does."
-    )
+
+    @property
+    def leaves(self) -> str:
+        """What the sums determine."""
+        return (
+            "In each round, the sum over sites of normal approximations of what each site's "
+            "records say of the parameters that sites share. The approximations depend on the "
+            "round, so that many rounds may tell more of single sites than the last one does. At "
+            "the end, sums of posterior means, their squares, how many sites include each "
+            f"coefficient, and errors of predictions.{ALONE if self.participation < 1 else ''}"
+        )
 
     @property
     def hierarchy(self) -> Hierarchy:
@@ -222,8 +233,9 @@ class FedLinHm2(Participation, FedLinModel):
         share = share_taken(q, change, state["most"])
         after = q + change.times(share)
         far, strained = moved(q, after) / share, float(total["strained"][0])
-        quiet = 0 if strained else self.quiet(state["quiet"], far, self.tolerance)
-        settled = state["round"] >= _LEAST_ROUNDS and quiet >= self.patience
+        quiet = self.quiet(state["quiet"], far, self.tolerance)
+        enough = max(self.patience, _LEAST_ROUNDS if strained else 1)
+        settled = state["round"] >= _LEAST_ROUNDS and quiet >= enough
         most = state["most"]
         if self.participation == 1:  # else far rises and falls with who takes part
             most = most_next(most, share, far, state["far"])
@@ -236,19 +248,41 @@ class FedLinHm2(Participation, FedLinModel):
             "quiet": quiet,
             "error": np.sqrt(total["errors"]),
             "strained": strained,
+            "arrived": settled and not strained,
             "status": FINISH if settled or state["round"] == self.rounds else ROUNDS,
         }
 
     def settled(self, site: Site, memory: State, now: Round, public: Public) -> State:
         """Draw from the site's own posterior, equation (8)."""
         own, q = self._told(memory, now)
-        cavity = q - own
-        if not cavity.proper:  # what others say is not to be had apart: q in its place
-            cavity = q
-        drawn = self.hierarchy.draw(self._statistics(site, now), cavity, self.draws, now.rng)
+        drawn, apart = self._drawn(site, now, q, q - own)
         variance = self.noise_of(drawn.phi, now.noise)
         told = site_posterior(drawn.theta, variance, site, now, self.level, self.rope)
-        return {"theta": drawn.theta.mean(axis=0), "posterior": told}
+        if not self.rope:
+            del told["null"]  # of a range without width
+        return {"theta": drawn.theta.mean(axis=0), "posterior": told, "apart": apart}
+
+    def _drawn(self, site: Site, now: Round, q: Natural, cavity: Natural) -> tuple[Draws, bool]:
+        """Return a site's draws, and whether what others say was to be had apart from its own.
+
+        If not, or where so vague a density cannot be drawn from, q stands in its place, and last
+        of all q's mean: the run's sums are released by now, and should not be lost by this.
+        """
+        known = self._statistics(site, now)
+        mean, cov = q.moments()
+        for others in (cavity, q, Natural.of(mean, 1e-4 * cov)):
+            if not others.proper:
+                continue
+            try:
+                with np.errstate(all="ignore"):  # what comes of it is looked at
+                    drawn = self.hierarchy.draw(known, others, self.draws, now.rng)
+            except np.linalg.LinAlgError:
+                continue
+            if np.all(np.isfinite(drawn.theta)) and np.all(np.isfinite(drawn.phi)):
+                return drawn, others is cavity
+        raise DataError(
+            "finish", "this site's posterior cannot be drawn from", "Take wider priors."
+        )
 
     def last_fields(self, public: Public) -> Spec:
         """How many sites include each coefficient."""
@@ -270,11 +304,29 @@ class FedLinHm2(Participation, FedLinModel):
         shared = shared_rows(components, mean, np.sqrt(np.diagonal(cov)), self.level)
         found["shared"] = in_words(shared, layout, state["centre"], scale)
         found |= {"level": self.level, "hierarchy": self.prior, "rounds": state["round"]}
-        found |= converged(state, self.tolerance, components)
+        found |= converged(state, components)
+        found["notes"] += self._cautions(public)
         arrays = {"shared_mean": mean, "shared_covariance": cov}
         arrays |= {name: state[name] for name in ("centre", "scale")}
         arrays["noise"] = np.array([state["noise"] * scale[0] ** 2])
         return Result(found, arrays)
+
+    def _cautions(self, public: Public) -> list[str]:
+        """Return what a reader of the posterior of what sites share should know."""
+        if self.prior != "normal":
+            return []
+        notes = []
+        if len(public.sites) < _FEW_SITES:
+            notes.append(
+                f"With fewer than {_FEW_SITES} sites intervals of what sites share are too short, "
+                "by up to a third: the approximation's own error. Sites' own intervals are not."
+            )
+        if self.scale == "own" and (self.mu_sd, self.log_tau_mean) == (1.0, -3.0):
+            notes.append(
+                "The priors of mu and tau are the method's own, and here in the columns' own "
+                "units, which may be anything: set them, or take pooled units."
+            )
+        return notes
 
     def own_result(self, memory: State, public: Public) -> Result | None:
         """Return a site's own posterior."""
@@ -286,18 +338,27 @@ class FedLinHm2(Participation, FedLinModel):
             row |= {name: number(values[j]) for name, values in told.items()}
             row["included"] = bool(row["included"])
         result.summary["level"] = self.level
+        if not memory["own"]["apart"]:
+            result.summary["notes"].append(
+                "What other sites say could not be told apart from what this one says: its records "
+                "count twice here, and intervals are too short."
+            )
         return result
 
     def _check_rounds(self) -> None:
         check_numbers(self, {"rounds": 1, "tolerance": 0, "draws": 100, "rope": 0})
         check_numbers(self, dict.fromkeys(_SPREADS, 1e-6))
-        check_numbers(self, dict.fromkeys(_CENTRES, -1e6))
+        check_numbers(self, _FARTHEST)
         self.check_participation()
         for name in ("level", "damping"):
             value = getattr(self, name)
-            top = value == 1 and name != "level"
-            if not (0 < value < 1 or top):
+            if name == "level" and not 0 < value < 1:
+                raise JobError("method.level", "must be above 0 and below 1: 0.9 is 90 %")
+            if not 0 < value <= 1:
                 raise JobError(f"method.{name}", "must be above 0 and at most 1")
+        for name in _CENTRES:
+            if getattr(self, name) > -_FARTHEST[name]:
+                raise JobError(f"method.{name}", f"must be at most {-_FARTHEST[name]:g}")
 
 
 def _read(state: Mapping[str, Any]) -> Natural:

@@ -131,9 +131,11 @@ class FedLinModel(ABC):
             sees = "sum of squared residuals of the sites' own least squares, degrees of freedom"
             declared.append(Stage(NOISE, noise, 1, sees))
         declared.append(self.round_stage(public))
-        sees = "each coefficient's sum and sum of squares over sites; squared errors of predictions"
+        sees = "sums over sites of coefficients, their squares, and squared errors of predictions"
+        sees += ", the number of records held out" if self.holdout else ""
         holdout = self.holdout > 0
-        last = ending_fields(layout.d, len(self.models), public.max_rows, holdout=holdout)
+        models, sites = len(self.models), len(public.sites)
+        last = ending_fields(layout.d, models, public.max_rows, sites, holdout=holdout)
         declared.append(Stage(FINISH, (*last, *self.last_fields(public)), 1, sees))
         return tuple(declared)
 
@@ -211,9 +213,8 @@ class FedLinModel(ABC):
         own = memory.get("own") or self.begin_site(site, now, public)
         if stage == FINISH:
             own = self.settled(site, own, now, public)
-            sums, errors = ending_sums(
-                site, self.fitted(site, own), now, held if self.holdout else None
-            )
+            fitted, outside = self.fitted(site, own), held if self.holdout else None
+            sums, errors = ending_sums(site, fitted, now, len(public.sites), outside)
             memory = {**memory, "own": own, "errors": errors}
             return {**sums, **self.last_parts(own)}, memory
         update, own = self.contribute(site, own, now, public)

@@ -47,12 +47,12 @@ class Shared:
 
 
 def shared_rows(names: Sequence[str], mean: Array, sd: Array, level: float) -> list[Shared]:
-    """Return q's components."""
+    """Return q's components; a term's name may have brackets of its own."""
     reach = float(ndtri((1 + level) / 2))
     rows = []
     for name, m, s in zip(names, mean.tolist(), sd.tolist(), strict=True):
         kind, _, term = name.partition("[")
-        rows.append(Shared(kind, term.rstrip("]"), m, m - reach * s, m + reach * s, s))
+        rows.append(Shared(kind, term.removesuffix("]"), m, m - reach * s, m + reach * s, s))
     return rows
 
 
@@ -63,18 +63,18 @@ def in_words(
     unit = float(layout.half[0] / scale[0])
     slopes = layout.slope_units(scale)
     units = dict(zip(layout.terms[layout.d - len(slopes) :], slopes.tolist(), strict=True))
+    units[INTERCEPT] = unit
     start = float(layout.middle[0] + layout.half[0] * centre[0])
     found = []
     for row in rows:
         ends = np.array([row.estimate, row.low, row.high])
-        factor = units.get(row.term, unit)
         match row.kind:
             case "mu" if row.term == INTERCEPT:
                 name, ends = "mean intercept, at the predictors' origin", start + unit * ends
             case "mu":
-                name, ends = f"mean of {row.term} over sites", factor * ends
+                name, ends = f"mean of {row.term} over sites", units[row.term] * ends
             case "log tau":
-                name, ends = f"sd of {row.term} between sites", factor * np.exp(ends / 2)
+                name, ends = f"sd of {row.term} between sites", units[row.term] * np.exp(ends / 2)
             case "log sigma^2":
                 name, ends = "sd of the noise", unit * np.exp(ends / 2)
             case _:
@@ -95,14 +95,19 @@ def in_words(
     return found
 
 
-def converged(state: State, tolerance: float, components: Sequence[str]) -> dict[str, Any]:
+def converged(state: State, components: Sequence[str]) -> dict[str, Any]:
     """Return whether rounds ended by themselves, and what should be known of it."""
     far, errors, notes = state["far"], state["error"], []
-    settled = far is not None and far < tolerance and not state["strained"]
-    if not settled:
+    if state["strained"]:
         notes.append(
-            f"Rounds ended before q(phi) stood still: it may be {far:.2g} posterior standard "
-            "deviations away. Take more method.rounds."
+            f"At {state['strained']:.0f} sites the others left no density to start from, or no "
+            "moments could be had. Narrower priors, or more sites, would help."
+        )
+    elif not state["arrived"]:
+        notes.append(
+            "Rounds ended before q(phi) stood still, or before every site had taken part: in the "
+            f"last it was {far:.2g} posterior standard deviations from where it went. Take more "
+            "method.rounds."
         )
     worst = int(np.argmax(errors))
     if errors[worst] > _LARGE_ERROR:
@@ -110,12 +115,15 @@ def converged(state: State, tolerance: float, components: Sequence[str]) -> dict
             f"The mean of {components[worst]} has a Monte Carlo error of {errors[worst]:.2g} "
             "posterior standard deviations, from sites' own draws."
         )
-    if state["strained"]:
-        notes.append(
-            f"At {state['strained']:.0f} sites the others left no density to start from, or no "
-            "moments could be had. Narrower priors, or more sites, would help."
-        )
-    return {"converged": settled, "distance": far, "notes": notes}
+    return {"converged": state["arrived"], "distance": far, "notes": notes}
+
+
+def drawn_level(layout: Layout, site: Site, variance: Array, rng: np.random.Generator) -> Level:
+    """Return the site's level with its own intercept drawn, one for each variance of the noise."""
+    y: Array = np.full(len(variance), site.level.y)
+    if layout.intercept == "site" and site.here:
+        y = y + np.sqrt(variance / site.here) * rng.standard_normal(len(variance))
+    return Level(site.level.x, y)
 
 
 def site_posterior(
@@ -126,10 +134,8 @@ def site_posterior(
     theta: draws (draws, d); variance: of the noise, (draws,), in the units analysed
     """
     layout = now.layout
-    y: Array = np.full(len(theta), site.level.y)
-    if layout.intercept == "site" and site.here:
-        y = y + np.sqrt(variance / site.here) * now.rng.standard_normal(len(theta))
-    draws = layout.in_own_units(theta, now.centre, now.scale, Level(site.level.x, y))
+    at = drawn_level(layout, site, variance, now.rng)
+    draws = layout.in_own_units(theta, now.centre, now.scale, at)
     own, analysed = select(draws, level), select(theta, level, rope)
     told = {
         "mean": own.mean,
@@ -137,7 +143,10 @@ def site_posterior(
         "low": own.low,
         "high": own.high,
         "mcse_mean": own.mcse_mean,
+        "mcse_low": own.mcse_low,
+        "mcse_high": own.mcse_high,
         "included": own.included.astype(np.float64),
+        "doubtful": own.doubtful.astype(np.float64),
         "direction": own.direction,
     }
     first = len(own.included) - len(analysed.null)  # there is an intercept, or its place

@@ -26,16 +26,20 @@ def summary(method: FedLinModel, state: State, public: Public) -> dict[str, Any]
     """Return what every method's result begins with."""
     layout, total, sites = method.layout(public), state["finished"], state["sites"]
     mean = total["coefficients"] / sites
-    variance = (total["squares"] - sites * mean**2) / max(sites - 1, 1)
-    sd = np.sqrt(np.maximum(variance, 0.0))
+    sd: list[float | None] = [None] * layout.d
+    if "squares" in total:
+        variance = (total["squares"] - sites * mean**2) / max(sites - 1, 1)
+        sd = np.sqrt(np.maximum(variance, 0.0)).tolist()
     factor = layout.slope_units(state["scale"])
     first = layout.d - len(factor)
     rows: list[dict[str, Any]] = []
     for j, term in enumerate(layout.terms):
-        row: dict[str, Any] = {"term": term, "mean": float(mean[j]), "sd": float(sd[j])}
+        row: dict[str, Any] = {"term": term, "mean": float(mean[j]), "sd": sd[j]}
         if j >= first:
             unit = float(factor[j - first])
-            row["own_units"] = {"mean": unit * row["mean"], "sd": unit * row["sd"]}
+            apart = sd[j]
+            own = None if apart is None else unit * apart
+            row["own_units"] = {"mean": unit * row["mean"], "sd": own}
         rows.append(row)
     return {
         "method": f"fedlin-{method.short}",
@@ -48,20 +52,25 @@ def summary(method: FedLinModel, state: State, public: Public) -> dict[str, Any]
         "across_sites": rows,
         "errors": _errors(method, state),
         "noise_sd": float(np.sqrt(state["noise"]) * state["half"]) if method.needs_noise else None,
-        "converged": True,
         "notes": [],
     }
 
 
-def rounds_told(state: State) -> dict[str, Any]:
-    """Return how many rounds there were, and whether more would change coefficients."""
-    change, notes = state["change"], []
-    if change is not None and change > _MUCH:
+def rounds_told(state: State, tolerance: float, patience: int) -> dict[str, Any]:
+    """Return how many rounds there were, and whether coefficients had come to rest.
+
+    Without a tolerance nothing is claimed of that, and "converged" left out.
+    """
+    change, notes = state["change"], list[str]()
+    told: dict[str, Any] = {"rounds": state["round"], "change": change, "notes": notes}
+    rests = tolerance > 0 and state["quiet"] >= patience
+    if not rests and (tolerance > 0 or change is None or change > _MUCH):
+        by = "" if change is None else f" by {100 * change:.2g} %"
         notes.append(
-            f"Coefficients changed by {100 * change:.2g} % in the last round: more method.rounds "
+            f"Rounds ended while coefficients still changed{by} in a round: more method.rounds "
             "would change them further."
         )
-    return {"rounds": state["round"], "change": change, "notes": notes}
+    return told | ({"converged": rests} if tolerance > 0 else {})
 
 
 def _errors(method: FedLinModel, state: State) -> list[dict[str, Any]]:

@@ -32,8 +32,12 @@ _SPREAD = 64.0
 
 
 def parted(values: Array, share: float, which: Held, seed: bytes) -> tuple[Array, Array]:
-    """Return the records to learn from, and those held out: a share of them, rounded down."""
-    held = int(share * len(values))
+    """Return the records to learn from, and those held out: a share of them, rounded down.
+
+    But at least one of two or more: or errors summed over sites could be those of the only site
+    that is large enough to hold any out.
+    """
+    held = max(int(share * len(values)), 1) if share and len(values) > 1 else 0
     if not held:
         return values, values[:0]
     if which == "last":
@@ -110,6 +114,18 @@ class Site:
     def left(self) -> int:
         """Degrees of freedom of the residuals of least squares."""
         return max(self.freedom - self.rank, 0)
+
+    def noise(
+        self, pooled: float, layout: Layout, values: Array, centre: Array, scale: Array
+    ) -> float:
+        """Return the site's own noise variance, drawn to the pooled one as by 4 more records.
+
+        values: the training records, as carried
+        """
+        if not self.left:
+            return pooled
+        wrong = self.errors(self.separate, layout, values, centre, scale)
+        return float((wrong @ wrong + 4 * pooled) / (self.left + 4))
 
     def near(self, theta: Array, weight: float) -> Array:
         """Return what minimises |y - X v|^2 + weight |v - theta|^2; weight above 0."""

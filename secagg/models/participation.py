@@ -1,8 +1,13 @@
-"""Rounds in which not all sites take part, by coins that nobody else sees.
+"""Rounds in which not all sites take part, by coins of their own.
 
 Yue, Al Kontar and Estrada Gomez (2022), section 3, let a server choose. Here cohorts are fixed for
 a run (a sum over other sites would tell, by subtraction, what a single one sent), so every site
 answers every round, and decides by a coin of its own whether its part of it moves.
+
+Not protected: in FedAvg and HM2 a site that sits out adds nothing, so that the sum of a round in
+which one site takes part is that site's alone, whatever rule there is on the number of sites, and
+the coordinator can tell (FedAvg's weights say it outright). `ALONE` says so wherever it holds.
+HM1's sums hold all sites' parts in every round.
 
 A round in which few sites take part moves little: that is no sign of having arrived. Rounds end by
 themselves only after as many quiet ones in a row as leave a site out of all with probability 1 %.
@@ -18,6 +23,11 @@ import numpy as np
 from secagg.errors import JobError
 
 _MISSED = 0.01
+ALONE = (
+    " With participation below 1, the sum of a round in which a single site takes part is that "
+    "site's alone, and the coordinator can tell."
+)
+"""For `leaves`."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,7 +1,7 @@
 """HM2's intervals hold what they say, over data sets drawn from its priors.
 
 From the records of 20 sites to the intervals in the columns' own units, as a run makes them.
-Over more data sets than the test has: PYTHONPATH=tests:. python -m models.test_fedlin_coverage 200
+Of N data sets: PYTHONPATH=tests:. python tests/models/test_fedlin_coverage.py N
 """
 
 from __future__ import annotations

@@ -109,12 +109,17 @@ def test_what_is_taken_of_a_change_is_what_the_site_keeps() -> None:
     np.testing.assert_array_equal(second["own"]["factor"]["r"], share * update["r"])
 
 
-def test_strained_sites_do_not_let_rounds_end() -> None:
+def test_strained_sites_let_rounds_end_late_and_not_as_converged() -> None:
     method, public, *_ = opened()
     state = {**method.start(public), "status": "fit", "records": 18, "round": 9}
     still = {"r": np.zeros(2), "Q": np.zeros(3), "errors": np.zeros(2)}
-    assert method.server(state, {**still, "strained": np.zeros(1)}, 2)["status"] == "finish"
-    assert method.server(state, {**still, "strained": np.ones(1)}, 2)["status"] == "fit"
+    ended = method.server(state, {**still, "strained": np.zeros(1)}, 2)
+    assert (ended["status"], ended["arrived"]) == ("finish", True)
+    for _ in range(2):
+        state = method.server(state, {**still, "strained": np.ones(1)}, 2)
+        assert state["status"] == "fit"
+    state = method.server(state, {**still, "strained": np.ones(1)}, 2)
+    assert (state["status"], state["arrived"]) == ("finish", False)
 
 
 def test_rounds_without_anybody_do_not_end_a_run() -> None:
@@ -122,6 +127,10 @@ def test_rounds_without_anybody_do_not_end_a_run() -> None:
     method = {**RIDGE, "participation": 0.05, "rounds": 20, "tolerance": 0.5, "draws": 100}
     result, _ = simulated(method, bounds(tables), tables)
     assert result.summary["rounds"] == 20
+    few = {**method, "participation": 0.2, "rounds": 1}  # nobody
+    result, _ = simulated(few, bounds(tables), tables)
+    assert result.summary["distance"] == 0
+    assert not result.summary["converged"]
 
 
 def test_sites_that_sit_rounds_out_end_at_the_same_place() -> None:

@@ -223,6 +223,24 @@ def test_the_outcome_alone_is_no_regression() -> None:
         simulated({"name": "fedavg"}, {"y": continuous(0, 1)}, {"a": None, "b": None})
 
 
+@pytest.mark.parametrize("settings", [{}, {"intercept": "modelled"}, {"predictors": ["intercept"]}])
+def test_no_predictor_is_named_as_the_intercept(settings: dict[str, Any]) -> None:
+    """Results tell terms apart by name. An outcome of that name, and another case, do no harm."""
+    tables, columns = some_tables((1.0, 2.0, 1.0), (0.0,) * 3), about((1.0, 2.0, 1.0), (0.0,) * 3)
+    named = {site: t.rename(columns={"x0": "intercept"}) for site, t in tables.items()}
+    columns = {{"x0": "intercept"}.get(name, name): column for name, column in columns.items()}
+    with pytest.raises(JobError, match="^columns: 'intercept' names the intercept"):
+        simulated({"name": "fedlin_hm1", **settings}, columns, named)
+    method = {"name": "fedlin_hm1", "outcome": "intercept", "rounds": 2}
+    _, own = simulated(method, columns, named)
+    assert [row["term"] for row in own["s0"].summary["coefficients"]] == ["intercept", "x1", "y"]
+    columns = {{"intercept": "Intercept"}.get(name, name): c for name, c in columns.items()}
+    named = {site: t.rename(columns={"intercept": "Intercept"}) for site, t in named.items()}
+    _, own = simulated({"name": "fedlin_hm1", "rounds": 2}, columns, named)
+    expected = least_squares(named["s0"][["Intercept", "x1"]].to_numpy(), named["s0"].y, False)
+    np.testing.assert_allclose(told(own["s0"], "separate"), expected, atol=1e-12)
+
+
 def test_an_outcome_may_stand_anywhere_and_predictors_in_any_order() -> None:
     tables = some_tables((1.0, 3.0, 0.2), (0.0, 1.0, 2.0))
     columns = about((1.0, 3.0, 0.2), (0.0, 1.0, 2.0))
