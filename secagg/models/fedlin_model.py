@@ -255,9 +255,13 @@ class FedLinModel(ABC):
     def _check(self) -> None:
         check_numbers(self, {"holdout": 0})
         if not 0 <= self.holdout < 1:
-            raise JobError("method.holdout", "must be from 0 to below 1")
+            raise JobError("method.holdout", "must be from 0 to below 1: 0.2 is a fifth")
         if self.noise_sd is not None and not 1e-9 <= self.noise_sd <= 1e9:
             raise JobError("method.noise_sd", "must be positive, from 1e-9 to 1e9")
+        for name, unset in (("noise_sd", None), ("variance", "pooled")):
+            if not self.needs_noise and getattr(self, name) != unset:
+                what = "is not used: the noise's variance is not estimated here, or not by itself"
+                raise JobError(f"method.{name}", what, "Leave it out.")
         if self.intercept == "none" and self.scale == "pooled":
             what = 'is "none", and "pooled" units have the pooled mean for their origin'
             raise JobError("method.intercept", what, 'Take scale = "own", or another intercept.')

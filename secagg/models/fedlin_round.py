@@ -45,7 +45,7 @@ def within_range(update: Update, most: float = MOST) -> Update:
                 "fit",
                 "this site's coefficients have left the range that can be sent: the method "
                 "diverges, or its units or noise are extreme",
-                "Take a smaller method.step, method.shrink = 'implicit', or method.scale = "
-                "'pooled'.",
+                "Take method.scale = 'pooled'; of HM1 and FedAvg a smaller method.step, of HM1 "
+                "method.shrink = 'implicit'.",
             )
     return update

@@ -73,7 +73,7 @@ def compute(settings: Settings) -> dict[str, dict[str, float]]:
         "noise_sd": None, "holdout": share, "holdout_rows": "last",
     }  # fmt: skip
     result, own = simulated(method, columns, tables, seed)
-    good = {CONVERGED: float(result.summary["converged"])}
+    good = {CONVERGED: float(result.summary.get("converged", True))}
     errors = {row["model"]: row["rmse_sites"] / unit for row in result.summary["errors"]}
     ours = errors.pop(name.partition("-")[0])
     found = {name: {"error": ours} | (_counts(own) if name.startswith("hm2") else {}) | good}

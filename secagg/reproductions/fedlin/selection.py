@@ -56,7 +56,7 @@ def compute(settings: Settings) -> dict[str, dict[str, float]]:
     return {
         "hm2": errors(drawn, coefficients(own, "hm2"))
         | rates(included(own), true)
-        | {CONVERGED: float(result.summary["converged"])},
+        | {CONVERGED: float(result.summary.get("converged", True))},
         "least": errors(drawn, least_squares(drawn.X, drawn.y))
         | rates(covering, true)
         | {CONVERGED: 1.0},
