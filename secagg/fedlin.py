@@ -26,7 +26,7 @@ from secagg.contracts import Result
 from secagg.errors import DataError, UsageError
 from secagg.job import Job, parse_job
 from secagg.models.regression_layout import Layout
-from secagg.predictors import predictors_of
+from secagg.predictors import as_recorded, outcomes_of, predictors_of
 from secagg.randomness import RandomBytes, replayable_random, system_random
 from secagg.registry import make_method
 from secagg.running import run
@@ -35,7 +35,7 @@ from secagg.simulating import simulate_sites
 from secagg.welcoming import Newcomer, SharedRun, welcome
 
 Array = NDArray[np.float64]
-Tables = Mapping[str, pd.DataFrame]
+Tables = Mapping[Any, pd.DataFrame]
 
 MODELS = {"hm1": "fedlin_hm1", "hm2": "fedlin_hm2", "fedavg": "fedavg", "ditto": "fedavg"}
 _MARGIN = 0.1  # of a column's range, on both sides of the bounds that are read from tables
@@ -108,29 +108,42 @@ class FedLin:
         self.errors_ = pd.DataFrame(result.summary["errors"]).set_index("model")
         return self
 
-    def predict(self, table: pd.DataFrame, site: str) -> Array:
+    def predict(self, table: pd.DataFrame, site: object) -> Array:
         """Return the outcome that a site's own coefficients predict for each record.
 
-        Raises `UsageError` for a site that was not fitted, `DataError` for incomplete records.
+        Where the job takes the outcome's logarithm, it is undone: e to the mean of the logarithm,
+        a median. site: as in the tables fitted, if only by its text (1 is "1")
+        Raises `UsageError` for a site that was not fitted, or had no record to tell its intercept,
+        `DataError` for incomplete records.
         """
         self._check_fitted()
-        if site not in self.coef_.index:
+        if str(site) not in self.coef_.index:
             known = ", ".join(map(str, self.coef_.index[:5]))
             raise UsageError("predict", f"no site {site!r} was fitted", f"There are {known} ...")
-        predictors = predictors_of(self.job_, self._layout(), table)
-        coefficients = self.coef_.loc[site].to_numpy(dtype=np.float64)
-        predicted: Array = coefficients[0] + predictors @ coefficients[1:]
-        return predicted
+        layout = self._layout()
+        predictors = predictors_of(self.job_, layout, table)
+        here = self.own_[str(site)].summary["records_here"]
+        if layout.intercept == "site" and not here and len(predictors):
+            what = f"site {site!r} had no complete record, and only its own tell where outcomes lie"
+            raise UsageError("predict", what, 'Predictions need one, or intercept = "modelled".')
+        coefficients = self.coef_.loc[str(site)].to_numpy(dtype=np.float64)
+        return as_recorded(self.job_, layout, coefficients[0] + predictors @ coefficients[1:])
 
     def score(self, tables: Tables) -> float:
-        """Return R^2 of the predictions of all sites' records together, as scikit-learn has it."""
-        wrong = total = 0.0
-        actual = {site: table[self.outcome].to_numpy(np.float64) for site, table in tables.items()}
-        mean = np.concatenate(list(actual.values())).mean()
-        for site, y in actual.items():
-            wrong += float(np.sum((y - self.predict(tables[site], site)) ** 2))
-            total += float(np.sum((y - mean) ** 2))
-        return 1 - wrong / total
+        """Return R^2 of the predictions of all sites' records together, as scikit-learn has it.
+
+        Outcomes are those of the records, of two levels 0 and 1. Raises what `predict` does, and
+        `DataError` where they are missing or do not vary.
+        """
+        self._check_fitted()
+        layout = self._layout()
+        parts = [outcomes_of(self.job_, layout, table) for table in tables.values()]
+        actual = np.concatenate([np.empty(0), *parts])
+        if not len(actual) or np.ptp(actual) == 0:
+            raise DataError("the tables to score", "their outcomes do not vary")
+        parts = [self.predict(table, site) for site, table in tables.items()]
+        wrong = float(np.sum((actual - np.concatenate(parts)) ** 2))
+        return 1 - wrong / float(np.sum((actual - actual.mean()) ** 2))
 
     def adapt(self, table: pd.DataFrame) -> Newcomer:
         """Return the posterior of a site that was not among those fitted; of "hm2" only."""

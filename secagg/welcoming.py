@@ -26,14 +26,15 @@ from numpy.typing import NDArray
 
 from secagg.contracts import Result
 from secagg.errors import UsageError
-from secagg.job import Continuous, Job
+from secagg.job import Job
 from secagg.models.fedlin_hm2 import FedLinHm2
+from secagg.models.fedlin_posterior import drawn_level
 from secagg.models.fedlin_site import Site
 from secagg.models.hierarchy import Statistics
 from secagg.models.natural_normal import Natural
-from secagg.models.regression_layout import INTERCEPT, Layout, Level
+from secagg.models.regression_layout import INTERCEPT, Layout
 from secagg.models.selection import select
-from secagg.predictors import predictors_of
+from secagg.predictors import as_recorded, predictors_of
 from secagg.randomness import RandomBytes, system_random
 from secagg.registry import make_method
 from secagg.schema import public_facts, read_rows
@@ -71,6 +72,11 @@ class SharedRun:
         names = ("shared_mean", "shared_covariance", "centre", "scale", "noise")
         mean, cov, centre, scale, noise = (np.asarray(arrays[name]) for name in names)
         told = bool(summary["converged"]), tuple(map(str, summary["notes"]))
+        try:
+            Natural.of(mean, cov)
+        except ValueError as error:  # of numpy's, and what is not positive definite
+            what = "has no covariance of what its sites share"
+            raise UsageError("the run", what, "Give the --out of a run.") from error
         return cls(job, method, mean, cov, centre, scale, float(noise[0]), *told)
 
     @classmethod
@@ -91,6 +97,12 @@ class SharedRun:
     def layout(self) -> Layout:
         """The regression."""
         return self.method.layout(public_facts(self.job, ("newcomer", "run")))
+
+    @property
+    def own_noise(self) -> bool:
+        """Whether sites estimate a variance of the noise of their own."""
+        method = self.method
+        return method.needs_noise and method.variance == "site" and method.noise_sd is None
 
 
 @dataclass(frozen=True)
@@ -155,9 +167,7 @@ class Newcomer:
             noise = self.error * rng.standard_normal(len(self.error))
             drawn = self.coefficients[:, 0] + self.coefficients[:, 1:] @ x + noise
             found[:, i] = np.quantile(drawn, (0.5, *ends))
-        column = run.job.columns.get(run.method.outcome)
-        if isinstance(column, Continuous) and column.transform == "log":
-            found = np.exp(found)
+        found = as_recorded(run.job, run.layout, found)
         return dict(zip(("median", "low", "high"), found, strict=True))
 
 
@@ -171,7 +181,8 @@ def welcome(
     """Return the posterior of a site with these records.
 
     table: as a site's file would be, with the columns of the run's job; may be empty
-    Raises `DataError` for a table that does not fit.
+    Raises `DataError` for a table that does not fit, `UsageError` for records so far from what the
+    run's sites share that nothing can be drawn.
     """
     table = pd.DataFrame(table)
     public = public_facts(run.job, ("newcomer", "run"))
@@ -180,14 +191,21 @@ def welcome(
     layout, hierarchy = run.layout, run.method.hierarchy
     values = rows.values[:, layout.columns]
     site = Site.of(layout, values, run.centre, run.scale)
-    told = Statistics(site.gram, site.cross, site.square, site.freedom, run.noise)
+    noise = run.noise
+    if run.own_noise:
+        noise = site.noise(noise, layout, values, run.centre, run.scale)
+    told = Statistics(site.gram, site.cross, site.square, site.freedom, noise)
     rng = np.random.default_rng(int.from_bytes(random(16), "little"))
-    drawn = hierarchy.draw(told, Natural.of(run.mean, run.cov), draws, rng)
-    variance = run.method.noise_of(drawn.phi, run.noise)
-    y: Array = np.full(draws, site.level.y)
-    if layout.intercept == "site" and site.here:  # its flat prior: see `fedlin_posterior`
-        y = y + np.sqrt(variance / site.here) * rng.standard_normal(draws)
-    level = Level(site.level.x, y)
+    try:
+        with np.errstate(all="ignore"):  # what comes of it is looked at
+            drawn = hierarchy.draw(told, Natural.of(run.mean, run.cov), draws, rng)
+        if not (np.all(np.isfinite(drawn.theta)) and np.all(np.isfinite(drawn.phi))):
+            raise np.linalg.LinAlgError("a draw is not finite")
+    except np.linalg.LinAlgError as error:
+        what = f"no posterior can be drawn from its records and what the run's sites share: {error}"
+        raise UsageError("the new site", what, "Are its columns in the run's units?") from error
+    variance = run.method.noise_of(drawn.phi, noise)
+    level = drawn_level(layout, site, variance, rng)
     coefficients = layout.in_own_units(drawn.theta, run.centre, run.scale, level)
     unit = float(layout.half[0] / run.scale[0])
     return Newcomer(run, site.here, coefficients, unit * np.sqrt(variance), rows.remarks)

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pandas as pd
 import pytest
 from sklearn.base import clone
+from sklearn.metrics import r2_score
 
 from secagg.errors import DataError, UsageError
 from secagg.fedlin import FedLin, columns_of
@@ -81,6 +84,117 @@ def test_a_polynomial_is_of_the_column_over_its_bounds() -> None:
     # So little noise leaves least squares, which is exact here, but for what gradient steps leave.
     for site, table in given.items():
         np.testing.assert_allclose(model.predict(table, site), table["y"], atol=2e-3)
+    far = model.predict(pd.DataFrame({"t": [-300.0, 600.0]}), "s1")
+    b = model.coef_.loc["s1"].to_numpy()
+    np.testing.assert_allclose(far, [b @ [1, -1, 1], b @ [1, 2, 4]], rtol=1e-12)
+
+
+def lognormal() -> tuple[TABLES, dict[str, Any]]:
+    """An outcome and a predictor that are linear in their logarithms."""
+    rng, given = np.random.default_rng(0), {}
+    for k in range(3):
+        z = rng.normal(0, 1, 50)
+        y = np.exp(2 + 0.3 * k + 0.8 * z + 0.1 * rng.normal(size=50))
+        given[f"s{k}"] = pd.DataFrame({"dose": np.exp(z), "y": y})
+    columns = {
+        "dose": {"type": "continuous", "low": 0.01, "high": 100, "transform": "log"},
+        "y": {"type": "continuous", "low": 1e-3, "high": 1e4, "transform": "log"},
+    }
+    return given, columns
+
+
+def test_an_outcomes_logarithm_is_undone() -> None:
+    given, columns = lognormal()
+    model = FedLin("hm1", columns=columns, seed=1).fit_sites(given)
+    predicted = {s: model.predict(table, s) for s, table in given.items()}
+    for site, table in given.items():
+        b = model.coef_.loc[site]
+        expected = np.exp(b["intercept"] + b["dose"] * np.log(table["dose"]))
+        np.testing.assert_allclose(predicted[site], expected, rtol=1e-12)
+    actual = np.concatenate([table["y"] for table in given.values()])
+    expected = r2_score(actual, np.concatenate(list(predicted.values())))
+    assert model.score(given) == pytest.approx(expected, rel=1e-12)
+    assert expected > 0.9
+
+
+def test_what_has_no_logarithm_is_read_as_the_job_reads_it() -> None:
+    """As the least value it allows, whatever other records there are; others are not clipped."""
+    given, columns = lognormal()
+    model = FedLin("hm1", columns=columns, seed=1).fit_sites(given)
+    dose = [0.0, -3.0, 0.01, 1e-6, 1e6]
+    found = model.predict(pd.DataFrame({"dose": dose}), "s0")
+    b = model.coef_.loc["s0"]
+    expected = np.exp(b["intercept"] + b["dose"] * np.log([0.01, 0.01, 0.01, 1e-6, 1e6]))
+    np.testing.assert_allclose(found, expected, rtol=1e-9)
+    with pytest.raises(DataError, match="infinite"):
+        model.predict(pd.DataFrame({"dose": [-np.inf]}), "s0")
+
+
+def two_levels(kind: str) -> tuple[TABLES, str]:
+    """Tables with an outcome of text, and the level that counts as 1."""
+    rng, given, levels = np.random.default_rng(0), {}, ["no", "yes"]
+    if kind == "categorical":
+        levels = ["a", "b", "c"]
+    for k in range(3):
+        x = rng.normal(size=60)
+        y = np.where(x + 0.5 * rng.normal(size=60) > 0, levels[1], rng.choice(levels[::2], 60))
+        given[f"s{k}"] = pd.DataFrame({"x": x, "y": y})
+    return given, levels[1]
+
+
+@pytest.mark.parametrize(
+    ("kind", "outcome"), [("binary", "y"), ("binary", "y=yes"), ("categorical", "y=b")]
+)
+def test_an_outcome_of_levels_is_0_or_1(kind: str, outcome: str) -> None:
+    given, level = two_levels(kind)
+    columns = columns_of(given)
+    settings = {"outcome": outcome, "predictors": ["x"]}
+    model = FedLin("hm1", columns=columns, settings=settings, seed=1).fit_sites(given)
+    actual = np.concatenate([table["y"] == level for table in given.values()]).astype(float)
+    predicted = np.concatenate([model.predict(table, site) for site, table in given.items()])
+    assert model.score(given) == pytest.approx(r2_score(actual, predicted), rel=1e-12)
+    assert model.score(given) > 0.3
+
+
+def test_outcomes_beyond_the_bounds_are_scored_as_they_are(fitted: FedLin) -> None:
+    far = {site: table.assign(y=100 * table["y"]) for site, table in tables().items()}
+    predicted = np.concatenate([fitted.predict(table, site) for site, table in far.items()])
+    actual = np.concatenate([table["y"] for table in far.values()])
+    assert fitted.score(far) == pytest.approx(r2_score(actual, predicted), rel=1e-9)
+
+
+def test_scores_are_of_records_that_have_an_outcome(fitted: FedLin) -> None:
+    given = tables()
+    given["s1"].loc[3, "y"] = np.nan
+    with pytest.raises(DataError, match="1 records lack the outcome"):
+        fitted.score(given)
+    with pytest.raises(DataError, match="'y' is missing"):
+        fitted.score({"s0": tables()["s0"].drop(columns="y")})
+    with pytest.raises(DataError, match="do not vary"):
+        fitted.score({"s0": tables()["s0"].iloc[:1]})
+    with pytest.raises(DataError, match="do not vary"):
+        fitted.score({})
+    with pytest.raises(UsageError, match="not fitted"):
+        FedLin().score(tables())
+
+
+def test_a_site_without_records_has_no_intercept_of_its_own() -> None:
+    given = {**tables(3), "empty": tables()["s0"].iloc[:0]}
+    columns = columns_of(tables())
+    model = FedLin("hm1", columns=columns, seed=1).fit_sites(given)
+    with pytest.raises(UsageError, match="'empty' had no complete record"):
+        model.predict(tables()["s0"], "empty")
+    assert model.score(given) == pytest.approx(model.score(tables(3)), rel=1e-12)
+    settings = {"intercept": "modelled"}
+    model = FedLin("hm1", columns=columns, settings=settings, seed=1).fit_sites(given)
+    assert np.all(np.isfinite(model.predict(tables()["s0"], "empty")))
+
+
+def test_sites_may_be_named_by_numbers() -> None:
+    named = {9 + k: table for k, table in enumerate(tables().values())}
+    model = FedLin("hm1", seed=1).fit_sites(named)
+    np.testing.assert_array_equal(model.predict(named[10], 10), model.predict(named[10], "10"))
+    assert model.score(named) > 0.8
 
 
 def test_a_protocol_gives_the_same(fitted: FedLin) -> None:

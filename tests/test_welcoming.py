@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -27,10 +28,10 @@ KNOWN = {
 """What sites share is as good as known: theta ~ N(MU, TAU I)."""
 
 
-def shared(method: dict[str, object], d: int = 2) -> SharedRun:
+def shared(method: dict[str, object], d: int = 2, **changed: object) -> SharedRun:
     tables = linear_tables((20, 25), d=d)
     wide = {name: {**c, "low": -60.0, "high": 60.0} for name, c in bounds(tables).items()}
-    job = fedlin_job(method, wide)
+    job = fedlin_job(method, wide, **changed)
     return SharedRun.of(parse_job(job), simulate(job, tables, random=replayable_random(1)))
 
 
@@ -54,6 +55,76 @@ def test_the_posterior_given_what_is_shared(known: SharedRun, n: int) -> None:
     for j, row in enumerate(found):
         assert abs(row["mean"] - mean[j]) < 4.5 * sd[j] / np.sqrt(DRAWS) + 1e-3 * sd[j]
         assert abs(row["sd"] / sd[j] - 1) < 4.5 / np.sqrt(2 * DRAWS) + 1e-3
+
+
+def test_its_own_intercept_is_as_uncertain_as_its_records_leave_it() -> None:
+    """With slopes as good as known, N(mean of y - mu' mean of x, variance / n)."""
+    run = shared({**KNOWN, "intercept": "site", "log_tau_mean": np.log(1e-8)})
+    table, n = records(12), 12
+    row = welcome(run, table, random=expanded(bytes(32))).table()[0]
+    mean, sd = table["y"].mean() - MU * (table["x0"] + table["x1"]).mean(), np.sqrt(NOISE / n)
+    assert abs(row["mean"] - mean) < 4.5 * sd / np.sqrt(DRAWS) + 1e-2 * sd
+    assert abs(row["sd"] / sd - 1) < 4.5 / np.sqrt(2 * DRAWS) + 1e-3
+
+
+POOLED = {"name": "fedlin_hm2", "draws": 100}
+
+
+@pytest.mark.parametrize("n", [0, 3, 40])
+def test_noise_is_its_own_where_sites_have_their_own(n: int) -> None:
+    """(Squared residuals + 4 pooled) / (degrees of freedom + 4), in the outcome's unit."""
+    run, table = shared({**POOLED, "variance": "site"}), records(n)
+    table["y"] *= 3  # noisier than the run's sites
+    pooled = run.noise * (run.layout.half[0] / run.scale[0]) ** 2
+    X = table[["x0", "x1"]] - table[["x0", "x1"]].mean()
+    y = table["y"] - table["y"].mean()
+    squares, left = 0.0, max(n - 3, 0)
+    if left:
+        squares = float(np.linalg.lstsq(X.to_numpy(), y.to_numpy(), rcond=None)[1][0])
+    told = welcome(run, table, random=expanded(bytes(32))).summary()
+    expected = (squares + 4 * pooled) / (left + 4)
+    assert told["error_sd"] ** 2 == pytest.approx(expected, rel=1e-9)
+
+
+def test_slopes_are_as_certain_as_its_own_noise_leaves_them() -> None:
+    """The closed form above, with the noise of a site whose outcomes are 3 times the others'."""
+    method: dict[str, object] = {k: v for k, v in KNOWN.items() if k != "noise_sd"}
+    run, table = shared({**method, "variance": "site"}), records(8)
+    X, y = table[["x0", "x1"]].to_numpy(), 3 * table["y"].to_numpy()
+    squares = float(np.linalg.lstsq(X, y, rcond=None)[1][0])
+    noise = (squares + 4 * run.noise) / (8 - 2 + 4)  # in own units, in which it is analysed
+    assert noise > 2 * run.noise
+    cov = np.linalg.inv(X.T @ X / noise + np.eye(2) / TAU)
+    mean, sd = cov @ (X.T @ y / noise + MU / TAU), np.sqrt(np.diagonal(cov))
+    found = welcome(run, table.assign(y=y), random=expanded(bytes(32))).table()[1:]
+    for j, row in enumerate(found):
+        assert abs(row["mean"] - mean[j]) < 4.5 * sd[j] / np.sqrt(DRAWS) + 1e-3 * sd[j]
+        assert abs(row["sd"] / sd[j] - 1) < 4.5 / np.sqrt(2 * DRAWS) + 1e-3
+
+
+@pytest.mark.parametrize("settings", [{}, {"variance": "site", "noise_sd": 0.45}])
+def test_noise_is_the_runs_where_it_is_pooled_or_known(settings: dict[str, object]) -> None:
+    run = shared({**POOLED, **settings})
+    pooled = run.noise**0.5 * run.layout.half[0] / run.scale[0]
+    told = welcome(run, records(40), random=expanded(bytes(32))).summary()
+    assert told["error_sd"] == pytest.approx(settings.get("noise_sd", pooled), rel=1e-12)
+
+
+def test_intervals_are_as_wide_as_its_own_noise() -> None:
+    """A site with 7 times the others' noise: 90 % of 200 further records, if it is read rightly."""
+    run = shared({**POOLED, "variance": "site"})
+    noisy = linear_tables((300,), d=2, noise=2.0, seed=9)["s000"]
+    told = welcome(run, noisy.iloc[:100], random=expanded(bytes(32)))
+    further = noisy.iloc[100:]
+    ends = told.predictions(further, random=expanded(bytes(32)))
+    held = np.mean((ends["low"] < further["y"]) & (further["y"] < ends["high"]))
+    # of 200 records; and ends move by 0.34 of an error of log sd, which is 1 / sqrt(2 n)
+    assert abs(held - 0.9) < 4.5 * np.sqrt(0.09 / 200 + 0.34**2 / 200)
+
+
+def test_a_table_may_be_longer_than_the_runs_were() -> None:
+    run = shared(KNOWN, sites={"max_rows": 30})
+    assert welcome(run, records(40)).records == 40
 
 
 def test_predictions_have_the_noise_and_what_is_not_known(known: SharedRun) -> None:
@@ -112,6 +183,32 @@ def test_from_a_folder_and_by_command(tmp_path: Path) -> None:
     predicted = CliRunner().invoke(app, [*call, "--predict", str(tmp_path / "new.csv")])
     assert "predicted_median" in predicted.stdout.splitlines()[0]
     assert len(predicted.stdout.splitlines()) == 7
+
+
+def test_a_run_that_nothing_can_be_drawn_of_is_said(tmp_path: Path) -> None:
+    tables = linear_tables((20, 25, 30), d=2)
+    secagg.run(fedlin_job(POOLED, bounds(tables)), tables, out=tmp_path / "run")
+    records(6).to_csv(tmp_path / "new.csv", index=False)
+    with np.load(tmp_path / "run" / "arrays.npz") as kept:
+        arrays = dict(kept)
+    for wrong in (-1.0, np.nan, 0.0):
+        covariance = wrong * arrays["shared_covariance"]
+        np.savez(tmp_path / "run" / "arrays.npz", **arrays | {"shared_covariance": covariance})
+        shown = CliRunner().invoke(app, ["adapt", str(tmp_path / "run"), str(tmp_path / "new.csv")])
+        assert isinstance(shown.exception, UsageError)
+        assert "no covariance" in str(shown.exception)
+
+
+def test_a_site_that_nothing_can_be_drawn_of_is_said() -> None:
+    """Slopes known to 1e-8 and noise of 1e-6: records that say otherwise have no weight at all."""
+    far = {"log_tau_mean": -37.0, "log_tau_sd": 3.0, "mu_sd": 1e-6, "noise_sd": 1e-6}
+    known = shared({**KNOWN, "noise_sd": 0.5})
+    method = known.method.__class__(**{**vars(known.method), **far})
+    cov = np.diag([1e-12, 1e-12, 9.0, 9.0])
+    mean = np.array([0.7, 0.7, -37.0, -37.0])
+    run = replace(known, method=method, mean=mean, cov=cov, noise=1e-12)
+    with pytest.raises(UsageError, match="no posterior can be drawn"):
+        welcome(run, records(50), random=expanded(bytes(32)))
 
 
 def test_an_outcomes_logarithm_is_undone() -> None:

@@ -336,7 +336,7 @@ class FedLinHm2(Participation, FedLinModel):
         told = memory["own"]["posterior"]
         for j, row in enumerate(result.summary["coefficients"]):
             row |= {name: number(values[j]) for name, values in told.items()}
-            row["included"] = bool(row["included"])
+            row |= {name: bool(row[name]) for name in ("included", "doubtful")}
         result.summary["level"] = self.level
         if not memory["own"]["apart"]:
             result.summary["notes"].append(

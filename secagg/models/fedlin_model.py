@@ -319,5 +319,4 @@ class FedLinModel(ABC):
             raise PeerError("message", "the coordinator's noise is not above 0")
         if self.variance == "pooled" or self.noise_sd is not None or not site.left:
             return pooled
-        wrong = site.errors(site.separate, layout, training, facts["centre"], facts["scale"])
-        return float((wrong @ wrong + 4 * pooled) / (site.left + 4))
+        return site.noise(pooled, layout, training, facts["centre"], facts["scale"])

@@ -71,12 +71,16 @@ class Layout:
         intercept: Intercept,
         degree: int,
     ) -> Layout:
-        """Raises `JobError` for columns that are not there, or do not fit together."""
+        """Raises `JobError` for columns that are not there, or do not fit together.
+
+        A predictor must not be named as the intercept is: results tell terms apart by name.
+        """
         first = choose(public, [outcome], "method.outcome")
         if len(first) != 1:
             raise JobError("method.outcome", f"{outcome!r} has more than one variable")
         if predictors is None:
-            others = [i for i in range(len(public.variables)) if i != first[0]]
+            column = public.variables[first[0]].column  # an indicator's others say what it is
+            others = [i for i, v in enumerate(public.variables) if v.column != column]
             rest = np.array(others, dtype=np.int64)
         else:
             rest = choose(public, predictors, "method.predictors", outcome)
@@ -85,6 +89,8 @@ class Layout:
         chosen = np.concatenate([first, rest])
         variables = [public.variables[i] for i in chosen]
         names = tuple(v.name for v in variables)
+        if INTERCEPT in names[1:]:
+            raise JobError("columns", f"{INTERCEPT!r} names the intercept", "Rename the column.")
         if not 1 <= degree <= _MOST_DEGREE:
             raise JobError("method.degree", f"must be from 1 to {_MOST_DEGREE}")
         if degree > 1 and len(rest) > 1:

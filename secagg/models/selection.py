@@ -8,12 +8,12 @@ included    the interval has quantiles (1 -+ level) / 2 of the draws, and does n
 direction   the larger of P(theta > 0) and P(theta < 0): 1/2 if the sign is open
 null        P(|theta| <= rope), of a range about 0 that makes no difference in practice
 
-Each has its Monte Carlo error, by batches (Flegal, Haran and Jones 2008): draws are in the order in
-which they were drawn, chain after chain, so that twenty runs of them are nearly independent, and
-what differs between these tells the error of all. (A site has some hundred numbers to tell; an
-effective sample size of each would take a hundred times as long.) Where an interval ends within two
-errors of 0, other draws may as well have decided otherwise: `doubtful`. A probability of which all
-draws agree has an error of 0, and is as close to 0 or 1 as draws are many.
+Means and ends have Monte Carlo errors, by batches (Flegal, Haran and Jones 2008): draws are in the
+order in which they were drawn, chain after chain, so that twenty runs of them are nearly
+independent, and what differs between these tells the error of all. (A site has some hundred numbers
+to tell; an effective sample size of each would take a hundred times as long.) Where an interval
+ends within two errors of 0, other draws may as well have decided otherwise: `doubtful`. A
+probability of which all draws agree is as close to 0 or 1 as draws are many.
 """
 
 from __future__ import annotations
@@ -43,9 +43,7 @@ class Selection:
     included: Flags
     doubtful: Flags
     direction: Array
-    direction_error: Array
     null: Array
-    null_error: Array
 
 
 def select(theta: Array, level: float = 0.9, rope: float = 0.0) -> Selection:
@@ -72,9 +70,7 @@ def select(theta: Array, level: float = 0.9, rope: float = 0.0) -> Selection:
         included=(low > 0) | (high < 0),
         doubtful=(np.abs(low) < 2 * mcse_low) | (np.abs(high) < 2 * mcse_high),
         direction=np.maximum(share, 1 - share),
-        direction_error=_error((batches > 0).mean(axis=1)),
         null=null.mean(axis=0),
-        null_error=_error((np.abs(batches) <= rope).mean(axis=1)),
     )
 
 

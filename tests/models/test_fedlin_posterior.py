@@ -119,7 +119,8 @@ def test_the_range_without_consequence_is_in_the_units_analysed(intercept: str) 
 
 def test_ends_have_errors_and_an_end_near_zero_is_doubtful() -> None:
     """Of draws N(0, 1) + 1.645 the interval ends at 0; the error is sqrt(.05 .95 / n) / density."""
-    draws = np.random.default_rng(3).standard_normal((MANY, 3)) + [norm.ppf(0.95), 5.0, 0.0]
+    means = np.array([norm.ppf(0.95), 5.0, 0.0])
+    draws = means + np.random.default_rng(3).standard_normal((MANY, 3))
     _, found = posterior(draws, "site")
     error = np.sqrt(0.0475 / MANY) / norm.pdf(norm.ppf(0.95))
     for name in ("mcse_low", "mcse_high"):  # by twenty batches: off by 1 / sqrt(38)

@@ -229,7 +229,7 @@ def test_no_predictor_is_named_as_the_intercept(settings: dict[str, Any]) -> Non
     tables, columns = some_tables((1.0, 2.0, 1.0), (0.0,) * 3), about((1.0, 2.0, 1.0), (0.0,) * 3)
     named = {site: t.rename(columns={"x0": "intercept"}) for site, t in tables.items()}
     columns = {{"x0": "intercept"}.get(name, name): column for name, column in columns.items()}
-    with pytest.raises(JobError, match="^columns: 'intercept' names the intercept"):
+    with pytest.raises(JobError, match=r"^columns: 'intercept' names the intercept"):
         simulated({"name": "fedlin_hm1", **settings}, columns, named)
     method = {"name": "fedlin_hm1", "outcome": "intercept", "rounds": 2}
     _, own = simulated(method, columns, named)
