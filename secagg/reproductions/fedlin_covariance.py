@@ -94,7 +94,7 @@ NOTES = (
     "steps have come.",
 )
 TITLE = "Table 1: HM1 on simulated devices"
-FIGURE_TITLE = "Figure 3: distance from the true coefficients, by round"
+FIGURE_TITLE = "Figure 3: distance by round"
 FIGURE_METHODS = (
     *(method for method in METHODS if method.name in ("hm1", "hm1-printed")),
     Method("separate", "Separate", note="HM1's steps without its shrinkage."),
