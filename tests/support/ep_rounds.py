@@ -22,7 +22,7 @@ BITS = 40
 
 @dataclass(frozen=True)
 class Ended:
-    """q and its factors; rounds: done; far: of q from its end; taken_back, sat_out: how often."""
+    """q and its factors; far: of q from its end; shares: taken; strained: how often a site was."""
 
     q: Natural
     factors: list[Natural]
