@@ -53,7 +53,7 @@ def unprotected(facts: Facts) -> list[tuple[str, Sequence[str]]]:
 _ASKED_ONCE = ("moments", "local_graphs")
 """Methods whose sites are sent no number but that of records in all."""
 _SOLVED = ("fedlin_hm1", "fedlin_hm2")
-"""Methods of which a coordinator that departs can solve some ten sums for single sites."""
+"""Methods of which a coordinator that departs can solve sums of its choice for single sites."""
 _SAMPLERS = ("sparse_regression", "sparse_markov", "sparse_directed")
 
 
@@ -73,7 +73,7 @@ def _departing(facts: Facts) -> list[str]:
     trusted = "It is trusted to send what the method computes, and sites cannot tell if it does."
     if name in _SOLVED:
         return [
-            f"{trusted} One that chooses its messages itself can, in some ten rounds, make sums "
+            f"{trusted} One that chooses its messages itself can, in a number of rounds, make sums "
             "into equations that it can solve for single sites' cross products. Sites refuse only "
             "what is not finite or out of range."
         ]

@@ -18,7 +18,7 @@ What the transcript determines (Guarantees: only this)
       prior "normal" the pooled variance of the noise; at the end sums over sites of posterior
       means, their squares, of how many sites include each coefficient, and of errors.
     * A coordinator that does not send what the method computes can choose q and what it takes of
-      changes; sums of some ten rounds of its choice can then be solved for every site's own X'X
+      changes; sums of a number of rounds of its choice can then be solved for a site's own X'X
       and X'y where coefficients are few. It is trusted to send q.
     * In each round the sum over sites of changes of q_k, hence of all q_k: what the coordinator
       needs for q(phi) and no more. q_k is a normal approximation of a function of the site's X'X
@@ -319,7 +319,7 @@ class FedLinHm2(Participation, FedLinModel):
         if len(public.sites) < _FEW_SITES:
             notes.append(
                 f"With fewer than {_FEW_SITES} sites intervals of what sites share are too short, "
-                "by up to a third: the approximation's own error. Sites' own intervals are not."
+                "by the approximation's own error. Sites' own intervals are not."
             )
         if self.scale == "own" and (self.mu_sd, self.log_tau_mean) == (1.0, -3.0):
             notes.append(

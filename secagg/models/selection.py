@@ -11,7 +11,7 @@ null        P(|theta| <= rope), of a range about 0 that makes no difference in p
 Means and ends have Monte Carlo errors, by batches (Flegal, Haran and Jones 2008): draws are in the
 order in which they were drawn, chain after chain, so that twenty runs of them are nearly
 independent, and what differs between these tells the error of all. (A site has some hundred numbers
-to tell; an effective sample size of each would take a hundred times as long.) Where an interval
+to tell; an effective sample size of each would take much longer.) Where an interval
 ends within two errors of 0, other draws may as well have decided otherwise: `doubtful`. A
 probability of which all draws agree is as close to 0 or 1 as draws are many.
 """
