@@ -19,10 +19,11 @@ Expectation propagation takes the difference between tilted and cavity, and adds
 error common to all sites, relative to the cavity, would count K times. So points have the mean and
 covariance of the normal density that they stand for, exactly: a site that says nothing is then
 without error, and what is left falls with a site's influence. (What that costs is some 2 / n of
-their fourth moments, for n points: sds of log tau come out too large by that order.) Points are Sobol's in batches, each with a shift of its own from the site's generator: a
-site that starts that from the same seed in each round has the same points, and rounds converge; how
-far batches are apart tells the error, on the safe side: what they have in common and the exact
-covariance takes out is not taken out of their differences.
+their fourth moments, for n points: sds of log tau come out too large by that order.) Points are
+Sobol's in batches, each with a shift of its own from the site's generator: a site that starts that
+from the same seed in each round has the same points, and rounds converge; how far batches are apart
+tells the error, on the safe side: what they have in common and the exact covariance takes out is
+not taken out of their differences.
 
 ==============================  ====================================================================
 site                            what is returned
