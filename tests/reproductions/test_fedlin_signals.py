@@ -18,7 +18,7 @@ from secagg.models.fedavg import FedAvg
 from secagg.models.fedlin_hm1 import FedLinHm1
 from secagg.reproductions import fedlin_signals, fedlin_tables
 from secagg.reproductions.fedlin import alone, data, signals
-from secagg.reproductions.fedlin.runs import simulated
+from secagg.reproductions.job_runs import simulated
 
 Seen = list[tuple[Mapping[str, Any], Mapping[str, pd.DataFrame]]]
 

@@ -6,7 +6,7 @@ Methods have defaults for their users, which may change. Cells rely on none of t
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import numpy as np
 import pandas as pd
@@ -15,8 +15,7 @@ from numpy.typing import NDArray
 from secagg.contracts import Result
 from secagg.models.fedlin_hm1 import FedLinHm1
 from secagg.models.fedlin_hm2 import FedLinHm2
-from secagg.randomness import expanded
-from secagg.simulating import simulate_sites
+from secagg.reproductions.job_runs import simulated
 
 Array = NDArray[np.float64]
 Flags = NDArray[np.bool_]
@@ -44,27 +43,6 @@ HM2: dict[str, object] = {  # with the prior N(0, 1) of its example 4.1 for all 
 
 # Public bounds of the simulations' columns; no value comes near them.
 _X_BOUND, _Y_BOUND = 10.0, 1000.0
-
-
-def simulated(
-    method: Mapping[str, object],
-    columns: Mapping[str, Mapping[str, object]],
-    tables: Mapping[str, pd.DataFrame],
-    seed: int,
-) -> tuple[Result, dict[str, Result]]:
-    """Return a method's result over these devices' tables, and what each device keeps to itself.
-
-    The same whenever it is asked for.
-    """
-    job: dict[str, Any] = {
-        "title": "reproduction",
-        "sites": {"max_rows": max(map(len, tables.values()))},
-        "columns": columns,
-        "method": method,
-        "protocol": {"name": "plain"},
-        "release": {"min_sites": 2, "min_records": 1},
-    }
-    return simulate_sites(job, tables, random=expanded(seed.to_bytes(32, "little")))
 
 
 def regressions(

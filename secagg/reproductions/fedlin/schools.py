@@ -21,7 +21,8 @@ import pandas as pd
 from secagg.contracts import Result
 from secagg.models.fedavg import FedAvg
 from secagg.reproductions.fedlin import data
-from secagg.reproductions.fedlin.runs import HM1, HM2, STEP, STEPS, included, simulated
+from secagg.reproductions.fedlin.runs import HM1, HM2, STEP, STEPS, included
+from secagg.reproductions.job_runs import simulated
 from secagg.reproductions.plain import CONVERGED, Settings
 
 TESTED = 0.4

@@ -23,7 +23,8 @@ from numpy.typing import NDArray
 from secagg.contracts import Result
 from secagg.models.fedavg import FedAvg
 from secagg.reproductions.fedlin import alone, data
-from secagg.reproductions.fedlin.runs import HM1, STEP, STEPS, simulated
+from secagg.reproductions.fedlin.runs import HM1, STEP, STEPS
+from secagg.reproductions.job_runs import simulated
 from secagg.reproductions.plain import CONVERGED, Settings
 
 Array = NDArray[np.float64]

@@ -18,8 +18,9 @@ from numpy.typing import NDArray
 from secagg.contracts import Result
 from secagg.models.posterior import MOST_R_HAT
 from secagg.models.sparse_regression import SparseRegression
+from secagg.reproductions.job_runs import simulated
 from secagg.reproductions.plain import CONVERGED, Settings
-from secagg.reproductions.sparse.sampled import quantities, sampled, sampler, simulated, worst
+from secagg.reproductions.sparse.sampled import quantities, sampled, sampler, worst
 
 Array = NDArray[np.float64]
 

@@ -19,15 +19,9 @@ from secagg.models.moments import PooledMoments
 from secagg.models.sparse_directed import SparseDirected
 from secagg.models.sparse_markov import discoveries
 from secagg.reproductions.graphs import sachs
+from secagg.reproductions.job_runs import simulated
 from secagg.reproductions.plain import Settings
-from secagg.reproductions.sparse.sampled import (
-    ALL,
-    quantities,
-    sampled,
-    sampler,
-    simulated,
-    widths,
-)
+from secagg.reproductions.sparse.sampled import ALL, quantities, sampled, sampler, widths
 
 SITES = 4
 FDR = 0.1

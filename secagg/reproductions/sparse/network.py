@@ -17,9 +17,10 @@ from scipy.stats import false_discovery_control, norm
 
 from secagg.models.moments import PooledMoments
 from secagg.models.sparse_markov import SparseMarkov
+from secagg.reproductions.job_runs import simulated
 from secagg.reproductions.plain import Settings
 from secagg.reproductions.sparse import ovarian
-from secagg.reproductions.sparse.sampled import ALL, quantities, sampled, sampler, simulated, widths
+from secagg.reproductions.sparse.sampled import ALL, quantities, sampled, sampler, widths
 
 FDR = 0.1
 BETWEEN = " - "  # in the name of a pair; in no gene's

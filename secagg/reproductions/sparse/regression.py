@@ -9,17 +9,10 @@ from __future__ import annotations
 
 from secagg.models.moments import PooledMoments
 from secagg.models.sparse_regression import SparseRegression
+from secagg.reproductions.job_runs import simulated
 from secagg.reproductions.plain import Settings
 from secagg.reproductions.sparse import heart
-from secagg.reproductions.sparse.sampled import (
-    ALL,
-    LEVEL,
-    quantities,
-    sampled,
-    sampler,
-    simulated,
-    widths,
-)
+from secagg.reproductions.sparse.sampled import ALL, LEVEL, quantities, sampled, sampler, widths
 
 PREDICTORS = [name for name in heart.COLUMNS if name != heart.OUTCOME]
 

@@ -11,17 +11,13 @@ more than on anything else.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from secagg.contracts import Result
 from secagg.models.posterior import Posterior, summarise
-from secagg.randomness import expanded
 from secagg.reproductions.plain import Settings
-from secagg.simulating import simulate_sites
-from secagg.sites import Data
 
 SPIKE_RATIO = 0.01
 CHAINS = 4
@@ -58,25 +54,6 @@ def sampler(settings: Settings) -> dict[str, object]:
         "seed": int(settings["seed"]),
         **PRIOR,
     }
-
-
-def simulated(
-    method: Mapping[str, object], columns: Columns, data: Data, seed: int
-) -> tuple[Result, dict[str, Result]]:
-    """Return a method's result over these sites' tables, and what each site keeps to itself.
-
-    The same whenever it is asked for.
-    """
-    most = max(len(table) for table in data.values())
-    job: dict[str, Any] = {
-        "title": "reproduction",
-        "sites": {"max_rows": most},
-        "columns": columns,
-        "method": method,
-        "protocol": {"name": "plain"},
-        "release": {"min_sites": 2, "min_records": 2},
-    }
-    return simulate_sites(job, data, random=expanded(seed.to_bytes(32, "little")))
 
 
 def sampled(result: Result) -> tuple[Posterior, Posterior]:
