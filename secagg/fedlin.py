@@ -9,7 +9,8 @@ same result): what a study over real sites would do, to try out before. All tabl
 process, and nothing is protected from whoever runs it.
 
 Columns are declared as in a job. Without a declaration, bounds and levels are read from the tables
-(`columns_of`), which in a study over real sites would be a leak: there they are public knowledge.
+(`columns_of`), which in a study over real sites would be a leak: there everybody knows them, and
+they would tell the least and the largest number of each column. The result has a note of it.
 """
 
 from __future__ import annotations
@@ -38,6 +39,11 @@ Array = NDArray[np.float64]
 Tables = Mapping[Any, pd.DataFrame]
 
 MODELS = {"hm1": "fedlin_hm1", "hm2": "fedlin_hm2", "fedavg": "fedavg", "ditto": "fedavg"}
+_ARGUMENTS = {"name": "model", "outcome": "outcome", "predictors": "predictors"}
+_READ = (
+    "Bounds and levels of columns were read from the tables. In a run everybody knows them, and "
+    "these tell extremes of records: give `columns` for a study over real sites."
+)
 _MARGIN = 0.1  # of a column's range, on both sides of the bounds that are read from tables
 _MOST_LEVELS = 50
 
@@ -47,9 +53,9 @@ class FedLin:
 
     model: "hm1", "hm2", "fedavg" or "ditto"; see the methods of the job file for their settings
     outcome: column to explain; predictors: columns, None for all others
-    columns: as in a job's [columns]; None reads them from the tables
+    columns: as in a job's [columns]; None reads them from the tables, and notes it in the result
     protocol: "masked" and so on, or a table of a job's [protocol]; None simulates
-    settings: of the method, as in a job's [method]
+    settings: of the method, as in a job's [method], but for those that are arguments here
     seed: None draws from the operating system; a number makes the result reproducible
     """
 
@@ -102,6 +108,8 @@ class FedLin:
         else:
             finished = run(job, tables, random=random)
             result, own = finished.result, dict(finished.own)
+        if not self.columns:
+            result.summary["notes"].append(_READ)
         self.job_, self.result_, self.own_ = job, result, own
         self.coef_ = _coefficients(own, str(result.summary["method"]).removeprefix("fedlin-"))
         self.across_sites_ = pd.json_normalize(result.summary["across_sites"]).set_index("term")
@@ -122,7 +130,7 @@ class FedLin:
             raise UsageError("predict", f"no site {site!r} was fitted", f"There are {known} ...")
         layout = self._layout()
         predictors = predictors_of(self.job_, layout, table)
-        here = self.own_[str(site)].summary["records_here"]
+        here = self.own_[str(site)].summary["learned_from"]
         if layout.intercept == "site" and not here and len(predictors):
             what = f"site {site!r} had no complete record, and only its own tell where outcomes lie"
             raise UsageError("predict", what, 'Predictions need one, or intercept = "modelled".')
@@ -164,10 +172,12 @@ class FedLin:
             raise UsageError("FedLin", f"no model {self.model!r}", f"Known: {', '.join(MODELS)}.")
         if len(tables) < 2:
             raise UsageError("fit_sites", "takes the tables of at least two sites")
-        chosen = None
-        if self.predictors is not None:
-            chosen = [self.outcome, *self.predictors]
-        columns = dict(self.columns or columns_of(tables, chosen))
+        for key, argument in _ARGUMENTS.items():
+            if key in (self.settings or {}):
+                what = f"settings have {key!r}, which is the argument {argument!r}"
+                raise UsageError("FedLin", what, f"Give it as FedLin({argument}=...) alone.")
+        names = None if self.predictors is None else [self.outcome, *self.predictors]
+        columns = dict(self.columns or columns_of(tables, names))
         method = {"name": MODELS[self.model], "outcome": self.outcome, **(self.settings or {})}
         if self.model == "ditto":
             method.setdefault("personal", 1.0)
@@ -194,12 +204,15 @@ class FedLin:
 def columns_of(tables: Tables, names: list[str] | None = None) -> dict[str, dict[str, Any]]:
     """Return declarations of the tables' columns, read from their cells.
 
+    names: of columns, or of one variable `column=level`; None for all columns of the first table
     Numbers get bounds a tenth of their range beyond the extremes; what is not numeric is
     categorical (at most 50 levels), two levels are binary. Raises `DataError` for anything else.
     """
     first = next(iter(tables.values()))
     found = {}
-    for name in names if names is not None else [str(column) for column in first.columns]:
+    every = [str(column) for column in first.columns]
+    asked = every if names is None else names
+    for name in dict.fromkeys(n if n in every else n.partition("=")[0] for n in asked):
         cells = pd.concat([_column(table, name, site) for site, table in tables.items()])
         found[name] = _declared(name, cells)
     return found

@@ -44,7 +44,7 @@ Array = NDArray[np.float64]
 DRAWS = 4000
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class SharedRun:
     """What a finished run of HM2 tells of a new site.
 
@@ -93,6 +93,9 @@ class SharedRun:
             what = "is no folder of a finished run of this version"
             raise UsageError(str(folder), what, "Give the --out of a run.") from error
 
+    def __repr__(self) -> str:
+        return f"SharedRun({self.job.title!r}, of {self.method.outcome!r})"
+
     @property
     def layout(self) -> Layout:
         """The regression."""
@@ -105,7 +108,7 @@ class SharedRun:
         return method.needs_noise and method.variance == "site" and method.noise_sd is None
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Newcomer:
     """A new site's posterior: draws of intercept and slopes (draws, 1 + slopes), in own units.
 
@@ -117,6 +120,11 @@ class Newcomer:
     coefficients: Array
     error: Array
     remarks: tuple[str, ...]
+
+    def __repr__(self) -> str:
+        draws, many = self.coefficients.shape
+        what = f"{many} coefficients of {self.run.method.outcome!r}"
+        return f"Newcomer({what} from records: {self.records}, draws: {draws})"
 
     def table(self) -> list[dict[str, Any]]:
         """Return each coefficient's numbers: mean, sd, interval, its sign's probability."""

@@ -148,12 +148,47 @@ def two_levels(kind: str) -> tuple[TABLES, str]:
 def test_an_outcome_of_levels_is_0_or_1(kind: str, outcome: str) -> None:
     given, level = two_levels(kind)
     columns = columns_of(given)
-    settings = {"outcome": outcome, "predictors": ["x"]}
-    model = FedLin("hm1", columns=columns, settings=settings, seed=1).fit_sites(given)
+    model = FedLin("hm1", outcome=outcome, predictors=("x",), columns=columns, seed=1)
+    model.fit_sites(given)
     actual = np.concatenate([table["y"] == level for table in given.values()]).astype(float)
     predicted = np.concatenate([model.predict(table, site) for site, table in given.items()])
     assert model.score(given) == pytest.approx(r2_score(actual, predicted), rel=1e-12)
     assert model.score(given) > 0.3
+
+
+def test_an_indicators_siblings_do_not_explain_it() -> None:
+    """They say what it is: with predictors unset, none of its column's other indicators is one."""
+    given, _ = two_levels("categorical")
+    model = FedLin("hm1", outcome="y=b", seed=1).fit_sites(given)
+    assert list(model.coef_.columns) == ["intercept", "x"]
+    named = FedLin("hm1", outcome="y=b", predictors=("x",), seed=1).fit_sites(given)
+    pd.testing.assert_frame_equal(named.coef_, model.coef_)
+    asked = FedLin("hm1", outcome="y=b", predictors=("x", "y=c"), seed=1).fit_sites(given)
+    assert list(asked.coef_.columns) == ["intercept", "x", "y=c"]  # whoever names it, has it
+
+
+@pytest.mark.parametrize(
+    ("key", "argument"), [("name", "model"), ("outcome", "outcome"), ("predictors", "predictors")]
+)
+def test_what_is_an_argument_is_no_setting(key: str, argument: str) -> None:
+    model = FedLin("hm1", settings={key: "y"}, seed=1)
+    with pytest.raises(UsageError, match=f"settings have '{key}', which is the argument") as raised:
+        model.fit_sites(tables())
+    assert f"FedLin({argument}=...)" in raised.value.mend
+    assert not hasattr(model, "result_")
+
+
+@pytest.mark.parametrize("kind", ["hm1", "hm2", "ditto"])
+@pytest.mark.parametrize("protocol", [None, "plain"])
+def test_bounds_read_from_tables_are_noted(kind: str, protocol: str | None) -> None:
+    """As everybody would know them; not those that are given."""
+    settings = {"rounds": 2, **(SETTINGS if kind == "hm2" else {})}
+    model = FedLin(kind, settings=settings, protocol=protocol, seed=1)
+    model.fit_sites(tables())
+    noted = [note for note in model.result_.summary["notes"] if "read from the tables" in note]
+    assert len(noted) == 1
+    model.set_params(columns=columns_of(tables())).fit_sites(tables())
+    assert not any("read from the tables" in note for note in model.result_.summary["notes"])
 
 
 def test_outcomes_beyond_the_bounds_are_scored_as_they_are(fitted: FedLin) -> None:
@@ -240,6 +275,7 @@ def test_columns_are_read_from_the_cells() -> None:
         "w": {"type": "binary", "levels": ["x", "y"]},
         "l": {"type": "categorical", "levels": ["p", "q", "r"]},
     }
+    assert list(columns_of(given, ["l=q", "n", "l=r"])) == ["l", "n"]
     with pytest.raises(DataError, match="does not vary"):
         columns_of({"a": pd.DataFrame({"n": [1.0, 1.0]})})
     with pytest.raises(DataError, match="has 1 levels"):

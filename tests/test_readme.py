@@ -100,3 +100,25 @@ def test_toml_blocks_are_parts_of_an_example_or_jobs(text: str, copy: Path) -> N
     job.write_text(text)
     done = run(["secagg", "plan", str(job)], copy)
     assert done.returncode == 0, f"{text}\n{done.stderr}"
+
+
+def test_each_method_at_a_new_site_has_a_link_to_its_own_section() -> None:
+    """Under which docs/jobs.md says what `secagg adapt` does with that method's runs."""
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    row = next(line for line in readme.splitlines() if line.startswith("| at a **new site**"))
+    links = re.findall(r"`(\w+)` \(\[more\]\(docs/jobs\.md#([\w-]+)\)\)", row)
+    assert [method for method, _ in links] == ["sparse_regression", "fedlin_hm2"]
+    place: dict[str, str] = {}  # anchor -> the method whose section it is in
+    said: dict[str, str] = {}
+    method, anchor = "", ""
+    for line in (ROOT / "docs" / "jobs.md").read_text(encoding="utf-8").splitlines():
+        if heading := re.match(r"#+ (.*)", line):
+            found = re.match(r"## Method `(\w+)`", line)
+            method = found.group(1) if found else method
+            anchor = re.sub(r"[^\w -]", "", heading.group(1)).lower().replace(" ", "-")
+            place[anchor], said[anchor] = method, ""
+        elif anchor:
+            said[anchor] += line
+    for name, anchor in links:
+        assert place[anchor] == name
+        assert "`secagg adapt" in said[anchor]

@@ -40,6 +40,13 @@ def known() -> SharedRun:
     return shared(KNOWN)
 
 
+def test_a_posterior_prints_as_a_line(known: SharedRun) -> None:
+    """And not as the thousands of draws that it is."""
+    told = repr(welcome(known, records(12), random=expanded(bytes(32))))
+    assert told == f"Newcomer(3 coefficients of 'y' from records: 12, draws: {DRAWS})"
+    assert repr(known) == "SharedRun('t', of 'y')"
+
+
 def records(n: int) -> pd.DataFrame:
     return linear_tables((n,), d=2, seed=7)["s000"]
 

@@ -14,6 +14,7 @@ from secagg.audits import format as written
 from secagg.audits.pictures import Interval, axis_picture, interval_picture, reach_of
 from secagg.audits.regression import unit_of
 from secagg.audits.results import Block, Summary
+from secagg.models.regression_layout import INTERCEPT
 
 _MODELS = {
     "hm1": "HM1",
@@ -43,7 +44,10 @@ def errors_table(summary: Summary) -> tuple[list[str], list[list[str]]]:
 
 
 def sites_table(summary: Summary) -> tuple[list[str], list[list[str]]]:
-    """Return head and rows of the coefficients over sites."""
+    """Return head and rows of the coefficients over sites.
+
+    An intercept is not selected: that an outcome is not 0 where predictors are is no finding.
+    """
     rows: Sequence[Summary] = summary["across_sites"]
     own = any("own_units" in row for row in rows)
     included = any("included" in row for row in rows)
@@ -57,7 +61,8 @@ def sites_table(summary: Summary) -> tuple[list[str], list[list[str]]]:
             units = row.get("own_units", {})
             cells += [_short(units.get("mean")), _short(units.get("sd"))]
         if included:
-            cells.append(f"{row['included']} of {summary['sites']}")
+            many = f"{row.get('included')} of {summary['sites_with_records']}"
+            cells.append("-" if row["term"] == INTERCEPT else many)
         told.append(cells)
     return head, told
 

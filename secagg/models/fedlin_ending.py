@@ -5,6 +5,10 @@ are many), and with "nothing", the site's own mean (or 0 where no intercept is i
 `holdout` they are of records that nothing was learned from; the report's figure is the paper's
 A-RMSE, the mean over sites of each site's root mean squared error.
 
+Coefficients are summed over sites with records: what a method says of a site without is no estimate
+of anything there. In a run every site has some (`min_records` is at least 1), and the number of
+them is no news; in a simulation it may be smaller than that of sites.
+
 Errors are summed in half widths of the outcome's bounds, and clipped at 2^20 of these, which is
 counted as any clipping is: the least squares of a site with few records may predict anything.
 """
@@ -30,10 +34,12 @@ FEW = 2
 def ending_fields(d: int, models: int, max_rows: int, sites: int, *, holdout: bool) -> Spec:
     """Return the fields of the sum, for d coefficients and so many models' predictions.
 
-    Of two sites the squares are not summed: with the mean they would be each one's coefficients.
+    Of two sites the squares are not summed: with the mean they would be each one's coefficients, as
+    they are where a job of more goes on with two, which `min_sites` prevents.
     """
     rows, each = float(max_rows), (models,)
     spec: Spec = (
+        Field("with_records", (1,), 1.0, 0, Kind.COUNT),
         Field("coefficients", (d,), _MOST, BITS, Kind.BOUNDED),
         Field("training", each, rows * _MOST**2, BITS, Kind.WEIGHT),
     )
@@ -49,6 +55,19 @@ def ending_fields(d: int, models: int, max_rows: int, sites: int, *, holdout: bo
     )
 
 
+def ending_sees(sites: int, *, holdout: bool) -> str:
+    """Return what the sum tells, in words."""
+    squares = ", of their squares" if sites > FEW else ""
+    held = (
+        ", of root mean squared errors of records held out; how many records are held out and at "
+        "how many sites"
+    )
+    return (
+        "how many sites have records; sums over these of coefficients"
+        f"{squares}, of squared errors of predictions{held if holdout else ''}"
+    )
+
+
 def ending_sums(
     site: Site, fitted: Sequence[Array], now: Round, sites: int, held: Array | None
 ) -> tuple[Update, dict[str, Any]]:
@@ -56,7 +75,7 @@ def ending_sums(
 
     fitted: coefficients of each model, the method's own first; held: records, None without holdout
     """
-    theta, unit = fitted[0], float(now.scale[0])
+    theta, unit, here = fitted[0], float(now.scale[0]), float(site.here > 0)
     within_range({"coefficients": theta}, _MOST)  # clipped, they would be a wrong mean
 
     def squared(values: Array) -> Array:
@@ -65,9 +84,13 @@ def ending_sums(
         ]
         return np.array([float(w @ w) for w in wrong])
 
-    update = {"coefficients": theta, "training": squared(now.values)}
+    update = {
+        "with_records": np.array([here]),
+        "coefficients": here * theta,
+        "training": squared(now.values),
+    }
     if sites > FEW:
-        update["squares"] = theta**2
+        update["squares"] = here * theta**2
     errors: dict[str, Any] = {"training": update["training"], "here": site.here}
     if held is not None:
         many = len(held)

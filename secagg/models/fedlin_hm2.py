@@ -20,6 +20,7 @@ What the transcript determines (Guarantees: only this)
     * A coordinator that does not send what the method computes can choose q and what it takes of
       changes; sums of a number of rounds of its choice can then be solved for a site's own X'X
       and X'y where coefficients are few. It is trusted to send q.
+    * With `points`, the sums of `secagg.models.shared_points`, which say what they determine.
     * In each round the sum over sites of changes of q_k, hence of all q_k: what the coordinator
       needs for q(phi) and no more. q_k is a normal approximation of a function of the site's X'X
       and X'y with p (p + 3) / 2 numbers; it depends on q, so sums of several rounds show different
@@ -31,7 +32,7 @@ site                            contribution
 ==============================  ====================================================================
 no record                       f_k = 1, so its change is 0
 fewer records than columns      its X'X is singular; priors make every density proper
-a cavity that is no density     it takes less of its own q_k out of q; it is counted
+a cavity that is no density     power expectation propagation where the hierarchy can; counted else
 moments that cannot be had      change 0; it is counted
 did not take part in a round    change 0
 a q that is no density          `PeerError`, nothing is sent
@@ -48,14 +49,22 @@ import numpy as np
 from numpy.typing import NDArray
 
 from secagg.contracts import Body, Counted, Field, Kind, Public, Result, Spec, Stage, State, Update
-from secagg.errors import DataError, JobError, PeerError
+from secagg.errors import JobError, PeerError
 from secagg.models.consensus_rounds import check_numbers
 from secagg.models.fedlin_model import FINISH, ROUNDS, FedLinModel
-from secagg.models.fedlin_posterior import converged, in_words, shared_rows, site_posterior
+from secagg.models.fedlin_posterior import posterior_draws, site_posterior
 from secagg.models.fedlin_result import own_summary, summary
 from secagg.models.fedlin_round import BITS, MOST, Round, within_range
+from secagg.models.fedlin_shared import (
+    cautions,
+    converged,
+    in_words,
+    points_told,
+    shared_rows,
+    weighed_rows,
+)
 from secagg.models.fedlin_site import Site
-from secagg.models.hierarchy import Draws, Hierarchy, Statistics
+from secagg.models.hierarchy import Hierarchy, Statistics
 from secagg.models.hierarchy_elastic_net import ElasticNet
 from secagg.models.hierarchy_lasso import Lasso
 from secagg.models.hierarchy_normal import NormalHierarchy
@@ -64,14 +73,16 @@ from secagg.models.natural_normal import Natural, symmetric, triangle
 from secagg.models.participation import ALONE, Participation
 from secagg.models.posterior import number
 from secagg.models.propagation import most_next, moved, no_change, share_taken, site_change
+from secagg.models.shared_points import Mixture, points, points_fields, points_sums
 
 Array = NDArray[np.float64]
 
+POINTS = "points"
 _CENTRES = ("mu_mean", "log_tau_mean", "log_lambda_mean", "log_noise_mean")
 _FARTHEST = {"mu_mean": -1e6} | dict.fromkeys(_CENTRES[1:], -100.0)
 _SPREADS = ("mu_sd", "log_tau_sd", "log_lambda_sd", "log_noise_sd")
 
-_FEW_SITES = 15
+_LEAST_POINTS = 64
 _LEAST_ROUNDS = 3  # before rounds may end by themselves
 
 
@@ -84,6 +95,8 @@ class FedLinHm2(Participation, FedLinModel):
         standard deviations, when rounds end: its last change, had it been taken whole
     damping: the largest share of changes that is taken: `secagg.models.propagation`
     level: of intervals, and of those that select; draws: of each site's own posterior
+    points: at which the posterior of what sites share is weighed at the end, in place of the
+        normal q(phi): `secagg.models.shared_points`. Some 512 do; 0, which tells least: none
     rope: half width of the range about 0 that counts as no effect, in the units analysed
     mu_mean, mu_sd, log_tau_mean, log_tau_sd: of the prior of each mu and log tau. The paper's of
         log tau are 0 and 1, with which few sites can hardly be found alike: its default here is
@@ -97,6 +110,7 @@ class FedLinHm2(Participation, FedLinModel):
     damping: float = 1.0
     level: float = 0.9
     draws: int = 2000
+    points: int = 0
     rope: float = 0.0
     mu_mean: float = 0.0
     mu_sd: float = 1.0
@@ -112,10 +126,15 @@ class FedLinHm2(Participation, FedLinModel):
     @property
     def leaves(self) -> str:
         """What the sums determine."""
+        weighed = (
+            f"Then, at {self.points} points, sums of what they say of them exactly, which with as "
+            "many points as sites determine what each says. "
+        )
         return (
             "In each round, the sum over sites of normal approximations of what each site's "
             "records say of the parameters that sites share. The approximations depend on the "
-            "round, so that many rounds may tell more of single sites than the last one does. At "
+            "round, so that many rounds may tell more of single sites than the last one does. "
+            f"{weighed if self.points else ''}At "
             "the end, sums of posterior means, their squares, how many sites include each "
             f"coefficient, and errors of predictions.{ALONE if self.participation < 1 else ''}"
         )
@@ -125,13 +144,8 @@ class FedLinHm2(Participation, FedLinModel):
         """How sites' coefficients depend on what they share."""
         if self.prior == "normal":
             return NormalHierarchy(self.mu_mean, self.mu_sd, self.log_tau_mean, self.log_tau_sd)
-        one, noise = (
-            (self.log_lambda_mean, self.log_lambda_sd),
-            (
-                self.log_noise_mean,
-                self.log_noise_sd,
-            ),
-        )
+        one = self.log_lambda_mean, self.log_lambda_sd
+        noise = self.log_noise_mean, self.log_noise_sd
         if self.prior == "elastic_net":
             return ElasticNet(means=(one[0], one[0], noise[0]), sds=(one[1], one[1], noise[1]))
         kind = Ridge if self.prior == "ridge" else Lasso
@@ -170,7 +184,7 @@ class FedLinHm2(Participation, FedLinModel):
         return Stage(ROUNDS, spec, self.rounds, sees)
 
     def news(self, stage: str, public: Public) -> dict[str, tuple[int, ...]]:
-        """q, and which share of the last changes was taken."""
+        """q, and which share of the last changes was taken; so at the points, and at the end."""
         p = self._size(public)
         return {"r": (p,), "Q": (p * (p + 1) // 2,), "taken": (1,)}
 
@@ -205,6 +219,9 @@ class FedLinHm2(Participation, FedLinModel):
     ) -> tuple[Update, State]:
         """Send the change of q_k, and keep it until it is known what is taken of it."""
         own, q = self._told(memory, now)
+        if now.stage == POINTS:  # all sites have a part in this one
+            sums = points_sums(self._statistics(site, now), points(q, self.points))
+            return within_range(sums), memory
         change = no_change(len(q.r))
         if self.takes_part(now.rng):
             rng = np.random.default_rng(int.from_bytes(memory["seed"], "little"))
@@ -237,6 +254,7 @@ class FedLinHm2(Participation, FedLinModel):
         enough = max(self.patience, _LEAST_ROUNDS if strained else 1)
         settled = state["round"] >= _LEAST_ROUNDS and quiet >= enough
         most = state["most"]
+        last = POINTS if self.points else FINISH
         if self.participation == 1:  # else far rises and falls with who takes part
             most = most_next(most, share, far, state["far"])
         return {
@@ -249,40 +267,31 @@ class FedLinHm2(Participation, FedLinModel):
             "error": np.sqrt(total["errors"]),
             "strained": strained,
             "arrived": settled and not strained,
-            "status": FINISH if settled or state["round"] == self.rounds else ROUNDS,
+            "status": last if settled or state["round"] == self.rounds else ROUNDS,
         }
+
+    def after_rounds(self, public: Public) -> tuple[Stage, ...]:
+        """Ask for the sums at the points, where there are any."""
+        if not self.points:
+            return ()
+        spec = points_fields(self.layout(public).d, self.points)
+        sees = f"sums over sites of what their records say at {self.points} points of log tau"
+        return (Stage(POINTS, spec, 1, sees),)
+
+    def after(self, state: State, total: Update) -> State:
+        """Keep the sums at the points."""
+        return {**state, "weighed": total, "status": FINISH}
 
     def settled(self, site: Site, memory: State, now: Round, public: Public) -> State:
         """Draw from the site's own posterior, equation (8)."""
         own, q = self._told(memory, now)
-        drawn, apart = self._drawn(site, now, q, q - own)
+        known = self._statistics(site, now)
+        drawn, apart = posterior_draws(self.hierarchy, known, q, own, self.draws, now.rng)
         variance = self.noise_of(drawn.phi, now.noise)
         told = site_posterior(drawn.theta, variance, site, now, self.level, self.rope)
         if not self.rope:
             del told["null"]  # of a range without width
         return {"theta": drawn.theta.mean(axis=0), "posterior": told, "apart": apart}
-
-    def _drawn(self, site: Site, now: Round, q: Natural, cavity: Natural) -> tuple[Draws, bool]:
-        """Return a site's draws, and whether what others say was to be had apart from its own.
-
-        If not, or where so vague a density cannot be drawn from, q stands in its place, and last
-        of all q's mean: the run's sums are released by now, and should not be lost by this.
-        """
-        known = self._statistics(site, now)
-        mean, cov = q.moments()
-        for others in (cavity, q, Natural.of(mean, 1e-4 * cov)):
-            if not others.proper:
-                continue
-            try:
-                with np.errstate(all="ignore"):  # what comes of it is looked at
-                    drawn = self.hierarchy.draw(known, others, self.draws, now.rng)
-            except np.linalg.LinAlgError:
-                continue
-            if np.all(np.isfinite(drawn.theta)) and np.all(np.isfinite(drawn.phi)):
-                return drawn, others is cavity
-        raise DataError(
-            "finish", "this site's posterior cannot be drawn from", "Take wider priors."
-        )
 
     def last_fields(self, public: Public) -> Spec:
         """How many sites include each coefficient."""
@@ -300,33 +309,27 @@ class FedLinHm2(Participation, FedLinModel):
         for row, many in zip(found["across_sites"], included, strict=True):
             row["included"] = many
         mean, cov = _read(state).moments()
-        components = self.hierarchy.components(layout.terms)
+        hierarchy = self.hierarchy
+        components = hierarchy.components(layout.terms)
         shared = shared_rows(components, mean, np.sqrt(np.diagonal(cov)), self.level)
-        found["shared"] = in_words(shared, layout, state["centre"], scale)
         found |= {"level": self.level, "hierarchy": self.prior, "rounds": state["round"]}
         found |= converged(state, components)
-        found["notes"] += self._cautions(public)
+        if isinstance(hierarchy, NormalHierarchy):
+            own = self.scale == "own" and (self.mu_sd, self.log_tau_mean) == (1.0, -3.0)
+            weighed = self.points > 0
+            told = cautions(sites=len(public.sites), weighed=weighed, own_units=own)
+            if self.points:
+                mixture = Mixture.of(hierarchy, _read(state), state["weighed"])
+                mean, cov = mixture.moments()
+                shared = weighed_rows(shared, mixture, self.level)
+                found["points"], notes = points_told(mixture)
+                told += notes
+            found["notes"] += told
+        found["shared"] = in_words(shared, layout, state["centre"], scale)
         arrays = {"shared_mean": mean, "shared_covariance": cov}
         arrays |= {name: state[name] for name in ("centre", "scale")}
         arrays["noise"] = np.array([state["noise"] * scale[0] ** 2])
         return Result(found, arrays)
-
-    def _cautions(self, public: Public) -> list[str]:
-        """Return what a reader of the posterior of what sites share should know."""
-        if self.prior != "normal":
-            return []
-        notes = []
-        if len(public.sites) < _FEW_SITES:
-            notes.append(
-                f"With fewer than {_FEW_SITES} sites intervals of what sites share are too short, "
-                "by the approximation's own error. Sites' own intervals are not."
-            )
-        if self.scale == "own" and (self.mu_sd, self.log_tau_mean) == (1.0, -3.0):
-            notes.append(
-                "The priors of mu and tau are the method's own, and here in the columns' own "
-                "units, which may be anything: set them, or take pooled units."
-            )
-        return notes
 
     def own_result(self, memory: State, public: Public) -> Result | None:
         """Return a site's own posterior."""
@@ -346,7 +349,7 @@ class FedLinHm2(Participation, FedLinModel):
         return result
 
     def _check_rounds(self) -> None:
-        check_numbers(self, {"rounds": 1, "tolerance": 0, "draws": 100, "rope": 0})
+        check_numbers(self, {"rounds": 1, "tolerance": 0, "draws": 100, "points": 0, "rope": 0})
         check_numbers(self, dict.fromkeys(_SPREADS, 1e-6))
         check_numbers(self, _FARTHEST)
         self.check_participation()
@@ -359,6 +362,9 @@ class FedLinHm2(Participation, FedLinModel):
         for name in _CENTRES:
             if getattr(self, name) > -_FARTHEST[name]:
                 raise JobError(f"method.{name}", f"must be at most {-_FARTHEST[name]:g}")
+        if self.points and (self.prior != "normal" or self.points < _LEAST_POINTS):
+            what = f'must be 0, or with prior "normal" at least {_LEAST_POINTS}'
+            raise JobError("method.points", what)
 
 
 def _read(state: Mapping[str, Any]) -> Natural:

@@ -6,8 +6,8 @@ Yue, Al Kontar and Estrada Gomez (2022). The stages are
     noise      sums of squared residuals of the sites' own least squares, and their degrees of
                freedom: the pooled variance of the noise. Only where a method uses it.
     fit        the method's own
-    finish     sums over sites of coefficients and their squares, and of squared errors, of the
-               method's predictions and of others that a site can make without it
+    finish     sums over sites with records of coefficients and their squares, and of squared
+               errors, of the method's predictions and of others that a site can make without it
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from secagg.contracts import Body, Field, Kind, Public, Rows, Spec, Stage, State, Update
 from secagg.errors import JobError, PeerError, UsageError
 from secagg.models.consensus_rounds import SQUARES_BITS, check_numbers, records_in
-from secagg.models.fedlin_ending import ending_fields, ending_sums
+from secagg.models.fedlin_ending import ending_fields, ending_sees, ending_sums
 from secagg.models.fedlin_round import Round
 from secagg.models.fedlin_site import Held, Site, parted
 from secagg.models.messages import check_facts, read_message
@@ -103,12 +103,25 @@ class FedLinModel(ABC):
     def advance(self, state: State, total: Update, sites: int) -> State:
         """Return the coordinator's state after a round's sums; "status" FINISH ends the rounds."""
 
+    def after_rounds(self, public: Public) -> tuple[Stage, ...]:
+        """Return the stages that a method has between its rounds and the end."""
+        return ()
+
+    def after(self, state: State, total: Update) -> State:
+        """Return the coordinator's state after the sum of such a stage."""
+        raise NotImplementedError
+
     def last_fields(self, public: Public) -> Spec:
         """Return what a method sums at the end beside coefficients and errors."""
         return ()
 
+    @property
+    def last_sees(self) -> str:
+        """What `last_fields` tell, in words."""
+        return ""
+
     def last_parts(self, own: State) -> Update:
-        """Return a site's part of `last_fields`, from what `settled` left."""
+        """Return a site's part of `last_fields`, from what `settled` left; 0 without records."""
         return {}
 
     # --- the run ---------------------------------------------------------------------------------
@@ -130,12 +143,12 @@ class FedLinModel(ABC):
             )
             sees = "sum of squared residuals of the sites' own least squares, degrees of freedom"
             declared.append(Stage(NOISE, noise, 1, sees))
-        declared.append(self.round_stage(public))
-        sees = "sums over sites of coefficients, their squares, and squared errors of predictions"
-        sees += ", the number of records held out" if self.holdout else ""
+        declared += [self.round_stage(public), *self.after_rounds(public)]
         holdout = self.holdout > 0
         models, sites = len(self.models), len(public.sites)
         last = ending_fields(layout.d, models, public.max_rows, sites, holdout=holdout)
+        sees = ending_sees(sites, holdout=holdout)
+        sees += f"; {self.last_sees}" if self.last_sees else ""
         declared.append(Stage(FINISH, (*last, *self.last_fields(public)), 1, sees))
         return tuple(declared)
 
@@ -209,14 +222,15 @@ class FedLinModel(ABC):
         memory = {**memory, "noise": news["noise"]}
         noise = self._noise_here(site, news, layout, training, facts)
         rng = np.random.default_rng(int.from_bytes(seed, "little"))
-        now = Round(layout, news, centre, scale, noise, training, facts["records"], rng)
+        now = Round(layout, stage, news, centre, scale, noise, training, facts["records"], rng)
         own = memory.get("own") or self.begin_site(site, now, public)
         if stage == FINISH:
             own = self.settled(site, own, now, public)
             fitted, outside = self.fitted(site, own), held if self.holdout else None
             sums, errors = ending_sums(site, fitted, now, len(public.sites), outside)
             memory = {**memory, "own": own, "errors": errors}
-            return {**sums, **self.last_parts(own)}, memory
+            parts = self.last_parts(own).items()
+            return {**sums, **{name: part * (site.here > 0) for name, part in parts}}, memory
         update, own = self.contribute(site, own, now, public)
         return update, {**memory, "own": own}
 
@@ -229,8 +243,10 @@ class FedLinModel(ABC):
                 return {**state, "noise": self._noise_of(total), "status": ROUNDS}
             case "fit":
                 return self.advance({**state, "round": state["round"] + 1}, total, sites)
-            case _:
+            case "finish":
                 return {**state, "status": "done", "finished": total, "sites": sites}
+            case _:
+                return self.after(state, total)
 
     # --- parts -----------------------------------------------------------------------------------
 
@@ -283,11 +299,24 @@ class FedLinModel(ABC):
     def _scaled(self, state: State, total: Update) -> State:
         state = {**state, "records": records_in(total)}
         if self.scale == "pooled":
-            mean, unit = pooled_units(total, state["records"], state["names"])
+            mean, unit = self._pooled_units(total, state)
             many = len(unit)
             state["centre"] = np.concatenate([mean, state["centre"][many:]])
             state["scale"] = np.concatenate([unit, state["scale"][many:]])
         return {**state, "status": NOISE if self._asks_noise else ROUNDS}
+
+    def _pooled_units(self, total: Update, state: State) -> tuple[Array, Array]:
+        """Return centre and scale. Raises `UsageError` for a column that does not vary."""
+        records = state["records"]
+        try:
+            return pooled_units(total, records, state["names"])
+        except UsageError as error:
+            if not self.holdout:
+                raise
+            own = " about their sites' own means" if self.intercept == "site" else ""
+            left = f"method.holdout = {self.holdout:g} leaves {records} records to learn from"
+            what = f"{left}, and in these{own} {error.what}"
+            raise UsageError(error.where, what, f"Hold fewer out. Or: {error.mend}") from error
 
     def _check_units(self, layout: Layout, facts: State) -> None:
         centre, scale = layout.own_units
@@ -301,10 +330,11 @@ class FedLinModel(ABC):
     def _noise_of(self, total: Update) -> float:
         freedom = float(total["freedom"][0])
         if freedom < 1:
+            less = f", or hold out less than {self.holdout:g}" if self.holdout else ""
             raise UsageError(
                 "analysis",
                 "no site has more records than coefficients, so that none tells the noise",
-                "Set method.noise_sd, or take fewer predictors.",
+                f"Set method.noise_sd, or take fewer predictors{less}.",
             )
         return max(float(total["residual"][0]) / freedom, _LEAST_NOISE)
 

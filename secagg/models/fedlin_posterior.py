@@ -1,12 +1,4 @@
-"""What HM2's results say: the posterior of what sites share, and a site's own.
-
-phi is normal on an unconstrained scale; people read means and standard deviations. So each of its
-components is told as what it is of, with the median and the interval's ends carried over:
-
-    mu[x]        the mean of x's coefficient over sites
-    log tau[x]   exp(log tau / 2), the standard deviation of x's coefficient between sites
-    log lambda   lambda; of the elastic net lambda1 and lambda2
-    log sigma^2  exp(log sigma^2 / 2), the standard deviation of the noise
+"""What HM2's results say of a site: its own posterior.
 
 A site's own posterior is of draws; equation numbers are those of Yue, Al Kontar and Estrada Gomez
 (2022). The intercept that a site took off is drawn for these: given theta_k and sigma_k^2 it is
@@ -15,107 +7,50 @@ N(mean of y - theta_k' mean of x, sigma_k^2 / n_k), by its flat prior.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import ndtri
 
-from secagg.contracts import State
+from secagg.errors import DataError
 from secagg.models.fedlin_round import Round
 from secagg.models.fedlin_site import Site
-from secagg.models.regression_layout import INTERCEPT, Layout, Level
+from secagg.models.hierarchy import Draws, Hierarchy, Statistics
+from secagg.models.natural_normal import Natural
+from secagg.models.regression_layout import Layout, Level
 from secagg.models.selection import select
 
 Array = NDArray[np.float64]
 
-_LARGE_ERROR = 0.1  # of a posterior mean, in posterior standard deviations
 
+def posterior_draws(
+    hierarchy: Hierarchy,
+    known: Statistics,
+    q: Natural,
+    own: Natural,
+    many: int,
+    rng: np.random.Generator,
+) -> tuple[Draws, bool]:
+    """Return draws of equation (8), and whether what others say was to be had apart from own.
 
-@dataclass(frozen=True)
-class Shared:
-    """A component of phi: its kind ("mu", "log tau", ...), of which term, estimate and interval."""
-
-    kind: str
-    term: str
-    estimate: float
-    low: float
-    high: float
-    sd: float
-
-
-def shared_rows(names: Sequence[str], mean: Array, sd: Array, level: float) -> list[Shared]:
-    """Return q's components; a term's name may have brackets of its own."""
-    reach = float(ndtri((1 + level) / 2))
-    rows = []
-    for name, m, s in zip(names, mean.tolist(), sd.tolist(), strict=True):
-        kind, _, term = name.partition("[")
-        rows.append(Shared(kind, term.removesuffix("]"), m, m - reach * s, m + reach * s, s))
-    return rows
-
-
-def in_words(
-    rows: Sequence[Shared], layout: Layout, centre: Array, scale: Array
-) -> list[dict[str, Any]]:
-    """Return the components as people read them, in the columns' own units."""
-    unit = float(layout.half[0] / scale[0])
-    slopes = layout.slope_units(scale)
-    units = dict(zip(layout.terms[layout.d - len(slopes) :], slopes.tolist(), strict=True))
-    units[INTERCEPT] = unit
-    start = float(layout.middle[0] + layout.half[0] * centre[0])
-    found = []
-    for row in rows:
-        ends = np.array([row.estimate, row.low, row.high])
-        match row.kind:
-            case "mu" if row.term == INTERCEPT:
-                name, ends = "mean intercept, at the predictors' origin", start + unit * ends
-            case "mu":
-                name, ends = f"mean of {row.term} over sites", units[row.term] * ends
-            case "log tau":
-                name, ends = f"sd of {row.term} between sites", units[row.term] * np.exp(ends / 2)
-            case "log sigma^2":
-                name, ends = "sd of the noise", unit * np.exp(ends / 2)
-            case _:
-                name, ends = row.kind.removeprefix("log "), np.exp(ends)
-        component = f"{row.kind}[{row.term}]" if row.term else row.kind
-        estimate, low, high = ends.tolist()
-        found.append(
-            {
-                "name": name,
-                "estimate": estimate,
-                "low": low,
-                "high": high,
-                "component": component,
-                "mean": row.estimate,
-                "sd": row.sd,
-            }
-        )
-    return found
-
-
-def converged(state: State, components: Sequence[str]) -> dict[str, Any]:
-    """Return whether rounds ended by themselves, and what should be known of it."""
-    far, errors, notes = state["far"], state["error"], []
-    if state["strained"]:
-        notes.append(
-            f"At {state['strained']:.0f} sites the others left no density to start from, or no "
-            "moments could be had. Narrower priors, or more sites, would help."
-        )
-    elif not state["arrived"]:
-        notes.append(
-            "Rounds ended before q(phi) stood still, or before every site had taken part: in the "
-            f"last it was {far:.2g} posterior standard deviations from where it went. Take more "
-            "method.rounds."
-        )
-    worst = int(np.argmax(errors))
-    if errors[worst] > _LARGE_ERROR:
-        notes.append(
-            f"The mean of {components[worst]} has a Monte Carlo error of {errors[worst]:.2g} "
-            "posterior standard deviations, from sites' own draws."
-        )
-    return {"converged": state["arrived"], "distance": far, "notes": notes}
+    own: the site's q_k. If not apart, or where so vague a density cannot be drawn from, q stands in
+    its place, and last of all q's mean: the run's sums are released by now, and should not be lost
+    by this. Raises `DataError`.
+    """
+    mean, cov = q.moments()
+    ways = [(q - own.times(power), power, True) for power in hierarchy.powers]
+    ways += [(q, 1.0, False), (Natural.of(mean, 1e-4 * cov), 1.0, False)]
+    for others, power, apart in ways:
+        if not others.proper:
+            continue
+        try:
+            with np.errstate(all="ignore"):  # what comes of it is looked at
+                drawn = hierarchy.draw(replace(known, power=power), others, many, rng)
+        except np.linalg.LinAlgError:
+            continue
+        if np.all(np.isfinite(drawn.theta)) and np.all(np.isfinite(drawn.phi)):
+            return drawn, apart
+    raise DataError("finish", "this site's posterior cannot be drawn from", "Take wider priors.")
 
 
 def drawn_level(layout: Layout, site: Site, variance: Array, rng: np.random.Generator) -> Level:

@@ -1,8 +1,9 @@
 """What the results of all FedLin methods say: coefficients over sites, and errors of predictions.
 
-The coordinator's has means and standard deviations over sites, which are sums; each site's own has
-its coefficients, beside its own least squares. Errors are root mean squares in the outcome's unit:
-over all records, and (`rmse_sites`, the paper's A-RMSE) the mean over sites of each site's own.
+The coordinator's has means and standard deviations over sites with records, which are sums; each
+site's own has its coefficients, beside its own least squares. Errors are root mean squares in the
+outcome's unit: over all records, and (`rmse_sites`, the paper's A-RMSE) the mean over sites of each
+site's own.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from secagg.contracts import Public, Result, State
+from secagg.models.fedlin_ending import FEW
 from secagg.models.fedlin_model import FedLinModel
 from secagg.models.fedlin_site import Site
 from secagg.models.regression_layout import INTERCEPT
@@ -24,11 +26,12 @@ _MUCH = 0.01  # of a change in the last round
 
 def summary(method: FedLinModel, state: State, public: Public) -> dict[str, Any]:
     """Return what every method's result begins with."""
-    layout, total, sites = method.layout(public), state["finished"], state["sites"]
-    mean = total["coefficients"] / sites
+    layout, total = method.layout(public), state["finished"]
+    here = round(float(total["with_records"][0]))
+    mean = total["coefficients"] / here
     sd: list[float | None] = [None] * layout.d
-    if "squares" in total:
-        variance = (total["squares"] - sites * mean**2) / max(sites - 1, 1)
+    if "squares" in total and here > FEW:
+        variance = (total["squares"] - here * mean**2) / (here - 1)
         sd = np.sqrt(np.maximum(variance, 0.0)).tolist()
     factor = layout.slope_units(state["scale"])
     first = layout.d - len(factor)
@@ -45,7 +48,8 @@ def summary(method: FedLinModel, state: State, public: Public) -> dict[str, Any]
         "method": f"fedlin-{method.short}",
         "outcome": method.outcome,
         "training_records": state["records"],  # a run adds "records", of all
-        "sites": sites,
+        "sites": state["sites"],
+        "sites_with_records": here,
         "units": method.scale,
         "intercept": method.intercept,
         "outcome_deviation": float(state["half"] / state["scale"][0]),
@@ -96,7 +100,7 @@ def own_summary(method: FedLinModel, memory: State, public: Public) -> Result | 
     layout, facts = method.layout(public), memory["facts"]
     site, errors = Site.read(memory["site"]), memory["errors"]
     centre, scale = facts["centre"], facts["scale"]
-    half = float(layout.half[0])
+    half, held = float(layout.half[0]), errors.get("held_here", 0)
     fitted = {method.short: memory["own"]["theta"], "separate": site.separate}
     units = {
         name: layout.in_own_units(theta, centre, scale, site.level)
@@ -112,7 +116,7 @@ def own_summary(method: FedLinModel, memory: State, public: Public) -> Result | 
         row: dict[str, Any] = {"model": model}
         row["training_rmse"] = _rmse(errors["training"][i], errors["here"], half)
         if "held" in errors:
-            row["held_rmse"] = _rmse(errors["held"][i], errors["held_here"], half)
+            row["held_rmse"] = _rmse(errors["held"][i], held, half)
         told.append(row)
     notes = ["Coefficients are in the columns' own units."]
     if layout.degree > 1:
@@ -122,8 +126,9 @@ def own_summary(method: FedLinModel, memory: State, public: Public) -> Result | 
     return Result(
         {
             "outcome": method.outcome,
-            "records_here": site.here,
-            "held_here": errors.get("held_here", 0),
+            "records_here": site.here + held,
+            "learned_from": site.here,
+            "held_here": held,
             "notes": notes,
             "coefficients": rows,
             "errors": told,

@@ -23,11 +23,13 @@ MOST = 2.0**40
 class Round:
     """What a site has at hand in a round after the first two.
 
-    sent: the round's own arrays, from the coordinator; noise: the variance, in the units analysed
-    values: its training records, as carried; records: of all sites
+    stage: its name; sent: the round's own arrays, from the coordinator
+    noise: the variance, in the units analysed; records: of all sites
+    values: its training records, as carried
     """
 
     layout: Layout
+    stage: str
     sent: Mapping[str, Array]
     centre: Array
     scale: Array

@@ -12,12 +12,16 @@ the same density, equation (8), which is theta_k's posterior.
 
 A new one (another penalty, another prior) is a class with these five members, and a name in
 `secagg.models.fedlin_hm2`.
+
+Power expectation propagation (Minka, "Power EP", Microsoft Research 2004) takes f_k^power in place
+of f_k where the others leave no density to multiply f_k with; a hierarchy says of which powers it
+has the moments.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,6 +39,7 @@ class Statistics:
     records: degrees of freedom of the likelihood: n_k, less 1 where the site's own intercept was
         integrated out; 0 for a site without any, whose factor is 1
     variance: sigma_k^2, for hierarchies where it is not in phi
+    power: of f_k that is meant, one of the hierarchy's `powers`
     """
 
     gram: Array
@@ -42,6 +47,7 @@ class Statistics:
     square: float
     records: int
     variance: float
+    power: float = 1.0
 
 
 @dataclass(frozen=True)
@@ -66,7 +72,12 @@ class Draws:
 
 
 class Hierarchy(Protocol):
-    """How theta_k depends on phi."""
+    """How theta_k depends on phi.
+
+    powers: of f_k that `tilted` and `draw` can take, falling from 1
+    """
+
+    powers: ClassVar[tuple[float, ...]]
 
     def components(self, terms: tuple[str, ...]) -> tuple[str, ...]:
         """Return the names of phi's components, given those of the coefficients."""
@@ -77,9 +88,12 @@ class Hierarchy(Protocol):
         ...
 
     def tilted(self, site: Statistics, cavity: Natural, rng: np.random.Generator) -> Tilted:
-        """Return the moments of f_k times a proper cavity. Raises `LinAlgError` where it cannot."""
+        """Return the moments of f_k^power times a proper cavity.
+
+        Raises `LinAlgError` where it cannot.
+        """
         ...
 
     def draw(self, site: Statistics, cavity: Natural, many: int, rng: np.random.Generator) -> Draws:
-        """Return draws of (theta_k, phi) from equation (8)."""
+        """Return draws of phi as `tilted` has it, and theta_k given phi: equation (8)."""
         ...

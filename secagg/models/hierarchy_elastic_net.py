@@ -20,6 +20,7 @@ l2 -> 0 is the lasso, l1 -> 0 ridge regression. Moments and draws come of
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -71,6 +72,8 @@ class ElasticNet:
     means: tuple[float, float, float] = (0.0, 0.0, 0.0)
     sds: tuple[float, float, float] = (1.0, 1.0, 1.0)
     effort: Effort = _EFFORT
+
+    powers: ClassVar[tuple[float, ...]] = (1.0,)
 
     def components(self, terms: tuple[str, ...]) -> tuple[str, ...]:
         """Return the names of phi's components; they are the same for all coefficients."""

@@ -17,6 +17,7 @@ Monte Carlo error.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -54,6 +55,8 @@ class Lasso:
     means: tuple[float, float] = (0.0, 0.0)
     sds: tuple[float, float] = (1.0, 1.0)
     effort: Effort = _EFFORT
+
+    powers: ClassVar[tuple[float, ...]] = (1.0,)
 
     def components(self, terms: tuple[str, ...]) -> tuple[str, ...]:
         """Return the names of phi's components; they are the same for all coefficients."""

@@ -4,16 +4,17 @@ Yue, Al Kontar and Estrada Gomez (2022), section 4.1: theta_k ~ N(mu, diag(tau))
 tau), mu ~ N(m0, s0^2 I), log tau_i ~ N(m, s^2). tau_i is a variance. sigma_k^2 is not in phi: it is
 `Statistics.variance`, known or estimated before.
 
-With X'X / sigma_k^2 = R'R and R'z = X'y / sigma_k^2, a site's records say of theta_k what one draw
-z ~ N(R theta_k, I) would. So where the cavity has mu | log tau ~ N(a, V),
+With R and z of `secagg.models.one_draw`, where the cavity has mu | log tau ~ N(a, V),
 
     z | log tau ~ N(R a, W),   W = I + R (diag(tau) + V) R',                                     (1)
     mu | z, log tau ~ N(a + V R' W^-1 (z - R a), V - V R' W^-1 R V),                             (2)
 
-in closed form, and only log tau (d dimensions) needs points. Half of these are placed as the cavity
-is, half as a normal density that takes on the moments of the tilted one; weights are against the
-mixture of both. So no weight exceeds twice the largest that the records alone would give, and
-points need not be placed well to be right.
+and f_k^c, which in mu is N(z; R mu, U / c) times |U|^((1 - c) / 2) with U = I + R diag(tau) R', has
+W = U / c + R V R' in (1) and (2) and that factor: all in closed form, and only log tau (d
+dimensions) needs points. Half of these are placed as the cavity is, half as a normal density that
+takes on the moments of the tilted one; weights are against the mixture of both. So no weight
+exceeds twice the largest that the records alone would give, and points need not be placed well to
+be right.
 
 Expectation propagation takes the difference between tilted and cavity, and adds up K of them: an
 error common to all sites, relative to the cavity, would count K times. So points have the mean and
@@ -39,6 +40,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -48,6 +50,14 @@ from scipy.stats import qmc
 
 from secagg.models.hierarchy import Draws, Statistics, Tilted
 from secagg.models.natural_normal import Natural
+from secagg.models.one_draw import (
+    as_one_draw,
+    cholesky_factors,
+    log_diagonals,
+    solved,
+    spread_covariances,
+    variances,
+)
 
 Array = NDArray[np.float64]
 
@@ -57,8 +67,6 @@ _POINTS_A_TERM = 16  # a batch
 _PLACED = 2  # times at least that the second half of the points is placed anew
 _MOST_PLACED = 30
 _EFFECTIVE = 0.2  # least share of effective points; with fewer, moments are of a tempered density
-_LEAST_SHARE = 1e-13  # times d, of the largest eigenvalue of X'X: what is below is rounding
-_LARGEST = 300.0  # log tau, as if it were that; squares of tau must not overflow
 _PER_DRAW = 16  # candidates
 _LEAST_CANDIDATES = 4096
 
@@ -66,6 +74,8 @@ _LEAST_CANDIDATES = 4096
 @dataclass(frozen=True)
 class NormalHierarchy:
     """mean, sd: of each mu_i; log_mean, log_sd: of each log tau_i."""
+
+    powers: ClassVar[tuple[float, ...]] = (1.0, 0.5, 0.25, 0.125)
 
     mean: float = 0.0
     sd: float = 1.0
@@ -104,7 +114,8 @@ class NormalHierarchy:
     def draw(self, site: Statistics, cavity: Natural, many: int, rng: np.random.Generator) -> Draws:
         """Return draws of which log tau's are chosen by weight among many more; the rest is exact.
 
-        Given log tau: mu, theta_k and z are drawn without the records, then moved by what z is off.
+        Given log tau, mu and z are drawn without the records, then mu is moved by what z is off; so
+        is theta_k given both.
         """
         d = len(site.cross)
         within = _Within.of(site, cavity)
@@ -114,13 +125,24 @@ class NormalHierarchy:
         chosen = np.searchsorted(edges, edges[-1] * (np.arange(many) + rng.random()) / many)
         # Shuffled: what is close in the list of points is close in place, and draws should not be.
         log_tau = np.hstack([part.log_tau for part in parts])[:, rng.permutation(chosen)]
-        tau = _exp(log_tau)
+        tau = variances(log_tau)
+
+        def drawn(of_mu: Array) -> tuple[Array, Array]:
+            """Return theta_k and z, as if nothing was known of them but mu."""
+            theta = of_mu + np.sqrt(tau) * rng.standard_normal((d, many))
+            return theta, within.R @ theta + rng.standard_normal((len(within.z), many))
+
+        def back(W: Array, off: Array) -> Array:
+            gain = np.linalg.solve(np.moveaxis(W, -1, 0), off.T[:, :, None])
+            returned: Array = within.R.T @ gain[:, :, 0].T
+            return returned
+
         mu = within.given(log_tau) + within.root @ rng.standard_normal((d, many))
-        theta = mu + np.sqrt(tau) * rng.standard_normal((d, many))
-        off = within.z[:, None] - within.R @ theta - rng.standard_normal((len(within.z), many))
-        gain = np.linalg.solve(np.moveaxis(within.covariance(tau), -1, 0), off.T[:, :, None])
-        back = within.R.T @ gain[:, :, 0].T
-        mu, theta = mu + within.V @ back, theta + within.V @ back + tau * back
+        expected = within.R @ mu
+        z = expected + (drawn(mu)[1] - expected) / np.sqrt(within.power)
+        mu += within.V @ back(within.covariance(tau), within.z[:, None] - z)
+        theta, z = drawn(mu)
+        theta += tau * back(within.of_draw(tau), within.z[:, None] - z)
         return Draws(theta.T, np.vstack([mu, log_tau]).T)
 
 
@@ -152,29 +174,27 @@ class _Within:
     slope: Array
     V: Array
     root: Array
+    power: float
 
     @classmethod
     def of(cls, site: Statistics, cavity: Natural) -> _Within:
-        """Take apart. X'X is brought to a unit diagonal first: terms' units may be anything."""
+        """Take apart."""
         d = len(site.cross)
         mean, cov = cavity.moments()
         factor = cho_factor(cavity.Q[:d, :d])
         V = cho_solve(factor, np.eye(d))
         V = (V + V.T) / 2
-        scale = np.sqrt(np.diagonal(site.gram))
-        inverse = np.divide(1.0, scale, out=np.zeros(d), where=scale > 0)
-        values, vectors = np.linalg.eigh(site.gram * np.outer(inverse, inverse))
-        seen = values > _LEAST_SHARE * d * max(values[-1], 0.0)
-        values, vectors, sigma = values[seen], vectors[:, seen], np.sqrt(site.variance)
+        R, z = as_one_draw(site)
         return cls(
-            R=np.sqrt(values)[:, None] * vectors.T * scale / sigma,
-            z=vectors.T @ (inverse * site.cross) / np.sqrt(values) / sigma,
+            R=R,
+            z=z,
             mean=mean[d:],
             spread=_root(cov[d:, d:]),
             level=mean[:d],
             slope=cho_solve(factor, cavity.Q[:d, d:]),
             V=V,
             root=_root(V),
+            power=site.power,
         )
 
     def given(self, log_tau: Array) -> Array:
@@ -182,25 +202,29 @@ class _Within:
         a: Array = self.level[:, None] - self.slope @ (log_tau - self.mean[:, None])
         return a
 
+    def of_draw(self, tau: Array) -> Array:
+        """Return U (i, i, n)."""
+        return np.eye(len(self.R))[:, :, None] + spread_covariances(self.R, tau)
+
     def covariance(self, tau: Array) -> Array:
         """Return W (i, i, n)."""
-        i, R = len(self.R), self.R
-        with np.errstate(over="ignore", invalid="ignore"):  # as in `_lower`
-            squares = (R[:, None, :] * R[None, :, :]).reshape(i * i, len(tau)) @ tau
-            fixed = np.eye(i) + R @ self.V @ R.T
-            return squares.reshape(i, i, tau.shape[1]) + fixed[:, :, None]
+        with np.errstate(over="ignore", invalid="ignore"):  # as in `cholesky_factors`
+            return self.of_draw(tau) / self.power + (self.R @ self.V @ self.R.T)[:, :, None]
 
     def part(self, log_tau: Array) -> _Part:
         """Return (1) at these points."""
-        lower = _lower(self.covariance(_exp(log_tau)))
-        off = _solved(lower, (self.z[:, None] - self.R @ self.given(log_tau))[:, None])[:, 0]
-        log_det = np.sum(np.log(lower[np.arange(len(lower)), np.arange(len(lower))]), axis=0)
-        return _Part(log_tau, -log_det - np.sum(off * off, axis=0) / 2, lower, off)
+        tau = variances(log_tau)
+        lower = cholesky_factors(self.covariance(tau))
+        off = solved(lower, (self.z[:, None] - self.R @ self.given(log_tau))[:, None])[:, 0]
+        log_factor = -log_diagonals(lower) - np.sum(off * off, axis=0) / 2
+        if self.power < 1:
+            log_factor += (1 - self.power) * log_diagonals(cholesky_factors(self.of_draw(tau)))
+        return _Part(log_tau, log_factor, lower, off)
 
     def mu(self, part: _Part) -> tuple[Array, Array]:
         """Return the mean of (2), (d, n), and F (i, d, n): covariance root (I - F'F) root'."""
         right = np.repeat((self.R @ self.root)[:, :, None], part.off.shape[-1], axis=2)
-        reduced = _solved(part.lower, right)
+        reduced = solved(part.lower, right)
         gained = self.root @ np.einsum("ian,in->an", reduced, part.off)
         return self.given(part.log_tau) + gained, reduced
 
@@ -237,11 +261,6 @@ def _weighted(
 
 def _root(matrix: Array) -> Array:
     return np.asarray(np.linalg.cholesky(matrix), dtype=np.float64)
-
-
-def _exp(log_tau: Array) -> Array:
-    tau: Array = np.exp(np.minimum(log_tau, _LARGEST))
-    return tau
 
 
 def _moved(points: Array, mean: Array, root: Array) -> Array:
@@ -291,21 +310,3 @@ def _points(d: int, rng: np.random.Generator) -> Array:
 def _sobol(d: int, size: int) -> Array:
     points: Array = qmc.Sobol(d, scramble=False).random(size)
     return points
-
-
-def _lower(W: Array) -> Array:
-    """Return Cholesky factors of W (i, i, n) along the last axis; LAPACK takes them one by one."""
-    L = np.zeros_like(W)
-    with np.errstate(invalid="ignore"):  # beyond float64: what is not finite is refused later
-        for j in range(len(W)):
-            column = W[j:, j] - np.einsum("kn,akn->an", L[j, :j], L[j:, :j])
-            L[j:, j] = column / np.sqrt(column[0])
-    return L
-
-
-def _solved(L: Array, B: Array) -> Array:
-    """Return each L^-1 B; B (i, m, n)."""
-    X = np.empty_like(B)
-    for j in range(len(L)):
-        X[j] = (B[j] - np.einsum("kn,kmn->mn", L[j, :j], X[:j])) / L[j, j]
-    return X

@@ -18,6 +18,7 @@ points.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -40,6 +41,8 @@ class Ridge:
 
     means: tuple[float, float] = (0.0, 0.0)
     sds: tuple[float, float] = (1.0, 1.0)
+
+    powers: ClassVar[tuple[float, ...]] = (1.0,)
 
     def components(self, terms: tuple[str, ...]) -> tuple[str, ...]:
         """Return the names of phi's components; they are the same for all coefficients."""

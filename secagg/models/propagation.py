@@ -21,14 +21,17 @@ standard deviation of where it goes and then moves away, the largest share is ha
 least. (The paper's "learning rate" appears in none of its updates: this is it.)
 
 A site's change is rounded as it is sent before it is kept, or q would no longer be the product of
-the q_k. A site whose cavity is no density takes only a share of its q_k out of q for it, 1/2, 1/4
-or 1/8 of it, or nothing; one whose moments cannot be had sends none. Both are counted, and q has
-not arrived while there are any.
+the q_k. Few sites may leave no density when one's q_k is taken out: it was found in the others'
+presence. Then a share c of q_k is taken out, 1/2, 1/4 or 1/8, and (4) to (6) are of f_k^c and
+q_k^c: power expectation propagation (Minka 2004), in which every record counts once as before.
+Where a hierarchy has not the moments of f_k^c, f_k stands in its place, which counts some twice;
+and a site whose moments cannot be had sends no change. These two are counted, and q has not arrived
+while there are any.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -49,7 +52,7 @@ class Change:
     """What a site sends: the whole change of q_k, on the grid of the fixed point.
 
     error (p,): Monte Carlo error of the tilted means, in tilted standard deviations
-    strained: whether it had no proper cavity, or no moments
+    strained: whether it had no proper cavity for what its moments are of, or no moments
     """
 
     step: Natural
@@ -78,16 +81,18 @@ def site_change(
     out, cavity = next(
         ((out, left) for out in _OUT if (left := q - own.times(out)).proper), (0.0, q)
     )
+    power = out if out in hierarchy.powers else 1.0
     try:
-        tilted = hierarchy.tilted(site, cavity, rng)
-        step = Natural.of(tilted.mean, tilted.cov) - cavity - own
+        tilted = hierarchy.tilted(replace(site, power=power), cavity, rng)
+        step = (Natural.of(tilted.mean, tilted.cov) - cavity).times(1 / power) - own
     except np.linalg.LinAlgError:
         return no_change(size, strained=True)
     if not (np.all(np.isfinite(step.r)) and np.all(np.isfinite(step.Q))):
         return no_change(size, strained=True)
     grid = 2.0**bits
     rounded = Natural(np.round(step.r * grid) / grid, np.round(step.Q * grid) / grid)
-    return Change(rounded, tilted.error / np.sqrt(np.diagonal(tilted.cov)), strained=out < 1)
+    error = tilted.error / np.sqrt(np.diagonal(tilted.cov)) / power
+    return Change(rounded, error, strained=out != power)
 
 
 def share_taken(q: Natural, total: Natural, most: float) -> float:

@@ -87,8 +87,23 @@ def test_who_includes_what_is_counted() -> None:
     head, rows = sites_table(summary)
     assert head[-1] == "sites that include it"
     assert rows[0][-1] == f"{summary['across_sites'][0]['included']} of 3"
+    _, rows = sites_table({**summary, "sites": 5})  # two of them without records
+    assert rows[0][-1].endswith(" of 3")
     names = [row[0] for row in shared_table(summary)[1]]
     assert names[:2] == ["mean of x over sites", "mean of z over sites"]
+
+
+def test_an_intercept_is_not_selected() -> None:
+    _, result = copied(run_of("fedlin_hm2"))
+    summary = result.summary
+    own = {**summary["across_sites"][0], "term": "intercept"}
+    del own["own_units"]
+    _, rows = sites_table({**summary, "across_sites": [own, *summary["across_sites"]]})
+    assert rows[0][0] == "intercept"
+    assert [row[-1] for row in rows] == [
+        "-",
+        *(f"{row['included']} of 3" for row in summary["across_sites"]),
+    ]
 
 
 def test_units_are_said() -> None:

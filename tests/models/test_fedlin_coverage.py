@@ -1,7 +1,8 @@
 """HM2's intervals hold what they say, over data sets drawn from its priors.
 
-From the records of 20 sites to the intervals in the columns' own units, as a run makes them.
-Of N data sets: PYTHONPATH=tests:. python tests/models/test_fedlin_coverage.py N
+From the records of 20 sites to the intervals in the columns' own units, as a run makes them. Of N
+data sets, and of as many with 4 sites, without and with weighed points:
+PYTHONPATH=tests:. python tests/models/test_fedlin_coverage.py N
 """
 
 from __future__ import annotations
@@ -17,6 +18,8 @@ from secagg.randomness import replayable_random
 from secagg.simulating import simulate_sites
 
 SETS, K, D, NOISE = 30, 20, 2, 1.0
+FEW, POINTS = 4, 512
+COMPONENTS = ("theta", "mu", "tau")
 CENTRE, SPREAD = -3.0, 2.0  # of log tau: the method's default
 COLUMNS = {"a": continuous(-10, 10), "b": continuous(-10, 10), "y": continuous(-1e4, 1e4)}
 METHOD = {
@@ -25,18 +28,18 @@ METHOD = {
 }  # fmt: skip
 
 
-def held(seed: int) -> list[float]:
+def held(seed: int, sites: int = K, points: int = 0) -> list[float]:
     """Return the shares of a data set's theta, mu and log tau that their intervals hold."""
     rng = np.random.default_rng((7, seed))
     mu = rng.standard_normal(D)
     tau = np.exp(CENTRE + SPREAD * rng.standard_normal(D))
-    theta = mu + np.sqrt(tau) * rng.standard_normal((K, D))
+    theta = mu + np.sqrt(tau) * rng.standard_normal((sites, D))
     tables = {}
-    for k in range(K):
+    for k in range(sites):
         X = rng.standard_normal((int(rng.integers(5, 31)), D))
         y = X @ theta[k] + NOISE * rng.standard_normal(len(X))
         tables[f"s{k:02d}"] = pd.DataFrame(X, columns=["a", "b"]).assign(y=y)
-    job = fedlin_job(METHOD, COLUMNS)
+    job = fedlin_job({**METHOD, "points": points}, COLUMNS)
     result, own = simulate_sites(job, tables, random=replayable_random(seed))
     rows = [own[name].summary["coefficients"][1:] for name in sorted(own)]
     low, high = (np.array([[row[end] for row in each] for each in rows]) for end in ("low", "high"))
@@ -57,7 +60,9 @@ def test_intervals_of_all_sites_hold_nine_in_ten_of_their_coefficients() -> None
 
 
 if __name__ == "__main__":
-    found = np.array([held(seed) for seed in range(int(sys.argv[1]))])
-    errors = found.std(axis=0, ddof=1) / np.sqrt(len(found))
-    for name, share, error in zip(("theta", "mu", "tau"), found.mean(axis=0), errors, strict=True):
-        print(f"{name}: {100 * share:.1f} +- {100 * error:.1f} %")
+    for sites, points in ((K, 0), (FEW, 0), (FEW, POINTS)):
+        found = np.array([held(seed, sites, points) for seed in range(int(sys.argv[1]))])
+        errors = found.std(axis=0, ddof=1) / np.sqrt(len(found))
+        print(f"{sites} sites, {points} points")
+        for name, share, error in zip(COMPONENTS, found.mean(axis=0), errors, strict=True):
+            print(f"    {name}: {100 * share:.1f} +- {100 * error:.1f} %")

@@ -12,6 +12,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from support.fedlin import Written, bounds, continuous, fedlin_job, linear_tables, simulated, told
+from support.few_sites import exact, exact_sites
 from support.playing import play, rows_of
 
 import secagg
@@ -20,6 +21,7 @@ from secagg.errors import DataError, JobError, PeerError
 from secagg.job import parse_job
 from secagg.models.fedlin_hm2 import FedLinHm2
 from secagg.models.hierarchy import Statistics
+from secagg.models.hierarchy_normal import NormalHierarchy
 from secagg.models.hierarchy_ridge import Ridge
 from secagg.models.natural_normal import triangle
 from secagg.models.regression_layout import Layout
@@ -79,6 +81,8 @@ def test_a_run_is_expectation_propagation(intercept: str, scale: str) -> None:
 def test_every_protocol_gives_the_same_bits(protocol: str, prior: str) -> None:
     tables = linear_tables((9, 12, 7), d=2)
     settings = {"name": "fedlin_hm2", "prior": prior, "rounds": 2, "draws": 100, "holdout": 0.2}
+    if prior == "normal":
+        settings["points"] = 64
     job = fedlin_job(settings, bounds(tables))
     more = {"key_bits": 2048} if protocol == "paillier" else {}
     plain, other = (
@@ -120,6 +124,79 @@ def test_strained_sites_let_rounds_end_late_and_not_as_converged() -> None:
         assert state["status"] == "fit"
     state = method.server(state, {**still, "strained": np.ones(1)}, 2)
     assert (state["status"], state["arrived"]) == ("finish", False)
+
+
+ONE = NormalHierarchy(0.0, 1.0, -2.0, 1.5)
+ONE_TERM = {
+    "name": "fedlin_hm2", "scale": "own", "intercept": "none", "noise_sd": 0.5, "draws": 2000,
+    "mu_sd": 1.0, "log_tau_mean": -2.0, "log_tau_sd": 1.5,
+}  # fmt: skip
+ONE_COLUMN = {"x": continuous(-10, 10), "y": continuous(-10, 10)}
+
+
+def one_term(
+    seed: int, sizes: tuple[int, ...], spread: float
+) -> tuple[dict[str, pd.DataFrame], np.ndarray, np.ndarray]:
+    """Return sites with one coefficient, its estimates there, and their variances."""
+    rng, tables, told = np.random.default_rng(seed), {}, []
+    for k, n in enumerate(sizes):
+        x = rng.standard_normal(n)
+        y = rng.normal(0.5, spread) * x + 0.5 * rng.standard_normal(n)
+        tables[f"s{k}"] = pd.DataFrame({"x": x, "y": y})
+        told.append((x @ y / (x @ x), 0.25 / (x @ x)))
+    return tables, *np.array(told).T
+
+
+@pytest.mark.parametrize("seed", [1, 2, 4])
+def test_two_sites_that_differ_are_as_a_grid_has_them(seed: int) -> None:
+    """Two sites often leave no density when one is taken out of q: here with seeds 2 and 4.
+
+    Expectation propagation's own error is a twentieth of an sd, and of its logarithm, at most; the
+    rest is of 2000 draws.
+    """
+    tables, b, s = one_term(seed, (12, 25), 1.0)
+    method = {**ONE_TERM, "log_tau_mean": -3.0, "log_tau_sd": 2.0}
+    result, own = simulated(method, ONE_COLUMN, tables)
+    assert result.summary["converged"]
+    mean, sd = exact_sites(b, s, NormalHierarchy(0.0, 1.0, -3.0, 2.0))
+    rows = [own[site].summary["coefficients"][1] for site in sorted(own)]
+    apart = np.array([row["mean"] for row in rows]) - mean
+    assert np.all(np.abs(apart) < (0.05 + 4.5 / np.sqrt(2000)) * sd)
+    wider = np.log(np.array([row["sd"] for row in rows]) / sd)
+    assert np.all(np.abs(wider) < 0.05 + 4.5 / np.sqrt(2000))
+
+
+def test_points_tell_of_few_sites_what_a_grid_does() -> None:
+    """Four sites, one coefficient: medians, intervals and moments, in the column's own units.
+
+    Errors: of 2048 points more than half count; ends are off by 0.007 sds of share, 0.07 of it.
+    """
+    tables, b, s = one_term(5, (12, 9, 15, 7), 0.8)
+    results = {
+        points: simulated({**ONE_TERM, "points": points}, ONE_COLUMN, tables)
+        for points in (0, 2048)
+    }
+    mean, cov, low, high = exact(b, s, ONE)
+    sd = np.sqrt(np.diagonal(cov))
+    found = results[2048][0]
+    assert found.summary["points"]["effective"] > 1024
+    assert found.summary["points"]["error"] < 0.03
+    assert np.all(np.abs(found.arrays["shared_mean"] - mean) < 4.5 * 0.03 * sd)
+    relative = (found.arrays["shared_covariance"] - cov) / np.outer(sd, sd)
+    assert np.max(np.abs(relative)) < 4.5 * np.sqrt(2 / 1024)
+    of_mean, of_sd = found.summary["shared"]
+    for end, ends in (("low", low), ("high", high)):
+        assert abs(of_mean[end] - ends[0]) < 0.07 * sd[0]
+        assert abs(2 * np.log(of_sd[end]) - ends[1]) < 0.07 * sd[1]
+    # What this is for: q's interval is too short.
+    width = {points: r.summary["shared"][0] for points, (r, _) in results.items()}
+    assert (width[0]["high"] - width[0]["low"]) < 0.95 * (high[0] - low[0])
+    # A site takes no part of its change twice: its posterior is as without points.
+    for site, own in results[0][1].items():
+        one, other = own.summary["coefficients"][1], results[2048][1][site].summary["coefficients"]
+        assert abs(one["mean"] - other[1]["mean"]) < 4.5 * one["sd"] * np.sqrt(2 / 2000)
+    assert any("fewer than" in note for note in results[0][0].summary["notes"])
+    assert not any("fewer than" in note for note in found.summary["notes"])
 
 
 def test_rounds_without_anybody_do_not_end_a_run() -> None:
@@ -261,6 +338,9 @@ def test_what_is_shared_is_told_in_own_units() -> None:
         ({"tolerance": -1.0}, "method.tolerance"),
         ({"rope": -1.0}, "method.rope"),
         ({"log_tau_mean": float("nan")}, "method.log_tau_mean"),
+        ({"points": 8}, "method.points"),
+        ({"points": -64}, "method.points"),
+        ({"points": 64, "prior": "ridge"}, "method.points"),
     ],
 )
 def test_settings_out_of_range(settings: dict[str, Any], where: str) -> None:

@@ -9,8 +9,9 @@ import pytest
 from scipy.stats import norm
 
 from secagg.contracts import Public, Variable
-from secagg.models.fedlin_posterior import in_words, shared_rows, site_posterior
+from secagg.models.fedlin_posterior import site_posterior
 from secagg.models.fedlin_round import Round
+from secagg.models.fedlin_shared import in_words, shared_rows
 from secagg.models.fedlin_site import Site
 from secagg.models.hierarchy_elastic_net import ElasticNet
 from secagg.models.hierarchy_normal import NormalHierarchy
@@ -86,7 +87,7 @@ def posterior(theta: np.ndarray, intercept: str, rope: float = 0.0) -> tuple[Sit
     values = np.random.default_rng(0).uniform(-1, 1, (HERE, 4))
     site = Site.of(regression, values, CENTRE, SCALE)
     rng = np.random.default_rng(1)
-    now = Round(regression, {}, CENTRE, SCALE, NOISE, values, HERE, rng)
+    now = Round(regression, "finish", {}, CENTRE, SCALE, NOISE, values, HERE, rng)
     return site, site_posterior(theta, np.full(len(theta), NOISE), site, now, LEVEL, rope)
 
 

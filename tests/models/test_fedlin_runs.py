@@ -65,7 +65,8 @@ def test_sites_of_any_size(name: str, holdout: float) -> None:
     result, own = simulated(method, bounds(tables), tables)
     for site, table in tables.items():
         summary, held = own[site].summary, int(holdout * len(table))
-        assert (summary["records_here"], summary["held_here"]) == (len(table) - held, held)
+        assert (summary["records_here"], summary["held_here"]) == (len(table), held)
+        assert summary["learned_from"] == len(table) - held
         numbers = [v for row in summary["coefficients"] for k, v in row.items() if k != "term"]
         assert np.all(np.isfinite(numbers))
         for row in summary["errors"]:

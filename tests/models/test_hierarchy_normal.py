@@ -63,22 +63,24 @@ def compare(sites: Statistics, cavity: Natural, mean: Array, cov: Array, error: 
         (1.0, 1.0, 0.0, 0.5, 1e6),  # says nothing
     ],
 )
+@pytest.mark.parametrize("power", [1.0, 0.25])
 def test_one_term_against_quadrature(
-    sd_mu: float, sd_l: float, correlation: float, z: float, noise: float
+    sd_mu: float, sd_l: float, correlation: float, z: float, noise: float, power: float
 ) -> None:
     C = np.array([[sd_mu**2, correlation * sd_mu * sd_l], [correlation * sd_mu * sd_l, sd_l**2]])
     cavity = np.array([0.2, -0.4]), C
-    here = Statistics(np.array([[4.0]]), np.array([4.0 * z]), 4 * z * z, 4, noise**2)
-    mean, cov = one_term(z, noise**2 / 4, *cavity)
+    here = Statistics(np.array([[4.0]]), np.array([4.0 * z]), 4 * z * z, 4, noise**2, power)
+    mean, cov = one_term(z, noise**2 / 4, *cavity, power)
     compare(here, Natural.of(*cavity), mean, cov, np.zeros(2))
 
 
 def brute(
-    X: Array, y: Array, noise: float, cavity: Natural, many: int = 150_000
+    X: Array, y: Array, noise: float, cavity: Natural, power: float, many: int = 150_000
 ) -> tuple[Array, Array, Array, Array, Array]:
     """Return moments of phi, their error, and of theta_k, by weighing draws of the cavity.
 
-    Rows' own density given phi: y ~ N(X mu, X diag(tau) X' + s^2 I).
+    Rows' own density given phi, to a power: y ~ N(X mu, X diag(tau) X' + s^2 I). theta_k is given
+    phi and the rows.
     """
     rng, d = np.random.default_rng(99), X.shape[1]
     phi = rng.multivariate_normal(*cavity.moments(), size=many)
@@ -87,7 +89,7 @@ def brute(
     off = y - mu @ X.T
     log = -np.linalg.slogdet(S)[1] / 2
     log -= np.einsum("ni,ni->n", off, np.linalg.solve(S, off[:, :, None])[:, :, 0]) / 2
-    w = np.exp(log - log.max())
+    w = np.exp(power * (log - log.max()))
     w /= w.sum()
     mean = w @ phi
     cov = (phi - mean).T * w @ (phi - mean)
@@ -114,26 +116,28 @@ def correlated(rng: np.random.Generator, size: int, spread: float) -> Natural:
     return Natural.of(rng.standard_normal(size) / 2, spread * root @ root.T)
 
 
+@pytest.mark.parametrize("power", [1.0, 0.5])
 @pytest.mark.parametrize("name", CASES)
-def test_two_terms_against_rows_own_density(name: str) -> None:
+def test_two_terms_against_rows_own_density(name: str, power: float) -> None:
     n, theta, noise = CASES[name]
     rng = np.random.default_rng(3)
     X, y = site(rng, n, theta, noise)
     cavity = correlated(rng, 4, 1.5)
-    mean, cov, error, *_ = brute(X, y, noise, cavity)
-    compare(statistics(X, y, noise), cavity, mean, cov, error)
+    mean, cov, error, *_ = brute(X, y, noise, cavity, power)
+    compare(replace(statistics(X, y, noise), power=power), cavity, mean, cov, error)
 
 
+@pytest.mark.parametrize("power", [1.0, 0.5])
 @pytest.mark.parametrize("name", CASES)
-def test_draws_are_of_the_sites_own_posterior(name: str) -> None:
+def test_draws_are_of_the_sites_own_posterior(name: str, power: float) -> None:
     """Equation (8): means and variances of theta_k, and of phi."""
     n, theta, noise = CASES[name]
     rng = np.random.default_rng(4)
     X, y = site(rng, n, theta, noise)
     cavity = correlated(rng, 4, 1.5)
-    mean, cov, error, at, spread = brute(X, y, noise, cavity)
-    many = 8000
-    draws = H.draw(statistics(X, y, noise), cavity, many, np.random.default_rng(0))
+    mean, cov, error, at, spread = brute(X, y, noise, cavity, power)
+    many, here = 8000, replace(statistics(X, y, noise), power=power)
+    draws = H.draw(here, cavity, many, np.random.default_rng(0))
     assert draws.theta.shape == (many, 2)
     assert draws.phi.shape == (many, 4)
     # One in 16 candidates is drawn: where few are much likelier than others, they come repeatedly.

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 import pytest
@@ -40,6 +41,7 @@ def density(rng: np.random.Generator, size: int = 2) -> Natural:
 class Made:
     """A hierarchy whose tilted moments are a function of the cavity; p(phi) = N(0, I)."""
 
+    powers: ClassVar[tuple[float, ...]] = (1.0,)
     moments: Callable[[Statistics, Natural], tuple[Array, Array]]
 
     def components(self, terms: tuple[str, ...]) -> tuple[str, ...]:
@@ -118,6 +120,31 @@ def test_of_a_factor_that_leaves_no_cavity_less_is_taken_out(too_much: float, le
     np.testing.assert_allclose(seen[0].Q, np.diag([1 - left * too_much, 1.0]), atol=1e-12)
     assert change.strained
     np.testing.assert_allclose(own.Q + change.step.Q, ANY.gram, atol=1e-8)
+
+
+class Powered(Made):
+    """The same, of a factor that can be taken to a power."""
+
+    powers: ClassVar[tuple[float, ...]] = (1.0, 0.5, 0.25)
+
+
+@pytest.mark.parametrize(("too_much", "power"), [(1.5, 0.5), (3.0, 0.25)])
+def test_a_power_of_the_factor_counts_no_record_twice(too_much: float, power: float) -> None:
+    """A normal factor is found exactly, as it is from its whole."""
+
+    def moments(site: Statistics, cavity: Natural) -> tuple[Array, Array]:
+        assert site.power == power
+        np.testing.assert_allclose(cavity.Q, np.diag([1 - power * too_much, 1.0]), atol=1e-12)
+        return (cavity + Natural(site.cross, site.gram).times(site.power)).moments()
+
+    own = Natural(np.zeros(2), np.diag([too_much, 0.0]))
+    change = changed(Powered(moments), Natural(np.zeros(2), np.eye(2)), own)
+    assert not change.strained
+    np.testing.assert_allclose(own.Q + change.step.Q, ANY.gram, atol=1e-8)
+    np.testing.assert_allclose(change.step.r, ANY.cross, atol=1e-8)
+    left = Natural(np.zeros(2), np.diag([1 - power * too_much, 1.0]))
+    sd = np.sqrt(np.diagonal((left + Natural(ANY.cross, ANY.gram).times(power)).moments()[1]))
+    np.testing.assert_allclose(change.error, 0.25 / sd / power)  # q moves by 1 / power times it
 
 
 def test_a_site_without_records_changes_nothing_and_is_not_strained() -> None:

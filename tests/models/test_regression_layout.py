@@ -109,7 +109,8 @@ def check_own_results(
                 assert told_[key] == pytest.approx(rmse, rel=1e-9, abs=rtol * np.abs(y).max())
                 into = squares if rows is kept else held_out
                 into.setdefault(model, []).append((float(wrong @ wrong), len(rows), rmse))
-        assert own[site].summary["records_here"] == len(kept)
+        assert own[site].summary["records_here"] == len(table)
+        assert own[site].summary["learned_from"] == len(kept)
         assert own[site].summary["held_here"] == held
     for row in result.summary["errors"]:
         whole = squares[row["model"]]
@@ -169,7 +170,8 @@ def test_held_out_at_random() -> None:
     _, own = simulated({"name": "fedavg", "holdout": 0.4}, columns, tables)
     for site, table in tables.items():
         told_, held = own[site].summary, int(0.4 * len(table))
-        assert (told_["records_here"], told_["held_here"]) == (len(table) - held, held)
+        assert (told_["records_here"], told_["held_here"]) == (len(table), held)
+        assert told_["learned_from"] == len(table) - held
         squares = 0.0
         b = told(own[site], "separate")
         for row in told_["errors"]:

@@ -68,16 +68,21 @@ def run(
 
 
 def one_term(
-    z: float, v: float, centre: Array, C: Array, points: int = 4001
+    z: float, v: float, centre: Array, C: Array, power: float = 1.0, points: int = 4001
 ) -> tuple[Array, Array]:
-    """Return moments of (mu, l) ~ N(centre, C) given z ~ N(mu, exp(l) + v): l on a grid."""
+    """Return moments of (mu, l) ~ N(centre, C) given z ~ N(mu, exp(l) + v): l on a grid.
+
+    power: of that likelihood, |t|^(-c / 2) exp(-c (z - mu)^2 / (2 t))
+    """
     m, a = centre
     sd = np.sqrt(C[1, 1])
     l = np.linspace(a - 12 * sd, a + 12 * sd, points)  # noqa: E741
     at = m + C[0, 1] / C[1, 1] * (l - a)
     V = C[0, 0] - C[0, 1] ** 2 / C[1, 1]
-    t = np.exp(l) + v
+    variance = np.exp(l) + v
+    t = variance / power
     log = -((l - a) ** 2) / (2 * C[1, 1]) - np.log(t + V) / 2 - (z - at) ** 2 / (2 * (t + V))
+    log = log - power * np.log(variance) / 2 + np.log(t) / 2
     w = np.exp(log - log.max())
     w /= w.sum()
     given = (at / V + z / t) / (1 / V + 1 / t)

@@ -23,7 +23,7 @@ from secagg.simulating import simulate_sites
 Array = NDArray[np.float64]
 
 GOLD: dict[str, Any] = json.loads((ROOT / "tests" / "oracles" / "fedlin_gold.json").read_text())
-DRAWS, SEED = 4000, 1
+DRAWS, POINTS, SEED = 4000, 1024, 1
 
 
 @dataclass(frozen=True)
@@ -84,16 +84,18 @@ def job(name: str, **changed: object) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def compared(name: str) -> Compared:
-    """Run HM2 on the records of a case, and set it beside NUTS."""
+def compared(name: str, **changed: object) -> Compared:
+    """Run HM2 on the records of a case, and set it beside NUTS; changed: settings."""
     case, began = GOLD["cases"][name], time.process_time()
     tables = {site: table[case["columns"]] for site, table in getattr(data, case["data"])().items()}
-    result, own = simulate_sites(job(name), tables, random=replayable_random(SEED))
+    result, own = simulate_sites(job(name, **changed), tables, random=replayable_random(SEED))
     seconds = time.process_time() - began
     assert result.summary["converged"]
     assert [row["component"] for row in result.summary["shared"]] == case["components"]
     mean, cov = result.arrays["shared_mean"], result.arrays["shared_covariance"]
-    phi = Beside.of(mean, np.sqrt(np.diagonal(cov)), np.zeros(len(mean)), np.inf, case["phi"])
+    sd, points = np.sqrt(np.diagonal(cov)), result.summary.get("points")
+    error, many = (points["error"] * sd, points["effective"]) if points else (0 * sd, np.inf)
+    phi = Beside.of(mean, sd, error, many, case["phi"])
     rows = [own[site].summary["coefficients"] for site in case["sites"]]
     found = {key: np.array([[row[key] for row in each] for each in rows]) for key in ("mean", "sd")}
     # Draws are independent, but of candidates: their error is a little larger than 1 / sqrt(DRAWS).
@@ -104,20 +106,11 @@ def compared(name: str) -> Compared:
 
 
 def main(names: list[str]) -> None:
-    """Print a table of what sites share, and one of sites' own."""
+    """Print tables of what sites share, without points and with, and one of sites' own."""
     found = {name: compared(name) for name in names or GOLD["cases"]}
-    print("| case | component | HM2: mean (sd) | NUTS: mean (sd) | apart | ratio of sds |")
-    print("|---|---|--:|--:|--:|--:|")
-    for name, each in found.items():
-        phi, told = each.phi, GOLD["cases"][name]["phi"]
-        for j, component in enumerate(GOLD["cases"][name]["components"]):
-            print(
-                f"| {name} | {component} | {phi.mean[j]:.3f} ({phi.sd[j]:.3f}) "
-                f"| {told['mean'][j]:.3f} ({told['sd'][j]:.3f}) "
-                f"| {phi.apart[j]:+.3f} ± {phi.error[j]:.3f} "
-                f"| {np.exp(phi.wider[j]):.3f} ± {phi.error_of_wider[j]:.3f} |"
-            )
-    print("\n| case | sites' own | means apart: median, worst | ratio of sds: median, worst |")
+    _print_shared("HM2", found)
+    _print_shared(f"{POINTS} points", {name: compared(name, points=POINTS) for name in found})
+    print("| case | sites' own | means apart: median, worst | ratio of sds: median, worst |")
     print("|---|---|--:|--:|")
     for name, each in found.items():
         for j, term in enumerate(("intercept", *GOLD["cases"][name]["columns"][1:])):
@@ -131,6 +124,21 @@ def main(names: list[str]) -> None:
     print("\n| case | HM2: rounds | HM2: seconds | NUTS: seconds |\n|---|--:|--:|--:|")
     for name, each in found.items():
         print(f"| {name} | {each.rounds} | {each.seconds:.0f} | {GOLD['cases'][name]['seconds']} |")
+
+
+def _print_shared(who: str, found: dict[str, Compared]) -> None:
+    print(f"| case | component | {who}: mean (sd) | NUTS: mean (sd) | apart | ratio of sds |")
+    print("|---|---|--:|--:|--:|--:|")
+    for name, each in found.items():
+        phi, told = each.phi, GOLD["cases"][name]["phi"]
+        for j, component in enumerate(GOLD["cases"][name]["components"]):
+            print(
+                f"| {name} | {component} | {phi.mean[j]:.3f} ({phi.sd[j]:.3f}) "
+                f"| {told['mean'][j]:.3f} ({told['sd'][j]:.3f}) "
+                f"| {phi.apart[j]:+.3f} ± {phi.error[j]:.3f} "
+                f"| {np.exp(phi.wider[j]):.3f} ± {phi.error_of_wider[j]:.3f} |"
+            )
+    print()
 
 
 def _worst(values: Array) -> tuple[float, int]:

@@ -1,0 +1,152 @@
+"""The last sum of FedLin's methods: which sites are in it, what it is said to tell, and to whom."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pytest
+from support.fedlin import bounds, fedlin_job, linear_tables, simulated, told
+
+import secagg
+from secagg.contracts import Field, Kind, Public, Spec, Variable
+from secagg.errors import UsageError
+from secagg.models.fedavg import FedAvg
+from secagg.randomness import replayable_random
+
+METHODS: list[dict[str, Any]] = [
+    {"name": "fedlin_hm1", "rounds": 3},
+    {"name": "fedlin_hm1", "rounds": 3, "intercept": "modelled", "holdout": 0.2},
+    {"name": "fedavg", "rounds": 3, "personal": 0.3},
+    {"name": "fedlin_hm2", "rounds": 3, "draws": 100},
+    {"name": "fedlin_hm2", "rounds": 3, "draws": 100, "prior": "ridge", "intercept": "modelled"},
+]
+
+
+@pytest.mark.parametrize("sizes", [(30, 0, 12, 0, 20), (30, 12, 20)])
+@pytest.mark.parametrize("method", METHODS, ids=str)
+def test_what_is_told_over_sites_is_of_those_with_records(
+    method: dict[str, Any], sizes: tuple[int, ...]
+) -> None:
+    """Mean and deviation of their own slopes."""
+    tables = linear_tables(sizes)
+    result, own = simulated(method, bounds(tables), tables)
+    model = result.summary["errors"][0]["model"]
+    assert result.summary["sites_with_records"] == 3
+    assert result.summary["sites"] == len(sizes)
+    slopes = np.array([told(own[s], model)[1:] for s, table in tables.items() if len(table)])
+    rows = [row for row in result.summary["across_sites"] if row["term"] != "intercept"]
+    for j, row in enumerate(rows):
+        size = float(np.abs(slopes[:, j]).max())
+        assert row["own_units"]["mean"] == pytest.approx(slopes[:, j].mean(), abs=1e-12 * size)
+        sd = slopes[:, j].std(ddof=1)  # 2^-26: the root of sums in steps of 2^-56, and rounding
+        assert row["own_units"]["sd"] == pytest.approx(sd, abs=1e-6 * size)
+
+
+def test_sites_without_records_include_nothing() -> None:
+    """Where sites are alike their own results do, by what the others say: that is no finding."""
+    tables = linear_tables((60, 0, 40, 0, 50, 70, 45), spread=0.02)
+    method = {"name": "fedlin_hm2", "draws": 400, "log_tau_mean": -6.0}
+    result, own = simulated(method, bounds(tables), tables)
+    included = {
+        site: [row["included"] for row in each.summary["coefficients"][1:]]
+        for site, each in own.items()
+    }
+    assert any(any(included[site]) for site, table in tables.items() if not len(table))
+    here = [included[site] for site, table in tables.items() if len(table)]
+    told_ = [row["included"] for row in result.summary["across_sites"]]
+    assert told_ == np.sum(here, axis=0).tolist()
+
+
+def test_two_sites_with_records_have_no_deviation() -> None:
+    """With the mean it would be each one's coefficients."""
+    tables = linear_tables((30, 0, 12))
+    result, _ = simulated(METHODS[0], bounds(tables), tables)
+    assert result.summary["sites_with_records"] == 2
+    assert {row["sd"] for row in result.summary["across_sites"]} == {None}
+
+
+@pytest.mark.parametrize("method", METHODS, ids=str)
+def test_what_a_run_releases_of_it_is_no_news(method: dict[str, Any]) -> None:
+    """Rules ask every site of a run for a record at least."""
+    tables = linear_tables((1, 12, 20))
+    job = fedlin_job(method, bounds(tables))
+    told_ = secagg.run(job, tables, random=replayable_random(1)).result.summary
+    assert told_["sites_with_records"] == told_["sites"] == 3
+
+
+# --- what is said of it -------------------------------------------------------------------------
+
+NAMED = {  # field of the last sum -> words of `sees`
+    "with_records": "how many sites have records",
+    "coefficients": "of coefficients",
+    "squares": "of their squares",
+    "training": "of squared errors of predictions",  # and of those of records held out
+    "held": "how many records are held out and at how many sites",
+    "held_rmse": "of root mean squared errors of records held out",
+    "more": "how many are more",
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class More(FedAvg):
+    """FedAvg that sums something else at the end."""
+
+    def last_fields(self, public: Public) -> Spec:
+        return (Field("more", (1,), 1.0, 0, Kind.COUNT),)
+
+    @property
+    def last_sees(self) -> str:
+        return "how many are more"
+
+
+@pytest.mark.parametrize("sites", [2, 3])
+@pytest.mark.parametrize("holdout", [0.0, 0.2])
+@pytest.mark.parametrize("kind", [FedAvg, More])
+def test_all_that_the_last_sum_tells_is_named(
+    kind: type[FedAvg], holdout: float, sites: int
+) -> None:
+    """And nothing that it does not tell: squares of two sites, of a method without more."""
+    variables = tuple(Variable(name, name, 0.0, 1.0) for name in "yx")
+    public = Public(variables, ("y", "x"), 10, tuple(f"s{k}" for k in range(sites)))
+    stage = kind(outcome="y", holdout=holdout).stages(public)[-1]
+    assert stage.name == "finish"
+    there = {field.name for field in stage.spec} - {"held_squares"}
+    assert there <= NAMED.keys()
+    for name, words in NAMED.items():
+        assert (words in stage.sees) == (name in there)
+
+
+# --- what leaves too few records ----------------------------------------------------------------
+
+
+@pytest.mark.parametrize("intercept", ["site", "modelled"])
+def test_a_holdout_that_leaves_too_few_is_named(intercept: str) -> None:
+    """One record a site has no deviation from its own mean; one column is all but constant."""
+    tables = linear_tables((30, 12, 20))
+    columns = bounds(tables)
+    if intercept == "modelled":  # a rare 1, held out
+        tables = {site: table.assign(x0=0.0) for site, table in tables.items()}
+        tables["s000"].loc[29, "x0"] = 1.0
+    method = {"name": "fedavg", "holdout": 0.99, "holdout_rows": "last", "intercept": intercept}
+    with pytest.raises(UsageError, match=r"method\.holdout = 0\.99 leaves 3 records") as raised:
+        simulated(method, columns, tables)
+    assert "does not vary" in raised.value.what
+    assert ("own means" in raised.value.what) == (intercept == "site")
+    assert "Hold fewer out" in raised.value.mend
+
+
+def test_a_column_that_never_varies_is_no_holdouts_doing() -> None:
+    tables = {s: table.assign(x0=0.5) for s, table in linear_tables((30, 12)).items()}
+    with pytest.raises(UsageError, match="does not vary") as raised:
+        simulated({"name": "fedavg"}, bounds(linear_tables((30, 12))), tables)
+    assert "holdout" not in str(raised.value)
+
+
+def test_a_holdout_that_leaves_no_noise_is_named() -> None:
+    tables = linear_tables((6, 6, 6))
+    method = {"name": "fedlin_hm1", "holdout": 0.5}
+    with pytest.raises(UsageError, match="none tells the noise") as raised:
+        simulated(method, bounds(tables), tables)
+    assert "hold out less than 0.5" in raised.value.mend
