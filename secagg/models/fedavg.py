@@ -17,7 +17,7 @@ others, ICLR 2020, "On the convergence of FedAvg on non-iid data", section 4).
 
 What the transcript determines (Guarantees: only this)
     * The number of records, columns' pooled means and deviations (unless units are own); at the end
-      sums over sites of coefficients, their squares, and errors.
+      how many sites have records, and sums over these of coefficients, their squares, and errors.
     * T full-batch steps are an affine map of theta. Sites keep no state, so that sums of d + 1
       rounds determine the sites' mean map, and further rounds tell nothing more: nothing of how
       records are split over sites beyond it. With batches sums have the sites' random choices in

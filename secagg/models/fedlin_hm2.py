@@ -15,8 +15,9 @@ which coefficients' intervals leave out 0, which is the paper's rule of selectio
 
 What the transcript determines (Guarantees: only this)
     * The number of records, columns' pooled means and deviations (unless units are own), with
-      prior "normal" the pooled variance of the noise; at the end sums over sites of posterior
-      means, their squares, of how many sites include each coefficient, and of errors.
+      prior "normal" the pooled variance of the noise; at the end how many sites have records, and
+      sums over these of posterior means, their squares, of how many include each coefficient, and
+      of errors.
     * A coordinator that does not send what the method computes can choose q and what it takes of
       changes; sums of a number of rounds of its choice can then be solved for a site's own X'X
       and X'y where coefficients are few. It is trusted to send q.
@@ -296,6 +297,11 @@ class FedLinHm2(Participation, FedLinModel):
     def last_fields(self, public: Public) -> Spec:
         """How many sites include each coefficient."""
         return (Field("included", (self.layout(public).d,), 1.0, 0, Kind.COUNT),)
+
+    @property
+    def last_sees(self) -> str:
+        """How many sites include each coefficient."""
+        return "how many sites include each coefficient"
 
     def last_parts(self, own: State) -> Update:
         """Which it includes."""

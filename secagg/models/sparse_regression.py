@@ -75,7 +75,8 @@ class SparseRegression(SparseLinear):
         if len(outcome) != 1:
             raise JobError("method.outcome", f"{self.outcome!r} has more than one variable")
         if self.predictors is None:
-            others = [i for i in range(len(public.variables)) if i != outcome[0]]
+            column = public.variables[outcome[0]].column  # an indicator's siblings sum with it to 1
+            others = [i for i, other in enumerate(public.variables) if other.column != column]
             if not others:
                 raise JobError("columns", "there is none but the outcome", "Declare predictors.")
             return np.array([int(outcome[0]), *others], dtype=np.int64)

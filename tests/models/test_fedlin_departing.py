@@ -199,8 +199,8 @@ def test_departing_makes_hm2s_sums_tell_single_sites(K: int, d: int, many: int, 
 
 
 def test_points_of_an_honest_run_of_hm2_tell_single_sites() -> None:
-    """To a coordinator that only looks."""
-    K, d, many = 3, 2, 64
+    """Its X'X and X'y, to a coordinator that only looks: five sites, three coefficients."""
+    K, d, many = 5, 3, 512
     sites = sites_of({"name": "fedlin_hm2", "points": many}, K, d)
     state = sites.method.start(sites.public)
     while state["status"] != "points":

@@ -13,6 +13,7 @@ import secagg
 from secagg.contracts import Field, Kind, Public, Spec, Variable
 from secagg.errors import UsageError
 from secagg.models.fedavg import FedAvg
+from secagg.models.fedlin_hm2 import FedLinHm2
 from secagg.randomness import replayable_random
 
 METHODS: list[dict[str, Any]] = [
@@ -85,6 +86,7 @@ NAMED = {  # field of the last sum -> words of `sees`
     "training": "of squared errors of predictions",  # and of those of records held out
     "held": "how many records are held out and at how many sites",
     "held_rmse": "of root mean squared errors of records held out",
+    "included": "how many sites include each coefficient",
     "more": "how many are more",
 }
 
@@ -103,9 +105,9 @@ class More(FedAvg):
 
 @pytest.mark.parametrize("sites", [2, 3])
 @pytest.mark.parametrize("holdout", [0.0, 0.2])
-@pytest.mark.parametrize("kind", [FedAvg, More])
+@pytest.mark.parametrize("kind", [FedAvg, FedLinHm2, More])
 def test_all_that_the_last_sum_tells_is_named(
-    kind: type[FedAvg], holdout: float, sites: int
+    kind: type[FedAvg] | type[FedLinHm2], holdout: float, sites: int
 ) -> None:
     """And nothing that it does not tell: squares of two sites, of a method without more."""
     variables = tuple(Variable(name, name, 0.0, 1.0) for name in "yx")

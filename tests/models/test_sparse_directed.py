@@ -71,7 +71,7 @@ def test_it_finds_an_acyclic_graph() -> None:
 @pytest.mark.parametrize("graph", [CYCLE, ACYCLIC], ids=["cycle", "acyclic"])
 def test_it_finds_the_effects(graph: Array) -> None:
     parts = simulated(graph, (150, 200, 150))
-    result, _ = fit(SparseDirected(rounds=1000), parts)
+    result, _ = fit(SparseDirected(rounds=2000), parts)
     assert found(result) == arrows(graph)
     assert result.summary["converged"]
     # In deviations pooled within sites, from the deviations of the model with Laplace errors.

@@ -85,7 +85,7 @@ def nuts(folder: Path) -> dict[str, Posterior]:
     within = np.sqrt(sum(part.var(axis=0) * len(part) for part in parts) / sum(map(len, parts)))
     z = np.concatenate(parts) / within
     site = np.repeat(np.arange(len(parts)), [len(part) for part in parts])
-    settings = {"chains": 2, "warmup": 600, "draws": 2000, "seed": 1, "ratio": 0.01}
+    settings = {"chains": 2, "warmup": 600, "draws": 1000, "seed": 1, "ratio": 0.01}
     np.savez(folder / "in.npz", X=z[:, 1:], y=z[:, 0], site=site, **settings)
     program = ROOT / "tests" / "oracles" / "sparse_nuts.py"
     command = [sys.executable, str(program), str(folder / "in.npz"), str(folder / "out.npz")]
@@ -116,12 +116,12 @@ def test_nuts_finds_the_same_posterior(tmp_path: Path) -> None:
     theirs = nuts(tmp_path)
     steps: tuple[Literal["collapsed", "paper"], ...] = ("collapsed", "paper")
     for step in steps:
-        method = SparseRegression(outcome="y", step=step, rounds=2500, warmup=500, chains=32)
+        method = SparseRegression(outcome="y", step=step, rounds=1500, warmup=500, chains=32)
         found = found_of(ours(method))
         for name, score in scores(found, theirs).items():
             print(step, name, np.round(score, 1).tolist())
             assert np.max(np.abs(score)) < MOST, (step, name)
         for each in (found, theirs):  # else errors are not to be believed
             assert max(np.max(posterior.r_hat) for posterior in each.values()) < 1.05
-    other = found_of(ours(SparseRegression(outcome="y", rounds=2000, chains=8, own_eta=True)))
+    other = found_of(ours(SparseRegression(outcome="y", rounds=1000, chains=8, own_eta=True)))
     assert np.max(np.abs(scores(other, theirs)["inclusion"])) > MOST

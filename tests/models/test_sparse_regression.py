@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -26,6 +27,14 @@ EFFECTS = np.array([0.9, 0.0, 0.0])
 def public_of(sites: int, names: tuple[str, ...] = NAMES) -> Public:
     variables = tuple(Variable(name, name, 0.0, HALF) for name in names)
     return Public(variables, names, 500, tuple(f"s{k}" for k in range(sites)))
+
+
+def test_an_indicators_siblings_are_no_predictors() -> None:
+    """They and the outcome sum to 1."""
+    indicators = tuple(Variable(f"ward={w}", "ward", 0.0, 1.0) for w in "abc")
+    public = replace(public_of(2), variables=(*indicators, *public_of(2).variables))
+    names = [public.variables[j].name for j in SparseRegression(outcome="ward=b").columns(public)]
+    assert names == ["ward=b", *NAMES]
 
 
 def simulated(sizes: tuple[int, ...], seed: int = 1) -> list[np.ndarray]:

@@ -36,7 +36,7 @@ HM1: dict[str, object] = {
 }  # fmt: skip
 HM2: dict[str, object] = {  # with the prior N(0, 1) of its example 4.1 for all logarithms
     "name": FedLinHm2.name, "rounds": 60, "participation": 1.0, "tolerance": 0.02,
-    "damping": 1.0, "draws": 2000, "rope": 0.0, "mu_mean": 0.0, "mu_sd": 1.0,
+    "damping": 1.0, "draws": 2000, "points": 0, "rope": 0.0, "mu_mean": 0.0, "mu_sd": 1.0,
     "log_tau_mean": 0.0, "log_tau_sd": 1.0, "log_lambda_mean": 0.0, "log_lambda_sd": 1.0,
     "log_noise_mean": 0.0, "log_noise_sd": 1.0,
 }  # fmt: skip
