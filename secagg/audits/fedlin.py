@@ -78,6 +78,14 @@ def shared_table(summary: Summary) -> tuple[list[str], list[list[str]]]:
     ]
 
 
+def shared_in_words(summary: Summary) -> str:
+    """Return how the posterior of what sites share was had."""
+    points = summary.get("points")
+    if points is None:
+        return "by a normal density"
+    return f"weighed at {points['many']} points, of which {points['effective']:.0f} count"
+
+
 def units_in_words(summary: Summary) -> str:
     """Return what coefficients are in."""
     if summary["units"] == "own":
@@ -96,6 +104,7 @@ def of_sites(block: Block, columns: Mapping[str, Any]) -> dict[str, Any]:
         "coefficients": sites_table(summary),
         "spread": _spread(summary),
         "shared": shared_table(summary),
+        "shared_how": shared_in_words(summary),
         "errors": errors_table(summary),
         "unit": units_in_words(summary),
         "outcome_unit": unit_of(summary["outcome"], columns),

@@ -9,7 +9,13 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from secagg.audits.fedlin import errors_table, shared_table, sites_table, units_in_words
+from secagg.audits.fedlin import (
+    errors_table,
+    shared_in_words,
+    shared_table,
+    sites_table,
+    units_in_words,
+)
 from secagg.audits.results import method_in_words
 
 
@@ -18,7 +24,8 @@ def show_sites(out: Console, analysis: Mapping[str, Any]) -> None:
     name, outcome = method_in_words(analysis), analysis["outcome"]
     head, rows = shared_table(analysis)
     if rows:
-        out.print(_table(f"{name}, of {outcome}: what sites share", head, rows))
+        how = shared_in_words(analysis)
+        out.print(_table(f"{name}, of {outcome}: what sites share", head, rows, how))
     caption = f"in {units_in_words(analysis)}"
     title = "sites' own estimates" if rows else f"{name}, of {outcome}"
     out.print(_table(title, *sites_table(analysis), caption))

@@ -13,6 +13,7 @@ from support.reports import Page, copied, job, page_of, tables, written
 from secagg.audits.fedlin import (
     errors_table,
     model_in_words,
+    shared_in_words,
     shared_table,
     sites_table,
     units_in_words,
@@ -91,6 +92,18 @@ def test_who_includes_what_is_counted() -> None:
     assert rows[0][-1].endswith(" of 3")
     names = [row[0] for row in shared_table(summary)[1]]
     assert names[:2] == ["mean of x over sites", "mean of z over sites"]
+
+
+def test_how_the_shared_posterior_was_had_is_said() -> None:
+    _, result = copied(run_of("fedlin_hm2"))
+    assert shared_in_words(result.summary) == "by a normal density"
+    weighed = {"many": 512, "effective": 431.06, "error": 0.02}
+    summary = {**result.summary, "points": weighed}
+    assert shared_in_words(summary) == "weighed at 512 points, of which 431 count"
+    out = io.StringIO()
+    show_sites(Console(file=out, width=200), summary)
+    assert shared_in_words(summary) in out.getvalue()
+    assert shared_in_words(result.summary) in Page(page_of(run_of("fedlin_hm2"))).text
 
 
 def test_an_intercept_is_not_selected() -> None:
