@@ -73,9 +73,10 @@ def _departing(facts: Facts) -> list[str]:
     trusted = "It is trusted to send what the method computes, and sites cannot tell if it does."
     if name in _SOLVED:
         return [
-            f"{trusted} One that chooses its messages itself can, in a number of rounds, make sums "
-            "into equations that it can solve for single sites' cross products. Sites refuse only "
-            "what is not finite or out of range."
+            f"{trusted} One that chooses its messages itself can, in some tens of rounds, make "
+            "sums into equations that it can solve for single sites' regressions and cross "
+            "products, where sites and predictors are few. Its messages can be such as the method "
+            "has over other sites, so that no check could tell."
         ]
     if name not in _SAMPLERS:
         return [

@@ -29,12 +29,19 @@ shrunk, and Omega with them, round after round. `nothing` and `separate` beside 
 What the transcript determines (Guarantees: only this)
     * The number of records, columns' pooled means and deviations (unless units are own), the pooled
       variance of the noise; at the end sums over sites of coefficients, their squares, and errors.
-    * In each round the sums over sites of theta_k v_k' / b_k and v_k v_k' / b_k: see
-      `secagg.models.shared_covariance`, also for what many rounds may determine.
-    * A coordinator that does not send what the method computes can do so in a few rounds: M and U
-      of its choice, and a noise next to nothing, make histories known functions of each site's.
-      Sites refuse only what is not finite, and a noise that changes. It is trusted to send M.
-    A site keeps theta_k, which of its records are held out, and whether it took part in a round.
+    * In each round the sums over sites of theta_k v_k' / b_k and v_k v_k' / b_k. From those of two
+      rounds linear algebra has every site's theta_k, v_k and a_k, up to sign and which site it is,
+      and from then on every round's: (5) of `secagg.models.shared_covariance`. The sum at the end
+      has the signs. A coordinator needs only to look: `tests/models/test_fedlin_departing.py` has
+      the coefficients of three sites with three each to nine digits, of eight with five to four in
+      the median and all to 2 %, at default settings. How a site's theta_k go on tells its least
+      squares, and its X'X as far as T steps do not come to an end.
+    * A coordinator that departs has this of more sites, and more exactly: M of its choice makes
+      histories as different as it likes. In the same test it has twelve sites' least squares, and
+      with steps = 1 their X'X and X'y, to five digits in 30 rounds, from sums that it makes up, and
+      M and U as the method has them of these. So an honest one could have sent it all, and no check
+      of messages refuses it. Sites refuse what is not finite, and a noise that changes.
+    A site keeps its records, and which of them are held out.
 
 ==============================  ====================================================================
 site                            contribution
@@ -97,9 +104,10 @@ class FedLinHm1(LocalSteps, FedLinModel):
     name: ClassVar[str] = "fedlin_hm1"
     leaves: ClassVar[str] = (
         "In each round, sums over sites of products of their coefficients with those of earlier "
-        "rounds: sites' coefficients up to a mixture of sites. Sums of many rounds are equations "
-        "in every site's own cross products, and enough of them may be solved, up to which site "
-        "has which. At the end, sums of coefficients, their squares, and errors of predictions."
+        "rounds. Two rounds' sums can be solved for every single site's coefficients, further "
+        "ones' for its least squares and cross products, up to which site has which: where sites "
+        "are not many, take them to be known to the coordinator. At the end, sums of "
+        "coefficients, their squares, and errors of predictions."
     )
 
     @property

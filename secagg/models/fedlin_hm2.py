@@ -18,10 +18,11 @@ What the transcript determines (Guarantees: only this)
       prior "normal" the pooled variance of the noise; at the end how many sites have records, and
       sums over these of posterior means, their squares, of how many include each coefficient, and
       of errors.
-    * A coordinator that does not send what the method computes can choose q and what it takes of
-      changes; sums of a number of rounds of its choice can then be solved for a site's own X'X
-      and X'y where coefficients are few. It is trusted to send q.
-    * With `points`, the sums of `secagg.models.shared_points`, which say what they determine.
+    * A coordinator that departs, by sums that it makes up, has X'X and X'y of each of a few sites
+      in some tens of rounds: `secagg.models.propagation` has figures, and why sites check of q only
+      that it is a density. It is trusted to send q.
+    * With `points`, the sums of `secagg.models.shared_points`: X'X and X'y of each of a few sites,
+      to a coordinator that only looks.
     * In each round the sum over sites of changes of q_k, hence of all q_k: what the coordinator
       needs for q(phi) and no more. q_k is a normal approximation of a function of the site's X'X
       and X'y with p (p + 3) / 2 numbers; it depends on q, so sums of several rounds show different
@@ -128,8 +129,8 @@ class FedLinHm2(Participation, FedLinModel):
     def leaves(self) -> str:
         """What the sums determine."""
         weighed = (
-            f"Then, at {self.points} points, sums of what they say of them exactly, which with as "
-            "many points as sites determine what each says. "
+            f"Then, at {self.points} points, sums of what they say of them exactly, which can be "
+            "solved for every single site's cross products, up to which site has which. "
         )
         return (
             "In each round, the sum over sites of normal approximations of what each site's "

@@ -2,9 +2,11 @@
 
 Yue, Al Kontar and Estrada Gomez (2022). The stages are
 
-    records    number of records; for pooled units, columns' sums and squares
+    records    number of records; for pooled units, columns' sums and squares; where the noise is
+               asked for next, how many sites have more records than coefficients
     noise      sums of squared residuals of the sites' own least squares, and their degrees of
-               freedom: the pooled variance of the noise. Only where a method uses it.
+               freedom: the pooled variance of the noise. Only where a method uses it, and where two
+               sites can tell it: the sum would else be of one site's residuals.
     fit        the method's own
     finish     sums over sites with records of coefficients and their squares, and of squared
                errors, of the method's predictions and of others that a site can make without it
@@ -36,6 +38,7 @@ Array = NDArray[np.float64]
 RECORDS, NOISE, ROUNDS, FINISH = "records", "noise", "fit", "finish"
 """The names of the stages."""
 
+_LEAST_TELLING = 2  # sites, for the noise
 _LEAST_NOISE = 1e-12  # of the outcome's half width, squared: an exact fit has some noise
 
 
@@ -200,6 +203,8 @@ class FedLinModel(ABC):
         training, held = parted(values, self.holdout, self.holdout_rows, memory["parting"])
         if stage == RECORDS:
             sums = unit_sums(layout, training) if self.scale == "pooled" else {}
+            if self._asks_noise:
+                sums["telling"] = np.array([float(len(training) > self._coefficients(layout))])
             return {"records": np.array([float(len(training))]), **sums}, memory
         many = (len(layout.columns),)
         shapes = {} if stage == NOISE else {**self.news(stage, public), "noise": (1,)}
@@ -294,7 +299,14 @@ class FedLinModel(ABC):
         if self.scale == "pooled":
             fields, told = units_fields(layout, public.max_rows)
             spec, sees = (*spec, *fields), f"{sees}, {told}"
+        if self._asks_noise:
+            spec = (*spec, Field("telling", (1,), 1.0, 0, Kind.COUNT))
+            sees = f"{sees}, how many sites have more records than coefficients"
         return Stage(RECORDS, spec, 1, sees)
+
+    def _coefficients(self, layout: Layout) -> int:
+        """Return how many a site's own least squares have at most, an own intercept among them."""
+        return layout.d + (self.intercept == "site")
 
     def _scaled(self, state: State, total: Update) -> State:
         state = {**state, "records": records_in(total)}
@@ -303,7 +315,17 @@ class FedLinModel(ABC):
             many = len(unit)
             state["centre"] = np.concatenate([mean, state["centre"][many:]])
             state["scale"] = np.concatenate([unit, state["scale"][many:]])
-        return {**state, "status": NOISE if self._asks_noise else ROUNDS}
+        if not self._asks_noise:
+            return {**state, "status": ROUNDS}
+        if total["telling"][0] < _LEAST_TELLING:
+            less = f", or hold out less than {self.holdout:g}" if self.holdout else ""
+            raise UsageError(
+                "analysis",
+                "fewer than two sites have more records than coefficients: none tells the noise, "
+                "or it would be told by one site's residuals alone",
+                f"Set method.noise_sd, or take fewer predictors{less}.",
+            )
+        return {**state, "status": NOISE}
 
     def _pooled_units(self, total: Update, state: State) -> tuple[Array, Array]:
         """Return centre and scale. Raises `UsageError` for a column that does not vary."""
@@ -328,15 +350,7 @@ class FedLinModel(ABC):
             raise PeerError("message", "the coordinator's units are not the columns' own")
 
     def _noise_of(self, total: Update) -> float:
-        freedom = float(total["freedom"][0])
-        if freedom < 1:
-            less = f", or hold out less than {self.holdout:g}" if self.holdout else ""
-            raise UsageError(
-                "analysis",
-                "no site has more records than coefficients, so that none tells the noise",
-                f"Set method.noise_sd, or take fewer predictors{less}.",
-            )
-        return max(float(total["residual"][0]) / freedom, _LEAST_NOISE)
+        return max(float(total["residual"][0] / total["freedom"][0]), _LEAST_NOISE)
 
     def _noise_here(
         self, site: Site, news: Mapping[str, Array], layout: Layout, training: Array, facts: State

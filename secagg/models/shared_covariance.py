@@ -32,11 +32,18 @@ eigenvalues span V's columns as soon as m - d >= K: the server sends U, sites ke
 stays at K + d, at no loss. (To drop old rounds' blocks once their weight is negligible would keep
 hundreds of rows for alpha = 0.1.)
 
-What the transcript determines: the sums (4) of every round, and no column of Theta. Were all b_k
-equal, (4) would be unchanged if all columns were mixed by one orthogonal K x K matrix: Theta is
-determined up to that at most. b_k differs from site to site, c from round to round, and the next
-theta_k follows from this one and the site's own X'X and X'y. So sums of many rounds are equations
-in those, and enough of them may be solved for every site's, up to which site has which.
+What the transcript determines. One round's sums (4): no column of Theta. Were all b_k equal, they
+would be unchanged if all columns were mixed by one orthogonal K x K matrix. Two rounds' sums: every
+column. G has U's image of one round's products again in the next, with other weights,
+
+    U G U' = SUM h_k h_k' / (c + a_k)  and  SUM h_k h_k' / ((1 - alpha) c + a_k),  h_k = U v_k,  (5)
+
+of which the second is the first rows and columns of the next G, over 1 - alpha. Where the h_k are
+independent (from round K / d on) and no two a_k are equal, generalised eigenvectors x_k of (5) are
+orthogonal to all h_j but one: they separate the sites in all further sums, and eigenvalues are
+(c + a_k) / ((1 - alpha) c + a_k), hence a_k. It is the price of an a_k of each site's own: with one
+for all, (5) would be the same sum twice. How exactly it works out depends on how different
+histories and a_k are; nothing in the method keeps them alike.
 """
 
 from __future__ import annotations

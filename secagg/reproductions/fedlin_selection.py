@@ -39,6 +39,8 @@ PRINTED = {  # A-RMSE, correct and false inclusion rates
 }
 SECONDS = {"I": 10.0, "II": 8.0, "III": 60.0}  # of a cell, about
 
+EXACT = "exact"
+
 RATE_METRICS = (
     Metric("free", "A-RMSE, noise-free targets", 4),
     Metric("noisy", "A-RMSE, noisy targets", 4),
@@ -50,6 +52,11 @@ RATE_METHODS = (
         "hm2", "HM2, lasso",
         note="the method `fedlin_hm2`, prior lasso; each device's own posterior mean, and its "
         f"{LEVEL:.0%} credible intervals.",
+    ),
+    Method(
+        EXACT, "Exact posterior",
+        note="of the same model, from all devices' records at once, by Gibbs sampling: what HM2 "
+        "approximates.",
     ),
     Method(
         "least", "Separate, least squares", note=f"with Student's intervals of {LEVEL:.0%}.",
@@ -78,10 +85,7 @@ def rates(seeds: int, *, quick: bool) -> Figure:
         panels=tuple(Panel(_case(case), "noise, sd", NOISES) for case in cases),
         points={
             Place(_case(case), noise, method.name): {
-                seed: cell(
-                    f"{TASKS}.selection", SECONDS[case],
-                    case=case, noise=noise, prior="lasso", seed=seed,
-                )
+                seed: _of_case(method.name, case=case, noise=noise, seed=seed)
                 for seed in range(seeds)
             }
             for case in cases
@@ -112,6 +116,13 @@ def rates(seeds: int, *, quick: bool) -> Figure:
         ),
         notes=RATE_NOTES,
     )  # fmt: skip
+
+
+def _of_case(method: str, *, case: str, noise: float, seed: int) -> Cell:
+    if method == EXACT:
+        return cell(f"{TASKS}.exact", SECONDS[case] / 10, case=case, noise=noise, seed=seed)
+    seconds = SECONDS[case]
+    return cell(f"{TASKS}.selection", seconds, case=case, noise=noise, prior="lasso", seed=seed)
 
 
 def _case(case: str) -> str:

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 from support.fedlin import linear_tables
-from support.solved_sums import Asked, Quadratics, Separated, Sites, separated, shrunk_again
+from support.solved_sums import Asked, Quadratics, Separated, Sites, separations, shrunk_again
 
 from secagg.contracts import Update
 from secagg.models.natural_normal import Natural, symmetric, triangle
@@ -21,9 +21,11 @@ from secagg.models.shared_points import points as points_of
 Array = np.ndarray[Any, np.dtype[np.float64]]
 
 
-def sites_of(method: dict[str, Any], K: int, d: int) -> Sites:
-    rng = np.random.default_rng(0)
-    return Sites(method, linear_tables(tuple(rng.integers(8, 60, K).tolist()), d))
+def sites_of(
+    method: dict[str, Any], K: int, d: int, seed: int = 0, noise: float = 0.3, spread: float = 1.0
+) -> Sites:
+    sizes = tuple(np.random.default_rng(seed).integers(8, 60, K).tolist())
+    return Sites(method, linear_tables(sizes, d, seed, noise=noise, spread=spread))
 
 
 def off(found: Array, true: Array) -> float:
@@ -32,15 +34,20 @@ def off(found: Array, true: Array) -> float:
     return float(np.max(np.max(np.abs(found - true), axes) / np.max(np.abs(true), axes)))
 
 
-def both_signs(found: Array, true: Array) -> Array:
-    """Return what is known up to its sign with the sign of the truth."""
-    return found * np.where(np.sum(found * true, axis=1, keepdims=True) < 0, -1, 1)
+def placed(found: Array, true: Array, signs: tuple[int, ...] = (1,)) -> tuple[list[int], Array]:
+    """Return which of the found (K, d) is nearest to each of the true, up to a sign, and these."""
+    both = np.array([sign * found for sign in signs])  # (signs, K, d)
+    away = np.max(np.abs(both[:, :, None] - true), axis=3)
+    order = np.argmin(np.min(away, axis=0), axis=0).tolist()
+    assert sorted(order) == list(range(len(true)))
+    best = np.argmin(away[:, order, range(len(true))], axis=0)
+    return order, both[best, order]
 
 
 # --- HM1 ------------------------------------------------------------------------------------------
 
 
-def hm1(sites: Sites, alpha: float, size: float = 0.0) -> tuple[list[Asked], Asked]:
+def hm1(sites: Sites, size: float = 0.0) -> tuple[list[Asked], Asked]:
     """Run HM1; return its rounds, and the end.
 
     size: of M's entries if the coordinator departs, which makes up sums that M and a noise as large
@@ -66,21 +73,29 @@ def hm1(sites: Sites, alpha: float, size: float = 0.0) -> tuple[list[Asked], Ask
     raise AssertionError
 
 
-@pytest.mark.parametrize(("alpha", "rounds"), [(0.1, 30), (0.9, 6)])
-def test_two_rounds_of_hm1_tell_every_sites_coefficients(alpha: float, rounds: int) -> None:
-    """To a coordinator that only looks: five sites, three coefficients, to four digits."""
-    sites = sites_of({"name": "fedlin_hm1", "alpha": alpha, "rounds": rounds}, 5, 3)
-    asked, (message, ended) = hm1(sites, alpha)
-    found = separated(asked, alpha, 5, after=1)
-    last = shrunk_again(found, rounds - 1, message["M"], alpha)
-    # The sum of coefficients at the end has one choice of signs.
-    signs = np.array(list(product([-1, 1], repeat=5)))
-    right = np.argmin(np.max(np.abs(signs @ last - ended["coefficients"]), axis=1))
-    last = signs[right][:, None] * last
-    true = np.array([memory["own"]["theta"] for memory in sites.memories])
-    nearest = [int(np.argmin(np.max(np.abs(last - each), axis=1))) for each in true]
-    assert sorted(nearest) == list(range(5))
-    assert off(last[nearest], true) < 1e-4
+@pytest.mark.parametrize(("K", "d", "median", "most"), [(3, 3, 1e-9, 1e-9), (8, 5, 1e-4, 0.02)])
+def test_two_rounds_of_hm1_tell_every_sites_coefficients(
+    K: int, d: int, median: float, most: float
+) -> None:
+    """To a coordinator that only looks, at default settings, of six data sets.
+
+    The sum of coefficients at the end chooses the two rounds, and the signs.
+    """
+    signs, wrong = np.array(list(product([-1, 1], repeat=K))), []
+    for seed in range(6):
+        sites = sites_of({"name": "fedlin_hm1"}, K, d, seed)
+        asked, (message, ended) = hm1(sites)
+        best, last = np.inf, np.empty(0)
+        for found in separations(asked, 0.1, K):
+            each = shrunk_again(found, len(asked) - 1, message["M"], 0.1)
+            away = np.max(np.abs(signs @ each - ended["coefficients"]), axis=1)
+            if np.min(away) < best:
+                best, last = np.min(away), signs[np.argmin(away)][:, None] * each
+        true = np.array([memory["own"]["theta"] for memory in sites.memories])
+        _, last = placed(last, true)
+        wrong.append(np.max(np.abs(last - true), axis=1) / np.max(np.abs(true)))
+    assert np.median(wrong) < median
+    assert np.max(wrong) < most
 
 
 def least_and_steps(found: Separated, asked: list[Asked], alpha: float) -> tuple[Array, Array]:
@@ -107,22 +122,19 @@ def test_departing_makes_hm1s_sums_tell_of_many_sites(steps: int) -> None:
     a_k is the noise times the mean over directions of (1 - (1 - 2 eta w)^T) / w, eta = 1 / (2 max).
     """
     sites = sites_of({"name": "fedlin_hm1", "steps": steps}, 12, 4)
-    asked, _ = hm1(sites, 0.1, size=1.0)
-    found = separated(asked, 0.1, 12, after=8)
+    asked, _ = hm1(sites, size=1.0)
+    enough = (each for each in separations(asked, 0.1, 12) if len(each.theta) > 8)
+    found = max(enough, key=lambda each: each.apart)
     least, P = least_and_steps(found, asked, 0.1)
     gram, cross, true = (sites.truth(name) for name in ("gram", "cross", "separate"))
-    nearest = [
-        int(np.argmin(np.minimum(*(np.max(np.abs(sign * least - each), axis=1) for sign in (1, -1)))))
-        for each in true
-    ]
-    assert sorted(nearest) == list(range(12))
-    assert off(both_signs(least[nearest], true), true) < 1e-5
+    order, least = placed(least, true, (1, -1))
+    assert off(least, true) < 1e-5
     if steps == 1:
-        share = np.eye(4) - P[nearest]  # X'X / max
+        share = np.eye(4) - P[order]  # X'X / max
         noise = float(asked[0][0]["noise"][0])
-        solved = share * (noise / found.a[nearest])[:, None, None]
+        solved = share * (noise / found.a[order])[:, None, None]
         assert off(solved, gram) < 1e-5
-        assert off(both_signs(np.einsum("kij,kj->ki", solved, least[nearest]), cross), cross) < 1e-5
+        assert off(np.einsum("kij,kj->ki", solved, least), cross) < 1e-5
 
 
 # --- HM2 ------------------------------------------------------------------------------------------
@@ -185,7 +197,9 @@ def truth_over_noise(sites: Sites) -> tuple[Array, Array]:
     ("K", "d", "many", "rounds"),
     [(3, 2, 12, 23), pytest.param(5, 3, 30, 41, marks=pytest.mark.slow)],
 )
-def test_departing_makes_hm2s_sums_tell_single_sites(K: int, d: int, many: int, rounds: int) -> None:
+def test_departing_makes_hm2s_sums_tell_single_sites(
+    K: int, d: int, many: int, rounds: int
+) -> None:
     """X'X and X'y of three sites with two coefficients in 23 rounds, five with three in 41."""
     sites = sites_of({"name": "fedlin_hm2"}, K, d)
     rng = np.random.default_rng(5)
@@ -199,9 +213,12 @@ def test_departing_makes_hm2s_sums_tell_single_sites(K: int, d: int, many: int, 
 
 
 def test_points_of_an_honest_run_of_hm2_tell_single_sites() -> None:
-    """Its X'X and X'y, to a coordinator that only looks: five sites, three coefficients."""
-    K, d, many = 5, 3, 512
-    sites = sites_of({"name": "fedlin_hm2", "points": many}, K, d)
+    """Their X'X and X'y, to a coordinator that only looks, where sites may be alike.
+
+    Points of tau then reach the size of (X'X)^-1 sigma^2, about which these sums bend.
+    """
+    K, d, many = 3, 2, 512
+    sites = sites_of({"name": "fedlin_hm2", "points": many}, K, d, noise=1.0, spread=0.2)
     state = sites.method.start(sites.public)
     while state["status"] != "points":
         stage, message = sites.method.message(state)
@@ -215,6 +232,6 @@ def test_points_of_an_honest_run_of_hm2_tell_single_sites() -> None:
         summed["shift"].reshape(many, d),
     )
     gram, cross = truth_over_noise(sites)
-    A, c = sums.solved(K, starts=8)
+    A, c = sums.solved(K, starts=4)
     assert off(A, gram) < 1e-5
     assert off(c, cross) < 1e-4

@@ -32,6 +32,8 @@ CASES = [
         for name in ("exams paper", "exams boy", "radon", "radon paper", "radon uranium")
     ),
 ]
+# Of the scope of a module a case's tests follow each other, so that one worker of two computes it.
+EACH = pytest.mark.parametrize("name", CASES, scope="module")
 MOST = 4.5
 ARRIVED = 0.025
 APART, WIDER = 0.02 + ARRIVED, 0.025 + ARRIVED
@@ -62,12 +64,12 @@ def test_the_gold_standard_mixed(name: str) -> None:
     assert case["diverging"] == 0
 
 
-@pytest.mark.parametrize("name", CASES)
+@EACH
 def test_the_noise_is_the_pooled_residuals(name: str) -> None:
     assert found(name).noise == pytest.approx(GOLD["cases"][name]["noise_sd"], rel=1e-4)
 
 
-@pytest.mark.parametrize("name", CASES)
+@EACH
 def test_rounds_end_where_exact_moments_do(name: str) -> None:
     case, phi = GOLD["cases"][name], found(name).phi
     mean, sd = (np.array(case["fixed_point"][key]) for key in ("mean", "sd"))
@@ -75,7 +77,7 @@ def test_rounds_end_where_exact_moments_do(name: str) -> None:
     assert np.all(np.abs(np.log(phi.sd / sd)) < ARRIVED)
 
 
-@pytest.mark.parametrize("name", CASES)
+@EACH
 def test_what_sites_share_is_as_nuts_has_it(name: str) -> None:
     """Where q is off by more than its own error, it is as said above, and no component else is."""
     case, phi = GOLD["cases"][name], found(name).phi
@@ -88,7 +90,7 @@ def test_what_sites_share_is_as_nuts_has_it(name: str) -> None:
         assert phi.wider[j] < WIDER + MOST * phi.error_of_wider[j]
 
 
-@pytest.mark.parametrize("name", CASES)
+@EACH
 def test_every_site_s_posterior_is_as_nuts_has_it(name: str) -> None:
     """Counties with one record, and those whose predictor does not vary, among them."""
     sites = found(name).sites
@@ -96,7 +98,7 @@ def test_every_site_s_posterior_is_as_nuts_has_it(name: str) -> None:
     assert np.all(np.abs(sites.wider) < SITE_WIDER + MOST * sites.error_of_wider)
 
 
-@pytest.mark.parametrize("name", CASES)
+@EACH
 def test_sites_are_drawn_to_what_they_share_as_much_as_nuts_has_them(name: str) -> None:
     """Over all sites together, where errors of sites' own draws average out.
 

@@ -88,7 +88,7 @@ def test_a_run_is_the_dense_algorithm(method: dict[str, Any]) -> None:
 @pytest.mark.parametrize("alpha", [0.1, 0.9])
 @pytest.mark.parametrize(("K", "d", "rounds"), [(2, 1, 40), (2, 4, 40), (20, 2, 25)])
 def test_numbers_of_sites(K: int, d: int, rounds: int, alpha: float) -> None:
-    sizes = tuple(5 + 7 * k % 23 for k in range(K))
+    sizes = tuple(max(5 + 7 * k % 23, d + 2) for k in range(K))  # two at least tell the noise
     found, expected, error, _ = run_and_write(sizes, {"alpha": alpha, "rounds": rounds}, d)
     assert error < 2e-8  # as I + G is conditioned
     np.testing.assert_allclose(found, expected, rtol=0, atol=error)
@@ -162,6 +162,19 @@ def test_no_site_tells_the_noise() -> None:
     with pytest.raises(UsageError, match=r"method\.noise_sd"):
         simulated(HM1, bounds(tables), tables)
     found, expected, error, _ = run_and_write((4, 3, 2), {"noise_sd": 0.3})
+    np.testing.assert_allclose(found, expected, rtol=0, atol=error)
+
+
+@pytest.mark.parametrize(("intercept", "least"), [("site", 5), ("modelled", 5), ("none", 4)])
+def test_one_site_alone_is_not_asked_for_the_noise(intercept: str, least: int) -> None:
+    """Its residuals would be the sum. d = 3: with 4 coefficients 5 records leave one residual."""
+    settings = {"intercept": intercept, "scale": "own", "rounds": 2}
+    method, refused = {**HM1, **settings}, r"fewer than two sites.*Set method\.noise_sd"
+    for sizes in ((30, least - 1), (30, 0, 2, least - 1)):
+        tables = linear_tables(sizes)
+        with pytest.raises(UsageError, match=refused):
+            simulated(method, bounds(tables), tables)
+    found, expected, error, _ = run_and_write((30, least), settings)
     np.testing.assert_allclose(found, expected, rtol=0, atol=error)
 
 

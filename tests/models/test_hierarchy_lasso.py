@@ -62,7 +62,7 @@ def z_scores(values: Array, exact: Array) -> Array:
 def test_tilted_moments_against_quadrature(n: int, d: int, cavity: Natural) -> None:
     """Short runs, so that a bias of few sweeps would show, and their errors are honest."""
     site = sums(*regression(n, d, seed=10 * n + d))
-    mean, cov = tilted_moments(log_density(site), cavity, 61)
+    mean, cov = tilted_moments(log_density(site), cavity, 31)
     found = repeated(site, cavity, SHORT, 24)
     means, covs, errors = (
         np.array([getattr(each, name) for each in found]) for name in ("mean", "cov", "error")
@@ -237,7 +237,7 @@ def test_awkward_sites_against_quadrature(name: str) -> None:
     else:
         y = y * 1e4  # the prior says sigma = 1
     site = sums(X, y)
-    mean, cov = tilted_moments(log_density(site), cavity, 61)
+    mean, cov = tilted_moments(log_density(site), cavity, 31)
     means = np.array([each.mean for each in repeated(site, cavity, SHORT, 16)])
     assert np.max(np.abs(z_scores(means, mean))) < 6.3  # t with 15 degrees of freedom
     assert np.max(means.std(axis=0) / np.sqrt(np.diagonal(cov))) < 0.05

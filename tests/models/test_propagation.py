@@ -279,7 +279,7 @@ def test_whole_changes_of_vague_cavities_are_taken_in_part_and_end_in_the_same_p
     assert min(usual.shares) < 1  # tenfold would have been exceeded
     assert usual.shares[-1] == 1
     assert usual.strained == 0
-    monkeypatch.setattr("support.ep_rounds.share_taken", lambda q, total, most: 0.05)
+    monkeypatch.setattr("support.ep_rounds.share_taken", lambda q, total, most: 0.1)
     slow = run(NormalHierarchy(), sites, tolerance=0.01, most=300)
     assert slow.rounds > 3 * usual.rounds
     assert moved(usual.q, slow.q) < 0.025  # the tolerance, twice

@@ -123,5 +123,5 @@ def test_nuts_finds_the_same_posterior(tmp_path: Path) -> None:
             assert np.max(np.abs(score)) < MOST, (step, name)
         for each in (found, theirs):  # else errors are not to be believed
             assert max(np.max(posterior.r_hat) for posterior in each.values()) < 1.05
-    other = found_of(ours(SparseRegression(outcome="y", rounds=1000, chains=8, own_eta=True)))
+    other = found_of(ours(SparseRegression(outcome="y", rounds=1000, chains=32, own_eta=True)))
     assert np.max(np.abs(scores(other, theirs)["inclusion"])) > MOST

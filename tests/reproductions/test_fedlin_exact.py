@@ -1,0 +1,49 @@
+"""The exact posterior of table 2's lasso, against sums over a grid."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from secagg.reproductions.fedlin import exact
+
+
+def test_gibbs_has_the_posterior_of_a_grid() -> None:
+    """One coefficient at three devices; given lambda and sigma these are independent."""
+    rng = np.random.default_rng(1)
+    X = [rng.standard_normal((n, 1)) for n in (4, 6, 9)]
+    effects = (0, 1, -2)
+    y = [x[:, 0] * b + 0.7 * rng.standard_normal(len(x)) for x, b in zip(X, effects, strict=True)]
+    log_rate, log_variance = np.linspace(-5, 5, 101), np.linspace(-4, 4, 101)
+    at = np.linspace(-6, 6, 1201)
+    sigma = np.exp(log_variance / 2)[None, :, None]
+    rate = np.exp(log_rate)[:, None, None] / sigma  # of the Laplace density
+    log = -(log_rate[:, None] ** 2 + log_variance[None] ** 2) / 2
+    each = []
+    for x, v in zip(X, y, strict=True):
+        left = np.sum((v[:, None] - x * at) ** 2, axis=0)
+        here = -(left / sigma**2) / 2 - len(v) * np.log(sigma) + np.log(rate) - rate * np.abs(at)
+        weights = np.exp(here)
+        total = weights.sum(axis=-1)
+        log = log + np.log(total)
+        each.append(((weights @ at) / total, (weights @ at**2) / total))
+    weights = np.exp(log - log.max())
+    weights /= weights.sum()
+    mean = np.array([np.sum(weights * m) for m, _ in each])
+    sd = np.sqrt([np.sum(weights * s) for _, s in each] - mean**2)
+
+    many = 20_000
+    theta = exact.posterior(X, y, np.random.default_rng(2), many)[:, 0]
+    batches = theta.reshape(50, -1, 3)
+    error = batches.mean(axis=1).std(axis=0, ddof=1) / np.sqrt(50)
+    assert np.all(error < 0.03 * sd)
+    assert np.all(np.abs(theta.mean(axis=0) - mean) < 4.5 * error)
+    error = batches.std(axis=1).std(axis=0, ddof=1) / np.sqrt(50)
+    assert np.all(np.abs(theta.std(axis=0) - sd) < 4.5 * error + 0.002 * sd)  # batches' own means
+
+
+def test_a_cell_is_of_the_records_that_hm2s_is() -> None:
+    """Case I: as HM2's, with inclusion rates and both kinds of targets."""
+    found = exact.compute({"case": "I", "noise": 0.05, "seed": 0})["exact"]
+    assert found.keys() == {"free", "noisy", "correct", "false", "converged"}
+    assert found["correct"] == 1
+    assert 0.005 < found["free"] < 0.03  # 8 coefficients of sd 0.005: 0.014
