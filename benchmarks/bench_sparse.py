@@ -45,7 +45,7 @@ def effective(case: Sites, rounds: int, chains: int, nuts_draws: int) -> str:
         job = {"rounds": rounds, "chains": chains, **method}
         seconds, (_, *draws) = timed(functools.partial(sampled, case, way, 1, **job))
         found.append(summed_up(way, seconds, draws))
-    if version("numpyro"):
+    if nuts_draws and version("numpyro"):
         from sparse_nuts import nuts  # noqa: PLC0415  # half a minute of jax
 
         seconds, draws, lost = nuts(case.simulate(), nuts_draws, chains, 1)
@@ -176,7 +176,7 @@ def main() -> None:
         "size (Vehtari and others 2021), of 100 rounds of a chain after warmup; for NUTS, of 100 "
         "draws. NUTS (numpyro, one thread) has all records in one place; its seconds are those of "
         "warmup and draws, once it has been compiled.",
-        effective(case, 100 if quick else 4000, 4, 20 if quick else 1000),
+        effective(case, 100 if quick else 4000, 4, 0 if quick else 1000),
     )
     section(
         "Sparse Bayesian regression: whole runs of one chain",

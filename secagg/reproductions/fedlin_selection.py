@@ -161,7 +161,7 @@ _CELLS = {"fedavg": "ditto", "separate": "hm1", "nothing": "hm1"}  # where their
 _OF_TWO = (LASSO, RIDGE, *CENTRAL, "hm1", "fedavg", "ditto", "separate", "nothing")
 _OF_MANY = (NORMAL, NEAR, "hm1", "fedavg", "ditto", "separate", "nothing")
 RUN = {"tests": _OF_TWO, "students": _OF_TWO, "exams": _OF_MANY, "radon": _OF_MANY}
-METRICS = (Metric("error", "A-RMSE, standard deviations", 4),)
+METRICS = (Metric("error", "A-RMSE, sds", 4),)
 COUNTS = (
     Metric("included", "predictors included, mean of devices", 1),
     Metric("first", "predictors included, first device", 1),

@@ -22,7 +22,7 @@ def cells(printed: str) -> list[list[str]]:
 
 def test_each_way_has_a_row(bench, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bench, "version", lambda _: None)
-    rows = cells(bench.effective(bench.Sites(3, 30, 2), 20, 2, 5))
+    rows = cells(bench.effective(bench.Sites(3, 30, 2), 20, 2, 0))
     assert [row[0] for row in rows] == list(bench.WAYS)
     assert rows[0][7] == "1 x"
 
