@@ -155,8 +155,8 @@ def cautions(*, sites: int, weighed: bool, own_units: bool) -> list[str]:
     if sites < _FEW_SITES and not weighed:
         notes.append(
             f"With fewer than {_FEW_SITES} sites intervals of what sites share are too short, by "
-            "the approximation's own error. Sites' own intervals are not. method.points mends it, "
-            "for sums that tell more."
+            "the approximation's own error; sites' own hardly are. method.points mends it, for sums "
+            "that tell more."
         )
     if own_units:
         notes.append(

@@ -215,8 +215,9 @@ class _Within:
         """Return (1) at these points."""
         tau = variances(log_tau)
         lower = cholesky_factors(self.covariance(tau))
-        off = solved(lower, (self.z[:, None] - self.R @ self.given(log_tau))[:, None])[:, 0]
-        log_factor = -log_diagonals(lower) - np.sum(off * off, axis=0) / 2
+        with np.errstate(over="ignore", invalid="ignore"):  # as in `cholesky_factors`
+            off = solved(lower, (self.z[:, None] - self.R @ self.given(log_tau))[:, None])[:, 0]
+            log_factor = -log_diagonals(lower) - np.sum(off * off, axis=0) / 2
         if self.power < 1:
             log_factor += (1 - self.power) * log_diagonals(cholesky_factors(self.of_draw(tau)))
         return _Part(log_tau, log_factor, lower, off)

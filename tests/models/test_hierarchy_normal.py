@@ -218,7 +218,9 @@ def test_the_prior_is_the_one_that_was_set() -> None:
     assert H.components(("a", "b")) == ("mu[a]", "mu[b]", "log tau[a]", "log tau[b]")
 
 
-def test_scales_beyond_float64_are_refused() -> None:
-    here = Statistics(np.array([[1e300]]), np.array([1e300]), 1e300, 3, 1e-10)
+@pytest.mark.parametrize(("gram", "cross", "variance"), [(1e300, 1e300, 1e-10), (1.0, 1e170, 1.0)])
+def test_scales_beyond_float64_are_refused(gram: float, cross: float, variance: float) -> None:
+    """Without a warning; of the second only the square is beyond."""
+    here = Statistics(np.array([[gram]]), np.array([cross]), cross, 3, variance)
     with pytest.raises(np.linalg.LinAlgError):
         H.tilted(here, H.prior(1), np.random.default_rng(0))
