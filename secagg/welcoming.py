@@ -48,8 +48,9 @@ DRAWS = 4000
 class SharedRun:
     """What a finished run of HM2 tells of a new site.
 
-    mean, cov: of q(phi); centre, scale: of the columns, as analysed; noise: the pooled variance, in
-        the units analysed, where the hierarchy needs it
+    mean, cov: of q(phi), or of the weighed points, whose moments a normal density then has; centre,
+        scale: of the columns, as analysed; noise: the pooled variance, in the units analysed, where
+        the hierarchy needs it
     """
 
     job: Job

@@ -35,7 +35,7 @@ def ending_fields(d: int, models: int, max_rows: int, sites: int, *, holdout: bo
     """Return the fields of the sum, for d coefficients and so many models' predictions.
 
     Of two sites the squares are not summed: with the mean they would be each one's coefficients, as
-    they are where a job of more goes on with two, which `min_sites` prevents.
+    they are where a job of more goes on with two, which a `min_sites` of 3 prevents.
     """
     rows, each = float(max_rows), (models,)
     spec: Spec = (

@@ -15,9 +15,10 @@ which coefficients' intervals leave out 0, which is the paper's rule of selectio
 
 What the transcript determines (Guarantees: only this)
     * The number of records, columns' pooled means and deviations (unless units are own), with
-      prior "normal" the pooled variance of the noise; at the end how many sites have records, and
-      sums over these of posterior means, their squares, of how many include each coefficient, and
-      of errors.
+      prior "normal" how many sites have more records than coefficients, the pooled variance of the
+      noise and its degrees of freedom; at the end how many sites have records, and sums over these
+      of posterior means, their squares, of how many include each coefficient, and of errors; with
+      a holdout how many records are held out, and at how many sites.
     * A coordinator that departs, by sums that it makes up, has X'X and X'y of each of a few sites
       in some tens of rounds: `secagg.models.propagation` has figures, and why sites check of q only
       that it is a density. It is trusted to send q.
@@ -55,7 +56,7 @@ from secagg.errors import JobError, PeerError
 from secagg.models.consensus_rounds import check_numbers
 from secagg.models.fedlin_model import FINISH, ROUNDS, FedLinModel
 from secagg.models.fedlin_posterior import posterior_draws, site_posterior
-from secagg.models.fedlin_result import own_summary, summary
+from secagg.models.fedlin_result import joined, own_summary, summary
 from secagg.models.fedlin_round import BITS, MOST, Round, within_range
 from secagg.models.fedlin_shared import (
     cautions,
@@ -63,6 +64,7 @@ from secagg.models.fedlin_shared import (
     in_words,
     points_told,
     shared_rows,
+    weighed,
     weighed_rows,
 )
 from secagg.models.fedlin_site import Site
@@ -75,7 +77,7 @@ from secagg.models.natural_normal import Natural, symmetric, triangle
 from secagg.models.participation import ALONE, Participation
 from secagg.models.posterior import number
 from secagg.models.propagation import most_next, moved, no_change, share_taken, site_change
-from secagg.models.shared_points import Mixture, points, points_fields, points_sums
+from secagg.models.shared_points import points, points_fields, points_sums, points_values
 
 Array = NDArray[np.float64]
 
@@ -85,6 +87,7 @@ _FARTHEST = {"mu_mean": -1e6} | dict.fromkeys(_CENTRES[1:], -100.0)
 _SPREADS = ("mu_sd", "log_tau_sd", "log_lambda_sd", "log_noise_sd")
 
 _LEAST_POINTS = 64
+_MOST_VALUES = 2**22  # of points: 32 MiB from each site
 _LEAST_ROUNDS = 3  # before rounds may end by themselves
 
 
@@ -137,8 +140,9 @@ class FedLinHm2(Participation, FedLinModel):
             "records say of the parameters that sites share. The approximations depend on the "
             "round, so that many rounds may tell more of single sites than the last one does. "
             f"{weighed if self.points else ''}At "
-            "the end, sums of posterior means, their squares, how many sites include each "
-            f"coefficient, and errors of predictions.{ALONE if self.participation < 1 else ''}"
+            "the end, sums of posterior means, of more than two sites their squares, how many "
+            "sites include each coefficient, and errors of predictions."
+            f"{ALONE if self.participation < 1 else ''}"
         )
 
     @property
@@ -174,7 +178,7 @@ class FedLinHm2(Participation, FedLinModel):
 
     def round_stage(self, public: Public) -> Stage:
         """Declare the rounds."""
-        self._check_rounds()
+        self._check_rounds(self.layout(public).d)
         p = self._size(public)
         spec = (
             Field("r", (p,), MOST, BITS, Kind.BOUNDED),
@@ -320,18 +324,19 @@ class FedLinHm2(Participation, FedLinModel):
         components = hierarchy.components(layout.terms)
         shared = shared_rows(components, mean, np.sqrt(np.diagonal(cov)), self.level)
         found |= {"level": self.level, "hierarchy": self.prior, "rounds": state["round"]}
-        found |= converged(state, components)
+        found = joined(found, converged(state, components))
         if isinstance(hierarchy, NormalHierarchy):
             own = self.scale == "own" and (self.mu_sd, self.log_tau_mean) == (1.0, -3.0)
-            weighed = self.points > 0
-            told = cautions(sites=len(public.sites), weighed=weighed, own_units=own)
+            mixture, told = None, list[str]()
             if self.points:
-                mixture = Mixture.of(hierarchy, _read(state), state["weighed"])
+                mixture, told = weighed(hierarchy, _read(state), state["weighed"])
+            if mixture is not None:
                 mean, cov = mixture.moments()
                 shared = weighed_rows(shared, mixture, self.level)
-                found["points"], notes = points_told(mixture)
-                told += notes
+                found["points"], told = points_told(mixture)
+            sites = found["sites_with_records"]
             found["notes"] += told
+            found["notes"] += cautions(sites=sites, weighed=mixture is not None, own_units=own)
         found["shared"] = in_words(shared, layout, state["centre"], scale)
         arrays = {"shared_mean": mean, "shared_covariance": cov}
         arrays |= {name: state[name] for name in ("centre", "scale")}
@@ -355,7 +360,7 @@ class FedLinHm2(Participation, FedLinModel):
             )
         return result
 
-    def _check_rounds(self) -> None:
+    def _check_rounds(self, d: int) -> None:
         check_numbers(self, {"rounds": 1, "tolerance": 0, "draws": 100, "points": 0, "rope": 0})
         check_numbers(self, dict.fromkeys(_SPREADS, 1e-6))
         check_numbers(self, _FARTHEST)
@@ -372,6 +377,9 @@ class FedLinHm2(Participation, FedLinModel):
         if self.points and (self.prior != "normal" or self.points < _LEAST_POINTS):
             what = f'must be 0, or with prior "normal" at least {_LEAST_POINTS}'
             raise JobError("method.points", what)
+        if points_values(d, self.points) > _MOST_VALUES:
+            what = f"of {d} coefficients are more than {_MOST_VALUES:.2g} numbers from each site"
+            raise JobError("method.points", what, "Take fewer.")
 
 
 def _read(state: Mapping[str, Any]) -> Natural:

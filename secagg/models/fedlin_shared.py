@@ -20,7 +20,9 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtri
 
-from secagg.contracts import State
+from secagg.contracts import State, Update
+from secagg.models.hierarchy_normal import NormalHierarchy
+from secagg.models.natural_normal import Natural
 from secagg.models.regression_layout import INTERCEPT, Layout
 from secagg.models.shared_points import Mixture
 
@@ -67,20 +69,38 @@ def weighed_rows(rows: Sequence[Shared], mixture: Mixture, level: float) -> list
     return found
 
 
+def weighed(prior: NormalHierarchy, q: Natural, total: Update) -> tuple[Mixture | None, list[str]]:
+    """Return the posterior by the sums at points; None, and a note, where they are no such sums."""
+    try:
+        return Mixture.of(prior, q, total), []
+    except np.linalg.LinAlgError:
+        note = (
+            "The sums at the points are none of what sites' records say: a site sent something "
+            "else. What sites share is told by the normal density, as without points."
+        )
+        return None, [note]
+
+
 def points_told(mixture: Mixture) -> tuple[dict[str, Any], list[str]]:
     """Return how many points there were, how many count; and notes on it.
 
-    error: the largest standard error of a mean, in posterior standard deviations
+    error: the largest standard error of a mean, in posterior standard deviations; None where so few
+        points count that it cannot be told
     """
     _, cov = mixture.moments()
     error = float(np.max(mixture.error() / np.sqrt(np.diagonal(cov))))
-    told = {"many": len(mixture.weights), "effective": mixture.effective, "error": error}
-    notes = []
-    if mixture.effective < _LEAST_EFFECTIVE or error > _LARGE_ERROR:
+    many, few, notes = len(mixture.weights), mixture.effective < _LEAST_EFFECTIVE, []
+    if few:
         notes.append(
-            f"Of {told['many']} points of log tau only {mixture.effective:.0f} count, so that "
-            "posteriors of what sites share are uncertain. Take more method.points, or none."
+            f"Of {many} points of log tau only {mixture.effective:.0f} count, so that the "
+            "posterior of what sites share is not to be relied on. Take more method.points, or 0."
         )
+    elif error > _LARGE_ERROR:
+        notes.append(
+            f"A mean of what sites share has a Monte Carlo error of {error:.2g} posterior "
+            "standard deviations. Take more method.points."
+        )
+    told = {"many": many, "effective": mixture.effective, "error": None if few else error}
     return told, notes
 
 
@@ -155,8 +175,8 @@ def cautions(*, sites: int, weighed: bool, own_units: bool) -> list[str]:
     if sites < _FEW_SITES and not weighed:
         notes.append(
             f"With fewer than {_FEW_SITES} sites intervals of what sites share are too short, by "
-            "the approximation's own error; sites' own hardly are. method.points mends it, for sums "
-            "that tell more."
+            "the approximation's own error; sites' own hardly are. method.points mends it, for "
+            "sums that tell more."
         )
     if own_units:
         notes.append(

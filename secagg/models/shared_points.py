@@ -12,8 +12,8 @@ and W = I + R diag(tau) R' of `secagg.models.one_draw`, the records of site k sa
 and sums over sites of A, b and c at a point log tau give p(mu | log tau, records), normal, and
 p(log tau | records) up to a constant, exactly. So one more round asks for these sums at points
 placed by q, and importance sampling over log tau (d dimensions; mu is integrated out) gives
-p(phi | records) as a mixture of normal densities of mu, with an error that is known: q is only
-where the points come from.
+p(phi | records) as a mixture of normal densities of mu, with a Monte Carlo error: q is only where
+the points come from. The error of means is told; where few points count it cannot be.
 
 Points. Student's t with 4 degrees of freedom in each direction about q's mean: tails that no prior
 of log tau exceeds, or weights would have no bound. Quantiles of Richtmyer's sequence, the multiples
@@ -74,6 +74,11 @@ def points_fields(d: int, many: int) -> Spec:
     )
 
 
+def points_values(d: int, many: int) -> int:
+    """Return how many numbers a site sends."""
+    return many * (d * (d + 3) // 2 + 1)
+
+
 def points(q: Natural, many: int) -> Array:
     """Return log tau (d, many)."""
     mean, cov = q.moments()
@@ -130,6 +135,8 @@ class Mixture:
         log_weights += (
             (_FREEDOM + 1) / 2 * np.sum(np.log1p(_standard(d, many) ** 2 / _FREEDOM), axis=0)
         )
+        if not np.all(np.isfinite(log_weights)):
+            raise np.linalg.LinAlgError("a density is not finite")
         weights = np.exp(log_weights - np.max(log_weights))
         cov = np.asarray(np.linalg.inv(P), dtype=np.float64)
         return cls(log_tau, weights / np.sum(weights), mean, cov)
@@ -150,7 +157,7 @@ class Mixture:
         return mean, (cov + cov.T) / 2
 
     def error(self) -> Array:
-        """Return the standard error of each mean, (2 d,)."""
+        """Return the standard error of each mean, (2 d,); too small where few points count."""
         at = np.hstack([self.mean, self.log_tau.T])
         away = (at - self.weights @ at) * self.weights[:, None]
         batches = np.array([part.sum(axis=0) for part in np.array_split(away, _BATCHES)])

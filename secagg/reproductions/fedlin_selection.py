@@ -114,7 +114,7 @@ def rates(seeds: int, *, quick: bool) -> Figure:
                 (PRINTED[case][0], *PRINTED[case]), strict=True,
             )
         ),
-        notes=RATE_NOTES,
+        notes=(*RATE_NOTES, *(("Quick: case I alone.",) if quick else ())),
     )  # fmt: skip
 
 

@@ -6,6 +6,7 @@ fixed point are. Hierarchies have tests of their own.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -199,6 +200,27 @@ def test_points_tell_of_few_sites_what_a_grid_does() -> None:
     assert not any("fewer than" in note for note in found.summary["notes"])
 
 
+def test_at_points_a_site_keeps_what_it_had_and_takes_part() -> None:
+    """Its pending change is taken once, at the end; and coins are of rounds."""
+    tables = linear_tables((9, 9))
+    job = fedlin_job({"name": "fedlin_hm2", "points": 64}, bounds(tables))
+    public = public_facts(parse_job(job), ("a", "b"))
+    method = FedLinHm2(outcome="y", scale="own", points=64, participation=1e-9)
+    state = {**method.start(public), "status": "fit", "records": 18, "noise": 0.1}
+    rows = rows_of(np.random.default_rng(0).uniform(-1, 1, (9, 4)))
+    everybody = replace(method, participation=1.0)
+    _, memory = everybody.local(
+        "fit", rows, everybody.message(state)[1], {}, public, expanded(bytes(32))
+    )
+    assert memory["own"]["pending"]["Q"].any()
+    message = method.message({**state, "status": "points"})[1]
+    sums, after = method.local("points", rows, message, memory, public, expanded(bytes(32)))
+    assert sums["precision"].any()
+    for name in ("factor", "pending"):
+        for part in ("r", "Q"):
+            assert np.array_equal(after["own"][name][part], memory["own"][name][part])
+
+
 def test_rounds_without_anybody_do_not_end_a_run() -> None:
     tables = linear_tables((9, 9))
     method = {**RIDGE, "participation": 0.05, "rounds": 20, "tolerance": 0.5, "draws": 100}
@@ -341,6 +363,7 @@ def test_what_is_shared_is_told_in_own_units() -> None:
         ({"points": 8}, "method.points"),
         ({"points": -64}, "method.points"),
         ({"points": 64, "prior": "ridge"}, "method.points"),
+        ({"points": 2**20}, "method.points"),
     ],
 )
 def test_settings_out_of_range(settings: dict[str, Any], where: str) -> None:

@@ -14,6 +14,7 @@ from support.few_sites import exact
 from secagg.models.hierarchy import Statistics
 from secagg.models.hierarchy_normal import NormalHierarchy
 from secagg.models.natural_normal import Natural
+from secagg.models.one_draw import cholesky_factors, spread_covariances
 from secagg.models.shared_points import Mixture, points, points_fields, points_sums
 
 Array = NDArray[np.float64]
@@ -56,6 +57,61 @@ def test_the_sums_are_the_records_density(shape: str) -> None:
         theirs += [multivariate_normal(X @ m, cov).logpdf(y) for m in (np.zeros(2), mu)]
     apart = np.array(ours) - np.array(theirs)
     assert np.ptp(apart) < 1e-9 * np.max(np.abs(theirs))
+
+
+def test_what_all_points_have_in_common_is_not_sent() -> None:
+    rng = np.random.default_rng(1)
+    X = rng.standard_normal((9, 2))
+    level = points_sums(site(X, rng.standard_normal(9), 0.4), points(Q2, 64))["level"]
+    assert abs(np.mean(level)) < 1e-12 * np.max(np.abs(level))
+    assert np.ptp(level) > 1
+
+
+def test_three_terms_against_the_records_own_density() -> None:
+    """Two sites; mu is integrated out of the stacked records, log tau weighed by draws of N.
+
+    Errors: 30,000 draws of which a third count, as 4096 points.
+    """
+    rng, d, noise = np.random.default_rng(3), 3, 0.4
+    prior = NormalHierarchy(mean=0.3, sd=1.5, log_mean=-2.0, log_sd=1.2)
+    Xs = [rng.standard_normal((n, d)) @ np.triu(np.ones((d, d)) * 0.6) for n in (6, 4)]
+    ys = [X @ [0.5, -1, 0.3] + noise * rng.standard_normal(len(X)) for X in Xs]
+    q = Natural.of(np.array([0.3, -0.5, 0.2, -2, -2, -2]), np.diag([1.0] * d + [1.4] * d) + 0.1)
+    each = [points_sums(site(X, y, noise), points(q, 4096)) for X, y in zip(Xs, ys, strict=True)]
+    found = Mixture.of(prior, q, {n: each[0][n] + each[1][n] for n in each[0]})
+
+    wide, many = 1.3, 30_000
+    standard = rng.standard_normal((many, d))
+    log_tau = prior.log_mean + wide * prior.log_sd * standard
+    X, left = np.vstack(Xs), np.concatenate(ys) - np.vstack(Xs) @ np.full(d, prior.mean)
+    cov = np.zeros((many, len(X), len(X))) + prior.sd**2 * X @ X.T + noise**2 * np.eye(len(X))
+    for rows in (slice(0, 6), slice(6, 10)):
+        cov[:, rows, rows] += np.einsum("ia,na,ja->nij", X[rows], np.exp(log_tau), X[rows])
+    solved = np.linalg.solve(cov, left[None, :, None])[:, :, 0]
+    log = -(np.linalg.slogdet(cov)[1] + solved @ left) / 2
+    weights = np.exp(log - log.max() + np.sum(standard**2, axis=1) * (1 - wide**2) / 2)
+    weights /= weights.sum()
+    gain = prior.sd**2 * np.linalg.solve(cov, X[None].repeat(many, axis=0))
+    at = np.hstack([prior.mean + np.einsum("nij,i->nj", gain, left), log_tau])
+    mean = weights @ at
+    want = (at - mean).T * weights @ (at - mean)
+    given = prior.sd**2 * (np.eye(d) - np.einsum("nij,ik->njk", gain, X))
+    want[:d, :d] += np.einsum("n,nab->ab", weights, given)
+
+    sd, (ours, spread) = np.sqrt(np.diagonal(want)), found.moments()
+    effective = min(found.effective, 1 / float(weights @ weights))
+    assert effective > 1500
+    assert np.max(np.abs(ours - mean) / sd) < MOST / np.sqrt(effective)
+    assert np.max(np.abs(spread - want) / np.outer(sd, sd)) < MOST * np.sqrt(2 / effective)
+
+
+def test_rounding_beside_a_huge_spread_leaves_factors() -> None:
+    """A pivot that is 1 and more comes out as 0 or less: W of rank one and 1e40."""
+    R = np.array([[1.0, 0.5], [1.0, -0.3]])
+    W = np.eye(2)[:, :, None] + spread_covariances(R, np.array([[1e40], [1e-3]]))
+    L = cholesky_factors(W)[:, :, 0]
+    assert np.all(np.isfinite(L))
+    assert np.all(np.diagonal(L) >= 1)
 
 
 def test_a_site_without_records_says_nothing() -> None:

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import numpy as np
+from scipy.linalg import block_diag
 
 from secagg.reproductions.fedlin import exact
 
 
 def test_gibbs_has_the_posterior_of_a_grid() -> None:
-    """One coefficient at three devices; given lambda and sigma these are independent."""
+    """Two devices with two coefficients of which no record has both.
+
+    Given lambda and sigma all four are independent, as if of four devices with one each.
+    """
     rng = np.random.default_rng(1)
-    X = [rng.standard_normal((n, 1)) for n in (4, 6, 9)]
-    effects = (0, 1, -2)
+    X = [rng.standard_normal((n, 1)) for n in (4, 6, 9, 3)]
+    effects = (0, 1, -2, 0.3)
     y = [x[:, 0] * b + 0.7 * rng.standard_normal(len(x)) for x, b in zip(X, effects, strict=True)]
     log_rate, log_variance = np.linspace(-5, 5, 101), np.linspace(-4, 4, 101)
     at = np.linspace(-6, 6, 1201)
@@ -32,8 +36,10 @@ def test_gibbs_has_the_posterior_of_a_grid() -> None:
     sd = np.sqrt([np.sum(weights * s) for _, s in each] - mean**2)
 
     many = 20_000
-    theta = exact.posterior(X, y, np.random.default_rng(2), many)[:, 0]
-    batches = theta.reshape(50, -1, 3)
+    both = [block_diag(X[k], X[k + 1]) for k in (0, 2)], [np.hstack(y[k : k + 2]) for k in (0, 2)]
+    draws, _ = exact.posterior(*both, np.random.default_rng(2), many)
+    theta = draws.swapaxes(1, 2).reshape(many, 4)
+    batches = theta.reshape(50, -1, 4)
     error = batches.mean(axis=1).std(axis=0, ddof=1) / np.sqrt(50)
     assert np.all(error < 0.03 * sd)
     assert np.all(np.abs(theta.mean(axis=0) - mean) < 4.5 * error)

@@ -1,0 +1,153 @@
+"""What HM2 says of what sites share: of weighed points, and with what cautions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import pytest
+from support.ep_rounds import run
+from support.fedlin import bounds, linear_tables, simulated
+from support.few_sites import exact_sites
+
+from secagg.models import fedlin_hm2
+from secagg.models.fedlin_posterior import posterior_draws
+from secagg.models.fedlin_shared import cautions, points_told, shared_rows, weighed, weighed_rows
+from secagg.models.hierarchy import Statistics
+from secagg.models.hierarchy_normal import NormalHierarchy
+from secagg.models.natural_normal import Natural
+from secagg.models.shared_points import Mixture, points_fields, points_sums
+
+WIDE = NormalHierarchy(0.0, 1.0, -3.0, 2.0)
+
+
+def mixture(weights: np.ndarray) -> Mixture:
+    """One coefficient; means and log tau are 0, 1, 2, .."""
+    many = len(weights)
+    at = np.arange(many, dtype=float)
+    return Mixture(at[None], weights / weights.sum(), at[:, None], np.full((many, 1, 1), 0.01))
+
+
+def test_points_that_count_and_do_not() -> None:
+    told, notes = points_told(mixture(np.ones(800)))
+    assert told["many"] == 800
+    assert told["effective"] == pytest.approx(800)
+    few = np.full(800, 1e-9)
+    few[:20] = 1
+    told, notes = points_told(mixture(few))
+    assert told["effective"] == pytest.approx(20, rel=1e-3)
+    assert told["error"] is None  # it would say 0.2, whatever the truth
+    assert "only 20 count" in notes[0]
+
+
+def test_an_error_in_posterior_sds() -> None:
+    """Two halves that lie apart: batches are of one or the other, so means are uncertain."""
+    told, notes = points_told(mixture(np.ones(800)))
+    mean, cov = mixture(np.ones(800)).moments()
+    error = mixture(np.ones(800)).error() / np.sqrt(np.diagonal(cov))
+    assert told["error"] == pytest.approx(np.max(error))
+    assert mean[0] == pytest.approx(399.5)
+    assert told["error"] > 0.1
+    assert f"{told['error']:.2g} posterior standard deviations" in notes[0]
+    shuffled = np.random.default_rng(0).permutation(800)
+    at = shuffled.astype(float)
+    mixed = Mixture(at[None], np.full(800, 1 / 800), at[:, None], np.full((800, 1, 1), 0.01))
+    told, notes = points_told(mixed)
+    assert told["error"] < 0.1
+    assert notes == []
+
+
+@pytest.mark.parametrize("level", [0.5, 0.9])
+def test_rows_have_the_mixtures_quantiles(level: float) -> None:
+    found = mixture(np.ones(801))
+    plain = shared_rows(("mu[x]", "log tau[x]"), np.zeros(2), np.ones(2), 0.9)
+    for row in weighed_rows(plain, found, level):
+        assert row.mean == pytest.approx(400)
+        assert row.median == pytest.approx(400, abs=0.5)
+        assert row.low == pytest.approx(800 * (1 - level) / 2, abs=1)
+        assert row.high == pytest.approx(800 * (1 + level) / 2, abs=1)
+        assert row.sd == pytest.approx(801 / np.sqrt(12), rel=1e-3)
+
+
+@pytest.mark.parametrize("name", ["precision", "level"])
+def test_sums_that_are_none_are_said_to_be(name: str) -> None:
+    q = Natural(np.zeros(2), np.eye(2))
+    good = points_sums(Statistics(np.eye(1), np.ones(1), 1.0, 5, 1.0), np.zeros((1, 64)))
+    assert weighed(WIDE, q, good)[0] is not None
+    bad = {**good, name: np.full_like(good[name], -1e6 if name == "precision" else np.nan)}
+    found, notes = weighed(WIDE, q, bad)
+    assert found is None
+    assert "none of what sites' records say" in notes[0]
+
+
+def test_a_run_survives_such_sums(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One site's; all else is released by then, and is told as without points."""
+    tables = linear_tables((20, 30, 25), d=1)
+
+    def wrong(site: Statistics, log_tau: np.ndarray) -> Mapping[str, Any]:
+        sums = dict(points_sums(site, log_tau))
+        return sums | {"precision": sums["precision"] - 1e6 * (site.records > 28)}
+
+    monkeypatch.setattr(fedlin_hm2, "points_sums", wrong)
+    method = {"name": "fedlin_hm2", "points": 64, "draws": 100}
+    summary = simulated(method, bounds(tables), tables)[0].summary
+    plain = simulated({**method, "points": 0}, bounds(tables), tables)[0].summary
+    assert "points" not in summary
+    assert summary["shared"] == plain["shared"]
+    assert set(summary["notes"]) > set(plain["notes"])
+    assert any("fewer than 15" in note for note in summary["notes"])
+
+
+def test_cautions_are_of_sites_with_records() -> None:
+    assert cautions(sites=15, weighed=False, own_units=False) == []
+    assert len(cautions(sites=14, weighed=False, own_units=False)) == 1
+    assert cautions(sites=14, weighed=True, own_units=False) == []
+    tables = linear_tables((20,) * 14 + (0,))
+    method = {"name": "fedlin_hm2", "rounds": 1, "draws": 100}
+    notes = simulated(method, bounds(tables), tables)[0].summary["notes"]
+    assert any("fewer than 15" in note for note in notes)
+
+
+def test_all_that_a_result_says_of_phi_is_of_the_points() -> None:
+    tables = linear_tables((20, 30, 25), d=1)
+    method = {"name": "fedlin_hm2", "points": 128, "draws": 100}
+    result, _ = simulated(method, bounds(tables), tables)
+    rows, mean = result.summary["shared"], result.arrays["shared_mean"]
+    assert [row["mean"] for row in rows] == mean.tolist()
+    sd = np.sqrt(np.diagonal(result.arrays["shared_covariance"]))
+    np.testing.assert_allclose([row["sd"] for row in rows], sd)
+    assert {field.name for field in points_fields(1, 128)} == {"precision", "shift", "level"}
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_a_sites_posterior_given_the_other(seed: int) -> None:
+    """Two sites: the right powers of q_k and f_k; else means are 0.06 sds off and more, or sds.
+
+    Expectation propagation's own error is below 0.03; the rest is of 100,000 draws, one in 16
+    candidates.
+    """
+    rng = np.random.default_rng(seed)
+    b, s = np.array([rng.normal(0.5, 1.0), rng.normal(0.5, 1.0)]), np.array([0.02, 0.01])
+    sites = [
+        Statistics(np.array([[1 / v]]), np.array([e / v]), e * e / v, 20, 1.0)
+        for e, v in zip(b, s, strict=True)
+    ]
+    ended = run(WIDE, sites, 0.005)
+    mean, sd = exact_sites(b, s, WIDE)
+    for k, (site, own) in enumerate(zip(sites, ended.factors, strict=True)):
+        drawn, apart = posterior_draws(WIDE, site, ended.q, own, 100_000, rng)
+        assert apart
+        allowed = 0.03 + 4.5 * 1.15 / np.sqrt(100_000)
+        assert abs(drawn.theta.mean() - mean[k]) < allowed * sd[k]
+        assert abs(np.log(drawn.theta.std() / sd[k])) < allowed
+
+
+def test_where_nothing_can_be_taken_out_it_is_said() -> None:
+    """Even an eighth of q_k leaves no density: q stands in for the cavity."""
+    site = Statistics(np.eye(1), np.ones(1), 1.0, 5, 1.0)
+    q = Natural(np.zeros(2), np.eye(2))
+    _, apart = posterior_draws(WIDE, site, q, q.times(9.0), 100, np.random.default_rng(0))
+    assert not apart
+    _, apart = posterior_draws(WIDE, site, q, q.times(7.0), 100, np.random.default_rng(0))
+    assert apart
