@@ -1,8 +1,8 @@
 """The command line. Each command is a few lines over the Python interface.
 
 Exit codes: 0 done; 1 a bug of ours; 2 wrong use, job or data; 3 refused by a release rule; 4 the
-protocol aborted; 6 a run folder was changed. An error is one line on standard error (with --json,
-one object): where, what, and how to mend it.
+protocol aborted; 6 a run folder was changed. `plan` ends with 0 whoever would refuse. An error is
+one line on standard error (with --json, one object): where, what, and how to mend it.
 """
 
 from __future__ import annotations

@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 
 from secagg.contracts import Result
 from secagg.errors import DataError, UsageError
-from secagg.job import Job, parse_job
+from secagg.job import Continuous, Job, parse_job
 from secagg.models.regression_layout import Layout
 from secagg.predictors import as_recorded, outcomes_of, predictors_of
 from secagg.randomness import RandomBytes, replayable_random, system_random
@@ -46,6 +46,8 @@ _READ = (
 )
 _MARGIN = 0.1  # of a column's range, on both sides of the bounds that are read from tables
 _MOST_LEVELS = 50
+_LISTED = 5  # sites, in an error
+_MANY = 0.01  # of a column's values, to be outside its bounds
 
 
 class FedLin:
@@ -99,7 +101,9 @@ class FedLin:
         """Fit. Raises `UsageError`s as `secagg.run` does; nothing is changed then.
 
         Sets job_, result_, own_ (results of the sites, for their own eyes), coef_ (sites x terms,
-        in own units), across_sites_ and errors_ (data frames).
+        in own units), across_sites_ and errors_ (data frames); of "hm2" also intervals_ (sites and
+        terms x mean, sd, low, high, in own units, at settings' level) and shared_ (what sites
+        share: estimate, low, high).
         """
         job = self._job(tables)
         random = self._random()
@@ -110,10 +114,22 @@ class FedLin:
             result, own = finished.result, dict(finished.own)
         if not self.columns:
             result.summary["notes"].append(_READ)
+        rows = sum(len(table) for table in tables.values())
+        if lacking := rows - sum(kept.summary["records_here"] for kept in own.values()):
+            result.summary["notes"].append(
+                f"{lacking} of {rows} rows lack a value of a declared column, and were left out."
+            )
         self.job_, self.result_, self.own_ = job, result, own
         self.coef_ = _coefficients(own, str(result.summary["method"]).removeprefix("fedlin-"))
         self.across_sites_ = pd.json_normalize(result.summary["across_sites"]).set_index("term")
         self.errors_ = pd.DataFrame(result.summary["errors"]).set_index("model")
+        for name in ("intervals_", "shared_"):
+            vars(self).pop(name, None)  # of an earlier fit
+        result.summary["notes"] += _clipped(job, tables)
+        if "shared" in result.summary:
+            self.intervals_ = _intervals(own)
+            shared = pd.DataFrame(result.summary["shared"]).set_index("name")
+            self.shared_ = shared[["estimate", "low", "high"]]
         return self
 
     def predict(self, table: pd.DataFrame, site: object) -> Array:
@@ -126,8 +142,9 @@ class FedLin:
         """
         self._check_fitted()
         if str(site) not in self.coef_.index:
-            known = ", ".join(map(str, self.coef_.index[:5]))
-            raise UsageError("predict", f"no site {site!r} was fitted", f"There are {known} ...")
+            known = ", ".join(map(str, self.coef_.index[:_LISTED]))
+            more = " ..." if len(self.coef_) > _LISTED else "."
+            raise UsageError("predict", f"no site {site!r} was fitted", f"There are {known}{more}")
         layout = self._layout()
         predictors = predictors_of(self.job_, layout, table)
         here = self.own_[str(site)].summary["learned_from"]
@@ -201,6 +218,22 @@ class FedLin:
         return system_random if self.seed is None else replayable_random(self.seed)
 
 
+def _clipped(job: Job, tables: Tables) -> list[str]:
+    """Return a note on each column that has many values outside its bounds."""
+    notes = []
+    for name, column in job.columns.items():
+        if isinstance(column, Continuous):
+            cells = pd.concat([table[name] for table in tables.values()])
+            numbers = pd.to_numeric(cells, errors="coerce")
+            outside = int(((numbers < column.low) | (numbers > column.high)).sum())
+            if outside > _MANY * len(cells):
+                notes.append(
+                    f"{outside} of {len(cells)} values of {name!r} lay outside its bounds, and "
+                    "went in as the bound: the result is not that of the records as they are."
+                )
+    return notes
+
+
 def columns_of(tables: Tables, names: list[str] | None = None) -> dict[str, dict[str, Any]]:
     """Return declarations of the tables' columns, read from their cells.
 
@@ -251,3 +284,13 @@ def _coefficients(own: Mapping[str, Result], model: str) -> pd.DataFrame:
         for site, result in own.items()
     }
     return pd.DataFrame.from_dict(rows, orient="index").sort_index()
+
+
+def _intervals(own: Mapping[str, Result]) -> pd.DataFrame:
+    """Return the sites' posteriors, a row for each site and term."""
+    frames = {
+        site: pd.DataFrame(result.summary["coefficients"]).set_index("term")
+        for site, result in sorted(own.items())
+    }
+    every = pd.concat(frames, names=["site", "term"])
+    return every[["mean", "sd", "low", "high"]].astype(np.float64)

@@ -20,7 +20,7 @@ import numpy as np
 
 from secagg.audits.prospects import prospect
 from secagg.audits.statements import EXACT_BEFORE
-from secagg.audits.transcript import HEADLINE, tells_of_sites
+from secagg.audits.transcript import headline
 from secagg.budgeting import exact_releases, under
 from secagg.contracts import Body, Counted, Method, Public, Result, Rows, Stage, State, Update
 from secagg.engines.memory import Delivery
@@ -36,7 +36,7 @@ from secagg.privacy.ledger import Ledger
 from secagg.privacy.policy import policy_of
 from secagg.privacy.rules import before_data
 from secagg.randomness import RandomBytes, system_random
-from secagg.registry import SPARSE
+from secagg.registry import SPARSE, settings_of
 from secagg.session import COORDINATOR, Planned, open_book, open_session, plan_facts
 from secagg.sites import SiteSource, as_policy
 from secagg.stages import COHORT, CONSENT
@@ -142,7 +142,8 @@ def _warnings(planned: Planned) -> list[str]:
             "Exact sums spend every budget of differential privacy on these records, for ever: no "
             "noise makes up for them later"
         )
-        return [HEADLINE, exact] if tells_of_sites(planned.method.name) else [exact]
+        told = headline(planned.method.name, settings_of(planned.method))
+        return [told, exact] if told else [exact]
     kept = {source.name: (source.ledger, source.dataset) for source in planned.sources.values()}
     kept[COORDINATOR] = open_book(planned, b"").path, EVERYBODY
     found = []

@@ -68,7 +68,9 @@ def _read(job: Job, variables: Sequence[Variable], table: pd.DataFrame, what: st
     here = public_facts(job.model_copy(update={"columns": wide, "sites": most}), _SITES)
     rows = read_rows(wide, table, here, WHO)
     if rows.incomplete:
-        raise DataError(WHO, f"{rows.incomplete} records lack {what}", "Leave them out.")
+        one = rows.incomplete == 1
+        lack = f"{rows.incomplete} record{' lacks' if one else 's lack'} {what}"
+        raise DataError(WHO, lack, f"Leave {'it' if one else 'them'} out.")
     at = {v.name: i for i, v in enumerate(here.variables)}
     order = [at[v.name] for v in variables]
     middle = np.array([here.variables[i].middle for i in order])

@@ -201,7 +201,7 @@ def test_outcomes_beyond_the_bounds_are_scored_as_they_are(fitted: FedLin) -> No
 def test_scores_are_of_records_that_have_an_outcome(fitted: FedLin) -> None:
     given = tables()
     given["s1"].loc[3, "y"] = np.nan
-    with pytest.raises(DataError, match="1 records lack the outcome"):
+    with pytest.raises(DataError, match="1 record lacks the outcome"):
         fitted.score(given)
     with pytest.raises(DataError, match="'y' is missing"):
         fitted.score({"s0": tables()["s0"].drop(columns="y")})
@@ -232,6 +232,55 @@ def test_sites_may_be_named_by_numbers() -> None:
     assert model.score(named) > 0.8
 
 
+def test_intervals_are_those_of_the_sites_own_results(fitted: FedLin) -> None:
+    """A frame of them; and of what sites share. Another model leaves none of an earlier fit."""
+    assert list(fitted.intervals_.columns) == ["mean", "sd", "low", "high"]
+    for site, own in fitted.own_.items():
+        rows = {row["term"]: row for row in own.summary["coefficients"]}
+        assert list(fitted.intervals_.loc[site].index) == list(fitted.coef_.columns)
+        for term, row in fitted.intervals_.loc[site].iterrows():
+            assert row.to_dict() == {key: rows[str(term)][key] for key in row.index}
+    told = fitted.result_.summary["shared"]
+    assert fitted.shared_.loc[told[0]["name"], "low"] == told[0]["low"]
+    model = FedLin("hm2", settings=SETTINGS, seed=1).fit_sites(tables())
+    model.set_params(model="hm1", settings=None).fit_sites(tables())
+    assert not hasattr(model, "intervals_") and not hasattr(model, "shared_")
+
+
+def test_rows_left_out_are_noted() -> None:
+    given = tables()
+    model = FedLin("hm1", settings={"rounds": 2}, seed=1).fit_sites(given)
+    assert not any("left out" in note for note in model.result_.summary["notes"])
+    given["s1"].loc[3:5, "x"] = np.nan
+    model.fit_sites(given)
+    assert any("3 of 160 rows lack" in note for note in model.result_.summary["notes"])
+
+
+def test_many_clipped_values_are_noted() -> None:
+    """Above 1 % of a column's values: of 160, two are, one is not."""
+    given = tables()
+    columns = columns_of(given)
+    x = np.sort(np.concatenate([table["x"] for table in given.values()]))
+    for outside, noted in ((1, False), (2, True)):
+        columns["x"]["high"] = float((x[-outside - 1] + x[-outside]) / 2)
+        model = FedLin("hm1", columns=columns, settings={"rounds": 2}, seed=1).fit_sites(given)
+        told = f"{outside} of 160 values of 'x' lay outside its bounds"
+        assert any(told in note for note in model.result_.summary["notes"]) == noted
+
+
+@pytest.mark.parametrize("kind", ["hm1", "hm2", "fedavg"])
+def test_an_outcome_of_levels_is_noted(kind: str) -> None:
+    """Beside the method's other notes; not one of numbers."""
+    given, _ = two_levels("binary")
+    settings = {"rounds": 1, **(SETTINGS if kind == "hm2" else {})}
+    model = FedLin(kind, settings=settings, seed=1).fit_sites(given)
+    notes = model.result_.summary["notes"]
+    assert sum("linear probability model" in note for note in notes) == 1
+    assert any("ounds ended" in note for note in notes)
+    numbers = FedLin(kind, settings=settings, seed=1).fit_sites(tables())
+    assert not any("probability model" in note for note in numbers.result_.summary["notes"])
+
+
 def test_a_protocol_gives_the_same(fitted: FedLin) -> None:
     masked = FedLin("hm2", settings=SETTINGS, seed=1, protocol="masked").fit_sites(tables())
     pd.testing.assert_frame_equal(masked.coef_, fitted.coef_)
@@ -249,8 +298,9 @@ def test_a_new_site(fitted: FedLin) -> None:
 def test_what_cannot_be_is_said(fitted: FedLin) -> None:
     with pytest.raises(UsageError, match="not fitted"):
         FedLin().predict(tables()["s0"], "s0")
-    with pytest.raises(UsageError, match="no site 'x'"):
+    with pytest.raises(UsageError, match="no site 'x'") as raised:
         fitted.predict(tables()["s0"], "x")
+    assert raised.value.mend == "There are s0, s1, s2, s3."  # and no more
     with pytest.raises(UsageError, match="no model 'hm3'"):
         FedLin("hm3").fit_sites(tables())
     with pytest.raises(UsageError, match="at least two sites"):

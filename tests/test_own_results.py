@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+from support.nursery import nursery, quick_starts
 
 import secagg
 from secagg.contracts import Result
@@ -17,6 +18,7 @@ from secagg.models.sparse_linear import SparseLinear
 from secagg.randomness import replayable_random
 from secagg.simulating import simulate_sites
 
+__all__ = ["nursery", "quick_starts"]  # fixtures
 METHOD = {"name": "sparse_regression", "outcome": "y", "rounds": 12, "chains": 2}
 EFFECTS = {"a": 3.0, "b": -3.0}
 
@@ -65,6 +67,7 @@ def test_in_one_process_each_site_has_its_own() -> None:
 
 
 @pytest.mark.parametrize("engine", ["memory", "processes"])
+@pytest.mark.usefixtures("quick_starts")
 def test_it_is_written_beside_the_sites_ledger(folder: Path, engine: str) -> None:
     asked = job(sites={"max_rows": 100, "folder": str(folder)}, engine={"name": engine})
     out = folder.parent / "out"

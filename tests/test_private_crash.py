@@ -153,10 +153,10 @@ SUM = {"placement": "sum", "epsilon": 1.0}
 SITE = {"placement": "site", "epsilon": 1.0}
 RUNS: tuple[dict[str, Any], ...] = (
     {"how": "steps", "protocol": "masked", **SUM},
-    {"how": "delays", "protocol": "masked", **SUM, "deaths": 6},
+    {"how": "delays", "protocol": "masked", **SUM, "deaths": 4},
     {"how": "steps", "protocol": "additive", **SUM},
     {"how": "steps", "protocol": "plain", **SITE},
-    {"how": "delays", "protocol": "plain", **SITE, "deaths": 6},
+    {"how": "delays", "protocol": "plain", **SITE, "deaths": 4},
     {"how": "steps", "protocol": "masked", **SUM},
 )
 FREE, REFUSED = 4, 5
@@ -345,6 +345,7 @@ def test_the_coordinator_is_killed_around_each_release(
 
 
 @slow
+@pytest.mark.usefixtures("quick_starts")
 def test_a_site_is_killed_between_entry_and_reply(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

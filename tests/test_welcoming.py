@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -184,7 +185,15 @@ def test_from_a_folder_and_by_command(tmp_path: Path) -> None:
     call = ["adapt", str(tmp_path / "run"), str(tmp_path / "new.csv")]
     shown = CliRunner().invoke(app, call)
     assert shown.exit_code == 0
-    assert "of 6 records" in " ".join(shown.stdout.split())
+    printed = " ".join(shown.stdout.split())
+    assert "of 6 records" in printed
+    assert "If these records were part of the run, they count twice here." in printed
+    assert re.search(r"-?[\d.]+ to -?[\d.]+", printed)  # an interval, as a run prints it
+    records(6).iloc[:0].to_csv(tmp_path / "none.csv", index=False)
+    nobody = CliRunner().invoke(app, ["adapt", str(tmp_path / "run"), str(tmp_path / "none.csv")])
+    told = " ".join(nobody.stdout.split())
+    assert "no records: coefficients for y of a site drawn from what" in told
+    assert "0 records" not in told and "count twice" not in told
     plain = CliRunner().invoke(app, [*call, "--json"])
     assert len(json.loads(plain.stdout)["coefficients"]) == 3
     predicted = CliRunner().invoke(app, [*call, "--predict", str(tmp_path / "new.csv")])

@@ -97,6 +97,15 @@ def units_in_words(summary: Summary) -> str:
     return f"standard deviations of the outcome for one of the predictor, {about}"
 
 
+def telling_in_words(summary: Summary) -> str:
+    """Return how many sites tell their coefficients by themselves; empty where it was not asked."""
+    if "sites_telling_noise" not in summary:
+        return ""
+    here, telling = summary["sites_with_records"], summary["sites_telling_noise"]
+    rest = "" if telling >= here else ": the others' estimates rest on what is assumed or shared"
+    return f"{telling} of {here} sites have more records than coefficients{rest}"
+
+
 def of_sites(block: Block, columns: Mapping[str, Any]) -> dict[str, Any]:
     """Return what the page shows."""
     summary = block.summary
@@ -107,6 +116,7 @@ def of_sites(block: Block, columns: Mapping[str, Any]) -> dict[str, Any]:
         "shared_how": shared_in_words(summary),
         "errors": errors_table(summary),
         "unit": units_in_words(summary),
+        "telling": telling_in_words(summary),
         "outcome_unit": unit_of(summary["outcome"], columns),
     }
 

@@ -101,6 +101,8 @@ _LABELS |= {
     "fdr_at_most": "Bayesian false discovery rate that was set",
     "noise_sd": "standard deviation of the noise, pooled over sites",
     "change": "relative change in the last round",
+    "remaining": "relative change still to come",
+    "sites_telling_noise": "sites with more records than coefficients",
     "distance": "distance of the shared posterior from where it goes",
     "hierarchy": "distribution of the sites' coefficients",
     "expected_fdr": "expected share of false ones among the edges",
@@ -126,6 +128,8 @@ _MEANINGS |= {
     "least_ess_tail": "the same of the ends of intervals",
     "combine": "union: the larger of its two sides; intersection: the smaller",
     "distance": "in its standard deviations, when rounds ended; well below 1 it has arrived",
+    "remaining": "at a guess from the last changes, when rounds ended; near 0 more rounds change "
+    "nothing",
     "expected_fdr": "the mean of 1 − PIP over the edges; the rate that was set bounds it",
 }
 _ELSEWHERE = {"method", "title", "outcome", "level", "converged", "status", "records"}

@@ -26,11 +26,13 @@ from secagg.audits.privacy import (
     thresholds,
 )
 from secagg.audits.results import blocks
-from secagg.audits.transcript import HEADLINE, tells_of_sites
+from secagg.audits.transcript import headline, solvable, tells_of_sites
 
 Facts = Mapping[str, Any]
 Status = Literal["evidence attached", "evidence missing", "needs a person"]
 EXACT_BEFORE = "Exact sums of these sites were released before"
+MANY_CLIPPED = "Many values lay outside the public bounds and were clipped"
+_MANY = 0.01  # of all rows
 
 
 @dataclass(frozen=True)
@@ -161,6 +163,8 @@ def banners(facts: Facts, summary: Mapping[str, Any]) -> list[Banner]:
             for block in useless
         )
         found.append(Banner(unusable(summary), text))
+    if far := _outside(summary):
+        found.append(Banner(MANY_CLIPPED, far))
     clipped = sum(sum(fields.values()) for fields in summary["contributions_clipped"].values())
     if clipped:
         text = (
@@ -168,8 +172,8 @@ def banners(facts: Facts, summary: Mapping[str, Any]) -> list[Banner]:
             "went into the sums as the bound: the result is not that of the pooled records."
         )
         found.append(Banner("Contributions were clipped", text))
-    if tells_of_sites(facts["method"]["name"]):
-        found.append(Banner(HEADLINE, f"What they determine: {facts['method']['leaves']}"))
+    if title := headline(facts["method"]["name"], facts["method"]["settings"]):
+        found.append(Banner(title, f"What they determine: {facts['method']['leaves']}"))
     if "simulation" in summary:
         text = (
             "This page also shows what each site would find alone. That was computed by reading "
@@ -193,6 +197,20 @@ def unusable(summary: Mapping[str, Any]) -> str:
     if number < 2:
         return "A result that must not be used" if number else ""
     return f"{count(number)} results that must not be used"
+
+
+def _outside(summary: Mapping[str, Any]) -> str:
+    """Return which columns had many values outside their bounds; empty if none had."""
+    rows = summary["records"] + (summary["incomplete_records"] or 0)
+    far = {k: v for k, v in summary["values_outside_bounds"].items() if v > _MANY * rows}
+    if not far:
+        return ""
+    named = listing([f"“{column}” {count(values)}" for column, values in far.items()])
+    return (
+        f"Of {counted(rows, 'row')}, so many had a value outside the public bounds, which went in "
+        f"as the bound: {named}. The result is of the records as clipped, not as they are. Are "
+        "the bounds right, and the unit?"
+    )
 
 
 def _exact_before(facts: Facts) -> str:
@@ -254,6 +272,11 @@ def questions(facts: Facts, *, fits: bool) -> list[Question]:
 
 def _hidden(facts: Facts) -> tuple[Status, str]:
     """Say whether a contribution is hidden, in each sum and in all of them together."""
+    if protects(facts) and solvable(facts["method"]["name"], facts["method"]["settings"]):
+        return "evidence missing", (
+            "Each message hides it, but where sites are few all sums together can be solved for "
+            "every single site's own regression: see the banner."
+        )
     if protects(facts) and tells_of_sites(facts["method"]["name"]):
         return "needs a person", (
             "Each message hides it, but all sums together may tell of single sites: what they "

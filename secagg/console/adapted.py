@@ -14,6 +14,7 @@ from secagg.console.posteriors import DIGITS, SAMPLED, estimated, sampled
 from secagg.console.terminal import number, show_warnings, standard_output
 
 _RUN, _HERE = "the run", "this site's own coefficients"
+_TWICE = "If these records were part of the run, they count twice here."
 
 
 def show_adapted(found: Mapping[str, Any]) -> None:
@@ -22,6 +23,8 @@ def show_adapted(found: Mapping[str, Any]) -> None:
     _warn(out, found)
     if "converged" not in found:  # of HM2, whose draws are independent
         out.print(_posterior(found))
+        if found["records_here"]:
+            out.print(_TWICE, markup=False)
         return
     out.print(_coefficients(found))
     whose = "pooled within the run's sites" if found["scale"] == "pooled" else "this site's own"
@@ -30,7 +33,7 @@ def show_adapted(found: Mapping[str, Any]) -> None:
     out.print(
         f"In standard deviations of the outcome for one of the predictor, {whose}"
         f"{own if found['scale'] == 'pooled' else ''}; {DIGITS}. "
-        "The run's common coefficients are not changed by these records.",
+        f"The run's common coefficients are not changed by these records. {_TWICE}",
         markup=False,
     )
     for name, told in ((_RUN, found["run"]), (_HERE, found)):
@@ -57,11 +60,7 @@ def _coefficients(found: Mapping[str, Any]) -> Table:
     rows = found["coefficients"]
     own = all("own_units" in row for row in rows)
     middle = "median" if any(row["mean"] is None for row in rows) else "mean"
-    records = found["records_here"]
-    table = Table(
-        title=f"the new site's own coefficients for {escape(found['outcome'])}, "
-        f"of {records} record{'' if records == 1 else 's'}"
-    )
+    table = Table(title=_title(found))
     table.add_column("term", no_wrap=True)
     interval = f"{100 * found['level']:g}% interval"
     for name in (middle, *(["sd"] if middle == "mean" else []), interval, *SAMPLED):
@@ -77,10 +76,8 @@ def _coefficients(found: Mapping[str, Any]) -> Table:
 
 
 def _posterior(found: Mapping[str, Any]) -> Table:
-    records = found["records_here"]
     table = Table(
-        title=f"the new site's own coefficients for {escape(found['outcome'])}, "
-        f"of {records} record{'' if records == 1 else 's'}",
+        title=_title(found),
         caption="in the columns' own units; what the run's sites share is not changed by them",
     )
     table.add_column("term", no_wrap=True)
@@ -88,5 +85,13 @@ def _posterior(found: Mapping[str, Any]) -> Table:
         table.add_column(name, justify="right", no_wrap=True)
     for row in found["coefficients"]:
         mean, sd, low, high = (number(row[key]) for key in ("mean", "sd", "low", "high"))
-        table.add_row(escape(row["term"]), mean, sd, f"({low}, {high})")
+        ends = "-" if row["low"] is None else f"{low} to {high}"
+        table.add_row(escape(row["term"]), mean, sd, ends)
     return table
+
+
+def _title(found: Mapping[str, Any]) -> str:
+    name, records = f"coefficients for {escape(found['outcome'])}", found["records_here"]
+    if not records:
+        return f"no records: {name} of a site drawn from what the run's sites share"
+    return f"the new site's own {name}, of {records} record{'' if records == 1 else 's'}"

@@ -14,6 +14,7 @@ from secagg.audits.fedlin import (
     shared_in_words,
     shared_table,
     sites_table,
+    telling_in_words,
     units_in_words,
 )
 from secagg.audits.results import method_in_words
@@ -26,7 +27,8 @@ def show_sites(out: Console, analysis: Mapping[str, Any]) -> None:
     if rows:
         how = shared_in_words(analysis)
         out.print(_table(f"{name}, of {outcome}: what sites share", head, rows, how))
-    caption = f"in {units_in_words(analysis)}"
+    told = [f"in {units_in_words(analysis)}", telling_in_words(analysis)]
+    caption = "; ".join(filter(None, told))
     title = "sites' own estimates" if rows else f"{name}, of {outcome}"
     out.print(_table(title, *sites_table(analysis), caption))
     out.print(_table("root mean squared errors of predictions", *errors_table(analysis)))

@@ -15,6 +15,10 @@ FedAvg's limit is no estimate of anything in general: with T > 1 steps and sites
 mean of what sites reach from theta is theta at another place than pooled least squares (Li and
 others, ICLR 2020, "On the convergence of FedAvg on non-iid data", section 4).
 
+Where all sites take part with all records, a round is one symmetric affine map, the same in every
+round, and theta's moves fade by the ratio r of the last two or more slowly: `remaining` is the
+geometric series of what is to come, change r / (1 - r). Else moves are of who took part.
+
 What the transcript determines (Guarantees: only this)
     * The number of records, columns' pooled means and deviations (unless units are own); at the end
       how many sites have records, and sums over these of coefficients, their squares, and errors.
@@ -46,13 +50,15 @@ from secagg.contracts import Body, Counted, Field, Kind, Public, Result, Stage, 
 from secagg.errors import JobError
 from secagg.models.consensus_rounds import check_numbers
 from secagg.models.fedlin_model import FINISH, ROUNDS, FedLinModel
-from secagg.models.fedlin_result import own_summary, rounds_told, summary
+from secagg.models.fedlin_result import joined, own_summary, rounds_told, summary
 from secagg.models.fedlin_round import BITS, MOST, Round, within_range
 from secagg.models.fedlin_site import Site
 from secagg.models.local_steps import LocalSteps
 from secagg.models.participation import ALONE
 
 Array = NDArray[np.float64]
+
+_ROUNDING = 1e-12  # of a change: below it the ratio of two is of rounding
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,8 +84,9 @@ class FedAvg(LocalSteps, FedLinModel):
         return (
             "The mean over sites of the map from coefficients to those that a site reaches from "
             "them by its own gradient steps; the sums do not tell how records are split over sites "
-            f"beyond that mean.{batches} At the end, sums over sites of coefficients"
-            f"{', of each site' if self.personal else ''} and of errors of predictions."
+            f"beyond that mean.{batches} At the end, sums over sites of "
+            f"{'their own ' if self.personal else ''}coefficients, of more than two sites their "
+            "squares, and errors of predictions."
             f"{ALONE if self.participation < 1 else ''}"
         )
 
@@ -123,7 +130,7 @@ class FedAvg(LocalSteps, FedLinModel):
 
     def begin(self, public: Public) -> State:
         """Begin at 0."""
-        return {"theta": np.zeros(self.layout(public).d)}
+        return {"theta": np.zeros(self.layout(public).d), "moved": 0.0}
 
     def sent(self, state: State) -> Body:
         """Send theta."""
@@ -156,17 +163,31 @@ class FedAvg(LocalSteps, FedLinModel):
         """Take the mean."""
         weight, before = float(total["weight"][0]), state["theta"]
         theta = total["theta"] / weight if weight > 0 else before
-        size = float(np.linalg.norm(theta))
-        change = float(np.linalg.norm(theta - before)) / size if size > 0 else None
+        size, moved = float(np.linalg.norm(theta)), float(np.linalg.norm(theta - before))
+        change = moved / size if size > 0 else None
         quiet = self.quiet(state["quiet"], change, self.tolerance)
         ended = quiet >= self.patience or state["round"] == self.rounds
-        status = FINISH if ended else ROUNDS
-        return {**state, "theta": theta, "change": change, "quiet": quiet, "status": status}
+        told = {
+            "change": change,
+            "remaining": self._remaining(change, moved, state["moved"]),
+            "moved": moved,
+            "quiet": quiet,
+        }
+        return {**state, **told, "theta": theta, "status": FINISH if ended else ROUNDS}
+
+    def _remaining(self, change: float | None, moved: float, before: float) -> float | None:
+        """Return the series of moves to come, relative; None where two moves do not tell it."""
+        if change is None or self.batch is not None or self.participation < 1:
+            return None
+        if change < _ROUNDING:
+            return change
+        return change * moved / (before - moved) if moved < before else None
 
     def result(self, state: State, public: Public, counted: Counted) -> Result:
         """Return the common coefficients, and how well they predict."""
         found = summary(self, state, public)
-        found |= rounds_told(state, self.tolerance, self.patience)
+        told = rounds_told(state, self.tolerance, self.patience, "more method.rounds")
+        found = joined(found, told)
         layout = self.layout(public)
         common = dict(zip(layout.terms, state["theta"].tolist(), strict=True))
         return Result({**found, "common": common, "personal": self.personal})

@@ -9,8 +9,9 @@ How much a round shrinks, a_k, has to go with how far its steps went. A coordina
 of X'X goes the share 1 - (1 - 2 eta w)^T of its way to least squares; for the round's fixed point
 to be the posterior mean given Omega, it has to be shrunk by a = sigma^2 (1 - (1 - 2 eta w)^T) / w.
 
-weight  "posterior"  that, its mean over the site's directions: exact where the columns of X_k are
-                     orthogonal and of one length
+weight  "posterior"  that, its mean over the site's directions: exact with steps = 1, and where the
+                     columns of X_k are orthogonal and of one length; else some directions are
+                     shrunk more than in the posterior mean, others less
         "steps"      a_k = 2 eta_k sigma_k^2 T, the same for few or small steps. Where steps come to
                      their end, it shrinks up to T times as much as the posterior: too much in
                      general, a gain where coefficients have few sources
@@ -24,11 +25,20 @@ comparison and ends with an error where it diverges.
 
 Omega's update is a smoothing rule, not the maximum of the posterior, which has none: it grows
 beyond all bounds as Omega and Theta go to 0. Where data are weak the rule follows: coefficients are
-shrunk, and Omega with them, round after round. `nothing` and `separate` beside the result show it.
+shrunk, and Omega with them, round after round. `nothing` and `separate` beside the result show it,
+and a note says so where next to nothing is left.
+
+Omega moves by alpha a round, coefficients after it: a small change in a round is no sign of being
+near the end. Where all sites take part with all records, `remaining` is change / alpha, the series
+of changes that fade as (1 - alpha)^rounds. It is a guess: near the end of the order of the truth,
+early on up to ten times too small, as changes may grow before they fade; and too small where T
+steps are far from their end.
 
 What the transcript determines (Guarantees: only this)
-    * The number of records, columns' pooled means and deviations (unless units are own), the pooled
-      variance of the noise; at the end sums over sites of coefficients, their squares, and errors.
+    * The number of records, columns' pooled means and deviations (unless units are own), how many
+      sites have more records than coefficients, the pooled variance of the noise and its degrees of
+      freedom; at the end how many sites have records, and sums over these of coefficients, their
+      squares, and errors; with a holdout how many records are held out, and at how many sites.
     * In each round the sums over sites of theta_k v_k' / b_k and v_k v_k' / b_k. From those of two
       rounds linear algebra has every site's theta_k, v_k and a_k, up to sign and which site it is,
       and from then on every round's: (5) of `secagg.models.shared_covariance`. The sum at the end
@@ -66,7 +76,7 @@ from secagg.contracts import Body, Counted, Field, Kind, Public, Result, Stage, 
 from secagg.errors import JobError
 from secagg.models.consensus_rounds import check_numbers
 from secagg.models.fedlin_model import FINISH, ROUNDS, FedLinModel
-from secagg.models.fedlin_result import own_summary, rounds_told, summary
+from secagg.models.fedlin_result import explained, joined, own_summary, rounds_told, summary
 from secagg.models.fedlin_round import BITS, MOST, Round, within_range
 from secagg.models.fedlin_site import Site
 from secagg.models.local_steps import LocalSteps
@@ -83,6 +93,9 @@ Array = NDArray[np.float64]
 
 _MOST_VALUES = 2**22  # in a round
 _LEAST_WEIGHT = 1e-100  # of Omega's first value; whoever has coefficients left the range before
+_NOTHING = 0.01  # of what least squares explain: coefficients are some half of that of theirs
+_FAST = 0.5  # to go while shrinking: Omega fades and nothing holds it
+_FIRST = 2  # rounds before sums compare two sizes: the first is of the zeros that sites begin with
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -107,7 +120,7 @@ class FedLinHm1(LocalSteps, FedLinModel):
         "rounds. Two rounds' sums can be solved for every single site's coefficients, further "
         "ones' for its least squares and cross products, up to which site has which: where sites "
         "are not many, take them to be known to the coordinator. At the end, sums of "
-        "coefficients, their squares, and errors of predictions."
+        "coefficients, of more than two sites their squares, and errors of predictions."
     )
 
     @property
@@ -149,7 +162,8 @@ class FedLinHm1(LocalSteps, FedLinModel):
 
     def begin(self, public: Public) -> State:
         """Nothing is known yet."""
-        return {name: np.zeros(shape) for name, shape in self.news(ROUNDS, public).items()}
+        zeros = {name: np.zeros(shape) for name, shape in self.news(ROUNDS, public).items()}
+        return {**zeros, "size": 0.0}
 
     def sent(self, state: State) -> Body:
         """Send M and U."""
@@ -196,8 +210,15 @@ class FedLinHm1(LocalSteps, FedLinModel):
         change = float(np.sqrt(moved / size)) if size > 0 else None
         quiet = self.quiet(state["quiet"], change, self.tolerance)
         ended = quiet >= self.patience or state["round"] == self.rounds
-        told = {"M": M, "U": U, "change": change, "quiet": quiet}
-        return {**state, **told, "status": FINISH if ended else ROUNDS}
+        chance = self.batch is not None or self.participation < 1
+        told = {
+            "change": change,
+            "remaining": None if change is None or chance else change / self.alpha,
+            "shrinking": state["round"] > _FIRST and size <= state["size"],
+            "size": size,
+            "quiet": quiet,
+        }
+        return {**state, **told, "M": M, "U": U, "status": FINISH if ended else ROUNDS}
 
     def _weights(self, site: Site, done: int, now: Round) -> tuple[float, float]:
         """Return a_k and b_k, after so many rounds."""
@@ -216,9 +237,28 @@ class FedLinHm1(LocalSteps, FedLinModel):
 
     def result(self, state: State, public: Public, counted: Counted) -> Result:
         """Return what sites have in common, and how well they predict."""
-        return Result(
-            summary(self, state, public) | rounds_told(state, self.tolerance, self.patience)
-        )
+        found = summary(self, state, public)
+        more = "more method.rounds, or a larger method.alpha"
+        told = rounds_told(state, self.tolerance, self.patience, more)
+        lost = self._lost(state, explained(found["errors"]))
+        return Result(joined(found, {**told, "notes": [lost]} if lost else told))
+
+    def _lost(self, state: State, share: float | None) -> str | None:
+        """Return a note where coefficients shrink to nothing, with which rounds are no help."""
+        if not state["shrinking"]:
+            return None
+        if share is not None and abs(share) < _NOTHING:
+            other = "" if self.weight == "posterior" else "method.weight = 'posterior', or "
+            return (
+                "Coefficients have shrunk to nothing: predictions are as without predictors, and "
+                f"more rounds would not bring them back. Take {other}sites' own least squares."
+            )
+        if (state["remaining"] or 0.0) > _FAST:
+            return (
+                "Coefficients were still shrinking fast when rounds ended: more rounds may leave "
+                "nothing of them."
+            )
+        return None
 
     def own_result(self, memory: State, public: Public) -> Result | None:
         """Return a site's own coefficients."""

@@ -317,7 +317,8 @@ class FedLinModel(ABC):
             state["scale"] = np.concatenate([unit, state["scale"][many:]])
         if not self._asks_noise:
             return {**state, "status": ROUNDS}
-        if total["telling"][0] < _LEAST_TELLING:
+        state["telling"] = round(float(total["telling"][0]))
+        if state["telling"] < _LEAST_TELLING:
             less = f", or hold out less than {self.holdout:g}" if self.holdout else ""
             raise UsageError(
                 "analysis",

@@ -8,6 +8,7 @@ site's own.
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -17,11 +18,12 @@ from secagg.contracts import Public, Result, State
 from secagg.models.fedlin_ending import FEW
 from secagg.models.fedlin_model import FedLinModel
 from secagg.models.fedlin_site import Site
-from secagg.models.regression_layout import INTERCEPT
+from secagg.models.regression_layout import INTERCEPT, Layout
 
 Array = NDArray[np.float64]
 
-_MUCH = 0.01  # of a change in the last round
+_MUCH = 0.01  # of a change in the last round, or of one that is still to come
+_ALL = 0.995  # of the latter: a guess that rounds to 100 % or is beyond it is no number
 
 
 def summary(method: FedLinModel, state: State, public: Public) -> dict[str, Any]:
@@ -44,37 +46,78 @@ def summary(method: FedLinModel, state: State, public: Public) -> dict[str, Any]
             own = None if apart is None else unit * apart
             row["own_units"] = {"mean": unit * row["mean"], "sd": own}
         rows.append(row)
+    telling = {"sites_telling_noise": state["telling"]} if "telling" in state else {}
     return {
         "method": f"fedlin-{method.short}",
         "outcome": method.outcome,
         "training_records": state["records"],  # a run adds "records", of all
         "sites": state["sites"],
         "sites_with_records": here,
+        **telling,
         "units": method.scale,
         "intercept": method.intercept,
         "outcome_deviation": float(state["half"] / state["scale"][0]),
         "across_sites": rows,
         "errors": _errors(method, state),
         "noise_sd": float(np.sqrt(state["noise"]) * state["half"]) if method.needs_noise else None,
-        "notes": [],
+        "notes": _of_levels(method, layout, public),
     }
 
 
-def rounds_told(state: State, tolerance: float, patience: int) -> dict[str, Any]:
+def joined(found: dict[str, Any], told: dict[str, Any]) -> dict[str, Any]:
+    """Return a summary with what else is told, and the notes of both."""
+    return {**found, **told, "notes": [*found["notes"], *told["notes"]]}
+
+
+def _of_levels(method: FedLinModel, layout: Layout, public: Public) -> list[str]:
+    """Return a note on an outcome that is 0 or 1."""
+    if not public.variables[layout.columns[0]].indicator:
+        return []
+    return [
+        f"The outcome {method.outcome!r} is 0 or 1: its regression is a linear probability model, "
+        "whose predictions may lie below 0 or above 1. Where one model for all sites will do, "
+        "method logistic has odds ratios."
+    ]
+
+
+def rounds_told(state: State, tolerance: float, patience: int, more: str) -> dict[str, Any]:
     """Return how many rounds there were, and whether coefficients had come to rest.
 
-    Without a tolerance nothing is claimed of that, and "converged" left out.
+    Without a tolerance nothing is claimed of that, and "converged" left out. A small change is no
+    sign of it where rounds creep: what a method makes of its changes is in "remaining", None where
+    they tell nothing. more: what takes the coefficients further
     """
-    change, notes = state["change"], list[str]()
-    told: dict[str, Any] = {"rounds": state["round"], "change": change, "notes": notes}
+    change, remaining, notes = state["change"], state["remaining"], list[str]()
+    told: dict[str, Any] = {"rounds": state["round"], "change": change, "remaining": remaining}
     rests = tolerance > 0 and state["quiet"] >= patience
-    if not rests and (tolerance > 0 or change is None or change > _MUCH):
-        by = "" if change is None else f" by {100 * change:.2g} %"
+    if remaining is not None and remaining > _MUCH:
+        share = f"about {_percent(remaining)}" if remaining < _ALL else "100 % or more"
+        notes.append(
+            f"When rounds ended coefficients still had {share} of their size to go, at a guess "
+            f"from their last changes: take {'a smaller method.tolerance' if rests else more}."
+        )
+    elif not rests and (tolerance > 0 or change is None or change > _MUCH):
+        by = "" if change is None else f" by {_percent(change)}"
         notes.append(
             f"Rounds ended while coefficients still changed{by} in a round: more method.rounds "
             "would change them further."
         )
-    return told | ({"converged": rests} if tolerance > 0 else {})
+    return {**told, "notes": notes} | ({"converged": rests} if tolerance > 0 else {})
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.2g} %" if share < _ALL else f"{100 * share:.0f} %"
+
+
+def explained(errors: Sequence[Mapping[str, Any]]) -> float | None:
+    """Return what the method's own predictions explain of what least squares do, of squares.
+
+    errors: of the result. None where least squares explain nothing
+    """
+    squares = {row["model"]: row["training_rmse"] ** 2 for row in errors}
+    most = squares["nothing"] - squares["separate"]
+    own = squares["nothing"] - squares[errors[0]["model"]]
+    return float(own / most) if most > 0 else None
 
 
 def _errors(method: FedLinModel, state: State) -> list[dict[str, Any]]:

@@ -24,7 +24,7 @@ Array = NDArray[np.float64]
 
 @dataclass(frozen=True, kw_only=True)
 class LocalSteps(Participation):
-    """steps: T, in each round; step: of eta_k, below 1
+    """steps: T, in each round; step: of eta_k, below 1 (the gradient has a factor of 2)
 
     batch: records in a gradient step, None for all
     """

@@ -121,10 +121,11 @@ def check_records(policy: ReleasePolicy, who: str, records: int) -> None:
     """A site asks before it contributes: have I enough complete records? `PolicyRefusal` if not."""
     _, min_records, _ = policy.thresholds(who)
     if records < min_records:
+        change = f", or change min_records in {policy.places}" if min_records > 1 else ""
         raise PolicyRefusal(
             who,
             f"it has fewer complete records than its rule asks for ({min_records})",
-            f"Leave the site out, or change min_records in {policy.places}.",
+            f"Leave the site out{change}.",
         )
 
 

@@ -16,6 +16,7 @@ from secagg.audits.fedlin import (
     shared_in_words,
     shared_table,
     sites_table,
+    telling_in_words,
     units_in_words,
 )
 from secagg.audits.format import significant
@@ -61,6 +62,10 @@ class TestPage:
             for row in rows:
                 assert " ".join(row) in shown
 
+    def test_errors_of_other_runs_are_of_other_records(self, name: str) -> None:
+        page = Page(page_of(run_of(name))).text
+        assert ("Compare them within this run" in page) == ("holdout" in SETTINGS[name])
+
     def test_what_other_runs_add_is_said(self, name: str) -> None:
         text = " ".join(line for _, lines in unprotected(run_of(name).facts) for line in lines)
         assert "shows by subtraction how the sites' means scatter" in text
@@ -81,6 +86,12 @@ def test_tables_say_what_the_summary_does() -> None:
         *(significant(error[key], 3) for key in ("training_rmse", "held_rmse", "rmse_sites")),
     ]
     assert shared_table(summary)[1] == []
+
+
+def test_how_far_there_is_to_go_has_a_name() -> None:
+    page = Page(page_of(run_of("fedlin_hm1"))).text
+    assert run_of("fedlin_hm1").result.summary["remaining"] is not None
+    assert "relative change still to come" in page
 
 
 def test_who_includes_what_is_counted() -> None:
@@ -104,6 +115,21 @@ def test_how_the_shared_posterior_was_had_is_said() -> None:
     show_sites(Console(file=out, width=200), summary)
     assert shared_in_words(summary) in out.getvalue()
     assert shared_in_words(result.summary) in Page(page_of(run_of("fedlin_hm2"))).text
+
+
+def test_how_many_sites_tell_by_themselves_is_said() -> None:
+    _, result = copied(run_of("fedlin_hm2"))
+    summary = result.summary
+    assert summary["sites_telling_noise"] == summary["sites_with_records"] == 3
+    all_tell = "3 of 3 sites have more records than coefficients"
+    assert telling_in_words(summary) == all_tell
+    assert all_tell in Page(page_of(run_of("fedlin_hm2"))).text
+    fewer = telling_in_words({**summary, "sites_telling_noise": 2})
+    assert fewer.startswith("2 of 3 sites") and "rest on what is assumed or shared" in fewer
+    out = io.StringIO()
+    show_sites(Console(file=out, width=200), {**summary, "sites_telling_noise": 2})
+    assert fewer in " ".join(out.getvalue().split())
+    assert telling_in_words(run_of("fedavg").result.summary) == ""  # no noise, not asked
 
 
 def test_an_intercept_is_not_selected() -> None:

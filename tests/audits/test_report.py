@@ -32,6 +32,7 @@ from support.reports import (
 
 from secagg.audits.format import counted, size
 from secagg.audits.report import render
+from secagg.audits.statements import MANY_CLIPPED
 from secagg.contracts import Result
 from secagg.evidence import finite
 
@@ -272,6 +273,19 @@ class TestResult:
         page = render(facts, result)
         assert (False, "Contributions were clipped") in banners(page)
         assert "1,234 contributed numbers" in page
+
+    def test_bounds_that_clip_many_values_are_on_the_first_page(self) -> None:
+        """Above 1 % of the rows: 1 of them may be far out."""
+        facts, result = changed()
+        assert not any(title == MANY_CLIPPED for _, title in banners(render(facts, result)))
+        outside, rows = result.summary["values_outside_bounds"], result.summary["records"]
+        assert rows > 100
+        outside["x"] = 1
+        assert not any(title == MANY_CLIPPED for _, title in banners(render(facts, result)))
+        outside["y"] = rows - 7
+        page = render(facts, result)
+        assert (False, MANY_CLIPPED) in banners(page)
+        assert f"which went in as the bound: “y” {rows - 7}. The result is" in Page(page).text
 
     def test_an_unknown_method_shows_its_single_numbers(self) -> None:
         facts, result = changed()

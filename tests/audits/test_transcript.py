@@ -29,15 +29,17 @@ from support.reports import (
 from typer.testing import CliRunner
 
 from secagg import console
-from secagg.audits.transcript import HEADLINE, POOLED, tells_of_sites
+from secagg.audits.transcript import HEADLINE, POOLED, SOLVABLE, headline, tells_of_sites
 from secagg.cli import app
 from secagg.console import terminal
 from secagg.contracts import Rows, State, Update
 from secagg.job import Named, parse_job
+from secagg.planning import plan_run
 from secagg.randomness import system_random
 from secagg.registry import METHODS, make_method
 from secagg.running import Run, run
 from secagg.schema import public_facts
+from secagg.session import plan_job
 
 NAMES = ["x", "y", "z", "x2"]
 HIDDEN = "Is a single site's contribution hidden from the coordinator?"
@@ -89,6 +91,8 @@ def test_every_method_is_looked_at() -> None:
     assert SETTINGS.keys() == METHODS.keys()
     assert METHODS.keys() > POOLED
     assert tells_of_sites("a method of tomorrow")
+    assert headline("a method of tomorrow", {}) == HEADLINE
+    assert not any(headline(name, {}) for name in POOLED)
 
 
 @pytest.mark.parametrize("name", METHODS)
@@ -117,6 +121,31 @@ class TestReport:
         leaves = graph_run().facts["method"]["leaves"]
         assert Page(page).text.count(leaves) == 3  # first page, who saw what, what is not protected
         assert f"All sums together {leaves}" in Page(page).text
+
+    @pytest.mark.parametrize(
+        ("settings", "said", "status"),
+        [
+            ({"name": "fedlin_hm1", "rounds": 2}, SOLVABLE, "evidence missing"),
+            ({"name": "fedlin_hm2", "rounds": 2, "draws": 100, "points": 64}, SOLVABLE,
+             "evidence missing"),
+            ({"name": "fedlin_hm2", "rounds": 2, "draws": 100}, HEADLINE, "needs a person"),
+            ({"name": "fedavg", "rounds": 2}, HEADLINE, "needs a person"),
+        ],
+    )  # fmt: skip
+    def test_sums_that_can_be_solved_are_called_so(
+        self, settings: dict[str, Any], said: str, status: str
+    ) -> None:
+        """On the page, and in the plan: where who only looks has single sites' regressions."""
+        method = {"outcome": "y", "predictors": ["x", "z"], **settings}
+        raw = job("moments", "masked") | {"method": method, "simulation": {"site_alone": False}}
+        finished = written(raw, tables(3))
+        page = page_of(finished)
+        assert (False, said) in banners(page)
+        assert len({HEADLINE, SOLVABLE} & {title for _, title in banners(page)}) == 1
+        assert statuses(page)[HIDDEN] == status
+        assert said in plan_run(plan_job(parse_job(raw), tables(3)))["warnings"]
+        solved = "can be solved for every single site's" in finished.facts["method"]["leaves"]
+        assert solved == (said == SOLVABLE)
 
     def test_pooled_sums_are_evidence(self) -> None:
         for method in ("logistic", "moments"):

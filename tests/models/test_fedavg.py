@@ -19,6 +19,7 @@ from support.fedlin import (
 )
 
 from secagg.errors import DataError, JobError
+from secagg.models.fedavg import FedAvg
 
 FEDAVG = {"name": "fedavg"}
 SIZES = (12, 30, 7, 55, 3)
@@ -181,6 +182,44 @@ def test_a_tolerance_ends_the_rounds() -> None:
     assert result.summary["change"] < 1e-6
     before, _ = simulated({**FEDAVG, "rounds": rounds - 1}, bounds(tables), tables)
     assert before.summary["change"] >= 1e-6
+
+
+@pytest.mark.parametrize(
+    ("method", "noted"),
+    [({}, True), ({"rounds": 100}, False), ({"tolerance": 8e-3}, True)],
+    ids=str,
+)
+def test_what_is_still_to_come(method: dict[str, Any], noted: bool) -> None:
+    """Nearly collinear columns: theta creeps by less than 1 % a round, with 7 % to go."""
+    tables = linear_tables((20, 30, 25))
+    tables = {site: t.assign(x2=t.x0 + 0.05 * t.x2) for site, t in tables.items()}
+    result, _ = simulated({**FEDAVG, **method}, bounds(tables), tables)
+    late, _ = simulated({**FEDAVG, "rounds": 400}, bounds(tables), tables)
+    theta, end = (np.array(list(r.summary["common"].values())) for r in (result, late))
+    away = np.linalg.norm(end - theta) / np.linalg.norm(theta)
+    summary = result.summary
+    assert summary["change"] < 0.01
+    assert summary["remaining"] == pytest.approx(away, rel=0.05)  # of moves of one direction
+    assert any("of their size to go" in note for note in summary["notes"]) == noted
+    assert late.summary["remaining"] < 1e-12
+    assert late.summary["notes"] == []
+
+
+def test_what_is_still_to_come_is_not_told_by_chance() -> None:
+    tables = linear_tables((20, 30, 25))
+    for chance in ({"batch": 9, "step": 0.1}, {"participation": 0.5}, {"rounds": 1}):
+        result, _ = simulated({**FEDAVG, **chance}, bounds(tables), tables)
+        assert result.summary["change"] > 0
+        assert result.summary["remaining"] is None
+
+
+@pytest.mark.parametrize(("personal", "whose"), [(None, ""), (0.5, "their own ")])
+def test_what_is_left_at_the_end_is_said(personal: float | None, whose: str) -> None:
+    leaves = FedAvg(outcome="y", personal=personal).leaves
+    assert leaves.endswith(
+        f"At the end, sums over sites of {whose}coefficients, of more than two sites their "
+        "squares, and errors of predictions."
+    )
 
 
 def test_a_site_without_records() -> None:

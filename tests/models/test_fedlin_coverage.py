@@ -17,7 +17,7 @@ from support.fedlin import continuous, fedlin_job
 from secagg.randomness import replayable_random
 from secagg.simulating import simulate_sites
 
-SETS, K, D, NOISE = 30, 20, 2, 1.0
+SETS, K, D, NOISE = 15, 20, 2, 1.0
 FEW, POINTS = 4, 512
 COMPONENTS = ("theta", "mu", "tau")
 CENTRE, SPREAD = -3.0, 2.0  # of log tau: the method's default

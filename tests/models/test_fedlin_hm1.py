@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ from support.fedlin import (
     bounds,
     continuous,
     dense_and_error,
+    dense_hm1,
     linear_tables,
     simulated,
     told,
@@ -131,6 +133,32 @@ def test_a_round_stays_where_the_posterior_mean_is(steps: int, step: float) -> N
     np.testing.assert_allclose(after, mean, rtol=0, atol=1e-12)
     if steps == 20 and step == 0.5:  # where steps come to their end, "steps" shrinks 20 times that
         assert 2 * eta[0] * steps * noise / a[0] == pytest.approx(20, rel=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("steps", "rounds", "alpha"), [(1, 1500, 0.1), (20, 100, 0.5)], ids=["one step", "many"]
+)
+def test_where_rounds_come_to_rest(steps: int, rounds: int, alpha: float) -> None:
+    """With one step that is E[Theta] given Omega for any X; with many beside it: docs/jobs.md."""
+    written = Written.of(linear_tables((20, 30, 25, 40), noise=1.0, spread=0.5), "site", "pooled")
+    noise, _ = written.noise(True)
+    settings = {"steps": steps, "rounds": rounds, "alpha": alpha}
+    dense = dense_hm1(written, np.full(4, noise), **settings)
+    least = np.array([written.least(k) for k in range(4)])
+    K, d = least.shape
+    precision = np.zeros((K * d, K * d))
+    for k, X in enumerate(written.X):
+        precision[k * d : (k + 1) * d, k * d : (k + 1) * d] = X.T @ X / noise
+    prior = np.kron(dense.Omega, np.eye(d))
+    told_by_records = precision @ least.ravel()
+    mean = np.linalg.solve(np.eye(K * d) + prior @ precision, prior @ told_by_records)
+    size = float(np.linalg.norm(mean))
+    off = float(np.linalg.norm(dense.Theta.ravel() - mean)) / size
+    if steps == 1:
+        assert off < 1e-9
+    else:
+        assert off == pytest.approx(0.04, abs=0.005)
+        assert np.linalg.norm(least.ravel() - mean) / size == pytest.approx(0.11, abs=0.005)
 
 
 def test_without_noise_sites_keep_their_least_squares() -> None:
@@ -283,6 +311,73 @@ def test_a_tolerance_ends_the_rounds() -> None:
     assert result.summary["change"] < 5e-3
     before, _ = simulated({**settings, "rounds": rounds - 1}, bounds(tables), tables)
     assert before.summary["change"] >= 5e-3
+
+
+def ended(**method: Any) -> Mapping[str, Any]:
+    """Return the summary of a run over sites whose records tell little."""
+    tables = linear_tables((20, 30, 25, 40), noise=3.0, spread=0.3)
+    return simulated({**HM1, **method}, bounds(tables), tables)[0].summary
+
+
+def standardised(summary: Mapping[str, Any]) -> np.ndarray:
+    """Return means and deviations over sites: together they are of the coefficients' size."""
+    return np.array([[row["mean"], row["sd"]] for row in summary["across_sites"]])
+
+
+def test_small_changes_are_no_end() -> None:
+    """Thirty rounds at alpha = 0.1 change by less than 1 % at last, with several times 1 % to go.
+
+    The guess is of the order of what is to come; alpha = 0.9 and more rounds come to the end.
+    """
+    soon, late = ended(), ended(rounds=300)
+    assert soon["change"] < 0.01
+    assert soon["remaining"] == pytest.approx(soon["change"] / 0.1)
+    away = np.linalg.norm(standardised(soon) - standardised(late))
+    away /= np.linalg.norm(standardised(soon))
+    assert away / 10 < soon["remaining"] < 10 * away
+    assert [note for note in soon["notes"] if "about 7 %" in note and "method.alpha" in note]
+    for summary in (late, ended(alpha=0.9)):
+        assert summary["remaining"] < 1e-6
+        assert summary["notes"] == []
+
+
+def test_a_tolerance_that_ends_too_soon_is_named() -> None:
+    summary = ended(tolerance=5e-3)
+    assert summary["converged"]
+    assert summary["remaining"] > 0.01
+    assert summary["notes"][0].endswith("take a smaller method.tolerance.")
+
+
+@pytest.mark.parametrize("chance", [{"batch": 10, "step": 0.1}, {"participation": 0.5}], ids=str)
+def test_changes_that_are_chance_say_nothing_of_what_is_to_come(chance: dict[str, Any]) -> None:
+    summary = ended(**chance)
+    assert summary["change"] > 0
+    assert summary["remaining"] is None
+
+
+@pytest.mark.parametrize("rounds", [100, 400])
+def test_coefficients_that_have_shrunk_to_nothing_are_told(rounds: int) -> None:
+    """With weight "steps" they fade as Omega does: more rounds are no advice."""
+    summary = ended(weight="steps", rounds=rounds)
+    own, _, nothing = (row["training_rmse"] for row in summary["errors"])
+    assert own == pytest.approx(nothing, rel=1e-3)
+    assert (summary["change"] is None) == (rounds == 400)  # 0 in steps of 2^-56, squared
+    assert len(summary["notes"]) == 1
+    assert summary["notes"][0].startswith("Coefficients have shrunk to nothing")
+    assert "more method.rounds" not in summary["notes"][0]
+
+
+def test_coefficients_on_their_way_to_nothing_are_told() -> None:
+    summary = ended(weight="steps")
+    assert len(summary["notes"]) == 1
+    assert "more rounds may leave nothing" in summary["notes"][0]
+
+
+def test_small_steps_that_have_not_grown_yet_have_not_shrunk() -> None:
+    summary = ended(steps=1, step=1e-5)
+    own, _, nothing = (row["training_rmse"] for row in summary["errors"])
+    assert own == pytest.approx(nothing, rel=1e-3)
+    assert "take more method.rounds" in summary["notes"][0]
 
 
 @pytest.mark.parametrize(

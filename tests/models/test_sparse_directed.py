@@ -68,16 +68,15 @@ def test_it_finds_an_acyclic_graph() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("graph", [CYCLE, ACYCLIC], ids=["cycle", "acyclic"])
-def test_it_finds_the_effects(graph: Array) -> None:
-    parts = simulated(graph, (150, 200, 150))
+def test_it_finds_the_effects_also_in_a_cycle() -> None:
+    parts = simulated(CYCLE, (150, 200, 150))
     result, _ = fit(SparseDirected(rounds=2000), parts)
-    assert found(result) == arrows(graph)
+    assert found(result) == arrows(CYCLE)
     assert result.summary["converged"]
     # In deviations pooled within sites, from the deviations of the model with Laplace errors.
-    spread = np.linalg.inv(np.eye(4) - graph)
+    spread = np.linalg.inv(np.eye(4) - CYCLE)
     deviation = np.sqrt(np.diagonal(spread @ spread.T))
-    truth = (graph * deviation / deviation[:, None]).T
+    truth = (CYCLE * deviation / deviation[:, None]).T
     # Each site's deviations and slopes have errors of about 1 / sqrt(500); a slab that shrinks.
     np.testing.assert_allclose(result.arrays["mean"], truth, atol=0.15)
 

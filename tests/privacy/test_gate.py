@@ -72,6 +72,9 @@ def test_a_refusal_says_where_its_rule_is_written(tmp_path: Path) -> None:
     with refused("fewer complete records") as caught:
         check_records(THREE, "me", 4)
     assert caught.value.mend == "Leave the site out, or change min_records in the job's [release]."
+    with refused("fewer complete records") as caught:
+        check_records(ReleasePolicy(3, 1), "me", 0)
+    assert caught.value.mend == "Leave the site out."  # no rule asks for less than one record
 
 
 @pytest.mark.parametrize("sites", [1, 0, -1])

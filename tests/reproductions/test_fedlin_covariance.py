@@ -246,7 +246,7 @@ def test_all_that_is_said_is_of_places_with_cells(quick: bool) -> None:
     for each in (table, figure):
         assert places_of(each) <= each.points.keys()
         assert all(method.name in {p.method for p in each.points} for method in each.methods)
-    assert len(table.cells()) == 2 * (3 if quick else 9)
+    assert len(table.cells()) == 2 * (2 if quick else 9)
     assert len(figure.cells()) == 2 * 2 * (4 if quick else len(fedlin_covariance.ROUNDS))
 
 

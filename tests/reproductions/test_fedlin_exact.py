@@ -35,7 +35,7 @@ def test_gibbs_has_the_posterior_of_a_grid() -> None:
     mean = np.array([np.sum(weights * m) for m, _ in each])
     sd = np.sqrt([np.sum(weights * s) for _, s in each] - mean**2)
 
-    many = 20_000
+    many = 8_000
     both = [block_diag(X[k], X[k + 1]) for k in (0, 2)], [np.hstack(y[k : k + 2]) for k in (0, 2)]
     draws, _ = exact.posterior(*both, np.random.default_rng(2), many)
     theta = draws.swapaxes(1, 2).reshape(many, 4)

@@ -26,6 +26,7 @@ from secagg.session import plan_job, rows_of
 Array = NDArray[np.float64]
 Asked = tuple[Mapping[str, Any], Update]
 """A message, and the sum that answers it."""
+_ROUNDING = 1e-12  # half a sum of squares: 1e-14 by rounding, 1e-6 and more in other minima
 
 
 class Sites:
@@ -138,9 +139,10 @@ class Quadratics:
     shift: Array
 
     def solved(self, sites: int, starts: int) -> tuple[Array, Array]:
-        """Return A (K, d, d) and c (K, d) that fit best, in the order of A's traces.
+        """Return A (K, d, d) and c (K, d) that fit, in the order of A's traces.
 
-        Starts: the sum where tau is smallest, shared out at random.
+        Starts, at most so many: the sum where tau is smallest, shared out at random. Sums are in
+        fixed point: the first that fits to rounding is it, and other minima are far from that.
         """
         n, d = self.tau.shape
         upper = np.triu_indices(d)
@@ -179,6 +181,8 @@ class Quadratics:
                 off, start.ravel(), xtol=1e-15, ftol=1e-15, gtol=1e-15, x_scale="jac", max_nfev=300
             )
             best = found if best is None or found.cost < best.cost else best
+            if best.cost < _ROUNDING:
+                break
         assert best is not None
         A, c = read(best.x)
         order = np.argsort(np.trace(A, axis1=1, axis2=2))
