@@ -6,7 +6,7 @@ from support.secure_sum_contract import SecureSumContract, numbers
 from secagg import ring
 from secagg.contracts import Ask
 from secagg.errors import JobError
-from secagg.protocols import prg
+from secagg.protocols import additive, prg
 from secagg.protocols.additive import Additive, run_ideal, split
 from secagg.randomness import replayable_random
 
@@ -32,6 +32,29 @@ class TestTwoAggregators(SecureSumContract):
 
         world = self.world(numbers(4, 6, 3), min_sites=3)
         object.__setattr__(world.coordinator, "protocol", Losing(self.aggregators))
+        total, cohort = world.sum()
+        assert cohort == ["site_0", "site_2", "site_3"]
+        np.testing.assert_array_equal(total, world.expected(cohort))
+
+    @pytest.mark.parametrize("wrong", [lambda share: share[:-2], lambda share: share.tolist()])
+    def test_a_sealed_share_that_does_not_fit_is_as_good_as_not_sent(self, wrong):
+        """What is inside an envelope is the site's own: a vector too short, or no vector."""
+        sealed = additive.seal_frame
+
+        class Misshapen(Additive):
+            def client(self, phase, state, body, context, contribution=None):
+                with pytest.MonkeyPatch.context() as patched:
+                    if context.me == "site_1" and context.round == 0:
+                        patched.setattr(additive, "seal_frame", sealed_wrong)
+                    return super().client(phase, state, body, context, contribution)
+
+        def sealed_wrong(*args):
+            *before, body = args
+            return sealed(*before, {k: wrong(v) if k == "vector" else v for k, v in body.items()})
+
+        world = self.world(numbers(4, 6, 3), min_sites=3)
+        for party in world.engine.parties.values():
+            object.__setattr__(party, "protocol", Misshapen(self.aggregators))
         total, cohort = world.sum()
         assert cohort == ["site_0", "site_2", "site_3"]
         np.testing.assert_array_equal(total, world.expected(cohort))
