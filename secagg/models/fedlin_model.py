@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from secagg.contracts import Body, Field, Kind, Public, Rows, Spec, Stage, State, Update
-from secagg.errors import JobError, PeerError, UsageError
+from secagg.errors import InternalError, JobError, PeerError, UsageError
 from secagg.models.consensus_rounds import SQUARES_BITS, check_numbers, records_in
 from secagg.models.fedlin_ending import ending_fields, ending_sees, ending_sums
 from secagg.models.fedlin_round import Round
@@ -112,7 +112,7 @@ class FedLinModel(ABC):
 
     def after(self, state: State, total: Update) -> State:
         """Return the coordinator's state after the sum of such a stage."""
-        raise NotImplementedError
+        raise InternalError("fedlin", "there is no stage between rounds and the end")
 
     def last_fields(self, public: Public) -> Spec:
         """Return what a method sums at the end beside coefficients and errors."""
