@@ -351,7 +351,11 @@ class FedLinModel(ABC):
             raise PeerError("message", "the coordinator's units are not the columns' own")
 
     def _noise_of(self, total: Update) -> float:
-        return max(float(total["residual"][0] / total["freedom"][0]), _LEAST_NOISE)
+        freedom = float(total["freedom"][0])
+        if freedom < 1:  # of two sites with more records than coefficients each has some
+            what = "sites that said they can tell the noise have no residual between them"
+            raise PeerError("the sites", what)
+        return max(float(total["residual"][0]) / freedom, _LEAST_NOISE)
 
     def _noise_here(
         self, site: Site, news: Mapping[str, Array], layout: Layout, training: Array, facts: State

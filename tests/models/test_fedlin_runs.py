@@ -14,9 +14,10 @@ from support.fedlin import SEED, Tables, bounds, fedlin_job, linear_tables, simu
 
 import secagg
 from secagg.codec import encode
-from secagg.contracts import Kind, State
+from secagg.contracts import Kind, Public, State, Variable
 from secagg.errors import PeerError, PolicyRefusal, SecaggError
 from secagg.job import read_job
+from secagg.models.fedlin_hm1 import FedLinHm1
 from secagg.randomness import replayable_random
 from secagg.session import plan_job, rows_of
 
@@ -300,3 +301,18 @@ def test_a_site_without_records_changes_nothing(alpha: float, intercept: str, ma
     for i in range(many):
         assert not told(others[f"z{i}"], "hm1")[1:].any()
     assert result.summary["noise_sd"] == pytest.approx(other.summary["noise_sd"], rel=1e-12)
+
+
+def test_sites_that_tell_the_noise_and_have_no_residual_are_no_sites_of_the_method() -> None:
+    """Two that said they can tell it have two degrees of freedom at least."""
+    method = FedLinHm1(outcome="y")
+    state = {**method.start(public_of_two()), "status": "noise", "records": 9, "telling": 2}
+    with pytest.raises(PeerError, match="no residual between them"):
+        method.server(state, {"residual": np.zeros(1), "freedom": np.zeros(1)}, 2)
+    told = method.server(state, {"residual": np.array([6.0]), "freedom": np.array([2.0])}, 2)
+    assert told["noise"] == 3.0
+
+
+def public_of_two() -> Public:
+    variables = tuple(Variable(name, name, 0.0, 1.0) for name in "yx")
+    return Public(variables, ("y", "x"), 10, ("a", "b"))
