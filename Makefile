@@ -69,7 +69,7 @@ lock:  ## compile the locks anew (needs uv; UPGRADE=--upgrade takes newer versio
 	  requirements/neural.in --constraint requirements/bench.txt --output-file requirements/neural.txt
 
 clean:  ## remove what make made: the environment, runs, caches
-	rm -rf .venv .venv-bench runs build dist *.egg-info secagg/kernels/*.so examples/sachs/data \
+	rm -rf .venv .venv-bench runs build dist *.egg-info secagg/protocols/kernels/*.so examples/sachs/data \
 	  .pytest_cache .hypothesis .mypy_cache .ruff_cache .import_linter_cache
 
 help:  ## list these targets
@@ -87,7 +87,7 @@ help:  ## list these targets
 # --no-compile: byte code is written at first import. Compiling all of scipy and matplotlib here would
 # double the wait for a first result. (The tests treat warnings as errors, so their tools are compiled
 # on installation, where a compiler warning of somebody else's module cannot fail a test.)
-.venv/.run: requirements/run.txt pyproject.toml setup.py $(wildcard secagg/kernels/*.[ch]) | .venv/.python
+.venv/.run: requirements/run.txt pyproject.toml setup.py $(wildcard secagg/protocols/kernels/*.[ch]) | .venv/.python
 	@echo "Installing secagg and what it needs into .venv (once):"
 	$(PIP) --no-compile --require-hashes -r requirements/run.txt
 	$(PIP) --no-deps --no-build-isolation --editable .

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from setuptools import Extension, setup
 
-KERNELS = "secagg/kernels/"
+KERNELS = "secagg/protocols/kernels/"
 LIBRARIES = {
     "ifma": ("fixed_base.c", "ifma.h", "multiply.c", "power.c"),
     "masks": ("masks.c",),
@@ -23,13 +23,13 @@ LIBRARIES = {
 def library(name: str) -> Extension:
     """Return how to compile a library; it knows the hash of its sources.
 
-    `secagg.kernels.library` compares: a library compiled from other sources is not used.
+    `secagg.protocols.kernels.library` compares: a library compiled from other sources is not used.
     """
     sources = [KERNELS + source for source in LIBRARIES[name]]
     content = b"".join((Path(__file__).parent / source).read_bytes() for source in sources)
     digest = hashlib.sha256(content).hexdigest()[:16]
     return Extension(
-        f"secagg.kernels._{name}",
+        f"secagg.protocols.kernels._{name}",
         sources=[source for source in sources if source.endswith(".c")],
         depends=sources,
         define_macros=[("SECAGG_SOURCES", f"0x{digest}")],

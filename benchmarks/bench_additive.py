@@ -21,14 +21,14 @@ import floor
 import numpy as np
 from harness import Spread, interleave, section, table
 
-from secagg import ring
-from secagg.codec import decode, encode, plan_sum
 from secagg.contracts import Field, Kind
-from secagg.frames import read_frame, write_frame
-from secagg.identity import Identity, Role, Roster
+from secagg.core import ring
+from secagg.core.frames import read_frame, write_frame
+from secagg.core.identity import Identity, Role, Roster
+from secagg.core.randomness import system_random
 from secagg.protocols import prg
 from secagg.protocols.additive import split
-from secagg.randomness import system_random
+from secagg.runtime.fixed_point import decode, encode, plan_sum
 
 ROUNDS = 15
 BOUND, SITES = 16.0, 10

@@ -19,9 +19,9 @@ from typing import Any
 import numpy as np
 from harness import Spread, section, table
 
-from secagg.engines.loopback import LoopbackEngine
-from secagg.engines.memory import MemoryEngine
-from secagg.running import run
+from secagg.runs.run import run
+from secagg.runtime.engines.loopback import LoopbackEngine
+from secagg.runtime.engines.memory import MemoryEngine
 
 
 @dataclass(frozen=True)

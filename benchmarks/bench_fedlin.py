@@ -14,21 +14,21 @@ import numpy as np
 import pandas as pd
 from harness import interleave, number, section, table, timed
 
-from secagg.models.gradient_steps import Quadratic
-from secagg.models.hierarchy import Hierarchy, Statistics
-from secagg.models.hierarchy_elastic_net import ElasticNet
-from secagg.models.hierarchy_lasso import Lasso
-from secagg.models.hierarchy_normal import NormalHierarchy
-from secagg.models.hierarchy_ridge import Ridge
-from secagg.models.shared_covariance import (
+from secagg.core.randomness import replayable_random
+from secagg.models.fedlin.gradient_steps import Quadratic
+from secagg.models.fedlin.hierarchies.base import Hierarchy, Statistics
+from secagg.models.fedlin.hierarchies.elastic_net import ElasticNet
+from secagg.models.fedlin.hierarchies.lasso import Lasso
+from secagg.models.fedlin.hierarchies.normal import NormalHierarchy
+from secagg.models.fedlin.hierarchies.ridge import Ridge
+from secagg.models.fedlin.site_covariance import (
     history_length,
     parts,
     remembered,
     shrinkage,
     shrunk,
 )
-from secagg.randomness import replayable_random
-from secagg.running import run
+from secagg.runs.run import run
 
 PLAIN = "plain"
 PROTOCOLS = (PLAIN, "additive", "masked", "paillier")

@@ -16,11 +16,11 @@ from dataclasses import dataclass
 from floor import BLOCK, add_from_memory, additions, copy, key_stream, products_modulo
 from harness import Spread, interleave, number, section, table
 
-from secagg.kernels.library import available
-from secagg.protocols import djn
-from secagg.protocols.djn_keys import generate_keypair
-from secagg.protocols.fixed_base import choose_window
-from secagg.randomness import random_below, system_random
+from secagg.core.randomness import random_below, system_random
+from secagg.protocols.kernels.library import available
+from secagg.protocols.paillier import cryptosystem
+from secagg.protocols.paillier.fixed_base import choose_window
+from secagg.protocols.paillier.keys import generate_keypair
 
 BITS, SITES, JOB, ROUNDS = 2048, 10, 18_000, 5
 """key, sites, ciphertexts a client makes in all: 1M values"""
@@ -53,32 +53,32 @@ def ciphertexts(count: int) -> dict[str, Work]:
     modulo_square = products_modulo(2 * BITS, PRODUCTS)
     modulo_n = products_modulo(BITS, PRODUCTS)  # as long as p^2
     modulo_p = products_modulo(BITS // 2, PRODUCTS)
-    encrypted = djn.encrypt(public, plain, system_random, expected=JOB)
-    djn.encrypt_as_key_holder(key, plain, system_random, expected=JOB)
+    encrypted = cryptosystem.encrypt(public, plain, system_random, expected=JOB)
+    cryptosystem.encrypt_as_key_holder(key, plain, system_random, expected=JOB)
     power = BITS // 2 * 1.2  # squarings, and a product for every five bits
     return {
         "encrypt with the public key": Work(
             f"{n} products modulo n",
             modulo_n,
-            lambda: djn.encrypt(public, plain, system_random, expected=JOB),
+            lambda: cryptosystem.encrypt(public, plain, system_random, expected=JOB),
             n * count / PRODUCTS,
         ),
         "encrypt as key holder": Work(
             f"2 x {p} products modulo p",
             modulo_p,
-            lambda: djn.encrypt_as_key_holder(key, plain, system_random, expected=JOB),
+            lambda: cryptosystem.encrypt_as_key_holder(key, plain, system_random, expected=JOB),
             2 * p * count / PRODUCTS,
         ),
         f"add {SITES}": Work(
             f"{SITES - 1} products modulo n^2",
             modulo_square,
-            lambda: djn.multiply(public, [encrypted] * SITES),
+            lambda: cryptosystem.multiply(public, [encrypted] * SITES),
             (SITES - 1) * count / PRODUCTS,
         ),
         "decrypt": Work(
             f"2 x {number(power)} products modulo p^2",
             modulo_n,
-            lambda: djn.decrypt(key, encrypted),
+            lambda: cryptosystem.decrypt(key, encrypted),
             2 * power * count / PRODUCTS,
         ),
     }

@@ -18,7 +18,7 @@ from harness import Spread, section, table, total
 from masked_sums import MaskedAt, MaskedSums
 from sessions import COHORT, SETUP, SUM, run_session
 
-from secagg.protocols.masked import Masked
+from secagg.protocols.masked.protocol import Masked
 from secagg.protocols.plain import Plain
 
 ROUNDS = 3

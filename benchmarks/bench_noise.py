@@ -15,9 +15,9 @@ from fractions import Fraction
 import numpy as np
 from harness import Spread, interleave, section, table
 
-from secagg.privacy import fast_gaussian
-from secagg.privacy.discrete_gaussian import discrete_gaussian
-from secagg.randomness import RandomBytes, replayable_random, system_random
+from secagg.core.randomness import RandomBytes, replayable_random, system_random
+from secagg.privacy.sampling import batched_gaussian
+from secagg.privacy.sampling.discrete_gaussian import discrete_gaussian
 
 BITS = (2, 20, 40, 55)
 """log2 of the standard deviations"""
@@ -34,8 +34,8 @@ def row(bits: int, source: str, exact: int, fast: int, rounds: int) -> Row:
     taken = interleave(
         {
             "exact": lambda: [discrete_gaussian(variance, random) for _ in range(exact)],
-            "table": lambda: fast_gaussian._table.__wrapped__(variance),
-            "fast": lambda: fast_gaussian.fast_gaussian(variance, fast, random),
+            "table": lambda: batched_gaussian._table.__wrapped__(variance),
+            "fast": lambda: batched_gaussian.fast_gaussian(variance, fast, random),
             "floor": lambda: np.rint(generator.normal(0, 2.0**bits, fast)).astype(np.int64),
         },
         rounds,

@@ -21,12 +21,12 @@ import numpy as np
 from harness import Spread, number, section, size, table, timed, version
 from notears_cases import Case, Matrix, distance
 
-from secagg.models import admm_linear, admm_mlp
-from secagg.models.admm_linear import LinearGraph
-from secagg.models.admm_mlp import MLP_RHO
-from secagg.models.consensus import Schedule, Variant, advance, begin
-from secagg.models.linear_sites import answer, begin_site, centred, spectrum
-from secagg.running import run
+from secagg.models.notears_admm import linear_simulation, mlp_simulation
+from secagg.models.notears_admm.coordinator import Schedule, Variant, advance, begin
+from secagg.models.notears_admm.linear_simulation import LinearGraph
+from secagg.models.notears_admm.linear_site import answer, begin_site, centred, spectrum
+from secagg.models.notears_admm.mlp_simulation import MLP_RHO
+from secagg.runs.run import run
 
 CASES = (
     Case(10, 30, 10),
@@ -53,7 +53,7 @@ Solver = Callable[[Sequence[Matrix]], Matrix]
 
 def linear(variant: Variant, rounds: int, sites: Sequence[Matrix]) -> Matrix:
     """Return W of the method itself, all parties in one process."""
-    weights = admm_linear.learn(sites, schedule=Schedule(variant, rounds=rounds)).weights
+    weights = linear_simulation.learn(sites, schedule=Schedule(variant, rounds=rounds)).weights
     assert weights is not None
     return weights
 
@@ -61,7 +61,7 @@ def linear(variant: Variant, rounds: int, sites: Sequence[Matrix]) -> Matrix:
 def networks(variant: Variant, rounds: int, sites: Sequence[Matrix]) -> Matrix:
     """Return the same for networks."""
     schedule = Schedule(variant, rho1=MLP_RHO, rho2=MLP_RHO, rounds=rounds)
-    weights = admm_mlp.learn(sites, schedule=schedule).weights
+    weights = mlp_simulation.learn(sites, schedule=schedule).weights
     assert weights is not None
     return weights
 

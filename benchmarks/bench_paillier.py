@@ -25,12 +25,12 @@ import phe
 from harness import portable, timed
 from numpy.typing import NDArray
 
-from secagg.kernels.library import available
-from secagg.protocols import djn
-from secagg.protocols.djn_keys import PrivateKey, generate_keypair
-from secagg.protocols.fixed_base import fixed_base
-from secagg.protocols.packing import Packing
-from secagg.randomness import system_random
+from secagg.core.randomness import system_random
+from secagg.protocols.kernels.library import available
+from secagg.protocols.paillier import cryptosystem
+from secagg.protocols.paillier.fixed_base import fixed_base
+from secagg.protocols.paillier.keys import PrivateKey, generate_keypair
+from secagg.protocols.paillier.packing import Packing
 
 Vectors = NDArray[np.float64]
 VALUE_BITS = 32
@@ -78,21 +78,25 @@ def run_secagg(key: PrivateKey, vectors: Vectors, job: int, *, key_holder: bool)
 
     def encrypted(plaintexts: Sequence[int]) -> Sequence[int]:
         if key_holder:
-            return djn.encrypt_as_key_holder(key, plaintexts, system_random, expected=expected)
-        return djn.encrypt(public, plaintexts, system_random, expected=expected)
+            return cryptosystem.encrypt_as_key_holder(
+                key, plaintexts, system_random, expected=expected
+            )
+        return cryptosystem.encrypt(public, plaintexts, system_random, expected=expected)
 
     def client(vector: NDArray[np.float64]) -> bytes:
         ring_values = (encode(vector) + OFFSET).astype(np.uint64)
-        return djn.ciphertexts_to_bytes(public, encrypted(packing.pack(ring_values)))
+        return cryptosystem.ciphertexts_to_bytes(public, encrypted(packing.pack(ring_values)))
 
     def coordinator(messages: list[bytes]) -> bytes:
         count = packing.plaintexts(length)
-        columns = [djn.ciphertexts_from_bytes(public, data, count) for data in messages]
-        return djn.ciphertexts_to_bytes(public, djn.multiply(public, columns))
+        columns = [cryptosystem.ciphertexts_from_bytes(public, data, count) for data in messages]
+        return cryptosystem.ciphertexts_to_bytes(public, cryptosystem.multiply(public, columns))
 
     def holder(message: bytes) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-        ciphertexts = djn.ciphertexts_from_bytes(public, message, packing.plaintexts(length))
-        slots = packing.unpack(djn.decrypt(key, ciphertexts), length)
+        ciphertexts = cryptosystem.ciphertexts_from_bytes(
+            public, message, packing.plaintexts(length)
+        )
+        slots = packing.unpack(cryptosystem.decrypt(key, ciphertexts), length)
         integers = slots[:, 0].astype(np.int64) - clients * OFFSET
         return integers, integers / SCALE
 

@@ -20,11 +20,11 @@ from bench_paillier import SCALE, VALUE_BITS, Vectors, run_phe, run_secagg
 from encrypting_peers import Ran, heu_kit, run_heu, run_heu_packed, run_tenseal
 from harness import Spread, interleave, number, portable, section, table, version
 
-from secagg.kernels.library import available
-from secagg.protocols import djn
-from secagg.protocols.djn_keys import PrivateKey, generate_keypair
-from secagg.protocols.packing import Packing
-from secagg.randomness import random_below, system_random
+from secagg.core.randomness import random_below, system_random
+from secagg.protocols.kernels.library import available
+from secagg.protocols.paillier import cryptosystem
+from secagg.protocols.paillier.keys import PrivateKey, generate_keypair
+from secagg.protocols.paillier.packing import Packing
 
 BITS, CLIENTS, JOB, ROUNDS = 2048, 10, 1_000_000, 3
 CIPHERTEXTS = 256
@@ -131,16 +131,18 @@ def single_operations(key: PrivateKey, rounds: int) -> str:
     public, random = key.public, system_random
     job = Packing.for_sites(VALUE_BITS, CLIENTS, BITS).plaintexts(JOB)
     plaintexts = [random_below(public.n >> 8, random) for _ in range(CIPHERTEXTS)]
-    holder = functools.partial(djn.encrypt_as_key_holder, key, plaintexts, random, expected=job)
-    encrypt = functools.partial(djn.encrypt, public, plaintexts, random, expected=job)
+    holder = functools.partial(
+        cryptosystem.encrypt_as_key_holder, key, plaintexts, random, expected=job
+    )
+    encrypt = functools.partial(cryptosystem.encrypt, public, plaintexts, random, expected=job)
     short = functools.partial(encrypt, short_exponent_assumption=True)
     columns = [encrypt()] * CLIENTS
     steps: list[tuple[str, str, Callable[[], object]]] = [
         ("encrypt", ", key holder", holder),
         ("encrypt", ", public key", encrypt),
         ("encrypt", ", public key, 256-bit exponents", short),
-        ("add 10", "", lambda: djn.multiply(public, columns)),
-        ("decrypt", "", lambda: djn.decrypt(key, columns[0])),
+        ("add 10", "", lambda: cryptosystem.multiply(public, columns)),
+        ("decrypt", "", lambda: cryptosystem.decrypt(key, columns[0])),
     ]
     ours = {(what, f"secagg{how}"): step for what, how, step in steps}
     if available():

@@ -19,9 +19,9 @@ from dataclasses import dataclass
 from harness import Spread, number, section, size, table
 from sessions import COHORT, SETUP, SUM, Cost, run_session
 
-from secagg.job import Named
-from secagg.kernels.library import available
-from secagg.registry import PROTOCOLS, make_protocol
+from secagg.jobs.job import Named
+from secagg.jobs.registry import PROTOCOLS, make_protocol
+from secagg.protocols.kernels.library import available
 
 CASES = ((10, 100_000), (100, 10_000), (4, 1_000_000))
 ROUNDS = 3

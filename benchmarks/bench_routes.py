@@ -24,15 +24,15 @@ from harness import number, section, size, table, timed
 from notears_cases import Case, Matrix
 from numpy.typing import NDArray
 
-from secagg.models.admm_linear import learn
-from secagg.models.golem import golem
-from secagg.models.graph_metrics import compare_graphs
-from secagg.models.graph_result import GraphFit
-from secagg.models.linear_sites import centred
-from secagg.models.notears import notears
-from secagg.models.pc_ges import ges, pc
-from secagg.models.pooled import Moments
-from secagg.running import run
+from secagg.models.common.pooled_moments import Moments
+from secagg.models.graphs.golem import golem
+from secagg.models.graphs.metrics import compare_graphs
+from secagg.models.graphs.notears import notears
+from secagg.models.graphs.pc_ges import ges, pc
+from secagg.models.graphs.result import GraphFit
+from secagg.models.notears_admm.linear_simulation import learn
+from secagg.models.notears_admm.linear_site import centred
+from secagg.runs.run import run
 
 RECORDS, SITES = 256, (2, 8, 64)
 SEEDS = {10: 30, 20: 30, 50: 10}  # of graphs, by their number of variables
@@ -70,7 +70,7 @@ def by_rounds(parts: Sequence[Matrix], *, scaled: bool) -> GraphFit:
 
 
 def shd(fit: GraphFit, truth: NDArray[np.bool_]) -> float:
-    """Return the distance from the truth; see `secagg.models.graph_metrics` for edges without a
+    """Return the distance from the truth; see `secagg.models.graphs.metrics` for edges without a
     direction, which PC and GES leave, and which count as right where the truth has either.
     """
     return float(compare_graphs(fit.directed, truth, fit.undirected).shd)

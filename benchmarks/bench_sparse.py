@@ -15,7 +15,8 @@ import numpy as np
 from harness import interleave, number, section, table, timed, version
 from sparse_cases import Sampled, Sites, sampled, summed_up
 
-from secagg.models.horseshoe import (
+from secagg.core.randomness import replayable_random
+from secagg.models.sparse_bayes.horseshoe import (
     NoisePrior,
     Regression,
     SiteDraw,
@@ -23,9 +24,8 @@ from secagg.models.horseshoe import (
     inverse_gamma,
     sweep,
 )
-from secagg.randomness import replayable_random
-from secagg.running import run
-from secagg.simulating import simulate
+from secagg.runs.run import run
+from secagg.runs.simulate import simulate
 
 WAYS = {
     "collapsed, L = 1": {"step": "collapsed", "sweeps": 1},
@@ -180,8 +180,8 @@ def main() -> None:
     )
     section(
         "Sparse Bayesian regression: whole runs of one chain",
-        "In one process, plain, by `secagg.simulating`: sampling, encoding, sums, diagnostics. The "
-        "last row is the sites' sampling alone, as a script would do it.",
+        "In one process, plain, by `secagg.runs.simulate`: sampling, encoding, sums, diagnostics. "
+        "The last row is the sites' sampling alone, as a script would do it.",
         whole_runs(case, 50 if quick else 1000, 1 if quick else 3),
     )
     section(

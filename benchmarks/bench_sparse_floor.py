@@ -21,9 +21,9 @@ from harness import section, table
 from numpy.typing import NDArray
 
 from secagg.contracts import Public, Rows, Variable
-from secagg.models.sparse_model import DRAWS
-from secagg.models.sparse_regression import SparseRegression
-from secagg.randomness import expanded
+from secagg.core.randomness import expanded
+from secagg.models.sparse_bayes.base import DRAWS
+from secagg.models.sparse_bayes.regression import SparseRegression
 
 Array = NDArray[np.float64]
 

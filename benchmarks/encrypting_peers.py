@@ -16,7 +16,7 @@ import numpy as np
 from bench_paillier import OFFSET, SCALE, Cost, Vectors, encode
 from harness import timed
 
-from secagg.protocols.packing import Packing
+from secagg.protocols.paillier.packing import Packing
 
 
 @dataclass(frozen=True)

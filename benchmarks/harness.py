@@ -22,7 +22,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import TypeVar
 
-from secagg.kernels.library import available
+from secagg.protocols.kernels.library import available
 
 T = TypeVar("T")
 Name = TypeVar("Name", bound=Hashable)

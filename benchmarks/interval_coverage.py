@@ -5,7 +5,7 @@
 Records are simulated, clipped, counted, summed to moments and released with Gaussian noise of the
 size that (epsilon, delta = 1e-6) asks for under adding or removing a record; the coefficients to be
 covered are those of a million clipped records. Beside the intervals of
-`secagg.models.noisy_linear`:
+`secagg.models.moments.noisy_ols`:
 
 plugged in   the textbook's, on the repaired moments as if they were exact
 first order  the delta method with the covariance of `noise_covariance`
@@ -13,10 +13,11 @@ bootstrap    parametric, percentile intervals (Ferrando, Wang & Sheldon 2022), r
 one a        ours, but predictors are hardly correlated beforehand, whatever the release says
 flat prior   ours, but all correlation matrices are equally likely beforehand
 
-Further tables: what floor of the repair leaves the least error (`secagg.models.noisy_moments`), and
-what the prior of `secagg.models.moment_posterior` does. Every figure that the text of one of these
-three files cites is printed here. `+-` is the Monte Carlo error: the deviation over releases of
-the share covered, over their root.
+Further tables: what floor of the repair leaves the least error
+(`secagg.models.common.noisy_moments`), and what the prior of
+`secagg.models.moments.noise_posterior` does. Every figure that the text of one of these three files
+cites is printed here. `+-` is the Monte Carlo error: the deviation over releases of the share
+covered, over their root.
 """
 
 from __future__ import annotations
@@ -33,12 +34,12 @@ from numpy.typing import NDArray
 from scipy.special import stdtrit
 
 from secagg.contracts import Counted, Public, Variable
-from secagg.models.moment_posterior import draw_factors, shapes
-from secagg.models.moments import CONSTANT, touched
-from secagg.models.noisy_linear import fits_of, mixture_term
-from secagg.models.noisy_moments import NoisyMoments, noisy_moments
-from secagg.noise import Clip
-from secagg.privacy.gaussian import gaussian_mu
+from secagg.contracts.noise import Clip
+from secagg.models.common.noisy_moments import NoisyMoments, noisy_moments
+from secagg.models.moments.method import CONSTANT, touched
+from secagg.models.moments.noise_posterior import draw_factors, shapes
+from secagg.models.moments.noisy_ols import fits_of, mixture_term
+from secagg.privacy.accounting.gaussian_dp import gaussian_mu
 
 Floats = NDArray[np.float64]
 DELTA, LEVEL, DRAWS = 1e-6, 0.9, 200
@@ -139,7 +140,7 @@ def noise_covariance(theta: Floats, spread: Floats) -> Floats:
 
 
 def repaired_all(released: Floats, noise: NoisyMoments, floors: float = 1.0) -> Floats:
-    """Repair a stack of matrices as `secagg.models.noisy_moments.repaired` does one.
+    """Repair a stack of matrices as `secagg.models.common.noisy_moments.repaired` does one.
 
     floors: multiplies the least eigenvalue allowed
     """

@@ -1,8 +1,8 @@
 """Masked sums, first and later ones of a session, their steps called one by one and timed.
 
 No frames of requests and replies, no release rules: what is timed here are the steps of
-`secagg.protocols.masked` themselves, on vectors of any length, which is what peers' own functions
-are comparable with. `sessions.py` times whole sessions.
+`secagg.protocols.masked.protocol` themselves, on vectors of any length, which is what peers' own
+functions are comparable with. `sessions.py` times whole sessions.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ import numpy as np
 from harness import timed
 from numpy.typing import NDArray
 
-from secagg import wire
-from secagg.codec import SumPlan, decode, encode, plan_sum
 from secagg.contracts import Ask, Body, Context, Field, Kind, State, Total
-from secagg.identity import Identity, Role, Roster
-from secagg.protocols.masked import Masked
-from secagg.protocols.neighbours import GraphPlan
-from secagg.randomness import system_random
+from secagg.core import encoding as wire_encoding
+from secagg.core.identity import Identity, Role, Roster
+from secagg.core.randomness import system_random
+from secagg.protocols.masked.graph import GraphPlan
+from secagg.protocols.masked.protocol import Masked
+from secagg.runtime.fixed_point import SumPlan, decode, encode, plan_sum
 
 Values = NDArray[np.float64]
 COORDINATOR = "coordinator"
@@ -109,7 +109,7 @@ class MaskedSums:
         before = self.states[name]
         step = functools.partial(self.protocol.client, phase, before, body, context, contribution)
         self.states[name], reply = self.clock(f"site: {phase}", step)
-        message = self.clock(f"site: write {phase}", functools.partial(wire.dumps, reply))
+        message = self.clock(f"site: write {phase}", functools.partial(wire_encoding.dumps, reply))
         self.sent[phase] = len(message)
         return reply
 

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from secagg.models.graph_metrics import compare_graphs
-from secagg.models.simulated_graphs import (
+from secagg.models.graphs.metrics import compare_graphs
+from secagg.reproductions.data.simulated_graphs import (
     edge_weights,
     erdos_renyi_dag,
     linear_gaussian_rows,

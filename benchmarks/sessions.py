@@ -21,11 +21,11 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 from support.world import SumNumbers, World
 
 from secagg.contracts import SecureSum
-from secagg.coordinator import Step
-from secagg.frames import peek_header
-from secagg.party import Handled
-from secagg.randomness import system_random
-from secagg.stages import CONSENT
+from secagg.core.frames import peek_header
+from secagg.core.randomness import system_random
+from secagg.runtime.coordinator import Step
+from secagg.runtime.party import Handled
+from secagg.runtime.rounds import CONSENT
 
 BOUND, FRACTION_BITS = 8.0, 20
 SETUP, COHORT, SUM = "set-up", "cohort", "sum"

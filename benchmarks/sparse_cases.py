@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from secagg.models.posterior import Posterior, summarise
-from secagg.randomness import replayable_random
-from secagg.simulating import simulate
+from secagg.core.randomness import replayable_random
+from secagg.models.common.posterior_summary import Posterior, summarise
+from secagg.runs.simulate import simulate
 
 Array = NDArray[np.float64]
 

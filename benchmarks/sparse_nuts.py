@@ -1,9 +1,9 @@
 """The same model, sampled by numpyro's NUTS where all records are in one place: what it costs.
 
 The spike and slab's g are summed out, variances are half-Cauchy and inverse-gamma as in
-`secagg.models.horseshoe` and `secagg.models.spike_slab`, site means have flat priors (records are
-centred, and each site's likelihood has one record less). Coefficients and slab are not centred, as
-one would write such a model for NUTS.
+`secagg.models.sparse_bayes.horseshoe` and `secagg.models.sparse_bayes.spike_slab`, site means have
+flat priors (records are centred, and each site's likelihood has one record less). Coefficients and
+slab are not centred, as one would write such a model for NUTS.
 """
 
 from __future__ import annotations

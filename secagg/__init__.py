@@ -8,18 +8,19 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-if TYPE_CHECKING:
-    from secagg.running import Run, resume, run
-    from secagg.verifying import verify_folder
+from secagg.core.version import __version__
 
-__version__ = "0.1.0"
+if TYPE_CHECKING:
+    from secagg.audits.run_integrity import verify_folder
+    from secagg.runs.run import Run, resume, run
+
 __all__ = ["Run", "__version__", "resume", "run", "verify_folder"]
 
 _HOMES = {
-    "run": "secagg.running",
-    "resume": "secagg.running",
-    "Run": "secagg.running",
-    "verify_folder": "secagg.verifying",
+    "run": "secagg.runs.run",
+    "resume": "secagg.runs.run",
+    "Run": "secagg.runs.run",
+    "verify_folder": "secagg.audits.run_integrity",
 }
 
 

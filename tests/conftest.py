@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from secagg.kernels import library
+from secagg.protocols.kernels import library
 
 MEMORY = Path("/dev/shm")  # a file system in memory, on Linux
 ROOM = 1 << 30  # bytes; a whole run takes a tenth of it

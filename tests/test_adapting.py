@@ -13,11 +13,11 @@ import pytest
 from typer.testing import CliRunner
 
 import secagg
-from secagg.adapting import FinishedRun, adapt, open_run, predictions
-from secagg.cli import app
-from secagg.console import show_adapted, show_doubts
+from secagg.cli.main import app
+from secagg.cli.output import show_adapted, show_doubts
+from secagg.core.randomness import replayable_random
 from secagg.errors import DataError, UsageError
-from secagg.randomness import replayable_random
+from secagg.runs.adapt.sparse_bayes import FinishedRun, adapt, open_run, predictions
 
 LEVELS = ["low", "high"]
 

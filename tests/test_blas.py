@@ -18,8 +18,8 @@ from support.jobs import raw_job, tables
 from threadpoolctl import ThreadpoolController
 
 import secagg
-from secagg.blas import one_thread
-from secagg.models.moments import PooledMoments
+from secagg.core.threads import one_thread
+from secagg.models.moments.method import PooledMoments
 
 JOB = """
 import hashlib, sys

@@ -11,15 +11,15 @@ import pytest
 from support.jobs import raw_job
 from support.ledger_runs import DELTA, FIVE, folder_with, noised, run
 
-from secagg import budgeting
-from secagg.coordinator import Step
+from secagg.contracts.noise import Adjacency
+from secagg.core.randomness import system_random
 from secagg.errors import PolicyRefusal
-from secagg.guarding import EVERYBODY, Book
-from secagg.job import parse_job
-from secagg.noise import Adjacency
-from secagg.privacy.budget import Cap
-from secagg.randomness import system_random
-from secagg.session import Session, open_session, plan_job
+from secagg.jobs.job import parse_job
+from secagg.privacy.accounting.budget import Cap
+from secagg.runs import budgets
+from secagg.runtime.coordinator import Step
+from secagg.runtime.session import Session, open_session, plan_job
+from secagg.runtime.session_ledgers import EVERYBODY, Book
 
 
 def begin(folder: Path, ledgers: Path) -> Session:
@@ -85,9 +85,9 @@ def test_a_run_beyond_the_coordinators_own_cap_is_not_begun(tmp_path: Path) -> N
     (data / "ledgers").mkdir(mode=0o700)
     for privacy in (noised(), {}):
         cap = Cap(0.5, DELTA, None, Adjacency.ADD_REMOVE)
-        budgeting.set_cap(data / "ledgers/coordinator.ledger", None, EVERYBODY, cap)
+        budgets.set_cap(data / "ledgers/coordinator.ledger", None, EVERYBODY, cap)
         with pytest.raises(PolicyRefusal, match=r"its cap is epsilon 0\.5"):
             run(data, privacy=privacy)
-    rows = budgeting.history(data / "ledgers")
+    rows = budgets.history(data / "ledgers")
     assert {row["kind"] for row in rows} == {"caps"}
     run(data, privacy=noised(0.4))

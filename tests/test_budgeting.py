@@ -12,14 +12,15 @@ from rich.console import Console
 from support.jobs import TOML
 from support.ledger_runs import DELTA, FIVE, folder_with, noised, run
 
-from secagg import budgeting, cli, console
-from secagg.console import terminal
+from secagg.cli import main, output
+from secagg.cli.output import terminal
+from secagg.contracts.noise import Adjacency
+from secagg.core.randomness import replayable_random
 from secagg.errors import JobError, PolicyRefusal, UsageError
-from secagg.guarding import open_ledger
-from secagg.noise import Adjacency
-from secagg.privacy.budget import Cap
-from secagg.privacy.calibration import EXACT
-from secagg.randomness import replayable_random
+from secagg.privacy.accounting.budget import Cap
+from secagg.privacy.accounting.calibration import EXACT
+from secagg.runs import budgets
+from secagg.runtime.session_ledgers import open_ledger
 
 CAP = Cap(1.0, DELTA, None, Adjacency.ADD_REMOVE)
 
@@ -33,7 +34,7 @@ def job_beside(place: Path) -> Path:
 def command(monkeypatch: Any, capsys: Any, *args: str) -> str:
     monkeypatch.setattr("sys.argv", ["secagg", *args])
     with pytest.raises(SystemExit) as ended:
-        cli.main()
+        main.main()
     assert not ended.value.code, capsys.readouterr().err
     return str(capsys.readouterr().out)
 
@@ -68,7 +69,7 @@ def test_a_cap_before_the_first_run_by_the_job(tmp_path: Path) -> None:
     (data / "c.policy.toml").write_text(
         'min_sites = 3\nmin_records = 2\ndataset = "the register"\n'
     )
-    row = budgeting.set_cap(job, "c", None, CAP)
+    row = budgets.set_cap(job, "c", None, CAP)
     assert (row["party"], row["dataset"]) == ("c", "the register")
     assert [path.name for path in (data / "ledgers").iterdir()] == ["the register.ledger"]
     with pytest.raises(PolicyRefusal, match=r"'the register': .*its cap is epsilon 1 "):
@@ -78,7 +79,7 @@ def test_a_cap_before_the_first_run_by_the_job(tmp_path: Path) -> None:
 
 def test_a_cap_of_the_coordinator(tmp_path: Path) -> None:
     data, job = folder_with(tmp_path), job_beside(tmp_path)
-    assert budgeting.set_cap(job, "coordinator", None, CAP)["dataset"] == "all sites"
+    assert budgets.set_cap(job, "coordinator", None, CAP)["dataset"] == "all sites"
     with pytest.raises(PolicyRefusal, match=r"'all sites': .*its cap is epsilon 1 "):
         run(data, privacy=noised(2.0))
 
@@ -87,31 +88,31 @@ def test_a_cap_by_its_ledger(tmp_path: Path) -> None:
     data = folder_with(tmp_path)
     file = data / "ledgers/a.ledger"
     with pytest.raises(UsageError, match="Give the job instead"):  # it might be misspelt
-        budgeting.set_cap(file, None, None, CAP)
+        budgets.set_cap(file, None, None, CAP)
     with pytest.raises(UsageError, match=r"not where a run looks for .*'a.ledger'"):
-        budgeting.set_cap(data / "ledgers/aa.ledger", None, "a", CAP)
+        budgets.set_cap(data / "ledgers/aa.ledger", None, "a", CAP)
     assert not (data / "ledgers").exists()
-    budgeting.set_cap(file, None, "a", CAP)
+    budgets.set_cap(file, None, "a", CAP)
     with pytest.raises(PolicyRefusal, match="its cap is epsilon 1 "):
         run(data, privacy=noised(2.0))
-    assert budgeting.set_cap(file, None, None, CAP)["dataset"] == "a"  # now it is known
+    assert budgets.set_cap(file, None, None, CAP)["dataset"] == "a"  # now it is known
 
 
 def test_a_cap_needs_to_know_whose_it_is(tmp_path: Path) -> None:
     data, job = folder_with(tmp_path), job_beside(tmp_path)
     with pytest.raises(UsageError, match="--party: a, b, c, d, e, coordinator"):
-        budgeting.set_cap(job, None, None, CAP)
+        budgets.set_cap(job, None, None, CAP)
     with pytest.raises(UsageError, match=r"no ledger of 'aa'. There is a, b, c, d, e, coord"):
-        budgeting.set_cap(job, "aa", None, CAP)
+        budgets.set_cap(job, "aa", None, CAP)
     with pytest.raises(UsageError, match=r"no ledger yet. Give the job instead, and --party"):
-        budgeting.set_cap(data, "a", None, CAP)
-    budgeting.set_cap(job, "a", None, CAP)
+        budgets.set_cap(data, "a", None, CAP)
+    budgets.set_cap(job, "a", None, CAP)
     with pytest.raises(UsageError, match=r"no ledger of 'b'. There is a"):
-        budgeting.set_cap(data, "b", None, CAP)
+        budgets.set_cap(data, "b", None, CAP)
     with closing(open_ledger(data / "ledgers/a.ledger")) as ledger:
         ledger.set_caps("old", [CAP])
     with pytest.raises(UsageError, match=r"holds 2 data sets, 'a', 'old'. Name one"):
-        budgeting.set_cap(data / "ledgers/a.ledger", None, None, CAP)
+        budgets.set_cap(data / "ledgers/a.ledger", None, None, CAP)
 
 
 # --- what is shown ---
@@ -125,11 +126,11 @@ def test_show_knows_the_caps_of_a_policy(tmp_path: Path) -> None:
     )
     job = job_beside(tmp_path)
     run(data, privacy=noised())
-    caps = {row["party"]: row["caps"] for row in budgeting.show(job)}
+    caps = {row["party"]: row["caps"] for row in budgets.show(job)}
     assert [cap["epsilon"] for cap in caps["c"]] == [4.0] and caps["a"] == []
     assert 2.9 < caps["c"][0]["left"] < 4.0
     assert list(caps) == [*FIVE, "coordinator"]
-    assert [row["party"] for row in budgeting.show(data)] == sorted(caps)
+    assert [row["party"] for row in budgets.show(data)] == sorted(caps)
 
 
 def test_show_names_sites_as_the_job_does_and_forgets_none(tmp_path: Path) -> None:
@@ -137,11 +138,11 @@ def test_show_names_sites_as_the_job_does_and_forgets_none(tmp_path: Path) -> No
     policy = data / "c.policy.toml"
     policy.write_text('min_sites = 3\nmin_records = 2\ndataset = "register"\n')
     run(data)
-    shown = {row["party"]: row["dataset"] for row in budgeting.show(job)}
+    shown = {row["party"]: row["dataset"] for row in budgets.show(job)}
     assert shown == {**{n: n for n in FIVE}, "c": "register", "coordinator": "all sites"}
     policy.unlink()
     (data / "e.csv").unlink()
-    assert {row["party"] for row in budgeting.show(job)} == {*"abde", "register", "coordinator"}
+    assert {row["party"] for row in budgets.show(job)} == {*"abde", "register", "coordinator"}
 
 
 def test_two_sites_of_one_data_set_have_one_ledger(tmp_path: Path) -> None:
@@ -151,20 +152,20 @@ def test_two_sites_of_one_data_set_have_one_ledger(tmp_path: Path) -> None:
             'min_sites = 3\nmin_records = 2\ndataset = "register"\n'
         )
     for name in "cd":
-        assert budgeting.set_cap(job, name, None, CAP)["party"] == name
-    assert [row["party"] for row in budgeting.show(job)] == ["c"]
+        assert budgets.set_cap(job, name, None, CAP)["party"] == name
+    assert [row["party"] for row in budgets.show(job)] == ["c"]
     run(data, privacy=noised(0.5))
-    assert [row["party"] for row in budgeting.show(job)] == [*"abce", "coordinator"]
-    both = [row for row in budgeting.history(job, "c") if row["kind"] == "entry"]
+    assert [row["party"] for row in budgets.show(job)] == [*"abce", "coordinator"]
+    both = [row for row in budgets.history(job, "c") if row["kind"] == "entry"]
     assert {row["party"] for row in both} == {"c", "d"}
-    assert both == [row for row in budgeting.history(job, "d") if row["cost"]]
+    assert both == [row for row in budgets.history(job, "d") if row["cost"]]
 
 
 def test_show_says_which_epsilon_it_is(tmp_path: Path, monkeypatch: Any, capsys: Any) -> None:
     data = folder_with(tmp_path)
     run(data, privacy=noised(2.0))
     file = data / "ledgers/a.ledger"
-    (row,) = budgeting.show(file, 1e-9)
+    (row,) = budgets.show(file, 1e-9)
     add, replace = (row[f"epsilon_{adjacency.value}"] for adjacency in Adjacency)
     assert add < replace
     shown = told(monkeypatch, capsys, "budget", "show", str(file), "--delta", "1e-9")
@@ -175,11 +176,11 @@ def test_show_says_which_epsilon_it_is(tmp_path: Path, monkeypatch: Any, capsys:
     narrow = Console(record=True, width=72, quiet=True)
     narrow.quiet = False
     monkeypatch.setattr(terminal, "standard_output", lambda: narrow)
-    console.show_budget([row | {"party": "coordinator of long name", "dataset": "a name as long"}])
+    output.show_budget([row | {"party": "coordinator of long name", "dataset": "a name as long"}])
     assert "add_remove ┃" in narrow.export_text()
     monkeypatch.undo()
-    budgeting.set_cap(file, None, None, Cap(3.0, DELTA, None, Adjacency.ADD_REMOVE))
-    (cap,) = budgeting.show(file)[0]["caps"]
+    budgets.set_cap(file, None, None, Cap(3.0, DELTA, None, Adjacency.ADD_REMOVE))
+    (cap,) = budgets.show(file)[0]["caps"]
     assert cap["left"] > 3.0 - cap["spent"] + 0.5  # as the footnote says: 2.4 against 1
     shown = told(monkeypatch, capsys, "budget", "show", str(file))
     assert f"│ a │ a │ {cap['words']} │ {cap['spent']:.3g} │ {cap['left']:.3g} │" in shown
@@ -189,7 +190,7 @@ def test_show_at_other_deltas_and_by_other_accountants(tmp_path: Path) -> None:
     data = folder_with(tmp_path)
     run(data, privacy=noised(2.0))
     (file,) = data.glob("ledgers/a.ledger")
-    (brief,), (full,) = budgeting.show(file, 1e-9), budgeting.show(file, 1e-9, in_full=True)
+    (brief,), (full,) = budgets.show(file, 1e-9), budgets.show(file, 1e-9, in_full=True)
     assert brief == {key: value for key, value in full.items() if key != "in_full"}
     for adjacency in Adjacency:
         told, of_all = full["in_full"][adjacency.value], full[f"epsilon_{adjacency.value}"]
@@ -198,34 +199,34 @@ def test_show_at_other_deltas_and_by_other_accountants(tmp_path: Path) -> None:
     assert dict(full["in_full"]["add_remove"]["curve"])[DELTA] == pytest.approx(2.0, rel=1e-3)
     for delta in (0.0, 1.0, float("nan")):
         with pytest.raises(UsageError, match="not between 0 and 1"):
-            budgeting.show(file, delta)
+            budgets.show(file, delta)
 
 
 def test_history_tells_what_each_release_cost(tmp_path: Path) -> None:
     data = folder_with(tmp_path)
     run(data, privacy=noised(2.0))
-    paid = [row for row in budgeting.history(data, "a") if row["cost"] is not None]
+    paid = [row for row in budgets.history(data, "a") if row["cost"] is not None]
     assert [row["content"]["stage"] for row in paid] == ["cohort", "moments"]
-    (one,) = [row for row in budgeting.show(data) if row["party"] == "a"]
+    (one,) = [row for row in budgets.show(data) if row["party"] == "a"]
     for row in paid:
         assert row["cost"]["delta"] == DELTA
         assert 0 < row["cost"]["epsilon_add_remove"] < one["epsilon_add_remove"]
         told = f"{row['cost']['epsilon_add_remove']:.3g} (add_remove)"
         assert f"noise in the sum: epsilon {told}" in row["text"]
     run(data)
-    assert budgeting.history(data, "a")[-1]["text"].endswith("exact: no epsilon bounds it")
+    assert budgets.history(data, "a")[-1]["text"].endswith("exact: no epsilon bounds it")
 
 
 def test_history_tells_what_costs_nothing_and_what_protects_nothing(tmp_path: Path) -> None:
     data = folder_with(tmp_path)
     for _ in range(2):
         run(data, privacy=noised(placement="site"))
-    again = [row for row in budgeting.history(data, "a") if row["kind"] == "use"]
+    again = [row for row in budgets.history(data, "a") if row["kind"] == "use"]
     assert len(again) == 2 and all(row["cost"] is None for row in again)
     assert again[1]["text"].startswith("again, same noise, no cost: moments")
     assert again[1]["text"].endswith("noise in the site")
     run(data, privacy=noised(), random=replayable_random(1))
-    last = budgeting.history(data, "a")[-1]
+    last = budgets.history(data, "a")[-1]
     assert last["text"].endswith("void (replayable noise): no epsilon bounds it")
     assert last["content"]["cost"] == EXACT.plain()
 
@@ -236,18 +237,18 @@ def test_history_of_a_party_a_session_and_of_refusals(tmp_path: Path) -> None:
     with pytest.raises(PolicyRefusal):
         (data / "ledgers/coordinator.ledger").unlink()
         run(data, FIVE[:4])
-    everything = budgeting.history(data)
+    everything = budgets.history(data)
     sessions = list(dict.fromkeys(row["session"] for row in everything))
     assert len(sessions) == 2
-    of_first = budgeting.history(data, session=sessions[0][:6])
+    of_first = budgets.history(data, session=sessions[0][:6])
     assert of_first == [row for row in everything if row["session"] == sessions[0]] != []
-    assert budgeting.history(data, "b") == [row for row in everything if row["party"] == "b"]
-    refused = budgeting.history(data, refused=True)
+    assert budgets.history(data, "b") == [row for row in everything if row["party"] == "b"]
+    refused = budgets.history(data, refused=True)
     assert refused == [row for row in everything if "REFUSED" in row["text"]]
     assert {row["session"] for row in refused} == {sessions[1]}
-    assert budgeting.history(data, "e", refused=True) == []
+    assert budgets.history(data, "e", refused=True) == []
     with pytest.raises(UsageError, match=r"no ledger of 'bb'. There is a, b, c, d, e"):
-        budgeting.history(data, "bb")
+        budgets.history(data, "bb")
 
 
 def test_the_history_command(tmp_path: Path, monkeypatch: Any, capsys: Any) -> None:
@@ -267,9 +268,9 @@ def test_the_history_command(tmp_path: Path, monkeypatch: Any, capsys: Any) -> N
 
 def test_no_ledger_yet(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="no ledger yet"):
-        budgeting.show(folder_with(tmp_path))
+        budgets.show(folder_with(tmp_path))
     with pytest.raises(JobError):
-        budgeting.show(tmp_path / "missing.toml")
+        budgets.show(tmp_path / "missing.toml")
 
 
 def test_a_cap_for_a_data_set_that_the_ledger_does_not_hold_is_refused(tmp_path: Path) -> None:
@@ -279,8 +280,8 @@ def test_a_cap_for_a_data_set_that_the_ledger_does_not_hold_is_refused(tmp_path:
     cap = Cap(1.0, DELTA, None, Adjacency.ADD_REMOVE)
     for party, dataset in (("b", "bb"), ("b", "B "), ("coordinator", "all site")):
         with pytest.raises(UsageError, match="holds nothing of data set"):
-            budgeting.set_cap(data / "ledgers", party, dataset, cap)
-    assert budgeting.set_cap(data / "ledgers", "b", "b", cap)["caps"]
+            budgets.set_cap(data / "ledgers", party, dataset, cap)
+    assert budgets.set_cap(data / "ledgers", "b", "b", cap)["caps"]
 
 
 def test_two_sites_with_one_data_set(tmp_path: Path) -> None:
@@ -294,7 +295,7 @@ def test_two_sites_with_one_data_set(tmp_path: Path) -> None:
     run(data, privacy=noised())
     job = tmp_path / "job.toml"
     job.write_text(TOML.replace('"data"', f'"{data}"'))
-    (row,) = [row for row in budgeting.show(job) if row["dataset"] == "shared"]
+    (row,) = [row for row in budgets.show(job) if row["dataset"] == "shared"]
     assert sorted(cap["epsilon"] for cap in row["caps"]) == [30, 50]
 
 

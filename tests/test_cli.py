@@ -16,12 +16,12 @@ from typing import Any
 import pytest
 from support.jobs import TOML, write_job
 
-import secagg.running
-from secagg.cli import main
+import secagg.runs.run
+from secagg.cli.main import main
+from secagg.core.frames import peek_header
+from secagg.core.hash_chain_log import read_log
 from secagg.errors import InternalError
-from secagg.frames import peek_header
-from secagg.models.moments import PooledMoments
-from secagg.runlog import read_log
+from secagg.models.moments.method import PooledMoments
 
 Command = Callable[..., tuple[int, str, str]]
 
@@ -238,7 +238,7 @@ def test_a_protocol_that_is_none(command: Command, job: Path) -> None:
 
 
 def patch_run(monkeypatch: pytest.MonkeyPatch, **options: Any) -> None:
-    monkeypatch.setattr(secagg.running, "run", partial(secagg.running.run, **options))
+    monkeypatch.setattr(secagg.runs.run, "run", partial(secagg.runs.run.run, **options))
 
 
 @pytest.mark.parametrize("phase", ["hold", "open"])
@@ -268,7 +268,7 @@ def test_our_own_bug(command: Command, job: Path, monkeypatch: pytest.MonkeyPatc
     def broken(*_: Any, **__: Any) -> None:
         raise RuntimeError("first line\nsecond line")
 
-    monkeypatch.setattr(secagg.running, "_loop", broken)
+    monkeypatch.setattr(secagg.runs.run, "_loop", broken)
     check_failure(
         command, job, 1, r"RuntimeError: first line\. A bug of ours: set SECAGG_TRACEBACK"
     )
@@ -303,7 +303,7 @@ def test_interrupted(
     def interrupt(*_: Any, **__: Any) -> None:
         signal.raise_signal(number)
 
-    monkeypatch.setattr(secagg.running, "_loop", interrupt)
+    monkeypatch.setattr(secagg.runs.run, "_loop", interrupt)
     before = everything_in(job.parent)
     more = ["--json"] if as_json else []
     code, out, err = command("run", job, "--out", job.parent / "some" / "out", *more)
@@ -344,7 +344,7 @@ LIGHT = """
 import sys
 sys.argv = ["secagg", *{args}]
 try:
-    from secagg.cli import main
+    from secagg.cli.main import main
     main()
 except SystemExit as done:
     assert not done.code, done.code

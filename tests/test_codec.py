@@ -10,10 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.integers import quantised
 
-from secagg import ring
-from secagg.codec import SumPlan, decode, encode, plan_sum
 from secagg.contracts import Field, Kind
+from secagg.core import ring
 from secagg.errors import DataError, InternalError, JobError, OverflowRefusal, ProtocolAbort
+from secagg.runtime.fixed_point import SumPlan, decode, encode, plan_sum
 
 SIGNED, UNSIGNED = (Kind.BOUNDED, Kind.PSD), (Kind.COUNT, Kind.WEIGHT)
 TINY = 5e-324  # the least subnormal

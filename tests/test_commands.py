@@ -13,8 +13,8 @@ from support.jobs import write_job
 from typer.testing import CliRunner
 
 from secagg import __version__
-from secagg.cli import app
-from secagg.verifying import verify_folder
+from secagg.audits.run_integrity import verify_folder
+from secagg.cli.main import app
 
 FILES = {"result.json", "arrays.npz", "run.json", "log.jsonl", "report.html"}
 
@@ -176,7 +176,7 @@ def test_wrong_use(args: list[str]) -> None:
 
 def test_the_installed_command(job: Path, tmp_path: Path) -> None:
     """Once as a user runs it: exit codes and channels of a real process."""
-    secagg = [sys.executable, "-m", "secagg.cli"]
+    secagg = [sys.executable, "-m", "secagg.cli.main"]
     target = tmp_path / "x"
     done = subprocess.run(
         [*secagg, "run", job, "--out", target, "--json"], check=True, capture_output=True, text=True

@@ -11,21 +11,22 @@ from support.jobs import raw_job, table
 from support.ledger_runs import DELTA, FIVE, folder_with, noised, run
 from support.world import STAGE, SumNumbers, World, events, run_until
 
-from secagg import budgeting, wire
-from secagg.claims import digest_request
 from secagg.contracts import Rows
-from secagg.engines.memory import MemoryEngine
+from secagg.contracts.noise import Adjacency
+from secagg.core import encoding
+from secagg.core.frames import peek_header, read_frame, write_frame
+from secagg.core.randomness import system_random
 from secagg.errors import DataError, PeerError, PolicyRefusal, SecaggError
-from secagg.frames import peek_header, read_frame, write_frame
-from secagg.job import parse_job
-from secagg.noise import Adjacency
-from secagg.party import REFUSED, Handled, Party, SiteSide
-from secagg.privacy.budget import Cap
-from secagg.privacy.gate import ReleasePolicy
+from secagg.jobs.job import parse_job
+from secagg.privacy.accounting.budget import Cap
+from secagg.privacy.policy.release_rules import ReleasePolicy
 from secagg.protocols.additive import Additive
 from secagg.protocols.plain import Plain
-from secagg.randomness import system_random
-from secagg.session import open_session, plan_job
+from secagg.runs import budgets
+from secagg.runtime.attestations import digest_request
+from secagg.runtime.engines.memory import MemoryEngine
+from secagg.runtime.party import REFUSED, Handled, Party, SiteSide
+from secagg.runtime.session import open_session, plan_job
 
 EMPTY_AGE = "age,sex,grade\n,male,low\n"
 POLICY = "min_sites = 3\nmin_records = 2\n"
@@ -33,13 +34,13 @@ POLICY = "min_sites = 3\nmin_records = 2\n"
 
 def entered(data: Path) -> list[str]:
     """Return the parties that have an entry in their ledgers."""
-    rows = budgeting.history(data / "ledgers")
+    rows = budgets.history(data / "ledgers")
     return sorted({row["party"] for row in rows if row["kind"] in ("entry", "use")})
 
 
 def cap(data: Path, party: str, epsilon: float) -> None:
     whose = Cap(epsilon, DELTA, None, Adjacency.ADD_REMOVE)
-    budgeting.set_cap(data / "ledgers" / f"{party}.ledger", None, party, whose)
+    budgets.set_cap(data / "ledgers" / f"{party}.ledger", None, party, whose)
 
 
 def write_policy(data: Path, more: str) -> None:
@@ -80,7 +81,7 @@ def test_a_run_that_one_site_refuses_charges_nobody(
     """The others have entered nothing by then; the refusal is in the site's own ledger."""
     data = refused(tmp_path, BY_THE_JOB[spoil], privacy)
     assert entered(data) == []
-    rows = [r for r in budgeting.history(data / "ledgers") if "REFUSED" in r["text"]]
+    rows = [r for r in budgets.history(data / "ledgers") if "REFUSED" in r["text"]]
     assert [row["party"] for row in rows] == ["e"] * 3
 
 
@@ -98,7 +99,7 @@ def test_with_noise_consent_says_nothing_of_records(
 ) -> None:
     """It is free: otherwise whoever asks again and again would learn them for nothing."""
     data = refused(tmp_path, BY_RECORDS[spoil], privacy)
-    rows = [r for r in budgeting.history(data / "ledgers") if r["kind"] == "entry"]
+    rows = [r for r in budgets.history(data / "ledgers") if r["kind"] == "entry"]
     assert {row["content"]["stage"] for row in rows} == {"cohort"}  # which was asked, and paid for
     assert {row["party"] for row in rows} == set(FIVE) - {"e"}
 
@@ -110,7 +111,7 @@ def test_what_the_count_shows_is_decided_before_the_next_sum(
 ) -> None:
     """A rule on all records: the count is paid for, as it was released; the moments are not."""
     data = refused(tmp_path, lambda data: write_policy(data, rule + "\n"), privacy)
-    rows = [r for r in budgeting.history(data / "ledgers") if r["kind"] == "entry"]
+    rows = [r for r in budgets.history(data / "ledgers") if r["kind"] == "entry"]
     assert {row["content"]["stage"] for row in rows} == {"cohort"}
     assert {row["party"] for row in rows} == {*FIVE, "coordinator"}
 
@@ -151,7 +152,7 @@ def test_a_replay_needs_no_budget(tmp_path: Path) -> None:
 def test_decisions_are_written_once_and_refusals_always(tmp_path: Path) -> None:
     data = folder_with(tmp_path)
     run(data)
-    rows = [r for r in budgeting.history(data / "ledgers") if r["kind"] == "decision"]
+    rows = [r for r in budgets.history(data / "ledgers") if r["kind"] == "decision"]
     for party in FIVE:
         said = [r["text"] for r in rows if r["party"] == party]
         assert len(said) == len(set(said)) >= 4
@@ -159,7 +160,7 @@ def test_decisions_are_written_once_and_refusals_always(tmp_path: Path) -> None:
     for number in (1, 2):
         with pytest.raises(PolicyRefusal):
             run(data)
-        rows = [r for r in budgeting.history(data / "ledgers") if "REFUSED" in r["text"]]
+        rows = [r for r in budgets.history(data / "ledgers") if "REFUSED" in r["text"]]
         assert [r["party"] for r in rows] == ["e"] * number
 
 
@@ -296,7 +297,7 @@ def test_why_a_site_refuses_stays_there() -> None:
     assert [f.body for f in refused if f.header.phase == REFUSED] == [{"code": "data"}]
     assert not any(b"Smith" in f for f in frames)
     with pytest.raises(DataError) as caught:
-        w.coordinator.advance(wire.loads(wire.dumps(step.state)), frames)
+        w.coordinator.advance(encoding.loads(encoding.dumps(step.state)), frames)
     assert caught.value.where == "a"
 
 

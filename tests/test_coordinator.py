@@ -10,18 +10,18 @@ import numpy as np
 import pytest
 from support.world import STAGE, SumNumbers, World, events, run_until
 
-from secagg import wire
-from secagg.claims import read_claim, read_claims
 from secagg.contracts import Rows, Total
-from secagg.coordinator import Step
+from secagg.core import encoding
+from secagg.core.frames import peek_header, write_frame
 from secagg.errors import DataError, OverflowRefusal, PolicyRefusal, ProtocolAbort, SecaggError
-from secagg.frames import peek_header, write_frame
-from secagg.party import REFUSED, SiteSide
-from secagg.privacy.gate import ReleasePolicy
+from secagg.privacy.policy.release_rules import ReleasePolicy
 from secagg.protocols.additive import Additive
-from secagg.protocols.paillier import Paillier
+from secagg.protocols.paillier.single_key import Paillier
 from secagg.protocols.plain import Plain
-from secagg.stages import COHORT
+from secagg.runtime.attestations import read_claim, read_claims
+from secagg.runtime.coordinator import Step
+from secagg.runtime.party import REFUSED, SiteSide
+from secagg.runtime.rounds import COHORT
 
 SITES = ("a", "b", "c", "d")
 NUMBERS = {site: np.array([2.0**i, -0.5]) for i, site in enumerate(SITES)}
@@ -59,7 +59,7 @@ def test_a_release_is_recorded_before_it_is_used(
     protocol: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Events of a step are on disk before the next advance: so decode only ever in a later step."""
-    import secagg.coordinator as module
+    import secagg.runtime.coordinator as module
 
     decoded: list[Any] = []
     real = module.decode
@@ -89,9 +89,9 @@ def test_after_a_crash_the_release_is_not_recorded_again(protocol: Any) -> None:
     while not events([step], "release"):
         step = w.coordinator.advance(step.state, w.engine.exchange(step.requests))
     assert not step.requests and not step.done
-    saved = wire.dumps(step.state)
+    saved = encoding.dumps(step.state)
     for _ in range(2):  # resuming twice gives the same
-        resumed = w.coordinator.advance(wire.loads(saved), [])
+        resumed = w.coordinator.advance(encoding.loads(saved), [])
         assert not events([resumed], "release")
         assert resumed.state["released"] and resumed.state["records"] == 8
 
@@ -124,7 +124,7 @@ def test_what_was_signed_is_read_once_for_each_sum(
         read.append(round_)
         return read_claims(claims, stage, round_, *rest)
 
-    monkeypatch.setattr("secagg.coordinator.read_claims", spy)
+    monkeypatch.setattr("secagg.runtime.coordinator.read_claims", spy)
     run_all(world(protocol))
     assert read == [0, 1, 2]
 
@@ -273,7 +273,7 @@ def test_a_site_whose_data_will_not_do_ends_the_run(error: SecaggError) -> None:
 
 
 def signed_by(w: World, frame: bytes, name: str) -> bool:
-    header, signature, _ = wire.loads(frame)
+    header, signature, _ = encoding.loads(frame)
     try:
         w.roster.verify(name, header, signature)
     except SecaggError:

@@ -17,9 +17,10 @@ from support.checkout import ROOT
 from support.reports import job, tables
 from typer.testing import CliRunner
 
-from secagg.cli import app
+from secagg.cli.main import app
 from secagg.errors import JobError
-from secagg.job import (
+from secagg.jobs.design_matrix import public_facts
+from secagg.jobs.job import (
     Binary,
     Categorical,
     Continuous,
@@ -32,14 +33,13 @@ from secagg.job import (
     Sites,
     parse_job,
 )
-from secagg.models.analyses import KINDS, build_analysis
-from secagg.models.consensus import Schedule
-from secagg.privacy.budget import Cap, Cost, affordable
-from secagg.privacy.events import Gaussian
-from secagg.privacy.gaussian import gaussian_mu
-from secagg.registry import METHODS, PROTOCOLS, make_method, make_protocol
-from secagg.schema import public_facts
-from secagg.simulating import simulate_sites
+from secagg.jobs.registry import METHODS, PROTOCOLS, make_method, make_protocol
+from secagg.models.moments.analyses import KINDS, build_analysis
+from secagg.models.notears_admm.coordinator import Schedule
+from secagg.privacy.accounting.budget import Cap, Cost, affordable
+from secagg.privacy.accounting.events import Gaussian
+from secagg.privacy.accounting.gaussian_dp import gaussian_mu
+from secagg.runs.simulate import simulate_sites
 
 TEXT = (ROOT / "docs" / "jobs.md").read_text(encoding="utf-8")
 JOBS = re.findall(r"^```toml\n(.*?)^```$", TEXT, re.M | re.S)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from secagg.durable import Grown, held, read_checked, write_checked, write_private
+from secagg.core.private_files import Grown, held, read_checked, write_checked, write_private
 from secagg.errors import EvidenceError, InternalError, UsageError
 
 
@@ -85,7 +85,7 @@ def test_a_lock_is_held_by_one(tmp_path: Path) -> None:
 
 def test_a_killed_process_holds_no_lock(tmp_path: Path) -> None:
     script = (
-        "import sys, time; from pathlib import Path; from secagg.durable import held\n"
+        "import sys, time; from pathlib import Path; from secagg.core.private_files import held\n"
         "with held(Path(sys.argv[1])):\n    print('held', flush=True); time.sleep(60)"
     )
     lock = tmp_path / "lock"

@@ -15,12 +15,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from secagg import ring
 from secagg.contracts import Body, Public, Rows, State, Update
-from secagg.job import parse_job
-from secagg.models.moments import STAGE, PooledMoments
-from secagg.randomness import RandomBytes, replayable_random, system_random
-from secagg.session import Planned, open_session, plan_job
+from secagg.core import ring
+from secagg.core.randomness import RandomBytes, replayable_random, system_random
+from secagg.jobs.job import parse_job
+from secagg.models.moments.method import STAGE, PooledMoments
+from secagg.runtime.session import Planned, open_session, plan_job
 
 TINY = 5e-324
 ADVERSARIAL = {

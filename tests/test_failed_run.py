@@ -8,12 +8,12 @@ from support.jobs import write_job
 from typer.testing import CliRunner
 
 import secagg
-from secagg.cli import app
+from secagg.cli.main import app
+from secagg.core.frames import peek_header
 from secagg.errors import EvidenceError, ProtocolAbort
-from secagg.frames import peek_header
-from secagg.job import read_job
-from secagg.planning import plan_run
-from secagg.session import plan_job
+from secagg.jobs.job import read_job
+from secagg.runs.plan import plan_run
+from secagg.runtime.session import plan_job
 
 
 @pytest.fixture

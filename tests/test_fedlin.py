@@ -11,7 +11,7 @@ from sklearn.base import clone
 from sklearn.metrics import r2_score
 
 from secagg.errors import DataError, UsageError
-from secagg.fedlin import FedLin, columns_of
+from secagg.runs.fedlin_estimator import FedLin, columns_of
 
 TABLES = dict[str, pd.DataFrame]
 

@@ -13,9 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.parties import Parties
 
-from secagg import wire
-from secagg.errors import PeerError
-from secagg.frames import (
+from secagg.core import encoding
+from secagg.core.frames import (
     FRAME_VERSION,
     Header,
     open_frame,
@@ -25,6 +24,7 @@ from secagg.frames import (
     verify_header,
     write_frame,
 )
+from secagg.errors import PeerError
 
 P = Parties()
 ALICE, ROSTER, SESSION = P.keys["alice"], P.roster, P.session
@@ -44,14 +44,14 @@ def read(data: bytes, recipient: str = "coordinator", session: bytes = SESSION) 
 
 def resigned(parts: list[Any], identity: Any = ALICE, content: bytes | None = None) -> bytes:
     """A frame with these header fields, properly signed."""
-    header = wire.dumps(parts)
-    return wire.dumps([header, identity.sign(header), content or wire.dumps(BODY)])
+    header = encoding.dumps(parts)
+    return encoding.dumps([header, identity.sign(header), content or encoding.dumps(BODY)])
 
 
 def header_parts(**changed: Any) -> list[Any]:
     fields = {"version": FRAME_VERSION, "session": SESSION, "round": 3, "phase": "share",
               "sender": "alice", "recipient": "coordinator", "note": {},
-              "digest": hashlib.sha256(wire.dumps(BODY)).digest()}  # fmt: skip
+              "digest": hashlib.sha256(encoding.dumps(BODY)).digest()}  # fmt: skip
     return list((fields | changed).values())
 
 
@@ -76,7 +76,7 @@ def test_a_good_frame() -> None:
         (resigned(header_parts(sender="bob")), "does not verify"),
         (resigned(header_parts(sender="eve")), "not in the roster"),
         (resigned(header_parts(), P.keys["bob"]), "does not verify"),
-        (resigned(header_parts(), content=wire.dumps({"x": 2})), "not the one that was signed"),
+        (resigned(header_parts(), content=encoding.dumps({"x": 2})), "not the one that was signed"),
         (resigned(header_parts(version=2)), "not a frame header of this version"),
         (resigned(header_parts(version=0)), "not a frame header of this version"),
         (resigned(header_parts(round="3")), "not a frame header"),
@@ -86,11 +86,11 @@ def test_a_good_frame() -> None:
         (resigned(header_parts(digest="")), "not a frame header"),
         (resigned(header_parts()[:-1]), "not a frame header"),
         (resigned([*header_parts(), None]), "not a frame header"),
-        (wire.dumps([]), "not a frame"),
-        (wire.dumps({}), "not a frame"),
-        (wire.dumps([b"", b"", b"", b""]), "not a frame"),
-        (wire.dumps([b"", b"", "text"]), "not a frame"),
-        (wire.dumps([b"", b"", b""]), "malformed"),
+        (encoding.dumps([]), "not a frame"),
+        (encoding.dumps({}), "not a frame"),
+        (encoding.dumps([b"", b"", b"", b""]), "not a frame"),
+        (encoding.dumps([b"", b"", "text"]), "not a frame"),
+        (encoding.dumps([b"", b"", b""]), "malformed"),
         (b"", "malformed"),
     ],
 )
@@ -101,7 +101,7 @@ def test_what_is_refused(data: bytes, why: str) -> None:
 
 
 def test_a_body_that_is_not_a_mapping() -> None:
-    content = wire.dumps([1])
+    content = encoding.dumps([1])
     digest = hashlib.sha256(content).digest()
     with pytest.raises(PeerError, match="body is not a mapping"):
         read(resigned(header_parts(digest=digest), content=content))
@@ -114,10 +114,10 @@ def test_only_the_recipient_reads_it(other: str) -> None:
 
 
 def test_parts_of_two_good_frames_do_not_mix() -> None:
-    a, b = wire.loads(frame()), wire.loads(frame(round_=4, body={"x": 2}))
+    a, b = encoding.loads(frame()), encoding.loads(frame(round_=4, body={"x": 2}))
     for mixed in ([a[0], b[1], a[2]], [a[0], a[1], b[2]], [b[0], a[1], a[2]], [a[0], b[1], b[2]]):
         with pytest.raises(PeerError):
-            read(wire.dumps(mixed))
+            read(encoding.dumps(mixed))
 
 
 @settings(max_examples=100, deadline=None)
@@ -185,7 +185,7 @@ def repacked(context: tuple[Any, ...], **inner: Any) -> bytes:
         **({"identity": ALICE, "session": SESSION, "round_": 3, "phase": "share",
             "recipient": "holder", "body": BODY} | inner)
     )  # fmt: skip
-    aad = wire.dumps(["secagg envelope 1", session, round_, phase, sender, recipient])
+    aad = encoding.dumps(["secagg envelope 1", session, round_, phase, sender, recipient])
     return ROSTER.seal(recipient, content, aad)
 
 
@@ -210,9 +210,9 @@ def test_the_frame_inside_must_agree_with_the_seal(inner: dict[str, Any], why: s
 
 def test_sealing_needs_a_signature() -> None:
     """Anyone can seal to a public key; what is inside must be signed by the named sender."""
-    aad = wire.dumps(["secagg envelope 1", *HERE])
-    header = wire.dumps(header_parts(recipient="holder"))
-    unsigned = wire.dumps([header, bytes(64), wire.dumps(BODY)])
+    aad = encoding.dumps(["secagg envelope 1", *HERE])
+    header = encoding.dumps(header_parts(recipient="holder"))
+    unsigned = encoding.dumps([header, bytes(64), encoding.dumps(BODY)])
     with pytest.raises(PeerError, match="does not verify"):
         opened(ROSTER.seal("holder", unsigned, aad))
 

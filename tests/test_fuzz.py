@@ -19,17 +19,18 @@ from support.mutations import mutated
 from support.vectors import shared_key
 from support.world import SumNumbers, World, run_until
 
-from secagg import wire
-from secagg.claims import read_claim
-from secagg.codec import decode, plan_sum
 from secagg.contracts import Context, Field, Kind
+from secagg.core import encoding
+from secagg.core.frames import Header, open_frame, peek_header, read_frame, seal_frame
+from secagg.core.identity import Roster
+from secagg.core.randomness import replayable_random
+from secagg.core.ring import is_vector
 from secagg.errors import SecaggError
-from secagg.frames import Header, open_frame, peek_header, read_frame, seal_frame
-from secagg.identity import Roster
-from secagg.protocols import djn, masking, shamir
-from secagg.protocols.masked import Masked
-from secagg.randomness import replayable_random
-from secagg.ring import is_vector
+from secagg.protocols.masked import masks, shamir
+from secagg.protocols.masked.protocol import Masked
+from secagg.protocols.paillier import cryptosystem
+from secagg.runtime.attestations import read_claim
+from secagg.runtime.fixed_point import decode, plan_sum
 
 EXAMPLES = int(os.environ.get("SECAGG_FUZZ_EXAMPLES", "50"))
 fuzzed = settings(max_examples=EXAMPLES, deadline=None, suppress_health_check=[*HealthCheck])
@@ -48,18 +49,19 @@ def samples() -> tuple[World, dict[str, bytes]]:
     upload = twin.engine.exchange(run_until(twin, "mask").requests)[1]
     return world, {
         "frame": frame,
-        "header": wire.loads(frame)[0],
+        "header": encoding.loads(frame)[0],
         "envelope": sealed,
-        "directory": wire.dumps(wire.loads(wire.loads(frame)[2])["directory"]),
-        "claim": wire.dumps(wire.loads(upload)[:2]),
-        "roster": wire.dumps(world.roster.to_plain()),
-        "shares": wire.dumps(
+        "directory": encoding.dumps(encoding.loads(encoding.loads(frame)[2])["directory"]),
+        "claim": encoding.dumps(encoding.loads(upload)[:2]),
+        "roster": encoding.dumps(world.roster.to_plain()),
+        "shares": encoding.dumps(
             {str(k): v for k, v in shamir.split(bytes(32), 2, [1, 2, 3], world.random).items()}
         ),
-        "ciphertexts": djn.ciphertexts_to_bytes(
-            shared_key().public, djn.encrypt(shared_key().public, [1, 2], replayable_random(1))
+        "ciphertexts": cryptosystem.ciphertexts_to_bytes(
+            shared_key().public,
+            cryptosystem.encrypt(shared_key().public, [1, 2], replayable_random(1)),
         ),
-        "total": wire.dumps(np.zeros((4, 1), dtype="<u8")),
+        "total": encoding.dumps(np.zeros((4, 1), dtype="<u8")),
     }
 
 
@@ -71,12 +73,12 @@ def context(world: World) -> Context:
 
 
 def _directory(world: World, data: bytes) -> Any:
-    statements = wire.loads(data)
-    return isinstance(statements, dict) and masking.read_directory(statements, context(world))
+    statements = encoding.loads(data)
+    return isinstance(statements, dict) and masks.read_directory(statements, context(world))
 
 
 def _shares(world: World, data: bytes) -> Any:
-    shares = wire.loads(data)
+    shares = encoding.loads(data)
     if isinstance(shares, dict) and all(k.isdecimal() and k.isascii() for k in shares):
         by_point = {int(k): v for k, v in shares.items() if isinstance(v, bytes)}
         return by_point and shamir.combine(by_point)
@@ -85,17 +87,17 @@ def _shares(world: World, data: bytes) -> Any:
 
 def _ciphertexts(world: World, data: bytes) -> Any:
     public = shared_key().public
-    return djn.multiply(public, [djn.ciphertexts_from_bytes(public, data, 2)])
+    return cryptosystem.multiply(public, [cryptosystem.ciphertexts_from_bytes(public, data, 2)])
 
 
 def _total(world: World, data: bytes) -> Any:
-    vector = wire.loads(data)
+    vector = encoding.loads(data)
     return is_vector(vector, PLAN.length, PLAN.ring_bits) and decode(PLAN, vector)
 
 
 DECODERS: dict[str, tuple[str, Callable[[World, bytes], Any]]] = {
-    "wire.loads": ("frame", lambda _, data: wire.loads(data)),
-    "wire.split": ("frame", lambda _, data: wire.split(data, "a frame")),
+    "wire.loads": ("frame", lambda _, data: encoding.loads(data)),
+    "wire.split": ("frame", lambda _, data: encoding.split(data, "a frame")),
     "header": ("header", lambda _, data: Header.from_bytes(data)),
     "peek": ("frame", lambda _, data: peek_header(data)),
     "frame": ("frame", lambda w, data: read_frame(data, w.roster, "site_0", w.session)),
@@ -111,10 +113,10 @@ DECODERS: dict[str, tuple[str, Callable[[World, bytes], Any]]] = {
     ),
     "claim": (
         "claim",
-        lambda w, data: read_claim("site_1", wire.loads(data), 0, w.roster, w.session),
+        lambda w, data: read_claim("site_1", encoding.loads(data), 0, w.roster, w.session),
     ),
     "directory": ("directory", _directory),
-    "roster": ("roster", lambda _, data: Roster.from_plain(wire.loads(data))),
+    "roster": ("roster", lambda _, data: Roster.from_plain(encoding.loads(data))),
     "shares": ("shares", _shares),
     "ciphertexts": ("ciphertexts", _ciphertexts),
     "total": ("total", _total),
@@ -147,7 +149,7 @@ def bent(draw: Any, good: bytes) -> bytes:
             return draw(st.binary(max_size=200))
         case "content":
             try:
-                return wire.dumps(mutated(draw, wire.loads(good)))
+                return encoding.dumps(mutated(draw, encoding.loads(good)))
             except SecaggError:  # not plain data: bend its bytes instead
                 pass
     changed = bytearray(good)

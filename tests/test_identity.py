@@ -7,9 +7,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.parties import Parties
 
+from secagg.core.identity import Identity, PublicIdentity, Role, Roster
+from secagg.core.randomness import replayable_random, system_random
 from secagg.errors import PeerError
-from secagg.identity import Identity, PublicIdentity, Role, Roster
-from secagg.randomness import replayable_random, system_random
 
 P = Parties()
 ALICE, BOB, ROSTER = P.keys["alice"], P.keys["bob"], P.roster

@@ -14,8 +14,8 @@ HEAVY = ["torch", "matplotlib", "pandas", "scipy", "phe", "networkx", "sklearn",
     "statement",
     [
         "import secagg",
-        "import secagg.contracts, secagg.registry",
-        "from secagg.cli import app\nfrom typer.testing import CliRunner\n"
+        "import secagg.contracts, secagg.jobs.registry",
+        "from secagg.cli.main import app\nfrom typer.testing import CliRunner\n"
         "assert CliRunner().invoke(app, ['--help']).exit_code == 0",
     ],
     ids=["import secagg", "contracts and registry", "secagg --help"],

@@ -10,7 +10,7 @@ import pytest
 from support.jobs import COLUMNS, TOML, raw_job
 
 from secagg.errors import JobError
-from secagg.job import Continuous, Job, load_job, parse_job, set_dotted
+from secagg.jobs.job import Continuous, Job, load_job, parse_job, set_dotted
 
 
 def with_column(**column: Any) -> dict[str, Any]:

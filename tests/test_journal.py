@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from secagg.coordinator import Step
-from secagg.engines.memory import Delivery
+from secagg.contracts import GROWING
+from secagg.core.hash_chain_log import RunLog
 from secagg.errors import EvidenceError
-from secagg.journal import Entry, Journal, still_to_log
-from secagg.optional import GROWING
-from secagg.runlog import RunLog
+from secagg.runtime.coordinator import Step
+from secagg.runtime.engines.memory import Delivery
+from secagg.runtime.journal import Entry, Journal, still_to_log
 
 EVENTS = tuple({"event": "round", "round": i, "sites": ["a", "b"]} for i in range(3))
 STATE: dict[str, Any] = {

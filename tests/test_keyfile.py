@@ -10,10 +10,10 @@ import pytest
 from support.jobs import small_job, tables
 
 import secagg
-from secagg import cli
+from secagg.cli import main
+from secagg.core.key_file import make_key, read_key
+from secagg.core.randomness import replayable_random
 from secagg.errors import UsageError
-from secagg.keyfile import make_key, read_key
-from secagg.randomness import replayable_random
 
 RANDOM = replayable_random(1)
 
@@ -65,7 +65,7 @@ def test_the_command_makes_the_file_once(
     def key(*more: str) -> str:
         monkeypatch.setattr("sys.argv", ["secagg", "key", str(tmp_path / "key"), *more])
         with pytest.raises(SystemExit) as ended:
-            cli.main()
+            main.main()
         assert not ended.value.code
         return capsys.readouterr().out
 

@@ -12,20 +12,20 @@ from support.jobs import raw_job, table
 from support.ledger_runs import DELTA, FIVE, folder_with, noised, run
 
 import secagg
-from secagg import budgeting
-from secagg.coordinator import Coordinator
+from secagg.contracts.noise import Adjacency
+from secagg.core.key_file import make_key
+from secagg.core.randomness import replayable_random, system_random
 from secagg.errors import JobError, PolicyRefusal
-from secagg.job import parse_job
-from secagg.keyfile import make_key
-from secagg.noise import Adjacency
-from secagg.privacy.budget import Cap
-from secagg.privacy.gaussian import gaussian_epsilon, gaussian_mu
-from secagg.randomness import replayable_random, system_random
-from secagg.session import open_session, plan_job
+from secagg.jobs.job import parse_job
+from secagg.privacy.accounting.budget import Cap
+from secagg.privacy.accounting.gaussian_dp import gaussian_epsilon, gaussian_mu
+from secagg.runs import budgets
+from secagg.runtime.coordinator import Coordinator
+from secagg.runtime.session import open_session, plan_job
 
 
 def spent(data: Path, party: str, delta: float = DELTA) -> float:
-    (row,) = [row for row in budgeting.show(data / "ledgers") if row["party"] == party]
+    (row,) = [row for row in budgets.show(data / "ledgers") if row["party"] == party]
     assert row["delta"] == delta
     return float(row["epsilon_add_remove"])
 
@@ -53,7 +53,7 @@ def test_a_sites_own_ledger_refuses_where_the_coordinators_is_gone(tmp_path: Pat
     with pytest.raises(PolicyRefusal) as refused:
         run(data, ("a", "b", "c", "d"))
     assert refused.value.where == "a"
-    rows = [r for r in budgeting.history(data / "ledgers") if "REFUSED" in r["text"]]
+    rows = [r for r in budgets.history(data / "ledgers") if "REFUSED" in r["text"]]
     assert {row["party"] for row in rows} == {"a", "b", "c", "d"}
     assert "cohorts" in rows[0]["text"] and "e" in rows[0]["text"].split("=")[1]
 
@@ -101,7 +101,7 @@ def test_ten_jobs_on_one_data_set_compose(tmp_path: Path) -> None:
 def test_a_cap_refuses_and_says_what_is_left(tmp_path: Path) -> None:
     data = folder_with(tmp_path)
     run(data, privacy=noised())
-    budgeting.set_cap(data / "ledgers", "b", None, Cap(1.5, DELTA, None, Adjacency.ADD_REMOVE))
+    budgets.set_cap(data / "ledgers", "b", None, Cap(1.5, DELTA, None, Adjacency.ADD_REMOVE))
     with pytest.raises(PolicyRefusal) as refused:
         run(data, privacy=noised(1.2))
     assert "its cap is epsilon 1.5" in refused.value.what
@@ -238,7 +238,7 @@ def test_a_cohort_that_shrank_is_checked_before_it_is_opened(
 def test_an_exact_job_under_a_cap_is_told_what_noise_would_do(tmp_path: Path) -> None:
     data = folder_with(tmp_path)
     run(data, privacy=noised())
-    budgeting.set_cap(data / "ledgers", "b", None, Cap(30.0, DELTA, None, Adjacency.ADD_REMOVE))
+    budgets.set_cap(data / "ledgers", "b", None, Cap(30.0, DELTA, None, Adjacency.ADD_REMOVE))
     with pytest.raises(PolicyRefusal, match="suffices for epsilon 2") as refused:
         run(data)
     assert "no finite epsilon" in refused.value.what

@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 from support.world import SumNumbers, World, run_until
 
-from secagg import wire
-from secagg.claims import read_claim, read_claims
+from secagg.core import encoding
+from secagg.core.frames import read_frame, write_frame
 from secagg.errors import PeerError, PolicyRefusal
-from secagg.frames import read_frame, write_frame
-from secagg.party import Handled
-from secagg.privacy.gate import ReleasePolicy
+from secagg.privacy.policy.release_rules import ReleasePolicy
 from secagg.protocols.additive import Additive
+from secagg.runtime.attestations import read_claim, read_claims
+from secagg.runtime.party import Handled
 
 SITES = ("a", "b", "c", "d")
 ME = "aggregator_1"
@@ -82,7 +82,7 @@ def test_the_protocol_itself_opens_once() -> None:
     w = world()
     body = about_to_open(w)
     opened = ask(w, 0, body)
-    forgetful = wire.dumps({**wire.loads(opened.state), "handled": [], "cohort": None})
+    forgetful = encoding.dumps({**encoding.loads(opened.state), "handled": [], "cohort": None})
     second = ask(w, 0, {**body, "contributors": ["a", "b", "c"]}, forgetful)
     assert isinstance(second.error, PolicyRefusal) and "opened already" in second.error.line()
 
@@ -101,7 +101,7 @@ def test_the_first_release_fixes_a_smaller_cohort_too() -> None:
     body = about_to_open(w)
     first = ask(w, 0, {**body, "contributors": ["a", "b", "c"]})
     assert first.error is None
-    assert wire.loads(first.state)["cohort"] == ["a", "b", "c"]
+    assert encoding.loads(first.state)["cohort"] == ["a", "b", "c"]
 
 
 @pytest.mark.parametrize(

@@ -13,10 +13,10 @@ from support.nursery import nursery, quick_starts
 
 import secagg
 from secagg.contracts import Result
+from secagg.core.randomness import replayable_random
 from secagg.errors import JobError
-from secagg.models.sparse_linear import SparseLinear
-from secagg.randomness import replayable_random
-from secagg.simulating import simulate_sites
+from secagg.models.sparse_bayes.linear_rounds import SparseLinear
+from secagg.runs.simulate import simulate_sites
 
 __all__ = ["nursery", "quick_starts"]  # fixtures
 METHOD = {"name": "sparse_regression", "outcome": "y", "rounds": 12, "chains": 2}

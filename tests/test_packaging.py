@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from support.checkout import checkout_files, copy_checkout
 
-KERNELS = {"secagg/kernels/_ifma.abi3.so", "secagg/kernels/_masks.abi3.so"}
+KERNELS = {"secagg/protocols/kernels/_ifma.abi3.so", "secagg/protocols/kernels/_masks.abi3.so"}
 
 
 def build(source: Path, target: Path, *options: str, compiler: str | None = None) -> Path:
@@ -66,7 +66,7 @@ def test_the_wheel_is_typed_licensed_and_has_its_command(wheel: zipfile.ZipFile)
     licence = wheel.read(f"{folder}/licenses/LICENSE").decode()
     assert "Apache License" in licence
     assert "secagg/py.typed" in wheel.namelist()
-    assert "secagg = secagg.cli:main" in wheel.read(f"{folder}/entry_points.txt").decode()
+    assert "secagg = secagg.cli.main:main" in wheel.read(f"{folder}/entry_points.txt").decode()
 
 
 def test_torch_is_no_core_requirement(wheel: zipfile.ZipFile) -> None:

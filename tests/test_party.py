@@ -10,17 +10,17 @@ import numpy as np
 import pytest
 from support.world import STAGE, SumNumbers, World, run_until
 
-from secagg import wire
-from secagg.claims import digest_request
 from secagg.contracts import Rows
+from secagg.core import encoding
+from secagg.core.frames import read_frame, write_frame
 from secagg.errors import DataError, InternalError, PeerError, PolicyRefusal
-from secagg.frames import read_frame, write_frame
-from secagg.party import REFUSED, Handled, Party, SiteSide
-from secagg.privacy.gate import ReleasePolicy
+from secagg.privacy.policy.release_rules import ReleasePolicy
 from secagg.protocols.additive import Additive
-from secagg.protocols.masked import Masked
+from secagg.protocols.masked.protocol import Masked
 from secagg.protocols.plain import Plain
-from secagg.stages import COHORT
+from secagg.runtime.attestations import digest_request
+from secagg.runtime.party import REFUSED, Handled, Party, SiteSide
+from secagg.runtime.rounds import COHORT
 
 SITES = ("a", "b", "c", "d")
 NUMBERS = {site: np.array([float(i), -0.5]) for i, site in enumerate(SITES)}
@@ -113,7 +113,7 @@ def test_requests_are_answered_once_and_in_order() -> None:
         refusal(again, PeerError, "repeats", later.state)
 
 
-@pytest.mark.parametrize("data", [b"", b"junk", wire.dumps([b"", b"", b""])])
+@pytest.mark.parametrize("data", [b"", b"junk", encoding.dumps([b"", b"", b""])])
 def test_junk(data: bytes) -> None:
     w = world()
     party = w.engine.parties["a"]
@@ -322,7 +322,7 @@ def test_a_request_bound_to_be_refused_tells_nothing_twice() -> None:
     step = run_until(w, "mask", 1)
     party, state = w.engine.parties["a"], w.engine.states["a"]
     body = read_frame(step.requests["a"], w.roster, "a", w.session).body
-    unready = wire.dumps(wire.loads(state) | {"protocol": {}})
+    unready = encoding.dumps(encoding.loads(state) | {"protocol": {}})
     handled = party.handle(request(w, "a", "mask", 1, body | {"message": {}}), unready)
     assert handled.error is not None
     assert not isinstance(handled.error, DataError)

@@ -10,16 +10,16 @@ from support.jobs import TOML, raw_job
 from support.ledger_runs import DELTA, FIVE, folder_with, noised, run
 from typer.testing import CliRunner
 
-from secagg import budgeting
-from secagg.cli import app
+from secagg.cli.main import app
+from secagg.contracts.noise import Adjacency
+from secagg.core.key_file import make_key
+from secagg.core.randomness import system_random
 from secagg.errors import PolicyRefusal
-from secagg.job import parse_job
-from secagg.keyfile import make_key
-from secagg.noise import Adjacency
-from secagg.planning import plan_run
-from secagg.privacy.budget import Cap
-from secagg.randomness import system_random
-from secagg.session import plan_job
+from secagg.jobs.job import parse_job
+from secagg.privacy.accounting.budget import Cap
+from secagg.runs import budgets
+from secagg.runs.plan import plan_run
+from secagg.runtime.session import plan_job
 
 POLICY = "min_sites = 3\nmin_records = 2\n"
 
@@ -37,7 +37,7 @@ def refusals(data: Path, key: bytes | None = None, **changed: Any) -> list[str]:
 def cap(data: Path, party: str, epsilon: float, dataset: str | None = None) -> None:
     file = data / "ledgers" / f"{party}.ledger"
     limit = Cap(epsilon, DELTA, None, Adjacency.ADD_REMOVE)
-    budgeting.set_cap(file, None, dataset or party, limit)
+    budgets.set_cap(file, None, dataset or party, limit)
 
 
 def files(place: Path) -> dict[Path, bytes]:

@@ -21,16 +21,16 @@ from support.reports import (
 )
 from typer.testing import CliRunner
 
-from secagg import console
-from secagg.audits.format import counted
-from secagg.audits.report import render
-from secagg.cli import app
-from secagg.console import terminal
-from secagg.job import parse_job
-from secagg.planning import plan_run
-from secagg.privacy.guarantee import sentence
-from secagg.running import Run
-from secagg.session import plan_job
+from secagg.cli import output
+from secagg.cli.main import app
+from secagg.cli.output import terminal
+from secagg.jobs.job import parse_job
+from secagg.privacy.accounting.guarantee import sentence
+from secagg.reports.numbers import counted
+from secagg.reports.page import render
+from secagg.runs.plan import plan_run
+from secagg.runs.run import Run
+from secagg.runtime.session import plan_job
 
 SETTINGS = '{placement="%s", epsilon=4, delta=1e-6%s}'
 
@@ -54,7 +54,7 @@ def printed(finished: Run, monkeypatch: pytest.MonkeyPatch) -> str:
     recorded = Console(record=True, width=200, quiet=True)
     recorded.quiet = False
     monkeypatch.setattr(terminal, "standard_output", lambda: recorded)
-    console.show_run(finished)
+    output.show_run(finished)
     return " ".join(recorded.export_text().split())
 
 
@@ -81,8 +81,8 @@ class TestPlan:
         assert "usable? not judged: set privacy.expected_records" in out
         for part in promise["mechanisms"]:
             assert f"{part['stage']} │ 1 │ {part['numbers']} │ " in out
-            assert console.number(part["sigma_in_the_sum"]) in out
-        rows = [f"{number} │ {console.number(e)} │" for number, e in promise["if_more_collude"]]
+            assert output.number(part["sigma_in_the_sum"]) in out
+        rows = [f"{number} │ {output.number(e)} │" for number, e in promise["if_more_collude"]]
         assert len(rows) == (0 if placement == "site" else 3)
         assert all(row in out for row in rows)
         assert ("if more sites collude" in out) == bool(rows)
@@ -103,7 +103,7 @@ class TestPlan:
         recorded = Console(record=True, width=300, quiet=True)
         recorded.quiet = False
         monkeypatch.setattr(terminal, "standard_output", lambda: recorded)
-        console.show_plan(planned)
+        output.show_plan(planned)
         out = recorded.export_text()
         assert ("no longer hides a single site's contribution" in out) is said
         if said:
@@ -175,7 +175,7 @@ class TestPlan:
         promise = plan() | {"feasibility": {"verdict": verdict, "words": f"{verdict}: so"}}
         raw = private_job("sum")
         whole = plan_run(plan_job(parse_job(raw), tables(4, 150)))
-        console.show_plan(whole | {"differential_privacy": promise})
+        output.show_plan(whole | {"differential_privacy": promise})
         assert f"\x1b[{colour}musable? {verdict}: so\x1b[0m" in recorded.export_text(styles=True)
 
 
@@ -209,7 +209,7 @@ class TestRun:
         recorded = Console(record=True, width=40, quiet=True)
         recorded.quiet = False
         monkeypatch.setattr(terminal, "standard_output", lambda: recorded)
-        console.show_run(Run(result, facts, [], None, []))
+        output.show_run(Run(result, facts, [], None, []))
         lines = recorded.export_text().splitlines()
         assert [line.rstrip() for line in lines if line.startswith("!")] == [
             "! ols: do not rely on this result",
@@ -225,7 +225,7 @@ class TestRun:
     ) -> None:
         recorded = Console(record=True, force_terminal=True, color_system="standard", width=200)
         monkeypatch.setattr(terminal, "standard_output", lambda: recorded)
-        console.show_run(void_run() if void else small_run("logistic", "additive"))
+        output.show_run(void_run() if void else small_run("logistic", "additive"))
         assert f"\x1b[{style}m! " in recorded.export_text(styles=True)
 
     def test_notes_stand_under_their_analysis(self, monkeypatch: pytest.MonkeyPatch) -> None:

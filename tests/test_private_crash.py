@@ -27,25 +27,26 @@ from support.nursery import Nursery, nursery, quick_starts
 from support.private_killed import VICTIM, releases, told
 from support.resumed import APART
 
-from secagg import codec, ring
-from secagg.durable import held
-from secagg.engines.loopback import LoopbackEngine
-from secagg.evidence import counted
-from secagg.frames import peek_header
-from secagg.job import load_job
-from secagg.journal import Journal
-from secagg.noise import Adjacency
-from secagg.privacy.budget import Cost
-from secagg.privacy.events import epsilon_of
-from secagg.privacy.gaussian import gaussian_epsilon, gaussian_mu
-from secagg.privacy.sampling import sample_weighted
-from secagg.processes import again
-from secagg.randomness import expanded, system_random
-from secagg.runlog import read_log
-from secagg.running import resume, run
-from secagg.session import Planned, open_session, plan_job
-from secagg.stages import COHORT, cohort_update
-from secagg.verifying import verify_folder
+from secagg.audits.run_integrity import verify_folder
+from secagg.contracts.noise import Adjacency
+from secagg.core import ring
+from secagg.core.frames import peek_header
+from secagg.core.hash_chain_log import read_log
+from secagg.core.private_files import held
+from secagg.core.randomness import expanded, system_random
+from secagg.jobs.job import load_job
+from secagg.privacy.accounting.budget import Cost
+from secagg.privacy.accounting.events import epsilon_of
+from secagg.privacy.accounting.gaussian_dp import gaussian_epsilon, gaussian_mu
+from secagg.privacy.sampling.sampler import sample_weighted
+from secagg.runs.facts import counted
+from secagg.runs.run import resume, run
+from secagg.runtime import fixed_point
+from secagg.runtime.engines.loopback import LoopbackEngine
+from secagg.runtime.journal import Journal
+from secagg.runtime.process_session import again
+from secagg.runtime.rounds import COHORT, cohort_update
+from secagg.runtime.session import Planned, open_session, plan_job
 
 __all__ = ["nursery", "quick_starts"]  # fixtures
 slow = pytest.mark.slow
@@ -102,10 +103,10 @@ def must_release(planned: Planned, ledgers: Mapping[str, Rows], session: str) ->
                 update = cohort_update(side.rows, planned.plans.stages[stage].spec)
             else:
                 update, _ = side.method.local(stage, side.rows, {}, {}, side.public, system_random)
-            vectors.append(codec.encode(plan, update))
+            vectors.append(fixed_point.encode(plan, update))
             drawn = noise_of(of(ledgers[site], session, round_)[0], planned)
-            codec.add_noise(plan, vectors[-1], drawn)
-        sums.append(codec.decode(plan, ring.total(vectors, plan.length, plan.ring_bits))[0])
+            fixed_point.add_noise(plan, vectors[-1], drawn)
+        sums.append(fixed_point.decode(plan, ring.total(vectors, plan.length, plan.ring_bits))[0])
     opened.close()
     method, public = planned.method, planned.public
     state = method.server(method.start(public), sums[1], len(SITES))

@@ -17,14 +17,14 @@ from support.checkout import ROOT
 from support.jobs import as_csv, raw_job, table, tables
 
 import secagg
-from secagg import codec
+from secagg.core.randomness import replayable_random, system_random
 from secagg.errors import CapabilityError, JobError, SecaggError
-from secagg.job import parse_job
-from secagg.models.moments import CONSTANT, REPEATED_NOTE
-from secagg.planning import plan_run
-from secagg.privacy.ledger import Ledger
-from secagg.randomness import replayable_random, system_random
-from secagg.session import Session, open_session, plan_job
+from secagg.jobs.job import parse_job
+from secagg.models.moments.method import CONSTANT, REPEATED_NOTE
+from secagg.privacy.ledger.ledger import Ledger
+from secagg.runs.plan import plan_run
+from secagg.runtime import fixed_point
+from secagg.runtime.session import Session, open_session, plan_job
 
 HIDING = ("additive", "masked", "paillier", "threshold_paillier")
 DELTA = 1e-6
@@ -43,7 +43,7 @@ def sums(session: Session) -> Iterator[tuple[str, np.ndarray]]:
     while not step.done:
         if "total" in step.state:
             stage = step.state["stage"]
-            fields, _ = codec.decode(session.planned.plans.of(stage), step.state["total"])
+            fields, _ = fixed_point.decode(session.planned.plans.of(stage), step.state["total"])
             yield stage, np.concatenate([values.reshape(-1) for values in fields.values()])
         step = session.coordinator.advance(step.state, session.engine.exchange(step.requests))
     session.close()
@@ -132,7 +132,7 @@ def test_clip_counts_stay_at_the_site() -> None:
     step = session.coordinator.start()
     while "total" not in step.state:
         step = session.coordinator.advance(step.state, session.engine.exchange(step.requests))
-    _, clipped = codec.decode(session.planned.plans.of("cohort"), step.state["total"])
+    _, clipped = fixed_point.decode(session.planned.plans.of("cohort"), step.state["total"])
     session.close()
     assert not clipped.any()
 
@@ -155,9 +155,8 @@ def test_no_seed_of_any_noise_leaves_the_ledgers(tmp_path: Path) -> None:
 
 def test_no_generator_but_the_one_passed_in_draws_secrets() -> None:
     """Pitfall 2: numpy's generators are for simulations; what protects draws from `RandomBytes`."""
-    places = [ROOT / "secagg" / part for part in ("privacy", "protocols", "engines")]
+    places = [ROOT / "secagg" / part for part in ("privacy", "protocols", "runtime")]
     files = [file for place in places for file in place.rglob("*.py")]
-    files += [ROOT / "secagg" / f"{name}.py" for name in ("party", "session", "guarding", "codec")]
     assert len(files) > 40
     for file in files:
         for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from secagg.console import progress
+from secagg.cli.output import progress
 
 
 def lines(rounds: int, capsys: pytest.CaptureFixture[str]) -> list[str]:

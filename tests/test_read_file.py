@@ -11,7 +11,7 @@ import pytest
 from support.jobs import tables
 
 from secagg.errors import DataError
-from secagg.sites import read_file
+from secagg.jobs.data_sources import read_file
 
 
 def save(path: Path, data: str | bytes) -> Path:

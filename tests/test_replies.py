@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 from support.world import SumNumbers, World, events, run_until
 
-from secagg import ring, wire
+from secagg.core import encoding, ring
+from secagg.core.frames import Header, write_frame
 from secagg.errors import ProtocolAbort
-from secagg.frames import Header, write_frame
 from secagg.protocols.plain import Plain
-from secagg.stages import COHORT
+from secagg.runtime.rounds import COHORT
 
 SITES = ("a", "b", "c", "d")
 NUMBERS = {site: np.array([2.0**i, -0.5]) for i, site in enumerate(SITES)}
@@ -49,7 +49,7 @@ def forge(kind: str) -> Callable[[World, dict[str, bytes]], list[bytes]]:
             case "not a party that was asked":
                 return [values(w, identity=w.identities["coordinator"])]
             case "junk":
-                return [b"", b"junk", wire.dumps([b"", b"", b""])]
+                return [b"", b"junk", encoding.dumps([b"", b"", b""])]
         raise AssertionError(kind)
 
     return frames
@@ -103,7 +103,7 @@ def test_a_contribution_without_a_valid_claim(changed: dict[str, Any]) -> None:
     w = world()
     step = run_until(w, "submit")
     *others, honest = w.engine.exchange(step.requests)
-    note = {**Header.from_bytes(wire.loads(honest)[0]).note, **changed} if changed else {}
+    note = {**Header.from_bytes(encoding.loads(honest)[0]).note, **changed} if changed else {}
     plan = w.plans.of(COHORT)
     body = {"values": ring.zeros(plan.length, plan.ring_bits)}
     unsigned = write_frame(w.identities["d"], w.session, 0, "submit", "coordinator", body, note)
@@ -116,7 +116,7 @@ def test_a_sum_out_of_range_is_the_peers_fault() -> None:
     step = run_until(w, "submit", round_=1)
     *others, honest = w.engine.exchange(step.requests)
     lie = {"values": np.full((3, 1), 2**62, np.uint64)}
-    note = Header.from_bytes(wire.loads(honest)[0]).note
+    note = Header.from_bytes(encoding.loads(honest)[0]).note
     frame = write_frame(w.identities["d"], w.session, 1, "submit", "coordinator", lie, note)
     after = w.coordinator.advance(step.state, [*others, frame])
     with pytest.raises(ProtocolAbort, match="out of its range"):

@@ -23,19 +23,19 @@ from support.resumed import APART, check
 from typer.testing import CliRunner
 
 import secagg
-from secagg.cli import app
-from secagg.durable import held, read_checked
+from secagg.audits.run_integrity import verify_folder
+from secagg.cli.main import app
+from secagg.contracts import GROWING
+from secagg.core.hash_chain_log import RunLog, read_log
+from secagg.core.identity import Role, Roster
+from secagg.core.private_files import held, read_checked
 from secagg.errors import EvidenceError, JobError, UsageError
-from secagg.identity import Role, Roster
-from secagg.job import Job
-from secagg.journal import Journal
-from secagg.optional import GROWING
-from secagg.placing import find_unfinished
-from secagg.registry import PROTOCOLS
-from secagg.runlog import RunLog, read_log
-from secagg.running import resume, run
-from secagg.session import plan_sites, session_of
-from secagg.verifying import verify_folder
+from secagg.jobs.job import Job
+from secagg.jobs.registry import PROTOCOLS
+from secagg.runs.run import resume, run
+from secagg.runs.run_folder import find_unfinished
+from secagg.runtime.journal import Journal
+from secagg.runtime.session import plan_sites, session_of
 
 __all__ = ["folders", "nursery", "quick_keys", "quick_starts"]  # fixtures
 
@@ -189,7 +189,7 @@ def test_interrupted_by_its_user(job: Path, number: signal.Signals) -> None:
     command = [
         sys.executable,
         "-m",
-        "secagg.cli",
+        "secagg.cli.main",
         "run",
         job,
         "--engine",

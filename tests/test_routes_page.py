@@ -14,12 +14,12 @@ import pytest
 from support.checkout import ROOT
 
 import secagg
-from secagg.models.admm_linear import learn
-from secagg.models.graph_metrics import compare_graphs
-from secagg.models.graph_result import GraphFit
-from secagg.models.notears import notears
-from secagg.models.simulated_graphs import split_rows
-from secagg.reproductions.graphs.data import data_of, moments_of
+from secagg.models.graphs.metrics import compare_graphs
+from secagg.models.graphs.notears import notears
+from secagg.models.graphs.result import GraphFit
+from secagg.models.notears_admm.linear_simulation import learn
+from secagg.reproductions.data.simulated_graphs import split_rows
+from secagg.reproductions.notears_admm.tasks.data import data_of, moments_of
 
 TEXT = (ROOT / "docs" / "notears-admm.md").read_text(encoding="utf-8")
 JOB, ONE_SHOT, ADMM = re.findall(r"^```toml\n(.*?)^```$", TEXT, re.M | re.S)

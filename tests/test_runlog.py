@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from secagg.core.hash_chain_log import FIRST, RunLog, canonical, entry_hash, read_log
 from secagg.errors import EvidenceError
-from secagg.runlog import FIRST, RunLog, canonical, entry_hash, read_log
 
 EVENTS = [
     {"event": "e", "n": i, "text": "é\u2028\n", "x": 0.1 * i, "list": [i, None]} for i in range(5)

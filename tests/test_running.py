@@ -12,8 +12,12 @@ import pytest
 from support.jobs import raw_job, small_job, tables, write_job
 
 import secagg
-import secagg.audits.report
-import secagg.running
+import secagg.reports.page
+import secagg.runs.run
+from secagg.audits.run_integrity import verify_folder
+from secagg.core.frames import peek_header
+from secagg.core.hash_chain_log import RunLog, read_log
+from secagg.core.randomness import replayable_random
 from secagg.errors import (
     DataError,
     JobError,
@@ -23,11 +27,7 @@ from secagg.errors import (
     SecaggError,
     UsageError,
 )
-from secagg.frames import peek_header
-from secagg.randomness import replayable_random
-from secagg.runlog import RunLog, read_log
-from secagg.running import run
-from secagg.verifying import verify_folder
+from secagg.runs.run import run
 
 
 def names(folder: Path) -> list[str]:
@@ -85,16 +85,16 @@ def test_a_release_that_is_not_on_disk_is_not_used(
     monkeypatch: pytest.MonkeyPatch, round_: int
 ) -> None:
     """The disk fails as the release is written: nothing is decoded after that."""
-    import secagg.coordinator
+    import secagg.runtime.coordinator
 
     decoded: list[str] = []
-    real = secagg.coordinator.decode
+    real = secagg.runtime.coordinator.decode
 
     def spy(plan: Any, total: Any) -> Any:
         decoded.append("sum")
         return real(plan, total)
 
-    monkeypatch.setattr(secagg.coordinator, "decode", spy)
+    monkeypatch.setattr(secagg.runtime.coordinator, "decode", spy)
 
     def disk(event: Mapping[str, Any]) -> None:
         if (event["event"], event.get("round")) == ("release", round_):
@@ -165,12 +165,12 @@ def test_the_folder_is_complete_or_not_there(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The last file cannot be written: none of the others stays, nor the folders above."""
-    import secagg.evidence
+    import secagg.runs.facts
 
     def broken(*_: Any) -> None:
         raise OSError("no space left")
 
-    monkeypatch.setattr(secagg.evidence, "write_json", broken)
+    monkeypatch.setattr(secagg.runs.facts, "write_json", broken)
     with pytest.raises(UsageError, match=r"b: cannot be written \(no space left\)"):
         run(small_job(), tables(), out=tmp_path / "a" / "b")
     (kept,) = (tmp_path / "a").iterdir()  # sums were released: their log stays
@@ -189,7 +189,7 @@ def test_a_failure_after_the_releases_keeps_their_log(
             return real(path, target)
         raise error
 
-    owner = {"savez": np, "render": secagg.audits.report}.get(part, Path)
+    owner = {"savez": np, "render": secagg.reports.page}.get(part, Path)
     monkeypatch.setattr(owner, part, broken)
     expected = UsageError if isinstance(error, OSError) else KeyboardInterrupt
     with pytest.raises(expected) as caught:
@@ -337,7 +337,7 @@ def test_a_partys_own_words_are_shown_for_the_same_failure_only(
         session.engine.errors["north"] = own
         raise PolicyRefusal("north", "in short")
 
-    monkeypatch.setattr(secagg.running, "_loop", fail)
+    monkeypatch.setattr(secagg.runs.run, "_loop", fail)
     with pytest.raises(PolicyRefusal, match=shown):
         run(small_job(), tables())
 

@@ -8,12 +8,19 @@ from typing import Any, Literal
 
 import pytest
 
+from secagg.core.validation import build, unknown_key
 from secagg.errors import JobError
-from secagg.job import Named
-from secagg.models.analyses import KINDS
-from secagg.models.moments import PooledMoments
-from secagg.registry import METHODS, PROTOCOLS, describe, make_method, make_protocol, settings_of
-from secagg.settings import build, unknown_key
+from secagg.jobs.job import Named
+from secagg.jobs.registry import (
+    METHODS,
+    PROTOCOLS,
+    describe,
+    make_method,
+    make_protocol,
+    settings_of,
+)
+from secagg.models.moments.analyses import KINDS
+from secagg.models.moments.method import PooledMoments
 
 
 @dataclass(frozen=True)

@@ -9,10 +9,10 @@ import pandas as pd
 import pytest
 
 import secagg
+from secagg.core.randomness import replayable_random
 from secagg.errors import CapabilityError, DataError
-from secagg.randomness import replayable_random
-from secagg.registry import METHODS as METHODS_BY_NAME
-from secagg.simulating import simulate
+from secagg.jobs.registry import METHODS as METHODS_BY_NAME
+from secagg.runs.simulate import simulate
 
 METHODS: list[dict[str, Any]] = [
     {"name": "moments", "analyses": [{"kind": "describe"}]},
@@ -55,7 +55,7 @@ def test_same_bits_as_a_run(method: dict[str, Any]) -> None:
 
 def test_what_sites_draw_is_the_same_under_every_protocol(monkeypatch: pytest.MonkeyPatch) -> None:
     """Protocols take different amounts of the session's randomness; methods have their own."""
-    drawing = ("secagg.models.sparse_regression", "SparseRegression")
+    drawing = ("secagg.models.sparse_bayes.regression", "SparseRegression")
     monkeypatch.setitem(METHODS_BY_NAME, "sparse_regression", drawing)
     method = {"name": "sparse_regression", "outcome": "y", "rounds": 8, "chains": 2}
 

@@ -14,11 +14,11 @@ from support.jobs import write_job
 from support.nursery import nursery, quick_starts
 from support.resumed import APART, check
 
-from secagg.engines.loopback import LoopbackEngine
+from secagg.core.hash_chain_log import RunLog
 from secagg.errors import DataError, JobError, PolicyRefusal, ProtocolAbort
-from secagg.journal import Journal
-from secagg.runlog import RunLog
-from secagg.running import resume, run
+from secagg.runs.run import resume, run
+from secagg.runtime.engines.loopback import LoopbackEngine
+from secagg.runtime.journal import Journal
 
 __all__ = ["folders", "nursery", "quick_starts"]  # fixtures
 

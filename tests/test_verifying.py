@@ -13,15 +13,15 @@ import pytest
 from support.jobs import small_job, tables
 from support.parties import Parties
 
-from secagg import wire
-from secagg.claims import check_consent, digest_request
+from secagg.audits.run_integrity import verify_folder
+from secagg.core import encoding
+from secagg.core.frames import write_frame
+from secagg.core.hash_chain_log import FIRST, canonical, entry_hash
 from secagg.errors import EvidenceError, PeerError, UsageError
-from secagg.evidence import facts_digest, file_digest, write_json
-from secagg.frames import write_frame
-from secagg.runlog import FIRST, canonical, entry_hash
-from secagg.running import run
-from secagg.stages import COHORT
-from secagg.verifying import verify_folder
+from secagg.runs.facts import facts_digest, file_digest, write_json
+from secagg.runs.run import run
+from secagg.runtime.attestations import check_consent, digest_request
+from secagg.runtime.rounds import COHORT
 
 
 @pytest.fixture(scope="module")
@@ -432,7 +432,7 @@ def test_consent_is_to_this_run_before_its_first_sum() -> None:
         frame = write_frame(
             parties.keys[by], parties.session, round_, phase, "coordinator", {}, note
         )
-        header, signature, _ = wire.loads(frame)
+        header, signature, _ = encoding.loads(frame)
         check_consent("alice", [header, signature], sites, parties.roster, parties.session)
 
     check()

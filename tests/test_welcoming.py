@@ -14,12 +14,12 @@ from support.fedlin import bounds, fedlin_job, linear_tables
 from typer.testing import CliRunner
 
 import secagg
-from secagg.cli import app
+from secagg.cli.main import app
+from secagg.core.randomness import expanded, replayable_random
 from secagg.errors import DataError, UsageError
-from secagg.job import parse_job
-from secagg.randomness import expanded, replayable_random
-from secagg.simulating import simulate
-from secagg.welcoming import DRAWS, SharedRun, welcome
+from secagg.jobs.job import parse_job
+from secagg.runs.adapt.fedlin import DRAWS, SharedRun, welcome
+from secagg.runs.simulate import simulate
 
 MU, TAU, NOISE = 0.7, 0.4, 0.3
 KNOWN = {

@@ -15,7 +15,7 @@ import sys
 from pathlib import Path
 
 from secagg.errors import UsageError
-from secagg.reproductions.graphs.sachs import CELLS, observational_cells
+from secagg.reproductions.data.sachs import CELLS, observational_cells
 
 SITES = 8
 

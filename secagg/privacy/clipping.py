@@ -39,7 +39,7 @@ from fractions import Fraction
 import numpy as np
 from numpy.typing import NDArray
 
-from secagg.noise import Clip
+from secagg.contracts.noise import Clip
 
 _MOST_BITS = 16
 _LEAST_BITS = 8

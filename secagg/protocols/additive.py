@@ -23,7 +23,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from secagg import ring
 from secagg.contracts import (
     Ask,
     Body,
@@ -35,12 +34,13 @@ from secagg.contracts import (
     State,
     Total,
 )
+from secagg.core import ring
+from secagg.core.frames import open_frame, seal_frame
+from secagg.core.identity import Role
+from secagg.core.randomness import RandomBytes
+from secagg.core.ring import RingVector
 from secagg.errors import InternalError, JobError, PeerError, PolicyRefusal, ProtocolAbort
-from secagg.frames import open_frame, seal_frame
-from secagg.identity import Role
 from secagg.protocols import prg
-from secagg.randomness import RandomBytes
-from secagg.ring import RingVector
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
-from secagg import ring
 from secagg.contracts import (
     Ask,
     Body,
@@ -22,9 +21,10 @@ from secagg.contracts import (
     State,
     Total,
 )
+from secagg.core import ring
+from secagg.core.identity import Role
+from secagg.core.ring import RingVector
 from secagg.errors import InternalError, PeerError, ProtocolAbort
-from secagg.identity import Role
-from secagg.ring import RingVector
 
 
 @dataclass(frozen=True)

@@ -25,9 +25,9 @@ from collections.abc import Iterable, Iterator, Sequence
 import numpy as np
 from cryptography.hazmat.primitives.ciphers import Cipher, CipherContext, algorithms, modes
 
-from secagg import ring
-from secagg.kernels import masks
-from secagg.ring import RingVector
+from secagg.core import ring
+from secagg.core.ring import RingVector
+from secagg.protocols.kernels import aes
 
 SEED_BYTES = 32
 _MOST_BYTES = 16 * (2**32 - 2)
@@ -50,8 +50,8 @@ def apply_masks(vector: RingVector, add: Sequence[bytes], subtract: Sequence[byt
         raise ValueError(f"a seed expands to at most {_MOST_BYTES} bytes")
     if any(len(seed) != SEED_BYTES for seed in (*add, *subtract)):
         raise ValueError(f"a seed has {SEED_BYTES} bytes")
-    if masks.available():
-        masks.apply(vector, add, subtract)
+    if aes.available():
+        aes.apply(vector, add, subtract)
     else:
         _apply_portably(vector, add, subtract)
 

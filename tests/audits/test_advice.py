@@ -9,10 +9,10 @@ import pytest
 from rich.console import Console
 from support.reports import Page, banners, job, page_of, tables
 
-from secagg import console
-from secagg.audits.advice import advice
-from secagg.console import terminal
-from secagg.running import Run, run
+from secagg.cli import output
+from secagg.cli.output import terminal
+from secagg.reports.convergence_advice import advice
+from secagg.runs.run import Run, run
 
 NAMES = ["x", "y", "z", "x2"]
 RAN_OUT, AT_THEIR_END = "out of rounds", "penalties at their end"
@@ -70,7 +70,7 @@ def test_it_is_marked_on_the_terminal_and_on_the_page(monkeypatch: pytest.Monkey
     recorded = Console(record=True, width=400, quiet=True)
     recorded.quiet = False
     monkeypatch.setattr(terminal, "standard_output", lambda: recorded)
-    console.show_run(finished)
+    output.show_run(finished)
     lines = [line.strip() for line in recorded.export_text().splitlines() if line.strip()]
     assert lines[2] == "! notears-admm-fast: do not rely on this result"  # title, records, then it
     assert f"- {said}" in lines
@@ -89,7 +89,7 @@ def test_notes_of_a_converged_graph_are_on_the_terminal(monkeypatch: pytest.Monk
     recorded = Console(record=True, width=400, quiet=True)
     recorded.quiet = False
     monkeypatch.setattr(terminal, "standard_output", lambda: recorded)
-    console.show_run(finished)
+    output.show_run(finished)
     shown = recorded.export_text()
     assert finished.result.summary["notes"]
     for note in finished.result.summary["notes"]:

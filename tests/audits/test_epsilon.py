@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from secagg.audits import epsilon
-from secagg.audits.epsilon import Floats, bound_epsilon
+from secagg.audits import epsilon_lower_bound
+from secagg.audits.epsilon_lower_bound import Floats, bound_epsilon
 from secagg.errors import UsageError
-from secagg.privacy.gaussian import gaussian_epsilon
+from secagg.privacy.accounting.gaussian_dp import gaussian_epsilon
 
 DELTA = 1e-5
 
@@ -119,8 +119,8 @@ def test_the_older_bound_is_tight_for_randomised_response() -> None:
 def test_limits_are_clopper_and_pearsons(k: int) -> None:
     part = 0.01
     exact = stats.binomtest(k, 1000).proportion_ci(1 - 2 * part, method="exact")
-    assert epsilon._low(k, 1000, part) == pytest.approx(exact.low, rel=1e-9)
-    assert epsilon._high(k, 1000, part) == pytest.approx(exact.high, rel=1e-9)
+    assert epsilon_lower_bound._low(k, 1000, part) == pytest.approx(exact.low, rel=1e-9)
+    assert epsilon_lower_bound._high(k, 1000, part) == pytest.approx(exact.high, rel=1e-9)
 
 
 def test_the_verdict_is_in_words() -> None:

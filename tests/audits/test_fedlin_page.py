@@ -10,7 +10,8 @@ import pytest
 from rich.console import Console
 from support.reports import Page, copied, job, page_of, tables, written
 
-from secagg.audits.fedlin import (
+from secagg.cli.output.fedlin import show_sites
+from secagg.reports.fedlin import (
     errors_table,
     model_in_words,
     shared_in_words,
@@ -19,10 +20,9 @@ from secagg.audits.fedlin import (
     telling_in_words,
     units_in_words,
 )
-from secagg.audits.format import significant
-from secagg.audits.limits import unprotected
-from secagg.console.fedlin import show_sites
-from secagg.running import Run
+from secagg.reports.limitations import unprotected
+from secagg.reports.numbers import significant
+from secagg.runs.run import Run
 
 SETTINGS: dict[str, dict[str, Any]] = {
     "fedlin_hm1": {"rounds": 3, "holdout": 0.2},

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from secagg.audits.graphs import Edge, graph_picture, round_order
+from secagg.reports.svg.graph import Edge, graph_picture, round_order
 
 Point = tuple[float, float]
 STROKE = 2.5

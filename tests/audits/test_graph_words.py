@@ -9,12 +9,12 @@ import pytest
 from rich.console import Console
 from support.reports import TRUTH, Page, job, page_of, tables, written
 
-from secagg import console
-from secagg.audits.graphs import judged, reading, weight_unit
-from secagg.audits.results import blocks
-from secagg.console import terminal
-from secagg.console.analyses import show_analysis
-from secagg.running import Run
+from secagg.cli import output
+from secagg.cli.output import terminal
+from secagg.cli.output.analyses import show_analysis
+from secagg.reports.results import blocks
+from secagg.reports.svg.graph import judged, reading, weight_unit
+from secagg.runs.run import Run
 
 NAMES = ["x", "y", "z", "x2"]
 CAUSES = "do not read arrows as causes"
@@ -43,7 +43,7 @@ def screen(monkeypatch: pytest.MonkeyPatch, name: str) -> str:
     recorded = Console(record=True, width=400, quiet=True)
     recorded.quiet = False
     monkeypatch.setattr(terminal, "standard_output", lambda: recorded)
-    console.show_run(run_of(name))
+    output.show_run(run_of(name))
     return recorded.export_text()
 
 

@@ -26,19 +26,19 @@ from support.reports import (
     tables,
 )
 
-from secagg import evidence
-from secagg.audits.format import significant
-from secagg.audits.report import render
-from secagg.audits.standing import repeated
-from secagg.guarding import EVERYBODY
-from secagg.noise import Placement
-from secagg.privacy.budget import Cost
-from secagg.privacy.events import Gaussian
-from secagg.privacy.gaussian import gaussian_epsilon
-from secagg.privacy.ledger import Ledger
-from secagg.privacy.release import Release
-from secagg.running import Run, run
-from secagg.session import Session
+from secagg.contracts.noise import Placement
+from secagg.privacy.accounting.budget import Cost
+from secagg.privacy.accounting.events import Gaussian
+from secagg.privacy.accounting.gaussian_dp import gaussian_epsilon
+from secagg.privacy.ledger.ledger import Ledger
+from secagg.privacy.ledger.records import Release
+from secagg.reports.numbers import significant
+from secagg.reports.page import render
+from secagg.runs import facts as run_facts
+from secagg.runs.ledger_facts import repeated
+from secagg.runs.run import Run, run
+from secagg.runtime.session import Session
+from secagg.runtime.session_ledgers import EVERYBODY
 
 ADDED_UP = "Are all releases of these records added up?"
 STANDING = {
@@ -236,7 +236,7 @@ class TestSites:
 
     def test_rules_stay_at_a_site_in_another_process(self) -> None:
         session = cast("Session", SimpleNamespace(engine=object()))
-        assert evidence.site_facts(session) is None
+        assert run_facts.site_facts(session) is None
         facts, result = copied(noised_run("sum"))
         facts["sites"] = None
         text = Page(render(facts, result)).text

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from support.reports import Page, copied, noised_run, page_of, small_run, void_run
 
-from secagg.audits.limits import unprotected
-from secagg.registry import METHODS
+from secagg.jobs.registry import METHODS
+from secagg.reports.limitations import unprotected
 
 NOT_EXAMINED = (
     "What the sums of this run determine together with those of other runs over the same sites is "

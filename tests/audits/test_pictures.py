@@ -12,9 +12,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import secagg.audits
-from secagg.audits.graphs import Edge, graph_picture, judged, round_order
-from secagg.audits.pictures import (
+import secagg.reports
+from secagg.models.graphs.metrics import compare_graphs
+from secagg.models.graphs.result import GraphFit
+from secagg.reports.svg.forest_plot import (
     Interval,
     Scale,
     arrow_picture,
@@ -22,8 +23,7 @@ from secagg.audits.pictures import (
     interval_picture,
     reach_of,
 )
-from secagg.models.graph_metrics import compare_graphs
-from secagg.models.graph_result import GraphFit
+from secagg.reports.svg.graph import Edge, graph_picture, judged, round_order
 
 REACH = st.floats(1e-6, 600)
 LOG = st.booleans()
@@ -198,7 +198,7 @@ class TestColours:
 
     @pytest.mark.parametrize("scheme", ["light", "dark"])
     def test_contrast(self, scheme: str) -> None:
-        css = (Path(secagg.audits.__file__).parent / "templates/report.css").read_text("utf-8")
+        css = (Path(secagg.reports.__file__).parent / "templates/report.css").read_text("utf-8")
         light, dark = re.findall(r":root \{(.*?)\}", css, re.S)
         colours = dict(re.findall(r"--([\w-]+): (#\w{6})", light))
         if scheme == "dark":

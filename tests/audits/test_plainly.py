@@ -22,17 +22,17 @@ from support.reports import (
     tables,
 )
 
-from secagg.audits.plainly import factor, right_guesses
-from secagg.audits.privacy import seen
-from secagg.audits.prospects import fewer, percent
-from secagg.audits.report import render
-from secagg.audits.results import records_of
 from secagg.contracts import Result
-from secagg.job import Named, parse_job
-from secagg.planning import plan_run
-from secagg.privacy.guarantee import sentence
-from secagg.registry import PROTOCOLS, make_protocol
-from secagg.session import plan_job
+from secagg.jobs.job import Named, parse_job
+from secagg.jobs.registry import PROTOCOLS, make_protocol
+from secagg.privacy.accounting.guarantee import sentence
+from secagg.reports.dp_claims import seen
+from secagg.reports.dp_plain_language import factor, right_guesses
+from secagg.reports.expected_utility import fewer, percent
+from secagg.reports.page import render
+from secagg.reports.results import records_of
+from secagg.runs.plan import plan_run
+from secagg.runtime.session import plan_job
 
 PLACEMENTS = ("sum", "site", "round")
 

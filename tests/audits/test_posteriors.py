@@ -12,9 +12,11 @@ from typing import Any, ClassVar
 import pytest
 from support.reports import SPARSE, Page, copied, job, page_of, small_run, tables, written
 
-from secagg.audits.format import fixed
-from secagg.audits.heat import bar_picture, heat_picture
-from secagg.audits.posteriors import (
+from secagg.cli.output.posterior import estimated
+from secagg.contracts import Result
+from secagg.reports.numbers import fixed
+from secagg.reports.page import render
+from secagg.reports.posterior import (
     MOST_LISTED,
     ess_in_words,
     mean_and_interval,
@@ -26,11 +28,9 @@ from secagg.audits.posteriors import (
     unit_analysed,
     widths_in_words,
 )
-from secagg.audits.report import render
-from secagg.audits.results import blocks
-from secagg.console.posteriors import estimated
-from secagg.contracts import Result
-from secagg.evidence import finite
+from secagg.reports.results import blocks
+from secagg.reports.svg.heat_map import bar_picture, heat_picture
+from secagg.runs.facts import finite
 
 METHODS = {"sparse_regression": "additive", "sparse_markov": "plain", "sparse_directed": "plain"}
 

@@ -20,13 +20,13 @@ from support.reports import (
     void_run,
 )
 
-from secagg.audits import privacy
-from secagg.audits.format import probability, significant, whole
-from secagg.audits.report import render
 from secagg.contracts import Result
-from secagg.evidence import finite
-from secagg.privacy.gaussian import gaussian_delta, gaussian_epsilon
-from secagg.privacy.guarantee import sentence
+from secagg.privacy.accounting.gaussian_dp import gaussian_delta, gaussian_epsilon
+from secagg.privacy.accounting.guarantee import sentence
+from secagg.reports import dp_claims
+from secagg.reports.numbers import probability, significant, whole
+from secagg.reports.page import render
+from secagg.runs.facts import finite
 
 PLACEMENTS = ("sum", "site", "round")
 EXACT = (
@@ -62,7 +62,7 @@ class TestEveryPlacement:
         facts, result = changed(placement)
         page = render(facts, result)
         text = Page(page).text
-        assert privacy.holds(facts)
+        assert dp_claims.holds(facts)
         assert text.count(sentence(facts["privacy"])) == 2  # the first page, and its section
         assert f"placement “{placement}”; ε 12 at δ 10⁻⁶, one record added or removed" in text
         assert "None of it is a promise" not in text and "What makes it void" in text
@@ -184,10 +184,10 @@ def test_what_does_not_follow_is_not_claimed(spoil: Callable[[Facts], object]) -
 def test_more_colluders_than_noise_was_made_for_are_not_claimed() -> None:
     facts, _ = changed("sum")
     facts["privacy"]["colluding"] = 2
-    assert not privacy.holds(facts)
+    assert not dp_claims.holds(facts)
     facts, _ = changed("site")
     facts["privacy"]["colluding"] = 2
-    assert privacy.holds(facts)
+    assert dp_claims.holds(facts)
 
 
 def test_without_noise_there_is_no_such_section() -> None:
@@ -238,7 +238,7 @@ class TestWords:
         finished = noised_run("sum", adjacency="replace")
         promise = finished.facts["privacy"]
         text = Page(page_of(finished)).text
-        assert privacy.holds(finished.facts)
+        assert dp_claims.holds(finished.facts)
         assert "replacing one record at any site by another changes" in text
         assert "Adjacency one record replaced by another: two sets" in text
         left = promise["delta"] - promise["delta_for_discreteness"]
@@ -267,7 +267,7 @@ class TestWords:
 
     def test_a_record_has_no_caps(self) -> None:
         facts, _ = changed()
-        assert privacy.claimed(facts) == sentence(facts["privacy"])
+        assert dp_claims.claimed(facts) == sentence(facts["privacy"])
 
     def test_two_records_of_one_person(self) -> None:
         facts, result = changed()
@@ -288,7 +288,7 @@ class TestWords:
     def test_two_records_may_have_no_bound(self) -> None:
         """At an epsilon of about 29 discreteness takes more of delta than there is."""
         finished = noised_run("site")
-        assert privacy.of_two(finished.facts["privacy"]) == "no ε"
+        assert dp_claims.of_two(finished.facts["privacy"]) == "no ε"
         assert Page(page_of(finished)).text.count("for two, no ε at the same δ") == 2
 
     def test_bounds_that_clip_nothing(self) -> None:
@@ -319,7 +319,7 @@ class TestVoid:
         finished = void_run()
         page = page_of(finished)
         text = Page(page).text
-        assert not privacy.holds(finished.facts)
+        assert not dp_claims.holds(finished.facts)
         assert (True, "Privacy: void. Replayable randomness") in banners(page)
         assert "and all noise, which they can subtract" in text
         assert "changes the probability" not in text

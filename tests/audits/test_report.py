@@ -30,11 +30,11 @@ from support.reports import (
     written,
 )
 
-from secagg.audits.format import counted, size
-from secagg.audits.report import render
-from secagg.audits.statements import MANY_CLIPPED
 from secagg.contracts import Result
-from secagg.evidence import finite
+from secagg.reports.numbers import counted, size
+from secagg.reports.page import render
+from secagg.reports.summary import MANY_CLIPPED
+from secagg.runs.facts import finite
 
 EVERY = [(method, protocol) for method in METHODS for protocol in PROTOCOLS]
 

@@ -18,8 +18,8 @@ from support.reports import (
     void_run,
 )
 
-from secagg.audits.report import render
-from secagg.running import Run
+from secagg.reports.page import render
+from secagg.runs.run import Run
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from support.reports import Page, copied, job, page_of, small_run, tables, written
 
-from secagg.audits.report import render
-from secagg.frames import peek_header
+from secagg.core.frames import peek_header
+from secagg.reports.page import render
 
 
 class TestTrouble:

@@ -13,8 +13,8 @@ from support.checkout import ROOT
 from typer.testing import CliRunner
 
 import secagg
-from secagg.cli import app
-from secagg.models.simulated_graphs import split_rows, time_series
+from secagg.cli.main import app
+from secagg.reproductions.data.simulated_graphs import split_rows, time_series
 
 NOW, BEFORE = ["a", "b", "c"], ["a_1", "b_1", "c_1"]
 JOB = """

@@ -1,11 +1,11 @@
 """Epsilon measured: the code keeps its claims by little, and each planted bug is caught.
 
 Every case plays many runs of a whole job on two neighbouring data sets, which differ in the person
-who moves its sums furthest, and has `secagg.audits.epsilon` look at what the adversary sees. The
-correct code must come out between 0.9 and 1.0 of its claim: more would be a bug, less an audit that
-cannot see one. (What is missing to 1.0 is the confidence, 4 to 6 % at this number of runs, and
-where stated that the promised sensitivity is not quite reached.) A bug is one line of the code,
-changed. (The older bound, printed beside, misses most of them.)
+who moves its sums furthest, and has `secagg.audits.epsilon_lower_bound` look at what the adversary
+sees. The correct code must come out between 0.9 and 1.0 of its claim: more would be a bug, less an
+audit that cannot see one. (What is missing to 1.0 is the confidence, 4 to 6 % at this number of
+runs, and where stated that the promised sensitivity is not quite reached.) A bug is one line of the
+code, changed. (The older bound, printed beside, misses most of them.)
 
 False alarms: `ERROR` for each audit, so below 2^-20 for the 30 and fewer of correct code together,
 were the seeds drawn anew. They are not: the tests are deterministic.
@@ -27,16 +27,17 @@ import numpy as np
 import pytest
 from support.release_runs import SITES, Extra, Floats, Runs, play, private_job, tables
 
-from secagg import party, schema
-from secagg.audits.epsilon import EpsilonBound, bound_epsilon
-from secagg.models import moments
-from secagg.noise import Noise, Placement
-from secagg.party import Party
-from secagg.privacy import calibration
-from secagg.privacy.calibration import Terms
-from secagg.privacy.gaussian import gaussian_epsilon
-from secagg.privacy.release import Release
-from secagg.stages import COHORT
+from secagg.audits.epsilon_lower_bound import EpsilonBound, bound_epsilon
+from secagg.contracts.noise import Noise, Placement
+from secagg.jobs import design_matrix
+from secagg.models.moments import method
+from secagg.privacy.accounting import calibration
+from secagg.privacy.accounting.calibration import Terms
+from secagg.privacy.accounting.gaussian_dp import gaussian_epsilon
+from secagg.privacy.ledger.records import Release
+from secagg.runtime import party
+from secagg.runtime.party import Party
+from secagg.runtime.rounds import COHORT
 
 pytestmark = pytest.mark.slow
 
@@ -102,8 +103,8 @@ ADDED: tuple[Extra, Extra] = ({}, {MINE: [[1.0]]})
 REPLACED: tuple[Extra, Extra] = ({MINE: [[-1.0]]}, {MINE: [[1.0]]})
 
 # Four variables, clipped to norm root 2: the inner product of these two is -c^2, which is as far
-# apart as can be (`secagg.models.moments`, equation 2). The count is the same for both, so it is
-# given little.
+# apart as can be (`secagg.models.moments.method`, equation 2). The count is the same for both, so
+# it is given little.
 APART: tuple[Extra, Extra] = (
     {MINE: [[1, 1, 0, 0]]},
     {MINE: [[-0.125, -0.125, 0.9921567, 0.9921567]]},
@@ -250,27 +251,27 @@ ELSEWHERE = {"points": [(0.0, 0.0), (1.0, 0.0)]}
 BUGS: dict[str, tuple[Plant, Case]] = {
     # what a record may do
     "response left out of the clip": (
-        planted(schema, "clip_rows", lambda real: lambda x, clip:
+        planted(design_matrix, "clip_rows", lambda real: lambda x, clip:
                 np.hstack([real(x[:, :-1], clip), x[:, -1:]])),
         Case(short(), TWO, variables=2),
     ),
     "bounds by column, none by record": (
-        planted(schema, "clip_rows", lambda real: lambda x, clip: x),
+        planted(design_matrix, "clip_rows", lambda real: lambda x, clip: x),
         Case(short(), ADDED),
     ),
     "scaled by the site's own mean and deviation": (
-        planted(schema, "clip_rows", lambda real: lambda x, clip:
+        planted(design_matrix, "clip_rows", lambda real: lambda x, clip:
                 real((x - x.mean(axis=0)) / (4 * x.std(axis=0)), clip)),
         Case(short(), ADDED, spread=0.01),
     ),
     "a person's records not capped": (
-        planted(schema, "cap_per_person", lambda real: lambda persons, most:
+        planted(design_matrix, "cap_per_person", lambda real: lambda persons, most:
                 np.ones(len(persons), dtype=np.bool_)),
         Case(short(person="person"), THRICE),
     ),
     # what is reckoned with
     "replaced, claimed as added": (
-        planted(moments, "touched", lambda real: lambda *what:
+        planted(method, "touched", lambda real: lambda *what:
                 replace(real(*what), replace=real(*what).add)),
         Case({"epsilon": 1.0, **LONG}, APART, variables=4),
     ),

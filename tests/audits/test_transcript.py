@@ -28,18 +28,18 @@ from support.reports import (
 )
 from typer.testing import CliRunner
 
-from secagg import console
-from secagg.audits.transcript import HEADLINE, POOLED, SOLVABLE, headline, tells_of_sites
-from secagg.cli import app
-from secagg.console import terminal
+from secagg.cli import output
+from secagg.cli.main import app
+from secagg.cli.output import terminal
 from secagg.contracts import Rows, State, Update
-from secagg.job import Named, parse_job
-from secagg.planning import plan_run
-from secagg.randomness import system_random
-from secagg.registry import METHODS, make_method
-from secagg.running import Run, run
-from secagg.schema import public_facts
-from secagg.session import plan_job
+from secagg.core.randomness import system_random
+from secagg.jobs.design_matrix import public_facts
+from secagg.jobs.job import Named, parse_job
+from secagg.jobs.registry import METHODS, make_method
+from secagg.reports.disclosure import HEADLINE, POOLED, SOLVABLE, headline, tells_of_sites
+from secagg.runs.plan import plan_run
+from secagg.runs.run import Run, run
+from secagg.runtime.session import plan_job
 
 NAMES = ["x", "y", "z", "x2"]
 HIDDEN = "Is a single site's contribution hidden from the coordinator?"
@@ -213,7 +213,7 @@ class TestTerminal:
         recorded = Console(record=True, width=400, quiet=True)
         recorded.quiet = False
         monkeypatch.setattr(terminal, "standard_output", lambda: recorded)
-        console.show_run(finished)
+        output.show_run(finished)
         return recorded.export_text()
 
     def test_after_a_run(self, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,7 +9,7 @@ import pytest
 from scipy.linalg import expm
 from support.checkout import ROOT
 
-from secagg.models.linear_sites import answer, begin_site, centred, spectrum
+from secagg.models.notears_admm.linear_site import answer, begin_site, centred, spectrum
 
 
 @pytest.fixture

@@ -11,10 +11,18 @@ from typing import Any
 
 import pytest
 
-from secagg import wire
-from secagg.engines import channel
-from secagg.engines.channel import GREETING_LIMIT, HOST, Line, greet_party, pack, proof, receive
+from secagg.core import encoding
 from secagg.errors import CapabilityError, PeerError
+from secagg.runtime.engines import channel
+from secagg.runtime.engines.channel import (
+    GREETING_LIMIT,
+    HOST,
+    Line,
+    greet_party,
+    pack,
+    proof,
+    receive,
+)
 
 TOKEN = b"t" * 32
 
@@ -149,6 +157,6 @@ def test_a_length_that_lies() -> None:
 
 def test_a_message_that_is_too_long_is_not_sent(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(channel, "LIMIT", 100)
-    assert pack(b"x" * 91) == (100).to_bytes(4, "big") + wire.dumps(b"x" * 91)
+    assert pack(b"x" * 91) == (100).to_bytes(4, "big") + encoding.dumps(b"x" * 91)
     with pytest.raises(CapabilityError, match="101 bytes is longer than it carries"):
         pack(b"x" * 92)

@@ -15,18 +15,18 @@ import pytest
 from support.jobs import SITES, write_job
 from support.nursery import nursery, quick_starts
 
-import secagg.engines.loopback
-import secagg.sites
-from secagg import wire
-from secagg.engines.channel import HOST
-from secagg.engines.loopback import LoopbackEngine
+import secagg.jobs.data_sources
+import secagg.runtime.engines.loopback
+from secagg.audits.run_integrity import verify_folder
+from secagg.core import encoding
+from secagg.core.frames import Header, peek_header
+from secagg.core.hash_chain_log import read_log
+from secagg.core.randomness import replayable_random
 from secagg.errors import DataError, JobError, PolicyRefusal, ProtocolAbort, UsageError
-from secagg.frames import Header, peek_header
-from secagg.randomness import replayable_random
-from secagg.registry import PROTOCOLS
-from secagg.runlog import read_log
-from secagg.running import Run, run
-from secagg.verifying import verify_folder
+from secagg.jobs.registry import PROTOCOLS
+from secagg.runs.run import Run, run
+from secagg.runtime.engines.channel import HOST
+from secagg.runtime.engines.loopback import LoopbackEngine
 
 __all__ = ["nursery", "quick_starts"]  # fixtures
 Before = Callable[[LoopbackEngine, int, str], None]
@@ -89,7 +89,7 @@ def same_bits(a: Path, b: Path) -> bool:
 
 
 def sender(frame: bytes) -> str:
-    return Header.from_bytes(wire.loads(frame)[0]).sender
+    return Header.from_bytes(encoding.loads(frame)[0]).sender
 
 
 def trouble(done: Run) -> list[tuple[str, int, Any]]:
@@ -119,7 +119,7 @@ def test_same_bits_and_messages_as_in_memory(
     def unread(path: Path, *_: Any) -> None:
         raise AssertionError(f"the coordinator's process reads {path}")
 
-    monkeypatch.setattr(secagg.sites, "read_file", unread)
+    monkeypatch.setattr(secagg.jobs.data_sources, "read_file", unread)
     done = processes(job, protocol)
     assert same_bits(job.parent / "memory", job.parent / "out")
     assert verify_folder(job.parent / "out").signatures == 9
@@ -235,8 +235,8 @@ def test_who_had_not_started_is_counted(
             os.kill(self._processes[name].pid, signal.SIGSTOP)
 
     monkeypatch.setattr(LoopbackEngine, "_launch", launch)
-    monkeypatch.setattr(secagg.engines.loopback, "_START", 0.0)
-    monkeypatch.setattr(secagg.engines.loopback, "_START_EACH", 3.0)
+    monkeypatch.setattr(secagg.runtime.engines.loopback, "_START", 0.0)
+    monkeypatch.setattr(secagg.runtime.engines.loopback, "_START_EACH", 3.0)
     with pytest.raises(ProtocolAbort, match="2 of 3 parties had started after 9 s") as caught:
         processes(job)
     assert caught.value.where == "west" and "was not ready" in caught.value.what
@@ -405,7 +405,7 @@ def test_strangers_on_the_port_change_nothing(
 
 
 def test_nobody_listens_beyond_this_computer(job: Path, tmp_path: Path) -> None:
-    from secagg.job import load_job
+    from secagg.jobs.job import load_job
 
     engine = LoopbackEngine("coordinator", load_job(job), {}, tmp_path / "x", str(tmp_path))
     with engine:

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 from support.world import SumNumbers, World, run_until
 
+from secagg.core.frames import peek_header
 from secagg.errors import PeerError, PolicyRefusal
-from secagg.frames import peek_header
-from secagg.privacy.gate import ReleasePolicy
+from secagg.privacy.policy.release_rules import ReleasePolicy
 from secagg.protocols.additive import Additive
 from secagg.protocols.plain import Plain
 

@@ -10,18 +10,18 @@ from typing import Any
 import pytest
 from support.jobs import SITES, write_job
 
-from secagg import wire
-from secagg.coordinator import Coordinator, Step
-from secagg.durable import read_checked, write_checked
-from secagg.engines.party_process import PartyProcess
+from secagg.core import encoding
+from secagg.core.frames import read_frame, write_frame
+from secagg.core.identity import Identity, Role, Roster
+from secagg.core.private_files import read_checked, write_checked
+from secagg.core.randomness import system_random
 from secagg.errors import DataError, PeerError
-from secagg.frames import read_frame, write_frame
-from secagg.identity import Identity, Role, Roster
-from secagg.job import Job, load_job
-from secagg.models.moments import PooledMoments
-from secagg.party import REFUSED
-from secagg.randomness import system_random
-from secagg.session import COORDINATOR, make_coordinator, plan_job, session_of
+from secagg.jobs.job import Job, load_job
+from secagg.models.moments.method import PooledMoments
+from secagg.runtime.coordinator import Coordinator, Step
+from secagg.runtime.engines.party_process import PartyProcess
+from secagg.runtime.party import REFUSED
+from secagg.runtime.session import COORDINATOR, make_coordinator, plan_job, session_of
 
 
 class Table:
@@ -81,7 +81,7 @@ def test_restarted_between_any_two_phases(table: Table) -> None:
     second = Table(table.folder / "again")
     table = second
     same = second.play(second.coordinator.start(), restart)
-    assert wire.dumps(same.state["method"]) == wire.dumps(step.state["method"])
+    assert encoding.dumps(same.state["method"]) == encoding.dumps(step.state["method"])
     assert same.state["counts"]["records"] == step.state["counts"]["records"]
 
 
@@ -106,7 +106,7 @@ def test_a_state_that_cannot_be_kept_sends_nothing(
     table: Table, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The disk is full: there is no reply, and once there is room the request is as new."""
-    import secagg.engines.party_process as module
+    import secagg.runtime.engines.party_process as module
 
     def full(path: Path, value: Any, **how: Any) -> None:
         if path.name == "state":
@@ -137,7 +137,9 @@ def test_another_request_for_the_same_phase_is_refused(table: Table) -> None:
     assert table.ask("north", step.requests["north"])  # the last one answered is still remembered
 
 
-@pytest.mark.parametrize("garbage", [b"", b"garbage", b"\xff" * 99, wire.dumps(["x", b"", b""])])
+@pytest.mark.parametrize(
+    "garbage", [b"", b"garbage", b"\xff" * 99, encoding.dumps(["x", b"", b""])]
+)
 def test_garbage_for_a_request_is_refused(table: Table, garbage: bytes) -> None:
     assert table.phase("north", table.ask("north", garbage)) == REFUSED
     request = table.coordinator.start().requests["north"]

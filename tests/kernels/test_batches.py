@@ -11,8 +11,8 @@ from gmpy2 import invert, mpz, powmod
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from secagg.kernels import batches, library
-from secagg.kernels.lanes import (
+from secagg.protocols.kernels import library, modular
+from secagg.protocols.kernels.lanes import (
     DIGIT_BITS,
     Modulus,
     Rows,
@@ -129,7 +129,7 @@ def test_factors_of_any_length(bits: int) -> None:
     for size in (1, size_of(r), 3 * size_of(r)):
         values = [*samples(1 << 8 * size, 7), *(x for x in (r, 5 * r) if x >> 8 * size == 0)]
         factor = modulus_of(70, 1)
-        scaled = batches.scaled(rows(values, size), factor, r)
+        scaled = modular.scaled(rows(values, size), factor, r)
         assert integers(scaled) == [x * factor % r for x in values]
         digits = -(-8 * size // DIGIT_BITS)
         summed = multiply_add(
@@ -144,16 +144,16 @@ def test_factors_of_any_length(bits: int) -> None:
 def test_products(bits: int, columns: int) -> None:
     modulus = modulus_of(bits) ** 2
     factors = [samples(modulus, 13, seed) for seed in range(columns)]
-    got = batches.products([rows(column, size_of(modulus)) for column in factors], modulus)
+    got = modular.products([rows(column, size_of(modulus)) for column in factors], modulus)
     assert integers(got) == [math.prod(column) % modulus for column in zip(*factors, strict=True)]
 
 
 def test_many_blocks() -> None:
     r = modulus_of(100)
     values = samples(r, 1100)
-    got = batches.products([rows(values, size_of(r))] * 2, r)
+    got = modular.products([rows(values, size_of(r))] * 2, r)
     assert integers(got) == [x * x % r for x in values]
-    assert batches.products([rows([], 13)], r).shape == (0, 13)
+    assert modular.products([rows([], 13)], r).shape == (0, 13)
 
 
 @pytest.mark.parametrize("count", [1, 8, 9, 23, 24, 600])
@@ -165,7 +165,7 @@ def test_product_of_all_residues(count: int) -> None:
         for position in (0, count // 2, count - 1):
             changed = [*values]
             changed[position] *= factor
-            product = math.prod(batches.residue_product(rows(changed, 8), p * q))
+            product = math.prod(modular.residue_product(rows(changed, 8), p * q))
             assert math.gcd(product, p * q) == factor
 
 
@@ -177,7 +177,7 @@ def test_chinese_remainders(bits: int) -> None:
     for first, second in ((m_1, m_2), (m_2, m_1)):
         whole = samples(first * second, 11)
         a, b = [x % first for x in whole], [x % second for x in whole]
-        got = batches.chinese_remainders(
+        got = modular.chinese_remainders(
             rows(a, size_of(first)), rows(b, size_of(second)), first, second
         )
         assert integers(got) == whole
@@ -198,9 +198,9 @@ def test_powers(bits: int) -> None:
     array = rows(values, 2 * size_of(r))
     for exponent in exponents(80):
         expected = [int(powmod(x, exponent, r)) for x in values]
-        assert integers(batches.powers(array, exponent, r)) == expected
+        assert integers(modular.powers(array, exponent, r)) == expected
         squared = [divmod(int(powmod(x, exponent, r * r)), r) for x in values]
-        remainders, quotients = batches.split_powers(array, exponent, r)
+        remainders, quotients = modular.split_powers(array, exponent, r)
         assert list(zip(integers(quotients), integers(remainders), strict=True)) == squared
 
 
@@ -208,7 +208,7 @@ def test_long_exponents_and_moduli() -> None:
     r = modulus_of(4096)
     values = samples(r * r, 3)
     exponent = samples(1 << 10_000, 6)[-1]
-    remainders, quotients = batches.split_powers(rows(values, size_of(r * r)), exponent, r)
+    remainders, quotients = modular.split_powers(rows(values, size_of(r * r)), exponent, r)
     expected = [divmod(int(powmod(x, exponent, r * r)), r) for x in values]
     assert list(zip(integers(quotients), integers(remainders), strict=True)) == expected
 
@@ -246,7 +246,7 @@ def test_fixed_base(
 ) -> None:
     while math.gcd(base, root) != 1:
         base += 1
-    table = batches.FixedBaseTable(base % root**2, root, bits, window)
+    table = modular.FixedBaseTable(base % root**2, root, bits, window)
     exponents, logs = samples(1 << bits, count, seed), samples(root**2, count, seed)
     above = rows([a | seed << bits for a in exponents], 14)  # higher bits are ignored
     got = integers(table.begin(above, rows(logs, size_of(root**2)), factor)())
@@ -256,7 +256,7 @@ def test_fixed_base(
 
 
 def test_exponents_may_be_short_but_not_few() -> None:
-    table = batches.FixedBaseTable(3, 1000003, 70, 5)
+    table = modular.FixedBaseTable(3, 1000003, 70, 5)
     got = table.begin(rows([5, 250], 1), rows([7, 0], 1), 1)()
     assert integers(got) == [pow(3, 5) * (1 + 7 * 1000003) % 1000003**2, pow(3, 250, 1000003**2)]
     with pytest.raises(ValueError, match="1 exponents for 2 rows"):
@@ -268,5 +268,5 @@ def test_exponents_may_be_short_but_not_few() -> None:
 
 @pytest.mark.parametrize("modulus", [1 << 100, 2**8305 + 1])
 def test_other_moduli_are_left_to_gmpy2(modulus: int) -> None:
-    assert not batches.supports(modulus)
-    assert batches.supports(2**8304 - 1)
+    assert not modular.supports(modulus)
+    assert modular.supports(2**8304 - 1)

@@ -9,7 +9,7 @@ from functools import partial
 
 import pytest
 
-from secagg.kernels.halves import side_by_side
+from secagg.protocols.kernels.parallel import side_by_side
 
 
 def test_results_come_in_order_and_the_last_half_is_done_here() -> None:

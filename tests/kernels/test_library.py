@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from secagg.kernels import library
-from secagg.protocols.residues import use_kernels
+from secagg.protocols.kernels import library
+from secagg.protocols.paillier.residues import use_kernels
 
 
 def test_the_environment_switches_them_off(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -55,8 +55,8 @@ def test_a_library_of_other_sources_is_not_used(monkeypatch: pytest.MonkeyPatch)
 def test_importing_protocols_does_not_load_them() -> None:
     """The library may be missing or be foreign code for this processor until it is needed."""
     program = (
-        "import secagg.protocols.paillier\n"
-        "from secagg.kernels import library\n"
+        "import secagg.protocols.paillier.single_key\n"
+        "from secagg.protocols.kernels import library\n"
         "print(library._library.cache_info().currsize)\n"
     )
     done = subprocess.run(

@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from secagg import ring
-from secagg.kernels import library, masks
+from secagg.core import ring
 from secagg.protocols import prg
+from secagg.protocols.kernels import aes, library
 
 
 def test_the_environment_switches_it_off(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SECAGG_KERNELS", "off")
-    assert not masks.available()
+    assert not aes.available()
 
 
 @pytest.mark.parametrize("content", [None, b"", b"no library"])
@@ -24,20 +24,20 @@ def test_without_a_library_that_loads_masks_are_made_portably(
     if content is not None:
         (tmp_path / f"_masks{EXTENSION_SUFFIXES[0]}").write_bytes(content)
     monkeypatch.setattr(library, "_FOLDER", tmp_path)
-    masks._apply.cache_clear()
+    aes._apply.cache_clear()
     try:
-        assert not masks.available()
+        assert not aes.available()
         vector = ring.zeros(3, 64)
         prg.apply_masks(vector, [bytes(32)], [])
         assert vector.all()
         with pytest.raises(RuntimeError, match="without asking"):
-            masks.apply(vector, [], [])
+            aes.apply(vector, [], [])
     finally:
-        masks._apply.cache_clear()
+        aes._apply.cache_clear()
 
 
 @pytest.mark.kernels
-@pytest.mark.skipif(not masks.available(), reason="no kernels on this machine")
+@pytest.mark.skipif(not aes.available(), reason="no kernels on this machine")
 def test_it_is_used_where_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delattr(prg, "_apply_portably")
     prg.apply_masks(ring.zeros(3, 64), [bytes(32)], [])

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
-from secagg.models.pooled import Moments
+from secagg.models.common.pooled_moments import Moments
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ import networkx as nx
 import numpy as np
 import pytest
 
-from secagg.models.acyclic import (
+from secagg.models.graphs.acyclicity import (
     acyclic_edges,
     acyclicity,
     break_ties,

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 import scipy.linalg
 
-from secagg.models.acyclic import acyclicity, minimise_sparse
-from secagg.models.acyclic_lasso import LeastSquares, acyclic_lasso
-from secagg.models.proximal_newton import Multipliers
+from secagg.models.graphs.acyclic_lasso import LeastSquares, acyclic_lasso
+from secagg.models.graphs.acyclicity import acyclicity, minimise_sparse
+from secagg.models.graphs.proximal_newton import Multipliers
 
 PENALTY = 0.1
 UNCONSTRAINED = Multipliers(0.0, 1e-30)

@@ -13,9 +13,9 @@ import numpy as np
 import pytest
 from scipy.optimize import least_squares
 
-from secagg.models.consensus import Schedule, advance, begin
-from secagg.models.linear_graph import LinearGraph
-from secagg.models.linear_sites import answer, begin_site, spectrum, stack
+from secagg.models.graphs.linear_graph import LinearGraph
+from secagg.models.notears_admm.coordinator import Schedule, advance, begin
+from secagg.models.notears_admm.linear_site import answer, begin_site, spectrum, stack
 
 ROUNDS = 40
 Round = tuple[np.ndarray, float, np.ndarray]

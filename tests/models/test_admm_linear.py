@@ -9,11 +9,11 @@ import pytest
 import scipy.linalg
 from scipy.optimize import minimize
 
-from secagg.models import admm_linear, consensus
-from secagg.models.admm_linear import learn
-from secagg.models.consensus import Schedule
-from secagg.models.graph_metrics import compare_graphs
-from secagg.models.simulated_graphs import (
+from secagg.models.graphs.metrics import compare_graphs
+from secagg.models.notears_admm import coordinator, linear_simulation
+from secagg.models.notears_admm.coordinator import Schedule
+from secagg.models.notears_admm.linear_simulation import learn
+from secagg.reproductions.data.simulated_graphs import (
     edge_weights,
     erdos_renyi_dag,
     linear_gaussian_rows,
@@ -110,13 +110,13 @@ def test_against_algorithm_1(seed: int, penalty: float) -> None:
 def watched(monkeypatch) -> list[tuple[dict, dict]]:
     """The states around every round of `learn`."""
     states: list[tuple[dict, dict]] = []
-    original = consensus.advance
+    original = coordinator.advance
 
     def advance(state, *rest):
         states.append((state, original(state, *rest)))
         return states[-1][1]
 
-    monkeypatch.setattr(admm_linear, "advance", advance)
+    monkeypatch.setattr(linear_simulation, "advance", advance)
     return states
 
 

@@ -6,14 +6,14 @@ import numpy as np
 import pytest
 
 from secagg.errors import UsageError
-from secagg.models import consensus
-from secagg.models.acyclic import is_acyclic
-from secagg.models.admm_linear import learn
-from secagg.models.consensus import Schedule
-from secagg.models.consensus_fit import STEEP
-from secagg.models.graph_metrics import compare_graphs
-from secagg.models.proximal_newton import Step
-from secagg.models.simulated_graphs import (
+from secagg.models.graphs.acyclicity import is_acyclic
+from secagg.models.graphs.metrics import compare_graphs
+from secagg.models.graphs.proximal_newton import Step
+from secagg.models.notears_admm import coordinator
+from secagg.models.notears_admm.coordinator import Schedule
+from secagg.models.notears_admm.linear_simulation import learn
+from secagg.models.notears_admm.result import STEEP
+from secagg.reproductions.data.simulated_graphs import (
     edge_weights,
     erdos_renyi_dag,
     linear_gaussian_rows,
@@ -80,7 +80,7 @@ def test_divergence_is_reported_and_not_cleaned_up(monkeypatch, variant) -> None
     cyclic = np.array([[0, 1.0, 0], [0, 0, 1.0], [1.0, 0, 0]])
     coming = iter([Step(cyclic, 0.5, True, 1), Step(cyclic, np.inf, False, 1)])
     for name in ("proximal_step", "subgradient_step"):
-        monkeypatch.setattr(consensus, name, lambda *_: next(coming))
+        monkeypatch.setattr(coordinator, name, lambda *_: next(coming))
     fit = learn(simulated(1, 3, (20, 20)), schedule=Schedule(variant))
     assert not fit.converged
     assert "no finite step" in fit.notes[0]

@@ -8,11 +8,11 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from secagg.errors import SecaggError
-from secagg.models.acyclic import is_acyclic
-from secagg.models.admm_linear import learn
-from secagg.models.consensus import Schedule
-from secagg.models.notears import notears
-from secagg.models.pooled import Moments
+from secagg.models.common.pooled_moments import Moments
+from secagg.models.graphs.acyclicity import is_acyclic
+from secagg.models.graphs.notears import notears
+from secagg.models.notears_admm.coordinator import Schedule
+from secagg.models.notears_admm.linear_simulation import learn
 
 VALUES = st.one_of(
     st.floats(-10, 10),

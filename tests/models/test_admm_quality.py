@@ -5,14 +5,14 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from secagg.models.acyclic import acyclic_edges, minimise_sparse
-from secagg.models.acyclic_lasso import LeastSquares
-from secagg.models.admm_linear import learn
-from secagg.models.consensus import Schedule
-from secagg.models.graph_metrics import compare_graphs
-from secagg.models.notears import notears
-from secagg.models.pooled import Moments
-from secagg.models.simulated_graphs import (
+from secagg.models.common.pooled_moments import Moments
+from secagg.models.graphs.acyclic_lasso import LeastSquares
+from secagg.models.graphs.acyclicity import acyclic_edges, minimise_sparse
+from secagg.models.graphs.metrics import compare_graphs
+from secagg.models.graphs.notears import notears
+from secagg.models.notears_admm.coordinator import Schedule
+from secagg.models.notears_admm.linear_simulation import learn
+from secagg.reproductions.data.simulated_graphs import (
     edge_weights,
     erdos_renyi_dag,
     linear_gaussian_rows,

@@ -9,8 +9,8 @@ import pytest
 
 from secagg.contracts import Public, Variable
 from secagg.errors import JobError
-from secagg.models.analyses import build_analysis
-from secagg.models.logistic import Logistic
+from secagg.models.glm.logistic import Logistic
+from secagg.models.moments.analyses import build_analysis
 
 PUBLIC = Public(
     (

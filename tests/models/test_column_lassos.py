@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from sklearn.linear_model import Lasso
 
-from secagg.models.column_lassos import ColumnLassos
+from secagg.models.numerics.column_lassos import ColumnLassos
 
 
 def chain(seed: int, p: int, n: int, noise: float) -> np.ndarray:

@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 
 from secagg.errors import JobError
-from secagg.models import consensus
-from secagg.models.acyclic import break_ties
-from secagg.models.consensus import Schedule, advance, begin, failure
-from secagg.models.consensus_step import Pull
-from secagg.models.linear_graph import LinearGraph
-from secagg.models.proximal_newton import Multipliers, Step
+from secagg.models.graphs.acyclicity import break_ties
+from secagg.models.graphs.linear_graph import LinearGraph
+from secagg.models.graphs.proximal_newton import Multipliers, Step
+from secagg.models.notears_admm import coordinator
+from secagg.models.notears_admm.coordinator import Schedule, advance, begin, failure
+from secagg.models.notears_admm.w_step import Pull
 
 GRAPH = LinearGraph(3)
 NEXT = np.array([[0, 0.4, 0], [0, 0, -0.3], [0, 0, 0]])
@@ -31,8 +31,8 @@ def scripted(monkeypatch, *steps: Step) -> list[dict[str, Any]]:
 
         return solve
 
-    monkeypatch.setattr(consensus, "subgradient_step", solver("subgradient"))
-    monkeypatch.setattr(consensus, "proximal_step", solver("proximal"))
+    monkeypatch.setattr(coordinator, "subgradient_step", solver("subgradient"))
+    monkeypatch.setattr(coordinator, "proximal_step", solver("proximal"))
     return asked
 
 

@@ -6,13 +6,17 @@ import networkx as nx
 import numpy as np
 import pytest
 
-from secagg.models.acyclic import minimise_sparse
-from secagg.models.acyclic_lasso import LeastSquares
-from secagg.models.admm_linear import learn
-from secagg.models.consensus import Schedule, begin
-from secagg.models.consensus_fit import consensus_fit, stationarity
-from secagg.models.linear_graph import LinearGraph
-from secagg.models.simulated_graphs import edge_weights, erdos_renyi_dag, linear_gaussian_rows
+from secagg.models.graphs.acyclic_lasso import LeastSquares
+from secagg.models.graphs.acyclicity import minimise_sparse
+from secagg.models.graphs.linear_graph import LinearGraph
+from secagg.models.notears_admm.coordinator import Schedule, begin
+from secagg.models.notears_admm.linear_simulation import learn
+from secagg.models.notears_admm.result import consensus_fit, stationarity
+from secagg.reproductions.data.simulated_graphs import (
+    edge_weights,
+    erdos_renyi_dag,
+    linear_gaussian_rows,
+)
 
 PENALTY = 0.05
 

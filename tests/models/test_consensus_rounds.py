@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from secagg.models.consensus_rounds import BITS, bits_for
+from secagg.models.notears_admm.range import BITS, bits_for
 
 
 @pytest.mark.parametrize("units", [1e-6, 0.3, 1.0, 64.0, 3e9])

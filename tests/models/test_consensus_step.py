@@ -7,9 +7,9 @@ import pytest
 import scipy.linalg
 from scipy.optimize import minimize
 
-from secagg.models.consensus_step import Pull, _Shrunk, proximal_step, subgradient_step
-from secagg.models.linear_graph import LinearGraph
-from secagg.models.proximal_newton import Multipliers
+from secagg.models.graphs.linear_graph import LinearGraph
+from secagg.models.graphs.proximal_newton import Multipliers
+from secagg.models.notears_admm.w_step import Pull, _Shrunk, proximal_step, subgradient_step
 
 ROUNDING = 2.0**-53
 CONVEX = Multipliers(0.0, 1e-30)  # h counts for nothing

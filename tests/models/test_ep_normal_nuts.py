@@ -18,9 +18,9 @@ from numpy.typing import NDArray
 from support.checkout import ROOT
 from support.ep_rounds import run
 
-from secagg.models.hierarchy import Statistics
-from secagg.models.hierarchy_normal import NormalHierarchy
-from secagg.models.posterior import summarise
+from secagg.models.common.posterior_summary import summarise
+from secagg.models.fedlin.hierarchies.base import Statistics
+from secagg.models.fedlin.hierarchies.normal import NormalHierarchy
 
 pytestmark = pytest.mark.slow
 

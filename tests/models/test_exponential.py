@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import scipy.linalg
 
-from secagg.models.exponential import exponential_minus_identity
+from secagg.models.numerics.matrix_exponential import exponential_minus_identity
 
 ROUNDING = 2.0**-53
 LARGEST = mp.mpf(float(np.finfo(float).max))

@@ -19,7 +19,7 @@ from support.fedlin import (
 )
 
 from secagg.errors import DataError, JobError
-from secagg.models.fedavg import FedAvg
+from secagg.models.fedlin.fedavg import FedAvg
 
 FEDAVG = {"name": "fedavg"}
 SIZES = (12, 30, 7, 55, 3)

@@ -14,8 +14,8 @@ import pandas as pd
 import pytest
 from support.fedlin import continuous, fedlin_job
 
-from secagg.randomness import replayable_random
-from secagg.simulating import simulate_sites
+from secagg.core.randomness import replayable_random
+from secagg.runs.simulate import simulate_sites
 
 SETS, K, D, NOISE = 15, 20, 2, 1.0
 FEW, POINTS = 4, 512

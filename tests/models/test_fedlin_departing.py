@@ -15,8 +15,8 @@ from support.fedlin import linear_tables
 from support.solved_sums import Asked, Quadratics, Separated, Sites, separations, shrunk_again
 
 from secagg.contracts import Update
-from secagg.models.natural_normal import Natural, symmetric, triangle
-from secagg.models.shared_points import points as points_of
+from secagg.models.fedlin.importance_points import points as points_of
+from secagg.models.numerics.natural_gaussian import Natural, symmetric, triangle
 
 Array = np.ndarray[Any, np.dtype[np.float64]]
 

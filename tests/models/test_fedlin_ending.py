@@ -11,10 +11,10 @@ from support.fedlin import bounds, fedlin_job, linear_tables, simulated, told
 
 import secagg
 from secagg.contracts import Field, Kind, Public, Spec, Variable
+from secagg.core.randomness import replayable_random
 from secagg.errors import UsageError
-from secagg.models.fedavg import FedAvg
-from secagg.models.fedlin_hm2 import FedLinHm2
-from secagg.randomness import replayable_random
+from secagg.models.fedlin.fedavg import FedAvg
+from secagg.models.fedlin.hm2 import FedLinHm2
 
 METHODS: list[dict[str, Any]] = [
     {"name": "fedlin_hm1", "rounds": 3},

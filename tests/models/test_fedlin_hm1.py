@@ -20,7 +20,7 @@ from support.fedlin import (
 )
 
 from secagg.errors import DataError, JobError, UsageError
-from secagg.models.gradient_steps import Quadratic
+from secagg.models.fedlin.gradient_steps import Quadratic
 
 HM1 = {"name": "fedlin_hm1"}
 SIZES = (12, 30, 7, 55, 3)  # the last: fewer records than coefficients

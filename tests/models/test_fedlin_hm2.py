@@ -18,16 +18,16 @@ from support.playing import play, rows_of
 
 import secagg
 from secagg.contracts import Public, State, Variable
+from secagg.core.randomness import expanded, replayable_random
 from secagg.errors import DataError, JobError, PeerError
-from secagg.job import parse_job
-from secagg.models.fedlin_hm2 import FedLinHm2
-from secagg.models.hierarchy import Statistics
-from secagg.models.hierarchy_normal import NormalHierarchy
-from secagg.models.hierarchy_ridge import Ridge
-from secagg.models.natural_normal import triangle
-from secagg.models.regression_layout import Layout
-from secagg.randomness import expanded, replayable_random
-from secagg.schema import public_facts
+from secagg.jobs.design_matrix import public_facts
+from secagg.jobs.job import parse_job
+from secagg.models.fedlin.design import Layout
+from secagg.models.fedlin.hierarchies.base import Statistics
+from secagg.models.fedlin.hierarchies.normal import NormalHierarchy
+from secagg.models.fedlin.hierarchies.ridge import Ridge
+from secagg.models.fedlin.hm2 import FedLinHm2
+from secagg.models.numerics.natural_gaussian import triangle
 
 RIDGE = {"name": "fedlin_hm2", "prior": "ridge"}
 SIZES = (30, 12, 45, 4)

@@ -13,13 +13,13 @@ from hypothesis import strategies as st
 from support.fedlin import SEED, Tables, bounds, fedlin_job, linear_tables, simulated, told
 
 import secagg
-from secagg.codec import encode
 from secagg.contracts import Kind, Public, State, Variable
+from secagg.core.randomness import replayable_random
 from secagg.errors import PeerError, PolicyRefusal, SecaggError
-from secagg.job import read_job
-from secagg.models.fedlin_hm1 import FedLinHm1
-from secagg.randomness import replayable_random
-from secagg.session import plan_job, rows_of
+from secagg.jobs.job import read_job
+from secagg.models.fedlin.hm1 import FedLinHm1
+from secagg.runtime.fixed_point import encode
+from secagg.runtime.session import plan_job, rows_of
 
 METHODS: list[dict[str, Any]] = [
     {"name": "fedlin_hm1", "rounds": 4, "holdout": 0.2},

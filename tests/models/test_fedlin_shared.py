@@ -11,13 +11,19 @@ from support.ep_rounds import run
 from support.fedlin import bounds, linear_tables, simulated
 from support.few_sites import exact_sites
 
-from secagg.models import fedlin_hm2
-from secagg.models.fedlin_posterior import posterior_draws
-from secagg.models.fedlin_shared import cautions, points_told, shared_rows, weighed, weighed_rows
-from secagg.models.hierarchy import Statistics
-from secagg.models.hierarchy_normal import NormalHierarchy
-from secagg.models.natural_normal import Natural
-from secagg.models.shared_points import Mixture, points_fields, points_sums
+from secagg.models.fedlin import hm2
+from secagg.models.fedlin.hierarchies.base import Statistics
+from secagg.models.fedlin.hierarchies.normal import NormalHierarchy
+from secagg.models.fedlin.importance_points import Mixture, points_fields, points_sums
+from secagg.models.fedlin.shared_result import (
+    cautions,
+    points_told,
+    shared_rows,
+    weighed,
+    weighed_rows,
+)
+from secagg.models.fedlin.site_posterior import posterior_draws
+from secagg.models.numerics.natural_gaussian import Natural
 
 WIDE = NormalHierarchy(0.0, 1.0, -3.0, 2.0)
 
@@ -89,7 +95,7 @@ def test_a_run_survives_such_sums(monkeypatch: pytest.MonkeyPatch) -> None:
         sums = dict(points_sums(site, log_tau))
         return sums | {"precision": sums["precision"] - 1e6 * (site.records > 28)}
 
-    monkeypatch.setattr(fedlin_hm2, "points_sums", wrong)
+    monkeypatch.setattr(hm2, "points_sums", wrong)
     method = {"name": "fedlin_hm2", "points": 64, "draws": 100}
     summary = simulated(method, bounds(tables), tables)[0].summary
     plain = simulated({**method, "points": 0}, bounds(tables), tables)[0].summary

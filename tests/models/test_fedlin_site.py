@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from secagg import wire
 from secagg.contracts import Public, Variable
-from secagg.models.fedlin_site import Site, least_squares, parted
-from secagg.models.regression_layout import Intercept, Layout
+from secagg.core import encoding
+from secagg.models.fedlin.design import Intercept, Layout
+from secagg.models.fedlin.site import Site, least_squares, parted
 
 SEED = bytes(range(16))
 CENTRE, SCALE = np.array([0.1, -0.2, 0.3, 0.0]), np.array([2.0, 1.5, 0.5, 3.0])
@@ -118,7 +118,7 @@ def test_a_site_is_its_records(intercept: Intercept, n: int) -> None:
 def test_what_a_site_keeps_is_all_it_needs(n: int) -> None:
     """Over the wire's encoding, as between rounds: the same bits."""
     site = Site.of(layout(), rows(n), CENTRE, SCALE)
-    again = Site.read(wire.loads(wire.dumps(site.state())))
+    again = Site.read(encoding.loads(encoding.dumps(site.state())))
     assert again.state().keys() == site.state().keys()
     for name, value in site.state().items():
         assert np.array_equal(again.state()[name], value), name

@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from secagg.models.finite_steps import RESTARTS, SHORTEST, minimise_finite
+from secagg.models.numerics.lbfgs import RESTARTS, SHORTEST, minimise_finite
 
 Vector = np.ndarray
 

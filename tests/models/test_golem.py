@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 
 from secagg.errors import UsageError
-from secagg.models import golem as module
-from secagg.models.acyclic import Minimum, acyclic_edges, is_acyclic
-from secagg.models.golem import golem, golem_objective
-from secagg.models.graph_metrics import compare_graphs
-from secagg.models.pooled import Moments
+from secagg.models.common.pooled_moments import Moments
+from secagg.models.graphs import golem as module
+from secagg.models.graphs.acyclicity import Minimum, acyclic_edges, is_acyclic
+from secagg.models.graphs.golem import golem, golem_objective
+from secagg.models.graphs.metrics import compare_graphs
 
 BOTH = pytest.mark.parametrize("equal_variances", [True, False])
 

@@ -13,14 +13,14 @@ from scipy.optimize import minimize
 from scipy.special import expit
 
 import secagg
-from secagg import ring
-from secagg.codec import decode, encode, plan_sum
 from secagg.contracts import Counted, Public, Rows, Stage, Variable
+from secagg.contracts.noise import Clip, Noise, Placement
+from secagg.core import ring
+from secagg.core.randomness import system_random
 from secagg.errors import JobError, PeerError
-from secagg.models.clipped import Family, exact_bits, residuals, site_sums
-from secagg.models.gradient import STAGE, Gradient
-from secagg.noise import Clip, Noise, Placement
-from secagg.randomness import system_random
+from secagg.models.glm.clipped_gradients import Family, exact_bits, residuals, site_sums
+from secagg.models.glm.gradient_descent import STAGE, Gradient
+from secagg.runtime.fixed_point import decode, encode, plan_sum
 
 GRID = 16
 FAMILIES: tuple[Family, ...] = ("gaussian", "binomial")

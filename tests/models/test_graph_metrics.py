@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from secagg.errors import UsageError
-from secagg.models.graph_metrics import compare_graphs
+from secagg.models.graphs.metrics import compare_graphs
 
 # 0 -> 1 -> 2, 3 alone
 TRUTH = np.zeros((4, 4), dtype=int)

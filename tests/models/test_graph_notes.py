@@ -10,14 +10,14 @@ import pandas as pd
 import pytest
 
 import secagg
-from secagg.models.notears_admm import NotearsAdmm
-from secagg.models.pooled import Moments
-from secagg.models.scored_graph import (
+from secagg.models.common.pooled_moments import Moments
+from secagg.models.graphs.job_result import (
     DIRECTIONS_NOTE,
     LAGGED_DIRECTIONS_NOTE,
     NETWORKS_NOTE,
     SHRUNK_NOTE,
 )
+from secagg.models.notears_admm.linear import NotearsAdmm
 
 NUMBER = {"type": "continuous", "low": -20, "high": 20}
 WARD = {"type": "categorical", "levels": ["medical", "surgical", "other"]}
@@ -101,7 +101,7 @@ def test_time_series_are_not_sent_to_what_cannot_do_them() -> None:
 def test_a_failed_search_is_not_told_to_do_what_it_did(
     learner: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    module = importlib.import_module(f"secagg.models.{learner}")
+    module = importlib.import_module(f"secagg.models.graphs.{learner}")
     monkeypatch.setattr(module, "MAX_ROUNDS", 0)
     X = np.random.default_rng(0).normal(size=(20, 2))
     data = X if learner == "notears_mlp" else Moments(("a", "b"), 20, np.zeros(2), X.T @ X)

@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 from secagg.errors import UsageError
-from secagg.models.graph_input import graph_input
-from secagg.models.graph_result import GraphFit, to_networkx
-from secagg.models.pooled import Moments
+from secagg.models.common.pooled_moments import Moments
+from secagg.models.graphs.inputs import graph_input
+from secagg.models.graphs.result import GraphFit, to_networkx
 
 DIRECTED = np.array([[False, True, False], [False] * 3, [False] * 3])
 LINE = np.zeros((3, 3), dtype=bool)

@@ -9,12 +9,12 @@ from oracles.penalised_factor import Factor, log_constant, log_factor, tilted_mo
 from support.penalised_world import regression, sums, vague
 from support.plain_ep import propagate
 
-from secagg.models.hierarchy import Statistics
-from secagg.models.hierarchy_elastic_net import ElasticNet, ElasticPenalty
-from secagg.models.hierarchy_lasso import Lasso
-from secagg.models.hierarchy_ridge import Ridge
-from secagg.models.natural_normal import Natural
-from secagg.models.penalised_sites import Effort
+from secagg.models.fedlin.hierarchies.base import Statistics
+from secagg.models.fedlin.hierarchies.elastic_net import ElasticNet, ElasticPenalty
+from secagg.models.fedlin.hierarchies.lasso import Lasso
+from secagg.models.fedlin.hierarchies.penalised_moments import Effort
+from secagg.models.fedlin.hierarchies.ridge import Ridge
+from secagg.models.numerics.natural_gaussian import Natural
 
 Array = NDArray[np.float64]
 

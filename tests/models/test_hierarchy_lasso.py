@@ -13,11 +13,11 @@ from oracles.penalised_factor import Factor, log_factor, tilted_moments
 from support.penalised_world import regression, sums, vague
 from support.plain_ep import propagate
 
-from secagg.models.hierarchy import Statistics, Tilted
-from secagg.models.hierarchy_lasso import LaplacePenalty, Lasso
-from secagg.models.natural_normal import Natural
-from secagg.models.penalised_density import Density
-from secagg.models.penalised_sites import Effort
+from secagg.models.fedlin.hierarchies.base import Statistics, Tilted
+from secagg.models.fedlin.hierarchies.lasso import LaplacePenalty, Lasso
+from secagg.models.fedlin.hierarchies.penalised_density import Density
+from secagg.models.fedlin.hierarchies.penalised_moments import Effort
+from secagg.models.numerics.natural_gaussian import Natural
 
 Array = NDArray[np.float64]
 

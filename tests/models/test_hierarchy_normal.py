@@ -14,9 +14,9 @@ import pytest
 from numpy.typing import NDArray
 from support.ep_rounds import one_term
 
-from secagg.models.hierarchy import Statistics
-from secagg.models.hierarchy_normal import NormalHierarchy
-from secagg.models.natural_normal import Natural
+from secagg.models.fedlin.hierarchies.base import Statistics
+from secagg.models.fedlin.hierarchies.normal import NormalHierarchy
+from secagg.models.numerics.natural_gaussian import Natural
 
 Array = NDArray[np.float64]
 

@@ -12,10 +12,10 @@ from scipy.integrate import dblquad
 from support.penalised_world import regression, sums, vague
 from support.plain_ep import propagate
 
-from secagg.models.hierarchy import Statistics
-from secagg.models.hierarchy_ridge import Ridge
-from secagg.models.natural_normal import Natural
-from secagg.models.rotated import Rotated
+from secagg.models.fedlin.hierarchies.base import Statistics
+from secagg.models.fedlin.hierarchies.ridge import Ridge
+from secagg.models.fedlin.hierarchies.ridge_likelihood import Rotated
+from secagg.models.numerics.natural_gaussian import Natural
 
 Array = NDArray[np.float64]
 RNG = np.random.default_rng(0)  # tilted() draws nothing

@@ -11,7 +11,9 @@ from hypothesis.extra.numpy import arrays
 from scipy.optimize import linprog
 
 from secagg.errors import DataError, UsageError
-from secagg.models.irls import (
+from secagg.models.common.coefficient_table import Result
+from secagg.models.common.pooled_moments import ROUNDING
+from secagg.models.glm.newton import (
     DECREMENT_TOLERANCE,
     OddsTerm,
     accept_step,
@@ -24,8 +26,6 @@ from secagg.models.irls import (
     newton_direction,
     units_matrix,
 )
-from secagg.models.pooled import ROUNDING
-from secagg.models.terms import Result
 
 EPS = np.finfo(float).eps
 

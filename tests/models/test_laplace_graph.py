@@ -9,23 +9,23 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from secagg.models.horseshoe import NoisePrior
-from secagg.models.laplace_graph import (
+from secagg.models.sparse_bayes.horseshoe import NoisePrior
+from secagg.models.sparse_bayes.laplace_graph import (
     GraphDraw,
     draw_graph_noise,
     matrices,
     places,
     sweep_graph,
 )
-from secagg.models.laplace_graph_location import draw_location
-from secagg.models.laplace_graph_moves import (
+from secagg.models.sparse_bayes.laplace_location import draw_location
+from secagg.models.sparse_bayes.metropolis_entries import (
     ACCEPTANCE,
     adapted,
     dies_out,
     move_entries,
     step_sizes,
 )
-from secagg.models.laplace_graph_turns import turn_rows
+from secagg.models.sparse_bayes.metropolis_rotations import turn_rows
 
 Array = NDArray[np.float64]
 

@@ -19,12 +19,17 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from secagg.models import spike_slab
-from secagg.models.horseshoe import NoisePrior, SiteDraw, inverse_gamma
-from secagg.models.laplace_graph import GraphDraw, draw_graph_noise, places, sweep_graph
-from secagg.models.sparse_directed_slabs import choose_slabs
-from secagg.models.sparse_rounds import paper_update
-from secagg.models.spike_slab import Common, SpikeSlab
+from secagg.models.sparse_bayes import spike_slab
+from secagg.models.sparse_bayes.collapsed_slabs import choose_slabs
+from secagg.models.sparse_bayes.horseshoe import NoisePrior, SiteDraw, inverse_gamma
+from secagg.models.sparse_bayes.laplace_graph import (
+    GraphDraw,
+    draw_graph_noise,
+    places,
+    sweep_graph,
+)
+from secagg.models.sparse_bayes.spike_slab import Common, SpikeSlab
+from secagg.models.sparse_bayes.sums import paper_update
 
 Array = NDArray[np.float64]
 

@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from secagg.errors import UsageError
-from secagg.models.linear import describe, ols
-from secagg.models.pooled import Moments
+from secagg.models.common.pooled_moments import Moments
+from secagg.models.moments.ols import describe, ols
 
 # Correlations here have condition numbers up to 10^3, p is at most 6: coefficients and standard
 # errors agree to about p * 10^3 * eps = 10^-12. A p-value's relative error is the statistic's

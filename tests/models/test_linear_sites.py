@@ -8,7 +8,7 @@ import mpmath as mp
 import numpy as np
 import pytest
 
-from secagg.models.linear_sites import answer, begin_site, centred, spectrum, stack
+from secagg.models.notears_admm.linear_site import answer, begin_site, centred, spectrum, stack
 
 ROUNDING = 2.0**-53
 

@@ -8,11 +8,14 @@ import numpy as np
 import pytest
 
 from secagg.errors import JobError, UsageError
-from secagg.models import local_fits
-from secagg.models.acyclic import is_acyclic
-from secagg.models.graph_metrics import compare_graphs
-from secagg.models.graph_result import GraphFit
-from secagg.models.local_fits import (
+from secagg.models.common.pooled_moments import Moments
+from secagg.models.graphs.acyclicity import is_acyclic
+from secagg.models.graphs.metrics import compare_graphs
+from secagg.models.graphs.notears import notears
+from secagg.models.graphs.pc_ges import ges, pc
+from secagg.models.graphs.result import GraphFit
+from secagg.models.local_graphs import learners
+from secagg.models.local_graphs.learners import (
     Algorithm,
     Learner,
     average,
@@ -21,9 +24,6 @@ from secagg.models.local_fits import (
     fit_sites,
     vote,
 )
-from secagg.models.notears import notears
-from secagg.models.pc_ges import ges, pc
-from secagg.models.pooled import Moments
 
 ALGORITHMS: tuple[Algorithm, ...] = ("notears", "pc", "ges")
 NAMES = ("a", "b", "c", "d")
@@ -165,7 +165,7 @@ def test_a_fit_that_did_not_converge_is_not_used(monkeypatch: pytest.MonkeyPatch
         wrong = np.ones((4, 4), dtype=bool)
         return GraphFit("notears", moments.names, wrong, ~wrong, 9.0 * wrong, False, {}, {}, ("h",))
 
-    monkeypatch.setattr(local_fits, "notears", diverged)
+    monkeypatch.setattr(learners, "notears", diverged)
     fit = Learner().fit(records(30), NAMES)
     assert not fit.directed.any() and fit.weights is not None and not fit.weights.any()
     assert fit.notes == ("abstains: h",)

@@ -9,16 +9,16 @@ import pytest
 from support.jobs import raw_job
 
 import secagg
-from secagg.alone import fit_alone
-from secagg.codec import decode, encode, plan_sum
 from secagg.contracts import Public, Rows, Variable
+from secagg.core.randomness import system_random
 from secagg.errors import CapabilityError, DataError, JobError, PolicyRefusal
-from secagg.models.local_fits import Learner, average, fit_sites, vote
-from secagg.models.local_graphs import STAGE, LocalGraphs
-from secagg.models.notears import notears
-from secagg.models.pooled import Moments
-from secagg.models.scored_graph import DIRECTIONS_NOTE, SHRUNK_NOTE
-from secagg.randomness import system_random
+from secagg.models.common.pooled_moments import Moments
+from secagg.models.graphs.job_result import DIRECTIONS_NOTE, SHRUNK_NOTE
+from secagg.models.graphs.notears import notears
+from secagg.models.local_graphs.learners import Learner, average, fit_sites, vote
+from secagg.models.local_graphs.method import STAGE, LocalGraphs
+from secagg.runs.site_baselines import fit_alone
+from secagg.runtime.fixed_point import decode, encode, plan_sum
 
 NAMES = ("a", "b", "c", "d")
 HALF = 64.0  # of the bounds, about 0: scaling to [-1, 1] and back changes no bit

@@ -5,9 +5,9 @@ import math
 import numpy as np
 import pytest
 
-from secagg.models import mlp_graph
-from secagg.models.mlp_graph import Networks, off_diagonal, squared_loss
-from secagg.models.proximal_newton import graph_constraint
+from secagg.models.graphs import mlp
+from secagg.models.graphs.mlp import Networks, off_diagonal, squared_loss
+from secagg.models.graphs.proximal_newton import graph_constraint
 
 # By torch 2.13.0's autograd in double precision, d = 3, m = 2, n = 10, 4 records, zero diagonal:
 # theta = sin(1, ..., size), X = 2 cos(1, 4, 9, ..., 144) row by row, A scattered into (d, d, m),
@@ -149,7 +149,7 @@ def test_blocks_of_records_add_up(monkeypatch) -> None:
     rng = np.random.default_rng(5)
     theta, X = rng.normal(size=networks.size), rng.normal(size=(23, 3))
     value, gradient = squared_loss(networks, X, 23)(theta)
-    monkeypatch.setattr(mlp_graph, "_BLOCK", 5 * 6)  # 5 records at once
+    monkeypatch.setattr(mlp, "_BLOCK", 5 * 6)  # 5 records at once
     parts = squared_loss(networks, X, 23)(theta)
     assert parts[0] == pytest.approx(value, rel=100 * EPS)
     np.testing.assert_allclose(parts[1], gradient, rtol=0, atol=100 * EPS)

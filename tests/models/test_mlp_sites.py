@@ -3,8 +3,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from secagg.models.mlp_graph import Networks, squared_loss
-from secagg.models.mlp_sites import answer, begin_site
+from secagg.models.graphs.mlp import Networks, squared_loss
+from secagg.models.notears_admm.mlp_site import answer, begin_site
 
 NETWORKS = Networks(3, 4)
 

@@ -7,7 +7,7 @@ import pytest
 from numpy.typing import NDArray
 from scipy.stats import multivariate_normal
 
-from secagg.models.natural_normal import Natural, symmetric, triangle
+from secagg.models.numerics.natural_gaussian import Natural, symmetric, triangle
 
 Array = NDArray[np.float64]
 

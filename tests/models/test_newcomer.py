@@ -9,8 +9,8 @@ import pytest
 from scipy.integrate import quad
 from scipy.special import hyperu
 
-from secagg.models.horseshoe import NoisePrior
-from secagg.models.newcomer import Newcomer, have_moments, predict, welcome
+from secagg.models.sparse_bayes.horseshoe import NoisePrior
+from secagg.models.sparse_bayes.new_site import Newcomer, have_moments, predict, welcome
 
 PRIOR = NoisePrior(shape=3.0, scale=2.0)
 DRAWS = 20_000

@@ -11,11 +11,11 @@ from scipy.special import beta
 from support.checkout import ROOT
 
 from secagg.errors import UsageError
-from secagg.models.linear import ols
-from secagg.models.moment_posterior import Target, draw_factors, mixing
-from secagg.models.noisy_linear import noisy_ols
-from secagg.models.noisy_moments import NoisyMoments
-from secagg.models.pooled import Moments
+from secagg.models.common.noisy_moments import NoisyMoments
+from secagg.models.common.pooled_moments import Moments
+from secagg.models.moments.noise_posterior import Target, draw_factors, mixing
+from secagg.models.moments.noisy_ols import noisy_ols
+from secagg.models.moments.ols import ols
 
 LEVEL = 0.9
 

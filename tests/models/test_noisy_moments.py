@@ -9,10 +9,10 @@ from scipy.stats import chi2
 
 import secagg
 from secagg.contracts import Counted, Public, Variable
+from secagg.core.randomness import replayable_random
 from secagg.errors import UsageError
-from secagg.models.noisy_moments import NOISE_NOTE, NoisyMoments, noisy_moments, repaired
-from secagg.privacy.gaussian import gaussian_mu
-from secagg.randomness import replayable_random
+from secagg.models.common.noisy_moments import NOISE_NOTE, NoisyMoments, noisy_moments, repaired
+from secagg.privacy.accounting.gaussian_dp import gaussian_mu
 
 
 def symmetric(rng, shape, deviation):

@@ -6,14 +6,14 @@ import numpy as np
 import pytest
 
 from secagg.errors import UsageError
-from secagg.models import notears as module
-from secagg.models import proximal_newton
-from secagg.models.acyclic import is_acyclic
-from secagg.models.acyclic_lasso import LeastSquares
-from secagg.models.graph_metrics import compare_graphs
-from secagg.models.notears import notears
-from secagg.models.pooled import Moments
-from secagg.models.proximal_newton import Multipliers, Step
+from secagg.models.common.pooled_moments import Moments
+from secagg.models.graphs import notears as module
+from secagg.models.graphs import proximal_newton
+from secagg.models.graphs.acyclic_lasso import LeastSquares
+from secagg.models.graphs.acyclicity import is_acyclic
+from secagg.models.graphs.metrics import compare_graphs
+from secagg.models.graphs.notears import notears
+from secagg.models.graphs.proximal_newton import Multipliers, Step
 
 
 def lasso(S: np.ndarray, parents: list[int], child: int, penalty: float) -> np.ndarray:

@@ -7,14 +7,18 @@ from typing import Any
 import numpy as np
 import pytest
 
-from secagg import wire
 from secagg.contracts import Counted, Kind, Public, Rows, Variable
+from secagg.core import encoding
+from secagg.core.randomness import system_random
 from secagg.errors import DataError, JobError, PeerError, UsageError
-from secagg.models.admm_linear import learn
-from secagg.models.consensus import Schedule
-from secagg.models.notears_admm import CONSENSUS, RECORDS, NotearsAdmm
-from secagg.models.simulated_graphs import edge_weights, erdos_renyi_dag, linear_gaussian_rows
-from secagg.randomness import system_random
+from secagg.models.notears_admm.coordinator import Schedule
+from secagg.models.notears_admm.linear import CONSENSUS, RECORDS, NotearsAdmm
+from secagg.models.notears_admm.linear_simulation import learn
+from secagg.reproductions.data.simulated_graphs import (
+    edge_weights,
+    erdos_renyi_dag,
+    linear_gaussian_rows,
+)
 
 HALF = np.array([20.0, 30.0, 25.0, 40.0])
 NAMES = ("a", "b", "c", "d")
@@ -57,18 +61,20 @@ def play(method: NotearsAdmm, parts: list[np.ndarray], public: Public = PUBLIC):
             update, memories[k] = method.local(
                 stage,
                 rows_of(part, public),
-                wire.loads(wire.dumps(message)),
+                encoding.loads(encoding.dumps(message)),
                 memories[k],
                 public,
                 system_random,
             )
-            memories[k] = wire.loads(wire.dumps(memories[k]))  # what a fresh process would read
+            memories[k] = encoding.loads(
+                encoding.dumps(memories[k])
+            )  # what a fresh process would read
             for field in spec[stage].spec:
                 assert update[field.name].shape == field.shape
                 assert np.all(np.abs(update[field.name]) <= field.bound)
                 total[field.name] += update[field.name]
         transcript.append((stage, message, total))
-        state = wire.loads(wire.dumps(method.server(state, total, len(parts))))
+        state = encoding.loads(encoding.dumps(method.server(state, total, len(parts))))
     n = sum(map(len, parts))
     return method.result(state, public, Counted(float(n), 0.0)), transcript
 

@@ -13,17 +13,17 @@ from support.folders import Killed, dying, folders
 
 import secagg
 from secagg.errors import CapabilityError, JobError, PolicyRefusal, ProtocolAbort, UsageError
-from secagg.journal import Journal
-from secagg.models.admm_linear import learn
-from secagg.models.consensus import Schedule
-from secagg.models.graph_metrics import compare_graphs
-from secagg.models.scored_graph import DIRECTIONS_NOTE
-from secagg.models.simulated_graphs import (
+from secagg.models.graphs.job_result import DIRECTIONS_NOTE
+from secagg.models.graphs.metrics import compare_graphs
+from secagg.models.notears_admm.coordinator import Schedule
+from secagg.models.notears_admm.linear_simulation import learn
+from secagg.reproductions.data.simulated_graphs import (
     edge_weights,
     erdos_renyi_dag,
     linear_gaussian_rows,
     time_series,
 )
+from secagg.runtime.journal import Journal
 
 __all__ = ["folders"]  # a fixture
 

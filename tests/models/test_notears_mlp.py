@@ -4,14 +4,14 @@ import numpy as np
 import pytest
 
 from secagg.errors import UsageError
-from secagg.models import notears_mlp as module
-from secagg.models.acyclic import is_acyclic
-from secagg.models.finite_steps import FinitePoint
-from secagg.models.graph_metrics import compare_graphs
-from secagg.models.mlp_graph import Networks
-from secagg.models.notears import notears
-from secagg.models.notears_mlp import notears_mlp, penalised_loss
-from secagg.models.simulated_graphs import erdos_renyi_dag, mlp_rows
+from secagg.models.graphs import notears_mlp as module
+from secagg.models.graphs.acyclicity import is_acyclic
+from secagg.models.graphs.metrics import compare_graphs
+from secagg.models.graphs.mlp import Networks
+from secagg.models.graphs.notears import notears
+from secagg.models.graphs.notears_mlp import notears_mlp, penalised_loss
+from secagg.models.numerics.lbfgs import FinitePoint
+from secagg.reproductions.data.simulated_graphs import erdos_renyi_dag, mlp_rows
 
 
 def parabola(n: int = 300, seed: int = 1) -> np.ndarray:

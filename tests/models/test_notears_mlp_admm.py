@@ -9,17 +9,17 @@ from support.playing import play, rows_of
 
 import secagg
 from secagg.contracts import Public, Rows, Variable
+from secagg.core.randomness import system_random
 from secagg.errors import DataError, JobError, PeerError, UsageError
-from secagg.models.admm_mlp import learn
-from secagg.models.consensus import Schedule
-from secagg.models.consensus_fit import stationarity
-from secagg.models.graph_metrics import compare_graphs
-from secagg.models.mlp_graph import Networks
-from secagg.models.notears_mlp import notears_mlp
-from secagg.models.notears_mlp_admm import CONSENSUS, RECORDS, NotearsMlpAdmm
-from secagg.models.scored_graph import DIRECTIONS_NOTE
-from secagg.models.simulated_graphs import erdos_renyi_dag, mlp_rows
-from secagg.randomness import system_random
+from secagg.models.graphs.job_result import DIRECTIONS_NOTE
+from secagg.models.graphs.metrics import compare_graphs
+from secagg.models.graphs.mlp import Networks
+from secagg.models.graphs.notears_mlp import notears_mlp
+from secagg.models.notears_admm.coordinator import Schedule
+from secagg.models.notears_admm.mlp import CONSENSUS, RECORDS, NotearsMlpAdmm
+from secagg.models.notears_admm.mlp_simulation import learn
+from secagg.models.notears_admm.result import stationarity
+from secagg.reproductions.data.simulated_graphs import erdos_renyi_dag, mlp_rows
 
 MIDDLE, HALF = np.array([0.0, 3.0, -1.0]), np.array([4.0, 8.0, 16.0])
 PUBLIC = Public(

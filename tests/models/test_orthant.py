@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy.optimize import Bounds, minimize
 
-from secagg.models.orthant import minimise_orthantwise
+from secagg.models.numerics.owlqn import minimise_orthantwise
 
 
 def quadratic(p: int, seed: int):

@@ -5,14 +5,14 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from secagg import wire
-from secagg.models.own_posterior import BATCHES, add_draw, begin_sums, own_posterior
+from secagg.core import encoding
+from secagg.models.sparse_bayes.site_posterior import BATCHES, add_draw, begin_sums, own_posterior
 
 
 def sums_of(draws: np.ndarray) -> dict[str, np.ndarray]:
     held = begin_sums({"x": draws.shape[1:]})
     for at, draw in enumerate(draws):
-        held = wire.loads(wire.dumps(add_draw(held, {"x": draw}, at, len(draws))))
+        held = encoding.loads(encoding.dumps(add_draw(held, {"x": draw}, at, len(draws))))
     return own_posterior(held["x"])
 
 

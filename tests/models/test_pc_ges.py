@@ -10,10 +10,10 @@ import pytest
 from scipy import stats
 
 from secagg.errors import UsageError
-from secagg.models.acyclic import is_acyclic
-from secagg.models.graph_result import GraphFit
-from secagg.models.pc_ges import BIDIRECTED_ON_CONFLICT, PartialCorrelationTest, ges, pc
-from secagg.models.pooled import Moments
+from secagg.models.common.pooled_moments import Moments
+from secagg.models.graphs.acyclicity import is_acyclic
+from secagg.models.graphs.pc_ges import BIDIRECTED_ON_CONFLICT, PartialCorrelationTest, ges, pc
+from secagg.models.graphs.result import GraphFit
 
 pytest.importorskip("causallearn", reason="needs secagg[graphs]")
 LEARNERS = pytest.mark.parametrize("learner", [pc, ges])
@@ -166,7 +166,7 @@ def test_conflicting_colliders_leave_the_edge_undirected() -> None:
 
 
 def test_contradicting_tests_are_noted(monkeypatch, simulate) -> None:
-    from secagg.models import pc_ges
+    from secagg.models.graphs import pc_ges
 
     cycle = np.array([[0, 1, 0], [0, 0, 1], [1, 0, 0]], dtype=bool)
     empty = np.zeros((3, 3), dtype=bool)

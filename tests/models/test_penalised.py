@@ -8,10 +8,10 @@ from hypothesis import strategies as st
 from sklearn.linear_model import LassoLars, Ridge
 
 from secagg.errors import UsageError
-from secagg.models.lasso import lasso
-from secagg.models.linear import ols
-from secagg.models.pooled import Moments
-from secagg.models.ridge import ridge
+from secagg.models.common.pooled_moments import Moments
+from secagg.models.moments.lasso import lasso
+from secagg.models.moments.ols import ols
+from secagg.models.moments.ridge import ridge
 
 
 def moments_of(table, names):

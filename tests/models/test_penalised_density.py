@@ -11,13 +11,13 @@ from scipy.stats import gamma as gamma_law
 from scipy.stats import invgauss, kstest
 from support.penalised_world import regression, sums
 
-from secagg.models.hierarchy_elastic_net import ElasticPenalty
-from secagg.models.hierarchy_lasso import LaplacePenalty
-from secagg.models.natural_normal import Natural
-from secagg.models.penalised_density import MOVING, Density, Mixing, Penalty
-from secagg.models.penalised_gibbs import Chains, mixture
-from secagg.models.penalised_start import _chart
-from secagg.models.rotated import normal_start
+from secagg.models.fedlin.hierarchies.elastic_net import ElasticPenalty
+from secagg.models.fedlin.hierarchies.gibbs import Chains, mixture
+from secagg.models.fedlin.hierarchies.initial_draws import _chart
+from secagg.models.fedlin.hierarchies.lasso import LaplacePenalty
+from secagg.models.fedlin.hierarchies.penalised_density import MOVING, Density, Mixing, Penalty
+from secagg.models.fedlin.hierarchies.ridge_likelihood import normal_start
+from secagg.models.numerics.natural_gaussian import Natural
 
 Array = NDArray[np.float64]
 PENALTIES = [(LaplacePenalty(), 2), (ElasticPenalty(), 3)]

@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from secagg.errors import UsageError
-from secagg.models.pooled import Moments
+from secagg.models.common.pooled_moments import Moments
 
 
 def moments_of(table, names):

@@ -9,8 +9,8 @@ import pytest
 
 from secagg.contracts import Public, Update, Variable
 from secagg.errors import UsageError
-from secagg.models.pooled_units import pooled_units, unit_sums
-from secagg.models.regression_layout import Layout
+from secagg.models.fedlin.design import Layout
+from secagg.models.fedlin.units import pooled_units, unit_sums
 
 STEP = 2.0**-80  # of a sum of squares
 

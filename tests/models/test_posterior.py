@@ -11,8 +11,15 @@ import pytest
 
 from secagg.contracts import Result
 from secagg.errors import UsageError
-from secagg.evidence import finite
-from secagg.models.posterior import complaints, median, number, summarise, to_arviz, worst
+from secagg.models.common.posterior_summary import (
+    complaints,
+    median,
+    number,
+    summarise,
+    to_arviz,
+    worst,
+)
+from secagg.runs.facts import finite
 
 RNG = np.random.default_rng(3)
 INDEPENDENT = RNG.standard_normal((500, 4, 2))

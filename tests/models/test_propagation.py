@@ -16,10 +16,7 @@ import pytest
 from numpy.typing import NDArray
 from support.ep_rounds import one_term, run
 
-from secagg.models.hierarchy import Draws, Statistics, Tilted
-from secagg.models.hierarchy_normal import NormalHierarchy
-from secagg.models.natural_normal import Natural
-from secagg.models.propagation import (
+from secagg.models.fedlin.expectation_propagation import (
     Change,
     most_next,
     moved,
@@ -27,6 +24,9 @@ from secagg.models.propagation import (
     share_taken,
     site_change,
 )
+from secagg.models.fedlin.hierarchies.base import Draws, Statistics, Tilted
+from secagg.models.fedlin.hierarchies.normal import NormalHierarchy
+from secagg.models.numerics.natural_gaussian import Natural
 
 Array = NDArray[np.float64]
 ANY = Statistics(np.eye(2), np.ones(2), 1.0, 5, 1.0)

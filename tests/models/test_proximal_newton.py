@@ -8,11 +8,17 @@ import numpy as np
 import pytest
 import scipy.linalg
 
-from secagg.models import proximal_newton
-from secagg.models.acyclic_lasso import LeastSquares
-from secagg.models.consensus_step import Pull
-from secagg.models.linear_graph import LinearGraph
-from secagg.models.proximal_newton import Multipliers, Step, descend, graph_constraint, penalties
+from secagg.models.graphs import proximal_newton
+from secagg.models.graphs.acyclic_lasso import LeastSquares
+from secagg.models.graphs.linear_graph import LinearGraph
+from secagg.models.graphs.proximal_newton import (
+    Multipliers,
+    Step,
+    descend,
+    graph_constraint,
+    penalties,
+)
+from secagg.models.notears_admm.w_step import Pull
 
 
 @dataclass(frozen=True)

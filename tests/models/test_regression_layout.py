@@ -11,9 +11,9 @@ from support.fedlin import continuous, fedlin_job, simulated, told
 
 from secagg.contracts import Public, Variable
 from secagg.errors import JobError
-from secagg.job import read_job
-from secagg.models.regression_layout import Layout
-from secagg.session import plan_job
+from secagg.jobs.job import read_job
+from secagg.models.fedlin.design import Layout
+from secagg.runtime.session import plan_job
 
 ALLOWED = [
     (intercept, scale, degree)

@@ -10,19 +10,19 @@ import pytest
 
 from secagg.contracts import Public, Variable
 from secagg.errors import JobError
-from secagg.models.admm_linear import learn
-from secagg.models.golem import golem
-from secagg.models.graph_result import GraphFit
-from secagg.models.notears import notears
-from secagg.models.pc_ges import pc
-from secagg.models.pooled import Moments
-from secagg.models.scored_graph import (
+from secagg.models.common.pooled_moments import Moments
+from secagg.models.graphs.golem import golem
+from secagg.models.graphs.job_result import (
     DIRECTIONS_NOTE,
     SHRUNK_NOTE,
     check_truth,
     graph_result,
     note_indicators,
 )
+from secagg.models.graphs.notears import notears
+from secagg.models.graphs.pc_ges import pc
+from secagg.models.graphs.result import GraphFit
+from secagg.models.notears_admm.linear_simulation import learn
 
 ROWS = np.random.default_rng(0).normal(size=(40, 3)) @ np.array([[1, 1, 0], [0, 1, 1], [0, 0, 1]])
 OfRows = Callable[[np.ndarray], Moments]

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from secagg.models.gradient_steps import Quadratic, batch_steps
-from secagg.models.shared_covariance import (
+from secagg.models.fedlin.gradient_steps import Quadratic, batch_steps
+from secagg.models.fedlin.site_covariance import (
     history_length,
     parts,
     remembered,

@@ -11,11 +11,11 @@ from numpy.typing import NDArray
 from scipy.stats import multivariate_normal
 from support.few_sites import exact
 
-from secagg.models.hierarchy import Statistics
-from secagg.models.hierarchy_normal import NormalHierarchy
-from secagg.models.natural_normal import Natural
-from secagg.models.one_draw import cholesky_factors, spread_covariances
-from secagg.models.shared_points import Mixture, points, points_fields, points_sums
+from secagg.models.fedlin.hierarchies.base import Statistics
+from secagg.models.fedlin.hierarchies.normal import NormalHierarchy
+from secagg.models.fedlin.hierarchies.pseudo_data import cholesky_factors, spread_covariances
+from secagg.models.fedlin.importance_points import Mixture, points, points_fields, points_sums
+from secagg.models.numerics.natural_gaussian import Natural
 
 Array = NDArray[np.float64]
 

@@ -11,7 +11,7 @@ import pytest
 from scipy.stats import chi2, kstest, kstwo
 
 from secagg.errors import UsageError
-from secagg.models.simulated_graphs import (
+from secagg.reproductions.data.simulated_graphs import (
     TimeSeries,
     edge_weights,
     erdos_renyi_dag,

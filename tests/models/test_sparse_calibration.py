@@ -20,8 +20,8 @@ import pytest
 from numpy.typing import NDArray
 from scipy.stats import chi2
 
-from secagg.models import spike_slab
-from secagg.models.horseshoe import (
+from secagg.models.sparse_bayes import spike_slab
+from secagg.models.sparse_bayes.horseshoe import (
     NoisePrior,
     Regression,
     SiteDraw,
@@ -31,7 +31,7 @@ from secagg.models.horseshoe import (
     sweep,
     within,
 )
-from secagg.models.spike_slab import Common, SpikeSlab
+from secagg.models.sparse_bayes.spike_slab import Common, SpikeSlab
 
 Array = NDArray[np.float64]
 pytestmark = pytest.mark.slow

@@ -27,8 +27,8 @@ from oracles.sparse_density import (
 from scipy.integrate import quad, simpson
 from scipy.stats import gamma, halfcauchy, invgamma, kstest, norm
 
-from secagg.models import spike_slab
-from secagg.models.horseshoe import (
+from secagg.models.sparse_bayes import spike_slab
+from secagg.models.sparse_bayes.horseshoe import (
     NoisePrior,
     Regression,
     SiteDraw,
@@ -36,7 +36,7 @@ from secagg.models.horseshoe import (
     marginal,
     sweep,
 )
-from secagg.models.spike_slab import Common, SpikeSlab
+from secagg.models.sparse_bayes.spike_slab import Common, SpikeSlab
 
 Array = NDArray[np.float64]
 

@@ -10,13 +10,13 @@ import pytest
 from numpy.typing import NDArray
 from support.playing import play, rows_of
 
-from secagg import wire
 from secagg.contracts import Public, Result, State, Variable
+from secagg.core import encoding
+from secagg.core.randomness import expanded
 from secagg.errors import DataError, JobError, PeerError, UsageError
-from secagg.models.laplace_graph import matrices
-from secagg.models.sparse_directed import SparseDirected
-from secagg.models.sparse_model import DRAWS
-from secagg.randomness import expanded
+from secagg.models.sparse_bayes.base import DRAWS
+from secagg.models.sparse_bayes.directed_graph import SparseDirected
+from secagg.models.sparse_bayes.laplace_graph import matrices
 
 Array = NDArray[np.float64]
 
@@ -238,5 +238,5 @@ def test_sites_computed_together_have_the_bits_they_have_alone() -> None:
     for k, part in enumerate(parts):
         random = expanded(bytes([k]) * 32)
         update, memory = SMALL.local(DRAWS, rows_of(part), sent[1], {}, public, random)
-        assert wire.dumps(both[k][1]) == wire.dumps(memory)
+        assert encoding.dumps(both[k][1]) == encoding.dumps(memory)
         assert all(np.array_equal(both[k][0][name], update[name]) for name in update)

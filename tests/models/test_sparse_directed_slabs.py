@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from secagg.models.sparse_directed_slabs import choose_slabs
-from secagg.models.spike_slab import Common, SpikeSlab
+from secagg.models.sparse_bayes.collapsed_slabs import choose_slabs
+from secagg.models.sparse_bayes.spike_slab import Common, SpikeSlab
 
 
 @pytest.mark.parametrize("apart", [0.0, 0.3, 0.6])

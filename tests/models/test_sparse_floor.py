@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from support.checkout import ROOT
 
-from secagg.models.sparse_regression import SparseRegression
+from secagg.models.sparse_bayes.regression import SparseRegression
 
 pytestmark = pytest.mark.slow
 

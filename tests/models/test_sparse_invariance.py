@@ -14,8 +14,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from secagg.models import spike_slab
-from secagg.models.horseshoe import (
+from secagg.models.sparse_bayes import spike_slab
+from secagg.models.sparse_bayes.horseshoe import (
     NoisePrior,
     Regression,
     SiteDraw,
@@ -24,7 +24,7 @@ from secagg.models.horseshoe import (
     marginal,
     sweep,
 )
-from secagg.models.spike_slab import Common, SpikeSlab
+from secagg.models.sparse_bayes.spike_slab import Common, SpikeSlab
 
 Array = NDArray[np.float64]
 Step = Callable[[Common, list[SiteDraw], list[Regression], SpikeSlab, np.random.Generator], Common]

@@ -25,10 +25,10 @@ from support.checkout import ROOT
 from support.playing import play, rows_of
 
 from secagg.contracts import Public, State, Variable
-from secagg.models.posterior import Posterior, summarise
-from secagg.models.sparse_model import kept_draws
-from secagg.models.sparse_regression import SparseRegression
-from secagg.randomness import expanded
+from secagg.core.randomness import expanded
+from secagg.models.common.posterior_summary import Posterior, summarise
+from secagg.models.sparse_bayes.base import kept_draws
+from secagg.models.sparse_bayes.regression import SparseRegression
 
 pytestmark = pytest.mark.slow
 

@@ -10,14 +10,14 @@ import numpy as np
 import pytest
 from support.playing import play, rows_of
 
-from secagg import wire
-from secagg.codec import encode, plan_sum
 from secagg.contracts import Public, Variable
+from secagg.core import encoding
+from secagg.core.randomness import RandomBytes, expanded
 from secagg.errors import DataError, JobError, PeerError, UsageError
-from secagg.models.sparse_markov import SparseMarkov, discoveries
-from secagg.models.sparse_model import DRAWS, RECORDS, SparseModel
-from secagg.models.sparse_regression import SparseRegression
-from secagg.randomness import RandomBytes, expanded
+from secagg.models.sparse_bayes.base import DRAWS, RECORDS, SparseModel
+from secagg.models.sparse_bayes.markov_random_field import SparseMarkov, discoveries
+from secagg.models.sparse_bayes.regression import SparseRegression
+from secagg.runtime.fixed_point import encode, plan_sum
 
 HALF = 8.0
 NAMES = ("y", "a", "b", "c")
@@ -283,8 +283,8 @@ def test_sites_together_have_the_bits_of_each_alone(step: Any) -> None:
         stacked = [memory for _, memory in together]
         for k in range(4):
             update, alone[k] = method.local(DRAWS, rows[k], message, alone[k], public, first[k])
-            assert wire.dumps(update) == wire.dumps(together[k][0])
-            assert wire.dumps(alone[k]) == wire.dumps(stacked[k])
+            assert encoding.dumps(update) == encoding.dumps(together[k][0])
+            assert encoding.dumps(alone[k]) == encoding.dumps(stacked[k])
 
 
 def wide(sites: int, n: int, p: int) -> tuple[list[np.ndarray], Public]:

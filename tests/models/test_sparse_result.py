@@ -12,11 +12,11 @@ import pandas as pd
 import pytest
 
 from secagg.contracts import Result
+from secagg.core.randomness import replayable_random
 from secagg.errors import CapabilityError, JobError
-from secagg.models.sparse_markov import expected_fdr, partial_correlation
-from secagg.randomness import replayable_random
-from secagg.running import run
-from secagg.simulating import simulate as simulate_with
+from secagg.models.sparse_bayes.markov_random_field import expected_fdr, partial_correlation
+from secagg.runs.run import run
+from secagg.runs.simulate import simulate as simulate_with
 
 COLUMNS = ("y", "a", "b", "c")
 HALF = {"y": 60.0, "a": 6.0, "b": 6.0, "c": 6.0}

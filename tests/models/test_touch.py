@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from secagg.models.moments import CONSTANT, touched
-from secagg.noise import Clip
+from secagg.contracts.noise import Clip
+from secagg.models.moments.method import CONSTANT, touched
 
 C2 = CONSTANT**2
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from secagg.models.zero_variance import controls, moments
+from secagg.models.fedlin.hierarchies.control_variates import controls, moments
 
 MEAN = np.array([1.0, -2.0, 0.5])
 COV = np.array([[2.0, 0.3, -0.5], [0.3, 0.5, 0.1], [-0.5, 0.1, 1.0]])

@@ -15,8 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import erfcx, log_ndtr, logsumexp
 
-from secagg.models.hierarchy import Statistics
-from secagg.models.natural_normal import Natural
+from secagg.models.fedlin.hierarchies.base import Statistics
+from secagg.models.numerics.natural_gaussian import Natural
 
 Array = NDArray[np.float64]
 Factor = Callable[[Array], Array]

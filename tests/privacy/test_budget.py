@@ -13,12 +13,12 @@ from hypothesis import strategies as st
 from scipy.optimize import brentq
 from scipy.stats import norm
 
+from secagg.contracts.noise import Adjacency
 from secagg.errors import PolicyRefusal, UsageError
-from secagg.noise import Adjacency
-from secagg.privacy import budget
-from secagg.privacy.budget import Cap, Cost, affordable, check_caps, spent_epsilon
-from secagg.privacy.events import Gaussian, Laplace, compose
-from secagg.privacy.gaussian import gaussian_mu
+from secagg.privacy.accounting import budget
+from secagg.privacy.accounting.budget import Cap, Cost, affordable, check_caps, spent_epsilon
+from secagg.privacy.accounting.events import Gaussian, Laplace, compose
+from secagg.privacy.accounting.gaussian_dp import gaussian_mu
 
 ADD, REPLACE = Adjacency.ADD_REMOVE, Adjacency.REPLACE
 CAP = Cap(1.0, 1e-6)

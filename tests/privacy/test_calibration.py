@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 from scipy.optimize import brentq
 
 from secagg.contracts import Field, Kind, Stage
+from secagg.contracts.noise import Adjacency, Noise, Placement, Touch
 from secagg.errors import CapabilityError, JobError
-from secagg.noise import Adjacency, Noise, Placement, Touch
-from secagg.privacy.calibration import Calibrated, Terms, calibrate, epsilon_at
-from secagg.privacy.discretised import distance, rounded_distance
-from secagg.privacy.gaussian import gaussian_delta, gaussian_epsilon, gaussian_mu
+from secagg.privacy.accounting.calibration import Calibrated, Terms, calibrate, epsilon_at
+from secagg.privacy.accounting.discretisation import distance, rounded_distance
+from secagg.privacy.accounting.gaussian_dp import gaussian_delta, gaussian_epsilon, gaussian_mu
 
 TERMS = Terms(Placement.SUM, 1.0, 1e-6, Adjacency.ADD_REMOVE, 1, 0.05)
 COUNT = Stage("cohort", (Field("records", (1,), 1e3, 32, Kind.COUNT),), 1, "", Touch(1.0, 1.0))

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from numpy.typing import NDArray
 
-from secagg.noise import Clip
+from secagg.contracts.noise import Clip
 from secagg.privacy.clipping import cap_per_person, choose_clip, clip_rows
 
 UNIT = st.floats(-1, 1)

@@ -1,4 +1,5 @@
-"""The table of `secagg.privacy.differencing`, brute force on small cases, and what it prevents."""
+"""The table of `secagg.privacy.policy.differencing`, brute force on small cases, and what it
+prevents."""
 
 from __future__ import annotations
 
@@ -13,8 +14,8 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from secagg.privacy import differencing
-from secagg.privacy.differencing import Exposure, exposed
+from secagg.privacy.policy import differencing
+from secagg.privacy.policy.differencing import Exposure, exposed
 
 Cohort = frozenset[str]
 

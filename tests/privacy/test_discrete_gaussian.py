@@ -14,9 +14,9 @@ import numpy as np
 import pytest
 from support.noise_laws import alarms, compare, compare_wide, gaussian, laplace, two_sided
 
+from secagg.core.randomness import RandomBytes, replayable_random
 from secagg.errors import InternalError
-from secagg.privacy import coins, discrete_gaussian, discrete_laplace
-from secagg.randomness import RandomBytes, replayable_random
+from secagg.privacy.sampling import bernoulli, discrete_gaussian, discrete_laplace
 
 VARIANCES = (Fraction(1, 4), Fraction(1), Fraction(7, 3), Fraction(9), Fraction(100))
 SCALES = (Fraction(1, 3), Fraction(1), Fraction(7, 2), Fraction(20))
@@ -54,32 +54,32 @@ def scripted(*words: int) -> RandomBytes:
 @pytest.mark.parametrize(("n", "d"), ODDS)
 def test_coin(n: int, d: int) -> None:
     random = replayable_random(n % 1000)
-    heads = sum(coins.bernoulli(n, d, random) for _ in range(DRAWS))
+    heads = sum(bernoulli.bernoulli(n, d, random) for _ in range(DRAWS))
     assert not alarms(SHARE, {"coin": two_sided(heads, DRAWS, n / d)})
 
 
 @pytest.mark.parametrize(("n", "d"), RATES)
 def test_exponential_coin(n: int, d: int) -> None:
     random = replayable_random(n % 1000)
-    heads = sum(coins.bernoulli_exp(n, d, random) for _ in range(DRAWS))
+    heads = sum(bernoulli.bernoulli_exp(n, d, random) for _ in range(DRAWS))
     assert not alarms(SHARE, {"coin": two_sided(heads, DRAWS, exp(-n / d))})
 
 
 def test_coin_looks_at_as_many_digits_as_it_takes() -> None:
     """1/3 is 0.555... in base 16, so each digit in base 2^64 is the same."""
     digit = 2**64 // 3
-    assert coins.bernoulli(1, 3, scripted(digit - 1))
-    assert not coins.bernoulli(1, 3, scripted(digit + 1))
-    assert coins.bernoulli(1, 3, scripted(digit, digit, digit - 1))
-    assert not coins.bernoulli(1, 3, scripted(digit, digit, digit + 1))
+    assert bernoulli.bernoulli(1, 3, scripted(digit - 1))
+    assert not bernoulli.bernoulli(1, 3, scripted(digit + 1))
+    assert bernoulli.bernoulli(1, 3, scripted(digit, digit, digit - 1))
+    assert not bernoulli.bernoulli(1, 3, scripted(digit, digit, digit + 1))
 
 
 def test_coin_at_its_ends() -> None:
     """Exact means: 1 even when all bits of U are ones, 0 even when the first 64 are zeros."""
-    assert coins.bernoulli(1, 1, scripted(2**64 - 1))
-    assert not coins.bernoulli(0, 1, scripted(0, 0, 1))
-    assert coins.bernoulli(1, 2**64, scripted(0))
-    assert not coins.bernoulli(1, 2**64, scripted(1, 0, 1))
+    assert bernoulli.bernoulli(1, 1, scripted(2**64 - 1))
+    assert not bernoulli.bernoulli(0, 1, scripted(0, 0, 1))
+    assert bernoulli.bernoulli(1, 2**64, scripted(0))
+    assert not bernoulli.bernoulli(1, 2**64, scripted(1, 0, 1))
 
 
 # --- sound --------------------------------------------------------------------------------------
@@ -166,9 +166,9 @@ def series_cut_short(patch: pytest.MonkeyPatch) -> None:
     """Two throws at most: 1 - gamma + gamma^2 / 2 for exp(-gamma)."""
 
     def cut(n: int, d: int, random: RandomBytes) -> bool:
-        return not (coins.bernoulli(n, d, random) and not coins.bernoulli(n, 2 * d, random))
+        return not (bernoulli.bernoulli(n, d, random) and not bernoulli.bernoulli(n, 2 * d, random))
 
-    patch.setattr(coins, "_at_most_one", cut)
+    patch.setattr(bernoulli, "_at_most_one", cut)
 
 
 def rounded_normal(patch: pytest.MonkeyPatch) -> None:

@@ -10,8 +10,8 @@ import pytest
 from scipy.special import ndtr
 
 from secagg.errors import UsageError
-from secagg.privacy.discretised import distance, rounded_distance, summed_distance
-from secagg.privacy.gaussian import gaussian_delta
+from secagg.privacy.accounting.discretisation import distance, rounded_distance, summed_distance
+from secagg.privacy.accounting.gaussian_dp import gaussian_delta
 
 
 def discrete_gaussian(sigma: float, reach: int) -> np.ndarray:

@@ -27,7 +27,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from secagg.privacy.events import Event, Gaussian, Laplace, epsilon_of
+from secagg.privacy.accounting.events import Event, Gaussian, Laplace, epsilon_of
 
 library = pytest.importorskip("dp_accounting.pld.privacy_loss_distribution")
 

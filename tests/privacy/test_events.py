@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from secagg.errors import UsageError
-from secagg.privacy.events import (
+from secagg.privacy.accounting.events import (
     Gaussian,
     Laplace,
     curve,
@@ -22,7 +22,7 @@ from secagg.privacy.events import (
     to_data,
     zcdp_epsilon,
 )
-from secagg.privacy.gaussian import gaussian_delta, gaussian_epsilon
+from secagg.privacy.accounting.gaussian_dp import gaussian_delta, gaussian_epsilon
 
 INF = math.inf
 

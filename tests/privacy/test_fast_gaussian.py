@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from secagg.privacy import fast_gaussian as fast
-from secagg.randomness import RandomBytes, replayable_random
+from secagg.core.randomness import RandomBytes, replayable_random
+from secagg.privacy.sampling import batched_gaussian as fast
 
 gmpy2: Any = import_module("gmpy2")
 """Any, as its types here cover what secagg itself uses, and that is not MPFR."""

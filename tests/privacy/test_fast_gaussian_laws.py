@@ -15,9 +15,9 @@ import pytest
 from scipy import stats
 from support.noise_laws import alarms, compare, compare_wide, gaussian, two_sided
 
-from secagg.privacy import fast_gaussian as fast
-from secagg.privacy.discrete_gaussian import discrete_gaussian
-from secagg.randomness import RandomBytes, replayable_random
+from secagg.core.randomness import RandomBytes, replayable_random
+from secagg.privacy.sampling import batched_gaussian as fast
+from secagg.privacy.sampling.discrete_gaussian import discrete_gaussian
 
 NARROW = tuple(map(Fraction, ("1/4", "1", "7/3", "9", "100", "4095", "16383", "16384", "90000")))
 WIDE = (4**20 + 7, 3 * 4**27 + 1, 4**55, fast.MAX_VARIANCE)

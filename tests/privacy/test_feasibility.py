@@ -14,12 +14,14 @@ import statsmodels.api as sm
 from scipy.special import expit, ndtri
 
 from secagg.contracts import Counted, Public, Rows, Variable
+from secagg.contracts.noise import Clip, Noise, Placement
+from secagg.core.randomness import system_random
 from secagg.errors import UsageError
-from secagg.models.clipped import touch_of
-from secagg.models.gradient import STAGE, Gradient
-from secagg.models.moments import CONSTANT
-from secagg.noise import Clip, Noise, Placement
-from secagg.privacy.feasibility import (
+from secagg.models.glm.clipped_gradients import touch_of
+from secagg.models.glm.gradient_descent import STAGE, Gradient
+from secagg.models.moments.method import CONSTANT
+from secagg.privacy.accounting.gaussian_dp import gaussian_mu
+from secagg.privacy.expected_error import (
     GREEN_ERROR,
     USABLE_ERROR,
     Assumed,
@@ -27,8 +29,6 @@ from secagg.privacy.feasibility import (
     Verdict,
     feasibility,
 )
-from secagg.privacy.gaussian import gaussian_mu
-from secagg.randomness import system_random
 
 DELTA = 1e-6
 SITES, COLLUDING = 5, 1

@@ -12,11 +12,11 @@ from scipy import special, stats
 from support.float_attack import disproved, finest, told_apart
 from support.noise_laws import alarms, likelihood_ratio
 
-from secagg.codec import add_noise, decode, encode, plan_sum
 from secagg.contracts import Field, Kind
-from secagg.noise import Noise, Placement
-from secagg.privacy.sampling import sample
-from secagg.randomness import replayable_random
+from secagg.contracts.noise import Noise, Placement
+from secagg.core.randomness import replayable_random
+from secagg.privacy.sampling.sampler import sample
+from secagg.runtime.fixed_point import add_noise, decode, encode, plan_sum
 
 DRAWS = 2**20
 GRIDS = (20, 40)

@@ -8,8 +8,13 @@ from pathlib import Path
 import pytest
 
 from secagg.errors import JobError, PolicyRefusal
-from secagg.privacy.gate import ReleasePolicy, check_invitation, check_records, check_release
-from secagg.privacy.policy import read_policy
+from secagg.privacy.policy.release_rules import (
+    ReleasePolicy,
+    check_invitation,
+    check_records,
+    check_release,
+)
+from secagg.privacy.policy.site_policy import read_policy
 
 ABC = ("a", "b", "c")
 THREE = ReleasePolicy(min_sites=3, min_records=10)

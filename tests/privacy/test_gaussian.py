@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from secagg.errors import UsageError
-from secagg.privacy.gaussian import (
+from secagg.privacy.accounting.gaussian_dp import (
     gaussian_delta,
     gaussian_deltas,
     gaussian_epsilon,
@@ -222,6 +222,6 @@ def test_speed():
 
 def test_neither_scipy_stats_nor_optimize_is_imported():
     """Half a second at every start of the command line."""
-    code = "import sys, secagg.privacy.gaussian; print(*sys.modules)"
+    code = "import sys, secagg.privacy.accounting.gaussian_dp; print(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert not {"scipy.stats", "scipy.optimize"} & set(done.stdout.split())

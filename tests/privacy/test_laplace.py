@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from secagg.errors import UsageError
-from secagg.privacy.laplace import Laplace
+from secagg.privacy.accounting.laplace import Laplace
 
 INF = math.inf
 LAWS = [

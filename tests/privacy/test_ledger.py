@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 from support.ledgers import CAP, Clock, numbered, part, seed_of
 
+from secagg.contracts.noise import Placement
+from secagg.core.randomness import replayable_random, system_random
 from secagg.errors import EvidenceError, InternalError, PeerError, PolicyRefusal, UsageError
-from secagg.noise import Placement
-from secagg.privacy.budget import Cost
-from secagg.privacy.events import Gaussian
-from secagg.privacy.ledger import Ledger
-from secagg.privacy.release import Cohort, Decision, Release
-from secagg.randomness import replayable_random, system_random
+from secagg.privacy.accounting.budget import Cost
+from secagg.privacy.accounting.events import Gaussian
+from secagg.privacy.ledger.ledger import Ledger
+from secagg.privacy.ledger.records import Cohort, Decision, Release
 
 
 @pytest.fixture
@@ -264,7 +264,7 @@ def test_a_cohort_is_compared_with_all_others_before_it_is_entered(ledger: Ledge
 def test_between_comparing_and_entering_nobody_else_enters(
     path: Path, ledger: Ledger, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("secagg.privacy.ledger_file._PATIENCE", 0.05)
+    monkeypatch.setattr("secagg.privacy.ledger.store._PATIENCE", 0.05)
     with Ledger.open(path, create=False, now=Clock()) as other:
 
         def meanwhile(_: Sequence[Cohort]) -> None:

@@ -11,12 +11,12 @@ from datetime import datetime, timedelta
 import pytest
 from support.ledgers import CAP, START, Clock, numbered, part, seed_of
 
+from secagg.contracts.noise import Adjacency, Placement
+from secagg.core.randomness import system_random
 from secagg.errors import InternalError, PolicyRefusal
-from secagg.noise import Adjacency, Placement
-from secagg.privacy.budget import Cap, Cost
-from secagg.privacy.events import Gaussian
-from secagg.privacy.ledger import Ledger
-from secagg.randomness import system_random
+from secagg.privacy.accounting.budget import Cap, Cost
+from secagg.privacy.accounting.events import Gaussian
+from secagg.privacy.ledger.ledger import Ledger
 
 
 @pytest.fixture
@@ -65,7 +65,7 @@ def test_the_whole_job_is_checked_before_its_first_entry(ledger: Ledger) -> None
 
 
 def test_what_is_affordable_is_said_and_gets_in(ledger: Ledger) -> None:
-    from secagg.privacy.gaussian import gaussian_mu
+    from secagg.privacy.accounting.gaussian_dp import gaussian_mu
 
     seed_of(ledger, numbered(0, 2), CAP)
     with pytest.raises(PolicyRefusal) as caught:

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 from support.ledgers import CAP, now, numbered, part, seed_of
 
+from secagg.core.randomness import system_random
 from secagg.errors import EvidenceError, InternalError, UsageError
-from secagg.privacy.ledger import Ledger
-from secagg.randomness import system_random
+from secagg.privacy.ledger.ledger import Ledger
 
 
 @pytest.fixture
@@ -215,7 +215,7 @@ def test_a_full_disk_enters_nothing(ledger: Ledger) -> None:
 def test_a_ledger_in_use_says_so(
     path: Path, ledger: Ledger, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("secagg.privacy.ledger_file._PATIENCE", 0.05)
+    monkeypatch.setattr("secagg.privacy.ledger.store._PATIENCE", 0.05)
     with Ledger.open(path, create=False, now=now) as other:
         ledger._db.execute("BEGIN IMMEDIATE")
         with pytest.raises(UsageError, match="in use by another process"):

@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from secagg.privacy.events import (
+from secagg.privacy.accounting.events import (
     Event,
     Gaussian,
     Laplace,
@@ -26,7 +26,7 @@ from secagg.privacy.events import (
     rdp_epsilon,
     zcdp_epsilon,
 )
-from secagg.privacy.loss_distribution import delta_bounds
+from secagg.privacy.accounting.privacy_loss import delta_bounds
 
 INF = math.inf
 DELTAS = (1e-3, 1e-6, 1e-9, 1e-12)

@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 from support.checkout import ROOT
 
+from secagg.contracts.noise import Adjacency
 from secagg.errors import JobError
-from secagg.noise import Adjacency
-from secagg.privacy.budget import Cap
-from secagg.privacy.gate import ReleasePolicy
-from secagg.privacy.policy import (
+from secagg.privacy.accounting.budget import Cap
+from secagg.privacy.policy.release_rules import ReleasePolicy
+from secagg.privacy.policy.site_policy import (
     PROFILES,
     Budget,
     Dominance,

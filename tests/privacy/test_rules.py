@@ -1,4 +1,4 @@
-"""The table of `secagg.privacy.rules`, row by row, at and beside each threshold."""
+"""The table of `secagg.privacy.policy.evaluation`, row by row, at and beside each threshold."""
 
 from __future__ import annotations
 
@@ -15,13 +15,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from secagg.contracts import Field, Kind, Public, Rows, Stage, Variable
+from secagg.contracts.noise import Adjacency, Placement
 from secagg.errors import PolicyRefusal
-from secagg.models.logistic import Logistic
-from secagg.models.moments import PooledMoments
-from secagg.noise import Adjacency, Placement
-from secagg.privacy import rules
-from secagg.privacy.policy import Dominance, SitePolicy, parse_policy
-from secagg.privacy.rules import (
+from secagg.models.glm.logistic import Logistic
+from secagg.models.moments.method import PooledMoments
+from secagg.privacy.policy import evaluation
+from secagg.privacy.policy.evaluation import (
     Decision,
     Own,
     Request,
@@ -32,6 +31,7 @@ from secagg.privacy.rules import (
     parameters,
     with_data,
 )
+from secagg.privacy.policy.site_policy import Dominance, SitePolicy, parse_policy
 
 ABC = ("a", "b", "c")
 KEY = bytes(range(32))
@@ -430,10 +430,10 @@ def test_what_holds_at_each_site_holds_over_all(
 ) -> None:
     """The argument in the module's text, in numbers that floats hold exactly."""
     for rule in (Dominance(largest=largest, share=share), Dominance(remainder=remainder)):
-        each = [rules._on_totals(rule, {"x": np.array(v, dtype=float)})[0] for v in sites]
+        each = [evaluation._on_totals(rule, {"x": np.array(v, dtype=float)})[0] for v in sites]
         pooled = np.array([value for values in sites for value in values], dtype=float)
         if all(each):
-            assert rules._on_totals(rule, {"x": pooled})[0]
+            assert evaluation._on_totals(rule, {"x": pooled})[0]
 
 
 # --- decisions -----------------------------------------------------------------------------------
@@ -454,7 +454,7 @@ def test_every_rule_is_evaluated_though_the_first_refuses() -> None:
     first, second = before_data(EVERYTHING, request), with_data(EVERYTHING, request, own)
     assert not any(decision.allowed for decision in (*first, *second))
     when = {"before": {d.rule for d in first}, "with": {d.rule for d in second}}
-    for rule, phase in re.findall(r"^(\S+)  +.*  (before|with)$", rules.__doc__ or "", re.M):
+    for rule, phase in re.findall(r"^(\S+)  +.*  (before|with)$", evaluation.__doc__ or "", re.M):
         if (rule, phase) != ("min_records", "before"):  # it is set
             assert rule in when[phase], rule
             when[phase].remove(rule)

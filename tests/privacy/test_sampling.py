@@ -8,11 +8,11 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
+from secagg.core.randomness import replayable_random
 from secagg.errors import InternalError
-from secagg.privacy import fast_gaussian as fast
-from secagg.privacy.discrete_gaussian import discrete_gaussian
-from secagg.privacy.sampling import sample, sample_error
-from secagg.randomness import replayable_random
+from secagg.privacy.sampling import batched_gaussian as fast
+from secagg.privacy.sampling.discrete_gaussian import discrete_gaussian
+from secagg.privacy.sampling.sampler import sample, sample_error
 
 
 @pytest.mark.parametrize("size", [0, 1, 1024, 1025, 3 * fast._BLOCK + 1])

@@ -15,14 +15,14 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from support.ledgers import CAP, START, Clock, numbered, part, seed_of
 
+from secagg.core.randomness import system_random
 from secagg.errors import PolicyRefusal
-from secagg.privacy import ledger as ledger_module
-from secagg.privacy.budget import Cap, Cost
-from secagg.privacy.differencing import exposed
-from secagg.privacy.ledger import Ledger
-from secagg.privacy.ledger_file import Line
-from secagg.privacy.release import Cohort
-from secagg.randomness import system_random
+from secagg.privacy.accounting.budget import Cap, Cost
+from secagg.privacy.ledger import ledger as ledger_module
+from secagg.privacy.ledger.ledger import Ledger
+from secagg.privacy.ledger.records import Cohort
+from secagg.privacy.ledger.store import Line
+from secagg.privacy.policy.differencing import exposed
 
 DATASETS = ("heart", "lung")
 

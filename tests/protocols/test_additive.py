@@ -3,12 +3,12 @@ import pytest
 from scipy import stats
 from support.secure_sum_contract import SecureSumContract, numbers
 
-from secagg import ring
 from secagg.contracts import Ask
+from secagg.core import ring
+from secagg.core.randomness import replayable_random
 from secagg.errors import JobError
 from secagg.protocols import additive, prg
 from secagg.protocols.additive import Additive, run_ideal, split
-from secagg.randomness import replayable_random
 
 
 class TestTwoAggregators(SecureSumContract):

@@ -10,12 +10,12 @@ from support.cheating import Cheat
 from support.vectors import PaillierOfVectors, shared_key
 from support.world import STAGE
 
+from secagg.core.frames import seal_frame
+from secagg.core.randomness import replayable_random
 from secagg.errors import PeerError, PolicyRefusal
-from secagg.frames import seal_frame
 from secagg.protocols.additive import Additive
-from secagg.protocols.djn_keys import generate_keypair
-from secagg.randomness import replayable_random
-from secagg.stages import COHORT
+from secagg.protocols.paillier.keys import generate_keypair
+from secagg.runtime.rounds import COHORT
 
 
 class AdditiveCheat(Cheat):

@@ -17,17 +17,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
+from secagg.core.randomness import RandomBytes, random_below, replayable_random
 from secagg.errors import PeerError, UsageError
-from secagg.protocols import djn
-from secagg.protocols.djn_keys import (
+from secagg.protocols.paillier import cryptosystem
+from secagg.protocols.paillier.fixed_base import fixed_base
+from secagg.protocols.paillier.keys import (
     PrivateKey,
     PublicKey,
     check_private_key,
     generate_keypair,
 )
-from secagg.protocols.fixed_base import fixed_base
-from secagg.protocols.packing import Packing
-from secagg.randomness import RandomBytes, random_below, replayable_random
+from secagg.protocols.paillier.packing import Packing
 
 pytestmark = pytest.mark.usefixtures("arithmetic")
 
@@ -62,17 +62,17 @@ def test_phe_decrypts_ours_and_we_decrypt_phes(key: PrivateKey) -> None:
     private = phe.PaillierPrivateKey(public, key.p, key.q)
     plaintexts = [0, 1, 2**2000 + 17, key.public.n - 1]
     for encrypted in (
-        djn.encrypt(key.public, plaintexts, replayable_random(2)),
-        djn.encrypt_as_key_holder(key, plaintexts, replayable_random(2)),
+        cryptosystem.encrypt(key.public, plaintexts, replayable_random(2)),
+        cryptosystem.encrypt_as_key_holder(key, plaintexts, replayable_random(2)),
     ):
         assert [private.raw_decrypt(c) for c in encrypted] == plaintexts
-    assert djn.decrypt(key, [public.raw_encrypt(m) for m in plaintexts]) == plaintexts
+    assert cryptosystem.decrypt(key, [public.raw_encrypt(m) for m in plaintexts]) == plaintexts
 
 
 def test_the_randomiser_is_one_that_phe_could_have_drawn(key: PrivateKey) -> None:
     # c = r^n (mod n), so r = c^(1/n mod lambda): with this r, phe must arrive at the same bits.
     n = key.public.n
-    (c,) = djn.encrypt(key.public, [12345], replayable_random(3))
+    (c,) = cryptosystem.encrypt(key.public, [12345], replayable_random(3))
     r = pow(c % n, pow(n, -1, math.lcm(key.p - 1, key.q - 1)), n)
     assert phe.PaillierPublicKey(n).raw_encrypt(12345, r_value=r) == c
 
@@ -84,12 +84,12 @@ def test_imported_phe_keys_work_without_h_s(
     check_private_key(ours)
     plaintexts = [0, 7, public.n - 1]
     for encrypted in (
-        djn.encrypt(ours.public, plaintexts, replayable_random(4)),
-        djn.encrypt_as_key_holder(ours, plaintexts, replayable_random(4)),
+        cryptosystem.encrypt(ours.public, plaintexts, replayable_random(4)),
+        cryptosystem.encrypt_as_key_holder(ours, plaintexts, replayable_random(4)),
     ):
         assert [private.raw_decrypt(c) for c in encrypted] == plaintexts
     phe_numbers = [public.encrypt(value, precision=2**-20) for value in (0.5, -3.25)]
-    raw = djn.decrypt(ours, [number.ciphertext() for number in phe_numbers])
+    raw = cryptosystem.decrypt(ours, [number.ciphertext() for number in phe_numbers])
     decoded = [
         phe.EncodedNumber(public, value, number.exponent).decode()
         for value, number in zip(raw, phe_numbers, strict=True)
@@ -102,18 +102,21 @@ def test_same_r_gives_the_same_ciphertext_as_phe(
 ) -> None:
     public, _, ours = foreign
     r = random_below(public.n, replayable_random(5))
-    (c,) = djn.encrypt(ours.public, [99], replayable_random(5))
+    (c,) = cryptosystem.encrypt(ours.public, [99], replayable_random(5))
     assert c == public.raw_encrypt(99, r_value=r)
 
 
 def test_sums_agree_with_phes_addition(key: PrivateKey) -> None:
     public = phe.PaillierPublicKey(key.public.n)
-    columns = [djn.encrypt_as_key_holder(key, [k, 10 * k], replayable_random(k)) for k in (1, 2, 3)]
-    ours = djn.multiply(key.public, columns)
+    columns = [
+        cryptosystem.encrypt_as_key_holder(key, [k, 10 * k], replayable_random(k))
+        for k in (1, 2, 3)
+    ]
+    ours = cryptosystem.multiply(key.public, columns)
     for position, total in enumerate(ours):
         numbers = [phe.EncryptedNumber(public, column[position], 0) for column in columns]
         assert sum(numbers[1:], numbers[0]).ciphertext(be_secure=False) == total
-    assert djn.decrypt(key, ours) == [6, 60]
+    assert cryptosystem.decrypt(key, ours) == [6, 60]
 
 
 # --- the arithmetic -----------------------------------------------------------------------------
@@ -121,9 +124,9 @@ def test_sums_agree_with_phes_addition(key: PrivateKey) -> None:
 
 def test_known_answer_of_the_tiny_key() -> None:
     # Exponents have ceil(9 / 2) = 5 bits: of the byte 0x55 the low five, 0x15 = 21.
-    (c,) = djn.encrypt(TINY.public, [100], constant_bytes(0x55))
+    (c,) = cryptosystem.encrypt(TINY.public, [100], constant_bytes(0x55))
     assert c == (1 + 100 * 437) * 3004**21 % 437**2 == 44487
-    assert djn.decrypt(TINY, [c]) == [100]
+    assert cryptosystem.decrypt(TINY, [c]) == [100]
 
 
 def test_every_plaintext_and_every_unit_of_a_tiny_key() -> None:
@@ -133,9 +136,12 @@ def test_every_plaintext_and_every_unit_of_a_tiny_key() -> None:
     lam = math.lcm(18, 22)
     mu = pow((pow(n + 1, lam, n * n) - 1) // n, -1, n)
     expected = [(pow(c, lam, n * n) - 1) // n * mu % n for c in units]
-    assert djn.decrypt(TINY, units) == expected
+    assert cryptosystem.decrypt(TINY, units) == expected
     every = list(range(n))
-    assert djn.decrypt(TINY, djn.encrypt(TINY.public, every, replayable_random(6))) == every
+    assert (
+        cryptosystem.decrypt(TINY, cryptosystem.encrypt(TINY.public, every, replayable_random(6)))
+        == every
+    )
 
 
 @given(
@@ -155,18 +161,20 @@ def test_key_holders_make_the_same_bits_and_sums_decrypt(
     for site in range(3):
         values = [random_below(n, random) for _ in range(size)]
         options = {"expected": expected, "short_exponent_assumption": short}
-        column = djn.encrypt(key.public, values, replayable_random(site), **options)
-        assert column == djn.encrypt_as_key_holder(key, values, replayable_random(site), **options)
+        column = cryptosystem.encrypt(key.public, values, replayable_random(site), **options)
+        assert column == cryptosystem.encrypt_as_key_holder(
+            key, values, replayable_random(site), **options
+        )
         columns.append(column)
         plaintexts.append(values)
     sums = [sum(values) % n for values in zip(*plaintexts, strict=True)]
-    assert djn.decrypt(key, djn.multiply(key.public, columns)) == sums
+    assert cryptosystem.decrypt(key, cryptosystem.multiply(key.public, columns)) == sums
 
 
 def test_key_holder_and_public_path_agree_at_full_size(key: PrivateKey) -> None:
     plaintexts = [0, 5, key.public.n - 1]
-    ours = djn.encrypt(key.public, plaintexts, replayable_random(7))
-    assert ours == djn.encrypt_as_key_holder(key, plaintexts, replayable_random(7))
+    ours = cryptosystem.encrypt(key.public, plaintexts, replayable_random(7))
+    assert ours == cryptosystem.encrypt_as_key_holder(key, plaintexts, replayable_random(7))
     n, h_s, random = key.public.n, key.public.h_s, replayable_random(7)
     assert h_s is not None
     for m, c in zip(plaintexts, ours, strict=True):
@@ -187,7 +195,7 @@ def test_without_h_s_the_key_holder_has_the_same_distribution() -> None:
         return stream[start : start + size]
 
     key = PrivateKey(PublicKey(n), p, q)
-    made = djn.encrypt_as_key_holder(key, [0] * len(units), random)
+    made = cryptosystem.encrypt_as_key_holder(key, [0] * len(units), random)
     assert Counter(made) == Counter(pow(r, n, n * n) for r in units)
 
 
@@ -202,7 +210,7 @@ def test_exponents_are_uniform() -> None:
         logarithm[power] = a
         power = power * h_s % (n * n)
     assert len(logarithm) == 1 << 16
-    made = djn.encrypt(key.public, [0] * 30_000, replayable_random(9))
+    made = cryptosystem.encrypt(key.public, [0] * 30_000, replayable_random(9))
     exponents = np.array([logarithm[c] for c in made])
     for byte in (exponents & 0xFF, exponents >> 8):
         assert stats.chisquare(np.bincount(byte, minlength=256)).pvalue > 1e-6
@@ -215,22 +223,24 @@ def test_randomness_drawn_per_ciphertext(key: PrivateKey) -> None:
         drawn.append(size)
         return replayable_random(10)(size)
 
-    full = djn.encrypt(key.public, [1, 2], random)
-    short = djn.encrypt(key.public, [1, 2], random, short_exponent_assumption=True)
+    full = cryptosystem.encrypt(key.public, [1, 2], random)
+    short = cryptosystem.encrypt(key.public, [1, 2], random, short_exponent_assumption=True)
     assert drawn == [2 * 1024 // 8, 2 * 256 // 8]
     assert full != short
-    assert djn.decrypt(key, short) == [1, 2]
+    assert cryptosystem.decrypt(key, short) == [1, 2]
 
 
 def test_short_exponents_need_h_s() -> None:
     with pytest.raises(UsageError):
-        djn.encrypt(PublicKey(437), [1], replayable_random(0), short_exponent_assumption=True)
+        cryptosystem.encrypt(
+            PublicKey(437), [1], replayable_random(0), short_exponent_assumption=True
+        )
 
 
 def test_tables_are_kept_with_the_key(key: PrivateKey) -> None:
-    djn.encrypt_as_key_holder(key, [1], replayable_random(0))
+    cryptosystem.encrypt_as_key_holder(key, [1], replayable_random(0))
     before = fixed_base.cache_info()
-    djn.encrypt_as_key_holder(key, [2], replayable_random(1))
+    cryptosystem.encrypt_as_key_holder(key, [2], replayable_random(1))
     after = fixed_base.cache_info()
     assert (after.misses, after.hits) == (before.misses, before.hits + 1)
 
@@ -241,9 +251,9 @@ def test_tables_are_kept_with_the_key(key: PrivateKey) -> None:
 @pytest.mark.parametrize("bad", [-1, 437, 438])
 def test_plaintexts_out_of_range_are_refused(bad: int) -> None:
     with pytest.raises(UsageError):
-        djn.encrypt(TINY.public, [0, bad], replayable_random(0))
+        cryptosystem.encrypt(TINY.public, [0, bad], replayable_random(0))
     with pytest.raises(UsageError):
-        djn.encrypt_as_key_holder(TINY, [0, bad], replayable_random(0))
+        cryptosystem.encrypt_as_key_holder(TINY, [0, bad], replayable_random(0))
 
 
 @pytest.mark.parametrize(
@@ -262,27 +272,27 @@ def test_numbers_that_are_no_ciphertexts_are_refused(
     key: PrivateKey, bad: Callable[[PrivateKey], int]
 ) -> None:
     with pytest.raises(PeerError):
-        djn.decrypt(key, [1, bad(key), 1])
+        cryptosystem.decrypt(key, [1, bad(key), 1])
     with pytest.raises(PeerError, match="column 1"):
-        djn.multiply(key.public, [[1, 1], [1, bad(key)], [1, 1]])
+        cryptosystem.multiply(key.public, [[1, 1], [1, bad(key)], [1, 1]])
 
 
 def test_columns_must_match() -> None:
     with pytest.raises(PeerError, match="column 1"):
-        djn.multiply(TINY.public, [[1, 2], [1]])
+        cryptosystem.multiply(TINY.public, [[1, 2], [1]])
     with pytest.raises(UsageError):
-        djn.multiply(TINY.public, [])
+        cryptosystem.multiply(TINY.public, [])
 
 
 def test_bytes_have_a_fixed_length(key: PrivateKey) -> None:
     numbers = [1, key.public.n**2 - 1, 256]
-    data = djn.ciphertexts_to_bytes(key.public, numbers)
+    data = cryptosystem.ciphertexts_to_bytes(key.public, numbers)
     assert key.public.ciphertext_bytes == 512
     assert len(data) == 3 * 512
-    assert djn.ciphertexts_from_bytes(key.public, data, 3) == numbers
+    assert cryptosystem.ciphertexts_from_bytes(key.public, data, 3) == numbers
     for wrong in (data[:-1], data + b"\0", data[512:], b""):
         with pytest.raises(PeerError):
-            djn.ciphertexts_from_bytes(key.public, wrong, 3)
+            cryptosystem.ciphertexts_from_bytes(key.public, wrong, 3)
     assert PublicKey(437, 2).ciphertext_bytes == 4  # two bytes for each of n's 9 bits
 
 
@@ -294,8 +304,10 @@ def test_packed_sums_are_exact(key: PrivateKey) -> None:
     packing = Packing.for_sites(32, sites, key.public.bits)
     values = np.random.default_rng(11).integers(0, 1 << 32, (sites, length), dtype=np.uint64)
     columns = [
-        djn.encrypt_as_key_holder(key, packing.pack(row), replayable_random(20 + site))
+        cryptosystem.encrypt_as_key_holder(key, packing.pack(row), replayable_random(20 + site))
         for site, row in enumerate(values)
     ]
-    total = packing.unpack(djn.decrypt(key, djn.multiply(key.public, columns)), length)
+    total = packing.unpack(
+        cryptosystem.decrypt(key, cryptosystem.multiply(key.public, columns)), length
+    )
     np.testing.assert_array_equal(total[:, 0], values.sum(axis=0))

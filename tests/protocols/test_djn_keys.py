@@ -10,16 +10,16 @@ from itertools import count, islice
 import pytest
 from gmpy2 import is_prime, mpz, next_prime
 
+from secagg.core.randomness import replayable_random
 from secagg.errors import PeerError, UsageError
-from secagg.protocols import djn_keys
-from secagg.protocols.djn_keys import (
+from secagg.protocols.paillier import keys
+from secagg.protocols.paillier.keys import (
     PrivateKey,
     PublicKey,
     check_private_key,
     check_public_key,
     generate_keypair,
 )
-from secagg.randomness import replayable_random
 
 TINY = PrivateKey(PublicKey(437, 3004), 19, 23)
 
@@ -137,9 +137,9 @@ def test_damaged_private_keys_are_refused(
 
 def test_a_key_is_checked_once_a_process_and_a_damaged_one_still_refused(key: PrivateKey) -> None:
     check_private_key(key)
-    before = djn_keys._is_prime.cache_info()
+    before = keys._is_prime.cache_info()
     check_private_key(replace(key))
-    after = djn_keys._is_prime.cache_info()
+    after = keys._is_prime.cache_info()
     assert (after.misses, after.hits) == (before.misses, before.hits + 2)
     with pytest.raises(PeerError, match="not prime"):
         check_private_key(composite_pair(key))
@@ -152,7 +152,7 @@ def test_miller_rabin_tells_primes_from_composites() -> None:
     """Oracle: trial division. A composite that passed 50 rounds would be one in 2^100."""
     for candidate in range(3, 3000, 2):
         prime = all(candidate % d for d in range(3, math.isqrt(candidate) + 1, 2))
-        assert djn_keys.passes_miller_rabin(candidate, 50) == prime
+        assert keys.passes_miller_rabin(candidate, 50) == prime
 
 
 def test_the_worst_composites_pass_a_round_one_time_in_four_but_not_fifty() -> None:
@@ -162,8 +162,8 @@ def test_the_worst_composites_pass_a_round_one_time_in_four_but_not_fifty() -> N
     """
     pairs = (k for k in count(10**6 + 2, 4) if is_prime(k + 1) and is_prime(2 * k + 1))
     composites = [(k + 1) * (2 * k + 1) for k in islice(pairs, 400)]
-    assert 46 <= sum(djn_keys.passes_miller_rabin(n, 1) for n in composites) <= 154
-    assert not any(djn_keys.passes_miller_rabin(n, 50) for n in composites)
+    assert 46 <= sum(keys.passes_miller_rabin(n, 1) for n in composites) <= 154
+    assert not any(keys.passes_miller_rabin(n, 50) for n in composites)
 
 
 def test_a_square_is_refused_whatever_its_size() -> None:

@@ -9,16 +9,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from secagg.protocols import fixed_base
-from secagg.protocols.fixed_base import (
+from secagg.protocols.paillier import fixed_base
+from secagg.protocols.paillier.fixed_base import (
     TABLE_BYTES,
     FixedBase,
     choose_window,
     make_table,
     split_digits,
 )
-from secagg.protocols.integers import Integers
-from secagg.protocols.residues import use_kernels
+from secagg.protocols.paillier.integers import Integers
+from secagg.protocols.paillier.residues import use_kernels
 
 pytestmark = pytest.mark.usefixtures("arithmetic")
 

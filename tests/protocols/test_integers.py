@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from secagg.protocols.integers import Integers
+from secagg.protocols.paillier.integers import Integers
 
 vectors = st.integers(1, 20).flatmap(
     lambda size: st.tuples(st.lists(st.integers(0, (1 << 8 * size) - 1), max_size=6), st.just(size))

@@ -9,12 +9,12 @@ from hypothesis import strategies as st
 from support.secure_sum_contract import SecureSumContract, numbers, silence
 from support.world import SumNumbers, World, run_until
 
-from secagg import ring, wire
 from secagg.contracts import Context, Shape
+from secagg.core import encoding, ring
+from secagg.core.frames import peek_header
+from secagg.core.randomness import replayable_random
 from secagg.errors import JobError, PolicyRefusal, ProtocolAbort
-from secagg.frames import peek_header
-from secagg.protocols.masked import Masked, run_ideal
-from secagg.randomness import replayable_random
+from secagg.protocols.masked.protocol import Masked, run_ideal
 
 FIRST_SUM = ["consent", "advertise", "share", "mask", "agree", "unmask"]
 """Every phase until the first sum is known; the last three of them after sites have sent."""
@@ -56,7 +56,7 @@ def first_sum(sites, since):
     step = world.coordinator.start()
     while not step.done:
         frames = world.engine.exchange(step.requests)
-        step = world.coordinator.advance(wire.loads(wire.dumps(step.state)), frames)
+        step = world.coordinator.advance(encoding.loads(encoding.dumps(step.state)), frames)
     return step.state["records"], step.state["cohort"]
 
 
@@ -141,7 +141,7 @@ def test_masks_are_never_the_same_twice():
 
     def tamper(sender, recipient, frame):
         if sender == "site_0" and peek_header(frame)[1] == "mask":
-            uploads.append(wire.loads(wire.loads(frame)[2])["masked"])
+            uploads.append(encoding.loads(encoding.loads(frame)[2])["masked"])
         return [frame]
 
     values = {f"site_{i}": np.zeros(50) for i in range(3)}
@@ -155,7 +155,7 @@ def test_secrets_leave_the_state_when_they_are_no_longer_needed():
     world = World(Masked(), numbers(4, 3, 1), SumNumbers((3,), rounds=3))
 
     def kept():
-        return wire.loads(world.engine.states["site_0"])["protocol"]
+        return encoding.loads(world.engine.states["site_0"])["protocol"]
 
     step = run_until(world, "unmask")
     assert "held" in kept()

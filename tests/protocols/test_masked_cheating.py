@@ -14,16 +14,18 @@ from support.cheating import Cheat
 from support.secure_sum_contract import numbers
 from support.world import STAGE, SumNumbers, World, run_until
 
-from secagg import ring, wire
-from secagg.codec import plan_sum
 from secagg.contracts import Field, Kind
+from secagg.core import encoding, ring
+from secagg.core.frames import Header, write_frame
+from secagg.core.identity import Identity, Role
+from secagg.core.randomness import replayable_random
 from secagg.errors import OverflowRefusal, PeerError, PolicyRefusal
-from secagg.frames import Header, write_frame
-from secagg.identity import Identity, Role
-from secagg.protocols import masked_site, masking, prg
-from secagg.protocols.masked import Masked
-from secagg.randomness import replayable_random
-from secagg.stages import COHORT
+from secagg.protocols import prg
+from secagg.protocols.masked import masks
+from secagg.protocols.masked import site as site_steps
+from secagg.protocols.masked.protocol import Masked
+from secagg.runtime.fixed_point import plan_sum
+from secagg.runtime.rounds import COHORT
 
 EVERYBODY = ["site_0", "site_1", "site_2", "site_3", "site_4"]
 
@@ -95,7 +97,7 @@ def test_finding_a_seeds_have_all_their_bits():
         flipped = bytearray(key)
         flipped[bit // 8] ^= 1 << bit % 8
         vector = ring.zeros(4, 64)
-        prg.apply_masks(vector, [masking.seed(bytes(flipped), label)], [])
+        prg.apply_masks(vector, [masks.seed(bytes(flipped), label)], [])
         vectors.add(vector.tobytes())
     assert len(vectors) == 256
     for short in (b"", bytes(4), bytes(16), bytes(31), bytes(33)):
@@ -110,7 +112,7 @@ def test_finding_b_nobody_is_alive_and_dead():
     first, second = EVERYBODY[:4], EVERYBODY[1:]
     statements = {site: cheat.agree(site, first) for site in first}
     shares = cheat.unmask("site_1", first, statements)
-    state = wire.loads(cheat.states["site_1"])["protocol"]
+    state = encoding.loads(cheat.states["site_1"])["protocol"]
     assert "held" not in state  # the other secret of each neighbour is gone
     for site, given in shares.items():
         assert isinstance(given, bytes), f"one share of {site}, not two"
@@ -148,7 +150,7 @@ def test_finding_c_the_floor_is_the_sites_own():
     step = world.coordinator.start()
     while not step.done:
         for request in step.requests.values():
-            asked = keys(wire.loads(wire.loads(request)[2]))
+            asked = keys(encoding.loads(encoding.loads(request)[2]))
             assert not [key for key in asked for word in words if word in key]
         step = world.coordinator.advance(step.state, world.engine.exchange(step.requests))
 
@@ -175,11 +177,11 @@ def test_finding_d_the_coordinator_is_nobodys_neighbour():
     cheat = Masks()
     directory = cheat.advertise()
     world = cheat.world
-    own = masking.PublicKeys(*(masking.public_key(bytes([i]) * 32) for i in (1, 2, 3))).to_plain()
+    own = masks.PublicKeys(*(masks.public_key(bytes([i]) * 32) for i in (1, 2, 3))).to_plain()
 
     def state_as(identity, name):
         forged = Identity(name, Role.SITE, identity.signing_key, identity.opening_key)
-        return write_frame(forged, world.session, 0, "advertise", masking.EVERYONE, own)
+        return write_frame(forged, world.session, 0, "advertise", masks.EVERYONE, own)
 
     coordinator = world.identities["coordinator"]
     with pytest.raises(PeerError, match="signature does not verify"):
@@ -196,7 +198,7 @@ def test_finding_d_keys_of_another_session_or_round_are_refused():
     identity, own = cheat.world.identities["site_3"], bytes(32)
     body = {"first": own, "later": own, "commitment": own}
     for session, round_ in ((bytes(16), 0), (cheat.world.session, 1)):
-        stale = write_frame(identity, session, round_, "advertise", masking.EVERYONE, body)
+        stale = write_frame(identity, session, round_, "advertise", masks.EVERYONE, body)
         with pytest.raises(PeerError, match=r"another session|of another round"):
             cheat.share("site_0", {**directory, "site_3": stale})
 
@@ -205,9 +207,9 @@ def test_finding_d_one_key_twice_is_refused():
     """A site (or who holds its signing key) that repeats another's key would repeat its secrets."""
     cheat = Masks()
     directory = cheat.advertise()
-    body = wire.loads(wire.loads(directory["site_2"])[2])
+    body = encoding.loads(encoding.loads(directory["site_2"])[2])
     identity = cheat.world.identities["site_3"]
-    again = write_frame(identity, cheat.world.session, 0, "advertise", masking.EVERYONE, body)
+    again = write_frame(identity, cheat.world.session, 0, "advertise", masks.EVERYONE, body)
     with pytest.raises(PeerError, match="one key twice"):
         cheat.share("site_0", {**directory, "site_3": again})
 
@@ -217,8 +219,8 @@ def test_finding_e_counts_and_notes_are_not_in_clear():
     world = World(Masked(), numbers(5, 3, 1), SumNumbers((3,)))
     step = run_until(world, "mask")
     for frame in world.engine.exchange(step.requests):
-        header, _, content = wire.loads(frame)
-        assert set(wire.loads(content)) == {"masked"}
+        header, _, content = encoding.loads(frame)
+        assert set(encoding.loads(content)) == {"masked"}
         assert set(Header.from_bytes(header).note) == {"min_sites", "sites", "stage", "asked"}
 
 
@@ -227,7 +229,7 @@ def test_finding_f_masks_take_every_value(bits):
     """Theirs: the top value never occurs. Ours: masks are whole machine words; among 2^17 bytes of
     mask every byte value occurs at every place (one is missing with probability 256 e^-64 each)."""
     vector = ring.zeros((1 << 17) // (bits // 8), bits)
-    prg.apply_masks(vector, [masking.seed(bytes(32), b"finding f")], [])
+    prg.apply_masks(vector, [masks.seed(bytes(32), b"finding f")], [])
     columns = np.frombuffer(ring.to_bytes(vector), dtype=np.uint8).reshape(-1, 8)
     assert all(len(np.unique(column)) == 256 for column in columns.T)
 
@@ -257,7 +259,7 @@ def test_who_is_asked_something_else_sends_noise():
     envelopes = {site: cheat.share(site, directory) for site in cheat.sites}
     for site in cheat.sites:
         cheat.mask(site, envelopes, message={"x": 1} if site == "site_2" else None)
-    labels = {s: wire.loads(cheat.states[s])["protocol"]["label"] for s in cheat.sites}
+    labels = {s: encoding.loads(cheat.states[s])["protocol"]["label"] for s in cheat.sites}
     assert len(set(labels.values())) == 2
     statements = {site: cheat.agree(site, EVERYBODY) for site in cheat.sites}
     with pytest.raises(PeerError, match="did not ask all contributors the same"):
@@ -269,12 +271,14 @@ def test_in_a_later_sum_too():
     world = World(Masked(), numbers(5, 400, 1), SumNumbers((400,)))
     step = run_until(world, "mask", 1)
     other = "site_3"
-    _, _, content = wire.loads(step.requests[other])
-    body = {**wire.loads(content), "message": {"at": 0.5}}
+    _, _, content = encoding.loads(step.requests[other])
+    body = {**encoding.loads(content), "message": {"at": 0.5}}
     step.requests[other] = write_frame(
         world.identities["coordinator"], world.session, 1, "mask", other, body
     )
-    replies = [wire.loads(wire.loads(f)[2])["masked"] for f in world.engine.exchange(step.requests)]
+    replies = [
+        encoding.loads(encoding.loads(f)[2])["masked"] for f in world.engine.exchange(step.requests)
+    ]
     shape = world.plans.of(STAGE).shape
     total = np.array(ring.to_integers(ring.total(replies, shape.length, shape.ring_bits)))
     # uniform in the ring: each is within the proved bound with probability 2^(sum bits - ring bits)
@@ -286,31 +290,31 @@ def test_a_site_masks_once_a_round():
     """Whatever `Party` lets through, the protocol itself never masks twice under one round."""
     world = World(Masked(), numbers(3, 3, 1), SumNumbers((3,), rounds=3))
     run_until(world, "mask", 3)
-    protocol = wire.loads(world.engine.states["site_0"])["protocol"]
+    protocol = encoding.loads(world.engine.states["site_0"])["protocol"]
     context = context_of(world, "site_0", round_=2)
     body = {"cohort": ["site_0", "site_1", "site_2"]}
     plan = world.protocol.plan(context)
     with pytest.raises(PolicyRefusal, match="has masked in this round or a later one"):
-        masked_site.mask(protocol, body, plan, context, ring.zeros(4, 32))
+        site_steps.mask(protocol, body, plan, context, ring.zeros(4, 32))
 
 
 def test_a_key_of_small_order_is_refused():
     with pytest.raises(PeerError, match="agrees on nothing"):
-        masking.pair_keys(bytes([7]) * 32, {"b": bytes(32)}, "first", "a", bytes(16))
+        masks.pair_keys(bytes([7]) * 32, {"b": bytes(32)}, "first", "a", bytes(16))
 
 
 def test_both_sites_derive_the_same_seed_and_no_other():
     a, b = bytes([1]) * 32, bytes([2]) * 32
-    of_a, of_b = masking.public_key(a), masking.public_key(b)
+    of_a, of_b = masks.public_key(a), masks.public_key(b)
     session = bytes(16)
-    ours = masking.pair_keys(a, {"b": of_b}, "first", "a", session)
-    assert [*ours.values()] == [*masking.pair_keys(b, {"a": of_a}, "first", "b", session).values()]
+    ours = masks.pair_keys(a, {"b": of_b}, "first", "a", session)
+    assert [*ours.values()] == [*masks.pair_keys(b, {"a": of_a}, "first", "b", session).values()]
     others = {
-        masking.pair_keys(a, {peer: of_b}, kind, "a", s)[peer]
+        masks.pair_keys(a, {peer: of_b}, kind, "a", s)[peer]
         for kind in ("first", "later") for peer in ("b", "c") for s in (session, bytes([1]) * 16)
     }  # fmt: skip
     assert len(others) == 8
-    assert not hmac.compare_digest(*[masking.seed(a, label) for label in (b"1", b"2")])
+    assert not hmac.compare_digest(*[masks.seed(a, label) for label in (b"1", b"2")])
 
 
 def test_a_wrong_share_is_noticed():
@@ -318,8 +322,8 @@ def test_a_wrong_share_is_noticed():
     world = World(Masked(), numbers(4, 3, 1), SumNumbers((3,)))
     step = run_until(world, "unmask")
     frames = world.engine.exchange(step.requests)
-    _, _, content = wire.loads(frames[0])
-    shares = wire.loads(content)["shares"]
+    _, _, content = encoding.loads(frames[0])
+    shares = encoding.loads(content)["shares"]
     wrong = {site: bytes([share[0] ^ 1]) + share[1:] for site, share in shares.items()}
     frames[0] = write_frame(
         world.identities["site_0"], world.session, 0, "unmask", "coordinator", {"shares": wrong}
@@ -339,7 +343,7 @@ def context_of(world, name, round_):
 
 def test_randomness_is_an_argument():
     """No function of the protocol draws by itself."""
-    for module in (masking, masked_site):
+    for module in (masks, site_steps):
         source = inspect.getsource(module)
         assert "urandom" not in source
         assert "system_random" not in source

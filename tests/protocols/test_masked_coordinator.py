@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 from support.masked_steps import ALL, FIVE, OnARing, Steps, refuses
 
-from secagg import ring
 from secagg.contracts import Ask, Total
+from secagg.core import ring
 from secagg.errors import InternalError, PeerError, ProtocolAbort
-from secagg.protocols import masking
-from secagg.protocols.masked import Masked
+from secagg.protocols.masked import masks
+from secagg.protocols.masked.protocol import Masked
 
 NEEDED = {
     "advertise": "4 sites advertised keys, and 5 are needed",
@@ -60,7 +60,7 @@ def test_malformed_replies(case):
 def test_a_signature_on_another_list():
     steps = Steps()
     replies = steps.replies("agree")
-    digest = masking.survivors_digest(steps.states["site_3"]["label"], FIVE)
+    digest = masks.survivors_digest(steps.states["site_3"]["label"], FIVE)
     other = steps.statement("site_3", "agree", {"survivors": digest})
     with refuses(PeerError, "site_3: has signed another list"):
         steps.serve("agree", {**replies, "site_3": {"statement": other}})

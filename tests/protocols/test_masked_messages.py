@@ -1,16 +1,17 @@
 """Forged, repeated and contradictory messages of the masked sum, as a site gets them.
 
-Sections are rows of the table in `secagg.protocols.masked`; `test_masked_refusals` has the others.
+Sections are rows of the table in `secagg.protocols.masked.protocol`; `test_masked_refusals` has the
+others.
 """
 
 import pytest
 from support.masked_steps import ALL, FIVE, Steps, refuses
 from support.mutations import with_odd_values
 
-from secagg import wire
+from secagg.core import encoding
+from secagg.core.frames import write_frame
 from secagg.errors import PeerError, PolicyRefusal
-from secagg.frames import write_frame
-from secagg.protocols import masking
+from secagg.protocols.masked import masks
 
 P = 2**255 - 19
 
@@ -40,10 +41,11 @@ BAD_STATEMENTS = {
                               "site_0", s.keys("site_3")), "meant for another party"),
     "of another session": (
         lambda s: write_frame(s.world.identities["site_3"], bytes(16), 0, "advertise",
-                              masking.EVERYONE, s.keys("site_3")), "another session"),
+                              masks.EVERYONE, s.keys("site_3")), "another session"),
     "unsigned": (
-        lambda s: wire.dumps([*wire.loads(s.statement("site_3", "advertise", {}))[:1], bytes(64),
-                              wire.dumps({})]), "signature does not verify"),
+        lambda s: encoding.dumps([*encoding.loads(s.statement("site_3", "advertise", {}))[:1],
+            bytes(64),
+                              encoding.dumps({})]), "signature does not verify"),
     "first: short": (with_keys(first=bytes(31)), "malformed keys"),
     "first: p": (with_keys(first=P.to_bytes(32, "little")), "malformed keys"),
     "first: p + 9": (with_keys(first=(P + 9).to_bytes(32, "little")), "malformed keys"),
@@ -78,9 +80,9 @@ def test_odd_values_in_a_statement():
     steps = Steps()
     directory = steps.until("share")["site_0"]["directory"]
     keys = steps.keys("site_3")
-    well_formed = [wire.dumps({**keys, name: bytes(32)}) for name in keys]
+    well_formed = [encoding.dumps({**keys, name: bytes(32)}) for name in keys]
     for odd in with_odd_values(keys):
-        if wire.dumps(odd) in well_formed:
+        if encoding.dumps(odd) in well_formed:
             continue
         statement = steps.statement("site_3", "advertise", odd)
         with pytest.raises(PeerError):
@@ -103,7 +105,7 @@ def test_a_directory_without_own_keys_is_refused():
     with refuses(PeerError, "without this site's own keys"):
         steps.ask("site_0", "share", {"directory": fewer})
     for name in ("first", "later", "commitment"):
-        keys = {**steps.keys("site_0"), name: masking.public_key(bytes(32))}
+        keys = {**steps.keys("site_0"), name: masks.public_key(bytes(32))}
         other = steps.statement("site_0", "advertise", keys)
         with refuses(PeerError, "without this site's own keys"):
             steps.ask("site_0", "share", {"directory": {**directory, "site_0": other}})
@@ -123,9 +125,9 @@ def test_what_is_no_directory_is_refused(body):
 def sealed(steps, shares, sender="site_1", recipient="site_0"):
     later = steps.states[sender]["advertised"]["later"]
     public = steps.keys(recipient)["later"]
-    pair = masking.pair_keys(later, {recipient: public}, "shares", sender, steps.world.session)
-    sealing = pair[recipient], wire.dumps(shares), sender, recipient
-    return masking.seal_shares(*sealing, steps.world.random)
+    pair = masks.pair_keys(later, {recipient: public}, "shares", sender, steps.world.session)
+    sealing = pair[recipient], encoding.dumps(shares), sender, recipient
+    return masks.seal_shares(*sealing, steps.world.random)
 
 
 GOOD = bytes(33)
@@ -164,7 +166,7 @@ def test_odd_values_in_sealed_shares():
     body = steps.until("mask")["site_0"]
     good = {"first": bytes(33), "self": bytes(33)}
     for odd in with_odd_values(good):
-        if wire.dumps(odd) == wire.dumps(good):
+        if encoding.dumps(odd) == encoding.dumps(good):
             continue
         envelopes = {**body["envelopes"], "site_1": sealed(steps, odd)}
         with refuses(PeerError, "malformed shares"):
@@ -248,7 +250,7 @@ def test_agreeing_before_it_masked_or_in_another_round():
 def test_unmasking_in_another_round():
     steps = Steps()
     body = steps.until("unmask")["site_0"]
-    digest = {"survivors": masking.survivors_digest(steps.states["site_0"]["label"], ALL)}
+    digest = {"survivors": masks.survivors_digest(steps.states["site_0"]["label"], ALL)}
     signed = {site: steps.statement(site, "agree", digest, 1) for site in ALL}
     with refuses(PolicyRefusal, "no masked contribution to open"):
         steps.ask("site_0", "unmask", {**body, "statements": signed}, 1)
@@ -309,19 +311,19 @@ def test_labels_are_made_of_what_sites_are_told():
     body = steps.until("mask")["site_0"]
     session, directory = steps.world.session, {site: steps.keys(site) for site in ALL}
     steps.ask("site_0", "mask", {**body, "masking": FIVE})
-    before = wire.digest(["secagg key directory 1", directory])
-    first = wire.digest(["secagg masks 1", session, 3, before, FIVE, b"request"])
+    before = encoding.digest(["secagg key directory 1", directory])
+    first = encoding.digest(["secagg masks 1", session, 3, before, FIVE, b"request"])
     assert steps.states["site_0"]["label"] == first
     steps.ask("site_0", "mask", {"cohort": FIVE}, 5, asked=b"another")
-    later = wire.digest(["secagg masks 1", session, 5, first, FIVE, b"another"])
+    later = encoding.digest(["secagg masks 1", session, 5, first, FIVE, b"another"])
     assert steps.states["site_0"]["session"]["label"] == later
 
 
 def test_a_label_holds_all_that_sites_are_told():
     told = [bytes(16), 1, bytes(32), FIVE, b"request"]
     others = [bytes(15), 2, bytes(31), ALL, b"another"]
-    labels = {masking.label(*told[:i], other, *told[i + 1 :]) for i, other in enumerate(others)}
-    assert len(labels | {masking.label(*told)}) == 6
-    assert masking.label(*told) == masking.label(*told[:3], FIVE[::-1], *told[4:])
-    digests = [masking.survivors_digest(bytes([i]), names) for i in (1, 2) for names in (FIVE, ALL)]
+    labels = {masks.label(*told[:i], other, *told[i + 1 :]) for i, other in enumerate(others)}
+    assert len(labels | {masks.label(*told)}) == 6
+    assert masks.label(*told) == masks.label(*told[:3], FIVE[::-1], *told[4:])
+    digests = [masks.survivors_digest(bytes([i]), names) for i in (1, 2) for names in (FIVE, ALL)]
     assert len(set(digests)) == 4

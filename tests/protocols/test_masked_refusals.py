@@ -1,6 +1,7 @@
 """Every refusal of a site in the masked sum, one by one: each test fails without its condition.
 
-Sections are rows of the table in `secagg.protocols.masked`; `test_masked_messages` has the others.
+Sections are rows of the table in `secagg.protocols.masked.protocol`; `test_masked_messages` has the
+others.
 """
 
 import pytest
@@ -8,12 +9,13 @@ from support.masked_steps import ALL, FIVE, OnARing, Steps, refuses
 from support.secure_sum_contract import numbers
 from support.world import STAGE, SumNumbers, World
 
-from secagg import wire
 from secagg.contracts import Context, Total
+from secagg.core import encoding
 from secagg.errors import PeerError, PolicyRefusal
-from secagg.protocols import masked_site, masking, shamir
-from secagg.protocols.masked import Masked
-from secagg.protocols.neighbours import plan_graph
+from secagg.protocols.masked import masks, shamir
+from secagg.protocols.masked import site as site_steps
+from secagg.protocols.masked.graph import plan_graph
+from secagg.protocols.masked.protocol import Masked
 
 
 @pytest.mark.parametrize("first", [0, 3])
@@ -108,10 +110,10 @@ def test_from_33_sites_on_the_plan_allows_for_tries_at_the_graph():
 def test_the_graph_follows_from_session_and_directory():
     steps = Steps(OnARing())
     steps.replies("share")
-    directory = masked_site._directory(steps.states["site_0"], steps.context("site_0"))
+    directory = site_steps._directory(steps.states["site_0"], steps.context("site_0"))
     other_keys = {**directory, "site_3": directory["site_2"]}
     drawn_from = {
-        masked_site.neighbourhood_seed(keys, session)
+        site_steps.neighbourhood_seed(keys, session)
         for keys in (directory, other_keys)
         for session in (bytes(16), bytes([1]) * 16)
     }
@@ -128,13 +130,13 @@ def test_one_secret_of_each_neighbour_and_the_other_is_gone():
         steps.ask(site, "agree", {"survivors": FIVE})
     held, own = steps.states["site_0"]["held"], steps.states["site_0"]["advertised"]
     label = steps.states["site_0"]["label"]
-    digest = {"survivors": masking.survivors_digest(label, FIVE)}
+    digest = {"survivors": masks.survivors_digest(label, FIVE)}
     signed = {site: steps.statement(site, "agree", digest) for site in FIVE}
     shares = steps.ask("site_0", "unmask", {"contributors": FIVE, "statements": signed})["shares"]
     kinds = {site: "self" if site in FIVE else "first" for site in ALL}
     assert shares == {site: held[site][kind] for site, kind in kinds.items()}
     gone = [held[site][kind] for site in ALL for kind in ("self", "first") if kind != kinds[site]]
-    kept = wire.dumps(steps.states["site_0"])
+    kept = encoding.dumps(steps.states["site_0"])
     assert not [secret for secret in [*gone, own["first"], own["self"]] if secret in kept]
 
 
@@ -155,7 +157,7 @@ def test_secrets_of_the_first_sum_do_not_outlive_the_next_one():
     secrets = [own[name] for name in ("first", "later", "self")]
     secrets += [share for held in before["held"].values() for share in held.values()]
     steps.later()
-    kept = wire.dumps(steps.states["site_0"])
+    kept = encoding.dumps(steps.states["site_0"])
     assert not [secret for secret in secrets if secret in kept]
 
 
@@ -189,7 +191,7 @@ def test_signatures_on_another_list(by):
     body = steps.until("unmask")["site_0"]
     label = steps.states["site_0"]["label"]
     said = {
-        "another list": {"survivors": masking.survivors_digest(label, FIVE)},
+        "another list": {"survivors": masks.survivors_digest(label, FIVE)},
         "no digest": {"survivors": [FIVE]},
         "nothing": {},
     }[by]
@@ -203,7 +205,7 @@ def test_a_signature_of_no_survivor():
     steps = Steps()
     steps.until("agree")
     steps.ask("site_0", "agree", {"survivors": FIVE})
-    digest = {"survivors": masking.survivors_digest(steps.states["site_0"]["label"], FIVE)}
+    digest = {"survivors": masks.survivors_digest(steps.states["site_0"]["label"], FIVE)}
     signed = {site: steps.statement(site, "agree", digest) for site in [*ALL[:4], "site_6"]}
     with refuses(PeerError, "site_6: has signed another list"):
         steps.ask("site_0", "unmask", {"contributors": FIVE, "statements": signed})

@@ -24,13 +24,15 @@ import pytest
 from numpy.typing import NDArray
 from scipy import stats
 
-from secagg import ring
 from secagg.contracts import Ask, Context, Shape, Total
-from secagg.identity import Identity, Role, Roster
-from secagg.protocols import masked_site, masking, prg, shamir
-from secagg.protocols.masked import Masked
-from secagg.randomness import RandomBytes, replayable_random
-from secagg.ring import RingVector
+from secagg.core import ring
+from secagg.core.identity import Identity, Role, Roster
+from secagg.core.randomness import RandomBytes, replayable_random
+from secagg.core.ring import RingVector
+from secagg.protocols import prg
+from secagg.protocols.masked import masks, shamir
+from secagg.protocols.masked import site as site_steps
+from secagg.protocols.masked.protocol import Masked
 
 ALARM = 2.0**-20 / 8
 VALUE_BITS = 42
@@ -224,13 +226,13 @@ def masks_without_top_bits(patch: pytest.MonkeyPatch) -> None:
                 mask[:, -1] >>= np.uint64(16)
                 apply(vector, [mask])
 
-    patch.setattr(masking, "apply_masks", short)
+    patch.setattr(masks, "apply_masks", short)
 
 
 def labels_without_round(patch: pytest.MonkeyPatch) -> None:
     """The label says neither the round nor what was before: masks of later sums repeat."""
-    label = masking.label
-    patch.setattr(masking, "label", lambda session, _, __, *rest: label(session, 0, b"", *rest))
+    label = masks.label
+    patch.setattr(masks, "label", lambda session, _, __, *rest: label(session, 0, b"", *rest))
 
 
 @RINGS
@@ -260,7 +262,7 @@ def neighbours_in_two_pieces(patch: pytest.MonkeyPatch) -> None:
     """a and b share masks, and c, d and e: so the sum of each piece lies open."""
     pieces = ("ab", "cde")
     graph = {site: tuple(set(piece) - {site}) for piece in pieces for site in piece}
-    patch.setattr(masked_site, "draw_graph", lambda *_: graph)
+    patch.setattr(site_steps, "draw_graph", lambda *_: graph)
 
 
 @RINGS
@@ -285,21 +287,21 @@ def test_sums_over_some_of_the_sites(
 
 
 def without_self_mask(patch: pytest.MonkeyPatch) -> None:
-    mask, unmask = masking.mask, masking.unmask
-    patch.setattr(masking, "mask", lambda vector, me, pairs, _: mask(vector, me, pairs, None))
-    patch.setattr(masking, "unmask", lambda vector, _, lost: unmask(vector, [], lost))
+    mask, unmask = masks.mask, masks.unmask
+    patch.setattr(masks, "mask", lambda vector, me, pairs, _: mask(vector, me, pairs, None))
+    patch.setattr(masks, "unmask", lambda vector, _, lost: unmask(vector, [], lost))
 
 
 def watch_recovery(patch: pytest.MonkeyPatch) -> dict[str, Mapping[str, bytes]]:
     """Return where the seeds of lost sites will be found once the coordinator has them."""
     recovered: dict[str, Mapping[str, bytes]] = {}
-    unmask = masking.unmask
+    unmask = masks.unmask
 
     def watched(vector: RingVector, own: list[bytes], lost: Mapping[str, Mapping[str, bytes]]):
         recovered.update(lost)
         unmask(vector, own, lost)
 
-    patch.setattr(masking, "unmask", watched)
+    patch.setattr(masks, "unmask", watched)
     return recovered
 
 
@@ -335,10 +337,8 @@ def test_uploads_that_came_too_late(
 
 def seeds_of_28_bits(patch: pytest.MonkeyPatch) -> None:
     """What is left of the pairwise keys in a widely used implementation of the same protocol."""
-    seed = masking.seed
-    patch.setattr(
-        masking, "seed", lambda *of: bytes([*(s := seed(*of))[:3], s[3] & 15]) + bytes(28)
-    )
+    seed = masks.seed
+    patch.setattr(masks, "seed", lambda *of: bytes([*(s := seed(*of))[:3], s[3] & 15]) + bytes(28))
 
 
 @pytest.mark.parametrize(("broken", "caught"), [(nothing, set()), (seeds_of_28_bits, {"distinct"})])
@@ -349,7 +349,7 @@ def test_masks_of_different_labels_and_keys(
     broken(monkeypatch)
     random = replayable_random(3)
     keys, labels = [random(32) for _ in range(2**8)], [random(32) for _ in range(2**9)]
-    seeds = [masking.seed(key, label) for key in keys for label in labels]
+    seeds = [masks.seed(key, label) for key in keys for label in labels]
     first = ring.zeros(len(seeds), 128)
     for i, seed in enumerate(seeds):
         prg.apply_masks(first[i : i + 1], [seed], [])

@@ -17,10 +17,10 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from scipy import stats
 
+from secagg.core.randomness import RandomBytes
 from secagg.errors import JobError
-from secagg.protocols import neighbours as module
-from secagg.protocols.neighbours import COMPLETE_UP_TO, GraphPlan, neighbours, plan_graph
-from secagg.randomness import RandomBytes
+from secagg.protocols.masked import graph as module
+from secagg.protocols.masked.graph import COMPLETE_UP_TO, GraphPlan, neighbours, plan_graph
 
 SEED = bytes(range(32))
 

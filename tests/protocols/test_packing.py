@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from secagg import ring
+from secagg.core import ring
 from secagg.errors import CapabilityError, PeerError, UsageError
-from secagg.protocols.packing import Packing
+from secagg.protocols.paillier.packing import Packing
 
 
 def to_limbs(values: list[int], limbs: int) -> np.ndarray:

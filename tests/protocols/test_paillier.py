@@ -3,10 +3,10 @@ import functools
 import pytest
 from support.secure_sum_contract import SecureSumContract
 
+from secagg.core.randomness import replayable_random
 from secagg.errors import PeerError
-from secagg.protocols.djn_keys import generate_keypair
-from secagg.protocols.paillier import Paillier, from_phe, run_ideal, to_phe
-from secagg.randomness import replayable_random
+from secagg.protocols.paillier.keys import generate_keypair
+from secagg.protocols.paillier.single_key import Paillier, from_phe, run_ideal, to_phe
 
 
 @functools.cache

@@ -5,9 +5,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from secagg import ring
-from secagg.kernels import masks
+from secagg.core import ring
 from secagg.protocols import prg
+from secagg.protocols.kernels import aes
 
 SEED = bytes(range(32))
 START = (2).to_bytes(16, "big")
@@ -18,7 +18,7 @@ def means(request, monkeypatch):
     """Every test runs with the kernel and without it: the stream is the same."""
     if request.param == "gcm":
         monkeypatch.setenv("SECAGG_KERNELS", "off")
-    elif not masks.available():
+    elif not aes.available():
         pytest.skip("no kernel: not compiled, switched off, or no VAES")
 
 

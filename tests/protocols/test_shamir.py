@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from secagg.core.randomness import RandomBytes, replayable_random, system_random
 from secagg.errors import PeerError
-from secagg.protocols import shamir
-from secagg.randomness import RandomBytes, replayable_random, system_random
+from secagg.protocols.masked import shamir
 
 Q = 2**256 + 297
 SECRET = bytes(range(32))

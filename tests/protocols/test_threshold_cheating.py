@@ -13,18 +13,18 @@ import pytest
 from support.cheating import Cheat
 from support.world import STAGE
 
-from secagg import wire
-from secagg.codec import decode
+from secagg.core import encoding
+from secagg.core.frames import seal_frame
+from secagg.core.randomness import replayable_random
 from secagg.errors import PeerError, PolicyRefusal
-from secagg.frames import seal_frame
-from secagg.privacy.gate import ReleasePolicy
-from secagg.protocols import djn
-from secagg.protocols.djn_keys import PrivateKey, generate_keypair
-from secagg.protocols.encrypted_sums import EncryptedSums
-from secagg.protocols.threshold_keys import answers_from_bytes, combine, share_key
-from secagg.protocols.threshold_paillier import ThresholdPaillier
-from secagg.randomness import replayable_random
-from secagg.stages import COHORT
+from secagg.privacy.policy.release_rules import ReleasePolicy
+from secagg.protocols.paillier import cryptosystem
+from secagg.protocols.paillier.encrypted_vectors import EncryptedSums
+from secagg.protocols.paillier.key_shares import answers_from_bytes, combine, share_key
+from secagg.protocols.paillier.keys import PrivateKey, generate_keypair
+from secagg.protocols.paillier.threshold import ThresholdPaillier
+from secagg.runtime.fixed_point import decode
+from secagg.runtime.rounds import COHORT
 
 OTHER_SITES = "told contributors of other sites than contributed"
 """Refuses any other cohort than the one the contributors signed, whatever else would refuse it."""
@@ -71,8 +71,8 @@ def zeros_like(ciphertexts: bytes, seed: int = 1) -> bytes:
     """Return encryptions of zero, which anybody with the public key can make."""
     public = key_of(3).public
     count = len(ciphertexts) // public.ciphertext_bytes
-    made = djn.encrypt(public, [0] * count, replayable_random(seed))
-    return djn.ciphertexts_to_bytes(public, made)
+    made = cryptosystem.encrypt(public, [0] * count, replayable_random(seed))
+    return cryptosystem.ciphertexts_to_bytes(public, made)
 
 
 def test_an_honest_course_is_answered() -> None:
@@ -84,7 +84,7 @@ def test_an_honest_course_is_answered() -> None:
     sums = EncryptedSums(public, plan.shape, 4)
     columns = [sums.ciphertexts(site, data) for site, data in sent.items()]
     numbers = {i: answers_from_bytes(public, "", a, sums.count) for i, a in enumerate(answers, 2)}
-    plaintexts = combine(public, 4, numbers, djn.multiply(public, columns))
+    plaintexts = combine(public, 4, numbers, cryptosystem.multiply(public, columns))
     fields, _ = decode(plan, sums.total(plaintexts, 4))
     np.testing.assert_array_equal(fields["x"], cheat.world.expected(cheat.sites))
 
@@ -124,9 +124,9 @@ def test_a_ciphertext_raised_to_a_power() -> None:
     cheat = ThresholdCheat()
     sent = cheat.encrypt(0)
     public = key_of(3).public
-    (ciphertext,) = djn.ciphertexts_from_bytes(public, sent["site_1"], 1)
+    (ciphertext,) = cryptosystem.ciphertexts_from_bytes(public, sent["site_1"], 1)
     powered = pow(ciphertext, 1 << 1500, public.n**2)
-    sent["site_1"] = djn.ciphertexts_to_bytes(public, [powered])
+    sent["site_1"] = cryptosystem.ciphertexts_to_bytes(public, [powered])
     with pytest.raises(PeerError, match="other ciphertexts than site_1 sent"):
         cheat.decrypt("site_2", 0, sent)
 
@@ -191,8 +191,8 @@ def test_a_second_answer_in_a_round() -> None:
     cheat.decrypt("site_1", 0, sent, claims=claims)
     with pytest.raises(PeerError, match="repeats"):
         cheat.decrypt("site_1", 0, sent, claims=claims)
-    state = wire.loads(cheat.states["site_1"])
-    cheat.states["site_1"] = wire.dumps({**state, "handled": []})
+    state = encoding.loads(cheat.states["site_1"])
+    cheat.states["site_1"] = encoding.dumps({**state, "handled": []})
     with pytest.raises(PolicyRefusal, match="helped to open a sum of this round already"):
         cheat.decrypt("site_1", 0, sent, claims=claims)
 

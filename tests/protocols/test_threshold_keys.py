@@ -12,16 +12,10 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
+from secagg.core.randomness import random_below, replayable_random
 from secagg.errors import PeerError, ProtocolAbort, UsageError
-from secagg.protocols import djn
-from secagg.protocols.djn_keys import (
-    PrivateKey,
-    PublicKey,
-    check_private_key,
-    check_public_key,
-)
-from secagg.protocols.djn_keys import generate_keypair as ordinary_keypair
-from secagg.protocols.threshold_keys import (
+from secagg.protocols.paillier import cryptosystem
+from secagg.protocols.paillier.key_shares import (
     KeyShare,
     _lagrange,
     answers_from_bytes,
@@ -31,7 +25,13 @@ from secagg.protocols.threshold_keys import (
     partially_decrypt,
     share_key,
 )
-from secagg.randomness import random_below, replayable_random
+from secagg.protocols.paillier.keys import (
+    PrivateKey,
+    PublicKey,
+    check_private_key,
+    check_public_key,
+)
+from secagg.protocols.paillier.keys import generate_keypair as ordinary_keypair
 
 
 def toy_key(p: int, q: int, x: int) -> PrivateKey:
@@ -60,8 +60,8 @@ def test_every_threshold_of_the_sites_decrypts(data: st.DataObject) -> None:
     plaintexts = data.draw(st.lists(edges, min_size=1, max_size=3))
     random = replayable_random(data.draw(st.integers(0, 999)))
     shares = share_key(TOY, sites, threshold, random)
-    ciphertexts = djn.encrypt(TOY.public, plaintexts, random)
-    assert djn.decrypt(TOY, ciphertexts) == plaintexts
+    ciphertexts = cryptosystem.encrypt(TOY.public, plaintexts, random)
+    assert cryptosystem.decrypt(TOY, ciphertexts) == plaintexts
     for size in range(threshold, sites + 1):
         for some in combinations(shares, size):
             answers = answers_of(list(some), ciphertexts)
@@ -97,7 +97,7 @@ def test_a_real_key() -> None:
     plaintexts = [0, 5, n - 1]
     public = phe.PaillierPublicKey(n)
     theirs = [public.raw_encrypt(m) for m in plaintexts]
-    ours = djn.encrypt(key.public, plaintexts, replayable_random(6))
+    ours = cryptosystem.encrypt(key.public, plaintexts, replayable_random(6))
     shares = share_key(key, 40, 3, replayable_random(7))
     answers = answers_of([shares[0], shares[20], shares[39]], [*ours, *theirs])
     assert combine(key.public, 40, answers, [*ours, *theirs]) == plaintexts * 2
@@ -123,7 +123,7 @@ def test_weights_are_lagranges() -> None:
 def test_fewer_answers_do_not_decrypt() -> None:
     random = replayable_random(2)
     shares = share_key(TOY, 5, 3, random)
-    ciphertexts = djn.encrypt(TOY.public, [123], random)
+    ciphertexts = cryptosystem.encrypt(TOY.public, [123], random)
     for some in combinations(shares, 2):
         with pytest.raises(ProtocolAbort, match="do not fit"):
             combine(TOY.public, 5, answers_of(list(some), ciphertexts), ciphertexts)
@@ -189,7 +189,7 @@ def test_a_wrong_answer_never_changes_a_plaintext(
     random = replayable_random(seed)
     n = TOY.public.n
     shares = share_key(TOY, 5, 3, random)[1:4]
-    ciphertexts = djn.encrypt(TOY.public, [7, 8], random)
+    ciphertexts = cryptosystem.encrypt(TOY.public, [7, 8], random)
     answers = answers_of(shares, ciphertexts)
     true = answers[liar + 2][which]
     lie = data.draw(st.sampled_from([n - true, true * true % n, 1, 0, n]) | st.integers(0, n))
@@ -204,7 +204,7 @@ def test_a_wrong_answer_never_changes_a_plaintext(
 
 def test_answers_that_are_none() -> None:
     shares = share_key(TOY, 3, 2, replayable_random(1))
-    ciphertexts = djn.encrypt(TOY.public, [7, 8], replayable_random(2))
+    ciphertexts = cryptosystem.encrypt(TOY.public, [7, 8], replayable_random(2))
     good = answers_of(shares[:2], ciphertexts)
     for wrong in ([1], [1, 2, 3], [0, 1], [TOY.public.n, 1], [-1, 1], [TOY.p, 1]):
         with pytest.raises(PeerError, match="share 2 gives no units"):

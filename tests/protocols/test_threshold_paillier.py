@@ -9,15 +9,15 @@ import pytest
 from support.secure_sum_contract import SecureSumContract, numbers, silence
 from support.world import SumNumbers, World
 
-from secagg import wire
+from secagg.core import encoding
+from secagg.core.frames import peek_header, write_frame
+from secagg.core.randomness import replayable_random
 from secagg.errors import JobError, PolicyRefusal, ProtocolAbort
-from secagg.frames import peek_header, write_frame
-from secagg.job import Named
-from secagg.protocols import djn
-from secagg.protocols.djn_keys import PrivateKey, generate_keypair
-from secagg.protocols.threshold_paillier import ThresholdPaillier, run_ideal
-from secagg.randomness import replayable_random
-from secagg.registry import make_protocol
+from secagg.jobs.job import Named
+from secagg.jobs.registry import make_protocol
+from secagg.protocols.paillier import cryptosystem
+from secagg.protocols.paillier.keys import PrivateKey, generate_keypair
+from secagg.protocols.paillier.threshold import ThresholdPaillier, run_ideal
 
 
 @functools.cache
@@ -154,7 +154,7 @@ def test_a_wrong_partial_decryption_stops_the_sum(lie: str) -> None:
     def tamper(sender: str, recipient: str, frame: bytes) -> Sequence[bytes]:
         if (sender, *peek_header(frame)) != ("site_2", 1, "decrypt"):
             return [frame]
-        (answers,) = (wire.loads(wire.loads(frame)[2])["answers"],)
+        (answers,) = (encoding.loads(encoding.loads(frame)[2])["answers"],)
         true = int.from_bytes(answers, "little")
         false = {"plus one": (true + 1) % n, "another": true * 3 % n, "one": 1}[lie]
         body = {"answers": false.to_bytes(len(answers), "little")}
@@ -189,13 +189,13 @@ def test_no_state_holds_the_key() -> None:
     secrets = [key.p, key.q, phi, phi // 4, pow(n, -1, phi), pow(n, -1, phi // 4)]
     shares = set()
     for data in world.engine.states.values():
-        state = wire.loads(data)["protocol"]
+        state = encoding.loads(data)["protocol"]
         assert state.keys() == {"n", "h_s", "share", "opened"}
         shares.add(state["share"])
         for secret in secrets:
             assert secret.to_bytes(256, "little").rstrip(b"\0") not in data
     assert len(shares) == 4
-    ciphertext = djn.encrypt(key.public, [5], replayable_random(1))
+    ciphertext = cryptosystem.encrypt(key.public, [5], replayable_random(1))
     for share in shares:  # nor does it decrypt by itself
         assert pow(ciphertext[0] % n, share * n, n) not in (1, ciphertext[0] % n)
 
@@ -208,7 +208,7 @@ def test_restart_between_any_two_phases() -> None:
         world.engine.parties = {name: world.party(name) for name in world.engine.parties}
         coordinator = dataclasses.replace(world.coordinator)
         frames = world.engine.exchange(step.requests)
-        step = coordinator.advance(wire.loads(wire.dumps(step.state)), frames)
+        step = coordinator.advance(encoding.loads(encoding.dumps(step.state)), frames)
     np.testing.assert_array_equal(
         step.state["method"]["totals"][-1], world.expected(step.state["cohort"])
     )

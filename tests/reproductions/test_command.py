@@ -16,7 +16,7 @@ from xml.etree import ElementTree as ET
 import pytest
 from typer.testing import CliRunner
 
-from secagg.cli import app
+from secagg.cli.main import app
 
 CHEAP = ["admm-paper", "notears-alldata", "voting", "pc-voting", "ges-voting", "pc", "ges"]
 SKIP = [part for name in [*CHEAP, "average", "best"] for part in ("--skip", name)]
@@ -53,7 +53,7 @@ def test_a_figure_is_written_and_taken_up_again(tmp_path: Path) -> None:
 
 def run(*args: str | Path) -> tuple[int, str, str]:
     done = subprocess.run(
-        [sys.executable, "-m", "secagg.cli", "reproduce", *map(str, args)],
+        [sys.executable, "-m", "secagg.cli.main", "reproduce", *map(str, args)],
         capture_output=True, text=True, check=False,
     )  # fmt: skip
     return done.returncode, done.stdout, done.stderr
@@ -82,7 +82,7 @@ def test_an_error_as_json(tmp_path: Path) -> None:
 
 def test_ctrl_c_says_what_is_kept(tmp_path: Path) -> None:
     process = subprocess.Popen(
-        [sys.executable, "-m", "secagg.cli", "reproduce", "notears-admm", "--figure", "1",
+        [sys.executable, "-m", "secagg.cli.main", "reproduce", "notears-admm", "--figure", "1",
          *SKIP, "--out", tmp_path, "--jobs", "1"],
         stderr=subprocess.PIPE, text=True, start_new_session=True,
     )  # fmt: skip

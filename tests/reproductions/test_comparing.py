@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from secagg.reproductions.comparing import (
+from secagg.reproductions.harness.figures import Comparison, Entries, Entry, Place, Stated
+from secagg.reproductions.harness.paired_comparison import (
     FEWEST,
     LEVEL,
     Verdict,
@@ -14,7 +15,6 @@ from secagg.reproductions.comparing import (
     compare,
     interval,
 )
-from secagg.reproductions.figures import Comparison, Entries, Entry, Place, Stated
 
 A, B = Place("panel", 2, "a"), Place("panel", 2, "b")
 A_BELOW_B = Comparison("shd", A, B)

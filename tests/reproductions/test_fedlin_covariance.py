@@ -13,12 +13,12 @@ import pytest
 from numpy.typing import NDArray
 from typer.testing import CliRunner
 
-from secagg.cli import app
-from secagg.models.fedlin_hm1 import FedLinHm1
-from secagg.models.fedlin_hm2 import FedLinHm2
-from secagg.reproductions import fedlin_covariance, fedlin_tables
-from secagg.reproductions.fedlin import cases, covariance, dense, rounds, runs
-from secagg.reproductions.figures import Figure, Place
+from secagg.cli.main import app
+from secagg.models.fedlin.hm1 import FedLinHm1
+from secagg.models.fedlin.hm2 import FedLinHm2
+from secagg.reproductions.fedlin import table_1, tables
+from secagg.reproductions.fedlin.tasks import centralised, hm1, hm1_by_round, runs, simulated_cases
+from secagg.reproductions.harness.figures import Figure, Place
 
 Array = NDArray[np.float64]
 
@@ -33,26 +33,30 @@ def test_cases_have_the_paper_s_sizes() -> None:
         ("III", {20: 100}, 8, 100),
         ("IV", {200: 100}, 8, 100),
     ):
-        drawn = cases.draw(name, 0.1, 0)
+        drawn = simulated_cases.draw(name, 0.1, 0)
         sizes, many = np.unique([len(x) for x in drawn.X], return_counts=True)
         assert dict(zip(sizes.tolist(), many.tolist(), strict=True)) == devices
         assert drawn.theta.shape == (d, sum(devices.values()))
         assert len(drawn.test) == judged and drawn.test[0].shape == (1000, d)
-    assert len(cases.draw("II", 0.1, 0).X[29]) == 40 < len(cases.draw("II", 0.1, 0).X[30])
+    assert (
+        len(simulated_cases.draw("II", 0.1, 0).X[29])
+        == 40
+        < len(simulated_cases.draw("II", 0.1, 0).X[30])
+    )
 
 
 def test_omega_is_the_paper_s() -> None:
     """Case I as printed; II to IV with eigenvalues from 1 to 10; V of rank 2."""
-    root = cases.draw("I", 0.1, 0).root
+    root = simulated_cases.draw("I", 0.1, 0).root
     np.testing.assert_allclose(root @ root.T, [[1, 0.7], [0.7, 1]], atol=1e-15)
     for name in ("II", "III", "IV"):
-        root = cases.draw(name, 0.1, 0).root
+        root = simulated_cases.draw(name, 0.1, 0).root
         w = np.linalg.eigvalsh(root @ root.T)
         assert w[0] >= 1 - 1e-9 and w[-1] <= 10 + 1e-9
         # 100 uniform values: the extremes are within 9 * 0.15 of the ends but for (0.85)^100.
         assert w[0] < 2.35 and w[-1] > 8.65
-    root = cases.draw("V", 0.1, 0).root
-    assert np.linalg.matrix_rank(root @ root.T) == cases.RANK
+    root = simulated_cases.draw("V", 0.1, 0).root
+    assert np.linalg.matrix_rank(root @ root.T) == simulated_cases.RANK
 
 
 def test_rows_of_theta_have_the_covariance_omega() -> None:
@@ -61,7 +65,7 @@ def test_rows_of_theta_have_the_covariance_omega() -> None:
     """
     white = []
     for seed in range(3):
-        drawn = cases.draw("III", 0.1, seed)
+        drawn = simulated_cases.draw("III", 0.1, seed)
         white.append(np.linalg.solve(drawn.root, drawn.theta.T))
     squares = np.mean(np.square(white))
     assert abs(squares - 1) < 4.5 * np.sqrt(2 / np.size(white))
@@ -69,7 +73,7 @@ def test_rows_of_theta_have_the_covariance_omega() -> None:
 
 def test_the_noise_is_a_standard_deviation_and_all_else_is_shared_by_a_seed() -> None:
     """The residuals' mean square has standard error sqrt(2 / n) of the variance."""
-    small, large = cases.draw("IV", 0.1, 1), cases.draw("IV", 0.316, 1)
+    small, large = simulated_cases.draw("IV", 0.1, 1), simulated_cases.draw("IV", 0.316, 1)
     assert np.array_equal(small.theta, large.theta)
     assert all(map(np.array_equal, small.X, large.X))
     assert all(map(np.array_equal, small.test, large.test))
@@ -81,16 +85,16 @@ def test_the_noise_is_a_standard_deviation_and_all_else_is_shared_by_a_seed() ->
 
 def test_errors_are_means_over_the_scored_devices() -> None:
     """Coefficients off by e in one place are off by |e| |x| there: A-RMSE about |e|, noise-free."""
-    drawn = cases.draw("II", 0.1, 0)
+    drawn = simulated_cases.draw("II", 0.1, 0)
     off = drawn.theta.copy()
     off[0, :30] += 0.5
     off[1, 30:] += 100  # devices that are not scored
-    found = cases.errors(drawn, off)
+    found = simulated_cases.errors(drawn, off)
     by_hand = [np.sqrt(np.mean((0.5 * x[:, 0]) ** 2)) for x in drawn.test]
     assert found["free"] == pytest.approx(np.mean(by_hand), rel=1e-12)
     # sqrt(.25 + .01) = .5099; the mean square of 1000 points has error sqrt(2 / 1000), of 30 less.
     assert abs(found["noisy"] / np.sqrt(0.26) - 1) < 4.5 * np.sqrt(2 / 1000) / 2 / np.sqrt(30)
-    exact = cases.errors(drawn, drawn.theta)
+    exact = simulated_cases.errors(drawn, drawn.theta)
     assert exact["free"] == 0 and exact["noisy"] == pytest.approx(0.1, rel=0.02)
 
 
@@ -110,7 +114,7 @@ def test_the_posterior_mean_is_that_of_all_coefficients_at_once() -> None:
     X, y, root = some_devices()
     omega, noise = root @ root.T + 0.2 * np.eye(4), 0.7
     root = np.asarray(np.linalg.cholesky(omega), dtype=np.float64)
-    found = dense.posterior_mean(X, y, root, noise)
+    found = centralised.posterior_mean(X, y, root, noise)
     design = np.zeros((sum(map(len, X)), 8))
     at = 0
     for k, x in enumerate(X):
@@ -126,7 +130,7 @@ def test_rounds_are_gradient_steps_and_the_implicit_shrinkage() -> None:
     """Step by step, with inverses where `dense` solves."""
     X, y, _ = some_devices()
     eta, a, alpha = np.array([0.02, 0.03, 0.01, 0.05]), np.array([0.1, 0.2, 0.05, 1.0]), 0.3
-    found = list(islice(dense.rounds(dense.quadratics(X, y), eta, a, 3, alpha), 4))
+    found = list(islice(centralised.rounds(centralised.quadratics(X, y), eta, a, 3, alpha), 4))
     theta, omega = np.zeros((2, 4)), np.eye(4)
     for each in found:
         for k, (x, v) in enumerate(zip(X, y, strict=True)):
@@ -143,20 +147,20 @@ def test_rounds_are_what_the_method_does_by_secure_sums(weight: str) -> None:
     X, y, _ = some_devices()
     method = {**runs.HM1, "rounds": 6, "weight": weight}
     result, own = runs.regressions(method, X, y, 0)
-    devices = dense.quadratics(X, y)
+    devices = centralised.quadratics(X, y)
     eta = np.array([runs.STEP / each.steepest for each in devices])
     a = 2 * eta
     if weight != "paper":
-        variance = dense.noise_variance(X, y)
+        variance = centralised.noise_variance(X, y)
         assert result.summary["noise_sd"] == pytest.approx(np.sqrt(variance), rel=1e-9)
         a = 2 * eta * runs.STEPS * variance
     if weight == "posterior":
         pairs = zip(devices, eta, strict=True)
         a = variance * np.array([each.answer(rate, runs.STEPS) for each, rate in pairs])
-    expected = next(islice(dense.rounds(devices, eta, a, runs.STEPS, runs.ALPHA), 5, None))
+    expected = next(islice(centralised.rounds(devices, eta, a, runs.STEPS, runs.ALPHA), 5, None))
     np.testing.assert_allclose(runs.coefficients(own, "hm1"), expected, rtol=1e-8)
     separate = runs.coefficients(own, "separate")
-    np.testing.assert_allclose(separate, dense.least_squares(X, y), rtol=1e-8)
+    np.testing.assert_allclose(separate, centralised.least_squares(X, y), rtol=1e-8)
 
 
 def test_one_step_a_round_ends_at_the_posterior_mean_and_twenty_do_not() -> None:
@@ -165,13 +169,13 @@ def test_one_step_a_round_ends_at_the_posterior_mean_and_twenty_do_not() -> None
     steps before it, and 20 times the shrinkage, coefficients are drawn further to 0.
     """
     X, y, _ = some_devices()
-    devices = dense.quadratics(X, y)
+    devices = centralised.quadratics(X, y)
     eta = np.array([0.5 / each.steepest for each in devices])
     fits = zip(X, y, strict=True)
     ridge = np.column_stack([np.linalg.solve(x.T @ x + 0.3 * np.eye(2), x.T @ v) for x, v in fits])
-    one = next(islice(dense.rounds(devices, eta, 2 * eta * 0.3, 1, 0.0), 2000, None))
+    one = next(islice(centralised.rounds(devices, eta, 2 * eta * 0.3, 1, 0.0), 2000, None))
     np.testing.assert_allclose(one, ridge, rtol=1e-9)
-    twenty = next(islice(dense.rounds(devices, eta, 2 * eta * 0.3 * 20, 20, 0.0), 2000, None))
+    twenty = next(islice(centralised.rounds(devices, eta, 2 * eta * 0.3 * 20, 20, 0.0), 2000, None))
     assert np.all(np.linalg.norm(twenty, axis=0) < 0.9 * np.linalg.norm(ridge, axis=0))
 
 
@@ -187,9 +191,9 @@ def test_every_setting_of_the_methods_is_written_out() -> None:
 
 
 def test_a_cell_of_table_1() -> None:
-    found = covariance.compute({"case": "I", "noise": 0.05, "seed": 3})
-    assert found.keys() == {method.name for method in fedlin_covariance.METHODS}
-    drawn = cases.draw("I", 0.05, 3)
+    found = hm1.compute({"case": "I", "noise": 0.05, "seed": 3})
+    assert found.keys() == {method.name for method in table_1.METHODS}
+    drawn = simulated_cases.draw("I", 0.05, 3)
     theta = np.linalg.lstsq(drawn.X[0], drawn.y[0])[0]
     [test], [noise] = drawn.test, drawn.test_noise
     wrong = test @ (theta - drawn.theta[:, 0])
@@ -212,20 +216,25 @@ def test_there_is_nothing_to_gain_in_case_iii_and_much_in_case_v(
     case: str, noise: float, low: float, high: float
 ) -> None:
     """The finding that the page rests on: A-RMSE of the exact posterior mean, of least squares'."""
-    drawn = cases.draw(case, noise, 0)
-    exact = dense.posterior_mean(drawn.X, drawn.y, drawn.root, noise)
-    least = dense.least_squares(drawn.X, drawn.y)
-    assert low < cases.errors(drawn, exact)["free"] / cases.errors(drawn, least)["free"] < high
+    drawn = simulated_cases.draw(case, noise, 0)
+    exact = centralised.posterior_mean(drawn.X, drawn.y, drawn.root, noise)
+    least = centralised.least_squares(drawn.X, drawn.y)
+    assert (
+        low
+        < simulated_cases.errors(drawn, exact)["free"]
+        / simulated_cases.errors(drawn, least)["free"]
+        < high
+    )
 
 
 def test_a_cell_of_figure_3_is_a_round_of_table_1() -> None:
     """The distance of HM1 from the truth, by the method itself."""
-    found = rounds.compute({"case": "II", "noise": 0.1, "round": 3, "seed": 0})
-    drawn = cases.draw("II", 0.1, 0)
+    found = hm1_by_round.compute({"case": "II", "noise": 0.1, "round": 3, "seed": 0})
+    drawn = simulated_cases.draw("II", 0.1, 0)
     _, own = runs.regressions({**runs.HM1, "rounds": 3}, drawn.X, drawn.y, 0)
     wrong = runs.coefficients(own, "hm1") - drawn.theta
     assert found["hm1"]["distance"] == pytest.approx(np.linalg.norm(wrong) / 10, rel=1e-7)
-    assert found.keys() == {method.name for method in fedlin_covariance.FIGURE_METHODS}
+    assert found.keys() == {method.name for method in table_1.FIGURE_METHODS}
 
 
 # --- the figures ----------------------------------------------------------------------------------
@@ -240,20 +249,18 @@ def places_of(figure: Figure) -> set[Place]:
 @pytest.mark.parametrize("quick", [False, True])
 def test_all_that_is_said_is_of_places_with_cells(quick: bool) -> None:
     table, figure = (
-        fedlin_tables.table(1, 2, None, quick=quick),
-        fedlin_tables.figure(2, None, quick=quick),
+        tables.table(1, 2, None, quick=quick),
+        tables.figure(2, None, quick=quick),
     )
     for each in (table, figure):
         assert places_of(each) <= each.points.keys()
         assert all(method.name in {p.method for p in each.points} for method in each.methods)
     assert len(table.cells()) == 2 * (2 if quick else 9)
-    assert len(figure.cells()) == 2 * 2 * (4 if quick else len(fedlin_covariance.ROUNDS))
+    assert len(figure.cells()) == 2 * 2 * (4 if quick else len(table_1.ROUNDS))
 
 
 def test_the_paper_s_numbers_are_those_of_its_table() -> None:
-    stated = {
-        (s.place.panel, s.place.method): s.value for s in fedlin_tables.table(1, 1, None).stated
-    }
+    stated = {(s.place.panel, s.place.method): s.value for s in tables.table(1, 1, None).stated}
     assert stated["case II", "hm1"] == 0.050 and stated["case III", "separate-printed"] == 0.072
     assert len(stated) == 8
 

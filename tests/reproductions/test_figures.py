@@ -12,9 +12,9 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
-from secagg.reproductions.cells import Cell, Outcome, cell
-from secagg.reproductions.chart import chart
-from secagg.reproductions.figures import (
+from secagg.reproductions.harness.cells import Cell, Outcome, cell
+from secagg.reproductions.harness.chart import chart
+from secagg.reproductions.harness.figures import (
     Comparison,
     Entry,
     Figure,
@@ -28,9 +28,9 @@ from secagg.reproductions.figures import (
     mean_and_error,
     read_entries,
 )
-from secagg.reproductions.findings import verdicts
-from secagg.reproductions.pages import as_markdown, as_plain
-from secagg.reproductions.plain import Numbers
+from secagg.reproductions.harness.findings import verdicts
+from secagg.reproductions.harness.pages import as_markdown, as_plain
+from secagg.reproductions.harness.types import Numbers
 
 A2, A4, B2, B4 = (Place("panel", column, method) for method in "ab" for column in (2, 4))
 C2 = Place("panel", 2, "c")

@@ -14,21 +14,24 @@ import numpy as np
 import pytest
 
 from secagg.errors import UsageError
-from secagg.models.admm_linear import learn
-from secagg.models.consensus import Schedule
-from secagg.models.graph_metrics import compare_graphs
-from secagg.models.graph_result import GraphFit
-from secagg.models.notears import notears
-from secagg.models.simulated_graphs import split_rows
-from secagg.reproductions.cells import Outcome, cell, code_version, compute
-from secagg.reproductions.figures import Figure, Place, read_entries
-from secagg.reproductions.findings import stated_rows
-from secagg.reproductions.graphs import consensus, local, neural, pooled, published, sachs
-from secagg.reproductions.graphs.data import data_of, moments_of
-from secagg.reproductions.graphs.scores import scores
-from secagg.reproductions.notears_admm import figure
-from secagg.reproductions.pages import as_markdown
-from secagg.reproductions.pool import batch_of, in_order
+from secagg.models.graphs.metrics import compare_graphs
+from secagg.models.graphs.notears import notears
+from secagg.models.graphs.result import GraphFit
+from secagg.models.notears_admm.coordinator import Schedule
+from secagg.models.notears_admm.linear_simulation import learn
+from secagg.reproductions.data import sachs
+from secagg.reproductions.data.simulated_graphs import split_rows
+from secagg.reproductions.harness.cells import Outcome, cell, code_version, compute
+from secagg.reproductions.harness.figures import Figure, Place, read_entries
+from secagg.reproductions.harness.findings import stated_rows
+from secagg.reproductions.harness.pages import as_markdown
+from secagg.reproductions.harness.process_pool import batch_of, in_order
+from secagg.reproductions.notears_admm.figures import figure
+from secagg.reproductions.notears_admm.tasks import admm, mlp, paper_settings
+from secagg.reproductions.notears_admm.tasks import local_graphs as local
+from secagg.reproductions.notears_admm.tasks import pooled_moments as pooled
+from secagg.reproductions.notears_admm.tasks.data import data_of, moments_of
+from secagg.reproductions.notears_admm.tasks.scores import scores
 
 
 def needs_cdt() -> None:
@@ -43,7 +46,7 @@ def settings_at(figure: Figure, panel: str, column: int, method: str, seed: int)
 
 
 def numbers(task: str, **settings: Any) -> Mapping[str, Mapping[str, float]]:
-    name = f"secagg.reproductions.graphs.{task}"
+    name = f"secagg.reproductions.notears_admm.tasks.{task}"
     outcome: Outcome = compute(cell(name, 1.0, **settings), code_version(name))
     assert outcome.failed is None and outcome.numbers is not None
     return outcome.numbers
@@ -228,7 +231,9 @@ def test_pc_and_ges_find_the_same_in_raw_and_in_standardised_values(learner: str
     needs_cdt()
     pytest.importorskip("causallearn")
     base = {"figure": 3, "n": 512, "seed": 0, "sites": 16, "learner": learner}
-    raw, standardised = (numbers("local", **base, data=data) for data in ("raw", "standardised"))
+    raw, standardised = (
+        numbers("local_graphs", **base, data=data) for data in ("raw", "standardised")
+    )
     assert raw == standardised
 
 
@@ -236,7 +241,7 @@ def test_pc_and_ges_find_the_same_in_raw_and_in_standardised_values(learner: str
 
 
 def test_admm_cell_is_the_method_s_own_run_and_score() -> None:
-    found = numbers("consensus", **LINEAR, sites=4, method="admm-fast", penalty=0.01)["admm-fast"]
+    found = numbers("admm", **LINEAR, sites=4, method="admm-fast", penalty=0.01)["admm-fast"]
     data = data_of(LINEAR)
     fit = learn(split_rows(data.rows, 4), schedule=Schedule("fast"), penalty=0.01)
     score = compare_graphs(fit.directed, data.truth)
@@ -250,28 +255,30 @@ def test_one_shot_cells(method: str) -> None:
     """At n = 2000 every method finds most of a sparse graph; a site sends 1 + 10 + 55 numbers."""
     if method in ("pc", "ges"):
         pytest.importorskip("causallearn")
-    found = numbers("pooled", **(LINEAR | {"n": 2000}), method=method, penalty=0.1)[method]
+    found = numbers("pooled_moments", **(LINEAR | {"n": 2000}), method=method, penalty=0.1)[method]
     assert found["tpr"] >= 0.6 and found["kilobytes"] == 8 * 66 / 1000 and found["converged"] == 1
 
 
 def test_local_cells() -> None:
     """Best cannot be worse than a site's own graph; one site's vote is its own graph."""
-    found = numbers("local", **LINEAR, sites=2, learner="notears", penalty=0.1)
+    found = numbers("local_graphs", **LINEAR, sites=2, learner="notears", penalty=0.1)
     assert found.keys() == {"voting", "average", "best"}
-    alone = numbers("local", **LINEAR, sites=1, learner="notears", penalty=0.1)
-    pooled = numbers("pooled", **LINEAR, method="notears-alldata", penalty=0.1)["notears-alldata"]
+    alone = numbers("local_graphs", **LINEAR, sites=1, learner="notears", penalty=0.1)
+    pooled = numbers("pooled_moments", **LINEAR, method="notears-alldata", penalty=0.1)[
+        "notears-alldata"
+    ]
     for each in alone.values():
         assert (each["shd"], each["tpr"], each["edges"]) == (
             pooled["shd"], pooled["tpr"], pooled["edges"],
         )  # fmt: skip
     assert all(each["abstained"] == 0 for each in found.values())
-    few = numbers("local", **(LINEAR | {"n": 30}), sites=10, learner="notears", penalty=0.1)
+    few = numbers("local_graphs", **(LINEAR | {"n": 30}), sites=10, learner="notears", penalty=0.1)
     assert all(each["abstained"] == 0 and each["shd"] >= 0 for each in few.values())
 
 
 def test_sites_of_three_records_abstain_from_a_vote_by_pc() -> None:
     pytest.importorskip("causallearn")
-    found = numbers("local", **(LINEAR | {"n": 30}), sites=10, learner="pc")["pc-voting"]
+    found = numbers("local_graphs", **(LINEAR | {"n": 30}), sites=10, learner="pc")["pc-voting"]
     assert found["abstained"] == 10 and found["converged"] == 0 and found["edges"] == 0
 
 
@@ -300,10 +307,10 @@ def test_how_an_edge_of_a_variable_to_itself_is_scored(
         "any", names, found, np.zeros_like(found), None, converged, {}, {"rounds": 1, "h": 0.1}
     )
     of = {"sites": 2, "penalty": 0.01}
-    for module in (consensus, neural):
+    for module in (admm, mlp):
         monkeypatch.setattr(module, "learn", lambda *_, **__: fit)
-    linear = consensus.compute({**LINEAR, **of, "method": "admm-paper"})["admm-paper"]
-    nonlinear = neural.compute({**LINEAR, **of, "method": "mlp-admm"})["mlp-admm"]
+    linear = admm.compute({**LINEAR, **of, "method": "admm-paper"})["admm-paper"]
+    nonlinear = mlp.compute({**LINEAR, **of, "method": "mlp-admm"})["mlp-admm"]
     scored = ("shd", "tpr", "fdr", "edges", "converged")
     assert [linear[name] for name in scored] == [0, 1, 0, 10, 0]
     assert [nonlinear[name] for name in scored] == [1, 1, 1 / 11, 11, converged]
@@ -328,11 +335,11 @@ MLP = {
 }  # fmt: skip
 SITE = {"standardise": False, "threshold": 0.3, "alpha": 0.05}
 GIVEN: list[tuple[str, ModuleType, str, dict[str, Any]]] = [
-    ("admm-paper", consensus, "learn", ADMM | {"schedule": schedule_of("paper", 0.001)}),
-    ("admm-fast", consensus, "learn", ADMM | {"schedule": schedule_of("fast", 0.001)}),
-    ("admm-slower", consensus, "learn",
+    ("admm-paper", admm, "learn", ADMM | {"schedule": schedule_of("paper", 0.001)}),
+    ("admm-fast", admm, "learn", ADMM | {"schedule": schedule_of("fast", 0.001)}),
+    ("admm-slower", admm, "learn",
      ADMM | {"schedule": schedule_of("fast", 0.001, slower=True)}),
-    ("admm-fast", published, "Schedule", asdict(schedule_of("fast", 0.001))),
+    ("admm-fast", paper_settings, "Schedule", asdict(schedule_of("fast", 0.001))),
     ("notears-alldata", pooled, "notears",
      {"standardise": False, "penalty": 0.1, "threshold": 0.3, "tolerance": 1e-8}),
     ("golem-ev", pooled, "golem",
@@ -345,13 +352,13 @@ GIVEN: list[tuple[str, ModuleType, str, dict[str, Any]]] = [
     # PC has no penalty: it is given GES's, and reads none.
     ("pc-voting", local, "Learner", SITE | {"algorithm": "pc", "penalty": 1.0}),
     ("ges-voting", local, "Learner", SITE | {"algorithm": "ges", "penalty": 1.0}),
-    ("mlp-admm", neural, "learn",
+    ("mlp-admm", mlp, "learn",
      MLP_ADMM | {"schedule": schedule_of("paper", 0.1), "random_inputs": True}),
-    ("mlp-admm-fast", neural, "learn",
+    ("mlp-admm-fast", mlp, "learn",
      MLP_ADMM | {"schedule": schedule_of("fast", 0.1), "random_inputs": False}),
-    ("mlp-alldata", neural, "notears_mlp", MLP),
-    ("mlp-best", neural, "notears_mlp", MLP),
-    ("mlp-average", neural, "average", {"threshold": 0.3}),
+    ("mlp-alldata", mlp, "notears_mlp", MLP),
+    ("mlp-best", mlp, "notears_mlp", MLP),
+    ("mlp-average", mlp, "average", {"threshold": 0.3}),
 ]  # fmt: skip
 
 
@@ -373,12 +380,12 @@ def test_every_setting_of_a_figure_s_learner_is_given_and_is_this(
         raise Called(signature.bind(*args, **kwargs).arguments)
 
     monkeypatch.setattr(module, learner, called)
-    if learner == "average" and module is neural:
-        monkeypatch.setattr(neural, "notears_mlp", lambda *_, **__: None)  # sites' fits: slow
-        monkeypatch.setattr(neural, "vote", lambda _: None)
+    if learner == "average" and module is mlp:
+        monkeypatch.setattr(mlp, "notears_mlp", lambda *_, **__: None)  # sites' fits: slow
+        monkeypatch.setattr(mlp, "vote", lambda _: None)
     number, panel = (4, "d = 20") if method.startswith("mlp-") else (2, "d = 10")
     chosen = settings_at(figure(number, 1), panel, 2, method, 0)
-    task = consensus if module is published else module
+    task = admm if module is paper_settings else module
     with pytest.raises(Called) as raised:
         task.compute(chosen)
     found = dict(raised.value.args[0])
@@ -389,21 +396,21 @@ def test_every_setting_of_a_figure_s_learner_is_given_and_is_this(
 
 def test_the_settings_are_the_paper_s() -> None:
     """Appendix B; and that of NOTEARS's tolerance at the sites, which `Learner` does not take."""
-    found = published.schedule("paper", published.RHO)
+    found = paper_settings.schedule("paper", paper_settings.RHO)
     assert (found.rho1, found.rho2, found.gamma1, found.gamma2) == (0.001, 0.001, 1.75, 1.25)
-    assert (found.rounds, published.MLP_RHO, published.THRESHOLD) == (200, 0.1, 0.3)
+    assert (found.rounds, paper_settings.MLP_RHO, paper_settings.THRESHOLD) == (200, 0.1, 0.3)
     default = inspect.signature(notears).parameters["tolerance"].default
-    assert default == published.TOLERANCE
+    assert default == paper_settings.TOLERANCE
 
 
 @pytest.mark.slow
 def test_nonlinear_cells() -> None:
     base = {**LINEAR, "data": "mlp", "d": 5, "n": 60}
-    assert numbers("neural", **base, method="mlp-alldata", penalty=0.01).keys() == {"mlp-alldata"}
-    local = numbers("neural", **base, method="mlp-local", penalty=0.01, sites=2)
+    assert numbers("mlp", **base, method="mlp-alldata", penalty=0.01).keys() == {"mlp-alldata"}
+    local = numbers("mlp", **base, method="mlp-local", penalty=0.01, sites=2)
     assert local.keys() == {"mlp-voting", "mlp-average", "mlp-best"}
     for method in ("mlp-admm", "mlp-admm-fast"):
-        found = numbers("neural", **base, method=method, penalty=0.001, sites=2)[method]
+        found = numbers("mlp", **base, method=method, penalty=0.001, sites=2)[method]
         # d networks of hidden 10: a round sends as many numbers as they have parameters.
         assert found["kilobytes"] * 1000 / 8 % found["rounds"] == 0
         assert 0 <= found["tpr"] <= 1 and found["converged"] in (0, 1)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from secagg.reproductions.figures import Comparison, Panel, Place
-from secagg.reproductions.notears_admm_text import remarks_of, stated_of, statements_of
+from secagg.reproductions.harness.figures import Comparison, Panel, Place
+from secagg.reproductions.notears_admm.paper_claims import remarks_of, stated_of, statements_of
 
 SITES = (2, 4, 8, 16, 32, 64)
 PANELS = {

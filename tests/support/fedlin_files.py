@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from secagg.reproductions.fedlin import data
+from secagg.reproductions.data import fedlin
 
 
 def needs(distribution: str) -> None:
@@ -25,4 +25,4 @@ def write_engines(folder: Path, lengths: tuple[int, ...] = (5, 12), columns: int
         for cycle in range(1, cycles + 1):
             values = [100 * unit + cycle + j / 100 for j in range(columns - 2)]
             lines.append(" ".join([f"{unit} {cycle}", *(f"{v:.4f}" for v in values)]) + "  \n")
-    (folder / data.ENGINES).write_text("".join(lines))
+    (folder / fedlin.ENGINES).write_text("".join(lines))

@@ -16,9 +16,9 @@ import numpy as np
 from numpy.typing import NDArray
 from support.checkout import ROOT
 
-from secagg.randomness import replayable_random
-from secagg.reproductions.fedlin import data
-from secagg.simulating import simulate_sites
+from secagg.core.randomness import replayable_random
+from secagg.reproductions.data import fedlin
+from secagg.runs.simulate import simulate_sites
 
 Array = NDArray[np.float64]
 
@@ -87,7 +87,9 @@ def job(name: str, **changed: object) -> dict[str, Any]:
 def compared(name: str, **changed: object) -> Compared:
     """Run HM2 on the records of a case, and set it beside NUTS; changed: settings."""
     case, began = GOLD["cases"][name], time.process_time()
-    tables = {site: table[case["columns"]] for site, table in getattr(data, case["data"])().items()}
+    tables = {
+        site: table[case["columns"]] for site, table in getattr(fedlin, case["data"])().items()
+    }
     result, own = simulate_sites(job(name, **changed), tables, random=replayable_random(SEED))
     seconds = time.process_time() - began
     assert result.summary["converged"]

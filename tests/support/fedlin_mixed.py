@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from statsmodels.regression.mixed_linear_model import MixedLM, MixedLMParams, MixedLMResults
 from support.fedlin_gold import GOLD, Compared, compared
 
-from secagg.reproductions.fedlin import data
+from secagg.reproductions.data import fedlin
 
 Array = NDArray[np.float64]
 
@@ -49,7 +49,7 @@ class Mixed:
 def mixed(name: str = "exams", *, independent: bool = True) -> Mixed:
     """Fit all records of a case, with coefficients of a site independent of each other or not."""
     columns = GOLD["cases"][name]["columns"]
-    tables = getattr(data, GOLD["cases"][name]["data"])()
+    tables = getattr(fedlin, GOLD["cases"][name]["data"])()
     every = pd.concat([table[columns].assign(site=site) for site, table in tables.items()])
     mean, sd = every[columns].mean().to_numpy(), every[columns].std(ddof=0).to_numpy()
     z = (every[columns].to_numpy() - mean) / sd

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import norm
 
-from secagg.models.hierarchy_normal import NormalHierarchy
+from secagg.models.fedlin.hierarchies.normal import NormalHierarchy
 
 Array = NDArray[np.float64]
 

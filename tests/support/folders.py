@@ -14,13 +14,13 @@ from typing import Any, ClassVar
 
 import pytest
 
-import secagg.processes
-from secagg.engines.loopback import LoopbackEngine
-from secagg.engines.memory import Delivery
-from secagg.engines.party_process import PartyProcess
-from secagg.frames import peek_header
-from secagg.identity import PublicIdentity, Role, Roster
-from secagg.job import Job
+import secagg.runtime.process_session
+from secagg.core.frames import peek_header
+from secagg.core.identity import PublicIdentity, Role, Roster
+from secagg.jobs.job import Job
+from secagg.runtime.engines.loopback import LoopbackEngine
+from secagg.runtime.engines.memory import Delivery
+from secagg.runtime.engines.party_process import PartyProcess
 
 
 class Killed(BaseException):
@@ -76,7 +76,7 @@ class FolderEngine:
 @pytest.fixture
 def folders(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let sessions over processes use `FolderEngine`."""
-    monkeypatch.setattr(secagg.processes, "LoopbackEngine", FolderEngine)
+    monkeypatch.setattr(secagg.runtime.process_session, "LoopbackEngine", FolderEngine)
 
 
 @contextlib.contextmanager

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 import numpy as np
 from numpy.typing import NDArray
 
-from secagg import ring
-from secagg.codec import SumPlan, encode
+from secagg.core import ring
+from secagg.runtime.fixed_point import SumPlan, encode
 
 
 def quantised(plan: SumPlan, update: Mapping[str, NDArray[np.float64]]) -> list[int]:

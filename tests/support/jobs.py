@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from secagg.job import Job, parse_job
+from secagg.jobs.job import Job, parse_job
 
 COLUMNS: dict[str, dict[str, Any]] = {
     "age": {"type": "continuous", "low": 0, "high": 100, "unit": "years"},

@@ -10,15 +10,15 @@ import itertools
 
 import pytest
 
-from secagg.protocols import threshold_keys
-from secagg.protocols.djn_keys import PrivateKey
-from secagg.protocols.threshold_paillier import ThresholdPaillier
-from secagg.randomness import replayable_random
+from secagg.core.randomness import replayable_random
+from secagg.protocols.paillier import key_shares
+from secagg.protocols.paillier.keys import PrivateKey
+from secagg.protocols.paillier.threshold import ThresholdPaillier
 
 
 @functools.cache
 def two_keys() -> tuple[PrivateKey, PrivateKey]:
-    first, second = (threshold_keys.generate_keypair(2048, replayable_random(i)) for i in (1, 2))
+    first, second = (key_shares.generate_keypair(2048, replayable_random(i)) for i in (1, 2))
     return first, second
 
 

@@ -20,10 +20,10 @@ from typing import Any
 
 from support.nursery import Nursery
 
-from secagg.engines import loopback
-from secagg.journal import Journal
-from secagg.runlog import RunLog
-from secagg.running import resume, run
+from secagg.core.hash_chain_log import RunLog
+from secagg.runs.run import resume, run
+from secagg.runtime.engines import loopback
+from secagg.runtime.journal import Journal
 
 
 def killed(nursery: Nursery | None = None, **told: Any) -> bool:

@@ -24,10 +24,10 @@ from typing import Any
 
 from support.ledgers import CAP, now, numbered
 
+from secagg.core.randomness import system_random
 from secagg.errors import PolicyRefusal, SecaggError
-from secagg.privacy.ledger import Ledger
-from secagg.privacy.release import Release
-from secagg.randomness import system_random
+from secagg.privacy.ledger.ledger import Ledger
+from secagg.privacy.ledger.records import Release
 
 NOBODY = 65534
 

@@ -8,8 +8,8 @@ from typing import Any
 from support.jobs import as_csv, raw_job, table
 
 import secagg
-from secagg.job import parse_job
-from secagg.randomness import RandomBytes, system_random
+from secagg.core.randomness import RandomBytes, system_random
+from secagg.jobs.job import parse_job
 
 FIVE = ("a", "b", "c", "d", "e")
 DELTA = 1e-6

@@ -6,13 +6,13 @@ import math
 from dataclasses import replace
 from datetime import UTC, datetime
 
-from secagg.noise import Adjacency, Placement
-from secagg.privacy.budget import Cap, Cost
-from secagg.privacy.events import Gaussian
-from secagg.privacy.gaussian import gaussian_mu
-from secagg.privacy.ledger import Ledger
-from secagg.privacy.release import Release
-from secagg.randomness import system_random
+from secagg.contracts.noise import Adjacency, Placement
+from secagg.core.randomness import system_random
+from secagg.privacy.accounting.budget import Cap, Cost
+from secagg.privacy.accounting.events import Gaussian
+from secagg.privacy.accounting.gaussian_dp import gaussian_mu
+from secagg.privacy.ledger.ledger import Ledger
+from secagg.privacy.ledger.records import Release
 
 CAP = Cap(1.0, 1e-6, None, Adjacency.REPLACE)
 START = datetime(2026, 1, 1, tzinfo=UTC)

@@ -19,8 +19,8 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from support.vectors import METHOD, PROTOCOLS, outcome, party_of, play
 from support.world import World
 
-from secagg import wire
-from secagg.frames import write_frame
+from secagg.core import encoding
+from secagg.core.frames import write_frame
 
 FOLDER = Path(__file__).parents[1] / "vectors"
 NUMBERS = {f"site_{i}": np.array([1.5 * i, -2.25, 1000.0]) for i in range(4)}
@@ -84,8 +84,8 @@ def bend(
 ) -> Iterator[tuple[str, dict[str, Any]]]:
     """Yield (what was done, changed fields): the good request first, then ones to be refused."""
     yield "good", {"request": request.hex()}
-    header, signature, content = wire.loads(request)
-    body = wire.loads(content)
+    header, signature, content = encoding.loads(request)
+    body = encoding.loads(content)
     coordinator = world.identities["coordinator"]
 
     def signed(changed: dict[str, Any], **how: Any) -> dict[str, Any]:
@@ -97,10 +97,13 @@ def bend(
     if round_ > 0:
         return
     flipped = bytes([content[-1] ^ 1])
-    yield "body changed", {"request": wire.dumps([header, signature, content[:-1] + flipped]).hex()}
+    yield (
+        "body changed",
+        {"request": encoding.dumps([header, signature, content[:-1] + flipped]).hex()},
+    )
     yield "cut off", {"request": request[: len(request) // 2].hex()}
     yield "byte appended", {"request": (request + b"N").hex()}
-    yield "signature of zeros", {"request": wire.dumps([header, bytes(64), content]).hex()}
+    yield "signature of zeros", {"request": encoding.dumps([header, bytes(64), content]).hex()}
     yield "another session", signed(body, session=bytes(16))
     yield "for another party", signed(body, recipient="site_3" if party != "site_3" else "site_1")
     yield "not from the coordinator", signed(body, identity=world.identities["site_3"])

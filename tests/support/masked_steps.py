@@ -6,11 +6,12 @@ import pytest
 from support.secure_sum_contract import numbers
 from support.world import STAGE, SumNumbers, World
 
-from secagg import ring
 from secagg.contracts import Ask, Context
-from secagg.protocols import masked_site, masking
-from secagg.protocols.masked import Masked
-from secagg.protocols.neighbours import GraphPlan
+from secagg.core import ring
+from secagg.protocols.masked import masks
+from secagg.protocols.masked import site as site_steps
+from secagg.protocols.masked.graph import GraphPlan
+from secagg.protocols.masked.protocol import Masked
 
 ALL = [f"site_{i}" for i in range(7)]
 FIVE = ALL[:5]
@@ -87,10 +88,10 @@ class Steps:
         return ring.total(uploads, len(uploads[0]), 64)
 
     def statement(self, site, phase, body, round_=None):
-        return masking.state_publicly(self.context(site, round_), phase, body)
+        return masks.state_publicly(self.context(site, round_), phase, body)
 
     def keys(self, site):
-        return masked_site._own_keys(self.states[site]["advertised"]).to_plain()
+        return site_steps._own_keys(self.states[site]["advertised"]).to_plain()
 
 
 def refuses(kind, match):

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 from hypothesis import strategies as st
 
-from secagg import wire
-from secagg.frames import Header, write_frame
-from secagg.identity import Identity
+from secagg.core import encoding
+from secagg.core.frames import Header, write_frame
+from secagg.core.identity import Identity
 
 ODD = (
     None, True, 0, -1, 1 << 64, 1 << 20_000, 0.5, float("nan"), "", "\x00", "site_0", "coordinator",
@@ -64,8 +64,8 @@ def _replacement(value: Any) -> st.SearchStrategy[Any]:
 
 def resigned(draw: Any, frame: bytes, identity: Identity, session: bytes) -> bytes:
     """Return the frame with its body (now and then its note) mutated, signed by the same sender."""
-    header_bytes, _, content = wire.loads(frame)
-    header, body = Header.from_bytes(header_bytes), wire.loads(content)
+    header_bytes, _, content = encoding.loads(frame)
+    header, body = Header.from_bytes(header_bytes), encoding.loads(content)
     note = dict(header.note)
     if note and draw(st.integers(0, 4)) == 0:
         note = mutated(draw, note)

@@ -27,9 +27,9 @@ from typing import IO
 
 import pytest
 
-from secagg.engines import loopback, party_process
+from secagg.runtime.engines import loopback, party_process
 
-COMMAND = [sys.executable, "-P", "-m", "secagg.engines.party_process"]
+COMMAND = [sys.executable, "-P", "-m", "secagg.runtime.engines.party_process"]
 
 
 class Nursery:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from secagg.identity import Identity, Role, Roster
-from secagg.randomness import RandomBytes, replayable_random
+from secagg.core.identity import Identity, Role, Roster
+from secagg.core.randomness import RandomBytes, replayable_random
 
 ROLES = {
     "alice": Role.SITE,

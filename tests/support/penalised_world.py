@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from secagg.models.hierarchy import Statistics
-from secagg.models.natural_normal import Natural
+from secagg.models.fedlin.hierarchies.base import Statistics
+from secagg.models.numerics.natural_gaussian import Natural
 
 Array = NDArray[np.float64]
 

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from secagg.models.hierarchy import Hierarchy, Statistics
-from secagg.models.natural_normal import Natural
+from secagg.models.fedlin.hierarchies.base import Hierarchy, Statistics
+from secagg.models.numerics.natural_gaussian import Natural
 
 
 def propagate(

@@ -13,11 +13,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from secagg import wire
-from secagg.codec import decode, encode, plan_sum
 from secagg.contracts import Counted, Public, Result, Rows, State
-from secagg.randomness import RandomBytes
-from secagg.ring import total
+from secagg.core import encoding
+from secagg.core.randomness import RandomBytes
+from secagg.core.ring import total
+from secagg.runtime.fixed_point import decode, encode, plan_sum
 
 _ENCODED = 5  # rounds of which the coordinator's state is sent over the wire: it may grow with each
 
@@ -50,7 +50,7 @@ def play(
     method: a `secagg.contracts.Method` (to type checkers none is whose `leaves` is a constant)
     randoms: each site's own, as rows are
     after: called with the coordinator's state and the sites' memories after each round
-    together: sites answer all at once, without the wire (`secagg.optional.Together`): much faster
+    together: sites answer all at once, without the wire (`secagg.contracts.Together`): much faster
     """
     sites = len(rows)
     plans = {stage.name: plan_sum(stage.spec, sites) for stage in method.stages(public)}
@@ -63,16 +63,16 @@ def play(
         else:
             answers = []
             for k in range(sites):
-                sent = wire.loads(wire.dumps(message))
+                sent = encoding.loads(encoding.dumps(message))
                 update, left = method.local(stage, rows[k], sent, memories[k], public, randoms[k])
-                answers.append((update, wire.loads(wire.dumps(left))))
+                answers.append((update, encoding.loads(encoding.dumps(left))))
         memories = [memory for _, memory in answers]
         vectors = [encode(plan, update) for update, _ in answers]
         summed, clipped = decode(plan, total(vectors, plan.length, plan.ring_bits))
         assert not clipped.any()
         state, done = method.server(state, summed, sites), done + 1
         if done <= _ENCODED:
-            state = wire.loads(wire.dumps(state))
+            state = encoding.loads(encoding.dumps(state))
         after(state, memories)
     counted = Counted(float(sum(len(each.values) for each in rows)), 0.0)
     return Played(method.result(state, public, counted), state, memories)

@@ -36,12 +36,12 @@ from support.folders import FolderEngine
 from support.ledger_killed import die, fork
 from support.ledgers import now
 
-import secagg.processes
-from secagg import party
+import secagg.runtime.process_session
+from secagg.core.frames import peek_header
 from secagg.errors import PolicyRefusal
-from secagg.frames import peek_header
-from secagg.privacy.ledger import Ledger
-from secagg.running import resume, run
+from secagg.privacy.ledger.ledger import Ledger
+from secagg.runs.run import resume, run
+from secagg.runtime import party
 
 VICTIM = "north"
 NEVER = -1
@@ -240,7 +240,7 @@ def kill_a_site(job: Path, out: Path, overrides: dict[str, str], about: Any) -> 
     """Play one run; return what was seen after each time that the site was asked."""
     Killing.how, Killing.deaths = about["how"], about.get("deaths", 0)
     Killing.ledger, Killing.seen = job.parent / f"data/ledgers/{VICTIM}.ledger", []
-    secagg.processes.LoopbackEngine = Killing  # type: ignore[assignment, misc]
+    secagg.runtime.process_session.LoopbackEngine = Killing  # type: ignore[assignment, misc]
     with contextlib.suppress(PolicyRefusal):
         run(job, out=out, overrides=overrides)
     return {"seen": Killing.seen}
@@ -254,7 +254,7 @@ def kill_all(job: Path, out: Path, overrides: dict[str, str], about: Any) -> dic
 
     Each goes on where the last one stood. Returns where each died.
     """
-    secagg.processes.LoopbackEngine = FolderEngine  # type: ignore[assignment, misc]
+    secagg.runtime.process_session.LoopbackEngine = FolderEngine  # type: ignore[assignment, misc]
     unfinished = out.with_name(f"{out.name}.partial") / "journal"
     deaths: list[str] = []
 

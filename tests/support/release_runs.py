@@ -7,14 +7,14 @@ releases are:
 1. All runs are one: a method's fields (and the count of records) are made `runs` times as long, the
    contribution is repeated, and the noise, which is drawn for each number independently, makes
    every repetition a release of its own. One vector of a million numbers takes the fast sampler
-   where a short one takes the exact one; they agree to 2^-179 a draw (`secagg.privacy.sampling`).
-   The calibration is that of the job itself.
+   where a short one takes the exact one; they agree to 2^-179 a draw
+   (`secagg.privacy.sampling.sampler`). The calibration is that of the job itself.
 2. The protocol is `plain`, so that contributions can be taken from the wire. Every protocol returns
    the same integers (tests/support/secure_sum_contract.py).
 3. In methods of several rounds the messages are fixed beforehand, the same in all runs: what a
    coordinator may ask, chosen to be the worst.
 4. Randomness is replayable, and the same on both data sets: the pairs of releases are coupled,
-   which `secagg.audits.epsilon` allows and gains by.
+   which `secagg.audits.epsilon_lower_bound` allows and gains by.
 """
 
 from __future__ import annotations
@@ -28,8 +28,6 @@ from unittest.mock import patch
 import numpy as np
 from numpy.typing import NDArray
 
-from secagg import party, ring, wire
-from secagg.codec import decode, plan_sum
 from secagg.contracts import (
     Body,
     Counted,
@@ -42,17 +40,20 @@ from secagg.contracts import (
     State,
     Update,
 )
-from secagg.engines.memory import MemoryEngine
-from secagg.frames import peek_header
-from secagg.identity import Role
-from secagg.job import parse_job
-from secagg.noise import Placement
-from secagg.privacy.calibration import Calibrated
+from secagg.contracts.noise import Placement
+from secagg.core import encoding, ring
+from secagg.core.frames import peek_header
+from secagg.core.identity import Role
+from secagg.core.randomness import RandomBytes, replayable_random
+from secagg.core.ring import RingVector
+from secagg.jobs.job import parse_job
+from secagg.privacy.accounting.calibration import Calibrated
 from secagg.protocols.plain import Plain
-from secagg.randomness import RandomBytes, replayable_random
-from secagg.ring import RingVector
-from secagg.session import Planned, Session, open_session, plan_job
-from secagg.stages import CONSENT, StagePlans, cohort_update
+from secagg.runtime import party
+from secagg.runtime.engines.memory import MemoryEngine
+from secagg.runtime.fixed_point import decode, plan_sum
+from secagg.runtime.rounds import CONSENT, StagePlans, cohort_update
+from secagg.runtime.session import Planned, Session, open_session, plan_job
 
 Floats = NDArray[np.float64]
 Table = Mapping[str, NDArray[Any]]
@@ -212,8 +213,8 @@ def play(
             return [frame]
         if sender in lost and peek_header(frame) == (0, "submit"):  # it had consented
             return []
-        _, _, content = wire.loads(frame)
-        body = wire.loads(content)
+        _, _, content = encoding.loads(frame)
+        body = encoding.loads(content)
         if "values" in body:  # and else it refuses, as the coordinator will say
             played.sent[-1][1].setdefault(sender, []).append(body["values"])
         return [frame]

@@ -15,10 +15,10 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from secagg.audits.report import render
 from secagg.contracts import Result
-from secagg.randomness import replayable_random
-from secagg.running import Run, run
+from secagg.core.randomness import replayable_random
+from secagg.reports.page import render
+from secagg.runs.run import Run, run
 
 HOSTILE = "<script>alert(1)</script>"
 HOSTILE_COLUMN = "\"'><img src=x onerror=alert(1)>"

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from secagg.runlog import read_log
-from secagg.verifying import verify_folder
+from secagg.audits.run_integrity import verify_folder
+from secagg.core.hash_chain_log import read_log
 
 APART = {"engine.name": "processes"}
 

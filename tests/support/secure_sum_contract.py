@@ -14,11 +14,11 @@ from hypothesis import strategies as st
 from support.mutations import resigned, with_odd_values
 from support.world import SumNumbers, World
 
-from secagg import ring, wire
 from secagg.contracts import SecureSum, Shape
+from secagg.core import encoding, ring
+from secagg.core.frames import Header, peek_header, write_frame
 from secagg.errors import JobError, PolicyRefusal, ProtocolAbort, SecaggError
-from secagg.frames import Header, peek_header, write_frame
-from secagg.privacy.gate import ReleasePolicy
+from secagg.privacy.policy.release_rules import ReleasePolicy
 
 FUZZED = int(os.environ.get("SECAGG_FUZZ_EXAMPLES", "15"))  # 300 in CI, after `make test`
 
@@ -281,8 +281,8 @@ class SecureSumContract:
 
 def opened(frame: bytes) -> tuple[Header, dict[str, Any]]:
     """Return header and body of a frame, unverified."""
-    header, _, content = wire.loads(frame)
-    return Header.from_bytes(header), wire.loads(content)
+    header, _, content = encoding.loads(frame)
+    return Header.from_bytes(header), encoding.loads(content)
 
 
 def silence(name: str, phase: str, round_: int) -> Any:

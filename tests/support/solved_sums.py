@@ -15,13 +15,13 @@ from numpy.typing import NDArray
 from scipy.optimize import least_squares
 from support.fedlin import Tables, bounds, fedlin_job
 
-from secagg.codec import decode, encode, plan_sum
 from secagg.contracts import State, Update
-from secagg.job import parse_job
-from secagg.models.natural_normal import symmetric
-from secagg.randomness import expanded
-from secagg.ring import total
-from secagg.session import plan_job, rows_of
+from secagg.core.randomness import expanded
+from secagg.core.ring import total
+from secagg.jobs.job import parse_job
+from secagg.models.numerics.natural_gaussian import symmetric
+from secagg.runtime.fixed_point import decode, encode, plan_sum
+from secagg.runtime.session import plan_job, rows_of
 
 Array = NDArray[np.float64]
 Asked = tuple[Mapping[str, Any], Update]
@@ -78,7 +78,8 @@ class Separated:
 
 
 def separations(rounds: Sequence[Asked], alpha: float, sites: int) -> Iterator[Separated]:
-    """Take HM1's sums apart by those of any two rounds: (5) of `secagg.models.shared_covariance`.
+    """Take HM1's sums apart by those of any two rounds: (5) of
+    `secagg.models.fedlin.site_covariance`.
 
     The first of two has a round before it and the second one after it.
     """

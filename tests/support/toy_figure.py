@@ -9,10 +9,10 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-from secagg.reproductions.cells import cell
-from secagg.reproductions.figures import Figure, Method, Metric, Panel, Place
-from secagg.reproductions.pages import write
-from secagg.reproductions.reproducing import reproduce
+from secagg.reproductions.harness.cells import cell
+from secagg.reproductions.harness.experiment import reproduce
+from secagg.reproductions.harness.figures import Figure, Method, Metric, Panel, Place
+from secagg.reproductions.harness.pages import write
 
 
 def toy_figure(calls: Path, what: Mapping[int, str], gate: Path | str = "") -> Figure:

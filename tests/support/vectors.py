@@ -16,18 +16,18 @@ import numpy as np
 from support.world import SumNumbers
 
 from secagg.contracts import Public, Rows, Variable
+from secagg.core.identity import Identity, PublicIdentity, Role, Roster
+from secagg.core.randomness import replayable_random
 from secagg.errors import SecaggError
-from secagg.identity import Identity, PublicIdentity, Role, Roster
-from secagg.party import Handled, Party, SiteSide
-from secagg.privacy.gate import ReleasePolicy
+from secagg.privacy.policy.release_rules import ReleasePolicy
 from secagg.protocols.additive import Additive
-from secagg.protocols.djn_keys import generate_keypair
-from secagg.protocols.masked import Masked
-from secagg.protocols.paillier import Paillier
+from secagg.protocols.masked.protocol import Masked
+from secagg.protocols.paillier.keys import generate_keypair
+from secagg.protocols.paillier.single_key import Paillier
+from secagg.protocols.paillier.threshold import ThresholdPaillier
 from secagg.protocols.plain import Plain
-from secagg.protocols.threshold_paillier import ThresholdPaillier
-from secagg.randomness import replayable_random
-from secagg.stages import plan_stages
+from secagg.runtime.party import Handled, Party, SiteSide
+from secagg.runtime.rounds import plan_stages
 
 METHOD = SumNumbers((3,), rounds=2)
 PUBLIC_VARIABLE = Variable("x", "x", 0.0, 1.0)

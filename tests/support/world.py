@@ -10,16 +10,16 @@ import numpy as np
 from numpy.typing import NDArray
 from support.integers import quantised
 
-from secagg import wire
 from secagg.contracts import Field, Kind, Public, Result, Rows, SecureSum, Stage, Variable
-from secagg.coordinator import Coordinator, Step
-from secagg.engines.memory import MemoryEngine, Tamper
-from secagg.frames import peek_header
-from secagg.identity import Identity, Role, Roster
-from secagg.party import Party, SiteSide
-from secagg.privacy.gate import ReleasePolicy
-from secagg.randomness import RandomBytes, replayable_random
-from secagg.stages import plan_stages
+from secagg.core import encoding
+from secagg.core.frames import peek_header
+from secagg.core.identity import Identity, Role, Roster
+from secagg.core.randomness import RandomBytes, replayable_random
+from secagg.privacy.policy.release_rules import ReleasePolicy
+from secagg.runtime.coordinator import Coordinator, Step
+from secagg.runtime.engines.memory import MemoryEngine, Tamper
+from secagg.runtime.party import Party, SiteSide
+from secagg.runtime.rounds import plan_stages
 
 STAGE = "numbers"
 
@@ -104,7 +104,9 @@ class World:
         step = self.coordinator.start()
         while not step.done:
             frames = self.engine.exchange(step.requests)
-            state = wire.loads(wire.dumps(step.state))  # any engine may stop and resume here
+            state = encoding.loads(
+                encoding.dumps(step.state)
+            )  # any engine may stop and resume here
             step = self.coordinator.advance(state, frames)
         return step.state["method"]["totals"][-1], step.state["cohort"]
 

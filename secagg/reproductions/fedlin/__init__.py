@@ -1,1 +1,1 @@
-"""Experiments on FedLin's federated linear models: their records, and one module a kind of cell."""
+"""The tables and figure of Yue et al. (2022)."""

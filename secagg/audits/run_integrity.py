@@ -1,0 +1,265 @@
+"""`secagg verify`: is a run folder what was written?
+
+Checked, in this order: that run.json is, byte for byte, as secagg writes it; the log's chain, line
+by line; that no line was cut off the end; that run.json and every other file are what the log says
+was written, and no file was added; that the session's name is the digest of roster, nonce and what
+was agreed (so that the signatures belong to this job, these bounds and these rules); that each site
+of the run signed its consent to that, before any release; and, for each release, that the sites
+named really signed their part in it (with the keys in the roster), were as many as the strictest of
+them asked for, and are the same in every release.
+
+Not protected: a folder that its owner wrote anew from the first line, with new keys, unless `head`
+(printed at the end of the run, and in run.json) was kept elsewhere and is passed in. The head that
+report.html shows will not do: it is that of the log before the page, and does not bind the page.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from secagg.core.hash_chain_log import read_log
+from secagg.core.identity import PublicIdentity, Role, Roster
+from secagg.errors import EvidenceError, PeerError, UsageError
+from secagg.runs.facts import facts_digest, file_digest, json_bytes
+from secagg.runtime.attestations import check_consent, read_claims
+from secagg.runtime.session import session_name
+
+_FILES = ("arrays.npz", "report.html", "result.json")
+_RECORDS = ("log.jsonl", "run.json")
+_AGREED = ("secagg", "job", "method", "protocol", "plan")
+"""What of the log's first line is the `secagg.runtime.session.agreement`."""
+
+
+_DIGEST = re.compile("[0-9a-f]{64}")
+_WHERE_HEADS_ARE = "The final head was printed at the end of the run; it stands in run.json, too."
+
+
+@dataclass(frozen=True)
+class Verified:
+    """What was checked, for display.
+
+    failed: the kind of error that ended a run which has no result, only a log; else None
+    """
+
+    lines: int
+    head: str
+    files: tuple[str, ...]
+    releases: int
+    signatures: int
+    failed: str | None = None
+
+
+def verify_folder(folder: Path, head: str | None = None) -> Verified:
+    """Check a run folder.
+
+    head: the log's last hash, 64 hexadecimal digits, kept elsewhere
+    Raises `EvidenceError` naming the line or file that is not right, `UsageError` for a folder that
+    is none of a finished run, or a `head` that cannot be a final one.
+    """
+    head = None if head is None else head.lower()
+    if head is not None and not _DIGEST.fullmatch(head):
+        what = f"{head!r} is not a head, which has 64 hexadecimal digits"
+        raise UsageError("--head", what, _WHERE_HEADS_ARE)
+    if folder.is_file():
+        raise UsageError(str(folder), "is a file", f"Give the run's folder: {folder.parent}.")
+    if not folder.is_dir():
+        raise UsageError(str(folder), "no such folder")
+    if (folder / "journal").exists():
+        raise UsageError(str(folder), "is an unfinished run", "Continue it: secagg resume.")
+    if not (folder / "run.json").exists() and (folder / "log.jsonl").is_file():
+        return _verify_failed(folder, head)
+    facts = _read_facts(folder / "run.json")
+    entries = read_log(folder / "log.jsonl")
+    _check_end(facts["log"], entries, head)
+    releases = [entry for entry in entries if entry.get("event") == "release"]
+    try:
+        _check_facts(facts, entries[0], entries[-2], releases)
+        files = _check_files(folder, entries)
+        roster = _roster(facts)
+        session = _check_session(entries[0], roster)
+        cohort = facts["cohort"]
+    except _MISSHAPEN:
+        raise EvidenceError(str(folder), "its log or run.json is not as secagg writes it") from None
+    signatures = _check_signatures(entries, releases, cohort, roster, session)
+    return Verified(len(entries), entries[-1]["hash"], files, len(releases), signatures)
+
+
+def _verify_failed(folder: Path, head: str | None) -> Verified:
+    """Check what is left of a run that failed after a release: its log, ending in `failed`."""
+    entries = read_log(folder / "log.jsonl")
+    releases = [entry for entry in entries if entry.get("event") == "release"]
+    if not releases or entries[-1].get("event") != "failed":
+        raise EvidenceError(str(folder / "run.json"), "is missing", "Is this a run folder?")
+    _check_head(entries, head)
+    try:
+        roster = _roster(entries[0])
+        session = _check_session(entries[0], roster)
+        cohort = releases[0]["contributors"]
+    except _MISSHAPEN:
+        raise EvidenceError(str(folder), "its log is not as secagg writes it") from None
+    signatures = _check_signatures(entries, releases, cohort, roster, session)
+    code = str(entries[-1].get("code"))
+    return Verified(len(entries), entries[-1]["hash"], (), len(releases), signatures, code)
+
+
+_MISSHAPEN = (LookupError, TypeError, ValueError, AttributeError)
+"""What reading data of any other form than ours can raise."""
+
+
+def _read_facts(path: Path) -> dict[str, Any]:
+    try:
+        written = path.read_bytes()
+        facts = json.loads(written)
+        if json_bytes(facts) != written:  # a key twice, say: readers differ in which one they show
+            raise ValueError
+        match facts["log"]:
+            case {"lines": int(), "head": str(), **others} if not others:
+                pass
+            case _:
+                raise ValueError
+    except OSError:
+        raise EvidenceError(str(path), "is missing", "Is this a run folder?") from None
+    except (*_MISSHAPEN, RecursionError):
+        raise EvidenceError(str(path), "is not as secagg writes it") from None
+    return dict(facts)
+
+
+def _check_end(written: Mapping[str, Any], entries: list[dict[str, Any]], head: str | None) -> None:
+    lines = written["lines"]
+    if len(entries) < lines:
+        raise EvidenceError(
+            f"log.jsonl line {len(entries) + 1}",
+            f"the log is cut off: {lines} lines were written, {len(entries)} are left",
+        )
+    if len(entries) > lines:
+        raise EvidenceError(f"log.jsonl line {lines + 1}", "lines were added after the run ended")
+    if [entry.get("event") for entry in entries[-2:]] != ["result", "report"]:
+        raise EvidenceError("log.jsonl", "its last lines do not record the result and the report")
+    if entries[-1]["hash"] != written["head"]:
+        raise EvidenceError("log.jsonl", "its head is not the one that run.json names")
+    _check_head(entries, head)
+
+
+def _check_head(entries: Sequence[Mapping[str, Any]], head: str | None) -> None:
+    """Compare the log's head with the one that was kept.
+
+    Only that of the line `result` is told apart: no run ends with it, so whoever gives it took it
+    from report.html. Any other earlier line may have been the last one before lines were added.
+    """
+    if head is None or head == entries[-1]["hash"]:
+        return
+    if entries[-2].get("event") == "result" and head == entries[-2]["hash"]:
+        what = "is the head before the report was written, which report.html shows and which does "
+        raise UsageError("--head", f"{what}not bind it", _WHERE_HEADS_ARE)
+    if head in [entry["hash"] for entry in entries]:
+        raise EvidenceError("log.jsonl", "lines were added after the head that you gave")
+    raise EvidenceError("log.jsonl", "its head is not the one that you gave")
+
+
+def _check_facts(
+    facts: Mapping[str, Any],
+    opening: Mapping[str, Any],
+    result: Mapping[str, Any],
+    releases: list[dict[str, Any]],
+) -> None:
+    for key in ("session", "nonce", "secagg", "job", "roster", "plan", "randomness"):
+        if facts[key] != opening[key]:
+            raise EvidenceError("run.json", f"{key!r} differs from line 1 of the log")
+    for key in ("method", "protocol"):
+        if any(facts[key][part] != opening[key][part] for part in ("name", "settings")):
+            raise EvidenceError("run.json", f"{key!r} differs from line 1 of the log")
+    if facts["releases"] != releases:
+        raise EvidenceError("run.json", "'releases' differ from those in the log")
+    if facts_digest(facts) != result["facts"]:
+        raise EvidenceError("run.json", "was changed after the run")
+
+
+def _check_files(folder: Path, entries: list[dict[str, Any]]) -> tuple[str, ...]:
+    for path in sorted(folder.iterdir()):
+        if path.name not in (*_FILES, *_RECORDS):
+            raise EvidenceError(path.name, "was added: no run writes it")
+    written = {**entries[-2]["files"], **entries[-1]["files"]}
+    for name in _FILES:
+        if not (folder / name).is_file():
+            raise EvidenceError(name, "is missing")
+        if file_digest(folder / name) != written[name]:
+            raise EvidenceError(name, "was changed after the run")
+    return _FILES
+
+
+def _roster(facts: Mapping[str, Any]) -> Roster:
+    return Roster(
+        {
+            p["name"]: PublicIdentity(
+                p["name"],
+                Role(p["role"]),
+                bytes.fromhex(p["verify_key"]),
+                bytes.fromhex(p["seal_key"]),
+            )
+            for p in facts["roster"]
+        }
+    )
+
+
+def _check_session(opening: Mapping[str, Any], roster: Roster) -> bytes:
+    """Return the session's name, which every signature covers, once it is that of the agreement."""
+    agreed = {key: opening[key] for key in _AGREED}
+    session = session_name(roster, bytes.fromhex(opening["nonce"]), agreed)
+    if session.hex() != opening["session"]:
+        raise EvidenceError(
+            "log.jsonl line 1", "the session's name is not that of this roster, job and bounds"
+        )
+    return session
+
+
+def _check_signatures(
+    entries: Sequence[Mapping[str, Any]],
+    releases: Sequence[Mapping[str, Any]],
+    cohort: list[str],
+    roster: Roster,
+    session: bytes,
+) -> int:
+    """Check every signature in the log, and return how many there are."""
+    none: dict[str, Any] = {"seq": 0}
+    consent = next((entry for entry in entries if entry.get("event") == "consent"), none)
+    where = f"log.jsonl line {consent['seq'] + 1}"
+    try:
+        if consent["seq"] > releases[0]["seq"] or not set(cohort) <= set(consent["claims"]):
+            raise EvidenceError(where, "not every site consented before the first release")
+        for site, parts in consent["claims"].items():
+            claim = [bytes.fromhex(part) for part in parts]
+            check_consent(site, claim, sorted(consent["claims"]), roster, session)
+    except (PeerError, *_MISSHAPEN):
+        raise EvidenceError(where, "a site's signature under its consent does not hold") from None
+    signed = sum(_check_release(entry, cohort, roster, session) for entry in releases)
+    return len(consent["claims"]) + signed
+
+
+def _check_release(
+    entry: Mapping[str, Any], cohort: list[str], roster: Roster, session: bytes
+) -> int:
+    where = f"log.jsonl line {entry['seq'] + 1}"
+    try:
+        sites = entry["contributors"]
+        if set(entry["claims"]) != set(sites):
+            raise ValueError
+        claims = {
+            site: [bytes.fromhex(part) for part in parts] for site, parts in entry["claims"].items()
+        }
+        thresholds = read_claims(claims, entry["stage"], entry["round"], roster, session)
+    except (PeerError, *_MISSHAPEN):
+        raise EvidenceError(
+            where, "a site's signature does not hold, or is not for this release"
+        ) from None
+    if entry.get("thresholds") != thresholds:
+        raise EvidenceError(where, "its thresholds are not those that the sites signed")
+    if len(set(sites)) != len(sites) or len(sites) < max(thresholds.values(), default=1):
+        raise EvidenceError(where, "the release covers fewer sites than one of them asked for")
+    if sites != cohort:
+        raise EvidenceError(where, "the release covers other sites than the rest of the run")
+    return len(thresholds)

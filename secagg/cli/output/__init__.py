@@ -1,0 +1,20 @@
+"""What the command line prints: progress on standard error, tables on standard output."""
+
+from secagg.cli.output.budgets import show_budget, show_history
+from secagg.cli.output.new_site import show_adapted, show_doubts
+from secagg.cli.output.plan import show_plan
+from secagg.cli.output.progress import progress
+from secagg.cli.output.run import show_run, warnings
+from secagg.cli.output.terminal import number
+
+__all__ = [
+    "number",
+    "progress",
+    "show_adapted",
+    "show_budget",
+    "show_doubts",
+    "show_history",
+    "show_plan",
+    "show_run",
+    "warnings",
+]

@@ -1,0 +1,198 @@
+"""The command `secagg reproduce`: its arguments, its progress bar and its tables."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable
+from enum import Enum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, TypeVar
+
+import typer
+
+from secagg.errors import UsageError
+
+if TYPE_CHECKING:
+    from secagg.reproductions.harness.experiment import Done, Experiment, Write
+    from secagg.reproductions.harness.figures import Figure
+    from secagg.reproductions.harness.tables import Study
+
+app = typer.Typer(help="Run a paper's experiments again; write tables, pictures and numbers.")
+
+E = TypeVar("E", bound="Experiment")
+Jobs = Annotated[
+    int | None, typer.Option(min=1, help="Processes (default: as many as processors).")
+]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+
+
+class Tables(Enum):
+    """Names of tables on the command line."""
+
+    HEART = "heart"
+    OVARIAN = "ovarian"
+    SACHS = "sachs"
+
+
+class Figures(Enum):
+    """Names of figures on the command line."""
+
+    DEVIATING_SITE = "deviating-site"
+
+
+@app.callback()
+def reproduce() -> None:
+    """Keep the paper's name in the command line, however many papers there are."""
+
+
+@app.command(name="notears-admm")
+def notears_admm(
+    figure: Annotated[
+        int, typer.Option(min=1, max=4, help="Of the paper: 1, 2, 3 or 4.", show_default=False)
+    ],
+    seeds: Annotated[
+        int | None, typer.Option(min=1, help="Runs (default: 30, the paper's; quick: 3).")
+    ] = None,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="Fewer columns and runs, in two minutes on two cores.")
+    ] = False,
+    full: Annotated[bool, typer.Option("--full", help="Figure 4 with d = 50, too (days).")] = False,
+    skip: Annotated[
+        list[str] | None,
+        typer.Option(help="Leave a method out, e.g. ges-voting, the slowest. Repeatable."),
+    ] = None,
+    jobs: Jobs = None,
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", help="Folder (default: reproductions/notears-admm); goes on there."),
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Ng and Zhang (AISTATS 2022): federated structure learning by ADMM, and its baselines."""
+    from secagg.reproductions.notears_admm import figures as paper  # noqa: PLC0415  # when it runs
+
+    runs = seeds or (paper.QUICK_SEEDS if quick else paper.SEEDS)
+    _run_figure(
+        paper.figure(figure, runs, quick=quick, full=full, skip=skip or ()),
+        out or Path("reproductions") / "notears-admm",
+        jobs,
+        as_json,
+    )
+
+
+@app.command(name="sparse-bayes")
+def sparse_bayes(
+    table: Annotated[
+        Tables | None, typer.Option(help="Of real records.", show_default=False)
+    ] = None,
+    figure: Annotated[
+        Figures | None, typer.Option(help="Of simulated records.", show_default=False)
+    ] = None,
+    seeds: Annotated[
+        int | None, typer.Option(min=1, help="Runs of a figure (default: 20; quick: 3).")
+    ] = None,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="Fewer rounds and runs: chains will not have mixed.")
+    ] = False,
+    jobs: Jobs = None,
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", help="Folder (default: reproductions/sparse-bayes); goes on there."),
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Kidd, Wang, Xu and Ni (PSB 2023): federated sparse Bayesian models, on records at hand."""
+    from secagg.reproductions.sparse_bayes import tables as paper  # noqa: PLC0415  # when it runs
+
+    folder = out or Path("reproductions") / "sparse-bayes"
+    match table, figure:
+        case None, Figures():
+            runs = seeds or (paper.QUICK_SEEDS if quick else paper.SEEDS)
+            _run_figure(paper.deviating_site(runs, quick=quick), folder, jobs, as_json)
+        case Tables(), None if seeds is None:
+            _run_study(paper.study(table.value, quick=quick), folder, jobs, as_json)
+        case _:
+            what = "one of --table and --figure is asked for; --seeds is for a figure"
+            raise UsageError("command", what, "Give one: --table heart, say.")
+
+
+@app.command(name="fedlin")
+def fedlin(
+    table: Annotated[
+        int | None,
+        typer.Option(min=1, max=4, help="Of the paper: 1, 2, 3 or 4.", show_default=False),
+    ] = None,
+    figure: Annotated[
+        int | None, typer.Option(min=3, max=3, help="Of the paper: 3.", show_default=False)
+    ] = None,
+    data: Annotated[
+        Path | None,
+        typer.Option(
+            help="Folder with the paper's own files, for tables 3 and 4.", show_default=False
+        ),
+    ] = None,
+    seeds: Annotated[
+        int | None, typer.Option(min=1, help="Runs (default: 30, the paper's; quick: 3).")
+    ] = None,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="Fewer columns and runs, in two minutes on two cores.")
+    ] = False,
+    jobs: Jobs = None,
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", help="Folder (default: reproductions/fedlin); goes on there."),
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Yue, Al Kontar and Estrada Gomez (2022): FedLin, hierarchical linear models."""
+    from secagg.reproductions.fedlin import tables as paper  # noqa: PLC0415  # when it runs
+
+    runs = seeds or (paper.QUICK_SEEDS if quick else paper.SEEDS)
+    match table, figure:
+        case None, int():
+            experiment = paper.figure(runs, data, quick=quick)
+        case int(), None:
+            experiment = paper.table(table, runs, data, quick=quick)
+        case _:
+            raise UsageError("command", "one of --table and --figure is asked for",
+                             "Give one: --table 1, say.")  # fmt: skip
+    _run_figure(experiment, out or Path("reproductions") / "fedlin", jobs, as_json)
+
+
+def _run_figure(figure: Figure, folder: Path, jobs: int | None, as_json: bool) -> None:
+    from secagg.cli.output.reproductions import show_figure  # noqa: PLC0415
+    from secagg.reproductions.harness.pages import write  # noqa: PLC0415
+
+    _run(figure, write, show_figure, folder, jobs, as_json)
+
+
+def _run_study(study: Study, folder: Path, jobs: int | None, as_json: bool) -> None:
+    from secagg.cli.output.reproductions import show_study  # noqa: PLC0415
+    from secagg.reproductions.harness.tables import write  # noqa: PLC0415
+
+    _run(study, write, show_study, folder, jobs, as_json)
+
+
+def _run(
+    experiment: E,
+    write: Write[E],
+    show: Callable[[E, Done], None],
+    folder: Path,
+    jobs: int | None,
+    as_json: bool,
+) -> None:
+    from secagg.cli.output import reproductions  # noqa: PLC0415
+    from secagg.reproductions.harness.experiment import reproduce  # noqa: PLC0415
+
+    with reproductions.progress(quiet=as_json) as (started, finished):
+        done = reproduce(experiment, write, folder, jobs or os.cpu_count() or 1, started, finished)
+    if as_json:
+        [numbers] = [file for file in done.files if file.suffix == ".json"]
+        printed = {"files": [str(file) for file in done.files], "computed": done.computed}
+        typer.echo(json.dumps(printed | json.loads(numbers.read_text("utf-8")), indent=1,
+                              ensure_ascii=False))  # fmt: skip
+    else:
+        show(experiment, done)
+        for file in done.files:
+            typer.echo(str(file))

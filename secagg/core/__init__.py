@@ -1,0 +1,1 @@
+"""What everything stands on: bytes, keys, randomness, the ring, private files."""

@@ -1,0 +1,147 @@
+"""Who is who: the keys of each party and the roster that pins them.
+
+Primitives: Ed25519 (RFC 8032) signatures; HPKE (RFC 9180, base mode) with X25519, HKDF-SHA256 and
+AES-256-GCM, from the `cryptography` package.
+
+Threat model: anyone on the network, and a coordinator that relays. Not protected: a party whose own
+keys are stolen. Session set-up is trusted to pin the right public keys (`Roster`): who hands a site
+a false roster can impersonate others to it. HPKE draws its ephemeral key inside the library, from
+the operating system's generator: it is the one random draw in secagg that is not passed in as an
+argument (docs/adr/003-sealed-envelopes.md).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from functools import cached_property
+from typing import Any
+
+from cryptography.exceptions import InvalidSignature, InvalidTag
+from cryptography.hazmat.primitives import hpke
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
+
+from secagg.core import encoding
+from secagg.core.randomness import RandomBytes
+from secagg.errors import PeerError
+
+_SIGNING_CONTEXT = b"secagg frame 1\x00"  # no other use of these keys signs bytes that begin so
+_SUITE = hpke.Suite(hpke.KEM.X25519, hpke.KDF.HKDF_SHA256, hpke.AEAD.AES_256_GCM)
+
+
+class Role(StrEnum):
+    """What a party does in a run."""
+
+    COORDINATOR = "coordinator"
+    SITE = "site"
+    AGGREGATOR = "aggregator"
+
+
+@dataclass(frozen=True)
+class PublicIdentity:
+    """A party's name, role and raw public keys (32 bytes each), as pinned in the roster."""
+
+    name: str
+    role: Role
+    verify_key: bytes
+    seal_key: bytes
+
+
+@dataclass(frozen=True, repr=False)
+class Identity:
+    """A party's private keys (32 raw bytes each). Never leaves the party."""
+
+    name: str
+    role: Role
+    signing_key: bytes
+    opening_key: bytes
+
+    @classmethod
+    def generate(cls, name: str, role: Role, random: RandomBytes) -> Identity:
+        """Return fresh keys for the party `name`."""
+        return cls(name, role, random(32), random(32))
+
+    @cached_property
+    def _signer(self) -> Ed25519PrivateKey:
+        return Ed25519PrivateKey.from_private_bytes(self.signing_key)
+
+    @cached_property
+    def _opener(self) -> X25519PrivateKey:
+        return X25519PrivateKey.from_private_bytes(self.opening_key)
+
+    @property
+    def public(self) -> PublicIdentity:
+        """The public half, for the roster."""
+        return PublicIdentity(
+            self.name,
+            self.role,
+            self._signer.public_key().public_bytes_raw(),
+            self._opener.public_key().public_bytes_raw(),
+        )
+
+    def sign(self, message: bytes) -> bytes:
+        """Return the 64-byte Ed25519 signature of a frame header."""
+        return self._signer.sign(_SIGNING_CONTEXT + message)
+
+    def open(self, envelope: bytes, context: bytes) -> bytes:
+        """Return what was sealed to this party under `context`. Raises `PeerError`."""
+        try:
+            return _SUITE.decrypt(envelope, self._opener, context)
+        except (InvalidTag, ValueError):
+            raise PeerError(self.name, "a sealed envelope does not open here") from None
+
+
+class Roster:
+    """The parties of a session and their pinned public keys; its digest names the session."""
+
+    def __init__(self, parties: Mapping[str, PublicIdentity]) -> None:
+        self.parties = dict(sorted(parties.items()))
+
+    def named(self, role: Role) -> tuple[str, ...]:
+        """Return the names of all parties with this role, in sorted order."""
+        return tuple(name for name, party in self.parties.items() if party.role is role)
+
+    @property
+    def coordinator(self) -> str:
+        """The coordinator's name."""
+        return self.named(Role.COORDINATOR)[0]
+
+    def to_plain(self) -> list[list[Any]]:
+        """Return plain data for hashing, logging and sending."""
+        return [[p.name, p.role.value, p.verify_key, p.seal_key] for p in self.parties.values()]
+
+    @classmethod
+    def from_plain(cls, plain: object) -> Roster:
+        """Return the roster that `to_plain` wrote. Raises `PeerError`."""
+        parties: dict[str, PublicIdentity] = {}
+        for row in plain if isinstance(plain, list) else [None]:
+            match row:
+                case [str(name), str(role), bytes(verify_key), bytes(seal_key)] if role in set(
+                    Role
+                ):
+                    parties[name] = PublicIdentity(name, Role(role), verify_key, seal_key)
+                case _:
+                    raise PeerError("roster", "malformed roster")
+        return cls(parties)
+
+    def session(self, nonce: bytes, agreement_digest: bytes) -> bytes:
+        """Return the 16-byte session name: it binds roster, agreement and a fresh nonce."""
+        return encoding.digest(["secagg session 1", self.to_plain(), agreement_digest, nonce])[:16]
+
+    def verify(self, sender: str, message: bytes, signature: bytes) -> None:
+        """Raise `PeerError` unless `signature` is the sender's over this frame header."""
+        party = self.parties.get(sender)
+        if party is None:
+            raise PeerError("roster", "a message names a sender who is not in the roster")
+        key = Ed25519PublicKey.from_public_bytes(party.verify_key)
+        try:
+            key.verify(signature, _SIGNING_CONTEXT + message)
+        except InvalidSignature:
+            raise PeerError(sender, "a signature does not verify") from None
+
+    def seal(self, recipient: str, plaintext: bytes, context: bytes) -> bytes:
+        """Return `plaintext` sealed so that only `recipient` opens it, and only under `context`."""
+        key = X25519PublicKey.from_public_bytes(self.parties[recipient].seal_key)
+        return _SUITE.encrypt(plaintext, key, context)

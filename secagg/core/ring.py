@@ -1,0 +1,182 @@
+"""The rings Z_2^32, Z_2^64 and Z_2^128 on numpy arrays: where every secure sum happens.
+
+A vector of m elements of Z_2^w is a C-contiguous array of m rows: one uint32 for w = 32, one uint64
+for w = 64, two uint64 limbs, the low one first, for w = 128. Each type's own arithmetic wraps, so
+one-limb rings need nothing else, and two limbs need one carry. Sums are exact modulo 2^w and do not
+depend on their order; that the true sum lies inside the ring is proved by
+`secagg.runtime.fixed_point` before any data is read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, Final, TypeGuard
+
+import numpy as np
+from numpy.typing import NDArray
+
+RingVector = NDArray[np.unsignedinteger[Any]]
+RING_BITS = (32, 64, 128)
+
+_LIMBS: Final = {32: ("u4", 1), 64: ("u8", 1), 128: ("u8", 2)}
+_MOST_COUNTED: Final = 255  # carries that a byte counts
+BLOCK_BYTES: Final = 1 << 17
+
+
+def limbs(bits: int) -> int:
+    """Return how many limbs an element of Z_2^bits has: the columns of its vectors."""
+    return _layout(bits)[1]
+
+
+def dtype(bits: int) -> np.dtype[np.unsignedinteger[Any]]:
+    """Return the type of a limb of Z_2^bits, in this machine's byte order."""
+    return np.dtype(_layout(bits)[0])
+
+
+def bits_of(vector: RingVector) -> int:
+    """Return w of the ring Z_2^w whose vector this is."""
+    columns: int = vector.shape[1]
+    return 8 * vector.itemsize * columns
+
+
+def _layout(bits: int) -> tuple[str, int]:
+    if bits not in _LIMBS:
+        raise ValueError(f"ring of {bits} bits: only {RING_BITS} are implemented")
+    return _LIMBS[bits]
+
+
+def empty(length: int, bits: int) -> RingVector:
+    """Return a vector of `length` elements whose values are whatever the memory held."""
+    return np.empty((length, limbs(bits)), dtype=dtype(bits))
+
+
+def zeros(length: int, bits: int) -> RingVector:
+    """Return the zero vector of `length` elements."""
+    return np.zeros((length, limbs(bits)), dtype=dtype(bits))
+
+
+def is_vector(value: object, length: int, bits: int) -> TypeGuard[RingVector]:
+    """Return whether `value` is a vector of `length` elements of Z_2^bits."""
+    return (
+        isinstance(value, np.ndarray)
+        and value.dtype == dtype(bits)
+        and value.shape == (length, limbs(bits))
+    )
+
+
+def signed(vector: RingVector) -> NDArray[np.signedinteger[Any]]:
+    """Return a view of the elements, read as signed, or for two limbs of their high limbs."""
+    return vector[:, -1].view(f"i{vector.itemsize}")
+
+
+def add(a: RingVector, b: RingVector) -> RingVector:
+    """Return a + b elementwise, modulo 2^bits; b may also be one row, added to each."""
+    result = a.copy()
+    add_in_place(result, [b])
+    return result
+
+
+def subtract(a: RingVector, b: RingVector) -> RingVector:
+    """Return a - b elementwise, modulo 2^bits; b may also be one row, subtracted from each."""
+    result = a.copy()
+    subtract_in_place(result, [b])
+    return result
+
+
+def add_in_place(a: RingVector, others: Iterable[RingVector]) -> None:
+    """Add each of `others` to a, modulo 2^bits: of a's shape or one row, and no part of a."""
+    if a.shape[1] == 1:
+        for other in others:
+            np.add(a, other, out=a)
+        return
+    carries = np.zeros(a.shape, np.uint8)
+    for count, other in enumerate(others, 1):
+        np.add(a, other, out=a)
+        carries += np.less(a, other).view(np.uint8)  # the limb wrapped
+        if count % _MOST_COUNTED == 0:
+            _settle(np.add, a, carries)
+    _settle(np.add, a, carries)
+
+
+def subtract_in_place(a: RingVector, others: Iterable[RingVector]) -> None:
+    """Subtract each of `others` from a, modulo 2^bits: of a's shape or one row, no part of a."""
+    if a.shape[1] == 1:
+        for other in others:
+            np.subtract(a, other, out=a)
+        return
+    borrows = np.zeros(a.shape, np.uint8)
+    for count, other in enumerate(others, 1):
+        borrows += np.less(a, other).view(np.uint8)  # the limb will borrow
+        np.subtract(a, other, out=a)
+        if count % _MOST_COUNTED == 0:
+            _settle(np.subtract, a, borrows)
+    _settle(np.subtract, a, borrows)
+
+
+def _settle(operation: np.ufunc, a: RingVector, carries: NDArray[np.uint8]) -> None:
+    """Bring the carries of the low limbs to the high ones.
+
+    They may wait and come together, because all that happens to a high limb is additions modulo
+    2^64, whose order does not matter. The high limbs' own carries leave the ring; they were counted
+    only because whole rows compare faster than every second limb.
+    """
+    operation(a[:, 1], carries[:, 0], out=a[:, 1])
+    carries[:] = 0
+
+
+def total(vectors: Iterable[RingVector], length: int, bits: int) -> RingVector:
+    """Return the sum of the vectors, modulo 2^bits; of none, zero.
+
+    Raises `ValueError` for a vector of another ring or length: numpy would convert or repeat it.
+    """
+    result = zeros(length, bits)
+    terms = list(vectors)
+    if not all(is_vector(term, length, bits) for term in terms):
+        raise ValueError(f"a sum in Z_2^{bits} of vectors that are not all {length} elements of it")
+    for rows in blocks(result):
+        add_in_place(result[rows], (term[rows] for term in terms))
+    return result
+
+
+def blocks(vector: RingVector) -> Iterator[slice]:
+    """Yield slices of rows, in order, 128 KiB each: with some company they stay in the L2 cache."""
+    rows = BLOCK_BYTES // (vector.itemsize * vector.shape[1])
+    for start in range(0, len(vector), rows):
+        yield slice(start, start + rows)
+
+
+def from_signed(values: NDArray[np.int64], bits: int) -> RingVector:
+    """Return machine integers reduced into the ring, as two's complement limbs."""
+    limb = dtype(bits)
+    if limbs(bits) == 1:
+        return values.astype(f"i{limb.itemsize}").view(limb)[:, np.newaxis]  # wraps, as it should
+    return np.stack([values, values >> 63], axis=1).view(limb)  # the high limb is all sign
+
+
+def from_integers(values: Sequence[int], bits: int) -> RingVector:
+    """Return integers of any sign and size reduced into the ring (slow; for tests and totals)."""
+    size = bits // 8
+    mask = (1 << bits) - 1
+    data = b"".join((int(v) & mask).to_bytes(size, "little") for v in values)
+    return from_bytes(data, bits)
+
+
+def to_integers(vector: RingVector) -> list[int]:
+    """Return the elements as signed integers in [-2^(bits-1), 2^(bits-1)) (slow, exact)."""
+    size = bits_of(vector) // 8
+    data = to_bytes(vector)
+    return [
+        int.from_bytes(data[i : i + size], "little", signed=True) for i in range(0, len(data), size)
+    ]
+
+
+def to_bytes(vector: RingVector) -> bytes:
+    """Return the elements as little-endian bytes, bits / 8 for each."""
+    return vector.astype(vector.dtype.newbyteorder("<"), copy=False).tobytes()
+
+
+def from_bytes(data: bytes | memoryview, bits: int) -> RingVector:
+    """Return the vector that `to_bytes` wrote (read-only where it shares `data`)."""
+    limb = dtype(bits)
+    flat = np.frombuffer(data, dtype=limb.newbyteorder("<")).astype(limb, copy=False)
+    return flat.reshape(-1, limbs(bits))

@@ -1,0 +1,3 @@
+"""The version of secagg, which run folders and session names hold."""
+
+__version__ = "0.1.0"

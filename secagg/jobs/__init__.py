@@ -1,0 +1,1 @@
+"""A job: file, data sources, design matrix, registry of methods and protocols."""

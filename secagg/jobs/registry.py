@@ -1,0 +1,111 @@
+"""The names of methods and protocols, and where they live: the one place that knows them all.
+
+Nothing is imported until it is asked for, so that `import secagg` stays light.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib
+from typing import Any, cast
+
+from secagg.contracts import Method, SecureSum
+from secagg.core.validation import build, unknown_key
+from secagg.errors import JobError
+from secagg.jobs.job import Named
+
+METHODS = {
+    "moments": ("secagg.models.moments.method", "PooledMoments"),
+    "logistic": ("secagg.models.glm.logistic", "Logistic"),
+    "gradient": ("secagg.models.glm.gradient_descent", "Gradient"),
+    "notears_admm": ("secagg.models.notears_admm.linear", "NotearsAdmm"),
+    "notears_mlp_admm": ("secagg.models.notears_admm.mlp", "NotearsMlpAdmm"),
+    "local_graphs": ("secagg.models.local_graphs.method", "LocalGraphs"),
+    "sparse_regression": ("secagg.models.sparse_bayes.regression", "SparseRegression"),
+    "sparse_markov": ("secagg.models.sparse_bayes.markov_random_field", "SparseMarkov"),
+    "sparse_directed": ("secagg.models.sparse_bayes.directed_graph", "SparseDirected"),
+    "fedavg": ("secagg.models.fedlin.fedavg", "FedAvg"),
+    "fedlin_hm1": ("secagg.models.fedlin.hm1", "FedLinHm1"),
+    "fedlin_hm2": ("secagg.models.fedlin.hm2", "FedLinHm2"),
+}
+PROTOCOLS = {
+    "plain": ("secagg.protocols.plain", "Plain"),
+    "additive": ("secagg.protocols.additive", "Additive"),
+    "masked": ("secagg.protocols.masked.protocol", "Masked"),
+    "paillier": ("secagg.protocols.paillier.single_key", "Paillier"),
+    "threshold_paillier": ("secagg.protocols.paillier.threshold", "ThresholdPaillier"),
+}
+
+WHICH = (
+    "For a linear graph without lags take moments with the analyses pc and notears: one secure\n"
+    'sum in place of some 120 rounds; with centre = "site" it releases strictly less than\n'
+    "notears_admm does.\n"
+    "For a linear regression at sites that do not differ take moments with ols, ridge or lasso:\n"
+    "it releases less than sparse_regression, and its intervals are narrower. The sparse methods\n"
+    "are for sites that may differ, where what they have in common is wanted; with four sites\n"
+    "intervals are two to three times as wide. Where every site wants its own regression, with\n"
+    "help from the others, take fedlin_hm2; fedlin_hm1 and fedavg are to compare it with.\n"
+    "`secagg reproduce notears-admm --figure 1 --quick` runs the published comparison of graphs,\n"
+    "`secagg reproduce sparse-bayes --table heart --quick` the sparse methods on real records."
+)
+"""What to take, for whoever reads the list of methods."""
+
+SPARSE = ("sparse_regression", "sparse_markov", "sparse_directed")
+"""Samplers: nothing ends them before all of their rounds are run."""
+
+CENTRED_BY_SITE = ("notears_admm", "local_graphs", *SPARSE)
+"""Methods without the setting `centre` of `moments`, because they know one way only."""
+
+
+def make_method(named: Named) -> Method:
+    """Return the method of a job. Raises `JobError` for an unknown name or setting."""
+    if named.name not in METHODS:
+        _check_no_analysis(named.name)
+    if named.name in CENTRED_BY_SITE and "centre" in named.settings:
+        what = f"{named.name} always takes off each site's own means"
+        raise JobError("method.centre", what, "Leave it out.")
+    return cast("Method", build(_find(METHODS, "method", named.name), named.settings, "method"))
+
+
+def make_protocol(named: Named) -> SecureSum:
+    """Return the protocol of a job. Raises `JobError` for an unknown name or setting."""
+    kind = _find(PROTOCOLS, "protocol", named.name)
+    return cast("SecureSum", build(kind, named.settings, "protocol"))
+
+
+def settings_of(thing: Any) -> dict[str, Any]:
+    """Return the settings a method or protocol was built with, defaults filled in."""
+    return dataclasses.asdict(thing)
+
+
+def describe(table: dict[str, tuple[str, str]]) -> list[tuple[str, str]]:
+    """Return (name, first line of its docstring) for each entry of METHODS or PROTOCOLS."""
+    return [
+        (name, (importlib.import_module(module).__doc__ or "").strip().splitlines()[0])
+        for name, (module, _) in table.items()
+    ]
+
+
+def _check_no_analysis(name: str) -> None:
+    """Refuse an analysis where a method is asked for: it is one of those that take a moments' sum.
+
+    Raises `JobError` that shows how to ask for it.
+    """
+    from secagg.models.moments.analyses import KINDS  # noqa: PLC0415  # with all its models
+
+    kind = name.lower()
+    if kind in KINDS:
+        what = f"{name!r} is an analysis of the method 'moments'"
+        mend = (
+            f'Write: name = "moments", analyses = [{{ kind = "{kind}" }}], with the settings of '
+            f"{kind} beside its kind."
+        )
+        raise JobError("method.name", what, mend)
+
+
+def _find(table: dict[str, tuple[str, str]], what: str, name: str) -> type[Any]:
+    if name not in table:
+        error = unknown_key(f"{what}.name", name, table)
+        raise JobError(error.where, f"no {what} {name!r}", error.mend)
+    module, attribute = table[name]
+    return cast("type[Any]", getattr(importlib.import_module(module), attribute))

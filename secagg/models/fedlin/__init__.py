@@ -1,0 +1,1 @@
+"""FedLin: hierarchical linear models (Yue, Al Kontar and Estrada Gomez 2022)."""

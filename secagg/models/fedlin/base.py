@@ -1,0 +1,371 @@
+"""What all FedLin methods share as methods: settings, units, noise variance, the end of a run.
+
+Yue, Al Kontar and Estrada Gomez (2022). The stages are
+
+    records    number of records; for pooled units, columns' sums and squares; where the noise is
+               asked for next, how many sites have more records than coefficients
+    noise      sums of squared residuals of the sites' own least squares, and their degrees of
+               freedom: the pooled variance of the noise. Only where a method uses it, and where two
+               sites can tell it: the sum would else be of one site's residuals.
+    fit        the method's own
+    finish     sums over sites with records of coefficients and their squares, and of squared
+               errors, of the method's predictions and of others that a site can make without it
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from secagg.contracts import Body, Field, Kind, Public, Rows, Spec, Stage, State, Update
+from secagg.core.randomness import RandomBytes
+from secagg.errors import InternalError, JobError, PeerError, UsageError
+from secagg.models.common.message_checks import check_facts, read_message
+from secagg.models.fedlin.design import Intercept, Layout, Scale
+from secagg.models.fedlin.final_sum import ending_fields, ending_sees, ending_sums
+from secagg.models.fedlin.round import Round
+from secagg.models.fedlin.site import Held, Site, parted
+from secagg.models.fedlin.units import pooled_units, unit_sums, units_fields
+from secagg.models.notears_admm.range import SQUARES_BITS, check_numbers, records_in
+
+Array = NDArray[np.float64]
+
+RECORDS, NOISE, ROUNDS, FINISH = "records", "noise", "fit", "finish"
+"""The names of the stages."""
+
+_LEAST_TELLING = 2  # sites, for the noise
+_LEAST_NOISE = 1e-12  # of the outcome's half width, squared: an exact fit has some noise
+
+
+@dataclass(frozen=True, kw_only=True)
+class FedLinModel(ABC):
+    """Settings that all FedLin methods have.
+
+    outcome: a numeric column; predictors: columns, None for all others
+    degree: of a polynomial of the one predictor, in place of a linear function of several
+    intercept, scale: see `secagg.models.fedlin.design`
+    variance: the sites' noise, "pooled" over sites or each "site"'s own (drawn to the pooled one as
+        by 4 more records)
+    noise_sd: its standard deviation, in the outcome's unit, where it is known
+    holdout: share of each site's records that nothing is learned from; holdout_rows: which
+    """
+
+    outcome: str
+    predictors: tuple[str, ...] | None = None
+    degree: int = 1
+    intercept: Intercept = "site"
+    scale: Scale = "pooled"
+    variance: Literal["pooled", "site"] = "pooled"
+    noise_sd: float | None = None
+    holdout: float = 0.0
+    holdout_rows: Held = "random"
+
+    # --- what a method adds ----------------------------------------------------------------------
+
+    @property
+    @abstractmethod
+    def needs_noise(self) -> bool:
+        """Whether the noise's variance is used, and has to be known."""
+
+    @abstractmethod
+    def round_stage(self, public: Public) -> Stage:
+        """Return the stage of the method's own rounds."""
+
+    @abstractmethod
+    def news(self, stage: str, public: Public) -> dict[str, tuple[int, ...]]:
+        """Return the shapes of what the coordinator sends in a round, or at the end."""
+
+    @abstractmethod
+    def begin(self, public: Public) -> State:
+        """Return what the coordinator keeps of its own before the first round."""
+
+    @abstractmethod
+    def sent(self, state: State) -> Body:
+        """Return what it sends, as `news` says."""
+
+    @abstractmethod
+    def begin_site(self, site: Site, now: Round, public: Public) -> State:
+        """Return what a site keeps beside its `Site` before the method's first round."""
+
+    @abstractmethod
+    def contribute(
+        self, site: Site, memory: State, now: Round, public: Public
+    ) -> tuple[Update, State]:
+        """Return a site's part of a round's sums and what it keeps."""
+
+    @abstractmethod
+    def settled(self, site: Site, memory: State, now: Round, public: Public) -> State:
+        """Return what a site keeps after the last message; it then has "theta" (d,)."""
+
+    @abstractmethod
+    def advance(self, state: State, total: Update, sites: int) -> State:
+        """Return the coordinator's state after a round's sums; "status" FINISH ends the rounds."""
+
+    def after_rounds(self, public: Public) -> tuple[Stage, ...]:
+        """Return the stages that a method has between its rounds and the end."""
+        return ()
+
+    def after(self, state: State, total: Update) -> State:
+        """Return the coordinator's state after the sum of such a stage."""
+        raise InternalError("fedlin", "there is no stage between rounds and the end")
+
+    def last_fields(self, public: Public) -> Spec:
+        """Return what a method sums at the end beside coefficients and errors."""
+        return ()
+
+    @property
+    def last_sees(self) -> str:
+        """What `last_fields` tell, in words."""
+        return ""
+
+    def last_parts(self, own: State) -> Update:
+        """Return a site's part of `last_fields`, from what `settled` left; 0 without records."""
+        return {}
+
+    # --- the run ---------------------------------------------------------------------------------
+
+    def layout(self, public: Public) -> Layout:
+        """Return the regression."""
+        return Layout.of(public, self.outcome, self.predictors, self.intercept, self.degree)
+
+    def stages(self, public: Public) -> tuple[Stage, ...]:
+        """Declare all kinds of round."""
+        self._check()
+        layout = self.layout(public)
+        declared = [self._records_stage(layout, public)]
+        if self._asks_noise:
+            reach = self._reach(layout)
+            noise = (
+                Field("residual", (1,), public.max_rows * reach**2, SQUARES_BITS, Kind.WEIGHT),
+                Field("freedom", (1,), float(public.max_rows), 0, Kind.COUNT),
+            )
+            sees = "sum of squared residuals of the sites' own least squares, degrees of freedom"
+            declared.append(Stage(NOISE, noise, 1, sees))
+        declared += [self.round_stage(public), *self.after_rounds(public)]
+        holdout = self.holdout > 0
+        models, sites = len(self.models), len(public.sites)
+        last = ending_fields(layout.d, models, public.max_rows, sites, holdout=holdout)
+        sees = ending_sees(sites, holdout=holdout)
+        sees += f"; {self.last_sees}" if self.last_sees else ""
+        declared.append(Stage(FINISH, (*last, *self.last_fields(public)), 1, sees))
+        return tuple(declared)
+
+    def start(self, public: Public) -> State:
+        """Begin with the records."""
+        layout = self.layout(public)
+        centre, scale = layout.own_units
+        noise = 0.0  # in half widths of the outcome's bounds, squared, as it is summed
+        if self.noise_sd is not None:
+            noise = (self.noise_sd / float(layout.half[0])) ** 2
+        return {
+            "status": RECORDS,
+            "round": 0,
+            "quiet": 0,
+            "centre": centre,
+            "scale": scale,
+            "half": float(layout.half[0]),
+            "names": list(layout.names),
+            "noise": noise,
+            **self.begin(public),
+        }
+
+    def message(self, state: State) -> tuple[str, Body] | None:
+        """Ask for the next sum; None when done."""
+        status = state["status"]
+        if status == "done":
+            return None
+        if status == RECORDS:
+            return RECORDS, {}
+        facts = {name: state[name] for name in ("records", "centre", "scale")}
+        if status == NOISE:
+            return NOISE, facts
+        noise = np.array([state["noise"] * state["scale"][0] ** 2])
+        return status, {**facts, "noise": noise, **self.sent(state)}
+
+    def local(
+        self,
+        stage: str,
+        rows: Rows,
+        message: Body,
+        memory: State,
+        public: Public,
+        random: RandomBytes,
+    ) -> tuple[Update, State]:
+        """Answer for one site."""
+        layout, seed = self.layout(public), random(16)
+        memory = memory or {"parting": seed}
+        values = rows.values[:, layout.columns]
+        training, held = parted(values, self.holdout, self.holdout_rows, memory["parting"])
+        if stage == RECORDS:
+            sums = unit_sums(layout, training) if self.scale == "pooled" else {}
+            if self._asks_noise:
+                sums["telling"] = np.array([float(len(training) > self._coefficients(layout))])
+            return {"records": np.array([float(len(training))]), **sums}, memory
+        many = (len(layout.columns),)
+        shapes = {} if stage == NOISE else {**self.news(stage, public), "noise": (1,)}
+        news, facts = read_message(message, shapes, {"centre": many, "scale": many})
+        self._check_units(layout, facts)
+        check_facts(memory.get("facts", {}), facts, len(training))
+        centre, scale = facts["centre"], facts["scale"]
+        if "site" not in memory:
+            site = Site.of(layout, training, centre, scale)
+            memory = {**memory, "facts": facts, "site": site.state()}
+        else:
+            site = Site.read(memory["site"])
+        if stage == NOISE:
+            wrong = site.errors(site.separate, layout, training, centre, scale) / scale[0]
+            freedom = np.array([float(site.left)])
+            residual = np.array([float(wrong @ wrong)]) * (site.left > 0)
+            return {"residual": residual, "freedom": freedom}, memory
+        if not np.array_equal(memory.get("noise", news["noise"]), news["noise"]):
+            raise PeerError("message", "the coordinator changed the noise")
+        memory = {**memory, "noise": news["noise"]}
+        noise = self._noise_here(site, news, layout, training, facts)
+        rng = np.random.default_rng(int.from_bytes(seed, "little"))
+        now = Round(layout, stage, news, centre, scale, noise, training, facts["records"], rng)
+        own = memory.get("own") or self.begin_site(site, now, public)
+        if stage == FINISH:
+            own = self.settled(site, own, now, public)
+            fitted, outside = self.fitted(site, own), held if self.holdout else None
+            sums, errors = ending_sums(site, fitted, now, len(public.sites), outside)
+            memory = {**memory, "own": own, "errors": errors}
+            parts = self.last_parts(own).items()
+            return {**sums, **{name: part * (site.here > 0) for name, part in parts}}, memory
+        update, own = self.contribute(site, own, now, public)
+        return update, {**memory, "own": own}
+
+    def server(self, state: State, total: Update, sites: int) -> State:
+        """Take a sum."""
+        match state["status"]:
+            case "records":
+                return self._scaled(state, total)
+            case "noise":
+                return {**state, "noise": self._noise_of(total), "status": ROUNDS}
+            case "fit":
+                return self.advance({**state, "round": state["round"] + 1}, total, sites)
+            case "finish":
+                return {**state, "status": "done", "finished": total, "sites": sites}
+            case _:
+                return self.after(state, total)
+
+    # --- parts -----------------------------------------------------------------------------------
+
+    @property
+    def _asks_noise(self) -> bool:
+        return self.needs_noise and self.noise_sd is None
+
+    @property
+    def models(self) -> tuple[str, ...]:
+        """Return the predictions that are compared."""
+        return (self.short, "separate", "nothing")
+
+    def fitted(self, site: Site, own: State) -> list[Array]:
+        """Return the coefficients of `models` at a site."""
+        return [own["theta"], site.separate, np.zeros_like(own["theta"])]
+
+    @property
+    @abstractmethod
+    def short(self) -> str:
+        """Return the method's own name among the predictions."""
+
+    def _check(self) -> None:
+        check_numbers(self, {"holdout": 0})
+        if not 0 <= self.holdout < 1:
+            raise JobError("method.holdout", "must be from 0 to below 1: 0.2 is a fifth")
+        if self.noise_sd is not None and not 1e-9 <= self.noise_sd <= 1e9:
+            raise JobError("method.noise_sd", "must be positive, from 1e-9 to 1e9")
+        for name, unset in (("noise_sd", None), ("variance", "pooled")):
+            if not self.needs_noise and getattr(self, name) != unset:
+                what = "is not used: the noise's variance is not estimated here, or not by itself"
+                raise JobError(f"method.{name}", what, "Leave it out.")
+        if self.intercept == "none" and self.scale == "pooled":
+            what = 'is "none", and "pooled" units have the pooled mean for their origin'
+            raise JobError("method.intercept", what, 'Take scale = "own", or another intercept.')
+
+    def _reach(self, layout: Layout) -> float:
+        """Return the largest |y| / half: y is taken from the origin, or from a mean."""
+        if self.scale == "own" and layout.intercept == "none":
+            return float(np.abs(layout.own_units[0][0])) + 1
+        return 2.0
+
+    def _records_stage(self, layout: Layout, public: Public) -> Stage:
+        spec: Spec = (Field("records", (1,), float(public.max_rows), 0, Kind.COUNT),)
+        sees = "the number of records that are learned from"
+        if self.scale == "pooled":
+            fields, told = units_fields(layout, public.max_rows)
+            spec, sees = (*spec, *fields), f"{sees}, {told}"
+        if self._asks_noise:
+            spec = (*spec, Field("telling", (1,), 1.0, 0, Kind.COUNT))
+            sees = f"{sees}, how many sites have more records than coefficients"
+        return Stage(RECORDS, spec, 1, sees)
+
+    def _coefficients(self, layout: Layout) -> int:
+        """Return how many a site's own least squares have at most, an own intercept among them."""
+        return layout.d + (self.intercept == "site")
+
+    def _scaled(self, state: State, total: Update) -> State:
+        state = {**state, "records": records_in(total)}
+        if self.scale == "pooled":
+            mean, unit = self._pooled_units(total, state)
+            many = len(unit)
+            state["centre"] = np.concatenate([mean, state["centre"][many:]])
+            state["scale"] = np.concatenate([unit, state["scale"][many:]])
+        if not self._asks_noise:
+            return {**state, "status": ROUNDS}
+        state["telling"] = round(float(total["telling"][0]))
+        if state["telling"] < _LEAST_TELLING:
+            less = f", or hold out less than {self.holdout:g}" if self.holdout else ""
+            raise UsageError(
+                "analysis",
+                "fewer than two sites have more records than coefficients: none tells the noise, "
+                "or it would be told by one site's residuals alone",
+                f"Set method.noise_sd, or take fewer predictors{less}.",
+            )
+        return {**state, "status": NOISE}
+
+    def _pooled_units(self, total: Update, state: State) -> tuple[Array, Array]:
+        """Return centre and scale. Raises `UsageError` for a column that does not vary."""
+        records = state["records"]
+        try:
+            return pooled_units(total, records, state["names"])
+        except UsageError as error:
+            if not self.holdout:
+                raise
+            own = " about their sites' own means" if self.intercept == "site" else ""
+            left = f"method.holdout = {self.holdout:g} leaves {records} records to learn from"
+            what = f"{left}, and in these{own} {error.what}"
+            raise UsageError(error.where, what, f"Hold fewer out. Or: {error.mend}") from error
+
+    def _check_units(self, layout: Layout, facts: State) -> None:
+        centre, scale = layout.own_units
+        free = layout.scaled if self.scale == "pooled" else 0
+        if not (
+            np.array_equal(facts["centre"][free:], centre[free:])
+            and np.array_equal(facts["scale"][free:], scale[free:])
+        ):
+            raise PeerError("message", "the coordinator's units are not the columns' own")
+
+    def _noise_of(self, total: Update) -> float:
+        freedom = float(total["freedom"][0])
+        if freedom < 1:  # of two sites with more records than coefficients each has some
+            what = "sites that said they can tell the noise have no residual between them"
+            raise PeerError("the sites", what)
+        return max(float(total["residual"][0]) / freedom, _LEAST_NOISE)
+
+    def _noise_here(
+        self, site: Site, news: Mapping[str, Array], layout: Layout, training: Array, facts: State
+    ) -> float:
+        """Return the site's noise variance, in the units analysed."""
+        pooled = float(news["noise"][0])
+        if not self.needs_noise:
+            return pooled
+        if pooled <= 0:
+            raise PeerError("message", "the coordinator's noise is not above 0")
+        if self.variance == "pooled" or self.noise_sd is not None or not site.left:
+            return pooled
+        return site.noise(pooled, layout, training, facts["centre"], facts["scale"])

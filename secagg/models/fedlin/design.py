@@ -1,0 +1,175 @@
+"""The linear regression that every FedLin method fits: columns, intercept, powers and units.
+
+Yue, Al Kontar and Estrada Gomez (2022), sections 3 to 6: y_k = X_k' theta_k + noise at each site,
+with a polynomial of one column in section 6.2. Records come as u = (x - middle) / half and are
+analysed as z = (u - centre) scale, column by column:
+
+    own units   z = x, whatever the public bounds are (the paper's simulations)
+    pooled      centre and scale are the mean and the inverse standard deviation of all records, or
+                of their deviations from their sites' means where the intercept is the site's own
+
+A polynomial's column enters as powers of (u + 1) / 2, which is 0 to 1 over the public bounds; then
+only the outcome is scaled.
+
+intercept   "site": each site takes off its own means, that is a flat prior on its own intercept,
+            integrated out; nothing of the sites' levels is in any sum
+            "modelled": a column of ones, whose coefficient has a prior as the others have
+            "none": through the origin, in own units
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from secagg.contracts import Public
+from secagg.errors import JobError
+from secagg.models.common.variables import choose
+from secagg.models.notears_admm.range import check_halves
+
+Array = NDArray[np.float64]
+
+Intercept = Literal["site", "modelled", "none"]
+Scale = Literal["pooled", "own"]
+
+INTERCEPT = "intercept"
+_MOST_DEGREE = 12  # powers of a column in [0, 1] are as good as collinear before that
+_ROUNDING = 4 * float(np.finfo(np.float64).eps)
+
+
+class Level(NamedTuple):
+    """A site's own means: of the columns of X (d,), and of y. Zeros unless it took them off."""
+
+    x: Array
+    y: float | Array
+
+
+@dataclass(frozen=True)
+class Layout:
+    """columns: positions of the outcome, then of the predictors; half, middle: of their bounds
+
+    terms: the coefficients' names
+    """
+
+    columns: NDArray[np.int64]
+    names: tuple[str, ...]
+    half: Array
+    middle: Array
+    terms: tuple[str, ...]
+    degree: int
+    intercept: Intercept
+
+    @classmethod
+    def of(
+        cls,
+        public: Public,
+        outcome: str,
+        predictors: tuple[str, ...] | None,
+        intercept: Intercept,
+        degree: int,
+    ) -> Layout:
+        """Raises `JobError` for columns that are not there, or do not fit together.
+
+        A predictor must not be named as the intercept is: results tell terms apart by name.
+        """
+        first = choose(public, [outcome], "method.outcome")
+        if len(first) != 1:
+            raise JobError("method.outcome", f"{outcome!r} has more than one variable")
+        if predictors is None:
+            column = public.variables[first[0]].column  # an indicator's others say what it is
+            others = [i for i, v in enumerate(public.variables) if v.column != column]
+            rest = np.array(others, dtype=np.int64)
+        else:
+            rest = choose(public, predictors, "method.predictors", outcome)
+        if not len(rest):
+            raise JobError("columns", "there is none but the outcome", "Declare predictors.")
+        chosen = np.concatenate([first, rest])
+        variables = [public.variables[i] for i in chosen]
+        names = tuple(v.name for v in variables)
+        if INTERCEPT in names[1:]:
+            raise JobError("columns", f"{INTERCEPT!r} names the intercept", "Rename the column.")
+        if not 1 <= degree <= _MOST_DEGREE:
+            raise JobError("method.degree", f"must be from 1 to {_MOST_DEGREE}")
+        if degree > 1 and len(rest) > 1:
+            what = f"is {degree}, and there are {len(rest)} predictors"
+            raise JobError("method.degree", what, "A polynomial is of one column.")
+        half = np.array([v.half for v in variables])
+        check_halves(half, names)
+        powers = [names[1], *(f"{names[1]}^{k}" for k in range(2, degree + 1))]
+        terms = powers if degree > 1 else list(names[1:])
+        terms = [INTERCEPT, *terms] if intercept == "modelled" else terms
+        middle = np.array([v.middle for v in variables])
+        return cls(chosen, names, half, middle, tuple(terms), degree, intercept)
+
+    @property
+    def d(self) -> int:
+        """Number of coefficients."""
+        return len(self.terms)
+
+    @property
+    def own_units(self) -> tuple[Array, Array]:
+        """Return centre and scale for which z = x; of a polynomial's column they are not used."""
+        return -self.middle / self.half, self.half
+
+    @property
+    def scaled(self) -> int:
+        """How many columns have a scale: the outcome and, but in a polynomial, the predictors."""
+        return 1 if self.degree > 1 else len(self.columns)
+
+    def design(self, values: Array, centre: Array, scale: Array) -> tuple[Array, Array]:
+        """Return X (n, d) and y (n,) in the units analysed.
+
+        values: the chosen columns as carried (n, 1 + predictors); centre, scale: of these
+        """
+        z = (values - centre) * scale
+        X = self.powers(values[:, 1]) if self.degree > 1 else z[:, 1:]
+        if self.intercept == "modelled":
+            X = np.column_stack([np.ones(len(z)), X])
+        return X, z[:, 0]
+
+    def rounding(self, centre: Array, scale: Array) -> Array:
+        """Return how far numbers of each column of X may be off, for bounds far from 0 (d,)."""
+        wide = 1 + np.abs(self.middle[1:]) / self.half[1:]
+        if self.degree > 1:
+            off = wide * np.arange(1, self.degree + 1)
+        else:
+            off = (wide + np.abs(centre[1:])) * scale[1:]
+        exact = np.zeros(self.d - len(off))  # the column of ones
+        return _ROUNDING * np.concatenate([exact, off])
+
+    def powers(self, u: Array) -> Array:
+        """Return a polynomial's terms (n, degree) of its column as carried."""
+        terms: Array = ((u + 1) / 2)[:, None] ** np.arange(1, self.degree + 1)
+        return terms
+
+    def level(self, X: Array, y: Array) -> Level:
+        """Return what a site takes off, from its own records."""
+        if self.intercept != "site" or not len(y):
+            return Level(np.zeros(self.d), 0.0)
+        return Level(X.mean(axis=0), float(y.mean()))
+
+    def slope_units(self, scale: Array) -> Array:
+        """Return what takes slopes to the columns' own units, all above 0."""
+        unit = self.half[0] / scale[0]
+        if self.degree > 1:
+            return np.full(self.degree, unit)
+        units: Array = unit * scale[1:] / self.half[1:]
+        return units
+
+    def in_own_units(self, theta: Array, centre: Array, scale: Array, level: Level) -> Array:
+        """Return intercept and slopes (..., 1 + slopes) in the columns' own units.
+
+        theta: (..., d). The slopes of a polynomial are of powers of (u + 1) / 2.
+        """
+        slopes, constant = theta, level.y - theta @ level.x
+        if self.intercept == "modelled":
+            slopes, constant = theta[..., 1:], constant + theta[..., 0]
+        if self.degree == 1:
+            origin = scale[1:] * (centre[1:] + self.middle[1:] / self.half[1:])
+            constant = constant - slopes @ origin
+        unit = self.half[0] / scale[0]
+        start = self.middle[0] + self.half[0] * centre[0] + unit * constant
+        return np.concatenate([start[..., None], slopes * self.slope_units(scale)], axis=-1)

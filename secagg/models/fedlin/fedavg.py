@@ -1,0 +1,198 @@
+"""FedAvg of linear regressions, and Ditto: one model for all sites, or each site's own near it.
+
+McMahan, Moore, Ramage, Hampson and y Arcas (AISTATS 2017), algorithm 1; Li, Hu, Beirami and Smith
+(ICML 2021), equation (Ditto); as Yue, Al Kontar and Estrada Gomez (2022), section 6.2, compare them
+with theirs. In each round the coordinator sends theta, a site that takes part makes T gradient
+steps from it (`secagg.models.fedlin.gradient_steps`), and the next theta is the mean of what they
+reach, weighted by records or (as Yue and others) equally. With `personal` = lambda each site ends
+with its own
+
+    v_k = argmin |y_k - X_k v|^2 / (2 n_k) + lambda / 2 |v - theta|^2                            (1)
+
+in closed form: theta is the same as without, so that one run gives both.
+
+FedAvg's limit is no estimate of anything in general: with T > 1 steps and sites that differ, the
+mean of what sites reach from theta is theta at another place than pooled least squares (Li and
+others, ICLR 2020, "On the convergence of FedAvg on non-iid data", section 4).
+
+Where all sites take part with all records, a round is one symmetric affine map, the same in every
+round, and theta's moves fade by the ratio r of the last two or more slowly: `remaining` is the
+geometric series of what is to come, change r / (1 - r). Else moves are of who took part.
+
+What the transcript determines (Guarantees: only this)
+    * The number of records, columns' pooled means and deviations (unless units are own); at the end
+      how many sites have records, and sums over these of coefficients, their squares, and errors.
+    * T full-batch steps are an affine map of theta. Sites keep no state, so that sums of d + 1
+      rounds determine the sites' mean map, and further rounds tell nothing more: nothing of how
+      records are split over sites beyond it. With batches sums have the sites' random choices in
+      them. With participation below 1 every round's sum is over other sites, and rounds with one
+      site are that site's (`secagg.models.fedlin.participation`): their weights tell its records,
+      too.
+
+==============================  ====================================================================
+site                            contribution
+==============================  ====================================================================
+no record                       weight 0, however sites are weighted
+did not take part in a round    weight 0; if no site does, theta stays
+coefficients out of range       `DataError`, nothing is sent: the method diverges
+a theta that is not finite      `PeerError`, nothing is sent
+==============================  ====================================================================
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from secagg.contracts import Body, Counted, Field, Kind, Public, Result, Stage, State, Update
+from secagg.errors import JobError
+from secagg.models.fedlin.base import FINISH, ROUNDS, FedLinModel
+from secagg.models.fedlin.local_steps import LocalSteps
+from secagg.models.fedlin.participation import ALONE
+from secagg.models.fedlin.result import joined, own_summary, rounds_told, summary
+from secagg.models.fedlin.round import BITS, MOST, Round, within_range
+from secagg.models.fedlin.site import Site
+from secagg.models.notears_admm.range import check_numbers
+
+Array = NDArray[np.float64]
+
+_ROUNDING = 1e-12  # of a change: below it the ratio of two is of rounding
+
+
+@dataclass(frozen=True, kw_only=True)
+class FedAvg(LocalSteps, FedLinModel):
+    """FedAvg and Ditto; the settings are those of `FedLinModel` and of `LocalSteps`, and
+
+    rounds: at most; tolerance: change of theta in a round, relative, below which rounds end
+    weights: of sites, by "records" or "equal"
+    personal: Ditto's lambda; None is FedAvg
+    """
+
+    rounds: int = 30
+    tolerance: float = 0.0
+    weights: Literal["records", "equal"] = "records"
+    personal: float | None = None
+
+    name: ClassVar[str] = "fedavg"
+
+    @property
+    def leaves(self) -> str:
+        """What the sums determine."""
+        batches = " With batches, sites' random choices of records are in it." if self.batch else ""
+        return (
+            "The mean over sites of the map from coefficients to those that a site reaches from "
+            "them by its own gradient steps; the sums do not tell how records are split over sites "
+            f"beyond that mean.{batches} At the end, sums over sites of "
+            f"{'their own ' if self.personal else ''}coefficients, of more than two sites their "
+            "squares, and errors of predictions."
+            f"{ALONE if self.participation < 1 else ''}"
+        )
+
+    @property
+    def needs_noise(self) -> bool:
+        """Not used."""
+        return False
+
+    @property
+    def short(self) -> str:
+        """The method's own name among the predictions."""
+        return "fedavg" if self.personal is None else "ditto"
+
+    @property
+    def models(self) -> tuple[str, ...]:
+        """The common model is among Ditto's."""
+        others = super().models
+        return others if self.personal is None else (*others, "fedavg")
+
+    def fitted(self, site: Site, own: State) -> list[Array]:
+        """Return the coefficients of `models`."""
+        others = super().fitted(site, own)
+        return others if self.personal is None else [*others, own["common"]]
+
+    def round_stage(self, public: Public) -> Stage:
+        """Declare the rounds."""
+        check_numbers(self, {"rounds": 1, "tolerance": 0})
+        self.check_steps()
+        if self.personal is not None and not 1e-9 <= self.personal <= 1e9:
+            raise JobError("method.personal", "must be positive, from 1e-9 to 1e9")
+        spec = (
+            Field("weight", (1,), 1.0, BITS, Kind.WEIGHT),
+            Field("theta", (self.layout(public).d,), MOST, BITS, Kind.BOUNDED),
+        )
+        sees = "the weighted mean of the coefficients that sites reach from those it sent"
+        return Stage(ROUNDS, spec, self.rounds, sees)
+
+    def news(self, stage: str, public: Public) -> dict[str, tuple[int, ...]]:
+        """Theta."""
+        return {"theta": (self.layout(public).d,)}
+
+    def begin(self, public: Public) -> State:
+        """Begin at 0."""
+        return {"theta": np.zeros(self.layout(public).d), "moved": 0.0}
+
+    def sent(self, state: State) -> Body:
+        """Send theta."""
+        return {"theta": state["theta"]}
+
+    def begin_site(self, site: Site, now: Round, public: Public) -> State:
+        """Sites keep nothing."""
+        return {}
+
+    def contribute(
+        self, site: Site, memory: State, now: Round, public: Public
+    ) -> tuple[Update, State]:
+        """Make steps from theta."""
+        weight = float(self.takes_part(now.rng) and site.here > 0)
+        if self.weights == "records":
+            weight *= site.here / now.records
+        theta = self.stepped(site, now.sent["theta"], now)
+        update = {"weight": np.array([weight]), "theta": weight * theta}
+        return within_range(update), memory
+
+    def settled(self, site: Site, memory: State, now: Round, public: Public) -> State:
+        """Take theta, or (1)."""
+        theta = now.sent["theta"]
+        if self.personal is None:
+            return {"theta": theta}
+        own = site.near(theta, self.personal * site.here) if site.here else theta
+        return {"theta": own, "common": theta}
+
+    def advance(self, state: State, total: Update, sites: int) -> State:
+        """Take the mean."""
+        weight, before = float(total["weight"][0]), state["theta"]
+        theta = total["theta"] / weight if weight > 0 else before
+        size, moved = float(np.linalg.norm(theta)), float(np.linalg.norm(theta - before))
+        change = moved / size if size > 0 else None
+        quiet = self.quiet(state["quiet"], change, self.tolerance)
+        ended = quiet >= self.patience or state["round"] == self.rounds
+        told = {
+            "change": change,
+            "remaining": self._remaining(change, moved, state["moved"]),
+            "moved": moved,
+            "quiet": quiet,
+        }
+        return {**state, **told, "theta": theta, "status": FINISH if ended else ROUNDS}
+
+    def _remaining(self, change: float | None, moved: float, before: float) -> float | None:
+        """Return the series of moves to come, relative; None where two moves do not tell it."""
+        if change is None or self.batch is not None or self.participation < 1:
+            return None
+        if change < _ROUNDING:
+            return change
+        return change * moved / (before - moved) if moved < before else None
+
+    def result(self, state: State, public: Public, counted: Counted) -> Result:
+        """Return the common coefficients, and how well they predict."""
+        found = summary(self, state, public)
+        told = rounds_told(state, self.tolerance, self.patience, "more method.rounds")
+        found = joined(found, told)
+        layout = self.layout(public)
+        common = dict(zip(layout.terms, state["theta"].tolist(), strict=True))
+        return Result({**found, "common": common, "personal": self.personal})
+
+    def own_result(self, memory: State, public: Public) -> Result | None:
+        """Return a site's own coefficients."""
+        return own_summary(self, memory, public)

@@ -1,0 +1,101 @@
+"""The last sum of a FedLin method: coefficients over sites, and errors of predictions.
+
+Predictions are compared with "separate", the site's own least squares (the shortest where there
+are many), and with "nothing", the site's own mean (or 0 where no intercept is its own). With
+`holdout` they are of records that nothing was learned from; the report's figure is the paper's
+A-RMSE, the mean over sites of each site's root mean squared error.
+
+Coefficients are summed over sites with records: what a method says of a site without is no estimate
+of anything there. In a run every site has some (`min_records` is at least 1), and the number of
+them is no news; in a simulation it may be smaller than that of sites.
+
+Errors are summed in half widths of the outcome's bounds, and clipped at 2^20 of these, which is
+counted as any clipping is: the least squares of a site with few records may predict anything.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from secagg.contracts import Field, Kind, Spec, Update
+from secagg.models.fedlin.round import BITS, Round, within_range
+from secagg.models.fedlin.site import Site
+
+Array = NDArray[np.float64]
+
+_MOST = 2.0**20
+FEW = 2
+
+
+def ending_fields(d: int, models: int, max_rows: int, sites: int, *, holdout: bool) -> Spec:
+    """Return the fields of the sum, for d coefficients and so many models' predictions.
+
+    Of two sites the squares are not summed: with the mean they would be each one's coefficients, as
+    they are where a job of more goes on with two, which a `min_sites` of 3 prevents.
+    """
+    rows, each = float(max_rows), (models,)
+    spec: Spec = (
+        Field("with_records", (1,), 1.0, 0, Kind.COUNT),
+        Field("coefficients", (d,), _MOST, BITS, Kind.BOUNDED),
+        Field("training", each, rows * _MOST**2, BITS, Kind.WEIGHT),
+    )
+    if sites > FEW:
+        spec = (*spec, Field("squares", (d,), _MOST**2, BITS, Kind.WEIGHT))
+    if not holdout:
+        return spec
+    return (
+        *spec,
+        Field("held", (2,), rows, 0, Kind.COUNT),
+        Field("held_squares", each, rows * _MOST**2, BITS, Kind.WEIGHT),
+        Field("held_rmse", each, _MOST, BITS, Kind.WEIGHT),
+    )
+
+
+def ending_sees(sites: int, *, holdout: bool) -> str:
+    """Return what the sum tells, in words."""
+    squares = ", of their squares" if sites > FEW else ""
+    held = (
+        ", of root mean squared errors of records held out; how many records are held out and at "
+        "how many sites"
+    )
+    return (
+        "how many sites have records; sums over these of coefficients"
+        f"{squares}, of squared errors of predictions{held if holdout else ''}"
+    )
+
+
+def ending_sums(
+    site: Site, fitted: Sequence[Array], now: Round, sites: int, held: Array | None
+) -> tuple[Update, dict[str, Any]]:
+    """Return a site's part, and its errors for its own eyes.
+
+    fitted: coefficients of each model, the method's own first; held: records, None without holdout
+    """
+    theta, unit, here = fitted[0], float(now.scale[0]), float(site.here > 0)
+    within_range({"coefficients": theta}, _MOST)  # clipped, they would be a wrong mean
+
+    def squared(values: Array) -> Array:
+        wrong = [
+            site.errors(each, now.layout, values, now.centre, now.scale) / unit for each in fitted
+        ]
+        return np.array([float(w @ w) for w in wrong])
+
+    update = {
+        "with_records": np.array([here]),
+        "coefficients": here * theta,
+        "training": squared(now.values),
+    }
+    if sites > FEW:
+        update["squares"] = here * theta**2
+    errors: dict[str, Any] = {"training": update["training"], "here": site.here}
+    if held is not None:
+        many = len(held)
+        update["held"] = np.array([float(many), float(many > 0)])
+        update["held_squares"] = squared(held)
+        update["held_rmse"] = np.sqrt(update["held_squares"] / max(many, 1))
+        errors |= {"held": update["held_squares"], "held_here": many}
+    return update, errors

@@ -1,0 +1,1 @@
+"""Priors over sites' coefficients in HM2, and their site posteriors."""

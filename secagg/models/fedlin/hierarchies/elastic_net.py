@@ -1,0 +1,92 @@
+"""The elastic net's hierarchy of HM2: two kinds of shrinkage and the noise are what sites share.
+
+A penalty more for section 4.3 of Yue, Al Kontar and Estrada Gomez ("Federated data analytics: a
+study on linear models", 2022), who name the lasso and ridge regression as two of many. It is that
+of Li and Lin ("The Bayesian elastic net", 2010), for all sites k and coefficients i:
+
+    y_k ~ N(X_k theta_k, sigma^2 I)                                                              (1)
+    p(theta_ki | phi) = exp(-l1 |v| - l2 v^2 / 2) / (sigma Z(l1, l2)),  v = theta_ki / sigma     (2)
+
+with phi = (log l1, log l2, log sigma^2), each with a normal prior. Since l1 and l2 are not known,
+their Z matters: with x = l1 / sqrt(2 l2) and erfcx(x) = exp(x^2) erfc(x),
+
+    Z = sqrt(2 pi / l2) erfcx(x)                                                                 (3)
+    E[l1 |v|] = x (2 / sqrt(pi) - 2 x erfcx(x)) / erfcx(x),  E[l2 v^2] = 1 - E[l1 |v|]           (4)
+
+l2 -> 0 is the lasso, l1 -> 0 ridge regression. Moments and draws come of
+`secagg.models.fedlin.hierarchies.penalised_moments`, with a Monte Carlo error.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import erfcx
+
+from secagg.models.fedlin.hierarchies.base import Draws, Statistics, Tilted
+from secagg.models.fedlin.hierarchies.penalised_moments import Effort, draw, tilted
+from secagg.models.numerics.natural_gaussian import Natural
+
+Array = NDArray[np.float64]
+
+_EFFORT = Effort()
+_FAR = 1e3  # of x: beyond it (4) is 1 - 1 / x^2, to 12 digits
+
+
+class ElasticPenalty:
+    """l1, l2 and Z of phi = (log l1, log l2, log sigma^2)."""
+
+    def rates(self, phi: Array) -> tuple[Array, Array]:
+        """Return l1 and l2."""
+        return np.exp(phi[..., 0]), np.exp(phi[..., 1])
+
+    def log_constant(self, phi: Array) -> Array:
+        """Return log Z."""
+        x = _ratio(phi)
+        with np.errstate(divide="ignore"):  # a trial may be where Z is 0 to a float
+            found: Array = (np.log(2 * np.pi) - phi[..., 1]) / 2 + np.log(erfcx(x))
+        return found
+
+    def expected(self, phi: Array) -> Array:
+        """Return the means of l1 |v| and l2 v^2 / 2."""
+        x = _ratio(phi)
+        near = np.minimum(x, _FAR)
+        scaled = erfcx(near)
+        first = near * (2 / np.sqrt(np.pi) - 2 * near * scaled) / scaled
+        first = np.where(x > _FAR, 1 - 1 / np.maximum(x, _FAR) ** 2, first)
+        return np.stack([first, (1 - first) / 2], axis=-1)
+
+
+def _ratio(phi: Array) -> Array:
+    found: Array = np.exp(phi[..., 0] - phi[..., 1] / 2) / np.sqrt(2)
+    return found
+
+
+@dataclass(frozen=True)
+class ElasticNet:
+    """means, sds: of the normal priors of log l1, log l2 and log sigma^2."""
+
+    means: tuple[float, float, float] = (0.0, 0.0, 0.0)
+    sds: tuple[float, float, float] = (1.0, 1.0, 1.0)
+    effort: Effort = _EFFORT
+
+    powers: ClassVar[tuple[float, ...]] = (1.0,)
+
+    def components(self, terms: tuple[str, ...]) -> tuple[str, ...]:
+        """Return the names of phi's components; they are the same for all coefficients."""
+        return ("log lambda1", "log lambda2", "log sigma^2")
+
+    def prior(self, d: int) -> Natural:
+        """Return p(phi)."""
+        return Natural.of(np.array(self.means), np.diag(np.square(self.sds)))
+
+    def tilted(self, site: Statistics, cavity: Natural, rng: np.random.Generator) -> Tilted:
+        """Return the moments of f_k times a proper cavity, and their Monte Carlo error."""
+        return tilted(ElasticPenalty(), site, cavity, self.effort, rng)
+
+    def draw(self, site: Statistics, cavity: Natural, many: int, rng: np.random.Generator) -> Draws:
+        """Return draws of (theta_k, phi), chain after chain."""
+        return draw(ElasticPenalty(), site, cavity, many, self.effort, rng)

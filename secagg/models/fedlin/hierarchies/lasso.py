@@ -1,0 +1,75 @@
+"""The lasso's hierarchy of HM2: sites share how strongly coefficients are shrunk, and the noise.
+
+Yue, Al Kontar and Estrada Gomez ("Federated data analytics: a study on linear models", 2022),
+section 4.3. With phi = (log lambda, log sigma^2), for all sites k and coefficients i,
+
+    y_k ~ N(X_k theta_k, sigma^2 I),  theta_ki ~ Laplace(scale sigma / lambda)                   (1)
+
+and each entry of phi has a normal prior, as the paper has ("log-normal priors on sigma^2 and
+lambda"). Its mean and sd are not given there: they are 0 and 1 here, as in the paper's example 4.1.
+The scale sigma / lambda is that of Park and Casella (2008), of whom (1) is the hierarchy: lambda is
+without unit, except that of the columns.
+
+The factor f_k has no closed form: moments and draws come of
+`secagg.models.fedlin.hierarchies.penalised_moments`, with a Monte Carlo error.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from secagg.models.fedlin.hierarchies.base import Draws, Statistics, Tilted
+from secagg.models.fedlin.hierarchies.penalised_moments import Effort, draw, tilted
+from secagg.models.numerics.natural_gaussian import Natural
+
+Array = NDArray[np.float64]
+
+_EFFORT = Effort()
+
+
+class LaplacePenalty:
+    """l1 = lambda, l2 = 0 and Z = 2 / lambda, of phi = (log lambda, log sigma^2)."""
+
+    def rates(self, phi: Array) -> tuple[Array, Array]:
+        """Return l1 and l2."""
+        return np.exp(phi[..., 0]), np.zeros(phi.shape[:-1])
+
+    def log_constant(self, phi: Array) -> Array:
+        """Return log Z."""
+        found: Array = np.log(2) - phi[..., 0]
+        return found
+
+    def expected(self, phi: Array) -> Array:
+        """Return the mean of l1 |v|."""
+        return np.ones((*phi.shape[:-1], 1))
+
+
+@dataclass(frozen=True)
+class Lasso:
+    """means, sds: of the normal priors of log lambda and log sigma^2."""
+
+    means: tuple[float, float] = (0.0, 0.0)
+    sds: tuple[float, float] = (1.0, 1.0)
+    effort: Effort = _EFFORT
+
+    powers: ClassVar[tuple[float, ...]] = (1.0,)
+
+    def components(self, terms: tuple[str, ...]) -> tuple[str, ...]:
+        """Return the names of phi's components; they are the same for all coefficients."""
+        return ("log lambda", "log sigma^2")
+
+    def prior(self, d: int) -> Natural:
+        """Return p(phi)."""
+        return Natural.of(np.array(self.means), np.diag(np.square(self.sds)))
+
+    def tilted(self, site: Statistics, cavity: Natural, rng: np.random.Generator) -> Tilted:
+        """Return the moments of f_k times a proper cavity, and their Monte Carlo error."""
+        return tilted(LaplacePenalty(), site, cavity, self.effort, rng)
+
+    def draw(self, site: Statistics, cavity: Natural, many: int, rng: np.random.Generator) -> Draws:
+        """Return draws of (theta_k, phi), chain after chain."""
+        return draw(LaplacePenalty(), site, cavity, many, self.effort, rng)

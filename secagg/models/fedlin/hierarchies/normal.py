@@ -1,0 +1,314 @@
+"""Example 4.1 of FedLin: each coefficient has its own mean and spread over sites.
+
+Yue, Al Kontar and Estrada Gomez (2022), section 4.1: theta_k ~ N(mu, diag(tau)), phi = (mu, log
+tau), mu ~ N(m0, s0^2 I), log tau_i ~ N(m, s^2). tau_i is a variance. sigma_k^2 is not in phi: it is
+`Statistics.variance`, known or estimated before.
+
+With R and z of `secagg.models.fedlin.hierarchies.pseudo_data`, where the cavity has mu | log tau ~
+N(a, V),
+
+    z | log tau ~ N(R a, W),   W = I + R (diag(tau) + V) R',                                     (1)
+    mu | z, log tau ~ N(a + V R' W^-1 (z - R a), V - V R' W^-1 R V),                             (2)
+
+and f_k^c, which in mu is N(z; R mu, U / c) times |U|^((1 - c) / 2) with U = I + R diag(tau) R', has
+W = U / c + R V R' in (1) and (2) and that factor: all in closed form, and only log tau (d
+dimensions) needs points. Half of these are placed as the cavity is, half as a normal density that
+takes on the moments of the tilted one; weights are against the mixture of both. So no weight
+exceeds twice the largest that the records alone would give, and points need not be placed well to
+be right.
+
+Expectation propagation takes the difference between tilted and cavity, and adds up K of them: an
+error common to all sites, relative to the cavity, would count K times. So points have the mean and
+covariance of the normal density that they stand for, exactly: a site that says nothing is then
+without error, and what is left falls with a site's influence. (What that costs is some 2 / n of
+their fourth moments, for n points: sds of log tau come out too large by that order.) Points are
+Sobol's in batches, each with a shift of its own from the site's generator: a site that starts that
+from the same seed in each round has the same points, and rounds converge; how far batches are apart
+tells the error, on the safe side: what they have in common and the exact covariance takes out is
+not taken out of their differences.
+
+==============================  ====================================================================
+site                            what is returned
+==============================  ====================================================================
+no record                       the cavity's moments, error 0
+fewer records than terms        R has fewer rows; so for collinear or constant terms
+too few of the points count     they are placed by a tempered density first, 30 times at most; then
+                                `LinAlgError`, as for a cavity or scales beyond float64
+==============================  ====================================================================
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.linalg import cho_factor, cho_solve, solve_triangular
+from scipy.special import ndtri
+from scipy.stats import qmc
+
+from secagg.models.fedlin.hierarchies.base import Draws, Statistics, Tilted
+from secagg.models.fedlin.hierarchies.pseudo_data import (
+    as_one_draw,
+    cholesky_factors,
+    log_diagonals,
+    solved,
+    spread_covariances,
+    variances,
+)
+from secagg.models.numerics.natural_gaussian import Natural
+
+Array = NDArray[np.float64]
+
+_BATCHES = 8
+_LEAST_POINTS = 128  # a batch
+_POINTS_A_TERM = 16  # a batch
+_PLACED = 2  # times at least that the second half of the points is placed anew
+_MOST_PLACED = 30
+_EFFECTIVE = 0.2  # least share of effective points; with fewer, moments are of a tempered density
+_PER_DRAW = 16  # candidates
+_LEAST_CANDIDATES = 4096
+
+
+@dataclass(frozen=True)
+class NormalHierarchy:
+    """mean, sd: of each mu_i; log_mean, log_sd: of each log tau_i."""
+
+    powers: ClassVar[tuple[float, ...]] = (1.0, 0.5, 0.25, 0.125)
+
+    mean: float = 0.0
+    sd: float = 1.0
+    log_mean: float = 0.0
+    log_sd: float = 1.0
+
+    def components(self, terms: tuple[str, ...]) -> tuple[str, ...]:
+        """Return mu and log tau of each coefficient."""
+        return (*(f"mu[{name}]" for name in terms), *(f"log tau[{name}]" for name in terms))
+
+    def prior(self, d: int) -> Natural:
+        """Return p(phi)."""
+        precision = np.repeat([self.sd**-2.0, self.log_sd**-2.0], d)
+        return Natural(precision * np.repeat([self.mean, self.log_mean], d), np.diag(precision))
+
+    def tilted(self, site: Statistics, cavity: Natural, rng: np.random.Generator) -> Tilted:
+        """Return the moments of phi; the error is Monte Carlo's."""
+        d = len(site.cross)
+        if site.records == 0:
+            return Tilted(*cavity.moments(), np.zeros(2 * d))
+        within = _Within.of(site, cavity)
+        weights, parts = _weighted(within, _points(d, rng))
+        phi, removed = np.empty((2 * d, weights.size)), np.zeros((d, d))
+        for part, columns in zip(parts, np.split(np.arange(weights.size), 2), strict=True):
+            mu, reduced = within.mu(part)
+            phi[:, columns] = np.vstack([mu, part.log_tau])
+            removed += np.einsum("ian,ibn,n->ab", reduced, reduced, weights[columns], optimize=True)
+        found = phi @ weights
+        away = (phi - found[:, None]) * weights
+        cov = away @ (phi - found[:, None]).T
+        cov[:d, :d] += within.root @ (np.eye(d) - removed) @ within.root.T
+        batches = away.reshape(2 * d, 2, _BATCHES, -1).sum(axis=(1, 3))
+        error = np.sqrt(_BATCHES / (_BATCHES - 1) * np.sum(batches**2, axis=1))
+        return Tilted(found, (cov + cov.T) / 2, error)
+
+    def draw(self, site: Statistics, cavity: Natural, many: int, rng: np.random.Generator) -> Draws:
+        """Return draws of which log tau's are chosen by weight among many more; the rest is exact.
+
+        Given log tau, mu and z are drawn without the records, then mu is moved by what z is off; so
+        is theta_k given both.
+        """
+        d = len(site.cross)
+        within = _Within.of(site, cavity)
+        size = max(_PER_DRAW * many, _LEAST_CANDIDATES)
+        weights, parts = _weighted(within, _points(d, rng), rng.standard_normal((d, size // 2)))
+        edges = np.cumsum(weights)
+        chosen = np.searchsorted(edges, edges[-1] * (np.arange(many) + rng.random()) / many)
+        # Shuffled: what is close in the list of points is close in place, and draws should not be.
+        log_tau = np.hstack([part.log_tau for part in parts])[:, rng.permutation(chosen)]
+        tau = variances(log_tau)
+
+        def drawn(of_mu: Array) -> tuple[Array, Array]:
+            """Return theta_k and z, as if nothing was known of them but mu."""
+            theta = of_mu + np.sqrt(tau) * rng.standard_normal((d, many))
+            return theta, within.R @ theta + rng.standard_normal((len(within.z), many))
+
+        def back(W: Array, off: Array) -> Array:
+            gain = np.linalg.solve(np.moveaxis(W, -1, 0), off.T[:, :, None])
+            returned: Array = within.R.T @ gain[:, :, 0].T
+            return returned
+
+        mu = within.given(log_tau) + within.root @ rng.standard_normal((d, many))
+        expected = within.R @ mu
+        z = expected + (drawn(mu)[1] - expected) / np.sqrt(within.power)
+        mu += within.V @ back(within.covariance(tau), within.z[:, None] - z)
+        theta, z = drawn(mu)
+        theta += tau * back(within.of_draw(tau), within.z[:, None] - z)
+        return Draws(theta.T, np.vstack([mu, log_tau]).T)
+
+
+@dataclass(frozen=True)
+class _Part:
+    """Points of log tau (d, n), log density of the records there (n,), up to a constant.
+
+    lower: Cholesky factors of W (i, i, n); off: each of these ^-1 (z - R a), (i, n)
+    """
+
+    log_tau: Array
+    log_factor: Array
+    lower: Array
+    off: Array
+
+
+@dataclass(frozen=True)
+class _Within:
+    """A site's records and cavity: R, z; log tau ~ N(mean, spread spread'); a and V given log tau.
+
+    slope: a falls by it times what log tau is above its mean; level: a at the mean; V = root root'
+    """
+
+    R: Array
+    z: Array
+    mean: Array
+    spread: Array
+    level: Array
+    slope: Array
+    V: Array
+    root: Array
+    power: float
+
+    @classmethod
+    def of(cls, site: Statistics, cavity: Natural) -> _Within:
+        """Take apart."""
+        d = len(site.cross)
+        mean, cov = cavity.moments()
+        factor = cho_factor(cavity.Q[:d, :d])
+        V = cho_solve(factor, np.eye(d))
+        V = (V + V.T) / 2
+        R, z = as_one_draw(site)
+        return cls(
+            R=R,
+            z=z,
+            mean=mean[d:],
+            spread=_root(cov[d:, d:]),
+            level=mean[:d],
+            slope=cho_solve(factor, cavity.Q[:d, d:]),
+            V=V,
+            root=_root(V),
+            power=site.power,
+        )
+
+    def given(self, log_tau: Array) -> Array:
+        """Return a, one column a point."""
+        a: Array = self.level[:, None] - self.slope @ (log_tau - self.mean[:, None])
+        return a
+
+    def of_draw(self, tau: Array) -> Array:
+        """Return U (i, i, n)."""
+        return np.eye(len(self.R))[:, :, None] + spread_covariances(self.R, tau)
+
+    def covariance(self, tau: Array) -> Array:
+        """Return W (i, i, n)."""
+        with np.errstate(over="ignore", invalid="ignore"):  # as in `cholesky_factors`
+            return self.of_draw(tau) / self.power + (self.R @ self.V @ self.R.T)[:, :, None]
+
+    def part(self, log_tau: Array) -> _Part:
+        """Return (1) at these points."""
+        tau = variances(log_tau)
+        lower = cholesky_factors(self.covariance(tau))
+        with np.errstate(over="ignore", invalid="ignore"):  # as in `cholesky_factors`
+            off = solved(lower, (self.z[:, None] - self.R @ self.given(log_tau))[:, None])[:, 0]
+            log_factor = -log_diagonals(lower) - np.sum(off * off, axis=0) / 2
+        if self.power < 1:
+            log_factor += (1 - self.power) * log_diagonals(cholesky_factors(self.of_draw(tau)))
+        return _Part(log_tau, log_factor, lower, off)
+
+    def mu(self, part: _Part) -> tuple[Array, Array]:
+        """Return the mean of (2), (d, n), and F (i, d, n): covariance root (I - F'F) root'."""
+        right = np.repeat((self.R @ self.root)[:, :, None], part.off.shape[-1], axis=2)
+        reduced = solved(part.lower, right)
+        gained = self.root @ np.einsum("ian,in->an", reduced, part.off)
+        return self.given(part.log_tau) + gained, reduced
+
+
+def _weighted(
+    within: _Within, points: Array, candidates: Array | None = None
+) -> tuple[Array, tuple[_Part, _Part]]:
+    """Return weights, sum 1, and the two halves of the points: as the cavity, and as the tilted.
+
+    points (d, n): standard normal, for placing the second half; candidates: these for the result
+    """
+    n, cavity = points.shape[1], (within.mean, within.spread)
+    first, place = within.part(_moved(points, *cavity)), cavity
+    share = 0.0
+    for number in range(_MOST_PLACED):
+        second = within.part(_moved(points, *place)) if number else first
+        log_tau = np.hstack([first.log_tau, second.log_tau])
+        log_weights = _log_weights(first, second, cavity, place)
+        power = 1.0
+        while (share := _effective(weights := _normalised(power * log_weights))) < _EFFECTIVE:
+            power /= 2
+        if power == 1 and number >= _PLACED:
+            break
+        mean = log_tau @ weights
+        away = log_tau - mean[:, None]
+        place = mean, _root((away * weights) @ away.T)
+    else:
+        raise np.linalg.LinAlgError(f"{share * 2 * n:.0f} of {2 * n} points count")
+    if candidates is None:
+        return weights, (first, second)
+    first, second = (within.part(_moved(candidates, *where)) for where in (cavity, place))
+    return _normalised(_log_weights(first, second, cavity, place)), (first, second)
+
+
+def _root(matrix: Array) -> Array:
+    return np.asarray(np.linalg.cholesky(matrix), dtype=np.float64)
+
+
+def _moved(points: Array, mean: Array, root: Array) -> Array:
+    return mean[:, None] + root @ points
+
+
+def _log_weights(
+    first: _Part, second: _Part, cavity: tuple[Array, Array], place: tuple[Array, Array]
+) -> Array:
+    """Return log of f_k times cavity over the mixture of cavity and the other normal density."""
+    log_tau = np.hstack([first.log_tau, second.log_tau])
+    ratio = _log_normal(log_tau, *place) - _log_normal(log_tau, *cavity)
+    return np.hstack([first.log_factor, second.log_factor]) - np.logaddexp(0.0, ratio)
+
+
+def _log_normal(x: Array, mean: Array, root: Array) -> Array:
+    standard = solve_triangular(root, x - mean[:, None], lower=True)
+    log: Array = -np.sum(standard**2, axis=0) / 2 - np.sum(np.log(np.diagonal(root)))
+    return log
+
+
+def _normalised(log_weights: Array) -> Array:
+    if not np.all(np.isfinite(log_weights)):
+        raise np.linalg.LinAlgError("a density is not finite")
+    weights: Array = np.exp(log_weights - np.max(log_weights))
+    return weights / np.sum(weights)
+
+
+def _effective(weights: Array) -> float:
+    """Return the share of points that count; weights' sum is 1."""
+    return 1 / float(weights @ weights) / weights.size
+
+
+def _points(d: int, rng: np.random.Generator) -> Array:
+    """Return batches one after the other, (d, n), with mean 0 each and covariance I together."""
+    size = _LEAST_POINTS
+    while size < _POINTS_A_TERM * d:
+        size *= 2
+    uniform = (_sobol(d, size // 2)[None] + rng.random((_BATCHES, 1, d))) % 1.0
+    normal = np.swapaxes(ndtri(np.clip(uniform, 1e-15, 1 - 1e-15)), 1, 2)
+    points = np.hstack([part for batch in normal for part in (batch, -batch)])
+    white: Array = solve_triangular(_root(points @ points.T / points.shape[1]), points, lower=True)
+    return white
+
+
+@lru_cache(maxsize=8)
+def _sobol(d: int, size: int) -> Array:
+    points: Array = qmc.Sobol(d, scramble=False).random(size)
+    return points

@@ -1,0 +1,110 @@
+"""Moments and draws at a site of a penalised regression, by Gibbs sampling.
+
+HM2 of FedLin (Yue, Al Kontar and Estrada Gomez 2022), section 4.3: what
+`secagg.models.fedlin.hierarchies.lasso` and `secagg.models.fedlin.hierarchies.elastic_net` have in
+common. The chains are those of `secagg.models.fedlin.hierarchies.gibbs`, the moments those of
+`secagg.models.fedlin.hierarchies.control_variates`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import astuple, dataclass
+from typing import TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from secagg.models.fedlin.hierarchies.base import Draws, Statistics, Tilted
+from secagg.models.fedlin.hierarchies.control_variates import controls, moments
+from secagg.models.fedlin.hierarchies.gibbs import Chains, Visit
+from secagg.models.fedlin.hierarchies.penalised_density import (
+    MOVING,
+    Density,
+    Mixing,
+    Penalty,
+    Sizes,
+)
+from secagg.models.numerics.natural_gaussian import Natural
+
+Array = NDArray[np.float64]
+Part = TypeVar("Part", Sizes, Mixing)
+
+
+@dataclass(frozen=True)
+class Effort:
+    """How long a site samples.
+
+    chains: an even number; burn: sweeps that do not count; sweeps: that do, and again as many,
+        `most` times at most, until phi's means have no error above `error` times the sd
+    thin: sweeps for each draw of a chain that is kept, in drawing
+    """
+
+    chains: int = 64
+    burn: int = 24
+    sweeps: int = 24
+    most: int = 8
+    error: float = 0.02
+    thin: int = 3
+
+
+def tilted(
+    penalty: Penalty,
+    site: Statistics,
+    cavity: Natural,
+    effort: Effort,
+    rng: np.random.Generator,
+) -> Tilted:
+    """Return phi's moments under the tilted density. Raises `LinAlgError` where it cannot."""
+    if site.records == 0:
+        return Tilted(*cavity.moments(), np.zeros(len(cavity.r)))
+    chains = Chains(penalty, site, cavity, effort.chains, rng)
+    for _ in chains.visits(effort.burn, learn=True):
+        pass
+    visits = list(chains.visits(effort.sweeps, learn=False))
+    found = _moments(chains.density, visits)
+    for _ in range(1, effort.most):
+        if np.all(found.error <= effort.error * np.sqrt(np.diagonal(found.cov))):
+            break
+        visits += chains.visits(effort.sweeps, learn=False)
+        found = _moments(chains.density, visits)
+    if not np.linalg.eigvalsh(found.cov)[0] > 0:
+        raise np.linalg.LinAlgError("too few draws for a covariance")
+    return found
+
+
+def draw(
+    penalty: Penalty,
+    site: Statistics,
+    cavity: Natural,
+    many: int,
+    effort: Effort,
+    rng: np.random.Generator,
+) -> Draws:
+    """Return draws of (theta, phi), chain after chain. Raises `LinAlgError` where it cannot."""
+    kept = -(-many // effort.chains)
+    chains = Chains(penalty, site, cavity, effort.chains, rng)
+    for _ in chains.visits(effort.burn, learn=True):
+        pass
+    visits = list(chains.visits(kept * effort.thin, learn=False))[:: effort.thin]
+    theta, phi = (
+        np.swapaxes(np.array(values), 0, 1).reshape(-1, values[0].shape[-1])[:many]
+        for values in ([visit.theta for visit in visits], [visit.phi for visit in visits])
+    )
+    return Draws(theta, phi)
+
+
+def _moments(density: Density, visits: list[Visit]) -> Tilted:
+    phi = np.array([visit.phi for visit in visits])
+    sizes = _stacked([visit.sizes for visit in visits])
+    mixing = _stacked([visit.mixing for visit in visits])
+    z = np.concatenate([phi, np.log(sizes.second)[..., None] / 2], axis=-1)
+    control = [
+        controls(density.joint_slope(phi, sizes), z, tuple(range(z.shape[-1]))),
+        controls(density.given_w_slope(phi, mixing), phi, MOVING),
+    ]
+    return moments(phi, np.concatenate(control, axis=-1))
+
+
+def _stacked(items: list[Part]) -> Part:
+    """Return one dataclass of arrays (visits, chains) of many of (chains,)."""
+    return type(items[0])(*(np.array(parts) for parts in zip(*map(astuple, items), strict=True)))

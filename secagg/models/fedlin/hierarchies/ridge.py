@@ -1,0 +1,129 @@
+"""Ridge regression's hierarchy of HM2: sites share how strongly coefficients shrink, and the noise.
+
+Yue, Al Kontar and Estrada Gomez ("Federated data analytics: a study on linear models", 2022),
+section 4.3. With phi = (log lambda, log sigma^2), for all sites k and coefficients i,
+
+    y_k ~ N(X_k theta_k, sigma^2 I),  theta_ki ~ N(0, sigma^2 / lambda)                          (1)
+
+and each entry of phi has a normal prior. Its mean and sd are not given in the paper: they are 0 and
+1 here, as in its example 4.1. The paper prints sigma / lambda for the variance in (1); only sigma^2
+/ lambda makes (1)'s mode ridge regression's estimate.
+
+f_k is (2) in `secagg.models.fedlin.hierarchies.ridge_likelihood`. The moments of f_k times the
+cavity are Gauss-Hermite quadratures of two dimensions, at the points of a normal density with the
+moments themselves: from the mode on, they are computed again until they stay. Their error is judged
+by a rule of fewer points.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from secagg.models.fedlin.hierarchies.base import Draws, Statistics, Tilted
+from secagg.models.fedlin.hierarchies.ridge_likelihood import Rotated, normal_start
+from secagg.models.numerics.natural_gaussian import Natural
+
+Array = NDArray[np.float64]
+
+_POINTS, _FEWER = 40, 30  # a side
+_REPEATS = 60
+_FIXED = 1e-9  # change of the moments, in sds, at which they stay
+_REACH, _STEP = 8.0, 0.08  # of the grid that phi is drawn from, in sds
+
+
+@dataclass(frozen=True)
+class Ridge:
+    """means, sds: of the normal priors of log lambda and log sigma^2."""
+
+    means: tuple[float, float] = (0.0, 0.0)
+    sds: tuple[float, float] = (1.0, 1.0)
+
+    powers: ClassVar[tuple[float, ...]] = (1.0,)
+
+    def components(self, terms: tuple[str, ...]) -> tuple[str, ...]:
+        """Return the names of phi's components; they are the same for all coefficients."""
+        return ("log lambda", "log sigma^2")
+
+    def prior(self, d: int) -> Natural:
+        """Return p(phi)."""
+        return Natural.of(np.array(self.means), np.diag(np.square(self.sds)))
+
+    def tilted(self, site: Statistics, cavity: Natural, rng: np.random.Generator) -> Tilted:
+        """Return the moments of f_k times a proper cavity, and their quadrature's error."""
+        if site.records == 0:
+            return Tilted(*cavity.moments(), np.zeros(2))
+        rotated = Rotated.of(site)
+        mean, cov = _fixed_moments(rotated, cavity)
+        rough = _moments(rotated, cavity, mean, cov, _FEWER)[0]
+        return Tilted(mean, cov, np.abs(mean - rough))
+
+    def draw(self, site: Statistics, cavity: Natural, many: int, rng: np.random.Generator) -> Draws:
+        """Return draws of (theta_k, phi), independent.
+
+        phi is drawn from (1)'s density interpolated on a grid, which makes its variance larger by
+        `_STEP`^2 / 6 of itself; theta given phi is exact.
+        """
+        rotated = Rotated.of(site)
+        phi = _drawn(rotated, cavity, many, rng)
+        ratio, s = np.exp(phi[:, :1]), np.exp(phi[:, 1:])
+        # What is missing of t by a draw of the prior and its noise, regressed (Bhattacharya 2016)
+        theta = np.sqrt(s / ratio) * rng.standard_normal((many, len(site.cross)))
+        noise = np.sqrt(s) * rng.standard_normal((many, len(rotated.t)))
+        missing = (rotated.t - theta @ rotated.R.T - noise) / (rotated.values + ratio)
+        return Draws(theta + missing @ rotated.R, phi)
+
+
+def _log_density(site: Rotated, cavity: Natural, phi: Array) -> Array:
+    """Return log f_k times the cavity at phi (..., 2), up to a constant."""
+    prior = phi @ cavity.r - np.sum((phi @ cavity.Q) * phi, axis=-1) / 2
+    found: Array = prior + site.evidence(phi[..., 0], phi[..., 1])
+    return found
+
+
+def _moments(
+    site: Rotated, cavity: Natural, mean: Array, cov: Array, points: int
+) -> tuple[Array, Array]:
+    """Return the moments of f_k times the cavity, by a rule at the points of N(mean, cov)."""
+    nodes, weights = np.polynomial.hermite_e.hermegauss(points)
+    grid = np.stack(np.meshgrid(nodes, nodes), axis=-1).reshape(-1, 2)
+    phi = mean + grid @ np.linalg.cholesky(cov).T
+    log_weights = np.log(np.outer(weights, weights).ravel()) + np.sum(grid**2, axis=-1) / 2
+    with np.errstate(over="ignore"):
+        log_density = _log_density(site, cavity, phi) + log_weights
+    shares = np.exp(log_density - np.max(log_density))
+    shares /= np.sum(shares)
+    found = shares @ phi
+    return found, (shares[:, None] * (phi - found)).T @ (phi - found)
+
+
+def _fixed_moments(site: Rotated, cavity: Natural) -> tuple[Array, Array]:
+    """Return the moments that are those at their own points."""
+    mean, cov = normal_start(site, cavity, _chart)
+    for _ in range(_REPEATS):
+        old = mean, np.sqrt(np.diagonal(cov))
+        mean, cov = _moments(site, cavity, mean, cov, _POINTS)
+        sd = np.sqrt(np.diagonal(cov))
+        if np.all(np.abs(mean - old[0]) + np.abs(sd - old[1]) <= _FIXED * sd):
+            break
+    return mean, cov
+
+
+def _drawn(site: Rotated, cavity: Natural, many: int, rng: np.random.Generator) -> Array:
+    mean, cov = _fixed_moments(site, cavity)
+    side = np.arange(-_REACH, _REACH + _STEP / 2, _STEP)
+    grid = np.stack(np.meshgrid(side, side), axis=-1).reshape(-1, 2)
+    root = np.linalg.cholesky(cov)
+    with np.errstate(over="ignore"):
+        log_density = _log_density(site, cavity, mean + grid @ root.T)
+    shares = np.exp(log_density - np.max(log_density))
+    chosen = grid[rng.choice(len(grid), many, p=shares / np.sum(shares))]
+    between = rng.random((many, 2)) - rng.random((many, 2))  # a linear interpolation's noise
+    return mean + (chosen + _STEP * between) @ root.T
+
+
+def _chart(phi: Array) -> tuple[Array, Array, Array]:
+    return phi, np.eye(2), np.zeros((2, 2))

@@ -1,0 +1,271 @@
+"""FedLin's HM1: sites' linear regressions, tied by a covariance between sites.
+
+Yue, Al Kontar and Estrada Gomez (2022), section 3 and Algorithm 1, from secure sums only: see
+`secagg.models.fedlin.site_covariance`. In each of C rounds a site takes T gradient steps towards
+its own least squares (`secagg.models.fedlin.gradient_steps`), with eta_k = step / (largest
+eigenvalue of its X'X), and its coefficients are then shrunk by what all sites' have in common.
+
+How much a round shrinks, a_k, has to go with how far its steps went. A coordinate with eigenvalue w
+of X'X goes the share 1 - (1 - 2 eta w)^T of its way to least squares; for the round's fixed point
+to be the posterior mean given Omega, it has to be shrunk by a = sigma^2 (1 - (1 - 2 eta w)^T) / w.
+
+weight  "posterior"  that, its mean over the site's directions: exact with steps = 1, and where the
+                     columns of X_k are orthogonal and of one length; else some directions are
+                     shrunk more than in the posterior mean, others less
+        "steps"      a_k = 2 eta_k sigma_k^2 T, the same for few or small steps. Where steps come to
+                     their end, it shrinks up to T times as much as the posterior: too much in
+                     general, a gain where coefficients have few sources
+        "paper"      a_k = 2 eta_k, Algorithm 1 as printed, which takes sigma^2 for 1/T without
+                     saying so. (Its batches' gradients are not multiplied by n / b: sigma^2 is then
+                     n / (T b).)
+
+sigma_k^2 is of residuals. shrink = "explicit" is the printed step, stable only while a_k stays
+below the smallest eigenvalue of Omega, which falls as (1 - alpha)^rounds; it is there for
+comparison and ends with an error where it diverges.
+
+Omega's update is a smoothing rule, not the maximum of the posterior, which has none: it grows
+beyond all bounds as Omega and Theta go to 0. Where data are weak the rule follows: coefficients are
+shrunk, and Omega with them, round after round. `nothing` and `separate` beside the result show it,
+and a note says so where next to nothing is left.
+
+Omega moves by alpha a round, coefficients after it: a small change in a round is no sign of being
+near the end. Where all sites take part with all records, `remaining` is change / alpha, the series
+of changes that fade as (1 - alpha)^rounds. It is a guess: near the end of the order of the truth,
+early on up to ten times too small, as changes may grow before they fade; and too small where T
+steps are far from their end.
+
+What the transcript determines (Guarantees: only this)
+    * The number of records, columns' pooled means and deviations (unless units are own), how many
+      sites have more records than coefficients, the pooled variance of the noise and its degrees of
+      freedom; at the end how many sites have records, and sums over these of coefficients, their
+      squares, and errors; with a holdout how many records are held out, and at how many sites.
+    * In each round the sums over sites of theta_k v_k' / b_k and v_k v_k' / b_k. From those of two
+      rounds linear algebra has every site's theta_k, v_k and a_k, up to sign and which site it is,
+      and from then on every round's: (5) of `secagg.models.fedlin.site_covariance`. The sum at the
+      end has the signs. A coordinator needs only to look: `tests/models/test_fedlin_departing.py`
+      has the coefficients of three sites with three each to nine digits, of eight with five to four
+      in the median and all to 2 %, at default settings. How a site's theta_k go on tells its least
+      squares, and its X'X as far as T steps do not come to an end.
+    * A coordinator that departs has this of more sites, and more exactly: M of its choice makes
+      histories as different as it likes. In the same test it has twelve sites' least squares, and
+      with steps = 1 their X'X and X'y, to five digits in 30 rounds, from sums that it makes up, and
+      M and U as the method has them of these. So an honest one could have sent it all, and no check
+      of messages refuses it. Sites refuse what is not finite, and a noise that changes.
+    A site keeps its records, and which of them are held out.
+
+==============================  ====================================================================
+site                            contribution
+==============================  ====================================================================
+no record                       theta_k = 0 = v_k: nothing in the sums
+fewer records than columns      steps leave alone what its records do not determine; that is shrunk
+did not take part in a round    its coefficients stay; its parts of the sums are as ever
+coefficients out of range       `DataError`, nothing is sent: the method diverges
+an M that is not finite         `PeerError`, nothing is sent
+==============================  ====================================================================
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from secagg.contracts import Body, Counted, Field, Kind, Public, Result, Stage, State, Update
+from secagg.errors import JobError
+from secagg.models.fedlin.base import FINISH, ROUNDS, FedLinModel
+from secagg.models.fedlin.local_steps import LocalSteps
+from secagg.models.fedlin.result import explained, joined, own_summary, rounds_told, summary
+from secagg.models.fedlin.round import BITS, MOST, Round, within_range
+from secagg.models.fedlin.site import Site
+from secagg.models.fedlin.site_covariance import (
+    history_length,
+    parts,
+    remembered,
+    shrinkage,
+    shrunk,
+)
+from secagg.models.notears_admm.range import check_numbers
+from secagg.models.numerics.natural_gaussian import symmetric, triangle
+
+Array = NDArray[np.float64]
+
+_MOST_VALUES = 2**22  # in a round
+_LEAST_WEIGHT = 1e-100  # of Omega's first value; whoever has coefficients left the range before
+_NOTHING = 0.01  # of what least squares explain: coefficients are some half of that of theirs
+_FAST = 0.5  # to go while shrinking: Omega fades and nothing holds it
+_FIRST = 2  # rounds before sums compare two sizes: the first is of the zeros that sites begin with
+
+
+@dataclass(frozen=True, kw_only=True)
+class FedLinHm1(LocalSteps, FedLinModel):
+    """HM1; the settings are those of `FedLinModel` and of `LocalSteps`, and
+
+    rounds: C, at most
+    alpha: weight of a round's coefficients in Omega
+    weight, shrink: see above
+    tolerance: coefficients' change in a round, relative, below which rounds end
+    """
+
+    rounds: int = 30
+    alpha: float = 0.1
+    weight: Literal["posterior", "steps", "paper"] = "posterior"
+    shrink: Literal["implicit", "explicit"] = "implicit"
+    tolerance: float = 0.0
+
+    name: ClassVar[str] = "fedlin_hm1"
+    leaves: ClassVar[str] = (
+        "In each round, sums over sites of products of their coefficients with those of earlier "
+        "rounds. Two rounds' sums can be solved for every single site's coefficients, further "
+        "ones' for its least squares and cross products, up to which site has which: where sites "
+        "are not many, take them to be known to the coordinator. At the end, sums of "
+        "coefficients, of more than two sites their squares, and errors of predictions."
+    )
+
+    @property
+    def needs_noise(self) -> bool:
+        """The prior's weight depends on it."""
+        return self.weight != "paper"
+
+    @property
+    def short(self) -> str:
+        """The method's own name among the predictions."""
+        return "hm1"
+
+    def _length(self, public: Public) -> int:
+        return history_length(self.layout(public).d, len(public.sites), self.rounds)
+
+    def round_stage(self, public: Public) -> Stage:
+        """Declare the rounds."""
+        self._check_rounds()
+        d, m = self.layout(public).d, self._length(public)
+        if d * m + m * (m + 1) // 2 > _MOST_VALUES:
+            raise JobError(
+                "method", f"a round of {len(public.sites)} sites and {d} coefficients is too large"
+            )
+        spec = (
+            Field("S", (d, m), MOST, BITS, Kind.BOUNDED),
+            Field("G", (m * (m + 1) // 2,), MOST, BITS, Kind.PSD),
+            Field("moved", (2,), MOST, BITS, Kind.WEIGHT),
+        )
+        sees = (
+            "sums over sites of products of coefficients, now and in earlier rounds; how far they "
+            "moved"
+        )
+        return Stage(ROUNDS, spec, self.rounds, sees)
+
+    def news(self, stage: str, public: Public) -> dict[str, tuple[int, ...]]:
+        """M and U."""
+        d, m = self.layout(public).d, self._length(public)
+        return {"M": (d, m), "U": (m - d, m)}
+
+    def begin(self, public: Public) -> State:
+        """Nothing is known yet."""
+        zeros = {name: np.zeros(shape) for name, shape in self.news(ROUNDS, public).items()}
+        return {**zeros, "size": 0.0}
+
+    def sent(self, state: State) -> Body:
+        """Send M and U."""
+        return {name: state[name] for name in ("M", "U")}
+
+    def begin_site(self, site: Site, now: Round, public: Public) -> State:
+        """Begin at 0."""
+        d, m = now.layout.d, self._length(public)
+        zeros = np.zeros(d)
+        return {"theta": zeros, "before": zeros, "v": np.zeros(m), "round": 0, "active": False}
+
+    def contribute(
+        self, site: Site, memory: State, now: Round, public: Public
+    ) -> tuple[Update, State]:
+        """Apply the last round's shrinkage, take steps, and send what this round's needs."""
+        memory = self.settled(site, memory, now, public)
+        theta, done = memory["theta"], memory["round"]
+        moved = float(np.sum((theta - memory["before"]) ** 2))
+        size = float(theta @ theta)
+        before = theta
+        active = self.takes_part(now.rng)
+        if active:
+            theta = self.stepped(site, theta, now, unbiased=self.weight != "paper")
+        S, G = parts(theta, memory["v"], self._weights(site, done, now)[1])
+        update = within_range({"S": S, "G": triangle(G), "moved": np.array([moved, size])})
+        kept = {"theta": theta, "before": before, "round": done + 1, "active": active}
+        return update, {**memory, **kept}
+
+    def settled(self, site: Site, memory: State, now: Round, public: Public) -> State:
+        """Shrink by what was sent, and remember."""
+        if not memory["round"]:
+            return memory
+        theta, v = memory["theta"], memory["v"]
+        if memory["active"]:
+            a, b = self._weights(site, memory["round"] - 1, now)
+            theta = shrunk(theta, v, now.sent["M"], a / b)
+        return {**memory, "theta": theta, "v": remembered(v, theta, now.sent["U"], self.alpha)}
+
+    def advance(self, state: State, total: Update, sites: int) -> State:
+        """Solve for the next shrinkage."""
+        m = total["S"].shape[1]
+        M, U = shrinkage(total["S"], symmetric(total["G"], m))
+        moved, size = total["moved"].tolist()
+        change = float(np.sqrt(moved / size)) if size > 0 else None
+        quiet = self.quiet(state["quiet"], change, self.tolerance)
+        ended = quiet >= self.patience or state["round"] == self.rounds
+        chance = self.batch is not None or self.participation < 1
+        told = {
+            "change": change,
+            "remaining": None if change is None or chance else change / self.alpha,
+            "shrinking": state["round"] > _FIRST and size <= state["size"],
+            "size": size,
+            "quiet": quiet,
+        }
+        return {**state, **told, "M": M, "U": U, "status": FINISH if ended else ROUNDS}
+
+    def _weights(self, site: Site, done: int, now: Round) -> tuple[float, float]:
+        """Return a_k and b_k, after so many rounds."""
+        eta = self.eta(site)
+        match self.weight:
+            case "posterior":
+                a = now.noise * site.shape.answer(eta, self.steps)
+            case "steps":
+                a = 2 * eta * now.noise * self.steps
+            case "paper":
+                a = 2 * eta
+        c = (1 - self.alpha) ** done
+        if self.shrink == "explicit":
+            return a, max(c, _LEAST_WEIGHT)
+        return (a, c + a) if a > 0 else (1.0, c + 1.0)  # without records: 0 / (c + 1) in the sums
+
+    def result(self, state: State, public: Public, counted: Counted) -> Result:
+        """Return what sites have in common, and how well they predict."""
+        found = summary(self, state, public)
+        more = "more method.rounds, or a larger method.alpha"
+        told = rounds_told(state, self.tolerance, self.patience, more)
+        lost = self._lost(state, explained(found["errors"]))
+        return Result(joined(found, {**told, "notes": [lost]} if lost else told))
+
+    def _lost(self, state: State, share: float | None) -> str | None:
+        """Return a note where coefficients shrink to nothing, with which rounds are no help."""
+        if not state["shrinking"]:
+            return None
+        if share is not None and abs(share) < _NOTHING:
+            other = "" if self.weight == "posterior" else "method.weight = 'posterior', or "
+            return (
+                "Coefficients have shrunk to nothing: predictions are as without predictors, and "
+                f"more rounds would not bring them back. Take {other}sites' own least squares."
+            )
+        if (state["remaining"] or 0.0) > _FAST:
+            return (
+                "Coefficients were still shrinking fast when rounds ended: more rounds may leave "
+                "nothing of them."
+            )
+        return None
+
+    def own_result(self, memory: State, public: Public) -> Result | None:
+        """Return a site's own coefficients."""
+        return own_summary(self, memory, public)
+
+    def _check_rounds(self) -> None:
+        check_numbers(self, {"rounds": 1, "tolerance": 0})
+        self.check_steps()
+        if not 0 < self.alpha < 1:
+            raise JobError("method.alpha", "must be above 0 and below 1")

@@ -1,0 +1,401 @@
+"""FedLin's HM2: sites' linear regressions drawn from one distribution, whose parameters are learnt.
+
+Yue, Al Kontar and Estrada Gomez (2022), section 4 and Algorithm 3: theta_k ~ p(theta_k | phi), and
+p(phi | all records) is approximated by a normal density q(phi) through federated expectation
+propagation (`secagg.models.fedlin.expectation_propagation`). `prior` says how theta_k depends on
+phi:
+
+    normal        theta_k ~ N(mu, diag(tau)), phi = (mu, log tau): example 4.1
+    ridge         theta_kj ~ N(0, sigma^2 / lambda), phi = (log lambda, log sigma^2)
+    lasso         Laplace of scale sigma / lambda, the same phi: section 4.3
+    elastic_net   both penalties, phi = (log lambda1, log lambda2, log sigma^2)
+
+(`secagg.models.fedlin.hierarchies.base` has what a further one needs.) At the end every site draws
+from its own posterior, equation (8), given all other sites through the cavity q / q_k: means,
+intervals, and which coefficients' intervals leave out 0, which is the paper's rule of selection.
+
+What the transcript determines (Guarantees: only this)
+    * The number of records, columns' pooled means and deviations (unless units are own), with
+      prior "normal" how many sites have more records than coefficients, the pooled variance of the
+      noise and its degrees of freedom; at the end how many sites have records, and sums over these
+      of posterior means, their squares, of how many include each coefficient, and of errors; with
+      a holdout how many records are held out, and at how many sites.
+    * A coordinator that departs, by sums that it makes up, has X'X and X'y of each of a few sites
+      in some tens of rounds: `secagg.models.fedlin.expectation_propagation` has figures, and why
+      sites check of q only that it is a density. It is trusted to send q.
+    * With `points`, the sums of `secagg.models.fedlin.importance_points`: X'X and X'y of each of a
+      few sites,
+      to a coordinator that only looks.
+    * In each round the sum over sites of changes of q_k, hence of all q_k: what the coordinator
+      needs for q(phi) and no more. q_k is a normal approximation of a function of the site's X'X
+      and X'y with p (p + 3) / 2 numbers; it depends on q, so sums of several rounds show different
+      functions of the sites, and many may tell more of them than the last.
+    A site keeps q_k, its posterior, which of its records are held out, and whether it took part.
+
+==============================  ====================================================================
+site                            contribution
+==============================  ====================================================================
+no record                       f_k = 1, so its change is 0
+fewer records than columns      its X'X is singular; priors make every density proper
+a cavity that is no density     power expectation propagation where the hierarchy can; counted else
+moments that cannot be had      change 0; it is counted
+did not take part in a round    change 0
+a q that is no density          `PeerError`, nothing is sent
+==============================  ====================================================================
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from secagg.contracts import Body, Counted, Field, Kind, Public, Result, Spec, Stage, State, Update
+from secagg.errors import JobError, PeerError
+from secagg.models.common.posterior_summary import number
+from secagg.models.fedlin.base import FINISH, ROUNDS, FedLinModel
+from secagg.models.fedlin.expectation_propagation import (
+    most_next,
+    moved,
+    no_change,
+    share_taken,
+    site_change,
+)
+from secagg.models.fedlin.hierarchies.base import Hierarchy, Statistics
+from secagg.models.fedlin.hierarchies.elastic_net import ElasticNet
+from secagg.models.fedlin.hierarchies.lasso import Lasso
+from secagg.models.fedlin.hierarchies.normal import NormalHierarchy
+from secagg.models.fedlin.hierarchies.ridge import Ridge
+from secagg.models.fedlin.importance_points import points, points_fields, points_sums, points_values
+from secagg.models.fedlin.participation import ALONE, Participation
+from secagg.models.fedlin.result import joined, own_summary, summary
+from secagg.models.fedlin.round import BITS, MOST, Round, within_range
+from secagg.models.fedlin.shared_result import (
+    cautions,
+    converged,
+    in_words,
+    points_told,
+    shared_rows,
+    weighed,
+    weighed_rows,
+)
+from secagg.models.fedlin.site import Site
+from secagg.models.fedlin.site_posterior import posterior_draws, site_posterior
+from secagg.models.notears_admm.range import check_numbers
+from secagg.models.numerics.natural_gaussian import Natural, symmetric, triangle
+
+Array = NDArray[np.float64]
+
+POINTS = "points"
+_CENTRES = ("mu_mean", "log_tau_mean", "log_lambda_mean", "log_noise_mean")
+_FARTHEST = {"mu_mean": -1e6} | dict.fromkeys(_CENTRES[1:], -100.0)
+_SPREADS = ("mu_sd", "log_tau_sd", "log_lambda_sd", "log_noise_sd")
+
+_LEAST_POINTS = 64
+_MOST_VALUES = 2**22  # of points: 32 MiB from each site
+_LEAST_ROUNDS = 3  # before rounds may end by themselves
+
+
+@dataclass(frozen=True, kw_only=True)
+class FedLinHm2(Participation, FedLinModel):
+    """HM2; the settings are those of `FedLinModel` and `Participation`, and
+
+    prior: see above
+    rounds: at most; tolerance: how far q(phi) may still be from where it goes, in posterior
+        standard deviations, when rounds end: its last change, had it been taken whole
+    damping: the largest share of changes that is taken:
+        `secagg.models.fedlin.expectation_propagation`
+    level: of intervals, and of those that select; draws: of each site's own posterior
+    points: at which the posterior of what sites share is weighed at the end, in place of the
+        normal q(phi): `secagg.models.fedlin.importance_points`. Some 512 do; 0, which tells least:
+        none
+    rope: half width of the range about 0 that counts as no effect, in the units analysed
+    mu_mean, mu_sd, log_tau_mean, log_tau_sd: of the prior of each mu and log tau. The paper's of
+        log tau are 0 and 1, with which few sites can hardly be found alike: its default here is
+        a standard deviation between sites of 0.03 to 1.6 with probability 95 %, in pooled units
+    log_lambda_mean, log_lambda_sd: of each log lambda; log_noise_mean, log_noise_sd: of log sigma^2
+    """
+
+    prior: Literal["normal", "ridge", "lasso", "elastic_net"] = "normal"
+    rounds: int = 60
+    tolerance: float = 0.02
+    damping: float = 1.0
+    level: float = 0.9
+    draws: int = 2000
+    points: int = 0
+    rope: float = 0.0
+    mu_mean: float = 0.0
+    mu_sd: float = 1.0
+    log_tau_mean: float = -3.0
+    log_tau_sd: float = 2.0
+    log_lambda_mean: float = 0.0
+    log_lambda_sd: float = 1.0
+    log_noise_mean: float = 0.0
+    log_noise_sd: float = 1.0
+
+    name: ClassVar[str] = "fedlin_hm2"
+
+    @property
+    def leaves(self) -> str:
+        """What the sums determine."""
+        weighed = (
+            f"Then, at {self.points} points, sums of what they say of them exactly, which can be "
+            "solved for every single site's cross products, up to which site has which. "
+        )
+        return (
+            "In each round, the sum over sites of normal approximations of what each site's "
+            "records say of the parameters that sites share. The approximations depend on the "
+            "round, so that many rounds may tell more of single sites than the last one does. "
+            f"{weighed if self.points else ''}At "
+            "the end, sums of posterior means, of more than two sites their squares, how many "
+            "sites include each coefficient, and errors of predictions."
+            f"{ALONE if self.participation < 1 else ''}"
+        )
+
+    @property
+    def hierarchy(self) -> Hierarchy:
+        """How sites' coefficients depend on what they share."""
+        if self.prior == "normal":
+            return NormalHierarchy(self.mu_mean, self.mu_sd, self.log_tau_mean, self.log_tau_sd)
+        one = self.log_lambda_mean, self.log_lambda_sd
+        noise = self.log_noise_mean, self.log_noise_sd
+        if self.prior == "elastic_net":
+            return ElasticNet(means=(one[0], one[0], noise[0]), sds=(one[1], one[1], noise[1]))
+        kind = Ridge if self.prior == "ridge" else Lasso
+        return kind(means=(one[0], noise[0]), sds=(one[1], noise[1]))
+
+    @property
+    def needs_noise(self) -> bool:
+        """Only where sigma is not among the parameters."""
+        return self.prior == "normal"
+
+    @property
+    def short(self) -> str:
+        """The method's own name among the predictions."""
+        return "hm2"
+
+    def noise_of(self, phi: Array, known: float) -> Array:
+        """Return the noise's variance for draws of phi, in the units analysed; or what is known."""
+        if self.prior == "normal":
+            return np.full(len(phi), known)
+        return np.exp(phi[:, -1])
+
+    def _size(self, public: Public) -> int:
+        return len(self.hierarchy.components(self.layout(public).terms))
+
+    def round_stage(self, public: Public) -> Stage:
+        """Declare the rounds."""
+        self._check_rounds(self.layout(public).d)
+        p = self._size(public)
+        spec = (
+            Field("r", (p,), MOST, BITS, Kind.BOUNDED),
+            Field("Q", (p * (p + 1) // 2,), MOST, BITS, Kind.BOUNDED),
+            Field("errors", (p,), MOST, BITS, Kind.WEIGHT),
+            Field("strained", (1,), 1.0, 0, Kind.COUNT),
+        )
+        sees = "sum over sites of changes of their normal approximations, and of their errors"
+        return Stage(ROUNDS, spec, self.rounds, sees)
+
+    def news(self, stage: str, public: Public) -> dict[str, tuple[int, ...]]:
+        """q, and which share of the last changes was taken; so at the points, and at the end."""
+        p = self._size(public)
+        return {"r": (p,), "Q": (p * (p + 1) // 2,), "taken": (1,)}
+
+    def begin(self, public: Public) -> State:
+        """Begin with the prior."""
+        q = self.hierarchy.prior(self.layout(public).d)
+        return {
+            **_plain(q),
+            "taken": 1.0,
+            "most": self.damping,
+            "far": None,
+            "error": np.zeros(len(q.r)),
+            "strained": 0.0,
+        }
+
+    def sent(self, state: State) -> Body:
+        """Send q."""
+        return {"r": state["r"], "Q": state["Q"], "taken": np.array([state["taken"]])}
+
+    def begin_site(self, site: Site, now: Round, public: Public) -> State:
+        """q_k = 1."""
+        p = self._size(public)
+        nothing = {"r": np.zeros(p), "Q": np.zeros(p * (p + 1) // 2)}
+        # The same draws in every round: or rounds would converge to the size of their noise only.
+        return {"factor": nothing, "pending": nothing, "seed": now.rng.bytes(16)}
+
+    def _statistics(self, site: Site, now: Round) -> Statistics:
+        return Statistics(site.gram, site.cross, site.square, site.freedom, now.noise)
+
+    def contribute(
+        self, site: Site, memory: State, now: Round, public: Public
+    ) -> tuple[Update, State]:
+        """Send the change of q_k, and keep it until it is known what is taken of it."""
+        own, q = self._told(memory, now)
+        if now.stage == POINTS:  # all sites have a part in this one
+            sums = points_sums(self._statistics(site, now), points(q, self.points))
+            return within_range(sums), memory
+        change = no_change(len(q.r))
+        if self.takes_part(now.rng):
+            rng = np.random.default_rng(int.from_bytes(memory["seed"], "little"))
+            known = self._statistics(site, now)
+            change = site_change(self.hierarchy, known, q, own, BITS, rng)
+        pending = _plain(change.step)
+        update = {
+            **pending,
+            "errors": change.error**2,
+            "strained": np.array([float(change.strained)]),
+        }
+        return within_range(update), {**memory, "factor": _plain(own), "pending": pending}
+
+    def _told(self, memory: State, now: Round) -> tuple[Natural, Natural]:
+        """Return q_k with what was taken of the pending change, and q."""
+        taken, q = float(now.sent["taken"][0]), _read(now.sent)
+        if not 0 < taken <= 1:
+            raise PeerError("message", "the coordinator's share is not between 0 and 1")
+        if not q.proper:
+            raise PeerError("message", "the coordinator's q is no density")
+        return _read(memory["factor"]) + _read(memory["pending"]).times(taken), q
+
+    def advance(self, state: State, total: Update, sites: int) -> State:
+        """Move q by the sum, or a share of it."""
+        q, change = _read(state), _read(total)
+        share = share_taken(q, change, state["most"])
+        after = q + change.times(share)
+        far, strained = moved(q, after) / share, float(total["strained"][0])
+        quiet = self.quiet(state["quiet"], far, self.tolerance)
+        enough = max(self.patience, _LEAST_ROUNDS if strained else 1)
+        settled = state["round"] >= _LEAST_ROUNDS and quiet >= enough
+        most = state["most"]
+        last = POINTS if self.points else FINISH
+        if self.participation == 1:  # else far rises and falls with who takes part
+            most = most_next(most, share, far, state["far"])
+        return {
+            **state,
+            **_plain(after),
+            "taken": share,
+            "most": most,
+            "far": far,
+            "quiet": quiet,
+            "error": np.sqrt(total["errors"]),
+            "strained": strained,
+            "arrived": settled and not strained,
+            "status": last if settled or state["round"] == self.rounds else ROUNDS,
+        }
+
+    def after_rounds(self, public: Public) -> tuple[Stage, ...]:
+        """Ask for the sums at the points, where there are any."""
+        if not self.points:
+            return ()
+        spec = points_fields(self.layout(public).d, self.points)
+        sees = f"sums over sites of what their records say at {self.points} points of log tau"
+        return (Stage(POINTS, spec, 1, sees),)
+
+    def after(self, state: State, total: Update) -> State:
+        """Keep the sums at the points."""
+        return {**state, "weighed": total, "status": FINISH}
+
+    def settled(self, site: Site, memory: State, now: Round, public: Public) -> State:
+        """Draw from the site's own posterior, equation (8)."""
+        own, q = self._told(memory, now)
+        known = self._statistics(site, now)
+        drawn, apart = posterior_draws(self.hierarchy, known, q, own, self.draws, now.rng)
+        variance = self.noise_of(drawn.phi, now.noise)
+        told = site_posterior(drawn.theta, variance, site, now, self.level, self.rope)
+        if not self.rope:
+            del told["null"]  # of a range without width
+        return {"theta": drawn.theta.mean(axis=0), "posterior": told, "apart": apart}
+
+    def last_fields(self, public: Public) -> Spec:
+        """How many sites include each coefficient."""
+        return (Field("included", (self.layout(public).d,), 1.0, 0, Kind.COUNT),)
+
+    @property
+    def last_sees(self) -> str:
+        """How many sites include each coefficient."""
+        return "how many sites include each coefficient"
+
+    def last_parts(self, own: State) -> Update:
+        """Which it includes."""
+        slopes = own["posterior"]["included"]
+        return {"included": slopes[len(slopes) - len(own["theta"]) :]}
+
+    def result(self, state: State, public: Public, counted: Counted) -> Result:
+        """Return the posterior of what sites share, and how well they predict."""
+        layout, scale, found = self.layout(public), state["scale"], summary(self, state, public)
+        included = state["finished"]["included"].astype(int).tolist()
+        for row, many in zip(found["across_sites"], included, strict=True):
+            row["included"] = many
+        mean, cov = _read(state).moments()
+        hierarchy = self.hierarchy
+        components = hierarchy.components(layout.terms)
+        shared = shared_rows(components, mean, np.sqrt(np.diagonal(cov)), self.level)
+        found |= {"level": self.level, "hierarchy": self.prior, "rounds": state["round"]}
+        found = joined(found, converged(state, components))
+        if isinstance(hierarchy, NormalHierarchy):
+            own = self.scale == "own" and (self.mu_sd, self.log_tau_mean) == (1.0, -3.0)
+            mixture, told = None, list[str]()
+            if self.points:
+                mixture, told = weighed(hierarchy, _read(state), state["weighed"])
+            if mixture is not None:
+                mean, cov = mixture.moments()
+                shared = weighed_rows(shared, mixture, self.level)
+                found["points"], told = points_told(mixture)
+            sites = found["sites_with_records"]
+            found["notes"] += told
+            found["notes"] += cautions(sites=sites, weighed=mixture is not None, own_units=own)
+        found["shared"] = in_words(shared, layout, state["centre"], scale)
+        arrays = {"shared_mean": mean, "shared_covariance": cov}
+        arrays |= {name: state[name] for name in ("centre", "scale")}
+        arrays["noise"] = np.array([state["noise"] * scale[0] ** 2])
+        return Result(found, arrays)
+
+    def own_result(self, memory: State, public: Public) -> Result | None:
+        """Return a site's own posterior."""
+        result = own_summary(self, memory, public)
+        if result is None:
+            return None
+        told = memory["own"]["posterior"]
+        for j, row in enumerate(result.summary["coefficients"]):
+            row |= {name: number(values[j]) for name, values in told.items()}
+            row |= {name: bool(row[name]) for name in ("included", "doubtful")}
+        result.summary["level"] = self.level
+        if not memory["own"]["apart"]:
+            result.summary["notes"].append(
+                "What other sites say could not be told apart from what this one says: its records "
+                "count twice here, and intervals are too short."
+            )
+        return result
+
+    def _check_rounds(self, d: int) -> None:
+        check_numbers(self, {"rounds": 1, "tolerance": 0, "draws": 100, "points": 0, "rope": 0})
+        check_numbers(self, dict.fromkeys(_SPREADS, 1e-6))
+        check_numbers(self, _FARTHEST)
+        self.check_participation()
+        for name in ("level", "damping"):
+            value = getattr(self, name)
+            if name == "level" and not 0 < value < 1:
+                raise JobError("method.level", "must be above 0 and below 1: 0.9 is 90 %")
+            if not 0 < value <= 1:
+                raise JobError(f"method.{name}", "must be above 0 and at most 1")
+        for name in _CENTRES:
+            if getattr(self, name) > -_FARTHEST[name]:
+                raise JobError(f"method.{name}", f"must be at most {-_FARTHEST[name]:g}")
+        if self.points and (self.prior != "normal" or self.points < _LEAST_POINTS):
+            what = f'must be 0, or with prior "normal" at least {_LEAST_POINTS}'
+            raise JobError("method.points", what)
+        if points_values(d, self.points) > _MOST_VALUES:
+            what = f"of {d} coefficients are more than {_MOST_VALUES:.2g} numbers from each site"
+            raise JobError("method.points", what, "Take fewer.")
+
+
+def _read(state: Mapping[str, Any]) -> Natural:
+    r: Array = state["r"]
+    return Natural(r, symmetric(state["Q"], len(r)))
+
+
+def _plain(natural: Natural) -> State:
+    return {"r": natural.r, "Q": triangle(natural.Q)}

@@ -1,0 +1,60 @@
+"""Gradient steps that sites take between two rounds, as HM1 and FedAvg have them.
+
+Yue, Al Kontar and Estrada Gomez (2022), Algorithm 1. eta_k = step / (largest eigenvalue of the
+site's X'X), so that every site's steps are stable whatever its number of records and its columns'
+units are; one eta for all, as printed, would have to be small enough for the largest site.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from secagg.errors import JobError
+from secagg.models.fedlin.gradient_steps import batch_steps
+from secagg.models.fedlin.participation import Participation
+from secagg.models.fedlin.round import Round
+from secagg.models.fedlin.site import Site
+from secagg.models.notears_admm.range import check_numbers
+
+Array = NDArray[np.float64]
+
+
+@dataclass(frozen=True, kw_only=True)
+class LocalSteps(Participation):
+    """steps: T, in each round; step: of eta_k, below 1 (the gradient has a factor of 2)
+
+    batch: records in a gradient step, None for all
+    """
+
+    steps: int = 20
+    step: float = 0.5
+    batch: int | None = None
+
+    def check_steps(self) -> None:
+        """Raise `JobError` for settings out of range."""
+        check_numbers(self, {"steps": 1})
+        if self.batch is not None:
+            check_numbers(self, {"batch": 1})
+        if not 0 < self.step < 1:
+            raise JobError("method.step", "must be above 0 and below 1")
+        self.check_participation()
+
+    def eta(self, site: Site) -> float:
+        """Return the site's step size; 0 without records that vary."""
+        return self.step / site.shape.steepest if site.shape.steepest > 0 else 0.0
+
+    def stepped(self, site: Site, theta: Array, now: Round, *, unbiased: bool = True) -> Array:
+        """Return theta after a round's steps.
+
+        unbiased: multiply a batch's gradient by n / b
+        """
+        eta = self.eta(site)
+        if self.batch is None or self.batch >= site.here:
+            return site.shape.stepped(theta, eta, self.steps)
+        X, y = now.layout.design(now.values, now.centre, now.scale)
+        X, y = X - site.level.x, y - site.level.y
+        share = site.here / self.batch if unbiased else 1.0
+        return batch_steps(X, y, theta, eta, self.steps, self.batch, share, now.rng)

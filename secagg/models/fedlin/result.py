@@ -1,0 +1,183 @@
+"""What the results of all FedLin methods say: coefficients over sites, and errors of predictions.
+
+The coordinator's has means and standard deviations over sites with records, which are sums; each
+site's own has its coefficients, beside its own least squares. Errors are root mean squares in the
+outcome's unit: over all records, and (`rmse_sites`, the paper's A-RMSE) the mean over sites of each
+site's own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from secagg.contracts import Public, Result, State
+from secagg.models.fedlin.base import FedLinModel
+from secagg.models.fedlin.design import INTERCEPT, Layout
+from secagg.models.fedlin.final_sum import FEW
+from secagg.models.fedlin.site import Site
+
+Array = NDArray[np.float64]
+
+_MUCH = 0.01  # of a change in the last round, or of one that is still to come
+_ALL = 0.995  # of the latter: a guess that rounds to 100 % or is beyond it is no number
+
+
+def summary(method: FedLinModel, state: State, public: Public) -> dict[str, Any]:
+    """Return what every method's result begins with."""
+    layout, total = method.layout(public), state["finished"]
+    here = round(float(total["with_records"][0]))
+    mean = total["coefficients"] / here
+    sd: list[float | None] = [None] * layout.d
+    if "squares" in total and here > FEW:
+        variance = (total["squares"] - here * mean**2) / (here - 1)
+        sd = np.sqrt(np.maximum(variance, 0.0)).tolist()
+    factor = layout.slope_units(state["scale"])
+    first = layout.d - len(factor)
+    rows: list[dict[str, Any]] = []
+    for j, term in enumerate(layout.terms):
+        row: dict[str, Any] = {"term": term, "mean": float(mean[j]), "sd": sd[j]}
+        if j >= first:
+            unit = float(factor[j - first])
+            apart = sd[j]
+            own = None if apart is None else unit * apart
+            row["own_units"] = {"mean": unit * row["mean"], "sd": own}
+        rows.append(row)
+    telling = {"sites_telling_noise": state["telling"]} if "telling" in state else {}
+    return {
+        "method": f"fedlin-{method.short}",
+        "outcome": method.outcome,
+        "training_records": state["records"],  # a run adds "records", of all
+        "sites": state["sites"],
+        "sites_with_records": here,
+        **telling,
+        "units": method.scale,
+        "intercept": method.intercept,
+        "outcome_deviation": float(state["half"] / state["scale"][0]),
+        "across_sites": rows,
+        "errors": _errors(method, state),
+        "noise_sd": float(np.sqrt(state["noise"]) * state["half"]) if method.needs_noise else None,
+        "notes": _of_levels(method, layout, public),
+    }
+
+
+def joined(found: dict[str, Any], told: dict[str, Any]) -> dict[str, Any]:
+    """Return a summary with what else is told, and the notes of both."""
+    return {**found, **told, "notes": [*found["notes"], *told["notes"]]}
+
+
+def _of_levels(method: FedLinModel, layout: Layout, public: Public) -> list[str]:
+    """Return a note on an outcome that is 0 or 1."""
+    if not public.variables[layout.columns[0]].indicator:
+        return []
+    return [
+        f"The outcome {method.outcome!r} is 0 or 1: its regression is a linear probability model, "
+        "whose predictions may lie below 0 or above 1. Where one model for all sites will do, "
+        "method logistic has odds ratios."
+    ]
+
+
+def rounds_told(state: State, tolerance: float, patience: int, more: str) -> dict[str, Any]:
+    """Return how many rounds there were, and whether coefficients had come to rest.
+
+    Without a tolerance nothing is claimed of that, and "converged" left out. A small change is no
+    sign of it where rounds creep: what a method makes of its changes is in "remaining", None where
+    they tell nothing. more: what takes the coefficients further
+    """
+    change, remaining, notes = state["change"], state["remaining"], list[str]()
+    told: dict[str, Any] = {"rounds": state["round"], "change": change, "remaining": remaining}
+    rests = tolerance > 0 and state["quiet"] >= patience
+    if remaining is not None and remaining > _MUCH:
+        share = f"about {_percent(remaining)}" if remaining < _ALL else "100 % or more"
+        notes.append(
+            f"When rounds ended coefficients still had {share} of their size to go, at a guess "
+            f"from their last changes: take {'a smaller method.tolerance' if rests else more}."
+        )
+    elif not rests and (tolerance > 0 or change is None or change > _MUCH):
+        by = "" if change is None else f" by {_percent(change)}"
+        notes.append(
+            f"Rounds ended while coefficients still changed{by} in a round: more method.rounds "
+            "would change them further."
+        )
+    return {**told, "notes": notes} | ({"converged": rests} if tolerance > 0 else {})
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.2g} %" if share < _ALL else f"{100 * share:.0f} %"
+
+
+def explained(errors: Sequence[Mapping[str, Any]]) -> float | None:
+    """Return what the method's own predictions explain of what least squares do, of squares.
+
+    errors: of the result. None where least squares explain nothing
+    """
+    squares = {row["model"]: row["training_rmse"] ** 2 for row in errors}
+    most = squares["nothing"] - squares["separate"]
+    own = squares["nothing"] - squares[errors[0]["model"]]
+    return float(own / most) if most > 0 else None
+
+
+def _errors(method: FedLinModel, state: State) -> list[dict[str, Any]]:
+    total, half = state["finished"], state["half"]
+    found = []
+    for i, model in enumerate(method.models):
+        row: dict[str, Any] = {"model": model}
+        row["training_rmse"] = float(half * np.sqrt(total["training"][i] / state["records"]))
+        if method.holdout:
+            held, sites = total["held"].tolist()
+            row["held_rmse"] = row["rmse_sites"] = None
+            if held:
+                row["held_rmse"] = float(half * np.sqrt(total["held_squares"][i] / held))
+                row["rmse_sites"] = float(half * total["held_rmse"][i] / sites)
+        found.append(row)
+    return found
+
+
+def own_summary(method: FedLinModel, memory: State, public: Public) -> Result | None:
+    """Return a site's own coefficients in the columns' units, once the run is at its end."""
+    if "errors" not in memory:
+        return None
+    layout, facts = method.layout(public), memory["facts"]
+    site, errors = Site.read(memory["site"]), memory["errors"]
+    centre, scale = facts["centre"], facts["scale"]
+    half, held = float(layout.half[0]), errors.get("held_here", 0)
+    fitted = {method.short: memory["own"]["theta"], "separate": site.separate}
+    units = {
+        name: layout.in_own_units(theta, centre, scale, site.level)
+        for name, theta in fitted.items()
+    }
+    slopes = [term for term in layout.terms if term != INTERCEPT]
+    rows = [
+        {"term": term, **{name: float(values[j]) for name, values in units.items()}}
+        for j, term in enumerate([INTERCEPT, *slopes])
+    ]
+    told: list[dict[str, Any]] = []
+    for i, model in enumerate(method.models):
+        row: dict[str, Any] = {"model": model}
+        row["training_rmse"] = _rmse(errors["training"][i], errors["here"], half)
+        if "held" in errors:
+            row["held_rmse"] = _rmse(errors["held"][i], held, half)
+        told.append(row)
+    notes = ["Coefficients are in the columns' own units."]
+    if layout.degree > 1:
+        notes = [f"Powers are of {layout.names[1]!r} from 0 to 1 over its public bounds."]
+    if site.rank < layout.d:
+        notes.append("The records here do not tell all coefficients: separate is one fit of many.")
+    return Result(
+        {
+            "outcome": method.outcome,
+            "records_here": site.here + held,
+            "learned_from": site.here,
+            "held_here": held,
+            "notes": notes,
+            "coefficients": rows,
+            "errors": told,
+        }
+    )
+
+
+def _rmse(squares: float, many: int, half: float) -> float | None:
+    return float(half * np.sqrt(squares / many)) if many else None

@@ -1,0 +1,53 @@
+"""What a site of a FedLin method has at hand in a round, and the range of what it sends."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from secagg.contracts import Update
+from secagg.errors import DataError
+from secagg.models.fedlin.design import Layout
+
+Array = NDArray[np.float64]
+
+BITS = 56
+MOST = 2.0**40
+"""Bound and fraction bits of what has no bound of its own. Beyond it a method diverges."""
+
+
+@dataclass(frozen=True)
+class Round:
+    """What a site has at hand in a round after the first two.
+
+    stage: its name; sent: the round's own arrays, from the coordinator
+    noise: the variance, in the units analysed; records: of all sites
+    values: its training records, as carried
+    """
+
+    layout: Layout
+    stage: str
+    sent: Mapping[str, Array]
+    centre: Array
+    scale: Array
+    noise: float
+    values: Array
+    records: int
+    rng: np.random.Generator
+
+
+def within_range(update: Update, most: float = MOST) -> Update:
+    """Return a contribution as it is. Raises `DataError` where it left its range."""
+    for values in update.values():
+        if not np.all(np.abs(values) <= most):
+            raise DataError(
+                "fit",
+                "this site's coefficients have left the range that can be sent: the method "
+                "diverges, or its units or noise are extreme",
+                "Take method.scale = 'pooled'; of HM1 and FedAvg a smaller method.step, of HM1 "
+                "method.shrink = 'implicit'.",
+            )
+    return update

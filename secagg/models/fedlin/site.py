@@ -1,0 +1,176 @@
+"""A site of a FedLin method: its records in the units analysed, training and held out.
+
+With a holdout each site parts its own records once, before anything else: a random share, or the
+last ones in the order of its file, are not used for any estimate, scale or mean; at the end of the
+run they tell how well predictions are. What is kept between rounds is small, whatever the number of
+records: cross products, least squares, means, and how the records were parted.
+
+Columns' units may differ by many powers of ten, and bounds may lie far from 0. So least squares and
+their rank are of columns brought to one length, from records and not from cross products. A column
+that a site's own mean leaves nothing of but rounding is nothing: it has no slope there.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from secagg.contracts import State
+from secagg.models.fedlin.design import Layout, Level
+from secagg.models.fedlin.gradient_steps import Quadratic
+
+Array = NDArray[np.float64]
+
+Held = Literal["random", "last"]
+
+_VARY = 8.0  # a column's root mean square, in steps of its rounding, above which it is no rounding
+_COLLINEAR = 1e-10  # of columns of length 1: the least singular value that is one, and of rounding
+_SPREAD = 64.0
+
+
+def parted(values: Array, share: float, which: Held, seed: bytes) -> tuple[Array, Array]:
+    """Return the records to learn from, and those held out: a share of them, rounded down.
+
+    But at least one of two or more: or errors summed over sites could be those of the only site
+    that is large enough to hold any out.
+    """
+    held = max(int(share * len(values)), 1) if share and len(values) > 1 else 0
+    if not held:
+        return values, values[:0]
+    if which == "last":
+        return values[:-held], values[-held:]
+    order = np.random.default_rng(int.from_bytes(seed, "little")).permutation(len(values))
+    return values[np.sort(order[held:])], values[np.sort(order[:held])]
+
+
+def least_squares(X: Array, y: Array, rounding: Array) -> tuple[Array, int]:
+    """Return least squares, the shortest where there are many, and the rank of X.
+
+    X: (n, d), columns of zeros among them; rounding (d,): of a number in each column
+    """
+    theta = np.zeros(X.shape[1])
+    used = np.any(X != 0, axis=0)
+    if not used.any():
+        return theta, 0
+    size = np.sqrt(np.mean(X[:, used] ** 2, axis=0))
+    # R of a QR decomposition has the same least squares, however many records there are.
+    _, R = np.linalg.qr(np.column_stack([X[:, used] / size, y]))
+    left, values, right = np.linalg.svd(R[:, :-1])
+    least = max(_COLLINEAR, _SPREAD * float(np.max(rounding[used] / size)))
+    rank = int(np.sum(values > least * values[0]))
+    found = right[:rank].T @ ((left[:, :rank].T @ R[:, -1]) / values[:rank]) / size
+    if rank < len(size):  # take off what moves no prediction
+        free, _ = np.linalg.qr(right[rank:].T / size[:, None])
+        found = found - free @ (free.T @ found)
+    theta[used] = found
+    return theta, rank
+
+
+@dataclass(frozen=True)
+class Site:
+    """What a site keeps of its training records.
+
+    shape: |y - X theta|^2 as a function of theta, X and y less `level`
+    square: y'y; here: records; freedom: of them, less the site's own intercept
+    separate: the site's own least squares, the shortest where there are many; rank: of X
+    """
+
+    shape: Quadratic
+    gram: Array
+    cross: Array
+    level: Level
+    square: float
+    here: int
+    freedom: int
+    separate: Array
+    rank: int
+
+    @classmethod
+    def of(cls, layout: Layout, values: Array, centre: Array, scale: Array) -> Site:
+        """Read the training records, as carried."""
+        X, y = layout.design(values, centre, scale)
+        level = layout.level(X, y)
+        X, y = X - level.x, y - level.y
+        rounding = layout.rounding(centre, scale)
+        if layout.intercept == "site" and len(y):
+            X = np.where(np.sqrt(np.mean(X**2, axis=0)) > _VARY * rounding, X, 0.0)
+        gram, cross = X.T @ X, X.T @ y
+        taken = 1 if layout.intercept == "site" else 0
+        return cls(
+            Quadratic.of(gram, cross),
+            gram,
+            cross,
+            level,
+            float(y @ y),
+            len(y),
+            max(len(y) - taken, 0),
+            *least_squares(X, y, rounding),
+        )
+
+    @property
+    def left(self) -> int:
+        """Degrees of freedom of the residuals of least squares."""
+        return max(self.freedom - self.rank, 0)
+
+    def noise(
+        self, pooled: float, layout: Layout, values: Array, centre: Array, scale: Array
+    ) -> float:
+        """Return the site's own noise variance, drawn to the pooled one as by 4 more records.
+
+        values: the training records, as carried
+        """
+        if not self.left:
+            return pooled
+        wrong = self.errors(self.separate, layout, values, centre, scale)
+        return float((wrong @ wrong + 4 * pooled) / (self.left + 4))
+
+    def near(self, theta: Array, weight: float) -> Array:
+        """Return what minimises |y - X v|^2 + weight |v - theta|^2; weight above 0."""
+        A = self.gram + weight * np.eye(len(theta))
+        size = np.sqrt(np.diagonal(A))
+        found: Array = (
+            np.linalg.solve(A / np.outer(size, size), (self.cross + weight * theta) / size) / size
+        )
+        return found
+
+    def errors(
+        self, theta: Array, layout: Layout, values: Array, centre: Array, scale: Array
+    ) -> Array:
+        """Return y less its prediction, for records as carried, in the units analysed."""
+        X, y = layout.design(values, centre, scale)
+        wrong: Array = (y - self.level.y) - (X - self.level.x) @ theta
+        return wrong
+
+    def state(self) -> State:
+        """Return it as plain data."""
+        return {
+            "gram": self.gram,
+            "cross": self.cross,
+            "level_x": self.level.x,
+            "level_y": self.level.y,
+            "square": self.square,
+            "here": self.here,
+            "freedom": self.freedom,
+            "separate": self.separate,
+            "rank": self.rank,
+        }
+
+    @classmethod
+    def read(cls, state: State) -> Site:
+        """Return what `state` made plain."""
+        gram, cross = state["gram"], state["cross"]
+        level = Level(state["level_x"], state["level_y"])
+        return cls(
+            Quadratic.of(gram, cross),
+            gram,
+            cross,
+            level,
+            state["square"],
+            state["here"],
+            state["freedom"],
+            state["separate"],
+            state["rank"],
+        )

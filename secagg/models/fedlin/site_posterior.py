@@ -1,0 +1,88 @@
+"""What HM2's results say of a site: its own posterior.
+
+A site's own posterior is of draws; equation numbers are those of Yue, Al Kontar and Estrada Gomez
+(2022). The intercept that a site took off is drawn for these: given theta_k and sigma_k^2 it is
+N(mean of y - theta_k' mean of x, sigma_k^2 / n_k), by its flat prior.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from secagg.errors import DataError
+from secagg.models.fedlin.design import Layout, Level
+from secagg.models.fedlin.hierarchies.base import Draws, Hierarchy, Statistics
+from secagg.models.fedlin.round import Round
+from secagg.models.fedlin.selection import select
+from secagg.models.fedlin.site import Site
+from secagg.models.numerics.natural_gaussian import Natural
+
+Array = NDArray[np.float64]
+
+
+def posterior_draws(
+    hierarchy: Hierarchy,
+    known: Statistics,
+    q: Natural,
+    own: Natural,
+    many: int,
+    rng: np.random.Generator,
+) -> tuple[Draws, bool]:
+    """Return draws of equation (8), and whether what others say was to be had apart from own.
+
+    own: the site's q_k. If not apart, or where so vague a density cannot be drawn from, q stands in
+    its place, and last of all q's mean: the run's sums are released by now, and should not be lost
+    by this. Raises `DataError`.
+    """
+    mean, cov = q.moments()
+    ways = [(q - own.times(power), power, True) for power in hierarchy.powers]
+    ways += [(q, 1.0, False), (Natural.of(mean, 1e-4 * cov), 1.0, False)]
+    for others, power, apart in ways:
+        if not others.proper:
+            continue
+        try:
+            with np.errstate(all="ignore"):  # what comes of it is looked at
+                drawn = hierarchy.draw(replace(known, power=power), others, many, rng)
+        except np.linalg.LinAlgError:
+            continue
+        if np.all(np.isfinite(drawn.theta)) and np.all(np.isfinite(drawn.phi)):
+            return drawn, apart
+    raise DataError("finish", "this site's posterior cannot be drawn from", "Take wider priors.")
+
+
+def drawn_level(layout: Layout, site: Site, variance: Array, rng: np.random.Generator) -> Level:
+    """Return the site's level with its own intercept drawn, one for each variance of the noise."""
+    y: Array = np.full(len(variance), site.level.y)
+    if layout.intercept == "site" and site.here:
+        y = y + np.sqrt(variance / site.here) * rng.standard_normal(len(variance))
+    return Level(site.level.x, y)
+
+
+def site_posterior(
+    theta: Array, variance: Array, site: Site, now: Round, level: float, rope: float
+) -> dict[str, Array]:
+    """Return mean, sd, interval and selection of intercept and slopes, in own units.
+
+    theta: draws (draws, d); variance: of the noise, (draws,), in the units analysed
+    """
+    layout = now.layout
+    at = drawn_level(layout, site, variance, now.rng)
+    draws = layout.in_own_units(theta, now.centre, now.scale, at)
+    own, analysed = select(draws, level), select(theta, level, rope)
+    told = {
+        "mean": own.mean,
+        "sd": own.sd,
+        "low": own.low,
+        "high": own.high,
+        "mcse_mean": own.mcse_mean,
+        "mcse_low": own.mcse_low,
+        "mcse_high": own.mcse_high,
+        "included": own.included.astype(np.float64),
+        "doubtful": own.doubtful.astype(np.float64),
+        "direction": own.direction,
+    }
+    first = len(own.included) - len(analysed.null)  # there is an intercept, or its place
+    return told | {"null": np.concatenate([np.full(first, np.nan), analysed.null])}

@@ -1,0 +1,51 @@
+"""Means and standard deviations of all sites' records, from one sum: FedLin's pooled units.
+
+Where a method takes off each site's own means, squares are about these, and the pooled mean is
+never known; otherwise sums and squares are about the middle of the public bounds. The difference
+of these that is the variance loses digits where a column's mean is far from that middle: what may
+be rounding counts as none, and a column that does not vary is an error that names it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from secagg.contracts import Field, Kind, Spec, Update
+from secagg.models.fedlin.design import Layout
+from secagg.models.notears_admm.range import SQUARES_BITS, deviations
+
+Array = NDArray[np.float64]
+
+_LEAST_VARIANCE = 2.0 ** (4 - SQUARES_BITS)  # 16 steps of the sum of squares
+_ROUNDING = 2.0**-46  # of a mean square: a variance below it may be its rounding
+
+
+def units_fields(layout: Layout, max_rows: int) -> tuple[Spec, str]:
+    """Return the fields of the sum, and what it tells, in words."""
+    rows, shape = float(max_rows), (layout.scaled,)
+    squares = Field("squares", shape, rows, SQUARES_BITS, Kind.WEIGHT)
+    if layout.intercept != "modelled":
+        return (squares,), "each column's sum of squares about the sites' own means"
+    sums = Field("sums", shape, rows, SQUARES_BITS, Kind.BOUNDED)
+    return (squares, sums), "each column's sum, and sum of squares"
+
+
+def unit_sums(layout: Layout, values: Array) -> Update:
+    """Return a site's part; values: its training records, as carried."""
+    u = np.ascontiguousarray(values[:, : layout.scaled].T)  # a row is summed in pairs
+    if layout.intercept == "modelled":
+        return {"sums": u.sum(axis=1), "squares": np.sum(u * u, axis=1)}
+    if len(values):
+        u = u - u.mean(axis=1, keepdims=True)
+    return {"squares": np.sum(u * u, axis=1)}
+
+
+def pooled_units(total: Update, records: int, names: Sequence[str]) -> tuple[Array, Array]:
+    """Return centre and scale of the scaled columns. Raises `UsageError` where one is constant."""
+    mean = total["sums"] / records if "sums" in total else np.zeros(len(total["squares"]))
+    variance = total["squares"] / records - mean**2
+    variance[variance <= _ROUNDING * mean**2] = 0
+    return mean, 1 / deviations(variance, _LEAST_VARIANCE, list(names))

@@ -1,0 +1,1 @@
+"""Logistic and linear regression, round by round."""

@@ -1,0 +1,282 @@
+"""Federated linear and logistic regression: gradient rounds over secure sums, noise in each.
+
+What the field calls FedSGD with full participation (McMahan et al. 2017, section 2), here with all
+records in every round: the coordinator sends coefficients, the sites return the sums of their
+records' gradients and sizes (equations 1 and 2 of `secagg.models.glm.clipped_gradients`), and the
+coordinator makes a step of Nesterov's accelerated method (1983), whose momentum starts anew
+whenever it points against the gradient (O'Donoghue & Candes 2015, section 3.2):
+
+    b_t = v_t + g(v_t) / L_t,   L_t >= the largest eigenvalue of the objective's Hessian      (1)
+    v_t+1 = b_t + m_t (b_t - b_t-1),   m_t = (a_t - 1) / a_t+1,
+            a_t+1 = (1 + root(1 + 4 a_t^2)) / 2                                               (2)
+
+L_t is c times the summed squared lengths of the records, c = 1 for linear and 1/4 for logistic
+regression. It needs no number of records: it is at least as large as any eigenvalue whatever n is,
+and a step too short only takes more rounds. With noise it is the mean of all rounds so far plus two
+of its standard deviations. The estimate is the last b; with noise, the mean of the points v of the
+last half of the rounds (Polyak & Juditsky 1992), in which the rounds' noise averages out: what
+remains hardly depends on how many rounds share the budget.
+
+Where one release is enough, `moments` takes one release; this method is for noise in every round,
+and for logistic regression, which has no moments that would do.
+
+What the transcript determines: the sites keep no state, so every sum is a function of the pooled
+records and of coefficients that the coordinator chose: nothing of how records are split over sites.
+Of the pooled records it is much. p + 1 gradients of a linear regression, without noise, give all
+cross products with the predictors. Noise in every round covers all of that: steps, momentum,
+averages and when momentum starts anew are computed from the noised sums alone.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from secagg.contracts import Body, Counted, Field, Kind, Public, Result, Rows, Stage, State, Update
+from secagg.contracts.noise import Placement
+from secagg.core.randomness import RandomBytes
+from secagg.errors import JobError, PeerError
+from secagg.models.common.coefficient_table import INTERCEPT, Term, plain
+from secagg.models.common.variables import choose, outcome_index
+from secagg.models.glm.clipped_gradients import Family, exact_bits, residuals, site_sums, touch_of
+from secagg.models.glm.newton import units_matrix, with_odds
+
+STAGE = "gradient"
+_BITS = 40  # without noise: a sum's error, 2^-41 a site, is far below that of the search
+_LEAST_BITS = 12
+_FARTHEST = 1000.0  # sum of |beta_j|: beyond any estimate on scaled columns, and bounds residuals
+_MOST_ROUNDS = 10_000
+_TOLERANCE = 1e-10  # of the gradient per unit of summed squared length
+
+
+@dataclass(frozen=True)
+class Gradient:
+    """Linear or logistic regression by gradient rounds.
+
+    outcome: for "binomial" a binary column, else one with a single variable
+    predictors: columns (categorical ones enter by their indicators)
+    family: "gaussian" (least squares) or "binomial" (logistic)
+    rounds: exactly so many with noise; without, at most
+    clip: under differential privacy, the largest L2 norm C of one record's gradient, in scaled
+        variables. Unset, for "binomial" root(1 + R^2), which clips nothing, R the largest norm of a
+        record's predictors; for "gaussian" half of that, which clips no residual below a quarter
+        of the outcome's range. Noise is proportional to C.
+    """
+
+    outcome: str
+    predictors: tuple[str, ...]
+    family: Family
+    rounds: int = 100
+    clip: float | None = None
+
+    name: ClassVar[str] = "gradient"
+    leaves: ClassVar[str] = (
+        "The pooled gradient at the coefficients of every round, and the records' summed squared "
+        "length. Without noise, as many rounds as coefficients give a linear regression's cross "
+        "products. No site keeps state: the sums do not tell how records are split over sites."
+    )
+
+    def stages(self, public: Public) -> tuple[Stage, ...]:
+        """Declare the one kind of round: gradient and size at the coefficients sent."""
+        if self.rounds < 1:
+            raise JobError("method.rounds", "must be at least 1")
+        if self.rounds > _MOST_ROUNDS:
+            raise JobError("method.rounds", f"must be at most {_MOST_ROUNDS}")
+        if self.clip is not None and not (math.isfinite(self.clip) and self.clip > 0):
+            raise JobError("method.clip", "must be positive and finite")
+        if self.clip is not None and public.clip is None:
+            what = "is for differential privacy, and without it clips nothing"
+            raise JobError("method.clip", what, "Leave it out, or add [privacy] with a placement.")
+        p, rows, bits = len(self._names(public)), float(public.max_rows), self._bits(public)
+        most = self._most(public)
+        largest = most if bits is not None else 1.0
+        if bits is None and self.family == "gaussian":
+            largest += _FARTHEST + 1  # of a residual, at any coefficients that a site accepts
+        if bits is not None and bits < _LEAST_BITS:
+            raise JobError(
+                "sites.max_rows", "is too large for sums of gradients that are exact", "Lower it."
+            )
+        step = _BITS if bits is None else bits
+        spec = (
+            Field("gradient", (p,), rows * largest, step, Kind.BOUNDED),
+            Field("size", (1,), rows * most / 4, step, Kind.WEIGHT),
+        )
+        if bits is None:
+            sees = "pooled gradient at the coefficients it sent, summed squared length of records"
+            return (Stage(STAGE, spec, self.rounds, sees),)
+        noise = public.noise.get(STAGE)
+        if noise is not None and noise.placement is not Placement.ROUND:
+            raise JobError(
+                "privacy.placement", "this method has several rounds", "Take placement 'round'."
+            )
+        sees = "noised: pooled clipped gradient at the coefficients it sent, summed squared length"
+        return (Stage(STAGE, spec, self.rounds, sees, touch_of(most)),)
+
+    def start(self, public: Public) -> State:
+        """Begin at zero."""
+        p = len(self._names(public))
+        noise = public.noise.get(STAGE)
+        # A sum over fewer sites has more noise (`Noise.at_site`): the fewest give the bound.
+        variance = 0.0 if noise is None else noise.in_sum(noise.least, noise.at_site(noise.least))
+        return {
+            "status": "running",
+            "rounds": 0,
+            "noised": noise is not None,
+            "unit": 4 * self._square(public) / self._most(public),  # of the sizes, in |z|^2
+            "size_error": math.sqrt(variance),
+            "sizes": 0.0,
+            "momentum": 1.0,
+            "beta": np.zeros(p),
+            "point": np.zeros(p),
+            "summed": np.zeros(p),
+        }
+
+    def message(self, state: State) -> tuple[str, Body] | None:
+        """Ask for the gradient at the next point, until done."""
+        return (STAGE, {"beta": state["point"]}) if state["status"] == "running" else None
+
+    def local(
+        self,
+        stage: str,
+        rows: Rows,
+        message: Body,
+        memory: State,
+        public: Public,
+        random: RandomBytes,
+    ) -> tuple[Update, State]:
+        """Compute this site's gradient and size."""
+        beta = message.get("beta")
+        chosen = self._predictors(public)
+        if not (
+            isinstance(beta, np.ndarray)
+            and beta.dtype == np.float64
+            and beta.shape == (len(chosen) + 1,)
+        ):
+            raise PeerError("gradient", "the coordinator's coefficients have the wrong shape")
+        if not np.sum(np.abs(beta)) <= _FARTHEST + 1:  # which NaN is not
+            raise PeerError("gradient", "the coordinator's coefficients are out of range")
+        x, y = rows.values[:, chosen], rows.values[:, self._outcome(public)]
+        if self.family == "binomial":
+            # Carried as -1 and 1; a record that was clipped for its norm keeps the sign.
+            y = (y > 0).astype(np.float64)
+        residual = residuals(x, y, beta, self.family)
+        gradient, size = site_sums(
+            x, residual, self._square(public), self._most(public), self._bits(public)
+        )
+        return {"gradient": gradient, "size": np.array([size])}, memory
+
+    def server(self, state: State, total: Update, sites: int) -> State:
+        """Take one accelerated step; without noise, notice convergence."""
+        gradient, t = total["gradient"], state["rounds"] + 1
+        sizes = state["sizes"] + float(total["size"][0])
+        error = 2 * state["size_error"] / math.sqrt(t)
+        length = max(sizes / t + error, error) * state["unit"]
+        length = max(length, 1.0)  # a record's is at least 1
+        curvature = length if self.family == "gaussian" else length / 4
+        beta = _within_reach(state["point"] + gradient / curvature)
+        moved = beta - state["beta"]
+        momentum = 1.0 if gradient @ moved < 0 else state["momentum"]
+        following = (1 + math.sqrt(1 + 4 * momentum**2)) / 2
+        point = _within_reach(beta + (momentum - 1) / following * moved)
+        state = {**state, "rounds": t, "sizes": sizes, "momentum": following}
+        state |= {"beta": beta, "point": point}
+        if t > self.rounds // 2:
+            state["summed"] = state["summed"] + point
+        if state["noised"]:
+            done = "finished"
+        else:
+            small = float(np.max(np.abs(gradient))) <= _TOLERANCE * length
+            done = "converged" if small else "out of rounds"
+        if done == "converged" or t == self.rounds:
+            state["status"] = done
+        return state
+
+    def result(self, state: State, public: Public, counted: Counted) -> Result:
+        """Return the coefficients in the columns' own units, without standard errors."""
+        scaled = state["beta"]
+        if state["noised"]:
+            scaled = state["summed"] / (self.rounds - self.rounds // 2)
+        chosen = [public.variables[i] for i in self._predictors(public)]
+        outcome = public.variables[self._outcome(public)]
+        coefficients = (
+            units_matrix(np.array([v.middle for v in chosen]), np.array([v.half for v in chosen]))
+            @ scaled
+        )
+        if self.family == "gaussian":  # the outcome was scaled, too
+            coefficients = outcome.half * coefficients
+            coefficients[0] += outcome.middle
+        named = zip(self._names(public), coefficients, strict=True)
+        terms = tuple(Term(term=name, estimate=float(b)) for name, b in named)
+        if self.family == "binomial":
+            terms = tuple(map(with_odds, terms))
+        summary: dict[str, Any] = {
+            "method": self.name,
+            "family": self.family,
+            "outcome": outcome.name,
+            **({} if state["noised"] else {"converged": state["status"] == "converged"}),
+            "status": state["status"],
+            "rounds": state["rounds"],
+            "terms": plain(terms),
+            "notes": self._notes(state, public),
+        }
+        return Result(summary, {"coefficients": coefficients, "scaled_coefficients": scaled})
+
+    def _notes(self, state: State, public: Public) -> list[str]:
+        notes: list[str] = []
+        if state["status"] == "out of rounds":
+            notes.append(
+                f"The search did not converge within {self.rounds} rounds; do not use the "
+                "estimates. (Separated outcomes have none.)"
+            )
+        if state["noised"]:
+            notes.append(
+                f"The mean over the last half of {self.rounds} noised rounds; each record's "
+                f"gradient was clipped to norm {self._most(public):.4g}. Whether the search "
+                "converged cannot be told from noised sums."
+            )
+        notes.append("No standard errors: gradients do not tell the curvature.")
+        notes.append("Constant and collinear columns are not noticed: they share an effect.")
+        if self.family == "binomial":
+            notes.append("Estimates are logarithms of odds (the intercept) and of odds ratios.")
+        return notes
+
+    def _bits(self, public: Public) -> int | None:
+        """Return the grid of the sums under differential privacy."""
+        return None if public.clip is None else exact_bits(public.max_rows, self._most(public))
+
+    def _square(self, public: Public) -> float:
+        """Return B^2, the largest squared length of a record's (1, x)."""
+        square = float(len(self._predictors(public)))
+        return 1 + (square if public.clip is None else min(square, public.clip.square))
+
+    def _most(self, public: Public) -> float:
+        """Return C."""
+        if self.clip is not None:
+            return self.clip
+        reach = math.sqrt(self._square(public))
+        return reach if self.family == "binomial" else reach / 2
+
+    def _predictors(self, public: Public) -> NDArray[np.int64]:
+        return choose(public, self.predictors, "method.predictors", other_than=self.outcome)
+
+    def _outcome(self, public: Public) -> int:
+        if self.family == "binomial":
+            return outcome_index(public, self.outcome)
+        meant = choose(public, [self.outcome], "method.outcome")
+        if len(meant) != 1:
+            raise JobError("method.outcome", f"{self.outcome!r} has several indicators")
+        return int(meant[0])
+
+    def _names(self, public: Public) -> tuple[str, ...]:
+        self._outcome(public)
+        return (INTERCEPT, *(public.variables[i].name for i in self._predictors(public)))
+
+
+def _within_reach(beta: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return beta, drawn towards zero if sites would refuse it."""
+    reach = float(np.sum(np.abs(beta)))
+    return beta if reach <= _FARTHEST else beta * (_FARTHEST / reach)

@@ -1,0 +1,266 @@
+"""Federated logistic regression: Newton's method on securely summed derivatives.
+
+Each round the coordinator sends coefficients beta, and the sites' log-likelihoods, gradients and
+Hessians at beta are summed (equations 1 to 3 of `secagg.models.glm.newton`): the sums equal those
+of the pooled records, so the fit is the pooled fit. A step that does not raise the log-likelihood
+enough is halved; a round is spent on each trial.
+
+What the transcript determines: the method keeps no state at the sites, so every sum is a function
+of the *pooled* records and of a beta that the coordinator knew before. All rounds together say
+nothing of how the records are split over sites (but for rounding: each site's sum is rounded to
+the fixed-point step, so the last bit of a total may depend on the split). They do say more of the
+pooled records than the result alone: the log-likelihood, gradient and Hessian at every trial, some
+p^2 / 2 numbers a round.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import chdtrc
+
+from secagg.contracts import Body, Counted, Field, Kind, Public, Result, Rows, Stage, State, Update
+from secagg.core.randomness import RandomBytes
+from secagg.errors import JobError, PeerError
+from secagg.models.common.coefficient_table import INTERCEPT, plain
+from secagg.models.common.pooled_moments import ROUNDING
+from secagg.models.common.variables import choose, outcome_index
+from secagg.models.glm.newton import (
+    LOG_LIKELIHOOD_FLOOR,
+    accept_step,
+    converged,
+    covariance,
+    diverging,
+    inference,
+    logistic_sums,
+    newton_decrement,
+    newton_direction,
+    units_matrix,
+)
+from secagg.models.numerics.cholesky import TOLERANCE
+
+NEWTON = "newton"
+LEAST_FRACTION_BITS = 40
+_SMALLEST_STEP = 2.0**-30
+_LARGEST_TRIAL = 1e100  # log-odds: beyond any estimate, and every sum of them is finite
+
+
+@dataclass(frozen=True)
+class Logistic:
+    """Logistic regression of a binary column.
+
+    outcome: a binary column; predictors: columns (categorical ones enter by their indicators)
+    level: of the confidence intervals; max_rounds: Newton trials at most
+    fraction_bits: resolution 2^-fraction_bits of the summed derivatives, at least 40; at the
+        default the fixed point adds nothing to the rounding of float64
+    """
+
+    outcome: str
+    predictors: tuple[str, ...]
+    level: float = 0.95
+    max_rounds: int = 60
+    fraction_bits: int = 80
+
+    name: ClassVar[str] = "logistic"
+    leaves: ClassVar[str] = (
+        "Pooled log-likelihood, gradient and Hessian at each Newton trial. No site keeps state, so "
+        "all sums are functions of the pooled records: they do not tell how records are split over "
+        "sites."
+    )
+
+    def stages(self, public: Public) -> tuple[Stage, ...]:
+        """Declare the one kind of round: the derivatives at a trial point."""
+        if not 0 < self.level < 1:
+            raise JobError("method.level", f"{self.level} is not between 0 and 1")
+        if self.max_rounds < 1:
+            raise JobError("method.max_rounds", "must be at least 1")
+        if self.fraction_bits < LEAST_FRACTION_BITS:
+            raise JobError("method.fraction_bits", f"must be at least {LEAST_FRACTION_BITS}")
+        p = len(self._names(public))
+        rows = float(public.max_rows)
+        bits = self.fraction_bits
+        spec = (
+            Field("log_likelihood", (1,), -LOG_LIKELIHOOD_FLOOR * rows, bits, Kind.BOUNDED),
+            Field("gradient", (p,), rows, bits, Kind.BOUNDED),
+            Field("hessian", (p * (p + 1) // 2,), rows / 4, bits, Kind.PSD),
+        )
+        sees = "pooled log-likelihood, gradient and Hessian at the coefficients it sent"
+        return (Stage(NEWTON, spec, self.max_rounds, sees),)
+
+    def start(self, public: Public) -> State:
+        """Begin at beta = 0."""
+        p = len(self._names(public))
+        return {
+            "status": "running",
+            "rounds": 0,
+            "step": 1.0,
+            "trial": np.zeros(p),
+            "names": list(self._names(public)),
+        }
+
+    def message(self, state: State) -> tuple[str, Body] | None:
+        """Ask for the derivatives at the trial point, until done."""
+        if state["status"] not in ("running", "last"):
+            return None
+        return NEWTON, {"trial": state["trial"]}
+
+    def local(
+        self,
+        stage: str,
+        rows: Rows,
+        message: Body,
+        memory: State,
+        public: Public,
+        random: RandomBytes,
+    ) -> tuple[Update, State]:
+        """Compute this site's derivatives at the trial point."""
+        X = np.column_stack([np.ones(len(rows.values)), rows.values[:, self._predictors(public)]])
+        index = outcome_index(public, self.outcome)
+        outcome = public.variables[index]
+        y = outcome.middle + outcome.half * rows.values[:, index]  # 0 or 1, exactly
+        trial = message.get("trial")
+        if not (isinstance(trial, np.ndarray) and trial.shape == X.shape[1:]):
+            raise PeerError("logistic", "the coordinator's coefficients have the wrong shape")
+        if not np.all(np.abs(trial) < _LARGEST_TRIAL):
+            raise PeerError("logistic", "the coordinator's coefficients are out of range")
+        log_likelihood, gradient, hessian = logistic_sums(X, y, trial)
+        return {
+            "log_likelihood": np.array([log_likelihood]),
+            "gradient": gradient,
+            "hessian": hessian[np.triu_indices(len(hessian))],
+        }, memory
+
+    def server(self, state: State, total: Update, sites: int) -> State:
+        """Accept or halve the step; find the next direction; notice convergence or separation."""
+        value = float(total["log_likelihood"][0])
+        state = {**state, "rounds": state["rounds"] + 1}
+        if state["rounds"] == 1:
+            state |= _counts(total)
+            state["null_hessian"] = _symmetric(total["hessian"], len(state["names"]))
+        else:
+            slack = 2 * sites * 2.0 ** -(self.fraction_bits + 1)  # error of two decoded sums
+            raised = accept_step(state["value"], value, state["decrement"], state["step"], slack)
+            if state["status"] == "running" and not raised:
+                return self._halve(state)
+        names = state["names"]
+        gradient, hessian = total["gradient"], _symmetric(total["hessian"], len(names))
+        state |= {"beta": state["trial"], "value": value, "hessian": hessian, "sites": sites}
+        if state["status"] == "last":
+            return {**state, "status": "converged"}
+        # Collinear columns show at beta = 0. Later the Hessian may come as close to singular as
+        # separation makes it, which `diverging` names for what it is.
+        error = self._relative_error(hessian, sites)
+        tolerance = max(TOLERANCE, math.sqrt(error)) if state["rounds"] == 1 else error
+        direction = newton_direction(gradient, hessian, names, tolerance)
+        decrement = newton_decrement(gradient, direction)
+        state |= {"direction": direction, "decrement": decrement, "step": 1.0}
+        separated = diverging(direction, hessian, state["null_hessian"], names)
+        if separated:
+            return {**state, "status": "separated", "separated": list(separated)}
+        if converged(decrement):
+            state["status"] = "last"  # one full step more squares the error, then H is taken there
+        return self._next_trial(state)
+
+    def _relative_error(self, hessian: NDArray[np.float64], sites: int) -> float:
+        """Return the Hessian's error on its unit-diagonal scale, p entries together.
+
+        An entry errs by half a step for each site, and by float rounding.
+        """
+        step_error = sites * 2.0 ** -(self.fraction_bits + 1)
+        least = float(np.min(np.diagonal(hessian)))
+        return max(ROUNDING, len(hessian) * step_error / least) if least > 0 else ROUNDING
+
+    def _halve(self, state: State) -> State:
+        if state["step"] <= _SMALLEST_STEP:
+            return {**state, "status": "stalled"}
+        return self._next_trial({**state, "step": state["step"] / 2})
+
+    def _next_trial(self, state: State) -> State:
+        if state["rounds"] >= self.max_rounds:
+            return {**state, "status": "out of rounds"}
+        return {**state, "trial": state["beta"] + state["step"] * state["direction"]}
+
+    def result(self, state: State, public: Public, counted: Counted) -> Result:
+        """Return odds ratios with Wald intervals, in the columns' own units."""
+        chosen = [public.variables[i] for i in self._predictors(public)]
+        transform = units_matrix(
+            np.array([v.middle for v in chosen]), np.array([v.half for v in chosen])
+        )
+        error = self._relative_error(state["hessian"], state["sites"])
+        terms = inference(
+            state["beta"], state["hessian"], transform, state["names"], self.level, error
+        )
+        summary = {
+            "method": self.name,
+            "outcome": public.variables[outcome_index(public, self.outcome)].name,
+            "level": self.level,
+            "converged": state["status"] == "converged",
+            "status": state["status"],
+            "rounds": state["rounds"],
+            "n": state["n"],
+            "events": state["events"],
+            "terms": plain(terms),
+            **_fit_statistics(state),
+            "notes": _notes(state),
+        }
+        arrays = {
+            "coefficients": transform @ state["beta"],
+            "covariance": covariance(state["hessian"], transform, state["names"], error),
+            "scaled_coefficients": state["beta"],
+            "scaled_hessian": state["hessian"],
+        }
+        return Result(summary, arrays)
+
+    def _predictors(self, public: Public) -> NDArray[np.int64]:
+        return choose(public, self.predictors, "method.predictors", other_than=self.outcome)
+
+    def _names(self, public: Public) -> tuple[str, ...]:
+        outcome_index(public, self.outcome)
+        return (INTERCEPT, *(public.variables[i].name for i in self._predictors(public)))
+
+
+def _counts(total: Update) -> State:
+    """Read the number of records and events off the sums at beta = 0, where every weight is 1/4."""
+    n = round(4 * float(total["hessian"][0]))
+    return {"n": n, "events": round(float(total["gradient"][0]) + n / 2)}
+
+
+def _symmetric(upper: NDArray[np.float64], p: int) -> NDArray[np.float64]:
+    matrix = np.zeros((p, p))
+    matrix[np.triu_indices(p)] = upper
+    return matrix + np.triu(matrix, 1).T
+
+
+def _fit_statistics(state: State) -> dict[str, float | int | None]:
+    """Return likelihood-based statistics; the null model's likelihood needs only the two counts."""
+    n, events, value, p = state["n"], state["events"], state["value"], len(state["beta"])
+    null = sum(count * math.log(count / n) for count in (events, n - events) if count)
+    chi_squared = max(2 * (value - null), 0.0)
+    return {
+        "log_likelihood": value,
+        "null_log_likelihood": null,
+        "lr_chi_squared": chi_squared,
+        "lr_dof": p - 1,
+        "lr_p_value": float(chdtrc(p - 1, chi_squared)),
+        "mcfadden_r_squared": 1 - value / null if null else None,
+        "aic": 2 * p - 2 * value,
+        "bic": p * math.log(n) - 2 * value,
+    }
+
+
+def _notes(state: State) -> list[str]:
+    match state["status"]:
+        case "converged":
+            return []
+        case "separated":
+            blamed = ", ".join(state["separated"])
+            return [
+                f"No finite estimate exists: the outcomes are separated by {blamed}.",
+                "Estimates and intervals are where the search stopped and mean nothing.",
+            ]
+        case status:
+            return [f"Newton's method did not converge ({status}); do not use the estimates."]

@@ -1,0 +1,1 @@
+"""Learners of directed graphs from pooled moments or from rows, and what they return."""

@@ -1,0 +1,171 @@
+"""What NOTEARS and GOLEM share: the acyclicity function, a sparse minimiser, a threshold.
+
+h(W) = tr exp(W o W) - p >= 0, zero exactly for the weighted adjacency of a DAG (Zheng, Aragam,
+Ravikumar and Xing, "DAGs with NO TEARS", NeurIPS 2018, theorem 1).
+
+Two failures of the published programs are guarded against.
+
+* exp(W o W) overflows at a long trial step of the line search: see `secagg.models.numerics.lbfgs`.
+* Two variables that look alike (any two standardised variables, if nothing else is related to
+  them) make the objective symmetric in W_ij and W_ji. Started from zero, a gradient method stays
+  on the symmetric ridge, where acyclicity can only be had by shrinking both weights to zero: the
+  strongest correlation in the data would give no edge, and h would report success. `break_ties`
+  moves the solution off the ridge by a fixed per mille, so that a true minimum next to it
+  is found. Which of two equally good directions it finds is then arbitrary, as it must be.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import networkx as nx
+import numpy as np
+from numpy.typing import NDArray
+
+from secagg.models.numerics.lbfgs import minimise_finite
+from secagg.models.numerics.matrix_exponential import exponential_minus_identity
+
+Matrix = NDArray[np.float64]
+Objective = Callable[[Matrix], tuple[float, Matrix]]
+
+# Where L-BFGS-B stops: relative decrease of the objective, largest slope.
+USUAL = (2.2e-9, 1e-5)  # SciPy's
+EXACT = (1e-15, 1e-9)  # the rounding of the objective
+
+
+def acyclicity(W: Matrix) -> tuple[float, Matrix]:
+    """Return h(W) and its gradient exp(W o W)' o 2W; both may be inf or NaN for large W.
+
+    h has a relative error of a few units in the last place also where it is nearly zero, unless
+    only long cycles are left. A cycle of k edges of weight w adds w^2k / (k - 1)!: for w = 0.3 that
+    is 2.5e-7 at k = 5 and 1e-16 at k = 10, and truncation may lose it altogether
+    (`secagg.models.numerics.matrix_exponential`). So a small h, even h = 0, does not exclude a
+    cycle of edges of
+    0.3: ask `is_acyclic` about the edges over a threshold.
+    """
+    with np.errstate(over="ignore", invalid="ignore"):
+        exponential = exponential_minus_identity(W * W)
+        h = float(np.trace(exponential))
+        slopes = exponential.T
+        np.fill_diagonal(slopes, slopes.diagonal() + 1)
+        return h, slopes * 2 * W
+
+
+@dataclass(frozen=True, eq=False)
+class Minimum:
+    """W: the last accepted point; value: the objective there with its penalty; finite: False if
+    no finite step could be made from W; evaluations: of the objective.
+    """
+
+    W: Matrix
+    value: float
+    finite: bool
+    evaluations: int
+
+
+def minimise_sparse(
+    objective: Objective,
+    start: Matrix,
+    penalty: float,
+    *,
+    free: NDArray[np.bool_] | None = None,
+    exact: bool = False,
+) -> Minimum:
+    """Minimise objective(W) + penalty * sum |W_ij| over the free entries of W by L-BFGS-B.
+
+    W = W+ - W-, both nonnegative, makes the penalty linear and the problem smooth with bounds, as
+    in the program of Zheng et al. objective returns the value and the gradient, (p, p).
+    free: (p, p), the entries that may differ from zero; None for all but the diagonal
+    exact: stop at EXACT instead of at USUAL
+    """
+    if free is None:
+        free = ~np.eye(len(start), dtype=bool)
+
+    def join(x: Matrix) -> Matrix:
+        W = np.zeros_like(start)
+        positive, negative = np.split(x, 2)
+        W[free] = positive - negative
+        return W
+
+    def penalised(x: Matrix) -> tuple[float, Matrix]:
+        value, gradient = objective(join(x))
+        slope = gradient[free]
+        return value + penalty * float(x.sum()), np.concatenate([slope, -slope]) + penalty
+
+    decrease, slope_tolerance = EXACT if exact else USUAL
+    found = minimise_finite(
+        penalised,
+        np.concatenate([np.maximum(start[free], 0), np.maximum(-start[free], 0)]),
+        nonnegative=True,
+        decrease=decrease,
+        slope=slope_tolerance,
+    )
+    return Minimum(join(found.x), found.value, found.finite, found.evaluations)
+
+
+def break_ties(W: Matrix) -> Matrix:
+    """Return W with each entry changed by up to 1/1000 of itself, always in the same way."""
+    return W * (1 + 1e-3 * np.random.default_rng(0).uniform(-1, 1, W.shape))
+
+
+def is_acyclic(adjacency: NDArray[np.bool_]) -> bool:
+    """Tell whether the directed graph has no cycle."""
+    graph = nx.from_numpy_array(adjacency, create_using=nx.DiGraph)
+    return bool(nx.is_directed_acyclic_graph(graph))
+
+
+def acyclic_edges(W: Matrix, threshold: float) -> tuple[NDArray[np.bool_], float]:
+    """Return the edges |W_ij| > t and t: `threshold`, or the least above it that leaves no cycle.
+
+    Raising t drops the weakest edges first, as the authors of GOLEM do.
+    """
+    size = np.abs(W)
+    levels = [threshold, *np.unique(size[size > threshold]).tolist()]
+    # Dropping edges makes no cycle: the levels leave cycles up to some level and none from there.
+    level = levels[bisect_left(levels, True, key=lambda t: is_acyclic(size > t))]
+    return size > level, level
+
+
+def heaviest(W: Matrix, names: Sequence[str], threshold: float) -> str:
+    """Return why a graph has no edge although it has weights."""
+    i, j = divmod(int(np.argmax(np.abs(W))), len(W))
+    return (
+        f"no weight exceeds the threshold {threshold:g}; the largest in size is {W[i, j]:.3g} "
+        f"({names[i]} -> {names[j]})"
+    )
+
+
+def without_edges(W: Matrix, names: Sequence[str], threshold: float) -> str:
+    """Return why a learner's graph has no edge."""
+    if np.any(W):
+        return f"no edge: {heaviest(W, names, threshold)}"
+    return "no edge: the penalty leaves no weight; lower it"
+
+
+def remedy(*, standardised: bool) -> str:
+    """Return what helps an optimiser that failed."""
+    less = "raise the penalty or allow more rounds."
+    return less.capitalize() if standardised else f"Standardise the variables, {less}"
+
+
+def graph_over_threshold(
+    W: Matrix,
+    threshold: float,
+    failure: str | None,
+    advice: str = "",
+) -> tuple[NDArray[np.bool_], float, tuple[str, ...]]:
+    """Return a fit's edges, the threshold applied and the notes on both.
+
+    failure: why the optimiser failed, or None; advice: what helps then
+    After a failure cycles are left in: cleaning them away would make a diverged fit look like a
+    sparse DAG.
+    """
+    if failure is not None:
+        note = f"not converged ({failure}): do not rely on this graph. {advice}"
+        return np.abs(W) > threshold, threshold, (note.rstrip(),)
+    edges, applied = acyclic_edges(W, threshold)
+    if applied == threshold:
+        return edges, applied, ()
+    return edges, applied, (f"threshold raised from {threshold:g} to {applied:.4g}: a cycle",)

@@ -1,0 +1,95 @@
+"""What every graph learner reads: the pooled covariance or correlation of the chosen variables.
+
+The checks stand here once, so that no learner can return a graph for moments that are not those
+of any data (noise added for privacy can do that) or that carry no information on a variable.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from secagg.errors import UsageError
+from secagg.models.common.pooled_moments import Moments
+
+# On the correlation scale. A variable whose squared multiple correlation with others exceeds
+# 1 - RANK_TOLERANCE counts as an exact linear combination of them: double precision leaves about
+# 1e-16, but the secure sum rounds to a fixed point, and this leaves room for that.
+RANK_TOLERANCE = 1e-8
+
+
+@dataclass(frozen=True, eq=False)
+class GraphInput:
+    """names: p variables; n: records; matrix: (p, p) covariance, or correlation; full_rank: whether
+    the correlation matrix has it (see RANK_TOLERANCE).
+
+    effective: records of one population that would tell as much: n, but where each site took off
+        its own means less one for every site beyond the first. With normal noise the scatter within
+        sites is distributed as that of so many records of one population.
+    """
+
+    names: tuple[str, ...]
+    n: int
+    effective: int
+    matrix: NDArray[np.float64]
+    full_rank: bool
+
+    def require_full_rank(self, method: str) -> None:
+        """Refuse a singular matrix for a method whose likelihood it makes unbounded."""
+        if not self.full_rank:
+            raise UsageError(
+                "analysis",
+                f"{method} needs linearly independent variables and more records than variables "
+                f"({self.n} records, {len(self.names)} variables)",
+                "Leave out variables that the others determine, such as one of a set of "
+                "indicators that add up to 1.",
+            )
+
+
+def graph_input(
+    moments: Moments, variables: Sequence[str] | None, *, standardise: bool
+) -> GraphInput:
+    """Return the chosen variables' covariance S / n (or correlation), checked.
+
+    variables: at least two different column names; None takes all columns, in their order
+    Raises `UsageError`: fewer than two variables or records, a name given twice or unknown, moments
+    that are not finite, a constant column, a matrix that is not positive semidefinite.
+    """
+    chosen = tuple(moments.names if variables is None else variables)
+    if len(set(chosen)) < max(2, len(chosen)):
+        raise UsageError(
+            "analysis", "a graph needs at least two different variables", f"Given: {list(chosen)}."
+        )
+    if moments.n < 2:
+        raise UsageError("analysis", f"{moments.n} record is too few for a graph")
+    selected = moments.select(chosen)
+    if not np.all(np.isfinite(selected.scatter)):
+        raise UsageError("analysis", "the pooled moments are not finite")
+    correlation = selected.correlation  # refuses constant columns
+    smallest = float(np.linalg.eigvalsh(correlation)[0])
+    tolerance = max(RANK_TOLERANCE, selected.tolerance)
+    if smallest < -tolerance:
+        raise UsageError(
+            "analysis",
+            f"the pooled covariance is not positive semidefinite (smallest eigenvalue of the "
+            f"correlation matrix: {smallest:.3g})",
+            "Noise added for privacy can do this: use less noise, fewer variables or more records.",
+        )
+    matrix = correlation if standardise else selected.covariance
+    return GraphInput(
+        chosen, moments.n, moments.freedom + 1, matrix, full_rank=smallest > tolerance
+    )
+
+
+def require_number(name: str, value: float, *, low: float, below: float = np.inf) -> None:
+    """Raise `UsageError` unless low <= value < below (which also refuses NaN).
+
+    low: the least normal number where 0 itself is refused
+    """
+    if not low <= value < below:
+        least = "above 0" if 0 < low <= np.finfo(float).tiny else f"at least {low:g}"
+        limit = " and finite" if below == np.inf else f" and below {below:g}"
+        raise UsageError("analysis", f"{name} is {value}; it must be {least}{limit}")

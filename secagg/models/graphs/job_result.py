@@ -1,0 +1,113 @@
+"""A learned graph as a job's result, scored where the job states the true edges."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from secagg.contracts import Public, Result
+from secagg.errors import JobError
+from secagg.models.graphs.acyclicity import is_acyclic
+from secagg.models.graphs.metrics import compare_graphs
+from secagg.models.graphs.result import GraphFit
+
+Edges = tuple[tuple[str, str], ...]
+"""Pairs (cause, effect) of names."""
+
+SHRUNK_NOTE = (
+    "Weights are shrunk towards zero by the penalty: to estimate the effects of a linear graph, "
+    "refit each variable on its parents without one (analysis 'ols' of 'moments'; its intervals "
+    "ignore that the graph was chosen from these records)."
+)
+NETWORKS_NOTE = (
+    "Each weight is the size of the first layer by which one variable's network reads another: it "
+    "has no sign, and is not an effect."
+)
+_HARDLY = (
+    "Columns were divided by their standard deviations, and such data hardly tell a linear score "
+    "the directions of edges"
+)
+DIRECTIONS_NOTE = f"{_HARDLY}: compare the analysis 'pc' of 'moments'."
+"""Reisach, Seiler and Weichwald (NeurIPS 2021): see `secagg.models.graphs.notears`."""
+LAGGED_DIRECTIONS_NOTE = f"{_HARDLY} within a step."
+"""The same for time series, of which `moments` learns no graph."""
+
+
+def check_truth(
+    truth: Edges | None, names: Sequence[str], public: Public, at: str = "method."
+) -> None:
+    """Raise `JobError` unless there are two variables at least and the truth is a DAG over them.
+
+    names: of the graph's variables; at: what stands before the keys `truth` and `variables`
+    """
+    listed = f"Variables are {', '.join(names)}."
+    if len(names) < 2:
+        raise JobError(f"{at}variables", "a graph needs at least two variables", listed)
+    strangers = sorted({name for edge in truth or () for name in edge} - set(names))
+    if strangers:
+        own = [v.name for v in public.variables if strangers[0] == v.column and v.name in names]
+        quoted = " and ".join(map(repr, own))
+        called = f"the variable{'s' if len(own) > 1 else ''} {quoted}"
+        raise JobError(
+            f"{at}truth",
+            f"{strangers[0]!r} is not one of the graph's variables",
+            f"Column {strangers[0]!r} is {called}. {listed}" if own else listed,
+        )
+    if not is_acyclic(adjacency(truth or (), names)):
+        raise JobError(f"{at}truth", "the true edges form a cycle", "Leave one of them out.")
+
+
+def adjacency(edges: Edges, names: Sequence[str]) -> NDArray[np.bool_]:
+    """Return the edges as a matrix, [i, j] for i -> j, in the order of `names`."""
+    matrix = np.zeros((len(names), len(names)), dtype=np.bool_)
+    for cause, effect in edges:
+        matrix[names.index(cause), names.index(effect)] = True
+    return matrix
+
+
+def graph_result(fit: GraphFit, truth: Edges | None, *, linear: bool = True) -> Result:
+    """Return the fit's summary and arrays, with its score if the truth is known.
+
+    linear: whether effects are taken to be; curved ones, of networks, may tell directions in any
+        units, and their weights are none
+    Every method's graphs come by here, so what holds of all that standardise, and of all weights
+    of a kind, is noted here.
+    """
+    if linear and fit.settings.get("standardise", False):
+        note = LAGGED_DIRECTIONS_NOTE if fit.settings.get("lags") else DIRECTIONS_NOTE
+        fit = replace(fit, notes=(*fit.notes, note))
+    if fit.weights is not None and not linear:
+        fit = replace(fit, notes=(*fit.notes, NETWORKS_NOTE))
+    elif fit.weights is not None and fit.settings.get("penalty", 0) > 0:
+        fit = replace(fit, notes=(*fit.notes, SHRUNK_NOTE))
+    summary = fit.to_dict()
+    arrays: dict[str, NDArray[Any]] = {"directed": fit.directed, "undirected": fit.undirected}
+    if fit.weights is not None:
+        arrays["weights"] = fit.weights
+    if truth is not None:
+        summary["truth"] = [list(edge) for edge in truth]
+        summary["score"] = asdict(
+            compare_graphs(fit.directed, adjacency(truth, fit.names), fit.undirected)
+        )
+    return Result(summary, arrays)
+
+
+def note_indicators(result: Result, public: Public) -> Result:
+    """Return a graph's result, with a note if an edge is between two variables of one column.
+
+    By construction they depend on one another, whatever the records are.
+    """
+    column = {v.name: v.column for v in public.variables}
+    ends = [(edge["from"], edge["to"]) for edge in result.summary["edges"]]
+    columns = sorted({column[i] for i, j in ends if i != j and column[i] == column[j]})
+    if not columns:
+        return result
+    note = (
+        f"Indicators of one column exclude each other: an edge between those of "
+        f"{', '.join(map(repr, columns))} is no effect."
+    )
+    return replace(result, summary={**result.summary, "notes": [*result.summary["notes"], note]})

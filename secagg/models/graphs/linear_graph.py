@@ -1,0 +1,58 @@
+"""Weighted adjacency matrices as parameters that make a graph.
+
+See `secagg.models.graphs.proximal_newton`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+Array = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class LinearGraph:
+    """What W is: shape (d (1 + lags), d), and its penalties; a `Graphed`.
+
+    penalty, lag_penalty: lambda of instantaneous and of lagged coefficients, at least 0
+    zero_diagonal: hold W_ii at 0, as NOTEARS on pooled data does; the paper leaves that to h
+    """
+
+    d: int
+    lags: int = 0
+    penalties: tuple[float, float] = (0.01, 0.01)
+    zero_diagonal: bool = False
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """The shape of W."""
+        return self.d * (1 + self.lags), self.d
+
+    @property
+    def penalty(self) -> Array:
+        """Lambda for each entry of W; inf for one held at zero."""
+        return self._penalty
+
+    @cached_property
+    def _penalty(self) -> Array:
+        now, lagged = self.penalties
+        penalty = np.full(self.shape, lagged, dtype=np.float64)
+        penalty[: self.d] = now
+        if self.zero_diagonal:
+            np.fill_diagonal(penalty[: self.d], np.inf)
+        return penalty
+
+    def squares(self, W: Array) -> Array:
+        """Return the squared instantaneous coefficients."""
+        now = W[: self.d]
+        return now * now
+
+    def spread(self, slopes: Array) -> Array:
+        """Return the slopes over W's first block, zeros over lags."""
+        if self.lags == 0:
+            return slopes
+        return np.concatenate([slopes, np.zeros((self.d * self.lags, self.d))])

@@ -1,0 +1,134 @@
+"""Linear NOTEARS on pooled moments (Zheng, Aragam, Ravikumar and Xing, NeurIPS 2018).
+
+    minimise  1/2 tr((I - W)' S (I - W)) + penalty * sum |W_ij|
+    subject to  h(W) = tr exp(W o W) - p = 0,  W_ii = 0,
+
+with S the covariance (divisor n) or correlation: equations (1) and (2) of Ng and Zhang (AISTATS
+2022), because the least squares depend on the records through S alone. Solved by the augmented
+Lagrangian of Zheng et al.'s algorithm 1: each round minimises
+    loss + penalty * |W|_1 + alpha h(W) + rho/2 h(W)^2
+and multiplies rho by 10 until h falls to a quarter of the round before. A round's problem is solved
+by `secagg.models.graphs.acyclic_lasso`, where the authors' program takes L-BFGS-B.
+
+One step is not in the paper. With rho near 1e16 the last rounds hardly move along the constraint,
+and weights stop as much as 0.4 away from the optimum of their own graph. So the final W, with its
+smallest entries removed as far as it takes to break all cycles (they are of the order of the
+tolerance), fixes which edges are free, and the convex problem without the constraint is solved
+over those: the weights returned are a lasso of each variable on its parents.
+
+Reads pooled moments only, so it discloses nothing beyond the secure sum that made them.
+
+What the graph does not promise. The objective is not convex: the result is a local minimum. Least
+squares are the right score only when all noise variances are equal; otherwise the method tends to
+order the variables by increasing variance (Reisach, Seiler and Weichwald, NeurIPS 2021,
+"varsortability"). Hence it depends on the units: on simulated data in their own units it does far
+better than on the same data standardised, and on real data with arbitrary units that gain is an
+accident of the units. By default the variables are standardised, so that the result at least does
+not depend on them; the direction of an edge is then weak evidence. The weights are shrunk
+by the penalty: refit each variable on its parents to estimate effects.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from secagg.models.common.pooled_moments import Moments
+from secagg.models.graphs.acyclic_lasso import acyclic_lasso
+from secagg.models.graphs.acyclicity import (
+    acyclic_edges,
+    break_ties,
+    graph_over_threshold,
+    remedy,
+    without_edges,
+)
+from secagg.models.graphs.inputs import graph_input, require_number
+from secagg.models.graphs.proximal_newton import Multipliers
+from secagg.models.graphs.result import GraphFit
+from secagg.models.numerics.column_lassos import ColumnLassos
+
+RHO_MAX = 1e16  # of the authors' program: beyond it h has no correct digit left
+MAX_ROUNDS = 100
+DECREASE = 0.25  # of h, that a round must reach before alpha moves
+GROWTH = 10.0  # of rho
+
+
+def notears(
+    moments: Moments,
+    *,
+    variables: Sequence[str] | None = None,
+    standardise: bool = True,
+    penalty: float = 0.1,
+    threshold: float = 0.3,
+    tolerance: float = 1e-8,
+) -> GraphFit:
+    """Learn a DAG by linear NOTEARS.
+
+    variables: names to use (None: all); standardise: use the correlation matrix (see above)
+    penalty: weight of sum |W_ij|, at least 0; 0.1 is the choice of the authors' program
+    threshold: edges with |W_ij| <= threshold are dropped, at least 0; 0.3 as in the paper. It is
+        in the units analysed.
+    tolerance: h(W) at or below which the fit counts as acyclic, above 0
+    Returns a `GraphFit`; diagnostics: h (before the last step), rounds, evaluations, rho. Where
+    the optimiser fails, converged is False and the edges are W's over the threshold,
+    cycles included: not to be used as a DAG.
+    Raises `UsageError` as `graph_input` does, or on a setting out of range.
+    """
+    require_number("penalty", penalty, low=0)
+    require_number("threshold", threshold, low=0)
+    require_number("tolerance", tolerance, low=np.finfo(float).tiny)
+    data = graph_input(moments, variables, standardise=standardise)
+    S = data.matrix
+
+    W = np.zeros_like(S)
+    h, alpha, rho = np.inf, 0.0, 1.0
+    rounds, evaluations, finite = 0, 0, True
+    while finite and h > tolerance and rho < RHO_MAX and rounds < MAX_ROUNDS:
+        rounds += 1
+        while True:
+            step = acyclic_lasso(S, break_ties(W), penalty, Multipliers(alpha, rho))
+            evaluations += step.evaluations
+            finite = step.finite
+            if not finite or step.h <= DECREASE * h or rho >= RHO_MAX:
+                break
+            rho *= GROWTH
+        W, h = step.W, step.h
+        alpha += rho * h
+
+    if finite and h <= tolerance:
+        support, _ = acyclic_edges(W, 0.0)
+        W = np.where(support, W, 0)
+        if support.any():
+            W = ColumnLassos(S, penalty, support).minimise(W, np.zeros_like(S))
+    failure = None
+    if not finite:
+        failure = "no finite step could be made"
+    elif h > tolerance:
+        failure = f"h stayed at {h:.3g}"
+    directed, _, notes = graph_over_threshold(
+        W, threshold, failure, remedy(standardised=standardise)
+    )
+    if failure is None and not np.any(directed):
+        notes += (without_edges(W, data.names, threshold),)
+    return GraphFit(
+        method="notears",
+        names=data.names,
+        directed=directed,
+        undirected=np.zeros_like(directed),
+        weights=W,
+        converged=failure is None,
+        settings={
+            "standardise": standardise,
+            "penalty": penalty,
+            "threshold": threshold,
+            "tolerance": tolerance,
+        },
+        diagnostics={
+            "h": h,
+            "rounds": rounds,
+            "evaluations": evaluations,
+            "rho": rho,
+        },
+        notes=notes,
+    )

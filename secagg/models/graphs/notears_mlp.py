@@ -1,0 +1,172 @@
+"""NOTEARS-MLP on one table of records (Zheng, Dan, Aragam, Ravikumar and Xing, AISTATS 2020).
+
+    minimise  1/(2n) sum_i |x_i - f(x_i)|^2 + penalty * sum |A_ijh| + ridge/2 (|A|^2 + |C|^2)
+    subject to  h = tr exp(W o W) - d = 0,
+
+f one small network a variable, A the weights into it and W_ij = |A_ij| its equivalent adjacency
+(`secagg.models.graphs.mlp`). Solved as linear NOTEARS is: an augmented Lagrangian whose penalty
+grows tenfold until h falls to a quarter of the round before, each round from the solution of the
+last.
+
+The l1 term is the paper's, absolute values. The ridge is the authors' program's, and needed:
+without it A may shrink while C grows, the sigmoids become straight lines, and penalty and h go to
+zero with every effect still there.
+
+A round ends where the objective falls by less than 1e-6 of itself in a step, the authors' program
+at 2.2e-9: it takes fewer steps, and the last digits of the weights are not those of a minimum.
+
+This reads records. A federation runs it at each site alone (for votes and averages of local graphs)
+or on simulated data; over sites together it is `notears_mlp_admm`.
+
+What the graph does not promise: all that `secagg.models.graphs.notears` says of local minima and of
+units
+holds here, and more: another seed, which draws the networks' start, may give another graph.
+W_ij has no sign and is not an effect: it says how steep the network's inputs are, and may be large
+where its output hardly changes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from secagg.errors import UsageError
+from secagg.models.common.pooled_moments import Moments
+from secagg.models.graphs.acyclicity import graph_over_threshold, remedy
+from secagg.models.graphs.inputs import graph_input, require_number
+from secagg.models.graphs.mlp import Array, FlatObjective, Networks, squared_loss
+from secagg.models.graphs.notears import DECREASE, GROWTH, MAX_ROUNDS, RHO_MAX
+from secagg.models.graphs.proximal_newton import graph_constraint
+from secagg.models.graphs.result import GraphFit
+from secagg.models.numerics.owlqn import minimise_orthantwise
+
+_DECREASE, _SLOPE = 1e-6, 1e-4  # where a round ends: relative decrease, largest slope
+
+
+def penalised_loss(
+    networks: Networks, X: Array, ridge: float, alpha: float, rho: float
+) -> FlatObjective:
+    """Return the smooth part of a round's objective, as a function of theta."""
+    loss, weights = squared_loss(networks, X, len(X)), networks.ridge(ridge)
+
+    def objective(theta: Array) -> tuple[float, Array]:
+        value, gradient = loss(theta)
+        h, E = graph_constraint(networks, theta)
+        shrunk = weights * theta
+        value += 0.5 * float(shrunk @ theta) + (alpha + 0.5 * rho * h) * h
+        return value, gradient + shrunk + (alpha + rho * h) * 2 * theta * E
+
+    return objective
+
+
+def notears_mlp(
+    rows: NDArray[np.float64],
+    names: Sequence[str] | None = None,
+    *,
+    hidden: int = 10,
+    standardise: bool = True,
+    penalty: float = 0.01,
+    ridge: float = 0.01,
+    threshold: float = 0.3,
+    tolerance: float = 1e-8,
+    seed: int = 0,
+) -> GraphFit:
+    """Learn a DAG by NOTEARS-MLP.
+
+    rows: (n, d) records, finite; names: of the d columns (None: x0, x1, ...)
+    hidden: units of each network, at least 1; 10 as in the authors' program
+    standardise: divide by standard deviations. Means are always taken off.
+    penalty, ridge: at least 0; 0.01 both, as in the authors' program
+    threshold: edges with W_ij <= threshold are dropped, at least 0; 0.3 as in the paper
+    tolerance: h at or below which the fit counts as acyclic, above 0
+    seed: of the start, at least 0
+    Returns a `GraphFit`, weights W. diagnostics: h, rounds, evaluations, rho, threshold (as
+    applied). Where the optimiser fails, converged is False and the edges are W's over the
+    threshold, cycles included: not to be used as a DAG.
+    Raises `UsageError` as `graph_input` does (fewer than two records or columns, a constant
+    column), or on a setting out of range.
+    """
+    X, variables = _table(rows, names, standardise=standardise)
+    require_number("hidden", hidden, low=1)
+    require_number("penalty", penalty, low=0)
+    require_number("ridge", ridge, low=0)
+    require_number("threshold", threshold, low=0)
+    require_number("tolerance", tolerance, low=np.finfo(float).tiny)
+    require_number("seed", seed, low=0)
+
+    networks = Networks(X.shape[1], hidden, penalty)
+    theta = networks.initial(np.random.default_rng(seed), random_inputs=True)
+    h, alpha, rho = np.inf, 0.0, 1.0
+    rounds, evaluations, finite = 0, 0, True
+    while finite and h > tolerance and rho < RHO_MAX and rounds < MAX_ROUNDS:
+        rounds += 1
+        while True:
+            step = minimise_orthantwise(
+                penalised_loss(networks, X, ridge, alpha, rho),
+                theta,
+                networks.penalty,
+                decrease=_DECREASE,
+                slope=_SLOPE,
+            )
+            evaluations += step.evaluations
+            finite = step.finite
+            step_h = graph_constraint(networks, step.x)[0]
+            if not finite or step_h <= DECREASE * h or rho >= RHO_MAX:
+                break
+            rho *= GROWTH
+        theta, h = step.x, step_h
+        alpha += rho * h
+
+    failure = None
+    if not finite:
+        failure = "no finite step could be made"
+    elif h > tolerance:
+        failure = f"h stayed at {h:.3g}"
+    W = networks.adjacency(theta)
+    directed, applied, notes = graph_over_threshold(
+        W, threshold, failure, remedy(standardised=standardise)
+    )
+    return GraphFit(
+        method="notears-mlp",
+        names=variables,
+        directed=directed,
+        undirected=np.zeros_like(directed),
+        weights=W,
+        converged=failure is None,
+        settings={
+            "hidden": hidden,
+            "standardise": standardise,
+            "penalty": penalty,
+            "ridge": ridge,
+            "threshold": threshold,
+            "tolerance": tolerance,
+            "seed": seed,
+        },
+        diagnostics={
+            "h": h,
+            "rounds": rounds,
+            "evaluations": evaluations,
+            "rho": rho,
+            "threshold": applied,
+        },
+        notes=notes,
+    )
+
+
+def _table(
+    rows: NDArray[np.float64], names: Sequence[str] | None, *, standardise: bool
+) -> tuple[Array, tuple[str, ...]]:
+    """Return the records as analysed, and the variables' names, checked as moments are."""
+    table = np.asarray(rows, dtype=np.float64)
+    if table.ndim != 2 or len(table) == 0:
+        raise UsageError("analysis", "there are no records", "Give a table of rows and columns.")
+    variables = tuple(names or (f"x{j}" for j in range(table.shape[1])))
+    if len(variables) != table.shape[1]:
+        raise UsageError("analysis", f"{len(variables)} names for {table.shape[1]} columns")
+    mean = table.mean(axis=0)
+    X = table - mean
+    moments = Moments(variables, len(X), mean, X.T @ X)
+    graph_input(moments, None, standardise=standardise)
+    return X / moments.standard_deviation if standardise else X, variables

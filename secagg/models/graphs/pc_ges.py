@@ -1,0 +1,193 @@
+"""PC and GES on pooled moments, through the causal-learn package (optional: secagg[graphs]).
+
+PC: Spirtes and Glymour (1991), in the order-independent "stable" form of Colombo and Maathuis
+(JMLR 2014), with Fisher's z test of partial correlations. GES: Chickering (JMLR 2002) with the BIC
+(Schwarz 1978) of linear Gaussian networks. Both read the records through n and the correlation
+matrix alone (Ng and Zhang, AISTATS 2022, section 4), both return a Markov equivalence class, and
+neither depends on the units of the variables.
+
+Reads pooled moments only, so it discloses nothing beyond the secure sum that made them.
+
+How PC gets the moments. causal-learn's `pc` takes rows, or the name of a test registered in a table
+global to the process. Rows made up to have the exact moments would need n x p numbers and
+n > p, and leave no say where a test has no degrees of freedom. So the three steps of `pc` are
+called here in its order (skeleton, colliders, Meek's rules) with a test object that reads the
+correlation matrix.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import importlib.util
+import math
+import warnings
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from secagg.errors import JobError, UsageError
+from secagg.models.common.pooled_moments import Moments
+from secagg.models.graphs.acyclicity import is_acyclic
+from secagg.models.graphs.inputs import RANK_TOLERANCE, graph_input, require_number
+from secagg.models.graphs.result import GraphFit
+
+BIDIRECTED_ON_CONFLICT = 1  # causal-learn's uc_priority; the others let column order decide
+
+
+class PartialCorrelationTest:
+    """Fisher's z test of x independent of y given S, from a correlation matrix of n records.
+
+    The interface that causal-learn's skeleton search calls: `method`, and a call that returns p.
+    """
+
+    method = "fisherz"
+
+    def __init__(self, correlation: NDArray[np.float64], n: int) -> None:
+        self.correlation = correlation
+        self.n = n
+
+    def __call__(self, x: int, y: int, given: Sequence[int]) -> float:
+        """Return the two-sided p value; 1 where n - |S| - 3 <= 0: no evidence of an edge."""
+        freedom = self.n - len(given) - 3
+        if freedom <= 0:
+            return 1.0
+        index = [x, y, *given]
+        block = self.correlation[np.ix_(index, index)]
+        if np.linalg.eigvalsh(block)[0] <= RANK_TOLERANCE:
+            raise UsageError(
+                "analysis",
+                "PC met linearly dependent variables",
+                "Leave out variables that the others determine.",
+            )
+        precision = np.linalg.inv(block)
+        partial = -precision[0, 1] / math.sqrt(precision[0, 0] * precision[1, 1])
+        z = math.sqrt(freedom) * math.atanh(partial)
+        return math.erfc(abs(z) / math.sqrt(2))
+
+
+def pc(
+    moments: Moments, *, variables: Sequence[str] | None = None, alpha: float = 0.05
+) -> GraphFit:
+    """Learn a Markov equivalence class by PC.
+
+    variables: names to use (None: all); alpha: level of each test, above 0 and below 1
+    A collider x -> y <- z is set where y is in none of the sets, of the size at which x and z were
+    first separated, that separate them (causal-learn's rule). Where two colliders claim
+    the same edge in opposite directions it is left undirected, with a note. Neither depends on the
+    order of the variables; where the tests contradict one another, Meek's rules still can.
+    diagnostics: conflicts, the number of such edges.
+    Raises `UsageError` as `graph_input` does; without causal-learn; on linearly dependent variables
+    in one test; on n <= 3, where no test has a degree of freedom; on a setting out of range.
+    """
+    require_number("alpha", alpha, low=np.finfo(float).tiny, below=1)
+    data = graph_input(moments, variables, standardise=True)
+    if data.effective <= 3:
+        raise UsageError("analysis", f"PC needs more than 3 records, not {data.effective}")
+    with _quiet():
+        steps = [
+            _causal_learn(f"utils.PCUtils.{step}")
+            for step in ("SkeletonDiscovery", "UCSepset", "Meek")
+        ]
+        skeleton, colliders, meek = steps
+        graph = skeleton.skeleton_discovery(
+            data.matrix,  # read for its number of columns only
+            alpha,
+            PartialCorrelationTest(data.matrix, data.effective),
+            stable=True,
+            show_progress=False,
+        )
+        graph = colliders.uc_sepset(graph, BIDIRECTED_ON_CONFLICT)
+        graph = meek.meek(graph)
+    directed, undirected, conflict = _edges(graph.G.graph)
+    conflicts = int(np.sum(np.triu(conflict)))
+    notes: list[str] = []
+    if conflicts:
+        notes.append(f"edges left undirected as colliders claim both directions: {conflicts}")
+    if not is_acyclic(directed):
+        notes.append("the directed edges form a cycle: the tests contradict one another")
+    return GraphFit(
+        method="pc",
+        names=data.names,
+        directed=directed,
+        undirected=undirected | conflict,
+        weights=None,
+        converged=True,
+        settings={"alpha": alpha},
+        diagnostics={"conflicts": conflicts},
+        notes=tuple(notes),
+    )
+
+
+def ges(
+    moments: Moments, *, variables: Sequence[str] | None = None, penalty: float = 1.0
+) -> GraphFit:
+    """Learn a Markov equivalence class by GES.
+
+    variables: names to use (None: all)
+    penalty: times the BIC's 1/2 log n per parameter; above 0, and 1 for the BIC itself
+    Raises `UsageError` as `graph_input` does; without causal-learn; on a singular covariance (a
+    residual variance of zero has an unbounded score); on a setting out of range.
+    """
+    require_number("penalty", penalty, low=np.finfo(float).tiny)
+    data = graph_input(moments, variables, standardise=True)
+    data.require_full_rank("GES")
+    with _quiet():
+        search = _causal_learn("search.ScoreBased.GES")
+        record = search.ges(
+            cov=data.matrix, n=data.effective, parameters={"lambda_value": 0.5 * penalty}
+        )
+    directed, undirected, _ = _edges(record["G"].graph)
+    return GraphFit(
+        method="ges",
+        names=data.names,
+        directed=directed,
+        undirected=undirected,
+        weights=None,
+        converged=True,
+        settings={"penalty": penalty},
+    )
+
+
+def require_causal_learn(where: str) -> None:
+    """Look for the optional package without importing it, which takes seconds.
+
+    Raises `JobError` at the setting `where` that asked for it.
+    """
+    if importlib.util.find_spec("causallearn") is None:
+        raise JobError(
+            where, "PC and GES need the package causal-learn", "pip install 'secagg[graphs]'"
+        )
+
+
+def _edges(
+    endpoint: NDArray[np.int_],
+) -> tuple[NDArray[np.bool_], NDArray[np.bool_], NDArray[np.bool_]]:
+    """Return directed, undirected and two-headed edges from causal-learn's endpoint matrix.
+
+    endpoint[i, j] is the mark at i of the edge i - j: 1 an arrow head, -1 a tail, 0 no edge.
+    """
+    head, tail = endpoint == 1, endpoint == -1
+    return tail & head.T, tail & tail.T, head & head.T
+
+
+def _causal_learn(module: str) -> Any:
+    """Import a module of causal-learn, here and not above because it is optional and slow."""
+    try:
+        return importlib.import_module(f"causallearn.{module}")
+    except ImportError as error:
+        raise UsageError(
+            "analysis",
+            f"PC and GES need the package causal-learn ({error})",
+            "pip install 'secagg[graphs]'",
+        ) from error
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """Ignore the warnings of causal-learn and of the plotting packages that it imports."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield

@@ -1,0 +1,1 @@
+"""Graphs that sites learn alone, merged by votes or averages."""

@@ -1,0 +1,192 @@
+"""Graphs learned at each site alone, and put together by a vote or an average over secure sums.
+
+The baselines of Ng and Zhang (AISTATS 2022), section 6. What sites learn, what counts as a vote and
+what few records do to both stands in `secagg.models.local_graphs.learners`. Here one secure sum
+carries the sites' ballots: the 0/1 edges of each graph (`vote`) or its weights (`average`), and
+whether the site abstained. The third baseline, the best of the sites' graphs, is refused: it would
+take the true graph at every site.
+
+Units. By default NOTEARS divides a site's columns by their standard deviations there. In own units,
+the paper's, its weights are in units of the effect per unit of the cause. In neither are they
+bounded by the bounds of the columns: beyond 2^20 they are clipped, and counted as clipped.
+
+What the transcript determines: one sum of graphs. A graph is a function of one site's records only,
+so the sum depends on how records are split over sites, and few sites do not hide one.
+
+* vote: for each edge how many of the K sites have it, and so nothing below a count; but a count of
+  0 or K is every site's. What some sites pool they subtract: where K - 1 do, the last one's graph
+  is left, so that two sites hide nothing from one another.
+* average: p (p - 1) real numbers instead of counts. A weight that is not zero at one site alone is
+  shown as it is, if not whose: a regression coefficient of few records. The l1 penalty leaves most
+  weights at zero, so that this is common.
+* how many sites abstained: at 0 or K, of every site, that it has or has not records to learn from.
+
+One record can change a site's graph in every edge: nothing but the field's own bound limits it, so
+noise would have to hide a whole site, and differential privacy is refused.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from secagg.contracts import Body, Counted, Field, Kind, Public, Result, Rows, Stage, State, Update
+from secagg.core.randomness import RandomBytes
+from secagg.errors import JobError, UsageError
+from secagg.models.common.variables import choose
+from secagg.models.graphs.job_result import Edges, check_truth, graph_result, note_indicators
+from secagg.models.local_graphs.learners import (
+    ABSTAINED,
+    EDGES,
+    Algorithm,
+    Combine,
+    Learner,
+    ballot,
+    elect,
+)
+
+STAGE = "graphs"
+LARGEST_WEIGHT = 2.0**20
+WEIGHT_BITS = 32  # with the bound above, sums over 1000 sites fit 64 bits
+
+
+@dataclass(frozen=True, kw_only=True)
+class LocalGraphs:
+    """Voting and averaging over the graphs that sites learn alone.
+
+    learner: "notears", "notears_mlp", "pc" or "ges"
+    combine: "vote", or for NOTEARS, linear or not, "average"
+    variables: columns of the graph; None for all
+    standardise, penalty, threshold, alpha: of the learner, see
+    `secagg.models.local_graphs.learners.Learner`;
+        None for its default, but for `standardise`, which is true. `threshold` is that of the
+        average, too. What the learner does not read is refused.
+    truth: the true edges [cause, effect], if known: the graph is then scored
+    """
+
+    learner: Algorithm = "notears"
+    combine: Literal["vote", "average", "best"] = "vote"
+    variables: tuple[str, ...] | None = None
+    standardise: bool | None = None
+    penalty: float | None = None
+    threshold: float | None = None
+    alpha: float | None = None
+    truth: Edges | None = None
+
+    name: ClassVar[str] = "local_graphs"
+    leaves: ClassVar[str] = (
+        "How many sites have each edge in the graph of their own records (vote), or the sum of its "
+        "weights over the sites (average), and how many sites could not learn a graph. An edge "
+        "that all sites have, or none, is known of every site; a weight that one site alone has is "
+        "that site's own regression coefficient."
+    )
+
+    def stages(self, public: Public) -> tuple[Stage, ...]:
+        """Declare the one round."""
+        combine, p = self._combine(), len(self._names(public))
+        learner = self._learner()
+        for name in self._given():
+            if name not in learner.settings():
+                raise JobError(f"method.{name}", f"{self.learner!r} has no {name}", "Leave it out.")
+        try:
+            learner.check()
+        except UsageError as error:
+            raise JobError("method", error.what, error.mend) from None
+        check_truth(self.truth, self._names(public), public)
+        if combine == "vote":
+            edges = Field(EDGES, (p, p), 1.0, 0, Kind.COUNT)
+            sees = "for each edge, how many sites have it in the graph of their own records"
+        else:
+            edges = Field(EDGES, (p, p), LARGEST_WEIGHT, WEIGHT_BITS, Kind.BOUNDED)
+            sees = "for each edge, the sum of the weights in the graphs of the sites' own records"
+        spec = (edges, Field(ABSTAINED, (1,), 1.0, 0, Kind.COUNT))
+        return (Stage(STAGE, spec, 1, f"{sees}; how many sites could not learn a graph"),)
+
+    def start(self, public: Public) -> State:
+        """Nothing is known yet."""
+        return {}
+
+    def message(self, state: State) -> tuple[str, Body] | None:
+        """Ask once."""
+        return None if EDGES in state else (STAGE, {})
+
+    def local(
+        self,
+        stage: str,
+        rows: Rows,
+        message: Body,
+        memory: State,
+        public: Public,
+        random: RandomBytes,
+    ) -> tuple[Update, State]:
+        """Learn a graph from this site's records, in the columns' own units.
+
+        The middle of the bounds is left out: no learner depends on where zero is.
+        """
+        chosen = self._chosen(public)
+        half = np.array([public.variables[i].half for i in chosen])
+        fit = self._learner().fit(half * rows.values[:, chosen], self._names(public))
+        return ballot(fit, self._combine()), memory
+
+    def server(self, state: State, total: Update, sites: int) -> State:
+        """Keep the sum."""
+        return {**total, "sites": sites}
+
+    def result(self, state: State, public: Public, counted: Counted) -> Result:
+        """Return the graph that was voted for, with all votes, or the mean graph.
+
+        status: "converged" unless all sites abstained
+        """
+        combine, names = self._combine(), self._names(public)
+        learner = self._learner()
+        fit = elect(state, state["sites"], combine, learner.threshold, names)
+        fit = replace(
+            fit,
+            method=f"{self.learner}-{combine}",
+            settings={**fit.settings, **learner.settings()},
+        )
+        linear = self.learner != "notears_mlp"
+        result = note_indicators(graph_result(fit, self.truth, linear=linear), public)
+        result.summary["status"] = "converged" if fit.converged else "all sites abstained"
+        arrays: dict[str, NDArray[Any]] = {**result.arrays}
+        if combine == "vote":
+            arrays["votes"] = votes = state[EDGES]
+            result.summary["votes"] = [
+                {"from": names[i], "to": names[j], "sites": round(votes[i, j])}
+                for i, j in sorted(np.argwhere(votes).tolist(), key=lambda edge: -votes[*edge])
+            ]
+        return Result(result.summary, arrays)
+
+    def _learner(self) -> Learner:
+        return Learner(**{"algorithm": self.learner, "standardise": True, **self._given()})
+
+    def _given(self) -> dict[str, Any]:
+        """Return the learner's settings that the job states, by name."""
+        names = ("standardise", "penalty", "threshold", "alpha")
+        return {name: value for name in names if (value := getattr(self, name)) is not None}
+
+    def _combine(self) -> Combine:
+        """Return how graphs are put together, if a federation can do it."""
+        if self.combine == "best":
+            raise JobError(
+                "method.combine",
+                "the best of the sites' graphs can be told by comparing each with the true graph "
+                "only: an oracle, which exists in simulations",
+                "Take 'vote' or 'average'.",
+            )
+        if self.combine == "average" and not self._learner().weighted:
+            raise JobError(
+                "method.combine", f"{self.learner!r} has no weights to average", "Take 'vote'."
+            )
+        return self.combine
+
+    def _names(self, public: Public) -> tuple[str, ...]:
+        return tuple(public.variables[i].name for i in self._chosen(public))
+
+    def _chosen(self, public: Public) -> NDArray[np.int64]:
+        if self.variables is None:
+            return np.arange(len(public.variables))
+        return choose(public, self.variables, "method.variables")

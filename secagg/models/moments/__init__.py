@@ -1,0 +1,1 @@
+"""One secure sum of moments, and the analyses that need nothing else."""

@@ -1,0 +1,280 @@
+"""The analyses a job may ask of pooled moments: settings as in the job file, one class a kind.
+
+========  ==========================================================================
+kind      what it computes
+========  ==========================================================================
+describe  means, standard deviations, correlations
+ols       least squares with classical standard errors; from moments with noise,
+          with intervals that hold the noise
+ridge     ridge regression; penalty by generalised cross-validation or given
+lasso     the lasso; penalty by BIC or given
+pc, ges   equivalence class of a directed graph (extra `graphs`)
+notears   linear NOTEARS
+golem     GOLEM-NV, or GOLEM-EV with equal_variances = true
+========  ==========================================================================
+
+Graph analyses are scored where the job states the true edges. Whatever is wrong with the settings
+by themselves is refused before data are read: a release that a bad setting wastes cannot be undone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any, Literal, Protocol
+
+import numpy as np
+
+from secagg.contracts import Public, Result
+from secagg.core.validation import build
+from secagg.errors import JobError, UsageError
+from secagg.models.common.coefficient_table import critical_value
+from secagg.models.common.pooled_moments import Moments, unvarying
+from secagg.models.common.variables import choose
+from secagg.models.graphs.golem import golem
+from secagg.models.graphs.inputs import require_number
+from secagg.models.graphs.job_result import check_truth, graph_result
+from secagg.models.graphs.notears import notears
+from secagg.models.graphs.pc_ges import ges, pc, require_causal_learn
+from secagg.models.graphs.result import GraphFit
+from secagg.models.moments.lasso import LassoFit, lasso
+from secagg.models.moments.noisy_ols import NoisyLinearFit, noisy_ols
+from secagg.models.moments.ols import LinearFit, describe, ols
+from secagg.models.moments.ridge import RidgeFit, ridge
+from secagg.models.moments.scaling import check_penalty
+
+POSITIVE = float(np.finfo(np.float64).tiny)  # least normal number: what `pc` and `ges` ask for
+
+
+class Analysis(Protocol):
+    """One analysis with its settings."""
+
+    def check(self, public: Public) -> None:
+        """Raise `UsageError` for undeclared columns or any setting that is wrong by itself."""
+        ...
+
+    def run(self, moments: Moments) -> Result:
+        """Compute; raises `UsageError` where the moments do not allow it."""
+        ...
+
+
+@dataclass(frozen=True)
+class Describe:
+    """Means, standard deviations and correlations of all variables."""
+
+    def check(self, public: Public) -> None:
+        """Need nothing."""
+
+    def run(self, moments: Moments) -> Result:
+        """Describe."""
+        summary = {"method": "describe", **describe(moments).to_dict()}
+        if np.any(moments.constant):
+            flat = [name for name, c in zip(moments.names, moments.constant, strict=True) if c]
+            summary["notes"] = [unvarying(name, moments.within) for name in flat]
+        return Result(summary)
+
+
+@dataclass(frozen=True)
+class _Regression:
+    outcome: str
+    predictors: tuple[str, ...]
+
+    def check(self, public: Public) -> None:
+        """Check that outcome and predictors are declared."""
+        if len(choose(public, [self.outcome], "outcome")) != 1:
+            raise JobError("outcome", f"column {self.outcome!r} has several indicators")
+        choose(public, self.predictors, "predictors", other_than=self.outcome)
+
+
+@dataclass(frozen=True)
+class Ols(_Regression):
+    """Least squares."""
+
+    level: float = 0.95
+
+    def check(self, public: Public) -> None:
+        """Check columns and level."""
+        super().check(public)
+        critical_value(self.level)
+
+    def run(self, moments: Moments) -> Result:
+        """Fit; from moments with noise, by a method whose intervals hold the noise."""
+        if moments.noisy is not None:
+            return _regression(noisy_ols(moments.noisy, self.outcome, self.predictors, self.level))
+        return _regression(ols(moments, self.outcome, self.predictors, self.level))
+
+
+@dataclass(frozen=True)
+class Ridge(_Regression):
+    """Ridge regression."""
+
+    penalty: float | Literal["gcv"] = "gcv"
+    level: float = 0.95
+
+    def check(self, public: Public) -> None:
+        """Check columns, penalty and level."""
+        super().check(public)
+        check_penalty(self.penalty, "gcv")
+        critical_value(self.level)
+
+    def run(self, moments: Moments) -> Result:
+        """Fit."""
+        return _regression(ridge(moments, self.outcome, self.predictors, self.penalty, self.level))
+
+
+@dataclass(frozen=True)
+class Lasso(_Regression):
+    """The lasso."""
+
+    penalty: float | Literal["bic"] = "bic"
+
+    def check(self, public: Public) -> None:
+        """Check columns and penalty."""
+        super().check(public)
+        check_penalty(self.penalty, "bic")
+
+    def run(self, moments: Moments) -> Result:
+        """Fit."""
+        return _regression(lasso(moments, self.outcome, self.predictors, self.penalty))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Graph:
+    """What the analyses that learn a graph have in common."""
+
+    variables: tuple[str, ...] | None = None
+    truth: tuple[tuple[str, str], ...] | None = None
+
+    def check(self, public: Public) -> None:
+        """Check that variables are declared, and that the true edges are a DAG over them."""
+        names = [v.name for v in public.variables]
+        if self.variables is not None:
+            names = [names[i] for i in choose(public, self.variables, "variables")]
+        check_truth(self.truth, names, public, at="")
+
+    def _settings(self) -> dict[str, Any]:
+        return {k: v for k, v in asdict(self).items() if k != "truth"}
+
+    def _result(self, fit: GraphFit) -> Result:
+        return graph_result(fit, self.truth)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pc(Graph):
+    """PC."""
+
+    alpha: float = 0.05
+
+    def check(self, public: Public) -> None:
+        """Check graph, level and package."""
+        super().check(public)
+        require_number("alpha", self.alpha, low=POSITIVE, below=1)
+        require_causal_learn("kind")
+
+    def run(self, moments: Moments) -> Result:
+        """Learn."""
+        return self._result(pc(moments, **self._settings()))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ges(Graph):
+    """GES."""
+
+    penalty: float = 1.0
+
+    def check(self, public: Public) -> None:
+        """Check graph, penalty and package."""
+        super().check(public)
+        require_number("penalty", self.penalty, low=POSITIVE)
+        require_causal_learn("kind")
+
+    def run(self, moments: Moments) -> Result:
+        """Learn."""
+        return self._result(ges(moments, **self._settings()))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Notears(Graph):
+    """Linear NOTEARS."""
+
+    standardise: bool = True
+    penalty: float = 0.1
+    threshold: float = 0.3
+
+    def check(self, public: Public) -> None:
+        """Check graph, penalty and threshold."""
+        super().check(public)
+        require_number("penalty", self.penalty, low=0)
+        require_number("threshold", self.threshold, low=0)
+
+    def run(self, moments: Moments) -> Result:
+        """Learn."""
+        return self._result(notears(moments, **self._settings()))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Golem(Graph):
+    """GOLEM."""
+
+    equal_variances: bool = False
+    standardise: bool = True
+    penalty: float | None = None
+    threshold: float = 0.3
+
+    def check(self, public: Public) -> None:
+        """Check graph, penalty and threshold."""
+        super().check(public)
+        if self.penalty is not None:
+            require_number("penalty", self.penalty, low=0)
+        require_number("threshold", self.threshold, low=0)
+
+    def run(self, moments: Moments) -> Result:
+        """Learn."""
+        return self._result(golem(moments, **self._settings()))
+
+
+KINDS: Mapping[str, type[Analysis]] = {
+    "describe": Describe, "ols": Ols, "ridge": Ridge, "lasso": Lasso,
+    "pc": Pc, "ges": Ges, "notears": Notears, "golem": Golem,
+}  # fmt: skip
+
+
+def build_analysis(
+    table: Mapping[str, Any],
+    public: Public,
+    where: str,
+    truth: tuple[tuple[str, str], ...] | None = None,
+) -> Analysis:
+    """Return the analysis a job's table asks for; categorical columns become their indicators.
+
+    truth: the true edges, for graph analyses
+    Raises `JobError` for an unknown kind, key or column, or a setting that is wrong by itself.
+    """
+    settings = dict(table)
+    kind = settings.pop("kind", None)
+    if kind not in KINDS:
+        what = "kind is required" if kind is None else f"unknown kind {kind!r}"
+        raise JobError(where, what, f"Kinds are {', '.join(KINDS)}.")
+    if issubclass(KINDS[kind], Graph):
+        settings = {"truth": truth, **settings}
+    analysis = build(KINDS[kind], settings, where)
+    try:
+        analysis.check(public)
+    except UsageError as error:  # the models' own checks know nothing of jobs
+        at = where if error.where == "analysis" else f"{where}.{error.where}"
+        if error.where == "truth" and "truth" not in table:
+            at = f"method.truth, for {where}"
+        raise JobError(at, error.what, error.mend) from None
+    for key in ("predictors", "variables", "outcome"):
+        names = getattr(analysis, key, None)
+        if names is not None:
+            chosen = choose(public, [names] if key == "outcome" else names, f"{where}.{key}")
+            variables = tuple(public.variables[i].name for i in chosen)
+            settings[key] = variables[0] if key == "outcome" else variables
+    return build(KINDS[kind], settings, where)
+
+
+def _regression(fit: LinearFit | NoisyLinearFit | RidgeFit | LassoFit) -> Result:
+    estimates = np.array([term.estimate for term in fit.terms])
+    errors = np.array([np.nan if t.std_error is None else t.std_error for t in fit.terms])
+    return Result(fit.to_dict(), {"coefficients": estimates, "std_errors": errors})

@@ -1,0 +1,130 @@
+"""The lasso from pooled moments alone (Tibshirani 1996).
+
+It minimises |z - Zg|^2 / (2n) + penalty |g|_1 on standardised columns: see `standardised.py` for
+the scale and `descent.py` for the algorithm. All of it is post-processing of the released moments.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from secagg.errors import UsageError
+from secagg.models.common.coefficient_table import INTERCEPT, Result, Term, identified, within_notes
+from secagg.models.common.pooled_moments import Moments
+from secagg.models.moments.scaling import Vector, check_penalty, standardised
+from secagg.models.numerics.lasso import lasso_descent, optimality_violation
+
+_PATH_LENGTH, _PATH_RATIO = 100, 1e-3  # as glmnet's defaults (Friedman et al. 2010, section 2.5)
+
+
+@dataclass(frozen=True, kw_only=True)
+class LassoFit(Result):
+    """A lasso fit; its terms have estimates only.
+
+    penalty: of the objective above, a pure number; penalty_rule: "bic" or "given"
+    penalty_max: least penalty at which every slope is zero
+    bic: -2 log-likelihood + log(n) (1 + number of nonzero slopes), comparable with `ols`; where
+        each site took off its own means, their number stands for the 1
+    selected: predictors with nonzero slopes
+    kkt_violation: largest violation of the optimality conditions, on the correlation scale
+    """
+
+    method: str = "lasso"
+    outcome: str
+    n: int
+    terms: tuple[Term, ...]
+    penalty: float
+    penalty_rule: str
+    penalty_max: float
+    bic: float
+    r_squared: float
+    selected: tuple[str, ...]
+    kkt_violation: float
+    notes: tuple[str, ...]
+
+
+def lasso(
+    moments: Moments,
+    outcome: str,
+    predictors: Sequence[str],
+    penalty: float | Literal["bic"] = "bic",
+) -> LassoFit:
+    """Fit by the lasso, descending a path of penalties from the one that zeroes every slope.
+
+    penalty: positive, or "bic" to take, of 100 penalties down to a thousandth of the largest, the
+    one of least BIC = -2 log-likelihood + log(n) df. The number of nonzero slopes is an unbiased
+    estimate of the lasso's degrees of freedom (Zou, Hastie & Tibshirani 2007); the intercept adds
+    one. BIC needs n > p + 1, or the likelihood grows without bound along the path.
+
+    Selection makes the estimates' distribution neither normal nor estimable uniformly (Leeb &
+    Poetscher 2005): there are no standard errors, and those of `ols` on the selected columns
+    would be too small.
+
+    Raises UsageError for unknown, repeated or constant columns, the outcome among the predictors,
+    moments of no table (negative eigenvalues), n <= p + 1 with "bic", or a bad option.
+    """
+    pooled, R, r = standardised(moments, outcome, predictors)
+    rule = check_penalty(penalty, "bic")
+    n, p = pooled.n, len(predictors)
+    # an outcome uncorrelated with everything leaves rounding only, or zero, which has no log path
+    penalty_max = max(float(np.max(np.abs(r))), float(np.finfo(np.float64).eps))
+    if isinstance(penalty, str):
+        if n <= p + pooled.means:
+            raise UsageError(
+                "analysis",
+                f"BIC cannot choose among {p} predictors from {n} records",
+                "Give a penalty as a number, or use fewer predictors.",
+            )
+        path = np.geomspace(penalty_max, _PATH_RATIO * penalty_max, _PATH_LENGTH)
+    elif penalty < penalty_max:  # steps of 10 %, so that each start is near its solution
+        steps = 2 + int(np.log(penalty_max / penalty) / 0.1)
+        path = np.geomspace(penalty_max, penalty, steps)
+        path[-1] = penalty
+    else:
+        path = np.array([penalty])
+
+    variance = float(pooled.covariance[p, p])
+
+    def unexplained(g: Vector) -> float:
+        return max(float(1 - 2 * r @ g + g @ R @ g), float(np.finfo(np.float64).eps))
+
+    def bic(g: Vector) -> float:
+        deviance = n * (np.log(2 * np.pi * variance * unexplained(g)) + 1)
+        return float(deviance + np.log(n) * (pooled.means + np.count_nonzero(g)))
+
+    notes = [
+        "No standard errors: the lasso's estimates have none that are valid after selection.",
+        *within_notes(pooled),
+    ]
+    solutions = lasso_descent(R, r, path)
+    chosen = len(path) - 1
+    if isinstance(penalty, str):
+        chosen = int(np.argmin([bic(g) for g in solutions]))
+        if chosen == len(path) - 1:
+            notes.append("BIC is least at the smallest penalty of the path: compare with `ols`.")
+    g, weight = solutions[chosen], float(path[chosen])
+    slopes = np.sqrt(variance) / pooled.standard_deviation[:p] * g
+    estimates = [float(pooled.mean[p] - slopes @ pooled.mean[:p]), *slopes]
+    return LassoFit(
+        outcome=outcome,
+        n=n,
+        terms=identified(
+            tuple(
+                Term(term=name, estimate=float(estimate))
+                for name, estimate in zip((INTERCEPT, *predictors), estimates, strict=True)
+            ),
+            pooled,
+        ),
+        penalty=weight,
+        penalty_rule=rule,
+        penalty_max=penalty_max,
+        bic=bic(g),
+        r_squared=1 - unexplained(g),
+        selected=tuple(name for name, slope in zip(predictors, g, strict=True) if slope != 0),
+        kkt_violation=optimality_violation(R, r, weight, g),
+        notes=tuple(notes),
+    )

@@ -1,0 +1,278 @@
+"""Secure sufficient statistics: one sum of moments, then any analysis that needs no more.
+
+With z = (1, u), u a record's variables scaled to [-1, 1] by their public bounds, each site
+contributes the upper triangle of M = sum z z'. The total gives n, the means and the scatter matrix
+of the pooled records, and every linear-Gaussian analysis is a function of these: as many analyses
+as the job lists cost one release.
+
+What the transcript determines: exactly the pooled n, means and covariances (to the fixed-point
+step), whatever analyses are run. Nothing else of the pooled records, and nothing of how they are
+split over sites. With few records or many variables these are much: p + p(p+1)/2 numbers pin down
+records when n is of that order. With `centre = "site"` it is the scatter within sites instead, and
+no means: see `secagg.models.moments.within_sites`, also for why noise is refused there.
+
+Under differential privacy records come clipped to |u| <= R on a grid of 2^-g
+(`secagg.contracts.noise.Clip`), and z = (c, u) with c = 1/2. Then M's entries are multiples of
+2^-2g that float64 adds exactly. The noise has twice the variance on the diagonal, so that what
+counts as the change that a record makes (`secagg.contracts.noise.Touch`) is the sum of squares off
+the diagonal and half of those on it: exactly half the squared Frobenius norm of the whole matrix,
+of which Analyze Gauss (Dwork et al. 2014) has
+
+    add or remove  |zz'|_F^2 = |z|^4,
+                   so the change is at most  (c^2 + R^2) / root(2)                         (1)
+    replace        |zz' - ww'|_F^2 = |z|^4 + |w|^4 - 2 (z'w)^2,
+                   so it is at most  root((c^2 + R^2)^2 - max(0, c^2 - R^2)^2)             (2)
+
+In (2) with |z| = |w| = r, z'w = c^2 + u'v can be 0 if R >= c, and otherwise is c^2 - R^2 at least;
+|z|^4 grows with |u|, and faster than (c^2 - |u|^2)^2. Both are reached, and both hold with the
+response in u, as every variable is. A replaced record may also become incomplete, which is (1).
+
+==================================  =====================  =============================
+R^2                                 (1)                    (2), never below (1)
+==================================  =====================  =============================
+0 (nothing but the count)           c^2 / root(2)          the same: it may be incomplete
+c^2                                 root(2) c^2            2 c^2
+above c^2                           (c^2 + R^2) / root(2)  c^2 + R^2, root(2) times (1)
+==================================  =====================  =============================
+
+c below 1 makes all noise smaller and the number of records and the sums, which are divided by c^2
+and c, less exact. Slopes of a regression hang on the products.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from secagg.contracts import Body, Counted, Field, Kind, Public, Result, Rows, Stage, State, Update
+from secagg.contracts.noise import Clip, Touch
+from secagg.core.randomness import RandomBytes
+from secagg.errors import CapabilityError, JobError, UsageError
+from secagg.models.common.noisy_moments import NOISE_NOTE, noisy_moments, repaired
+from secagg.models.common.pooled_moments import Moments
+from secagg.models.graphs.job_result import note_indicators
+from secagg.models.moments.analyses import Analysis, Graph, Ols, build_analysis
+from secagg.models.moments.within_sites import SEES, within_moments, within_spec, within_update
+
+STAGE = "moments"
+LEAST_FRACTION_BITS = 20
+REPEATED_NOTE = (
+    "Several records may be of one person (privacy.records_per_person), and intervals take all "
+    "records for independent: they are too short where a person's records are alike."
+)
+LEVELS_NOTE = (
+    "The means of all records together were taken off, so that sites that differ in level look "
+    'like effects of one column on another. method.centre = "site" takes that off (not under '
+    "[privacy])."
+)
+CONSTANT = 0.5
+"""c, the constant in z under differential privacy; a multiple of every grid."""
+
+
+@dataclass(frozen=True)
+class PooledMoments:
+    """One secure sum of moments.
+
+    analyses: tables with `kind` and the settings of that kind (see
+        `secagg.models.moments.analyses`)
+    truth: the true edges [cause, effect], if known: graph analyses are then scored
+    centre: which means are taken off: the pooled records' ("pooled"), or at each site its own
+        ("site"), where sites differ in level
+    fraction_bits: resolution 2^-fraction_bits of M's entries, in scaled units, at least 20; at the
+        default the fixed point adds nothing to the rounding of float64
+    """
+
+    analyses: tuple[dict[str, Any], ...] = ({"kind": "describe"},)
+    truth: tuple[tuple[str, str], ...] | None = None
+    centre: Literal["pooled", "site"] = "pooled"
+    fraction_bits: int = 80
+
+    name: ClassVar[str] = "moments"
+
+    @property
+    def leaves(self) -> str:
+        """What the sum determines, by which means are taken off."""
+        once = (
+            "The number of records, the mean vector and the covariance matrix of the pooled "
+            "records, once"
+            if self.centre == "pooled"
+            else "The number of records, how many sites have any, and the covariance matrix of "
+            "all records about the means of their own sites, once; no means"
+        )
+        return f"{once}. Every analysis below is computed from these and releases nothing more."
+
+    def stages(self, public: Public) -> tuple[Stage, ...]:
+        """Declare the one round. |z_j z_k| <= 1, so no entry exceeds a site's number of rows."""
+        if self.fraction_bits < LEAST_FRACTION_BITS:
+            raise JobError("method.fraction_bits", f"must be at least {LEAST_FRACTION_BITS}")
+        self._analyses(public)  # refuses unknown kinds, keys and columns before data is read
+        if self.centre == "site":
+            if public.clip is not None:
+                raise CapabilityError(
+                    "method.centre",
+                    'with centre = "site" how far a record moves the sum is not proved: it moves '
+                    "its site's means too, and with them every difference",
+                    'Take centre = "pooled" under [privacy].',
+                )
+            return (Stage(STAGE, within_spec(public, self.fraction_bits), 1, SEES),)
+        p = len(public.variables) + 1
+        bound = float(public.max_rows)
+        bits = self.fraction_bits if public.clip is None else 2 * public.clip.grid_bits
+        spec = (Field("moments", (p * (p + 1) // 2,), bound, bits, Kind.PSD),)
+        touch = None if public.clip is None else touched(public.clip, p - 1)
+        sees = "pooled record count, sums and cross products"
+        return (Stage(STAGE, spec, 1, sees, touch),)
+
+    def start(self, public: Public) -> State:
+        """Nothing is known yet."""
+        return {}
+
+    def message(self, state: State) -> tuple[str, Body] | None:
+        """Ask once."""
+        return None if "upper" in state else (STAGE, {})
+
+    def local(
+        self,
+        stage: str,
+        rows: Rows,
+        message: Body,
+        memory: State,
+        public: Public,
+        random: RandomBytes,
+    ) -> tuple[Update, State]:
+        """Compute this site's M, or its scatter about its own means."""
+        if self.centre == "site":
+            return within_update(rows), memory
+        constant = 1.0 if public.clip is None else CONSTANT
+        z = np.column_stack([np.full(len(rows.values), constant), rows.values])
+        return {"moments": (z.T @ z)[np.triu_indices(z.shape[1])]}, memory
+
+    def server(self, state: State, total: Update, sites: int) -> State:
+        """Keep the sum."""
+        kept: State = {"upper": total["moments"], "sites": sites}
+        return {**kept, "counts": total["counts"]} if self.centre == "site" else kept
+
+    def result(self, state: State, public: Public, counted: Counted) -> Result:
+        """Run the analyses on the pooled moments; one that fails is reported as `failed`."""
+        noise = public.noise.get(STAGE)
+        step_error = state["sites"] * 2.0 ** -(self.fraction_bits + 1)
+        quality: dict[str, Any]
+        if self.centre == "site":
+            moments = within_moments(state["upper"], state["counts"], public, step_error)
+            quality = {
+                "centre": self.centre,
+                "degrees_of_freedom": moments.freedom,
+                "largest_correlation_error": moments.error,
+            }
+        elif noise is None:
+            moments = pooled_moments(state["upper"], public, step_error)
+            quality = {"largest_correlation_error": moments.error}
+        else:
+            # sites that dropped out since the cohort was fixed leave less noise than this
+            variance = noise.in_sum(state["sites"], noise.at_site(state["sites"]))
+            noisy = noisy_moments(state["upper"], public, variance, counted, CONSTANT)
+            repair = repaired(noisy)
+            upper = repair.matrix[np.triu_indices(len(repair.matrix))]
+            moments = replace(pooled_moments(upper, public, 0.0), noisy=noisy)
+            quality = {
+                "n_error": noisy.records_error,
+                "noise_sd": math.sqrt(variance),
+                "repair": repair.note(),
+            }
+        summaries: list[Mapping[str, Any]] = []
+        means = {} if self.centre == "site" else {"mean": moments.mean}
+        arrays = {"n": np.array(moments.n), **means, "scatter": moments.scatter}
+        if moments.noisy is not None:
+            arrays["released"] = moments.noisy.matrix
+        for i, analysis in enumerate(self._analyses(public), start=1):
+            try:
+                result = analysis.run(moments)
+            except UsageError as error:  # the release is spent: keep it, and the other analyses
+                kind = self.analyses[i - 1]["kind"]
+                summaries.append(
+                    {"method": kind, "failed": f"method.analyses[{i}], {error.line()}".rstrip(".")}
+                )
+                continue
+            if moments.noisy is not None and not isinstance(analysis, Ols):
+                result = replace(result, summary=_without_intervals(result.summary))
+            elif public.repeated:
+                notes = [REPEATED_NOTE, *result.summary["notes"]]
+                result = replace(result, summary={**result.summary, "notes": notes})
+            if isinstance(analysis, Graph):
+                result = note_indicators(result, public)
+            if self.centre == "pooled" and state["sites"] > 1 and isinstance(analysis, Graph):
+                notes = [*result.summary["notes"], LEVELS_NOTE]
+                result = replace(result, summary={**result.summary, "notes": notes})
+            summaries.append(result.summary)
+            arrays |= {f"{i}_{result.summary['method']}_{k}": v for k, v in result.arrays.items()}
+        summary = {
+            "method": self.name,
+            "n": moments.n if moments.noisy is None else max(1, moments.noisy.records),
+            "variables": list(moments.names),
+            **quality,
+            "analyses": summaries,
+        }
+        return Result(summary, arrays)
+
+    def _analyses(self, public: Public) -> list[Analysis]:
+        if not self.analyses:
+            raise JobError("method.analyses", "is empty", "Add [[method.analyses]] with a kind.")
+        return [
+            build_analysis(table, public, f"method.analyses[{i}]", self.truth)
+            for i, table in enumerate(self.analyses, start=1)
+        ]
+
+
+def _without_intervals(summary: dict[str, Any]) -> dict[str, Any]:
+    """Take out what describes sampling only: beside noise it would say far too little."""
+    summary = {**summary, "notes": [*summary.get("notes", ()), NOISE_NOTE]}
+    if "terms" in summary:
+        nothing = dict.fromkeys(("std_error", "statistic", "p_value", "ci_low", "ci_high"))
+        summary["terms"] = [{**term, **nothing} for term in summary["terms"]]
+    return summary
+
+
+def touched(clip: Clip, variables: int) -> Touch:
+    """Return how far one record can move M's upper triangle: equations (1) and (2), rounded up."""
+    constant, square = CONSTANT**2, clip.square
+    added = (constant + square) / math.sqrt(2)
+    replaced = math.sqrt((constant + square) ** 2 - max(0.0, constant - square) ** 2)
+    rows, columns = np.triu_indices(variables + 1)
+    weights = tuple(int(w) for w in np.where(rows == columns, 2, 1))
+    up = 1 + 2.0**-48
+    return Touch(added * up, max(added, replaced) * up, weights)
+
+
+def pooled_moments(upper: NDArray[np.float64], public: Public, step_error: float) -> Moments:
+    """Return the moments in the columns' own units from M's upper triangle in scaled units.
+
+    step_error: bound on the fixed-point error of any entry of M: sites x half a step
+
+    Centring is done in scaled units, about the middle of the public bounds, where the sums are
+    small. Errors are carried along: an entry M_jk is a float64 sum of n products, so it errs by at
+    most n eps root(M_jj M_kk), plus `step_error`; subtracting s_j s_k / n, whose terms are no
+    larger, at most quadruples both. Columns that do not vary beyond that are constant, and their
+    rows of the scatter are set to 0.
+    """
+    p = len(public.variables)
+    M = np.zeros((p + 1, p + 1))
+    M[np.triu_indices(p + 1)] = upper
+    n, sums = round(float(M[0, 0])), M[0, 1:]
+    products = M[1:, 1:] + np.triu(M[1:, 1:], 1).T
+    centred = products - np.outer(sums, sums) / n
+    uncertain = 4 * (step_error + n * np.finfo(np.float64).eps * np.diagonal(products))
+    varies = np.diagonal(centred) > 2 * uncertain
+    centred[~varies] = 0.0
+    centred[:, ~varies] = 0.0
+    errors = np.where(varies, uncertain / np.where(varies, np.diagonal(centred), 1.0), 0.0)
+    middle = np.array([v.middle for v in public.variables])
+    half = np.array([v.half for v in public.variables])
+    names = tuple(v.name for v in public.variables)
+    return Moments(
+        names, n, middle + half * sums / n, centred * half[:, None] * half[None, :], errors
+    )

@@ -1,0 +1,1 @@
+"""NOTEARS-ADMM (Ng and Zhang 2022)."""

@@ -1,0 +1,295 @@
+"""Linear NOTEARS-ADMM over secure sums (Ng and Zhang, AISTATS 2022, sections 5.1 and 5.2).
+
+Round 0 sums the sites' numbers of records and their squared deviations. Then the coordinator sends
+W, each site answers V_k = S_k (J - B_k) of `secagg.models.notears_admm.linear_site`, and the
+coordinator makes the next W from their sum (`secagg.models.notears_admm.coordinator`). Every site
+centres its records by its own means, as the paper's program does: sites may differ in level.
+
+Units. Records come as u = (x - middle) / half and are analysed as u times c: c is the inverse of
+u's pooled standard deviation, or half (own units, the paper's). V_k is carried as it is in the
+first case, where the S_k add up to a correlation matrix, and divided by half_i half_j in the
+second: |S_k| is then at most 1. What depends on B_k has no bound; a contribution beyond its bound
+means divergence, and the site refuses to send it clipped.
+
+What a refusal tells. A coordinator that lies about W or the records can make one site's answer
+leave its bound or not. The site's session ends with its first refusal (`secagg.runtime.party`), so
+that it reads the round in which that was and the kind of the error: one of 1 + rounds x kinds
+outcomes a session. rho2 and the schedule the sites know from the job, and in own units the scale;
+the pooled standard deviations they take from the coordinator, and another scale is as good as
+another rho2.
+
+What the transcript determines (Guarantees: only this)
+    * The last sum alone is S (J - W), because there B_k = W; S is the pooled covariance within
+      sites. A static graph's J - W is invertible: that gives S. Lags add more such sums.
+    * More than that. In early rounds B_k is far from W, and the sum over k of
+      S_k (S_k + rho2 I)^-1 (...) is not a function of S: it depends on how records are split over
+      sites. The sums of all rounds are equations in the sites' own covariances; as soon as they
+      have as many independent entries as there are unknowns, they can be solved for all S_k, up to
+      which site has which (d = 10, K = 10: 60 rounds, 550 unknowns).
+    So one secure sum of moments within sites, and NOTEARS on it (method `moments` with centre =
+    "site"), releases strictly less, up to rounding: it is sent in finer steps (2^-80, V_k 2^-40 or
+    finer). Pooled moments hold the sites' means too, which no sum here does: beside one of these
+    runs they show how the means scatter.
+
+=================================  =================================================================
+site                               contribution
+=================================  =================================================================
+no record, or one                  S_k = 0, so V_k = 0; the graph is the others'
+a column that is constant there    zeros in its row and column of S_k
+fewer records than variables       S_k has rank n_k - 1: (10) needs no inverse of it
+constant everywhere                an isolated variable; with `standardise` an error names it
+a W that is not finite             `PeerError`, nothing is sent
+=================================  =================================================================
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from secagg.contracts import Body, Counted, Field, Kind, Public, Result, Rows, Stage, State, Update
+from secagg.core.randomness import RandomBytes
+from secagg.errors import JobError
+from secagg.models.common.message_checks import check_facts, read_message
+from secagg.models.common.variables import choose, halves
+from secagg.models.graphs.job_result import Edges, check_truth, graph_result, note_indicators
+from secagg.models.graphs.linear_graph import LinearGraph
+from secagg.models.notears_admm.coordinator import Schedule, Variant, advance, begin
+from secagg.models.notears_admm.linear_simulation import linear_fit
+from secagg.models.notears_admm.linear_site import answer, begin_site, centred, spectrum
+from secagg.models.notears_admm.range import (
+    BOUND,
+    CONSENSUS,
+    RECORDS,
+    SQUARES_BITS,
+    bits_for,
+    check_halves,
+    check_numbers,
+    check_own_units,
+    deviations,
+    records_in,
+    within_bound,
+)
+
+Array = NDArray[np.float64]
+
+
+_LEAST_VARIANCE = 2.0 ** (4 - SQUARES_BITS)  # 16 steps of the sum of squares, which are exact
+
+
+@dataclass(frozen=True, kw_only=True)
+class NotearsAdmm:
+    """Linear NOTEARS-ADMM, static or (with `lags`) for time series.
+
+    variables: columns of the graph; None for all that are not lagged values
+    lags: for time series, lists of columns: the variables' values one step before, two steps, ...,
+        in the order of `variables`. Every record is one window of a series.
+    variant: "fast" or "paper", see `secagg.models.notears_admm.coordinator`
+    penalty, lag_penalty: lambda for instantaneous and for lagged coefficients
+    threshold: edges with |W_ij| <= threshold are dropped
+    standardise: divide by pooled standard deviations. In their own units, the paper's, small
+        columns get no edge past the penalty, and large ones do not fit the first rho2.
+    zero_diagonal: hold W_ii at 0 from the start
+    acyclic: raise the threshold until no cycle is left
+    rho1, rho2, gamma1, gamma2, rounds: as in `Schedule`
+    truth: the true edges, if known: the graph is then scored
+    """
+
+    variables: tuple[str, ...] | None = None
+    lags: tuple[tuple[str, ...], ...] = ()
+    variant: Variant = "fast"
+    penalty: float = 0.01
+    lag_penalty: float = 0.01
+    threshold: float = 0.3
+    standardise: bool = True
+    zero_diagonal: bool = False
+    acyclic: bool = False
+    rho1: float = 1e-3
+    rho2: float = 1e-3
+    gamma1: float = 1.75
+    gamma2: float = 1.25
+    rounds: int = 200
+    truth: Edges | None = None
+
+    name: ClassVar[str] = "notears_admm"
+
+    @property
+    def leaves(self) -> str:
+        """What the sums determine, and what releases less, where there is such a thing."""
+        given = "sums of several rounds give" if self.lags else "the last round's sum gives"
+        less = (
+            "One sum of moments does not stand in for these: 'moments' has no graph analysis with "
+            "lags."
+            if self.lags
+            else "One sum of moments (method 'moments', analyses 'pc' and 'notears') with centre = "
+            '"site" releases strictly less.'
+        )
+        return (
+            f"The pooled covariance within sites ({given} it), and more: sums of early rounds "
+            "depend on how records are split over sites, and enough of them can be solved for "
+            f"every site's own covariance, up to which site has which. {less}"
+        )
+
+    @cached_property
+    def _schedule(self) -> Schedule:
+        return Schedule(self.variant, self.rho1, self.rho2, self.gamma1, self.gamma2, self.rounds)
+
+    def stages(self, public: Public) -> tuple[Stage, ...]:
+        """Declare the count and the rounds of consensus."""
+        self._schedule.check()
+        check_numbers(self, {"penalty": 0, "lag_penalty": 0, "threshold": 0})
+        graph, chosen = self._graph(public), self._chosen(public)
+        check_truth(self.truth, self._names(public), public)
+        half, rows = halves(public, chosen), float(public.max_rows)
+        check_halves(half, [public.variables[i].name for i in chosen])
+        count = (
+            Field("records", (1,), rows, 0, Kind.COUNT),
+            Field("squares", (len(chosen),), rows, SQUARES_BITS, Kind.WEIGHT),
+        )
+        bits = bits_for(float(np.max(self._units(half))), self.rho2)
+        answers = (Field("responses", graph.shape, BOUND, bits, Kind.BOUNDED),)
+        return (
+            Stage(
+                RECORDS,
+                count,
+                1,
+                "the number of records, and each column's sum of squared deviations from its "
+                "sites' means",
+            ),
+            Stage(
+                CONSENSUS,
+                answers,
+                self.rounds,
+                "sum over sites of rho2 B_k + beta_k, less what it sent: the slopes of their "
+                "losses at their own solutions",
+            ),
+        )
+
+    def start(self, public: Public) -> State:
+        """Begin with the count."""
+        state = begin(self._schedule, np.zeros(self._graph(public).shape))
+        return {
+            **state,
+            "status": "counting",
+            "columns": [public.variables[i].name for i in self._chosen(public)],
+            "scale": halves(public, self._chosen(public)),
+        }
+
+    def message(self, state: State) -> tuple[str, Body] | None:
+        """Ask for the count, then for responses to W, until done."""
+        if state["status"] == "counting":
+            return RECORDS, {}
+        if state["status"] != "running":
+            return None
+        return CONSENSUS, {name: state[name] for name in ("W", "records", "scale")}
+
+    def local(
+        self,
+        stage: str,
+        rows: Rows,
+        message: Body,
+        memory: State,
+        public: Public,
+        random: RandomBytes,
+    ) -> tuple[Update, State]:
+        """Count, or solve problem (4) and respond."""
+        u = centred(rows.values[:, self._chosen(public)])
+        if stage == RECORDS:
+            return {"records": np.array([float(len(u))]), "squares": np.sum(u * u, axis=0)}, memory
+        graph = self._graph(public)
+        news, facts = read_message(message, {"W": graph.shape}, {"scale": graph.shape[:1]})
+        check_facts(memory, facts, len(u))
+        if not self.standardise:
+            check_own_units(facts, halves(public, self._chosen(public)))
+        if not memory:
+            Q, L = spectrum(u * facts["scale"], facts["records"])
+            memory = {**begin_site(Q, L, graph.d), **facts}
+        V, memory = answer(memory, news["W"], self._schedule.growing(memory["rho2"]))
+        return {"responses": within_bound(V / self._units(facts["scale"]))}, memory
+
+    def server(self, state: State, total: Update, sites: int) -> State:
+        """Take the count, or make the next W."""
+        if state["status"] == "counting":
+            return self._counted(state, total)
+        graph = self._graph_of(total["responses"].shape[1])
+        V = total["responses"] * self._units(state["scale"])
+        return advance(state, V, sites, graph, self._schedule)
+
+    def result(self, state: State, public: Public, counted: Counted) -> Result:
+        """Return the graph, in the units analysed."""
+        names, graph = self._names(public), self._graph(public)
+        fit = linear_fit(
+            state,
+            names,
+            graph,
+            self._schedule,
+            self.threshold,
+            deviations=state["deviations"],
+            acyclic=self.acyclic,
+            standardised=self.standardise,
+        )
+        asked = {**fit.settings, "standardise": self.standardise, "rounds": self.rounds}
+        result = note_indicators(graph_result(replace(fit, settings=asked), self.truth), public)
+        result.summary["status"] = state["status"]
+        if self.standardise:  # what undoes it
+            half = halves(public, self._chosen(public))
+            result.arrays["deviations"] = half / state["scale"]
+        if graph.lags:
+            lagged = state["W"][graph.d :].reshape(graph.lags, graph.d, graph.d)
+            result.arrays["lagged_weights"] = lagged
+            result.summary["lagged_edges"] = [
+                {"from": self.lags[p][i], "to": names[j], "lag": p + 1, "weight": lagged[p, i, j]}
+                for p, i, j in np.argwhere(np.abs(lagged) > self.threshold).tolist()
+            ]
+        return result
+
+    def _counted(self, state: State, total: Update) -> State:
+        records = records_in(total)
+        variance, scale = total["squares"] / records, state["scale"]
+        if self.standardise:
+            scale = 1 / deviations(variance, _LEAST_VARIANCE, state["columns"])
+        known = {"records": records, "scale": scale, "deviations": np.sqrt(variance) * scale}
+        return {**state, "status": "running", **known}
+
+    def _units(self, scale: Array) -> Array:
+        """Return what V_k is divided by to be carried, shape (q, d)."""
+        d = len(scale) // (1 + len(self.lags))
+        return np.ones((len(scale), d)) if self.standardise else np.outer(scale, scale[:d])
+
+    def _graph(self, public: Public) -> LinearGraph:
+        return self._graph_of(len(self._names(public)))
+
+    def _graph_of(self, d: int) -> LinearGraph:
+        penalties = (self.penalty, self.lag_penalty)
+        return LinearGraph(d, len(self.lags), penalties, self.zero_diagonal)
+
+    def _names(self, public: Public) -> tuple[str, ...]:
+        """Return the names of the graph's variables."""
+        chosen = self._chosen(public)
+        d = len(chosen) // (1 + len(self.lags))
+        return tuple(public.variables[i].name for i in chosen[:d])
+
+    def _chosen(self, public: Public) -> NDArray[np.int64]:
+        """Return the positions of the variables, then of their values at each lag."""
+        lagged = [choose(public, lag, "method.lags") for lag in self.lags]
+        if self.variables is None:
+            taken = {int(i) for lag in lagged for i in lag}
+            rest = [i for i in range(len(public.variables)) if i not in taken]
+            now = np.array(rest, dtype=np.int64)
+        else:
+            now = choose(public, self.variables, "method.variables")
+        for lag in lagged:
+            if len(lag) != len(now):
+                raise JobError(
+                    "method.lags",
+                    f"a lag has {len(lag)} columns and the graph {len(now)} variables",
+                    "Each lag lists the variables' earlier values, in their order.",
+                )
+        everything = np.concatenate([now, *lagged])
+        if len(set(everything.tolist())) < len(everything):
+            raise JobError("method.lags", "a column is named twice")
+        return everything

@@ -1,0 +1,1 @@
+"""Sparse Bayesian models (Kidd, Wang, Xu and Ni 2023)."""

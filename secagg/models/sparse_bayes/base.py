@@ -1,0 +1,343 @@
+"""What all federated sparse Bayesian models share as methods: settings and steps.
+
+See `secagg.models.sparse_bayes.sums` for a round and `secagg.models.sparse_bayes.spike_slab` for
+the model. Round 0 sums the sites' numbers of records and, for pooled deviations, squared deviations
+from the sites' own means. The rounds after it are the sampler's; what a site does in one is the
+subclass's, and so is the coordinator's draw of theta, unless it is the paper's.
+
+Randomness. The coordinator's draws come from `seed`, which everybody knows: they are sent to all
+sites anyhow. A site's draws come from its own generator, seeded each round with 128 bits of
+`random`, which nobody else knows. That matters: with known draws the sums would be equations in the
+sites' X'X and X'y without any noise. (The generator is numpy's, not a cryptographic one; what of
+its output leaves the site is a sum over sites of functions of it and of the records.)
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, fields
+from functools import cached_property
+from typing import Literal, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from secagg.contracts import (
+    GROWING,
+    Body,
+    Field,
+    Kind,
+    Public,
+    Rows,
+    Spec,
+    Stage,
+    State,
+    Update,
+)
+from secagg.core.randomness import RandomBytes
+from secagg.errors import JobError, PeerError
+from secagg.models.common.message_checks import check_facts, read_message
+from secagg.models.common.variables import halves
+from secagg.models.notears_admm.linear_site import centred
+from secagg.models.notears_admm.range import (
+    SQUARES_BITS,
+    check_halves,
+    check_numbers,
+    deviations,
+    records_in,
+)
+from secagg.models.sparse_bayes import spike_slab
+from secagg.models.sparse_bayes.horseshoe import NoisePrior, within
+from secagg.models.sparse_bayes.spike_slab import Common, SpikeSlab
+from secagg.models.sparse_bayes.sums import (
+    own_deviations,
+    paper_spec,
+)
+
+Array = NDArray[np.float64]
+
+RECORDS, DRAWS = "records", "draws"
+_LEAST = 1e-9  # of settings above 0
+_MOST_VALUES = 2**22  # in a round: 32 MiB from each site
+_LEAST_VARIANCE = 2.0 ** (4 - SQUARES_BITS)  # 16 steps of the sum of squares
+KEPT = ("theta", "t", "eta", "inclusion")
+"""The coordinator's draws that are kept, shape (chains, regressions, coefficients) each."""
+COMMON = tuple(field.name for field in fields(Common))
+
+
+def kept_draws(state: State) -> dict[str, Array]:
+    """Return the kept draws of a run, (draws, chains, regressions, coefficients) of each."""
+    return {name: np.array([draw[name] for draw in state[GROWING]]) for name in KEPT}
+
+
+class Round(NamedTuple):
+    """What all sites know in a round: common theta and t as sent, and whether it is warmup."""
+
+    theta: Array
+    t: Array
+    number: int
+    warmup: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class SparseModel(ABC):
+    """Settings of the sampler.
+
+    chains: independent chains, run at once; at least 2, to compare them
+    rounds: of each chain; warmup: of these, how many are thrown away; None for half
+    sweeps: L, of each site in a round; thin: every which draw is kept
+    scale: divide columns by standard deviations "pooled" within sites, or by each "site"'s own
+    own_eta: one slab variance for each coefficient, as in the paper's prior, not one for all
+    spike_ratio, slab_shape, slab_scale, rho_a, rho_b, noise_shape, noise_scale: c0, a_eta, b_eta,
+        a_rho, b_rho, a_sigma, b_sigma of the paper
+    lambda_floor: the least lambda_kj, where sums of 1 / lambda^2 are sent
+    seed: of the coordinator's draws
+    """
+
+    chains: int = 4
+    rounds: int = 4000
+    warmup: int | None = None
+    sweeps: int = 1
+    thin: int = 1
+    scale: Literal["pooled", "site"] = "pooled"
+    own_eta: bool = False
+    spike_ratio: float = 0.01
+    slab_shape: float = 1.0
+    slab_scale: float = 1.0
+    rho_a: float = 1.0
+    rho_b: float = 1.0
+    noise_shape: float = 1.0
+    noise_scale: float = 1.0
+    lambda_floor: float = 1e-4
+    seed: int = 0
+
+    @cached_property
+    def prior(self) -> SpikeSlab:
+        """The coordinator's prior."""
+        return SpikeSlab(
+            self.spike_ratio, self.slab_shape, self.slab_scale, self.rho_a, self.rho_b, self.own_eta
+        )
+
+    @cached_property
+    def noise(self) -> NoisePrior:
+        """The sites' prior of their error variances."""
+        return NoisePrior(self.noise_shape, self.noise_scale)
+
+    @property
+    def discarded(self) -> int:
+        """Rounds of warmup."""
+        return self.rounds // 2 if self.warmup is None else self.warmup
+
+    @property
+    def kept_rounds(self) -> int:
+        """Rounds after warmup."""
+        return self.rounds - self.discarded
+
+    @abstractmethod
+    def columns(self, public: Public) -> NDArray[np.int64]:
+        """Return the positions of the columns analysed."""
+
+    @abstractmethod
+    def shape(self, public: Public) -> tuple[int, int]:
+        """Return how many regressions there are, each with its own slabs; coefficients in one."""
+
+    @abstractmethod
+    def gather(self, z: Array, public: Public) -> State:
+        """Return what a site keeps of its centred, scaled records (n_k, p), and its first draws."""
+
+    @abstractmethod
+    def sweeps_at(
+        self,
+        sites: Sequence[State],
+        records: Sequence[int],
+        now: Round,
+        rngs: Sequence[np.random.Generator],
+        public: Public,
+    ) -> list[tuple[Update, State]]:
+        """Return, for each of these sites, its part of a round's sums and what it keeps.
+
+        No site's numbers may depend on which others are given with it.
+        """
+
+    def round_spec(self, public: Public) -> Spec:
+        """Return the fields of one of the sampler's rounds."""
+        return paper_spec((self.chains, *self.shape(public)), self.lambda_floor)
+
+    def told(self) -> str:
+        """Return what the sum of a round tells, in words."""
+        return (
+            "for each chain, sums over sites of 1, d and d^2 over lambda^2, d the difference of a "
+            "site's own coefficient"
+        )
+
+    def drawn(self, now: Common, total: Update, sites: int, rng: np.random.Generator) -> Common:
+        """Return the coordinator's draws after a round's sums."""
+        sums = (total["one"], total["d"] * np.sqrt(now.t), total["dd"] * now.t)
+        return spike_slab.paper(now, *sums, sites, self.prior, rng)
+
+    def stages(self, public: Public) -> tuple[Stage, ...]:
+        """Declare the count and the sampler's rounds."""
+        self._check()
+        half = halves(public, self.columns(public))
+        check_halves(half, [public.variables[i].name for i in self.columns(public)])
+        rows = float(public.max_rows)
+        count = [Field("records", (1,), rows, 0, Kind.COUNT)]
+        sees = "the number of records"
+        if self.scale == "pooled":
+            count.append(Field("squares", (len(half),), rows, SQUARES_BITS, Kind.WEIGHT))
+            sees += ", and each column's sum of squared deviations from its sites' means"
+        return (
+            Stage(RECORDS, tuple(count), 1, sees),
+            Stage(DRAWS, self._carried(public), self.rounds, self.told()),
+        )
+
+    def start(self, public: Public) -> State:
+        """Begin with the count, and chains that start apart."""
+        shape = (self.chains, *self.shape(public))
+        rng = self._generator(0)
+        tau = np.abs(rng.standard_cauchy(shape))
+        begun = Common(
+            theta=rng.standard_normal(shape),
+            t=within(tau**2),
+            x=np.ones(shape),
+            eta=np.ones(shape),
+            g=np.round(rng.random(shape)),
+            rho=rng.random(shape[:-1]),
+            inclusion=np.full(shape, 0.5),
+        )
+        return {
+            "status": "counting",
+            "round": 0,
+            "columns": [public.variables[i].name for i in self.columns(public)],
+            "scale": halves(public, self.columns(public)),
+            "common": asdict(begun),
+            GROWING: list[State](),
+        }
+
+    def message(self, state: State) -> tuple[str, Body] | None:
+        """Ask for the count, then send theta and t until all rounds are done."""
+        if state["status"] == "counting":
+            return RECORDS, {}
+        if state["status"] != "running":
+            return None
+        common = state["common"]
+        sent = {"theta": common["theta"], "t": common["t"], "scale": state["scale"]}
+        return DRAWS, {**sent, "records": state["records"]}
+
+    def local(
+        self,
+        stage: str,
+        rows: Rows,
+        message: Body,
+        memory: State,
+        public: Public,
+        random: RandomBytes,
+    ) -> tuple[Update, State]:
+        """Count, or run a round's sweeps."""
+        return self.together(stage, [rows], message, [memory], public, [random])[0]
+
+    def together(
+        self,
+        stage: str,
+        rows: Sequence[Rows],
+        message: Body,
+        memories: Sequence[State],
+        public: Public,
+        randoms: Sequence[RandomBytes],
+    ) -> list[tuple[Update, State]]:
+        """Return what `local` returns at each of these sites, bit for bit."""
+        chosen = self.columns(public)
+        if stage == RECORDS:
+            return [(self._count(each.values[:, chosen]), memory)
+                    for each, memory in zip(rows, memories, strict=True)]  # fmt: skip
+        shape = (self.chains, *self.shape(public))
+        news = {"theta": shape, "t": shape}
+        sent, facts = read_message(message, news, {"scale": (len(chosen),)})
+        if np.any(sent["t"] <= 0):
+            raise PeerError("message", "the coordinator's t is not above 0")
+        counts, sites = [len(each.values) for each in rows], []
+        for each, memory in zip(rows, memories, strict=True):
+            check_facts(memory, facts, len(each.values))
+            sites.append(memory or self._begun(each.values[:, chosen], facts, public))
+        number = sites[0]["round"]
+        now = Round(sent["theta"], within(sent["t"]), number, number < self.discarded)
+        rngs = [np.random.default_rng(int.from_bytes(random(16), "little")) for random in randoms]
+        return [
+            (update, {**memory, "round": number + 1})
+            for update, memory in self.sweeps_at(sites, counts, now, rngs, public)
+        ]
+
+    def server(self, state: State, total: Update, sites: int) -> State:
+        """Take the count, or draw what is common to all sites."""
+        if state["status"] == "counting":
+            return self._counted(state, total)
+        rng = self._generator(state["round"] + 1)
+        drawn = self.drawn(Common(**state["common"]), total, sites, rng)
+        common = {name: getattr(drawn, name) for name in COMMON}
+        done, kept = state["round"] + 1, state[GROWING]
+        if done > self.discarded and (done - self.discarded) % self.thin == 0:
+            kept = [*kept, {name: common[name] for name in KEPT}]
+        status = "done" if done == self.rounds else "running"
+        return {**state, "status": status, "round": done, "common": common, GROWING: kept}
+
+    def _carried(self, public: Public) -> Spec:
+        """Return a round's fields. Raises `JobError` where they would be too many numbers."""
+        spec = self.round_spec(public)
+        values = sum(field.size for field in spec)
+        if values > _MOST_VALUES:
+            raise JobError(
+                "method",
+                f"a round of so many columns and chains has {values:.2g} numbers",
+                f"Take fewer (at most {_MOST_VALUES:.2g} numbers), or step 'paper' if it is not.",
+            )
+        return spec
+
+    def _check(self) -> None:
+        names = ("spike_ratio", "slab_shape", "slab_scale", "rho_a", "rho_b", "noise_shape",
+                 "noise_scale", "lambda_floor")  # fmt: skip
+        check_numbers(self, dict.fromkeys(names, _LEAST))
+        for name in names:
+            if getattr(self, name) > 1 / _LEAST:
+                raise JobError(f"method.{name}", f"must be at most {1 / _LEAST:g}")
+        check_numbers(self, {"chains": 1, "rounds": 8, "sweeps": 1, "thin": 1, "seed": 0})
+        if self.spike_ratio >= 1:
+            raise JobError("method.spike_ratio", "must be below 1: the spike is the narrower one")
+        if not 0 <= self.discarded <= self.rounds - 4 * self.thin:
+            raise JobError(
+                "method.warmup",
+                f"{self.rounds} rounds, {self.discarded} of them warmup, keep fewer than 4 draws",
+                "More method.rounds, less method.warmup or method.thin.",
+            )
+
+    def _count(self, values: Array) -> Update:
+        update = {"records": np.array([float(len(values))])}
+        if self.scale == "pooled":
+            u = centred(values)
+            update["squares"] = np.sum(u * u, axis=0)
+        return update
+
+    def _begun(self, values: Array, facts: State, public: Public) -> State:
+        """Return what a site has before its first round."""
+        z, unit = centred(values), 1 / facts["scale"]
+        if self.scale == "site":
+            unit = own_deviations(values)
+            z = z / unit
+        else:
+            z = np.where(np.ptp(values, axis=0) > 0, z, 0.0) if len(values) else z
+            z = z * facts["scale"]
+            most = facts["records"] + len(public.sites)  # as of pooled deviations; see `round_spec`
+            if np.any(np.sum(z * z, axis=0) > most):
+                raise PeerError("message", "the coordinator's scale is not the columns' own")
+        known = {"round": 0, "here": len(values), "unit": unit}
+        return {**facts, **known, **self.gather(z, public)}
+
+    def _counted(self, state: State, total: Update) -> State:
+        records, scale = records_in(total), state["scale"]
+        if self.scale == "pooled":
+            variance = total["squares"] / records
+            scale = 1 / deviations(variance, _LEAST_VARIANCE, state["columns"])
+        return {**state, "status": "running", "records": records, "scale": scale}
+
+    def _generator(self, number: int) -> np.random.Generator:
+        return np.random.default_rng([self.seed, number])

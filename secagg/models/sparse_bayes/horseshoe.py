@@ -1,0 +1,198 @@
+"""A site's part of federated sparse regression: draws of its own coefficients.
+
+Kidd, Wang, Xu and Ni ("Federated learning for sparse Bayesian models", PSB 2023), section 2.2. At
+site k, for n_k records and coefficients j = 1..q, with theta_j and t_j = tau_j^2 from the
+coordinator,
+
+    y_k ~ N(X_k theta_k, s_k I),  s_k ~ IG(a_s, b_s)                                             (1)
+    theta_kj ~ N(theta_j, w_kj),  w_kj = lambda_kj^2 t_j,  lambda_kj ~ C+(0, 1)                  (2)
+
+(IG has shape and scale; C+ is half-Cauchy.) The paper's Algorithm 2, the local update, is missing
+from its text; this is the Gibbs sampler of (1) and (2). A half-Cauchy is two inverse gammas
+(Makalic and Schmidt 2016), w | v ~ IG(1/2, t / v) and v ~ IG(1/2, 1), so that all conditionals are
+known. One sweep draws, in this order,
+
+    theta_k  ~ N(C (X'y / s + theta / w), C),  C = (X'X / s + 1 / w)^-1                          (3)
+    s_k      ~ IG(a_s + n_k / 2, b_s + |y - X theta_k|^2 / 2)                                    (4)
+    w_kj     ~ IG(1, t_j / v_kj + (theta_kj - theta_j)^2 / 2)                                    (5)
+    v_kj     ~ IG(1, 1 + t_j / w_kj)                                                             (6)
+
+from standard variates drawn before (`SweepNoise`), so that a sweep is a function of its arguments
+and several sites' sweeps may be computed at once: no number depends on what it is stacked with.
+
+The records enter through X'X, X'y, y'y and n_k alone, which is all that a site keeps.
+
+Why the state is w and not lambda^2 = w / t as in the paper: with w_k held, t_j and theta are
+independent of one another given the sites, and the coordinator may draw both after one sum
+(`secagg.models.sparse_bayes.spike_slab`). The posterior is the same.
+
+Numerics. With R = diag(sqrt(w)), (3) is
+
+    theta_k = theta + R z,  z ~ N(K^-1 R (...), K^-1),  K = I + R (X'X / s) R >= I               (7)
+
+which a tiny w does not spoil, and a huge one only where X'X is singular: rounding can then leave K
+indefinite, and its eigenvalues are raised to 1, which they are at least. What is lost there is in
+|y - X theta_k|^2, by about w times the precision of a float, with w above 1e12 in more than one
+column of a null space. w is kept within [1e-30, 1e30]: the prior has less than 1e-14 beyond either
+end, for t = 1.
+
+All arrays may have leading axes: chains, regressions, sites. Shapes are (..., q) and (..., q, q).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+Array = NDArray[np.float64]
+
+SMALLEST, LARGEST = 1e-30, 1e30
+_LEAST_GAMMA = 1e-200  # with a tiny shape a float's smallest number is above half of all draws
+
+
+@dataclass(frozen=True)
+class Regression:
+    """What a sweep needs of a site's records: X'X (..., q, q), X'y (..., q) and y'y (...)."""
+
+    gram: Array
+    cross: Array
+    square: Array
+
+
+@dataclass(frozen=True)
+class NoisePrior:
+    """IG(shape, scale) of the sites' error variances s_k."""
+
+    shape: float = 1.0
+    scale: float = 1.0
+
+
+@dataclass(frozen=True)
+class SiteDraw:
+    """A site's parameters: theta_k, w_k, v_k of shape (..., q), s_k of shape (...)."""
+
+    theta: Array
+    s: Array
+    w: Array
+    v: Array
+
+
+@dataclass(frozen=True)
+class SweepNoise:
+    """Standard variates of one sweep: of (3) and (5), (6) of shape (..., q), of (4) of shape (...).
+
+    normal: N(0, 1); gamma: Gamma(a_s + n_k / 2, 1); w, v: Exp(1)
+    """
+
+    normal: Array
+    gamma: Array
+    w: Array
+    v: Array
+
+
+def draw_noise(
+    shape: tuple[int, ...], records: float, prior: NoisePrior, rng: np.random.Generator
+) -> SweepNoise:
+    """Draw the variates of one sweep at a site with so many records; shape: (..., q)."""
+    return SweepNoise(
+        rng.standard_normal(shape),
+        np.maximum(rng.standard_gamma(prior.shape + records / 2, shape[:-1]), _LEAST_GAMMA),
+        rng.standard_exponential(shape),
+        rng.standard_exponential(shape),
+    )
+
+
+def inverse_gamma(shape: Array | float, scale: Array, rng: np.random.Generator) -> Array:
+    """Draw IG(shape, scale) for each entry of `scale`."""
+    drawn: Array = scale / np.maximum(rng.standard_gamma(shape, size=scale.shape), _LEAST_GAMMA)
+    return drawn
+
+
+def within(value: Array) -> Array:
+    """Keep a variance in the range that floating point can square, and divide by."""
+    return np.minimum(np.maximum(value, SMALLEST), LARGEST)
+
+
+def factor(root: Array, gram: Array) -> tuple[Array, Array]:
+    """Return K = I + R gram R as in (7), for R = diag(root) and gram >= 0, and L with K = L L'."""
+    K = np.eye(root.shape[-1]) + root[..., :, None] * gram * root[..., None, :]
+    try:
+        return K, np.asarray(np.linalg.cholesky(K), dtype=np.float64)
+    except np.linalg.LinAlgError:
+        pairs = [_factor_of_one(one) for one in K.reshape(-1, *K.shape[-2:])]
+        mended, L = (np.reshape(parts, K.shape) for parts in zip(*pairs, strict=True))
+        return mended, L
+
+
+def normal_draw(K: Array, L: Array, slope: Array, noise: Array) -> Array:
+    """Return a draw of N(K^-1 slope, K^-1) from standard normal `noise`: K^-1 slope + L'^-1 noise.
+
+    As one system, since L'^-1 = K^-1 L.
+    """
+    right = slope[..., None] + L @ noise[..., None]
+    return np.asarray(np.linalg.solve(K, right)[..., 0], dtype=np.float64)
+
+
+def sweep(
+    data: Regression,
+    draw: SiteDraw,
+    theta: Array,
+    t: Array,
+    prior: NoisePrior,
+    noise: SweepNoise,
+) -> SiteDraw:
+    """Draw (3) to (6) once, given the coordinator's theta and t, shape (..., q)."""
+    root = np.sqrt(draw.w)
+    gram = data.gram / draw.s[..., None, None]
+    slope = root * (data.cross / draw.s[..., None] - _times(gram, theta))
+    mine = theta + root * normal_draw(*factor(root, gram), slope, noise.normal)
+    left = data.square - 2 * _dot(mine, data.cross) + _dot(mine, _times(data.gram, mine))
+    half = np.maximum(left, 0.0) / 2  # below 0 by rounding only
+    s = within((prior.scale + half) / noise.gamma)
+    w = within((t / draw.v + (mine - theta) ** 2 / 2) / noise.w)
+    return SiteDraw(mine, s, w, (1 + t / w) / noise.v)
+
+
+def marginal(data: Regression, draw: SiteDraw) -> tuple[Array, Array]:
+    """Return P_k (..., q, q) and r_k (..., q) of the likelihood of theta without theta_k.
+
+    With theta_k integrated out of (1) and (2), y ~ N(X theta, V), V = s I + X R^2 X', and
+
+        P_k = X' V^-1 X,  r_k = X' V^-1 y                                                        (8)
+
+    Since V >= s I, P_k <= X'X / s_k, |P_kij| <= |X_i| |X_j| / s_k and |r_kj| <= |X_j| |y| / s_k.
+    Computed as P_k = X'X/s - H'H and r_k = X'y/s - H'h with H = K^-1/2 R X'X/s (Woodbury).
+    """
+    root = np.sqrt(draw.w)
+    gram, cross = data.gram / draw.s[..., None, None], data.cross / draw.s[..., None]
+    inverse = np.asarray(np.linalg.inv(factor(root, gram)[1]), dtype=np.float64)
+    H = inverse @ (root[..., :, None] * gram)
+    h = _times(inverse, root * cross)
+    return gram - _transposed(H) @ H, cross - _times(_transposed(H), h)
+
+
+def _factor_of_one(K: Array) -> tuple[Array, Array]:
+    """Return K and L of one K, which rounding may have left indefinite."""
+    try:
+        return K, np.asarray(np.linalg.cholesky(K), dtype=np.float64)
+    except np.linalg.LinAlgError:
+        values, vectors = np.linalg.eigh(K)
+        weighted = np.sqrt(np.maximum(values, 1.0))[:, None] * vectors.T
+        L = np.asarray(np.linalg.qr(weighted, mode="r"), dtype=np.float64).T
+        return L @ L.T, L
+
+
+def _times(matrix: Array, vector: Array) -> Array:
+    product: Array = (matrix @ vector[..., None])[..., 0]
+    return product
+
+
+def _dot(a: Array, b: Array) -> Array:
+    product: Array = (a[..., None, :] @ b[..., None])[..., 0, 0]
+    return product
+
+
+def _transposed(matrix: Array) -> Array:
+    return np.swapaxes(matrix, -1, -2)

@@ -1,0 +1,160 @@
+"""A site's part of federated sparse directed graphs: draws of its own graph, cycles allowed.
+
+Kidd, Wang, Xu and Ni ("Federated learning for sparse Bayesian models", PSB 2023), section 2.4. At
+site k, for records Y_i of p columns, i = 1..n_k, and theta_jh and t_jh = tau_jh^2 from the
+coordinator,
+
+    Y_i = mu_k + Theta_k Y_i + e_i,  e_ij ~ Laplace(b_kj),  b_kj ~ IG(a_s, b_s)                  (1)
+    theta_kjh ~ N(theta_jh, w_kjh), with w and v as in (2) of `secagg.models.sparse_bayes.horseshoe`
+             (2)
+
+theta_kjh is the effect of h on j, and there is none of j on itself. (In print records are rows and
+Theta is on their right, which contradicts its own "j <- h". The errors are normal there with
+exponential variances: Laplace, of a scale that is not stated.) The prior of mu_k is flat. With
+A = I - Theta_k, m = A mu_k and e_i = A Y_i - m the likelihood is, up to constants,
+
+    |det A|^(n_k - 1) PROD_j b_kj^-n_k exp(-SUM_i |e_ij| / b_kj)  if rho(Theta_k) < 1, else 0    (3)
+
+The variances are integrated out. |det A|^n_k is the density's, and dmu = dm / |det A|: one record
+tells nothing of Theta_k, as it should. rho is the spectral radius. Rows of A can be exchanged, and
+scaled to a diagonal of 1 again, without any change to what is observed; rho < 1, effects that die
+out as they go round, leaves few of such graphs, and often one
+(`secagg.models.sparse_bayes.directed_graph`). It is part of the likelihood, because in the prior it
+would come with a constant that depends on theta and w. For the joint law of all that is the same as
+a prior conditioned on it at all sites.
+
+One sweep draws, in this order,
+
+    m_j, given e_ij + m_j and b_kj: its density is exponential between neighbours of these       (4)
+    theta_kjh, one after another, by a Metropolis step, b_kj and w_kjh integrated out            (5)
+    b_kj ~ IG(a_s + n_k, b_s + SUM_i |e_ij|)                                                     (6)
+    turns of two rows of A into one another (`secagg.models.sparse_bayes.metropolis_rotations`)
+              (7) w_kjh and v_kjh by (5) and (6) of `secagg.models.sparse_bayes.horseshoe`
+
+             (8)
+
+With w_kjh ~ IG(1/2, t_jh / v_kjh) integrated out, theta_kjh is Cauchy around theta_jh, of scale
+sqrt(2 t_jh / v_kjh): a theta_kjh that was close to theta_jh once, and w_kjh with it, is not held
+there. (5) to (7) are of the law of theta_k and b_k without w_k, (8) then draws w_k given them; v_k
+is held until then. m and w are drawn before anything uses them: a sweep begins with theta_k, b_k
+and v_k. No site needs an acyclic graph, and nothing here looks for one.
+
+Theta_k's p (p - 1) entries stand in one row, row j after row j - 1 (`places`). Arrays have one
+leading axis of chains; the records may have it too.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from secagg.models.sparse_bayes.horseshoe import NoisePrior, within
+from secagg.models.sparse_bayes.laplace_location import draw_location
+from secagg.models.sparse_bayes.metropolis_entries import move_entries, step_sizes
+from secagg.models.sparse_bayes.metropolis_rotations import turn_rows
+
+Array = NDArray[np.float64]
+Indices = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class GraphDraw:
+    """A site's parameters: theta_k, w_k, v_k of shape (chains, p (p - 1)), b_k of (chains, p).
+
+    No sweep begins with w_k; the sums that leave the site are made of it.
+    """
+
+    theta: Array
+    b: Array
+    w: Array
+    v: Array
+
+
+@dataclass(frozen=True)
+class GraphNoise:
+    """Standard variates of one sweep.
+
+    location: of (4), uniform, (2, chains, p)
+    move, chance: of (5), N(0, 1) and log uniform, (chains, p (p - 1))
+    gamma: of (6), Gamma(a_s + n_k, 1), (chains, p)
+    pairs: of (7), p pairs of rows, the same for all chains, (p, 2)
+    angle, turn: of (7), uniform on +-pi/2 and log uniform, (chains, p)
+    w, v: of (8), Exp(1), (chains, p (p - 1))
+    """
+
+    location: Array
+    move: Array
+    chance: Array
+    gamma: Array
+    pairs: Indices
+    angle: Array
+    turn: Array
+    w: Array
+    v: Array
+
+
+def places(p: int) -> tuple[Indices, Indices]:
+    """Return row j and column h of each entry of Theta that is not on its diagonal."""
+    rows, columns = np.nonzero(~np.eye(p, dtype=bool))
+    return rows, columns
+
+
+def matrices(entries: Array, p: int) -> Array:
+    """Return matrices (chains, p, p) of entries (chains, p (p - 1)), zero on the diagonal."""
+    made = np.zeros((len(entries), p, p))
+    made[:, *places(p)] = entries
+    return made
+
+
+def draw_graph_noise(
+    chains: int, p: int, records: int, prior: NoisePrior, rng: np.random.Generator
+) -> GraphNoise:
+    """Draw the variates of one sweep at a site with so many records."""
+    entries, rows = (chains, p * (p - 1)), (chains, p)
+    return GraphNoise(
+        location=rng.random((2, *rows)),
+        move=rng.standard_normal(entries),
+        chance=-rng.standard_exponential(entries),
+        gamma=rng.standard_gamma(prior.shape + records, rows),
+        pairs=np.array(places(p)).T[rng.integers(p * (p - 1), size=p)],
+        angle=rng.uniform(-np.pi / 2, np.pi / 2, rows),
+        turn=-rng.standard_exponential(rows),
+        w=rng.standard_exponential(entries),
+        v=rng.standard_exponential(entries),
+    )
+
+
+def sweep_graph(
+    Y: Array,
+    draw: GraphDraw,
+    reach: Array,
+    theta: Array,
+    t: Array,
+    prior: NoisePrior,
+    noise: GraphNoise,
+) -> tuple[GraphDraw, NDArray[np.bool_], NDArray[np.bool_]]:
+    """Draw (4) to (8) once; return also which moves and turns were taken.
+
+    Y: (p, n_k) or (chains, p, n_k), a column a record
+    theta, t: from the coordinator, (chains, p (p - 1)), as is reach: see `step_sizes`
+    Moves are (chains, p (p - 1)), turns (chains, p). All graphs in `draw` have a spectral radius
+    below 1, and so they have in what is returned.
+    """
+    p = Y.shape[-2]
+    graph = matrices(draw.theta, p)
+    errors = Y - graph @ Y
+    errors -= draw_location(errors, draw.b, noise.location)[..., None]
+    square = within(2 * t / draw.v)
+    steps = step_sizes(reach, square) * noise.move
+    away = draw.theta - theta
+    toll = noise.chance + np.log((square + (away + steps) ** 2) / (square + away**2))
+    moved, size = move_entries(Y, graph, errors, steps, toll, prior)
+    b = (prior.scale + size) / noise.gamma
+    means, squares = matrices(theta, p), matrices(square, p) + np.eye(p)
+    ways = (noise.pairs, noise.angle, noise.turn)
+    turned = turn_rows(graph, errors, b, means, squares, prior, *ways)
+    mine = np.ascontiguousarray(graph[:, *places(p)])
+    w = within((t / draw.v + (mine - theta) ** 2 / 2) / noise.w)
+    return GraphDraw(mine, b, w, (1 + t / w) / noise.v), moved, turned

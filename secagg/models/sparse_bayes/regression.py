@@ -1,0 +1,126 @@
+"""Federated sparse Bayesian regression (Kidd, Wang, Xu and Ni, PSB 2023, section 2.2).
+
+One outcome is regressed on many predictors at every site. Sites have coefficients of their own,
+drawn together by a horseshoe around common ones; the common ones are in a spike or in a slab, and
+reported with the probability of the slab (PIP). `secagg.models.sparse_bayes.horseshoe` has a site's
+part, `secagg.models.sparse_bayes.spike_slab` the coordinator's, `secagg.models.sparse_bayes.base`
+the settings.
+
+What the transcript determines (Guarantees: only this)
+    * The number of records and, with scale = "pooled", columns' pooled variances within sites.
+    * `collapsed`: in each round, for each chain, SUM P_k and SUM r_k, where P_k is
+      X'(s I + X W X')^-1 X of a site with random s_k and w_k of its own. The mean over rounds of
+      such sums is a smooth function of the sites' X'X and X'y. Where w_k is large P_k is small;
+      where it is small P_k is nearly X'X / s_k: over many rounds the sums tell the pooled X'X and
+      X'y about as exactly as one sum of moments would, and something of how they are split over
+      sites.
+    * `paper`: sums of 1/l, d/l and d^2/l, functions of the sites' draws, which are centred near
+      their own least squares where the data decide: over many rounds they tell of these, in sums.
+    What a site keeps to itself: theta_k, s_k, lambda_k, and how many records it has.
+
+Not protected: against a coordinator that does not send what `secagg.models.sparse_bayes.spike_slab`
+draws. t near 0 for some rounds ties theta_k to theta; then a huge theta_j gives every site whose
+column j varies a huge s_k, and its part of the sum vanishes: what is left is X'X / s_k and X'y /
+s_k of a site where column j is constant. Sites cannot tell such messages from an unlucky chain's;
+they refuse only a scale that is not the columns' own, and numbers out of all range.
+
+===============================  ===================================================================
+site                             contribution
+===============================  ===================================================================
+no record, or one                X'X = 0: it draws from the prior, given theta
+fewer records than predictors    X'X is singular, and (7) of `secagg.models.sparse_bayes.horseshoe`
+minds not a column that is constant there  zeros in X'X: its coefficient there is drawn given theta
+alone predictors that are collinear    the prior decides between them; R-hat and ESS tell how well
+a column constant everywhere     with scale = "pooled" an error names it
+a theta or t that is not finite  `PeerError`, nothing is sent
+===============================  ===================================================================
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from secagg.contracts import Counted, Public, Result, State
+from secagg.errors import JobError
+from secagg.models.common.posterior_summary import summarise
+from secagg.models.common.variables import choose, halves
+from secagg.models.sparse_bayes.base import kept_draws
+from secagg.models.sparse_bayes.linear_rounds import SparseLinear
+from secagg.models.sparse_bayes.result import LEAVES, arrays_of, beside, check_share, coefficient
+from secagg.models.sparse_bayes.sums import Design
+
+
+@dataclass(frozen=True, kw_only=True)
+class SparseRegression(SparseLinear):
+    """Sparse regression; the sampler's settings are those of `SparseLinear`.
+
+    outcome: a numeric column; predictors: columns, None for all others
+    level: of the intervals
+    """
+
+    outcome: str
+    predictors: tuple[str, ...] | None = None
+    level: float = 0.95
+
+    name: ClassVar[str] = "sparse_regression"
+    leaves: ClassVar[str] = LEAVES
+
+    def columns(self, public: Public) -> NDArray[np.int64]:
+        """Return the positions of the outcome, then of the predictors."""
+        outcome = choose(public, [self.outcome], "method.outcome")
+        if len(outcome) != 1:
+            raise JobError("method.outcome", f"{self.outcome!r} has more than one variable")
+        if self.predictors is None:
+            column = public.variables[outcome[0]].column  # an indicator's siblings sum with it to 1
+            others = [i for i, other in enumerate(public.variables) if other.column != column]
+            if not others:
+                raise JobError("columns", "there is none but the outcome", "Declare predictors.")
+            return np.array([int(outcome[0]), *others], dtype=np.int64)
+        chosen = choose(public, self.predictors, "method.predictors", self.outcome)
+        return np.concatenate([outcome, chosen])
+
+    def design(self, public: Public) -> Design:
+        """Return the one regression."""
+        q = len(self.columns(public)) - 1
+        return Design(np.array([0]), np.arange(1, q + 1)[None, :])
+
+    def result(self, state: State, public: Public, counted: Counted) -> Result:
+        """Return coefficients in standardised and in the columns' own units, and the draws."""
+        kept = {name: draws[:, :, 0] for name, draws in kept_draws(state).items()}
+        terms = state["columns"][1:]
+        found = {name: summarise(kept[name], self.level) for name in ("theta", "inclusion")}
+        table = [
+            {"term": term, **coefficient(found["theta"], found["inclusion"], (j,))}
+            for j, term in enumerate(terms)
+        ]
+        of_outcome: dict[str, Any] = {"outcome": self.outcome}
+        if self.scale == "pooled":
+            deviation = halves(public, self.columns(public)) / state["scale"]
+            of_outcome["outcome_deviation"] = float(deviation[0])
+            for row, each in zip(table, deviation[1:], strict=True):
+                row |= {"deviation": float(each), "own_units": _rescaled(row, deviation[0] / each)}
+        summary = {
+            "method": f"sparse-regression-{self.step}",
+            **of_outcome,
+            "level": self.level,
+            "coefficients": table,
+            **beside(self, state, kept, found, [repr(term) for term in terms]),
+        }
+        return Result(summary, arrays_of(kept, own_eta=self.own_eta))
+
+    def _check(self) -> None:
+        super()._check()
+        check_share("level", self.level)
+
+
+def _rescaled(row: Mapping[str, Any], factor: float) -> dict[str, float | None]:
+    """Return a coefficient's numbers that have a unit, in the columns' own."""
+    return {
+        name: None if row[name] is None else float(factor * row[name])
+        for name in ("mean", "sd", "low", "high", "mcse_mean")
+    }

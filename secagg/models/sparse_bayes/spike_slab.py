@@ -1,0 +1,147 @@
+"""The coordinator's part of federated sparse regression: draws of the coefficients in common.
+
+Kidd, Wang, Xu and Ni ("Federated learning for sparse Bayesian models", PSB 2023), section 2.2. Over
+the sites' coefficients theta_kj ~ N(theta_j, w_kj) of `secagg.models.sparse_bayes.horseshoe`, M
+sites, q coefficients,
+
+    theta_j ~ N(0, e_j),  e_j = eta_j c0^(1 - g_j)                                               (1)
+    g_j ~ Bernoulli(rho),  rho ~ Beta(a_r, b_r),  eta_j ~ IG(a_e, b_e)                           (2)
+    w_kj = lambda_kj^2 t_j,  t_j = tau_j^2,  tau_j ~ C+(0, 1)                                    (3)
+
+g_j = 1 is the slab, g_j = 0 the spike. eta is one for all coefficients (Algorithm 3) or one for
+each (the paper's prior): posterior probabilities of g depend on which, and on a_e and b_e, more
+than on anything else that is chosen here.
+
+From the sites two kinds of sums come, for two ways to draw theta and t.
+
+`collapsed`. Sums over sites of P_k, r_k (equation (8) there) and c_kj = t_j / (v_kj w_kj):
+
+    theta ~ N(Q^-1 SUM r_k, Q^-1),  Q = SUM P_k + diag(1 / e)          theta_k integrated out    (4)
+    t_j ~ Gamma((M + 1) / 2, rate x_j + SUM c_kj / t_j)                                          (5)
+    x_j ~ Gamma(1, rate 1 + t_j)                                                                 (6)
+
+with tau_j ~ C+(0, 1) as t | x ~ Gamma(1/2, rate x), x ~ Gamma(1/2, 1). Both hold the sites' w and
+v; given these theta and t are independent, so that one sum serves both draws. Sites draw theta_k
+again before anything else uses it. All three sums are bounded, given s: c_kj is at most the
+Exp(1) that v_kj was drawn with.
+
+`paper`. Sums over sites of 1/l, d/l and d^2/l, l_kj = lambda_kj^2, d = theta_kj - theta_j, in
+Algorithm 3. Its scales of tau^2 and eta lack a factor 1/2 each, without which the draws are not
+those of the model (`tests/models/test_sparse_invariance.py`):
+
+    x_j ~ IG(1, 1 + 1 / t_j)                                                                     (7)
+    t_j ~ IG((M + 1) / 2, 1 / x_j + SUM d^2/l / 2)                                               (8)
+    theta_j ~ N(m_j / p_j, 1 / p_j),  p_j = 1 / e_j + SUM 1/l / t_j,
+                                      m_j = (theta_j SUM 1/l + SUM d/l) / t_j                    (9)
+
+Both end with
+
+    eta ~ IG(a_e + q/2, b_e + SUM_j theta_j^2 / (2 c0^(1-g_j)))    or one for each, with 1/2    (10)
+    g_j ~ Bernoulli(P_j),  P_j / (1 - P_j) = rho N(theta_j; 0, eta_j)
+                                           / ((1 - rho) N(theta_j; 0, c0 eta_j))
+    rho ~ Beta(a_r + SUM g_j, b_r + q - SUM g_j)                                                (11)
+
+Reported are means of P_j, not of g_j: the same in the limit, with less Monte Carlo error.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import expit
+
+from secagg.models.sparse_bayes.horseshoe import factor, inverse_gamma, normal_draw, within
+
+Array = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class SpikeSlab:
+    """The prior's constants.
+
+    ratio: c0, variance of the spike over that of the slab
+    a_e, b_e, a_r, b_r: as in (2); own: one eta for each coefficient
+    """
+
+    ratio: float = 0.01
+    a_e: float = 1.0
+    b_e: float = 1.0
+    a_r: float = 1.0
+    b_r: float = 1.0
+    own: bool = False
+
+
+@dataclass(frozen=True)
+class Common:
+    """The coordinator's draw: theta, t, x, eta, g, inclusion (P_j) of shape (..., q), rho (...).
+
+    With one eta for all, every entry along the last axis is the same.
+    """
+
+    theta: Array
+    t: Array
+    x: Array
+    eta: Array
+    g: Array
+    rho: Array
+    inclusion: Array
+
+
+def collapsed(
+    now: Common,
+    P: Array,
+    r: Array,
+    c: Array,
+    sites: int,
+    prior: SpikeSlab,
+    rng: np.random.Generator,
+) -> Common:
+    """Draw (4) to (6), then (10) and (11); P (..., q, q), r and c (..., q) are sums over sites."""
+    root = np.sqrt(_spread(now, prior))  # Q^-1 = R K^-1 R, with K = I + R (SUM P_k) R
+    theta = root * normal_draw(*factor(root, P), root * r, rng.standard_normal(r.shape))
+    t = within(rng.standard_gamma((sites + 1) / 2, size=c.shape) / (now.x + c / now.t))
+    x = rng.standard_gamma(1.0, size=t.shape) / (1 + t)
+    return _selected(replace(now, theta=theta, t=t, x=x), prior, rng)
+
+
+def paper(
+    now: Common,
+    one: Array,
+    d: Array,
+    dd: Array,
+    sites: int,
+    prior: SpikeSlab,
+    rng: np.random.Generator,
+) -> Common:
+    """Draw (7) to (11); one, d and dd (..., q) are the sums of 1/l, d/l and d^2/l."""
+    x = inverse_gamma(1.0, 1 + 1 / now.t, rng)
+    t = within(inverse_gamma((sites + 1) / 2, 1 / x + dd / 2, rng))
+    precision = 1 / _spread(now, prior) + one / t
+    mean = (now.theta * one + d) / t / precision
+    theta = mean + rng.standard_normal(mean.shape) / np.sqrt(precision)
+    return _selected(replace(now, theta=theta, t=t, x=x), prior, rng)
+
+
+def _selected(now: Common, prior: SpikeSlab, rng: np.random.Generator) -> Common:
+    """Draw (10) and (11)."""
+    q = now.theta.shape[-1]
+    scaled = now.theta**2 / (2 * np.where(now.g > 0, 1.0, prior.ratio))
+    if prior.own:
+        eta = inverse_gamma(prior.a_e + 0.5, prior.b_e + scaled, rng)
+    else:
+        one = inverse_gamma(prior.a_e + q / 2, prior.b_e + scaled.sum(axis=-1), rng)
+        eta = np.broadcast_to(one[..., None], scaled.shape).copy()
+    slab = np.log(now.rho)[..., None] - now.theta**2 / (2 * eta)
+    spike = np.log1p(-now.rho)[..., None] - now.theta**2 / (2 * prior.ratio * eta)
+    inclusion: Array = expit(slab - spike + np.log(prior.ratio) / 2)
+    g = (rng.random(inclusion.shape) < inclusion).astype(np.float64)
+    rho = rng.beta(prior.a_r + g.sum(axis=-1), prior.b_r + (q - g.sum(axis=-1)))
+    rho = np.clip(rho, np.finfo(np.float64).tiny, 1 - np.finfo(np.float64).epsneg)  # for the logs
+    return replace(now, eta=eta, g=g, rho=rho, inclusion=inclusion)
+
+
+def _spread(now: Common, prior: SpikeSlab) -> Array:
+    """Return e of (1)."""
+    return now.eta * np.where(now.g > 0, 1.0, prior.ratio)

@@ -1,0 +1,1 @@
+"""What releases cost: events, privacy-loss distributions, budgets, calibration of noise."""

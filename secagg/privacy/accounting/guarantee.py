@@ -1,0 +1,134 @@
+"""What a run promises under differential privacy, as plain data and in one sentence.
+
+The same facts go into `secagg plan`, run.json and the report, so that a reader finds there what
+NIST SP 800-226 asks a claim to state: unit, adjacency, clipping, sensitivity, noise, placement,
+accountant, epsilon and delta, what it rests on, and what is outside of it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+from secagg.contracts.noise import Adjacency, Clip, Placement
+from secagg.privacy.accounting.calibration import Calibrated, Mechanism
+
+_DELTAS = (1e-9, 1e-8, 1e-7, 1e-6, 1e-5, 1e-4)
+UNPROTECTED = (
+    "Which sites take part, when they send and how much. Times are in the log to the millisecond, "
+    "and a site with more records takes longer.",
+    "Where sites noise once and for all, that a later run finds the same: the records and the "
+    "columns asked for have not changed.",
+    "That a site refuses, or does not, because of its records: too few, or a cell that cannot be "
+    "read. Whoever writes jobs chooses the thresholds, bounds and levels that this is about; a "
+    "refusal costs nothing, and taking part the count of records of one run.",
+    "What the job itself declares: columns, bounds, levels, the expected number of records.",
+    "A site that leaves out its noise, or invents records within the bounds.",
+)
+
+
+def guarantee(
+    calibrated: Calibrated, clip: Clip, person: str | None, sites: int, withstands: int
+) -> dict[str, Any]:
+    """Return the facts of the promise for a cohort of so many sites.
+
+    withstands: how many colluding sites the protocol hides single contributions from
+    """
+    terms = calibrated.terms
+    adjacency = terms.adjacency
+    return {
+        "placement": terms.placement.value,
+        "unit": "record" if person is None else "person",
+        "person": person,
+        "records_per_person": terms.records,
+        "sites_per_person": terms.sites,
+        "adjacency": adjacency.value,
+        "epsilon": terms.epsilon,
+        "delta": terms.delta,
+        "mu": calibrated.mu(),
+        "mu_other_adjacency": calibrated.mu(_other(adjacency)),
+        "epsilon_accounted": calibrated.epsilon(terms.delta),
+        "delta_for_discreteness": calibrated.remainder(terms.epsilon),
+        "curve": [[delta, calibrated.epsilon(delta)] for delta in _DELTAS],
+        "accountant": "exact composition of Gaussian mechanisms (Balle and Wang 2018, theorem 8)",
+        "record_norm": clip.norm,
+        "grid": f"2^-{clip.grid_bits}",
+        "colluding": terms.colluding,
+        "withstands": withstands,
+        "if_more_collude": [list(row) for row in calibrated.if_more_collude(sites, withstands)],
+        "mechanisms": [
+            _facts(name, m, m.noise.at_site(m.noise.least if i == 0 else sites), sites)
+            for i, (name, m) in enumerate(calibrated.mechanisms.items())
+        ],
+        "unprotected": list(UNPROTECTED),
+    }
+
+
+def _other(adjacency: Adjacency) -> Adjacency:
+    return Adjacency.REPLACE if adjacency is Adjacency.ADD_REMOVE else Adjacency.ADD_REMOVE
+
+
+def _facts(stage: str, mechanism: Mechanism, at_site: int, sites: int) -> dict[str, Any]:
+    """Return a mechanism's facts. at_site: variance of each site's noise.
+
+    In the first sum, which may lose sites, that is sized for the fewest.
+    """
+    noise = mechanism.noise
+    step = 2.0**-noise.fraction_bits
+    sigma = math.sqrt(noise.variance) * step
+    return {
+        "stage": stage,
+        "releases": mechanism.rounds,
+        "numbers": mechanism.numbers,
+        "law": "discrete Gaussian",
+        "sensitivity_add": mechanism.add * sigma,
+        "sensitivity_replace": mechanism.replace * sigma,
+        "sigma": sigma,
+        "sigma_of_a_site": math.sqrt(at_site) * step,
+        "sigma_in_the_sum": math.sqrt(noise.in_sum(sites, at_site)),
+        "step": f"2^-{noise.fraction_bits}",
+        "mu_add": mechanism.add,
+        "mu_replace": mechanism.replace,
+    }
+
+
+def sentence(facts: Mapping[str, Any]) -> str:
+    """Return the claim in a sentence, for the first page of a report; two where it is of persons.
+
+    The second says how much of a person the claim is about.
+    """
+    unit = "one record" if facts["unit"] == "record" else "one person"
+    change = (
+        f"whether {unit} at any site took part"
+        if facts["adjacency"] == Adjacency.ADD_REMOVE.value
+        else f"replacing {unit} at any site by another"
+    )
+    return (
+        f"Differential privacy: {change} changes the probability of anything that was released by "
+        f"at most a factor e^{facts['epsilon']:g}, plus {facts['delta']:g}, over all releases of "
+        f"this run, {_against(facts)}.{_caps(facts)}"
+    )
+
+
+def _against(facts: Mapping[str, Any]) -> str:
+    """Return against whom the claim holds: a site knows its own noise without telling anybody."""
+    if facts["placement"] == Placement.SITE.value:
+        return "whoever else colludes"
+    if facts["colluding"] == 0:
+        return (
+            "as long as no site tells anybody its share of the noise; but not against the sites "
+            "themselves, each of which knows its own share"
+        )
+    return f"as long as at most {facts['colluding']} of the sites collude with the coordinator"
+
+
+def _caps(facts: Mapping[str, Any]) -> str:
+    if facts["unit"] == "record":
+        return ""
+    records, sites = facts["records_per_person"], facts["sites_per_person"]
+    return (
+        f" One person means at most {records} record{'s' if records > 1 else ''} at a site, where "
+        f"further ones are left out, and records at no more than {sites} "
+        f"site{'s' if sites > 1 else ''}, which nobody checks."
+    )

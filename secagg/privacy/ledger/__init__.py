@@ -1,0 +1,1 @@
+"""What was released of a data set, on disk before it leaves."""

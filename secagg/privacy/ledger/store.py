@@ -1,0 +1,307 @@
+"""The file under a ledger: one SQLite file of hash-chained lines, only ever appended to.
+
+SQLite's rollback journal with synchronous = EXTRA (sqlite.org: "Atomic Commit In SQLite"): when
+`transaction` returns, its lines and the folder that names them are on the disk; when the process is
+killed before, the next one to open the file finds none of them. BEGIN IMMEDIATE lets one writer in
+at a time, and what a writer has read is what holds when it commits.
+
+Line i holds SHA-256 of its own content and the hash of line i - 1, so damage that SQLite does not
+see (a digit of a number) is seen when the file is opened.
+
+====================================  ==========================================================
+file                                  outcome of opening it
+====================================  ==========================================================
+missing, `create` false               `UsageError`
+missing, `create` true                made beside its place, then linked into it: whole or not at
+                                      all, and by one of several who try
+empty, or of another program          `EvidenceError`: an empty file is never taken for a new one
+of another version                    `EvidenceError`
+damaged, or lines changed             `EvidenceError`
+folder, symbolic link, device         `UsageError`
+others may read or write it           `UsageError`
+a killed writer's journal beside it   that writer's lines are taken back (SQLite)
+SITE.ledger.new.XXXX beside it        left by a process killed while it made the ledger; empty, and
+                                      never looked at: another process may be at work on it, so its
+                                      owner deletes it
+====================================  ==========================================================
+
+Not protected: against its owner and the superuser, who can put back an older copy or write a whole
+new chain; against a computer or disk that says "written" before it is (loss of power was not
+simulated); on network file systems whose locks do not work. Deleted files leave old blocks.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import sqlite3
+import stat
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager, suppress
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any, Final
+
+from secagg.core import encoding
+from secagg.errors import EvidenceError, InternalError, SecaggError, UsageError
+
+_APPLICATION: Final = 0x5345434C
+_VERSION: Final = 1
+_FIRST: Final = bytes(32)
+_PATIENCE: Final = 60.0
+"""Seconds to wait for other processes; each of them needs milliseconds."""
+
+_SCHEMA: Final = (
+    """CREATE TABLE lines (
+    seq INTEGER PRIMARY KEY,
+    time INTEGER NOT NULL,     -- microseconds since 1970, UTC
+    kind TEXT NOT NULL CHECK (kind IN ('entry', 'use', 'cohort', 'caps', 'decision')),
+    dataset TEXT NOT NULL,
+    session TEXT,
+    round INTEGER,
+    key TEXT UNIQUE,           -- of an entry: what its noise was drawn for
+    belongs INTEGER REFERENCES lines (seq),
+    seed BLOB NOT NULL,        -- of an entry's noise; secret
+    content TEXT NOT NULL,     -- JSON
+    hash BLOB NOT NULL,        -- of the line and of the hash before it
+    CHECK ((kind = 'entry') = (key IS NOT NULL))
+)""",
+    "CREATE INDEX by_dataset ON lines (dataset, kind, time)",
+    "CREATE INDEX by_session ON lines (session, round)",
+    """CREATE TRIGGER never_changed BEFORE UPDATE ON lines
+BEGIN SELECT RAISE(ABORT, 'lines are only appended'); END""",
+    """CREATE TRIGGER never_removed BEFORE DELETE ON lines
+BEGIN SELECT RAISE(ABORT, 'lines are only appended'); END""",
+)
+
+_COLUMNS: Final = "seq, time, kind, dataset, session, round, key, belongs, seed, content"
+
+Value = str | int | bytes | None
+
+
+@dataclass(frozen=True)
+class Line:
+    """One line. Columns as in the schema; `seq` is 0 until it is appended, `seed` mostly empty."""
+
+    time: int
+    kind: str
+    dataset: str
+    session: str | None = None
+    round: int | None = None
+    key: str | None = None
+    belongs: int | None = None
+    seed: bytes = field(default=b"", repr=False)
+    content: dict[str, Any] = field(default_factory=dict)
+    seq: int = 0
+
+    @property
+    def when(self) -> datetime:
+        """`time`, in UTC."""
+        return datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=self.time)
+
+    def without_seed(self) -> Line:
+        """Return it as others than the drawing of noise may see it."""
+        return replace(self, seed=b"")
+
+
+def open_file(path: Path, *, create: bool) -> sqlite3.Connection:
+    """Return a connection to the checked file. Raises `UsageError` and `EvidenceError`."""
+    if create and not os.path.lexists(path):
+        _create(path)
+    try:
+        found = path.lstat()
+    except FileNotFoundError:
+        raise UsageError(str(path), "there is no ledger") from None
+    except OSError as error:
+        raise UsageError(str(path), f"cannot be read ({error.strerror})") from None
+    if not stat.S_ISREG(found.st_mode):
+        raise UsageError(str(path), "is not a file (a folder, a link or a device)")
+    if found.st_mode & 0o077:
+        raise UsageError(
+            str(path), "is open to other users, and it holds seeds of noise", "chmod 600 it."
+        )
+    with named_errors(str(path)):
+        db = _connect(f"{path.absolute().as_uri()}?mode=rw")
+        try:
+            _check(db, str(path))
+        except BaseException:
+            db.close()
+            raise
+    return db
+
+
+def open_memory() -> sqlite3.Connection:
+    """Return a connection to an empty ledger that ends with the process."""
+    db = _connect(":memory:")
+    _write_schema(db)
+    return db
+
+
+@contextmanager
+def transaction(db: sqlite3.Connection, where: str) -> Iterator[None]:
+    """Do all of the block's changes or none; they are on disk when it ends. One writer at a time.
+
+    Raises `UsageError` where the file cannot be written now, `EvidenceError` where it is damaged.
+    """
+    with named_errors(where):
+        db.execute("BEGIN IMMEDIATE")
+        try:
+            yield
+            db.execute("COMMIT")
+        finally:
+            if db.in_transaction:
+                with suppress(sqlite3.Error):  # then whoever opens the file next takes it back
+                    db.execute("ROLLBACK")
+
+
+def append(db: sqlite3.Connection, line: Line) -> None:
+    """Add a line, inside a transaction."""
+    last = db.execute("SELECT seq, hash FROM lines ORDER BY seq DESC LIMIT 1").fetchone()
+    seq, before = (last[0] + 1, last[1]) if last else (1, _FIRST)
+    content = json.dumps(line.content, sort_keys=True, allow_nan=False)
+    row: list[Value] = [
+        seq, line.time, line.kind, line.dataset, line.session, line.round, line.key, line.belongs,
+        line.seed, content,
+    ]  # fmt: skip
+    marks = ", ".join("?" * (len(row) + 1))
+    db.execute(f"INSERT INTO lines VALUES ({marks})", (*row, _hash(before, row)))  # noqa: S608  # question marks
+
+
+def lines(
+    db: sqlite3.Connection, where: str, condition: str, values: Sequence[Value]
+) -> list[Line]:
+    """Return the lines for which an SQL condition holds, in order. Raises as `transaction` does."""
+    with named_errors(where):
+        rows = db.execute(f"SELECT {_COLUMNS} FROM lines WHERE {condition} ORDER BY seq", values)  # noqa: S608  # ours
+        return [_line(row) for row in rows]
+
+
+def _line(row: Sequence[Any]) -> Line:
+    seq, *fields, content = row  # as in _COLUMNS
+    fields += [json.loads(content), seq]
+    return Line(*fields)
+
+
+@contextmanager
+def named_errors(where: str) -> Iterator[None]:
+    """Turn what SQLite raises into errors of secagg."""
+    try:
+        yield
+    except UnicodeDecodeError as error:  # of damaged names, in SQLite's own words on the damage
+        raise _damaged(where, "its text is not text") from error
+    except sqlite3.Error as error:
+        raise _named(error, where) from error
+
+
+def _named(error: sqlite3.Error, where: str) -> SecaggError:
+    # None: raised by Python's module itself, as for text that is not UTF-8
+    code: int | None = getattr(error, "sqlite_errorcode", None)
+    match None if code is None else code & 0xFF:
+        case sqlite3.SQLITE_BUSY | sqlite3.SQLITE_LOCKED:
+            return UsageError(where, "is in use by another process", "Let it end, or end it.")
+        case sqlite3.SQLITE_CONSTRAINT | sqlite3.SQLITE_MISUSE:
+            return InternalError(where, f"does not take a line of secagg's ({error})")
+        case sqlite3.SQLITE_ERROR | sqlite3.SQLITE_CORRUPT | sqlite3.SQLITE_NOTADB:
+            return _damaged(where, str(error))
+        case None if isinstance(error, sqlite3.OperationalError):
+            return _damaged(where, str(error))
+        case None:
+            return InternalError(where, f"is used wrongly by secagg ({error})")
+        case _:
+            return UsageError(
+                where,
+                f"cannot be read or written ({error})",
+                "Nothing leaves without its entry. Make room, or let secagg write there.",
+            )
+
+
+def _damaged(where: str, what: str) -> EvidenceError:
+    return EvidenceError(
+        where,
+        f"is damaged, or not a ledger ({what})",
+        "Put back a copy made after the last release, or take the whole budget as spent.",
+    )
+
+
+def _connect(name: str) -> sqlite3.Connection:
+    """Return a connection that begins transactions only where it is told to."""
+    db = sqlite3.connect(name, uri=True, timeout=_PATIENCE, isolation_level=None)
+    try:
+        for setting in (
+            "journal_mode = DELETE",
+            "synchronous = EXTRA",
+            "foreign_keys = ON",
+            "cell_size_check = ON",
+            "trusted_schema = OFF",
+        ):
+            db.execute(f"PRAGMA {setting}")
+    except BaseException:
+        db.close()
+        raise
+    return db
+
+
+def _write_schema(db: sqlite3.Connection) -> None:
+    db.execute("BEGIN IMMEDIATE")
+    for statement in _SCHEMA:
+        db.execute(statement)
+    db.execute(f"PRAGMA application_id = {_APPLICATION}")
+    db.execute(f"PRAGMA user_version = {_VERSION}")
+    db.execute("COMMIT")
+
+
+def _create(path: Path) -> None:
+    """Make an empty ledger; whoever else made one meanwhile is not disturbed."""
+    try:
+        handle, name = tempfile.mkstemp(dir=path.parent, prefix=f"{path.name}.new.")  # mode 0600
+        os.close(handle)
+        new = Path(name)
+        try:
+            with named_errors(str(path)), closing(_connect(new.absolute().as_uri())) as db:
+                _write_schema(db)
+            with suppress(FileExistsError):
+                os.link(new, path)  # unlike a rename it never replaces a ledger
+        finally:
+            new.unlink()
+        folder = os.open(path.parent, os.O_RDONLY)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)
+    except OSError as error:
+        raise UsageError(str(path), f"cannot be made ({error.strerror})") from None
+
+
+def _check(db: sqlite3.Connection, where: str) -> None:
+    """Raise `EvidenceError` unless this is a whole ledger of our version."""
+    if _one(db, "PRAGMA application_id") != _APPLICATION:
+        raise _damaged(where, "another program's, or empty")
+    version = _one(db, "PRAGMA user_version")
+    if version != _VERSION:
+        what = f"is of version {version!r}, and this secagg knows version {_VERSION}"
+        raise EvidenceError(where, what, "Use the secagg that wrote it.")
+    db.execute("BEGIN")  # the checks see one state, whatever others append meanwhile
+    kept = {row[0] for row in db.execute("SELECT sql FROM sqlite_master WHERE sql IS NOT NULL")}
+    if kept != set(_SCHEMA):
+        raise _damaged(where, "its tables are not those of a ledger")
+    if _one(db, "PRAGMA integrity_check") != "ok" or _one(db, "PRAGMA foreign_key_check"):
+        raise _damaged(where, "SQLite finds it inconsistent")
+    before = _FIRST
+    rows = db.execute(f"SELECT {_COLUMNS}, hash FROM lines ORDER BY seq")  # noqa: S608  # names above
+    for seq, (*row, digest) in enumerate(rows, start=1):
+        if digest != _hash(before, row):
+            raise _damaged(where, f"line {seq} is not as it was written")
+        before = digest
+    db.execute("COMMIT")
+
+
+def _hash(before: bytes, row: list[Value]) -> bytes:
+    return hashlib.sha256(encoding.dumps([before, row])).digest()
+
+
+def _one(db: sqlite3.Connection, query: str) -> Value:
+    row: tuple[Value, ...] | None = db.execute(query).fetchone()
+    return row[0] if row else None

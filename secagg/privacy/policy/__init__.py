@@ -1,0 +1,1 @@
+"""A site's own rules, and the guard that applies them."""

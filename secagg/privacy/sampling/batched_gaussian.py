@@ -1,0 +1,226 @@
+"""Many draws of the discrete Gaussian at once: law exact but for 2^-179, a million in a blink.
+
+Sources: high and low part, joined by a rejection: Ducas, Durmus, Lepoint and Lyubashevsky 2013
+("Lattice signatures and bimodal Gaussians", CRYPTO), section 6; the table: Walker 1977, filled as
+by Vose 1991; the coin of the rejection: Canonne, Kamath and Steinke 2020, algorithm 1, see `coins`.
+(Weighted sums of table draws, Micciancio and Walter 2017, are the other way: several draws where
+this takes one, and an error of their own.)
+
+How it works. Let K = 2^shift be such that s0 = sigma / K is in [64, 128), or K = 1 if sigma is
+below. For x >= 0 write x = K y + u, 0 <= u < K. Then
+
+    exp(-x^2 / 2 sigma^2) = exp(-y^2 / 2 s0^2) exp(-gamma),    gamma = u (u + 2 K y) / 2 sigma^2.
+
+So draw y from a table of exp(-y^2 / 2 s0^2), u uniformly, and keep them with probability
+exp(-gamma). As gamma <= (1 + 2 y) / 2 s0^2, nearly all are kept (one in 160 is lost at s0 = 64,
+fewer above). A random sign makes the law two-sided; zero with a minus is thrown back.
+
+What is exact. The integers u, the sign and the coin: a random word is compared with gamma in
+floating point only where they differ by more than floating point can err (2^-48 against 2^-51), and
+otherwise as integers of any length. So not even the last bit depends on the machine: the same bytes
+give the same draws everywhere, which is what re-using noise on a retry stands on.
+
+What is not. The table has y < N = 2^11, N >= 16 s0, as integer parts of N 2^181. Total variation,
+with rho(y) = exp(-y^2 / 2 s0^2):
+
+    tail: the sum of rho from N on is at most rho(N) times that from 0 on         exp(-128) < 2^-184
+    weights: N of them, each within 2 of 2^224 rho(y)                         2 N / 2^224   = 2^-212
+    parts: each at most 1 below its share; what is missing is given to y = 0  N / (N 2^181) = 2^-181
+
+If proposals are off by e, and a share A of them is kept, then what is kept is off by 3 e / (2 A) at
+most; A >= 1/2 (half is lost where all mass is at zero). In all, 3 (2^-184 + 2^-212 + 2^-181)
+< 2^-179 = `ERROR`.
+
+Not protected: timing, as in `coins`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from decimal import Context, Decimal
+from fractions import Fraction
+from functools import lru_cache
+
+import numpy as np
+from numpy.typing import NDArray
+
+from secagg.core.randomness import RandomBytes
+from secagg.errors import InternalError
+from secagg.privacy.sampling.bernoulli import WORD_BITS, WORD_BYTES, bernoulli
+
+MAX_VARIANCE = 2**118 - 1
+"""Largest variance: draws stay below 2^63, which is 16 standard deviations or more."""
+
+ERROR = 2.0**-179
+"""Total variation between one draw and the discrete Gaussian, an upper bound (see above)."""
+
+_COLUMN_BITS = 11
+_HIGH_BITS = WORD_BITS - _COLUMN_BITS  # of a random word, after it has chosen a column
+_LOW_BYTES = 16  # of further randomness, used where the high bits are equal
+_PART_BITS = _HIGH_BITS + 8 * _LOW_BYTES
+_WEIGHT_BITS = 224
+_DIGITS = 100  # of decimal arithmetic: far more than weights are kept to
+_NEAR = 2.0**-48  # gamma / k < 1/2 is rounded five times, a word once: in all less than 2^-51
+_BLOCK = 2**14  # draws at once: what a block needs stays in the processor's cache
+
+Words = NDArray[np.uint64]
+
+
+@dataclass(frozen=True)
+class _Table:
+    """Walker's table: a column is chosen evenly, then `column` or `other`.
+
+    high, low: the odds of staying at the column, in parts of 2^_PART_BITS, as its high bits and the
+        rest; high is 2^_HIGH_BITS where there is no other
+    """
+
+    variance: Fraction
+    shift: int
+    high: Words
+    low: tuple[int, ...]
+    other: NDArray[np.int64]
+
+
+def fast_gaussian(variance: int | Fraction, size: int, random: RandomBytes) -> NDArray[np.int64]:
+    """Return `size` independent draws x, P(x) proportional to exp(-x^2 / (2 variance)).
+
+    variance: sigma^2, exact, 0 < variance <= MAX_VARIANCE; else raises `InternalError`
+    Each draw is within `ERROR` of that law, in total variation.
+    """
+    if not 0 < variance <= MAX_VARIANCE:
+        raise InternalError("noise", f"no noise of variance {variance} fits 64 bits")
+    table = _table(Fraction(variance))
+    drawn = np.empty(size, dtype=np.int64)
+    done = 0
+    while done < size:
+        kept = _draw(table, min(size - done, _BLOCK), random)
+        drawn[done : done + len(kept)] = kept
+        done += len(kept)
+    return drawn
+
+
+def _draw(table: _Table, count: int, random: RandomBytes) -> NDArray[np.int64]:
+    """Draw `count` proposals; return those that are kept."""
+    first, second = _words(2 * count, random).reshape(2, count)
+    y = _look_up(table, first, random)
+    negative = (second & np.uint64(1)).astype(np.int64)
+    if table.shift:
+        u = (second >> np.uint64(WORD_BITS - table.shift)).astype(np.int64)
+        keep = _coin_exp(table, y, u, random)
+        x = (y << table.shift) + u
+    else:
+        keep, x = np.ones(count, dtype=np.bool_), y
+    keep &= (x != 0) | (negative == 0)  # zero has one sign
+    return ((x ^ -negative) + negative)[keep]
+
+
+def _look_up(table: _Table, words: Words, random: RandomBytes) -> NDArray[np.int64]:
+    """Return y >= 0 for each random word: its top bits choose a column, the rest is compared."""
+    column = (words >> np.uint64(_HIGH_BITS)).astype(np.int64)
+    drawn = words & np.uint64(2**_HIGH_BITS - 1)
+    high = table.high[column]
+    y = np.where(drawn < high, column, table.other[column])
+    for i in np.flatnonzero(drawn == high):  # one in 2^53
+        if int.from_bytes(random(_LOW_BYTES), "little") < table.low[column[i]]:
+            y[i] = column[i]
+    return y
+
+
+def _coin_exp(
+    table: _Table, y: NDArray[np.int64], u: NDArray[np.int64], random: RandomBytes
+) -> NDArray[np.bool_]:
+    """Return True with probability exp(-gamma) for each (y, u): `coins.bernoulli_exp` for many.
+
+    All throw the coin gamma; those whose coin succeeds throw gamma/2, then gamma/3, ...: True if
+    the number of throws is odd. gamma < 1/2, as y < 2^11 and s0 >= 64.
+    """
+    low = u * 2.0**-table.shift  # exact, as u has at most 52 bits
+    gamma = low * (low + 2.0 * y) * float(Fraction(4**table.shift) / (2 * table.variance))
+    keep = np.ones(len(y), dtype=np.bool_)
+    throwing = np.arange(len(y))
+    k = 1
+    while len(throwing):
+        words = _words(len(throwing), random)
+        odds = gamma[throwing] / k
+        gap = words * 2.0**-WORD_BITS - odds
+        heads = gap < 0
+        for i in np.flatnonzero(np.abs(gap) < _NEAR):  # one in 2^47
+            at = throwing[i]
+            heads[i] = _compare(table, int(y[at]), int(u[at]), k, int(words[i]), random)
+        throwing = throwing[heads]
+        keep[throwing] ^= True
+        k += 1
+    return keep
+
+
+def _compare(table: _Table, y: int, u: int, k: int, word: int, random: RandomBytes) -> bool:
+    """Return the coin of odds gamma/k whose first 64 random bits are `word`, exactly."""
+    n = u * (u + (y << table.shift + 1)) * table.variance.denominator
+    d = 2 * table.variance.numerator * k
+    digit, rest = divmod(n << WORD_BITS, d)
+    return word < digit if word != digit else bernoulli(rest, d, random)
+
+
+def _words(count: int, random: RandomBytes) -> Words:
+    return np.frombuffer(random(count * WORD_BYTES), dtype="<u8").astype(np.uint64, copy=False)
+
+
+# --- the table --------------------------------------------------------------------------------
+
+
+@lru_cache(maxsize=32)
+def _table(variance: Fraction) -> _Table:
+    shift = _shift(variance)
+    threshold, other = _columns(_parts(variance / 4**shift))
+    return _Table(
+        variance,
+        shift,
+        np.array([part >> 8 * _LOW_BYTES for part in threshold], dtype=np.uint64),
+        tuple(part & (1 << 8 * _LOW_BYTES) - 1 for part in threshold),
+        np.array(other, dtype=np.int64),
+    )
+
+
+def _shift(variance: Fraction) -> int:
+    """Return the smallest shift >= 0 for which variance < 4^(7 + shift)."""
+    return max(0, (int(variance).bit_length() - 13) // 2)
+
+
+def _parts(variance: Fraction) -> list[int]:
+    """Return how many of N 2^_PART_BITS parts each y has; proportional to exp(-y^2/2variance)."""
+    # rho(y + 1) = rho(y) r^(2y + 1), r = exp(-1/(2 variance)). Each operation is off by 10^-100 of
+    # its result at most, and rho(y) takes y^2 of them: 10^-93, below the unit 2^-224 of weights.
+    context = Context(prec=_DIGITS)
+    half = context.divide(Decimal(-variance.denominator), Decimal(2 * variance.numerator))
+    step = context.exp(half)
+    squared = context.multiply(step, step)
+    rho, unit = Decimal(1), Decimal(2**_WEIGHT_BITS)
+    weights = []
+    for _ in range(2**_COLUMN_BITS):
+        weights.append(int(context.multiply(rho, unit)))
+        rho = context.multiply(rho, step)
+        step = context.multiply(step, squared)
+    total, parts_in_all = sum(weights), 1 << _PART_BITS + _COLUMN_BITS
+    parts = [weight * parts_in_all // total for weight in weights]
+    parts[0] += parts_in_all - sum(parts)
+    return parts
+
+
+def _columns(parts: list[int]) -> tuple[list[int], list[int]]:
+    """Fill columns of 2^_PART_BITS parts, each with what two values have (Vose 1991).
+
+    parts: adds up to all columns. Returns for each column how many parts are its own, and whose the
+    others are. Integers, so nothing is lost: while some value has too little for its column, some
+    value has more than it needs for its own.
+    """
+    capacity = 1 << _PART_BITS
+    own, other = list(parts), list(range(len(parts)))
+    short = [y for y, part in enumerate(own) if part < capacity]
+    rich = [y for y, part in enumerate(own) if part > capacity]
+    while short:
+        y, donor = short.pop(), rich[-1]
+        other[y] = donor
+        own[donor] -= capacity - own[y]
+        if own[donor] < capacity:
+            short.append(rich.pop())
+    return own, other

@@ -1,0 +1,49 @@
+"""Masks by wide AES instructions: what `secagg.protocols.prg` defines, as fast as AES can be.
+
+A library of its own beside that of `library`, because it asks other things of the processor (VAES
+and AVX-512 BW: AMD since 2022, Intel since 2019) and of the compiler. `SECAGG_KERNELS=off` switches
+it off too. Source and the statement on time: `masks.c`.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Sequence
+from functools import cache
+
+from secagg.core import ring
+from secagg.core.ring import RingVector
+from secagg.protocols.kernels.library import load_library, switched_off
+
+_P, _N = ctypes.c_void_p, ctypes.c_size_t
+
+
+def available() -> bool:
+    """Return whether the kernel is here, can run on this machine, and is not switched off."""
+    return not switched_off() and _apply() is not None
+
+
+def apply(vector: RingVector, add: Sequence[bytes], subtract: Sequence[bytes]) -> None:
+    """Add and subtract the streams of seeds, in place; `prg.apply_masks` has checked them all."""
+    function = _apply()
+    if function is None:
+        raise RuntimeError("called without asking whether it is available")
+    function(
+        vector.ctypes.data,
+        vector.nbytes,
+        ring.bits_of(vector),
+        b"".join([*add, *subtract]),
+        len(add),
+        len(add) + len(subtract),
+    )
+
+
+@cache
+def _apply() -> ctypes._NamedFuncPointer | None:
+    library = load_library("masks", ("masks.c",))
+    if library is None:
+        return None
+    function: ctypes._NamedFuncPointer = library.secagg_masks_apply
+    function.argtypes = (_P, _N, _N, _P, _N, _N)
+    function.restype = None
+    return function

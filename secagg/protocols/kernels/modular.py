@@ -1,0 +1,254 @@
+"""What protocols calculate with the kernels, on whole arrays of long integers.
+
+Integers come and go as `Rows`: uint8 of shape (count, size), little-endian. All results are exact
+and fully reduced. Work proceeds in blocks that stay in the cache.
+Sources and bounds: the files of C beside this one; `test_batches.py` compares with gmpy2.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from functools import lru_cache
+
+import numpy as np
+from gmpy2 import invert, mpz, powmod
+
+from secagg.protocols.kernels.lanes import (
+    DIGIT_BITS,
+    LANES,
+    Lanes,
+    Modulus,
+    Rows,
+    SquareModulus,
+    constant,
+    digits_for,
+    empty,
+    load,
+    multiply_add,
+    store,
+)
+from secagg.protocols.kernels.library import call
+
+_BLOCK = 512
+"""Integers worked on together: 320 KiB of 4096 bits each, so that a few arrays fit the cache."""
+_TABLE_BLOCK = 4096
+"""The same for tables: more, so that each entry fetched into the cache is used several times."""
+
+
+# Made once, since many calls are on few integers; `lanes` says what stays in memory.
+_modulus = lru_cache(maxsize=16)(Modulus)
+_square_modulus = lru_cache(maxsize=16)(SquareModulus)
+
+
+@lru_cache(maxsize=16)
+def _inverse(value: int, modulus: int) -> int:
+    return int(invert(value, modulus))
+
+
+def supports(modulus: int) -> bool:
+    """Return whether there are kernels for this modulus: odd, at most 8304 bits."""
+    return Modulus.supports(modulus)
+
+
+def products(columns: Sequence[Rows], modulus: int) -> Rows:
+    """Return position by position the product of all columns, each below the modulus."""
+    m = _modulus(modulus)
+    # Every product divides by 2^(52 n), the last one included.
+    correction = m.constant(1, DIGIT_BITS * m.n * len(columns))
+    out = np.empty_like(columns[0])
+    for block in _blocks(len(out)):
+        product = load(columns[0][block], m.n)
+        for column in columns[1:]:
+            product = m.multiply(product, load(column[block], m.n))
+        _save(m.canonical(m.multiply(product, correction)), out[block])
+    return out
+
+
+def scaled(rows: Rows, factor: int, modulus: int) -> Rows:
+    """Return row times factor modulo the modulus, for rows and factors of any value."""
+    m = _modulus(modulus)
+    return _mapped(rows, m, lambda x: m.canonical(m.scale(x, factor)))
+
+
+def powers(rows: Rows, exponent: int, modulus: int) -> Rows:
+    """Return row^exponent modulo the modulus, for rows of any value; exponent >= 0."""
+    m = _modulus(modulus)
+    return _mapped(rows, m, lambda x: m.canonical(m.power(x, exponent)))
+
+
+def split_powers(rows: Rows, exponent: int, root: int) -> tuple[Rows, Rows]:
+    """Return remainder and quotient by the root of (row^exponent modulo root^2).
+
+    For rows of any value; exponent >= 0. root^2 must be supported.
+    """
+    m = _square_modulus(root)
+    size = _bytes(root)
+    remainders, quotients = np.empty((2, len(rows), size), dtype=np.uint8)
+    for block in _blocks(len(rows)):
+        c, d = m.canonical_pairs(m.power_pairs(_load_any(rows[block], m), exponent))
+        _save(c, remainders[block])
+        _save(d, quotients[block])
+    return remainders, quotients
+
+
+def chinese_remainders(first: Rows, second: Rows, modulus_1: int, modulus_2: int) -> Rows:
+    """Return the x below modulus_1 modulus_2 with these remainders; `first` below modulus_1.
+
+    x = a + modulus_1 ((b - a) / modulus_1 mod modulus_2) (Garner, IRE Transactions EC-8, 1959).
+    """
+    m = _modulus(modulus_2)
+    inverse = _inverse(modulus_1, modulus_2)
+    total = modulus_1 * modulus_2
+    step = constant(modulus_1, digits_for(modulus_1.bit_length()))
+    digits = digits_for(total.bit_length())
+    out = np.empty((len(first), _bytes(total)), dtype=np.uint8)
+    for block in _blocks(len(first)):
+        a, b = _load_any(first[block], m), _load_any(second[block], m)
+        sums = m.scale(b, inverse)
+        sums += m.scale(a, -inverse)  # below 4 modulus_2, carries outstanding
+        quotient = m.canonical(sums, times=3)
+        _save(multiply_add(quotient, step, a, digits), out[block])
+    return out
+
+
+def residue_product(rows: Rows, modulus: int) -> list[int]:
+    """Return eight integers whose product is coprime to the modulus exactly when all rows are."""
+    m = _modulus(modulus)
+    one = m.constant(1)
+    product = one
+    for block in _blocks(len(rows)):
+        padding = np.zeros((-len(rows[block]) % LANES, rows.shape[1]), dtype=np.uint8)
+        padding[:, :1] = 1
+        x = m.multiply(_load_any(np.concatenate([rows[block], padding]), m), one)
+        while len(x) > 1:  # powers of 2^-52 come in: coprime to the modulus, as it is odd
+            half = len(x) // 2
+            rest = x[2 * half :]
+            x = m.multiply(x[:half], x[half : 2 * half])
+            if len(rest):
+                x[:1] = m.multiply(x[:1], rest)
+        product = m.multiply(product, x)
+    stored = store(product, LANES, m.n * 52 // 8 + 1)
+    return [int.from_bytes(row.tobytes(), "little") for row in stored]
+
+
+class FixedBaseTable:
+    """A table for many powers of one base modulo root^2; protocols' `fixed_base.py` explains it.
+
+    base: a unit; root^2 must be supported
+    window: at most 16; exponent_bits / window: at most `MAX_POSITIONS`
+    """
+
+    MAX_POSITIONS = 4095  # digits of 52 bits from so many entries, and a log, sum to below 2^64
+
+    def __init__(self, base: int, root: int, exponent_bits: int, window: int) -> None:
+        self._bits, self._window = exponent_bits, window
+        self.root = SquareModulus(root)
+        self.square = Modulus(root**2, 2 * self.root.n)
+        self.positions = -(-exponent_bits // window)
+        if self.positions > self.MAX_POSITIONS:
+            raise ValueError(f"a table of {self.positions} positions; choose a wider window")
+        self._row = -(-self.root.n // LANES) * LANES  # rows are read eight numbers at a time
+        self._units = empty(self.positions, 1 << window, self._row)
+        self._logs = empty(self.positions, 1 << window, self._row)
+        factors, inverses = [mpz(base)], [invert(base, root)]
+        square = root**2
+        for _ in range(1, self.positions):
+            factors.append(powmod(factors[-1], 1 << window, square))
+            inverses.append(powmod(inverses[-1], 1 << window, root))
+        r = self.root
+        montgomery = 1 << DIGIT_BITS * r.n
+        none = r.constant_pair(montgomery), r.constant(1)  # f^0
+        steps = r.scaled_pairs(_lanes_of(factors, self.square.n), montgomery)
+        inverse_steps = r.scale(_lanes_of(inverses, r.n), montgomery)
+        for group, start in enumerate(range(0, self.positions, LANES)):
+            first = steps[group : group + 1], inverse_steps[group : group + 1]
+            self._fill(slice(start, start + LANES), none, first, window)
+
+    def _fill(
+        self, part: slice, none: tuple[Lanes, Lanes], first: tuple[Lanes, Lanes], window: int
+    ) -> None:
+        """Make the entries of eight positions, in lanes: f^(a + b) from f^a for all a < b = 2^i.
+
+        The kernel divides by R at every factor, so an entry is the split form of f^a R = c + d r:
+        u = c and v = d / c modulo r, where 1 / c = f^-a / R.
+
+        none: f^0 R and f^0; first: f R and R / f
+        """
+        r = self.root
+        pairs, inverses_c = empty(1 << window, 2 * r.n, LANES), empty(1 << window, r.n, LANES)
+        pairs[:1], inverses_c[:1] = none
+        step, inverse_step = first
+        for i in range(window):
+            done, new = slice(0, 1 << i), slice(1 << i, 2 << i)
+            pairs[new] = r.multiply_pairs(pairs[done], step)
+            inverses_c[new] = r.multiply(inverses_c[done], inverse_step)
+            step = r.multiply_pairs(step, step)
+            inverse_step = r.multiply(inverse_step, inverse_step)
+        c, d = r.canonical_pairs(pairs)
+        v = r.canonical(r.multiply(d, inverses_c))
+        for table, entries in ((self._units, c), (self._logs, v)):
+            rows = table[part]
+            rows[:, :, : r.n] = entries.transpose(2, 0, 1)[: len(rows)]
+            rows[:, :, r.n :] = 0
+
+    def begin(self, exponents: Rows, rows: Rows, factor: int) -> Callable[[], Rows]:
+        """Return what returns base^a (1 + root)^(row factor) modulo root^2 for each a and its row.
+
+        What takes long is left to it, so that another thread may do that.
+
+        exponents: as many as rows; what they hold above `exponent_bits` is ignored
+        rows: of any value
+        """
+        if len(exponents) != len(rows):  # numpy would repeat a single one
+            raise ValueError(f"{len(exponents)} exponents for {len(rows)} rows")
+        r, square, length = self.root, self.square, exponents.shape[1]
+        size = max(length, -(-self._bits // 8)) + 3  # the kernel reads four bytes at a time
+        log = r.canonical(r.scale(_load_any(rows, r), factor))
+        padded = np.zeros((len(log) * LANES, size), dtype=np.uint8)
+        padded[: len(rows), :length] = exponents
+
+        def powers() -> Rows:
+            out = np.empty((len(rows), _bytes(square.value)), dtype=np.uint8)
+            for block in _blocks(len(out), _TABLE_BLOCK):
+                logs = log[block.start // LANES : -(-block.stop // LANES)]
+                x = empty(len(logs), square.n, LANES)
+                call(
+                    "fixed_base", x.ctypes.data, logs.ctypes.data, self._units.ctypes.data,
+                    self._logs.ctypes.data, self._row, padded[block].ctypes.data, size,
+                    self._bits, self._window, r.address, square.address, len(logs),
+                )  # fmt: skip
+                _save(square.canonical(x), out[block])
+            return out
+
+        return powers
+
+
+def _blocks(count: int, size: int = _BLOCK) -> Iterator[slice]:
+    return (slice(start, min(start + size, count)) for start in range(0, count, size))
+
+
+def _bytes(modulus: int) -> int:
+    return (modulus.bit_length() + 7) // 8
+
+
+def _load_any(rows: Rows, modulus: Modulus) -> Lanes:
+    """Return rows of any size, with at least the modulus' digits."""
+    return load(rows, max(modulus.n, digits_for(8 * rows.shape[1])))
+
+
+def _lanes_of(values: Sequence[mpz], digits: int) -> Lanes:
+    size = digits * DIGIT_BITS // 8 + 1
+    data = b"".join([int(x).to_bytes(size, "little") for x in values])
+    return load(np.frombuffer(data, dtype=np.uint8).reshape(-1, size), digits)
+
+
+def _save(lanes: Lanes, out: Rows) -> None:
+    """Write reduced integers into rows of the size of their modulus."""
+    out[:] = store(lanes, len(out), out.shape[1])
+
+
+def _mapped(rows: Rows, m: Modulus, function: Callable[[Lanes], Lanes]) -> Rows:
+    out = np.empty((len(rows), _bytes(m.value)), dtype=np.uint8)
+    for block in _blocks(len(rows)):
+        _save(function(_load_any(rows[block], m)), out[block])
+    return out

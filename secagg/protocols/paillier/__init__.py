@@ -1,0 +1,1 @@
+"""Sums under Paillier encryption, with one key or a threshold key."""

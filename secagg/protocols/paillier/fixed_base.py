@@ -1,0 +1,274 @@
+"""Many powers of one base modulo a square: the table under Paillier's fast randomisers.
+
+Source: Brickell, Gordon, McCurley, Wilson, "Fast exponentiation with precomputation" (EUROCRYPT
+1992): write the exponent in digits of `window` bits, keep base^(d 2^(window i)) for every digit
+value d and position i, and a power is one product with a factor a digit, without squarings.
+
+The table is kept in *split form*, which halves the work again. Every unit x modulo r^2 is
+
+    x = u (1 + v r) mod r^2,    u = x mod r,    v = ((x - u) / r) u^-1 mod r,
+
+because u is a unit modulo r exactly when x is one modulo r^2. As (1 + v r)(1 + w r) = 1 + (v + w) r
+modulo r^2, the second parts of a product just add up:
+
+    x_1 ... x_k = (u_1 ... u_k) (1 + (v_1 + ... + v_k) r) mod r^2.
+
+So the long factors x_i give way to the half as long u_i; two of these multiply to less than r^2
+without any reduction. r need not be prime and its factors need not be known: the public path uses
+r = n, the key holder r = p and r = q. This is an identity: the result is the same number as with
+plain exponentiation (tested), so no assumption is added. Paillier's (1 + m n) is a second part too:
+it costs one more addition.
+
+Tables come in two kinds, of mpz objects for gmpy2 and of digits for the kernels. Both give the same
+numbers; the kernels' table pays for itself later but its factors cost far less.
+
+Not protected: which table entries are read depends on the exponent, which is secret, and neither
+Python's nor GMP's arithmetic runs in constant time (the kernels' does, apart from that reading).
+Somebody who shares the machine's caches may learn exponents. The cached tables for r = p and r = q
+are as secret as the key itself and live as long as the process.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import lru_cache, partial
+from typing import Protocol
+
+import numpy as np
+from gmpy2 import invert, mpz
+from numpy.typing import NDArray
+
+from secagg.protocols.kernels.modular import FixedBaseTable
+from secagg.protocols.kernels.parallel import side_by_side
+from secagg.protocols.paillier.integers import Integers
+
+Digits = NDArray[np.uint16]
+
+TABLE_BYTES = 1 << 26
+"""At most so much memory for one table, 64 MiB."""
+CACHED = 2  # units with their tables: two private keys, 256 MiB, or two public ones
+FORESIGHT = 4
+STEP = 2
+"""When a table is replaced by a wider one: see `FixedBase`."""
+
+_MPZ_BYTES = 72  # object, allocator and list slot, on top of the digits
+_PADDING_BYTES = 64  # at most so many: digits of 52 bits in 64, and eight at a time
+# Times of making a table, over the time to multiply by one entry; all measured:
+_ENTRY_COST = 1.5  # of an entry: 1.4 to 1.9
+_KERNEL_ENTRY_COST = 3.5  # 3.0 to 3.5
+_KERNEL_POSITION_COST = 100.0  # 60 to 130, whatever the width: calls of kernels on few numbers
+_SPLIT = 1 << 14  # digits made together
+_BLOCK = 4096  # powers made together, 15 MB: enough that each table entry is read many times
+
+
+def choose_window(exponent_bits: int, root_bits: int, powers: int, *, kernels: bool) -> int:
+    """Return the window width that makes `powers` powers cheapest, table included.
+
+    A width w costs 2^w entries a position once, and one factor a position for each power. Widths
+    whose table would pass `TABLE_BYTES` are left out. With a 2048-bit key and r = p, 100 powers
+    get 5 bits (3 MB), 2000 get 8 (13 MB), 18 000 and more get 10 (42 MB); the kernels' tables are
+    more expensive, hence not smaller than 5 bits, and 9 or 10 for large jobs.
+    """
+    number_bytes = root_bits // 8 + (_PADDING_BYTES if kernels else _MPZ_BYTES)
+    entry_cost = _KERNEL_ENTRY_COST if kernels else _ENTRY_COST
+    position_cost = _KERNEL_POSITION_COST if kernels else 0.0
+
+    def positions(window: int) -> int:
+        return -(-exponent_bits // window)
+
+    def table_bytes(window: int) -> int:
+        return 2 * (positions(window) << window) * number_bytes
+
+    allowed = [w for w in range(1, 17) if w == 1 or table_bytes(w) <= TABLE_BYTES]
+    return min(
+        allowed, key=lambda w: positions(w) * (position_cost + entry_cost * (1 << w) + powers)
+    )
+
+
+def split_digits(exponents: Integers, bits: int, window: int) -> Digits:
+    """Return the lowest `bits` bits of all exponents in digits of `window` <= 16 bits.
+
+    Shape (positions, len(exponents)), lowest position first.
+    """
+    columns = np.zeros((max(exponents.size, -(-bits // 8)) + 2, len(exponents)), dtype=np.uint32)
+    columns[: exponents.size] = exponents.rows.T
+    starts = np.arange(0, bits, window)
+    bytes_, shifts = starts // 8, (starts % 8).astype(np.uint32)[:, None]
+    masks = ((1 << np.minimum(window, bits - starts)) - 1).astype(np.uint32)[:, None]
+    digits = np.empty((len(starts), len(exponents)), dtype=np.uint16)
+    # Few exponents in one go, many a position at a time: their columns should stay in the cache.
+    step = max(1, _SPLIT // max(1, len(exponents)))
+    for first in range(0, len(starts), step):
+        some = slice(first, first + step)
+        at = bytes_[some]
+        three_bytes = columns[at] | columns[at + 1] << 8 | columns[at + 2] << 16
+        digits[some] = three_bytes >> shifts[some] & masks[some]
+    return digits
+
+
+class Table(Protocol):
+    """A table of one unit's powers modulo root^2; made by `make_table`."""
+
+    @property
+    def window(self) -> int:
+        """Width of a digit of the exponents, in bits."""
+        ...
+
+    def begin(
+        self, exponents: Integers, plaintexts: Integers, factor: int
+    ) -> Callable[[], Integers]:
+        """Return what returns base^a (1 + factor root)^m mod root^2 for each exponent a and each m.
+
+        Whatever an exponent holds above the bits that the table was made for is ignored. What
+        takes long is left for then, when another thread may do it.
+        """
+        ...
+
+
+@dataclass(frozen=True, repr=False)
+class GmpTable:
+    """The portable table.
+
+    units, logs: for each position i the parts u and v of base^(d 2^(window i)), d = 0, 1, ...
+    """
+
+    root: mpz
+    bits: int
+    window: int
+    units: list[list[mpz]]
+    logs: list[list[mpz]]
+
+    @classmethod
+    def of(cls, base: int, root: int, exponent_bits: int, window: int) -> GmpTable:
+        """Make the table of a unit."""
+        r = mpz(root)
+        carry, u = divmod(mpz(base), r)
+        inverse = invert(u, r)
+        v = carry * inverse % r
+        units: list[list[mpz]] = []
+        logs: list[list[mpz]] = []
+        for start in range(0, exponent_bits, window):
+            # x^d = u_d (1 + v_d r). Let u_(d-1) u = u_d + t r = u_d (1 + t r / u_d). Then
+            # v_d = v_(d-1) + v + t / u_d, where 1 / u_d = (1 / u)^d needs no further inversion.
+            row_units, row_logs = [mpz(1)], [mpz(0)]
+            u_d, v_d, inverse_d = mpz(1), mpz(0), mpz(1)
+            for _ in range(1 << min(window, exponent_bits - start)):
+                t, u_d = divmod(u_d * u, r)
+                inverse_d = inverse_d * inverse % r
+                v_d = (v_d + v + t * inverse_d) % r
+                row_units.append(u_d)
+                row_logs.append(v_d)
+            # x^(2^window) is the next base
+            u, v, inverse = row_units.pop(), row_logs.pop(), inverse_d
+            units.append(row_units)
+            logs.append(row_logs)
+        return cls(r, exponent_bits, window, units, logs)
+
+    def begin(
+        self, exponents: Integers, plaintexts: Integers, factor: int
+    ) -> Callable[[], Integers]:
+        """As in `Table`."""
+        return partial(self._powers, exponents, plaintexts, factor)
+
+    def _powers(self, exponents: Integers, plaintexts: Integers, factor: int) -> Integers:
+        digits = split_digits(exponents, self.bits, self.window)
+        size = ((self.root * self.root).bit_length() + 7) // 8
+        powers: list[int] = []
+        for start in range(0, len(plaintexts), _BLOCK):
+            block = slice(start, start + _BLOCK)
+            logs = [factor * mpz(m) % self.root for m in plaintexts[block]]
+            powers += [int(x) for x in self._block(digits[:, block].tolist(), logs)]
+        return Integers.of(powers, size)
+
+    def _block(self, digits: list[list[int]], logs: list[mpz]) -> list[mpz]:
+        """Return a block of powers, position by position: a position's entries fit the cache."""
+        root, square = self.root, self.root * self.root
+        sums = logs
+        for row, row_digits in zip(self.logs, digits, strict=True):
+            sums = [v + row[d] for v, d in zip(sums, row_digits, strict=True)]
+        products = [1 + v % root * root for v in sums]
+        factors = zip(self.units, digits, strict=True)
+        for row, row_digits in factors:  # two positions at a time; an odd one is paired with 1s
+            next_row, next_digits = next(factors, ([mpz(1)], [0] * len(logs)))
+            products = [
+                product * (row[d] * next_row[e]) % square
+                for product, d, e in zip(products, row_digits, next_digits, strict=True)
+            ]
+        return products
+
+
+class KernelTable:
+    """The kernels' table."""
+
+    def __init__(self, base: int, root: int, exponent_bits: int, window: int) -> None:
+        self.window = window
+        self._table = FixedBaseTable(base, root, exponent_bits, window)
+
+    def begin(
+        self, exponents: Integers, plaintexts: Integers, factor: int
+    ) -> Callable[[], Integers]:
+        """As in `Table`."""
+        powers = self._table.begin(exponents.rows, plaintexts.rows, factor)
+        return lambda: Integers(powers())
+
+
+def make_table(base: int, root: int, exponent_bits: int, window: int, *, kernels: bool) -> Table:
+    """Return the table of a unit modulo root^2."""
+    make = KernelTable if kernels else GmpTable.of
+    return make(base, root, exponent_bits, window)
+
+
+class FixedBase:
+    """A unit modulo several r^2 with a table for each, made anew as more and more powers are taken.
+
+    How many there will be is seldom known: a method may take hundreds of sums of few ciphertexts,
+    and end early. So each time that the powers taken have doubled, the tables are replaced by ones
+    for `FORESIGHT` times as many, if those are wider by `STEP` bits or more. Small tables cost so
+    much less than large ones that all together cost less than twice the last. The number of powers
+    is that of the ciphertexts under one key, which is public.
+    """
+
+    def __init__(
+        self, base: int, roots: tuple[int, ...], exponent_bits: int, *, kernels: bool
+    ) -> None:
+        self._base, self._roots, self._bits, self._kernels = base, roots, exponent_bits, kernels
+        self._tables: list[Table] = []
+        self._taken = self._due = 0
+
+    def powers(self, exponents: Integers, plaintexts: Integers, expected: int) -> list[Integers]:
+        """Return base^a (1 + n)^m mod r^2, n the product of all roots, for each root r.
+
+        One m for each exponent a; whatever an exponent holds above `exponent_bits` is ignored.
+        expected: how many such powers this process will take in all, if known, else 0
+        """
+        self._taken += len(exponents)
+        if self._taken >= self._due:
+            self._tables = self._wide_enough(expected)
+            self._due = 2 * self._taken
+        n = math.prod(self._roots)
+        begun = [
+            table.begin(exponents, plaintexts, n // root)
+            for table, root in zip(self._tables, self._roots, strict=True)
+        ]
+        return side_by_side(begun)
+
+    def _wide_enough(self, expected: int) -> list[Table]:
+        powers = max(expected, FORESIGHT * self._taken if self._tables else self._taken)
+        bits, length = self._bits, max(self._roots).bit_length()
+        window = choose_window(bits, length, powers, kernels=self._kernels)
+        if self._tables and window < self._tables[0].window + STEP:
+            return self._tables
+        return [
+            make_table(self._base % root**2, root, bits, window, kernels=self._kernels)
+            for root in self._roots
+        ]
+
+
+@lru_cache(maxsize=CACHED)
+def fixed_base(
+    base: int, roots: tuple[int, ...], exponent_bits: int, *, kernels: bool
+) -> FixedBase:
+    """Return the powers of a unit modulo each root^2; the last few are kept, with their tables."""
+    return FixedBase(base, roots, exponent_bits, kernels=kernels)

@@ -1,0 +1,215 @@
+"""The run report: one self-contained page for a data protection officer and a statistician.
+
+A function of the facts of a run and its result: same input, same bytes. The page makes no request,
+runs no script, and its content policy forbids both; every name in it is escaped by the template
+engine or the element tree. It judges nothing: see `secagg.reports.summary`.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from collections.abc import Mapping
+from functools import cache
+from typing import Any
+
+import jinja2
+from markupsafe import Markup
+
+from secagg.contracts import Result
+from secagg.reports import (
+    dp_claims,
+    dp_mechanisms,
+    dp_plain_language,
+    expected_utility,
+    fedlin,
+    ledgers,
+    limitations,
+    posterior,
+    record_counts,
+    regression,
+    results,
+    tables,
+)
+from secagg.reports import numbers as written
+from secagg.reports import summary as summary_sections
+from secagg.reports.convergence_advice import advice
+from secagg.reports.dp_hazards import hazards
+from secagg.reports.svg import forest_plot, graph
+from secagg.reports.svg.privacy_curve import curve_picture
+
+_SECTIONS = {
+    "summary": "Summary",
+    "result": "Result",
+    "seen": "Who saw what",
+    "privacy": "Differential privacy",
+    "bounds": "Bounds and bits",
+    "releases": "Release decisions",
+    "unprotected": "What is not protected",
+    "job": "Job as run",
+    "integrity": "Integrity",
+}
+
+
+@cache
+def _environment() -> jinja2.Environment:
+    environment = jinja2.Environment(
+        loader=jinja2.PackageLoader("secagg.reports", "templates"),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    formats = (
+        written.any_setting, written.count, written.counted, written.deviation,
+        written.field_kind, written.fixed, written.listing, written.moment, written.power_of_two,
+        written.probability, written.seconds, written.share, written.significant, written.size,
+    )  # fmt: skip
+    environment.filters |= {function.__name__: function for function in formats}
+    return environment
+
+
+def render(facts: Mapping[str, Any], result: Result) -> str:
+    """Return the page.
+
+    facts: as `secagg.runs.facts.facts` returns, with `log` = {lines, head}
+    result: only its summary is read
+    """
+    environment = _environment()
+    assert environment.loader is not None
+    style = environment.loader.get_source(environment, "report.css")[0]
+    summary = result.summary
+    blocks, stages = results.blocks(summary), tables.stages(facts, summary)
+    banners = summary_sections.banners(facts, summary)
+    questions = summary_sections.questions(facts, fits=all(stage.fits for stage in stages))
+    page = environment.get_template("report.html").render(
+        sections={
+            at: name for at, name in _SECTIONS.items() if at != "privacy" or dp_claims.noised(facts)
+        },
+        facts=facts,
+        summary=summary,
+        style=Markup(style),  # noqa: S704  # our own file, which must not be escaped
+        style_hash=base64.b64encode(hashlib.sha256(style.encode()).digest()).decode(),
+        in_short=summary_sections.in_short(banners, questions),
+        claim=summary_sections.claim(facts),
+        who_saw=summary_sections.who_saw(facts),
+        consent=summary_sections.consent(facts),
+        banners=banners,
+        unusable=summary_sections.unusable(summary),
+        questions=questions,
+        unprotected=limitations.unprotected(facts),
+        dropped=summary_sections.dropped(facts),
+        played_on=summary_sections.played_on(facts),
+        released=tables.numbers_released(facts),
+        blocks=[_block(block, facts, blocks) for block in blocks],
+        columns=tables.columns(facts, summary),
+        lanes=tables.lanes(facts),
+        stages=stages,
+        policies=tables.policies(facts),
+        releases=tables.releases(facts, ledgers.repeated_rounds(facts)),
+        site_rows=ledgers.sites(facts),
+        ledger_counts=ledgers.counting(facts),
+        sees=dp_claims.seen(facts),
+        coordinator_key=tables.coordinator_key(facts),
+        counted_records=results.records_of(summary) if dp_claims.noised(facts) else None,
+        counts=None if dp_claims.noised(facts) else record_counts.of_records(facts, summary),
+        other_counts=results.other_counts(summary) if dp_claims.noised(facts) else None,
+        settings=tables.settings(facts),
+        noise=dp_claims.in_short(facts),
+        promise=_promise(facts, summary),
+        arrow_up=forest_plot.arrow_picture(down=False),
+        arrow_down=forest_plot.arrow_picture(down=True),
+    )
+    return page + "\n"
+
+
+def _promise(facts: Mapping[str, Any], summary: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Return what the template shows of differential privacy, or None without noise."""
+    promise = facts["privacy"]
+    if promise is None:
+        return None
+    curve = [(delta, epsilon) for delta, epsilon in promise["curve"] if epsilon is not None]
+    return {
+        "holds": dp_claims.holds(facts),
+        "claimed": dp_claims.claimed(facts),
+        "plainly": dp_plain_language.promised(facts),
+        "voids": dp_plain_language.voids(facts),
+        "expected": expected_utility.expected(facts, summary),
+        "terms": dp_mechanisms.terms(facts),
+        "mechanisms": dp_mechanisms.mechanisms(facts),
+        "curve": curve,
+        "picture": curve_picture(curve, (promise["delta"], promise["epsilon"])),
+        "colluders": dp_mechanisms.colluders(facts),
+        "gives_way": dp_mechanisms.gives_way(promise, facts["protocol"]["name"]),
+        "ledger": ledgers.ledger_standing(facts)[1],
+        "repeats": ledgers.repeats(facts),
+        "totals": ledgers.totals(facts),
+        "caps": ledgers.caps(facts),
+        "hazards": hazards(facts, summary),
+    }
+
+
+def _block(
+    block: results.Block, facts: Mapping[str, Any], blocks: list[results.Block]
+) -> dict[str, Any]:
+    """Return what the template shows of one analysis."""
+    columns = facts["job"]["columns"]
+    shown: dict[str, Any] = {
+        "block": block,
+        "statistics": results.statistics(block.summary, noised=dp_claims.noised(facts)),
+        "failures": block.failures(),
+        "advice": advice(block.summary),
+    }
+    match block.kind:
+        case "regression":
+            shown["terms"] = regression.coefficient_table(block, columns)
+            shown["panels"] = [_drawn(panel) for panel in regression.panels(block, columns)]
+        case "graph":
+            shown |= _graph(block, blocks)
+        case "description":
+            shown["rows"] = results.description_table(block.summary)
+            shown["within"] = results.within_sites(block.summary)
+        case "posterior":
+            shown |= posterior.of_regression(block, columns)
+        case "posterior graph":
+            shown |= posterior.of_graph(block)
+        case "sites":
+            shown |= fedlin.of_sites(block, columns)
+        case _:  # its statistics are all there is to show
+            pass
+    return shown
+
+
+def _drawn(panel: regression.Panel) -> dict[str, Any]:
+    """Return a panel with its pictures."""
+    pictured = [
+        (row, forest_plot.interval_picture(row.interval, panel.scale, pooled=i == 0))
+        for i, row in enumerate(panel.rows)
+    ]
+    return {"panel": panel, "rows": pictured, "axis": forest_plot.axis_picture(panel.scale)}
+
+
+def _graph(block: results.Block, blocks: list[results.Block]) -> dict[str, Any]:
+    """Return edges and drawing; all graphs over the same variables are laid out alike."""
+    names, edges = block.summary["names"], graph.judged(block.summary)
+    alike = [b.summary for b in blocks if b.kind == "graph" and b.summary["names"] == names]
+    pairs = {(e.source, e.target) for summary in alike for e in graph.judged(summary)}
+    kinds: tuple[graph.Verdict, ...] = ("found",)
+    if "truth" in block.summary:
+        kinds = ("true", "reversed", "extra", "missing")
+    shown: dict[str, Any] = {
+        "edges": edges,
+        "reading": graph.reading(block.summary),
+        "weight_unit": graph.weight_unit(block.summary),
+        "scored": "truth" in block.summary,
+        "legend": [
+            (kind, sum(edge.verdict == kind for edge in edges), graph.edge_sample(kind))
+            for kind in kinds
+        ],
+        "alone": tables.graphs_alone(block),
+        "drawing": None,
+    }
+    if len(names) <= graph.MOST_DRAWN:
+        order = graph.round_order(names, sorted(pairs))
+        shown["drawing"] = graph.graph_picture(order, edges, f"{block.title}: the learned graph")
+    return shown

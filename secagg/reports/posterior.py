@@ -1,0 +1,265 @@
+"""A sparse Bayesian model's result, arranged for reading: what was assumed, found, and how sure.
+
+Numbers of a posterior come with their Monte Carlo errors, and probabilities of inclusion (PIPs)
+with the prior that they depend on. A regression is a table and a forest plot; a graph is a table of
+its likeliest pairs, a heat map of all PIPs (as in Figure 2 of Kidd, Wang, Xu and Ni, PSB 2023) and
+a drawing of its edges.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from secagg.reports import numbers as written
+from secagg.reports.regression import unit_of
+from secagg.reports.results import Block, Summary
+from secagg.reports.svg import graph
+from secagg.reports.svg.forest_plot import Interval, Scale, axis_picture, interval_picture, reach_of
+from secagg.reports.svg.heat_map import MOST_CELLS, bar_picture, heat_picture
+
+LIKELY = 0.5
+"""A coefficient with this PIP or more is in the median probability model (Barbieri and Berger
+2004): it is marked."""
+MOST_LISTED = 40
+"""Pairs of a graph that a table lists, edges first; all are in result.json."""
+
+
+@dataclass(frozen=True)
+class Pair:
+    """A pair of a graph's variables, with the numbers of each coefficient that may connect it."""
+
+    source: str
+    target: str
+    directed: bool
+    pip: float
+    edge: bool
+    weight: float | None
+    sides: tuple[Summary, ...]
+
+
+def prior_in_words(summary: Summary) -> str:
+    """Return the prior: with another one the same records have other PIPs."""
+    prior = {key: value if isinstance(value, bool) else f"{value:g}"
+             for key, value in summary["prior"].items()}  # fmt: skip
+    errors = f"IG({prior['noise_shape']}, {prior['noise_scale']})"
+    site = (
+        f"σ_k² ~ {errors}"
+        if "arrows" not in summary
+        else f"Laplace errors of scale b_kj ~ {errors}"
+    )
+    whose = "of its own for each coefficient" if prior["own_eta"] else "one for all coefficients"
+    eta = "η_j" if prior["own_eta"] else "η"
+    return (
+        f"Prior: θ_j ~ N(0, {eta}) in the slab and N(0, {prior['spike_ratio']} {eta}) in the "
+        f"spike, {eta} ~ IG({prior['slab_shape']}, {prior['slab_scale']}), {whose}; the slab has "
+        f"probability ρ ~ Beta({prior['rho_a']}, {prior['rho_b']}). At site k: "
+        f"θ_kj ~ N(θ_j, λ_kj² τ_j²), λ_kj and τ_j ~ C⁺(0, 1), {site}."
+    )
+
+
+def widths_in_words(summary: Summary) -> str:
+    """Return how wide spike and slab turned out, which is what a PIP tells apart."""
+    found = summary["diagnostics"]
+    slab, spike = (written.significant(found[name], 2) for name in ("slab_sd", "spike_sd"))
+    return (
+        f"A PIP is the probability that a coefficient comes from the slab. By these records the "
+        f"slab has standard deviation {slab} and the spike {spike} (medians): a coefficient of the "
+        "spike's size, however certain, counts as none."
+    )
+
+
+def sampler_in_words(summary: Summary) -> str:
+    """Return how many draws there are, and by how many rounds they came about."""
+    run = summary["sampler"]
+    chains, sweeps = (
+        written.counted(run["chains"], "chain"),
+        written.counted(run["sweeps"], "sweep"),
+    )
+    thinned = f", one of {run['thin']} kept" if run["thin"] > 1 else ""
+    return (
+        f"{chains} of {written.counted(run['rounds'], 'round')}, {sweeps} at each site in a round, "
+        f"the first {written.count(run['warmup'])} rounds left out{thinned}: "
+        f"{written.counted(run['chains'] * run['kept'], 'draw')}."
+    )
+
+
+def unit_analysed(summary: Summary) -> str:
+    """Return what coefficients are in."""
+    whose = "pooled within sites" if summary["scale"] == "pooled" else "each site's own"
+    return f"standard deviations of the outcome for one of the predictor, {whose}"
+
+
+def pairs_of(summary: Summary) -> list[Pair]:
+    """Return the pairs of a graph, the likeliest first; of a directed one each direction."""
+    if "arrows" in summary:
+        return [
+            Pair(
+                row["from"], row["to"], True, row["pip"], row["edge"], row["mean"],
+                ({"outcome": row["to"], "predictor": row["from"], **row},),
+            )
+            for row in summary["arrows"]
+        ]  # fmt: skip
+    found = []
+    for row in summary["pairs"]:
+        source, target = row["between"]
+        weight, sides = row["partial_correlation"], tuple(row["sides"])
+        found.append(Pair(source, target, False, row["pip"], row["edge"], weight, sides))
+    return found
+
+
+def of_regression(block: Block, columns: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what the page shows of a regression: its table, and its forest plot."""
+    rows: Sequence[Summary] = block.summary["coefficients"]
+    own = all("own_units" in row for row in rows)
+    return {
+        **_told(block),
+        "own": own,
+        "own_unit": _own_unit(block.summary["outcome"], columns),
+        "rows": [
+            {
+                "term": row["term"],
+                "unit": unit_of(row["term"], columns),
+                "likely": row["pip"] >= LIKELY,
+                "own": mean_and_interval(row, in_own_units=True) if own else ("", ""),
+                "numbers": _numbers(row),
+            }
+            for row in rows
+        ],
+        "forest": _forest(block),
+    }
+
+
+def of_graph(block: Block) -> dict[str, Any]:
+    """Return what the page shows of a graph: pairs, heat map and drawing."""
+    summary, pairs = block.summary, pairs_of(block.summary)
+    names: Sequence[str] = summary["names"]
+    edges = [pair for pair in pairs if pair.edge]
+    likely = edges + [pair for pair in pairs if not pair.edge]
+    shown: dict[str, Any] = {
+        **_told(block),
+        "pairs": [(pair, [_numbers(side) for side in pair.sides]) for pair in likely[:MOST_LISTED]],
+        "left_out": max(len(pairs) - MOST_LISTED, 0),
+        "edges": len(edges),
+        "directed": "arrows" in summary,
+        "heat": None,
+        "drawing": None,
+        "legend": [],
+    }
+    if len(names) <= MOST_CELLS:
+        shown["heat"] = heat_picture(names, _pips(pairs), "PIPs: outcomes by row")
+    if len(names) <= graph.MOST_DRAWN:
+        drawn = [
+            graph.Edge(pair.source, pair.target, pair.directed, pair.weight, _sign(pair.weight))
+            for pair in edges
+        ]
+        order = graph.round_order(names, [(edge.source, edge.target) for edge in drawn])
+        shown["drawing"] = graph.graph_picture(order, drawn, f"{block.title}: its edges")
+        shown["legend"] = [
+            (kind, number, graph.edge_sample(kind, directed=shown["directed"]))
+            for kind in graph.SIGNS
+            if (number := sum(edge.verdict == kind for edge in drawn))
+        ]
+    return shown
+
+
+def _told(block: Block) -> dict[str, str]:
+    summary = block.summary
+    return {
+        "prior": prior_in_words(summary),
+        "widths": widths_in_words(summary),
+        "sampler": sampler_in_words(summary),
+        "unit": unit_analysed(summary),
+    }
+
+
+def _numbers(row: Summary) -> dict[str, str]:
+    """Return one coefficient's numbers as written."""
+    mean, interval = mean_and_interval(row)
+    return {
+        "mean": mean,
+        "error": written.significant(row["mcse_mean"], 2),
+        "interval": interval,
+        "pip": written.fixed(row["pip"], 3),
+        "pip_error": written.fixed(row["pip_mcse"], 3),
+        "r_hat": written.fixed(row["r_hat"], 3),
+        "ess": ess_in_words([row]),
+    }
+
+
+def mean_and_interval(
+    row: Summary, *, in_own_units: bool = False, middle: str = "mean"
+) -> tuple[str, str]:
+    """Return a coefficient's mean (or the middle named), and its interval, as written.
+
+    Each has the digits that the standard deviation asks (the second significant one is the last)
+    and the Monte Carlo error of the number itself supports (its first): ends of intervals, which
+    few draws lie near, are often less certain than means.
+    """
+    shown = row["own_units"] if in_own_units else row
+    longer, width = 1.0, row["high"] - row["low"]
+    if in_own_units and width > 0:  # errors of ends are there in the unit analysed only
+        longer = (shown["high"] - shown["low"]) / width
+
+    def digits(name: str) -> str:
+        error = row[f"mcse_{name}"]
+        supported = 0.0 if error is None else 10 * longer * error
+        return written.by_error(shown[name], max(shown["sd"] or 0.0, supported))
+
+    return digits(middle), written.interval(digits("low"), digits("high"))
+
+
+def ess_in_words(rows: Sequence[Summary]) -> str:
+    """Return the least bulk, and the least tail effective sample size of some coefficients."""
+    least = []
+    for name in ("ess_bulk", "ess_tail"):
+        sizes = [row[name] for row in rows if row[name] is not None]
+        least.append(written.count(min(sizes)) if sizes else written.NONE)
+    return " / ".join(least)
+
+
+def _own_unit(outcome: str, columns: Mapping[str, Any]) -> str:
+    """Return what coefficients in own units are in."""
+    logged = [name for name, column in columns.items() if column.get("transform") == "log"]
+    of_outcome = unit_of(outcome, columns) or f"of {outcome}"
+    if outcome in logged:
+        of_outcome = f"of ln({outcome})"
+    of_logs = ", or one unit of ln(x) where the job takes a column's logarithm" if logged else ""
+    return (
+        f"{of_outcome} for one unit of a continuous column{of_logs}, or one level against another"
+    )
+
+
+def _forest(block: Block) -> dict[str, Any]:
+    """Return the terms on one scale, since they have one unit."""
+    rows: Sequence[Summary] = block.summary["coefficients"]
+    reach = max(abs(row[end]) for row in rows for end in ("low", "high"))
+    scale = reach_of(Interval(0.0, -reach, reach), [], log=False)
+    return {"axis": axis_picture(scale), "terms": [_drawn(row, scale) for row in rows]}
+
+
+def _drawn(row: Summary, scale: Scale) -> dict[str, Any]:
+    mean, interval = mean_and_interval(row)
+    drawn, likely = Interval(row["mean"], row["low"], row["high"]), row["pip"] >= LIKELY
+    return {
+        "term": row["term"],
+        "picture": interval_picture(drawn, scale, pooled=True, doubtful=not likely),
+        "bar": bar_picture(row["pip"]),
+        "pip": written.fixed(row["pip"], 2),
+        "mean": mean,
+        "interval": interval,
+    }
+
+
+def _pips(pairs: Sequence[Pair]) -> dict[tuple[str, str], float]:
+    """Return the PIP of each coefficient by outcome and predictor."""
+    return {
+        (side["outcome"], side["predictor"]): side["pip"] for pair in pairs for side in pair.sides
+    }
+
+
+def _sign(weight: float | None) -> graph.Verdict:
+    if not weight:
+        return "found"
+    return "positive" if weight > 0 else "negative"

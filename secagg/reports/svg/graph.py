@@ -1,0 +1,287 @@
+"""Drawing of a learned graph, each edge marked by how it stands to the truth where one is stated.
+
+Variables stand on an ellipse, evenly spaced in height, so that no two labels ever overlap; their
+order round it is chosen to keep edges short. Kinds of edges differ by line style as well as colour;
+undirected ones are double lines, and ends at a node are spread, so that each head is seen to be its
+own edge's. Edges of a field, which has no directions, are single lines, marked by their sign.
+Verdicts are those of `secagg.models.graphs.metrics`.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, get_args
+
+from markupsafe import Markup
+
+from secagg.reports.numbers import listing
+from secagg.reports.svg import elements
+
+Verdict = Literal["found", "true", "reversed", "extra", "missing", "positive", "negative"]
+SIGNS: tuple[Verdict, ...] = ("positive", "negative", "found")
+"""Kinds of edges where none is judged: by sign, the last one where it is undecided."""
+Point = tuple[float, float]
+
+MOST_DRAWN = 40
+"""More variables than this make no readable drawing; the table of edges stays."""
+_LABEL = 16  # characters of a label that are drawn; its full text is in its title
+_CHARACTER = 7.8  # width of one in a 13 px font, generously
+_RX, _NODE = 150.0, 5.0
+_APART = math.radians(35)  # between ends at a node: a head takes 14 degrees on either side
+_ASIDE = 20.0
+_CLEAR = math.radians(50)  # kept free on either side of a node's label
+
+
+@dataclass(frozen=True)
+class Edge:
+    """One edge: found, or of the truth and missing."""
+
+    source: str
+    target: str
+    directed: bool
+    weight: float | None
+    verdict: Verdict
+    votes: tuple[int, ...] = ()
+    """Where sites voted: how many have it; of an undirected one, either way."""
+
+
+def judged(summary: Mapping[str, Any]) -> list[Edge]:
+    """Return the edges of a graph result with their verdicts, the missing ones last."""
+    truth = None if "truth" not in summary else {(a, b) for a, b in summary["truth"]}
+    voted = {(v["from"], v["to"]): int(v["sites"]) for v in summary.get("votes", ())}
+
+    def votes(source: str, target: str, *, directed: bool = True) -> tuple[int, ...]:
+        if "votes" not in summary:
+            return ()
+        ways = [(source, target)] if directed else [(source, target), (target, source)]
+        return tuple(voted.get(way, 0) for way in ways)
+
+    edges = []
+    for e in summary["edges"]:
+        ends, directed = (e["from"], e["to"]), e["kind"] == "directed"
+        told = votes(*ends, directed=directed)
+        edges.append(Edge(*ends, directed, e["weight"], _verdict(e, truth), told))
+    pairs = {frozenset((edge.source, edge.target)) for edge in edges}
+    missing = [pair for pair in summary.get("truth", ()) if frozenset(pair) not in pairs]
+    return edges + [Edge(a, b, True, None, "missing", votes(a, b)) for a, b in missing]
+
+
+def reading(summary: Mapping[str, Any]) -> str:
+    """Return how far the arrows of a graph result may be read as causes.
+
+    Linear scores tell directions by variances, if at all: standardised they have none to go by
+    (Reisach, Seiler and Weichwald, NeurIPS 2021).
+    """
+    arrows = "Arrows point as the method directs them"
+    if not _linear(summary):
+        return f"{arrows}; to read them as causes assumes that no common cause is left out"
+    told = "which standardised columns tell weakly"
+    if not summary["settings"]["standardise"]:
+        told = "in own units mostly by the columns' variances, so that other units may turn them"
+    return f"{arrows}, {told}: do not read arrows as causes, even if no common cause is left out"
+
+
+def weight_unit(summary: Mapping[str, Any]) -> str:
+    """Return what the weights of a graph result are in."""
+    if not _linear(summary):
+        return "size of the networks' first layer, without sign"
+    return "standard deviations" if summary["settings"]["standardise"] else "the columns' own units"
+
+
+def _linear(summary: Mapping[str, Any]) -> bool:
+    """Say whether a graph is of linear effects, found by a penalised score; PC and GES are not."""
+    name = summary["method"].replace("_", "-")
+    return name.startswith(("notears", "golem")) and not name.startswith("notears-mlp")
+
+
+def _verdict(edge: Mapping[str, Any], truth: set[tuple[str, str]] | None) -> Verdict:
+    if truth is None:
+        return "found"
+    pair = (edge["from"], edge["to"])
+    against = (edge["to"], edge["from"])
+    if pair in truth or (edge["kind"] == "undirected" and against in truth):
+        return "true"
+    return "reversed" if against in truth else "extra"
+
+
+def round_order(names: Sequence[str], edges: Sequence[tuple[str, str]]) -> list[str]:
+    """Return the names in an order round the ellipse that keeps edges short.
+
+    Swaps pairs while that shortens the edges: a local optimum, the same for the same input.
+    """
+    order = list(names)
+    near: dict[str, list[str]] = {name: [] for name in names}
+    for a, b in edges:
+        near[a].append(b)
+        near[b].append(a)
+    at = dict(zip(order, _places(len(order)), strict=True))
+
+    def length(name: str) -> float:
+        return sum(math.dist(at[name], at[other]) for other in near[name])
+
+    swapped = True
+    while swapped:  # ends: each swap shortens the edges, and there are finitely many orders
+        swapped = False
+        for i, j in itertools.combinations(range(len(order)), 2):
+            one, two = order[i], order[j]
+            before = length(one) + length(two)
+            at[one], at[two] = at[two], at[one]
+            if length(one) + length(two) < before - 1e-9:
+                order[i], order[j] = two, one
+                swapped = True
+            else:
+                at[one], at[two] = at[two], at[one]
+    return order
+
+
+def _places(number: int) -> list[Point]:
+    """Return positions clockwise from the top right, evenly spaced in height on either side."""
+    right = (number + 1) // 2
+    half_height = max(right * (52 if number <= 12 else 28), 80) / 2
+    places = []
+    for k in range(number):
+        on_right = k < right
+        row, rows = (k, right) if on_right else (number - 1 - k, number - right)
+        height = -1 + (2 * row + 1) / rows
+        across = math.sqrt(1 - height**2) * (1 if on_right else -1)
+        places.append((_RX * across, half_height * height))
+    return places
+
+
+def graph_picture(order: Sequence[str], edges: Sequence[Edge], title: str) -> Markup:
+    """Draw the edges between the names, which stand in this order."""
+    places = dict(zip(order, _places(len(order)), strict=True))
+    margin = min(max(map(len, order)), _LABEL) * _CHARACTER + 20
+    half_width = _RX + margin
+    half_height = max(y for _, y in places.values()) + 24
+    box = f"{-half_width:.0f} {-half_height:.0f} {2 * half_width:.0f} {2 * half_height:.0f}"
+    drawing = elements.root("graph", viewBox=box, width=f"{2 * half_width:.0f}", role="img")
+    elements.add(drawing, "title", text=title)
+    elements.add(drawing, "desc", text=_description(edges))
+    for edge, leaving in zip(edges, _leaving(places, edges), strict=True):
+        _draw_edge(drawing, edge, places[edge.source], places[edge.target], leaving)
+    for name, (x, y) in places.items():
+        node = elements.add(drawing, "g", "node")
+        elements.add(node, "title", text=name)
+        elements.add(node, "circle", cx=f"{x:.1f}", cy=f"{y:.1f}", r=f"{_NODE:.0f}")
+        side = 1 if x >= 0 else -1
+        short = name if len(name) <= _LABEL else name[: _LABEL - 1] + "…"
+        anchor = "start" if side > 0 else "end"
+        at = {"x": f"{x + side * 11:.1f}", "y": f"{y + 4.5:.1f}", "text_anchor": anchor}
+        elements.add(node, "text", text=short, **at)
+    return elements.markup(drawing)
+
+
+def edge_sample(verdict: Verdict, *, directed: bool = True) -> Markup:
+    """Draw a short edge for the legend."""
+    drawing = elements.root("graph sample", viewBox="-4 -8 52 16", width="52", aria_hidden="true")
+    _draw_edge(drawing, Edge("", "", directed, None, verdict), (-8, 0), (52, 0), (0, math.pi))
+    return elements.markup(drawing)
+
+
+def _leaving(places: Mapping[str, Point], edges: Sequence[Edge]) -> list[tuple[float, float]]:
+    """Return the angles at which each edge leaves its source and its target, apart at every node.
+
+    Where an end lies in another edge's head it cannot be told whose head that is.
+    """
+    leaving = [[0.0, 0.0] for _ in edges]
+    for name, at in places.items():
+        label = 0.0 if at[0] >= 0 else math.pi  # angles count from the label, which stays clear
+        ends = []
+        for i, edge in enumerate(edges):
+            if name in (edge.source, edge.target):
+                bend = _bend(places[edge.source], places[edge.target])
+                angle = math.atan2(bend[1] - at[1], bend[0] - at[0])
+                ends.append(((angle - label) % math.tau, i, int(name == edge.target)))
+        ends.sort()
+        for angle, (_, i, end) in zip(_apart([end[0] for end in ends]), ends, strict=True):
+            leaving[i][end] = angle + label
+    return [(source, target) for source, target in leaving]
+
+
+def _apart(angles: Sequence[float]) -> list[float]:
+    """Return ascending angles moved as far apart as heads need, or as there is room for.
+
+    The mean of moving each up out of the way of those below it, and down of those above.
+    """
+    last = len(angles) - 1
+    gap = min(_APART, math.pi / max(last, 1))
+    least, most = _CLEAR, math.tau - _CLEAR - last * gap
+    room = [min(max(angle - i * gap, least), most) for i, angle in enumerate(angles)]
+    up = itertools.accumulate(room, max)
+    down = list(itertools.accumulate(reversed(room), min))[::-1]
+    return [(a + b) / 2 + i * gap for i, (a, b) in enumerate(zip(up, down, strict=True))]
+
+
+def _bend(start: Point, end: Point) -> Point:
+    """Return where an edge bends to: from half way, some way to the middle of the picture."""
+    middle = ((start[0] + end[0]) / 2, (start[1] + end[1]) / 2)
+    return _towards(middle, (0.0, 0.0), min(0.4 * math.hypot(*middle), 0.3 * math.dist(start, end)))
+
+
+def _draw_edge(
+    drawing: elements.Element, edge: Edge, start: Point, end: Point, leaving: tuple[float, float]
+) -> None:
+    """Draw a curve clear of both circles, with its arrow head; it leaves them at these angles."""
+    bend = _bend(start, end)
+    begin = _away(start, leaving[0], _NODE + 2)
+    tip = _away(end, leaving[1], _NODE + 2)
+    group = elements.add(
+        drawing, "g", f"edge {edge.verdict}{'' if edge.directed else ' undirected'}"
+    )
+    stop = _away(tip, leaving[1], 7) if edge.directed else tip
+    out = _away(begin, leaving[0], _pull(begin, bend, leaving[0]))
+    back = _away(stop, leaving[1], _pull(stop, bend, leaving[1]))
+    line = f"M{_xy(begin)} C{_xy(out)} {_xy(back)} {_xy(stop)}"
+    elements.add(group, "path", "shaft", d=line)
+    if not edge.directed:
+        elements.add(
+            group, "path", "core", d=line
+        )  # leaves two lines, which no head is mistaken for
+    else:
+        side = math.atan(0.45)
+        left, right = (_away(tip, leaving[1] + turn, 9 / math.cos(side)) for turn in (side, -side))
+        elements.add(group, "path", "head", d=f"M{_xy(tip)} L{_xy(left)} L{_xy(right)} z")
+
+
+def _pull(start: Point, bend: Point, angle: float) -> float:
+    """Return for how far a curve that goes to a bend is drawn along the angle at which it leaves.
+
+    Where that is the bend's own, two thirds make it the quadratic curve by way of the bend. What
+    was turned away is drawn less far aside, so as not to swing round other nodes.
+    """
+    turned = abs(
+        math.remainder(angle - math.atan2(bend[1] - start[1], bend[0] - start[0]), math.tau)
+    )
+    aside = math.sin(min(turned, math.pi / 2))
+    return min(math.dist(start, bend) * 2 / 3, _ASIDE / max(aside, 1e-9))
+
+
+def _away(start: Point, angle: float, distance: float) -> Point:
+    return start[0] + distance * math.cos(angle), start[1] + distance * math.sin(angle)
+
+
+def _towards(start: Point, end: Point, distance: float) -> Point:
+    part = distance / (math.dist(start, end) or 1.0)
+    return start[0] + (end[0] - start[0]) * part, start[1] + (end[1] - start[1]) * part
+
+
+def _xy(point: Point) -> str:
+    return f"{point[0]:.1f} {point[1]:.1f}"
+
+
+def _description(edges: Sequence[Edge]) -> str:
+    """Say the edges in words, verdict by verdict."""
+    parts = []
+    for verdict in get_args(Verdict):
+        named = [
+            f"{edge.source} {'to' if edge.directed else 'with'} {edge.target}"
+            for edge in edges
+            if edge.verdict == verdict
+        ]
+        if named:
+            parts.append(f"{verdict}: {listing(named)}")
+    return "; ".join(parts) or "no edges"

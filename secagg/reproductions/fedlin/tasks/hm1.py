@@ -1,0 +1,60 @@
+"""Cells of FedLin's table 1: HM1, devices by themselves, and the exact posterior mean.
+
+What "learning rate 0.01" is of, the paper does not say. Of a device's sum of squares, full batches
+diverge from about 50 records on; so PRINTED is of the mean. HM1 itself, as the method has it, sets
+its rates by each device's records (`STEP`).
+"""
+
+from __future__ import annotations
+
+from itertools import islice
+
+import numpy as np
+
+from secagg.reproductions.fedlin.tasks import centralised
+from secagg.reproductions.fedlin.tasks.runs import (
+    ALPHA,
+    HM1,
+    ROUNDS,
+    STEP,
+    STEPS,
+    coefficients,
+    regressions,
+)
+from secagg.reproductions.fedlin.tasks.simulated_cases import draw, errors
+from secagg.reproductions.harness.types import CONVERGED, Settings
+
+_WEIGHTS = {"hm1": "posterior", "hm1-steps": "steps", "hm1-weight": "paper"}
+PRINTED = 0.01  # the paper's learning rate, here of the mean of a device's squares
+
+
+def compute(settings: Settings) -> dict[str, dict[str, float]]:
+    """Return the errors of each method. Settings: case, noise, seed.
+
+    hm1, hm1-steps, hm1-weight: the method, by secure sums, with weight "posterior", "steps" and
+        "paper"
+    hm1-one: 600 rounds of one step each; hm1-printed: with the rate PRINTED, and weight "paper"
+    separate-printed: 600 steps by PRINTED; least: least squares; exact: the posterior mean, Omega
+        and noise known
+    """
+    case, noise, seed = (settings[name] for name in ("case", "noise", "seed"))
+    drawn = draw(str(case), float(noise), int(seed))
+    devices = centralised.quadratics(drawn.X, drawn.y)
+    printed = np.array([PRINTED / len(x) for x in drawn.X])
+    own_rate = np.array([STEP / each.steepest for each in devices])
+    many = ROUNDS * STEPS
+    variance = centralised.noise_variance(drawn.X, drawn.y)
+    memory = 1 - (1 - ALPHA) ** (1 / STEPS)  # over STEPS rounds as much as ALPHA in one
+    single = centralised.rounds(devices, own_rate, 2 * own_rate * variance, 1, memory)
+    as_printed = centralised.rounds(devices, printed, 2 * printed, STEPS, ALPHA)
+    found = {
+        "hm1-one": next(islice(single, many - 1, None)),
+        "hm1-printed": next(islice(as_printed, ROUNDS - 1, None)),
+        "separate-printed": centralised.separate(devices, printed, many),
+        "least": centralised.least_squares(drawn.X, drawn.y),
+        "exact": centralised.posterior_mean(drawn.X, drawn.y, drawn.root, float(noise)),
+    }
+    for name, weight in _WEIGHTS.items():
+        _, own = regressions({**HM1, "weight": weight}, drawn.X, drawn.y, int(seed))
+        found[name] = coefficients(own, "hm1")
+    return {name: errors(drawn, theta) | {CONVERGED: 1.0} for name, theta in found.items()}

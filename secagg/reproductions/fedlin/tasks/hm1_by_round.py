@@ -1,0 +1,50 @@
+"""Cells of FedLin's figure 3: |Theta_hat - Theta| / sqrt(K) after each round of cases II and III.
+
+By `dense.rounds`, which has every round's coefficients at hand, and is what the method `fedlin_hm1`
+does by secure sums. The noise's variance is the pooled one of the devices' own least squares, as
+there.
+"""
+
+from __future__ import annotations
+
+from itertools import islice
+
+import numpy as np
+
+from secagg.reproductions.fedlin.tasks import centralised
+from secagg.reproductions.fedlin.tasks.hm1 import PRINTED
+from secagg.reproductions.fedlin.tasks.runs import ALPHA, STEP, STEPS
+from secagg.reproductions.fedlin.tasks.simulated_cases import draw
+from secagg.reproductions.harness.types import CONVERGED, Settings
+
+
+def compute(settings: Settings) -> dict[str, dict[str, float]]:
+    """Return the distance of each method. Settings: case, noise, round, seed.
+
+    hm1, hm1-printed: as in `covariance`; separate: the same steps as hm1, and no shrinkage
+    least: least squares, whatever the round
+    """
+    case, noise, count, seed = (settings[name] for name in ("case", "noise", "round", "seed"))
+    drawn = draw(str(case), float(noise), int(seed))
+    devices = centralised.quadratics(drawn.X, drawn.y)
+    own_rate = np.array([STEP / each.steepest for each in devices])
+    printed = np.array([PRINTED / len(x) for x in drawn.X])
+    pairs = zip(devices, own_rate.tolist(), strict=True)
+    far = np.array([each.answer(rate, STEPS) for each, rate in pairs])
+    weight = centralised.noise_variance(drawn.X, drawn.y) * far
+    last = int(count) - 1
+    found = {
+        "hm1": next(
+            islice(centralised.rounds(devices, own_rate, weight, STEPS, ALPHA), last, None)
+        ),
+        "hm1-printed": next(
+            islice(centralised.rounds(devices, printed, 2 * printed, STEPS, ALPHA), last, None)
+        ),
+        "separate": centralised.separate(devices, own_rate, STEPS * int(count)),
+        "least": centralised.least_squares(drawn.X, drawn.y),
+    }
+    root = np.sqrt(len(devices))
+    return {
+        name: {"distance": float(np.linalg.norm(theta - drawn.theta) / root), CONVERGED: 1.0}
+        for name, theta in found.items()
+    }

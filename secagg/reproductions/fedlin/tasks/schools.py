@@ -1,0 +1,140 @@
+"""Cells of FedLin's table 3: schools or counties as devices, 40 % of each one's records held out.
+
+Yue, Al Kontar and Estrada Gomez (2022), section 6.1, on records that can be had; with the paper's
+own file, "students". A seed draws which records are held out. Errors are in the outcome's standard
+deviation within devices, among the records learned from.
+
+Everything is by the methods themselves. "Centralised" is HM2 of one device that holds all records
+(and one that holds none, since there have to be two): the Bayesian lasso or ridge of pooled
+records. Ditto's lambda is 1 and HM1's alpha 0.1: neither is chosen by validation here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from secagg.contracts import Result
+from secagg.models.fedlin.fedavg import FedAvg
+from secagg.reproductions.data import fedlin
+from secagg.reproductions.fedlin.tasks.runs import HM1, HM2, STEP, STEPS, included
+from secagg.reproductions.harness.simulated_runs import simulated
+from secagg.reproductions.harness.types import CONVERGED, Settings
+
+TESTED = 0.4
+ROUNDS = 100
+LAMBDA = 1.0
+LEVEL = 0.9
+NEAR = {"log_tau_mean": -3.0, "log_tau_sd": 2.0}  # of prior "near": devices may be all but alike
+
+
+@dataclass(frozen=True)
+class Source:
+    """outcome: column; intercept: as in a job; low, high: public bounds of every column"""
+
+    outcome: str
+    intercept: str
+    low: float
+    high: float
+
+
+SOURCES = {
+    "tests": Source("arithmet", "site", -400.0, 400.0),
+    "exams": Source("score", "modelled", -5.0, 5.0),
+    "radon": Source("radon", "modelled", -5.0, 5.0),
+    "students": Source(fedlin.GRADE, "site", -100.0, 100.0),
+}
+
+
+def compute(settings: Settings) -> dict[str, dict[str, float]]:
+    """Return A-RMSE of "METHOD" and of the predictions that come with it, and of HM2 how many
+    predictors are "included", at the mean of devices, and at the "first" and "second".
+
+    Settings: data (with folder and digest where it is "students"), method, seed. method: "hm1",
+    "ditto" (which comes with "fedavg"), or a prior of HM2 as "hm2-PRIOR" ("near" is
+    a normal one), or "hm2-PRIOR-pooled" for all records at one device.
+    """
+    kind, name, seed = str(settings["data"]), str(settings["method"]), int(settings["seed"])
+    source = SOURCES[kind]
+    tables, share = _shuffled(_tables(kind, str(settings.get("folder", ""))), seed), TESTED
+    unit = _deviation(tables, source.outcome)
+    if name.endswith("-pooled"):
+        tables, share = _pooled(tables)
+    columns = {
+        column: {"type": "continuous", "low": source.low, "high": source.high}
+        for column in next(iter(tables.values())).columns
+    }
+    method = {
+        **_method(name.removesuffix("-pooled")), "outcome": source.outcome, "predictors": None,
+        "degree": 1, "intercept": source.intercept, "scale": "pooled", "variance": "pooled",
+        "noise_sd": None, "holdout": share, "holdout_rows": "last",
+    }  # fmt: skip
+    result, own = simulated(method, columns, tables, seed)
+    good = {CONVERGED: float(result.summary.get("converged", True))}
+    errors = {row["model"]: row["rmse_sites"] / unit for row in result.summary["errors"]}
+    ours = errors.pop(name.partition("-")[0])
+    found = {name: {"error": ours} | (_counts(own) if name.startswith("hm2") else {}) | good}
+    return found | {other: {"error": error, CONVERGED: 1.0} for other, error in errors.items()}
+
+
+def _method(name: str) -> dict[str, object]:
+    if name == "hm1":
+        return dict(HM1)
+    if name == "ditto":
+        return {
+            "name": FedAvg.name, "rounds": ROUNDS, "steps": STEPS, "step": STEP, "batch": None,
+            "participation": 1.0, "tolerance": 0.0, "weights": "records", "personal": LAMBDA,
+        }  # fmt: skip
+    prior = name.removeprefix("hm2-")
+    if prior == "near":
+        return {**HM2, **NEAR, "prior": "normal", "level": LEVEL}
+    return {**HM2, "prior": prior, "level": LEVEL}
+
+
+def _tables(kind: str, folder: str) -> fedlin.Tables:
+    match kind:
+        case "tests":
+            return fedlin.tests()
+        case "exams":
+            return fedlin.exams()
+        case "radon":
+            return fedlin.radon()
+        case _:
+            return fedlin.students(Path(folder))
+
+
+def _shuffled(tables: fedlin.Tables, seed: int) -> fedlin.Tables:
+    """Return each device's records in an order in which the last are held out."""
+    rng = np.random.default_rng(seed)
+    return {name: part.iloc[rng.permutation(len(part))] for name, part in tables.items()}
+
+
+def _learned(part: pd.DataFrame) -> int:
+    return len(part) - int(TESTED * len(part))
+
+
+def _deviation(tables: fedlin.Tables, outcome: str) -> float:
+    """Return the standard deviation within devices of what is learned from."""
+    parts = [part[outcome].to_numpy()[: _learned(part)] for part in tables.values()]
+    return float(np.sqrt(np.mean(np.concatenate([part - part.mean() for part in parts]) ** 2)))
+
+
+def _pooled(tables: fedlin.Tables) -> tuple[fedlin.Tables, float]:
+    """Return all records at one device, those held out last, and their share; and one of none."""
+    learned = [part.iloc[: _learned(part)] for part in tables.values()]
+    after = [part.iloc[_learned(part) :] for part in tables.values()]
+    whole = pd.concat(learned + after)
+    share = (sum(map(len, after)) + 0.5) / len(whole)  # half a record more: it is rounded down
+    return {"all": whole, "none": whole.iloc[:0]}, share
+
+
+def _counts(own: Mapping[str, Result]) -> dict[str, float]:
+    """Return how many predictors devices include; a device without records is none."""
+    here = {name: each for name, each in own.items() if each.summary["records_here"]}
+    counts = included(here).sum(axis=0).astype(np.float64).tolist()
+    found = {"included": float(np.mean(counts))}
+    return found | dict(zip(("first", "second"), counts, strict=False)) if len(here) <= 2 else found

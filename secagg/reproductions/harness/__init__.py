@@ -1,0 +1,1 @@
+"""Cells, process pool, tables, charts and pages that all papers share."""

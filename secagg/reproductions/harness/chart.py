@@ -1,0 +1,168 @@
+"""A figure as an SVG file: a row of small plots for each panel, one for each metric.
+
+Means with bars of one standard error, as in the papers. Columns are evenly spaced, and methods are
+moved apart by a few pixels so that bars do not hide one another. The colours are those that Okabe
+and Ito chose to be told apart with any kind of colour vision; markers differ in shape, too. The
+numbers are in the tables beside the picture.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from secagg.reports.svg import elements
+from secagg.reproductions.harness.figures import (
+    Entries,
+    Figure,
+    Method,
+    Metric,
+    Panel,
+    Place,
+    mean_and_error,
+)
+
+WIDTH, HEIGHT = 250.0, 170.0  # of a plot's area
+LEFT, GAP, TOP, BOTTOM, ROW = 76.0, 46.0, 66.0, 44.0, 62.0
+LEGEND, ENTRY = 20.0, 20.0  # height of a line of the legend; width of its mark
+APART = 3.5  # pixels between methods at one column
+
+COLOURS = (
+    "#0072B2", "#D55E00", "#000000", "#009E73", "#E69F00", "#CC79A7", "#56B4E9", "#777777",
+)  # fmt: skip
+MARKERS = (  # paths around (0, 0)
+    "M-4 0a4 4 0 1 0 8 0a4 4 0 1 0 -8 0z",
+    "M0 -5L4.6 3.4L-4.6 3.4z",
+    "M-3.6 -3.6h7.2v7.2h-7.2z",
+    "M0 -5L5 0L0 5L-5 0z",
+    "M0 5L4.6 -3.4L-4.6 -3.4z",
+    "M-4 -4L4 4M4 -4L-4 4",
+    "M0 -5V5M-5 0H5",
+    "M-4 -2h8v4h-8z",
+)
+STYLE = (
+    "text{font:12px system-ui,'Segoe UI',Helvetica,Arial,sans-serif;fill:#222}"
+    ".name{font-weight:600}.grid{stroke:#ddd}.axis{stroke:#555}"
+    ".mean{fill:none;stroke-width:1.8}.error{stroke-width:1.2}.mark{stroke-width:1.4}"
+)
+
+
+def chart(figure: Figure, entries: Entries) -> str:
+    """Return the figure's picture as the text of an SVG file."""
+    # A method that is left out keeps its colour for itself: pictures of one paper compare.
+    drawn = [method for method in figure.methods if method.drawn]
+    left_out = figure.left_out()
+    shown = [(i, method) for i, method in enumerate(drawn) if method not in left_out]
+    across = len(figure.metrics)
+    width = LEFT + across * WIDTH + (across - 1) * GAP + 20
+    legend, lines = _legend_places([method for _, method in shown], width)
+    top = TOP + lines * LEGEND
+    height = top + len(figure.panels) * (HEIGHT + ROW) - ROW + BOTTOM
+    drawing = elements.root(
+        "chart", xmlns="http://www.w3.org/2000/svg", viewBox=f"0 0 {width:.0f} {height:.0f}",
+        width=f"{width:.0f}", height=f"{height:.0f}", role="img",
+    )  # fmt: skip
+    elements.add(drawing, "title", text=figure.title)
+    elements.add(drawing, "style", text=STYLE)
+    elements.add(drawing, "rect", width="100%", height="100%", fill="#fff")
+    elements.add(drawing, "text", "name", text=figure.title, x="12", y="22")
+    for (i, method), (x, y) in zip(shown, legend, strict=True):
+        elements.add(
+            drawing, "path", "mean", d=f"M{x:.1f} {y:.1f}h{ENTRY:.0f}", stroke=_colour(i),
+        )  # fmt: skip
+        _marker(drawing, i, x + ENTRY / 2, y)
+        elements.add(drawing, "text", text=method.label, x=f"{x + ENTRY + 6:.1f}", y=f"{y + 4:.1f}")
+    for row, panel in enumerate(figure.panels):
+        y = top + row * (HEIGHT + ROW)
+        for column, metric in enumerate(figure.metrics):
+            x = LEFT + column * (WIDTH + GAP)
+            _plot(drawing, entries, drawn, panel, metric, (x, y))
+    return '<?xml version="1.0" encoding="UTF-8"?>\n' + str(elements.markup(drawing)) + "\n"
+
+
+def _legend_places(drawn: Sequence[Method], width: float) -> tuple[list[tuple[float, float]], int]:
+    """Return where each method's mark begins, and the number of lines of the legend."""
+    places: list[tuple[float, float]] = []
+    x, line = 12.0, 0
+    for method in drawn:
+        size = ENTRY + 18 + 8.0 * len(method.label)  # wide enough for the usual fonts
+        if places and x + size > width:
+            x, line = 12.0, line + 1
+        places.append((x, 44 + line * LEGEND))
+        x += size
+    return places, line + 1
+
+
+def _plot(
+    drawing: elements.Element,
+    entries: Entries,
+    drawn: Sequence[Method],
+    panel: Panel,
+    metric: Metric,
+    corner: tuple[float, float],
+) -> None:
+    """Draw one panel's values of one metric, its upper left corner at `corner`."""
+    left, top = corner
+    base = top + HEIGHT
+    means = {
+        (i, column): mean_and_error(entry.values.get(metric.name, {}).values())
+        for i, method in enumerate(drawn)
+        for column in panel.columns
+        if (entry := entries.get(Place(panel.name, column, method.name))) is not None
+    }
+    most = max(
+        (mean + (error or 0) for mean, error in means.values() if mean is not None), default=0
+    )
+    step = _step(metric.top or most or 1.0)
+    ceiling = metric.top or step * math.ceil(most / step - 1e-9) or step
+
+    def x(column: float, method: int) -> float:
+        part = (panel.columns.index(column) + 0.5) / len(panel.columns)
+        return left + part * WIDTH + (method - (len(drawn) - 1) / 2) * APART
+
+    def y(value: float) -> float:
+        return base - min(value / ceiling, 1.0) * HEIGHT
+
+    elements.add(drawing, "text", "name", text=f"{metric.label}, {panel.name}", x=f"{left:.1f}",
+            y=f"{top - 9:.1f}")  # fmt: skip
+    for i in range(round(ceiling / step) + 1):
+        at = y(i * step)
+        elements.add(drawing, "line", "axis" if i == 0 else "grid", x1=f"{left:.1f}",
+                x2=f"{left + WIDTH:.1f}", y1=f"{at:.1f}", y2=f"{at:.1f}")  # fmt: skip
+        elements.add(drawing, "text", text=f"{i * step:g}", x=f"{left - 7:.1f}", y=f"{at + 4:.1f}",
+                text_anchor="end")  # fmt: skip
+    for column in panel.columns:
+        middle = f"{x(column, 0) + (len(drawn) - 1) / 2 * APART:.1f}"
+        elements.add(drawing, "text", text=f"{column:g}", x=middle, y=f"{base + 17:.1f}",
+                text_anchor="middle")  # fmt: skip
+    elements.add(drawing, "text", text=panel.across, x=f"{left + WIDTH / 2:.1f}",
+                 y=f"{base + 34:.1f}",
+            text_anchor="middle")  # fmt: skip
+    for i in range(len(drawn)):
+        found = [(x(c, i), *means[i, c]) for c in panel.columns if (i, c) in means]
+        points = [(at, mean, error) for at, mean, error in found if mean is not None]
+        if len(points) > 1:
+            path = " L".join(f"{at:.1f} {y(mean):.1f}" for at, mean, _ in points)
+            elements.add(drawing, "path", "mean", d=f"M{path}", stroke=_colour(i))
+        for at, mean, error in points:
+            if error:
+                low, high = y(max(mean - error, 0)), y(mean + error)
+                bar = f"M{at:.1f} {low:.1f}V{high:.1f}M{at - 3:.1f} {low:.1f}h6"
+                elements.add(drawing, "path", "error", d=f"{bar}M{at - 3:.1f} {high:.1f}h6",
+                        stroke=_colour(i))  # fmt: skip
+            _marker(drawing, i, at, y(mean))
+
+
+def _marker(drawing: elements.Element, index: int, x: float, y: float) -> None:
+    elements.add(drawing, "path", "mark", d=MARKERS[index % len(MARKERS)], fill=_colour(index),
+            stroke=_colour(index), transform=f"translate({x:.1f} {y:.1f}) scale(.8)")  # fmt: skip
+
+
+def _colour(index: int) -> str:
+    return COLOURS[index % len(COLOURS)]
+
+
+def _step(most: float) -> float:
+    """Return a round step that divides an axis up to `most` into four to eight parts or so."""
+    power = 10.0 ** math.floor(math.log10(most / 4))
+    return power * max(lead for lead in (1, 2, 2.5, 5) if lead * power <= most / 4 * (1 + 1e-9))

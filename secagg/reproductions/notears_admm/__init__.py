@@ -1,0 +1,1 @@
+"""The figures of Ng and Zhang (2022)."""

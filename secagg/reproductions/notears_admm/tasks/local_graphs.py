@@ -1,0 +1,60 @@
+"""Cells of graphs that sites learn alone, and what is made of them
+(`secagg.models.local_graphs.learners`).
+
+One cell fits every site once. NOTEARS serves voting, averaging and the best of the graphs; PC and
+GES have no weights to average, and the paper only lets them vote.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Literal
+
+from secagg.models.local_graphs.learners import Learner, average, best_graph, fit_sites, vote
+from secagg.reproductions.data.simulated_graphs import split_rows
+from secagg.reproductions.harness.types import Settings
+from secagg.reproductions.notears_admm.tasks.data import data_of
+from secagg.reproductions.notears_admm.tasks.paper_settings import ALPHA, BIC, THRESHOLD
+from secagg.reproductions.notears_admm.tasks.scores import scores
+
+LEARNERS: Mapping[str, Literal["notears", "pc", "ges"]] = {
+    "notears": "notears", "pc": "pc", "ges": "ges",
+}  # fmt: skip
+
+
+def compute(settings: Settings) -> dict[str, dict[str, float]]:
+    """Return the scores of "voting", "average" and "best", or of "pc-voting" or "ges-voting".
+
+    Settings: learner, sites, penalty (of NOTEARS; GES has the BIC's), and the data's. A site that
+    cannot learn a graph abstains; `abstained` is their number.
+    """
+    data, learner = data_of(settings), str(settings["learner"])
+    parts = split_rows(data.rows, int(settings["sites"]))
+    site = Learner(
+        algorithm=LEARNERS[learner],
+        standardise=False,
+        penalty=float(settings.get("penalty", BIC)),
+        threshold=THRESHOLD,
+        alpha=ALPHA,
+    )
+    fits = fit_sites(parts, site)
+    if learner == "notears":
+        graphs = {
+            "voting": vote(fits),
+            "average": average(fits, THRESHOLD),
+            "best": best_graph(fits, data.truth),
+        }
+    else:
+        graphs = {f"{learner}-voting": vote(fits)}
+    abstained = float(sum(not fit.converged for fit in fits))
+    return {
+        name: scores(
+            data.truth,
+            fit.directed,
+            fit.undirected,
+            converged=fit.converged,
+            sent=len(data.truth) ** 2,
+        )
+        | {"abstained": abstained}
+        for name, fit in graphs.items()
+    }

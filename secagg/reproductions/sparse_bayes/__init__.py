@@ -1,0 +1,1 @@
+"""The tables and figure of the sparse Bayesian models."""

@@ -1,0 +1,254 @@
+"""The tables of `sparse_bayes`: fits of real records set side by side.
+
+Every number of a sampler stands beside its Monte Carlo error or effective sample size, and every
+probability of inclusion (PIP) beside the prior that it is of.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from secagg.models.common.posterior_summary import LEAST_ESS, MOST_R_HAT
+from secagg.models.sparse_bayes.markov_random_field import discoveries
+from secagg.reproductions.data import heart_disease
+from secagg.reproductions.harness.network_chart import network_chart
+from secagg.reproductions.harness.tables import Table, Told
+from secagg.reproductions.harness.types import Numbers
+from secagg.reproductions.sparse_bayes.tasks import markov_random_field
+from secagg.reproductions.sparse_bayes.tasks.sampler import ALL, CHAINS, worst
+
+ONE, OWN, NARROW = "one slab", "own slabs", "one narrow slab"
+PRIORS = {
+    ONE: "one slab for all coefficients, eta ~ IG(1, 1)",
+    OWN: "a slab for each coefficient, eta_j ~ IG(1, 1)",
+    NARROW: "one slab for all coefficients, eta ~ IG(1, 0.1)",
+}
+LEAST, PARTIAL = "least squares", "partial correlations"
+HOSPITALS = ("Cleveland", "Hungary", "Switzerland", "VA Long Beach")
+TERMS = [
+    term
+    for name in heart_disease.COLUMNS
+    for term in (
+        [f"{name}={level}" for level in heart_disease.CLASSES[name][1][1:]]
+        if name in heart_disease.CLASSES
+        else [name]
+    )
+]  # in the order of the columns; results are kept in that of the alphabet
+SHOWN = 0.1  # PIP from which a pair is in table and picture
+
+HYPER = (
+    "Prior: {slab}; c0 = 0.01 (the paper's), all other hyper-parameters 1: a_sigma = b_sigma = "
+    "a_rho = b_rho = 1. Records are centred at each site and divided by standard deviations pooled "
+    "within sites; the step is `collapsed`, one sweep a round, half of the rounds thrown away."
+)
+_PRIORS = HYPER.format(slab="; ".join(f"{label}: {prior}" for label, prior in PRIORS.items()))
+MIXING = (
+    f"R-hat: rank-normalised and split, of {CHAINS} chains; wanted are at most {MOST_R_HAT:g}, and "
+    f"effective sample sizes (ESS) of {LEAST_ESS * CHAINS} or more. Each is the worse of the "
+    "coefficient's and its PIP's. ±: Monte Carlo error."
+)
+
+HEART_TITLE = "Maximum heart rate at four hospitals"
+HEART_NOTES = (
+    "Records: UCI Heart Disease (R. Detrano and others, 1989), CC BY 4.0: Cleveland 303, Hungary "
+    "292, Switzerland 116, VA Long Beach 140 without gaps in these columns.",
+    _PRIORS,
+    MIXING,
+    f"{LEAST.capitalize()}: with an intercept for each hospital, from one secure sum of moments "
+    '(`centre = "site"`); intervals are confidence intervals.',
+    "Coefficients are standard deviations of the outcome for one of the predictor, both pooled "
+    "within hospitals; intervals are of 95 %.",
+)
+
+OVARIAN_TITLE = "A Markov random field of 20 genes, from four studies of ovarian cancer"
+OVARIAN_NOTES = (
+    "Records: 912 patients of four studies (510, 260, 84, 58), public expression data (GEO, TCGA) "
+    "as they came together in the R package joint.Cox, read from the package survset 0.2.11, of "
+    "which one data file is read and no code (GPL-3) is run. The first 20 of its 158 genes are "
+    "taken, in the alphabet's order. All were picked for an association with relapse by those who "
+    "made the table: the graph is of these genes, and says nothing of others.",
+    _PRIORS,
+    MIXING,
+    f"Edges of the field: Bayesian false discovery rate {markov_random_field.FDR:g}, of the "
+    "union (the larger of a pair's two PIPs) or of the intersection (the smaller). Edges by "
+    "partial correlations, from the covariance within studies: Benjamini and Hochberg's rate, "
+    f"{markov_random_field.FDR:g} as well.",
+)
+
+Fits = Mapping[str, Numbers]
+Row = Mapping[str, float]
+
+
+def heart_tables(fits: Fits) -> Told:
+    """Return the fits beside one another, then each prior's table, and the hospitals' own."""
+    least = fits[LEAST]
+    terms = [term for term in TERMS if term in least]
+    compared = Table(
+        "PIPs by prior, beside least squares",
+        ("predictor", *(f"PIP, {prior}" for prior in PRIORS), LEAST, "95 % interval"),
+        [
+            [
+                term,
+                *(_pip(fits[prior][term]) for prior in PRIORS),
+                f"{least[term]['mean']:.3f}",
+                _range(least[term]),
+            ]
+            for term in terms
+        ],
+    )
+    each = [
+        Table(
+            f"Coefficients, {prior}",
+            ("predictor", "mean", "95 % interval", "PIP", "R-hat", "ESS, bulk", "tail"),
+            [coefficient_row(term, fits[prior][term]) for term in terms],
+            f"Prior: {words}. {_widths(fits[prior])}",
+        )
+        for prior, words in PRIORS.items()
+    ]
+    own = Table(
+        "The hospitals' own coefficients",
+        ("predictor", "in common", *HOSPITALS),
+        [
+            [
+                term,
+                f"{fits[ONE][term]['mean']:.2f}",
+                *(f"{fits[ONE][hospital][term]:.2f}" for hospital in HOSPITALS),
+            ]
+            for term in terms
+        ],
+        f"Posterior means, {ONE}. A hospital's own stay there; all are known here because the "
+        "records are public.",
+    )
+    return Told((compared, *each, own))
+
+
+def ovarian_tables(fits: Fits) -> Told:
+    """Return pairs and edges of all fits, how well the chains mixed, and a picture."""
+    names = _genes(fits[PARTIAL])
+    pairs = list(itertools.combinations(names, 2))
+    edges = _edges(fits, pairs)
+    one = fits[ONE]
+    shown = sorted(
+        (pair for pair in pairs if max(_sides(one, pair)) >= SHOWN),
+        key=lambda pair: -max(_sides(one, pair)),
+    )
+    table = Table(
+        "Pairs",
+        ("pair", "PIP of one side", "of the other", "larger, own slabs", "larger, narrow slab",
+         "partial correlation", "edge by it", "R-hat", "least ESS"),
+        [_pair_row(fits, pair, edge=edges[PARTIAL][pair]) for pair in shown],
+        f"Those with a PIP of {SHOWN:g} and more under {PRIORS[ONE]}.",
+    )  # fmt: skip
+    counts = Table(
+        "Edges",
+        ("edges by", "edges", "of these also by partial correlations"),
+        [
+            [label, str(sum(found.values())), str(sum(e and edges[PARTIAL][p] for p, e in
+                                                      found.items()))]
+            for label, found in edges.items()
+        ],
+    )  # fmt: skip
+    mixing = Table(
+        "How the chains mixed",
+        ("prior", *MIXING_HEAD),
+        [[label, *mixing_row(_all_sides(fits[label]), fits[label][ALL])] for label in PRIORS],
+    )
+    drawn = {
+        pair: (max(_sides(one, pair)), fits[PARTIAL][markov_random_field.pair(*pair)]["r"])
+        for pair in pairs
+        if max(_sides(one, pair)) >= SHOWN
+    }
+    return Told((table, counts, mixing), network_chart(OVARIAN_TITLE, names, drawn))
+
+
+def _edges(fits: Fits, pairs: Sequence[tuple[str, str]]) -> dict[str, dict[tuple[str, str], bool]]:
+    """Return which pairs are edges, by prior and combination, and by partial correlations."""
+    found: dict[str, dict[tuple[str, str], bool]] = {}
+    for label in PRIORS:
+        for combined, of in (("union", max), ("intersection", min)):
+            pip = np.array([of(_sides(fits[label], pair)) for pair in pairs])
+            taken = discoveries(pip, markov_random_field.FDR).tolist()
+            found[f"{label}, {combined}"] = dict(zip(pairs, taken, strict=True))
+        likely = {pair: max(_sides(fits[label], pair)) > 0.5 for pair in pairs}
+        found[f"{label}, a PIP above 0.5"] = likely
+    by = fits[PARTIAL]
+    found[PARTIAL] = {pair: bool(by[markov_random_field.pair(*pair)]["edge"]) for pair in pairs}
+    return found
+
+
+def _genes(partial: Numbers) -> list[str]:
+    """Return the genes in the alphabet's order, which is the file's."""
+    pairs = [name.split(markov_random_field.BETWEEN) for name in partial if name != ALL]
+    return sorted(set(itertools.chain(*pairs)))
+
+
+def _all_sides(fit: Numbers) -> list[Row]:
+    return [row for name, row in fit.items() if name != ALL]
+
+
+def _both(fit: Numbers, pair: tuple[str, str]) -> tuple[Row, Row]:
+    return fit[markov_random_field.side(*pair)], fit[markov_random_field.side(*reversed(pair))]
+
+
+def _sides(fit: Numbers, pair: tuple[str, str]) -> tuple[float, float]:
+    one, other = _both(fit, pair)
+    return one["pip"], other["pip"]
+
+
+def _pair_row(fits: Fits, pair: tuple[str, str], *, edge: bool) -> list[str]:
+    one, other = _both(fits[ONE], pair)
+    others = [max(_both(fits[label], pair), key=lambda row: row["pip"]) for label in (OWN, NARROW)]
+    r_hat, ess = worst([one, other])
+    return [
+        markov_random_field.pair(*pair), _pip(one), _pip(other), *map(_pip, others),
+        f"{fits[PARTIAL][markov_random_field.pair(*pair)]['r']:.2f}", "yes" if edge else "no",
+        f"{r_hat:.3f}", f"{ess:.0f}",
+    ]  # fmt: skip
+
+
+MIXING_HEAD = (
+    "coefficients", "largest R-hat", f"R-hat above {MOST_R_HAT:g}", "least ESS",
+    f"ESS below {LEAST_ESS * CHAINS}", "slab's sd", "spike's sd",
+)  # fmt: skip
+
+
+def mixing_row(coefficients: Sequence[Row], width: Row) -> list[str]:
+    """Return the columns of MIXING_HEAD: how well the chains of a fit mixed."""
+    r_hat, ess = worst(coefficients)
+    apart = sum(row["r_hat"] > MOST_R_HAT for row in coefficients)
+    few = sum(min(row["ess_bulk"], row["ess_tail"]) < LEAST_ESS * CHAINS for row in coefficients)
+    return [
+        str(len(coefficients)), f"{r_hat:.3f}", str(apart), f"{ess:.0f}", str(few),
+        f"{width['slab_sd']:.2f}", f"{width['spike_sd']:.3f}",
+    ]  # fmt: skip
+
+
+def _widths(fit: Numbers) -> str:
+    width = fit[ALL]
+    return (
+        f"Median standard deviation of the slab {width['slab_sd']:.2f}, of the spike "
+        f"{width['spike_sd']:.3f}."
+    )
+
+
+def coefficient_row(term: str, row: Row) -> list[str]:
+    """Return a coefficient's name, mean, interval, PIP, R-hat and effective sample sizes."""
+    return [
+        term, _mean(row), _range(row), _pip(row),
+        f"{row['r_hat']:.3f}", f"{row['ess_bulk']:.0f}", f"{row['ess_tail']:.0f}",
+    ]  # fmt: skip
+
+
+def _mean(row: Row) -> str:
+    return f"{row['mean']:.3f} ± {row['mcse']:.3f}"
+
+
+def _range(row: Row) -> str:
+    return f"{row['low']:.2f} to {row['high']:.2f}"
+
+
+def _pip(row: Row) -> str:
+    return f"{row['pip']:.3f} ± {row['pip_mcse']:.3f}"

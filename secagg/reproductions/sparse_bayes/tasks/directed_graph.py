@@ -1,0 +1,99 @@
+"""Cells of the proteins of Sachs et al.: a federated sparse directed graph, and one-shot NOTEARS.
+
+Records are logarithms of the 853 cells of the observational condition, in four blocks of the file's
+order, as if four laboratories had measured 213 cells each, one of them 214. The file's other cells
+were measured under interventions, which change what a protein does: with conditions as sites, sites
+would differ in their graphs by design, and no one graph would be the truth for all. So these sites
+are alike; what a site does that deviates is simulated
+(`secagg.reproductions.sparse_bayes.tasks.outlying_site`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import numpy as np
+import pandas as pd
+
+from secagg.models.graphs.metrics import compare_graphs
+from secagg.models.moments.method import PooledMoments
+from secagg.models.sparse_bayes.directed_graph import SparseDirected
+from secagg.models.sparse_bayes.markov_random_field import discoveries
+from secagg.reproductions.data import sachs
+from secagg.reproductions.harness.simulated_runs import simulated
+from secagg.reproductions.harness.types import Settings
+from secagg.reproductions.sparse_bayes.tasks.sampler import (
+    ALL,
+    quantities,
+    sampled,
+    sampler,
+    widths,
+)
+
+SITES = 4
+FDR = 0.1
+LIKELY = 0.5
+TO = " -> "
+NAMES = tuple(sachs.PROTEINS.values())
+
+COLUMNS: dict[str, dict[str, object]] = {
+    name: {"type": "continuous", "low": 1.0, "high": 1e5, "transform": "log"} for name in NAMES
+}
+
+
+def edge(cause: str, effect: str) -> str:
+    """Return the name of an edge."""
+    return f"{cause}{TO}{effect}"
+
+
+def true_edges() -> set[str]:
+    """Return the names of the 17 edges of the consensus graph."""
+    return {edge(cause, effect) for cause, effects in sachs.EDGES.items() for effect in effects}
+
+
+def compute(settings: Settings) -> dict[str, dict[str, float]]:
+    """Return the numbers of each edge, of the fit, and each graph's distance from the truth.
+
+    Settings: method ("sparse" or "notears"), seed; of the first those of `sampled.sampler`. Graphs:
+    "fdr", of the edges at the Bayesian false discovery rate FDR, and "likely", of those with a PIP
+    above LIKELY; or "notears".
+    """
+    blocks = np.array_split(sachs.intensities(), SITES)
+    tables = {f"block {k + 1}": pd.DataFrame(b, columns=NAMES) for k, b in enumerate(blocks)}
+    if settings["method"] == "notears":
+        analysis = {"kind": "notears", "penalty": 0.1, "standardise": True, "threshold": 0.3}
+        moments = {"name": PooledMoments.name, "centre": "site", "analyses": [analysis]}
+        [found] = simulated(moments, COLUMNS, tables, 0)[0].summary["analyses"]
+        return {"notears": score((e["from"], e["to"]) for e in found["edges"])}
+    method = {"name": SparseDirected.name, "variables": list(NAMES), "fdr": FDR, **paper(settings)}
+    result, _ = simulated(method, COLUMNS, tables, int(settings["seed"]))
+    theta, inclusion = sampled(result)
+    ends = (result.arrays[name] for name in ("sources", "targets"))
+    pairs = [(NAMES[cause], NAMES[effect]) for cause, effect in zip(*ends, strict=True)]
+    numbers = {edge(*pair): quantities(theta, inclusion, (0, i)) for i, pair in enumerate(pairs)}
+    pip = inclusion.mean[0]
+    graphs = {"fdr": discoveries(pip, FDR), "likely": pip > LIKELY}
+    scores = {name: score(p for p, t in zip(pairs, taken, strict=True) if t)
+              for name, taken in graphs.items()}  # fmt: skip
+    whole = {"records": float(result.summary["n"])} | widths(result.arrays["draws_eta"])
+    return numbers | scores | {ALL: whole}
+
+
+def paper(settings: Settings) -> dict[str, object]:
+    """Return `sampler`'s settings for the only step that a directed graph has, the paper's."""
+    settled = {name: value for name, value in sampler(settings).items() if name != "step"}
+    return settled | {"lambda_floor": 1e-4}
+
+
+def score(edges: Iterable[tuple[str, str]]) -> dict[str, float]:
+    """Return edges, right, reversed, extra, missing and shd of a graph against the consensus."""
+    graph = np.zeros((len(NAMES),) * 2, dtype=np.bool_)
+    for cause, effect in edges:
+        graph[NAMES.index(cause), NAMES.index(effect)] = True
+    truth = sachs.consensus()
+    found = compare_graphs(graph, truth)
+    counts = {
+        "edges": graph.sum(), "right": (graph & truth).sum(), "reversed": found.reversed,
+        "extra": found.extra, "missing": found.missing, "shd": found.shd,
+    }  # fmt: skip
+    return {name: float(count) for name, count in counts.items()}

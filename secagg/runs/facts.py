@@ -1,0 +1,301 @@
+"""What a run folder holds besides its result: who took part, what was proved, who saw what.
+
+Files: result.json (numbers and names), arrays.npz (the same numbers as arrays), run.json (the facts
+below, the log's head), log.jsonl (hash chain, with the digests of all other files), report.html.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import platform
+from collections.abc import Mapping, Sequence
+from contextlib import closing
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from secagg.contracts import Counted, Result, State
+from secagg.core.hash_chain_log import RunLog, canonical
+from secagg.core.identity import Role
+from secagg.core.version import __version__
+from secagg.privacy.accounting.guarantee import guarantee
+from secagg.reports.expected_utility import prospect
+from secagg.runs import budgets
+from secagg.runs import ledger_facts as ledger_facts_module
+from secagg.runtime.engines.memory import MemoryEngine
+from secagg.runtime.rounds import COHORT
+from secagg.runtime.session import COORDINATOR, Planned, Session, agreement
+from secagg.runtime.session_ledgers import EVERYBODY, open_ledger
+
+SCHEMA = 1
+_PACKAGES = ("numpy", "scipy", "pandas", "gmpy2", "phe", "cryptography", "pydantic", "causal-learn")
+
+
+def opening(session: Session, *, replayable: bool) -> dict[str, Any]:
+    """Return the log's first event: what was agreed before any record was read."""
+    return {
+        "event": "session",
+        "session": session.session.hex(),
+        "nonce": session.nonce.hex(),
+        "roster": roster_facts(session),
+        **agreement(session.planned),
+        "randomness": "REPLAYABLE: protects nothing" if replayable else "operating system",
+    }
+
+
+def roster_facts(session: Session) -> list[dict[str, str]]:
+    """Return names, roles and public keys."""
+    return [
+        {"name": p.name, "role": p.role.value, "verify_key": p.verify_key.hex(),
+         "seal_key": p.seal_key.hex()}
+        for p in session.roster.parties.values()
+    ]  # fmt: skip
+
+
+def counted(planned: Planned, state: State) -> Counted:
+    """Return what the first sum said; each site sized its noise for the fewest sites allowed."""
+    records, noise = float(state["counts"]["records"][0]), planned.public.noise.get(COHORT)
+    if noise is None:
+        return Counted(records, 0.0)
+    return Counted(records, noise.in_sum(len(state["cohort"]), noise.at_site(noise.least)))
+
+
+def counts(planned: Planned, state: State) -> dict[str, Any]:
+    """Return the released record counts, and what was clipped, summed over the cohort.
+
+    Under differential privacy only the number of records was asked for, and is noised.
+    """
+    total, cohort = state["counts"], state["cohort"]
+    if planned.private is not None:
+        return {
+            "cohort": cohort,
+            "records": state["records"],
+            "records_error": math.sqrt(counted(planned, state).variance),
+            "incomplete_records": None,
+            "values_outside_bounds": {},
+            "contributions_clipped": {},
+        }
+    outside = dict(zip(planned.public.columns, total["outside"].astype(int).tolist(), strict=True))
+    clipped = {
+        stage: dict(
+            zip((f.name for f in planned.plans.stages[stage].spec), map(int, values), strict=True)
+        )
+        for stage in planned.plans.stages  # in their order, which a resumed run's state forgets
+        if (values := state["clipped"].get(stage)) is not None
+    }
+    return {
+        "cohort": cohort,
+        "records": int(total["records"][0]),
+        "incomplete_records": int(total["incomplete"][0]),
+        "values_outside_bounds": outside,
+        "contributions_clipped": clipped,
+    }
+
+
+def facts(
+    session: Session, state: State, events: Sequence[Mapping[str, Any]], times: tuple[str, str]
+) -> dict[str, Any]:
+    """Return what run.json holds, less the digests of the files."""
+    planned = session.planned
+    capabilities = planned.protocol.capabilities
+    return {
+        "schema": SCHEMA,
+        "title": planned.job.title,
+        "started": times[0],
+        "finished": times[1],
+        **{k: v for k, v in events[0].items() if k not in ("event", "seq", "prev", "hash", "time")},
+        "method": {**events[0]["method"], "leaves": planned.method.leaves},
+        "protocol": {
+            **events[0]["protocol"],
+            "hides_from_coordinator": capabilities.hides_from_coordinator,
+            "in_numbers": planned.protocol.in_numbers(len(planned.public.sites)),
+            "dropouts": capabilities.dropouts,
+            "sees": dict(capabilities.sees),
+            "unprotected": list(capabilities.unprotected),
+        },
+        "rounds": state["round"],
+        "cohort": state["cohort"],
+        "consented": sorted({s for e in events if e["event"] == "consent" for s in e["claims"]}),
+        "releases": [e for e in events if e["event"] == "release"],
+        "privacy": privacy_facts(planned, len(state["cohort"])),
+        "feasibility": feasibility_facts(planned),
+        "ledger": ledger_facts(session),
+        "sites": site_facts(session),
+        "trouble": trouble(events),
+        "traffic": traffic_by_role(session),
+        "phases": traffic_by_phase(session),
+        "engine": engine_facts(session, events),
+        "versions": versions(),
+    }
+
+
+def privacy_facts(planned: Planned, sites: int) -> dict[str, Any] | None:
+    """Return what is promised under differential privacy for a cohort of so many sites."""
+    if planned.private is None:
+        return None
+    assert planned.public.clip is not None  # wherever noise is, records are clipped
+    withstands = planned.protocol.withstands(len(planned.public.sites))
+    person = planned.job.privacy.person
+    return guarantee(planned.private, planned.public.clip, person, sites, withstands)
+
+
+def feasibility_facts(planned: Planned) -> dict[str, Any] | None:
+    """Return what `secagg plan` says of the result to expect; None without noise."""
+    promise = privacy_facts(planned, len(planned.public.sites))
+    return None if promise is None else prospect(planned, promise)
+
+
+def ledger_facts(session: Session) -> dict[str, Any]:
+    """Return whether ledgers outlive the run, and what the coordinator's own says of all runs."""
+    path = None if session.book is None else session.book.path
+    if path is None:
+        return {"kept": False, "coordinator": None, "spent": None}
+    with closing(open_ledger(path)) as ledger:
+        delta = session.planned.job.privacy.delta
+        spent = ledger_facts_module.spent(ledger, EVERYBODY, session.session.hex(), delta)
+    return {"kept": True, "coordinator": budgets.show(path)[0], "spent": spent}
+
+
+def site_facts(session: Session) -> list[dict[str, Any]] | None:
+    """Return each site's data set, rules and ledger, where all are in this process anyway.
+
+    Elsewhere they are the site's own, and the coordinator knows what a site signed: None.
+    """
+    if not isinstance(session.engine, MemoryEngine):
+        return None
+    return ledger_facts_module.of_sites(session.planned, session.session.hex())
+
+
+def trouble(events: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """Return the log's events on what went wrong, and on how the run went on after it."""
+    kinds = ("missing", "rejected", "restarted", "stopped", "resumed")
+    return [event for event in events if event["event"] in kinds]
+
+
+def engine_facts(session: Session, events: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Return where the parties ran, in how many processes, and how often the run was resumed."""
+    alone = isinstance(session.engine, MemoryEngine)
+    return {
+        "name": session.engine.name,
+        "processes": 1 if alone else len(session.roster.parties),
+        "resumed": sum(event["event"] == "resumed" for event in events),
+    }
+
+
+def traffic_by_role(session: Session) -> list[dict[str, Any]]:
+    """Return messages and bytes that each role sent and received, from the transcript."""
+    roles = {name: party.role.value for name, party in session.roster.parties.items()}
+    table: dict[str, dict[str, Any]] = {
+        role.value: {"role": role.value, "parties": len(session.roster.named(role)),
+                     "sent": 0, "sent_bytes": 0, "received": 0, "received_bytes": 0}
+        for role in Role if session.roster.named(role)
+    }  # fmt: skip
+    for delivery in session.engine.transcript:
+        sender, recipient = table[roles[delivery.sender]], table[roles[delivery.recipient]]
+        sender["sent"] += 1
+        sender["sent_bytes"] += delivery.size
+        recipient["received"] += 1
+        recipient["received_bytes"] += delivery.size
+    return list(table.values())
+
+
+def traffic_by_phase(session: Session) -> list[dict[str, Any]]:
+    """Return, for each phase and direction, how many messages of how many bytes passed."""
+    table: dict[tuple[str, str], dict[str, Any]] = {}
+    for delivery in session.engine.transcript:
+        request = delivery.sender == COORDINATOR
+        party = delivery.recipient if request else delivery.sender
+        role = session.roster.parties[party].role.value
+        key = (delivery.phase, "request" if request else "reply")
+        row = table.setdefault(
+            key, {"phase": key[0], "kind": key[1], "role": role, "messages": 0, "bytes": 0}
+        )
+        row["messages"] += 1
+        row["bytes"] += delivery.size
+    return list(table.values())
+
+
+def processor_seconds(session: Session, here: float) -> dict[str, float]:
+    """Return the processor seconds spent in all, by all sites and by all aggregators.
+
+    here: spent by this process. What other processes spent on starting up is not counted.
+
+    Rounded to 0.1 s: a site's processor time grows with its number of rows, so that finer digits
+    would tell of rows that no released sum counts. Under differential privacy even that would.
+    """
+    if session.planned.private is not None:
+        return {}
+    parties = session.engine.seconds
+    elsewhere = 0.0 if isinstance(session.engine, MemoryEngine) else sum(parties.values())
+    spent = {"total": here + elsewhere}
+    for name, seconds in parties.items():
+        role = session.roster.parties[name].role.value
+        spent[role] = spent.get(role, 0.0) + seconds
+    return {who: round(seconds, 1) for who, seconds in spent.items()}
+
+
+def versions() -> dict[str, str]:
+    """Return the versions that the numbers may depend on."""
+    found = {"secagg": __version__, "python": platform.python_version()}
+    for package in _PACKAGES:
+        try:
+            found[package] = metadata.version(package)
+        except metadata.PackageNotFoundError:
+            continue
+    return found
+
+
+def write_folder(folder: Path, result: Result, run_facts: dict[str, Any], log: RunLog) -> None:
+    """Write result, arrays, report and facts; the log's last two lines bind them all.
+
+    The report shows the head as of the line before the last, since the last holds the report's own
+    digest; the final head is in run.json only.
+    """
+    from secagg.reports.page import render  # noqa: PLC0415  # only runs that are written need it
+
+    write_json(folder / "result.json", result.summary)
+    np.savez(folder / "arrays.npz", allow_pickle=False, **result.arrays)
+    digests = {name: file_digest(folder / name) for name in ("result.json", "arrays.npz")}
+    log.write({"event": "result", "files": digests, "facts": facts_digest(run_facts)})
+    run_facts["log"] = {"lines": log.lines, "head": log.head}
+    (folder / "report.html").write_text(render(run_facts, result), encoding="utf-8")
+    log.write({"event": "report", "files": {"report.html": file_digest(folder / "report.html")}})
+    run_facts["log"] = {"lines": log.lines, "head": log.head}
+    write_json(folder / "run.json", run_facts)
+
+
+def facts_digest(run_facts: Mapping[str, Any]) -> str:
+    """Return the SHA-256 of the facts in run.json, less what it says of the log."""
+    bound = {key: value for key, value in run_facts.items() if key != "log"}
+    return hashlib.sha256(canonical(finite(bound))).hexdigest()
+
+
+def json_bytes(value: Any) -> bytes:
+    """Return readable JSON; a number that is not finite becomes null, as JSON has none."""
+    text = json.dumps(finite(value), indent=1, ensure_ascii=False, allow_nan=False)
+    return f"{text}\n".encode()
+
+
+def write_json(path: Path, value: Any) -> None:
+    """Write `json_bytes` to a file."""
+    path.write_bytes(json_bytes(value))
+
+
+def finite(value: Any) -> Any:
+    """Return plain data with every infinite or undefined number replaced by None."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    if isinstance(value, Mapping):
+        return {key: finite(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [finite(item) for item in value]
+    return value
+
+
+def file_digest(path: Path) -> str:
+    """Return the SHA-256 of a file, in hexadecimal."""
+    return hashlib.sha256(path.read_bytes()).hexdigest()

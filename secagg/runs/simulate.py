@@ -1,0 +1,112 @@
+"""A job's numbers without its parties, for simulations: encode, add, decode, as often as it takes.
+
+`secagg.run` plays every party, with keys, signatures, rules, ledgers and a log: that is what a run
+is for, and takes many times what the sums themselves do. Whoever measures a method over thousands
+of rounds holds all records anyhow, and wants the result. Sums are of the same integers as under any
+protocol, so that the result has the same bits as `secagg.run` with the same `random`.
+
+Nothing here is protected, allowed by anybody, entered in a ledger or logged. Noise is refused: what
+it does to results depends on rules and ledgers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+from secagg.contracts import (
+    Body,
+    Counted,
+    LeavesOwn,
+    Method,
+    Public,
+    Result,
+    Rows,
+    State,
+    Together,
+    Update,
+)
+from secagg.core import ring
+from secagg.core.randomness import RandomBytes, expanded, system_random
+from secagg.core.threads import one_thread
+from secagg.errors import CapabilityError
+from secagg.jobs.data_sources import Data
+from secagg.jobs.job import Job, read_job
+from secagg.runtime.fixed_point import SumPlan, decode, encode
+from secagg.runtime.rounds import COHORT, cohort_update
+from secagg.runtime.session import plan_job, rows_of
+
+
+def simulate(
+    job: Job | Mapping[str, object] | str | Path,
+    data: Data | None = None,
+    *,
+    overrides: Mapping[str, str] | None = None,
+    random: RandomBytes = system_random,
+    progress: Callable[[int], None] = lambda _: None,
+) -> Result:
+    """Return `simulate_sites` without what sites keep."""
+    return simulate_sites(job, data, overrides=overrides, random=random, progress=progress)[0]
+
+
+def simulate_sites(
+    job: Job | Mapping[str, object] | str | Path,
+    data: Data | None = None,
+    *,
+    overrides: Mapping[str, str] | None = None,
+    random: RandomBytes = system_random,
+    progress: Callable[[int], None] = lambda _: None,
+) -> tuple[Result, dict[str, Result]]:
+    """Return the result that `secagg.run` would return of all sites, and what each site keeps.
+
+    progress: called with the number of rounds done
+    Raises `UsageError`s as `run` does; `CapabilityError` for a job with noise.
+    """
+    planned = plan_job(read_job(job, overrides), data)
+    if planned.private is not None:
+        what = "simulates no noise: what it spends is entered in ledgers, which nobody keeps here"
+        raise CapabilityError("privacy", what, "Use secagg.run.")
+    method, public, names = planned.method, planned.public, sorted(planned.public.sites)
+    own = [expanded(random(32)) for _ in names]  # first, as in a session
+    rows = [rows_of(planned, name) for name in names]
+    memories: list[State] = [{} for _ in names]
+
+    def summed(stage: str, updates: list[Update]) -> Update:
+        plan: SumPlan = planned.plans.of(stage)
+        vectors = [encode(plan, update) for update in updates]
+        return decode(plan, ring.total(vectors, plan.length, plan.ring_bits))[0]
+
+    with one_thread():
+        spec = planned.plans.stages[COHORT].spec
+        counts = summed(COHORT, [cohort_update(each, spec) for each in rows])
+        state, done = method.start(public), 0
+        while (following := method.message(state)) is not None:
+            stage, message = following
+            found = _contributions(method, stage, rows, message, memories, public, own)
+            memories = [memory for _, memory in found]
+            state = method.server(state, summed(stage, [one for one, _ in found]), len(names))
+            done += 1
+            progress(done)
+        result = method.result(state, public, Counted(float(counts["records"][0]), 0.0))
+        if not isinstance(method, LeavesOwn):
+            return result, {}
+        kept = zip(names, memories, strict=True)
+        left = {name: method.own_result(memory, public) for name, memory in kept}
+        return result, {name: one for name, one in left.items() if one is not None}
+
+
+def _contributions(
+    method: Method,
+    stage: str,
+    rows: Sequence[Rows],
+    message: Body,
+    memories: Sequence[State],
+    public: Public,
+    randoms: Sequence[RandomBytes],
+) -> list[tuple[Update, State]]:
+    if isinstance(method, Together):
+        return method.together(stage, rows, message, memories, public, randoms)
+    return [
+        method.local(stage, each, message, memory, public, random)
+        for each, memory, random in zip(rows, memories, randoms, strict=True)
+    ]

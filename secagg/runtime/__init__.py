@@ -1,0 +1,1 @@
+"""One session: coordinator, parties, journal and engines."""

@@ -1,0 +1,78 @@
+"""All parties in one process: the default engine, for simulation, tests and audits.
+
+It keeps a transcript of every frame that was delivered, by sender and recipient, and lets a test
+stand between the parties: `tamper` may drop, change, repeat, delay or reorder any frame. A site's
+own error text, which never crosses the wire, is kept in `errors`: in a simulation whoever runs it
+holds all the data anyway.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+from secagg.contracts import Result
+from secagg.core.frames import peek_header
+from secagg.errors import SecaggError
+from secagg.runtime.party import Party
+
+Tamper = Callable[[str, str, bytes], Sequence[bytes]]
+"""tamper(sender, recipient, frame) returns the frames that arrive instead (none: it was lost)."""
+
+
+@dataclass(frozen=True)
+class Delivery:
+    """One frame that arrived, as the network saw it."""
+
+    round: int
+    phase: str
+    sender: str
+    recipient: str
+    size: int
+    """bytes"""
+
+
+@dataclass
+class MemoryEngine:
+    """Delivers frames between `coordinator` and `parties`, in a fixed order."""
+
+    name: ClassVar[str] = "memory"
+
+    coordinator: str
+    parties: Mapping[str, Party]
+    tamper: Tamper | None = None
+    states: dict[str, bytes] = field(default_factory=dict, repr=False)  # hold private keys
+    transcript: list[Delivery] = field(default_factory=list)
+    errors: dict[str, SecaggError] = field(default_factory=dict)
+    seconds: dict[str, float] = field(default_factory=dict)
+    """processor time each party spent"""
+    own: dict[str, Result] = field(default_factory=dict)
+    """what the method left at each site"""
+
+    def exchange(self, requests: Mapping[str, bytes]) -> Sequence[bytes]:
+        """Deliver each request, run the party, deliver its reply."""
+        replies: list[bytes] = []
+        for name, request in requests.items():
+            for arrived in self._deliver(self.coordinator, name, request):
+                party = self.parties[name]
+                began = time.process_time()
+                handled = party.handle(arrived, self.states.get(name) or party.first_state())
+                spent = time.process_time() - began
+                self.seconds[name] = self.seconds.get(name, 0.0) + spent
+                self.states[name] = handled.state
+                if handled.own is not None:
+                    self.own[name] = handled.own
+                if handled.error is not None:
+                    self.errors[name] = handled.error
+                replies += self._deliver(name, self.coordinator, handled.reply)
+        return replies
+
+    def _deliver(self, sender: str, recipient: str, frame: bytes) -> Sequence[bytes]:
+        round_, phase = peek_header(frame)
+        arrived = [frame] if self.tamper is None else self.tamper(sender, recipient, frame)
+        self.transcript += [
+            Delivery(round_, phase, sender, recipient, len(data)) for data in arrived
+        ]
+        return arrived
