@@ -16,7 +16,6 @@ from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import click
 import typer
 
 from secagg.cli.adapt import adapt
@@ -62,6 +61,13 @@ Key = Annotated[
     Path | None, typer.Option("--key", help="The coordinator's own keys (see secagg key).")
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+
+
+class AdjacencyName(StrEnum):
+    """`secagg.contracts.noise.Adjacency`, which is not imported here: it would load numpy."""
+
+    ADD_REMOVE = "add_remove"
+    REPLACE = "replace"
 
 
 class Listed(StrEnum):
@@ -240,8 +246,8 @@ def budget_set(
     ] = None,
     days: Annotated[float | None, typer.Option(help="In so many days (default: ever).")] = None,
     adjacency: Annotated[
-        str, typer.Option(click_type=click.Choice(["add_remove", "replace"]), help="Of data sets.")
-    ] = "add_remove",
+        AdjacencyName, typer.Option(help="Of data sets.")
+    ] = AdjacencyName.ADD_REMOVE,
     as_json: AsJson = False,
 ) -> None:
     """Set the cap of a data set, before its first run or later; earlier caps stay on record."""
