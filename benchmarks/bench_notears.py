@@ -21,10 +21,11 @@ import numpy as np
 from harness import Spread, number, section, size, table, timed, version
 from notears_cases import Case, Matrix, distance
 
+from secagg.models.common.units import centred
 from secagg.models.notears_admm import linear_simulation, mlp_simulation
 from secagg.models.notears_admm.coordinator import Schedule, Variant, advance, begin
 from secagg.models.notears_admm.linear_simulation import LinearGraph
-from secagg.models.notears_admm.linear_site import answer, begin_site, centred, spectrum
+from secagg.models.notears_admm.linear_site import answer, begin_site, spectrum
 from secagg.models.notears_admm.mlp_simulation import MLP_RHO
 from secagg.runs.run import run
 

@@ -25,13 +25,13 @@ from notears_cases import Case, Matrix
 from numpy.typing import NDArray
 
 from secagg.models.common.pooled_moments import Moments
+from secagg.models.common.units import centred
 from secagg.models.graphs.golem import golem
 from secagg.models.graphs.metrics import compare_graphs
 from secagg.models.graphs.notears import notears
 from secagg.models.graphs.pc_ges import ges, pc
 from secagg.models.graphs.result import GraphFit
 from secagg.models.notears_admm.linear_simulation import learn
-from secagg.models.notears_admm.linear_site import centred
 from secagg.runs.run import run
 
 RECORDS, SITES = 256, (2, 8, 64)

@@ -16,14 +16,8 @@ from harness import interleave, number, section, table, timed, version
 from sparse_cases import Sampled, Sites, sampled, summed_up
 
 from secagg.core.randomness import replayable_random
-from secagg.models.sparse_bayes.horseshoe import (
-    NoisePrior,
-    Regression,
-    SiteDraw,
-    draw_noise,
-    inverse_gamma,
-    sweep,
-)
+from secagg.models.numerics.gaussian_draws import inverse_gamma
+from secagg.models.sparse_bayes.horseshoe import NoisePrior, Regression, SiteDraw, draw_noise, sweep
 from secagg.runs.run import run
 from secagg.runs.simulate import simulate
 

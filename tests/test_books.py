@@ -18,7 +18,8 @@ from secagg.jobs.job import parse_job
 from secagg.privacy.accounting.budget import Cap
 from secagg.runs import budgets
 from secagg.runtime.coordinator import Step
-from secagg.runtime.session import Session, open_session, plan_job
+from secagg.runtime.planned_job import plan_job
+from secagg.runtime.session import Session, open_session
 from secagg.runtime.session_ledgers import EVERYBODY, Book
 
 

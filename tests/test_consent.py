@@ -26,7 +26,8 @@ from secagg.runs import budgets
 from secagg.runtime.attestations import digest_request
 from secagg.runtime.engines.memory import MemoryEngine
 from secagg.runtime.party import REFUSED, Handled, Party, SiteSide
-from secagg.runtime.session import open_session, plan_job
+from secagg.runtime.planned_job import plan_job
+from secagg.runtime.session import open_session
 
 EMPTY_AGE = "age,sex,grade\n,male,low\n"
 POLICY = "min_sites = 3\nmin_records = 2\n"

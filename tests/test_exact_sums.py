@@ -20,7 +20,8 @@ from secagg.core import ring
 from secagg.core.randomness import RandomBytes, replayable_random, system_random
 from secagg.jobs.job import parse_job
 from secagg.models.moments.method import STAGE, PooledMoments
-from secagg.runtime.session import Planned, open_session, plan_job
+from secagg.runtime.planned_job import Planned, plan_job
+from secagg.runtime.session import open_session
 
 TINY = 5e-324
 ADVERSARIAL = {

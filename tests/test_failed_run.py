@@ -13,7 +13,7 @@ from secagg.core.frames import peek_header
 from secagg.errors import EvidenceError, ProtocolAbort
 from secagg.jobs.job import read_job
 from secagg.runs.plan import plan_run
-from secagg.runtime.session import plan_job
+from secagg.runtime.planned_job import plan_job
 
 
 @pytest.fixture

@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 
 from secagg.contracts import GROWING
+from secagg.core.frames import Delivery
 from secagg.core.hash_chain_log import RunLog
 from secagg.errors import EvidenceError
 from secagg.runtime.coordinator import Step
-from secagg.runtime.engines.memory import Delivery
 from secagg.runtime.journal import Entry, Journal, still_to_log
 
 EVENTS = tuple({"event": "round", "round": i, "sites": ["a", "b"]} for i in range(3))

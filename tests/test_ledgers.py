@@ -21,7 +21,8 @@ from secagg.privacy.accounting.budget import Cap
 from secagg.privacy.accounting.gaussian_dp import gaussian_epsilon, gaussian_mu
 from secagg.runs import budgets
 from secagg.runtime.coordinator import Coordinator
-from secagg.runtime.session import open_session, plan_job
+from secagg.runtime.planned_job import plan_job
+from secagg.runtime.session import open_session
 
 
 def spent(data: Path, party: str, delta: float = DELTA) -> float:

@@ -30,7 +30,7 @@ from secagg.reports.numbers import counted
 from secagg.reports.page import render
 from secagg.runs.plan import plan_run
 from secagg.runs.run import Run
-from secagg.runtime.session import plan_job
+from secagg.runtime.planned_job import plan_job
 
 SETTINGS = '{placement="%s", epsilon=4, delta=1e-6%s}'
 

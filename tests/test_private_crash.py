@@ -44,9 +44,10 @@ from secagg.runs.run import resume, run
 from secagg.runtime import fixed_point
 from secagg.runtime.engines.loopback import LoopbackEngine
 from secagg.runtime.journal import Journal
+from secagg.runtime.planned_job import Planned, plan_job
 from secagg.runtime.process_session import again
 from secagg.runtime.rounds import COHORT, cohort_update
-from secagg.runtime.session import Planned, open_session, plan_job
+from secagg.runtime.session import open_session
 
 __all__ = ["nursery", "quick_starts"]  # fixtures
 slow = pytest.mark.slow

@@ -24,7 +24,8 @@ from secagg.models.moments.method import CONSTANT, REPEATED_NOTE
 from secagg.privacy.ledger.ledger import Ledger
 from secagg.runs.plan import plan_run
 from secagg.runtime import fixed_point
-from secagg.runtime.session import Session, open_session, plan_job
+from secagg.runtime.planned_job import plan_job
+from secagg.runtime.session import Session, open_session
 
 HIDING = ("additive", "masked", "paillier", "threshold_paillier")
 DELTA = 1e-6

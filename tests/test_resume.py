@@ -35,7 +35,7 @@ from secagg.jobs.registry import PROTOCOLS
 from secagg.runs.run import resume, run
 from secagg.runs.run_folder import find_unfinished
 from secagg.runtime.journal import Journal
-from secagg.runtime.session import plan_sites, session_of
+from secagg.runtime.planned_job import plan_sites, session_of
 
 __all__ = ["folders", "nursery", "quick_keys", "quick_starts"]  # fixtures
 

@@ -18,8 +18,8 @@ from secagg.core import encoding
 from secagg.core.frames import write_frame
 from secagg.core.hash_chain_log import FIRST, canonical, entry_hash
 from secagg.errors import EvidenceError, PeerError, UsageError
-from secagg.runs.facts import facts_digest, file_digest, write_json
 from secagg.runs.run import run
+from secagg.runs.run_files import facts_digest, file_digest, write_json
 from secagg.runtime.attestations import check_consent, digest_request
 from secagg.runtime.rounds import COHORT
 

@@ -25,14 +25,14 @@ from typing import Any
 from secagg.core.hash_chain_log import read_log
 from secagg.core.identity import PublicIdentity, Role, Roster
 from secagg.errors import EvidenceError, PeerError, UsageError
-from secagg.runs.facts import facts_digest, file_digest, json_bytes
+from secagg.runs.run_files import facts_digest, file_digest, json_bytes
 from secagg.runtime.attestations import check_consent, read_claims
-from secagg.runtime.session import session_name
+from secagg.runtime.planned_job import session_name
 
 _FILES = ("arrays.npz", "report.html", "result.json")
 _RECORDS = ("log.jsonl", "run.json")
 _AGREED = ("secagg", "job", "method", "protocol", "plan")
-"""What of the log's first line is the `secagg.runtime.session.agreement`."""
+"""What of the log's first line is the `secagg.runtime.planned_job.agreement`."""
 
 
 _DIGEST = re.compile("[0-9a-f]{64}")

@@ -109,9 +109,9 @@ def key(
     as_json: AsJson = False,
 ) -> None:
     """Show the public key of a coordinator's key file; make the file if there is none."""
+    from secagg.core.identity import COORDINATOR  # noqa: PLC0415
     from secagg.core.key_file import make_key, read_key  # noqa: PLC0415
     from secagg.core.randomness import system_random  # noqa: PLC0415
-    from secagg.runtime.session import COORDINATOR  # noqa: PLC0415
 
     made = not os.path.lexists(file)
     own = make_key(file, COORDINATOR, system_random) if made else read_key(file, COORDINATOR)
@@ -169,10 +169,11 @@ def plan(
 ) -> None:
     """Show bounds, bits, messages and who would refuse a job, before any record is read."""
     from secagg.cli import output  # noqa: PLC0415
+    from secagg.core.identity import COORDINATOR  # noqa: PLC0415
     from secagg.core.key_file import read_key  # noqa: PLC0415
     from secagg.jobs.job import read_job  # noqa: PLC0415
     from secagg.runs.plan import plan_run  # noqa: PLC0415
-    from secagg.runtime.session import COORDINATOR, plan_job  # noqa: PLC0415
+    from secagg.runtime.planned_job import plan_job  # noqa: PLC0415
 
     own = None if key is None else read_key(key, COORDINATOR).public.verify_key
     planned = plan_run(plan_job(read_job(job, _overrides(protocol, None, settings))), own)
@@ -329,7 +330,7 @@ def _overrides(
 
 
 def _print_json(value: Any) -> None:
-    from secagg.runs.facts import finite  # noqa: PLC0415
+    from secagg.runs.run_files import finite  # noqa: PLC0415
 
     typer.echo(json.dumps(finite(value), indent=1, ensure_ascii=False))
 

@@ -174,3 +174,15 @@ def _split(data: bytes) -> tuple[bytes, bytes, memoryview]:
         case [header, signature, content]:
             return bytes(header), bytes(signature), content
     raise PeerError("wire", "malformed message: not a frame")
+
+
+@dataclass(frozen=True)
+class Delivery:
+    """One frame that arrived, as the network saw it."""
+
+    round: int
+    phase: str
+    sender: str
+    recipient: str
+    size: int
+    """bytes"""

@@ -145,3 +145,6 @@ class Roster:
         """Return `plaintext` sealed so that only `recipient` opens it, and only under `context`."""
         key = X25519PublicKey.from_public_bytes(self.parties[recipient].seal_key)
         return _SUITE.encrypt(plaintext, key, context)
+
+
+COORDINATOR = "coordinator"

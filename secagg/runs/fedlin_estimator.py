@@ -21,9 +21,9 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 
 from secagg.contracts import Result
+from secagg.core.arrays import Array
 from secagg.core.randomness import RandomBytes, replayable_random, system_random
 from secagg.errors import DataError, UsageError
 from secagg.jobs.design_matrix import MISSING, public_facts
@@ -35,7 +35,6 @@ from secagg.runs.adapt.new_records import as_recorded, outcomes_of, predictors_o
 from secagg.runs.run import run
 from secagg.runs.simulate import simulate_sites
 
-Array = NDArray[np.float64]
 Tables = Mapping[Any, pd.DataFrame]
 
 MODELS = {"hm1": "fedlin_hm1", "hm2": "fedlin_hm2", "fedavg": "fedavg", "ditto": "fedavg"}

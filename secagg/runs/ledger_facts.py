@@ -19,7 +19,7 @@ from secagg.privacy.accounting.budget import Cap, Cost, affordable, spent_epsilo
 from secagg.privacy.ledger.ledger import Ledger
 from secagg.privacy.ledger.store import Line
 from secagg.privacy.policy.site_policy import policy_of
-from secagg.runtime.session import Planned
+from secagg.runtime.planned_job import Planned
 from secagg.runtime.session_ledgers import open_ledger
 
 

@@ -20,6 +20,8 @@ import numpy as np
 
 from secagg.contracts import Body, Counted, Method, Public, Result, Rows, Stage, State, Update
 from secagg.contracts.noise import Placement
+from secagg.core.frames import Delivery
+from secagg.core.identity import COORDINATOR
 from secagg.core.randomness import RandomBytes, system_random
 from secagg.errors import PolicyRefusal
 from secagg.jobs.data_sources import SiteSource, as_policy
@@ -32,13 +34,14 @@ from secagg.privacy.policy.evaluation import before_data
 from secagg.privacy.policy.release_rules import ReleasePolicy, check_cohort, check_invitation
 from secagg.privacy.policy.site_policy import policy_of
 from secagg.reports.disclosure import headline
-from secagg.reports.expected_utility import prospect
 from secagg.reports.summary import EXACT_BEFORE
 from secagg.runs.budgets import exact_releases, under
 from secagg.runs.facts import privacy_facts
-from secagg.runtime.engines.memory import Delivery
+from secagg.runs.feasibility_facts import prospect
+from secagg.runtime.parties import open_book
+from secagg.runtime.planned_job import Planned, plan_facts
 from secagg.runtime.rounds import COHORT, CONSENT
-from secagg.runtime.session import COORDINATOR, Planned, open_book, open_session, plan_facts
+from secagg.runtime.session import open_session
 from secagg.runtime.session_ledgers import EVERYBODY, open_ledger, request
 
 _MUCH = 10**9

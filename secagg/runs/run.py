@@ -15,8 +15,9 @@ from pathlib import Path
 from typing import Any
 
 from secagg.contracts import Result, State
+from secagg.core.frames import Delivery
 from secagg.core.hash_chain_log import RunLog
-from secagg.core.identity import Identity
+from secagg.core.identity import COORDINATOR, Identity
 from secagg.core.key_file import read_key
 from secagg.core.private_files import held
 from secagg.core.randomness import RandomBytes, system_random
@@ -26,6 +27,7 @@ from secagg.jobs.data_sources import Data, as_policy
 from secagg.jobs.job import Job, read_job
 from secagg.privacy.policy.release_rules import check_invitation
 from secagg.runs import facts as run_facts
+from secagg.runs.run_files import write_folder
 from secagg.runs.run_folder import (
     check_target,
     check_unfinished,
@@ -43,10 +45,11 @@ from secagg.runs.run_folder import (
 from secagg.runs.site_baselines import fit_each_alone
 from secagg.runtime.coordinator import Step
 from secagg.runtime.engines.loopback import LoopbackEngine
-from secagg.runtime.engines.memory import Delivery, MemoryEngine, Tamper
+from secagg.runtime.engines.memory import MemoryEngine, Tamper
 from secagg.runtime.journal import Entry, still_to_log
+from secagg.runtime.planned_job import Planned, plan_job
 from secagg.runtime.process_session import Progress, again, begin
-from secagg.runtime.session import COORDINATOR, Planned, Session, open_session, plan_job
+from secagg.runtime.session import Session, open_session
 from secagg.runtime.site_results import keep_own
 
 
@@ -123,7 +126,7 @@ def run(
             finished = _play(session, log, None, progress, target or folder)
             if target is not None:
                 with writing(target):
-                    run_facts.write_folder(folder, finished.result, finished.facts, log)
+                    write_folder(folder, finished.result, finished.facts, log)
                     move_into_place(folder, target, overwrite, finished.facts["session"][:8])
         except BaseException as error:
             released = any(event["event"] == "release" for event in log.events)
@@ -195,7 +198,7 @@ def _finish(finished: Run, log: RunLog, place: Path, target: Path, overwrite: bo
     try:
         with writing(target):
             copy = fresh_copy(log, folder)
-            run_facts.write_folder(folder, finished.result, finished.facts, copy)
+            write_folder(folder, finished.result, finished.facts, copy)
             move_into_place(folder, target, overwrite, finished.facts["session"][:8])
     finally:
         if not folder.exists():

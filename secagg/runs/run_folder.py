@@ -19,6 +19,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from secagg.core.hash_chain_log import RunLog
+from secagg.core.identity import COORDINATOR
 from secagg.core.private_files import held
 from secagg.errors import (
     CapabilityError,
@@ -31,7 +32,6 @@ from secagg.errors import (
     SecaggError,
     UsageError,
 )
-from secagg.runtime.session import COORDINATOR
 
 _PARTIAL = ".partial"
 

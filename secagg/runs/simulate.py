@@ -33,8 +33,9 @@ from secagg.errors import CapabilityError
 from secagg.jobs.data_sources import Data
 from secagg.jobs.job import Job, read_job
 from secagg.runtime.fixed_point import SumPlan, decode, encode
+from secagg.runtime.parties import rows_of
+from secagg.runtime.planned_job import plan_job
 from secagg.runtime.rounds import COHORT, cohort_update
-from secagg.runtime.session import plan_job, rows_of
 
 
 def simulate(

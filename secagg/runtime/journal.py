@@ -31,11 +31,11 @@ from pathlib import Path
 from typing import Any
 
 from secagg.contracts import GROWING
+from secagg.core.frames import Delivery
 from secagg.core.hash_chain_log import FIRST, RunLog
 from secagg.core.private_files import BEGIN_AGAIN, Grown, read_checked, write_checked
 from secagg.errors import EvidenceError
 from secagg.runtime.coordinator import Step
-from secagg.runtime.engines.memory import Delivery
 
 _FORMAT = 2
 

@@ -24,7 +24,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from secagg.core.identity import Identity, Role, Roster
+from secagg.core.identity import COORDINATOR, Identity, Role, Roster
 from secagg.core.private_files import read_checked, write_checked
 from secagg.core.randomness import system_random
 from secagg.core.version import __version__
@@ -32,16 +32,9 @@ from secagg.errors import ProtocolAbort, UsageError
 from secagg.jobs.job import Job
 from secagg.runtime.engines.loopback import LoopbackEngine
 from secagg.runtime.journal import Journal
-from secagg.runtime.session import (
-    COORDINATOR,
-    Planned,
-    Session,
-    make_coordinator,
-    open_book,
-    plan_sites,
-    roles,
-    session_of,
-)
+from secagg.runtime.parties import make_coordinator, open_book
+from secagg.runtime.planned_job import Planned, plan_sites, roles, session_of
+from secagg.runtime.session import Session
 
 Progress = Callable[[Mapping[str, Any]], None]
 """Called with each event as it happens."""

@@ -32,7 +32,7 @@ from secagg.reports.expected_utility import fewer, percent
 from secagg.reports.page import render
 from secagg.reports.results import records_of
 from secagg.runs.plan import plan_run
-from secagg.runtime.session import plan_job
+from secagg.runtime.planned_job import plan_job
 
 PLACEMENTS = ("sum", "site", "round")
 

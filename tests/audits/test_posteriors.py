@@ -30,7 +30,7 @@ from secagg.reports.posterior import (
 )
 from secagg.reports.results import blocks
 from secagg.reports.svg.heat_map import bar_picture, heat_picture
-from secagg.runs.facts import finite
+from secagg.runs.run_files import finite
 
 METHODS = {"sparse_regression": "additive", "sparse_markov": "plain", "sparse_directed": "plain"}
 

@@ -26,7 +26,7 @@ from secagg.privacy.accounting.guarantee import sentence
 from secagg.reports import dp_claims
 from secagg.reports.numbers import probability, significant, whole
 from secagg.reports.page import render
-from secagg.runs.facts import finite
+from secagg.runs.run_files import finite
 
 PLACEMENTS = ("sum", "site", "round")
 EXACT = (

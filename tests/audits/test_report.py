@@ -34,7 +34,7 @@ from secagg.contracts import Result
 from secagg.reports.numbers import counted, size
 from secagg.reports.page import render
 from secagg.reports.summary import MANY_CLIPPED
-from secagg.runs.facts import finite
+from secagg.runs.run_files import finite
 
 EVERY = [(method, protocol) for method in METHODS for protocol in PROTOCOLS]
 

@@ -39,7 +39,7 @@ from secagg.jobs.registry import METHODS, make_method
 from secagg.reports.disclosure import HEADLINE, POOLED, SOLVABLE, headline, tells_of_sites
 from secagg.runs.plan import plan_run
 from secagg.runs.run import Run, run
-from secagg.runtime.session import plan_job
+from secagg.runtime.planned_job import plan_job
 
 NAMES = ["x", "y", "z", "x2"]
 HIDDEN = "Is a single site's contribution hidden from the coordinator?"

@@ -9,7 +9,8 @@ import pytest
 from scipy.linalg import expm
 from support.checkout import ROOT
 
-from secagg.models.notears_admm.linear_site import answer, begin_site, centred, spectrum
+from secagg.models.common.units import centred
+from secagg.models.notears_admm.linear_site import answer, begin_site, spectrum
 
 
 @pytest.fixture

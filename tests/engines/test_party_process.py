@@ -12,7 +12,7 @@ from support.jobs import SITES, write_job
 
 from secagg.core import encoding
 from secagg.core.frames import read_frame, write_frame
-from secagg.core.identity import Identity, Role, Roster
+from secagg.core.identity import COORDINATOR, Identity, Role, Roster
 from secagg.core.private_files import read_checked, write_checked
 from secagg.core.randomness import system_random
 from secagg.errors import DataError, PeerError
@@ -20,8 +20,9 @@ from secagg.jobs.job import Job, load_job
 from secagg.models.moments.method import PooledMoments
 from secagg.runtime.coordinator import Coordinator, Step
 from secagg.runtime.engines.party_process import PartyProcess
+from secagg.runtime.parties import make_coordinator
 from secagg.runtime.party import REFUSED
-from secagg.runtime.session import COORDINATOR, make_coordinator, plan_job, session_of
+from secagg.runtime.planned_job import plan_job, session_of
 
 
 class Table:

@@ -19,7 +19,8 @@ from secagg.errors import PeerError, PolicyRefusal, SecaggError
 from secagg.jobs.job import read_job
 from secagg.models.fedlin.hm1 import FedLinHm1
 from secagg.runtime.fixed_point import encode
-from secagg.runtime.session import plan_job, rows_of
+from secagg.runtime.parties import rows_of
+from secagg.runtime.planned_job import plan_job
 
 METHODS: list[dict[str, Any]] = [
     {"name": "fedlin_hm1", "rounds": 4, "holdout": 0.2},

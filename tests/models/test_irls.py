@@ -12,7 +12,6 @@ from scipy.optimize import linprog
 
 from secagg.errors import DataError, UsageError
 from secagg.models.common.coefficient_table import Result
-from secagg.models.common.pooled_moments import ROUNDING
 from secagg.models.glm.newton import (
     DECREMENT_TOLERANCE,
     OddsTerm,
@@ -26,6 +25,7 @@ from secagg.models.glm.newton import (
     newton_direction,
     units_matrix,
 )
+from secagg.models.numerics.precision import ROUNDING
 
 EPS = np.finfo(float).eps
 

@@ -19,9 +19,10 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from secagg.models.numerics.gaussian_draws import inverse_gamma
 from secagg.models.sparse_bayes import spike_slab
 from secagg.models.sparse_bayes.collapsed_slabs import choose_slabs
-from secagg.models.sparse_bayes.horseshoe import NoisePrior, SiteDraw, inverse_gamma
+from secagg.models.sparse_bayes.horseshoe import NoisePrior, SiteDraw
 from secagg.models.sparse_bayes.laplace_graph import (
     GraphDraw,
     draw_graph_noise,

@@ -8,7 +8,8 @@ import mpmath as mp
 import numpy as np
 import pytest
 
-from secagg.models.notears_admm.linear_site import answer, begin_site, centred, spectrum, stack
+from secagg.models.common.units import centred
+from secagg.models.notears_admm.linear_site import answer, begin_site, spectrum, stack
 
 ROUNDING = 2.0**-53
 

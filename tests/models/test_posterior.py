@@ -19,7 +19,7 @@ from secagg.models.common.posterior_summary import (
     to_arviz,
     worst,
 )
-from secagg.runs.facts import finite
+from secagg.runs.run_files import finite
 
 RNG = np.random.default_rng(3)
 INDEPENDENT = RNG.standard_normal((500, 4, 2))

@@ -13,7 +13,7 @@ from secagg.contracts import Public, Variable
 from secagg.errors import JobError
 from secagg.jobs.job import read_job
 from secagg.models.fedlin.design import Layout
-from secagg.runtime.session import plan_job
+from secagg.runtime.planned_job import plan_job
 
 ALLOWED = [
     (intercept, scale, degree)

@@ -20,6 +20,7 @@ import pytest
 from numpy.typing import NDArray
 from scipy.stats import chi2
 
+from secagg.models.numerics.gaussian_draws import within
 from secagg.models.sparse_bayes import spike_slab
 from secagg.models.sparse_bayes.horseshoe import (
     NoisePrior,
@@ -29,7 +30,6 @@ from secagg.models.sparse_bayes.horseshoe import (
     draw_noise,
     marginal,
     sweep,
-    within,
 )
 from secagg.models.sparse_bayes.spike_slab import Common, SpikeSlab
 

@@ -14,13 +14,13 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from secagg.models.numerics.gaussian_draws import inverse_gamma
 from secagg.models.sparse_bayes import spike_slab
 from secagg.models.sparse_bayes.horseshoe import (
     NoisePrior,
     Regression,
     SiteDraw,
     draw_noise,
-    inverse_gamma,
     marginal,
     sweep,
 )

@@ -14,11 +14,11 @@ from hypothesis import strategies as st
 import secagg
 from secagg.contracts import Public, Rows, Variable
 from secagg.errors import CapabilityError
+from secagg.models.common.units import centred as without_means
 from secagg.models.graphs.pc_ges import PartialCorrelationTest
 from secagg.models.local_graphs.learners import fit_sites
 from secagg.models.moments.method import LEVELS_NOTE, PooledMoments
 from secagg.models.moments.within_sites import within_moments, within_spec, within_update
-from secagg.models.notears_admm.linear_site import centred as without_means
 from secagg.models.notears_admm.linear_site import spectrum
 from secagg.runs.site_baselines import fit_alone
 from secagg.runtime.fixed_point import encode, plan_sum

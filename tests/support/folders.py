@@ -15,11 +15,10 @@ from typing import Any, ClassVar
 import pytest
 
 import secagg.runtime.process_session
-from secagg.core.frames import peek_header
+from secagg.core.frames import Delivery, peek_header
 from secagg.core.identity import PublicIdentity, Role, Roster
 from secagg.jobs.job import Job
 from secagg.runtime.engines.loopback import LoopbackEngine
-from secagg.runtime.engines.memory import Delivery
 from secagg.runtime.engines.party_process import PartyProcess
 
 

@@ -52,8 +52,9 @@ from secagg.protocols.plain import Plain
 from secagg.runtime import party
 from secagg.runtime.engines.memory import MemoryEngine
 from secagg.runtime.fixed_point import decode, plan_sum
+from secagg.runtime.planned_job import Planned, plan_job
 from secagg.runtime.rounds import CONSENT, StagePlans, cohort_update
-from secagg.runtime.session import Planned, Session, open_session, plan_job
+from secagg.runtime.session import Session, open_session
 
 Floats = NDArray[np.float64]
 Table = Mapping[str, NDArray[Any]]

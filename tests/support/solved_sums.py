@@ -21,7 +21,8 @@ from secagg.core.ring import total
 from secagg.jobs.job import parse_job
 from secagg.models.numerics.natural_gaussian import symmetric
 from secagg.runtime.fixed_point import decode, encode, plan_sum
-from secagg.runtime.session import plan_job, rows_of
+from secagg.runtime.parties import rows_of
+from secagg.runtime.planned_job import plan_job
 
 Array = NDArray[np.float64]
 Asked = tuple[Mapping[str, Any], Update]

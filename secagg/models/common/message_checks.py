@@ -10,12 +10,10 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from secagg.contracts import Body, State
+from secagg.core.arrays import Array
 from secagg.errors import PeerError
-
-Array = NDArray[np.float64]
 
 _MOST_RECORDS = 2**53  # a float holds every number up to it
 _EXTREME = 1e50  # of numbers that a coordinator sends: no product here of such overflows

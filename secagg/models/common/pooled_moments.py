@@ -15,11 +15,11 @@ from numpy.typing import NDArray
 
 from secagg.errors import UsageError
 from secagg.models.common.noisy_moments import NoisyMoments
+from secagg.models.numerics.precision import ROUNDING
 
 # The mean of n equal numbers is off by at most log2(n) half-units in the last place (pairwise
 # summation) and their scatter's root by as much: below 64 units for any n < 2**64.
 WORST_ERROR = 1e-4  # of a correlation: beyond it no analysis is offered
-ROUNDING = 64 * float(np.finfo(np.float64).eps)
 
 VARY = "Narrow its bounds, or leave it out."
 

@@ -24,12 +24,12 @@ from arviz_stats.base.array import array_stats
 from numpy.typing import NDArray
 
 from secagg.contracts import Result
+from secagg.core.arrays import Array
 from secagg.errors import UsageError
 
 if TYPE_CHECKING:
     from xarray import DataTree
 
-Array = NDArray[np.float64]
 
 MOST_R_HAT = 1.01
 _LARGEST = 1e300  # stands for infinity, which JSON has not: chains that never move, and differ

@@ -20,20 +20,19 @@ from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
 from secagg.contracts import Body, Field, Kind, Public, Rows, Spec, Stage, State, Update
+from secagg.core.arrays import Array
 from secagg.core.randomness import RandomBytes
 from secagg.errors import InternalError, JobError, PeerError, UsageError
+from secagg.models.common.checks import check_numbers
 from secagg.models.common.message_checks import check_facts, read_message
+from secagg.models.common.units import SQUARES_BITS, records_in
 from secagg.models.fedlin.design import Intercept, Layout, Scale
 from secagg.models.fedlin.final_sum import ending_fields, ending_sees, ending_sums
 from secagg.models.fedlin.round import Round
 from secagg.models.fedlin.site import Held, Site, parted
 from secagg.models.fedlin.units import pooled_units, unit_sums, units_fields
-from secagg.models.notears_admm.range import SQUARES_BITS, check_numbers, records_in
-
-Array = NDArray[np.float64]
 
 RECORDS, NOISE, ROUNDS, FINISH = "records", "noise", "fit", "finish"
 """The names of the stages."""

@@ -26,11 +26,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from secagg.contracts import Public
+from secagg.core.arrays import Array
 from secagg.errors import JobError
+from secagg.models.common.checks import check_halves
 from secagg.models.common.variables import choose
-from secagg.models.notears_admm.range import check_halves
-
-Array = NDArray[np.float64]
 
 Intercept = Literal["site", "modelled", "none"]
 Scale = Literal["pooled", "own"]

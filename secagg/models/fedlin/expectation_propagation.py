@@ -43,13 +43,11 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.linalg import eigh
 
+from secagg.core.arrays import Array
 from secagg.models.fedlin.hierarchies.base import Hierarchy, Statistics
 from secagg.models.numerics.natural_gaussian import Natural
-
-Array = NDArray[np.float64]
 
 _TRUST = 10.0  # by how much a variance may change in a round
 _LEAST_MOST = 0.125

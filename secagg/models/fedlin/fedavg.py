@@ -45,19 +45,17 @@ from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
 from secagg.contracts import Body, Counted, Field, Kind, Public, Result, Stage, State, Update
+from secagg.core.arrays import Array
 from secagg.errors import JobError
+from secagg.models.common.checks import check_numbers
 from secagg.models.fedlin.base import FINISH, ROUNDS, FedLinModel
 from secagg.models.fedlin.local_steps import LocalSteps
 from secagg.models.fedlin.participation import ALONE
 from secagg.models.fedlin.result import joined, own_summary, rounds_told, summary
 from secagg.models.fedlin.round import BITS, MOST, Round, within_range
 from secagg.models.fedlin.site import Site
-from secagg.models.notears_admm.range import check_numbers
-
-Array = NDArray[np.float64]
 
 _ROUNDING = 1e-12  # of a change: below it the ratio of two is of rounding
 

@@ -19,13 +19,11 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from secagg.contracts import Field, Kind, Spec, Update
+from secagg.core.arrays import Array
 from secagg.models.fedlin.round import BITS, Round, within_range
 from secagg.models.fedlin.site import Site
-
-Array = NDArray[np.float64]
 
 _MOST = 2.0**20
 FEW = 2

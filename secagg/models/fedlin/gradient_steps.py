@@ -16,9 +16,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
-Array = NDArray[np.float64]
+from secagg.core.arrays import Array
 
 _RANK = 1e-12  # of the largest eigenvalue: directions in which records do not vary
 

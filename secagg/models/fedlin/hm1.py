@@ -70,10 +70,10 @@ from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
 from secagg.contracts import Body, Counted, Field, Kind, Public, Result, Stage, State, Update
 from secagg.errors import JobError
+from secagg.models.common.checks import check_numbers
 from secagg.models.fedlin.base import FINISH, ROUNDS, FedLinModel
 from secagg.models.fedlin.local_steps import LocalSteps
 from secagg.models.fedlin.result import explained, joined, own_summary, rounds_told, summary
@@ -86,10 +86,7 @@ from secagg.models.fedlin.site_covariance import (
     shrinkage,
     shrunk,
 )
-from secagg.models.notears_admm.range import check_numbers
 from secagg.models.numerics.natural_gaussian import symmetric, triangle
-
-Array = NDArray[np.float64]
 
 _MOST_VALUES = 2**22  # in a round
 _LEAST_WEIGHT = 1e-100  # of Omega's first value; whoever has coefficients left the range before

@@ -51,10 +51,11 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
 from secagg.contracts import Body, Counted, Field, Kind, Public, Result, Spec, Stage, State, Update
+from secagg.core.arrays import Array
 from secagg.errors import JobError, PeerError
+from secagg.models.common.checks import check_numbers
 from secagg.models.common.posterior_summary import number
 from secagg.models.fedlin.base import FINISH, ROUNDS, FedLinModel
 from secagg.models.fedlin.expectation_propagation import (
@@ -84,10 +85,7 @@ from secagg.models.fedlin.shared_result import (
 )
 from secagg.models.fedlin.site import Site
 from secagg.models.fedlin.site_posterior import posterior_draws, site_posterior
-from secagg.models.notears_admm.range import check_numbers
 from secagg.models.numerics.natural_gaussian import Natural, symmetric, triangle
-
-Array = NDArray[np.float64]
 
 POINTS = "points"
 _CENTRES = ("mu_mean", "log_tau_mean", "log_lambda_mean", "log_noise_mean")

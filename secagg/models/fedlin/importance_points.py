@@ -42,10 +42,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.special import ndtr, ndtri, stdtrit
 
 from secagg.contracts import Field, Kind, Spec, Update
+from secagg.core.arrays import Array
 from secagg.models.fedlin.hierarchies.base import Statistics
 from secagg.models.fedlin.hierarchies.normal import NormalHierarchy
 from secagg.models.fedlin.hierarchies.pseudo_data import (
@@ -58,8 +58,6 @@ from secagg.models.fedlin.hierarchies.pseudo_data import (
 )
 from secagg.models.fedlin.round import BITS, MOST
 from secagg.models.numerics.natural_gaussian import Natural, symmetric
-
-Array = NDArray[np.float64]
 
 _FREEDOM = 4.0
 _BATCHES = 8

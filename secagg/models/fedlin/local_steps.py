@@ -9,17 +9,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import numpy as np
-from numpy.typing import NDArray
-
+from secagg.core.arrays import Array
 from secagg.errors import JobError
+from secagg.models.common.checks import check_numbers
 from secagg.models.fedlin.gradient_steps import batch_steps
 from secagg.models.fedlin.participation import Participation
 from secagg.models.fedlin.round import Round
 from secagg.models.fedlin.site import Site
-from secagg.models.notears_admm.range import check_numbers
-
-Array = NDArray[np.float64]
 
 
 @dataclass(frozen=True, kw_only=True)

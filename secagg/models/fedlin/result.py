@@ -12,15 +12,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from secagg.contracts import Public, Result, State
 from secagg.models.fedlin.base import FedLinModel
 from secagg.models.fedlin.design import INTERCEPT, Layout
 from secagg.models.fedlin.final_sum import FEW
 from secagg.models.fedlin.site import Site
-
-Array = NDArray[np.float64]
 
 _MUCH = 0.01  # of a change in the last round, or of one that is still to come
 _ALL = 0.995  # of the latter: a guess that rounds to 100 % or is beyond it is no number

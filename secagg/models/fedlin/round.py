@@ -6,13 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from secagg.contracts import Update
+from secagg.core.arrays import Array
 from secagg.errors import DataError
 from secagg.models.fedlin.design import Layout
-
-Array = NDArray[np.float64]
 
 BITS = 56
 MOST = 2.0**40

@@ -23,7 +23,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-Array = NDArray[np.float64]
+from secagg.core.arrays import Array
+
 Flags = NDArray[np.bool_]
 
 _BATCHES = 20

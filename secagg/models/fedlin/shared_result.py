@@ -17,16 +17,14 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.special import ndtri
 
 from secagg.contracts import State, Update
+from secagg.core.arrays import Array
 from secagg.models.fedlin.design import INTERCEPT, Layout
 from secagg.models.fedlin.hierarchies.normal import NormalHierarchy
 from secagg.models.fedlin.importance_points import Mixture
 from secagg.models.numerics.natural_gaussian import Natural
-
-Array = NDArray[np.float64]
 
 _FEW_SITES = 15
 _LEAST_EFFECTIVE = 50  # points: for the ends of intervals of 90 %

@@ -16,13 +16,11 @@ from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
 from secagg.contracts import State
+from secagg.core.arrays import Array
 from secagg.models.fedlin.design import Layout, Level
 from secagg.models.fedlin.gradient_steps import Quadratic
-
-Array = NDArray[np.float64]
 
 Held = Literal["random", "last"]
 

@@ -49,9 +49,8 @@ histories and a_k are; nothing in the method keeps them alike.
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
-Array = NDArray[np.float64]
+from secagg.core.arrays import Array
 
 
 def history_length(d: int, sites: int, rounds: int) -> int:

@@ -10,8 +10,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
-from numpy.typing import NDArray
 
+from secagg.core.arrays import Array
 from secagg.errors import DataError
 from secagg.models.fedlin.design import Layout, Level
 from secagg.models.fedlin.hierarchies.base import Draws, Hierarchy, Statistics
@@ -19,8 +19,6 @@ from secagg.models.fedlin.round import Round
 from secagg.models.fedlin.selection import select
 from secagg.models.fedlin.site import Site
 from secagg.models.numerics.natural_gaussian import Natural
-
-Array = NDArray[np.float64]
 
 
 def posterior_draws(

@@ -11,13 +11,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
 from secagg.contracts import Field, Kind, Spec, Update
+from secagg.core.arrays import Array
+from secagg.models.common.units import SQUARES_BITS, deviations
 from secagg.models.fedlin.design import Layout
-from secagg.models.notears_admm.range import SQUARES_BITS, deviations
-
-Array = NDArray[np.float64]
 
 _LEAST_VARIANCE = 2.0 ** (4 - SQUARES_BITS)  # 16 steps of the sum of squares
 _ROUNDING = 2.0**-46  # of a mean square: a variance below it may be its rounding

@@ -27,7 +27,6 @@ from secagg.contracts import Body, Counted, Field, Kind, Public, Result, Rows, S
 from secagg.core.randomness import RandomBytes
 from secagg.errors import JobError, PeerError
 from secagg.models.common.coefficient_table import INTERCEPT, plain
-from secagg.models.common.pooled_moments import ROUNDING
 from secagg.models.common.variables import choose, outcome_index
 from secagg.models.glm.newton import (
     LOG_LIKELIHOOD_FLOOR,
@@ -42,6 +41,7 @@ from secagg.models.glm.newton import (
     units_matrix,
 )
 from secagg.models.numerics.cholesky import TOLERANCE
+from secagg.models.numerics.precision import ROUNDING
 
 NEWTON = "newton"
 LEAST_FRACTION_BITS = 40

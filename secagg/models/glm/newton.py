@@ -28,8 +28,8 @@ from scipy.special import expit
 
 from secagg.errors import DataError, UsageError
 from secagg.models.common.coefficient_table import INTERCEPT, Term, tested_terms
-from secagg.models.common.pooled_moments import ROUNDING
 from secagg.models.numerics.cholesky import TOLERANCE, factor
+from secagg.models.numerics.precision import ROUNDING
 
 Vector = NDArray[np.float64]
 

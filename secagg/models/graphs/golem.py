@@ -29,6 +29,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from secagg.models.common.checks import require_number
 from secagg.models.common.pooled_moments import Moments
 from secagg.models.graphs.acyclicity import (
     Minimum,
@@ -40,7 +41,7 @@ from secagg.models.graphs.acyclicity import (
     remedy,
     without_edges,
 )
-from secagg.models.graphs.inputs import graph_input, require_number
+from secagg.models.graphs.inputs import graph_input
 from secagg.models.graphs.result import GraphFit
 
 Matrix = NDArray[np.float64]

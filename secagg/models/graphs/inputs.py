@@ -82,14 +82,3 @@ def graph_input(
     return GraphInput(
         chosen, moments.n, moments.freedom + 1, matrix, full_rank=smallest > tolerance
     )
-
-
-def require_number(name: str, value: float, *, low: float, below: float = np.inf) -> None:
-    """Raise `UsageError` unless low <= value < below (which also refuses NaN).
-
-    low: the least normal number where 0 itself is refused
-    """
-    if not low <= value < below:
-        least = "above 0" if 0 < low <= np.finfo(float).tiny else f"at least {low:g}"
-        limit = " and finite" if below == np.inf else f" and below {below:g}"
-        raise UsageError("analysis", f"{name} is {value}; it must be {least}{limit}")

@@ -24,9 +24,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
-Array = NDArray[np.float64]
+from secagg.core.arrays import Array
+
 FlatObjective = Callable[[Array], tuple[float, Array]]
 
 # Activations of one block of records: half a megabyte stays in a core's own cache, and memory does

@@ -34,6 +34,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from secagg.models.common.checks import require_number
 from secagg.models.common.pooled_moments import Moments
 from secagg.models.graphs.acyclic_lasso import acyclic_lasso
 from secagg.models.graphs.acyclicity import (
@@ -43,7 +44,7 @@ from secagg.models.graphs.acyclicity import (
     remedy,
     without_edges,
 )
-from secagg.models.graphs.inputs import graph_input, require_number
+from secagg.models.graphs.inputs import graph_input
 from secagg.models.graphs.proximal_newton import Multipliers
 from secagg.models.graphs.result import GraphFit
 from secagg.models.numerics.column_lassos import ColumnLassos

@@ -32,11 +32,13 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from secagg.core.arrays import Array
 from secagg.errors import UsageError
+from secagg.models.common.checks import require_number
 from secagg.models.common.pooled_moments import Moments
 from secagg.models.graphs.acyclicity import graph_over_threshold, remedy
-from secagg.models.graphs.inputs import graph_input, require_number
-from secagg.models.graphs.mlp import Array, FlatObjective, Networks, squared_loss
+from secagg.models.graphs.inputs import graph_input
+from secagg.models.graphs.mlp import FlatObjective, Networks, squared_loss
 from secagg.models.graphs.notears import DECREASE, GROWTH, MAX_ROUNDS, RHO_MAX
 from secagg.models.graphs.proximal_newton import graph_constraint
 from secagg.models.graphs.result import GraphFit

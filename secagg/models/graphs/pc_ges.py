@@ -29,9 +29,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from secagg.errors import JobError, UsageError
+from secagg.models.common.checks import require_number
 from secagg.models.common.pooled_moments import Moments
 from secagg.models.graphs.acyclicity import is_acyclic
-from secagg.models.graphs.inputs import RANK_TOLERANCE, graph_input, require_number
+from secagg.models.graphs.inputs import RANK_TOLERANCE, graph_input
 from secagg.models.graphs.result import GraphFit
 
 BIDIRECTED_ON_CONFLICT = 1  # causal-learn's uc_priority; the others let column order decide

@@ -32,9 +32,8 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from secagg.core.arrays import Array
 from secagg.models.numerics.matrix_exponential import exponential_minus_identity
-
-Array = NDArray[np.float64]
 
 _HALVINGS = 30  # of a step
 _ARMIJO = 1e-4  # share of the predicted decrease that a step must reach

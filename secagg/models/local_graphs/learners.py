@@ -49,9 +49,10 @@ from numpy.typing import NDArray
 
 from secagg.contracts import Update
 from secagg.errors import UsageError
+from secagg.models.common.checks import require_number
 from secagg.models.common.pooled_moments import Moments
 from secagg.models.graphs.acyclicity import is_acyclic
-from secagg.models.graphs.inputs import graph_input, require_number
+from secagg.models.graphs.inputs import graph_input
 from secagg.models.graphs.metrics import compare_graphs
 from secagg.models.graphs.notears import notears
 from secagg.models.graphs.notears_mlp import notears_mlp

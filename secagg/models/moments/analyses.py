@@ -28,11 +28,11 @@ import numpy as np
 from secagg.contracts import Public, Result
 from secagg.core.validation import build
 from secagg.errors import JobError, UsageError
+from secagg.models.common.checks import require_number
 from secagg.models.common.coefficient_table import critical_value
 from secagg.models.common.pooled_moments import Moments, unvarying
 from secagg.models.common.variables import choose
 from secagg.models.graphs.golem import golem
-from secagg.models.graphs.inputs import require_number
 from secagg.models.graphs.job_result import check_truth, graph_result
 from secagg.models.graphs.notears import notears
 from secagg.models.graphs.pc_ges import ges, pc, require_causal_learn

@@ -34,8 +34,9 @@ from secagg.models.common.coefficient_table import (
     identified,
     within_notes,
 )
-from secagg.models.common.pooled_moments import ROUNDING, Moments
+from secagg.models.common.pooled_moments import Moments
 from secagg.models.moments.scaling import check_penalty, standardised
+from secagg.models.numerics.precision import ROUNDING
 
 # GCV is searched where it can matter: eigenvalues are at most p, so above 1e3 p the slopes have
 # shrunk a thousandfold, and 1e-6 changes least squares only along eigenvalues of that order.

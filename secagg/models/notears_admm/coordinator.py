@@ -38,15 +38,14 @@ from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
 from secagg.contracts import State
+from secagg.core.arrays import Array
 from secagg.errors import JobError
 from secagg.models.graphs.acyclicity import break_ties
 from secagg.models.graphs.proximal_newton import Graphed, Multipliers
 from secagg.models.notears_admm.w_step import Pull, proximal_step, subgradient_step
 
-Array = NDArray[np.float64]
 Variant = Literal["fast", "paper"]
 
 RHO_MIN, RHO_MAX = 1e-12, 1e16  # the last is appendix B's

@@ -52,31 +52,26 @@ import numpy as np
 from numpy.typing import NDArray
 
 from secagg.contracts import Body, Counted, Field, Kind, Public, Result, Rows, Stage, State, Update
+from secagg.core.arrays import Array
 from secagg.core.randomness import RandomBytes
 from secagg.errors import JobError
+from secagg.models.common.checks import check_halves, check_numbers
 from secagg.models.common.message_checks import check_facts, read_message
+from secagg.models.common.units import SQUARES_BITS, centred, deviations, records_in
 from secagg.models.common.variables import choose, halves
 from secagg.models.graphs.job_result import Edges, check_truth, graph_result, note_indicators
 from secagg.models.graphs.linear_graph import LinearGraph
 from secagg.models.notears_admm.coordinator import Schedule, Variant, advance, begin
 from secagg.models.notears_admm.linear_simulation import linear_fit
-from secagg.models.notears_admm.linear_site import answer, begin_site, centred, spectrum
+from secagg.models.notears_admm.linear_site import answer, begin_site, spectrum
 from secagg.models.notears_admm.range import (
     BOUND,
     CONSENSUS,
     RECORDS,
-    SQUARES_BITS,
     bits_for,
-    check_halves,
-    check_numbers,
     check_own_units,
-    deviations,
-    records_in,
     within_bound,
 )
-
-Array = NDArray[np.float64]
-
 
 _LEAST_VARIANCE = 2.0 ** (4 - SQUARES_BITS)  # 16 steps of the sum of squares, which are exact
 

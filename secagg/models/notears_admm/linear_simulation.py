@@ -16,17 +16,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
 from secagg.contracts import State
+from secagg.core.arrays import Array
 from secagg.errors import UsageError
+from secagg.models.common.units import centred
 from secagg.models.graphs.linear_graph import LinearGraph
 from secagg.models.graphs.result import GraphFit
 from secagg.models.notears_admm.coordinator import Schedule, advance, begin
-from secagg.models.notears_admm.linear_site import answer, begin_site, centred, spectrum, stack
+from secagg.models.notears_admm.linear_site import answer, begin_site, spectrum, stack
 from secagg.models.notears_admm.result import consensus_fit
-
-Array = NDArray[np.float64]
 
 _LARGEST = 1e100  # of records: their squares do not overflow
 

@@ -25,11 +25,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
 from secagg.contracts import State
-
-Array = NDArray[np.float64]
+from secagg.core.arrays import Array
 
 
 def spectrum(X: Array, n: int) -> tuple[Array, Array]:
@@ -43,11 +41,6 @@ def spectrum(X: Array, n: int) -> tuple[Array, Array]:
         return np.ascontiguousarray(rows.T), singular**2
     eigenvalues, Q = np.linalg.eigh(X.T @ X / n)
     return Q, np.maximum(eigenvalues, 0)  # rounding can leave -1e-17
-
-
-def centred(X: Array) -> Array:
-    """Return X less its column means; no record stays no record."""
-    return X - X.mean(axis=0) if len(X) else X
 
 
 def begin_site(Q: Array, L: Array, d: int) -> State:

@@ -43,9 +43,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from secagg.contracts import Body, Counted, Field, Kind, Public, Result, Rows, Stage, State, Update
+from secagg.core.arrays import Array
 from secagg.core.randomness import RandomBytes
 from secagg.errors import JobError
+from secagg.models.common.checks import check_halves, check_numbers
 from secagg.models.common.message_checks import check_facts, read_message
+from secagg.models.common.units import deviations, records_in
 from secagg.models.common.variables import choose, halves
 from secagg.models.graphs.job_result import Edges, check_truth, graph_result, note_indicators
 from secagg.models.graphs.mlp import Networks, squared_loss
@@ -58,15 +61,9 @@ from secagg.models.notears_admm.range import (
     CONSENSUS,
     RECORDS,
     bits_for,
-    check_halves,
-    check_numbers,
     check_own_units,
-    deviations,
-    records_in,
     within_bound,
 )
-
-Array = NDArray[np.float64]
 
 _MOST_HIDDEN = 1000
 # Of the difference of two numbers of the order of 1 that are rounded to 2^-53 and to steps of the

@@ -21,7 +21,8 @@ from __future__ import annotations
 import numpy as np
 
 from secagg.contracts import State
-from secagg.models.graphs.mlp import Array, FlatObjective
+from secagg.core.arrays import Array
+from secagg.models.graphs.mlp import FlatObjective
 from secagg.models.numerics.owlqn import minimise_orthantwise
 
 # Where (4) ends: relative decrease of its objective, largest slope. SciPy's, as in the authors'

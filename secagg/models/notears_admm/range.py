@@ -3,17 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
-from secagg.contracts import State, Update
-from secagg.errors import DataError, JobError, PeerError, UsageError
-from secagg.models.common.pooled_moments import VARY, unvarying
-from secagg.models.graphs.inputs import require_number
-
-Array = NDArray[np.float64]
+from secagg.contracts import State
+from secagg.core.arrays import Array
+from secagg.errors import DataError, PeerError
 
 RECORDS, CONSENSUS = "records", "consensus"
 """The names of the stages: the count, and the rounds."""
@@ -24,19 +19,6 @@ there, unless the method diverges; then the site refuses, because a clipped V_k 
 run going."""
 BITS = 40
 """The least fraction bits of V_k: see `bits_for`."""
-SQUARES_BITS = 80
-"""Of sums of squares: bounds may be much wider than a column's spread."""
-
-_NARROWEST = 1e-20  # bounds in own units: products of a few such numbers are still numbers
-
-
-def check_numbers(settings: object, least: Mapping[str, float]) -> None:
-    """Raise `JobError` for a setting below its least value, or not finite."""
-    for name, low in least.items():
-        try:
-            require_number(name, getattr(settings, name), low=low)
-        except UsageError as error:
-            raise JobError(f"method.{name}", error.what) from None
 
 
 def bits_for(units: float, rho2: float) -> int:
@@ -47,36 +29,6 @@ def bits_for(units: float, rho2: float) -> int:
         by some 1e-6: coarser steps would move the first W, or round all of V_k to zero.
     """
     return max(BITS, 20 + math.ceil(math.log2(units) - math.log2(rho2)))
-
-
-def check_halves(half: Array, names: Sequence[str]) -> None:
-    """Raise `JobError` for public bounds that are absurdly narrow."""
-    if np.any(half < _NARROWEST):
-        narrow = names[int(np.argmin(half))]
-        raise JobError(
-            f"columns.{narrow}",
-            f"bounds are narrower than {2 * _NARROWEST:g}",
-            "Declare the column in other units.",
-        )
-
-
-def records_in(total: Update) -> int:
-    """Return the number of records of all sites. Raises `UsageError` for fewer than 2."""
-    records = round(float(total["records"][0]))
-    if records < 2:
-        raise UsageError("analysis", f"{records} record is too few for this")
-    return records
-
-
-def deviations(variance: Array, least: float, names: list[str]) -> Array:
-    """Return standard deviations. Raises `UsageError` where a column is as good as constant.
-
-    variance: pooled, in units of the public bounds; least: what is still told from rounding
-    """
-    if np.any(variance <= least):
-        constant = names[int(np.argmin(variance))]
-        raise UsageError("analysis", unvarying(constant), VARY)
-    return np.sqrt(variance)
 
 
 def check_own_units(facts: State, half: Array) -> None:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
 from secagg.contracts import State
+from secagg.core.arrays import Array
 from secagg.models.graphs.acyclicity import (
     acyclic_edges,
     graph_over_threshold,
@@ -17,9 +17,6 @@ from secagg.models.graphs.acyclicity import (
 from secagg.models.graphs.proximal_newton import Graphed
 from secagg.models.graphs.result import GraphFit
 from secagg.models.notears_admm.coordinator import Schedule, failure
-
-Array = NDArray[np.float64]
-
 
 UNLIKE = 10.0  # ratio of deviations from which rho2 cannot suit all columns
 SLOWER = Schedule(gamma1=1.3, gamma2=1.1, rounds=500)

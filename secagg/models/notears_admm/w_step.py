@@ -17,8 +17,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
+from secagg.core.arrays import Array
 from secagg.models.graphs.proximal_newton import (
     Graphed,
     Multipliers,
@@ -28,8 +28,6 @@ from secagg.models.graphs.proximal_newton import (
     penalties,
 )
 from secagg.models.numerics.lbfgs import minimise_finite
-
-Array = NDArray[np.float64]
 
 PROXIMAL_STEPS = 20  # in one call
 SETTLED = 1e-6  # largest change of an entry, at which the steps end

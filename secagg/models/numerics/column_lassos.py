@@ -33,7 +33,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from secagg.models.common.pooled_moments import ROUNDING
+from secagg.models.numerics.precision import ROUNDING
 
 Matrix = NDArray[np.float64]
 Columns = NDArray[np.intp]

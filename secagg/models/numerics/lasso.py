@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from secagg.errors import UsageError
-from secagg.models.common.pooled_moments import ROUNDING
+from secagg.models.numerics.precision import ROUNDING
 
 Vector = NDArray[np.float64]
 

@@ -15,10 +15,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.linalg import cho_factor, cho_solve
 
-Array = NDArray[np.float64]
+from secagg.core.arrays import Array
 
 _LEAST_SHARE = 1e-10  # of the largest eigenvalue of Q, scaled to a unit diagonal
 

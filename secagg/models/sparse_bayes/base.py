@@ -35,27 +35,21 @@ from secagg.contracts import (
     State,
     Update,
 )
+from secagg.core.arrays import Array
 from secagg.core.randomness import RandomBytes
 from secagg.errors import JobError, PeerError
+from secagg.models.common.checks import check_halves, check_numbers
 from secagg.models.common.message_checks import check_facts, read_message
+from secagg.models.common.units import SQUARES_BITS, centred, deviations, records_in
 from secagg.models.common.variables import halves
-from secagg.models.notears_admm.linear_site import centred
-from secagg.models.notears_admm.range import (
-    SQUARES_BITS,
-    check_halves,
-    check_numbers,
-    deviations,
-    records_in,
-)
+from secagg.models.numerics.gaussian_draws import within
 from secagg.models.sparse_bayes import spike_slab
-from secagg.models.sparse_bayes.horseshoe import NoisePrior, within
+from secagg.models.sparse_bayes.horseshoe import NoisePrior
 from secagg.models.sparse_bayes.spike_slab import Common, SpikeSlab
 from secagg.models.sparse_bayes.sums import (
     own_deviations,
     paper_spec,
 )
-
-Array = NDArray[np.float64]
 
 RECORDS, DRAWS = "records", "draws"
 _LEAST = 1e-9  # of settings above 0

@@ -18,12 +18,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.special import expit
 
+from secagg.core.arrays import Array
 from secagg.models.sparse_bayes.spike_slab import Common, SpikeSlab
-
-Array = NDArray[np.float64]
 
 
 def choose_slabs(

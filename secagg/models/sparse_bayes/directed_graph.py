@@ -56,6 +56,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from secagg.contracts import Counted, Public, Result, State, Update
+from secagg.core.arrays import Array
 from secagg.errors import JobError
 from secagg.models.common.posterior_summary import summarise
 from secagg.models.common.variables import choose
@@ -75,8 +76,6 @@ from secagg.models.sparse_bayes.result import arrays_of, beside, check_share, co
 from secagg.models.sparse_bayes.site_posterior import add_draw, begin_sums, own_posterior
 from secagg.models.sparse_bayes.spike_slab import Common
 from secagg.models.sparse_bayes.sums import paper_update
-
-Array = NDArray[np.float64]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -50,12 +50,13 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from secagg.models.sparse_bayes.horseshoe import NoisePrior, within
+from secagg.core.arrays import Array
+from secagg.models.numerics.gaussian_draws import within
+from secagg.models.sparse_bayes.horseshoe import NoisePrior
 from secagg.models.sparse_bayes.laplace_location import draw_location
 from secagg.models.sparse_bayes.metropolis_entries import move_entries, step_sizes
 from secagg.models.sparse_bayes.metropolis_rotations import turn_rows
 
-Array = NDArray[np.float64]
 Indices = NDArray[np.int64]
 
 

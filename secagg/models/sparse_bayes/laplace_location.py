@@ -9,9 +9,8 @@ inversion twice, of the piece that it is in and of its place within. No step is 
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
-Array = NDArray[np.float64]
+from secagg.core.arrays import Array
 
 _FLATTEST = 1e-100  # in place of a slope of 0: expm1 and log1p lose nothing at it
 

@@ -16,11 +16,12 @@ from dataclasses import dataclass, fields
 from typing import Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
 from secagg.contracts import Public, Result, Spec, State, Update
+from secagg.core.arrays import Array
 from secagg.models.common.posterior_summary import number
 from secagg.models.common.variables import halves
+from secagg.models.numerics.gaussian_draws import within
 from secagg.models.sparse_bayes import spike_slab
 from secagg.models.sparse_bayes.base import Round, SparseModel
 from secagg.models.sparse_bayes.horseshoe import (
@@ -30,7 +31,6 @@ from secagg.models.sparse_bayes.horseshoe import (
     draw_noise,
     marginal,
     sweep,
-    within,
 )
 from secagg.models.sparse_bayes.site_posterior import add_draw, begin_sums, own_posterior
 from secagg.models.sparse_bayes.spike_slab import Common
@@ -42,8 +42,6 @@ from secagg.models.sparse_bayes.sums import (
     paper_update,
     upper,
 )
-
-Array = NDArray[np.float64]
 
 _DRAW = tuple(field.name for field in fields(SiteDraw))
 _NOISE = tuple(field.name for field in fields(SweepNoise))

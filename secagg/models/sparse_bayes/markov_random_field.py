@@ -26,6 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from secagg.contracts import Counted, Public, Result, State
+from secagg.core.arrays import Array
 from secagg.errors import JobError
 from secagg.models.common.posterior_summary import summarise
 from secagg.models.common.variables import choose
@@ -33,8 +34,6 @@ from secagg.models.sparse_bayes.base import kept_draws
 from secagg.models.sparse_bayes.linear_rounds import SparseLinear
 from secagg.models.sparse_bayes.result import LEAVES, arrays_of, beside, check_share, coefficient
 from secagg.models.sparse_bayes.sums import Design
-
-Array = NDArray[np.float64]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -35,9 +35,8 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
+from secagg.core.arrays import Array
 from secagg.models.sparse_bayes.horseshoe import NoisePrior
-
-Array = NDArray[np.float64]
 
 ACCEPTANCE = 0.4
 """The share of moves to be taken (of a normal density in one dimension 0.44 is best, and flat)."""

@@ -24,10 +24,10 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from secagg.core.arrays import Array
 from secagg.models.sparse_bayes.horseshoe import NoisePrior
 from secagg.models.sparse_bayes.metropolis_entries import dies_out
 
-Array = NDArray[np.float64]
 Indices = NDArray[np.int64]
 
 

@@ -45,17 +45,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from secagg.models.sparse_bayes.horseshoe import (
-    NoisePrior,
-    Regression,
-    SiteDraw,
-    draw_noise,
-    inverse_gamma,
-    sweep,
-    within,
-)
-
-Array = NDArray[np.float64]
+from secagg.core.arrays import Array
+from secagg.models.numerics.gaussian_draws import inverse_gamma, within
+from secagg.models.sparse_bayes.horseshoe import NoisePrior, Regression, SiteDraw, draw_noise, sweep
 
 _FAR = 5.0  # standard errors
 

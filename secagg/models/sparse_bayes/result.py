@@ -13,14 +13,12 @@ from dataclasses import fields
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from secagg.contracts import State
+from secagg.core.arrays import Array
 from secagg.errors import JobError
 from secagg.models.common.posterior_summary import Posterior, complaints, number, worst
 from secagg.models.sparse_bayes.base import SparseModel
-
-Array = NDArray[np.float64]
 
 WORST_R_HAT = 1.1
 """Beyond it chains are at different places, and nothing is known of the posterior (Gelman and

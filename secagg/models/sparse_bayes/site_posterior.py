@@ -13,11 +13,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import numpy as np
-from numpy.typing import NDArray
 
 from secagg.contracts import State
-
-Array = NDArray[np.float64]
+from secagg.core.arrays import Array
 
 BATCHES = 10  # of each chain
 

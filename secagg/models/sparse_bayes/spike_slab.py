@@ -49,12 +49,10 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.special import expit
 
-from secagg.models.sparse_bayes.horseshoe import factor, inverse_gamma, normal_draw, within
-
-Array = NDArray[np.float64]
+from secagg.core.arrays import Array
+from secagg.models.numerics.gaussian_draws import factor, inverse_gamma, normal_draw, within
 
 
 @dataclass(frozen=True)

@@ -40,9 +40,9 @@ from numpy.typing import NDArray
 from scipy.special import gammainccinv
 
 from secagg.contracts import Field, Kind, Spec, State, Update
+from secagg.core.arrays import Array
 from secagg.models.sparse_bayes.horseshoe import NoisePrior, Regression, SiteDraw
 
-Array = NDArray[np.float64]
 Indices = NDArray[np.int64]
 
 FRACTION_BITS, LEAST_BITS = 40, 24

@@ -22,9 +22,9 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 
 from secagg.contracts import Result
+from secagg.core.arrays import Array
 from secagg.core.randomness import RandomBytes, system_random
 from secagg.errors import UsageError
 from secagg.jobs.design_matrix import public_facts, read_rows
@@ -38,8 +38,6 @@ from secagg.models.fedlin.site import Site
 from secagg.models.fedlin.site_posterior import drawn_level
 from secagg.models.numerics.natural_gaussian import Natural
 from secagg.runs.adapt.new_records import as_recorded, predictors_of
-
-Array = NDArray[np.float64]
 
 DRAWS = 4000
 

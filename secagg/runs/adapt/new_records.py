@@ -12,15 +12,13 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 
 from secagg.contracts import Variable
+from secagg.core.arrays import Array
 from secagg.errors import DataError
 from secagg.jobs.design_matrix import public_facts, read_rows
 from secagg.jobs.job import Column, Continuous, Job
 from secagg.models.fedlin.design import Layout
-
-Array = NDArray[np.float64]
 
 WHO = "the table to predict"
 _SITES = ("a", "b")  # any: nothing here depends on them

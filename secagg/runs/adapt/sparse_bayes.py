@@ -21,6 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from secagg.contracts import Public, Rows
+from secagg.core.arrays import Array
 from secagg.core.randomness import RandomBytes, system_random
 from secagg.errors import DataError, UsageError
 from secagg.jobs.design_matrix import public_facts, read_rows
@@ -42,7 +43,6 @@ from secagg.models.sparse_bayes.sums import own_deviations
 if TYPE_CHECKING:
     import pandas as pd
 
-Array = NDArray[np.float64]
 
 SWEEPS, MOST_DRAWS = 100, 1000
 

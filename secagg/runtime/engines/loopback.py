@@ -35,14 +35,13 @@ from types import FrameType
 from typing import Any, ClassVar
 
 from secagg.core import encoding
-from secagg.core.frames import peek_header
+from secagg.core.frames import Delivery, peek_header
 from secagg.core.identity import PublicIdentity, Role, Roster
 from secagg.core.private_files import read_checked
 from secagg.core.randomness import system_random
 from secagg.errors import EvidenceError, PeerError
 from secagg.jobs.job import Job
 from secagg.runtime.engines.channel import HOST, Caller, greet_party, receive
-from secagg.runtime.engines.memory import Delivery
 
 _START, _START_EACH = 60.0, 3.0
 """Seconds in which n parties must have started: the first, and n times the second.

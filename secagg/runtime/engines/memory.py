@@ -14,24 +14,12 @@ from dataclasses import dataclass, field
 from typing import ClassVar
 
 from secagg.contracts import Result
-from secagg.core.frames import peek_header
+from secagg.core.frames import Delivery, peek_header
 from secagg.errors import SecaggError
 from secagg.runtime.party import Party
 
 Tamper = Callable[[str, str, bytes], Sequence[bytes]]
 """tamper(sender, recipient, frame) returns the frames that arrive instead (none: it was lost)."""
-
-
-@dataclass(frozen=True)
-class Delivery:
-    """One frame that arrived, as the network saw it."""
-
-    round: int
-    phase: str
-    sender: str
-    recipient: str
-    size: int
-    """bytes"""
 
 
 @dataclass

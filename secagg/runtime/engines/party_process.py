@@ -48,8 +48,9 @@ from secagg.jobs.data_sources import SiteSource, find_sites
 from secagg.jobs.job import Job
 from secagg.runtime.engines.channel import Line
 from secagg.runtime.engines.loopback import read_seconds
+from secagg.runtime.parties import make_party
 from secagg.runtime.party import Party
-from secagg.runtime.session import make_party, plan_sites, session_of
+from secagg.runtime.planned_job import plan_sites, session_of
 from secagg.runtime.site_results import keep_own
 
 _PATIENCE = 10.0

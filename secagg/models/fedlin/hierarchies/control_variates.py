@@ -17,11 +17,9 @@ they bring no bias, and the spread of the chains' means is an honest error.
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
+from secagg.core.arrays import Array
 from secagg.models.fedlin.hierarchies.base import Tilted
-
-Array = NDArray[np.float64]
 
 _LEAST = 1e-10  # relative singular value that least squares still counts
 

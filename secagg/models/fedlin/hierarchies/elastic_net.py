@@ -23,14 +23,12 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.special import erfcx
 
+from secagg.core.arrays import Array
 from secagg.models.fedlin.hierarchies.base import Draws, Statistics, Tilted
 from secagg.models.fedlin.hierarchies.penalised_moments import Effort, draw, tilted
 from secagg.models.numerics.natural_gaussian import Natural
-
-Array = NDArray[np.float64]
 
 _EFFORT = Effort()
 _FAR = 1e3  # of x: beyond it (4) is 1 - 1 / x^2, to 12 digits

@@ -23,8 +23,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
+from secagg.core.arrays import Array
 from secagg.models.fedlin.hierarchies.base import Statistics
 from secagg.models.fedlin.hierarchies.initial_draws import starts
 from secagg.models.fedlin.hierarchies.penalised_density import (
@@ -34,10 +34,8 @@ from secagg.models.fedlin.hierarchies.penalised_density import (
     Penalty,
     Sizes,
 )
+from secagg.models.numerics.gaussian_draws import SMALLEST, factor, within
 from secagg.models.numerics.natural_gaussian import Natural
-from secagg.models.sparse_bayes.horseshoe import SMALLEST, factor, within
-
-Array = NDArray[np.float64]
 
 _STEPS = 4  # of random walk, in each of (1) and (3)
 _FORGET = 0.3  # weight of the latest sweep in what a walk learns

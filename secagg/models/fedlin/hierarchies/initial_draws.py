@@ -10,13 +10,11 @@ with replacement.
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.special import logsumexp
 
+from secagg.core.arrays import Array
 from secagg.models.fedlin.hierarchies.ridge_likelihood import Rotated, normal_start
 from secagg.models.numerics.natural_gaussian import Natural
-
-Array = NDArray[np.float64]
 
 _TRIALS = 2000
 _VAGUE = 0.3  # share of them from the cavity

@@ -44,11 +44,11 @@ from functools import lru_cache
 from typing import ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.linalg import cho_factor, cho_solve, solve_triangular
 from scipy.special import ndtri
 from scipy.stats import qmc
 
+from secagg.core.arrays import Array
 from secagg.models.fedlin.hierarchies.base import Draws, Statistics, Tilted
 from secagg.models.fedlin.hierarchies.pseudo_data import (
     as_one_draw,
@@ -59,8 +59,6 @@ from secagg.models.fedlin.hierarchies.pseudo_data import (
     variances,
 )
 from secagg.models.numerics.natural_gaussian import Natural
-
-Array = NDArray[np.float64]
 
 _BATCHES = 8
 _LEAST_POINTS = 128  # a batch

@@ -29,13 +29,11 @@ from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
+from secagg.core.arrays import Array
 from secagg.models.fedlin.hierarchies.base import Statistics
 from secagg.models.fedlin.hierarchies.ridge_likelihood import Rotated
 from secagg.models.numerics.natural_gaussian import Natural
-
-Array = NDArray[np.float64]
 
 MOVING = (0, -1)  # of phi, what (4) is a density of: log l1 and log s
 

@@ -12,7 +12,6 @@ from dataclasses import astuple, dataclass
 from typing import TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from secagg.models.fedlin.hierarchies.base import Draws, Statistics, Tilted
 from secagg.models.fedlin.hierarchies.control_variates import controls, moments
@@ -26,7 +25,6 @@ from secagg.models.fedlin.hierarchies.penalised_density import (
 )
 from secagg.models.numerics.natural_gaussian import Natural
 
-Array = NDArray[np.float64]
 Part = TypeVar("Part", Sizes, Mixing)
 
 

@@ -15,11 +15,9 @@ in which R C R' differs by more than some 1e12 is lost in rounding, too.)
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
+from secagg.core.arrays import Array
 from secagg.models.fedlin.hierarchies.base import Statistics
-
-Array = NDArray[np.float64]
 
 _LEAST_SHARE = 1e-13  # times d, of the largest eigenvalue of X'X: what is below is rounding
 _LARGEST = 300.0  # log tau, as if it were that; squares of tau must not overflow

@@ -21,13 +21,11 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
+from secagg.core.arrays import Array
 from secagg.models.fedlin.hierarchies.base import Draws, Statistics, Tilted
 from secagg.models.fedlin.hierarchies.ridge_likelihood import Rotated, normal_start
 from secagg.models.numerics.natural_gaussian import Natural
-
-Array = NDArray[np.float64]
 
 _POINTS, _FEWER = 40, 30  # a side
 _REPEATS = 60

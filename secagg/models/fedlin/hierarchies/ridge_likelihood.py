@@ -21,13 +21,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.optimize import minimize
 
+from secagg.core.arrays import Array
 from secagg.models.fedlin.hierarchies.base import Statistics
 from secagg.models.numerics.natural_gaussian import Natural
-
-Array = NDArray[np.float64]
 
 _ROUNDING = float(np.finfo(np.float64).eps)
 _LEAST = 1e-12  # of the eigenvalues, d at most: less is rounding of columns that are collinear

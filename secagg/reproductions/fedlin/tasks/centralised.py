@@ -20,11 +20,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
+from secagg.core.arrays import Array
 from secagg.models.fedlin.gradient_steps import Quadratic
-
-Array = NDArray[np.float64]
 
 
 def quadratics(X: Sequence[Array], y: Sequence[Array]) -> list[Quadratic]:

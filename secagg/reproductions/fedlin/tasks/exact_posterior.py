@@ -22,14 +22,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
+from secagg.core.arrays import Array
 from secagg.models.common.posterior_summary import summarise
 from secagg.reproductions.fedlin.tasks.hm2_selection import LEVEL, draw, rates
 from secagg.reproductions.fedlin.tasks.simulated_cases import errors
 from secagg.reproductions.harness.types import CONVERGED, Settings
-
-Array = NDArray[np.float64]
 
 DRAWS, DISCARDED = 4000, 500
 _EVERY = 4  # sweeps: with 600 coefficients of 800 records theta and sigma depend on each other

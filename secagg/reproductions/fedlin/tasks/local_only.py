@@ -10,11 +10,9 @@ from collections.abc import Mapping
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 
+from secagg.core.arrays import Array
 from secagg.models.fedlin.gradient_steps import Quadratic
-
-Array = NDArray[np.float64]
 
 
 def stepped_errors(

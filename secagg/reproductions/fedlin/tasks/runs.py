@@ -13,11 +13,11 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from secagg.contracts import Result
+from secagg.core.arrays import Array
 from secagg.models.fedlin.hm1 import FedLinHm1
 from secagg.models.fedlin.hm2 import FedLinHm2
 from secagg.reproductions.harness.simulated_runs import simulated
 
-Array = NDArray[np.float64]
 Flags = NDArray[np.bool_]
 T = TypeVar("T", bound=np.generic)
 

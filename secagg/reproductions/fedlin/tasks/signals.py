@@ -18,17 +18,15 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
 
 from secagg.contracts import Result
+from secagg.core.arrays import Array
 from secagg.models.fedlin.fedavg import FedAvg
 from secagg.reproductions.data import fedlin
 from secagg.reproductions.fedlin.tasks import local_only
 from secagg.reproductions.fedlin.tasks.runs import HM1, STEP, STEPS
 from secagg.reproductions.harness.simulated_runs import simulated
 from secagg.reproductions.harness.types import CONVERGED, Settings
-
-Array = NDArray[np.float64]
 
 TESTED, VALIDATED = 0.4, 0.2
 ROUNDS = 100  # C of section 6.2

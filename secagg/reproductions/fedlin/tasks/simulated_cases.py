@@ -18,9 +18,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
-Array = NDArray[np.float64]
+from secagg.core.arrays import Array
 
 TESTED = 1000  # points at each device that predictions are compared at
 RANK = 2  # of Omega in case V

@@ -13,16 +13,14 @@ from __future__ import annotations
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 
 from secagg.contracts import Result
+from secagg.core.arrays import Array
 from secagg.models.common.posterior_summary import MOST_R_HAT
 from secagg.models.sparse_bayes.regression import SparseRegression
 from secagg.reproductions.harness.simulated_runs import simulated
 from secagg.reproductions.harness.types import CONVERGED, Settings
 from secagg.reproductions.sparse_bayes.tasks.sampler import quantities, sampled, sampler, worst
-
-Array = NDArray[np.float64]
 
 EFFECTS = np.array([1.0, -0.6, 0.3, 0, 0, 0, 0, 0, 0, 0])
 LOST, GAINED = 0, 5  # positions of the coefficients in which the last site deviates

@@ -1,0 +1,67 @@
+"""Draws from Gaussian and inverse-gamma laws, many at once."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from secagg.core.arrays import Array
+
+SMALLEST, LARGEST = 1e-30, 1e30
+
+_LEAST_GAMMA = 1e-200  # with a tiny shape a float's smallest number is above half of all draws
+
+
+def inverse_gamma(shape: Array | float, scale: Array, rng: np.random.Generator) -> Array:
+    """Draw IG(shape, scale) for each entry of `scale`."""
+    drawn: Array = scale / np.maximum(rng.standard_gamma(shape, size=scale.shape), _LEAST_GAMMA)
+    return drawn
+
+
+def within(value: Array) -> Array:
+    """Keep a variance in the range that floating point can square, and divide by."""
+    return np.minimum(np.maximum(value, SMALLEST), LARGEST)
+
+
+def factor(root: Array, gram: Array) -> tuple[Array, Array]:
+    """Return K = I + R gram R as in (7), for R = diag(root) and gram >= 0, and L with K = L L'."""
+    K = np.eye(root.shape[-1]) + root[..., :, None] * gram * root[..., None, :]
+    try:
+        return K, np.asarray(np.linalg.cholesky(K), dtype=np.float64)
+    except np.linalg.LinAlgError:
+        pairs = [_factor_of_one(one) for one in K.reshape(-1, *K.shape[-2:])]
+        mended, L = (np.reshape(parts, K.shape) for parts in zip(*pairs, strict=True))
+        return mended, L
+
+
+def normal_draw(K: Array, L: Array, slope: Array, noise: Array) -> Array:
+    """Return a draw of N(K^-1 slope, K^-1) from standard normal `noise`: K^-1 slope + L'^-1 noise.
+
+    As one system, since L'^-1 = K^-1 L.
+    """
+    right = slope[..., None] + L @ noise[..., None]
+    return np.asarray(np.linalg.solve(K, right)[..., 0], dtype=np.float64)
+
+
+def _factor_of_one(K: Array) -> tuple[Array, Array]:
+    """Return K and L of one K, which rounding may have left indefinite."""
+    try:
+        return K, np.asarray(np.linalg.cholesky(K), dtype=np.float64)
+    except np.linalg.LinAlgError:
+        values, vectors = np.linalg.eigh(K)
+        weighted = np.sqrt(np.maximum(values, 1.0))[:, None] * vectors.T
+        L = np.asarray(np.linalg.qr(weighted, mode="r"), dtype=np.float64).T
+        return L @ L.T, L
+
+
+def _times(matrix: Array, vector: Array) -> Array:
+    product: Array = (matrix @ vector[..., None])[..., 0]
+    return product
+
+
+def _dot(a: Array, b: Array) -> Array:
+    product: Array = (a[..., None, :] @ b[..., None])[..., 0, 0]
+    return product
+
+
+def _transposed(matrix: Array) -> Array:
+    return np.swapaxes(matrix, -1, -2)

@@ -1,0 +1,50 @@
+"""Whether the result of a planned job will be usable, from public numbers only."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from secagg.contracts.noise import Adjacency, Placement
+from secagg.models.glm.gradient_descent import Gradient
+from secagg.privacy.expected_error import (
+    Assumed,
+    Noised,
+    feasibility,
+)
+from secagg.runtime.planned_job import Planned
+
+
+def prospect(planned: Planned, promise: Mapping[str, Any]) -> dict[str, Any]:
+    """Return whether the result will be usable, by the public guess of the number of records.
+
+    promise: what `secagg.privacy.accounting.guarantee` returns for all sites of the job
+    """
+    job, method, clip = planned.job, planned.method, planned.public.clip
+    assert clip is not None  # wherever noise is, records are clipped
+    if job.privacy.expected_records is None:
+        return {"verdict": None, "words": "not judged: set privacy.expected_records"}
+    used, logistic = set(job.columns), False
+    if isinstance(method, Gradient):
+        used, logistic = {method.outcome, *method.predictors}, method.family == "binomial"
+    kinds = [job.columns[v.column].type for v in planned.public.variables if v.column in used]
+    if len(kinds) < 2:
+        return {"verdict": None, "words": "not judged: there is no regression on one variable"}
+    continuous = kinds.count("continuous")
+    _, noised = promise["mechanisms"]  # of the count of records, and of the method's one stage
+    adjacency = "add" if promise["adjacency"] == Adjacency.ADD_REMOVE.value else "replace"
+    return feasibility(
+        Assumed(
+            job.privacy.expected_records, continuous, len(kinds) - continuous, clip.square, logistic
+        ),
+        Noised(
+            touch=noised[f"sensitivity_{adjacency}"],
+            epsilon=promise["epsilon"],
+            delta=promise["delta"],
+            placement=Placement(promise["placement"]),
+            sites=len(planned.public.sites),
+            colluding=promise["colluding"],
+            share=1 - job.privacy.count_share,
+            rounds=noised["releases"],
+        ),
+    ).to_dict()
