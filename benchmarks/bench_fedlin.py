@@ -16,7 +16,7 @@ from harness import interleave, number, section, table, timed
 
 from secagg.core.randomness import replayable_random
 from secagg.models.fedlin.gradient_steps import Quadratic
-from secagg.models.fedlin.hierarchies.base import Hierarchy, Statistics
+from secagg.models.fedlin.hierarchies.base import Hierarchy, SufficientStatistics
 from secagg.models.fedlin.hierarchies.elastic_net import ElasticNet
 from secagg.models.fedlin.hierarchies.lasso import Lasso
 from secagg.models.fedlin.hierarchies.normal import NormalHierarchy
@@ -162,7 +162,7 @@ def moments(d: int, turns: int) -> str:
     rng = np.random.default_rng(0)
     X = rng.standard_normal((100, d))
     y = X @ rng.standard_normal(d) + rng.standard_normal(100)
-    site = Statistics(X.T @ X, X.T @ y, float(y @ y), 100, 1.0)
+    site = SufficientStatistics(X.T @ X, X.T @ y, float(y @ y), 100, 1.0)
     hierarchies: dict[str, Hierarchy] = {
         "normal": NormalHierarchy(),
         "ridge": Ridge(),

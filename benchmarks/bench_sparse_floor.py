@@ -20,7 +20,7 @@ import numpy as np
 from harness import section, table
 from numpy.typing import NDArray
 
-from secagg.contracts import Public, Rows, Variable
+from secagg.contracts import PublicFacts, SiteRecords, Variable
 from secagg.core.randomness import expanded
 from secagg.models.sparse_bayes.base import DRAWS
 from secagg.models.sparse_bayes.regression import SparseRegression
@@ -31,7 +31,7 @@ FLOORS = (1e-4, 1e-2, 3e-2, 1e-1)
 RECORDS = (40, 25, 35, 20)
 COLUMNS = ("y", "x1", "x2", "x3")
 HALF = 16.0  # columns are carried in these units
-PUBLIC = Public(
+PUBLIC = PublicFacts(
     tuple(Variable(name, name, 0.0, HALF) for name in COLUMNS),
     COLUMNS,
     max(RECORDS),
@@ -52,14 +52,14 @@ class Estimate:
     error: Array
 
 
-def simulated() -> list[Rows]:
+def simulated() -> list[SiteRecords]:
     """An effect that all sites share, none, and one that the last site has alone."""
     rng, parts = np.random.default_rng(7), []
     for k, n in enumerate(RECORDS):
         X = rng.standard_normal((n, 3))
         effects = [0.6, 0.0, 1.0 if k == len(RECORDS) - 1 else 0.0]
         rows = np.column_stack([X @ effects + rng.standard_normal(n), X])
-        parts.append(Rows(rows / HALF, 0, np.zeros(len(COLUMNS))))
+        parts.append(SiteRecords(rows / HALF, 0, np.zeros(len(COLUMNS))))
     return parts
 
 
@@ -71,14 +71,14 @@ def sampled(step: Any, floor: float, chains: int, rounds: int) -> Estimate:
     )  # fmt: skip
     rows = simulated()
     randoms = [expanded(bytes([k]) * 32) for k in range(len(rows))]
-    state, memories = method.start(PUBLIC), [dict[str, Any]() for _ in rows]
+    state, memories = method.initial_state(PUBLIC), [dict[str, Any]() for _ in rows]
     total, count = np.zeros((chains, len(QUANTITIES))), 0
-    while (following := method.message(state)) is not None:
+    while (following := method.next_request(state)) is not None:
         stage, message = following
-        done = method.together(stage, rows, message, memories, PUBLIC, randoms)
+        done = method.contribute_batched(stage, rows, message, memories, PUBLIC, randoms)
         memories = [memory for _, memory in done]
         sums = {name: np.sum([update[name] for update, _ in done], axis=0) for name in done[0][0]}
-        state = method.server(state, sums, len(rows))
+        state = method.aggregate(state, sums, len(rows))
         if stage == DRAWS and state["round"] > method.discarded:
             now, log_tau = state["common"], np.log(state["common"]["t"][:, 0]) / 2
             own = memories[-1]["theta"][:, 0, -1:]

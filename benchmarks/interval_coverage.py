@@ -33,10 +33,10 @@ from harness import number, section, table
 from numpy.typing import NDArray
 from scipy.special import stdtrit
 
-from secagg.contracts import Counted, Public, Variable
+from secagg.contracts import PublicFacts, RecordCount, Variable
 from secagg.contracts.noise import Clip
 from secagg.models.common.noisy_moments import NoisyMoments, noisy_moments
-from secagg.models.moments.method import CONSTANT, touched
+from secagg.models.moments.method import CONSTANT, moments_sensitivity
 from secagg.models.moments.noise_posterior import draw_factors, shapes
 from secagg.models.moments.noisy_ols import fits_of, mixture_term
 from secagg.privacy.accounting.gaussian_dp import gaussian_mu
@@ -74,15 +74,15 @@ class Design:
         The releases are those of a run: the count of records with `COUNT_SHARE` of the squared
         budget, and moments with the rest.
         """
-        touch = touched(Clip(self.square, 16), self.d + 1)
+        touch = moments_sensitivity(Clip(self.square, 16), self.d + 1)
         each = self.sites / gaussian_mu(self.epsilon, DELTA) ** 2
         variables = tuple(Variable(str(j), str(j), 0.0, 1.0) for j in range(self.d + 1))
-        public = Public(variables, tuple(v.column for v in variables), self.n, ("s",))
+        public = PublicFacts(variables, tuple(v.column for v in variables), self.n, ("s",))
         return noisy_moments(
             np.zeros((self.d + 2) * (self.d + 3) // 2),
             public,
             touch.add**2 * each / (1 - COUNT_SHARE),
-            Counted(0.0, each / COUNT_SHARE),
+            RecordCount(0.0, each / COUNT_SHARE),
             CONSTANT,
         )
 

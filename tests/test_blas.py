@@ -18,7 +18,7 @@ from support.jobs import raw_job, tables
 from threadpoolctl import ThreadpoolController
 
 import secagg
-from secagg.core.threads import one_thread
+from secagg.core.threads import single_threaded_blas
 from secagg.models.moments.method import PooledMoments
 
 JOB = """
@@ -95,15 +95,15 @@ def two() -> Iterator[None]:
 class TestOneThread:
     def test_and_then_as_before(self) -> None:
         assert threads() == {2}
-        with one_thread():
+        with single_threaded_blas():
             assert threads() == {1}
-            with one_thread():
+            with single_threaded_blas():
                 assert threads() == {1}
             assert threads() == {1}
         assert threads() == {2}
 
     def test_also_after_an_error(self) -> None:
-        with pytest.raises(np.linalg.LinAlgError), one_thread():
+        with pytest.raises(np.linalg.LinAlgError), single_threaded_blas():
             np.linalg.inv(np.zeros((2, 2)))
         assert threads() == {2}
 
@@ -132,19 +132,19 @@ def test_a_forked_child_does_not_wait_for_a_thread_that_it_has_not() -> None:
     held, done = threading.Event(), threading.Event()
 
     def hold() -> None:
-        with one_thread():
+        with single_threaded_blas():
             held.set()
             done.wait()
 
     other = threading.Thread(target=hold)
-    other.start()
+    other.initial_state()
     held.wait()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)  # of forking beside threads, from 3.12
         child = os.fork()
     if child == 0:
         signal.alarm(20)  # should it hang, it ends
-        with one_thread():
+        with single_threaded_blas():
             os._exit(0)
     _, status = os.waitpid(child, 0)
     done.set()

@@ -20,7 +20,7 @@ from secagg.runs import budgets
 from secagg.runtime.coordinator import Step
 from secagg.runtime.planned_job import plan_job
 from secagg.runtime.session import Session, open_session
-from secagg.runtime.session_ledgers import EVERYBODY, Book
+from secagg.runtime.session_ledgers import ALL_SITES, CoordinatorLedger
 
 
 def begin(folder: Path, ledgers: Path) -> Session:
@@ -41,7 +41,7 @@ def releases(session: Session) -> Iterator[tuple[dict[str, Any], Step]]:
         step = session.coordinator.advance(step.state, frames)
 
 
-def book_of(session: Session) -> Book:
+def book_of(session: Session) -> CoordinatorLedger:
     assert session.book is not None
     return session.book
 
@@ -60,11 +60,13 @@ def test_of_two_runs_at_once_the_second_is_compared_with_the_first(tmp_path: Pat
         event, step = next(releases(without_e))
         larger, full = next(releases(all_five))
         assert event["contributors"] == list("abcd") and larger["contributors"] == list(FIVE)
-        book_of(all_five).enter(larger, full.state["total"])
+        book_of(all_five).record_release(larger, full.state["total"])
         with pytest.raises(PolicyRefusal, match="= e: one site") as refused:
-            book_of(without_e).enter(event, step.state["total"])
+            book_of(without_e).record_release(event, step.state["total"])
         assert refused.value.where == "coordinator"
-        book_of(all_five).enter(larger, full.state["total"])  # again, as a resumed run does
+        book_of(all_five).record_release(
+            larger, full.state["total"]
+        )  # again, as a resumed run does
         for session in (all_five, without_e):
             book_of(session).close()
 
@@ -76,7 +78,7 @@ def test_two_runs_at_once_over_the_same_sites_go_on(tmp_path: Path) -> None:
         for (event, step), session in zip(
             (next(releases(one)), next(releases(other))), (one, other), strict=True
         ):
-            book_of(session).enter(event, step.state["total"])
+            book_of(session).record_release(event, step.state["total"])
             book_of(session).close()
 
 
@@ -86,7 +88,7 @@ def test_a_run_beyond_the_coordinators_own_cap_is_not_begun(tmp_path: Path) -> N
     (data / "ledgers").mkdir(mode=0o700)
     for privacy in (noised(), {}):
         cap = Cap(0.5, DELTA, None, Adjacency.ADD_REMOVE)
-        budgets.set_cap(data / "ledgers/coordinator.ledger", None, EVERYBODY, cap)
+        budgets.set_cap(data / "ledgers/coordinator.ledger", None, ALL_SITES, cap)
         with pytest.raises(PolicyRefusal, match=r"its cap is epsilon 0\.5"):
             run(data, privacy=privacy)
     rows = budgets.history(data / "ledgers")

@@ -11,7 +11,7 @@ from support.jobs import raw_job, table
 from support.ledger_runs import DELTA, FIVE, folder_with, noised, run
 from support.world import STAGE, SumNumbers, World, events, run_until
 
-from secagg.contracts import Rows
+from secagg.contracts import SiteRecords
 from secagg.contracts.noise import Adjacency
 from secagg.core import encoding
 from secagg.core.frames import peek_header, read_frame, write_frame
@@ -25,7 +25,7 @@ from secagg.protocols.plain import Plain
 from secagg.runs import budgets
 from secagg.runtime.attestations import digest_request
 from secagg.runtime.engines.memory import MemoryEngine
-from secagg.runtime.party import REFUSED, Handled, Party, SiteSide
+from secagg.runtime.party import REFUSED, Handled, Party, SiteContext
 from secagg.runtime.planned_job import plan_job
 from secagg.runtime.session import open_session
 
@@ -176,7 +176,7 @@ def test_consent_enters_nothing_and_reads_nothing_twice() -> None:
     assert side.guard is not None
     load = side.load
 
-    def counted() -> Rows:
+    def counted() -> SiteRecords:
         reads.append("a")
         return load()
 
@@ -284,13 +284,13 @@ def test_consent_to_nonsense(body: dict[str, Any]) -> None:
 def test_why_a_site_refuses_stays_there() -> None:
     w = world()
 
-    def fail() -> Rows:
+    def fail() -> SiteRecords:
         raise DataError("column 'age', row 7", "'Smith' is not a number")
 
     party = w.engine.parties["a"]
     w.engine.parties = {  # type: ignore[assignment]
         **w.engine.parties,
-        "a": type(party)(**{**vars(party), "site": SiteSide(w.method, w.public, fail)}),
+        "a": type(party)(**{**vars(party), "site": SiteContext(w.method, w.public, fail)}),
     }
     step = w.coordinator.start()
     frames = w.engine.exchange(step.requests)

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from support.world import STAGE, SumNumbers, World, events, run_until
 
-from secagg.contracts import Rows, Total
+from secagg.contracts import SiteRecords, Total
 from secagg.core import encoding
 from secagg.core.frames import peek_header, write_frame
 from secagg.errors import DataError, OverflowRefusal, PolicyRefusal, ProtocolAbort, SecaggError
@@ -18,9 +18,9 @@ from secagg.privacy.policy.release_rules import ReleasePolicy
 from secagg.protocols.additive import Additive
 from secagg.protocols.paillier.single_key import Paillier
 from secagg.protocols.plain import Plain
-from secagg.runtime.attestations import read_claim, read_claims
+from secagg.runtime.attestations import read_attestation, read_attestations
 from secagg.runtime.coordinator import Step
-from secagg.runtime.party import REFUSED, SiteSide
+from secagg.runtime.party import REFUSED, SiteContext
 from secagg.runtime.rounds import COHORT
 
 SITES = ("a", "b", "c", "d")
@@ -107,7 +107,7 @@ def test_what_a_release_says(protocol: Any) -> None:
         assert event["thresholds"] == {"a": 2, "b": 4, "c": 2, "d": 2}
         for site, claim in event["claims"].items():
             parts = [bytes.fromhex(part) for part in claim]
-            signed = read_claim(site, parts, event["round"], w.roster, w.session).min_sites
+            signed = read_attestation(site, parts, event["round"], w.roster, w.session).min_sites
             assert signed == event["thresholds"][site]
         # Nothing of the sum itself: a hash of it would confirm guesses at unpublished sums.
         assert set(event) == {"event", "round", "stage", "contributors", "thresholds", "claims"}
@@ -122,7 +122,7 @@ def test_what_was_signed_is_read_once_for_each_sum(
 
     def spy(claims: Any, stage: Any, round_: int, *rest: Any) -> Any:
         read.append(round_)
-        return read_claims(claims, stage, round_, *rest)
+        return read_attestations(claims, stage, round_, *rest)
 
     monkeypatch.setattr("secagg.runtime.coordinator.read_claims", spy)
     run_all(world(protocol))
@@ -263,10 +263,10 @@ def test_a_site_that_refuses_ends_the_run(protocol: Any, policy: ReleasePolicy) 
 def test_a_site_whose_data_will_not_do_ends_the_run(error: SecaggError) -> None:
     w = world()
 
-    def fail() -> Rows:
+    def fail() -> SiteRecords:
         raise error
 
-    object.__setattr__(w.engine.parties["c"], "site", SiteSide(w.method, w.public, fail))
+    object.__setattr__(w.engine.parties["c"], "site", SiteContext(w.method, w.public, fail))
     with pytest.raises(type(error)) as caught:
         run_all(w)
     assert caught.value.where == "c" and "Smith" not in caught.value.line()

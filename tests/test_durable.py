@@ -10,7 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from secagg.core.private_files import Grown, held, read_checked, write_checked, write_private
+from secagg.core.private_files import (
+    AppendOnlyFile,
+    exclusive_lock,
+    read_checked,
+    write_checked,
+    write_private,
+)
 from secagg.errors import EvidenceError, InternalError, UsageError
 
 
@@ -77,9 +83,13 @@ def test_damage_is_found(tmp_path: Path) -> None:
 
 def test_a_lock_is_held_by_one(tmp_path: Path) -> None:
     lock = tmp_path / "lock"
-    with held(lock), pytest.raises(UsageError, match="in use by another process"), held(lock):
+    with (
+        exclusive_lock(lock),
+        pytest.raises(UsageError, match="in use by another process"),
+        exclusive_lock(lock),
+    ):
         pass
-    with held(lock):
+    with exclusive_lock(lock):
         assert lock.stat().st_mode & 0o777 == 0o600
 
 
@@ -92,27 +102,27 @@ def test_a_killed_process_holds_no_lock(tmp_path: Path) -> None:
     with subprocess.Popen([sys.executable, "-c", script, lock], stdout=subprocess.PIPE) as other:
         assert other.stdout is not None
         assert other.stdout.readline() == b"held\n"
-        with pytest.raises(UsageError, match="in use"), held(lock, 0.05):
+        with pytest.raises(UsageError, match="in use"), exclusive_lock(lock, 0.05):
             pass
         other.kill()
-        with held(lock, 10.0):
+        with exclusive_lock(lock, 10.0):
             pass
 
 
 def test_a_grown_list_is_read_up_to_a_mark(tmp_path: Path) -> None:
     path = tmp_path / "list"
-    grown = Grown(path)
+    grown = AppendOnlyFile(path)
     marks = [grown.keep(range(n), lambda item: [item]) for n in (0, 2, 3, 3, 7)]
     assert path.stat().st_mode & 0o777 == 0o600
     for n, mark in zip((0, 2, 3, 3, 7), marks, strict=True):
-        assert Grown(path).read(mark) == [[i] for i in range(n)]
-    back = Grown(path)
+        assert AppendOnlyFile(path).read(mark) == [[i] for i in range(n)]
+    back = AppendOnlyFile(path)
     back.read(marks[2])  # killed after that; what follows is written anew
     mark = back.keep((0, 1, 2, "other"), str)
     assert mark != marks[3] and path.stat().st_size == mark[1]  # no rest of the longer list
-    assert Grown(path).read(marks[2]) == [[0], [1], [2]]
+    assert AppendOnlyFile(path).read(marks[2]) == [[0], [1], [2]]
     with pytest.raises(EvidenceError, match="damaged"):
-        Grown(path).read(marks[4])
+        AppendOnlyFile(path).read(marks[4])
     with pytest.raises(InternalError, match="lost items"):
         grown.keep((1,), str)
 
@@ -122,7 +132,7 @@ def test_what_is_new_of_a_grown_list_is_on_disk(
 ) -> None:
     synced: list[int] = []
     monkeypatch.setattr(os, "fsync", lambda file: synced.append(os.fstat(file).st_size))
-    grown = Grown(tmp_path / "list")
+    grown = AppendOnlyFile(tmp_path / "list")
     assert [grown.keep(range(n), int)[1] for n in (2, 5)] == synced
 
 
@@ -130,7 +140,7 @@ def test_a_grown_list_is_private_and_goes_through_no_link(tmp_path: Path) -> Non
     path, other = tmp_path / "list", tmp_path / "other"
     path.write_bytes(b"stale")
     path.chmod(0o644)
-    grown = Grown(path)
+    grown = AppendOnlyFile(path)
     grown.keep([1, 2], int)
     assert path.stat().st_mode & 0o777 == 0o600
     path.write_bytes(b"")
@@ -140,5 +150,5 @@ def test_a_grown_list_is_private_and_goes_through_no_link(tmp_path: Path) -> Non
     path.unlink()
     path.symlink_to(other)
     with pytest.raises(OSError, match="symbolic"):
-        Grown(path).keep([1], int)
+        AppendOnlyFile(path).keep([1], int)
     assert other.read_bytes() == b"not ours"

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from secagg.contracts import Body, Public, Rows, State, Update
+from secagg.contracts import Body, PublicFacts, SiteRecords, State, Update
 from secagg.core import ring
 from secagg.core.randomness import RandomBytes, replayable_random, system_random
 from secagg.jobs.job import parse_job
@@ -76,7 +76,9 @@ def securely_summed(planned: Planned) -> tuple[list[int], list[int]]:
     (field,) = planned.plans.stages[STAGE].spec
     contributions = []
     for side in session.sides.values():
-        update, _ = planned.method.local(STAGE, side.rows, {}, {}, planned.public, system_random)
+        update, _ = planned.method.contribute(
+            STAGE, side.rows, {}, {}, planned.public, system_random
+        )
         scale = Fraction(2) ** field.fraction_bits
         contributions.append([round(Fraction(v) * scale) for v in update["moments"].tolist()])
     return opened[: field.size], numpy_sum(contributions, planned.plans.of(STAGE).ring_bits)
@@ -102,16 +104,16 @@ def test_moments(protocol: str, sites: int, bits: int, ring_bits: int) -> None:
 class Repeated(PooledMoments):
     """Moments as if each record were there 2^30 times, without holding them: an exact scaling."""
 
-    def local(
+    def contribute(
         self,
         stage: str,
-        rows: Rows,
+        rows: SiteRecords,
         message: Body,
         memory: State,
-        public: Public,
+        public: PublicFacts,
         random: RandomBytes,
     ) -> tuple[Update, State]:
-        update, memory = super().local(stage, rows, message, memory, public, random)
+        update, memory = super().contribute(stage, rows, message, memory, public, random)
         return {name: values * 2.0**30 for name, values in update.items()}, memory
 
 
@@ -127,9 +129,9 @@ def test_huge_n(protocol: str, sites: int) -> None:
     assert max(opened) > 2**64
 
 
-def corners(public: Public, *, value: float, size: int) -> Rows:
+def corners(public: PublicFacts, *, value: float, size: int) -> SiteRecords:
     values = np.full((size, len(public.variables)), value)
-    return Rows(values, 0, np.zeros(len(public.columns)))
+    return SiteRecords(values, 0, np.zeros(len(public.columns)))
 
 
 @pytest.mark.parametrize("protocol", ["plain", "additive", "masked"])

@@ -29,7 +29,7 @@ from secagg.errors import SecaggError
 from secagg.protocols.masked import masks, shamir
 from secagg.protocols.masked.protocol import Masked
 from secagg.protocols.paillier import cryptosystem
-from secagg.runtime.attestations import read_claim
+from secagg.runtime.attestations import read_attestation
 from secagg.runtime.fixed_point import decode, plan_sum
 
 EXAMPLES = int(os.environ.get("SECAGG_FUZZ_EXAMPLES", "50"))
@@ -113,7 +113,7 @@ DECODERS: dict[str, tuple[str, Callable[[World, bytes], Any]]] = {
     ),
     "claim": (
         "claim",
-        lambda w, data: read_claim("site_1", encoding.loads(data), 0, w.roster, w.session),
+        lambda w, data: read_attestation("site_1", encoding.loads(data), 0, w.roster, w.session),
     ),
     "directory": ("directory", _directory),
     "roster": ("roster", lambda _, data: Roster.from_plain(encoding.loads(data))),

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from secagg.contracts import GROWING
+from secagg.contracts import COLLECTED_DRAWS
 from secagg.core.frames import Delivery
 from secagg.core.hash_chain_log import RunLog
 from secagg.errors import EvidenceError
@@ -85,12 +85,12 @@ def test_what_grows_is_appended_and_comes_back(log: RunLog) -> None:
     for n in (0, 1, 1, 4):
         sent = [Delivery(i, "submit", "coordinator", "a", i) for i in range(n)]
         draws = [{"theta": np.full(3, float(i))} for i in range(n)]
-        step = Step({**STATE, "method": {GROWING: draws, "round": n}}, {}, ())
+        step = Step({**STATE, "method": {COLLECTED_DRAWS: draws, "round": n}}, {}, ())
         kept.write(entry(log, step=step, delivered=sent))
         for reader in (kept, journal(log)):
             read = reader.read()
             assert read.delivered == sent
-            found = [draw["theta"].tolist() for draw in read.step.state["method"][GROWING]]
+            found = [draw["theta"].tolist() for draw in read.step.state["method"][COLLECTED_DRAWS]]
             assert found == [[float(i)] * 3 for i in range(n)]
             assert read.step.state["method"]["round"] == n
         kept = reader
@@ -100,12 +100,12 @@ def test_what_grows_is_appended_and_comes_back(log: RunLog) -> None:
 
 
 def test_what_grows_may_be_ahead_but_not_damaged(log: RunLog) -> None:
-    state = {**STATE, "method": {GROWING: [1.0, 2.0]}}
+    state = {**STATE, "method": {COLLECTED_DRAWS: [1.0, 2.0]}}
     journal(log).write(entry(log, step=Step(state, {}, ())))
     for path in beside(log):
         whole = path.read_bytes()
         path.write_bytes(whole + b"killed before the journal was written")
-        assert journal(log).read().step.state["method"][GROWING] == [1.0, 2.0]
+        assert journal(log).read().step.state["method"][COLLECTED_DRAWS] == [1.0, 2.0]
         for damaged in (b"", whole[:-1], whole[:-1] + bytes([whole[-1] ^ 1])):
             path.write_bytes(damaged)
             with pytest.raises(EvidenceError, match="damaged"):

@@ -14,7 +14,7 @@ from secagg.core.frames import read_frame, write_frame
 from secagg.errors import PeerError, PolicyRefusal
 from secagg.privacy.policy.release_rules import ReleasePolicy
 from secagg.protocols.additive import Additive
-from secagg.runtime.attestations import read_claim, read_claims
+from secagg.runtime.attestations import read_attestation, read_attestations
 from secagg.runtime.party import Handled
 
 SITES = ("a", "b", "c", "d")
@@ -189,11 +189,11 @@ def test_contributors_were_told_of_more_sites_than_contribute() -> None:
         for site in ("a", "b", "c")
     }
     with pytest.raises(PeerError, match="told contributors of other sites"):
-        read_claims(claims, "sum", 1, w.roster, w.session)
+        read_attestations(claims, "sum", 1, w.roster, w.session)
     counted = {
         site: contribution_header(w, site, 0, {"min_sites": 2}) for site in ("a", "b", "c")
     }  # the round that counts may lose sites: its noise is sized for the fewest
-    assert read_claims(counted, "cohort", 0, w.roster, w.session) == {"a": 2, "b": 2, "c": 2}
+    assert read_attestations(counted, "cohort", 0, w.roster, w.session) == {"a": 2, "b": 2, "c": 2}
 
 
 def test_missing_claims() -> None:
@@ -211,7 +211,7 @@ def test_only_sites_count_as_contributors(stand_in: str) -> None:
     w = world()
     claim = contribution_header(w, stand_in, 0, {"min_sites": 2})
     with pytest.raises(PeerError, match="no valid proof"):
-        read_claim(stand_in, claim, 0, w.roster, w.session)
+        read_attestation(stand_in, claim, 0, w.roster, w.session)
     body = about_to_open(w)
     padded = {**body, "contributors": [*SITES, stand_in],
               "claims": {**body["claims"], stand_in: claim}}  # fmt: skip

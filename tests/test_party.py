@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from support.world import STAGE, SumNumbers, World, run_until
 
-from secagg.contracts import Rows
+from secagg.contracts import SiteRecords
 from secagg.core import encoding
 from secagg.core.frames import read_frame, write_frame
 from secagg.errors import DataError, InternalError, PeerError, PolicyRefusal
@@ -19,7 +19,7 @@ from secagg.protocols.additive import Additive
 from secagg.protocols.masked.protocol import Masked
 from secagg.protocols.plain import Plain
 from secagg.runtime.attestations import digest_request
-from secagg.runtime.party import REFUSED, Handled, Party, SiteSide
+from secagg.runtime.party import REFUSED, Handled, Party, SiteContext
 from secagg.runtime.rounds import COHORT
 
 SITES = ("a", "b", "c", "d")
@@ -125,12 +125,12 @@ def test_junk(data: bytes) -> None:
 # --- a site's rules come before its data ---------------------------------------------------------
 
 
-def unread() -> Rows:
+def unread() -> SiteRecords:
     raise AssertionError("the records were read")
 
 
 def cautious(w: World, policy: ReleasePolicy) -> Party:
-    side = SiteSide(w.method, w.public, unread)
+    side = SiteContext(w.method, w.public, unread)
     return replace(w.engine.parties["a"], policy=policy, site=side)
 
 
@@ -182,10 +182,10 @@ def test_too_few_records_at_the_site() -> None:
 def test_the_text_of_an_error_stays_at_the_site() -> None:
     w = world()
 
-    def fail() -> Rows:
+    def fail() -> SiteRecords:
         raise DataError("column 'age', row 7", "'Smith' is not a number")
 
-    party = replace(w.engine.parties["a"], site=SiteSide(w.method, w.public, fail))
+    party = replace(w.engine.parties["a"], site=SiteContext(w.method, w.public, fail))
     handled = party.handle(request(w, "a", "share", 0, invite()), party.first_state())
     refusal(handled, DataError, "Smith", party.first_state())
     assert code_of(w, handled) == {"code": "data"}
@@ -255,10 +255,10 @@ class Probed(SumNumbers):
 
     why: Exception = field(default_factory=Exception)
 
-    def local(self, stage, rows, message, memory, public, random):
+    def contribute(self, stage, rows, message, memory, public, random):
         if rows.values[0, 0] < message.get("least", -math.inf):
             raise self.why
-        return super().local(stage, rows, message, memory, public, random)
+        return super().contribute(stage, rows, message, memory, public, random)
 
 
 def probe(w: World, site: str, round_: int, least: float, state: bytes) -> Handled:
@@ -341,7 +341,7 @@ class Spent:
 
     def check(self, occasion: Any, rows: Any, public: Any) -> None: ...
 
-    def enter(self, answer: Any, random: Any) -> bytes:
+    def record_release(self, answer: Any, random: Any) -> bytes:
         if answer.occasion.stage == self.stage:
             raise PolicyRefusal("a", "the budget is spent")
         return b""

@@ -32,7 +32,7 @@ from secagg.contracts.noise import Adjacency
 from secagg.core import ring
 from secagg.core.frames import peek_header
 from secagg.core.hash_chain_log import read_log
-from secagg.core.private_files import held
+from secagg.core.private_files import exclusive_lock
 from secagg.core.randomness import expanded, system_random
 from secagg.jobs.job import load_job
 from secagg.privacy.accounting.budget import Cost
@@ -45,7 +45,7 @@ from secagg.runtime import fixed_point
 from secagg.runtime.engines.loopback import LoopbackEngine
 from secagg.runtime.journal import Journal
 from secagg.runtime.planned_job import Planned, plan_job
-from secagg.runtime.process_session import again
+from secagg.runtime.process_session import resume_session
 from secagg.runtime.rounds import COHORT, cohort_update
 from secagg.runtime.session import open_session
 
@@ -103,14 +103,16 @@ def must_release(planned: Planned, ledgers: Mapping[str, Rows], session: str) ->
             if stage == COHORT:
                 update = cohort_update(side.rows, planned.plans.stages[stage].spec)
             else:
-                update, _ = side.method.local(stage, side.rows, {}, {}, side.public, system_random)
+                update, _ = side.method.contribute(
+                    stage, side.rows, {}, {}, side.public, system_random
+                )
             vectors.append(fixed_point.encode(plan, update))
             drawn = noise_of(of(ledgers[site], session, round_)[0], planned)
             fixed_point.add_noise(plan, vectors[-1], drawn)
         sums.append(fixed_point.decode(plan, ring.total(vectors, plan.length, plan.ring_bits))[0])
     opened.close()
     method, public = planned.method, planned.public
-    state = method.server(method.start(public), sums[1], len(SITES))
+    state = method.aggregate(method.initial_state(public), sums[1], len(SITES))
     first = counted(planned, {"counts": sums[0], "cohort": SITES})
     matrix: np.ndarray = method.result(state, public, first).arrays["released"]
     return matrix
@@ -297,7 +299,7 @@ def ledgers_of(job: Path) -> dict[str, list[dict[str, Any]]]:
 
 def wait_until_alone(place: Path) -> None:
     for folder in (place / "parties").iterdir():
-        with held(folder / "lock", 20.0):
+        with exclusive_lock(folder / "lock", 20.0):
             pass
 
 
@@ -306,7 +308,7 @@ def events_of(path: Path) -> list[tuple[str, int | None]]:
 
 
 def kept_state(place: Path) -> Mapping[str, Any]:
-    with again(place, None, None) as (session, _):
+    with resume_session(place, None, None) as (session, _):
         return Journal(place / "journal", session.session).read().step.state
 
 
@@ -332,7 +334,7 @@ def test_the_coordinator_is_killed_around_each_release(
     assert entered() == 2 and "total" not in kept_state(place)  # entered before it is kept anywhere
     assert killed(quick_starts, resume=out, what="journal", number=1, after=True)
     assert entered() == 2 and ("release", 1) not in events_of(log)
-    with again(place, None, None) as (session, _):
+    with resume_session(place, None, None) as (session, _):
         state = Journal(place / "journal", session.session).read().step.state
         last = session.coordinator.advance(state, ()).state
         planned = session.planned

@@ -25,10 +25,10 @@ from typer.testing import CliRunner
 import secagg
 from secagg.audits.run_integrity import verify_folder
 from secagg.cli.main import app
-from secagg.contracts import GROWING
+from secagg.contracts import COLLECTED_DRAWS
 from secagg.core.hash_chain_log import RunLog, read_log
 from secagg.core.identity import Role, Roster
-from secagg.core.private_files import held, read_checked
+from secagg.core.private_files import exclusive_lock, read_checked
 from secagg.errors import EvidenceError, JobError, UsageError
 from secagg.jobs.job import Job
 from secagg.jobs.registry import PROTOCOLS
@@ -72,7 +72,7 @@ def die(job: Path, number: int) -> Path:
 def wait_until_alone(place: Path) -> None:
     """Parties end by themselves when their coordinator has died."""
     for folder in (place / "parties").iterdir():
-        with held(folder / "lock", 20.0):
+        with exclusive_lock(folder / "lock", 20.0):
             pass
 
 
@@ -152,7 +152,7 @@ def test_what_a_sampler_collected_before_is_in_the_result(job: Path) -> None:
     roster, nonce = Roster.from_plain(setup["roster"]), setup["nonce"]
     planned = plan_sites(Job.model_validate_json(setup["job"]), roster.named(Role.SITE), {})
     journal = Journal(place / "journal", session_of(planned, roster, nonce))
-    before = [draw["theta"] for draw in journal.read().step.state["method"][GROWING]]
+    before = [draw["theta"] for draw in journal.read().step.state["method"][COLLECTED_DRAWS]]
     assert 1 <= len(before) < rounds // 2  # killed after warmup, before the end
     draws = resume(out).result.arrays["draws_theta"]
     assert len(draws) == rounds // 2
@@ -260,9 +260,15 @@ def test_what_was_tampered_with_is_not_resumed_and_not_lost(job: Path) -> None:
         verify_folder(place)
     with pytest.raises(UsageError, match="above 0 seconds"):
         resume(out, deadline=0.0)
-    with held(place / "lock"), pytest.raises(UsageError, match="in use by another process"):
+    with (
+        exclusive_lock(place / "lock"),
+        pytest.raises(UsageError, match="in use by another process"),
+    ):
         resume(out)
-    with held(place / "lock"), pytest.raises(UsageError, match="in use by another process"):
+    with (
+        exclusive_lock(place / "lock"),
+        pytest.raises(UsageError, match="in use by another process"),
+    ):
         run(job, out=out, overwrite=True, overrides=APART)
     for name in ("journal", "log.jsonl", "setup"):
         whole = (place / name).read_bytes()

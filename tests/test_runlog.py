@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from secagg.core.hash_chain_log import FIRST, RunLog, canonical, entry_hash, read_log
+from secagg.core.hash_chain_log import GENESIS_HASH, RunLog, canonical, entry_hash, read_log
 from secagg.errors import EvidenceError
 
 EVENTS = [
@@ -49,7 +49,7 @@ def test_an_intact_log(path: Path) -> None:
     entries = read_log(path)
     assert [{k: e[k] for k in EVENTS[0]} for e in entries] == EVENTS
     assert [e["seq"] for e in entries] == [0, 1, 2, 3, 4]
-    assert entries[0]["prev"] == FIRST
+    assert entries[0]["prev"] == GENESIS_HASH
     assert path.read_bytes().count(b"\n") == 5
 
 
@@ -121,7 +121,7 @@ def test_an_event_cannot_set_its_own_place(tmp_path: Path) -> None:
     log = RunLog(tmp_path / "log.jsonl", lambda: "now")
     log.write({"event": "x", "seq": 9, "prev": "zzz", "hash": "zzz", "time": "never"})
     (entry,) = read_log(log.path)
-    assert (entry["seq"], entry["prev"], entry["time"]) == (0, FIRST, "now")
+    assert (entry["seq"], entry["prev"], entry["time"]) == (0, GENESIS_HASH, "now")
 
 
 @pytest.mark.parametrize("i", range(5))
@@ -203,7 +203,7 @@ def test_a_line_of_any_other_number(path: Path, seq: Any) -> None:
     assert bad(path, [rehashed(lines[0], seq=seq), *lines[1:]]).where == "log.jsonl line 1"
 
 
-@pytest.mark.parametrize("wrong", [None, 0, "", [], FIRST])
+@pytest.mark.parametrize("wrong", [None, 0, "", [], GENESIS_HASH])
 @pytest.mark.parametrize("key", ["prev", "hash"])
 def test_links_of_any_other_form(path: Path, key: str, wrong: Any) -> None:
     lines = path.read_bytes().splitlines()

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.jobs import raw_job
 
-from secagg.contracts import Public, Rows
+from secagg.contracts import PublicFacts, SiteRecords
 from secagg.errors import DataError, JobError
 from secagg.jobs.design_matrix import MISSING, public_facts, read_rows
 from secagg.jobs.job import Job, parse_job
@@ -30,11 +30,11 @@ def job_of(columns: dict[str, Any], max_rows: int = 1000) -> Job:
     return parse_job(raw_job(columns=columns, sites={"max_rows": max_rows}))
 
 
-def facts(columns: dict[str, Any]) -> Public:
+def facts(columns: dict[str, Any]) -> PublicFacts:
     return public_facts(job_of(columns), ("a", "b"))
 
 
-def rows(column: dict[str, Any], cells: Any) -> Rows:
+def rows(column: dict[str, Any], cells: Any) -> SiteRecords:
     """Read one column `x`, with an object column so that cells stay what they are."""
     job = job_of({"x": column})
     table = pd.DataFrame({"x": pd.Series(cells, dtype=object)})
@@ -268,7 +268,7 @@ def test_levels_with_decimals() -> None:
 # --- tables --------------------------------------------------------------------------------------
 
 
-def read(columns: dict[str, Any], table: pd.DataFrame, max_rows: int = 1000) -> Rows:
+def read(columns: dict[str, Any], table: pd.DataFrame, max_rows: int = 1000) -> SiteRecords:
     job = job_of(columns, max_rows)
     return read_rows(job.columns, table, public_facts(job, ("a", "b")), "north")
 

@@ -16,7 +16,7 @@ from support.parties import Parties
 from secagg.audits.run_integrity import verify_folder
 from secagg.core import encoding
 from secagg.core.frames import write_frame
-from secagg.core.hash_chain_log import FIRST, canonical, entry_hash
+from secagg.core.hash_chain_log import GENESIS_HASH, canonical, entry_hash
 from secagg.errors import EvidenceError, PeerError, UsageError
 from secagg.runs.run import run
 from secagg.runs.run_files import facts_digest, file_digest, write_json
@@ -58,7 +58,7 @@ def rewrite(folder: Path, entries: list[dict[str, Any]]) -> None:
 
 def chain(entries: list[dict[str, Any]]) -> str:
     """Bind each entry to those before it; return the head."""
-    head = FIRST
+    head = GENESIS_HASH
     for i, entry in enumerate(entries):
         entry |= {"seq": i, "prev": head}
         entry["hash"] = head = entry_hash(entry)
@@ -159,7 +159,7 @@ def test_an_edited_file_whose_digest_was_edited_too(folder: Path, name: str) -> 
     assert "you gave" in bad(folder, head).what
 
 
-@pytest.mark.parametrize("head", ["0" * 64, "12" * 32, FIRST])
+@pytest.mark.parametrize("head", ["0" * 64, "12" * 32, GENESIS_HASH])
 def test_a_wrong_head(folder: Path, head: str) -> None:
     assert "not the one that you gave" in bad(folder, head).what
 
@@ -235,7 +235,7 @@ def test_facts_added_or_taken_away(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("change", [{"lines": 7}, {"lines": 9}, {"lines": 0}, {"lines": -1},
-                                    {"head": FIRST}, {"head": ""}])  # fmt: skip
+                                    {"head": GENESIS_HASH}, {"head": ""}])  # fmt: skip
 def test_edited_log_facts(folder: Path, change: dict[str, Any]) -> None:
     good = facts(folder)
     save_facts(folder, good | {"log": good["log"] | change})

@@ -18,7 +18,7 @@ from secagg.cli.main import app
 from secagg.core.randomness import expanded, replayable_random
 from secagg.errors import DataError, UsageError
 from secagg.jobs.job import parse_job
-from secagg.runs.adapt.fedlin import DRAWS, SharedRun, welcome
+from secagg.runs.adapt.fedlin import DRAWS, FinishedHm2Run, fit_new_site
 from secagg.runs.simulate import simulate
 
 MU, TAU, NOISE = 0.7, 0.4, 0.3
@@ -29,21 +29,21 @@ KNOWN = {
 """What sites share is as good as known: theta ~ N(MU, TAU I)."""
 
 
-def shared(method: dict[str, object], d: int = 2, **changed: object) -> SharedRun:
+def shared(method: dict[str, object], d: int = 2, **changed: object) -> FinishedHm2Run:
     tables = linear_tables((20, 25), d=d)
     wide = {name: {**c, "low": -60.0, "high": 60.0} for name, c in bounds(tables).items()}
     job = fedlin_job(method, wide, **changed)
-    return SharedRun.of(parse_job(job), simulate(job, tables, random=replayable_random(1)))
+    return FinishedHm2Run.of(parse_job(job), simulate(job, tables, random=replayable_random(1)))
 
 
 @pytest.fixture(scope="module")
-def known() -> SharedRun:
+def known() -> FinishedHm2Run:
     return shared(KNOWN)
 
 
-def test_a_posterior_prints_as_a_line(known: SharedRun) -> None:
+def test_a_posterior_prints_as_a_line(known: FinishedHm2Run) -> None:
     """And not as the thousands of draws that it is."""
-    told = repr(welcome(known, records(12), random=expanded(bytes(32))))
+    told = repr(fit_new_site(known, records(12), random=expanded(bytes(32))))
     assert told == f"Newcomer(3 coefficients of 'y' from records: 12, draws: {DRAWS})"
     assert repr(known) == "SharedRun('t', of 'y')"
 
@@ -53,13 +53,13 @@ def records(n: int) -> pd.DataFrame:
 
 
 @pytest.mark.parametrize("n", [0, 1, 5, 50])
-def test_the_posterior_given_what_is_shared(known: SharedRun, n: int) -> None:
+def test_the_posterior_given_what_is_shared(known: FinishedHm2Run, n: int) -> None:
     """theta ~ N(P^-1 (X'y / s + MU / TAU), P^-1), P = X'X / s + I / TAU; else the prior."""
     table = records(n)
     X, y = table[["x0", "x1"]].to_numpy(), table["y"].to_numpy()
     cov = np.linalg.inv(X.T @ X / NOISE + np.eye(2) / TAU)
     mean, sd = cov @ (X.T @ y / NOISE + MU / TAU), np.sqrt(np.diagonal(cov))
-    found = welcome(known, table, random=expanded(bytes(32))).table()[1:]
+    found = fit_new_site(known, table, random=expanded(bytes(32))).table()[1:]
     for j, row in enumerate(found):
         assert abs(row["mean"] - mean[j]) < 4.5 * sd[j] / np.sqrt(DRAWS) + 1e-3 * sd[j]
         assert abs(row["sd"] / sd[j] - 1) < 4.5 / np.sqrt(2 * DRAWS) + 1e-3
@@ -69,7 +69,7 @@ def test_its_own_intercept_is_as_uncertain_as_its_records_leave_it() -> None:
     """With slopes as good as known, N(mean of y - mu' mean of x, variance / n)."""
     run = shared({**KNOWN, "intercept": "site", "log_tau_mean": np.log(1e-8)})
     table, n = records(12), 12
-    row = welcome(run, table, random=expanded(bytes(32))).table()[0]
+    row = fit_new_site(run, table, random=expanded(bytes(32))).table()[0]
     mean, sd = table["y"].mean() - MU * (table["x0"] + table["x1"]).mean(), np.sqrt(NOISE / n)
     assert abs(row["mean"] - mean) < 4.5 * sd / np.sqrt(DRAWS) + 1e-2 * sd
     assert abs(row["sd"] / sd - 1) < 4.5 / np.sqrt(2 * DRAWS) + 1e-3
@@ -89,7 +89,7 @@ def test_noise_is_its_own_where_sites_have_their_own(n: int) -> None:
     squares, left = 0.0, max(n - 3, 0)
     if left:
         squares = float(np.linalg.lstsq(X.to_numpy(), y.to_numpy(), rcond=None)[1][0])
-    told = welcome(run, table, random=expanded(bytes(32))).summary()
+    told = fit_new_site(run, table, random=expanded(bytes(32))).summary()
     expected = (squares + 4 * pooled) / (left + 4)
     assert told["error_sd"] ** 2 == pytest.approx(expected, rel=1e-9)
 
@@ -104,7 +104,7 @@ def test_slopes_are_as_certain_as_its_own_noise_leaves_them() -> None:
     assert noise > 2 * run.noise
     cov = np.linalg.inv(X.T @ X / noise + np.eye(2) / TAU)
     mean, sd = cov @ (X.T @ y / noise + MU / TAU), np.sqrt(np.diagonal(cov))
-    found = welcome(run, table.assign(y=y), random=expanded(bytes(32))).table()[1:]
+    found = fit_new_site(run, table.assign(y=y), random=expanded(bytes(32))).table()[1:]
     for j, row in enumerate(found):
         assert abs(row["mean"] - mean[j]) < 4.5 * sd[j] / np.sqrt(DRAWS) + 1e-3 * sd[j]
         assert abs(row["sd"] / sd[j] - 1) < 4.5 / np.sqrt(2 * DRAWS) + 1e-3
@@ -114,7 +114,7 @@ def test_slopes_are_as_certain_as_its_own_noise_leaves_them() -> None:
 def test_noise_is_the_runs_where_it_is_pooled_or_known(settings: dict[str, object]) -> None:
     run = shared({**POOLED, **settings})
     pooled = run.noise**0.5 * run.layout.half[0] / run.scale[0]
-    told = welcome(run, records(40), random=expanded(bytes(32))).summary()
+    told = fit_new_site(run, records(40), random=expanded(bytes(32))).summary()
     assert told["error_sd"] == pytest.approx(settings.get("noise_sd", pooled), rel=1e-12)
 
 
@@ -122,7 +122,7 @@ def test_intervals_are_as_wide_as_its_own_noise() -> None:
     """A site with 7 times the others' noise: 90 % of 200 further records, if it is read rightly."""
     run = shared({**POOLED, "variance": "site"})
     noisy = linear_tables((300,), d=2, noise=2.0, seed=9)["s000"]
-    told = welcome(run, noisy.iloc[:100], random=expanded(bytes(32)))
+    told = fit_new_site(run, noisy.iloc[:100], random=expanded(bytes(32)))
     further = noisy.iloc[100:]
     ends = told.predictions(further, random=expanded(bytes(32)))
     held = np.mean((ends["low"] < further["y"]) & (further["y"] < ends["high"]))
@@ -132,15 +132,15 @@ def test_intervals_are_as_wide_as_its_own_noise() -> None:
 
 def test_a_table_may_be_longer_than_the_runs_were() -> None:
     run = shared(KNOWN, sites={"max_rows": 30})
-    assert welcome(run, records(40)).records == 40
+    assert fit_new_site(run, records(40)).records == 40
 
 
-def test_predictions_have_the_noise_and_what_is_not_known(known: SharedRun) -> None:
+def test_predictions_have_the_noise_and_what_is_not_known(known: FinishedHm2Run) -> None:
     table, further = records(5), records(30)
     X, y = table[["x0", "x1"]].to_numpy(), table["y"].to_numpy()
     cov = np.linalg.inv(X.T @ X / NOISE + np.eye(2) / TAU)
     mean = cov @ (X.T @ y / NOISE + MU / TAU)
-    adapted = welcome(known, table, random=expanded(bytes(32)))
+    adapted = fit_new_site(known, table, random=expanded(bytes(32)))
     told = adapted.predictions(further.drop(columns="y"), random=expanded(bytes(32)))
     Z = further[["x0", "x1"]].to_numpy()
     sd = np.sqrt(np.einsum("ij,jk,ik->i", Z, cov, Z) + NOISE)
@@ -157,11 +157,11 @@ def test_intervals_of_predictions_hold_what_comes(prior: str) -> None:
     method = {"name": "fedlin_hm2", "prior": prior, "draws": 100}
     everything = linear_tables((60,) * 24, d=2, spread=0.4)
     job = fedlin_job(method, bounds(everything))
-    run = SharedRun.of(parse_job(job), simulate(job, tables, random=replayable_random(1)))
+    run = FinishedHm2Run.of(parse_job(job), simulate(job, tables, random=replayable_random(1)))
     held, many = 0, 0
     for k, site in enumerate(sorted(everything)[12:]):
         table = everything[site]
-        told = welcome(run, table.iloc[:10], draws=1000, random=expanded(bytes([k] * 32)))
+        told = fit_new_site(run, table.iloc[:10], draws=1000, random=expanded(bytes([k] * 32)))
         further = table.iloc[10:]
         ends = told.predictions(further, random=expanded(bytes([k] * 32)))
         inside = (ends["low"] < further["y"]) & (further["y"] < ends["high"])
@@ -178,7 +178,7 @@ def test_from_a_folder_and_by_command(tmp_path: Path) -> None:
     tables = linear_tables((20, 25), d=2)
     job = fedlin_job({"name": "fedlin_hm2", "prior": "ridge", "draws": 100}, bounds(tables))
     ran = secagg.run(job, tables, out=tmp_path / "run", random=replayable_random(1))
-    read = SharedRun.read(tmp_path / "run")
+    read = FinishedHm2Run.read(tmp_path / "run")
     np.testing.assert_array_equal(read.mean, ran.result.arrays["shared_mean"])
     assert read.converged
     records(6).to_csv(tmp_path / "new.csv", index=False)
@@ -224,7 +224,7 @@ def test_a_site_that_nothing_can_be_drawn_of_is_said() -> None:
     mean = np.array([0.7, 0.7, -37.0, -37.0])
     run = replace(known, method=method, mean=mean, cov=cov, noise=1e-12)
     with pytest.raises(UsageError, match="no posterior can be drawn"):
-        welcome(run, records(50), random=expanded(bytes(32)))
+        fit_new_site(run, records(50), random=expanded(bytes(32)))
 
 
 def test_an_outcomes_logarithm_is_undone() -> None:
@@ -233,22 +233,22 @@ def test_an_outcomes_logarithm_is_undone() -> None:
     columns = bounds(tables)
     columns["y"] = {"type": "continuous", "low": 1e-3, "high": 1e3, "transform": "log"}
     job = fedlin_job({"name": "fedlin_hm2", "prior": "ridge", "draws": 100}, columns)
-    run = SharedRun.of(parse_job(job), simulate(job, grown, random=replayable_random(1)))
+    run = FinishedHm2Run.of(parse_job(job), simulate(job, grown, random=replayable_random(1)))
     new = grown["s000"]
-    told = welcome(run, new, random=expanded(bytes(32))).predictions(new)
+    told = fit_new_site(run, new, random=expanded(bytes(32))).predictions(new)
     assert np.all(told["low"] > 0)
     assert np.mean((told["low"] < new["y"]) & (new["y"] < told["high"])) > 0.7
 
 
-def test_what_does_not_fit_is_said(known: SharedRun, tmp_path: Path) -> None:
+def test_what_does_not_fit_is_said(known: FinishedHm2Run, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="no folder of a finished run"):
-        SharedRun.read(tmp_path)
+        FinishedHm2Run.read(tmp_path)
     with pytest.raises(DataError, match="'x1' is missing"):
-        welcome(known, records(3).drop(columns="x1"))
+        fit_new_site(known, records(3).drop(columns="x1"))
     with pytest.raises(DataError, match="lack a predictor"):
-        welcome(known, records(3)).predictions(records(3).assign(x0=np.nan))
+        fit_new_site(known, records(3)).predictions(records(3).assign(x0=np.nan))
     own = shared({"name": "fedlin_hm2", "prior": "ridge", "draws": 100})
-    nobody = welcome(own, records(3).iloc[:0])
+    nobody = fit_new_site(own, records(3).iloc[:0])
     assert nobody.table()[0]["mean"] is None
     assert np.isfinite(nobody.table()[1]["mean"])
     with pytest.raises(UsageError, match="only its own tell"):

@@ -52,7 +52,7 @@ from secagg.privacy.accounting.gaussian_dp import gaussian_epsilon
 
 Floats = NDArray[np.float64]
 
-LEAST_RUNS = 100
+MIN_RUNS = 100
 _THRESHOLDS = 200  # of the older bound, at equally spaced ranks
 
 
@@ -214,10 +214,10 @@ def _high(k: Any, n: int, part: float) -> Any:
 
 
 def _check(first: Floats, second: Floats, claimed: float, delta: float, error: float) -> None:
-    if first.ndim != 2 or first.shape != second.shape or first.shape[0] < LEAST_RUNS:
+    if first.ndim != 2 or first.shape != second.shape or first.shape[0] < MIN_RUNS:
         raise UsageError(
             "releases",
-            f"shapes {first.shape} and {second.shape} are not {LEAST_RUNS} pairs of rows",
+            f"shapes {first.shape} and {second.shape} are not {MIN_RUNS} pairs of rows",
         )
     if not (np.isfinite(first).all() and np.isfinite(second).all()):
         raise UsageError("releases", "a number is not finite")

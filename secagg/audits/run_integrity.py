@@ -26,7 +26,7 @@ from secagg.core.hash_chain_log import read_log
 from secagg.core.identity import PublicIdentity, Role, Roster
 from secagg.errors import EvidenceError, PeerError, UsageError
 from secagg.runs.run_files import facts_digest, file_digest, json_bytes
-from secagg.runtime.attestations import check_consent, read_claims
+from secagg.runtime.attestations import check_consent, read_attestations
 from secagg.runtime.planned_job import session_name
 
 _FILES = ("arrays.npz", "report.html", "result.json")
@@ -36,7 +36,7 @@ _AGREED = ("secagg", "job", "method", "protocol", "plan")
 
 
 _DIGEST = re.compile("[0-9a-f]{64}")
-_WHERE_HEADS_ARE = "The final head was printed at the end of the run; it stands in run.json, too."
+_HEAD_ADVICE = "The final head was printed at the end of the run; it stands in run.json, too."
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,7 @@ def verify_folder(folder: Path, head: str | None = None) -> Verified:
     head = None if head is None else head.lower()
     if head is not None and not _DIGEST.fullmatch(head):
         what = f"{head!r} is not a head, which has 64 hexadecimal digits"
-        raise UsageError("--head", what, _WHERE_HEADS_ARE)
+        raise UsageError("--head", what, _HEAD_ADVICE)
     if folder.is_file():
         raise UsageError(str(folder), "is a file", f"Give the run's folder: {folder.parent}.")
     if not folder.is_dir():
@@ -83,7 +83,7 @@ def verify_folder(folder: Path, head: str | None = None) -> Verified:
         roster = _roster(facts)
         session = _check_session(entries[0], roster)
         cohort = facts["cohort"]
-    except _MISSHAPEN:
+    except _MALFORMED_ERRORS:
         raise EvidenceError(str(folder), "its log or run.json is not as secagg writes it") from None
     signatures = _check_signatures(entries, releases, cohort, roster, session)
     return Verified(len(entries), entries[-1]["hash"], files, len(releases), signatures)
@@ -100,14 +100,14 @@ def _verify_failed(folder: Path, head: str | None) -> Verified:
         roster = _roster(entries[0])
         session = _check_session(entries[0], roster)
         cohort = releases[0]["contributors"]
-    except _MISSHAPEN:
+    except _MALFORMED_ERRORS:
         raise EvidenceError(str(folder), "its log is not as secagg writes it") from None
     signatures = _check_signatures(entries, releases, cohort, roster, session)
     code = str(entries[-1].get("code"))
     return Verified(len(entries), entries[-1]["hash"], (), len(releases), signatures, code)
 
 
-_MISSHAPEN = (LookupError, TypeError, ValueError, AttributeError)
+_MALFORMED_ERRORS = (LookupError, TypeError, ValueError, AttributeError)
 """What reading data of any other form than ours can raise."""
 
 
@@ -124,7 +124,7 @@ def _read_facts(path: Path) -> dict[str, Any]:
                 raise ValueError
     except OSError:
         raise EvidenceError(str(path), "is missing", "Is this a run folder?") from None
-    except (*_MISSHAPEN, RecursionError):
+    except (*_MALFORMED_ERRORS, RecursionError):
         raise EvidenceError(str(path), "is not as secagg writes it") from None
     return dict(facts)
 
@@ -155,7 +155,7 @@ def _check_head(entries: Sequence[Mapping[str, Any]], head: str | None) -> None:
         return
     if entries[-2].get("event") == "result" and head == entries[-2]["hash"]:
         what = "is the head before the report was written, which report.html shows and which does "
-        raise UsageError("--head", f"{what}not bind it", _WHERE_HEADS_ARE)
+        raise UsageError("--head", f"{what}not bind it", _HEAD_ADVICE)
     if head in [entry["hash"] for entry in entries]:
         raise EvidenceError("log.jsonl", "lines were added after the head that you gave")
     raise EvidenceError("log.jsonl", "its head is not the one that you gave")
@@ -234,7 +234,7 @@ def _check_signatures(
         for site, parts in consent["claims"].items():
             claim = [bytes.fromhex(part) for part in parts]
             check_consent(site, claim, sorted(consent["claims"]), roster, session)
-    except (PeerError, *_MISSHAPEN):
+    except (PeerError, *_MALFORMED_ERRORS):
         raise EvidenceError(where, "a site's signature under its consent does not hold") from None
     signed = sum(_check_release(entry, cohort, roster, session) for entry in releases)
     return len(consent["claims"]) + signed
@@ -251,8 +251,8 @@ def _check_release(
         claims = {
             site: [bytes.fromhex(part) for part in parts] for site, parts in entry["claims"].items()
         }
-        thresholds = read_claims(claims, entry["stage"], entry["round"], roster, session)
-    except (PeerError, *_MISSHAPEN):
+        thresholds = read_attestations(claims, entry["stage"], entry["round"], roster, session)
+    except (PeerError, *_MALFORMED_ERRORS):
         raise EvidenceError(
             where, "a site's signature does not hold, or is not for this release"
         ) from None

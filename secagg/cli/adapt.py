@@ -11,8 +11,8 @@ import typer
 from secagg.errors import UsageError
 
 if TYPE_CHECKING:
-    from secagg.runs.adapt.fedlin import Newcomer
-    from secagg.runs.adapt.sparse_bayes import Adapted
+    from secagg.runs.adapt.fedlin import NewSitePosterior
+    from secagg.runs.adapt.sparse_bayes import AdaptedSite
 
 
 def adapt(
@@ -65,11 +65,11 @@ def adapt(
             typer.echo(f"\nwritten: {out}")
 
 
-def _adapted(run: Path, table: Path, sweeps: int) -> Adapted | Newcomer:
+def _adapted(run: Path, table: Path, sweeps: int) -> AdaptedSite | NewSitePosterior:
     """Fit the run that the folder holds, by its method."""
     from secagg.jobs.data_sources import read_file  # noqa: PLC0415
     from secagg.runs.adapt import fedlin, sparse_bayes  # noqa: PLC0415  # when it runs
 
     if sparse_bayes.method_of(run) == "fedlin_hm2":
-        return fedlin.welcome(fedlin.SharedRun.read(run), read_file(table))
+        return fedlin.fit_new_site(fedlin.FinishedHm2Run.read(run), read_file(table))
     return sparse_bayes.adapt(sparse_bayes.open_run(run), read_file(table), sweeps=sweeps)

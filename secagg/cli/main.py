@@ -300,7 +300,7 @@ def list_(what: Listed, as_json: AsJson = False) -> None:
         for name, text in described:
             typer.echo(f"{name:{width}}{text}")
         if what is Listed.METHODS:
-            typer.echo(f"\n{registry.WHICH}")
+            typer.echo(f"\n{registry.CHOOSING_A_METHOD}")
 
 
 @app.callback(invoke_without_command=True)

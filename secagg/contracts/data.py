@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from secagg.contracts.noise import Clip, Noise, Touch
+from secagg.contracts.noise import Clip, Noise, Sensitivity
 
 State = dict[str, Any]
 """Plain data: whatever `secagg.core.encoding` encodes. Owned by one party, passed in and handed
@@ -73,7 +73,7 @@ class Stage:
     spec: Spec
     max_rounds: int
     sees: str
-    touch: Touch | None = None
+    sensitivity: Sensitivity | None = None
 
 
 @dataclass(frozen=True)
@@ -99,7 +99,7 @@ class Variable:
 
 
 @dataclass(frozen=True)
-class Public:
+class PublicFacts:
     """What the job declares about the data, known to all; nothing here came from records.
 
     clip: under differential privacy, what every site does to its records; otherwise None
@@ -117,7 +117,7 @@ class Public:
 
 
 @dataclass(frozen=True)
-class Rows:
+class SiteRecords:
     """A site's complete records, as scaled by the public bounds. Never leaves the site.
 
     values: float64, shape (records, variables), every entry in [-1, 1]

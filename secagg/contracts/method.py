@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Final, Protocol, runtime_checkable
 
 from numpy.typing import NDArray
 
-from secagg.contracts.data import Body, Public, Rows, Stage, State, Update
+from secagg.contracts.data import Body, PublicFacts, SiteRecords, Stage, State, Update
 from secagg.core.randomness import RandomBytes
 
 
@@ -21,7 +21,7 @@ class Result:
 
 
 @dataclass(frozen=True)
-class Counted:
+class RecordCount:
     """What the first sum of every run said of the number of records, over the sites in it.
 
     records: as decoded; with noise it need not be whole, nor positive
@@ -35,9 +35,9 @@ class Counted:
 class Method(Protocol):
     """A federated method: settings in frozen fields, six pure functions.
 
-    Guarantee asked of every method: `local` reads a site's records only to compute the fields of
-    the stage it was asked for, within their bounds; `server` sees only sums. What the sums of all
-    rounds together determine about a site is written in the method's docstring and in `leaves`.
+    Guarantee asked of every method: `contribute` reads a site's records only to compute the fields
+    of the stage it was asked for, within their bounds; `aggregate` sees only sums. What the sums of
+    all rounds together determine about a site is written in the method's docstring and in `leaves`.
     """
 
     name: ClassVar[str]
@@ -47,28 +47,28 @@ class Method(Protocol):
         """For the report: what the whole transcript of sums determines, in plain words."""
         ...
 
-    def stages(self, public: Public) -> tuple[Stage, ...]:
+    def stages(self, public: PublicFacts) -> tuple[Stage, ...]:
         """Declare every kind of round. Called by all parties, before data is read.
 
         Raises `JobError` for settings that do not fit the declared columns.
         """
         ...
 
-    def start(self, public: Public) -> State:
+    def initial_state(self, public: PublicFacts) -> State:
         """Return the coordinator's first state."""
         ...
 
-    def message(self, state: State) -> tuple[str, Body] | None:
+    def next_request(self, state: State) -> tuple[str, Body] | None:
         """Return (stage, message to all sites) of the next round, or None when done."""
         ...
 
-    def local(
+    def contribute(
         self,
         stage: str,
-        rows: Rows,
+        rows: SiteRecords,
         message: Body,
         memory: State,
-        public: Public,
+        public: PublicFacts,
         random: RandomBytes,
     ) -> tuple[Update, State]:
         """Return a site's contribution and what it remembers until the next round.
@@ -79,43 +79,43 @@ class Method(Protocol):
         """
         ...
 
-    def server(self, state: State, total: Update, sites: int) -> State:
+    def aggregate(self, state: State, total: Update, sites: int) -> State:
         """Take the decoded sum over `sites` sites and return the next state."""
         ...
 
-    def result(self, state: State, public: Public, counted: Counted) -> Result:
+    def result(self, state: State, public: PublicFacts, counted: RecordCount) -> Result:
         """Return the result of a finished run."""
         ...
 
 
 # --- what a method may have besides -----------------------------------------------------------
 
-GROWING: Final = "collected"
+COLLECTED_DRAWS: Final = "collected"
 """Key of the coordinator's state whose value is a list that only grows at its end: what a journal
 has to write of it in a round is what is new."""
 
 
 @runtime_checkable
-class LeavesOwn(Protocol):
+class HasSiteResult(Protocol):
     """A method that leaves a site something for its own eyes."""
 
-    def own_result(self, memory: State, public: Public) -> Result | None:
+    def site_result(self, memory: State, public: PublicFacts) -> Result | None:
         """Return it, from what the site remembers after its part in the last round; or None."""
         ...
 
 
 @runtime_checkable
-class Together(Protocol):
+class BatchedLocal(Protocol):
     """A method that computes many sites' contributions at once, where one process has them all."""
 
-    def together(
+    def contribute_batched(
         self,
         stage: str,
-        rows: Sequence[Rows],
+        rows: Sequence[SiteRecords],
         message: Body,
         memories: Sequence[State],
-        public: Public,
+        public: PublicFacts,
         randoms: Sequence[RandomBytes],
     ) -> list[tuple[Update, State]]:
-        """Return what `local` returns at each of these sites, bit for bit."""
+        """Return what `contribute` returns at each of these sites, bit for bit."""
         ...

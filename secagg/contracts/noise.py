@@ -13,7 +13,7 @@ from enum import StrEnum
 
 
 @dataclass(frozen=True)
-class Touch:
+class Sensitivity:
     """How far one record can move a contribution: largest L2 norm of the change of all its fields.
 
     Where `weights` are given, each number's change counts divided by the root of its weight, and
@@ -73,7 +73,7 @@ class Noise:
     fraction_bits: of the stage's fields
     colluding: sites whose noise does not count, because they know it
     least: fewest sites that a sum can cover
-    weights: each number's noise has so many times these variances (`Touch.weights`)
+    weights: each number's noise has so many times these variances (`Sensitivity.weights`)
     """
 
     placement: Placement

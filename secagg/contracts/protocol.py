@@ -124,14 +124,14 @@ class SecureSum(Protocol):
         """Return the parties it needs beside sites and coordinator."""
         ...
 
-    def in_numbers(self, sites: int) -> str:
+    def guarantee_text(self, sites: int) -> str:
         """Return, for plan and report, how many may collude and drop out among so many sites.
 
         Raises `JobError` for settings that cannot be with so many sites.
         """
         ...
 
-    def withstands(self, sites: int) -> int:
+    def max_colluding(self, sites: int) -> int:
         """Return how many of so many sites may collude with the coordinator and see sums only."""
         ...
 

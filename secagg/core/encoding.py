@@ -41,8 +41,8 @@ _LETTER_OF: Final = {np.dtype(name): letter for letter, name in ARRAY_TYPES.item
 _MAX_DEPTH: Final = 32
 _MAX_AXES: Final = 8
 _MAX_ELEMENTS: Final = 1 << 40
-_LARGE: Final = 1 << 12  # bytes
-_SHORT: Final = 64  # characters
+_LARGE_BYTES: Final = 1 << 12  # bytes
+_CACHED_CHARACTERS: Final = 64  # characters
 _LENGTH: Final = struct.Struct("<Q")
 _FLOAT: Final = struct.Struct("<d")
 
@@ -127,7 +127,7 @@ class Pieces:
 
     def _append(self, part: bytes | bytearray | memoryview) -> None:
         """Copy what is small; let what is large stand alone."""
-        if len(part) < _LARGE:
+        if len(part) < _LARGE_BYTES:
             self._small += part
             return
         self.parts += (self._small, part)
@@ -176,7 +176,7 @@ def _length(n: int) -> bytes:
 def _text(text: object) -> bytes:
     if not isinstance(text, str):
         raise InternalError("wire", f"{text!r} is not Unicode text")
-    return _short_text(text) if len(text) <= _SHORT else _encoded(text)
+    return _short_text(text) if len(text) <= _CACHED_CHARACTERS else _encoded(text)
 
 
 def _encoded(text: str) -> bytes:

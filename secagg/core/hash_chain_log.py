@@ -23,7 +23,7 @@ from typing import Any
 
 from secagg.errors import EvidenceError
 
-FIRST = "0" * 64
+GENESIS_HASH = "0" * 64
 
 
 @dataclass
@@ -32,7 +32,7 @@ class RunLog:
 
     path: Path
     clock: Callable[[], str]
-    head: str = FIRST
+    head: str = GENESIS_HASH
     lines: int = 0
     events: list[dict[str, Any]] = field(default_factory=list)
 
@@ -46,7 +46,9 @@ class RunLog:
             whole = path.read_bytes().rpartition(b"\n")[0]
             os.truncate(path, len(whole) + bool(whole))
         entries = read_log(path) if path.exists() else []
-        return cls(path, clock, entries[-1]["hash"] if entries else FIRST, len(entries), entries)
+        return cls(
+            path, clock, entries[-1]["hash"] if entries else GENESIS_HASH, len(entries), entries
+        )
 
     def write(self, event: Mapping[str, Any]) -> None:
         """Append one event (JSON-able; must have the key "event").
@@ -84,7 +86,7 @@ def entry_hash(entry: Mapping[str, Any]) -> str:
 def read_log(path: Path) -> list[dict[str, Any]]:
     """Return the entries of an intact chain. Raises `EvidenceError` naming the first bad line."""
     entries: list[dict[str, Any]] = []
-    head = FIRST
+    head = GENESIS_HASH
     try:
         data = path.read_bytes()
     except OSError as error:

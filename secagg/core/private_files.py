@@ -22,7 +22,7 @@ from typing import Any, Final
 from secagg.core import encoding
 from secagg.errors import EvidenceError, InternalError, PeerError, UsageError
 
-BEGIN_AGAIN: Final = "Begin again: secagg run --overwrite keeps the log of what was released."
+START_AGAIN: Final = "Begin again: secagg run --overwrite keeps the log of what was released."
 
 
 def write_private(path: Path, data: bytes, *, sync: bool = True) -> None:
@@ -60,11 +60,11 @@ def read_checked(path: Path) -> Any:
                 return encoding.loads(content)
     except (OSError, PeerError):
         pass
-    raise EvidenceError(str(path), "is missing or damaged", BEGIN_AGAIN)
+    raise EvidenceError(str(path), "is missing or damaged", START_AGAIN)
 
 
 @contextmanager
-def held(path: Path, seconds: float = 0.0) -> Iterator[None]:
+def exclusive_lock(path: Path, seconds: float = 0.0) -> Iterator[None]:
     """Hold the lock that this file stands for; the system frees it when the process ends.
 
     seconds: how long to wait for another process to let go. Raises `UsageError`.
@@ -72,7 +72,7 @@ def held(path: Path, seconds: float = 0.0) -> Iterator[None]:
     handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
     try:
         until = time.monotonic() + seconds
-        while not _taken(handle):
+        while not _in_use(handle):
             if time.monotonic() >= until:
                 what = "is in use by another process"
                 raise UsageError(str(path.parent), what, "Let it end, or end it.")
@@ -83,7 +83,7 @@ def held(path: Path, seconds: float = 0.0) -> Iterator[None]:
 
 
 @dataclass
-class Grown:
+class AppendOnlyFile:
     """A private file that holds a list whose items stay as they are: only new ones are written.
 
     A file written whole each time would cost the square of a list that grows each time. `keep`
@@ -110,7 +110,7 @@ class Grown:
             with os.fdopen(os.open(self.path, flags, 0o600), "wb") as file:
                 os.fchmod(file.fileno(), 0o600)  # of one that is there already
                 if os.fstat(file.fileno()).st_size < self._size:
-                    raise EvidenceError(str(self.path), "has lost what was in it", BEGIN_AGAIN)
+                    raise EvidenceError(str(self.path), "has lost what was in it", START_AGAIN)
                 file.truncate(self._size)
                 file.seek(self._size)
                 file.write(block)
@@ -136,10 +136,10 @@ class Grown:
                 return items
         except OSError:
             pass
-        raise EvidenceError(str(self.path), "is missing or damaged", BEGIN_AGAIN)
+        raise EvidenceError(str(self.path), "is missing or damaged", START_AGAIN)
 
 
-def _taken(handle: int) -> bool:
+def _in_use(handle: int) -> bool:
     import fcntl  # noqa: PLC0415  # not on every system; a run in one process does without
 
     try:

@@ -19,7 +19,7 @@ RingVector = NDArray[np.unsignedinteger[Any]]
 RING_BITS = (32, 64, 128)
 
 _LIMBS: Final = {32: ("u4", 1), 64: ("u8", 1), 128: ("u8", 2)}
-_MOST_COUNTED: Final = 255  # carries that a byte counts
+_MAX_CARRIES: Final = 255  # carries that a byte counts
 BLOCK_BYTES: Final = 1 << 17
 
 
@@ -93,7 +93,7 @@ def add_in_place(a: RingVector, others: Iterable[RingVector]) -> None:
     for count, other in enumerate(others, 1):
         np.add(a, other, out=a)
         carries += np.less(a, other).view(np.uint8)  # the limb wrapped
-        if count % _MOST_COUNTED == 0:
+        if count % _MAX_CARRIES == 0:
             _settle(np.add, a, carries)
     _settle(np.add, a, carries)
 
@@ -108,7 +108,7 @@ def subtract_in_place(a: RingVector, others: Iterable[RingVector]) -> None:
     for count, other in enumerate(others, 1):
         borrows += np.less(a, other).view(np.uint8)  # the limb will borrow
         np.subtract(a, other, out=a)
-        if count % _MOST_COUNTED == 0:
+        if count % _MAX_CARRIES == 0:
             _settle(np.subtract, a, borrows)
     _settle(np.subtract, a, borrows)
 

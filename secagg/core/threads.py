@@ -24,7 +24,7 @@ would set it back in the middle of this one's work."""
 
 
 @contextmanager
-def one_thread() -> Iterator[None]:
+def single_threaded_blas() -> Iterator[None]:
     """Do linear algebra in one thread, and then in as many as before; also a decorator."""
     with _LOCK, _libraries().limit(limits=1, user_api="blas"):
         yield

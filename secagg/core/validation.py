@@ -15,7 +15,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from secagg.errors import JobError
 
-_PLAINER = {  # pydantic's words for what a job file calls otherwise
+_PLAIN_WORDS = {  # pydantic's words for what a job file calls otherwise
     "tuple_type": "must be a list",
     "dict_type": "must be a table",
     "model_type": "must be a table",
@@ -23,7 +23,7 @@ _PLAINER = {  # pydantic's words for what a job file calls otherwise
     "missing": "is required",
     "string_too_short": "must not be empty",
 }
-_CLOSE = 0.7
+_MIN_SIMILARITY = 0.7
 """Of letters in common: a slip or a missing ending. Below it words are alike by chance."""
 _EXAMPLES = {  # of lists, by key
     "truth": '[["cause", "effect"]]',
@@ -51,7 +51,7 @@ def build(kind: type[Settings], settings: Mapping[str, Any], where: str) -> Sett
 def unknown_key(where: str, key: str, known: Iterable[str]) -> JobError:
     """Return the error for a key that does not exist, with the likeliest meaning."""
     last, known = key.rpartition(".")[2], sorted(known)
-    close = difflib.get_close_matches(last, known, n=1, cutoff=_CLOSE)
+    close = difflib.get_close_matches(last, known, n=1, cutoff=_MIN_SIMILARITY)
     if not close and len(whole := [name for name in known if last in name.split("_")]) == 1:
         close = whole  # part of the right one: alone, for site_alone
     listed = ", ".join(known) or "none"
@@ -66,7 +66,7 @@ def describe(first: Mapping[str, Any], key: str) -> str:
         key = key.rpartition(".")[0]
         message = f"must be a list of {'lists' if kind == 'tuple_type' else 'tables'}"
     else:
-        message = _PLAINER.get(first["type"]) or str(first["msg"]).removeprefix("Value error, ")
+        message = _PLAIN_WORDS.get(first["type"]) or str(first["msg"]).removeprefix("Value error, ")
     if kind == "tuple_type" or (item and kind == "dict_type"):
         message += ", for example " + _EXAMPLES.get(key, '["age"]')
     got = first["input"]

@@ -1,4 +1,4 @@
-"""From declared columns to design variables, and from a site's table to scaled `Rows`.
+"""From declared columns to design variables, and from a site's table to scaled `SiteRecords`.
 
 Everything here runs at the site. Only declared levels and bounds are used; nothing is learned from
 the records. A continuous column with bounds [a, b] (after its transform) is carried as
@@ -34,19 +34,19 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from secagg.contracts import Public, Rows, Variable
+from secagg.contracts import PublicFacts, SiteRecords, Variable
 from secagg.contracts.noise import Placement
 from secagg.errors import DataError, JobError
 from secagg.jobs.job import Binary, Categorical, Column, Continuous, Job
 from secagg.models.common.coefficient_table import INTERCEPT
 from secagg.privacy.clipping import cap_per_person, choose_clip, clip_rows
 
-_MANY = 0.05
+_MANY_CLIPPED_SHARE = 0.05
 """Share of a column's values beyond which clipping is no longer a matter of a few odd records."""
 MISSING = frozenset({"", "na", "n/a", "nan", "null", "none", "?"})
 
 
-def public_facts(job: Job, sites: tuple[str, ...]) -> Public:
+def public_facts(job: Job, sites: tuple[str, ...]) -> PublicFacts:
     """Return what the job declares about the data of these sites.
 
     Raises `JobError` for bounds without a usable scale, two variables of one name, or one named as
@@ -70,7 +70,7 @@ def public_facts(job: Job, sites: tuple[str, ...]) -> Public:
     privacy = job.privacy
     repeated = privacy.person is not None and privacy.records_per_person > 1
     columns, most = tuple(job.columns), job.sites.max_rows
-    return Public(variables, columns, most, sites, clip, repeated=repeated)
+    return PublicFacts(variables, columns, most, sites, clip, repeated=repeated)
 
 
 def _variables(name: str, column: Column, half_of_indicator: float) -> list[Variable]:
@@ -106,11 +106,11 @@ def _bounds(column: Continuous) -> tuple[float, float]:
 def read_rows(
     columns: Mapping[str, Column],
     table: pd.DataFrame,
-    public: Public,
+    public: PublicFacts,
     who: str,
     person: str | None = None,
     records_per_person: int = 1,
-) -> Rows:
+) -> SiteRecords:
     """Return a site's complete records, scaled. Raises `DataError`; its text stays at the site.
 
     person: a column that names whose record it is; each keeps the first `records_per_person`. An
@@ -136,10 +136,10 @@ def read_rows(
         values, clipped = _read_column(column, table[name], f"{who}, column {name!r}")
         parts.append(values)
         outside.append(clipped)
-        if clipped > _MANY * np.count_nonzero(~np.isnan(values[:, 0])):
+        if clipped > _MANY_CLIPPED_SHARE * np.count_nonzero(~np.isnan(values[:, 0])):
             remarks.append(
-                f"{who}, column {name!r}: more than {_MANY:.0%} of the values lie outside the "
-                "public bounds and were clipped. Are the bounds right, and the unit?"
+                f"{who}, column {name!r}: more than {_MANY_CLIPPED_SHARE:.0%} of the values lie "
+                "outside the public bounds and were clipped. Are the bounds right, and the unit?"
             )
     design = np.hstack(parts)
     complete = np.asarray(~np.isnan(design).any(axis=1))
@@ -154,7 +154,7 @@ def read_rows(
     if public.clip is not None:
         scaled = clip_rows(scaled, public.clip)
     incomplete = int(len(table) - complete.sum())
-    return Rows(scaled, incomplete, np.array(outside, dtype=np.float64), tuple(remarks))
+    return SiteRecords(scaled, incomplete, np.array(outside, dtype=np.float64), tuple(remarks))
 
 
 def _read_column(

@@ -24,7 +24,7 @@ from secagg.contracts.noise import Adjacency, Placement
 from secagg.core.validation import describe, unknown_key
 from secagg.errors import JobError
 
-_LARGEST_BOUND = 1e100
+_MAX_BOUND = 1e100
 
 
 class _Strict(BaseModel):
@@ -40,8 +40,8 @@ class Continuous(_Strict):
     """
 
     type: Literal["continuous"]
-    low: float = Field(ge=-_LARGEST_BOUND, le=_LARGEST_BOUND, allow_inf_nan=False)
-    high: float = Field(ge=-_LARGEST_BOUND, le=_LARGEST_BOUND, allow_inf_nan=False)
+    low: float = Field(ge=-_MAX_BOUND, le=_MAX_BOUND, allow_inf_nan=False)
+    high: float = Field(ge=-_MAX_BOUND, le=_MAX_BOUND, allow_inf_nan=False)
     transform: Literal["none", "log"] = "none"
     unit: str = ""
 

@@ -36,7 +36,7 @@ PROTOCOLS = {
     "threshold_paillier": ("secagg.protocols.paillier.threshold", "ThresholdPaillier"),
 }
 
-WHICH = (
+CHOOSING_A_METHOD = (
     "For a linear graph without lags take moments with the analyses pc and notears: one secure\n"
     'sum in place of some 120 rounds; with centre = "site" it releases strictly less than\n'
     "notears_admm does.\n"

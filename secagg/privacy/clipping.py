@@ -41,8 +41,8 @@ from numpy.typing import NDArray
 
 from secagg.contracts.noise import Clip
 
-_MOST_BITS = 16
-_LEAST_BITS = 8
+_MAX_GRID_BITS = 16
+_MIN_GRID_BITS = 8
 
 
 def choose_clip(norm: float | None, implied: float, max_rows: int) -> Clip | None:
@@ -53,8 +53,8 @@ def choose_clip(norm: float | None, implied: float, max_rows: int) -> Clip | Non
     A sum over max_rows records of products of two variables has to be exact in float64: in steps of
     2^-2g it is at most max_rows 4^g, and that must not exceed 2^53.
     """
-    bits = min(_MOST_BITS, (53 - (max_rows - 1).bit_length()) // 2)
-    if bits < _LEAST_BITS:
+    bits = min(_MAX_GRID_BITS, (53 - (max_rows - 1).bit_length()) // 2)
+    if bits < _MIN_GRID_BITS:
         return None
     return Clip(implied if norm is None else min(norm**2, implied), bits)
 

@@ -66,7 +66,7 @@ GREEN_ERROR = 0.1
 USABLE_ERROR = 0.3
 _LITTLE_LEFT = 0.05
 """Of the way: then more rounds do not show beside the rest of a green error."""
-_MOST_ROUNDS = 10_000
+_MAX_ROUNDS = 10_000
 
 
 class Verdict(StrEnum):
@@ -110,7 +110,7 @@ class Noised:
     rounds: of a method that releases gradients (placement `round`); otherwise 1
     """
 
-    touch: float
+    sensitivity: float
     epsilon: float
     delta: float
     placement: Placement
@@ -167,7 +167,7 @@ def feasibility(assumed: Assumed, noised: Noised) -> Feasibility:
     """Return whether the result will be usable. Raises `UsageError` for impossible numbers."""
     _check(assumed, noised)
     mu = math.sqrt(noised.share) * gaussian_mu(noised.epsilon, noised.delta)
-    noise = noised.touch / mu * math.sqrt(_in_sum(noised))
+    noise = noised.sensitivity / mu * math.sqrt(_in_sum(noised))
     records, rho = assumed.records, assumed.correlation
     *predictors, outcome = _variances(assumed)
     d = len(predictors)
@@ -265,7 +265,7 @@ def _left(
     at_end = weight(np.ones(len(count)))
     share, point = np.zeros(len(count)), np.zeros(len(count))
     sums, momentum, left = [np.zeros(len(count))], 1.0, 1.0
-    for t in range(1, _MOST_ROUNDS + 1):
+    for t in range(1, _MAX_ROUNDS + 1):
         gradient = curved * (at_end - point * weight(point))
         before, share = share, point + gradient
         if (count / variance * gradient) @ (share - before) < 0:  # in scaled variables, b not c
@@ -303,7 +303,7 @@ def _check(assumed: Assumed, noised: Noised) -> None:
         ("indicators", 0 < assumed.indicator_spread <= assumed.indicator_size <= 1),
         ("correlation", -1 / max(predictors - 1, 1) < assumed.correlation < 1),
         ("explained", 0 < assumed.explained < 1),
-        ("touch", 0 < noised.touch < math.inf),
+        ("touch", 0 < noised.sensitivity < math.inf),
         ("epsilon", 0 < noised.epsilon < math.inf),
         ("delta", 0 < noised.delta < 1),
         ("sites", noised.sites >= 1),

@@ -78,14 +78,14 @@ class Additive:
         if self.aggregators < 2:
             raise JobError("protocol.aggregators", "additive sharing needs at least 2")
 
-    def in_numbers(self, sites: int) -> str:
+    def guarantee_text(self, sites: int) -> str:
         """All aggregators but one may collude, with everybody else."""
         return (
             f"of {self.aggregators} aggregators all but one may collude with the coordinator and "
             f"any of the {sites} sites; none may drop out"
         )
 
-    def withstands(self, sites: int) -> int:
+    def max_colluding(self, sites: int) -> int:
         """Any number of sites: shares go to aggregators."""
         return sites
 

@@ -47,11 +47,11 @@ class Plain:
     setup: ClassVar[tuple[Phase, ...]] = ()
     phases: ClassVar[tuple[Phase, ...]] = (Phase("submit", Role.SITE, contributes=True),)
 
-    def in_numbers(self, sites: int) -> str:
+    def guarantee_text(self, sites: int) -> str:
         """Nothing is hidden."""
         return f"the coordinator reads the contributions of all {sites} sites"
 
-    def withstands(self, sites: int) -> int:
+    def max_colluding(self, sites: int) -> int:
         """No site, and not the coordinator alone."""
         return 0
 

@@ -30,7 +30,7 @@ from secagg.core.ring import RingVector
 from secagg.protocols.kernels import aes
 
 SEED_BYTES = 32
-_MOST_BYTES = 16 * (2**32 - 2)
+_MAX_BYTES = 16 * (2**32 - 2)
 _ZEROS = bytes(ring.BLOCK_BYTES)
 
 
@@ -46,8 +46,8 @@ def apply_masks(vector: RingVector, add: Sequence[bytes], subtract: Sequence[byt
         raise ValueError("masks are applied to vectors of a ring, in this machine's byte order")
     if not (vector.flags.c_contiguous and vector.flags.writeable):
         raise ValueError("masks are applied in place: to a contiguous, writable vector")
-    if vector.nbytes > _MOST_BYTES:
-        raise ValueError(f"a seed expands to at most {_MOST_BYTES} bytes")
+    if vector.nbytes > _MAX_BYTES:
+        raise ValueError(f"a seed expands to at most {_MAX_BYTES} bytes")
     if any(len(seed) != SEED_BYTES for seed in (*add, *subtract)):
         raise ValueError(f"a seed has {SEED_BYTES} bytes")
     if aes.available():

@@ -22,19 +22,19 @@ from secagg.reports.numbers import (
 
 Facts = Mapping[str, Any]
 
-_PLACED = {
+_PLACEMENT_WORDS = {
     "sum": "once, in the sum: each site adds a share of it to its contribution",
     "site": "once, at each site, which adds all of it to its own contribution and draws it once "
     "for the same question on the same records",
     "round": "in every round: each site adds a share of it to each contribution",
 }
-_OTHER = {"add_remove": "replace", "replace": "add_remove"}
+_OTHER_ADJACENCY = {"add_remove": "replace", "replace": "add_remove"}
 
 
 def terms(facts: Facts) -> list[tuple[str, str]]:
     """Return the promise point by point: what, and how it stands here."""
     promise, asked = facts["privacy"], facts["job"]["privacy"]
-    other = _OTHER[promise["adjacency"]]
+    other = _OTHER_ADJACENCY[promise["adjacency"]]
     releases = sum(part["releases"] for part in promise["mechanisms"])
     norm = "which the public bounds imply, so that none is shrunk"
     if asked["record_norm"] is not None:
@@ -66,7 +66,7 @@ def terms(facts: Facts) -> list[tuple[str, str]]:
             f"{significant(promise['mu_other_adjacency'])}",
         ),
         ("Noise", "discrete Gaussian, drawn on integers and added to each number by the sites"),
-        ("Placement", f"“{promise['placement']}”: {_PLACED[promise['placement']]}"),
+        ("Placement", f"“{promise['placement']}”: {_PLACEMENT_WORDS[promise['placement']]}"),
         (
             "Scale of records",
             "each variable is moved and scaled from its public bounds to [−1, 1], levels to −1 "

@@ -39,7 +39,7 @@ def factor(promise: Mapping[str, Any]) -> str:
     return f"{power_of_e(promise['epsilon'])}, about {about} times"
 
 
-def how_much(facts: Facts) -> str:
+def explain_epsilon(facts: Facts) -> str:
     """Return what epsilon means for somebody who guesses; nothing where no promise holds."""
     if not noised(facts) or not holds(facts):
         return ""
@@ -63,7 +63,7 @@ def promised(facts: Facts) -> list[tuple[str, str]]:
         ("What is promised", _what(promise)),
         ("About whom", _about_whom(promise)),
         ("Against whom", _against_whom(facts)),
-        ("By how much", how_much(facts)),
+        ("By how much", explain_epsilon(facts)),
         (
             "The exception",
             f"δ = {probability(promise['delta'])}: a probability may change by so much on top of "
@@ -128,7 +128,7 @@ def _releases(facts: Facts) -> str:
     return text
 
 
-def voids(facts: Facts) -> list[str]:
+def invalidating_conditions(facts: Facts) -> list[str]:
     """Return what makes the promise void, now or later, and no software sees."""
     promise = facts["privacy"]
     own = promise["placement"] == "site"

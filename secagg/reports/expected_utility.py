@@ -19,11 +19,11 @@ from secagg.reports.results import records_of
 
 Facts = Mapping[str, Any]
 
-_FEWER = 0.8
+_MIN_RECORDS_RATIO = 0.8
 """From this share of the expected records on the verdict is taken to hold; noise has to be excluded
 as the reason for fewer, by three of its standard deviations."""
 
-_MEANS = {
+_VERDICT_WORDS = {
     "green": "noise hardly shows",
     "amber": "directions and large effects can be told",
     "red": "noise drowns what is asked for",
@@ -35,10 +35,10 @@ def in_short(facts: Facts) -> str:
     judged = facts["feasibility"]
     if judged["verdict"] is None:
         return f"It was {judged['words']}."
-    return f"Expected before the run: {judged['verdict']}, {_MEANS[judged['verdict']]}."
+    return f"Expected before the run: {judged['verdict']}, {_VERDICT_WORDS[judged['verdict']]}."
 
 
-def fewer(facts: Facts, summary: Mapping[str, Any]) -> tuple[str, str] | None:
+def fewer_records_than_expected(facts: Facts, summary: Mapping[str, Any]) -> tuple[str, str] | None:
     """Return that there are far fewer records than the plan expected, and what follows; or None.
 
     Both numbers are public: the guess is the job's, and what was counted has noise.
@@ -47,7 +47,7 @@ def fewer(facts: Facts, summary: Mapping[str, Any]) -> tuple[str, str] | None:
     if guess is None:
         return None
     records, error = records_of(summary)
-    if records + 3 * error >= _FEWER * guess:
+    if records + 3 * error >= _MIN_RECORDS_RATIO * guess:
         return None
     person, why = facts["privacy"]["person"], ""
     if person is not None:
@@ -71,8 +71,8 @@ def expected(facts: Facts, summary: Mapping[str, Any]) -> list[str]:
     verdict = judged["verdict"]
     records = count(facts["job"]["privacy"]["expected_records"])
     found = [
-        f"The plan's verdict is {verdict}: {_MEANS[verdict]}. The coefficient error to expect is "
-        f"{percent(judged['error'])}.",
+        f"The plan's verdict is {verdict}: {_VERDICT_WORDS[verdict]}. The coefficient error to "
+        f"expect is {percent(judged['error'])}.",
         "Coefficient error: how far the noise alone is expected to move a regression's slopes, all "
         "of them together, in per cent of their size, against the same fit without noise. "
         f"Usable: at most {percent(USABLE_ERROR)}. Green is up to {percent(GREEN_ERROR)}, amber up "
@@ -81,7 +81,7 @@ def expected(facts: Facts, summary: Mapping[str, Any]) -> list[str]:
         f"Worked out from public numbers: {records} expected records, and a guess of how much "
         "columns vary within their bounds and hang together. No record was read for it. Sampling "
         "error, and the bias of clipping, come on top.",
-        ". ".join(fewer(facts, summary) or ()),
+        ". ".join(fewer_records_than_expected(facts, summary) or ()),
     ]
     return [text for text in found if text]
 

@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from fractions import Fraction
 
 NONE = "–"
-_MOST_DECIMALS = 6
+_MAX_DECIMALS = 6
 _SUPERSCRIPT = str.maketrans("0123456789-", "⁰¹²³⁴⁵⁶⁷⁸⁹⁻")
 
 
@@ -56,7 +56,7 @@ def by_error(x: float | None, error: float | None) -> str:
     if x is None or error is None or not 0 < error < math.inf:
         return significant(x)
     decimals = max(1 - math.floor(math.log10(error)), 0)
-    if decimals > _MOST_DECIMALS or abs(x) >= 1e7:
+    if decimals > _MAX_DECIMALS or abs(x) >= 1e7:
         return significant(x)
     return fixed(x, decimals)
 

@@ -133,7 +133,7 @@ def _promise(facts: Mapping[str, Any], summary: Mapping[str, Any]) -> dict[str, 
         "holds": dp_claims.holds(facts),
         "claimed": dp_claims.claimed(facts),
         "plainly": dp_plain_language.promised(facts),
-        "voids": dp_plain_language.voids(facts),
+        "voids": dp_plain_language.invalidating_conditions(facts),
         "expected": expected_utility.expected(facts, summary),
         "terms": dp_mechanisms.terms(facts),
         "mechanisms": dp_mechanisms.mechanisms(facts),
@@ -209,7 +209,7 @@ def _graph(block: results.Block, blocks: list[results.Block]) -> dict[str, Any]:
         "alone": tables.graphs_alone(block),
         "drawing": None,
     }
-    if len(names) <= graph.MOST_DRAWN:
+    if len(names) <= graph.MAX_DRAWN:
         order = graph.round_order(names, sorted(pairs))
         shown["drawing"] = graph.graph_picture(order, edges, f"{block.title}: the learned graph")
     return shown

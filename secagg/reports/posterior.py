@@ -17,12 +17,12 @@ from secagg.reports.regression import unit_of
 from secagg.reports.results import Block, Summary
 from secagg.reports.svg import graph
 from secagg.reports.svg.forest_plot import Interval, Scale, axis_picture, interval_picture, reach_of
-from secagg.reports.svg.heat_map import MOST_CELLS, bar_picture, heat_picture
+from secagg.reports.svg.heat_map import MAX_CELLS, bar_picture, heat_picture
 
 LIKELY = 0.5
 """A coefficient with this PIP or more is in the median probability model (Barbieri and Berger
 2004): it is marked."""
-MOST_LISTED = 40
+MAX_LISTED = 40
 """Pairs of a graph that a table lists, edges first; all are in result.json."""
 
 
@@ -139,17 +139,17 @@ def of_graph(block: Block) -> dict[str, Any]:
     likely = edges + [pair for pair in pairs if not pair.edge]
     shown: dict[str, Any] = {
         **_told(block),
-        "pairs": [(pair, [_numbers(side) for side in pair.sides]) for pair in likely[:MOST_LISTED]],
-        "left_out": max(len(pairs) - MOST_LISTED, 0),
+        "pairs": [(pair, [_numbers(side) for side in pair.sides]) for pair in likely[:MAX_LISTED]],
+        "left_out": max(len(pairs) - MAX_LISTED, 0),
         "edges": len(edges),
         "directed": "arrows" in summary,
         "heat": None,
         "drawing": None,
         "legend": [],
     }
-    if len(names) <= MOST_CELLS:
+    if len(names) <= MAX_CELLS:
         shown["heat"] = heat_picture(names, _pips(pairs), "PIPs: outcomes by row")
-    if len(names) <= graph.MOST_DRAWN:
+    if len(names) <= graph.MAX_DRAWN:
         drawn = [
             graph.Edge(pair.source, pair.target, pair.directed, pair.weight, _sign(pair.weight))
             for pair in edges

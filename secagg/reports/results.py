@@ -132,8 +132,15 @@ _MEANINGS |= {
     "nothing",
     "expected_fdr": "the mean of 1 − PIP over the edges; the rate that was set bounds it",
 }
-_ELSEWHERE = {"method", "title", "outcome", "level", "converged", "status", "records"}
-_ELSEWHERE |= {"failed", "incomplete_records", "records_error", "missing", "extra", "reversed"}
+_SHOWN_ELSEWHERE = {"method", "title", "outcome", "level", "converged", "status", "records"}
+_SHOWN_ELSEWHERE |= {
+    "failed",
+    "incomplete_records",
+    "records_error",
+    "missing",
+    "extra",
+    "reversed",
+}
 
 
 @dataclass(frozen=True)
@@ -257,7 +264,7 @@ def statistics(summary: Summary, *, noised: bool) -> list[tuple[str, str, str]]:
 
     noised: whether the number of records has noise; then the page shows it once, for all analyses
     """
-    elsewhere = _ELSEWHERE | ({"n"} if noised else set())
+    elsewhere = _SHOWN_ELSEWHERE | ({"n"} if noised else set())
     single: dict[str, Any] = {
         **summary.get("score", {}),
         **summary,

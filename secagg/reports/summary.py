@@ -23,7 +23,7 @@ from secagg.reports.dp_claims import (
     seen,
     thresholds,
 )
-from secagg.reports.dp_plain_language import factor, how_much
+from secagg.reports.dp_plain_language import explain_epsilon, factor
 from secagg.reports.ledgers import exact_before, exact_before_at, ledger_standing, repeats, together
 from secagg.reports.numbers import count, counted, listing
 from secagg.reports.results import blocks
@@ -32,7 +32,7 @@ Facts = Mapping[str, Any]
 Status = Literal["evidence attached", "evidence missing", "needs a person"]
 EXACT_BEFORE = "Exact sums of these sites were released before"
 MANY_CLIPPED = "Many values lay outside the public bounds and were clipped"
-_MANY = 0.01  # of all rows
+_MANY_CLIPPED_SHARE = 0.01  # of all rows
 
 
 @dataclass(frozen=True)
@@ -94,7 +94,7 @@ def claim(facts: Facts) -> list[str]:
     )
     if max(signed) > min(signed):
         rule += f", the strictest, which decides, {max(signed)}"
-    return [text for text in (claimed(facts), how_much(facts), repeats(facts)) if text] + [
+    return [text for text in (claimed(facts), explain_epsilon(facts), repeats(facts)) if text] + [
         f"{rule}."
     ]
 
@@ -154,7 +154,7 @@ def banners(facts: Facts, summary: Mapping[str, Any]) -> list[Banner]:
     if noised(facts) and facts["feasibility"]["verdict"] == "red":
         text = f"{expected_utility.in_short(facts)} The plan said so from public numbers."
         found.append(Banner("Noise was expected to drown the result", text))
-    if noised(facts) and (less := expected_utility.fewer(facts, summary)):
+    if noised(facts) and (less := expected_utility.fewer_records_than_expected(facts, summary)):
         found.append(Banner(*less))
     if useless := [block for block in blocks(summary) if not block.usable]:
         goal = "the method did not reach its goal."
@@ -202,7 +202,9 @@ def unusable(summary: Mapping[str, Any]) -> str:
 def _outside(summary: Mapping[str, Any]) -> str:
     """Return which columns had many values outside their bounds; empty if none had."""
     rows = summary["records"] + (summary["incomplete_records"] or 0)
-    far = {k: v for k, v in summary["values_outside_bounds"].items() if v > _MANY * rows}
+    far = {
+        k: v for k, v in summary["values_outside_bounds"].items() if v > _MANY_CLIPPED_SHARE * rows
+    }
     if not far:
         return ""
     named = listing([f"“{column}” {count(values)}" for column, values in far.items()])

@@ -25,7 +25,7 @@ from secagg.privacy.accounting.events import Event, curve, rdp_epsilon, zcdp_eps
 from secagg.privacy.ledger.ledger import Ledger
 from secagg.privacy.ledger.records import VOID
 from secagg.privacy.ledger.store import Line
-from secagg.runtime.session_ledgers import EVERYBODY, open_ledger
+from secagg.runtime.session_ledgers import ALL_SITES, open_ledger
 
 _ENDING: Final = ".ledger"
 _COORDINATOR: Final = "coordinator"
@@ -85,7 +85,7 @@ def _in_folder(folder: Path) -> list[Place]:
 
 def _place(file: Path) -> Place:
     party = unquote(file.stem)
-    return Place(party, file, EVERYBODY if party == _COORDINATOR else None)
+    return Place(party, file, ALL_SITES if party == _COORDINATOR else None)
 
 
 def show(path: Path, delta: float = DELTA, *, in_full: bool = False) -> list[dict[str, Any]]:
@@ -201,7 +201,7 @@ def _check_name(file: Path, dataset: str | None, what: str) -> None:
             what,
             "Give the job instead, with --party; or name with --dataset whose records it is for.",
         )
-    if dataset != EVERYBODY and file.name != ledger_name(dataset):
+    if dataset != ALL_SITES and file.name != ledger_name(dataset):
         what += f", and is not where a run looks for data set {dataset!r}"
         raise UsageError(str(file), what, f"That is {ledger_name(dataset)!r}.")
 

@@ -13,7 +13,7 @@ from contextlib import closing
 from importlib import metadata
 from typing import Any
 
-from secagg.contracts import Counted, State
+from secagg.contracts import RecordCount, State
 from secagg.core.identity import COORDINATOR, Role
 from secagg.core.version import __version__
 from secagg.privacy.accounting.guarantee import guarantee
@@ -24,7 +24,7 @@ from secagg.runtime.engines.memory import MemoryEngine
 from secagg.runtime.planned_job import Planned, agreement
 from secagg.runtime.rounds import COHORT
 from secagg.runtime.session import Session
-from secagg.runtime.session_ledgers import EVERYBODY, open_ledger
+from secagg.runtime.session_ledgers import ALL_SITES, open_ledger
 
 SCHEMA = 1
 _PACKAGES = ("numpy", "scipy", "pandas", "gmpy2", "phe", "cryptography", "pydantic", "causal-learn")
@@ -51,12 +51,12 @@ def roster_facts(session: Session) -> list[dict[str, str]]:
     ]  # fmt: skip
 
 
-def counted(planned: Planned, state: State) -> Counted:
+def counted(planned: Planned, state: State) -> RecordCount:
     """Return what the first sum said; each site sized its noise for the fewest sites allowed."""
     records, noise = float(state["counts"]["records"][0]), planned.public.noise.get(COHORT)
     if noise is None:
-        return Counted(records, 0.0)
-    return Counted(records, noise.in_sum(len(state["cohort"]), noise.at_site(noise.least)))
+        return RecordCount(records, 0.0)
+    return RecordCount(records, noise.in_sum(len(state["cohort"]), noise.at_site(noise.least)))
 
 
 def counts(planned: Planned, state: State) -> dict[str, Any]:
@@ -107,7 +107,7 @@ def facts(
         "protocol": {
             **events[0]["protocol"],
             "hides_from_coordinator": capabilities.hides_from_coordinator,
-            "in_numbers": planned.protocol.in_numbers(len(planned.public.sites)),
+            "in_numbers": planned.protocol.guarantee_text(len(planned.public.sites)),
             "dropouts": capabilities.dropouts,
             "sees": dict(capabilities.sees),
             "unprotected": list(capabilities.unprotected),
@@ -133,7 +133,7 @@ def privacy_facts(planned: Planned, sites: int) -> dict[str, Any] | None:
     if planned.private is None:
         return None
     assert planned.public.clip is not None  # wherever noise is, records are clipped
-    withstands = planned.protocol.withstands(len(planned.public.sites))
+    withstands = planned.protocol.max_colluding(len(planned.public.sites))
     person = planned.job.privacy.person
     return guarantee(planned.private, planned.public.clip, person, sites, withstands)
 
@@ -151,7 +151,7 @@ def ledger_facts(session: Session) -> dict[str, Any]:
         return {"kept": False, "coordinator": None, "spent": None}
     with closing(open_ledger(path)) as ledger:
         delta = session.planned.job.privacy.delta
-        spent = ledger_facts_module.spent(ledger, EVERYBODY, session.session.hex(), delta)
+        spent = ledger_facts_module.spent_budget(ledger, ALL_SITES, session.session.hex(), delta)
     return {"kept": True, "coordinator": budgets.show(path)[0], "spent": spent}
 
 

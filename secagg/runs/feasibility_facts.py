@@ -38,7 +38,7 @@ def prospect(planned: Planned, promise: Mapping[str, Any]) -> dict[str, Any]:
             job.privacy.expected_records, continuous, len(kinds) - continuous, clip.square, logistic
         ),
         Noised(
-            touch=noised[f"sensitivity_{adjacency}"],
+            sensitivity=noised[f"sensitivity_{adjacency}"],
             epsilon=promise["epsilon"],
             delta=promise["delta"],
             placement=Placement(promise["placement"]),

@@ -30,7 +30,7 @@ from secagg.jobs.design_matrix import MISSING, public_facts
 from secagg.jobs.job import Continuous, Job, parse_job
 from secagg.jobs.registry import make_method
 from secagg.models.fedlin.design import Layout
-from secagg.runs.adapt.fedlin import Newcomer, SharedRun, welcome
+from secagg.runs.adapt.fedlin import FinishedHm2Run, NewSitePosterior, fit_new_site
 from secagg.runs.adapt.new_records import as_recorded, outcomes_of, predictors_of
 from secagg.runs.run import run
 from secagg.runs.simulate import simulate_sites
@@ -39,14 +39,14 @@ Tables = Mapping[Any, pd.DataFrame]
 
 MODELS = {"hm1": "fedlin_hm1", "hm2": "fedlin_hm2", "fedavg": "fedavg", "ditto": "fedavg"}
 _ARGUMENTS = {"name": "model", "outcome": "outcome", "predictors": "predictors"}
-_READ = (
+_BOUNDS_READ_NOTE = (
     "Bounds and levels of columns were read from the tables. In a run everybody knows them, and "
     "these tell extremes of records: give `columns` for a study over real sites."
 )
-_MARGIN = 0.1  # of a column's range, on both sides of the bounds that are read from tables
-_MOST_LEVELS = 50
-_LISTED = 5  # sites, in an error
-_MANY = 0.01  # of a column's values, to be outside its bounds
+_BOUNDS_MARGIN = 0.1  # of a column's range, on both sides of the bounds that are read from tables
+_MAX_LEVELS = 50
+_MAX_LISTED = 5  # sites, in an error
+_MANY_CLIPPED_SHARE = 0.01  # of a column's values, to be outside its bounds
 
 
 class FedLin:
@@ -112,7 +112,7 @@ class FedLin:
             finished = run(job, tables, random=random)
             result, own = finished.result, dict(finished.own)
         if not self.columns:
-            result.summary["notes"].append(_READ)
+            result.summary["notes"].append(_BOUNDS_READ_NOTE)
         rows = sum(len(table) for table in tables.values())
         if lacking := rows - sum(kept.summary["records_here"] for kept in own.values()):
             result.summary["notes"].append(
@@ -141,8 +141,8 @@ class FedLin:
         """
         self._check_fitted()
         if str(site) not in self.coef_.index:
-            known = ", ".join(map(str, self.coef_.index[:_LISTED]))
-            more = " ..." if len(self.coef_) > _LISTED else "."
+            known = ", ".join(map(str, self.coef_.index[:_MAX_LISTED]))
+            more = " ..." if len(self.coef_) > _MAX_LISTED else "."
             raise UsageError("predict", f"no site {site!r} was fitted", f"There are {known}{more}")
         layout = self._layout()
         predictors = predictors_of(self.job_, layout, table)
@@ -169,10 +169,12 @@ class FedLin:
         wrong = float(np.sum((actual - np.concatenate(parts)) ** 2))
         return 1 - wrong / float(np.sum((actual - actual.mean()) ** 2))
 
-    def adapt(self, table: pd.DataFrame) -> Newcomer:
+    def adapt(self, table: pd.DataFrame) -> NewSitePosterior:
         """Return the posterior of a site that was not among those fitted; of "hm2" only."""
         self._check_fitted()
-        return welcome(SharedRun.of(self.job_, self.result_), table, random=self._random())
+        return fit_new_site(
+            FinishedHm2Run.of(self.job_, self.result_), table, random=self._random()
+        )
 
     def _layout(self) -> Layout:
         method: Any = make_method(self.job_.method)
@@ -225,7 +227,7 @@ def _clipped(job: Job, tables: Tables) -> list[str]:
             cells = pd.concat([table[name] for table in tables.values()])
             numbers = pd.to_numeric(cells, errors="coerce")
             outside = int(((numbers < column.low) | (numbers > column.high)).sum())
-            if outside > _MANY * len(cells):
+            if outside > _MANY_CLIPPED_SHARE * len(cells):
                 notes.append(
                     f"{outside} of {len(cells)} values of {name!r} lay outside its bounds, and "
                     "went in as the bound: the result is not that of the records as they are."
@@ -264,12 +266,12 @@ def _declared(name: str, cells: pd.Series[Any]) -> dict[str, Any]:
             raise DataError(f"column {name!r}", "does not vary", "Leave it out.")
         if set(np.unique(numbers)) == {0.0, 1.0}:
             return {"type": "binary"}
-        margin = _MARGIN * float(np.ptp(numbers))
+        margin = _BOUNDS_MARGIN * float(np.ptp(numbers))
         low, high = float(numbers.min()) - margin, float(numbers.max()) + margin
         return {"type": "continuous", "low": low, "high": high}
     texts = {str(cell).strip() for cell in cells.dropna()}
     levels = sorted(text for text in texts if text.lower() not in MISSING)
-    if not 2 <= len(levels) <= _MOST_LEVELS:
+    if not 2 <= len(levels) <= _MAX_LEVELS:
         what = f"has {len(levels)} levels, and none of them is a number"
         raise DataError(f"column {name!r}", what, "Declare it in `columns`, or leave it out.")
     kind = "binary" if len(levels) == 2 else "categorical"

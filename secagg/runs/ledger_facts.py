@@ -23,7 +23,7 @@ from secagg.runtime.planned_job import Planned
 from secagg.runtime.session_ledgers import open_ledger
 
 
-def spent(ledger: Ledger, dataset: str, session: str, delta: float | None) -> dict[str, Any]:
+def spent_budget(ledger: Ledger, dataset: str, session: str, delta: float | None) -> dict[str, Any]:
     """Return what a data set has given away, by this ledger: before a session, and with it.
 
     delta: of the session's job, at which epsilon is told; None without noise, then it is not
@@ -106,7 +106,7 @@ def _by_its_ledger(planned: Planned, source: SiteSource, session: str) -> dict[s
     with closing(open_ledger(source.ledger)) as ledger:
         caps = (*ledger.caps(source.dataset), *own)
         return {
-            "spent": spent(ledger, source.dataset, session, planned.job.privacy.delta),
+            "spent": spent_budget(ledger, source.dataset, session, planned.job.privacy.delta),
             "caps": [_left(cap, ledger, source.dataset) for cap in caps],
         }
 

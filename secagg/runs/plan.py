@@ -18,7 +18,17 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from secagg.contracts import Body, Counted, Method, Public, Result, Rows, Stage, State, Update
+from secagg.contracts import (
+    Body,
+    Method,
+    PublicFacts,
+    RecordCount,
+    Result,
+    SiteRecords,
+    Stage,
+    State,
+    Update,
+)
 from secagg.contracts.noise import Placement
 from secagg.core.frames import Delivery
 from secagg.core.identity import COORDINATOR
@@ -38,13 +48,13 @@ from secagg.reports.summary import EXACT_BEFORE
 from secagg.runs.budgets import exact_releases, under
 from secagg.runs.facts import privacy_facts
 from secagg.runs.feasibility_facts import prospect
-from secagg.runtime.parties import open_book
+from secagg.runtime.parties import open_coordinator_ledger
 from secagg.runtime.planned_job import Planned, plan_facts
 from secagg.runtime.rounds import COHORT, CONSENT
 from secagg.runtime.session import open_session
-from secagg.runtime.session_ledgers import EVERYBODY, open_ledger, request
+from secagg.runtime.session_ledgers import ALL_SITES, contribution_request, open_ledger
 
-_MUCH = 10**9
+_WARN_BYTES = 10**9
 """Bytes that one site sends in a run, beyond which a plan warns."""
 
 
@@ -57,36 +67,36 @@ class _Zeros:
     name: ClassVar[str] = "zeros"
     leaves: ClassVar[str] = ""
 
-    def stages(self, public: Public) -> tuple[Stage, ...]:
+    def stages(self, public: PublicFacts) -> tuple[Stage, ...]:
         return self.method.stages(public)
 
-    def start(self, public: Public) -> State:
-        first = self.method.message(self.method.start(public))
+    def initial_state(self, public: PublicFacts) -> State:
+        first = self.method.next_request(self.method.initial_state(public))
         sent = {} if first is None else {first[0]: first[1]}
         return {"left": [[s.name, sent.get(s.name, {})] for s in self.stages(public)]}
 
-    def message(self, state: State) -> tuple[str, Body] | None:
+    def next_request(self, state: State) -> tuple[str, Body] | None:
         if not state["left"]:
             return None
         stage, message = state["left"][0]
         return stage, message
 
-    def local(
+    def contribute(
         self,
         stage: str,
-        rows: Rows,
+        rows: SiteRecords,
         message: Body,
         memory: State,
-        public: Public,
+        public: PublicFacts,
         random: RandomBytes,
     ) -> tuple[Update, State]:
         (spec,) = (s.spec for s in self.stages(public) if s.name == stage)
         return {field.name: np.zeros(field.shape) for field in spec}, memory
 
-    def server(self, state: State, total: Update, sites: int) -> State:
+    def aggregate(self, state: State, total: Update, sites: int) -> State:
         return {"left": state["left"][1:]}
 
-    def result(self, state: State, public: Public, counted: Counted) -> Result:
+    def result(self, state: State, public: PublicFacts, counted: RecordCount) -> Result:
         return Result({})
 
 
@@ -109,7 +119,7 @@ def plan_run(planned: Planned, key: bytes | None = None) -> dict[str, Any]:
         "method": planned.method.name,
         "leaves": planned.method.leaves,
         "protocol": planned.protocol.name,
-        "in_numbers": planned.protocol.in_numbers(len(planned.public.sites)),
+        "in_numbers": planned.protocol.guarantee_text(len(planned.public.sites)),
         "sites": list(planned.public.sites),
         "release": planned.job.release.model_dump(),
         "own_rules": {
@@ -148,7 +158,7 @@ def _warnings(planned: Planned) -> list[str]:
         told = headline(planned.method.name, settings_of(planned.method))
         return [told, exact] if told else [exact]
     kept = {source.name: (source.ledger, source.dataset) for source in planned.sources.values()}
-    kept[COORDINATOR] = open_book(planned, b"").path, EVERYBODY
+    kept[COORDINATOR] = open_coordinator_ledger(planned, b"").path, ALL_SITES
     found = []
     for party, (path, dataset) in kept.items():
         if path is not None and path.exists():
@@ -159,7 +169,7 @@ def _warnings(planned: Planned) -> list[str]:
 
 def _much(size: int) -> list[str]:
     """Return a warning if a site would send a lot in all rounds together."""
-    if size <= _MUCH:
+    if size <= _WARN_BYTES:
         return []
     return [
         f"A site would send up to {size / 1e9:.3g} GB in all rounds together: fewer columns, "
@@ -174,13 +184,13 @@ def _refusals(planned: Planned, key: bytes | None) -> list[str]:
     what is released meanwhile, only the run shows.
     """
     names, release = planned.public.sites, as_policy(planned.job.release)
-    book = open_book(planned, b"")
+    book = open_coordinator_ledger(planned, b"")
     found = _said_by(check_invitation, release, COORDINATOR, names, None) or _said_by(
         check_cohort, release, COORDINATOR, names, book.earlier
     )
     if book.path is not None and book.path.exists():
         with closing(open_ledger(book.path)) as ledger:
-            found += _said_by(_check_budget, planned, ledger, EVERYBODY)
+            found += _said_by(_check_budget, planned, ledger, ALL_SITES)
     for source in planned.sources.values():
         with closing(_opened(source)) as ledger:
             found += [f"{source.name}, {why}" for why in _of_site(planned, source, ledger, key)]
@@ -202,7 +212,7 @@ def _of_site(
     job, policy, shared = planned.job, source.policy, policy_of(as_policy(planned.job.release))
     stages = [stage for name, stage in planned.plans.stages.items() if name != COHORT]
     asked = replace(
-        request(job, stages, source.name, key or b"", replayable=False),
+        contribution_request(job, stages, source.name, key or b"", replayable=False),
         cohort=planned.public.sites,
         earlier=tuple(known.sites for known in ledger.cohorts(source.dataset)),
     )
@@ -286,6 +296,6 @@ def _counts(found: Sequence[Delivery], sites: Sequence[str]) -> tuple[int, int, 
     return len(found), sum(d.size for d in found), max(sent.values())
 
 
-def _no_rows(public: Public) -> Rows:
+def _no_rows(public: PublicFacts) -> SiteRecords:
     """Return one record of zeros in place of a site's data."""
-    return Rows(np.zeros((1, len(public.variables))), 0, np.zeros(len(public.columns)))
+    return SiteRecords(np.zeros((1, len(public.variables))), 0, np.zeros(len(public.columns)))

@@ -19,9 +19,9 @@ from secagg.core.frames import Delivery
 from secagg.core.hash_chain_log import RunLog
 from secagg.core.identity import COORDINATOR, Identity
 from secagg.core.key_file import read_key
-from secagg.core.private_files import held
+from secagg.core.private_files import exclusive_lock
 from secagg.core.randomness import RandomBytes, system_random
-from secagg.core.threads import one_thread
+from secagg.core.threads import single_threaded_blas
 from secagg.errors import SecaggError, UsageError
 from secagg.jobs.data_sources import Data, as_policy
 from secagg.jobs.job import Job, read_job
@@ -31,24 +31,24 @@ from secagg.runs.run_files import write_folder
 from secagg.runs.run_folder import (
     check_target,
     check_unfinished,
+    discard_unfinished,
     find_unfinished,
     fresh_copy,
-    give_up,
     keep_log,
     move_into_place,
-    now,
     resumable,
     scratch_beside,
     unfinished,
+    utc_now,
     writing,
 )
-from secagg.runs.site_baselines import fit_each_alone
+from secagg.runs.site_baselines import fit_each_site_only
 from secagg.runtime.coordinator import Step
 from secagg.runtime.engines.loopback import LoopbackEngine
 from secagg.runtime.engines.memory import MemoryEngine, Tamper
 from secagg.runtime.journal import Entry, still_to_log
 from secagg.runtime.planned_job import Planned, plan_job
-from secagg.runtime.process_session import Progress, again, begin
+from secagg.runtime.process_session import Progress, resume_session, start_session
 from secagg.runtime.session import Session, open_session
 from secagg.runtime.site_results import keep_own
 
@@ -116,11 +116,11 @@ def run(
         finished = _run_in_processes(planned, target, overwrite, progress, own)
         return replace(finished, folder=None if out is None else Path(out))
     if target is not None:
-        give_up(target, overwrite, only_check=True)
+        discard_unfinished(target, overwrite, only_check=True)
     with scratch_beside(target) as scratch:
         folder = Path(scratch) / "run"
         folder.mkdir()
-        log = RunLog(folder / "log.jsonl", now)
+        log = RunLog(folder / "log.jsonl", utc_now)
         try:
             session = open_session(planned, random, tamper, coordinator=own)
             finished = _play(session, log, None, progress, target or folder)
@@ -142,7 +142,7 @@ def run(
             raise
     if target is not None:
         with suppress(UsageError):  # somebody resumes it just now
-            give_up(target, overwrite)
+            discard_unfinished(target, overwrite)
     return replace(finished, folder=None if out is None else Path(out))
 
 
@@ -161,11 +161,15 @@ def resume(
         raise UsageError("deadline", f"must be above 0 seconds (got {deadline:g})")
     folder = Path(folder)
     place, target = find_unfinished(folder)
-    with held(place / "lock"), resumable(place, target), again(place, deadline, progress) as up:
+    with (
+        exclusive_lock(place / "lock"),
+        resumable(place, target),
+        resume_session(place, deadline, progress) as up,
+    ):
         session, overwrite = up
         assert session.journal is not None and not isinstance(session.engine, MemoryEngine)
         check_unfinished(place, target, session.session)
-        log = RunLog.reopen(place / "log.jsonl", now)
+        log = RunLog.reopen(place / "log.jsonl", utc_now)
         entry = session.journal.read()
         step = still_to_log(entry, log)
         in_force = session.engine.deadline
@@ -186,8 +190,8 @@ def _run_in_processes(
     shared = as_policy(planned.job.release)  # what would be refused is refused before all the work
     check_invitation(shared, COORDINATOR, planned.public.sites, None)
     with unfinished(target, overwrite) as place:
-        log = RunLog(place / "log.jsonl", now)
-        with begin(planned, place, overwrite, progress, own) as session:
+        log = RunLog(place / "log.jsonl", utc_now)
+        with start_session(planned, place, overwrite, progress, own) as session:
             finished = _play(session, log, None, progress, place)
         return finished if target is None else _finish(finished, log, place, target, overwrite)
 
@@ -219,7 +223,7 @@ def _play(
     if entry is None:
         replayable = session.coordinator.random is not system_random
         if session.book is not None:
-            session.book.afford()
+            session.book.check_budget()
         step = session.coordinator.start()
         opening = run_facts.opening(session, replayable=replayable)
         entry = Entry(replace(step, events=(opening, *step.events)), 0, log.head, [], 0.0)
@@ -249,15 +253,15 @@ def _play(
         own = errors.get(error.where)
         told = error if own is None or own.code != error.code else own
         raise told from told.__cause__  # of a bug of ours, where it is
-    with one_thread():
+    with single_threaded_blas():
         result = planned.method.result(
             state["method"], planned.public, run_facts.counted(planned, state)
         )
     summary = {"title": planned.job.title, **result.summary, **run_facts.counts(planned, state)}
     if planned.job.simulation.site_alone:
-        summary["simulation"] = {"site_alone": fit_each_alone(session.sides)}
+        summary["simulation"] = {"site_alone": fit_each_site_only(session.sides)}
     result = Result(summary, result.arrays)
-    facts = run_facts.facts(session, state, log.events, (log.events[0]["time"], now()))
+    facts = run_facts.facts(session, state, log.events, (log.events[0]["time"], utc_now()))
     facts["seconds"] = run_facts.processor_seconds(session, earlier + time.process_time())
     read = [side.rows for site, side in session.sides.items() if site in state["cohort"]]
     remarks = tuple(remark for rows in read for remark in rows.remarks)
@@ -300,7 +304,7 @@ def _loop(
             following = session.coordinator.advance(step.state, frames)
             if session.book is not None and "total" in following.state:
                 # Before anything of it is on the disk: an opened sum without entry is not kept.
-                session.book.enter(following.events[-1], following.state["total"])
+                session.book.record_release(following.events[-1], following.state["total"])
         except SecaggError as error:
             _put_on_record(error, session, entry, restarts, write)
             raise

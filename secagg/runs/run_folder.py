@@ -20,7 +20,7 @@ from pathlib import Path
 
 from secagg.core.hash_chain_log import RunLog
 from secagg.core.identity import COORDINATOR
-from secagg.core.private_files import held
+from secagg.core.private_files import exclusive_lock
 from secagg.errors import (
     CapabilityError,
     DataError,
@@ -128,15 +128,15 @@ def unfinished(target: Path | None, overwrite: bool) -> Iterator[Path]:
         with tempfile.TemporaryDirectory(prefix="secagg-") as scratch:
             yield Path(scratch)
         return
-    give_up(target, overwrite)
-    place = partial(target)
+    discard_unfinished(target, overwrite)
+    place = partial_path(target)
     made = [parent for parent in target.parents if not parent.exists()]
     try:
         place.mkdir(parents=True, mode=0o700)
     except OSError as error:
         raise JobError(str(place), f"cannot be written to ({error.strerror})") from None
     try:
-        with held(place / "lock"), resumable(place, target):
+        with exclusive_lock(place / "lock"), resumable(place, target):
             yield place
     finally:
         for parent in made:
@@ -157,7 +157,7 @@ def resumable(place: Path, target: Path) -> Iterator[None]:
             more = f"The unfinished run is in {place}: continue with 'secagg resume {target}'."
             error.add_note(more if begun else "No sum was asked for yet, and nothing is kept.")
         elif kept and not isinstance(error, EvidenceError):
-            more = f"{_way_on(error, place, target)} " if begun else ""
+            more = f"{_resume_advice(error, place, target)} " if begun else ""
             error.mend = f"{error.mend} {more}The parties' own logs are in {place / 'parties'}."
             error.mend = error.mend.strip()
         raise
@@ -166,26 +166,26 @@ def resumable(place: Path, target: Path) -> Iterator[None]:
             delete(place)
 
 
-def _way_on(error: SecaggError, place: Path, target: Path) -> str:
+def _resume_advice(error: SecaggError, place: Path, target: Path) -> str:
     """Say how a run that stopped by this error can come to an end, and what that costs."""
     again = f"'secagg resume {target}'"
-    if not isinstance(error, _ASKS_TOO_MUCH | PolicyRefusal | DataError):
+    if not isinstance(error, _CANNOT_FIT | PolicyRefusal | DataError):
         return f"Continue with {again}."
     released = b'"event":"release"' in (place / "log.jsonl").read_bytes()
     cost = "the log of the sums released so far is kept" if released else "nothing was released yet"
     otherwise = f"change the job and begin again with --overwrite ({cost})."
-    if isinstance(error, _ASKS_TOO_MUCH):
+    if isinstance(error, _CANNOT_FIT):
         return f"As it is, this job cannot succeed: {otherwise}"
     if error.where == COORDINATOR:  # its rule is the job's, which only a returning site can meet
         return f"If sites were missing and come back, continue with {again}; otherwise {otherwise}"
     return f"Once the site's rule or data is mended, continue with {again}; otherwise {otherwise}"
 
 
-_ASKS_TOO_MUCH = JobError | OverflowRefusal | CapabilityError
+_CANNOT_FIT = JobError | OverflowRefusal | CapabilityError
 """What no site can mend."""
 
 
-def partial(target: Path) -> Path:
+def partial_path(target: Path) -> Path:
     """Return where the run for `target` lies while it is under way."""
     return target.with_name(target.name + _PARTIAL)
 
@@ -194,7 +194,7 @@ def find_unfinished(folder: Path) -> tuple[Path, Path]:
     """Return the unfinished run that `OUT` or `OUT.partial` names, and its `OUT`."""
     folder = folder.absolute()
     for target in (folder, folder.with_name(folder.name.removesuffix(_PARTIAL))):
-        place = partial(target)
+        place = partial_path(target)
         if (place / "journal").is_file():
             if place.stat().st_uid != os.getuid():  # his job, and his keys
                 raise UsageError(str(place), "belongs to another user")
@@ -228,17 +228,17 @@ def fresh_copy(log: RunLog, folder: Path) -> RunLog:
     return RunLog(folder / log.path.name, log.clock, log.head, log.lines, list(log.events))
 
 
-def give_up(target: Path, overwrite: bool, *, only_check: bool = False) -> None:
+def discard_unfinished(target: Path, overwrite: bool, *, only_check: bool = False) -> None:
     """Make room where an unfinished run for `target` lies; the log of what it released is kept.
 
     Raises `JobError` unless `overwrite`, or if what lies there is no unfinished run.
     """
-    place = partial(target)
+    place = partial_path(target)
     if not os.path.lexists(place):
         return
     if place.is_symlink() or not (place / "lock").is_file():
         raise JobError(str(place), "is in the way, and is no unfinished run", "Move it.")
-    with held(place / "lock"):
+    with exclusive_lock(place / "lock"):
         begun = (place / "journal").exists()
         if begun and not overwrite:
             raise JobError(
@@ -248,13 +248,13 @@ def give_up(target: Path, overwrite: bool, *, only_check: bool = False) -> None:
         if only_check:
             return
         if begun:
-            log = RunLog.reopen(place / "log.jsonl", now)
+            log = RunLog.reopen(place / "log.jsonl", utc_now)
             if any(event["event"] == "release" for event in log.events):
                 copy = fresh_copy(log, place / "run")
                 keep_log(copy, copy.path.parent, target, "given up")
         delete(place)
 
 
-def now() -> str:
+def utc_now() -> str:
     """Return the time of day for the log."""
     return datetime.now(UTC).isoformat(timespec="milliseconds")

@@ -15,20 +15,20 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from secagg.contracts import (
+    BatchedLocal,
     Body,
-    Counted,
-    LeavesOwn,
+    HasSiteResult,
     Method,
-    Public,
+    PublicFacts,
+    RecordCount,
     Result,
-    Rows,
+    SiteRecords,
     State,
-    Together,
     Update,
 )
 from secagg.core import ring
 from secagg.core.randomness import RandomBytes, expanded, system_random
-from secagg.core.threads import one_thread
+from secagg.core.threads import single_threaded_blas
 from secagg.errors import CapabilityError
 from secagg.jobs.data_sources import Data
 from secagg.jobs.job import Job, read_job
@@ -77,37 +77,37 @@ def simulate_sites(
         vectors = [encode(plan, update) for update in updates]
         return decode(plan, ring.total(vectors, plan.length, plan.ring_bits))[0]
 
-    with one_thread():
+    with single_threaded_blas():
         spec = planned.plans.stages[COHORT].spec
         counts = summed(COHORT, [cohort_update(each, spec) for each in rows])
-        state, done = method.start(public), 0
-        while (following := method.message(state)) is not None:
+        state, done = method.initial_state(public), 0
+        while (following := method.next_request(state)) is not None:
             stage, message = following
             found = _contributions(method, stage, rows, message, memories, public, own)
             memories = [memory for _, memory in found]
-            state = method.server(state, summed(stage, [one for one, _ in found]), len(names))
+            state = method.aggregate(state, summed(stage, [one for one, _ in found]), len(names))
             done += 1
             progress(done)
-        result = method.result(state, public, Counted(float(counts["records"][0]), 0.0))
-        if not isinstance(method, LeavesOwn):
+        result = method.result(state, public, RecordCount(float(counts["records"][0]), 0.0))
+        if not isinstance(method, HasSiteResult):
             return result, {}
         kept = zip(names, memories, strict=True)
-        left = {name: method.own_result(memory, public) for name, memory in kept}
+        left = {name: method.site_result(memory, public) for name, memory in kept}
         return result, {name: one for name, one in left.items() if one is not None}
 
 
 def _contributions(
     method: Method,
     stage: str,
-    rows: Sequence[Rows],
+    rows: Sequence[SiteRecords],
     message: Body,
     memories: Sequence[State],
-    public: Public,
+    public: PublicFacts,
     randoms: Sequence[RandomBytes],
 ) -> list[tuple[Update, State]]:
-    if isinstance(method, Together):
-        return method.together(stage, rows, message, memories, public, randoms)
+    if isinstance(method, BatchedLocal):
+        return method.contribute_batched(stage, rows, message, memories, public, randoms)
     return [
-        method.local(stage, each, message, memory, public, random)
+        method.contribute(stage, each, message, memory, public, random)
         for each, memory, random in zip(rows, memories, randoms, strict=True)
     ]

@@ -6,7 +6,8 @@ contributed and what exactly it was asked. Header and signature, without the bod
 this threshold, answering this request.
 
 Guarantees
-    * `read_claims` returns only if every contributor answered one and the same request (stage,
+    * `read_attestations` returns only if every contributor answered one and the same request
+      (stage,
       message, cohort, record count). Otherwise a coordinator could send one site a message of its
       own (coefficients at which all other sites' derivatives vanish, or another stage) and read
       that site's answer off the sum.
@@ -29,11 +30,13 @@ from secagg.core.identity import Role, Roster
 from secagg.errors import PeerError
 from secagg.runtime.rounds import COHORT, CONSENT
 
-_ABSURD = 2**32  # no number of sites; and Python refuses to print integers of thousands of digits
+_MAX_SITES = (
+    2**32
+)  # no number of sites; and Python refuses to print integers of thousands of digits
 
 
 @dataclass(frozen=True)
-class Claim:
+class ContributionAttestation:
     """The note a site signed.
 
     min_sites: its own; sites: how many it was told would contribute
@@ -60,7 +63,9 @@ def digest_request(
     return encoding.digest(["secagg request 1", stage, list(cohort), records, dict(message)])
 
 
-def read_claim(site: str, claim: object, round_: int, roster: Roster, session: bytes) -> Claim:
+def read_attestation(
+    site: str, claim: object, round_: int, roster: Roster, session: bytes
+) -> ContributionAttestation:
     """Return what `site` signed when it contributed in this round.
 
     `claim` is [header, signature] of the frame that carried the contribution. Raises `PeerError`.
@@ -78,13 +83,13 @@ def read_claim(site: str, claim: object, round_: int, roster: Roster, session: b
                 } if (
                     is_site
                     and (header.sender, header.round) == (site, round_)
-                    and 0 < min_sites < _ABSURD
+                    and 0 < min_sites < _MAX_SITES
                 ):
-                    return Claim(min_sites, sites, stage, asked)
+                    return ContributionAttestation(min_sites, sites, stage, asked)
     raise PeerError(roster.coordinator, f"shows no valid proof that {site} takes part")
 
 
-def read_claims(
+def read_attestations(
     claims: Mapping[str, object], stage: object, round_: int, roster: Roster, session: bytes
 ) -> dict[str, int]:
     """Return each contributor's min_sites, if all answered the same request of this stage.
@@ -92,7 +97,8 @@ def read_claims(
     Raises `PeerError` for a claim that does not hold, or that answers something else.
     """
     read = {
-        site: read_claim(site, claim, round_, roster, session) for site, claim in claims.items()
+        site: read_attestation(site, claim, round_, roster, session)
+        for site, claim in claims.items()
     }
     if any(claim.stage != stage for claim in read.values()):
         raise PeerError(roster.coordinator, "shows contributions to another stage")

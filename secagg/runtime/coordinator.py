@@ -19,7 +19,7 @@ from secagg.contracts import (
     Context,
     Method,
     Phase,
-    Public,
+    PublicFacts,
     Ready,
     SecureSum,
     State,
@@ -28,7 +28,7 @@ from secagg.contracts import (
 from secagg.core.frames import Frame, read_frame, write_frame
 from secagg.core.identity import Identity, Roster
 from secagg.core.randomness import RandomBytes
-from secagg.core.threads import one_thread
+from secagg.core.threads import single_threaded_blas
 from secagg.errors import (
     CapabilityError,
     DataError,
@@ -48,10 +48,10 @@ from secagg.privacy.policy.release_rules import (
     check_invitation,
     check_release,
 )
-from secagg.runtime.attestations import digest_request, read_claims
+from secagg.runtime.attestations import digest_request, read_attestations
 from secagg.runtime.fixed_point import decode
 from secagg.runtime.party import REFUSED
-from secagg.runtime.rounds import COHORT, CONSENT, SetupShape, StagePlans
+from secagg.runtime.rounds import COHORT, CONSENT, SETUP_SHAPE, StagePlans
 
 _REFUSALS: Mapping[str, type[SecaggError]] = {
     kind.code: kind
@@ -67,7 +67,7 @@ _REFUSALS: Mapping[str, type[SecaggError]] = {
     )
 }
 """Codes of a party's refusal that end the run. Any other code counts as not having answered."""
-_OF_THE_SUM = ("total", "contributors", "claims", "checked")
+_PER_SUM_KEYS = ("total", "contributors", "claims", "checked")
 """What the state holds of one sum only."""
 
 
@@ -90,14 +90,14 @@ class Coordinator:
     session: bytes
     protocol: SecureSum
     method: Method
-    public: Public
+    public: PublicFacts
     plans: StagePlans
     policy: ReleasePolicy
     random: RandomBytes
     earlier: tuple[frozenset[str], ...] = ()
     """the sites of sums that were released in earlier sessions"""
 
-    @one_thread()
+    @single_threaded_blas()
     def start(self) -> Step:
         """Begin the session by asking every site for its consent."""
         state: State = {
@@ -110,7 +110,7 @@ class Coordinator:
             "counts": {},
             "clipped": {},
             "protocol": {},
-            "method": self.method.start(self.public),
+            "method": self.method.initial_state(self.public),
         }
         return self._ask_consent({**state, "stage": COHORT, "message": {}}, ())
 
@@ -173,7 +173,7 @@ class Coordinator:
         events: tuple[dict[str, Any], ...],
     ) -> Step:
         stage = state["stage"]
-        shape = SetupShape if stage is None else self.plans.of(stage).shape
+        shape = SETUP_SHAPE if stage is None else self.plans.of(stage).shape
         context = Context(
             self.session, state["round"], self.identity, self.roster, shape, self.random,
             state["request"],
@@ -267,7 +267,9 @@ class Coordinator:
         if state["checked"] is not None and sorted(state["checked"]) == sorted(contributors):
             return state
         claims = {site: state["claims"].get(site) for site in contributors}
-        thresholds = read_claims(claims, state["stage"], state["round"], self.roster, self.session)
+        thresholds = read_attestations(
+            claims, state["stage"], state["round"], self.roster, self.session
+        )
         first = state["cohort"] if state["released"] else None
         check_release(self.policy, self.identity.name, contributors, thresholds, first)
         check_cohort(self.policy, self.identity.name, contributors, self.earlier)
@@ -287,13 +289,13 @@ class Coordinator:
         state = {**state, "total": total.values, "contributors": sorted(total.contributors)}
         return Step(state, events=(*events, event))
 
-    @one_thread()
+    @single_threaded_blas()
     def _use_release(self, state: State) -> Step:
         """Decode the recorded release, hand it to the method, and begin the next round."""
         stage, plan = state["stage"], self.plans.of(state["stage"])
         fields, clipped = decode(plan, state["total"])
         cohort = state["contributors"]
-        state = {k: v for k, v in state.items() if k not in _OF_THE_SUM}
+        state = {k: v for k, v in state.items() if k not in _PER_SUM_KEYS}
         state |= {"released": True, "cohort": cohort, "round": state["round"] + 1}
         state["clipped"] = {**state["clipped"], stage: clipped + state["clipped"].get(stage, 0.0)}
         if stage == COHORT:
@@ -302,8 +304,8 @@ class Coordinator:
             records = max(least, round(float(fields["records"][0])))
             state |= {"counts": fields, "records": records}
         else:
-            state["method"] = self.method.server(state["method"], fields, len(cohort))
-        following = self.method.message(state["method"])
+            state["method"] = self.method.aggregate(state["method"], fields, len(cohort))
+        following = self.method.next_request(state["method"])
         if following is None:
             return Step(state, done=True)
         state["stage"], state["message"] = following

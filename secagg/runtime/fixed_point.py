@@ -45,8 +45,8 @@ from secagg.core.ring import RingVector
 from secagg.errors import DataError, InternalError, JobError, OverflowRefusal, ProtocolAbort
 
 CLIPPED = "clipped"
-_MOST_FRACTION_BITS = 500  # 2.0**f and its inverse stay normal floats
-_TAIL = 12  # standard deviations: a Gaussian exceeds them with a probability of 2^-108
+_MAX_FRACTION_BITS = 500  # 2.0**f and its inverse stay normal floats
+_TAIL_SD = 12  # standard deviations: a Gaussian exceeds them with a probability of 2^-108
 _BLOCK = 1 << 15  # values at a time: what they are read from, made in and written to stays in L2
 
 
@@ -111,7 +111,7 @@ def plan_sum(
     tail = 0
     if noise is not None:
         widest_noise = noise.at_site(noise.least) * max(noise.weights, default=1)
-        tail = _TAIL * (math.isqrt(widest_noise) + 1)
+        tail = _TAIL_SD * (math.isqrt(widest_noise) + 1)
     if noise is not None and {field.fraction_bits for field in spec} != {noise.fraction_bits}:
         raise InternalError("codec", "noise is for fields on one grid")
     plans = (*(_plan_field(f, sites, tail) for f in spec), _plan_field(clip_counts, sites, 0))
@@ -135,7 +135,7 @@ def plan_sum(
 def _plan_field(field: Field, sites: int, tail: int) -> FieldPlan:
     if not (math.isfinite(field.bound) and field.bound > 0):
         raise JobError(f"field {field.name!r}", f"bound {field.bound} is not positive and finite")
-    if abs(field.fraction_bits) > _MOST_FRACTION_BITS:
+    if abs(field.fraction_bits) > _MAX_FRACTION_BITS:
         raise JobError(f"field {field.name!r}", f"resolution 2^-{field.fraction_bits} is absurd")
     largest = round(Fraction(field.bound) * Fraction(2) ** field.fraction_bits)
     if largest == 0:

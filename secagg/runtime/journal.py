@@ -11,8 +11,9 @@ Nothing that was sent is ever based on a step that is not in the journal, so wha
 coordinator had computed beyond it may be computed anew, with other randomness.
 
 Two things grow with every round: the transcript's list of frames, and what a method collects
-(`secagg.contracts.GROWING`). They are in files of their own, which are only ever appended to
-(`secagg.core.private_files.Grown`); what the journal has of them is how far they were written.
+(`secagg.contracts.COLLECTED_DRAWS`). They are in files of their own, which are only ever appended
+to (`secagg.core.private_files.AppendOnlyFile`); what the journal has of them is how far they were
+written.
 
 The files hold released sums and all that the coordinator knows; it is private
 (`secagg.core.private_files`), and the run's own folder never holds them. A checksum finds a damaged
@@ -30,10 +31,10 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from secagg.contracts import GROWING
+from secagg.contracts import COLLECTED_DRAWS
 from secagg.core.frames import Delivery
-from secagg.core.hash_chain_log import FIRST, RunLog
-from secagg.core.private_files import BEGIN_AGAIN, Grown, read_checked, write_checked
+from secagg.core.hash_chain_log import GENESIS_HASH, RunLog
+from secagg.core.private_files import START_AGAIN, AppendOnlyFile, read_checked, write_checked
 from secagg.errors import EvidenceError
 from secagg.runtime.coordinator import Step
 
@@ -63,19 +64,22 @@ class Journal:
     session: bytes
 
     @cached_property
-    def _delivered(self) -> Grown:
-        return Grown(self.path.with_name(f"{self.path.name}.delivered"))
+    def _delivered(self) -> AppendOnlyFile:
+        return AppendOnlyFile(self.path.with_name(f"{self.path.name}.delivered"))
 
     @cached_property
-    def _collected(self) -> Grown:
-        return Grown(self.path.with_name(f"{self.path.name}.collected"))
+    def _collected(self) -> AppendOnlyFile:
+        return AppendOnlyFile(self.path.with_name(f"{self.path.name}.collected"))
 
     def write(self, entry: Entry) -> None:
         """Replace the entry; it is on disk when this returns. Raises `OSError`."""
         step, state = entry.step, entry.step.state
-        grown = state["method"].get(GROWING)
+        grown = state["method"].get(COLLECTED_DRAWS)
         if grown is not None:
-            method = {**state["method"], GROWING: self._collected.keep(grown, lambda item: item)}
+            method = {
+                **state["method"],
+                COLLECTED_DRAWS: self._collected.keep(grown, lambda item: item),
+            }
             state = {**state, "method": method}
         content = {
             "format": _FORMAT, "session": self.session, "state": state,
@@ -89,10 +93,12 @@ class Journal:
         """Return the entry. Raises `EvidenceError` for anything but what `write` wrote."""
         kept = read_checked(self.path)
         if (kept["format"], kept["session"]) != (_FORMAT, self.session):
-            raise EvidenceError(str(self.path), "is of another session or version", BEGIN_AGAIN)
+            raise EvidenceError(str(self.path), "is of another session or version", START_AGAIN)
         state = kept["state"]
-        if GROWING in state["method"]:
-            state["method"][GROWING] = self._collected.read(state["method"][GROWING])
+        if COLLECTED_DRAWS in state["method"]:
+            state["method"][COLLECTED_DRAWS] = self._collected.read(
+                state["method"][COLLECTED_DRAWS]
+            )
         step = Step(state, kept["requests"], tuple(kept["events"]), kept["done"])
         delivered = [Delivery(*row) for row in self._delivered.read(kept["delivered"])]
         return Entry(step, kept["lines"], kept["head"], delivered, kept["seconds"])
@@ -105,11 +111,11 @@ def still_to_log(entry: Entry, log: RunLog) -> Step:
     """
     events: Sequence[dict[str, Any]] = entry.step.events
     written = [_content(line) for line in log.events[entry.lines :]]
-    before = [FIRST, *(line["hash"] for line in log.events)][: entry.lines + 1]
+    before = [GENESIS_HASH, *(line["hash"] for line in log.events)][: entry.lines + 1]
     same = before[-1] == entry.head and len(before) == entry.lines + 1
     if not same or written != list(events[: len(written)]):
         raise EvidenceError(
-            str(log.path), "does not belong to the journal: one of them is older", BEGIN_AGAIN
+            str(log.path), "does not belong to the journal: one of them is older", START_AGAIN
         )
     return replace(entry.step, events=tuple(events[len(written) :]))
 

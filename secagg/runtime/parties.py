@@ -5,23 +5,23 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable
 
-from secagg.contracts import Public, Rows
+from secagg.contracts import PublicFacts, SiteRecords
 from secagg.core.identity import Identity, Role, Roster
 from secagg.core.randomness import RandomBytes
 from secagg.jobs.data_sources import SiteSource, as_policy, ledger_folder
 from secagg.jobs.design_matrix import read_rows
 from secagg.runtime.coordinator import Coordinator
-from secagg.runtime.party import Party, SiteSide
+from secagg.runtime.party import Party, SiteContext
 from secagg.runtime.planned_job import Planned
 from secagg.runtime.rounds import COHORT
-from secagg.runtime.session_ledgers import Book, make_guard
+from secagg.runtime.session_ledgers import CoordinatorLedger, make_guard
 
 
-def open_book(planned: Planned, session: bytes) -> Book:
+def open_coordinator_ledger(planned: Planned, session: bytes) -> CoordinatorLedger:
     """Return the coordinator's ledger for a session; it outlives the run where the sites' do."""
     job, lasting = planned.job, all(s.ledger is not None for s in planned.sources.values())
     folder = ledger_folder(job) if lasting else None
-    return Book.of(job, planned.private, planned.plans.stages, session, folder)
+    return CoordinatorLedger.of(job, planned.private, planned.plans.stages, session, folder)
 
 
 def make_party(
@@ -31,7 +31,7 @@ def make_party(
     session: bytes,
     random: RandomBytes,
     own: RandomBytes,
-    stand_in: Callable[[Public], Rows] | None = None,
+    stand_in: Callable[[PublicFacts], SiteRecords] | None = None,
 ) -> Party:
     """Return one party; a site with its own policy and records, which `planned.sources` holds.
 
@@ -47,7 +47,7 @@ def make_party(
                 planned.job, stages, planned.private, source, roster, session, random
             )
         load = _loader(planned, source, stand_in)
-        side = SiteSide(planned.method, planned.public, load, guard, own)
+        side = SiteContext(planned.method, planned.public, load, guard, own)
     return Party(
         identity, roster, session, planned.protocol, planned.plans, policy, random, side
     )  # fmt: skip
@@ -59,7 +59,7 @@ def make_coordinator(
     roster: Roster,
     session: bytes,
     random: RandomBytes,
-    book: Book | None = None,
+    book: CoordinatorLedger | None = None,
 ) -> Coordinator:
     """Return the coordinator, which needs no records; without a book it knows no earlier sums."""
     return Coordinator(
@@ -68,14 +68,14 @@ def make_coordinator(
     )  # fmt: skip
 
 
-def rows_of(planned: Planned, name: str) -> Rows:
+def rows_of(planned: Planned, name: str) -> SiteRecords:
     """Return a site's records, read now. For whoever plans a job and holds the records, too."""
     return _loader(planned, planned.sources[name], None)()
 
 
 def _loader(
-    planned: Planned, source: SiteSource, stand_in: Callable[[Public], Rows] | None
-) -> Callable[[], Rows]:
+    planned: Planned, source: SiteSource, stand_in: Callable[[PublicFacts], SiteRecords] | None
+) -> Callable[[], SiteRecords]:
     if stand_in is not None:
         return functools.partial(stand_in, planned.public)
     privacy = planned.job.privacy

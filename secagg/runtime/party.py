@@ -33,13 +33,13 @@ from typing import Any
 from secagg.contracts import (
     Body,
     Context,
-    LeavesOwn,
+    HasSiteResult,
     Method,
     Phase,
-    Public,
+    PublicFacts,
     Result,
-    Rows,
     SecureSum,
+    SiteRecords,
     State,
 )
 from secagg.core import encoding
@@ -47,9 +47,9 @@ from secagg.core.frames import Frame, read_frame, write_frame
 from secagg.core.identity import Identity, Role, Roster
 from secagg.core.randomness import RandomBytes, expanded, system_random
 from secagg.core.ring import RingVector
-from secagg.core.threads import one_thread
+from secagg.core.threads import single_threaded_blas
 from secagg.errors import InternalError, PeerError, PolicyRefusal, SecaggError
-from secagg.privacy.policy.guard import Answer, Guard, Occasion
+from secagg.privacy.policy.guard import ContributionRequest, Guard, PlannedRelease
 from secagg.privacy.policy.release_rules import (
     ReleasePolicy,
     check_invitation,
@@ -57,28 +57,28 @@ from secagg.privacy.policy.release_rules import (
     check_release,
 )
 from secagg.privacy.sampling.sampler import sample_weighted
-from secagg.runtime.attestations import Claim, digest_request, read_claims
+from secagg.runtime.attestations import ContributionAttestation, digest_request, read_attestations
 from secagg.runtime.fixed_point import add_noise, encode
-from secagg.runtime.rounds import COHORT, CONSENT, SetupShape, StagePlans, cohort_update
+from secagg.runtime.rounds import COHORT, CONSENT, SETUP_SHAPE, StagePlans, cohort_update
 
 REFUSED = "refused"
 """Phase name of a reply that carries only an error code."""
 
 
 @dataclass(frozen=True)
-class SiteSide:
+class SiteContext:
     """What only a site has: its records (read when first needed) and the method to run on them."""
 
     method: Method
-    public: Public
-    load: Callable[[], Rows]
+    public: PublicFacts
+    load: Callable[[], SiteRecords]
     guard: Guard | None = None
     """policy and ledger; None where nothing of this can be released: a dry run"""
     random: RandomBytes = system_random
     """for the method's own draws, a stream apart from the protocol's"""
 
     @cached_property
-    def rows(self) -> Rows:
+    def rows(self) -> SiteRecords:
         """The site's records."""
         return self.load()
 
@@ -124,7 +124,7 @@ class Party:
     plans: StagePlans
     policy: ReleasePolicy
     random: RandomBytes
-    site: SiteSide | None = None
+    site: SiteContext | None = None
 
     def first_state(self) -> bytes:
         """Return the state before any request."""
@@ -162,10 +162,10 @@ class Party:
     def _own_result(self, phase: Phase, state: State) -> Result | None:
         """Return what the method leaves at this site, when this was its part in the last round."""
         site = self.site
-        if site is None or not phase.contributes or not isinstance(site.method, LeavesOwn):
+        if site is None or not phase.contributes or not isinstance(site.method, HasSiteResult):
             return None
-        with one_thread():
-            return site.method.own_result(state["method"], site.public)
+        with single_threaded_blas():
+            return site.method.site_result(state["method"], site.public)
 
     def _refusal(self, round_: int, error: SecaggError) -> bytes:
         return self._frame(round_, REFUSED, {"code": error.code}, {})
@@ -203,7 +203,7 @@ class Party:
         if phase is CONSENT:
             return self._consent(header.round, body, state)
         stage = body.get("stage")
-        shape = SetupShape if phase in self.protocol.setup else self.plans.of(stage).shape
+        shape = SETUP_SHAPE if phase in self.protocol.setup else self.plans.of(stage).shape
         contribution: RingVector | None = None
         note: Mapping[str, Any] = {}
         asked = b""
@@ -211,7 +211,7 @@ class Party:
             state, contribution = self._contribute(header.round, str(stage), body, state)
             asked = digest_request(str(stage), body["cohort"], body["records"], body["message"])
             least, told = self.policy.thresholds(me)[0], len(body["cohort"])
-            note = Claim(least, told, str(stage), asked).note()
+            note = ContributionAttestation(least, told, str(stage), asked).note()
         if phase.opens:
             self._check_opening(header.round, body, state)
             state = {**state, "cohort": sorted(body["contributors"])}
@@ -241,19 +241,23 @@ class Party:
             raise PeerError(self.roster.coordinator, "asks for consent to what it had an answer to")
         if not counting and COHORT not in state["contributed"]:
             raise PeerError(self.roster.coordinator, "asks for consent to more than is known")
-        occasion = Occasion(round_, str(stage), tuple(sorted(cohort)), records, 0)
+        occasion = ContributionRequest(round_, str(stage), tuple(sorted(cohort)), records, 0)
         self._admit_to_records(site, occasion)
         guard = site.guard
         if not counting or guard is None or guard.calibrated is None:
             state = self._check_records(site, occasion, state)
         if guard is not None:
             answers = [self._answer(site, occasion, sent)]
-            with one_thread():
-                first = site.method.message(site.method.start(site.public)) if counting else None
+            with single_threaded_blas():
+                first = (
+                    site.method.next_request(site.method.initial_state(site.public))
+                    if counting
+                    else None
+                )
             if first is not None:
                 following = replace(occasion, round=round_ + 1, stage=first[0], total=0)
                 answers.append(self._answer(site, following, first[1]))
-            guard.afford(answers, lambda: site.rows)
+            guard.check_budget(answers, lambda: site.rows)
         if not counting:
             state = {**state, "consented": [*state["consented"], stage]}
         return state, {}, {"asked": digest_request(str(stage), cohort, records, sent)}
@@ -265,7 +269,7 @@ class Party:
         site = self._side()
         cohort, records, sent = self._asked(stage, body)
         before = state["contributed"].get(stage, 0)
-        occasion = Occasion(round_, stage, tuple(sorted(cohort)), records, before)
+        occasion = ContributionRequest(round_, stage, tuple(sorted(cohort)), records, before)
         self._admit_to_records(site, occasion)
         state = self._count_round(stage, state)
         if stage != COHORT:
@@ -280,7 +284,7 @@ class Party:
         return {**state, "method": memory}, vector
 
     def _compute(
-        self, site: SiteSide, stage: str, sent: Body, memory: State
+        self, site: SiteContext, stage: str, sent: Body, memory: State
     ) -> tuple[RingVector, State]:
         """Return the contribution, encoded, and what the method remembers."""
         plan = self.plans.of(stage)
@@ -288,8 +292,8 @@ class Party:
             return encode(plan, cohort_update(site.rows, self.plans.stages[stage].spec)), memory
         with _over_if_refused():
             try:
-                with one_thread():
-                    update, memory = site.method.local(
+                with single_threaded_blas():
+                    update, memory = site.method.contribute(
                         stage, site.rows, sent, memory, site.public, site.random
                     )
                 return encode(plan, update), memory
@@ -300,20 +304,22 @@ class Party:
                 mend = "A bug of ours: set SECAGG_TRACEBACK=1 and report it."
                 raise InternalError(self.identity.name, what, mend) from error
 
-    def _side(self) -> SiteSide:
+    def _side(self) -> SiteContext:
         """Return what only a site has. Raises `PeerError` at any other party."""
         if self.site is None:
             raise PeerError(self.roster.coordinator, "asks a party without data to contribute")
         return self.site
 
-    def _admit_to_records(self, site: SiteSide, occasion: Occasion) -> None:
+    def _admit_to_records(self, site: SiteContext, occasion: ContributionRequest) -> None:
         """Apply the rules that need no record."""
         if site.guard is None:
             check_invitation(self.policy, self.identity.name, occasion.cohort, occasion.total)
         else:
             site.guard.admit(occasion)
 
-    def _check_records(self, site: SiteSide, occasion: Occasion, state: State) -> State:
+    def _check_records(
+        self, site: SiteContext, occasion: ContributionRequest, state: State
+    ) -> State:
         """Read the records, the first time, and apply the rules on them."""
         me, told = self.identity.name, occasion.total
         if told is not None and state["records"] not in (None, told):
@@ -346,21 +352,25 @@ class Party:
             raise PeerError(self.roster.coordinator, "names a cohort that is not of these sites")
         return cohort, records, sent
 
-    def _answer(self, site: SiteSide, occasion: Occasion, sent: Body) -> Answer:
+    def _answer(
+        self, site: SiteContext, occasion: ContributionRequest, sent: Body
+    ) -> PlannedRelease:
         """Return what the ledger has to know of a contribution."""
         noise, variance = site.public.noise.get(occasion.stage), 0
         if noise is not None:
             # The first sum may lose sites, down to `least`; later sums are over these or none.
             sharing = noise.least if occasion.stage == COHORT else len(occasion.cohort)
             variance = noise.at_site(sharing)
-        return Answer(occasion, self.plans.stages[occasion.stage].spec, sent, variance)
+        return PlannedRelease(occasion, self.plans.stages[occasion.stage].spec, sent, variance)
 
-    def _release(self, site: SiteSide, occasion: Occasion, sent: Body, vector: RingVector) -> None:
+    def _release(
+        self, site: SiteContext, occasion: ContributionRequest, sent: Body, vector: RingVector
+    ) -> None:
         """Enter the contribution in the ledger, and add its noise. From here on it may leave."""
         plan, noise = self.plans.of(occasion.stage), site.public.noise.get(occasion.stage)
         answer = self._answer(site, occasion, sent)
         guard = site.guard
-        seed = self.random(32) if guard is None else guard.enter(answer, self.random)
+        seed = self.random(32) if guard is None else guard.record_release(answer, self.random)
         if noise is not None:
             random = expanded(seed)
             drawn = sample_weighted(answer.variance, noise.weights, plan.noised, random)
@@ -382,7 +392,7 @@ class Party:
                 pass
             case _:
                 raise PeerError(self.roster.coordinator, "malformed request to open a sum")
-        thresholds = read_claims(claims, body.get("stage"), round_, self.roster, self.session)
+        thresholds = read_attestations(claims, body.get("stage"), round_, self.roster, self.session)
         me = self.identity.name
         check_release(self.policy, me, sites, thresholds, state["cohort"])
         if me in sites and self.site is not None and self.site.guard is not None:

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from secagg.contracts import LeavesOwn, Method, Public, SecureSum, Stage
+from secagg.contracts import HasSiteResult, Method, PublicFacts, SecureSum, Stage
 from secagg.contracts.noise import Placement
 from secagg.core.hash_chain_log import canonical
 from secagg.core.identity import COORDINATOR, Role, Roster
@@ -27,7 +27,7 @@ class Planned:
 
     job: Job
     sources: dict[str, SiteSource]
-    public: Public
+    public: PublicFacts
     method: Method
     protocol: SecureSum
     plans: StagePlans
@@ -49,7 +49,7 @@ def plan_sites(job: Job, names: tuple[str, ...], sources: Mapping[str, SiteSourc
     taken = set(names) & {COORDINATOR, *(name for name, _ in protocol.parties())}
     if taken:
         raise DataError("sites", f"no site may be called {min(taken)!r}", "Rename its file.")
-    if job.simulation.site_alone and isinstance(method, LeavesOwn):
+    if job.simulation.site_alone and isinstance(method, HasSiteResult):
         what = f"{method.name} tells what sites have in common, which one site alone does not know"
         mend = "Leave it out: what each site finds for itself is in its own result."
         raise JobError("simulation.site_alone", what, mend)
@@ -84,11 +84,12 @@ def _calibrate(
     if (
         terms.placement is not Placement.SITE
         and protocol.capabilities.hides_from_coordinator
-        and protocol.withstands(sites) < terms.colluding < sites - 1
+        and protocol.max_colluding(sites) < terms.colluding < sites - 1
     ):
         raise CapabilityError(
             "privacy.colluding",
-            f"is {terms.colluding}, and protocol {protocol.name!r}: {protocol.in_numbers(sites)}",
+            f"is {terms.colluding}, and protocol {protocol.name!r}: "
+            f"{protocol.guarantee_text(sites)}",
             "Lower it, or take another protocol or placement 'site'.",
         )
     least = job.release.min_sites

@@ -32,7 +32,7 @@ from secagg.errors import ProtocolAbort, UsageError
 from secagg.jobs.job import Job
 from secagg.runtime.engines.loopback import LoopbackEngine
 from secagg.runtime.journal import Journal
-from secagg.runtime.parties import make_coordinator, open_book
+from secagg.runtime.parties import make_coordinator, open_coordinator_ledger
 from secagg.runtime.planned_job import Planned, plan_sites, roles, session_of
 from secagg.runtime.session import Session
 
@@ -41,7 +41,7 @@ Progress = Callable[[Mapping[str, Any]], None]
 
 
 @contextmanager
-def begin(
+def start_session(
     planned: Planned,
     folder: Path,
     overwrite: bool,
@@ -72,7 +72,7 @@ def begin(
 
 
 @contextmanager
-def again(
+def resume_session(
     folder: Path, deadline: float | None, progress: Progress | None
 ) -> Iterator[tuple[Session, bool]]:
     """Take up the session in this folder; yield it, and whether it is to overwrite an earlier run.
@@ -127,7 +127,7 @@ def _session(
     roster, nonce = Roster.from_plain(setup["roster"]), setup["nonce"]
     name = session_of(planned, roster, nonce)
     engine.open(roster, nonce, name)
-    book = open_book(planned, name)
+    book = open_coordinator_ledger(planned, name)
     coordinator = make_coordinator(planned, identity, roster, name, system_random, book)
     journal = Journal(folder / "journal", name)
     return Session(planned, nonce, coordinator, engine, journal=journal, book=book)

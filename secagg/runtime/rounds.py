@@ -17,8 +17,19 @@ from types import MappingProxyType
 
 import numpy as np
 
-from secagg.contracts import Field, Kind, Method, Phase, Public, Rows, Shape, Spec, Stage, Update
-from secagg.contracts.noise import Touch
+from secagg.contracts import (
+    Field,
+    Kind,
+    Method,
+    Phase,
+    PublicFacts,
+    Shape,
+    SiteRecords,
+    Spec,
+    Stage,
+    Update,
+)
+from secagg.contracts.noise import Sensitivity
 from secagg.core.identity import Role
 from secagg.errors import PeerError
 from secagg.runtime.fixed_point import SumPlan, plan_sum
@@ -28,7 +39,7 @@ _COUNT_GRID = 32
 """Fraction bits of a noised count: the noise has to be wide on its grid (`discretised`)."""
 CONSENT = Phase("consent", Role.SITE)
 """The first phase of every session, which no protocol has to provide."""
-SetupShape = Shape(ring_bits=64, length=0, value_bits=0)
+SETUP_SHAPE = Shape(ring_bits=64, length=0, value_bits=0)
 """What a protocol's set-up phases know of the numbers: nothing."""
 
 
@@ -46,12 +57,12 @@ class StagePlans:
         return self.plans[stage]
 
 
-def declared_stages(method: Method, public: Public) -> tuple[Stage, ...]:
+def declared_stages(method: Method, public: PublicFacts) -> tuple[Stage, ...]:
     """Return every stage of a run, the cohort round first. Raises `JobError`."""
     return (cohort_stage(public), *method.stages(public))
 
 
-def plan_stages(method: Method, public: Public, ring_bits: tuple[int, ...]) -> StagePlans:
+def plan_stages(method: Method, public: PublicFacts, ring_bits: tuple[int, ...]) -> StagePlans:
     """Plan every stage of the run, the cohort round first.
 
     Raises `OverflowRefusal` or `JobError`, from public numbers alone.
@@ -61,7 +72,7 @@ def plan_stages(method: Method, public: Public, ring_bits: tuple[int, ...]) -> S
     return StagePlans(MappingProxyType({s.name: s for s in stages}), MappingProxyType(plans))
 
 
-def cohort_stage(public: Public) -> Stage:
+def cohort_stage(public: PublicFacts) -> Stage:
     """Return the round that counts records, incomplete records and values out of bounds.
 
     Replacing a record by an incomplete one changes the first count by 1, as removing it does.
@@ -70,7 +81,7 @@ def cohort_stage(public: Public) -> Stage:
     if public.clip is not None:
         records = Field("records", (1,), most, _COUNT_GRID, Kind.COUNT)
         sees = "number of complete records over all sites, with noise"
-        return Stage(COHORT, (records,), 1, sees, Touch(1.0, 1.0))
+        return Stage(COHORT, (records,), 1, sees, Sensitivity(1.0, 1.0))
     spec = (
         Field("records", (1,), most, 0, Kind.COUNT),
         Field("incomplete", (1,), most, 0, Kind.COUNT),
@@ -79,7 +90,7 @@ def cohort_stage(public: Public) -> Stage:
     return Stage(COHORT, spec, 1, "record counts over all sites: complete, incomplete, clipped")
 
 
-def cohort_update(rows: Rows, spec: Spec) -> Update:
+def cohort_update(rows: SiteRecords, spec: Spec) -> Update:
     """Return a site's contribution to the cohort round: the counts that its spec asks for."""
     counts = {
         "records": np.array([len(rows.values)], dtype=np.float64),

@@ -14,17 +14,17 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from secagg.contracts import Public, Rows
+from secagg.contracts import PublicFacts, SiteRecords
 from secagg.core.identity import COORDINATOR, Identity, Role, Roster
 from secagg.core.randomness import RandomBytes, expanded
 from secagg.runtime.coordinator import Coordinator
 from secagg.runtime.engines.loopback import LoopbackEngine
 from secagg.runtime.engines.memory import MemoryEngine, Tamper
 from secagg.runtime.journal import Journal
-from secagg.runtime.parties import make_coordinator, make_party, open_book
-from secagg.runtime.party import SiteSide
+from secagg.runtime.parties import make_coordinator, make_party, open_coordinator_ledger
+from secagg.runtime.party import SiteContext
 from secagg.runtime.planned_job import Planned, roles, session_of
-from secagg.runtime.session_ledgers import Book
+from secagg.runtime.session_ledgers import CoordinatorLedger
 
 
 @dataclass(frozen=True)
@@ -40,9 +40,9 @@ class Session:
     nonce: bytes
     coordinator: Coordinator
     engine: MemoryEngine | LoopbackEngine
-    sides: Mapping[str, SiteSide] = field(default_factory=dict)
+    sides: Mapping[str, SiteContext] = field(default_factory=dict)
     journal: Journal | None = None
-    book: Book | None = None
+    book: CoordinatorLedger | None = None
 
     def close(self) -> None:
         """Let all ledgers go that are open in this process."""
@@ -67,7 +67,7 @@ def open_session(
     planned: Planned,
     random: RandomBytes,
     tamper: Tamper | None = None,
-    stand_in: Callable[[Public], Rows] | None = None,
+    stand_in: Callable[[PublicFacts], SiteRecords] | None = None,
     coordinator: Identity | None = None,
 ) -> Session:
     """Draw every party's keys, pin them in a roster, and build the parties, in this process.
@@ -90,7 +90,7 @@ def open_session(
         )
         for name in roles(planned)
     }
-    book = None if stand_in is not None else open_book(planned, session)
+    book = None if stand_in is not None else open_coordinator_ledger(planned, session)
     leader = make_coordinator(planned, keys[COORDINATOR], roster, session, random, book)
     sides = {name: party.site for name, party in parties.items() if party.site is not None}
     engine = MemoryEngine(COORDINATOR, parties, tamper)

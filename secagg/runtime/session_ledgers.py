@@ -28,11 +28,11 @@ from secagg.jobs.job import Job, Privacy
 from secagg.privacy.accounting.calibration import EXACT, Calibrated
 from secagg.privacy.ledger.ledger import Ledger
 from secagg.privacy.ledger.records import Cohort, Release
-from secagg.privacy.policy.evaluation import Request, parameters
+from secagg.privacy.policy.evaluation import PolicyRequest, parameters
 from secagg.privacy.policy.guard import Guard
 from secagg.privacy.policy.release_rules import check_cohort
 
-EVERYBODY = "all sites"
+ALL_SITES = "all sites"
 """The coordinator's name for the records of all sites together."""
 
 
@@ -58,22 +58,22 @@ def make_guard(
 ) -> Guard:  # fmt: skip
     """Return a site's guard. `stages` are the method's own."""
     key, replayable = roster.parties[roster.coordinator].verify_key, random is not system_random
-    asked = request(job, stages, source.name, key, replayable=replayable)
+    asked = contribution_request(job, stages, source.name, key, replayable=replayable)
     return Guard(
         session.hex(), source.dataset, source.policy, asked, private,
-        functools.partial(open_ledger, source.ledger), _question(job), replayable,
+        functools.partial(open_ledger, source.ledger), query_digest(job), replayable,
     )  # fmt: skip
 
 
-def request(
+def contribution_request(
     job: Job, stages: Sequence[Stage], site: str, key: bytes, *, replayable: bool
-) -> Request:
+) -> PolicyRequest:
     """Return what a job asks of a site, all but the cohort.
 
     stages: the method's own; key: of the coordinator who asks
     replayable: noise that others can draw again is none
     """
-    return Request(
+    return PolicyRequest(
         site=site,
         coordinator_key=key,
         method=job.method.name,
@@ -82,11 +82,11 @@ def request(
         parameters=parameters(stages),
         cohort=(),
         counting=True,
-        **({} if replayable else _promise(job.privacy)),
+        **({} if replayable else _privacy_terms(job.privacy)),
     )
 
 
-def _question(job: Job) -> bytes:
+def query_digest(job: Job) -> bytes:
     """Return a digest of what decides a contribution, beside its spec and the message.
 
     A method's other settings decide what is made of the sums (`moments`: which analyses).
@@ -97,7 +97,7 @@ def _question(job: Job) -> bytes:
     return encoding.digest([job.method.name, columns, whose])
 
 
-def _promise(privacy: Privacy) -> dict[str, Any]:
+def _privacy_terms(privacy: Privacy) -> dict[str, Any]:
     """Return what a job promises, as rules want it; nothing without noise."""
     if privacy.placement is Placement.NONE:
         return {}
@@ -110,7 +110,7 @@ def _promise(privacy: Privacy) -> dict[str, Any]:
 
 
 @dataclass(eq=False)
-class Book:
+class CoordinatorLedger:
     """The coordinator's side of a ledger in one session.
 
     path: of the ledger, which is open from the first release on; None where nothing is kept
@@ -133,16 +133,16 @@ class Book:
         stages: Mapping[str, Stage],
         session: bytes,
         folder: Path | None,
-    ) -> Book:
+    ) -> CoordinatorLedger:
         """Read the coordinator's ledger in this folder, if there is one already."""
         path = None if folder is None else folder / ledger_name("coordinator")
         earlier: tuple[frozenset[str], ...] = ()
         if path is not None and path.exists():
             with closing(open_ledger(path)) as ledger:
-                earlier = tuple(known.sites for known in ledger.cohorts(EVERYBODY))
+                earlier = tuple(known.sites for known in ledger.cohorts(ALL_SITES))
         return cls(job, private, stages, session.hex(), path, earlier)
 
-    def afford(self) -> None:
+    def check_budget(self) -> None:
         """Decide whether the whole run fits the coordinator's own caps. Raises `PolicyRefusal`.
 
         Not for noise of the sites' own: only the sums tell whether it was released before.
@@ -155,9 +155,9 @@ class Book:
         if private is not None:
             costs = [m.cost() for m in private.mechanisms.values() for _ in range(m.rounds)]
         delta, adjacency = (0.0, None) if terms is None else (terms.delta, terms.adjacency)
-        self._open().check_costs(EVERYBODY, costs, (), delta, adjacency)
+        self._open().check_costs(ALL_SITES, costs, (), delta, adjacency)
 
-    def enter(self, event: Mapping[str, Any], total: RingVector) -> None:
+    def record_release(self, event: Mapping[str, Any], total: RingVector) -> None:
         """Put down a release, before its sum is kept or used. Raises `PolicyRefusal`.
 
         Where sites noise once and for all, the same sum again tells nothing new, and costs nothing.
@@ -169,11 +169,11 @@ class Book:
         privacy = self.job.privacy
         release = Release(
             party="coordinator",
-            dataset=EVERYBODY,
+            dataset=ALL_SITES,
             session=self.session,
             round=event["round"],
             stage=stage.name,
-            query=_question(self.job).hex(),
+            query=query_digest(self.job).hex(),
             placement=privacy.placement,
             cost=EXACT if self.private is None else self.private.mechanisms[stage.name].cost(),
             delta=privacy.delta or 0.0,
@@ -183,7 +183,7 @@ class Book:
             fraction_bits=stage.spec[0].fraction_bits,
             adjacency=privacy.adjacency if self.private is not None else None,
         )
-        self._open().enter(release, compare=functools.partial(self._compare, cohort))
+        self._open().record_release(release, compare=functools.partial(self._compare, cohort))
 
     def close(self) -> None:
         """Let the ledger go."""

@@ -3,8 +3,9 @@
 It is written with the site's part in the last round, before that round's sum is opened: should the
 run fail after that, the file is there all the same.
 
-Methods whose sites have parameters of their own (`secagg.contracts.LeavesOwn`) leave them there.
-The file is written at the site, by the process that reads its records, into the folder of its
+Methods whose sites have parameters of their own (`secagg.contracts.HasSiteResult`) leave them
+there. The file is written at the site, by the process that reads its records, into the folder of
+its
 ledger: `SITE.SESSION.json`, the session by its first 8 hexadecimal digits. Nothing of it crosses
 the wire, and the coordinator's folder does not have it. Where all sites are in one process, that
 process has all of it anyhow (`secagg.runs.run.Run.own`).

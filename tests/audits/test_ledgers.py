@@ -38,7 +38,7 @@ from secagg.runs import facts as run_facts
 from secagg.runs.ledger_facts import repeated
 from secagg.runs.run import Run, run
 from secagg.runtime.session import Session
-from secagg.runtime.session_ledgers import EVERYBODY
+from secagg.runtime.session_ledgers import ALL_SITES
 
 ADDED_UP = "Are all releases of these records added up?"
 STANDING = {
@@ -124,16 +124,16 @@ class TestRepeats:
     def test_a_retry_within_the_session_is_no_replay(self) -> None:
         mu = Gaussian(0.5)
         asked = Release(
-            "coordinator", EVERYBODY, "aa", 1, "moments", "01", Placement.SITE, Cost(mu, mu), 1e-6,
+            "coordinator", ALL_SITES, "aa", 1, "moments", "01", Placement.SITE, Cost(mu, mu), 1e-6,
             records="02",
         )  # fmt: skip
         with Ledger.in_memory(lambda: datetime.now(UTC)) as ledger:
-            ledger.enter(asked)
-            ledger.enter(asked)
-            assert repeated(ledger, EVERYBODY, "aa") == []
-            ledger.enter(replace(asked, session="bb"))
-            ledger.enter(replace(asked, session="bb"))
-            (again,) = repeated(ledger, EVERYBODY, "bb")
+            ledger.record_release(asked)
+            ledger.record_release(asked)
+            assert repeated(ledger, ALL_SITES, "aa") == []
+            ledger.record_release(replace(asked, session="bb"))
+            ledger.record_release(replace(asked, session="bb"))
+            (again,) = repeated(ledger, ALL_SITES, "bb")
             assert (again["round"], again["stage"], again["session"]) == (1, "moments", "aa")
 
     def test_some_of_the_releases(self, runs: dict[str, Run]) -> None:

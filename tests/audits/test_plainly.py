@@ -28,7 +28,7 @@ from secagg.jobs.registry import PROTOCOLS, make_protocol
 from secagg.privacy.accounting.guarantee import sentence
 from secagg.reports.dp_claims import seen
 from secagg.reports.dp_plain_language import factor, right_guesses
-from secagg.reports.expected_utility import fewer, percent
+from secagg.reports.expected_utility import fewer_records_than_expected, percent
 from secagg.reports.page import render
 from secagg.reports.results import records_of
 from secagg.runs.plan import plan_run
@@ -297,11 +297,11 @@ class TestExpected:
         facts, result = copied(noised_run("sum"))
         facts["job"]["privacy"]["expected_records"] = 5000
         facts["privacy"] |= {"unit": "person", "person": "patient"}
-        found = fewer(facts, result.summary)
+        found = fewer_records_than_expected(facts, result.summary)
         assert found is not None
         assert "at most 1 record of each person in column “patient”" in found[1]
         facts["job"]["privacy"]["expected_records"] = None
-        assert fewer(facts, result.summary) is None
+        assert fewer_records_than_expected(facts, result.summary) is None
 
     def test_too_few_rounds(self) -> None:
         _, text = self.feasible(verdict="red", error=0.9, least_epsilon=None, least_records=None)

@@ -17,7 +17,7 @@ from secagg.contracts import Result
 from secagg.reports.numbers import fixed
 from secagg.reports.page import render
 from secagg.reports.posterior import (
-    MOST_LISTED,
+    MAX_LISTED,
     ess_in_words,
     mean_and_interval,
     of_graph,
@@ -161,10 +161,10 @@ class TestGraph:
         flags = [pair.edge for pair, _ in shown["pairs"]]
         assert flags == sorted(flags, reverse=True) and flags.count(True) == shown["edges"]
         assert shown["left_out"] == 0
-        summary["pairs"] *= MOST_LISTED
-        left = len(summary["pairs"]) - MOST_LISTED
+        summary["pairs"] *= MAX_LISTED
+        left = len(summary["pairs"]) - MAX_LISTED
         assert shown_of(summary)["left_out"] == left
-        assert len(shown_of(summary)["pairs"]) == MOST_LISTED
+        assert len(shown_of(summary)["pairs"]) == MAX_LISTED
 
     def test_cells_of_the_heat_map_are_the_sides(self) -> None:
         summary = summary_of("sparse_markov")

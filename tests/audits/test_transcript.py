@@ -31,7 +31,7 @@ from typer.testing import CliRunner
 from secagg.cli import output
 from secagg.cli.main import app
 from secagg.cli.output import terminal
-from secagg.contracts import Rows, State, Update
+from secagg.contracts import SiteRecords, State, Update
 from secagg.core.randomness import system_random
 from secagg.jobs.design_matrix import public_facts
 from secagg.jobs.job import Named, parse_job
@@ -71,19 +71,19 @@ def totals(name: str, parts: list[np.ndarray[Any, Any]]) -> list[Update]:
     method = make_method(Named.model_validate({"name": name, **SETTINGS[name]}))
     sites = tuple(f"site {i}" for i in range(len(parts)))
     public = public_facts(parse_job(job("moments", "plain")), sites)
-    state, memories = method.start(public), [State() for _ in parts]
+    state, memories = method.initial_state(public), [State() for _ in parts]
     found: list[Update] = []
-    while (asked := method.message(state)) is not None:
+    while (asked := method.next_request(state)) is not None:
         stage, message = asked
         sent = []
         for k, part in enumerate(parts):
-            rows = Rows(part, 0, np.zeros(len(public.columns)))
-            update, memories[k] = method.local(
+            rows = SiteRecords(part, 0, np.zeros(len(public.columns)))
+            update, memories[k] = method.contribute(
                 stage, rows, message, memories[k], public, system_random
             )
             sent.append(update)
         found.append({key: np.sum([update[key] for update in sent], axis=0) for key in sent[0]})
-        state = method.server(state, found[-1], len(parts))
+        state = method.aggregate(state, found[-1], len(parts))
     return found
 
 

@@ -9,20 +9,20 @@ from functools import partial
 
 import pytest
 
-from secagg.protocols.kernels.parallel import side_by_side
+from secagg.protocols.kernels.parallel import in_two_threads
 
 
 def test_results_come_in_order_and_the_last_half_is_done_here() -> None:
-    threads = side_by_side([threading.get_ident, threading.get_ident])
+    threads = in_two_threads([threading.get_ident, threading.get_ident])
     assert threads[1] == threading.get_ident() != threads[0]
     for halves in ([1], [1, 2], [3, 2, 1]):
-        assert side_by_side([partial(abs, -half) for half in halves]) == halves
+        assert in_two_threads([partial(abs, -half) for half in halves]) == halves
 
 
 def test_halves_run_at_the_same_time() -> None:
     """Each waits for the other: one after the other they would never end."""
     meeting = threading.Barrier(2, timeout=20)
-    side_by_side([meeting.wait, meeting.wait])
+    in_two_threads([meeting.wait, meeting.wait])
 
 
 @pytest.mark.parametrize("failing", [0, 1])
@@ -30,12 +30,12 @@ def test_what_a_half_raises_is_raised_here(failing: int) -> None:
     halves = [partial(divmod, 1, 1), partial(divmod, 1, 1)]
     halves[failing] = partial(divmod, 1, 0)
     with pytest.raises(ZeroDivisionError):
-        side_by_side(halves)
-    assert side_by_side([partial(divmod, 1, 1)] * 2) == [(1, 0), (1, 0)]
+        in_two_threads(halves)
+    assert in_two_threads([partial(divmod, 1, 1)] * 2) == [(1, 0), (1, 0)]
 
 
 def _double(value: int) -> int:
-    return sum(side_by_side([partial(abs, value), partial(abs, value)]))
+    return sum(in_two_threads([partial(abs, value), partial(abs, value)]))
 
 
 @pytest.mark.skipif(

@@ -12,7 +12,7 @@ from secagg.models.graphs.proximal_newton import Step
 from secagg.models.notears_admm import coordinator
 from secagg.models.notears_admm.coordinator import Schedule
 from secagg.models.notears_admm.linear_simulation import learn
-from secagg.models.notears_admm.result import STEEP
+from secagg.models.notears_admm.result import MAX_GRADIENT
 from secagg.reproductions.data.simulated_graphs import (
     edge_weights,
     erdos_renyi_dag,
@@ -70,7 +70,7 @@ def test_raw_scales_do_not_end_in_a_clean_looking_graph() -> None:
             assert "do not rely on this graph" in fit.notes[0]
             continue
         assert fit.diagnostics["h"] <= 1e-6
-        assert fit.diagnostics["stationarity"] > STEEP  # rho2 = 0.001 does not suit 428^2
+        assert fit.diagnostics["stationarity"] > MAX_GRADIENT  # rho2 = 0.001 does not suit 428^2
         assert "not a local optimum" in fit.notes[-1]
         assert "method.standardise" in fit.notes[-1]
 

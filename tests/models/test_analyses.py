@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from secagg.contracts import Public, Variable
+from secagg.contracts import PublicFacts, Variable
 from secagg.errors import JobError
 from secagg.models.glm.logistic import Logistic
 from secagg.models.moments.analyses import build_analysis
 
-PUBLIC = Public(
+PUBLIC = PublicFacts(
     (
         Variable("x", "x", 0.0, 1.0),
         Variable("y", "y", 0.0, 1.0),

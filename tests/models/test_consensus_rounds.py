@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from secagg.models.notears_admm.range import BITS, bits_for
+from secagg.models.notears_admm.range import FRACTION_BITS, bits_for
 
 
 @pytest.mark.parametrize("units", [1e-6, 0.3, 1.0, 64.0, 3e9])
@@ -16,11 +16,11 @@ def test_a_step_moves_the_first_weights_by_a_millionth(units: float, rho2: float
     bits = bits_for(units, rho2)
     moved = units * 2.0**-bits / rho2
     assert moved < 1e-6
-    if bits > BITS:  # and no finer than that takes: rings hold so many bits
+    if bits > FRACTION_BITS:  # and no finer than that takes: rings hold so many bits
         assert moved > 0.4e-6
-    assert bits >= BITS
+    assert bits >= FRACTION_BITS
 
 
 def test_slopes_of_the_size_of_the_data_need_no_more_than_the_least() -> None:
-    assert bits_for(1.0, 1e-3) == bits_for(1.0, 1.0) == BITS
+    assert bits_for(1.0, 1e-3) == bits_for(1.0, 1.0) == FRACTION_BITS
     assert bits_for(1.0, 1e-12) == 20 + math.ceil(12 * math.log2(10))

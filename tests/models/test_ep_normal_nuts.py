@@ -19,7 +19,7 @@ from support.checkout import ROOT
 from support.ep_rounds import run
 
 from secagg.models.common.posterior_summary import summarise
-from secagg.models.fedlin.hierarchies.base import Statistics
+from secagg.models.fedlin.hierarchies.base import SufficientStatistics
 from secagg.models.fedlin.hierarchies.normal import NormalHierarchy
 
 pytestmark = pytest.mark.slow
@@ -60,7 +60,8 @@ def test_the_papers_hundred_sites(tmp_path: Path) -> None:
 
     hierarchy = NormalHierarchy()
     sites = [
-        Statistics(A.T @ A, A.T @ b, float(b @ b), N, NOISE**2) for A, b in zip(X, y, strict=True)
+        SufficientStatistics(A.T @ A, A.T @ b, float(b @ b), N, NOISE**2)
+        for A, b in zip(X, y, strict=True)
     ]
     ended = run(hierarchy, sites, tolerance=0.005)
     assert ended.strained == 0

@@ -15,7 +15,7 @@ from support.fedlin import linear_tables
 from support.solved_sums import Asked, Quadratics, Separated, Sites, separations, shrunk_again
 
 from secagg.contracts import Update
-from secagg.models.fedlin.importance_points import points as points_of
+from secagg.models.fedlin.importance_points import quasi_random_points as points_of
 from secagg.models.numerics.natural_gaussian import Natural, symmetric, triangle
 
 Array = np.ndarray[Any, np.dtype[np.float64]]
@@ -54,8 +54,8 @@ def hm1(sites: Sites, size: float = 0.0) -> tuple[list[Asked], Asked]:
     as the outcome's deviation follow from
     """
     rng, many = np.random.default_rng(0), len(sites.rows)
-    state, rounds = sites.method.start(sites.public), list[Asked]()
-    while (following := sites.method.message(state)) is not None:
+    state, rounds = sites.method.initial_state(sites.public), list[Asked]()
+    while (following := sites.method.next_request(state)) is not None:
         stage, message = following
         summed = sites.ask(stage, message)
         said: Update = summed
@@ -67,7 +67,7 @@ def hm1(sites: Sites, size: float = 0.0) -> tuple[list[Asked], Asked]:
             G = symmetric(summed["G"], m)
             if size:
                 said = {**summed, "S": size * rng.standard_normal((d, m)) @ (G + np.eye(m))}
-        state = sites.method.server(state, said, many)
+        state = sites.method.aggregate(state, said, many)
         if stage == "finish":
             return rounds, (message, summed)
     raise AssertionError
@@ -145,10 +145,10 @@ def hm2_by_choice(sites: Sites, d: int, points: list[Array]) -> tuple[Quadratics
 
     It makes up sums that leave q close about a point: tenfold a round is what is taken whole.
     """
-    many, method, state = len(sites.rows), sites.method, sites.method.start(sites.public)
+    many, method, state = len(sites.rows), sites.method, sites.method.initial_state(sites.public)
     while state["status"] != "fit":
-        stage, message = method.message(state)
-        state = method.server(state, sites.ask(stage, message), many)
+        stage, message = method.next_request(state)
+        state = method.aggregate(state, sites.ask(stage, message), many)
     precision, close = np.diagonal(symmetric(state["Q"], 2 * d)), np.repeat([1e5, 1e10], d)
     chosen: list[Natural] = []
     while not np.array_equal(precision, close):
@@ -158,7 +158,7 @@ def hm2_by_choice(sites: Sites, d: int, points: list[Array]) -> tuple[Quadratics
     chosen += [about(point, close) for point in points[1:]]
     factors, told = Natural(np.zeros(2 * d), np.zeros((2 * d, 2 * d))), list[Natural]()
     for following in [*chosen, None]:
-        stage, message = method.message(state)
+        stage, message = method.next_request(state)
         assert stage == "fit"
         summed, q = sites.ask(stage, message), Natural(state["r"], symmetric(state["Q"], 2 * d))
         factors = factors + Natural(summed["r"], symmetric(summed["Q"], 2 * d))
@@ -166,7 +166,7 @@ def hm2_by_choice(sites: Sites, d: int, points: list[Array]) -> tuple[Quadratics
         if following is not None:
             change = following - q
             said = {**summed, "r": change.r, "Q": triangle(change.Q)}
-            state = method.server(state, said, many)
+            state = method.aggregate(state, said, many)
             assert state["taken"] == 1
     at = np.array(points)
     last = told[before + 1 :]
@@ -219,11 +219,11 @@ def test_points_of_an_honest_run_of_hm2_tell_single_sites() -> None:
     """
     K, d, many = 3, 2, 512
     sites = sites_of({"name": "fedlin_hm2", "points": many}, K, d, noise=1.0, spread=0.2)
-    state = sites.method.start(sites.public)
+    state = sites.method.initial_state(sites.public)
     while state["status"] != "points":
-        stage, message = sites.method.message(state)
-        state = sites.method.server(state, sites.ask(stage, message), K)
-    stage, message = sites.method.message(state)
+        stage, message = sites.method.next_request(state)
+        state = sites.method.aggregate(state, sites.ask(stage, message), K)
+    stage, message = sites.method.next_request(state)
     q, summed = Natural(state["r"], symmetric(state["Q"], 2 * d)), sites.ask(stage, message)
     rows = summed["precision"].reshape(many, -1)
     sums = Quadratics(

@@ -10,7 +10,7 @@ import pytest
 from support.fedlin import bounds, fedlin_job, linear_tables, simulated, told
 
 import secagg
-from secagg.contracts import Field, Kind, Public, Spec, Variable
+from secagg.contracts import Field, Kind, PublicFacts, Spec, Variable
 from secagg.core.randomness import replayable_random
 from secagg.errors import UsageError
 from secagg.models.fedlin.fedavg import FedAvg
@@ -95,7 +95,7 @@ NAMED = {  # field of the last sum -> words of `sees`
 class More(FedAvg):
     """FedAvg that sums something else at the end."""
 
-    def last_fields(self, public: Public) -> Spec:
+    def last_fields(self, public: PublicFacts) -> Spec:
         return (Field("more", (1,), 1.0, 0, Kind.COUNT),)
 
     @property
@@ -111,7 +111,7 @@ def test_all_that_the_last_sum_tells_is_named(
 ) -> None:
     """And nothing that it does not tell: squares of two sites, of a method without more."""
     variables = tuple(Variable(name, name, 0.0, 1.0) for name in "yx")
-    public = Public(variables, ("y", "x"), 10, tuple(f"s{k}" for k in range(sites)))
+    public = PublicFacts(variables, ("y", "x"), 10, tuple(f"s{k}" for k in range(sites)))
     stage = kind(outcome="y", holdout=holdout).stages(public)[-1]
     assert stage.name == "finish"
     there = {field.name for field in stage.spec} - {"held_squares"}

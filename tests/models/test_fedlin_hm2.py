@@ -17,13 +17,13 @@ from support.few_sites import exact, exact_sites
 from support.playing import play, rows_of
 
 import secagg
-from secagg.contracts import Public, State, Variable
+from secagg.contracts import PublicFacts, State, Variable
 from secagg.core.randomness import expanded, replayable_random
 from secagg.errors import DataError, JobError, PeerError
 from secagg.jobs.design_matrix import public_facts
 from secagg.jobs.job import parse_job
 from secagg.models.fedlin.design import Layout
-from secagg.models.fedlin.hierarchies.base import Statistics
+from secagg.models.fedlin.hierarchies.base import SufficientStatistics
 from secagg.models.fedlin.hierarchies.normal import NormalHierarchy
 from secagg.models.fedlin.hierarchies.ridge import Ridge
 from secagg.models.fedlin.hm2 import FedLinHm2
@@ -34,13 +34,13 @@ SIZES = (30, 12, 45, 4)
 PROTOCOLS = ["additive", "masked", pytest.param("paillier", marks=pytest.mark.slow)]
 
 
-def statistics(written: Written, k: int, intercept: str) -> Statistics:
+def statistics(written: Written, k: int, intercept: str) -> SufficientStatistics:
     X, y = written.X[k], written.y[k]
     taken = 1 if intercept == "site" else 0
-    return Statistics(X.T @ X, X.T @ y, float(y @ y), max(len(y) - taken, 0), 0.0)
+    return SufficientStatistics(X.T @ X, X.T @ y, float(y @ y), max(len(y) - taken, 0), 0.0)
 
 
-def plainly(sites: list[Statistics], rounds: int) -> tuple[np.ndarray, np.ndarray]:
+def plainly(sites: list[SufficientStatistics], rounds: int) -> tuple[np.ndarray, np.ndarray]:
     """Return q's mean and covariance, every change taken whole."""
     hierarchy, rng = Ridge(), np.random.default_rng(0)
     start = hierarchy.prior(len(sites[0].cross))
@@ -101,29 +101,29 @@ def test_every_protocol_gives_the_same_bits(protocol: str, prior: str) -> None:
 def test_what_is_taken_of_a_change_is_what_the_site_keeps() -> None:
     method, public, rows, memory, message = opened()
     random = expanded(bytes(32))
-    update, first = method.local("fit", rows, message, memory, public, random)
-    state = {**method.start(public), "status": "fit", "records": 18}
+    update, first = method.contribute("fit", rows, message, memory, public, random)
+    state = {**method.initial_state(public), "status": "fit", "records": 18}
     large = {**update, "Q": update["Q"] + triangle(40 * np.eye(2))}  # of other sites
-    after = method.server(state, large, 2)
-    following = method.message(after)[1]
+    after = method.aggregate(state, large, 2)
+    following = method.next_request(after)[1]
     share = following["taken"][0]
     assert share < 1
     np.testing.assert_allclose(after["Q"], state["Q"] + share * large["Q"], rtol=1e-15)
-    _, second = method.local("fit", rows, following, first, public, random)
+    _, second = method.contribute("fit", rows, following, first, public, random)
     np.testing.assert_array_equal(second["own"]["factor"]["Q"], share * update["Q"])
     np.testing.assert_array_equal(second["own"]["factor"]["r"], share * update["r"])
 
 
 def test_strained_sites_let_rounds_end_late_and_not_as_converged() -> None:
     method, public, *_ = opened()
-    state = {**method.start(public), "status": "fit", "records": 18, "round": 9}
+    state = {**method.initial_state(public), "status": "fit", "records": 18, "round": 9}
     still = {"r": np.zeros(2), "Q": np.zeros(3), "errors": np.zeros(2)}
-    ended = method.server(state, {**still, "strained": np.zeros(1)}, 2)
+    ended = method.aggregate(state, {**still, "strained": np.zeros(1)}, 2)
     assert (ended["status"], ended["arrived"]) == ("finish", True)
     for _ in range(2):
-        state = method.server(state, {**still, "strained": np.ones(1)}, 2)
+        state = method.aggregate(state, {**still, "strained": np.ones(1)}, 2)
         assert state["status"] == "fit"
-    state = method.server(state, {**still, "strained": np.ones(1)}, 2)
+    state = method.aggregate(state, {**still, "strained": np.ones(1)}, 2)
     assert (state["status"], state["arrived"]) == ("finish", False)
 
 
@@ -206,15 +206,15 @@ def test_at_points_a_site_keeps_what_it_had_and_takes_part() -> None:
     job = fedlin_job({"name": "fedlin_hm2", "points": 64}, bounds(tables))
     public = public_facts(parse_job(job), ("a", "b"))
     method = FedLinHm2(outcome="y", scale="own", points=64, participation=1e-9)
-    state = {**method.start(public), "status": "fit", "records": 18, "noise": 0.1}
+    state = {**method.initial_state(public), "status": "fit", "records": 18, "noise": 0.1}
     rows = rows_of(np.random.default_rng(0).uniform(-1, 1, (9, 4)))
     everybody = replace(method, participation=1.0)
-    _, memory = everybody.local(
-        "fit", rows, everybody.message(state)[1], {}, public, expanded(bytes(32))
+    _, memory = everybody.contribute(
+        "fit", rows, everybody.next_request(state)[1], {}, public, expanded(bytes(32))
     )
     assert memory["own"]["pending"]["Q"].any()
-    message = method.message({**state, "status": "points"})[1]
-    sums, after = method.local("points", rows, message, memory, public, expanded(bytes(32)))
+    message = method.next_request({**state, "status": "points"})[1]
+    sums, after = method.contribute("points", rows, message, memory, public, expanded(bytes(32)))
     assert sums["precision"].any()
     for name in ("factor", "pending"):
         for part in ("r", "Q"):
@@ -321,7 +321,7 @@ def test_a_site_without_records_changes_nothing() -> None:
     variables = tuple(Variable(str(n), str(n), 0.0, 50.0) for n in names)
     found = []
     for each in (rows, [*rows, none]):
-        public = Public(variables, names, 100, tuple(f"s{k}" for k in range(len(each))))
+        public = PublicFacts(variables, names, 100, tuple(f"s{k}" for k in range(len(each))))
         randoms = [expanded(bytes([k]) * 32) for k in range(len(each))]
         found.append(play(method, each, public, randoms))
     np.testing.assert_allclose(
@@ -373,15 +373,15 @@ def test_settings_out_of_range(settings: dict[str, Any], where: str) -> None:
     assert raised.value.where == where
 
 
-def opened() -> tuple[FedLinHm2, Public, Any, State, dict[str, Any]]:
+def opened() -> tuple[FedLinHm2, PublicFacts, Any, State, dict[str, Any]]:
     """Return a method, its public facts, a site's rows and memory, and the first message."""
     tables = linear_tables((9, 9))
     public = public_facts(parse_job(fedlin_job(RIDGE, bounds(tables))), ("a", "b"))
     method = FedLinHm2(outcome="y", prior="ridge", scale="own")
-    state = {**method.start(public), "status": "fit", "records": 18}
+    state = {**method.initial_state(public), "status": "fit", "records": 18}
     rng = np.random.default_rng(0)
     rows = rows_of(rng.uniform(-1, 1, (9, 4)))
-    return method, public, rows, {}, method.message(state)[1]
+    return method, public, rows, {}, method.next_request(state)[1]
 
 
 @pytest.mark.parametrize(
@@ -401,16 +401,16 @@ def opened() -> tuple[FedLinHm2, Public, Any, State, dict[str, Any]]:
 def test_messages_that_make_no_sense(changed: dict[str, Any]) -> None:
     method, public, rows, memory, message = opened()
     random = expanded(bytes(32))
-    method.local("fit", rows, message, memory, public, random)
+    method.contribute("fit", rows, message, memory, public, random)
     with pytest.raises(PeerError):
-        method.local("fit", rows, {**message, **changed}, memory, public, random)
+        method.contribute("fit", rows, {**message, **changed}, memory, public, random)
 
 
 def test_a_q_that_drives_a_site_out_of_range_is_refused() -> None:
     method, public, rows, memory, message = opened()
     bad = {**message, "r": np.array([1e49, -1e49]), "Q": triangle(1e49 * np.eye(2))}
     try:
-        update, _ = method.local("fit", rows, bad, memory, public, expanded(bytes(32)))
+        update, _ = method.contribute("fit", rows, bad, memory, public, expanded(bytes(32)))
     except DataError:
         return
     assert all(np.all(np.abs(values) <= 2.0**40) for values in update.values())

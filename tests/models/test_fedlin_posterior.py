@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from scipy.stats import norm
 
-from secagg.contracts import Public, Variable
+from secagg.contracts import PublicFacts, Variable
 from secagg.models.fedlin.design import Layout
 from secagg.models.fedlin.hierarchies.elastic_net import ElasticNet
 from secagg.models.fedlin.hierarchies.normal import NormalHierarchy
@@ -31,7 +31,7 @@ def layout(intercept: Any = "modelled") -> Layout:
     """Columns with brackets in their names; halves 10, 20, 30, and 5 of y, about 7 and -1."""
     halves = (10.0, 20.0, 30.0)
     columns = [Variable(n, n, 7.0, h) for n, h in zip(NAMES[:3], halves, strict=True)]
-    public = Public((*columns, Variable("y", "y", -1.0, 5.0)), NAMES, 100, ("a", "b"))
+    public = PublicFacts((*columns, Variable("y", "y", -1.0, 5.0)), NAMES, 100, ("a", "b"))
     return Layout.of(public, "y", None, intercept, 1)
 
 

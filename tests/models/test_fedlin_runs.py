@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from support.fedlin import SEED, Tables, bounds, fedlin_job, linear_tables, simulated, told
 
 import secagg
-from secagg.contracts import Kind, Public, State, Variable
+from secagg.contracts import Kind, PublicFacts, State, Variable
 from secagg.core.randomness import replayable_random
 from secagg.errors import PeerError, PolicyRefusal, SecaggError
 from secagg.jobs.job import read_job
@@ -127,7 +127,7 @@ class Asked:
 
     def send(self, stage: str, message: dict[str, Any]) -> None:
         """Let the site answer; what it sends is in range, or refused with a typed error."""
-        update, memory = self.method.local(
+        update, memory = self.method.contribute(
             stage, self.rows, message, self.memory, self.public, self.random
         )
         encode(self.plans.of(stage), update)
@@ -307,13 +307,13 @@ def test_a_site_without_records_changes_nothing(alpha: float, intercept: str, ma
 def test_sites_that_tell_the_noise_and_have_no_residual_are_no_sites_of_the_method() -> None:
     """Two that said they can tell it have two degrees of freedom at least."""
     method = FedLinHm1(outcome="y")
-    state = {**method.start(public_of_two()), "status": "noise", "records": 9, "telling": 2}
+    state = {**method.initial_state(public_of_two()), "status": "noise", "records": 9, "telling": 2}
     with pytest.raises(PeerError, match="no residual between them"):
-        method.server(state, {"residual": np.zeros(1), "freedom": np.zeros(1)}, 2)
-    told = method.server(state, {"residual": np.array([6.0]), "freedom": np.array([2.0])}, 2)
+        method.aggregate(state, {"residual": np.zeros(1), "freedom": np.zeros(1)}, 2)
+    told = method.aggregate(state, {"residual": np.array([6.0]), "freedom": np.array([2.0])}, 2)
     assert told["noise"] == 3.0
 
 
-def public_of_two() -> Public:
+def public_of_two() -> PublicFacts:
     variables = tuple(Variable(name, name, 0.0, 1.0) for name in "yx")
-    return Public(variables, ("y", "x"), 10, ("a", "b"))
+    return PublicFacts(variables, ("y", "x"), 10, ("a", "b"))

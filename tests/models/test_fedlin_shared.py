@@ -12,15 +12,15 @@ from support.fedlin import bounds, linear_tables, simulated
 from support.few_sites import exact_sites
 
 from secagg.models.fedlin import hm2
-from secagg.models.fedlin.hierarchies.base import Statistics
+from secagg.models.fedlin.hierarchies.base import SufficientStatistics
 from secagg.models.fedlin.hierarchies.normal import NormalHierarchy
 from secagg.models.fedlin.importance_points import Mixture, points_fields, points_sums
 from secagg.models.fedlin.shared_result import (
     cautions,
-    points_told,
+    importance_rows,
+    importance_summary,
+    importance_weighted,
     shared_rows,
-    weighed,
-    weighed_rows,
 )
 from secagg.models.fedlin.site_posterior import posterior_draws
 from secagg.models.numerics.natural_gaussian import Natural
@@ -36,12 +36,12 @@ def mixture(weights: np.ndarray) -> Mixture:
 
 
 def test_points_that_count_and_do_not() -> None:
-    told, notes = points_told(mixture(np.ones(800)))
+    told, notes = importance_summary(mixture(np.ones(800)))
     assert told["many"] == 800
     assert told["effective"] == pytest.approx(800)
     few = np.full(800, 1e-9)
     few[:20] = 1
-    told, notes = points_told(mixture(few))
+    told, notes = importance_summary(mixture(few))
     assert told["effective"] == pytest.approx(20, rel=1e-3)
     assert told["error"] is None  # it would say 0.2, whatever the truth
     assert "only 20 count" in notes[0]
@@ -49,7 +49,7 @@ def test_points_that_count_and_do_not() -> None:
 
 def test_an_error_in_posterior_sds() -> None:
     """Two halves that lie apart: batches are of one or the other, so means are uncertain."""
-    told, notes = points_told(mixture(np.ones(800)))
+    told, notes = importance_summary(mixture(np.ones(800)))
     mean, cov = mixture(np.ones(800)).moments()
     error = mixture(np.ones(800)).error() / np.sqrt(np.diagonal(cov))
     assert told["error"] == pytest.approx(np.max(error))
@@ -59,7 +59,7 @@ def test_an_error_in_posterior_sds() -> None:
     shuffled = np.random.default_rng(0).permutation(800)
     at = shuffled.astype(float)
     mixed = Mixture(at[None], np.full(800, 1 / 800), at[:, None], np.full((800, 1, 1), 0.01))
-    told, notes = points_told(mixed)
+    told, notes = importance_summary(mixed)
     assert told["error"] < 0.1
     assert notes == []
 
@@ -68,7 +68,7 @@ def test_an_error_in_posterior_sds() -> None:
 def test_rows_have_the_mixtures_quantiles(level: float) -> None:
     found = mixture(np.ones(801))
     plain = shared_rows(("mu[x]", "log tau[x]"), np.zeros(2), np.ones(2), 0.9)
-    for row in weighed_rows(plain, found, level):
+    for row in importance_rows(plain, found, level):
         assert row.mean == pytest.approx(400)
         assert row.median == pytest.approx(400, abs=0.5)
         assert row.low == pytest.approx(800 * (1 - level) / 2, abs=1)
@@ -79,10 +79,10 @@ def test_rows_have_the_mixtures_quantiles(level: float) -> None:
 @pytest.mark.parametrize("name", ["precision", "level"])
 def test_sums_that_are_none_are_said_to_be(name: str) -> None:
     q = Natural(np.zeros(2), np.eye(2))
-    good = points_sums(Statistics(np.eye(1), np.ones(1), 1.0, 5, 1.0), np.zeros((1, 64)))
-    assert weighed(WIDE, q, good)[0] is not None
+    good = points_sums(SufficientStatistics(np.eye(1), np.ones(1), 1.0, 5, 1.0), np.zeros((1, 64)))
+    assert importance_weighted(WIDE, q, good)[0] is not None
     bad = {**good, name: np.full_like(good[name], -1e6 if name == "precision" else np.nan)}
-    found, notes = weighed(WIDE, q, bad)
+    found, notes = importance_weighted(WIDE, q, bad)
     assert found is None
     assert "none of what sites' records say" in notes[0]
 
@@ -91,7 +91,7 @@ def test_a_run_survives_such_sums(monkeypatch: pytest.MonkeyPatch) -> None:
     """One site's; all else is released by then, and is told as without points."""
     tables = linear_tables((20, 30, 25), d=1)
 
-    def wrong(site: Statistics, log_tau: np.ndarray) -> Mapping[str, Any]:
+    def wrong(site: SufficientStatistics, log_tau: np.ndarray) -> Mapping[str, Any]:
         sums = dict(points_sums(site, log_tau))
         return sums | {"precision": sums["precision"] - 1e6 * (site.records > 28)}
 
@@ -136,7 +136,7 @@ def test_a_sites_posterior_given_the_other(seed: int) -> None:
     rng = np.random.default_rng(seed)
     b, s = np.array([rng.normal(0.5, 1.0), rng.normal(0.5, 1.0)]), np.array([0.02, 0.01])
     sites = [
-        Statistics(np.array([[1 / v]]), np.array([e / v]), e * e / v, 20, 1.0)
+        SufficientStatistics(np.array([[1 / v]]), np.array([e / v]), e * e / v, 20, 1.0)
         for e, v in zip(b, s, strict=True)
     ]
     ended = run(WIDE, sites, 0.005)
@@ -151,7 +151,7 @@ def test_a_sites_posterior_given_the_other(seed: int) -> None:
 
 def test_where_nothing_can_be_taken_out_it_is_said() -> None:
     """Even an eighth of q_k leaves no density: q stands in for the cavity."""
-    site = Statistics(np.eye(1), np.ones(1), 1.0, 5, 1.0)
+    site = SufficientStatistics(np.eye(1), np.ones(1), 1.0, 5, 1.0)
     q = Natural(np.zeros(2), np.eye(2))
     _, apart = posterior_draws(WIDE, site, q, q.times(9.0), 100, np.random.default_rng(0))
     assert not apart

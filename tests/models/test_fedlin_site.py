@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from secagg.contracts import Public, Variable
+from secagg.contracts import PublicFacts, Variable
 from secagg.core import encoding
 from secagg.models.fedlin.design import Intercept, Layout
-from secagg.models.fedlin.site import Site, least_squares, parted
+from secagg.models.fedlin.site import Site, least_squares, split_holdout
 
 SEED = bytes(range(16))
 CENTRE, SCALE = np.array([0.1, -0.2, 0.3, 0.0]), np.array([2.0, 1.5, 0.5, 3.0])
@@ -17,7 +17,7 @@ CENTRE, SCALE = np.array([0.1, -0.2, 0.3, 0.0]), np.array([2.0, 1.5, 0.5, 3.0])
 def layout(intercept: Intercept = "site", d: int = 3) -> Layout:
     variables = tuple(Variable(f"x{j}", f"x{j}", 1.0, 2.0) for j in range(d))
     variables = (Variable("y", "y", -3.0, 4.0), *variables)
-    public = Public(variables, tuple(v.name for v in variables), 100, ("a", "b"))
+    public = PublicFacts(variables, tuple(v.name for v in variables), 100, ("a", "b"))
     return Layout.of(public, "y", None, intercept, 1)
 
 
@@ -30,7 +30,7 @@ def rows(n: int, d: int = 3, seed: int = 0) -> np.ndarray:
 @pytest.mark.parametrize("which", ["random", "last"])
 def test_records_are_parted_into_two(n: int, share: float, which) -> None:
     values = np.arange(2.0 * n).reshape(n, 2)
-    kept, held = parted(values, share, which, SEED)
+    kept, held = split_holdout(values, share, which, SEED)
     assert len(held) == (max(int(share * n), 1) if share and n > 1 else 0)
     assert n == 0 or len(kept) > 0  # a site always learns from a record, if it has any
     assert sorted(np.concatenate([kept, held])[:, 0]) == list(values[:, 0])
@@ -42,7 +42,7 @@ def test_records_are_parted_into_two(n: int, share: float, which) -> None:
 
 def test_the_random_part_is_the_seeds() -> None:
     values = rows(50)
-    again = [parted(values, 0.3, "random", seed)[1] for seed in (SEED, SEED, bytes(16))]
+    again = [split_holdout(values, 0.3, "random", seed)[1] for seed in (SEED, SEED, bytes(16))]
     np.testing.assert_array_equal(again[0], again[1])
     assert not np.array_equal(again[0], again[2])
 
@@ -189,7 +189,7 @@ def test_columns_collinear_but_for_bounds_far_from_0() -> None:
     """Raw x1 = 2 x0 near 1e8, in steps of 1e-8: carried apart, and still one direction."""
     variables = (Variable("y", "y", 0.0, 4.0), Variable("x0", "x0", 1e8, 4.0))
     variables = (*variables, Variable("x1", "x1", 2e8, 8.0))
-    public = Public(variables, ("y", "x0", "x1"), 100, ("a", "b"))
+    public = PublicFacts(variables, ("y", "x0", "x1"), 100, ("a", "b"))
     regression = Layout.of(public, "y", None, "site", 1)
     rng = np.random.default_rng(0)
     x0 = 1e8 + rng.uniform(-4, 4, 50)

@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from secagg.models.numerics.lbfgs import RESTARTS, SHORTEST, minimise_finite
+from secagg.models.numerics.lbfgs import MIN_FIRST_STEP, RESTARTS, minimise_finite
 
 Vector = np.ndarray
 
@@ -108,7 +108,7 @@ def test_nothing_finite_but_the_start(value: float) -> None:
     assert not found.finite
     np.testing.assert_array_equal(found.x, start)
     # Two evaluations for each first length, 1, 0.1, ... down to SHORTEST.
-    assert found.evaluations == walled.calls <= 2 * (1 - round(np.log10(SHORTEST)))
+    assert found.evaluations == walled.calls <= 2 * (1 - round(np.log10(MIN_FIRST_STEP)))
 
 
 @pytest.mark.parametrize("value", [np.inf, -np.inf, np.nan])

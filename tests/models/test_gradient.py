@@ -13,7 +13,7 @@ from scipy.optimize import minimize
 from scipy.special import expit
 
 import secagg
-from secagg.contracts import Counted, Public, Rows, Stage, Variable
+from secagg.contracts import PublicFacts, RecordCount, SiteRecords, Stage, Variable
 from secagg.contracts.noise import Clip, Noise, Placement
 from secagg.core import ring
 from secagg.core.randomness import system_random
@@ -26,7 +26,9 @@ GRID = 16
 FAMILIES: tuple[Family, ...] = ("gaussian", "binomial")
 
 
-def public_of(p: int, clip: float | None = None, noise: Noise | None = None, **changed) -> Public:
+def public_of(
+    p: int, clip: float | None = None, noise: Noise | None = None, **changed
+) -> PublicFacts:
     """Predictors x0.. with middle 10 j and half-width 2 + j, then a binary outcome y."""
     variables = tuple(Variable(f"x{j}", f"x{j}", 10.0 * j, 2.0 + j) for j in range(p))
     facts = {
@@ -37,25 +39,25 @@ def public_of(p: int, clip: float | None = None, noise: Noise | None = None, **c
         "clip": None if clip is None else Clip(clip, GRID),
         "noise": {} if noise is None else {STAGE: noise},
     }
-    return Public(**facts | changed)
+    return PublicFacts(**facts | changed)
 
 
 def method_of(p: int, family: Family = "gaussian", **settings) -> Gradient:
     return Gradient("y", tuple(f"x{j}" for j in range(p)), family, **settings)
 
 
-def rows_of(values: np.ndarray) -> Rows:
-    return Rows(np.asarray(values, dtype=np.float64), 0, np.zeros(values.shape[1]))
+def rows_of(values: np.ndarray) -> SiteRecords:
+    return SiteRecords(np.asarray(values, dtype=np.float64), 0, np.zeros(values.shape[1]))
 
 
-def stage_of(method: Gradient, public: Public) -> Stage:
+def stage_of(method: Gradient, public: PublicFacts) -> Stage:
     (stage,) = method.stages(public)
     return stage
 
 
 def contribution(method, public, values, beta) -> list[int]:
     """Return the integers that a site would send, noise aside, after the codec."""
-    update, _ = method.local(STAGE, rows_of(values), {"beta": beta}, {}, public, system_random)
+    update, _ = method.contribute(STAGE, rows_of(values), {"beta": beta}, {}, public, system_random)
     plan = plan_sum(stage_of(method, public).spec, len(public.sites))
     vector = encode(plan, update)
     *sent, clipped_gradient, clipped_size = ring.to_integers(vector)
@@ -67,12 +69,14 @@ def fit(method, public, parts, draw=None):
     """Run all rounds over the sites' records; `draw(shape)` is added to each decoded sum."""
     spec = stage_of(method, public).spec
     plan = plan_sum(spec, len(parts))
-    state = method.start(public)
-    while (asked := method.message(state)) is not None:
+    state = method.initial_state(public)
+    while (asked := method.next_request(state)) is not None:
         stage, message = asked
         vectors = []
         for part in parts:
-            update, memory = method.local(stage, rows_of(part), message, {}, public, system_random)
+            update, memory = method.contribute(
+                stage, rows_of(part), message, {}, public, system_random
+            )
             assert memory == {}
             vectors.append(encode(plan, update))
         ring.add_in_place(vectors[0], vectors[1:])
@@ -80,8 +84,8 @@ def fit(method, public, parts, draw=None):
         assert not clipped.any()
         if draw is not None:
             total = {name: values + draw(values.shape) for name, values in total.items()}
-        state = method.server(state, total, len(parts))
-    return method.result(state, public, Counted(sum(map(len, parts)), 0.0))
+        state = method.aggregate(state, total, len(parts))
+    return method.result(state, public, RecordCount(sum(map(len, parts)), 0.0))
 
 
 def records(n: int, p: int, family: str, seed: int) -> np.ndarray:
@@ -97,7 +101,7 @@ def records(n: int, p: int, family: str, seed: int) -> np.ndarray:
     return np.column_stack([x, y])
 
 
-def in_units(public: Public, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def in_units(public: PublicFacts, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return (design with ones, outcome) in the columns' own units."""
     own = values * [v.half for v in public.variables] + [v.middle for v in public.variables]
     return sm.add_constant(own[:, :-1], has_constant="add"), own[:, -1]
@@ -241,10 +245,12 @@ def test_no_record_moves_a_contribution_by_more_than_its_touch(family, square, c
     p = 3
     public, method = public_of(p, square), method_of(p, family, clip=clip)
     stage = stage_of(method, public)
-    assert stage.touch is not None
+    assert stage.sensitivity is not None
     steps = 2 ** stage.spec[0].fraction_bits
     assert {field.fraction_bits for field in stage.spec} == {stage.spec[0].fraction_bits}
-    add, replace = ((Fraction(t) * steps) ** 2 for t in (stage.touch.add, stage.touch.replace))
+    add, replace = (
+        (Fraction(t) * steps) ** 2 for t in (stage.sensitivity.add, stage.sensitivity.replace)
+    )
     others = np.array(extremal(p + 1, square, 8)[-9:])
     added, replaced = [], []
     for beta in betas(p, 4):
@@ -267,12 +273,12 @@ def test_the_touch_of_an_extremal_record_is_attained():
     p = 2
     public, method = public_of(p, 3.0), method_of(p, "binomial")
     stage = stage_of(method, public)
-    assert stage.touch is not None
+    assert stage.sensitivity is not None
     steps = 2.0 ** stage.spec[0].fraction_bits
     own = contribution(method, public, np.array([[1.0, 1.0, -1.0]]), np.array([900.0, 0, 0]))
     moved = math.sqrt(sum(v * v for v in own)) / steps
     # 2^-30 of slack, and truncation by less than a step in each of four numbers
-    assert stage.touch.add * (1 - 2**-29) - 2 / steps <= moved <= stage.touch.add
+    assert stage.sensitivity.add * (1 - 2**-29) - 2 / steps <= moved <= stage.sensitivity.add
 
 
 @pytest.mark.parametrize("most", [1.0, math.sqrt(2), math.sqrt(3), 1 / 3, 0.1, 3.0])
@@ -292,8 +298,8 @@ def test_the_touch_holds_for_records_that_were_not_clipped():
     stage = stage_of(method, public)
     long = np.array([1.0, -1.0, 1.0, 1.0])
     own = contribution(method, public, long[None, :], np.array([900.0, 0.0, 0.0, 0.0]))
-    assert stage.touch is not None
-    assert sum(v * v for v in own) <= (Fraction(stage.touch.add) * 2**32) ** 2
+    assert stage.sensitivity is not None
+    assert sum(v * v for v in own) <= (Fraction(stage.sensitivity.add) * 2**32) ** 2
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -420,12 +426,12 @@ def test_a_step_allows_for_the_noise_of_the_sizes(family, times):
     noise = noise_of(300.0)
     public, method = public_of(3, 4.0, noise), method_of(3, family, clip=1.0)
     sd = math.sqrt(noise.in_sum(2, noise.at_site(2)))
-    state = method.start(public)
+    state = method.initial_state(public)
     unit = 4 * (1 + 3) / 1.0
     gradient = np.array([1.0, 0.0, -2.0, 0.0])
-    first = method.server(state, {"gradient": gradient, "size": np.array([50.0])}, 2)
+    first = method.aggregate(state, {"gradient": gradient, "size": np.array([50.0])}, 2)
     np.testing.assert_allclose(first["beta"], times * gradient / (unit * (50 + 2 * sd)))
-    second = method.server(first, {"gradient": gradient, "size": np.array([-1e4])}, 2)
+    second = method.aggregate(first, {"gradient": gradient, "size": np.array([-1e4])}, 2)
     step = second["beta"] - first["point"]  # a mean below zero counts as zero
     np.testing.assert_allclose(step, times * gradient / (unit * 2 * sd / math.sqrt(2)))
 
@@ -505,7 +511,9 @@ def test_malformed_coefficients_are_refused(beta):
     message = {} if beta is None else {"beta": beta}
     for public in (public_of(2), public_of(2, 3.0)):
         with pytest.raises(PeerError, match="coefficients"):
-            method_of(2).local(STAGE, rows_of(np.zeros((1, 3))), message, {}, public, system_random)
+            method_of(2).contribute(
+                STAGE, rows_of(np.zeros((1, 3))), message, {}, public, system_random
+            )
 
 
 @pytest.mark.parametrize(
@@ -540,7 +548,7 @@ def test_an_outcome_of_several_indicators_is_refused():
 def test_too_many_rows_for_exact_sums_are_refused():
     with pytest.raises(JobError, match="max_rows"):
         method_of(2).stages(public_of(2, 3.0, max_rows=2**45))
-    assert stage_of(method_of(2), public_of(2, max_rows=2**45)).touch is None
+    assert stage_of(method_of(2), public_of(2, max_rows=2**45)).sensitivity is None
 
 
 @pytest.mark.parametrize("placement", [Placement.SUM, Placement.SITE])

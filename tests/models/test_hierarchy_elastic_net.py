@@ -9,16 +9,16 @@ from oracles.penalised_factor import Factor, log_constant, log_factor, tilted_mo
 from support.penalised_world import regression, sums, vague
 from support.plain_ep import propagate
 
-from secagg.models.fedlin.hierarchies.base import Statistics
+from secagg.models.fedlin.hierarchies.base import SufficientStatistics
 from secagg.models.fedlin.hierarchies.elastic_net import ElasticNet, ElasticPenalty
 from secagg.models.fedlin.hierarchies.lasso import Lasso
-from secagg.models.fedlin.hierarchies.penalised_moments import Effort
+from secagg.models.fedlin.hierarchies.penalised_moments import SamplerBudget
 from secagg.models.fedlin.hierarchies.ridge import Ridge
 from secagg.models.numerics.natural_gaussian import Natural
 
 Array = NDArray[np.float64]
 
-SHORT = Effort(sweeps=8, most=1)
+SHORT = SamplerBudget(sweeps=8, most=1)
 RATES = [(1.0, 1.0), (0.01, 3.0), (5.0, 1e-4), (30.0, 0.5), (1e-3, 1e-3), (1.0, 1e6), (1e3, 1e-9)]
 
 
@@ -46,7 +46,7 @@ def test_the_constants_slope_is_the_means() -> None:
         assert np.allclose(-np.array(slopes), penalty.expected(phi), atol=1e-8)
 
 
-def log_density(*sites: Statistics) -> Factor:
+def log_density(*sites: SufficientStatistics) -> Factor:
     """Return the log of the sites' factors' product, for one coefficient or two."""
 
     def found(phi: Array) -> Array:
@@ -85,8 +85,10 @@ def test_without_one_penalty_it_is_the_others(lost: str) -> None:
     means, sds = np.zeros(3), np.ones(3)
     means[gone], sds[gone] = -25.0, 1e-3
     cavity = Natural.of(means, np.diag(sds**2))
-    found = ElasticNet(effort=Effort(error=0.005)).tilted(site, cavity, np.random.default_rng(1))
-    other = (Ridge() if lost == "l1" else Lasso(effort=Effort(error=0.005))).tilted(
+    found = ElasticNet(effort=SamplerBudget(error=0.005)).tilted(
+        site, cavity, np.random.default_rng(1)
+    )
+    other = (Ridge() if lost == "l1" else Lasso(effort=SamplerBudget(error=0.005))).tilted(
         site, vague(1.0), np.random.default_rng(2)
     )
     kept = [i for i in range(3) if i != gone]
@@ -99,7 +101,7 @@ def test_without_one_penalty_it_is_the_others(lost: str) -> None:
 def test_an_empty_site_leaves_the_cavity_as_it_is() -> None:
     """And theta is drawn of its prior, means (4) among its moments."""
     cavity = Natural.of(np.array([0.5, 0.2, -0.5]), 0.2 * np.eye(3) + 0.1)
-    empty = Statistics(np.zeros((3, 3)), np.zeros(3), 0.0, 0, 1.0)
+    empty = SufficientStatistics(np.zeros((3, 3)), np.zeros(3), 0.0, 0, 1.0)
     found = ElasticNet().tilted(empty, cavity, np.random.default_rng(1))
     mean, cov = cavity.moments()
     assert np.array_equal(found.mean, mean)
@@ -129,7 +131,7 @@ def test_awkward_sites(name: str) -> None:
     elif name == "constant":
         y = np.zeros(n)
     rng = np.random.default_rng(1)
-    found = ElasticNet(effort=Effort(most=2)).tilted(sums(X, y), cavity, rng)
+    found = ElasticNet(effort=SamplerBudget(most=2)).tilted(sums(X, y), cavity, rng)
     assert np.all(found.error < 0.3 * np.sqrt(np.diagonal(found.cov)))
     assert np.linalg.eigvalsh(found.cov)[0] > 0
     assert np.all(np.isfinite(ElasticNet().draw(sums(X, y), cavity, 128, rng).theta))

@@ -13,20 +13,20 @@ from oracles.penalised_factor import Factor, log_factor, tilted_moments
 from support.penalised_world import regression, sums, vague
 from support.plain_ep import propagate
 
-from secagg.models.fedlin.hierarchies.base import Statistics, Tilted
+from secagg.models.fedlin.hierarchies.base import SufficientStatistics, TiltedMoments
 from secagg.models.fedlin.hierarchies.lasso import LaplacePenalty, Lasso
 from secagg.models.fedlin.hierarchies.penalised_density import Density
-from secagg.models.fedlin.hierarchies.penalised_moments import Effort
+from secagg.models.fedlin.hierarchies.penalised_moments import SamplerBudget
 from secagg.models.numerics.natural_gaussian import Natural
 
 Array = NDArray[np.float64]
 
-SHORT = Effort(sweeps=8, most=1)
+SHORT = SamplerBudget(sweeps=8, most=1)
 ELSEWHERE = Natural.of(np.array([1.0, -0.5]), np.array([[0.3, -0.1], [-0.1, 0.2]]))
 MOST = 4.5  # standard errors: of some 100 comparisons, one of 1000 runs has a larger one by chance
 
 
-def log_density(*sites: Statistics) -> Factor:
+def log_density(*sites: SufficientStatistics) -> Factor:
     """Return the log of the sites' factors' product."""
 
     def found(phi: Array) -> Array:
@@ -37,7 +37,9 @@ def log_density(*sites: Statistics) -> Factor:
     return found
 
 
-def repeated(site: Statistics, cavity: Natural, effort: Effort, times: int) -> list[Tilted]:
+def repeated(
+    site: SufficientStatistics, cavity: Natural, effort: SamplerBudget, times: int
+) -> list[TiltedMoments]:
     lasso = Lasso(effort=effort)
     return [lasso.tilted(site, cavity, np.random.default_rng(seed)) for seed in range(times)]
 
@@ -117,7 +119,9 @@ def test_draws_against_quadrature_over_theta_and_phi() -> None:
             a * size,
         ]
 
-    draws = Lasso(effort=Effort(thin=12)).draw(site, vague(1.0), many, np.random.default_rng(1))
+    draws = Lasso(effort=SamplerBudget(thin=12)).draw(
+        site, vague(1.0), many, np.random.default_rng(1)
+    )
     assert draws.theta.shape == (many, 1)
     assert draws.phi.shape == (many, 2)
     for exact, values in zip(
@@ -144,7 +148,7 @@ def test_draws_and_moments_agree() -> None:
 
 
 def test_an_empty_site_leaves_the_cavity_as_it_is() -> None:
-    empty = Statistics(np.zeros((3, 3)), np.zeros(3), 0.0, 0, 1.0)
+    empty = SufficientStatistics(np.zeros((3, 3)), np.zeros(3), 0.0, 0, 1.0)
     mean, cov = ELSEWHERE.moments()
     found = Lasso().tilted(empty, ELSEWHERE, np.random.default_rng(1))
     assert np.array_equal(found.mean, mean)
@@ -215,7 +219,7 @@ def test_awkward_sites(name: str) -> None:
     elif name == "constant":
         y = np.zeros(n)
     rng = np.random.default_rng(1)
-    found = Lasso(effort=Effort(most=2)).tilted(sums(X, y), cavity, rng)
+    found = Lasso(effort=SamplerBudget(most=2)).tilted(sums(X, y), cavity, rng)
     assert np.all(found.error < 0.3 * np.sqrt(np.diagonal(found.cov)))
     assert np.linalg.eigvalsh(found.cov)[0] > 0
     draws = Lasso().draw(sums(X, y), cavity, 128, rng)

@@ -14,7 +14,7 @@ import pytest
 from numpy.typing import NDArray
 from support.ep_rounds import one_term
 
-from secagg.models.fedlin.hierarchies.base import Statistics
+from secagg.models.fedlin.hierarchies.base import SufficientStatistics
 from secagg.models.fedlin.hierarchies.normal import NormalHierarchy
 from secagg.models.numerics.natural_gaussian import Natural
 
@@ -26,8 +26,8 @@ SEEDS = 12
 BIAS = 2 * 2 / 512
 
 
-def statistics(X: Array, y: Array, noise: float) -> Statistics:
-    return Statistics(X.T @ X, X.T @ y, float(y @ y), len(y), noise**2)
+def statistics(X: Array, y: Array, noise: float) -> SufficientStatistics:
+    return SufficientStatistics(X.T @ X, X.T @ y, float(y @ y), len(y), noise**2)
 
 
 def site(rng: np.random.Generator, n: int, theta: Array, noise: float) -> tuple[Array, Array]:
@@ -35,7 +35,9 @@ def site(rng: np.random.Generator, n: int, theta: Array, noise: float) -> tuple[
     return X, X @ theta + noise * rng.standard_normal(n)
 
 
-def compare(sites: Statistics, cavity: Natural, mean: Array, cov: Array, error: Array) -> None:
+def compare(
+    sites: SufficientStatistics, cavity: Natural, mean: Array, cov: Array, error: Array
+) -> None:
     """error: of `mean` and the variances, in sds and relative, if these are Monte Carlo's, too"""
     found = [H.tilted(sites, cavity, np.random.default_rng(seed)) for seed in range(SEEDS)]
     sd, root = np.sqrt(np.diagonal(cov)), np.sqrt(SEEDS)
@@ -69,7 +71,9 @@ def test_one_term_against_quadrature(
 ) -> None:
     C = np.array([[sd_mu**2, correlation * sd_mu * sd_l], [correlation * sd_mu * sd_l, sd_l**2]])
     cavity = np.array([0.2, -0.4]), C
-    here = Statistics(np.array([[4.0]]), np.array([4.0 * z]), 4 * z * z, 4, noise**2, power)
+    here = SufficientStatistics(
+        np.array([[4.0]]), np.array([4.0 * z]), 4 * z * z, 4, noise**2, power
+    )
     mean, cov = one_term(z, noise**2 / 4, *cavity, power)
     compare(here, Natural.of(*cavity), mean, cov, np.zeros(2))
 
@@ -156,12 +160,12 @@ def test_a_site_that_says_nothing_leaves_the_cavity_as_it_is(d: int) -> None:
     """No record, to the bit; records of noise alone, to rounding, whatever the points are."""
     cavity = correlated(np.random.default_rng(d), 2 * d, 1.0)
     mean, cov = cavity.moments()
-    empty = Statistics(np.zeros((d, d)), np.zeros(d), 0.0, 0, 1.0)
+    empty = SufficientStatistics(np.zeros((d, d)), np.zeros(d), 0.0, 0, 1.0)
     found = H.tilted(empty, cavity, np.random.default_rng(0))
     assert np.array_equal(found.mean, mean)
     assert np.array_equal(found.cov, cov)
     assert not found.error.any()
-    deaf = Statistics(np.eye(d), np.ones(d), float(d), 5, 1e16)
+    deaf = SufficientStatistics(np.eye(d), np.ones(d), float(d), 5, 1e16)
     found = H.tilted(deaf, cavity, np.random.default_rng(0))
     np.testing.assert_allclose(found.mean, mean, rtol=0, atol=1e-11)
     np.testing.assert_allclose(found.cov, cov, rtol=0, atol=1e-11)
@@ -221,6 +225,6 @@ def test_the_prior_is_the_one_that_was_set() -> None:
 @pytest.mark.parametrize(("gram", "cross", "variance"), [(1e300, 1e300, 1e-10), (1.0, 1e170, 1.0)])
 def test_scales_beyond_float64_are_refused(gram: float, cross: float, variance: float) -> None:
     """Without a warning; of the second only the square is beyond."""
-    here = Statistics(np.array([[gram]]), np.array([cross]), cross, 3, variance)
+    here = SufficientStatistics(np.array([[gram]]), np.array([cross]), cross, 3, variance)
     with pytest.raises(np.linalg.LinAlgError):
         H.tilted(here, H.prior(1), np.random.default_rng(0))

@@ -12,9 +12,9 @@ from scipy.integrate import dblquad
 from support.penalised_world import regression, sums, vague
 from support.plain_ep import propagate
 
-from secagg.models.fedlin.hierarchies.base import Statistics
+from secagg.models.fedlin.hierarchies.base import SufficientStatistics
 from secagg.models.fedlin.hierarchies.ridge import Ridge
-from secagg.models.fedlin.hierarchies.ridge_likelihood import Rotated
+from secagg.models.fedlin.hierarchies.ridge_likelihood import SpectralLeastSquares
 from secagg.models.numerics.natural_gaussian import Natural
 
 Array = NDArray[np.float64]
@@ -34,14 +34,14 @@ def log_marginal(X: Array, y: Array, phi: Array) -> Array:
 @pytest.mark.parametrize(("n", "d"), [(20, 3), (3, 3), (3, 6), (1, 2)])
 def test_the_evidence_is_the_rows_own_density(n: int, d: int) -> None:
     X, y = regression(n, d, seed=n)
-    found = Rotated.of(sums(X, y))
+    found = SpectralLeastSquares.of(sums(X, y))
     phi = np.random.default_rng(1).normal(0, 2, (10, 2))
     values = found.evidence(phi[:, 0], phi[:, 1]) - n / 2 * np.log(2 * np.pi)
     assert np.allclose(values, log_marginal(X, y, phi), rtol=1e-9, atol=1e-9)
 
 
 def test_the_evidences_slopes() -> None:
-    site, step = Rotated.of(sums(*regression(12, 4, seed=2))), 1e-5
+    site, step = SpectralLeastSquares.of(sums(*regression(12, 4, seed=2))), 1e-5
     for phi in np.random.default_rng(1).normal(0, 1, (10, 2)):
         gradient, hessian = site.slopes(phi[0], phi[1])
         moves = [phi + sign * step * np.eye(2) for sign in (1, -1)]
@@ -55,7 +55,7 @@ def test_residuals_of_a_perfect_fit_are_not_lost() -> None:
     """|y - X theta|^2 is far below y'y's rounding; as y'y - 2 theta'X'y + ... it would be noise."""
     X, _ = regression(20, 3, seed=1)
     theta = np.array([1e6, -2e6, 3e6])
-    site = Rotated.of(sums(X, X @ theta))
+    site = SpectralLeastSquares.of(sums(X, X @ theta))
     near = theta + 1e-4 * np.array([1, 1, -1])
     assert np.sum((site.R @ near - site.t) ** 2) == pytest.approx(
         float(np.sum((X @ (near - theta)) ** 2)), rel=1e-3
@@ -104,7 +104,7 @@ def test_tilted_moments_against_adaptive_quadrature() -> None:
 
 def test_an_empty_site_leaves_the_cavity_as_it_is() -> None:
     cavity = Natural.of(np.array([1.0, -0.5]), np.array([[0.3, -0.1], [-0.1, 0.2]]))
-    empty = Statistics(np.zeros((3, 3)), np.zeros(3), 0.0, 0, 1.0)
+    empty = SufficientStatistics(np.zeros((3, 3)), np.zeros(3), 0.0, 0, 1.0)
     found = Ridge().tilted(empty, cavity, RNG)
     mean, cov = cavity.moments()
     assert np.array_equal(found.mean, mean)
@@ -165,7 +165,7 @@ def test_awkward_sites(name: str, most: float) -> None:
         return log_marginal(X, y, phi)
 
     if name == "perfect":  # rows' covariance, of condition 1e16, says nothing
-        site = Rotated.of(sums(X, y))
+        site = SpectralLeastSquares.of(sums(X, y))
         assert site.left < 1e-12
         log_density = lambda phi: site.evidence(phi[:, 0], phi[:, 1])  # noqa: E731
     mean, cov = tilted_moments(log_density, cavity, 41)
@@ -184,7 +184,7 @@ def test_expectation_propagation_against_all_data_at_once(n: int, d: int) -> Non
     worlds = [regression(n, d, seed=100 * n + k) for k in range(10)]
     sites = [sums(X, y) for X, y in worlds]
     found, cov = propagate(Ridge(), sites, 8, 1.0, RNG).moments()
-    rotated = [Rotated.of(site) for site in sites]
+    rotated = [SpectralLeastSquares.of(site) for site in sites]
 
     def log_density(phi: Array) -> Array:
         return np.sum([each.evidence(phi[:, 0], phi[:, 1]) for each in rotated], axis=0)

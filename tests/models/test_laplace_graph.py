@@ -21,11 +21,11 @@ from secagg.models.sparse_bayes.laplace_location import draw_location
 from secagg.models.sparse_bayes.metropolis_entries import (
     ACCEPTANCE,
     adapted,
-    dies_out,
+    is_stable,
     move_entries,
     step_sizes,
 )
-from secagg.models.sparse_bayes.metropolis_rotations import turn_rows
+from secagg.models.sparse_bayes.metropolis_rotations import rotate_rows
 
 Array = NDArray[np.float64]
 
@@ -106,10 +106,10 @@ def test_the_radius_of_a_graph() -> None:
     graphs = stable_graphs(500, 5, rng) * rng.uniform(0.8, 2.5, (500, 1, 1))
     expected = np.array([radius(graph) < 1 for graph in graphs])
     assert 0.2 < expected.mean() < 0.9
-    assert np.array_equal(dies_out(graphs), expected)
+    assert np.array_equal(is_stable(graphs), expected)
     acyclic = np.triu(np.full((5, 5), 1e30), 1)
     huge = np.full((5, 5), 1e30)
-    assert dies_out(np.array([acyclic, huge])).tolist() == [True, False]
+    assert is_stable(np.array([acyclic, huge])).tolist() == [True, False]
 
 
 def distance(draws: Array, grid: Array, log_density: Array) -> float:
@@ -231,7 +231,7 @@ def test_turns_are_taken_by_the_ratio_of_densities_and_volumes(n: int) -> None:
             threshold = gain + slack if gain > -np.inf else -1e300
             now, scale = graph[None].copy(), b[None].copy()
             errors = (Y - graph @ Y - m[:, None])[None]
-            taken = turn_rows(
+            taken = rotate_rows(
                 now, errors, scale, mean[None], square[None], PRIOR,
                 np.array([pair]), np.array([[angle]]), np.array([[threshold]]),
             )  # fmt: skip

@@ -19,9 +19,9 @@ from secagg.models.local_graphs.learners import (
     Algorithm,
     Learner,
     average,
-    ballot,
     best_graph,
     fit_sites,
+    local_adjacency,
     vote,
 )
 
@@ -299,7 +299,7 @@ def test_where_all_abstain_there_is_no_result() -> None:
 
 def test_graphs_without_weights_have_no_average() -> None:
     with pytest.raises(UsageError, match="no weights to average"):
-        ballot(graph("a>b"), "average")
+        local_adjacency(graph("a>b"), "average")
 
 
 def test_the_best_is_the_closest_of_those_that_learned() -> None:

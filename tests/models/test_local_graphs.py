@@ -9,7 +9,7 @@ import pytest
 from support.jobs import raw_job
 
 import secagg
-from secagg.contracts import Public, Rows, Variable
+from secagg.contracts import PublicFacts, SiteRecords, Variable
 from secagg.core.randomness import system_random
 from secagg.errors import CapabilityError, DataError, JobError, PolicyRefusal
 from secagg.models.common.pooled_moments import Moments
@@ -17,7 +17,7 @@ from secagg.models.graphs.job_result import DIRECTIONS_NOTE, SHRUNK_NOTE
 from secagg.models.graphs.notears import notears
 from secagg.models.local_graphs.learners import Learner, average, fit_sites, vote
 from secagg.models.local_graphs.method import STAGE, LocalGraphs
-from secagg.runs.site_baselines import fit_alone
+from secagg.runs.site_baselines import fit_site_only
 from secagg.runtime.fixed_point import decode, encode, plan_sum
 
 NAMES = ("a", "b", "c", "d")
@@ -52,14 +52,14 @@ def run(data: Any, protocol: dict[str, Any] = PROTOCOLS[0], **settings: Any) -> 
     return secagg.run(job, data).result
 
 
-def public_of(**changed: Any) -> Public:
+def public_of(**changed: Any) -> PublicFacts:
     facts = {
         "variables": tuple(Variable(name, name, 0.0, HALF) for name in NAMES),
         "columns": NAMES,
         "max_rows": 100,
         "sites": ("site0", "site1", "site2"),
     }
-    return Public(**{**facts, **changed})
+    return PublicFacts(**{**facts, **changed})
 
 
 def own_weights(rows: np.ndarray) -> np.ndarray:
@@ -176,15 +176,15 @@ def test_own_units_if_not_standardised() -> None:
     """With a in units a tenth as large, and bounds to match, correlations are what they were."""
     method = LocalGraphs(combine="average", standardise=False)
     standardised, columns = LocalGraphs(combine="average"), np.array([0.1, 1, 1, 1])
-    rows = Rows(parts_of(sites(40))[0] / HALF, 0, np.zeros(4))
+    rows = SiteRecords(parts_of(sites(40))[0] / HALF, 0, np.zeros(4))
     finer = public_of(
         variables=tuple(
             Variable(name, name, 5.0, HALF / c) for name, c in zip(NAMES, columns, strict=True)
         )
     )
 
-    def weights(method: LocalGraphs, public: Public) -> np.ndarray:
-        update, memory = method.local(STAGE, rows, {}, {}, public, system_random)
+    def weights(method: LocalGraphs, public: PublicFacts) -> np.ndarray:
+        update, memory = method.contribute(STAGE, rows, {}, {}, public, system_random)
         assert memory == {}
         return update["edges"]
 
@@ -196,7 +196,7 @@ def test_own_units_if_not_standardised() -> None:
 
 def test_alone_a_site_gets_its_own_graph() -> None:
     rows = parts_of(sites(40))[0]
-    summary = fit_alone(LocalGraphs(), public_of(), Rows(rows / HALF, 0, np.zeros(4)))
+    summary = fit_site_only(LocalGraphs(), public_of(), SiteRecords(rows / HALF, 0, np.zeros(4)))
     edges = {(e["from"], e["to"]) for e in summary["edges"]}
     weights = own_weights(rows)
     assert edges == {(NAMES[i], NAMES[j]) for i, j in np.argwhere(np.abs(weights) > 0.3)}
@@ -257,8 +257,8 @@ def test_a_site_without_records_is_refused_by_the_rules() -> None:
 
 def test_the_method_itself_does_without_records() -> None:
     for method in (LocalGraphs(), LocalGraphs(learner="pc"), LocalGraphs(combine="average")):
-        update, _ = method.local(
-            STAGE, Rows(np.zeros((0, 4)), 0, np.zeros(4)), {}, {}, public_of(), system_random
+        update, _ = method.contribute(
+            STAGE, SiteRecords(np.zeros((0, 4)), 0, np.zeros(4)), {}, {}, public_of(), system_random
         )
         assert not update["edges"].any() and update["abstained"] == [1]
 
@@ -278,8 +278,8 @@ def test_weights_beyond_the_bound_are_clipped_and_counted() -> None:
     )
     method = LocalGraphs(combine="average", standardise=False)
     (stage,) = method.stages(public)
-    rows = Rows(np.column_stack([a, a]), 0, np.zeros(2))
-    update, _ = method.local(STAGE, rows, {}, {}, public, system_random)
+    rows = SiteRecords(np.column_stack([a, a]), 0, np.zeros(2))
+    update, _ = method.contribute(STAGE, rows, {}, {}, public, system_random)
     assert np.abs(update["edges"]).max() == pytest.approx(1e8, rel=1e-3)
     plan = plan_sum(stage.spec, 3)
     total, clipped = decode(plan, encode(plan, update))
@@ -350,9 +350,9 @@ def test_differential_privacy_is_refused() -> None:
 def test_one_round_and_no_more() -> None:
     method, public = LocalGraphs(), public_of()
     (stage,) = method.stages(public)
-    assert stage.max_rounds == 1 and stage.touch is None
+    assert stage.max_rounds == 1 and stage.sensitivity is None
     assert [field.shape for field in stage.spec] == [(4, 4), (1,)]
-    state = method.start(public)
-    assert method.message(state) == (STAGE, {})
+    state = method.initial_state(public)
+    assert method.next_request(state) == (STAGE, {})
     total = {"edges": np.zeros((4, 4)), "abstained": np.zeros(1)}
-    assert method.message(method.server(state, total, 3)) is None
+    assert method.next_request(method.aggregate(state, total, 3)) is None

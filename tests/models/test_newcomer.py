@@ -10,7 +10,7 @@ from scipy.integrate import quad
 from scipy.special import hyperu
 
 from secagg.models.sparse_bayes.horseshoe import NoisePrior
-from secagg.models.sparse_bayes.new_site import Newcomer, have_moments, predict, welcome
+from secagg.models.sparse_bayes.new_site import NewSiteDraws, fit_new_site, have_moments, predict
 
 PRIOR = NoisePrior(shape=3.0, scale=2.0)
 DRAWS = 20_000
@@ -48,7 +48,7 @@ def test_the_posterior_is_that_of_quadrature(m: int, slope: float) -> None:
     theta, t, z = 0.5, 0.3, records(m, slope, m)
     rng = np.random.default_rng(1)
     common = np.full((DRAWS, 1), theta), np.full((DRAWS, 1), t)
-    found = welcome(*common, z, PRIOR, 60, rng)
+    found = fit_new_site(*common, z, PRIOR, 60, rng)
     mean, variance = by_quadrature(theta, t, z)
     drawn = found.theta[:, 0]
     assert abs(drawn.mean() - mean) < 4.5 * np.sqrt(variance / DRAWS)
@@ -60,7 +60,7 @@ def test_the_posterior_is_that_of_quadrature(m: int, slope: float) -> None:
 def test_without_records_it_is_the_prior_around_the_common_draws() -> None:
     rng = np.random.default_rng(2)
     theta, t = rng.standard_normal((DRAWS, 2)), np.array([0.01, 4.0]) * np.ones((DRAWS, 1))
-    found = welcome(theta, t, np.zeros((0, 3)), PRIOR, 4, rng)
+    found = fit_new_site(theta, t, np.zeros((0, 3)), PRIOR, 4, rng)
     share = (found.theta - theta) / np.sqrt(t)  # a horseshoe: half of it is within its median
     fresh = np.abs(rng.standard_cauchy((DRAWS, 2)) * rng.standard_normal((DRAWS, 2)))
     for middle, inside in zip(np.median(fresh, axis=0), np.abs(share).T, strict=True):
@@ -117,14 +117,14 @@ def test_too_few_sweeps_are_noticed() -> None:
     rng = np.random.default_rng(3)
     z = records(400, 8.0, 5)
     common = np.zeros((DRAWS, 1)), np.full((DRAWS, 1), 1e-8)
-    assert not welcome(*common, z, PRIOR, 2, rng).has_settled
+    assert not fit_new_site(*common, z, PRIOR, 2, rng).has_settled
 
 
 @pytest.mark.parametrize("m", [1, 2, 6])
 def test_predictions_have_the_variance_of_an_error_and_of_the_intercept(m: int) -> None:
     """Given theta_* and s_*, by (3)."""
     theta, s, x = np.array([0.5, -1.0]), 0.7, np.array([[1.0, 2.0], [0.0, 0.0]])
-    known = Newcomer(np.tile(theta, (DRAWS, 1)), np.full(DRAWS, s), 0.0)
+    known = NewSiteDraws(np.tile(theta, (DRAWS, 1)), np.full(DRAWS, s), 0.0)
     drawn = predict(known, x, m, np.random.default_rng(m))
     variance = s * (1 + 1 / m)
     error = 4.5 * np.sqrt(variance / DRAWS), 4.5 * variance * np.sqrt(2 / DRAWS)
@@ -145,7 +145,7 @@ def test_predictions_cover_what_they_promise() -> None:
         z = np.column_stack([y, x])
         centre = z[:m].mean(axis=0)
         common = np.tile(theta, (400, 1)), np.tile(t, (400, 1))
-        found = welcome(*common, z[:m] - centre, PRIOR, 30, rng)
+        found = fit_new_site(*common, z[:m] - centre, PRIOR, 30, rng)
         drawn = predict(found, z[m:, 1:] - centre[1:], m, rng)[:, 0] + centre[0]
         inside.append(np.quantile(drawn, 0.05) < y[m] < np.quantile(drawn, 0.95))
     assert abs(np.mean(inside) - 0.9) < 4 * np.sqrt(0.9 * 0.1 / 400)

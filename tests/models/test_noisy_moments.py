@@ -8,7 +8,7 @@ import pytest
 from scipy.stats import chi2
 
 import secagg
-from secagg.contracts import Counted, Public, Variable
+from secagg.contracts import PublicFacts, RecordCount, Variable
 from secagg.core.randomness import replayable_random
 from secagg.errors import UsageError
 from secagg.models.common.noisy_moments import NOISE_NOTE, NoisyMoments, noisy_moments, repaired
@@ -28,8 +28,10 @@ def released(matrix, variance):
 
 
 def test_reads_the_upper_triangle_row_by_row():
-    public = Public((Variable("a", "a", 5, 2), Variable("b", "b", -1, 3)), ("a", "b"), 9, ("s",))
-    noisy = noisy_moments(np.array([9.0, 1, 2, 3, 4, 5]), public, 0.25, Counted(12.0, 0.25))
+    public = PublicFacts(
+        (Variable("a", "a", 5, 2), Variable("b", "b", -1, 3)), ("a", "b"), 9, ("s",)
+    )
+    noisy = noisy_moments(np.array([9.0, 1, 2, 3, 4, 5]), public, 0.25, RecordCount(12.0, 0.25))
     assert noisy.matrix.tolist() == [[11, 1, 2], [1, 3, 4], [2, 4, 5]]  # 12 weighs twice as much
     assert noisy.variance.tolist() == [[1 / 6, 0.25, 0.25], [0.25, 0.5, 0.25], [0.25, 0.25, 0.5]]
     assert noisy.scale.tolist() == [1, 1, 1]
@@ -39,8 +41,8 @@ def test_reads_the_upper_triangle_row_by_row():
 
 def test_a_release_with_another_constant_is_brought_to_one():
     """z = (c, u) with c = 1/2: the count is four times the number released, sums are twice."""
-    public = Public((Variable("a", "a", 5, 2),), ("a",), 9, ("s",))
-    noisy = noisy_moments(np.array([9.0, 1, 3]), public, 0.25, Counted(20.0, 8.0), 0.5)
+    public = PublicFacts((Variable("a", "a", 5, 2),), ("a",), 9, ("s",))
+    noisy = noisy_moments(np.array([9.0, 1, 3]), public, 0.25, RecordCount(20.0, 8.0), 0.5)
     assert noisy.matrix.tolist() == [[(36 + 20) / 2, 2], [2, 3]]  # both with a variance of 8
     assert noisy.variance.tolist() == [[4, 0.25 * 4], [0.25 * 4, 0.5]]
     assert noisy.scale.tolist() == [2, 1]
@@ -48,8 +50,8 @@ def test_a_release_with_another_constant_is_brought_to_one():
 
 
 def test_an_exact_count_is_taken_as_it_is():
-    public = Public((Variable("a", "a", 5, 2),), ("a",), 9, ("s",))
-    noisy = noisy_moments(np.array([9.0, 1, 3]), public, 0.25, Counted(20.0, 0.0), 0.5)
+    public = PublicFacts((Variable("a", "a", 5, 2),), ("a",), 9, ("s",))
+    noisy = noisy_moments(np.array([9.0, 1, 3]), public, 0.25, RecordCount(20.0, 0.0), 0.5)
     assert (noisy.matrix[0, 0], noisy.variance[0, 0]) == (20, 0)
 
 
@@ -197,12 +199,12 @@ def test_the_number_of_records_is_as_exact_as_both_releases_make_it():
 def test_the_mean_squared_error_of_the_number_of_records_is_the_variance_stated():
     """Noise of both releases drawn 20 000 times: neither alone is as exact, nor their mean."""
     draws, rng = 20_000, np.random.default_rng(7)
-    public = Public((Variable("a", "a", 5, 2),), ("a",), 9, ("s",))
-    stated = noisy_moments(np.zeros(3), public, 0.25, Counted(0.0, 3.0), 0.5).variance[0, 0]
+    public = PublicFacts((Variable("a", "a", 5, 2),), ("a",), 9, ("s",))
+    stated = noisy_moments(np.zeros(3), public, 0.25, RecordCount(0.0, 3.0), 0.5).variance[0, 0]
     own, other = rng.normal(0, math.sqrt(0.5), draws), rng.normal(0, math.sqrt(3.0), draws)
     errors = [
         noisy_moments(
-            np.array([900 / 4 + a, 0, 0]), public, 0.25, Counted(900 + b, 3.0), 0.5
+            np.array([900 / 4 + a, 0, 0]), public, 0.25, RecordCount(900 + b, 3.0), 0.5
         ).matrix[0, 0] - 900
         for a, b in zip(own, other, strict=True)
     ]  # fmt: skip

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from secagg.contracts import Counted, Kind, Public, Rows, Variable
+from secagg.contracts import Kind, PublicFacts, RecordCount, SiteRecords, Variable
 from secagg.core import encoding
 from secagg.core.randomness import system_random
 from secagg.errors import DataError, JobError, PeerError, UsageError
@@ -25,12 +25,12 @@ NAMES = ("a", "b", "c", "d")
 MIDDLE = 5.0
 
 
-def public_of(names: tuple[str, ...] = NAMES) -> Public:
+def public_of(names: tuple[str, ...] = NAMES) -> PublicFacts:
     halves = [HALF[i % 4] for i in range(len(names))]
     variables = tuple(
         Variable(name, name, MIDDLE, float(half)) for name, half in zip(names, halves, strict=True)
     )
-    return Public(variables, names, 1000, ("north", "south", "west"))
+    return PublicFacts(variables, names, 1000, ("north", "south", "west"))
 
 
 PUBLIC = public_of()
@@ -44,21 +44,21 @@ def simulated(seed: int, sizes: tuple[int, ...], d: int = 4) -> list[np.ndarray]
     return [part + MIDDLE + rng.normal(size=d) for part in parts]
 
 
-def rows_of(part: np.ndarray, public: Public = PUBLIC) -> Rows:
+def rows_of(part: np.ndarray, public: PublicFacts = PUBLIC) -> SiteRecords:
     half = np.array([v.half for v in public.variables])
-    return Rows((part - MIDDLE) / half, 0, np.zeros(part.shape[1]))
+    return SiteRecords((part - MIDDLE) / half, 0, np.zeros(part.shape[1]))
 
 
-def play(method: NotearsAdmm, parts: list[np.ndarray], public: Public = PUBLIC):
+def play(method: NotearsAdmm, parts: list[np.ndarray], public: PublicFacts = PUBLIC):
     """Run all rounds with sums in floating point; return the result and the transcript."""
     spec = {stage.name: stage for stage in method.stages(public)}
-    state, transcript = method.start(public), []
+    state, transcript = method.initial_state(public), []
     memories: list[dict[str, Any]] = [{} for _ in parts]
-    while (asked := method.message(state)) is not None:
+    while (asked := method.next_request(state)) is not None:
         stage, message = asked
         total = {field.name: np.zeros(field.shape) for field in spec[stage].spec}
         for k, part in enumerate(parts):
-            update, memories[k] = method.local(
+            update, memories[k] = method.contribute(
                 stage,
                 rows_of(part, public),
                 encoding.loads(encoding.dumps(message)),
@@ -74,9 +74,9 @@ def play(method: NotearsAdmm, parts: list[np.ndarray], public: Public = PUBLIC):
                 assert np.all(np.abs(update[field.name]) <= field.bound)
                 total[field.name] += update[field.name]
         transcript.append((stage, message, total))
-        state = encoding.loads(encoding.dumps(method.server(state, total, len(parts))))
+        state = encoding.loads(encoding.dumps(method.aggregate(state, total, len(parts))))
     n = sum(map(len, parts))
-    return method.result(state, public, Counted(float(n), 0.0)), transcript
+    return method.result(state, public, RecordCount(float(n), 0.0)), transcript
 
 
 @pytest.mark.parametrize(
@@ -127,7 +127,7 @@ def test_only_what_is_declared_leaves() -> None:
     ]
     assert (count.name, count.max_rounds) == (RECORDS, 1)
     assert (answers.name, answers.max_rounds) == (CONSENSUS, 9)
-    assert count.touch is answers.touch is None
+    assert count.sensitivity is answers.touch is None
 
 
 def test_constant_columns() -> None:
@@ -163,7 +163,7 @@ def asked(**changed: Any) -> dict[str, Any]:
 
 def local(message: dict[str, Any], memory: dict[str, Any] | None = None):
     part = simulated(3, (20,))[0]
-    return NotearsAdmm().local(
+    return NotearsAdmm().contribute(
         CONSENSUS, rows_of(part), message, memory or {}, PUBLIC, system_random
     )
 
@@ -207,9 +207,9 @@ def test_facts_do_not_change_between_rounds(changed: dict[str, Any]) -> None:
 def test_in_own_units_the_scale_is_known() -> None:
     """Another one would be another rho2, which a coordinator must not choose."""
     site, method = rows_of(simulated(3, (20,))[0]), NotearsAdmm(standardise=False)
-    method.local(CONSENSUS, site, asked(), {}, PUBLIC, system_random)
+    method.contribute(CONSENSUS, site, asked(), {}, PUBLIC, system_random)
     with pytest.raises(PeerError, match="not the columns' own"):
-        method.local(CONSENSUS, site, asked(scale=100 * HALF), {}, PUBLIC, system_random)
+        method.contribute(CONSENSUS, site, asked(scale=100 * HALF), {}, PUBLIC, system_random)
 
 
 @pytest.mark.parametrize("W", [1e9, 1e49])

@@ -8,7 +8,7 @@ import pytest
 from support.playing import play, rows_of
 
 import secagg
-from secagg.contracts import Public, Rows, Variable
+from secagg.contracts import PublicFacts, SiteRecords, Variable
 from secagg.core.randomness import system_random
 from secagg.errors import DataError, JobError, PeerError, UsageError
 from secagg.models.graphs.job_result import DIRECTIONS_NOTE
@@ -22,7 +22,7 @@ from secagg.models.notears_admm.result import stationarity
 from secagg.reproductions.data.simulated_graphs import erdos_renyi_dag, mlp_rows
 
 MIDDLE, HALF = np.array([0.0, 3.0, -1.0]), np.array([4.0, 8.0, 16.0])
-PUBLIC = Public(
+PUBLIC = PublicFacts(
     tuple(Variable(f"x{j}", f"x{j}", MIDDLE[j], HALF[j]) for j in range(3)),
     ("x0", "x1", "x2"),
     200,
@@ -40,12 +40,12 @@ def tables(sizes=(40, 25, 35), seed: int = 0) -> list[np.ndarray]:
     return np.split(np.column_stack([x, y, z]), np.cumsum(sizes)[:-1])
 
 
-def rows(table: np.ndarray, public: Public = PUBLIC) -> Rows:
+def rows(table: np.ndarray, public: PublicFacts = PUBLIC) -> SiteRecords:
     half = np.array([v.half for v in public.variables])
     return rows_of((table - MIDDLE) / half)
 
 
-def run(method: NotearsMlpAdmm, sites: list[np.ndarray], public: Public = PUBLIC):
+def run(method: NotearsMlpAdmm, sites: list[np.ndarray], public: PublicFacts = PUBLIC):
     """Return the result, and the coordinator's last state."""
     played = play(method, [rows(t, public) for t in sites], public, [system_random] * len(sites))
     return played.result, played.state
@@ -226,7 +226,7 @@ def asked() -> dict[str, object]:
 )
 def test_message_that_makes_no_sense(changed: dict[str, object]) -> None:
     with pytest.raises(PeerError):
-        METHOD.local(
+        METHOD.contribute(
             CONSENSUS, rows(tables()[0]), {**asked(), **changed}, {}, PUBLIC, system_random
         )
 
@@ -236,15 +236,15 @@ def test_message_that_makes_no_sense(changed: dict[str, object]) -> None:
 )
 def test_what_no_round_may_change(changed: dict[str, object]) -> None:
     site = rows(tables()[0])
-    _, memory = METHOD.local(CONSENSUS, site, asked(), {}, PUBLIC, system_random)
+    _, memory = METHOD.contribute(CONSENSUS, site, asked(), {}, PUBLIC, system_random)
     with pytest.raises(PeerError, match="changed"):
-        METHOD.local(CONSENSUS, site, {**asked(), **changed}, memory, PUBLIC, system_random)
+        METHOD.contribute(CONSENSUS, site, {**asked(), **changed}, memory, PUBLIC, system_random)
 
 
 @pytest.mark.parametrize("changed", [{"scale": np.full(3, 2.0)}, {"centre": np.full(3, 0.1)}])
 def test_in_own_units_scale_and_centre_are_known(changed: dict[str, object]) -> None:
     with pytest.raises(PeerError, match="not the columns' own"):
-        METHOD.local(
+        METHOD.contribute(
             CONSENSUS, rows(tables()[0]), {**asked(), **changed}, {}, PUBLIC, system_random
         )
 
@@ -264,7 +264,7 @@ def test_slopes_in_own_units_are_carried_without_units() -> None:
         replace(v, half=v.half * by) for v, by in zip(PUBLIC.variables, factor, strict=True)
     )
     carried = [
-        method.local(
+        method.contribute(
             CONSENSUS,
             rows(tables()[0]),
             {**asked(), "W": at, "scale": np.array([v.half for v in variables])},
@@ -283,7 +283,7 @@ def test_slopes_in_own_units_are_carried_without_units() -> None:
 def test_divergence_is_not_clipped(size: float) -> None:
     message = {**asked(), "W": np.full(Networks(3, 4).size, size)}
     with pytest.raises(DataError, match="diverges"):
-        METHOD.local(CONSENSUS, rows(tables()[0]), message, {}, PUBLIC, system_random)
+        METHOD.contribute(CONSENSUS, rows(tables()[0]), message, {}, PUBLIC, system_random)
 
 
 @pytest.mark.parametrize(

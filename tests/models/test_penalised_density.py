@@ -15,7 +15,12 @@ from secagg.models.fedlin.hierarchies.elastic_net import ElasticPenalty
 from secagg.models.fedlin.hierarchies.gibbs import Chains, mixture
 from secagg.models.fedlin.hierarchies.initial_draws import _chart
 from secagg.models.fedlin.hierarchies.lasso import LaplacePenalty
-from secagg.models.fedlin.hierarchies.penalised_density import MOVING, Density, Mixing, Penalty
+from secagg.models.fedlin.hierarchies.penalised_density import (
+    SAMPLED_COMPONENTS,
+    Density,
+    Mixing,
+    Penalty,
+)
 from secagg.models.fedlin.hierarchies.ridge_likelihood import normal_start
 from secagg.models.numerics.natural_gaussian import Natural
 
@@ -42,7 +47,7 @@ def test_the_slopes_are_those_of_the_densities(penalty: Penalty, p: int) -> None
         grown = none + step * (i == p)
         values = [density.joint(phi + sign * move, sign * grown, at) for sign in (1, -1)]
         assert np.allclose(along[:, i], (values[0] - values[1]) / (2 * step), rtol=1e-5, atol=1e-5)
-        if i < p and (i - p in MOVING or i in MOVING):
+        if i < p and (i - p in SAMPLED_COMPONENTS or i in SAMPLED_COMPONENTS):
             values = [density.given_w(phi + sign * move, mixing) for sign in (1, -1)]
             exact = (values[0] - values[1]) / (2 * step)
             assert np.allclose(given[:, int(i > 0)], exact, rtol=1e-5, atol=1e-5)

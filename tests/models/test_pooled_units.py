@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from secagg.contracts import Public, Update, Variable
+from secagg.contracts import PublicFacts, Update, Variable
 from secagg.errors import UsageError
 from secagg.models.fedlin.design import Layout
 from secagg.models.fedlin.units import pooled_units, unit_sums
@@ -18,7 +18,7 @@ STEP = 2.0**-80  # of a sum of squares
 def layout(intercept: Any, degree: int = 1) -> Layout:
     names = ("y", "x") if degree > 1 else ("y", "x", "w")
     variables = tuple(Variable(n, n, 0.0, 1.0) for n in names)
-    return Layout.of(Public(variables, names, 5000, ("a", "b")), "y", None, intercept, degree)
+    return Layout.of(PublicFacts(variables, names, 5000, ("a", "b")), "y", None, intercept, degree)
 
 
 def total(regression: Layout, sites: list[np.ndarray]) -> Update:

@@ -18,18 +18,22 @@ from support.ep_rounds import one_term, run
 
 from secagg.models.fedlin.expectation_propagation import (
     Change,
-    most_next,
-    moved,
+    damping_factor,
+    next_damping_limit,
     no_change,
-    share_taken,
     site_change,
+    step_norm,
 )
-from secagg.models.fedlin.hierarchies.base import Draws, Statistics, Tilted
+from secagg.models.fedlin.hierarchies.base import (
+    PosteriorDraws,
+    SufficientStatistics,
+    TiltedMoments,
+)
 from secagg.models.fedlin.hierarchies.normal import NormalHierarchy
 from secagg.models.numerics.natural_gaussian import Natural
 
 Array = NDArray[np.float64]
-ANY = Statistics(np.eye(2), np.ones(2), 1.0, 5, 1.0)
+ANY = SufficientStatistics(np.eye(2), np.ones(2), 1.0, 5, 1.0)
 
 
 def density(rng: np.random.Generator, size: int = 2) -> Natural:
@@ -42,7 +46,7 @@ class Made:
     """A hierarchy whose tilted moments are a function of the cavity; p(phi) = N(0, I)."""
 
     powers: ClassVar[tuple[float, ...]] = (1.0,)
-    moments: Callable[[Statistics, Natural], tuple[Array, Array]]
+    moments: Callable[[SufficientStatistics, Natural], tuple[Array, Array]]
 
     def components(self, terms: tuple[str, ...]) -> tuple[str, ...]:
         return terms
@@ -50,10 +54,14 @@ class Made:
     def prior(self, d: int) -> Natural:
         return Natural(np.zeros(2), np.eye(2))
 
-    def tilted(self, site: Statistics, cavity: Natural, rng: np.random.Generator) -> Tilted:
-        return Tilted(*self.moments(site, cavity), np.full(len(cavity.r), 0.25))
+    def tilted(
+        self, site: SufficientStatistics, cavity: Natural, rng: np.random.Generator
+    ) -> TiltedMoments:
+        return TiltedMoments(*self.moments(site, cavity), np.full(len(cavity.r), 0.25))
 
-    def draw(self, site: Statistics, cavity: Natural, many: int, rng: np.random.Generator) -> Draws:
+    def draw(
+        self, site: SufficientStatistics, cavity: Natural, many: int, rng: np.random.Generator
+    ) -> PosteriorDraws:
         raise NotImplementedError
 
 
@@ -79,7 +87,7 @@ def test_a_change_is_whole_and_on_the_grid() -> None:
     np.testing.assert_allclose(change.error, 0.25 / sd)
 
 
-def failing(site: Statistics, cavity: Natural) -> tuple[Array, Array]:
+def failing(site: SufficientStatistics, cavity: Natural) -> tuple[Array, Array]:
     raise np.linalg.LinAlgError("no moments")
 
 
@@ -93,7 +101,7 @@ def failing(site: Statistics, cavity: Natural) -> tuple[Array, Array]:
     ],
 )
 def test_a_site_without_moments_changes_nothing_and_says_so(
-    moments: Callable[[Statistics, Natural], tuple[Array, Array]],
+    moments: Callable[[SufficientStatistics, Natural], tuple[Array, Array]],
 ) -> None:
     with np.errstate(invalid="ignore"):
         change = changed(Made(moments), Natural(np.zeros(2), np.eye(2)), density_zero())
@@ -111,7 +119,7 @@ def density_zero() -> Natural:
 def test_of_a_factor_that_leaves_no_cavity_less_is_taken_out(too_much: float, left: float) -> None:
     seen = []
 
-    def moments(site: Statistics, cavity: Natural) -> tuple[Array, Array]:
+    def moments(site: SufficientStatistics, cavity: Natural) -> tuple[Array, Array]:
         seen.append(cavity)
         return (cavity + Natural(site.cross, site.gram)).moments()
 
@@ -132,7 +140,7 @@ class Powered(Made):
 def test_a_power_of_the_factor_counts_no_record_twice(too_much: float, power: float) -> None:
     """A normal factor is found exactly, as it is from its whole."""
 
-    def moments(site: Statistics, cavity: Natural) -> tuple[Array, Array]:
+    def moments(site: SufficientStatistics, cavity: Natural) -> tuple[Array, Array]:
         assert site.power == power
         np.testing.assert_allclose(cavity.Q, np.diag([1 - power * too_much, 1.0]), atol=1e-12)
         return (cavity + Natural(site.cross, site.gram).times(site.power)).moments()
@@ -148,7 +156,7 @@ def test_a_power_of_the_factor_counts_no_record_twice(too_much: float, power: fl
 
 
 def test_a_site_without_records_changes_nothing_and_is_not_strained() -> None:
-    empty = Statistics(np.zeros((2, 2)), np.zeros(2), 0.0, 0, 1.0)
+    empty = SufficientStatistics(np.zeros((2, 2)), np.zeros(2), 0.0, 0, 1.0)
     q = density(np.random.default_rng(1))
     change = site_change(NORMAL, empty, q, q.times(0.0), 30, np.random.default_rng(0))
     assert not change.strained
@@ -172,39 +180,39 @@ def test_no_variance_changes_more_than_tenfold(change: Array, share: float) -> N
     root = np.array([[2.0, 0.0], [-3.0, 0.1]])  # whatever the units and directions are
     q = Natural(np.zeros(2), root @ root.T)
     total = Natural(np.zeros(2), root @ change @ root.T)
-    assert share_taken(q, total, 1.0) == share
-    assert share_taken(q, total, 0.25) == min(share, 0.25)
+    assert damping_factor(q, total, 1.0) == share
+    assert damping_factor(q, total, 0.25) == min(share, 0.25)
     assert (q + total.times(share)).proper
 
 
 def test_the_largest_share_is_halved_where_rounds_circle() -> None:
-    assert most_next(1.0, 1.0, far=0.5, before=0.3) == 0.5
-    assert most_next(0.25, 0.25, far=0.5, before=0.3) == 0.125
-    assert most_next(0.125, 0.125, far=0.5, before=0.3) == 0.125
-    assert most_next(0.05, 0.05, far=0.5, before=0.3) == 0.05  # as a user had it
+    assert next_damping_limit(1.0, 1.0, far=0.5, before=0.3) == 0.5
+    assert next_damping_limit(0.25, 0.25, far=0.5, before=0.3) == 0.125
+    assert next_damping_limit(0.125, 0.125, far=0.5, before=0.3) == 0.125
+    assert next_damping_limit(0.05, 0.05, far=0.5, before=0.3) == 0.05  # as a user had it
     for share, far, before in ((1.0, 0.3, 0.5), (0.5, 0.5, 0.3), (1.0, 3.0, 2.0), (1.0, 0.5, None)):
-        assert most_next(1.0, share, far, before) == 1.0
+        assert next_damping_limit(1.0, share, far, before) == 1.0
 
 
 def test_how_far_q_moved_is_in_standard_deviations() -> None:
     C = np.array([[4.0, 1.0], [1.0, 9.0]])
     before = Natural.of(np.zeros(2), C)
-    assert moved(before, before) < 1e-12
-    assert moved(before, Natural.of(np.array([0.1, 0.6]), C)) == pytest.approx(0.2)
-    assert moved(before, Natural.of(np.zeros(2), 4 * C)) == pytest.approx(np.log(2))
-    assert moved(Natural.of(np.zeros(2), 4 * C), before) == pytest.approx(np.log(2))
+    assert step_norm(before, before) < 1e-12
+    assert step_norm(before, Natural.of(np.array([0.1, 0.6]), C)) == pytest.approx(0.2)
+    assert step_norm(before, Natural.of(np.zeros(2), 4 * C)) == pytest.approx(np.log(2))
+    assert step_norm(Natural.of(np.zeros(2), 4 * C), before) == pytest.approx(np.log(2))
 
 
 def test_normal_factors_are_found_whatever_the_rounds() -> None:
     """With normal factors q is p(phi) times all of them, to the rounding of the last changes."""
     rng = np.random.default_rng(2)
     factors = [density(rng) for _ in range(5)]
-    sites = [Statistics(each.Q, each.r, 0.0, 3, 1.0) for each in factors]
+    sites = [SufficientStatistics(each.Q, each.r, 0.0, 3, 1.0) for each in factors]
     ended = run(NORMAL, sites, tolerance=1e-9)
     exact = NORMAL.prior(2)
     for each in factors:
         exact = exact + each
-    assert moved(ended.q, exact) < 1e-8
+    assert step_norm(ended.q, exact) < 1e-8
     assert ended.rounds < 10
 
 
@@ -222,18 +230,18 @@ def test_q_is_the_product_of_its_factors_after_rounds_of_a_coarse_grid() -> None
 
 def hierarchical(
     rng: np.random.Generator, K: int, mu: Array, tau: Array, n: int = 6, noise: float = 0.5
-) -> list[Statistics]:
+) -> list[SufficientStatistics]:
     """Draw sites of example 4.1."""
     sites = []
     for _ in range(K):
         X = rng.standard_normal((n, len(mu)))
         theta = mu + np.sqrt(tau) * rng.standard_normal(len(mu))
         y = X @ theta + noise * rng.standard_normal(n)
-        sites.append(Statistics(X.T @ X, X.T @ y, float(y @ y), n, noise**2))
+        sites.append(SufficientStatistics(X.T @ X, X.T @ y, float(y @ y), n, noise**2))
     return sites
 
 
-def quadrature(sites: list[Statistics], points: int = 401) -> tuple[Array, Array]:
+def quadrature(sites: list[SufficientStatistics], points: int = 401) -> tuple[Array, Array]:
     """Return moments of (mu, log tau) of one term: least squares b_k ~ N(mu, tau + s^2 / x'x)."""
     mu, log_tau = np.meshgrid(np.linspace(-4, 4, points), np.linspace(-6, 4, points))
     log = -(mu**2) / 2 - log_tau**2 / 2
@@ -262,7 +270,9 @@ def test_one_term_ends_where_exact_moments_do_and_near_the_exact_posterior(K: in
     sites = hierarchical(np.random.default_rng(K), K, np.array([0.7]), np.array([0.6]))
     ended, by_grid = (run(each, sites, 1e-3) for each in (NormalHierarchy(), BY_GRID))
     assert max(ended.far, by_grid.far) <= 1e-3
-    assert moved(by_grid.q, ended.q) < 0.01  # Monte Carlo's bias, 2 / n, and the tolerance, twice
+    assert (
+        step_norm(by_grid.q, ended.q) < 0.01
+    )  # Monte Carlo's bias, 2 / n, and the tolerance, twice
     mean, cov = quadrature(sites)
     found, spread = by_grid.q.moments()
     sd = np.sqrt(np.diagonal(cov))
@@ -282,7 +292,7 @@ def test_whole_changes_of_vague_cavities_are_taken_in_part_and_end_in_the_same_p
     monkeypatch.setattr("support.ep_rounds.share_taken", lambda q, total, most: 0.1)
     slow = run(NormalHierarchy(), sites, tolerance=0.01, most=300)
     assert slow.rounds > 3 * usual.rounds
-    assert moved(usual.q, slow.q) < 0.025  # the tolerance, twice
+    assert step_norm(usual.q, slow.q) < 0.025  # the tolerance, twice
 
 
 @pytest.mark.slow
@@ -299,7 +309,7 @@ def test_intervals_hold_what_they_say_over_data_sets() -> None:
         theta = mu + np.sqrt(tau) * rng.standard_normal(2)
         X = rng.standard_normal((3, 2))
         y = X @ theta + 0.5 * rng.standard_normal(3)
-        first = Statistics(X.T @ X, X.T @ y, float(y @ y), 3, 0.25)
+        first = SufficientStatistics(X.T @ X, X.T @ y, float(y @ y), 3, 0.25)
         sites = [first, *hierarchical(rng, 4, mu, tau)]
         ended = run(hierarchy, sites, tolerance=0.05)
         mean, cov = ended.q.moments()

@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 from support.fedlin import continuous, fedlin_job, simulated, told
 
-from secagg.contracts import Public, Variable
+from secagg.contracts import PublicFacts, Variable
 from secagg.errors import JobError
 from secagg.jobs.job import read_job
 from secagg.models.fedlin.design import Layout
@@ -285,7 +285,7 @@ def spread(tables: dict[str, pd.DataFrame], name: str, intercept: str, degree: i
 def layout(intercept: str = "site", degree: int = 1, middle: float = 3.0) -> Layout:
     """Of y on one column within `middle` -+ 2."""
     variables = (Variable("x", "x", middle, 2.0), Variable("y", "y", -1.0, 5.0))
-    public = Public(variables, ("x", "y"), 100, ("a", "b"))
+    public = PublicFacts(variables, ("x", "y"), 100, ("a", "b"))
     return Layout.of(public, "y", None, intercept, degree)  # type: ignore[arg-type]
 
 

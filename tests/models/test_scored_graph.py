@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from secagg.contracts import Public, Variable
+from secagg.contracts import PublicFacts, Variable
 from secagg.errors import JobError
 from secagg.models.common.pooled_moments import Moments
 from secagg.models.graphs.golem import golem
@@ -73,7 +73,7 @@ def test_the_score_is_of_edges_and_truth(truth: tuple[tuple[str, str], ...], shd
     assert "score" not in graph_result(fit, None).summary
 
 
-PUBLIC = Public(
+PUBLIC = PublicFacts(
     (
         Variable("age", "age", 50.0, 50.0),
         Variable("smoker=yes", "smoker", 0.5, 0.5, indicator=True),

@@ -11,10 +11,15 @@ from numpy.typing import NDArray
 from scipy.stats import multivariate_normal
 from support.few_sites import exact
 
-from secagg.models.fedlin.hierarchies.base import Statistics
+from secagg.models.fedlin.hierarchies.base import SufficientStatistics
 from secagg.models.fedlin.hierarchies.normal import NormalHierarchy
 from secagg.models.fedlin.hierarchies.pseudo_data import cholesky_factors, spread_covariances
-from secagg.models.fedlin.importance_points import Mixture, points, points_fields, points_sums
+from secagg.models.fedlin.importance_points import (
+    Mixture,
+    points_fields,
+    points_sums,
+    quasi_random_points,
+)
 from secagg.models.numerics.natural_gaussian import Natural
 
 Array = NDArray[np.float64]
@@ -24,8 +29,8 @@ PRIOR = NormalHierarchy(mean=0.3, sd=2.0, log_mean=-1.0, log_sd=1.5)
 Q2 = Natural.of(np.array([0.2, -0.1, -1.0, 0.5]), np.diag([0.3, 0.2, 0.7, 1.1]) + 0.05)
 
 
-def site(X: Array, y: Array, noise: float) -> Statistics:
-    return Statistics(X.T @ X, X.T @ y, float(y @ y), len(y), noise**2)
+def site(X: Array, y: Array, noise: float) -> SufficientStatistics:
+    return SufficientStatistics(X.T @ X, X.T @ y, float(y @ y), len(y), noise**2)
 
 
 def shapes(rng: np.random.Generator) -> dict[str, Array]:
@@ -44,7 +49,7 @@ def test_the_sums_are_the_records_density(shape: str) -> None:
     rng = np.random.default_rng(1)
     X, noise = shapes(rng)[shape], 0.4
     y = X @ np.array([0.5, 0.2]) + noise * rng.standard_normal(len(X))
-    log_tau = points(Q2, 64)
+    log_tau = quasi_random_points(Q2, 64)
     sums = points_sums(site(X, y, noise), log_tau)
     mu = np.array([0.7, -0.3])
     ours, theirs = [], []
@@ -62,7 +67,7 @@ def test_the_sums_are_the_records_density(shape: str) -> None:
 def test_what_all_points_have_in_common_is_not_sent() -> None:
     rng = np.random.default_rng(1)
     X = rng.standard_normal((9, 2))
-    level = points_sums(site(X, rng.standard_normal(9), 0.4), points(Q2, 64))["level"]
+    level = points_sums(site(X, rng.standard_normal(9), 0.4), quasi_random_points(Q2, 64))["level"]
     assert abs(np.mean(level)) < 1e-12 * np.max(np.abs(level))
     assert np.ptp(level) > 1
 
@@ -77,7 +82,10 @@ def test_three_terms_against_the_records_own_density() -> None:
     Xs = [rng.standard_normal((n, d)) @ np.triu(np.ones((d, d)) * 0.6) for n in (6, 4)]
     ys = [X @ [0.5, -1, 0.3] + noise * rng.standard_normal(len(X)) for X in Xs]
     q = Natural.of(np.array([0.3, -0.5, 0.2, -2, -2, -2]), np.diag([1.0] * d + [1.4] * d) + 0.1)
-    each = [points_sums(site(X, y, noise), points(q, 4096)) for X, y in zip(Xs, ys, strict=True)]
+    each = [
+        points_sums(site(X, y, noise), quasi_random_points(q, 4096))
+        for X, y in zip(Xs, ys, strict=True)
+    ]
     found = Mixture.of(prior, q, {n: each[0][n] + each[1][n] for n in each[0]})
 
     wide, many = 1.3, 30_000
@@ -115,7 +123,7 @@ def test_rounding_beside_a_huge_spread_leaves_factors() -> None:
 
 
 def test_a_site_without_records_says_nothing() -> None:
-    nothing = points_sums(site(np.zeros((0, 2)), np.zeros(0), 1.0), points(Q2, 64))
+    nothing = points_sums(site(np.zeros((0, 2)), np.zeros(0), 1.0), quasi_random_points(Q2, 64))
     for field in points_fields(2, 64):
         assert np.array_equal(nothing[field.name], np.zeros(field.shape))
 
@@ -123,7 +131,9 @@ def test_a_site_without_records_says_nothing() -> None:
 def test_points_lie_as_students_t_about_q() -> None:
     """Whitened by q's own moments; the quantiles of a t with 4 degrees of freedom, each way."""
     mean, cov = Q2.moments()
-    apart = np.linalg.solve(np.linalg.cholesky(cov[2:, 2:]), points(Q2, 4096) - mean[2:, None])
+    apart = np.linalg.solve(
+        np.linalg.cholesky(cov[2:, 2:]), quasi_random_points(Q2, 4096) - mean[2:, None]
+    )
     # A sequence of n points is off by some log(n)^d / n: 0.02; t's quantiles have these slopes.
     for share, quantile in ((0.05, -2.132), (0.25, -0.741), (0.5, 0.0), (0.9, 1.533)):
         assert np.mean(apart < quantile, axis=1) == pytest.approx(share, abs=0.01)
@@ -146,10 +156,10 @@ def test_few_sites_against_a_grid(b: Array, s: Array, prior: NormalHierarchy) ->
     sd = np.sqrt(np.diagonal(cov))
     q = Natural.of(mean + [0.0, 0.4] * sd, np.diag((sd * [0.7, 0.6]) ** 2))
     sites = [
-        Statistics(np.array([[1 / v]]), np.array([e / v]), e * e / v, 5, 1.0)
+        SufficientStatistics(np.array([[1 / v]]), np.array([e / v]), e * e / v, 5, 1.0)
         for e, v in zip(b, s, strict=True)
     ]
-    each = [points_sums(one, points(q, 1024)) for one in sites]
+    each = [points_sums(one, quasi_random_points(q, 1024)) for one in sites]
     total = {name: np.sum([part[name] for part in each], axis=0) for name in each[0]}
     found = Mixture.of(prior, q, total)
     assert found.effective > 400
@@ -177,7 +187,7 @@ def test_the_posterior_does_not_depend_on_where_points_lie() -> None:
         sites.append(site(X, X @ theta + 0.5 * rng.standard_normal(n), 0.5))
     for centre, wide in (([-1.0, -3.0], 1.0), ([-2.0, -2.0], 1.6)):
         q = Natural.of(np.array([0.0, 0.0, *centre]), wide**2 * np.eye(4))
-        each = [points_sums(one, points(q, 2048)) for one in sites]
+        each = [points_sums(one, quasi_random_points(q, 2048)) for one in sites]
         total = {name: np.sum([part[name] for part in each], axis=0) for name in each[0]}
         found.append(Mixture.of(prior, q, total))
     (one, cov), (other, _) = (each.moments() for each in found)

@@ -10,7 +10,7 @@ import pytest
 from numpy.typing import NDArray
 from support.playing import play, rows_of
 
-from secagg.contracts import Public, Result, State, Variable
+from secagg.contracts import PublicFacts, Result, State, Variable
 from secagg.core import encoding
 from secagg.core.randomness import expanded
 from secagg.errors import DataError, JobError, PeerError, UsageError
@@ -32,9 +32,9 @@ ACYCLIC[1, 0], ACYCLIC[3, 1], ACYCLIC[3, 2] = 0.8, -0.8, 0.7
 SCALE = np.full(4, HALF / 8)  # divides by 8: no column's deviation is larger
 
 
-def public_of(sites: int, names: tuple[str, ...] = NAMES) -> Public:
+def public_of(sites: int, names: tuple[str, ...] = NAMES) -> PublicFacts:
     variables = tuple(Variable(name, name, 0.0, HALF) for name in names)
-    return Public(variables, names, 500, tuple(f"s{k}" for k in range(sites)))
+    return PublicFacts(variables, names, 500, tuple(f"s{k}" for k in range(sites)))
 
 
 def simulated(graph: Array, sizes: tuple[int, ...], seed: int = 1) -> list[Array]:
@@ -104,13 +104,13 @@ SMALL = SparseDirected(rounds=16, chains=2)
 def test_step_sizes_are_adapted_in_warmup_only() -> None:
     parts, public = simulated(CYCLE, (40, 30)), public_of(2)
     method = SparseDirected(rounds=16, warmup=6, chains=2, sweeps=2)
-    state, random = method.start(public), expanded(bytes(32))
+    state, random = method.initial_state(public), expanded(bytes(32))
     state = {**state, "status": "running", "records": 70, "scale": SCALE}
-    sent = method.message(state)
+    sent = method.next_request(state)
     assert sent is not None
     memory, reaches = State(), []
     for _ in range(10):
-        _, memory = method.local(DRAWS, rows_of(parts[0]), sent[1], memory, public, random)
+        _, memory = method.contribute(DRAWS, rows_of(parts[0]), sent[1], memory, public, random)
         reaches.append(memory["reach"])
     changed = [not np.array_equal(a, b) for a, b in pairwise(reaches)]
     assert changed == [True] * 5 + [False] * 4
@@ -121,7 +121,7 @@ def test_a_site_has_its_own_graph() -> None:
     parts, public = simulated(ACYCLIC, (150, 150)), public_of(2)
     method = SparseDirected(rounds=200, chains=2)
     _, memories = fit(method, parts)
-    own = method.own_result(memories[0], public)
+    own = method.site_result(memories[0], public)
     assert own is not None and own.summary["records_here"] == 150
     effects = {(row["from"], row["to"]): row for row in own.summary["effects"]}
     assert len(effects) == 12
@@ -131,7 +131,7 @@ def test_a_site_has_its_own_graph() -> None:
     # Laplace errors of scale 1 over deviations of the columns, sqrt(2) for a.
     scales = {row["column"]: row for row in own.summary["error_scales"]}
     assert scales["a"]["mean"] == pytest.approx(1 / np.sqrt(2), abs=0.2)
-    assert method.own_result({**memories[0], "round": 199}, public) is None
+    assert method.site_result({**memories[0], "round": 199}, public) is None
 
 
 @pytest.mark.parametrize("sizes", [(0, 30), (1, 30), (2, 3, 30), (30, 1, 0)])
@@ -153,7 +153,7 @@ def test_a_site_without_information_draws_from_the_prior(sizes: tuple[int, ...])
     random, above = expanded(bytes(32)), []
     for _ in range(300):
         sent = {**message, "records": 500}
-        _, memory = method.local(DRAWS, site, sent, memory, public, random)
+        _, memory = method.contribute(DRAWS, site, sent, memory, public, random)
         above.append(np.mean(memory["theta"] > 0.1))
     # 20 chains of 12 entries; with 300 rounds some 3000 independent signs at the least, whatever
     # slow chains there are: a deviation of 0.01. Small w leave the bound on the radius far away.
@@ -186,9 +186,9 @@ def test_messages_that_make_no_sense(changed: dict[str, Any]) -> None:
     public, site, random = public_of(2), rows_of(simulated(CYCLE, (20,))[0]), expanded(bytes(32))
     shape = (2, 1, 12)
     good = {"theta": np.zeros(shape), "t": np.ones(shape), "scale": SCALE, "records": 60}
-    SMALL.local(DRAWS, site, good, {}, public, random)
+    SMALL.contribute(DRAWS, site, good, {}, public, random)
     with pytest.raises(PeerError):
-        SMALL.local(DRAWS, site, {**good, **changed}, {}, public, random)
+        SMALL.contribute(DRAWS, site, {**good, **changed}, {}, public, random)
 
 
 @pytest.mark.parametrize(("theta", "t"), [(1e50, 1.0), (1e50, 1e50), (0.0, 0.0), (-1e9, 1e-50)])
@@ -200,7 +200,7 @@ def test_extreme_messages_are_answered_or_refused_without_warnings(theta: float,
     memory, update = State(), {"one": np.zeros(1)}
     try:
         for _ in range(3):
-            update, memory = SMALL.local(DRAWS, site, sent, memory, public, random)
+            update, memory = SMALL.contribute(DRAWS, site, sent, memory, public, random)
     except (DataError, PeerError):  # out of a number's bound, or no sense: nothing is sent
         pass
     assert all(np.all(np.isfinite(values)) for values in update.values())
@@ -224,10 +224,10 @@ def test_variables_chosen() -> None:
 
 def test_sites_computed_together_have_the_bits_they_have_alone() -> None:
     parts, public = simulated(CYCLE, (40, 25)), public_of(2)
-    state = {**SMALL.start(public), "status": "running", "records": 65, "scale": SCALE}
-    sent = SMALL.message(state)
+    state = {**SMALL.initial_state(public), "status": "running", "records": 65, "scale": SCALE}
+    sent = SMALL.next_request(state)
     assert sent is not None
-    both = SMALL.together(
+    both = SMALL.contribute_batched(
         DRAWS,
         [rows_of(part) for part in parts],
         sent[1],
@@ -237,6 +237,6 @@ def test_sites_computed_together_have_the_bits_they_have_alone() -> None:
     )
     for k, part in enumerate(parts):
         random = expanded(bytes([k]) * 32)
-        update, memory = SMALL.local(DRAWS, rows_of(part), sent[1], {}, public, random)
+        update, memory = SMALL.contribute(DRAWS, rows_of(part), sent[1], {}, public, random)
         assert encoding.dumps(both[k][1]) == encoding.dumps(memory)
         assert all(np.array_equal(both[k][0][name], update[name]) for name in update)

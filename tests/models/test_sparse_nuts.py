@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from support.checkout import ROOT
 from support.playing import play, rows_of
 
-from secagg.contracts import Public, State, Variable
+from secagg.contracts import PublicFacts, State, Variable
 from secagg.core.randomness import expanded
 from secagg.models.common.posterior_summary import Posterior, summarise
 from secagg.models.sparse_bayes.base import kept_draws
@@ -39,7 +39,7 @@ MOST = 4.5
 HALF = 16.0  # columns are carried in these units
 NAMES = ("y", "a", "b", "c", "d", "e")
 SITES = tuple(f"s{k}" for k in range(4))
-PUBLIC = Public(tuple(Variable(name, name, 0.0, HALF) for name in NAMES), NAMES, 50, SITES)
+PUBLIC = PublicFacts(tuple(Variable(name, name, 0.0, HALF) for name in NAMES), NAMES, 50, SITES)
 
 
 def simulated() -> list[Array]:

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from support.playing import play, rows_of
 
-from secagg.contracts import Public, Variable
+from secagg.contracts import PublicFacts, Variable
 from secagg.core import encoding
 from secagg.core.randomness import RandomBytes, expanded
 from secagg.errors import DataError, JobError, PeerError, UsageError
@@ -24,9 +24,9 @@ NAMES = ("y", "a", "b", "c")
 EFFECTS = np.array([0.9, 0.0, 0.0])
 
 
-def public_of(sites: int, names: tuple[str, ...] = NAMES) -> Public:
+def public_of(sites: int, names: tuple[str, ...] = NAMES) -> PublicFacts:
     variables = tuple(Variable(name, name, 0.0, HALF) for name in names)
-    return Public(variables, names, 500, tuple(f"s{k}" for k in range(sites)))
+    return PublicFacts(variables, names, 500, tuple(f"s{k}" for k in range(sites)))
 
 
 def test_an_indicators_siblings_are_no_predictors() -> None:
@@ -56,7 +56,7 @@ def randoms(sites: int) -> list[RandomBytes]:
 def fit(
     method: SparseModel,
     parts: list[np.ndarray],
-    public: Public | None = None,
+    public: PublicFacts | None = None,
     *,
     together: bool = False,
 ) -> Any:
@@ -135,7 +135,7 @@ def test_a_column_that_is_constant_at_a_site_says_nothing_there(value: float, sc
     if scale == "site":  # pooled deviations are summed with those of the others, and rounded
         assert first.arrays["draws_theta"].tobytes() == second.arrays["draws_theta"].tobytes()
     there, elsewhere = (
-        method.own_result(memory, public_of(3)).summary["regressions"][0]["coefficients"]
+        method.site_result(memory, public_of(3)).summary["regressions"][0]["coefficients"]
         for memory in (memories[2], memories[0])
     )
     assert [row["sd"] is None for row in there] == [True, False, False]  # it has the prior's tails
@@ -149,11 +149,11 @@ def test_a_scale_that_is_not_the_columns_own_is_refused() -> None:
     message = asked(SMALL, public)
     squares = np.sum((site.values - site.values.mean(axis=0)) ** 2, axis=0)
     edge = np.sqrt((message["records"] + 2) / squares.max())  # of 60 records at 2 sites
-    SMALL.local(DRAWS, site, message | {"scale": np.full(4, 0.999 * edge)}, {}, public, random)
+    SMALL.contribute(DRAWS, site, message | {"scale": np.full(4, 0.999 * edge)}, {}, public, random)
     for scale in (1.001 * edge, 1e6):
         wide = message | {"scale": np.full(4, scale)}
         with pytest.raises(PeerError, match="scale is not the columns' own"):
-            SMALL.local(DRAWS, site, wide, {}, public, random)
+            SMALL.contribute(DRAWS, site, wide, {}, public, random)
 
 
 @pytest.mark.parametrize("step", ["collapsed", "paper"])
@@ -170,7 +170,7 @@ def test_a_number_beyond_its_bound_is_an_error_at_the_site(step: Any) -> None:
 def test_a_vague_prior_of_errors_at_a_site_without_records_stays_finite() -> None:
     method = SparseRegression(outcome="y", rounds=60, noise_shape=1e-3, noise_scale=1e-3)
     _, memories = fit(method, simulated((1, 40, 30)))
-    own = method.own_result(memories[0], public_of(3))
+    own = method.site_result(memories[0], public_of(3))
     assert own is not None
     assert np.all(np.isfinite(memories[0]["s"]))
     json.dumps(own.summary, allow_nan=False)
@@ -202,7 +202,7 @@ def test_a_column_that_is_constant_everywhere_is_named() -> None:
         fit(SMALL, parts)
 
 
-def asked(method: SparseModel, public: Public) -> dict[str, Any]:
+def asked(method: SparseModel, public: PublicFacts) -> dict[str, Any]:
     shape = (method.chains, *method.design(public).shape)
     return {"theta": np.zeros(shape), "t": np.ones(shape), "scale": np.full(4, HALF), "records": 60}
 
@@ -215,12 +215,12 @@ def asked(method: SparseModel, public: Public) -> dict[str, Any]:
 def test_messages_that_make_no_sense(changed: dict[str, Any]) -> None:
     public, site, random = public_of(2), rows_of(simulated((20,))[0]), randoms(1)[0]
     good = asked(SMALL, public)
-    _, memory = SMALL.local(DRAWS, site, good, {}, public, random)
-    SMALL.local(DRAWS, site, good, memory, public, random)
+    _, memory = SMALL.contribute(DRAWS, site, good, {}, public, random)
+    SMALL.contribute(DRAWS, site, good, memory, public, random)
     with pytest.raises(PeerError):
-        SMALL.local(DRAWS, site, {**good, **changed}, {}, public, random)
+        SMALL.contribute(DRAWS, site, {**good, **changed}, {}, public, random)
     with pytest.raises(PeerError, match="changed"):
-        SMALL.local(DRAWS, site, {**good, "records": 61}, memory, public, random)
+        SMALL.contribute(DRAWS, site, {**good, "records": 61}, memory, public, random)
 
 
 @pytest.mark.parametrize(("key", "value"), [
@@ -239,7 +239,7 @@ def test_a_site_counts_and_tells_nothing_else_before_the_rounds() -> None:
     public, site = public_of(2), rows_of(simulated((20,))[0])
     for scale, fields in (("pooled", {"records", "squares"}), ("site", {"records"})):
         method = SparseRegression(outcome="y", scale=scale)
-        update, memory = method.local(RECORDS, site, {}, {}, public, randoms(1)[0])
+        update, memory = method.contribute(RECORDS, site, {}, {}, public, randoms(1)[0])
         assert update.keys() == fields and not memory
 
 
@@ -279,15 +279,17 @@ def test_sites_together_have_the_bits_of_each_alone(step: Any) -> None:
     first, second = randoms(4), randoms(4)
     for size in (1.0, 1e-12, 1e12):
         message["t"] = np.full_like(message["t"], size)
-        together = method.together(DRAWS, rows, message, stacked, public, second)
+        together = method.contribute_batched(DRAWS, rows, message, stacked, public, second)
         stacked = [memory for _, memory in together]
         for k in range(4):
-            update, alone[k] = method.local(DRAWS, rows[k], message, alone[k], public, first[k])
+            update, alone[k] = method.contribute(
+                DRAWS, rows[k], message, alone[k], public, first[k]
+            )
             assert encoding.dumps(update) == encoding.dumps(together[k][0])
             assert encoding.dumps(alone[k]) == encoding.dumps(stacked[k])
 
 
-def wide(sites: int, n: int, p: int) -> tuple[list[np.ndarray], Public]:
+def wide(sites: int, n: int, p: int) -> tuple[list[np.ndarray], PublicFacts]:
     """Two effects among p predictors; as carried, in units of HALF."""
     names = ("y", *(f"x{j}" for j in range(p)))
     parts = []

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from secagg.contracts.noise import Clip
-from secagg.models.moments.method import CONSTANT, touched
+from secagg.models.moments.method import CONSTANT, moments_sensitivity
 
 C2 = CONSTANT**2
 
@@ -21,7 +21,7 @@ def upper(u: NDArray[np.float64]) -> NDArray[np.float64]:
     z = np.array([CONSTANT, *u])
     rows, columns = np.triu_indices(len(z))
     product: NDArray[np.float64] = z[rows] * z[columns]
-    return product / np.sqrt(touched(Clip(1.0, 16), len(u)).weights)
+    return product / np.sqrt(moments_sensitivity(Clip(1.0, 16), len(u)).weights)
 
 
 @pytest.mark.parametrize(
@@ -34,14 +34,14 @@ def upper(u: NDArray[np.float64]) -> NDArray[np.float64]:
     ],
 )
 def test_closed_form(square: float, add: float, replace: float) -> None:
-    touch = touched(Clip(square, 16), 9)
+    touch = moments_sensitivity(Clip(square, 16), 9)
     assert touch.add == pytest.approx(add, rel=1e-12)
     assert touch.replace == pytest.approx(replace, rel=1e-12)
     assert touch.add >= add * (1 - 1e-16) and touch.replace >= touch.add
 
 
 def test_the_diagonal_has_twice_the_variance() -> None:
-    assert touched(Clip(1.0, 16), 2).weights == (2, 1, 1, 2, 1, 2)
+    assert moments_sensitivity(Clip(1.0, 16), 2).weights == (2, 1, 1, 2, 1, 2)
 
 
 def records(square: float, p: int, rng: np.random.Generator, n: int) -> NDArray[np.float64]:
@@ -56,7 +56,7 @@ def records(square: float, p: int, rng: np.random.Generator, n: int) -> NDArray[
 @given(st.integers(1, 6), st.floats(0.01, 1.0), st.integers(0, 2**32 - 1))
 def test_no_pair_of_records_moves_the_moments_further(p: int, share: float, seed: int) -> None:
     square = share * p
-    touch = touched(Clip(square, 16), p)
+    touch = moments_sensitivity(Clip(square, 16), p)
     found = [upper(u) for u in records(square, p, np.random.default_rng(seed), 40)]
     assert max(np.linalg.norm(a) for a in found) <= touch.add
     assert max(np.linalg.norm(a - b) for a in found for b in found) <= touch.replace
@@ -69,7 +69,9 @@ def test_any_record_of_full_norm_reaches_the_bound(square: float) -> None:
     for _ in range(20):
         u = rng.normal(size=5)
         u *= math.sqrt(square) / np.linalg.norm(u)
-        assert np.linalg.norm(upper(u)) == pytest.approx(touched(Clip(square, 16), 5).add)
+        assert np.linalg.norm(upper(u)) == pytest.approx(
+            moments_sensitivity(Clip(square, 16), 5).add
+        )
 
 
 @pytest.mark.parametrize("square", [C2, 1.0, 2.5])
@@ -79,9 +81,11 @@ def test_replacing_reaches_its_bound(square: float) -> None:
     u = math.sqrt(square) * np.array([1.0, 0.0])
     w = math.sqrt(square) * np.array([cosine, math.sqrt(1 - cosine**2)])
     moved = np.linalg.norm(upper(u) - upper(w))
-    assert moved == pytest.approx(touched(Clip(square, 16), 2).replace)
+    assert moved == pytest.approx(moments_sensitivity(Clip(square, 16), 2).replace)
 
 
 def test_leaving_the_response_out_would_promise_too_much() -> None:
     """Pitfall 3: with y = 1 beside |x| <= R the record is longer than x alone says."""
-    assert touched(Clip(2.0, 16), 2).add > touched(Clip(1.0, 16), 2).add * 1.4
+    assert (
+        moments_sensitivity(Clip(2.0, 16), 2).add > moments_sensitivity(Clip(1.0, 16), 2).add * 1.4
+    )

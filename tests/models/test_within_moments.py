@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import secagg
-from secagg.contracts import Public, Rows, Variable
+from secagg.contracts import PublicFacts, SiteRecords, Variable
 from secagg.errors import CapabilityError
 from secagg.models.common.units import centred as without_means
 from secagg.models.graphs.pc_ges import PartialCorrelationTest
@@ -20,7 +20,7 @@ from secagg.models.local_graphs.learners import fit_sites
 from secagg.models.moments.method import LEVELS_NOTE, PooledMoments
 from secagg.models.moments.within_sites import within_moments, within_spec, within_update
 from secagg.models.notears_admm.linear_site import spectrum
-from secagg.runs.site_baselines import fit_alone
+from secagg.runs.site_baselines import fit_site_only
 from secagg.runtime.fixed_point import encode, plan_sum
 
 COLUMNS = {
@@ -139,7 +139,7 @@ def test_covariance_is_the_one_that_admm_works_on(run: Any, sites: Any) -> None:
     assert np.all(np.abs(run.result.arrays["scatter"] / n - S) <= 1e-11 * root)
 
 
-PUBLIC = Public(
+PUBLIC = PublicFacts(
     tuple(Variable(name, name, 3.0, half) for name, half in (("a", 1.0), ("b", 0.5), ("c", 8.0))),
     ("a", "b", "c"),
     50,
@@ -152,17 +152,17 @@ def test_no_entry_exceeds_the_number_of_records(seed: int, n: int, ends: bool) -
     """Differences reach 2, the largest where records lie at both ends; sums of products n."""
     rng = np.random.default_rng(seed)
     u = rng.choice([-1.0, 1.0], (n, 3)) if ends else rng.uniform(-1, 1, (n, 3))
-    update = within_update(Rows(u, 0, np.zeros(3)))
+    update = within_update(SiteRecords(u, 0, np.zeros(3)))
     # n terms, each of differences that are rounded twice
     assert np.all(np.abs(update["moments"]) <= n * (1 + 8 * n * np.finfo(float).eps))
-    public = Public(PUBLIC.variables, PUBLIC.columns, n, PUBLIC.sites)
+    public = PublicFacts(PUBLIC.variables, PUBLIC.columns, n, PUBLIC.sites)
     plan = plan_sum(within_spec(public, 60), 2)
     ring = encode(plan, update)
     assert ring is not None
 
 
 def summed(*parts: np.ndarray, bits: int = 500) -> Any:
-    updates = [within_update(Rows(u, 0, np.zeros(3))) for u in parts]
+    updates = [within_update(SiteRecords(u, 0, np.zeros(3))) for u in parts]
     upper, counts = (np.sum([u[key] for u in updates], axis=0) for key in ("moments", "counts"))
     return within_moments(upper, counts, PUBLIC, len(parts) * 2.0 ** -(bits + 1))
 
@@ -315,9 +315,9 @@ def test_one_site_alone_is_its_own_pool() -> None:
     """Where each site is fitted alone, there is one mean to take off; it is not reported."""
     u = np.random.default_rng(5).uniform(-1, 1, (30, 3))
     analyses = ({"kind": "ols", "outcome": "a", "predictors": ["b", "c"]},)
-    rows = Rows(u, 0, np.zeros(3))
+    rows = SiteRecords(u, 0, np.zeros(3))
     within, pooled = (
-        fit_alone(PooledMoments(analyses, centre=centre), PUBLIC, rows)["analyses"][0]
+        fit_site_only(PooledMoments(analyses, centre=centre), PUBLIC, rows)["analyses"][0]
         for centre in ("site", "pooled")
     )
     assert [t["term"] for t in within["terms"]] == ["b", "c"]
@@ -326,7 +326,7 @@ def test_one_site_alone_is_its_own_pool() -> None:
     assert within["residual_dof"] == pooled["residual_dof"]
     (own,) = fit_sites([u], names=["a", "b", "c"])
     assert own.names == ("a", "b", "c")
-    alone = fit_alone(PooledMoments(({"kind": "notears"},)), PUBLIC, rows)["analyses"][0]
+    alone = fit_site_only(PooledMoments(({"kind": "notears"},)), PUBLIC, rows)["analyses"][0]
     assert LEVELS_NOTE not in alone["notes"]
 
 

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import erfcx, log_ndtr, logsumexp
 
-from secagg.models.fedlin.hierarchies.base import Statistics
+from secagg.models.fedlin.hierarchies.base import SufficientStatistics
 from secagg.models.numerics.natural_gaussian import Natural
 
 Array = NDArray[np.float64]
@@ -51,7 +51,7 @@ def log_constant(l1: Array, l2: Array, power: int = 0) -> Array:
     return found
 
 
-def log_factor(site: Statistics, l1: Array, l2: Array, log_s: Array) -> Array:
+def log_factor(site: SufficientStatistics, l1: Array, l2: Array, log_s: Array) -> Array:
     """Return log f_k for arrays of one shape (many,), without the prior's constant of v."""
     sigma = np.exp(log_s / 2)
     whole = -site.records / 2 * (np.log(2 * np.pi) + log_s) - site.square / (2 * sigma**2)

@@ -12,17 +12,19 @@ from hypothesis import strategies as st
 from scipy.optimize import brentq
 
 from secagg.contracts import Field, Kind, Stage
-from secagg.contracts.noise import Adjacency, Noise, Placement, Touch
+from secagg.contracts.noise import Adjacency, Noise, Placement, Sensitivity
 from secagg.errors import CapabilityError, JobError
 from secagg.privacy.accounting.calibration import Calibrated, Terms, calibrate, epsilon_at
 from secagg.privacy.accounting.discretisation import distance, rounded_distance
 from secagg.privacy.accounting.gaussian_dp import gaussian_delta, gaussian_epsilon, gaussian_mu
 
 TERMS = Terms(Placement.SUM, 1.0, 1e-6, Adjacency.ADD_REMOVE, 1, 0.05)
-COUNT = Stage("cohort", (Field("records", (1,), 1e3, 32, Kind.COUNT),), 1, "", Touch(1.0, 1.0))
+COUNT = Stage(
+    "cohort", (Field("records", (1,), 1e3, 32, Kind.COUNT),), 1, "", Sensitivity(1.0, 1.0)
+)
 
 
-def stage(rounds: int = 1, touch: Touch | None = Touch(3.0, 4.0)) -> Stage:  # noqa: B008  # frozen
+def stage(rounds: int = 1, touch: Sensitivity | None = Sensitivity(3.0, 4.0)) -> Stage:  # noqa: B008  # frozen
     return Stage("moments", (Field("m", (10,), 1e3, 32, Kind.PSD),), rounds, "", touch)
 
 
@@ -205,7 +207,7 @@ def test_plain_may_noise_at_each_site() -> None:
 
 
 def test_a_grid_too_coarse_for_delta_is_refused() -> None:
-    coarse = Stage("m", (Field("m", (10,), 1e3, 2, Kind.PSD),), 1, "", Touch(3.0, 4.0))
+    coarse = Stage("m", (Field("m", (10,), 1e3, 2, Kind.PSD),), 1, "", Sensitivity(3.0, 4.0))
     with pytest.raises(JobError, match="too small for noise on this grid"):
         calibrate(TERMS, (COUNT, coarse), 4, 100, hides=True)
 

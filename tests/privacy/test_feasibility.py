@@ -13,11 +13,11 @@ import pytest
 import statsmodels.api as sm
 from scipy.special import expit, ndtri
 
-from secagg.contracts import Counted, Public, Rows, Variable
+from secagg.contracts import PublicFacts, RecordCount, SiteRecords, Variable
 from secagg.contracts.noise import Clip, Noise, Placement
 from secagg.core.randomness import system_random
 from secagg.errors import UsageError
-from secagg.models.glm.clipped_gradients import touch_of
+from secagg.models.glm.clipped_gradients import gradient_sensitivity
 from secagg.models.glm.gradient_descent import STAGE, Gradient
 from secagg.models.moments.method import CONSTANT
 from secagg.privacy.accounting.gaussian_dp import gaussian_mu
@@ -139,7 +139,7 @@ def moments_error(u: np.ndarray, noised: Noised, rng: np.random.Generator) -> fl
     """Least squares from noised moments, eigenvalues below half the noise's norm raised to it."""
     n, p = u.shape
     variance = noised.sites if noised.placement is Placement.SITE else 1 / (1 - COLLUDING / SITES)
-    sd = noised.touch / gaussian_mu(noised.epsilon, DELTA) * math.sqrt(variance)
+    sd = noised.sensitivity / gaussian_mu(noised.epsilon, DELTA) * math.sqrt(variance)
     z = np.column_stack([np.full(n, CONSTANT), u])
     upper = np.triu(rng.normal(0, sd, (p + 1, p + 1))) * np.sqrt(1 + np.eye(p + 1))
     noise = upper + np.triu(upper, 1).T
@@ -153,14 +153,14 @@ def moments_error(u: np.ndarray, noised: Noised, rng: np.random.Generator) -> fl
     return relative(slopes(z.T @ z + noise, sd * math.sqrt(p)), slopes(z.T @ z, 0.0), u)
 
 
-def method_for(assumed: Assumed, rounds: int) -> tuple[Gradient, Public]:
+def method_for(assumed: Assumed, rounds: int) -> tuple[Gradient, PublicFacts]:
     names = tuple(f"x{j}" for j in range(assumed.continuous + assumed.indicators - 1))
     variables = (
         *(Variable(n, n, 0.0, 1.0) for n in names),
         Variable("y", "y", 0.5, 0.5, indicator=True),
     )
     sites = tuple(f"s{k}" for k in range(SITES))
-    public = Public(variables, (*names, "y"), 10**6, sites, Clip(assumed.square, 16))
+    public = PublicFacts(variables, (*names, "y"), 10**6, sites, Clip(assumed.square, 16))
     family = "binomial" if assumed.logistic else "gaussian"
     return Gradient("y", names, family, rounds), public
 
@@ -168,8 +168,10 @@ def method_for(assumed: Assumed, rounds: int) -> tuple[Gradient, Public]:
 def rounds_noise(assumed: Assumed, epsilon: float, rounds: int) -> Noised:
     method, public = method_for(assumed, rounds)
     (stage,) = method.stages(public)
-    assert stage.touch is not None
-    return Noised(stage.touch.add, epsilon, DELTA, Placement.ROUND, SITES, COLLUDING, rounds=rounds)
+    assert stage.sensitivity is not None
+    return Noised(
+        stage.sensitivity.add, epsilon, DELTA, Placement.ROUND, SITES, COLLUDING, rounds=rounds
+    )
 
 
 def rounds_error(
@@ -178,23 +180,23 @@ def rounds_error(
     """Run the gradient method itself, noise drawn on its sums."""
     method, public = method_for(assumed, noised.rounds)
     bits = method.stages(public)[0].spec[0].fraction_bits
-    sd = noised.touch * math.sqrt(noised.rounds) / gaussian_mu(noised.epsilon, DELTA)
+    sd = noised.sensitivity * math.sqrt(noised.rounds) / gaussian_mu(noised.epsilon, DELTA)
     variance = math.ceil((Fraction(sd) * 2**bits) ** 2)
     noise = Noise(Placement.ROUND, variance, bits, COLLUDING, SITES)
     public = dataclasses.replace(public, noise={STAGE: noise})
     in_sum = math.sqrt(noise.in_sum(SITES, noise.at_site(SITES)))
-    rows = Rows(np.trunc(u * 2.0**16) * 2.0**-16, 0, np.zeros(1))
-    state = method.start(public)
-    while (asked := method.message(state)) is not None:
-        update, _ = method.local(*asked[:1], rows, asked[1], {}, public, system_random)
+    rows = SiteRecords(np.trunc(u * 2.0**16) * 2.0**-16, 0, np.zeros(1))
+    state = method.initial_state(public)
+    while (asked := method.next_request(state)) is not None:
+        update, _ = method.contribute(*asked[:1], rows, asked[1], {}, public, system_random)
         total = {k: v + rng.normal(0, in_sum, v.shape) for k, v in update.items()}
-        state = method.server(state, total, SITES)
+        state = method.aggregate(state, total, SITES)
     z = np.column_stack([np.ones(len(u)), u[:, :-1]])
     if assumed.logistic:
         exact = sm.Logit((u[:, -1] > 0).astype(float), z).fit(disp=0).params
     else:
         exact = np.linalg.lstsq(z, u[:, -1], rcond=None)[0]
-    found = method.result(state, public, Counted(len(u), 0.0)).arrays["scaled_coefficients"]
+    found = method.result(state, public, RecordCount(len(u), 0.0)).arrays["scaled_coefficients"]
     return relative(found[1:], exact[1:], u)
 
 
@@ -356,12 +358,12 @@ def test_what_the_rounds_leave_is_what_the_method_leaves(rounds):
     noise = Noise(Placement.ROUND, 1, 24, COLLUDING, SITES)
     public = dataclasses.replace(public, noise={STAGE: noise})
     u = np.array([[spread, slope * spread], [-spread, -slope * spread]])
-    rows = Rows(np.repeat(u, 500, axis=0), 0, np.zeros(1))
-    state = method.start(public)
-    while (asked := method.message(state)) is not None:
-        update, _ = method.local(STAGE, rows, asked[1], {}, public, system_random)
-        state = method.server(state, update, SITES)
-    found = method.result(state, public, Counted(1000, 0.0)).arrays["scaled_coefficients"][1]
+    rows = SiteRecords(np.repeat(u, 500, axis=0), 0, np.zeros(1))
+    state = method.initial_state(public)
+    while (asked := method.next_request(state)) is not None:
+        update, _ = method.contribute(STAGE, rows, asked[1], {}, public, system_random)
+        state = method.aggregate(state, update, SITES)
+    found = method.result(state, public, RecordCount(1000, 0.0)).arrays["scaled_coefficients"][1]
     left = feasibility(assumed, Noised(1e-9, 1.0, DELTA, Placement.ROUND, SITES, rounds=rounds))
     # truncation to 2^-24 and the margin for one step of noise in 1000 records
     assert left.error == pytest.approx(abs(slope - found) / slope, abs=1e-5)
@@ -487,7 +489,7 @@ def test_a_result_is_plain_data():
 def test_the_touch_of_gradients_is_the_methods_own():
     assumed = Assumed(1000, 6, 0, 2.0)
     noised = rounds_noise(assumed, 1.0, 10)
-    assert noised.touch == touch_of(math.sqrt(3.0) / 2).add
+    assert noised.sensitivity == gradient_sensitivity(math.sqrt(3.0) / 2).add
 
 
 @pytest.mark.parametrize(

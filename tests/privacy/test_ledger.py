@@ -45,7 +45,7 @@ def at_site(session: str, round_: int = 0, **changes: Any) -> Release:
 
 
 def test_a_first_entry_has_a_fresh_seed_and_costs_what_it_says(ledger: Ledger) -> None:
-    entered = ledger.enter(part(2), caps=[CAP], random=system_random)
+    entered = ledger.record_release(part(2), caps=[CAP], random=system_random)
     assert len(entered.seed) == 32
     assert ledger.spent("heart") == {part(2).cost: 1}
     assert seed_of(ledger, numbered(1, 2)) != entered.seed
@@ -54,7 +54,9 @@ def test_a_first_entry_has_a_fresh_seed_and_costs_what_it_says(ledger: Ledger) -
 def test_again_it_has_the_same_seed_costs_nothing_and_is_recorded(ledger: Ledger) -> None:
     first = seed_of(ledger, part(1), CAP)
     for uses in (1, 2):
-        again = ledger.enter(part(1), caps=[CAP], random=system_random)  # though the cap is used up
+        again = ledger.record_release(
+            part(1), caps=[CAP], random=system_random
+        )  # though the cap is used up
         assert again.seed == first
         assert ledger.spent("heart") == {part(1).cost: 1}
         kinds = [line.kind for line in ledger.history("heart")]
@@ -105,7 +107,7 @@ def test_other_party_session_or_round_is_another_release(
     ledger: Ledger, change: dict[str, Any]
 ) -> None:
     first = seed_of(ledger, part(2))
-    other = ledger.enter(replace(part(2), **change), random=system_random)
+    other = ledger.record_release(replace(part(2), **change), random=system_random)
     assert other.seed != first and ledger.spent("heart").total() == 2
 
 
@@ -159,33 +161,33 @@ def test_noise_of_a_site_needs_records_which_are_not_stored(path: Path, ledger: 
 
 def test_a_coordinator_has_no_seeds(ledger: Ledger) -> None:
     for _ in ("first", "again"):
-        assert ledger.enter(part(2), caps=[CAP], random=None).seed == b""
+        assert ledger.record_release(part(2), caps=[CAP], random=None).seed == b""
     with pytest.raises(InternalError, match="seed"):
-        ledger.enter(part(2), random=system_random)
+        ledger.record_release(part(2), random=system_random)
 
 
 def test_a_site_is_never_answered_without_a_seed(ledger: Ledger) -> None:
     seed_of(ledger, part(2))
     with pytest.raises(InternalError, match="seed"):
-        ledger.enter(part(2), random=None)
+        ledger.record_release(part(2), random=None)
     for broken in (b"", bytes(31), bytes(33)):
         with pytest.raises(InternalError, match="no seed"):
-            ledger.enter(numbered(1, 2), random=lambda _, b=broken: b)
+            ledger.record_release(numbered(1, 2), random=lambda _, b=broken: b)
     assert ledger.spent("heart").total() == 1
 
 
 def test_history_shows_no_seed(ledger: Ledger) -> None:
     seed = seed_of(ledger, part(2))
     line = ledger.history("heart")[0]
-    assert repr(seed) not in repr(ledger.enter(part(2), random=system_random))
+    assert repr(seed) not in repr(ledger.record_release(part(2), random=system_random))
     assert line.seed == b"" and seed.hex() not in repr(line) and repr(seed) not in repr(line)
     assert "seed" not in repr(replace(line, seed=seed))
 
 
 def test_replayable_noise_is_marked(ledger: Ledger) -> None:
-    ledger.enter(part(2), random=system_random)
+    ledger.record_release(part(2), random=system_random)
     rehearsed = replace(numbered(1, 2), replayable=True)
-    ledger.enter(rehearsed, random=replayable_random(1))
+    ledger.record_release(rehearsed, random=replayable_random(1))
     marks = [line.content.get("privacy") for line in ledger.history("heart")]
     assert marks == [None, "void (replayable noise)"]
     assert ledger.spent("heart").total() == 2
@@ -245,17 +247,17 @@ def test_a_cohort_is_compared_with_all_others_before_it_is_entered(ledger: Ledge
 
     for number, cohort in enumerate(("abc", "", "abd")):
         release = replace(numbered(number, 9), cohort=tuple(cohort))
-        ledger.enter(release, random=system_random, compare=note)
+        ledger.record_release(release, random=system_random, compare=note)
     abc, abd = frozenset("abc"), frozenset("abd")
     assert seen == [set(), {abc}, {abc}]
     again = replace(part(9), cohort=tuple("abc"))
-    ledger.enter(again, random=system_random, compare=note)  # not with itself
+    ledger.record_release(again, random=system_random, compare=note)  # not with itself
     ledger.settle("north", "5e55", 0, "ab", note)
     assert seen[3:] == [{abd}, {abd}]
     before = ledger.history("heart")
     for release in (replace(numbered(3, 9), cohort=tuple("ab")), again):
         with pytest.raises(PolicyRefusal, match="would show c"):
-            ledger.enter(release, random=system_random, compare=refuse)
+            ledger.record_release(release, random=system_random, compare=refuse)
     with pytest.raises(PolicyRefusal, match="would show c"):
         ledger.settle("north", "5e55", 1, "ab", refuse)
     assert ledger.history("heart") == before
@@ -264,14 +266,14 @@ def test_a_cohort_is_compared_with_all_others_before_it_is_entered(ledger: Ledge
 def test_between_comparing_and_entering_nobody_else_enters(
     path: Path, ledger: Ledger, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("secagg.privacy.ledger.store._PATIENCE", 0.05)
+    monkeypatch.setattr("secagg.privacy.ledger.store._LOCK_SECONDS", 0.05)
     with Ledger.open(path, create=False, now=Clock()) as other:
 
         def meanwhile(_: Sequence[Cohort]) -> None:
             with pytest.raises(UsageError, match="in use"):
                 seed_of(other, numbered(1, 9))
 
-        ledger.enter(part(9), random=system_random, compare=meanwhile)
+        ledger.record_release(part(9), random=system_random, compare=meanwhile)
         ledger.settle("north", "5e55", 0, "abc", meanwhile)
     assert ledger.spent("heart").total() == 1
 

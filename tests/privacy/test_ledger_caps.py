@@ -39,12 +39,12 @@ def test_exactly_the_affordable_number_gets_in_wherever_the_cap_is(
         ledger.set_caps("heart", [loose, CAP] if given == "set" else [loose])
     caps = [loose] if given == "set" else [CAP]
     for number in range(7):
-        ledger.enter(numbered(number, 7), caps=caps, random=system_random)
+        ledger.record_release(numbered(number, 7), caps=caps, random=system_random)
     before = ledger.history("heart")
     with pytest.raises(PolicyRefusal, match="epsilon 1 at delta 1e-06 for ever"):
-        ledger.enter(numbered(7, 7), caps=caps, random=system_random)
+        ledger.record_release(numbered(7, 7), caps=caps, random=system_random)
     assert ledger.history("heart") == before  # a refusal costs nothing
-    ledger.enter(replace(numbered(7, 7), dataset="lung"), caps=caps, random=system_random)
+    ledger.record_release(replace(numbered(7, 7), dataset="lung"), caps=caps, random=system_random)
 
 
 def test_a_refused_release_draws_no_seed(ledger: Ledger) -> None:
@@ -52,16 +52,16 @@ def test_a_refused_release_draws_no_seed(ledger: Ledger) -> None:
         raise AssertionError("drawn")
 
     with pytest.raises(PolicyRefusal):
-        ledger.enter(part(1), caps=[Cap(0.5, 1e-6)], random=never)
+        ledger.record_release(part(1), caps=[Cap(0.5, 1e-6)], random=never)
 
 
 def test_the_whole_job_is_checked_before_its_first_entry(ledger: Ledger) -> None:
     with pytest.raises(PolicyRefusal, match=r"with this job it would have given away epsilon 1\.1"):
-        ledger.enter(part(5), caps=[CAP], planned=[part(5).cost] * 5, random=system_random)
+        ledger.record_release(part(5), caps=[CAP], planned=[part(5).cost] * 5, random=system_random)
     assert not ledger.spent("heart")
     for number in range(5):
         rest = [part(5).cost] * (4 - number)
-        ledger.enter(numbered(number, 5), caps=[CAP], planned=rest, random=system_random)
+        ledger.record_release(numbered(number, 5), caps=[CAP], planned=rest, random=system_random)
 
 
 def test_what_is_affordable_is_said_and_gets_in(ledger: Ledger) -> None:
@@ -128,45 +128,45 @@ def test_afford_refuses_exactly_where_entering_would(
     )
     before = ledger.history("heart")
     if spent + 3 <= 7:
-        ledger.afford(releases, [CAP], planned)
+        ledger.check_budget(releases, [CAP], planned)
         assert ledger.history("heart") == before
         for number, release in enumerate(asked):
             rest = [later.cost for later in asked[number + 1 :]]
-            ledger.enter(release, [CAP], rest, random=system_random)
+            ledger.record_release(release, [CAP], rest, random=system_random)
         return
     with pytest.raises(PolicyRefusal) as refused:
-        ledger.afford(releases, [CAP], planned)
+        ledger.check_budget(releases, [CAP], planned)
     assert ledger.history("heart") == before
     with pytest.raises(PolicyRefusal) as entered:
         rest = [later.cost for later in asked[1:]]
-        ledger.enter(asked[0], [CAP], rest, random=system_random)
+        ledger.record_release(asked[0], [CAP], rest, random=system_random)
     assert str(refused.value) == str(entered.value)
 
 
 def test_afford_holds_the_caps_that_were_set(ledger: Ledger) -> None:
     ledger.set_caps("heart", [CAP])
-    ledger.afford([numbered(0, 2), numbered(1, 2)])
+    ledger.check_budget([numbered(0, 2), numbered(1, 2)])
     with pytest.raises(PolicyRefusal, match="epsilon 1 at delta"):
-        ledger.afford([numbered(0, 2), numbered(1, 2), numbered(2, 2)])
-    ledger.afford([replace(numbered(0, 2), dataset="lung")], planned=[part(2).cost] * 9)
+        ledger.check_budget([numbered(0, 2), numbered(1, 2), numbered(2, 2)])
+    ledger.check_budget([replace(numbered(0, 2), dataset="lung")], planned=[part(2).cost] * 9)
 
 
 def test_afford_asks_nothing_for_what_has_an_entry_already(ledger: Ledger) -> None:
     same = replace(part(1), placement=Placement.SITE, records="r")
     seed_of(ledger, same, CAP)  # uses up the cap
     again = replace(same, session="a9a1", round=3)
-    ledger.afford([again, again], [CAP])
-    ledger.afford([again], [replace(CAP, epsilon=0.1)])  # a cap set lower than what is spent
+    ledger.check_budget([again, again], [CAP])
+    ledger.check_budget([again], [replace(CAP, epsilon=0.1)])  # a cap set lower than what is spent
     with pytest.raises(PolicyRefusal):
-        ledger.afford([again], [CAP], [part(1000).cost])
+        ledger.check_budget([again], [CAP], [part(1000).cost])
     with pytest.raises(PolicyRefusal):
-        ledger.afford([again, replace(again, records="others")], [CAP])
+        ledger.check_budget([again, replace(again, records="others")], [CAP])
 
 
 def test_one_release_named_twice_is_paid_once(ledger: Ledger) -> None:
-    ledger.afford([numbered(0, 2)] * 5 + [numbered(1, 2)] * 5, [CAP])
+    ledger.check_budget([numbered(0, 2)] * 5 + [numbered(1, 2)] * 5, [CAP])
     with pytest.raises(PolicyRefusal):
-        ledger.afford([numbered(number, 2) for number in range(3)], [CAP])
+        ledger.check_budget([numbered(number, 2) for number in range(3)], [CAP])
 
 
 # --- time -----------------------------------------------------------------------------------------

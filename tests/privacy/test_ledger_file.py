@@ -41,7 +41,7 @@ def test_the_file_and_its_journal_are_private(path: Path, ledger: Ledger) -> Non
                 {p.name: p.stat().st_mode & 0o777 for p in path.parent.iterdir()}
             )
         )
-        ledger.enter(part(2), random=look)
+        ledger.record_release(part(2), random=look)
     finally:
         os.umask(before)
     assert modes == {"ledger": 0o600, "ledger-journal": 0o600}
@@ -215,7 +215,7 @@ def test_a_full_disk_enters_nothing(ledger: Ledger) -> None:
 def test_a_ledger_in_use_says_so(
     path: Path, ledger: Ledger, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("secagg.privacy.ledger.store._PATIENCE", 0.05)
+    monkeypatch.setattr("secagg.privacy.ledger.store._LOCK_SECONDS", 0.05)
     with Ledger.open(path, create=False, now=now) as other:
         ledger._db.execute("BEGIN IMMEDIATE")
         with pytest.raises(UsageError, match="in use by another process"):

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from secagg.contracts import Field, Kind, Public, Rows, Stage, Variable
+from secagg.contracts import Field, Kind, PublicFacts, SiteRecords, Stage, Variable
 from secagg.contracts.noise import Adjacency, Placement
 from secagg.errors import PolicyRefusal
 from secagg.models.glm.logistic import Logistic
@@ -22,12 +22,12 @@ from secagg.models.moments.method import PooledMoments
 from secagg.privacy.policy import evaluation
 from secagg.privacy.policy.evaluation import (
     Decision,
-    Own,
-    Request,
+    OwnRecords,
+    PolicyRequest,
     before_data,
     enforce,
     on_cohorts,
-    own_numbers,
+    own_records,
     parameters,
     with_data,
 )
@@ -37,7 +37,7 @@ ABC = ("a", "b", "c")
 KEY = bytes(range(32))
 COUNTS = "min_sites = 3\nmin_records = 10\n"
 
-COUNTING = Request(
+COUNTING = PolicyRequest(
     site="a", coordinator_key=KEY, method="moments", columns=("age", "sex"), protocol="masked",
     parameters=3, cohort=ABC, counting=True,
 )  # fmt: skip
@@ -46,7 +46,7 @@ NOISED = replace(
     LATER, placement=Placement.SUM, epsilon=1.0, delta=1e-6, adjacency=Adjacency.ADD_REMOVE,
     unit="record",
 )  # fmt: skip
-OWN = Own(40, {}, {})
+OWN = OwnRecords(40, {}, {})
 
 
 def policy(text: str) -> SitePolicy:
@@ -57,7 +57,9 @@ def found(decisions: Iterable[Decision]) -> dict[str, bool]:
     return {decision.rule: decision.allowed for decision in decisions}
 
 
-def verdict(rule: str, text: str, request: Request, own: Own | None = None) -> bool | None:
+def verdict(
+    rule: str, text: str, request: PolicyRequest, own: OwnRecords | None = None
+) -> bool | None:
     """Return what one rule decides, None where it does not, and that it alone refuses."""
     rules_ = policy(text)
     made = before_data(rules_, request) if own is None else with_data(rules_, request, own)
@@ -69,7 +71,7 @@ def verdict(rule: str, text: str, request: Request, own: Own | None = None) -> b
 
 
 @pytest.mark.parametrize("request_", [COUNTING, LATER, NOISED])
-def test_an_empty_policy_refuses(request_: Request) -> None:
+def test_an_empty_policy_refuses(request_: PolicyRequest) -> None:
     empty = parse_policy({}, "a.policy.toml")
     assert found(before_data(empty, request_))["min_sites"] is False
     assert found(before_data(empty, request_))["min_records"] is False
@@ -119,7 +121,7 @@ def test_min_total_records(text: str, total: int | None, allowed: bool) -> None:
 
 @pytest.mark.parametrize(("records", "allowed"), [(10, True), (9, False), (0, False)])
 def test_min_records(records: int, allowed: bool) -> None:
-    assert verdict("min_records", "", LATER, Own(records, {}, {})) is allowed
+    assert verdict("min_records", "", LATER, OwnRecords(records, {}, {})) is allowed
 
 
 # --- lists and keys ------------------------------------------------------------------------------
@@ -189,7 +191,7 @@ def test_noise(noise: str, placement: Placement, allowed: bool | None) -> None:
         ("period_epsilon = 1\nperiod_delta = 1e-6", NOISED, None),  # is for the ledger
     ],
 )
-def test_budget(budget: str, request_: Request, allowed: bool | None) -> None:
+def test_budget(budget: str, request_: PolicyRequest, allowed: bool | None) -> None:
     assert verdict("budget", f"[budget]\n{budget}", request_) is allowed
 
 
@@ -229,7 +231,7 @@ def test_what_is_promised(key: str, listed: str, change: dict[str, Any], allowed
 )
 def test_delta(delta: float, records: int, total: int | None, allowed: bool) -> None:
     request = replace(NOISED, delta=delta, total_records=total)
-    assert verdict("delta", "", request, Own(records, {}, {})) is allowed
+    assert verdict("delta", "", request, OwnRecords(records, {}, {})) is allowed
 
 
 def test_delta_is_nobodys_business_without_noise() -> None:
@@ -296,11 +298,11 @@ def test_max_parameters_ratio(count: int, allowed: bool) -> None:
 
 
 def test_no_records_allow_no_parameters() -> None:
-    made = with_data(policy("max_parameters_ratio = 0.25"), COUNTING, Own(0, {}, {}))
+    made = with_data(policy("max_parameters_ratio = 0.25"), COUNTING, OwnRecords(0, {}, {}))
     assert found(made)["max_parameters_ratio"] is False
 
 
-PUBLIC = Public(
+PUBLIC = PublicFacts(
     (
         Variable("age", "age", 64.0, 46.0),  # 18 to 110
         Variable("sex=male", "sex", 0.5, 0.5, indicator=True),
@@ -336,7 +338,7 @@ def test_parameters_of_sums_without_a_triangle_are_all_their_numbers() -> None:
 # --- the site's own numbers ----------------------------------------------------------------------
 
 
-def rows(**columns: list[float]) -> Rows:
+def rows(**columns: list[float]) -> SiteRecords:
     """Rows of PUBLIC's variables in their own units; what is not named is at the middle or 0."""
     length = len(next(iter(columns.values())))
     values = [
@@ -344,11 +346,11 @@ def rows(**columns: list[float]) -> Rows:
         / v.half
         for v in PUBLIC.variables
     ]
-    return Rows(np.column_stack(values), 0, np.zeros(5))
+    return SiteRecords(np.column_stack(values), 0, np.zeros(5))
 
 
 def test_own_numbers() -> None:
-    own = own_numbers(rows(age=[20, 40, 100], sex=[1, 1, 0], score=[-1, 2, 0]), PUBLIC)
+    own = own_records(rows(age=[20, 40, 100], sex=[1, 1, 0], score=[-1, 2, 0]), PUBLIC)
     assert own.records == 3 and own.levels == {"sex=male": 2, "sick": 0}
     assert set(own.magnitudes) == {"age", "age^2", "days", "days^2"}  # score has both signs
     np.testing.assert_allclose(own.magnitudes["age"], [20, 40, 100], rtol=1e-14)
@@ -357,15 +359,17 @@ def test_own_numbers() -> None:
 
 def test_a_count_is_no_magnitude_and_rounding_is_no_negative_number() -> None:
     for larger in (1.0, 7.5):  # a column with two values, however it is declared
-        own = own_numbers(rows(days=[0.0, larger, 0.0]), PUBLIC)
+        own = own_records(rows(days=[0.0, larger, 0.0]), PUBLIC)
         assert own.levels["days"] == 1 and "days" not in own.magnitudes
-    tiny = own_numbers(rows(days=[1e-15, 30.0, 7.0]), PUBLIC)
+    tiny = own_records(rows(days=[1e-15, 30.0, 7.0]), PUBLIC)
     assert np.all(tiny.magnitudes["days"] >= 0)
 
 
 def test_a_level_is_counted_in_records_that_were_clipped_too() -> None:
-    shrunk = Rows(rows(sex=[1, 0, 1]).values * np.array([[0.3], [0.9], [0.5]]), 0, np.zeros(5))
-    assert own_numbers(shrunk, PUBLIC).levels["sex=male"] == 2
+    shrunk = SiteRecords(
+        rows(sex=[1, 0, 1]).values * np.array([[0.3], [0.9], [0.5]]), 0, np.zeros(5)
+    )
+    assert own_records(shrunk, PUBLIC).levels["sex=male"] == 2
 
 
 @pytest.mark.parametrize(
@@ -373,7 +377,7 @@ def test_a_level_is_counted_in_records_that_were_clipped_too() -> None:
                           (39, False), (40, True)]
 )  # fmt: skip
 def test_min_level_records(ones: int, allowed: bool) -> None:
-    own = Own(40, {}, {"sex=male": 20, "sick": ones})
+    own = OwnRecords(40, {}, {"sex=male": 20, "sick": ones})
     assert verdict("min_level_records", "min_level_records = 5", COUNTING, own) is allowed
 
 
@@ -382,7 +386,7 @@ def test_min_level_records(ones: int, allowed: bool) -> None:
                                       (40, -5, False)]
 )  # fmt: skip
 def test_max_site_share(records: int, total: int | None, allowed: bool) -> None:
-    own = Own(records, {}, {})
+    own = OwnRecords(records, {}, {})
     request = replace(LATER, total_records=total)
     assert verdict("max_site_share", "max_site_share = 0.5", request, own) is allowed
     assert verdict("max_site_share", "max_site_share = 0.5", COUNTING, own) is None
@@ -412,7 +416,7 @@ def test_a_share_of_nothing_known_is_too_large() -> None:
     ],
 )
 def test_dominance(text: str, values: list[float], allowed: bool) -> None:
-    own = Own(40, {"days": np.array(values), "cost": np.ones(40)}, {})
+    own = OwnRecords(40, {"days": np.array(values), "cost": np.ones(40)}, {})
     assert verdict("dominance", f"[dominance]\n{text}", COUNTING, own) is allowed
 
 
@@ -450,7 +454,7 @@ EVERYTHING = policy(
 def test_every_rule_is_evaluated_though_the_first_refuses() -> None:
     """All rows of the module's table, all of them refusing."""
     request = replace(NOISED, cohort=("a", "b"), total_records=7, delta=0.5)
-    own = Own(7, {"age": np.ones(7)}, {"sex": 2})
+    own = OwnRecords(7, {"age": np.ones(7)}, {"sex": 2})
     first, second = before_data(EVERYTHING, request), with_data(EVERYTHING, request, own)
     assert not any(decision.allowed for decision in (*first, *second))
     when = {"before": {d.rule for d in first}, "with": {d.rule for d in second}}
@@ -462,7 +466,7 @@ def test_every_rule_is_evaluated_though_the_first_refuses() -> None:
 
 
 def test_own_numbers_are_not_printed() -> None:
-    assert repr(Own(17, {"age": np.array([17.0])}, {"sex": 17})) == "Own(...)"
+    assert repr(OwnRecords(17, {"age": np.array([17.0])}, {"sex": 17})) == "Own(...)"
 
 
 def test_enforce_raises_the_first_refusal() -> None:
@@ -477,5 +481,5 @@ def test_enforce_raises_the_first_refusal() -> None:
 def test_the_same_question_has_the_same_answer() -> None:
     before = [before_data(EVERYTHING, NOISED) for _ in range(2)]
     assert before[0] == before[1]
-    assert all(f.type != "Any" for f in fields(Request))
+    assert all(f.type != "Any" for f in fields(PolicyRequest))
     assert with_data(EVERYTHING, NOISED, OWN) == with_data(EVERYTHING, NOISED, OWN)

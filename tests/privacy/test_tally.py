@@ -88,7 +88,7 @@ def do(ledger: Ledger, what: str, dataset: str, round_: int) -> None:
         case "enter":  # or use again
             seed_of(ledger, release)
         case "refused":
-            ledger.enter(release, random=system_random, compare=refuse)
+            ledger.record_release(release, random=system_random, compare=refuse)
         case "settle":
             ledger.settle("north", dataset, round_, ["a", "c"])
         case "unsettled":
@@ -193,7 +193,7 @@ def test_a_line_is_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
         for number in range(50):
             seed_of(ledger, numbered(number, 60), CAP)
         monkeypatch.setattr(ledger_module, "lines", counting)
-        ledger.enter(numbered(50, 60), [CAP, replace(CAP, days=30)], random=system_random,
+        ledger.record_release(numbered(50, 60), [CAP, replace(CAP, days=30)], random=system_random,
                      compare=lambda _: None)  # fmt: skip
         assert ledger.cohorts("heart") and ledger.spent("heart") and not ledger.caps("heart")
     assert sum(read) <= 2  # the entry before this one, and this one

@@ -217,6 +217,6 @@ def test_ideal_needs_the_lost_sites_masks_removed(bits):
     ],
 )
 def test_what_it_stands_for_in_numbers(sites, said):
-    text = Masked().in_numbers(sites)
+    text = Masked().guarantee_text(sites)
     assert said in text
     assert ("shares masks with 54 others" in text) == (sites == 100)

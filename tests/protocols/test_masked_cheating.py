@@ -181,7 +181,7 @@ def test_finding_d_the_coordinator_is_nobodys_neighbour():
 
     def state_as(identity, name):
         forged = Identity(name, Role.SITE, identity.signing_key, identity.opening_key)
-        return write_frame(forged, world.session, 0, "advertise", masks.EVERYONE, own)
+        return write_frame(forged, world.session, 0, "advertise", masks.ALL_RECIPIENTS, own)
 
     coordinator = world.identities["coordinator"]
     with pytest.raises(PeerError, match="signature does not verify"):
@@ -198,7 +198,7 @@ def test_finding_d_keys_of_another_session_or_round_are_refused():
     identity, own = cheat.world.identities["site_3"], bytes(32)
     body = {"first": own, "later": own, "commitment": own}
     for session, round_ in ((bytes(16), 0), (cheat.world.session, 1)):
-        stale = write_frame(identity, session, round_, "advertise", masks.EVERYONE, body)
+        stale = write_frame(identity, session, round_, "advertise", masks.ALL_RECIPIENTS, body)
         with pytest.raises(PeerError, match=r"another session|of another round"):
             cheat.share("site_0", {**directory, "site_3": stale})
 
@@ -209,7 +209,7 @@ def test_finding_d_one_key_twice_is_refused():
     directory = cheat.advertise()
     body = encoding.loads(encoding.loads(directory["site_2"])[2])
     identity = cheat.world.identities["site_3"]
-    again = write_frame(identity, cheat.world.session, 0, "advertise", masks.EVERYONE, body)
+    again = write_frame(identity, cheat.world.session, 0, "advertise", masks.ALL_RECIPIENTS, body)
     with pytest.raises(PeerError, match="one key twice"):
         cheat.share("site_0", {**directory, "site_3": again})
 

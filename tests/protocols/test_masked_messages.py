@@ -41,7 +41,7 @@ BAD_STATEMENTS = {
                               "site_0", s.keys("site_3")), "meant for another party"),
     "of another session": (
         lambda s: write_frame(s.world.identities["site_3"], bytes(16), 0, "advertise",
-                              masks.EVERYONE, s.keys("site_3")), "another session"),
+                              masks.ALL_RECIPIENTS, s.keys("site_3")), "another session"),
     "unsigned": (
         lambda s: encoding.dumps([*encoding.loads(s.statement("site_3", "advertise", {}))[:1],
             bytes(64),

@@ -189,8 +189,8 @@ def test_bytes_beside_the_vector_are_left_alone(bits):
 
 def test_a_stream_that_would_wrap_its_counter_is_refused(monkeypatch):
     """GCM's limit, 2^32 - 2 blocks; lowered here, since a vector of 64 GiB is not at hand."""
-    assert 2**32 - prg._MOST_BYTES // 16 == 2  # the counter blocks that GCM keeps for itself
-    monkeypatch.setattr(prg, "_MOST_BYTES", 64)
+    assert 2**32 - prg._MAX_BYTES // 16 == 2  # the counter blocks that GCM keeps for itself
+    monkeypatch.setattr(prg, "_MAX_BYTES", 64)
     prg.apply_masks(ring.zeros(8, 64), [SEED], [])
     with pytest.raises(ValueError, match="at most 64 bytes"):
         prg.apply_masks(ring.zeros(9, 64), [SEED], [])

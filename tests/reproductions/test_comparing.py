@@ -8,8 +8,8 @@ from scipy import stats
 
 from secagg.reproductions.harness.figures import Comparison, Entries, Entry, Place, Stated
 from secagg.reproductions.harness.paired_comparison import (
-    FEWEST,
     LEVEL,
+    MIN_RUNS,
     Verdict,
     check,
     compare,
@@ -56,15 +56,15 @@ def test_an_interval_of_other_runs_by_hand() -> None:
 @pytest.mark.parametrize(
     ("difference", "verdict"),
     [
-        ([1.0] * FEWEST, Verdict.SO),  # no spread at all
-        ([1.0, 2.0, 3.0, 1.0, 2.0, 3.0], Verdict.SO),  # 2 with standard error 0.37, t = 2.57
+        ([1.0] * MIN_RUNS, Verdict.AS_STATED),  # no spread at all
+        ([1.0, 2.0, 3.0, 1.0, 2.0, 3.0], Verdict.AS_STATED),  # 2 with standard error 0.37, t = 2.57
         ([0.0, 1.0, 4.0, 0.0, 1.0, -1.0], Verdict.UNDECIDED),  # 0.83 with 0.70
         ([0.0, 0.0, 1.0, 1.0, 2.0, 3.0], Verdict.UNDECIDED),  # 1.17 with 0.48: 2.4 of them
-        ([0.0] * FEWEST, Verdict.NOT_SO),
+        ([0.0] * MIN_RUNS, Verdict.NOT_AS_STATED),
         ([0.5, -1.0, 0.0, 0.5, -1.0, 0.0], Verdict.UNDECIDED),
-        ([-1.0, -2.0, -3.0, -1.0, -2.0, -3.0], Verdict.NOT_SO),
-        ([1.0] * (FEWEST - 1), Verdict.UNDECIDED),  # too few runs, whatever they say
-        ([-1.0] * (FEWEST - 1), Verdict.UNDECIDED),
+        ([-1.0, -2.0, -3.0, -1.0, -2.0, -3.0], Verdict.NOT_AS_STATED),
+        ([1.0] * (MIN_RUNS - 1), Verdict.UNDECIDED),  # too few runs, whatever they say
+        ([-1.0] * (MIN_RUNS - 1), Verdict.UNDECIDED),
         ([1.0], Verdict.UNDECIDED),
     ],
 )
@@ -84,7 +84,11 @@ def test_only_runs_that_both_have_are_compared() -> None:
 
 @pytest.mark.parametrize(
     ("after", "verdict"),
-    [([5.0, 7.0], Verdict.SO), ([1.0, 1.0], Verdict.NOT_SO), ([3.0, 1.0], Verdict.UNDECIDED)],
+    [
+        ([5.0, 7.0], Verdict.AS_STATED),
+        ([1.0, 1.0], Verdict.NOT_AS_STATED),
+        ([3.0, 1.0], Verdict.UNDECIDED),
+    ],
 )
 def test_whether_a_difference_grows(after: list[float], verdict: Verdict) -> None:
     """Against scipy's paired t test of the two differences, of which the first is 1, 2, 1, 2..."""
@@ -129,7 +133,12 @@ def test_a_quantity_that_no_run_has_decides_nothing() -> None:
 
 @pytest.mark.parametrize(
     ("value", "verdict"),
-    [(1.5, Verdict.SO), (2.35, Verdict.SO), (2.36, Verdict.NOT_SO), (-0.3, Verdict.NOT_SO)],
+    [
+        (1.5, Verdict.AS_STATED),
+        (2.35, Verdict.AS_STATED),
+        (2.36, Verdict.NOT_AS_STATED),
+        (-0.3, Verdict.NOT_AS_STATED),
+    ],
 )
 def test_a_number_of_the_paper(value: float, verdict: Verdict) -> None:
     """0 and 3 fifteen times each: s = 1.526; 1.5 +- 2.045 s root(2/30) = 1.5 +- 0.806.
@@ -146,5 +155,5 @@ def test_a_number_of_the_paper(value: float, verdict: Verdict) -> None:
 
 
 def test_a_number_of_the_paper_and_few_runs() -> None:
-    found = check({A: entry([0.0] * (FEWEST - 1))}, Stated("shd", A, 5.0, 30, 1))
-    assert (found.verdict, found.runs) == (Verdict.UNDECIDED, FEWEST - 1)
+    found = check({A: entry([0.0] * (MIN_RUNS - 1))}, Stated("shd", A, 5.0, 30, 1))
+    assert (found.verdict, found.runs) == (Verdict.UNDECIDED, MIN_RUNS - 1)

@@ -148,7 +148,7 @@ def test_rounds_are_what_the_method_does_by_secure_sums(weight: str) -> None:
     method = {**runs.HM1, "rounds": 6, "weight": weight}
     result, own = runs.regressions(method, X, y, 0)
     devices = centralised.quadratics(X, y)
-    eta = np.array([runs.STEP / each.steepest for each in devices])
+    eta = np.array([runs.STEP_SHARE / each.steepest for each in devices])
     a = 2 * eta
     if weight != "paper":
         variance = centralised.noise_variance(X, y)

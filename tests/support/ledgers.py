@@ -47,4 +47,4 @@ class Clock:
 
 
 def seed_of(ledger: Ledger, release: Release, *caps: Cap) -> bytes:
-    return ledger.enter(release, caps, random=system_random).seed
+    return ledger.record_release(release, caps, random=system_random).seed

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from secagg.models.fedlin.hierarchies.base import Statistics
+from secagg.models.fedlin.hierarchies.base import SufficientStatistics
 from secagg.models.numerics.natural_gaussian import Natural
 
 Array = NDArray[np.float64]
@@ -19,9 +19,9 @@ def regression(n: int, d: int, seed: int) -> tuple[Array, Array]:
     return X, X @ rng.laplace(0, 1, d) + rng.standard_normal(n)
 
 
-def sums(X: Array, y: Array) -> Statistics:
+def sums(X: Array, y: Array) -> SufficientStatistics:
     """Return a site's, all rows counted."""
-    return Statistics(X.T @ X, X.T @ y, float(y @ y), len(y), 1.0)
+    return SufficientStatistics(X.T @ X, X.T @ y, float(y @ y), len(y), 1.0)
 
 
 def vague(sd: float, p: int = 2) -> Natural:

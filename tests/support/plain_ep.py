@@ -6,13 +6,13 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from secagg.models.fedlin.hierarchies.base import Hierarchy, Statistics
+from secagg.models.fedlin.hierarchies.base import Hierarchy, SufficientStatistics
 from secagg.models.numerics.natural_gaussian import Natural
 
 
 def propagate(
     hierarchy: Hierarchy,
-    sites: Sequence[Statistics],
+    sites: Sequence[SufficientStatistics],
     rounds: int,
     share: float,
     rng: np.random.Generator,

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from secagg.contracts import Counted, Public, Result, Rows, State
+from secagg.contracts import PublicFacts, RecordCount, Result, SiteRecords, State
 from secagg.core import encoding
 from secagg.core.randomness import RandomBytes
 from secagg.core.ring import total
@@ -31,15 +31,15 @@ class Played:
     memories: list[State]
 
 
-def rows_of(values: NDArray[np.float64]) -> Rows:
+def rows_of(values: NDArray[np.float64]) -> SiteRecords:
     """Return complete records, as carried, of a site that has no others."""
-    return Rows(values, 0, np.zeros(values.shape[1]))
+    return SiteRecords(values, 0, np.zeros(values.shape[1]))
 
 
 def play(
     method: Any,
-    rows: Sequence[Rows],
-    public: Public,
+    rows: Sequence[SiteRecords],
+    public: PublicFacts,
     randoms: Sequence[RandomBytes],
     after: Callable[[State, list[State]], None] = lambda _, __: None,
     *,
@@ -50,29 +50,32 @@ def play(
     method: a `secagg.contracts.Method` (to type checkers none is whose `leaves` is a constant)
     randoms: each site's own, as rows are
     after: called with the coordinator's state and the sites' memories after each round
-    together: sites answer all at once, without the wire (`secagg.contracts.Together`): much faster
+    together: sites answer all at once, without the wire (`secagg.contracts.BatchedLocal`): much
+        faster
     """
     sites = len(rows)
     plans = {stage.name: plan_sum(stage.spec, sites) for stage in method.stages(public)}
-    state, memories, done = method.start(public), [State() for _ in rows], 0
-    while (following := method.message(state)) is not None:
+    state, memories, done = method.initial_state(public), [State() for _ in rows], 0
+    while (following := method.next_request(state)) is not None:
         stage, message = following
         plan = plans[stage]
         if together:
-            answers = method.together(stage, rows, message, memories, public, randoms)
+            answers = method.contribute_batched(stage, rows, message, memories, public, randoms)
         else:
             answers = []
             for k in range(sites):
                 sent = encoding.loads(encoding.dumps(message))
-                update, left = method.local(stage, rows[k], sent, memories[k], public, randoms[k])
+                update, left = method.contribute(
+                    stage, rows[k], sent, memories[k], public, randoms[k]
+                )
                 answers.append((update, encoding.loads(encoding.dumps(left))))
         memories = [memory for _, memory in answers]
         vectors = [encode(plan, update) for update, _ in answers]
         summed, clipped = decode(plan, total(vectors, plan.length, plan.ring_bits))
         assert not clipped.any()
-        state, done = method.server(state, summed, sites), done + 1
+        state, done = method.aggregate(state, summed, sites), done + 1
         if done <= _ENCODED:
             state = encoding.loads(encoding.dumps(state))
         after(state, memories)
-    counted = Counted(float(sum(len(each.values) for each in rows)), 0.0)
+    counted = RecordCount(float(sum(len(each.values) for each in rows)), 0.0)
     return Played(method.result(state, public, counted), state, memories)

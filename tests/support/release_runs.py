@@ -30,11 +30,11 @@ from numpy.typing import NDArray
 
 from secagg.contracts import (
     Body,
-    Counted,
     Method,
-    Public,
+    PublicFacts,
+    RecordCount,
     Result,
-    Rows,
+    SiteRecords,
     Spec,
     Stage,
     State,
@@ -118,35 +118,35 @@ class Repeated:
     name: ClassVar[str] = "repeated"
     leaves: ClassVar[str] = "many runs at once"
 
-    def stages(self, public: Public) -> tuple[Stage, ...]:
+    def stages(self, public: PublicFacts) -> tuple[Stage, ...]:
         return tuple(_long(stage, self.runs) for stage in self.method.stages(public))
 
-    def start(self, public: Public) -> State:
+    def initial_state(self, public: PublicFacts) -> State:
         (stage,) = self.method.stages(public)
         return {"stage": stage.name, "rounds": 0}
 
-    def message(self, state: State) -> tuple[str, Body] | None:
+    def next_request(self, state: State) -> tuple[str, Body] | None:
         if state["rounds"] == len(self.points):
             return None
         point = self.points[state["rounds"]]
         return state["stage"], {"beta": np.array(point)} if point else {}
 
-    def local(
+    def contribute(
         self,
         stage: str,
-        rows: Rows,
+        rows: SiteRecords,
         message: Body,
         memory: State,
-        public: Public,
+        public: PublicFacts,
         random: RandomBytes,
     ) -> tuple[Update, State]:
-        update, memory = self.method.local(stage, rows, message, memory, public, random)
+        update, memory = self.method.contribute(stage, rows, message, memory, public, random)
         return _repeat(update, self.runs), memory
 
-    def server(self, state: State, total: Update, sites: int) -> State:
+    def aggregate(self, state: State, total: Update, sites: int) -> State:
         return {**state, "rounds": state["rounds"] + 1}
 
-    def result(self, state: State, public: Public, counted: Counted) -> Result:
+    def result(self, state: State, public: PublicFacts, counted: RecordCount) -> Result:
         return Result({})
 
 
@@ -228,7 +228,7 @@ def play(
 
 
 def _count(runs: int) -> Any:
-    def count(rows: Rows, spec: Spec) -> Update:
+    def count(rows: SiteRecords, spec: Spec) -> Update:
         return _repeat(cohort_update(rows, spec), runs)
 
     return count

@@ -272,7 +272,7 @@ class SecureSumContract:
 
     def test_says_in_numbers_what_it_stands_for(self) -> None:
         for sites in (2, 3, 4, 10, 40, 100):
-            assert str(sites) in self.make().in_numbers(sites)
+            assert str(sites) in self.make().guarantee_text(sites)
 
     def test_unfit_bound_is_refused_before_data(self) -> None:
         with pytest.raises(JobError):

@@ -46,7 +46,7 @@ class Sites:
     def ask(self, stage: str, message: Mapping[str, Any]) -> Update:
         """Return the sum over sites of what they answer."""
         answers = [
-            self.method.local(stage, rows, message, memory, self.public, random)
+            self.method.contribute(stage, rows, message, memory, self.public, random)
             for rows, memory, random in zip(self.rows, self.memories, self.randoms, strict=True)
         ]
         self.memories = [memory for _, memory in answers]

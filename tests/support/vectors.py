@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from support.world import SumNumbers
 
-from secagg.contracts import Public, Rows, Variable
+from secagg.contracts import PublicFacts, SiteRecords, Variable
 from secagg.core.identity import Identity, PublicIdentity, Role, Roster
 from secagg.core.randomness import replayable_random
 from secagg.errors import SecaggError
@@ -26,7 +26,7 @@ from secagg.protocols.paillier.keys import generate_keypair
 from secagg.protocols.paillier.single_key import Paillier
 from secagg.protocols.paillier.threshold import ThresholdPaillier
 from secagg.protocols.plain import Plain
-from secagg.runtime.party import Handled, Party, SiteSide
+from secagg.runtime.party import Handled, Party, SiteContext
 from secagg.runtime.rounds import plan_stages
 
 METHOD = SumNumbers((3,), rounds=2)
@@ -78,11 +78,11 @@ def party_of(vector: dict[str, Any]) -> Party:
     identity = Identity(
         me.name, me.role, *(bytes.fromhex(vector[k]) for k in ("signing_key", "opening_key"))
     )
-    public = Public((PUBLIC_VARIABLE,), ("x",), 1 << 20, roster.named(Role.SITE))
+    public = PublicFacts((PUBLIC_VARIABLE,), ("x",), 1 << 20, roster.named(Role.SITE))
     side = None
     if me.role is Role.SITE:
-        rows = Rows(np.array(vector["numbers"], dtype=np.float64)[:, None], 0, np.zeros(1))
-        side = SiteSide(METHOD, public, lambda: rows)
+        rows = SiteRecords(np.array(vector["numbers"], dtype=np.float64)[:, None], 0, np.zeros(1))
+        side = SiteContext(METHOD, public, lambda: rows)
     return Party(
         identity,
         roster,

@@ -10,7 +10,16 @@ import numpy as np
 from numpy.typing import NDArray
 from support.integers import quantised
 
-from secagg.contracts import Field, Kind, Public, Result, Rows, SecureSum, Stage, Variable
+from secagg.contracts import (
+    Field,
+    Kind,
+    PublicFacts,
+    Result,
+    SecureSum,
+    SiteRecords,
+    Stage,
+    Variable,
+)
 from secagg.core import encoding
 from secagg.core.frames import peek_header
 from secagg.core.identity import Identity, Role, Roster
@@ -18,7 +27,7 @@ from secagg.core.randomness import RandomBytes, replayable_random
 from secagg.privacy.policy.release_rules import ReleasePolicy
 from secagg.runtime.coordinator import Coordinator, Step
 from secagg.runtime.engines.memory import MemoryEngine, Tamper
-from secagg.runtime.party import Party, SiteSide
+from secagg.runtime.party import Party, SiteContext
 from secagg.runtime.rounds import plan_stages
 
 STAGE = "numbers"
@@ -36,22 +45,22 @@ class SumNumbers:
     name: ClassVar[str] = "numbers"
     leaves: ClassVar[str] = "the sum"
 
-    def stages(self, public: Public) -> tuple[Stage, ...]:
+    def stages(self, public: PublicFacts) -> tuple[Stage, ...]:
         spec = (Field("x", self.shape, self.bound, self.fraction_bits, Kind.BOUNDED),)
         return (Stage(STAGE, spec, self.rounds, "the sum"),)
 
-    def start(self, public: Public) -> dict[str, Any]:
+    def initial_state(self, public: PublicFacts) -> dict[str, Any]:
         return {"totals": []}
 
-    def message(self, state: dict[str, Any]) -> tuple[str, dict[str, Any]] | None:
+    def next_request(self, state: dict[str, Any]) -> tuple[str, dict[str, Any]] | None:
         return None if len(state["totals"]) == self.rounds else (STAGE, {})
 
-    def local(self, stage, rows, message, memory, public, random):
+    def contribute(self, stage, rows, message, memory, public, random):
         return {
             "x": rows.values.reshape(-1)[: int(np.prod(self.shape))].reshape(self.shape)
         }, memory
 
-    def server(self, state, total, sites):
+    def aggregate(self, state, total, sites):
         return {"totals": [*state["totals"], total["x"]]}
 
     def result(self, state, public, counted):
@@ -72,7 +81,7 @@ class World:
 
     def __post_init__(self) -> None:
         sites = tuple(sorted(self.numbers))
-        self.public = Public((Variable("x", "x", 0.0, 1.0),), ("x",), 1 << 20, sites)
+        self.public = PublicFacts((Variable("x", "x", 0.0, 1.0),), ("x",), 1 << 20, sites)
         self.plans = plan_stages(self.method, self.public, self.protocol.capabilities.ring_bits)
         roles = [("coordinator", Role.COORDINATOR), *((s, Role.SITE) for s in sites)]
         roles += self.protocol.parties()
@@ -91,8 +100,8 @@ class World:
         side = None
         if name in self.numbers:
             values = np.asarray(self.numbers[name], dtype=np.float64).reshape(-1, 1)
-            rows = Rows(values, 0, np.zeros(1))
-            side = SiteSide(self.method, self.public, lambda: rows)
+            rows = SiteRecords(values, 0, np.zeros(1))
+            side = SiteContext(self.method, self.public, lambda: rows)
         policy = (self.policies or {}).get(name, self.shared)
         return Party(
             self.identities[name], self.roster, self.session, self.protocol, self.plans, policy,

@@ -14,7 +14,7 @@ from secagg.cli.output.posterior import DIGITS, SAMPLED, estimated, sampled
 from secagg.cli.output.terminal import number, show_warnings, standard_output
 
 _RUN, _HERE = "the run", "this site's own coefficients"
-_TWICE = "If these records were part of the run, they count twice here."
+_COUNTED_TWICE_NOTE = "If these records were part of the run, they count twice here."
 
 
 def show_adapted(found: Mapping[str, Any]) -> None:
@@ -24,7 +24,7 @@ def show_adapted(found: Mapping[str, Any]) -> None:
     if "converged" not in found:  # of HM2, whose draws are independent
         out.print(_posterior(found))
         if found["records_here"]:
-            out.print(_TWICE, markup=False)
+            out.print(_COUNTED_TWICE_NOTE, markup=False)
         return
     out.print(_coefficients(found))
     whose = "pooled within the run's sites" if found["scale"] == "pooled" else "this site's own"
@@ -33,7 +33,7 @@ def show_adapted(found: Mapping[str, Any]) -> None:
     out.print(
         f"In standard deviations of the outcome for one of the predictor, {whose}"
         f"{own if found['scale'] == 'pooled' else ''}; {DIGITS}. "
-        f"The run's common coefficients are not changed by these records. {_TWICE}",
+        f"The run's common coefficients are not changed by these records. {_COUNTED_TWICE_NOTE}",
         markup=False,
     )
     for name, told in ((_RUN, found["run"]), (_HERE, found)):

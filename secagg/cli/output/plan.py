@@ -15,7 +15,7 @@ from secagg.privacy.accounting.budget import rounded_down
 from secagg.reports.dp_mechanisms import gives_way
 from secagg.reports.numbers import size
 
-_MANY = 1000  # rounds, from which on their time is worth a word
+_MANY_ROUNDS = 1000  # rounds, from which on their time is worth a word
 
 
 def show_plan(plan: Mapping[str, Any]) -> None:
@@ -65,7 +65,7 @@ def show_plan(plan: Mapping[str, Any]) -> None:
     out.print(fields)
     out.print(traffic)
     rounds = sum(stage["max_rounds"] for stage in plan["stages"])
-    if rounds >= _MANY:
+    if rounds >= _MANY_ROUNDS:
         most = "" if all(stage["all_run"] for stage in plan["stages"]) else "at most "
         out.print(
             f"In {most}{rounds:,} rounds a site sends {most or 'about '}"

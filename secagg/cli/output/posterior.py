@@ -25,7 +25,7 @@ from secagg.reports.results import method_in_words
 SAMPLED = ("R-hat", "ESS,\nbulk / tail")
 """Heads of what `sampled` returns."""
 DIGITS = "digits as far as Monte Carlo errors support them"
-_MOST_LISTED = 10  # pairs of a graph that are no edges
+_MAX_LISTED = 10  # pairs of a graph that are no edges
 
 
 def show_posterior(out: Console, analysis: Mapping[str, Any]) -> None:
@@ -62,7 +62,7 @@ def _pairs(analysis: Mapping[str, Any]) -> Table:
     """Return a graph's edges, and the likeliest of the other pairs; both sides of an undirected."""
     pairs = pairs_of(analysis)
     edges = [pair for pair in pairs if pair.edge]
-    shown = edges + [pair for pair in pairs if not pair.edge][:_MOST_LISTED]
+    shown = edges + [pair for pair in pairs if not pair.edge][:_MAX_LISTED]
     left, directed = len(pairs) - len(shown), "arrows" in analysis
     what = "arrows" if directed else "pairs"
     table = Table(

@@ -21,7 +21,7 @@ from secagg.reproductions.harness.findings import (
     verdicts,
 )
 from secagg.reproductions.harness.pages import reasons, rows, run_rows
-from secagg.reproductions.harness.tables import Study, told
+from secagg.reproductions.harness.tables import Study, study_tables
 
 WIDTH = 120  # of tables where standard output is a file
 
@@ -92,7 +92,7 @@ def show_study(study: Study, done: Done) -> None:
     """Print the study's tables; what they are about is in the page only."""
     out = _console()
     out.print(f"\n[bold]{escape(study.title)}[/]")
-    came, missing = told(study, done.outcomes)
+    came, missing = study_tables(study, done.outcomes)
     for line in missing:
         out.print(f"[yellow]{escape(line)}[/]", soft_wrap=True)
     for each in () if came is None else came.tables:

@@ -9,7 +9,7 @@ import numpy as np
 from secagg.core.arrays import Array
 from secagg.errors import JobError, UsageError
 
-_NARROWEST = 1e-20  # bounds in own units: products of a few such numbers are still numbers
+_MIN_HALF_WIDTH = 1e-20  # bounds in own units: products of a few such numbers are still numbers
 
 
 def check_numbers(settings: object, least: Mapping[str, float]) -> None:
@@ -23,11 +23,11 @@ def check_numbers(settings: object, least: Mapping[str, float]) -> None:
 
 def check_halves(half: Array, names: Sequence[str]) -> None:
     """Raise `JobError` for public bounds that are absurdly narrow."""
-    if np.any(half < _NARROWEST):
+    if np.any(half < _MIN_HALF_WIDTH):
         narrow = names[int(np.argmin(half))]
         raise JobError(
             f"columns.{narrow}",
-            f"bounds are narrower than {2 * _NARROWEST:g}",
+            f"bounds are narrower than {2 * _MIN_HALF_WIDTH:g}",
             "Declare the column in other units.",
         )
 

@@ -15,8 +15,8 @@ from secagg.contracts import Body, State
 from secagg.core.arrays import Array
 from secagg.errors import PeerError
 
-_MOST_RECORDS = 2**53  # a float holds every number up to it
-_EXTREME = 1e50  # of numbers that a coordinator sends: no product here of such overflows
+_MAX_RECORDS = 2**53  # a float holds every number up to it
+_MAX_MESSAGE_VALUE = 1e50  # of numbers that a coordinator sends: no product here of such overflows
 
 
 def read_message(
@@ -29,10 +29,10 @@ def read_message(
     for name, shape in {**news, **facts}.items():
         if not _is_usable(message.get(name), shape):
             raise PeerError("message", f"the coordinator's {name} is no finite {shape} array")
-    if np.any(message["scale"] < 1 / _EXTREME):
+    if np.any(message["scale"] < 1 / _MAX_MESSAGE_VALUE):
         raise PeerError("message", "the coordinator's scale is out of range")
     records = message.get("records")
-    if not (isinstance(records, int) and 2 <= records <= _MOST_RECORDS):
+    if not (isinstance(records, int) and 2 <= records <= _MAX_RECORDS):
         raise PeerError("message", "the coordinator's number of records is out of range")
     known = {name: message[name] for name in facts}
     return {name: message[name] for name in news}, {"records": records, **known}
@@ -55,5 +55,5 @@ def _is_usable(array: Any, shape: tuple[int, ...]) -> bool:
         isinstance(array, np.ndarray)
         and array.dtype == np.float64
         and array.shape == shape
-        and bool(np.all(np.abs(array) <= _EXTREME))
+        and bool(np.all(np.abs(array) <= _MAX_MESSAGE_VALUE))
     )

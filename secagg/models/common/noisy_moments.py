@@ -44,7 +44,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from secagg.contracts import Counted, Public
+from secagg.contracts import PublicFacts, RecordCount
 from secagg.errors import UsageError
 
 Matrix = NDArray[np.float64]
@@ -123,9 +123,9 @@ class NoisyMoments:
 
 def noisy_moments(
     upper: NDArray[np.float64],
-    public: Public,
+    public: PublicFacts,
     variance: float,
-    counted: Counted,
+    counted: RecordCount,
     constant: float = 1.0,
 ) -> NoisyMoments:
     """Return what two releases say: M's noisy upper triangle, row by row, and the count of records.

@@ -19,13 +19,14 @@ from secagg.models.numerics.precision import ROUNDING
 
 # The mean of n equal numbers is off by at most log2(n) half-units in the last place (pairwise
 # summation) and their scatter's root by as much: below 64 units for any n < 2**64.
-WORST_ERROR = 1e-4  # of a correlation: beyond it no analysis is offered
+MAX_CORRELATION_ERROR = 1e-4  # of a correlation: beyond it no analysis is offered
 
-VARY = "Narrow its bounds, or leave it out."
+CONSTANT_COLUMN_ADVICE = "Narrow its bounds, or leave it out."
 
 
 def unvarying(column: str, within: int | None = None) -> str:
-    """Return what is wrong with a column that looks constant; `VARY` is what to do.
+    """Return what is wrong with a column that looks constant; `CONSTANT_COLUMN_ADVICE` is what to
+    do.
 
     within: as in `Moments`
     What does not vary and what hardly does within its bounds cannot be told apart: sums are rounded
@@ -122,8 +123,8 @@ class Moments:
         """Correlation matrix, shape (p, p); a constant column is a usage error that names it."""
         if np.any(self.constant):
             constant = self.names[int(np.argmax(self.constant))]
-            raise UsageError("analysis", unvarying(constant, self.within), VARY)
-        if self.error > WORST_ERROR:
+            raise UsageError("analysis", unvarying(constant, self.within), CONSTANT_COLUMN_ADVICE)
+        if self.error > MAX_CORRELATION_ERROR:
             assert self.errors is not None
             blurred = self.names[int(np.argmax(self.errors))]
             raise UsageError(

@@ -31,9 +31,11 @@ if TYPE_CHECKING:
     from xarray import DataTree
 
 
-MOST_R_HAT = 1.01
-_LARGEST = 1e300  # stands for infinity, which JSON has not: chains that never move, and differ
-LEAST_ESS = 100  # for each chain, in the paper above
+MAX_R_HAT = 1.01
+_JSON_INFINITY = (
+    1e300  # stands for infinity, which JSON has not: chains that never move, and differ
+)
+MIN_ESS = 100  # for each chain, in the paper above
 _DRAWS = "draws_"  # begins the names of draws among a result's arrays
 
 
@@ -105,7 +107,7 @@ def worst(found: Iterable[Posterior]) -> tuple[float | None, ...]:
     def most(values: Sequence[Array], sign: int) -> float | None:
         flat = sign * np.concatenate([np.ravel(each) for each in values])
         flat = flat[~np.isnan(flat)]
-        return sign * min(float(flat.max()), _LARGEST) if flat.size else None
+        return sign * min(float(flat.max()), _JSON_INFINITY) if flat.size else None
 
     return (
         most([each.r_hat for each in every], 1),
@@ -128,19 +130,19 @@ def complaints(found: Mapping[str, Posterior], chains: int, names: Sequence[str]
         )
     for kind, posterior in found.items():
         r_hat = np.where(np.isnan(posterior.r_hat), 1.0, posterior.r_hat).ravel()
-        if np.max(r_hat) > MOST_R_HAT:
+        if np.max(r_hat) > MAX_R_HAT:
             notes.append(
                 f"Chains disagree about {kind}: R-hat is {np.max(r_hat):.3f} for "
-                f"{names[int(np.argmax(r_hat))]}, and at most {MOST_R_HAT} where they mix. "
+                f"{names[int(np.argmax(r_hat))]}, and at most {MAX_R_HAT} where they mix. "
                 "More rounds are needed (method.rounds)."
             )
         least = np.fmin(posterior.ess_bulk, posterior.ess_tail).ravel()
         least = np.where(np.isfinite(least), least, np.inf)
-        if np.min(least) < LEAST_ESS * chains:
+        if np.min(least) < MIN_ESS * chains:
             notes.append(
                 f"Few independent draws of {kind}: the effective sample size is "
                 f"{np.min(least):.0f} for {names[int(np.argmin(least))]}, and "
-                f"{LEAST_ESS * chains} are wanted. More rounds make its Monte Carlo errors smaller "
+                f"{MIN_ESS * chains} are wanted. More rounds make its Monte Carlo errors smaller "
                 "(method.rounds)."
             )
     return notes

@@ -7,7 +7,7 @@ import numpy as np
 from secagg.contracts import Update
 from secagg.core.arrays import Array
 from secagg.errors import UsageError
-from secagg.models.common.pooled_moments import VARY, unvarying
+from secagg.models.common.pooled_moments import CONSTANT_COLUMN_ADVICE, unvarying
 
 SQUARES_BITS = 80
 """Of sums of squares: bounds may be much wider than a column's spread."""
@@ -28,7 +28,7 @@ def deviations(variance: Array, least: float, names: list[str]) -> Array:
     """
     if np.any(variance <= least):
         constant = names[int(np.argmin(variance))]
-        raise UsageError("analysis", unvarying(constant), VARY)
+        raise UsageError("analysis", unvarying(constant), CONSTANT_COLUMN_ADVICE)
     return np.sqrt(variance)
 
 

@@ -7,12 +7,12 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from secagg.contracts import Public
+from secagg.contracts import PublicFacts
 from secagg.errors import JobError
 
 
 def choose(
-    public: Public, names: Sequence[str], where: str, other_than: str | None = None
+    public: PublicFacts, names: Sequence[str], where: str, other_than: str | None = None
 ) -> NDArray[np.int64]:
     """Return the positions of the variables that `names` mean, in that order.
 
@@ -37,12 +37,12 @@ def choose(
     return np.array(chosen, dtype=np.int64)
 
 
-def halves(public: Public, chosen: NDArray[np.int64]) -> NDArray[np.float64]:
+def halves(public: PublicFacts, chosen: NDArray[np.int64]) -> NDArray[np.float64]:
     """Return half the width of the public bounds of the variables at those positions."""
     return np.array([public.variables[i].half for i in chosen])
 
 
-def outcome_index(public: Public, name: str) -> int:
+def outcome_index(public: PublicFacts, name: str) -> int:
     """Return the position of a binary outcome. Raises `JobError` if it is not one 0/1 variable."""
     meant = choose(public, [name], "method.outcome")
     variable = public.variables[meant[0]]

@@ -21,7 +21,7 @@ from typing import Literal
 
 import numpy as np
 
-from secagg.contracts import Body, Field, Kind, Public, Rows, Spec, Stage, State, Update
+from secagg.contracts import Body, Field, Kind, PublicFacts, SiteRecords, Spec, Stage, State, Update
 from secagg.core.arrays import Array
 from secagg.core.randomness import RandomBytes
 from secagg.errors import InternalError, JobError, PeerError, UsageError
@@ -31,14 +31,14 @@ from secagg.models.common.units import SQUARES_BITS, records_in
 from secagg.models.fedlin.design import Intercept, Layout, Scale
 from secagg.models.fedlin.final_sum import ending_fields, ending_sees, ending_sums
 from secagg.models.fedlin.round import Round
-from secagg.models.fedlin.site import Held, Site, parted
+from secagg.models.fedlin.site import HoldoutRule, Site, split_holdout
 from secagg.models.fedlin.units import pooled_units, unit_sums, units_fields
 
 RECORDS, NOISE, ROUNDS, FINISH = "records", "noise", "fit", "finish"
 """The names of the stages."""
 
-_LEAST_TELLING = 2  # sites, for the noise
-_LEAST_NOISE = 1e-12  # of the outcome's half width, squared: an exact fit has some noise
+_MIN_SITES_FOR_NOISE = 2  # sites, for the noise
+_MIN_NOISE_VARIANCE = 1e-12  # of the outcome's half width, squared: an exact fit has some noise
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,7 +62,7 @@ class FedLinModel(ABC):
     variance: Literal["pooled", "site"] = "pooled"
     noise_sd: float | None = None
     holdout: float = 0.0
-    holdout_rows: Held = "random"
+    holdout_rows: HoldoutRule = "random"
 
     # --- what a method adds ----------------------------------------------------------------------
 
@@ -72,15 +72,15 @@ class FedLinModel(ABC):
         """Whether the noise's variance is used, and has to be known."""
 
     @abstractmethod
-    def round_stage(self, public: Public) -> Stage:
+    def round_stage(self, public: PublicFacts) -> Stage:
         """Return the stage of the method's own rounds."""
 
     @abstractmethod
-    def news(self, stage: str, public: Public) -> dict[str, tuple[int, ...]]:
+    def news(self, stage: str, public: PublicFacts) -> dict[str, tuple[int, ...]]:
         """Return the shapes of what the coordinator sends in a round, or at the end."""
 
     @abstractmethod
-    def begin(self, public: Public) -> State:
+    def begin(self, public: PublicFacts) -> State:
         """Return what the coordinator keeps of its own before the first round."""
 
     @abstractmethod
@@ -88,24 +88,24 @@ class FedLinModel(ABC):
         """Return what it sends, as `news` says."""
 
     @abstractmethod
-    def begin_site(self, site: Site, now: Round, public: Public) -> State:
+    def begin_site(self, site: Site, now: Round, public: PublicFacts) -> State:
         """Return what a site keeps beside its `Site` before the method's first round."""
 
     @abstractmethod
-    def contribute(
-        self, site: Site, memory: State, now: Round, public: Public
+    def site_contribution(
+        self, site: Site, memory: State, now: Round, public: PublicFacts
     ) -> tuple[Update, State]:
         """Return a site's part of a round's sums and what it keeps."""
 
     @abstractmethod
-    def settled(self, site: Site, memory: State, now: Round, public: Public) -> State:
+    def settled(self, site: Site, memory: State, now: Round, public: PublicFacts) -> State:
         """Return what a site keeps after the last message; it then has "theta" (d,)."""
 
     @abstractmethod
     def advance(self, state: State, total: Update, sites: int) -> State:
         """Return the coordinator's state after a round's sums; "status" FINISH ends the rounds."""
 
-    def after_rounds(self, public: Public) -> tuple[Stage, ...]:
+    def after_rounds(self, public: PublicFacts) -> tuple[Stage, ...]:
         """Return the stages that a method has between its rounds and the end."""
         return ()
 
@@ -113,7 +113,7 @@ class FedLinModel(ABC):
         """Return the coordinator's state after the sum of such a stage."""
         raise InternalError("fedlin", "there is no stage between rounds and the end")
 
-    def last_fields(self, public: Public) -> Spec:
+    def last_fields(self, public: PublicFacts) -> Spec:
         """Return what a method sums at the end beside coefficients and errors."""
         return ()
 
@@ -128,11 +128,11 @@ class FedLinModel(ABC):
 
     # --- the run ---------------------------------------------------------------------------------
 
-    def layout(self, public: Public) -> Layout:
+    def layout(self, public: PublicFacts) -> Layout:
         """Return the regression."""
         return Layout.of(public, self.outcome, self.predictors, self.intercept, self.degree)
 
-    def stages(self, public: Public) -> tuple[Stage, ...]:
+    def stages(self, public: PublicFacts) -> tuple[Stage, ...]:
         """Declare all kinds of round."""
         self._check()
         layout = self.layout(public)
@@ -154,7 +154,7 @@ class FedLinModel(ABC):
         declared.append(Stage(FINISH, (*last, *self.last_fields(public)), 1, sees))
         return tuple(declared)
 
-    def start(self, public: Public) -> State:
+    def initial_state(self, public: PublicFacts) -> State:
         """Begin with the records."""
         layout = self.layout(public)
         centre, scale = layout.own_units
@@ -173,7 +173,7 @@ class FedLinModel(ABC):
             **self.begin(public),
         }
 
-    def message(self, state: State) -> tuple[str, Body] | None:
+    def next_request(self, state: State) -> tuple[str, Body] | None:
         """Ask for the next sum; None when done."""
         status = state["status"]
         if status == "done":
@@ -186,20 +186,20 @@ class FedLinModel(ABC):
         noise = np.array([state["noise"] * state["scale"][0] ** 2])
         return status, {**facts, "noise": noise, **self.sent(state)}
 
-    def local(
+    def contribute(
         self,
         stage: str,
-        rows: Rows,
+        rows: SiteRecords,
         message: Body,
         memory: State,
-        public: Public,
+        public: PublicFacts,
         random: RandomBytes,
     ) -> tuple[Update, State]:
         """Answer for one site."""
         layout, seed = self.layout(public), random(16)
         memory = memory or {"parting": seed}
         values = rows.values[:, layout.columns]
-        training, held = parted(values, self.holdout, self.holdout_rows, memory["parting"])
+        training, held = split_holdout(values, self.holdout, self.holdout_rows, memory["parting"])
         if stage == RECORDS:
             sums = unit_sums(layout, training) if self.scale == "pooled" else {}
             if self._asks_noise:
@@ -235,10 +235,10 @@ class FedLinModel(ABC):
             memory = {**memory, "own": own, "errors": errors}
             parts = self.last_parts(own).items()
             return {**sums, **{name: part * (site.here > 0) for name, part in parts}}, memory
-        update, own = self.contribute(site, own, now, public)
+        update, own = self.site_contribution(site, own, now, public)
         return update, {**memory, "own": own}
 
-    def server(self, state: State, total: Update, sites: int) -> State:
+    def aggregate(self, state: State, total: Update, sites: int) -> State:
         """Take a sum."""
         match state["status"]:
             case "records":
@@ -292,7 +292,7 @@ class FedLinModel(ABC):
             return float(np.abs(layout.own_units[0][0])) + 1
         return 2.0
 
-    def _records_stage(self, layout: Layout, public: Public) -> Stage:
+    def _records_stage(self, layout: Layout, public: PublicFacts) -> Stage:
         spec: Spec = (Field("records", (1,), float(public.max_rows), 0, Kind.COUNT),)
         sees = "the number of records that are learned from"
         if self.scale == "pooled":
@@ -317,7 +317,7 @@ class FedLinModel(ABC):
         if not self._asks_noise:
             return {**state, "status": ROUNDS}
         state["telling"] = round(float(total["telling"][0]))
-        if state["telling"] < _LEAST_TELLING:
+        if state["telling"] < _MIN_SITES_FOR_NOISE:
             less = f", or hold out less than {self.holdout:g}" if self.holdout else ""
             raise UsageError(
                 "analysis",
@@ -354,7 +354,7 @@ class FedLinModel(ABC):
         if freedom < 1:  # of two sites with more records than coefficients each has some
             what = "sites that said they can tell the noise have no residual between them"
             raise PeerError("the sites", what)
-        return max(float(total["residual"][0]) / freedom, _LEAST_NOISE)
+        return max(float(total["residual"][0]) / freedom, _MIN_NOISE_VARIANCE)
 
     def _noise_here(
         self, site: Site, news: Mapping[str, Array], layout: Layout, training: Array, facts: State

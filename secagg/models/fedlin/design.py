@@ -25,7 +25,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from secagg.contracts import Public
+from secagg.contracts import PublicFacts
 from secagg.core.arrays import Array
 from secagg.errors import JobError
 from secagg.models.common.checks import check_halves
@@ -35,7 +35,7 @@ Intercept = Literal["site", "modelled", "none"]
 Scale = Literal["pooled", "own"]
 
 INTERCEPT = "intercept"
-_MOST_DEGREE = 12  # powers of a column in [0, 1] are as good as collinear before that
+_MAX_DEGREE = 12  # powers of a column in [0, 1] are as good as collinear before that
 _ROUNDING = 4 * float(np.finfo(np.float64).eps)
 
 
@@ -64,7 +64,7 @@ class Layout:
     @classmethod
     def of(
         cls,
-        public: Public,
+        public: PublicFacts,
         outcome: str,
         predictors: tuple[str, ...] | None,
         intercept: Intercept,
@@ -90,8 +90,8 @@ class Layout:
         names = tuple(v.name for v in variables)
         if INTERCEPT in names[1:]:
             raise JobError("columns", f"{INTERCEPT!r} names the intercept", "Rename the column.")
-        if not 1 <= degree <= _MOST_DEGREE:
-            raise JobError("method.degree", f"must be from 1 to {_MOST_DEGREE}")
+        if not 1 <= degree <= _MAX_DEGREE:
+            raise JobError("method.degree", f"must be from 1 to {_MAX_DEGREE}")
         if degree > 1 and len(rest) > 1:
             what = f"is {degree}, and there are {len(rest)} predictors"
             raise JobError("method.degree", what, "A polynomial is of one column.")

@@ -46,12 +46,12 @@ import numpy as np
 from scipy.linalg import eigh
 
 from secagg.core.arrays import Array
-from secagg.models.fedlin.hierarchies.base import Hierarchy, Statistics
+from secagg.models.fedlin.hierarchies.base import Hierarchy, SufficientStatistics
 from secagg.models.numerics.natural_gaussian import Natural
 
-_TRUST = 10.0  # by how much a variance may change in a round
-_LEAST_MOST = 0.125
-_OUT = (1.0, 0.5, 0.25, 0.125, 0.0)  # of a site's own factor, to get a cavity
+_MAX_VARIANCE_RATIO = 10.0  # by how much a variance may change in a round
+_MIN_DAMPING_LIMIT = 0.125
+_CAVITY_POWERS = (1.0, 0.5, 0.25, 0.125, 0.0)  # of a site's own factor, to get a cavity
 
 
 @dataclass(frozen=True)
@@ -75,7 +75,7 @@ def no_change(size: int, *, strained: bool = False) -> Change:
 
 def site_change(
     hierarchy: Hierarchy,
-    site: Statistics,
+    site: SufficientStatistics,
     q: Natural,
     own: Natural,
     bits: int,
@@ -86,7 +86,7 @@ def site_change(
     if site.records == 0:
         return no_change(size)
     out, cavity = next(
-        ((out, left) for out in _OUT if (left := q - own.times(out)).proper), (0.0, q)
+        ((out, left) for out in _CAVITY_POWERS if (left := q - own.times(out)).proper), (0.0, q)
     )
     power = out if out in hierarchy.powers else 1.0
     try:
@@ -102,22 +102,25 @@ def site_change(
     return Change(rounded, error, strained=out != power)
 
 
-def share_taken(q: Natural, total: Natural, most: float) -> float:
+def damping_factor(q: Natural, total: Natural, most: float) -> float:
     """Return the largest most / 2^j for which no variance changes more than tenfold."""
     changes = eigh(total.Q, q.Q, eigvals_only=True)  # of the precision, in units of q's
     share = most
-    while not (1 + share * changes[0] >= 1 / _TRUST and 1 + share * changes[-1] <= _TRUST):
+    while not (
+        1 + share * changes[0] >= 1 / _MAX_VARIANCE_RATIO
+        and 1 + share * changes[-1] <= _MAX_VARIANCE_RATIO
+    ):
         share /= 2
     return share
 
 
-def most_next(most: float, share: float, far: float, before: float | None) -> float:
+def next_damping_limit(most: float, share: float, far: float, before: float | None) -> float:
     """Return the largest share of the next round; far: of this one, before: of the last."""
     circles = before is not None and share == most and before < far <= 1
-    return max(most / 2, _LEAST_MOST) if circles and most > _LEAST_MOST else most
+    return max(most / 2, _MIN_DAMPING_LIMIT) if circles and most > _MIN_DAMPING_LIMIT else most
 
 
-def moved(before: Natural, after: Natural) -> float:
+def step_norm(before: Natural, after: Natural) -> float:
     """Return how far q moved: the largest change of a mean in sds, or of a log sd."""
     (m0, C0), (m1, C1) = before.moments(), after.moments()
     s0, s1 = np.sqrt(np.diagonal(C0)), np.sqrt(np.diagonal(C1))

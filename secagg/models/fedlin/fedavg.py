@@ -46,15 +46,25 @@ from typing import ClassVar, Literal
 
 import numpy as np
 
-from secagg.contracts import Body, Counted, Field, Kind, Public, Result, Stage, State, Update
+from secagg.contracts import (
+    Body,
+    Field,
+    Kind,
+    PublicFacts,
+    RecordCount,
+    Result,
+    Stage,
+    State,
+    Update,
+)
 from secagg.core.arrays import Array
 from secagg.errors import JobError
 from secagg.models.common.checks import check_numbers
 from secagg.models.fedlin.base import FINISH, ROUNDS, FedLinModel
 from secagg.models.fedlin.local_steps import LocalSteps
-from secagg.models.fedlin.participation import ALONE
+from secagg.models.fedlin.participation import SINGLE_SITE_ROUNDS_NOTE
 from secagg.models.fedlin.result import joined, own_summary, rounds_told, summary
-from secagg.models.fedlin.round import BITS, MOST, Round, within_range
+from secagg.models.fedlin.round import FIELD_BOUND, FRACTION_BITS, Round, within_range
 from secagg.models.fedlin.site import Site
 
 _ROUNDING = 1e-12  # of a change: below it the ratio of two is of rounding
@@ -86,7 +96,7 @@ class FedAvg(LocalSteps, FedLinModel):
             f"beyond that mean.{batches} At the end, sums over sites of "
             f"{'their own ' if self.personal else ''}coefficients, of more than two sites their "
             "squares, and errors of predictions."
-            f"{ALONE if self.participation < 1 else ''}"
+            f"{SINGLE_SITE_ROUNDS_NOTE if self.participation < 1 else ''}"
         )
 
     @property
@@ -110,24 +120,24 @@ class FedAvg(LocalSteps, FedLinModel):
         others = super().fitted(site, own)
         return others if self.personal is None else [*others, own["common"]]
 
-    def round_stage(self, public: Public) -> Stage:
+    def round_stage(self, public: PublicFacts) -> Stage:
         """Declare the rounds."""
         check_numbers(self, {"rounds": 1, "tolerance": 0})
         self.check_steps()
         if self.personal is not None and not 1e-9 <= self.personal <= 1e9:
             raise JobError("method.personal", "must be positive, from 1e-9 to 1e9")
         spec = (
-            Field("weight", (1,), 1.0, BITS, Kind.WEIGHT),
-            Field("theta", (self.layout(public).d,), MOST, BITS, Kind.BOUNDED),
+            Field("weight", (1,), 1.0, FRACTION_BITS, Kind.WEIGHT),
+            Field("theta", (self.layout(public).d,), FIELD_BOUND, FRACTION_BITS, Kind.BOUNDED),
         )
         sees = "the weighted mean of the coefficients that sites reach from those it sent"
         return Stage(ROUNDS, spec, self.rounds, sees)
 
-    def news(self, stage: str, public: Public) -> dict[str, tuple[int, ...]]:
+    def news(self, stage: str, public: PublicFacts) -> dict[str, tuple[int, ...]]:
         """Theta."""
         return {"theta": (self.layout(public).d,)}
 
-    def begin(self, public: Public) -> State:
+    def begin(self, public: PublicFacts) -> State:
         """Begin at 0."""
         return {"theta": np.zeros(self.layout(public).d), "moved": 0.0}
 
@@ -135,12 +145,12 @@ class FedAvg(LocalSteps, FedLinModel):
         """Send theta."""
         return {"theta": state["theta"]}
 
-    def begin_site(self, site: Site, now: Round, public: Public) -> State:
+    def begin_site(self, site: Site, now: Round, public: PublicFacts) -> State:
         """Sites keep nothing."""
         return {}
 
-    def contribute(
-        self, site: Site, memory: State, now: Round, public: Public
+    def site_contribution(
+        self, site: Site, memory: State, now: Round, public: PublicFacts
     ) -> tuple[Update, State]:
         """Make steps from theta."""
         weight = float(self.takes_part(now.rng) and site.here > 0)
@@ -150,7 +160,7 @@ class FedAvg(LocalSteps, FedLinModel):
         update = {"weight": np.array([weight]), "theta": weight * theta}
         return within_range(update), memory
 
-    def settled(self, site: Site, memory: State, now: Round, public: Public) -> State:
+    def settled(self, site: Site, memory: State, now: Round, public: PublicFacts) -> State:
         """Take theta, or (1)."""
         theta = now.sent["theta"]
         if self.personal is None:
@@ -182,7 +192,7 @@ class FedAvg(LocalSteps, FedLinModel):
             return change
         return change * moved / (before - moved) if moved < before else None
 
-    def result(self, state: State, public: Public, counted: Counted) -> Result:
+    def result(self, state: State, public: PublicFacts, counted: RecordCount) -> Result:
         """Return the common coefficients, and how well they predict."""
         found = summary(self, state, public)
         told = rounds_told(state, self.tolerance, self.patience, "more method.rounds")
@@ -191,6 +201,6 @@ class FedAvg(LocalSteps, FedLinModel):
         common = dict(zip(layout.terms, state["theta"].tolist(), strict=True))
         return Result({**found, "common": common, "personal": self.personal})
 
-    def own_result(self, memory: State, public: Public) -> Result | None:
+    def site_result(self, memory: State, public: PublicFacts) -> Result | None:
         """Return a site's own coefficients."""
         return own_summary(self, memory, public)

@@ -22,11 +22,11 @@ import numpy as np
 
 from secagg.contracts import Field, Kind, Spec, Update
 from secagg.core.arrays import Array
-from secagg.models.fedlin.round import BITS, Round, within_range
+from secagg.models.fedlin.round import FRACTION_BITS, Round, within_range
 from secagg.models.fedlin.site import Site
 
-_MOST = 2.0**20
-FEW = 2
+_FIELD_BOUND = 2.0**20
+FEW_SITES = 2
 
 
 def ending_fields(d: int, models: int, max_rows: int, sites: int, *, holdout: bool) -> Spec:
@@ -38,24 +38,24 @@ def ending_fields(d: int, models: int, max_rows: int, sites: int, *, holdout: bo
     rows, each = float(max_rows), (models,)
     spec: Spec = (
         Field("with_records", (1,), 1.0, 0, Kind.COUNT),
-        Field("coefficients", (d,), _MOST, BITS, Kind.BOUNDED),
-        Field("training", each, rows * _MOST**2, BITS, Kind.WEIGHT),
+        Field("coefficients", (d,), _FIELD_BOUND, FRACTION_BITS, Kind.BOUNDED),
+        Field("training", each, rows * _FIELD_BOUND**2, FRACTION_BITS, Kind.WEIGHT),
     )
-    if sites > FEW:
-        spec = (*spec, Field("squares", (d,), _MOST**2, BITS, Kind.WEIGHT))
+    if sites > FEW_SITES:
+        spec = (*spec, Field("squares", (d,), _FIELD_BOUND**2, FRACTION_BITS, Kind.WEIGHT))
     if not holdout:
         return spec
     return (
         *spec,
         Field("held", (2,), rows, 0, Kind.COUNT),
-        Field("held_squares", each, rows * _MOST**2, BITS, Kind.WEIGHT),
-        Field("held_rmse", each, _MOST, BITS, Kind.WEIGHT),
+        Field("held_squares", each, rows * _FIELD_BOUND**2, FRACTION_BITS, Kind.WEIGHT),
+        Field("held_rmse", each, _FIELD_BOUND, FRACTION_BITS, Kind.WEIGHT),
     )
 
 
 def ending_sees(sites: int, *, holdout: bool) -> str:
     """Return what the sum tells, in words."""
-    squares = ", of their squares" if sites > FEW else ""
+    squares = ", of their squares" if sites > FEW_SITES else ""
     held = (
         ", of root mean squared errors of records held out; how many records are held out and at "
         "how many sites"
@@ -74,7 +74,7 @@ def ending_sums(
     fitted: coefficients of each model, the method's own first; held: records, None without holdout
     """
     theta, unit, here = fitted[0], float(now.scale[0]), float(site.here > 0)
-    within_range({"coefficients": theta}, _MOST)  # clipped, they would be a wrong mean
+    within_range({"coefficients": theta}, _FIELD_BOUND)  # clipped, they would be a wrong mean
 
     def squared(values: Array) -> Array:
         wrong = [
@@ -87,7 +87,7 @@ def ending_sums(
         "coefficients": here * theta,
         "training": squared(now.values),
     }
-    if sites > FEW:
+    if sites > FEW_SITES:
         update["squares"] = here * theta**2
     errors: dict[str, Any] = {"training": update["training"], "here": site.here}
     if held is not None:

@@ -71,13 +71,23 @@ from typing import ClassVar, Literal
 
 import numpy as np
 
-from secagg.contracts import Body, Counted, Field, Kind, Public, Result, Stage, State, Update
+from secagg.contracts import (
+    Body,
+    Field,
+    Kind,
+    PublicFacts,
+    RecordCount,
+    Result,
+    Stage,
+    State,
+    Update,
+)
 from secagg.errors import JobError
 from secagg.models.common.checks import check_numbers
 from secagg.models.fedlin.base import FINISH, ROUNDS, FedLinModel
 from secagg.models.fedlin.local_steps import LocalSteps
 from secagg.models.fedlin.result import explained, joined, own_summary, rounds_told, summary
-from secagg.models.fedlin.round import BITS, MOST, Round, within_range
+from secagg.models.fedlin.round import FIELD_BOUND, FRACTION_BITS, Round, within_range
 from secagg.models.fedlin.site import Site
 from secagg.models.fedlin.site_covariance import (
     history_length,
@@ -88,11 +98,15 @@ from secagg.models.fedlin.site_covariance import (
 )
 from secagg.models.numerics.natural_gaussian import symmetric, triangle
 
-_MOST_VALUES = 2**22  # in a round
-_LEAST_WEIGHT = 1e-100  # of Omega's first value; whoever has coefficients left the range before
-_NOTHING = 0.01  # of what least squares explain: coefficients are some half of that of theirs
-_FAST = 0.5  # to go while shrinking: Omega fades and nothing holds it
-_FIRST = 2  # rounds before sums compare two sizes: the first is of the zeros that sites begin with
+_MAX_MESSAGE_VALUES = 2**22  # in a round
+_MIN_WEIGHT = 1e-100  # of Omega's first value; whoever has coefficients left the range before
+_MIN_EXPLAINED_SHARE = (
+    0.01  # of what least squares explain: coefficients are some half of that of theirs
+)
+_FADING_SHARE = 0.5  # to go while shrinking: Omega fades and nothing holds it
+_WARMUP_ROUNDS = (
+    2  # rounds before sums compare two sizes: the first is of the zeros that sites begin with
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -130,21 +144,21 @@ class FedLinHm1(LocalSteps, FedLinModel):
         """The method's own name among the predictions."""
         return "hm1"
 
-    def _length(self, public: Public) -> int:
+    def _length(self, public: PublicFacts) -> int:
         return history_length(self.layout(public).d, len(public.sites), self.rounds)
 
-    def round_stage(self, public: Public) -> Stage:
+    def round_stage(self, public: PublicFacts) -> Stage:
         """Declare the rounds."""
         self._check_rounds()
         d, m = self.layout(public).d, self._length(public)
-        if d * m + m * (m + 1) // 2 > _MOST_VALUES:
+        if d * m + m * (m + 1) // 2 > _MAX_MESSAGE_VALUES:
             raise JobError(
                 "method", f"a round of {len(public.sites)} sites and {d} coefficients is too large"
             )
         spec = (
-            Field("S", (d, m), MOST, BITS, Kind.BOUNDED),
-            Field("G", (m * (m + 1) // 2,), MOST, BITS, Kind.PSD),
-            Field("moved", (2,), MOST, BITS, Kind.WEIGHT),
+            Field("S", (d, m), FIELD_BOUND, FRACTION_BITS, Kind.BOUNDED),
+            Field("G", (m * (m + 1) // 2,), FIELD_BOUND, FRACTION_BITS, Kind.PSD),
+            Field("moved", (2,), FIELD_BOUND, FRACTION_BITS, Kind.WEIGHT),
         )
         sees = (
             "sums over sites of products of coefficients, now and in earlier rounds; how far they "
@@ -152,12 +166,12 @@ class FedLinHm1(LocalSteps, FedLinModel):
         )
         return Stage(ROUNDS, spec, self.rounds, sees)
 
-    def news(self, stage: str, public: Public) -> dict[str, tuple[int, ...]]:
+    def news(self, stage: str, public: PublicFacts) -> dict[str, tuple[int, ...]]:
         """M and U."""
         d, m = self.layout(public).d, self._length(public)
         return {"M": (d, m), "U": (m - d, m)}
 
-    def begin(self, public: Public) -> State:
+    def begin(self, public: PublicFacts) -> State:
         """Nothing is known yet."""
         zeros = {name: np.zeros(shape) for name, shape in self.news(ROUNDS, public).items()}
         return {**zeros, "size": 0.0}
@@ -166,14 +180,14 @@ class FedLinHm1(LocalSteps, FedLinModel):
         """Send M and U."""
         return {name: state[name] for name in ("M", "U")}
 
-    def begin_site(self, site: Site, now: Round, public: Public) -> State:
+    def begin_site(self, site: Site, now: Round, public: PublicFacts) -> State:
         """Begin at 0."""
         d, m = now.layout.d, self._length(public)
         zeros = np.zeros(d)
         return {"theta": zeros, "before": zeros, "v": np.zeros(m), "round": 0, "active": False}
 
-    def contribute(
-        self, site: Site, memory: State, now: Round, public: Public
+    def site_contribution(
+        self, site: Site, memory: State, now: Round, public: PublicFacts
     ) -> tuple[Update, State]:
         """Apply the last round's shrinkage, take steps, and send what this round's needs."""
         memory = self.settled(site, memory, now, public)
@@ -189,7 +203,7 @@ class FedLinHm1(LocalSteps, FedLinModel):
         kept = {"theta": theta, "before": before, "round": done + 1, "active": active}
         return update, {**memory, **kept}
 
-    def settled(self, site: Site, memory: State, now: Round, public: Public) -> State:
+    def settled(self, site: Site, memory: State, now: Round, public: PublicFacts) -> State:
         """Shrink by what was sent, and remember."""
         if not memory["round"]:
             return memory
@@ -211,7 +225,7 @@ class FedLinHm1(LocalSteps, FedLinModel):
         told = {
             "change": change,
             "remaining": None if change is None or chance else change / self.alpha,
-            "shrinking": state["round"] > _FIRST and size <= state["size"],
+            "shrinking": state["round"] > _WARMUP_ROUNDS and size <= state["size"],
             "size": size,
             "quiet": quiet,
         }
@@ -229,10 +243,10 @@ class FedLinHm1(LocalSteps, FedLinModel):
                 a = 2 * eta
         c = (1 - self.alpha) ** done
         if self.shrink == "explicit":
-            return a, max(c, _LEAST_WEIGHT)
+            return a, max(c, _MIN_WEIGHT)
         return (a, c + a) if a > 0 else (1.0, c + 1.0)  # without records: 0 / (c + 1) in the sums
 
-    def result(self, state: State, public: Public, counted: Counted) -> Result:
+    def result(self, state: State, public: PublicFacts, counted: RecordCount) -> Result:
         """Return what sites have in common, and how well they predict."""
         found = summary(self, state, public)
         more = "more method.rounds, or a larger method.alpha"
@@ -244,20 +258,20 @@ class FedLinHm1(LocalSteps, FedLinModel):
         """Return a note where coefficients shrink to nothing, with which rounds are no help."""
         if not state["shrinking"]:
             return None
-        if share is not None and abs(share) < _NOTHING:
+        if share is not None and abs(share) < _MIN_EXPLAINED_SHARE:
             other = "" if self.weight == "posterior" else "method.weight = 'posterior', or "
             return (
                 "Coefficients have shrunk to nothing: predictions are as without predictors, and "
                 f"more rounds would not bring them back. Take {other}sites' own least squares."
             )
-        if (state["remaining"] or 0.0) > _FAST:
+        if (state["remaining"] or 0.0) > _FADING_SHARE:
             return (
                 "Coefficients were still shrinking fast when rounds ended: more rounds may leave "
                 "nothing of them."
             )
         return None
 
-    def own_result(self, memory: State, public: Public) -> Result | None:
+    def site_result(self, memory: State, public: PublicFacts) -> Result | None:
         """Return a site's own coefficients."""
         return own_summary(self, memory, public)
 

@@ -23,7 +23,8 @@ What the transcript determines (Guarantees: only this)
     * A coordinator that departs, by sums that it makes up, has X'X and X'y of each of a few sites
       in some tens of rounds: `secagg.models.fedlin.expectation_propagation` has figures, and why
       sites check of q only that it is a density. It is trusted to send q.
-    * With `points`, the sums of `secagg.models.fedlin.importance_points`: X'X and X'y of each of a
+    * With `points`, the sums of `secagg.models.fedlin.importance_points`: X'X and X'y
+      of each of a
       few sites,
       to a coordinator that only looks.
     * In each round the sum over sites of changes of q_k, hence of all q_k: what the coordinator
@@ -52,49 +53,65 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 
-from secagg.contracts import Body, Counted, Field, Kind, Public, Result, Spec, Stage, State, Update
+from secagg.contracts import (
+    Body,
+    Field,
+    Kind,
+    PublicFacts,
+    RecordCount,
+    Result,
+    Spec,
+    Stage,
+    State,
+    Update,
+)
 from secagg.core.arrays import Array
 from secagg.errors import JobError, PeerError
 from secagg.models.common.checks import check_numbers
 from secagg.models.common.posterior_summary import number
 from secagg.models.fedlin.base import FINISH, ROUNDS, FedLinModel
 from secagg.models.fedlin.expectation_propagation import (
-    most_next,
-    moved,
+    damping_factor,
+    next_damping_limit,
     no_change,
-    share_taken,
     site_change,
+    step_norm,
 )
-from secagg.models.fedlin.hierarchies.base import Hierarchy, Statistics
+from secagg.models.fedlin.hierarchies.base import Hierarchy, SufficientStatistics
 from secagg.models.fedlin.hierarchies.elastic_net import ElasticNet
 from secagg.models.fedlin.hierarchies.lasso import Lasso
 from secagg.models.fedlin.hierarchies.normal import NormalHierarchy
 from secagg.models.fedlin.hierarchies.ridge import Ridge
-from secagg.models.fedlin.importance_points import points, points_fields, points_sums, points_values
-from secagg.models.fedlin.participation import ALONE, Participation
+from secagg.models.fedlin.importance_points import (
+    points_fields,
+    points_sums,
+    points_values,
+    quasi_random_points,
+)
+from secagg.models.fedlin.participation import SINGLE_SITE_ROUNDS_NOTE, Participation
 from secagg.models.fedlin.result import joined, own_summary, summary
-from secagg.models.fedlin.round import BITS, MOST, Round, within_range
+from secagg.models.fedlin.round import FIELD_BOUND, FRACTION_BITS, Round, within_range
 from secagg.models.fedlin.shared_result import (
     cautions,
     converged,
+    importance_rows,
+    importance_summary,
+    importance_weighted,
     in_words,
-    points_told,
     shared_rows,
-    weighed,
-    weighed_rows,
 )
 from secagg.models.fedlin.site import Site
 from secagg.models.fedlin.site_posterior import posterior_draws, site_posterior
 from secagg.models.numerics.natural_gaussian import Natural, symmetric, triangle
 
-POINTS = "points"
-_CENTRES = ("mu_mean", "log_tau_mean", "log_lambda_mean", "log_noise_mean")
-_FARTHEST = {"mu_mean": -1e6} | dict.fromkeys(_CENTRES[1:], -100.0)
+POINTS_STAGE = "points"
+_HYPERPRIOR_MEANS = ("mu_mean", "log_tau_mean", "log_lambda_mean", "log_noise_mean")
+_MIN_HYPERPRIOR_MEAN = {"mu_mean": -1e6} | dict.fromkeys(_HYPERPRIOR_MEANS[1:], -100.0)
 _SPREADS = ("mu_sd", "log_tau_sd", "log_lambda_sd", "log_noise_sd")
 
-_LEAST_POINTS = 64
-_MOST_VALUES = 2**22  # of points: 32 MiB from each site
-_LEAST_ROUNDS = 3  # before rounds may end by themselves
+_MIN_POINTS = 64
+_MAX_MESSAGE_VALUES = 2**22  # of points: 32 MiB from each site
+_MIN_ROUNDS = 3  # before rounds may end by themselves
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -150,7 +167,7 @@ class FedLinHm2(Participation, FedLinModel):
             f"{weighed if self.points else ''}At "
             "the end, sums of posterior means, of more than two sites their squares, how many "
             "sites include each coefficient, and errors of predictions."
-            f"{ALONE if self.participation < 1 else ''}"
+            f"{SINGLE_SITE_ROUNDS_NOTE if self.participation < 1 else ''}"
         )
 
     @property
@@ -181,28 +198,28 @@ class FedLinHm2(Participation, FedLinModel):
             return np.full(len(phi), known)
         return np.exp(phi[:, -1])
 
-    def _size(self, public: Public) -> int:
+    def _size(self, public: PublicFacts) -> int:
         return len(self.hierarchy.components(self.layout(public).terms))
 
-    def round_stage(self, public: Public) -> Stage:
+    def round_stage(self, public: PublicFacts) -> Stage:
         """Declare the rounds."""
         self._check_rounds(self.layout(public).d)
         p = self._size(public)
         spec = (
-            Field("r", (p,), MOST, BITS, Kind.BOUNDED),
-            Field("Q", (p * (p + 1) // 2,), MOST, BITS, Kind.BOUNDED),
-            Field("errors", (p,), MOST, BITS, Kind.WEIGHT),
+            Field("r", (p,), FIELD_BOUND, FRACTION_BITS, Kind.BOUNDED),
+            Field("Q", (p * (p + 1) // 2,), FIELD_BOUND, FRACTION_BITS, Kind.BOUNDED),
+            Field("errors", (p,), FIELD_BOUND, FRACTION_BITS, Kind.WEIGHT),
             Field("strained", (1,), 1.0, 0, Kind.COUNT),
         )
         sees = "sum over sites of changes of their normal approximations, and of their errors"
         return Stage(ROUNDS, spec, self.rounds, sees)
 
-    def news(self, stage: str, public: Public) -> dict[str, tuple[int, ...]]:
+    def news(self, stage: str, public: PublicFacts) -> dict[str, tuple[int, ...]]:
         """q, and which share of the last changes was taken; so at the points, and at the end."""
         p = self._size(public)
         return {"r": (p,), "Q": (p * (p + 1) // 2,), "taken": (1,)}
 
-    def begin(self, public: Public) -> State:
+    def begin(self, public: PublicFacts) -> State:
         """Begin with the prior."""
         q = self.hierarchy.prior(self.layout(public).d)
         return {
@@ -218,29 +235,29 @@ class FedLinHm2(Participation, FedLinModel):
         """Send q."""
         return {"r": state["r"], "Q": state["Q"], "taken": np.array([state["taken"]])}
 
-    def begin_site(self, site: Site, now: Round, public: Public) -> State:
+    def begin_site(self, site: Site, now: Round, public: PublicFacts) -> State:
         """q_k = 1."""
         p = self._size(public)
         nothing = {"r": np.zeros(p), "Q": np.zeros(p * (p + 1) // 2)}
         # The same draws in every round: or rounds would converge to the size of their noise only.
         return {"factor": nothing, "pending": nothing, "seed": now.rng.bytes(16)}
 
-    def _statistics(self, site: Site, now: Round) -> Statistics:
-        return Statistics(site.gram, site.cross, site.square, site.freedom, now.noise)
+    def _statistics(self, site: Site, now: Round) -> SufficientStatistics:
+        return SufficientStatistics(site.gram, site.cross, site.square, site.freedom, now.noise)
 
-    def contribute(
-        self, site: Site, memory: State, now: Round, public: Public
+    def site_contribution(
+        self, site: Site, memory: State, now: Round, public: PublicFacts
     ) -> tuple[Update, State]:
         """Send the change of q_k, and keep it until it is known what is taken of it."""
         own, q = self._told(memory, now)
-        if now.stage == POINTS:  # all sites have a part in this one
-            sums = points_sums(self._statistics(site, now), points(q, self.points))
+        if now.stage == POINTS_STAGE:  # all sites have a part in this one
+            sums = points_sums(self._statistics(site, now), quasi_random_points(q, self.points))
             return within_range(sums), memory
         change = no_change(len(q.r))
         if self.takes_part(now.rng):
             rng = np.random.default_rng(int.from_bytes(memory["seed"], "little"))
             known = self._statistics(site, now)
-            change = site_change(self.hierarchy, known, q, own, BITS, rng)
+            change = site_change(self.hierarchy, known, q, own, FRACTION_BITS, rng)
         pending = _plain(change.step)
         update = {
             **pending,
@@ -261,16 +278,16 @@ class FedLinHm2(Participation, FedLinModel):
     def advance(self, state: State, total: Update, sites: int) -> State:
         """Move q by the sum, or a share of it."""
         q, change = _read(state), _read(total)
-        share = share_taken(q, change, state["most"])
+        share = damping_factor(q, change, state["most"])
         after = q + change.times(share)
-        far, strained = moved(q, after) / share, float(total["strained"][0])
+        far, strained = step_norm(q, after) / share, float(total["strained"][0])
         quiet = self.quiet(state["quiet"], far, self.tolerance)
-        enough = max(self.patience, _LEAST_ROUNDS if strained else 1)
-        settled = state["round"] >= _LEAST_ROUNDS and quiet >= enough
+        enough = max(self.patience, _MIN_ROUNDS if strained else 1)
+        settled = state["round"] >= _MIN_ROUNDS and quiet >= enough
         most = state["most"]
-        last = POINTS if self.points else FINISH
+        last = POINTS_STAGE if self.points else FINISH
         if self.participation == 1:  # else far rises and falls with who takes part
-            most = most_next(most, share, far, state["far"])
+            most = next_damping_limit(most, share, far, state["far"])
         return {
             **state,
             **_plain(after),
@@ -284,19 +301,19 @@ class FedLinHm2(Participation, FedLinModel):
             "status": last if settled or state["round"] == self.rounds else ROUNDS,
         }
 
-    def after_rounds(self, public: Public) -> tuple[Stage, ...]:
+    def after_rounds(self, public: PublicFacts) -> tuple[Stage, ...]:
         """Ask for the sums at the points, where there are any."""
         if not self.points:
             return ()
         spec = points_fields(self.layout(public).d, self.points)
         sees = f"sums over sites of what their records say at {self.points} points of log tau"
-        return (Stage(POINTS, spec, 1, sees),)
+        return (Stage(POINTS_STAGE, spec, 1, sees),)
 
     def after(self, state: State, total: Update) -> State:
         """Keep the sums at the points."""
         return {**state, "weighed": total, "status": FINISH}
 
-    def settled(self, site: Site, memory: State, now: Round, public: Public) -> State:
+    def settled(self, site: Site, memory: State, now: Round, public: PublicFacts) -> State:
         """Draw from the site's own posterior, equation (8)."""
         own, q = self._told(memory, now)
         known = self._statistics(site, now)
@@ -307,7 +324,7 @@ class FedLinHm2(Participation, FedLinModel):
             del told["null"]  # of a range without width
         return {"theta": drawn.theta.mean(axis=0), "posterior": told, "apart": apart}
 
-    def last_fields(self, public: Public) -> Spec:
+    def last_fields(self, public: PublicFacts) -> Spec:
         """How many sites include each coefficient."""
         return (Field("included", (self.layout(public).d,), 1.0, 0, Kind.COUNT),)
 
@@ -321,7 +338,7 @@ class FedLinHm2(Participation, FedLinModel):
         slopes = own["posterior"]["included"]
         return {"included": slopes[len(slopes) - len(own["theta"]) :]}
 
-    def result(self, state: State, public: Public, counted: Counted) -> Result:
+    def result(self, state: State, public: PublicFacts, counted: RecordCount) -> Result:
         """Return the posterior of what sites share, and how well they predict."""
         layout, scale, found = self.layout(public), state["scale"], summary(self, state, public)
         included = state["finished"]["included"].astype(int).tolist()
@@ -337,11 +354,11 @@ class FedLinHm2(Participation, FedLinModel):
             own = self.scale == "own" and (self.mu_sd, self.log_tau_mean) == (1.0, -3.0)
             mixture, told = None, list[str]()
             if self.points:
-                mixture, told = weighed(hierarchy, _read(state), state["weighed"])
+                mixture, told = importance_weighted(hierarchy, _read(state), state["weighed"])
             if mixture is not None:
                 mean, cov = mixture.moments()
-                shared = weighed_rows(shared, mixture, self.level)
-                found["points"], told = points_told(mixture)
+                shared = importance_rows(shared, mixture, self.level)
+                found["points"], told = importance_summary(mixture)
             sites = found["sites_with_records"]
             found["notes"] += told
             found["notes"] += cautions(sites=sites, weighed=mixture is not None, own_units=own)
@@ -351,7 +368,7 @@ class FedLinHm2(Participation, FedLinModel):
         arrays["noise"] = np.array([state["noise"] * scale[0] ** 2])
         return Result(found, arrays)
 
-    def own_result(self, memory: State, public: Public) -> Result | None:
+    def site_result(self, memory: State, public: PublicFacts) -> Result | None:
         """Return a site's own posterior."""
         result = own_summary(self, memory, public)
         if result is None:
@@ -371,7 +388,7 @@ class FedLinHm2(Participation, FedLinModel):
     def _check_rounds(self, d: int) -> None:
         check_numbers(self, {"rounds": 1, "tolerance": 0, "draws": 100, "points": 0, "rope": 0})
         check_numbers(self, dict.fromkeys(_SPREADS, 1e-6))
-        check_numbers(self, _FARTHEST)
+        check_numbers(self, _MIN_HYPERPRIOR_MEAN)
         self.check_participation()
         for name in ("level", "damping"):
             value = getattr(self, name)
@@ -379,14 +396,15 @@ class FedLinHm2(Participation, FedLinModel):
                 raise JobError("method.level", "must be above 0 and below 1: 0.9 is 90 %")
             if not 0 < value <= 1:
                 raise JobError(f"method.{name}", "must be above 0 and at most 1")
-        for name in _CENTRES:
-            if getattr(self, name) > -_FARTHEST[name]:
-                raise JobError(f"method.{name}", f"must be at most {-_FARTHEST[name]:g}")
-        if self.points and (self.prior != "normal" or self.points < _LEAST_POINTS):
-            what = f'must be 0, or with prior "normal" at least {_LEAST_POINTS}'
+        for name in _HYPERPRIOR_MEANS:
+            if getattr(self, name) > -_MIN_HYPERPRIOR_MEAN[name]:
+                raise JobError(f"method.{name}", f"must be at most {-_MIN_HYPERPRIOR_MEAN[name]:g}")
+        if self.points and (self.prior != "normal" or self.points < _MIN_POINTS):
+            what = f'must be 0, or with prior "normal" at least {_MIN_POINTS}'
             raise JobError("method.points", what)
-        if points_values(d, self.points) > _MOST_VALUES:
-            what = f"of {d} coefficients are more than {_MOST_VALUES:.2g} numbers from each site"
+        if points_values(d, self.points) > _MAX_MESSAGE_VALUES:
+            most = f"{_MAX_MESSAGE_VALUES:.2g}"
+            what = f"of {d} coefficients are more than {most} numbers from each site"
             raise JobError("method.points", what, "Take fewer.")
 
 

@@ -46,30 +46,30 @@ from scipy.special import ndtr, ndtri, stdtrit
 
 from secagg.contracts import Field, Kind, Spec, Update
 from secagg.core.arrays import Array
-from secagg.models.fedlin.hierarchies.base import Statistics
+from secagg.models.fedlin.hierarchies.base import SufficientStatistics
 from secagg.models.fedlin.hierarchies.normal import NormalHierarchy
 from secagg.models.fedlin.hierarchies.pseudo_data import (
-    as_one_draw,
     cholesky_factors,
     log_diagonals,
+    pseudo_observation,
     solved,
     spread_covariances,
     variances,
 )
-from secagg.models.fedlin.round import BITS, MOST
+from secagg.models.fedlin.round import FIELD_BOUND, FRACTION_BITS
 from secagg.models.numerics.natural_gaussian import Natural, symmetric
 
-_FREEDOM = 4.0
+_T_DEGREES_OF_FREEDOM = 4.0
 _BATCHES = 8
-_HALVINGS = 60  # of the span of the points' own quantiles: to rounding
+_MAX_BISECTIONS = 60  # of the span of the points' own quantiles: to rounding
 
 
 def points_fields(d: int, many: int) -> Spec:
     """Return the fields of the sum at so many points."""
     return (
-        Field("precision", (many * d * (d + 1) // 2,), MOST, BITS, Kind.BOUNDED),
-        Field("shift", (many * d,), MOST, BITS, Kind.BOUNDED),
-        Field("level", (many,), MOST, BITS, Kind.BOUNDED),
+        Field("precision", (many * d * (d + 1) // 2,), FIELD_BOUND, FRACTION_BITS, Kind.BOUNDED),
+        Field("shift", (many * d,), FIELD_BOUND, FRACTION_BITS, Kind.BOUNDED),
+        Field("level", (many,), FIELD_BOUND, FRACTION_BITS, Kind.BOUNDED),
     )
 
 
@@ -78,7 +78,7 @@ def points_values(d: int, many: int) -> int:
     return many * (d * (d + 3) // 2 + 1)
 
 
-def points(q: Natural, many: int) -> Array:
+def quasi_random_points(q: Natural, many: int) -> Array:
     """Return log tau (d, many)."""
     mean, cov = q.moments()
     d = len(mean) // 2
@@ -87,12 +87,12 @@ def points(q: Natural, many: int) -> Array:
     return placed
 
 
-def points_sums(site: Statistics, log_tau: Array) -> Update:
+def points_sums(site: SufficientStatistics, log_tau: Array) -> Update:
     """Return a site's part of A, b and c at each point, as `points_fields` has them."""
     d, many = log_tau.shape
     if site.records == 0:
         return {f.name: np.zeros(f.shape) for f in points_fields(d, many)}
-    R, z = as_one_draw(site)
+    R, z = pseudo_observation(site)
     W = np.eye(len(R))[:, :, None] + spread_covariances(R, variances(log_tau))
     lower = cholesky_factors(W)
     right = np.repeat(np.column_stack([R, z])[:, :, None], many, axis=2)
@@ -122,7 +122,7 @@ class Mixture:
     def of(cls, prior: NormalHierarchy, q: Natural, total: Update) -> Mixture:
         """Weigh the points of q. Raises `LinAlgError` where sums are no sum of (1)."""
         many, d = len(total["level"]), len(q.r) // 2
-        log_tau = points(q, many)
+        log_tau = quasi_random_points(q, many)
         rows = total["precision"].reshape(many, -1)
         P = np.array([symmetric(row, d) for row in rows]) + np.eye(d) / prior.sd**2
         h = total["shift"].reshape(many, d) + prior.mean / prior.sd**2
@@ -132,7 +132,9 @@ class Mixture:
         log_weights = total["level"] + np.sum(h * mean, axis=1) / 2 - log_det
         log_weights -= np.sum(((log_tau - prior.log_mean) / prior.log_sd) ** 2, axis=0) / 2
         log_weights += (
-            (_FREEDOM + 1) / 2 * np.sum(np.log1p(_standard(d, many) ** 2 / _FREEDOM), axis=0)
+            (_T_DEGREES_OF_FREEDOM + 1)
+            / 2
+            * np.sum(np.log1p(_standard(d, many) ** 2 / _T_DEGREES_OF_FREEDOM), axis=0)
         )
         if not np.all(np.isfinite(log_weights)):
             raise np.linalg.LinAlgError("a density is not finite")
@@ -177,7 +179,7 @@ class Mixture:
         mean, sd = self.mean[:, j], np.sqrt(self.cov[:, j, j])
         z = float(ndtri(share))
         low, high = float(np.min(mean + z * sd)), float(np.max(mean + z * sd))
-        for _ in range(_HALVINGS):
+        for _ in range(_MAX_BISECTIONS):
             middle = (low + high) / 2
             under = float(self.weights @ ndtr((middle - mean) / sd)) < share
             low, high = (middle, high) if under else (low, middle)
@@ -187,7 +189,7 @@ class Mixture:
 def _standard(d: int, many: int) -> Array:
     """Return the points (d, many) of q with mean 0 and covariance I."""
     uniform = np.outer(np.sqrt(_primes(d)), np.arange(1, many + 1)) % 1.0
-    return np.asarray(stdtrit(_FREEDOM, uniform), dtype=np.float64)
+    return np.asarray(stdtrit(_T_DEGREES_OF_FREEDOM, uniform), dtype=np.float64)
 
 
 def _primes(many: int) -> Array:

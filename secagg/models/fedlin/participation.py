@@ -6,8 +6,8 @@ answers every round, and decides by a coin of its own whether its part of it mov
 
 Not protected: in FedAvg and HM2 a site that sits out adds nothing, so that the sum of a round in
 which one site takes part is that site's alone, whatever rule there is on the number of sites, and
-the coordinator can tell (FedAvg's weights say it outright). `ALONE` says so wherever it holds.
-HM1's sums hold all sites' parts in every round.
+the coordinator can tell (FedAvg's weights say it outright). `SINGLE_SITE_ROUNDS_NOTE` says so
+wherever it holds. HM1's sums hold all sites' parts in every round.
 
 A round in which few sites take part moves little: that is no sign of having arrived. Rounds end by
 themselves only after as many quiet ones in a row as leave a site out of all with probability 1 %.
@@ -22,8 +22,8 @@ import numpy as np
 
 from secagg.errors import JobError
 
-_MISSED = 0.01
-ALONE = (
+_MAX_MISS_PROBABILITY = 0.01
+SINGLE_SITE_ROUNDS_NOTE = (
     " With participation below 1, the sum of a round in which a single site takes part is that "
     "site's alone, and the coordinator can tell."
 )
@@ -52,6 +52,6 @@ class Participation:
     @property
     def patience(self) -> int:
         """How many quiet rounds in a row end the rounds."""
-        if self.participation >= 1 - _MISSED:
+        if self.participation >= 1 - _MAX_MISS_PROBABILITY:
             return 1
-        return math.ceil(math.log(_MISSED) / math.log1p(-self.participation))
+        return math.ceil(math.log(_MAX_MISS_PROBABILITY) / math.log1p(-self.participation))

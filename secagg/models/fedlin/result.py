@@ -13,23 +13,25 @@ from typing import Any
 
 import numpy as np
 
-from secagg.contracts import Public, Result, State
+from secagg.contracts import PublicFacts, Result, State
 from secagg.models.fedlin.base import FedLinModel
 from secagg.models.fedlin.design import INTERCEPT, Layout
-from secagg.models.fedlin.final_sum import FEW
+from secagg.models.fedlin.final_sum import FEW_SITES
 from secagg.models.fedlin.site import Site
 
-_MUCH = 0.01  # of a change in the last round, or of one that is still to come
-_ALL = 0.995  # of the latter: a guess that rounds to 100 % or is beyond it is no number
+_WARN_CHANGE = 0.01  # of a change in the last round, or of one that is still to come
+_MAX_REMAINING_SHARE = (
+    0.995  # of the latter: a guess that rounds to 100 % or is beyond it is no number
+)
 
 
-def summary(method: FedLinModel, state: State, public: Public) -> dict[str, Any]:
+def summary(method: FedLinModel, state: State, public: PublicFacts) -> dict[str, Any]:
     """Return what every method's result begins with."""
     layout, total = method.layout(public), state["finished"]
     here = round(float(total["with_records"][0]))
     mean = total["coefficients"] / here
     sd: list[float | None] = [None] * layout.d
-    if "squares" in total and here > FEW:
+    if "squares" in total and here > FEW_SITES:
         variance = (total["squares"] - here * mean**2) / (here - 1)
         sd = np.sqrt(np.maximum(variance, 0.0)).tolist()
     factor = layout.slope_units(state["scale"])
@@ -66,7 +68,7 @@ def joined(found: dict[str, Any], told: dict[str, Any]) -> dict[str, Any]:
     return {**found, **told, "notes": [*found["notes"], *told["notes"]]}
 
 
-def _of_levels(method: FedLinModel, layout: Layout, public: Public) -> list[str]:
+def _of_levels(method: FedLinModel, layout: Layout, public: PublicFacts) -> list[str]:
     """Return a note on an outcome that is 0 or 1."""
     if not public.variables[layout.columns[0]].indicator:
         return []
@@ -87,13 +89,15 @@ def rounds_told(state: State, tolerance: float, patience: int, more: str) -> dic
     change, remaining, notes = state["change"], state["remaining"], list[str]()
     told: dict[str, Any] = {"rounds": state["round"], "change": change, "remaining": remaining}
     rests = tolerance > 0 and state["quiet"] >= patience
-    if remaining is not None and remaining > _MUCH:
-        share = f"about {_percent(remaining)}" if remaining < _ALL else "100 % or more"
+    if remaining is not None and remaining > _WARN_CHANGE:
+        share = (
+            f"about {_percent(remaining)}" if remaining < _MAX_REMAINING_SHARE else "100 % or more"
+        )
         notes.append(
             f"When rounds ended coefficients still had {share} of their size to go, at a guess "
             f"from their last changes: take {'a smaller method.tolerance' if rests else more}."
         )
-    elif not rests and (tolerance > 0 or change is None or change > _MUCH):
+    elif not rests and (tolerance > 0 or change is None or change > _WARN_CHANGE):
         by = "" if change is None else f" by {_percent(change)}"
         notes.append(
             f"Rounds ended while coefficients still changed{by} in a round: more method.rounds "
@@ -103,7 +107,7 @@ def rounds_told(state: State, tolerance: float, patience: int, more: str) -> dic
 
 
 def _percent(share: float) -> str:
-    return f"{100 * share:.2g} %" if share < _ALL else f"{100 * share:.0f} %"
+    return f"{100 * share:.2g} %" if share < _MAX_REMAINING_SHARE else f"{100 * share:.0f} %"
 
 
 def explained(errors: Sequence[Mapping[str, Any]]) -> float | None:
@@ -133,7 +137,7 @@ def _errors(method: FedLinModel, state: State) -> list[dict[str, Any]]:
     return found
 
 
-def own_summary(method: FedLinModel, memory: State, public: Public) -> Result | None:
+def own_summary(method: FedLinModel, memory: State, public: PublicFacts) -> Result | None:
     """Return a site's own coefficients in the columns' units, once the run is at its end."""
     if "errors" not in memory:
         return None

@@ -12,8 +12,8 @@ from secagg.core.arrays import Array
 from secagg.errors import DataError
 from secagg.models.fedlin.design import Layout
 
-BITS = 56
-MOST = 2.0**40
+FRACTION_BITS = 56
+FIELD_BOUND = 2.0**40
 """Bound and fraction bits of what has no bound of its own. Beyond it a method diverges."""
 
 
@@ -37,7 +37,7 @@ class Round:
     rng: np.random.Generator
 
 
-def within_range(update: Update, most: float = MOST) -> Update:
+def within_range(update: Update, most: float = FIELD_BOUND) -> Update:
     """Return a contribution as it is. Raises `DataError` where it left its range."""
     for values in update.values():
         if not np.all(np.abs(values) <= most):

@@ -27,7 +27,7 @@ from secagg.models.fedlin.importance_points import Mixture
 from secagg.models.numerics.natural_gaussian import Natural
 
 _FEW_SITES = 15
-_LEAST_EFFECTIVE = 50  # points: for the ends of intervals of 90 %
+_MIN_EFFECTIVE_POINTS = 50  # points: for the ends of intervals of 90 %
 _LARGE_ERROR = 0.1  # of a posterior mean, in posterior standard deviations
 
 
@@ -54,7 +54,7 @@ def shared_rows(names: Sequence[str], mean: Array, sd: Array, level: float) -> l
     return rows
 
 
-def weighed_rows(rows: Sequence[Shared], mixture: Mixture, level: float) -> list[Shared]:
+def importance_rows(rows: Sequence[Shared], mixture: Mixture, level: float) -> list[Shared]:
     """Return the components as weighed points have them, in place of q."""
     mean, cov = mixture.moments()
     shares = (0.5, (1 - level) / 2, (1 + level) / 2)
@@ -67,7 +67,9 @@ def weighed_rows(rows: Sequence[Shared], mixture: Mixture, level: float) -> list
     return found
 
 
-def weighed(prior: NormalHierarchy, q: Natural, total: Update) -> tuple[Mixture | None, list[str]]:
+def importance_weighted(
+    prior: NormalHierarchy, q: Natural, total: Update
+) -> tuple[Mixture | None, list[str]]:
     """Return the posterior by the sums at points; None, and a note, where they are no such sums."""
     try:
         return Mixture.of(prior, q, total), []
@@ -79,7 +81,7 @@ def weighed(prior: NormalHierarchy, q: Natural, total: Update) -> tuple[Mixture 
         return None, [note]
 
 
-def points_told(mixture: Mixture) -> tuple[dict[str, Any], list[str]]:
+def importance_summary(mixture: Mixture) -> tuple[dict[str, Any], list[str]]:
     """Return how many points there were, how many count; and notes on it.
 
     error: the largest standard error of a mean, in posterior standard deviations; None where so few
@@ -87,7 +89,7 @@ def points_told(mixture: Mixture) -> tuple[dict[str, Any], list[str]]:
     """
     _, cov = mixture.moments()
     error = float(np.max(mixture.error() / np.sqrt(np.diagonal(cov))))
-    many, few, notes = len(mixture.weights), mixture.effective < _LEAST_EFFECTIVE, []
+    many, few, notes = len(mixture.weights), mixture.effective < _MIN_EFFECTIVE_POINTS, []
     if few:
         notes.append(
             f"Of {many} points of log tau only {mixture.effective:.0f} count, so that the "

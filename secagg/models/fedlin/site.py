@@ -22,14 +22,20 @@ from secagg.core.arrays import Array
 from secagg.models.fedlin.design import Layout, Level
 from secagg.models.fedlin.gradient_steps import Quadratic
 
-Held = Literal["random", "last"]
+HoldoutRule = Literal["random", "last"]
 
-_VARY = 8.0  # a column's root mean square, in steps of its rounding, above which it is no rounding
-_COLLINEAR = 1e-10  # of columns of length 1: the least singular value that is one, and of rounding
-_SPREAD = 64.0
+_MIN_ROUNDING_STEPS = (
+    8.0  # a column's root mean square, in steps of its rounding, above which it is no rounding
+)
+_MIN_SINGULAR_VALUE = (
+    1e-10  # of columns of length 1: the least singular value that is one, and of rounding
+)
+_MAX_NOISE_RATIO = 64.0
 
 
-def parted(values: Array, share: float, which: Held, seed: bytes) -> tuple[Array, Array]:
+def split_holdout(
+    values: Array, share: float, which: HoldoutRule, seed: bytes
+) -> tuple[Array, Array]:
     """Return the records to learn from, and those held out: a share of them, rounded down.
 
     But at least one of two or more: or errors summed over sites could be those of the only site
@@ -57,7 +63,7 @@ def least_squares(X: Array, y: Array, rounding: Array) -> tuple[Array, int]:
     # R of a QR decomposition has the same least squares, however many records there are.
     _, R = np.linalg.qr(np.column_stack([X[:, used] / size, y]))
     left, values, right = np.linalg.svd(R[:, :-1])
-    least = max(_COLLINEAR, _SPREAD * float(np.max(rounding[used] / size)))
+    least = max(_MIN_SINGULAR_VALUE, _MAX_NOISE_RATIO * float(np.max(rounding[used] / size)))
     rank = int(np.sum(values > least * values[0]))
     found = right[:rank].T @ ((left[:, :rank].T @ R[:, -1]) / values[:rank]) / size
     if rank < len(size):  # take off what moves no prediction
@@ -94,7 +100,7 @@ class Site:
         X, y = X - level.x, y - level.y
         rounding = layout.rounding(centre, scale)
         if layout.intercept == "site" and len(y):
-            X = np.where(np.sqrt(np.mean(X**2, axis=0)) > _VARY * rounding, X, 0.0)
+            X = np.where(np.sqrt(np.mean(X**2, axis=0)) > _MIN_ROUNDING_STEPS * rounding, X, 0.0)
         gram, cross = X.T @ X, X.T @ y
         taken = 1 if layout.intercept == "site" else 0
         return cls(

@@ -14,7 +14,7 @@ import numpy as np
 from secagg.core.arrays import Array
 from secagg.errors import DataError
 from secagg.models.fedlin.design import Layout, Level
-from secagg.models.fedlin.hierarchies.base import Draws, Hierarchy, Statistics
+from secagg.models.fedlin.hierarchies.base import Hierarchy, PosteriorDraws, SufficientStatistics
 from secagg.models.fedlin.round import Round
 from secagg.models.fedlin.selection import select
 from secagg.models.fedlin.site import Site
@@ -23,12 +23,12 @@ from secagg.models.numerics.natural_gaussian import Natural
 
 def posterior_draws(
     hierarchy: Hierarchy,
-    known: Statistics,
+    known: SufficientStatistics,
     q: Natural,
     own: Natural,
     many: int,
     rng: np.random.Generator,
-) -> tuple[Draws, bool]:
+) -> tuple[PosteriorDraws, bool]:
     """Return draws of equation (8), and whether what others say was to be had apart from own.
 
     own: the site's q_k. If not apart, or where so vague a density cannot be drawn from, q stands in

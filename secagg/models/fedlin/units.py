@@ -17,7 +17,7 @@ from secagg.core.arrays import Array
 from secagg.models.common.units import SQUARES_BITS, deviations
 from secagg.models.fedlin.design import Layout
 
-_LEAST_VARIANCE = 2.0 ** (4 - SQUARES_BITS)  # 16 steps of the sum of squares
+_MIN_VARIANCE = 2.0 ** (4 - SQUARES_BITS)  # 16 steps of the sum of squares
 _ROUNDING = 2.0**-46  # of a mean square: a variance below it may be its rounding
 
 
@@ -46,4 +46,4 @@ def pooled_units(total: Update, records: int, names: Sequence[str]) -> tuple[Arr
     mean = total["sums"] / records if "sums" in total else np.zeros(len(total["squares"]))
     variance = total["squares"] / records - mean**2
     variance[variance <= _ROUNDING * mean**2] = 0
-    return mean, 1 / deviations(variance, _LEAST_VARIANCE, list(names))
+    return mean, 1 / deviations(variance, _MIN_VARIANCE, list(names))

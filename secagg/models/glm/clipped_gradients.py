@@ -47,24 +47,24 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import expit
 
-from secagg.contracts.noise import Touch
+from secagg.contracts.noise import Sensitivity
 
 Floats = NDArray[np.float64]
 Family = Literal["gaussian", "binomial"]
 
-_SLACK = 1 - 2.0**-30
-_FINEST = 32  # fine enough for the noise to count as continuous, and it still fits 64 bits
+_NORM_SLACK = 1 - 2.0**-30
+_MAX_GRID_BITS = 32  # fine enough for the noise to count as continuous, and it still fits 64 bits
 
 
-def touch_of(most: float) -> Touch:
+def gradient_sensitivity(most: float) -> Sensitivity:
     """Return how far a record moves a site's sums, gradients being clipped to `most`."""
-    return Touch(add=most * math.sqrt(17) / 4, replace=most * math.sqrt(65) / 4)
+    return Sensitivity(add=most * math.sqrt(17) / 4, replace=most * math.sqrt(65) / 4)
 
 
 def exact_bits(max_rows: int, most: float) -> int:
     """Return the most fraction bits f <= 32 with max_rows x most x 2^f <= 2^53; may be negative."""
     mantissa, exponent = math.frexp(max_rows * most)  # mantissa in [1/2, 1)
-    return min(_FINEST, 53 - (exponent if mantissa > 0.5 else exponent - 1))
+    return min(_MAX_GRID_BITS, 53 - (exponent if mantissa > 0.5 else exponent - 1))
 
 
 def residuals(x: Floats, y: Floats, beta: Floats, family: Family) -> Floats:
@@ -95,7 +95,7 @@ def site_sums(
     columns = (np.ones(len(x)), *x.T)
     if bits is None:
         return np.array([residual @ column for column in columns]), float(size.sum())
-    limit = most * _SLACK / np.sqrt(length)
+    limit = most * _NORM_SLACK / np.sqrt(length)
     clipped = np.clip(residual, -limit, limit)
     parts = (*(clipped * column for column in columns), size)
     sums = np.array([np.trunc(part * 2.0**bits).sum() for part in parts]) * 2.0**-bits

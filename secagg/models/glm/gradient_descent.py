@@ -36,20 +36,39 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from secagg.contracts import Body, Counted, Field, Kind, Public, Result, Rows, Stage, State, Update
+from secagg.contracts import (
+    Body,
+    Field,
+    Kind,
+    PublicFacts,
+    RecordCount,
+    Result,
+    SiteRecords,
+    Stage,
+    State,
+    Update,
+)
 from secagg.contracts.noise import Placement
 from secagg.core.randomness import RandomBytes
 from secagg.errors import JobError, PeerError
 from secagg.models.common.coefficient_table import INTERCEPT, Term, plain
 from secagg.models.common.variables import choose, outcome_index
-from secagg.models.glm.clipped_gradients import Family, exact_bits, residuals, site_sums, touch_of
+from secagg.models.glm.clipped_gradients import (
+    Family,
+    exact_bits,
+    gradient_sensitivity,
+    residuals,
+    site_sums,
+)
 from secagg.models.glm.newton import units_matrix, with_odds
 
 STAGE = "gradient"
-_BITS = 40  # without noise: a sum's error, 2^-41 a site, is far below that of the search
-_LEAST_BITS = 12
-_FARTHEST = 1000.0  # sum of |beta_j|: beyond any estimate on scaled columns, and bounds residuals
-_MOST_ROUNDS = 10_000
+_FRACTION_BITS = 40  # without noise: a sum's error, 2^-41 a site, is far below that of the search
+_MIN_FRACTION_BITS = 12
+_MAX_BETA_NORM = (
+    1000.0  # sum of |beta_j|: beyond any estimate on scaled columns, and bounds residuals
+)
+_MAX_ROUNDS = 10_000
 _TOLERANCE = 1e-10  # of the gradient per unit of summed squared length
 
 
@@ -80,12 +99,12 @@ class Gradient:
         "products. No site keeps state: the sums do not tell how records are split over sites."
     )
 
-    def stages(self, public: Public) -> tuple[Stage, ...]:
+    def stages(self, public: PublicFacts) -> tuple[Stage, ...]:
         """Declare the one kind of round: gradient and size at the coefficients sent."""
         if self.rounds < 1:
             raise JobError("method.rounds", "must be at least 1")
-        if self.rounds > _MOST_ROUNDS:
-            raise JobError("method.rounds", f"must be at most {_MOST_ROUNDS}")
+        if self.rounds > _MAX_ROUNDS:
+            raise JobError("method.rounds", f"must be at most {_MAX_ROUNDS}")
         if self.clip is not None and not (math.isfinite(self.clip) and self.clip > 0):
             raise JobError("method.clip", "must be positive and finite")
         if self.clip is not None and public.clip is None:
@@ -95,12 +114,12 @@ class Gradient:
         most = self._most(public)
         largest = most if bits is not None else 1.0
         if bits is None and self.family == "gaussian":
-            largest += _FARTHEST + 1  # of a residual, at any coefficients that a site accepts
-        if bits is not None and bits < _LEAST_BITS:
+            largest += _MAX_BETA_NORM + 1  # of a residual, at any coefficients that a site accepts
+        if bits is not None and bits < _MIN_FRACTION_BITS:
             raise JobError(
                 "sites.max_rows", "is too large for sums of gradients that are exact", "Lower it."
             )
-        step = _BITS if bits is None else bits
+        step = _FRACTION_BITS if bits is None else bits
         spec = (
             Field("gradient", (p,), rows * largest, step, Kind.BOUNDED),
             Field("size", (1,), rows * most / 4, step, Kind.WEIGHT),
@@ -114,9 +133,9 @@ class Gradient:
                 "privacy.placement", "this method has several rounds", "Take placement 'round'."
             )
         sees = "noised: pooled clipped gradient at the coefficients it sent, summed squared length"
-        return (Stage(STAGE, spec, self.rounds, sees, touch_of(most)),)
+        return (Stage(STAGE, spec, self.rounds, sees, gradient_sensitivity(most)),)
 
-    def start(self, public: Public) -> State:
+    def initial_state(self, public: PublicFacts) -> State:
         """Begin at zero."""
         p = len(self._names(public))
         noise = public.noise.get(STAGE)
@@ -135,17 +154,17 @@ class Gradient:
             "summed": np.zeros(p),
         }
 
-    def message(self, state: State) -> tuple[str, Body] | None:
+    def next_request(self, state: State) -> tuple[str, Body] | None:
         """Ask for the gradient at the next point, until done."""
         return (STAGE, {"beta": state["point"]}) if state["status"] == "running" else None
 
-    def local(
+    def contribute(
         self,
         stage: str,
-        rows: Rows,
+        rows: SiteRecords,
         message: Body,
         memory: State,
-        public: Public,
+        public: PublicFacts,
         random: RandomBytes,
     ) -> tuple[Update, State]:
         """Compute this site's gradient and size."""
@@ -157,7 +176,7 @@ class Gradient:
             and beta.shape == (len(chosen) + 1,)
         ):
             raise PeerError("gradient", "the coordinator's coefficients have the wrong shape")
-        if not np.sum(np.abs(beta)) <= _FARTHEST + 1:  # which NaN is not
+        if not np.sum(np.abs(beta)) <= _MAX_BETA_NORM + 1:  # which NaN is not
             raise PeerError("gradient", "the coordinator's coefficients are out of range")
         x, y = rows.values[:, chosen], rows.values[:, self._outcome(public)]
         if self.family == "binomial":
@@ -169,7 +188,7 @@ class Gradient:
         )
         return {"gradient": gradient, "size": np.array([size])}, memory
 
-    def server(self, state: State, total: Update, sites: int) -> State:
+    def aggregate(self, state: State, total: Update, sites: int) -> State:
         """Take one accelerated step; without noise, notice convergence."""
         gradient, t = total["gradient"], state["rounds"] + 1
         sizes = state["sizes"] + float(total["size"][0])
@@ -195,7 +214,7 @@ class Gradient:
             state["status"] = done
         return state
 
-    def result(self, state: State, public: Public, counted: Counted) -> Result:
+    def result(self, state: State, public: PublicFacts, counted: RecordCount) -> Result:
         """Return the coefficients in the columns' own units, without standard errors."""
         scaled = state["beta"]
         if state["noised"]:
@@ -225,7 +244,7 @@ class Gradient:
         }
         return Result(summary, {"coefficients": coefficients, "scaled_coefficients": scaled})
 
-    def _notes(self, state: State, public: Public) -> list[str]:
+    def _notes(self, state: State, public: PublicFacts) -> list[str]:
         notes: list[str] = []
         if state["status"] == "out of rounds":
             notes.append(
@@ -244,26 +263,26 @@ class Gradient:
             notes.append("Estimates are logarithms of odds (the intercept) and of odds ratios.")
         return notes
 
-    def _bits(self, public: Public) -> int | None:
+    def _bits(self, public: PublicFacts) -> int | None:
         """Return the grid of the sums under differential privacy."""
         return None if public.clip is None else exact_bits(public.max_rows, self._most(public))
 
-    def _square(self, public: Public) -> float:
+    def _square(self, public: PublicFacts) -> float:
         """Return B^2, the largest squared length of a record's (1, x)."""
         square = float(len(self._predictors(public)))
         return 1 + (square if public.clip is None else min(square, public.clip.square))
 
-    def _most(self, public: Public) -> float:
+    def _most(self, public: PublicFacts) -> float:
         """Return C."""
         if self.clip is not None:
             return self.clip
         reach = math.sqrt(self._square(public))
         return reach if self.family == "binomial" else reach / 2
 
-    def _predictors(self, public: Public) -> NDArray[np.int64]:
+    def _predictors(self, public: PublicFacts) -> NDArray[np.int64]:
         return choose(public, self.predictors, "method.predictors", other_than=self.outcome)
 
-    def _outcome(self, public: Public) -> int:
+    def _outcome(self, public: PublicFacts) -> int:
         if self.family == "binomial":
             return outcome_index(public, self.outcome)
         meant = choose(public, [self.outcome], "method.outcome")
@@ -271,7 +290,7 @@ class Gradient:
             raise JobError("method.outcome", f"{self.outcome!r} has several indicators")
         return int(meant[0])
 
-    def _names(self, public: Public) -> tuple[str, ...]:
+    def _names(self, public: PublicFacts) -> tuple[str, ...]:
         self._outcome(public)
         return (INTERCEPT, *(public.variables[i].name for i in self._predictors(public)))
 
@@ -279,4 +298,4 @@ class Gradient:
 def _within_reach(beta: NDArray[np.float64]) -> NDArray[np.float64]:
     """Return beta, drawn towards zero if sites would refuse it."""
     reach = float(np.sum(np.abs(beta)))
-    return beta if reach <= _FARTHEST else beta * (_FARTHEST / reach)
+    return beta if reach <= _MAX_BETA_NORM else beta * (_MAX_BETA_NORM / reach)

@@ -23,7 +23,18 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import chdtrc
 
-from secagg.contracts import Body, Counted, Field, Kind, Public, Result, Rows, Stage, State, Update
+from secagg.contracts import (
+    Body,
+    Field,
+    Kind,
+    PublicFacts,
+    RecordCount,
+    Result,
+    SiteRecords,
+    Stage,
+    State,
+    Update,
+)
 from secagg.core.randomness import RandomBytes
 from secagg.errors import JobError, PeerError
 from secagg.models.common.coefficient_table import INTERCEPT, plain
@@ -44,9 +55,9 @@ from secagg.models.numerics.cholesky import TOLERANCE
 from secagg.models.numerics.precision import ROUNDING
 
 NEWTON = "newton"
-LEAST_FRACTION_BITS = 40
-_SMALLEST_STEP = 2.0**-30
-_LARGEST_TRIAL = 1e100  # log-odds: beyond any estimate, and every sum of them is finite
+MIN_FRACTION_BITS = 40
+_MIN_STEP = 2.0**-30
+_MAX_LOG_ODDS = 1e100  # log-odds: beyond any estimate, and every sum of them is finite
 
 
 @dataclass(frozen=True)
@@ -72,14 +83,14 @@ class Logistic:
         "sites."
     )
 
-    def stages(self, public: Public) -> tuple[Stage, ...]:
+    def stages(self, public: PublicFacts) -> tuple[Stage, ...]:
         """Declare the one kind of round: the derivatives at a trial point."""
         if not 0 < self.level < 1:
             raise JobError("method.level", f"{self.level} is not between 0 and 1")
         if self.max_rounds < 1:
             raise JobError("method.max_rounds", "must be at least 1")
-        if self.fraction_bits < LEAST_FRACTION_BITS:
-            raise JobError("method.fraction_bits", f"must be at least {LEAST_FRACTION_BITS}")
+        if self.fraction_bits < MIN_FRACTION_BITS:
+            raise JobError("method.fraction_bits", f"must be at least {MIN_FRACTION_BITS}")
         p = len(self._names(public))
         rows = float(public.max_rows)
         bits = self.fraction_bits
@@ -91,7 +102,7 @@ class Logistic:
         sees = "pooled log-likelihood, gradient and Hessian at the coefficients it sent"
         return (Stage(NEWTON, spec, self.max_rounds, sees),)
 
-    def start(self, public: Public) -> State:
+    def initial_state(self, public: PublicFacts) -> State:
         """Begin at beta = 0."""
         p = len(self._names(public))
         return {
@@ -102,19 +113,19 @@ class Logistic:
             "names": list(self._names(public)),
         }
 
-    def message(self, state: State) -> tuple[str, Body] | None:
+    def next_request(self, state: State) -> tuple[str, Body] | None:
         """Ask for the derivatives at the trial point, until done."""
         if state["status"] not in ("running", "last"):
             return None
         return NEWTON, {"trial": state["trial"]}
 
-    def local(
+    def contribute(
         self,
         stage: str,
-        rows: Rows,
+        rows: SiteRecords,
         message: Body,
         memory: State,
-        public: Public,
+        public: PublicFacts,
         random: RandomBytes,
     ) -> tuple[Update, State]:
         """Compute this site's derivatives at the trial point."""
@@ -125,7 +136,7 @@ class Logistic:
         trial = message.get("trial")
         if not (isinstance(trial, np.ndarray) and trial.shape == X.shape[1:]):
             raise PeerError("logistic", "the coordinator's coefficients have the wrong shape")
-        if not np.all(np.abs(trial) < _LARGEST_TRIAL):
+        if not np.all(np.abs(trial) < _MAX_LOG_ODDS):
             raise PeerError("logistic", "the coordinator's coefficients are out of range")
         log_likelihood, gradient, hessian = logistic_sums(X, y, trial)
         return {
@@ -134,7 +145,7 @@ class Logistic:
             "hessian": hessian[np.triu_indices(len(hessian))],
         }, memory
 
-    def server(self, state: State, total: Update, sites: int) -> State:
+    def aggregate(self, state: State, total: Update, sites: int) -> State:
         """Accept or halve the step; find the next direction; notice convergence or separation."""
         value = float(total["log_likelihood"][0])
         state = {**state, "rounds": state["rounds"] + 1}
@@ -175,7 +186,7 @@ class Logistic:
         return max(ROUNDING, len(hessian) * step_error / least) if least > 0 else ROUNDING
 
     def _halve(self, state: State) -> State:
-        if state["step"] <= _SMALLEST_STEP:
+        if state["step"] <= _MIN_STEP:
             return {**state, "status": "stalled"}
         return self._next_trial({**state, "step": state["step"] / 2})
 
@@ -184,7 +195,7 @@ class Logistic:
             return {**state, "status": "out of rounds"}
         return {**state, "trial": state["beta"] + state["step"] * state["direction"]}
 
-    def result(self, state: State, public: Public, counted: Counted) -> Result:
+    def result(self, state: State, public: PublicFacts, counted: RecordCount) -> Result:
         """Return odds ratios with Wald intervals, in the columns' own units."""
         chosen = [public.variables[i] for i in self._predictors(public)]
         transform = units_matrix(
@@ -215,10 +226,10 @@ class Logistic:
         }
         return Result(summary, arrays)
 
-    def _predictors(self, public: Public) -> NDArray[np.int64]:
+    def _predictors(self, public: PublicFacts) -> NDArray[np.int64]:
         return choose(public, self.predictors, "method.predictors", other_than=self.outcome)
 
-    def _names(self, public: Public) -> tuple[str, ...]:
+    def _names(self, public: PublicFacts) -> tuple[str, ...]:
         outcome_index(public, self.outcome)
         return (INTERCEPT, *(public.variables[i].name for i in self._predictors(public)))
 

@@ -36,7 +36,7 @@ Vector = NDArray[np.float64]
 LOG_LIKELIHOOD_FLOOR = -64.0  # of one record: a probability of 1.6e-28 for what it shows
 SUFFICIENT_INCREASE = 1e-4  # Armijo's constant: any in (0, 1/2) converges (Boyd, section 9.2)
 DECREMENT_TOLERANCE = 5e-5  # in standard errors; below root(TOLERANCE) / 2, see `diverging`
-_LARGEST_BETA = 1e300  # sum of |beta_j|: keeps every x'beta finite
+_MAX_BETA_NORM = 1e300  # sum of |beta_j|: keeps every x'beta finite
 
 
 def logistic_sums(X: Vector, y: Vector, beta: Vector) -> tuple[float, Vector, Vector]:
@@ -68,7 +68,7 @@ def logistic_sums(X: Vector, y: Vector, beta: Vector) -> tuple[float, Vector, Ve
         raise DataError("logistic regression", "the first column is not 1 throughout")
     if not np.all((y == 0) | (y == 1)):
         raise DataError("logistic regression", "the outcome has values other than 0 and 1")
-    if not np.sum(np.abs(beta)) <= _LARGEST_BETA:
+    if not np.sum(np.abs(beta)) <= _MAX_BETA_NORM:
         raise UsageError("logistic regression", "the coefficients are not finite")
     eta = X @ beta
     per_record = -np.logaddexp(0.0, np.where(y == 1, -eta, eta))

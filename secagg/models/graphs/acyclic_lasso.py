@@ -24,10 +24,10 @@ from secagg.models.numerics.column_lassos import ColumnLassos
 
 Matrix = NDArray[np.float64]
 
-STEPS = 10  # in one call
-SETTLED = 1e-5  # largest change of an entry, at which the steps end
+MAX_STEPS = 10  # in one call
+STEP_TOLERANCE = 1e-5  # largest change of an entry, at which the steps end
 _BISECTIONS = 12
-_CLOSE = 1.05  # ratio of the bounds on mu that is near enough
+_MU_TOLERANCE_RATIO = 1.05  # ratio of the bounds on mu that is near enough
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ class LeastSquares:
         mu = multipliers.alpha + multipliers.rho * max(rest + float(np.vdot(E, W * W)), 0)
         low, high = sorted((mu, right_side(mu)))
         for _ in range(_BISECTIONS):
-            if high <= _CLOSE * low or high == 0:
+            if high <= _MU_TOLERANCE_RATIO * low or high == 0:
                 break
             mu = math.sqrt(low) * math.sqrt(high) if low > 0 else high / 10
             right = right_side(mu)
@@ -77,4 +77,4 @@ def acyclic_lasso(S: Matrix, start: Matrix, penalty: float, multipliers: Multipl
     """Minimise f(W) + penalty |W|_1 + alpha h(W) + rho/2 h(W)^2 with W_ii = 0, from `start`."""
     graph = LinearGraph(len(S), penalties=(penalty, 0.0), zero_diagonal=True)
     fit = LeastSquares(S, penalty)
-    return descend(graph, fit, start, multipliers, steps=STEPS, settled=SETTLED)
+    return descend(graph, fit, start, multipliers, steps=MAX_STEPS, settled=STEP_TOLERANCE)

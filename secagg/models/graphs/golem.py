@@ -47,7 +47,9 @@ from secagg.models.graphs.result import GraphFit
 Matrix = NDArray[np.float64]
 
 EV_PENALTY, NV_PENALTY = 0.02, 0.002  # lambda_1 of the paper's experiments
-GAIN = 1e-7  # of the objective, per restart, below which the minimum is taken as reached
+MIN_RELATIVE_GAIN = (
+    1e-7  # of the objective, per restart, below which the minimum is taken as reached
+)
 MAX_RESTARTS = 50
 
 
@@ -159,7 +161,7 @@ def _minimise(objective: Objective, start: Matrix, penalty: float) -> tuple[Mini
         again = minimise_sparse(objective, break_ties(best.W), penalty)
         evaluations += again.evaluations
         finite = again.finite
-        settled = finite and again.value >= best.value - GAIN
+        settled = finite and again.value >= best.value - MIN_RELATIVE_GAIN
         best = min(best, again, key=lambda minimum: minimum.value)
     failure = None
     if not finite:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from secagg.contracts import Public, Result
+from secagg.contracts import PublicFacts, Result
 from secagg.errors import JobError
 from secagg.models.graphs.acyclicity import is_acyclic
 from secagg.models.graphs.metrics import compare_graphs
@@ -27,18 +27,18 @@ NETWORKS_NOTE = (
     "Each weight is the size of the first layer by which one variable's network reads another: it "
     "has no sign, and is not an effect."
 )
-_HARDLY = (
+_DIRECTIONS_NOT_IDENTIFIED = (
     "Columns were divided by their standard deviations, and such data hardly tell a linear score "
     "the directions of edges"
 )
-DIRECTIONS_NOTE = f"{_HARDLY}: compare the analysis 'pc' of 'moments'."
+DIRECTIONS_NOTE = f"{_DIRECTIONS_NOT_IDENTIFIED}: compare the analysis 'pc' of 'moments'."
 """Reisach, Seiler and Weichwald (NeurIPS 2021): see `secagg.models.graphs.notears`."""
-LAGGED_DIRECTIONS_NOTE = f"{_HARDLY} within a step."
+LAGGED_DIRECTIONS_NOTE = f"{_DIRECTIONS_NOT_IDENTIFIED} within a step."
 """The same for time series, of which `moments` learns no graph."""
 
 
 def check_truth(
-    truth: Edges | None, names: Sequence[str], public: Public, at: str = "method."
+    truth: Edges | None, names: Sequence[str], public: PublicFacts, at: str = "method."
 ) -> None:
     """Raise `JobError` unless there are two variables at least and the truth is a DAG over them.
 
@@ -96,7 +96,7 @@ def graph_result(fit: GraphFit, truth: Edges | None, *, linear: bool = True) -> 
     return Result(summary, arrays)
 
 
-def note_indicators(result: Result, public: Public) -> Result:
+def note_indicators(result: Result, public: PublicFacts) -> Result:
     """Return a graph's result, with a note if an edge is between two variables of one column.
 
     By construction they depend on one another, whatever the records are.

@@ -35,7 +35,7 @@ from numpy.typing import NDArray
 from secagg.core.arrays import Array
 from secagg.models.numerics.matrix_exponential import exponential_minus_identity
 
-_HALVINGS = 30  # of a step
+_MAX_HALVINGS = 30  # of a step
 _ARMIJO = 1e-4  # share of the predicted decrease that a step must reach
 _ROUNDING = 1e-15  # of F, relative
 
@@ -141,7 +141,7 @@ def descend(
         direction = V - W
         predicted = float(np.vdot(slope, direction) + np.vdot(penalty, np.abs(V) - np.abs(W)))
         length, finite = 1.0, False
-        for _ in range(_HALVINGS):
+        for _ in range(_MAX_HALVINGS):
             trial = W + length * direction
             there = evaluate(trial)
             evaluations += 1

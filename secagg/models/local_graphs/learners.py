@@ -66,7 +66,7 @@ Combine = Literal["vote", "average"]
 EDGES, ABSTAINED = "edges", "abstained"
 """The two arrays of a ballot: votes or weights, (p, p), and whether the site abstained, (1,)."""
 
-_POSITIVE = float(np.finfo(np.float64).tiny)
+_MIN_POSITIVE = float(np.finfo(np.float64).tiny)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -87,9 +87,11 @@ class Learner:
     def check(self) -> None:
         """Raise `UsageError` for a setting out of range, or a package that is not installed."""
         if self.penalty is not None:
-            require_number("penalty", self.penalty, low=_POSITIVE if self.algorithm == "ges" else 0)
+            require_number(
+                "penalty", self.penalty, low=_MIN_POSITIVE if self.algorithm == "ges" else 0
+            )
         require_number("threshold", self.threshold, low=0)
-        require_number("alpha", self.alpha, low=_POSITIVE, below=1)
+        require_number("alpha", self.alpha, low=_MIN_POSITIVE, below=1)
         if self.algorithm in ("pc", "ges"):
             require_causal_learn("algorithm")
 
@@ -172,7 +174,7 @@ def fit_sites(
     return [learner.fit(rows, names) for rows in parts]
 
 
-def ballot(fit: GraphFit, combine: Combine) -> Update:
+def local_adjacency(fit: GraphFit, combine: Combine) -> Update:
     """Return what one site contributes to a vote or an average.
 
     Raises `UsageError` for the average of a method that has no weights.
@@ -187,7 +189,7 @@ def ballot(fit: GraphFit, combine: Combine) -> Update:
     return {EDGES: edges, ABSTAINED: np.array([float(not counts)])}
 
 
-def elect(
+def majority_graph(
     total: Update, sites: int, combine: Combine, threshold: float, names: Sequence[str]
 ) -> GraphFit:
     """Return the graph that the sum of so many sites' ballots makes.
@@ -249,9 +251,9 @@ def best_graph(fits: Sequence[GraphFit], truth: NDArray[np.bool_]) -> GraphFit:
 
 
 def _elected(fits: Sequence[GraphFit], combine: Combine, threshold: float) -> GraphFit:
-    ballots = [ballot(fit, combine) for fit in fits]
+    ballots = [local_adjacency(fit, combine) for fit in fits]
     total = {name: np.sum([b[name] for b in ballots], axis=0) for name in (EDGES, ABSTAINED)}
-    return elect(total, len(fits), combine, threshold, fits[0].names)
+    return majority_graph(total, len(fits), combine, threshold, fits[0].names)
 
 
 def _moments(rows: Matrix, names: Sequence[str]) -> Moments:

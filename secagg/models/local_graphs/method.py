@@ -33,7 +33,18 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from secagg.contracts import Body, Counted, Field, Kind, Public, Result, Rows, Stage, State, Update
+from secagg.contracts import (
+    Body,
+    Field,
+    Kind,
+    PublicFacts,
+    RecordCount,
+    Result,
+    SiteRecords,
+    Stage,
+    State,
+    Update,
+)
 from secagg.core.randomness import RandomBytes
 from secagg.errors import JobError, UsageError
 from secagg.models.common.variables import choose
@@ -44,12 +55,12 @@ from secagg.models.local_graphs.learners import (
     Algorithm,
     Combine,
     Learner,
-    ballot,
-    elect,
+    local_adjacency,
+    majority_graph,
 )
 
 STAGE = "graphs"
-LARGEST_WEIGHT = 2.0**20
+WEIGHT_BOUND = 2.0**20
 WEIGHT_BITS = 32  # with the bound above, sums over 1000 sites fit 64 bits
 
 
@@ -84,7 +95,7 @@ class LocalGraphs:
         "that site's own regression coefficient."
     )
 
-    def stages(self, public: Public) -> tuple[Stage, ...]:
+    def stages(self, public: PublicFacts) -> tuple[Stage, ...]:
         """Declare the one round."""
         combine, p = self._combine(), len(self._names(public))
         learner = self._learner()
@@ -100,26 +111,26 @@ class LocalGraphs:
             edges = Field(EDGES, (p, p), 1.0, 0, Kind.COUNT)
             sees = "for each edge, how many sites have it in the graph of their own records"
         else:
-            edges = Field(EDGES, (p, p), LARGEST_WEIGHT, WEIGHT_BITS, Kind.BOUNDED)
+            edges = Field(EDGES, (p, p), WEIGHT_BOUND, WEIGHT_BITS, Kind.BOUNDED)
             sees = "for each edge, the sum of the weights in the graphs of the sites' own records"
         spec = (edges, Field(ABSTAINED, (1,), 1.0, 0, Kind.COUNT))
         return (Stage(STAGE, spec, 1, f"{sees}; how many sites could not learn a graph"),)
 
-    def start(self, public: Public) -> State:
+    def initial_state(self, public: PublicFacts) -> State:
         """Nothing is known yet."""
         return {}
 
-    def message(self, state: State) -> tuple[str, Body] | None:
+    def next_request(self, state: State) -> tuple[str, Body] | None:
         """Ask once."""
         return None if EDGES in state else (STAGE, {})
 
-    def local(
+    def contribute(
         self,
         stage: str,
-        rows: Rows,
+        rows: SiteRecords,
         message: Body,
         memory: State,
-        public: Public,
+        public: PublicFacts,
         random: RandomBytes,
     ) -> tuple[Update, State]:
         """Learn a graph from this site's records, in the columns' own units.
@@ -129,20 +140,20 @@ class LocalGraphs:
         chosen = self._chosen(public)
         half = np.array([public.variables[i].half for i in chosen])
         fit = self._learner().fit(half * rows.values[:, chosen], self._names(public))
-        return ballot(fit, self._combine()), memory
+        return local_adjacency(fit, self._combine()), memory
 
-    def server(self, state: State, total: Update, sites: int) -> State:
+    def aggregate(self, state: State, total: Update, sites: int) -> State:
         """Keep the sum."""
         return {**total, "sites": sites}
 
-    def result(self, state: State, public: Public, counted: Counted) -> Result:
+    def result(self, state: State, public: PublicFacts, counted: RecordCount) -> Result:
         """Return the graph that was voted for, with all votes, or the mean graph.
 
         status: "converged" unless all sites abstained
         """
         combine, names = self._combine(), self._names(public)
         learner = self._learner()
-        fit = elect(state, state["sites"], combine, learner.threshold, names)
+        fit = majority_graph(state, state["sites"], combine, learner.threshold, names)
         fit = replace(
             fit,
             method=f"{self.learner}-{combine}",
@@ -183,10 +194,10 @@ class LocalGraphs:
             )
         return self.combine
 
-    def _names(self, public: Public) -> tuple[str, ...]:
+    def _names(self, public: PublicFacts) -> tuple[str, ...]:
         return tuple(public.variables[i].name for i in self._chosen(public))
 
-    def _chosen(self, public: Public) -> NDArray[np.int64]:
+    def _chosen(self, public: PublicFacts) -> NDArray[np.int64]:
         if self.variables is None:
             return np.arange(len(public.variables))
         return choose(public, self.variables, "method.variables")

@@ -25,7 +25,7 @@ from typing import Any, Literal, Protocol
 
 import numpy as np
 
-from secagg.contracts import Public, Result
+from secagg.contracts import PublicFacts, Result
 from secagg.core.validation import build
 from secagg.errors import JobError, UsageError
 from secagg.models.common.checks import require_number
@@ -43,13 +43,13 @@ from secagg.models.moments.ols import LinearFit, describe, ols
 from secagg.models.moments.ridge import RidgeFit, ridge
 from secagg.models.moments.scaling import check_penalty
 
-POSITIVE = float(np.finfo(np.float64).tiny)  # least normal number: what `pc` and `ges` ask for
+MIN_POSITIVE = float(np.finfo(np.float64).tiny)  # least normal number: what `pc` and `ges` ask for
 
 
 class Analysis(Protocol):
     """One analysis with its settings."""
 
-    def check(self, public: Public) -> None:
+    def check(self, public: PublicFacts) -> None:
         """Raise `UsageError` for undeclared columns or any setting that is wrong by itself."""
         ...
 
@@ -62,7 +62,7 @@ class Analysis(Protocol):
 class Describe:
     """Means, standard deviations and correlations of all variables."""
 
-    def check(self, public: Public) -> None:
+    def check(self, public: PublicFacts) -> None:
         """Need nothing."""
 
     def run(self, moments: Moments) -> Result:
@@ -79,7 +79,7 @@ class _Regression:
     outcome: str
     predictors: tuple[str, ...]
 
-    def check(self, public: Public) -> None:
+    def check(self, public: PublicFacts) -> None:
         """Check that outcome and predictors are declared."""
         if len(choose(public, [self.outcome], "outcome")) != 1:
             raise JobError("outcome", f"column {self.outcome!r} has several indicators")
@@ -92,7 +92,7 @@ class Ols(_Regression):
 
     level: float = 0.95
 
-    def check(self, public: Public) -> None:
+    def check(self, public: PublicFacts) -> None:
         """Check columns and level."""
         super().check(public)
         critical_value(self.level)
@@ -111,7 +111,7 @@ class Ridge(_Regression):
     penalty: float | Literal["gcv"] = "gcv"
     level: float = 0.95
 
-    def check(self, public: Public) -> None:
+    def check(self, public: PublicFacts) -> None:
         """Check columns, penalty and level."""
         super().check(public)
         check_penalty(self.penalty, "gcv")
@@ -128,7 +128,7 @@ class Lasso(_Regression):
 
     penalty: float | Literal["bic"] = "bic"
 
-    def check(self, public: Public) -> None:
+    def check(self, public: PublicFacts) -> None:
         """Check columns and penalty."""
         super().check(public)
         check_penalty(self.penalty, "bic")
@@ -145,7 +145,7 @@ class Graph:
     variables: tuple[str, ...] | None = None
     truth: tuple[tuple[str, str], ...] | None = None
 
-    def check(self, public: Public) -> None:
+    def check(self, public: PublicFacts) -> None:
         """Check that variables are declared, and that the true edges are a DAG over them."""
         names = [v.name for v in public.variables]
         if self.variables is not None:
@@ -165,10 +165,10 @@ class Pc(Graph):
 
     alpha: float = 0.05
 
-    def check(self, public: Public) -> None:
+    def check(self, public: PublicFacts) -> None:
         """Check graph, level and package."""
         super().check(public)
-        require_number("alpha", self.alpha, low=POSITIVE, below=1)
+        require_number("alpha", self.alpha, low=MIN_POSITIVE, below=1)
         require_causal_learn("kind")
 
     def run(self, moments: Moments) -> Result:
@@ -182,10 +182,10 @@ class Ges(Graph):
 
     penalty: float = 1.0
 
-    def check(self, public: Public) -> None:
+    def check(self, public: PublicFacts) -> None:
         """Check graph, penalty and package."""
         super().check(public)
-        require_number("penalty", self.penalty, low=POSITIVE)
+        require_number("penalty", self.penalty, low=MIN_POSITIVE)
         require_causal_learn("kind")
 
     def run(self, moments: Moments) -> Result:
@@ -201,7 +201,7 @@ class Notears(Graph):
     penalty: float = 0.1
     threshold: float = 0.3
 
-    def check(self, public: Public) -> None:
+    def check(self, public: PublicFacts) -> None:
         """Check graph, penalty and threshold."""
         super().check(public)
         require_number("penalty", self.penalty, low=0)
@@ -221,7 +221,7 @@ class Golem(Graph):
     penalty: float | None = None
     threshold: float = 0.3
 
-    def check(self, public: Public) -> None:
+    def check(self, public: PublicFacts) -> None:
         """Check graph, penalty and threshold."""
         super().check(public)
         if self.penalty is not None:
@@ -241,7 +241,7 @@ KINDS: Mapping[str, type[Analysis]] = {
 
 def build_analysis(
     table: Mapping[str, Any],
-    public: Public,
+    public: PublicFacts,
     where: str,
     truth: tuple[tuple[str, str], ...] | None = None,
 ) -> Analysis:

@@ -14,9 +14,9 @@ no means: see `secagg.models.moments.within_sites`, also for why noise is refuse
 Under differential privacy records come clipped to |u| <= R on a grid of 2^-g
 (`secagg.contracts.noise.Clip`), and z = (c, u) with c = 1/2. Then M's entries are multiples of
 2^-2g that float64 adds exactly. The noise has twice the variance on the diagonal, so that what
-counts as the change that a record makes (`secagg.contracts.noise.Touch`) is the sum of squares off
-the diagonal and half of those on it: exactly half the squared Frobenius norm of the whole matrix,
-of which Analyze Gauss (Dwork et al. 2014) has
+counts as the change that a record makes (`secagg.contracts.noise.Sensitivity`) is the sum of
+squares off the diagonal and half of those on it: exactly half the squared Frobenius norm of the
+whole matrix, of which Analyze Gauss (Dwork et al. 2014) has
 
     add or remove  |zz'|_F^2 = |z|^4,
                    so the change is at most  (c^2 + R^2) / root(2)                         (1)
@@ -49,8 +49,19 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from secagg.contracts import Body, Counted, Field, Kind, Public, Result, Rows, Stage, State, Update
-from secagg.contracts.noise import Clip, Touch
+from secagg.contracts import (
+    Body,
+    Field,
+    Kind,
+    PublicFacts,
+    RecordCount,
+    Result,
+    SiteRecords,
+    Stage,
+    State,
+    Update,
+)
+from secagg.contracts.noise import Clip, Sensitivity
 from secagg.core.randomness import RandomBytes
 from secagg.errors import CapabilityError, JobError, UsageError
 from secagg.models.common.noisy_moments import NOISE_NOTE, noisy_moments, repaired
@@ -60,7 +71,7 @@ from secagg.models.moments.analyses import Analysis, Graph, Ols, build_analysis
 from secagg.models.moments.within_sites import SEES, within_moments, within_spec, within_update
 
 STAGE = "moments"
-LEAST_FRACTION_BITS = 20
+MIN_FRACTION_BITS = 20
 REPEATED_NOTE = (
     "Several records may be of one person (privacy.records_per_person), and intervals take all "
     "records for independent: they are too short where a person's records are alike."
@@ -106,10 +117,10 @@ class PooledMoments:
         )
         return f"{once}. Every analysis below is computed from these and releases nothing more."
 
-    def stages(self, public: Public) -> tuple[Stage, ...]:
+    def stages(self, public: PublicFacts) -> tuple[Stage, ...]:
         """Declare the one round. |z_j z_k| <= 1, so no entry exceeds a site's number of rows."""
-        if self.fraction_bits < LEAST_FRACTION_BITS:
-            raise JobError("method.fraction_bits", f"must be at least {LEAST_FRACTION_BITS}")
+        if self.fraction_bits < MIN_FRACTION_BITS:
+            raise JobError("method.fraction_bits", f"must be at least {MIN_FRACTION_BITS}")
         self._analyses(public)  # refuses unknown kinds, keys and columns before data is read
         if self.centre == "site":
             if public.clip is not None:
@@ -124,25 +135,25 @@ class PooledMoments:
         bound = float(public.max_rows)
         bits = self.fraction_bits if public.clip is None else 2 * public.clip.grid_bits
         spec = (Field("moments", (p * (p + 1) // 2,), bound, bits, Kind.PSD),)
-        touch = None if public.clip is None else touched(public.clip, p - 1)
+        touch = None if public.clip is None else moments_sensitivity(public.clip, p - 1)
         sees = "pooled record count, sums and cross products"
         return (Stage(STAGE, spec, 1, sees, touch),)
 
-    def start(self, public: Public) -> State:
+    def initial_state(self, public: PublicFacts) -> State:
         """Nothing is known yet."""
         return {}
 
-    def message(self, state: State) -> tuple[str, Body] | None:
+    def next_request(self, state: State) -> tuple[str, Body] | None:
         """Ask once."""
         return None if "upper" in state else (STAGE, {})
 
-    def local(
+    def contribute(
         self,
         stage: str,
-        rows: Rows,
+        rows: SiteRecords,
         message: Body,
         memory: State,
-        public: Public,
+        public: PublicFacts,
         random: RandomBytes,
     ) -> tuple[Update, State]:
         """Compute this site's M, or its scatter about its own means."""
@@ -152,12 +163,12 @@ class PooledMoments:
         z = np.column_stack([np.full(len(rows.values), constant), rows.values])
         return {"moments": (z.T @ z)[np.triu_indices(z.shape[1])]}, memory
 
-    def server(self, state: State, total: Update, sites: int) -> State:
+    def aggregate(self, state: State, total: Update, sites: int) -> State:
         """Keep the sum."""
         kept: State = {"upper": total["moments"], "sites": sites}
         return {**kept, "counts": total["counts"]} if self.centre == "site" else kept
 
-    def result(self, state: State, public: Public, counted: Counted) -> Result:
+    def result(self, state: State, public: PublicFacts, counted: RecordCount) -> Result:
         """Run the analyses on the pooled moments; one that fails is reported as `failed`."""
         noise = public.noise.get(STAGE)
         step_error = state["sites"] * 2.0 ** -(self.fraction_bits + 1)
@@ -219,7 +230,7 @@ class PooledMoments:
         }
         return Result(summary, arrays)
 
-    def _analyses(self, public: Public) -> list[Analysis]:
+    def _analyses(self, public: PublicFacts) -> list[Analysis]:
         if not self.analyses:
             raise JobError("method.analyses", "is empty", "Add [[method.analyses]] with a kind.")
         return [
@@ -237,7 +248,7 @@ def _without_intervals(summary: dict[str, Any]) -> dict[str, Any]:
     return summary
 
 
-def touched(clip: Clip, variables: int) -> Touch:
+def moments_sensitivity(clip: Clip, variables: int) -> Sensitivity:
     """Return how far one record can move M's upper triangle: equations (1) and (2), rounded up."""
     constant, square = CONSTANT**2, clip.square
     added = (constant + square) / math.sqrt(2)
@@ -245,10 +256,10 @@ def touched(clip: Clip, variables: int) -> Touch:
     rows, columns = np.triu_indices(variables + 1)
     weights = tuple(int(w) for w in np.where(rows == columns, 2, 1))
     up = 1 + 2.0**-48
-    return Touch(added * up, max(added, replaced) * up, weights)
+    return Sensitivity(added * up, max(added, replaced) * up, weights)
 
 
-def pooled_moments(upper: NDArray[np.float64], public: Public, step_error: float) -> Moments:
+def pooled_moments(upper: NDArray[np.float64], public: PublicFacts, step_error: float) -> Moments:
     """Return the moments in the columns' own units from M's upper triangle in scaled units.
 
     step_error: bound on the fixed-point error of any entry of M: sites x half a step

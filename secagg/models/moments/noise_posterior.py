@@ -48,7 +48,7 @@ from scipy.special import gammaln, logsumexp, ndtri
 Floats = NDArray[np.float64]
 
 CHAINS, WARM_UP, DRAWS = 32, 200, 100
-_STEPS = (6, 13)  # leapfrog steps of a trajectory, from a range so that none is periodic
+_LEAPFROG_STEPS = (6, 13)  # leapfrog steps of a trajectory, from a range so that none is periodic
 _ACCEPTANCE = 0.8  # aimed at; between 0.6 and 0.9 costs little (Betancourt, Byrne & Girolami 2014)
 _SEED = 4
 
@@ -155,7 +155,7 @@ def draw_factors(
             jump = (step * rng.uniform(0.8, 1.2, chains))[:, None, None] * scale
             at, to_value, to_slope = X, value, slope
             end = momentum + 0.5 * jump * slope  # leapfrog: Neal 2011, equations 2.28 to 2.30
-            for _ in range(rng.integers(*_STEPS)):
+            for _ in range(rng.integers(*_LEAPFROG_STEPS)):
                 at = at + jump * end
                 to_value, to_slope = target(at)
                 end = end + jump * to_slope

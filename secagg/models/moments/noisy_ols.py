@@ -58,8 +58,10 @@ from secagg.models.moments.noise_posterior import CHAINS, draw_factors, mixing
 
 Floats = NDArray[np.float64]
 
-_TOLD = 0.5  # largest noise ratio without a note: below it coverage hardly depends on the prior
-_MIXED = 1.05  # largest R-hat without a note: Vehtari et al. 2021 ask 1.01 of far longer chains
+_MAX_NOISE_RATIO = (
+    0.5  # largest noise ratio without a note: below it coverage hardly depends on the prior
+)
+_MAX_R_HAT = 1.05  # largest R-hat without a note: Vehtari et al. 2021 ask 1.01 of far longer chains
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -233,7 +235,7 @@ def _notes(fit: NoisyLinearFit) -> tuple[str, ...]:
         "They are for the coefficients of the records as clipped, and assume independent records "
         "of equal variance.",
     ]
-    if fit.noise_ratio > _TOLD:
+    if fit.noise_ratio > _MAX_NOISE_RATIO:
         notes.append(
             "Noise hides how strongly predictors are correlated (it is "
             f"{'at least ' * (fit.noise_ratio >= 2)}{fit.noise_ratio:.1f} times what they vary in "
@@ -242,6 +244,6 @@ def _notes(fit: NoisyLinearFit) -> tuple[str, ...]:
             "(0 to 0.8), but where two were by 0.95, one of these no more than 41 %. Do not rely "
             "on intervals of single predictors that may be nearly the same."
         )
-    if fit.r_hat > _MIXED:
+    if fit.r_hat > _MAX_R_HAT:
         notes.append(f"The sampler's chains disagree (R-hat {fit.r_hat:.2f}).")
     return tuple(notes)

@@ -36,7 +36,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from secagg.contracts import Field, Kind, Public, Rows, Spec, Update
+from secagg.contracts import Field, Kind, PublicFacts, SiteRecords, Spec, Update
 from secagg.models.common.pooled_moments import Moments
 
 SEES = (
@@ -45,7 +45,7 @@ SEES = (
 )
 
 
-def within_spec(public: Public, fraction_bits: int) -> Spec:
+def within_spec(public: PublicFacts, fraction_bits: int) -> Spec:
     """Return the fields: S's upper triangle, row by row, in scaled units; n_k and n_k - 1."""
     p = len(public.variables)
     bound = float(public.max_rows)
@@ -55,7 +55,7 @@ def within_spec(public: Public, fraction_bits: int) -> Spec:
     )
 
 
-def within_update(rows: Rows) -> Update:
+def within_update(rows: SiteRecords) -> Update:
     """Return a site's part of (1), its records and its degrees of freedom.
 
     The mean that is taken off first errs by up to n eps; that of what is left has as many correct
@@ -73,7 +73,7 @@ def within_update(rows: Rows) -> Update:
 
 
 def within_moments(
-    upper: NDArray[np.float64], counts: NDArray[np.float64], public: Public, step_error: float
+    upper: NDArray[np.float64], counts: NDArray[np.float64], public: PublicFacts, step_error: float
 ) -> Moments:
     """Return the moments in the columns' own units; their means are not known and stand as 0.
 

@@ -51,7 +51,18 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from secagg.contracts import Body, Counted, Field, Kind, Public, Result, Rows, Stage, State, Update
+from secagg.contracts import (
+    Body,
+    Field,
+    Kind,
+    PublicFacts,
+    RecordCount,
+    Result,
+    SiteRecords,
+    Stage,
+    State,
+    Update,
+)
 from secagg.core.arrays import Array
 from secagg.core.randomness import RandomBytes
 from secagg.errors import JobError
@@ -65,15 +76,15 @@ from secagg.models.notears_admm.coordinator import Schedule, Variant, advance, b
 from secagg.models.notears_admm.linear_simulation import linear_fit
 from secagg.models.notears_admm.linear_site import answer, begin_site, spectrum
 from secagg.models.notears_admm.range import (
-    BOUND,
     CONSENSUS,
+    FIELD_BOUND,
     RECORDS,
     bits_for,
     check_own_units,
     within_bound,
 )
 
-_LEAST_VARIANCE = 2.0 ** (4 - SQUARES_BITS)  # 16 steps of the sum of squares, which are exact
+_MIN_VARIANCE = 2.0 ** (4 - SQUARES_BITS)  # 16 steps of the sum of squares, which are exact
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -133,7 +144,7 @@ class NotearsAdmm:
     def _schedule(self) -> Schedule:
         return Schedule(self.variant, self.rho1, self.rho2, self.gamma1, self.gamma2, self.rounds)
 
-    def stages(self, public: Public) -> tuple[Stage, ...]:
+    def stages(self, public: PublicFacts) -> tuple[Stage, ...]:
         """Declare the count and the rounds of consensus."""
         self._schedule.check()
         check_numbers(self, {"penalty": 0, "lag_penalty": 0, "threshold": 0})
@@ -146,7 +157,7 @@ class NotearsAdmm:
             Field("squares", (len(chosen),), rows, SQUARES_BITS, Kind.WEIGHT),
         )
         bits = bits_for(float(np.max(self._units(half))), self.rho2)
-        answers = (Field("responses", graph.shape, BOUND, bits, Kind.BOUNDED),)
+        answers = (Field("responses", graph.shape, FIELD_BOUND, bits, Kind.BOUNDED),)
         return (
             Stage(
                 RECORDS,
@@ -164,7 +175,7 @@ class NotearsAdmm:
             ),
         )
 
-    def start(self, public: Public) -> State:
+    def initial_state(self, public: PublicFacts) -> State:
         """Begin with the count."""
         state = begin(self._schedule, np.zeros(self._graph(public).shape))
         return {
@@ -174,7 +185,7 @@ class NotearsAdmm:
             "scale": halves(public, self._chosen(public)),
         }
 
-    def message(self, state: State) -> tuple[str, Body] | None:
+    def next_request(self, state: State) -> tuple[str, Body] | None:
         """Ask for the count, then for responses to W, until done."""
         if state["status"] == "counting":
             return RECORDS, {}
@@ -182,13 +193,13 @@ class NotearsAdmm:
             return None
         return CONSENSUS, {name: state[name] for name in ("W", "records", "scale")}
 
-    def local(
+    def contribute(
         self,
         stage: str,
-        rows: Rows,
+        rows: SiteRecords,
         message: Body,
         memory: State,
-        public: Public,
+        public: PublicFacts,
         random: RandomBytes,
     ) -> tuple[Update, State]:
         """Count, or solve problem (4) and respond."""
@@ -206,7 +217,7 @@ class NotearsAdmm:
         V, memory = answer(memory, news["W"], self._schedule.growing(memory["rho2"]))
         return {"responses": within_bound(V / self._units(facts["scale"]))}, memory
 
-    def server(self, state: State, total: Update, sites: int) -> State:
+    def aggregate(self, state: State, total: Update, sites: int) -> State:
         """Take the count, or make the next W."""
         if state["status"] == "counting":
             return self._counted(state, total)
@@ -214,7 +225,7 @@ class NotearsAdmm:
         V = total["responses"] * self._units(state["scale"])
         return advance(state, V, sites, graph, self._schedule)
 
-    def result(self, state: State, public: Public, counted: Counted) -> Result:
+    def result(self, state: State, public: PublicFacts, counted: RecordCount) -> Result:
         """Return the graph, in the units analysed."""
         names, graph = self._names(public), self._graph(public)
         fit = linear_fit(
@@ -246,7 +257,7 @@ class NotearsAdmm:
         records = records_in(total)
         variance, scale = total["squares"] / records, state["scale"]
         if self.standardise:
-            scale = 1 / deviations(variance, _LEAST_VARIANCE, state["columns"])
+            scale = 1 / deviations(variance, _MIN_VARIANCE, state["columns"])
         known = {"records": records, "scale": scale, "deviations": np.sqrt(variance) * scale}
         return {**state, "status": "running", **known}
 
@@ -255,20 +266,20 @@ class NotearsAdmm:
         d = len(scale) // (1 + len(self.lags))
         return np.ones((len(scale), d)) if self.standardise else np.outer(scale, scale[:d])
 
-    def _graph(self, public: Public) -> LinearGraph:
+    def _graph(self, public: PublicFacts) -> LinearGraph:
         return self._graph_of(len(self._names(public)))
 
     def _graph_of(self, d: int) -> LinearGraph:
         penalties = (self.penalty, self.lag_penalty)
         return LinearGraph(d, len(self.lags), penalties, self.zero_diagonal)
 
-    def _names(self, public: Public) -> tuple[str, ...]:
+    def _names(self, public: PublicFacts) -> tuple[str, ...]:
         """Return the names of the graph's variables."""
         chosen = self._chosen(public)
         d = len(chosen) // (1 + len(self.lags))
         return tuple(public.variables[i].name for i in chosen[:d])
 
-    def _chosen(self, public: Public) -> NDArray[np.int64]:
+    def _chosen(self, public: PublicFacts) -> NDArray[np.int64]:
         """Return the positions of the variables, then of their values at each lag."""
         lagged = [choose(public, lag, "method.lags") for lag in self.lags]
         if self.variables is None:

@@ -27,7 +27,7 @@ from secagg.models.notears_admm.coordinator import Schedule, advance, begin
 from secagg.models.notears_admm.linear_site import answer, begin_site, spectrum, stack
 from secagg.models.notears_admm.result import consensus_fit
 
-_LARGEST = 1e100  # of records: their squares do not overflow
+_MAX_RECORD_VALUE = 1e100  # of records: their squares do not overflow
 
 
 def learn(
@@ -51,9 +51,9 @@ def learn(
     q = sites[0].shape[1] if sites and sites[0].ndim == 2 else 0
     if q < 2 or q % (1 + lags) or any(X.ndim != 2 or X.shape[1] != q for X in sites):
         raise UsageError("analysis", "sites must be tables of the same columns, two at least")
-    if not all(np.all(np.abs(X) <= _LARGEST) for X in sites):
+    if not all(np.all(np.abs(X) <= _MAX_RECORD_VALUE) for X in sites):
         raise UsageError(
-            "analysis", f"a site has a value that is not finite, or above {_LARGEST:g}"
+            "analysis", f"a site has a value that is not finite, or above {_MAX_RECORD_VALUE:g}"
         )
     n = sum(map(len, sites))
     if n < 2:

@@ -11,7 +11,7 @@ is 0 and scale is half (own units, about the middle of the declared bounds), or 
 the inverse of the pooled standard deviation. Records are not centred site by site, as linear ones
 are: a network's slope depends on the level. In own units V_k is carried divided by such as half_i
 half_j^2 for A_ijh, which undoes them. What depends on B_k has no bound; a contribution beyond
-`BOUND` means divergence, and the site refuses to send it clipped.
+`FIELD_BOUND` means divergence, and the site refuses to send it clipped.
 
 What the transcript determines (Guarantees: only this)
     Every sum is that of the sites' slopes, each at its own B_k: in late rounds, where B_k = W, the
@@ -42,7 +42,18 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from secagg.contracts import Body, Counted, Field, Kind, Public, Result, Rows, Stage, State, Update
+from secagg.contracts import (
+    Body,
+    Field,
+    Kind,
+    PublicFacts,
+    RecordCount,
+    Result,
+    SiteRecords,
+    Stage,
+    State,
+    Update,
+)
 from secagg.core.arrays import Array
 from secagg.core.randomness import RandomBytes
 from secagg.errors import JobError
@@ -56,19 +67,19 @@ from secagg.models.notears_admm.coordinator import Schedule, Variant, advance, b
 from secagg.models.notears_admm.mlp_simulation import MLP_PENALTY, MLP_RHO, graph_fit
 from secagg.models.notears_admm.mlp_site import answer, begin_site
 from secagg.models.notears_admm.range import (
-    BITS,
-    BOUND,
     CONSENSUS,
+    FIELD_BOUND,
+    FRACTION_BITS,
     RECORDS,
     bits_for,
     check_own_units,
     within_bound,
 )
 
-_MOST_HIDDEN = 1000
+_MAX_HIDDEN = 1000
 # Of the difference of two numbers of the order of 1 that are rounded to 2^-53 and to steps of the
 # sums, 2^-BITS at every site: 16 of these. A scale that is off by some per cent is as good a scale.
-_LEAST_VARIANCE = 2.0 ** (4 - BITS)
+_MIN_VARIANCE = 2.0 ** (4 - FRACTION_BITS)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -117,12 +128,12 @@ class NotearsMlpAdmm:
     def _schedule(self) -> Schedule:
         return Schedule(self.variant, self.rho1, self.rho2, self.gamma1, self.gamma2, self.rounds)
 
-    def stages(self, public: Public) -> tuple[Stage, ...]:
+    def stages(self, public: PublicFacts) -> tuple[Stage, ...]:
         """Declare the count and the rounds of consensus."""
         self._schedule.check()
         check_numbers(self, {"penalty": 0, "threshold": 0, "seed": 0, "hidden": 1})
-        if self.hidden > _MOST_HIDDEN:
-            raise JobError("method.hidden", f"must be at most {_MOST_HIDDEN}")
+        if self.hidden > _MAX_HIDDEN:
+            raise JobError("method.hidden", f"must be at most {_MAX_HIDDEN}")
         check_truth(self.truth, self._names(public), public)
         networks, rows = self._networks(public), float(public.max_rows)
         half = halves(public, self._chosen(public))
@@ -130,13 +141,13 @@ class NotearsMlpAdmm:
         count = [Field("records", (1,), rows, 0, Kind.COUNT)]
         sees = "the number of records"
         if self.standardise:
-            count.append(Field("sums", (networks.d,), rows, BITS, Kind.BOUNDED))
-            count.append(Field("squares", (networks.d,), rows, BITS, Kind.WEIGHT))
+            count.append(Field("sums", (networks.d,), rows, FRACTION_BITS, Kind.BOUNDED))
+            count.append(Field("squares", (networks.d,), rows, FRACTION_BITS, Kind.WEIGHT))
             sees += ", and each column's sum and sum of squares"
         bits = bits_for(
             float(np.max(self._units(networks, halves(public, self._chosen(public))))), self.rho2
         )
-        slopes = (Field("slopes", (networks.size,), BOUND, bits, Kind.BOUNDED),)
+        slopes = (Field("slopes", (networks.size,), FIELD_BOUND, bits, Kind.BOUNDED),)
         return (
             Stage(RECORDS, tuple(count), 1, sees),
             Stage(
@@ -147,7 +158,7 @@ class NotearsMlpAdmm:
             ),
         )
 
-    def start(self, public: Public) -> State:
+    def initial_state(self, public: PublicFacts) -> State:
         """Begin with the count, and networks drawn from the seed."""
         networks = self._networks(public)
         rng = np.random.default_rng(self.seed)
@@ -160,7 +171,7 @@ class NotearsMlpAdmm:
             "scale": halves(public, self._chosen(public)),
         }
 
-    def message(self, state: State) -> tuple[str, Body] | None:
+    def next_request(self, state: State) -> tuple[str, Body] | None:
         """Ask for the count, then for slopes near W, until done."""
         if state["status"] == "counting":
             return RECORDS, {}
@@ -168,13 +179,13 @@ class NotearsMlpAdmm:
             return None
         return CONSENSUS, {name: state[name] for name in ("W", "records", "centre", "scale")}
 
-    def local(
+    def contribute(
         self,
         stage: str,
-        rows: Rows,
+        rows: SiteRecords,
         message: Body,
         memory: State,
-        public: Public,
+        public: PublicFacts,
         random: RandomBytes,
     ) -> tuple[Update, State]:
         """Count, or solve problem (4) and answer."""
@@ -198,7 +209,7 @@ class NotearsMlpAdmm:
         slopes = within_bound(V / self._units(networks, facts["scale"]))
         return {"slopes": slopes}, {**site, **facts}
 
-    def server(self, state: State, total: Update, sites: int) -> State:
+    def aggregate(self, state: State, total: Update, sites: int) -> State:
         """Take the count, or make the next W."""
         if state["status"] == "counting":
             return self._counted(state, total)
@@ -206,7 +217,7 @@ class NotearsMlpAdmm:
         V = total["slopes"] * self._units(networks, state["scale"])
         return advance(state, V, sites, networks, self._schedule)
 
-    def result(self, state: State, public: Public, counted: Counted) -> Result:
+    def result(self, state: State, public: PublicFacts, counted: RecordCount) -> Result:
         """Return the graph, and the networks in the units analysed."""
         networks = self._networks(public)
         fit = graph_fit(
@@ -242,19 +253,19 @@ class NotearsMlpAdmm:
         if self.standardise:
             centre = total["sums"] / records
             variance = total["squares"] / records - centre**2
-            scale = 1 / deviations(variance, _LEAST_VARIANCE, state["columns"])
+            scale = 1 / deviations(variance, _MIN_VARIANCE, state["columns"])
         return {**state, "status": "running", "records": records, "centre": centre, "scale": scale}
 
-    def _networks(self, public: Public) -> Networks:
+    def _networks(self, public: PublicFacts) -> Networks:
         return self._networks_of(len(self._chosen(public)))
 
     def _networks_of(self, d: int) -> Networks:
         return Networks(d, self.hidden, self.penalty, self.zero_diagonal)
 
-    def _names(self, public: Public) -> tuple[str, ...]:
+    def _names(self, public: PublicFacts) -> tuple[str, ...]:
         return tuple(public.variables[i].name for i in self._chosen(public))
 
-    def _chosen(self, public: Public) -> NDArray[np.int64]:
+    def _chosen(self, public: PublicFacts) -> NDArray[np.int64]:
         if self.variables is None:
             return np.arange(len(public.variables))
         return choose(public, self.variables, "method.variables")

@@ -25,7 +25,7 @@ from secagg.models.graphs.mlp import Networks, squared_loss
 from secagg.models.graphs.result import GraphFit
 from secagg.models.notears_admm.coordinator import Schedule, advance, begin
 from secagg.models.notears_admm.mlp_site import answer, begin_site
-from secagg.models.notears_admm.result import SLOWER, consensus_fit
+from secagg.models.notears_admm.result import SLOWER_SCHEDULE, consensus_fit
 
 MLP_RHO = 0.1  # rho1 and rho2 of appendix B
 MLP_PENALTY = 0.001  # lambda of appendix B
@@ -124,10 +124,10 @@ def graph_fit(
 def _missed(schedule: Schedule, *, random_inputs: bool) -> str:
     """Return what a graph without edges does not mean, and what else to try."""
     untried = [] if random_inputs else ["method.random_inputs = true"]
-    if schedule.gamma1 > SLOWER.gamma1 or schedule.gamma2 > SLOWER.gamma2:
+    if schedule.gamma1 > SLOWER_SCHEDULE.gamma1 or schedule.gamma2 > SLOWER_SCHEDULE.gamma2:
         untried.append(
-            f"slower growth (method.gamma1 = {SLOWER.gamma1:g}, gamma2 = {SLOWER.gamma2:g}, "
-            f"rounds = {SLOWER.rounds})"
+            f"slower growth (method.gamma1 = {SLOWER_SCHEDULE.gamma1:g}, "
+            f"gamma2 = {SLOWER_SCHEDULE.gamma2:g}, rounds = {SLOWER_SCHEDULE.rounds})"
         )
     more = f": {' or '.join(untried)} may find more" if untried else ""
     return f"no edge does not mean that there are no effects, which this search often misses{more}"

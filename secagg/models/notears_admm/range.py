@@ -13,11 +13,11 @@ from secagg.errors import DataError, PeerError
 RECORDS, CONSENSUS = "records", "consensus"
 """The names of the stages: the count, and the rounds."""
 
-BOUND = 1024.0
+FIELD_BOUND = 1024.0
 """Of an entry of V_k, in the units that it is carried in. Slopes of a loss are of the order of 1
 there, unless the method diverges; then the site refuses, because a clipped V_k would leave a wrong
 run going."""
-BITS = 40
+FRACTION_BITS = 40
 """The least fraction bits of V_k: see `bits_for`."""
 
 
@@ -28,7 +28,7 @@ def bits_for(units: float, rho2: float) -> int:
     rho2: the first one. V_k begins at its order, and one step moves W by 2^-20 / rho2 of it, hence
         by some 1e-6: coarser steps would move the first W, or round all of V_k to zero.
     """
-    return max(BITS, 20 + math.ceil(math.log2(units) - math.log2(rho2)))
+    return max(FRACTION_BITS, 20 + math.ceil(math.log2(units) - math.log2(rho2)))
 
 
 def check_own_units(facts: State, half: Array) -> None:
@@ -42,7 +42,7 @@ def check_own_units(facts: State, half: Array) -> None:
 
 def within_bound(V: Array) -> Array:
     """Return V_k as it is carried. Raises `DataError` where it left its range."""
-    if not np.all(np.abs(V) <= BOUND):
+    if not np.all(np.abs(V) <= FIELD_BOUND):
         raise DataError(
             "consensus",
             "this site's solution has left the range that can be sent: the method diverges",

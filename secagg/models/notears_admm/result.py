@@ -18,9 +18,9 @@ from secagg.models.graphs.proximal_newton import Graphed
 from secagg.models.graphs.result import GraphFit
 from secagg.models.notears_admm.coordinator import Schedule, failure
 
-UNLIKE = 10.0  # ratio of deviations from which rho2 cannot suit all columns
-SLOWER = Schedule(gamma1=1.3, gamma2=1.1, rounds=500)
-STEEP = 0.1
+MAX_SD_RATIO = 10.0  # ratio of deviations from which rho2 cannot suit all columns
+SLOWER_SCHEDULE = Schedule(gamma1=1.3, gamma2=1.1, rounds=500)
+MAX_GRADIENT = 0.1
 """Of `stationarity` in standardised units, which for linear graphs are correlations': slopes above
 it are told to the reader. A variable that has nothing to say on another has a slope of 0, a copy of
 it that is not used one of 1."""
@@ -60,14 +60,14 @@ def stationarity(W: Array, slope: Array, graphed: Graphed, units: Array | None =
 def _less_of_it(schedule: Schedule, units: Array) -> str:
     """Return what would leave smaller slopes, if that is not in force already."""
     positive = units[units > 0]  # products of two deviations
-    if positive.max() > UNLIKE**2 * positive.min():
+    if positive.max() > MAX_SD_RATIO**2 * positive.min():
         return "; columns differ much in size: method.standardise = true leaves less"
-    if schedule.gamma1 <= SLOWER.gamma1 and schedule.gamma2 <= SLOWER.gamma2:
+    if schedule.gamma1 <= SLOWER_SCHEDULE.gamma1 and schedule.gamma2 <= SLOWER_SCHEDULE.gamma2:
         return ""
     return (
-        f"; method.gamma1 = {SLOWER.gamma1:g} and gamma2 = {SLOWER.gamma2:g}, with rounds = "
-        f"{SLOWER.rounds}, leave less, which with many records made graphs better and with three "
-        "a variable worse"
+        f"; method.gamma1 = {SLOWER_SCHEDULE.gamma1:g} and gamma2 = {SLOWER_SCHEDULE.gamma2:g}, "
+        f"with rounds = {SLOWER_SCHEDULE.rounds}, leave less, which with many records made "
+        "graphs better and with three a variable worse"
     )
 
 
@@ -78,7 +78,7 @@ def _short_of_optimum(steep: float, units: Array | None, schedule: Schedule) -> 
             "columns were analysed in their own units, which the penalties suit if deviations are "
             "near 1; with method.standardise = true the result tells how far from an optimum it is",
         )
-    if steep <= STEEP:
+    if steep <= MAX_GRADIENT:
         return ()
     return (
         f"not a local optimum: penalties froze the weights at a stationarity of {steep:.2g} "

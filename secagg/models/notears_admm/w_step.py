@@ -30,7 +30,7 @@ from secagg.models.graphs.proximal_newton import (
 from secagg.models.numerics.lbfgs import minimise_finite
 
 PROXIMAL_STEPS = 20  # in one call
-SETTLED = 1e-6  # largest change of an entry, at which the steps end
+STEP_TOLERANCE = 1e-6  # largest change of an entry, at which the steps end
 
 
 @dataclass(frozen=True)
@@ -71,7 +71,7 @@ def proximal_step(graphed: Graphed, start: Array, pull: Pull, multipliers: Multi
     over = np.abs(pull.target) - graphed.penalty / pull.strength
     soft = np.copysign(np.maximum(over, 0), pull.target)  # soft(kappa C, lambda) / kappa
     fit = _Shrunk(pull, soft)
-    return descend(graphed, fit, start, multipliers, steps=PROXIMAL_STEPS, settled=SETTLED)
+    return descend(graphed, fit, start, multipliers, steps=PROXIMAL_STEPS, settled=STEP_TOLERANCE)
 
 
 @dataclass(frozen=True)

@@ -39,10 +39,10 @@ Matrix = NDArray[np.float64]
 Columns = NDArray[np.intp]
 
 RELATIVE = 0.1
-_ROUNDED = 1e-12  # of an entry, and of r in standard deviations: below it rounding decides
-_GRADIENTS = 25
-_SMALL = 3e-6  # change of an entry in a gradient step, at which these end
-_ENTRIES = 10  # times p: how many entries may enter a column; as many as it has are usual
+_ROUNDING_SHARE = 1e-12  # of an entry, and of r in standard deviations: below it rounding decides
+_MAX_GRADIENT_STEPS = 25
+_GRADIENT_TOLERANCE = 3e-6  # change of an entry in a gradient step, at which these end
+_MAX_ENTRIES_RATIO = 10  # times p: how many entries may enter a column; as many as it has are usual
 _TINY = float(np.finfo(np.float64).tiny)  # for variables without variance: their slopes are zero
 
 
@@ -62,13 +62,13 @@ class ColumnLassos:
 
         V: (p, p), zero where not free; ridge: (p, p), at least 0
         centre: W of the rule above; None: go on to rounding
-        Should `_ENTRIES` not suffice, it returns where it is.
+        Should `_MAX_ENTRIES_RATIO` not suffice, it returns where it is.
         """
-        needed = _ROUNDED * math.sqrt(float(np.max(np.diagonal(self.S))))
+        needed = _ROUNDING_SHARE * math.sqrt(float(np.max(np.diagonal(self.S))))
         if centre is not None:
             needed = max(needed, RELATIVE * float(self._moves(centre, ridge)[1].max()))
         V = self._gradients(V, ridge)
-        for _ in range(_ENTRIES * len(V)):
+        for _ in range(_MAX_ENTRIES_RATIO * len(V)):
             best, moves = self._moves(V, ridge)
             columns = np.flatnonzero(moves.max(axis=0) > needed)
             if columns.size == 0:
@@ -87,7 +87,7 @@ class ColumnLassos:
         target = V * curvature + self.S - self.S @ V - ridge * V
         best = np.copysign(np.maximum(np.abs(target) - self.penalty, 0), target) / curvature
         change = np.abs(best - V)
-        real = self.free & (change > _ROUNDED * np.abs(best))
+        real = self.free & (change > _ROUNDING_SHARE * np.abs(best))
         return best, np.where(real, change * np.sqrt(curvature), 0)
 
     @cached_property
@@ -103,7 +103,7 @@ class ColumnLassos:
         scaled, soft = self.S / bound, self.penalty / bound
         shrink = np.where(self.free, bound / (bound + ridge), 0)
         ahead, momentum = V, 1.0
-        for _ in range(_GRADIENTS):
+        for _ in range(_MAX_GRADIENT_STEPS):
             target = ahead - scaled @ ahead + scaled
             after = np.copysign(np.maximum(np.abs(target) - soft, 0), target) * shrink
             change = after - V
@@ -112,7 +112,7 @@ class ColumnLassos:
             following = (1 + math.sqrt(1 + 4 * momentum**2)) / 2
             V, ahead = after, after + (momentum - 1) / following * change
             momentum = following
-            if float(np.max(np.abs(change))) <= _SMALL:
+            if float(np.max(np.abs(change))) <= _GRADIENT_TOLERANCE:
                 break
         return V
 

@@ -8,12 +8,12 @@ from secagg.core.arrays import Array
 
 SMALLEST, LARGEST = 1e-30, 1e30
 
-_LEAST_GAMMA = 1e-200  # with a tiny shape a float's smallest number is above half of all draws
+_MIN_GAMMA = 1e-200  # with a tiny shape a float's smallest number is above half of all draws
 
 
 def inverse_gamma(shape: Array | float, scale: Array, rng: np.random.Generator) -> Array:
     """Draw IG(shape, scale) for each entry of `scale`."""
-    drawn: Array = scale / np.maximum(rng.standard_gamma(shape, size=scale.shape), _LEAST_GAMMA)
+    drawn: Array = scale / np.maximum(rng.standard_gamma(shape, size=scale.shape), _MIN_GAMMA)
     return drawn
 
 

@@ -18,8 +18,8 @@ from scipy.optimize import Bounds, OptimizeResult, minimize
 Vector = NDArray[np.float64]
 
 RESTARTS = 50  # after failed steps
-SHORTER = 0.1  # the first step of a restart where the one before got nowhere,
-SHORTEST = 1e-3  # down to this: the gain of a much shorter step would look like convergence
+FIRST_STEP_AFTER_RESTART = 0.1  # the first step of a restart where the one before got nowhere,
+MIN_FIRST_STEP = 1e-3  # down to this: the gain of a much shorter step would look like convergence
 
 
 @dataclass(frozen=True, eq=False)
@@ -84,8 +84,8 @@ def minimise_finite(
             )
         except _NonFiniteStepError:
             if accepted is before:
-                length *= SHORTER
-                if length < SHORTEST:
+                length *= FIRST_STEP_AFTER_RESTART
+                if length < MIN_FIRST_STEP:
                     break
             continue
         return FinitePoint(length * result.x, float(result.fun), True, evaluations)

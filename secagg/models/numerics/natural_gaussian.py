@@ -19,7 +19,7 @@ from scipy.linalg import cho_factor, cho_solve
 
 from secagg.core.arrays import Array
 
-_LEAST_SHARE = 1e-10  # of the largest eigenvalue of Q, scaled to a unit diagonal
+_MIN_EIGENVALUE_SHARE = 1e-10  # of the largest eigenvalue of Q, scaled to a unit diagonal
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ class Natural:
         if not (np.all(np.isfinite(self.Q)) and np.all(diagonal > 0)):
             return False
         scaled = self.Q / np.sqrt(np.outer(diagonal, diagonal))
-        return bool(np.linalg.eigvalsh(scaled)[0] > _LEAST_SHARE)
+        return bool(np.linalg.eigvalsh(scaled)[0] > _MIN_EIGENVALUE_SHARE)
 
     def moments(self) -> tuple[Array, Array]:
         """Return mean and covariance, of a proper density."""

@@ -25,10 +25,10 @@ from secagg.models.numerics.lbfgs import FinitePoint
 Vector = NDArray[np.float64]
 
 _MEMORY = 10  # pairs of steps and changes of slope
-_HALVINGS = 40  # of a step: the last is at the rounding of x
-_FARTHEST = 1e3  # of a first step, 1-norm: a curvature that is next to nothing says little
+_MAX_HALVINGS = 40  # of a step: the last is at the rounding of x
+_MAX_FIRST_STEP = 1e3  # of a first step, 1-norm: a curvature that is next to nothing says little
 _ARMIJO = 1e-4  # share of the predicted decrease that a step must reach
-_CURVED = 1e-10  # least curvature that a pair must show, relative
+_MIN_CURVATURE = 1e-10  # least curvature that a pair must show, relative
 
 
 def minimise_orthantwise(
@@ -75,9 +75,9 @@ def minimise_orthantwise(
         length = 1.0
         if not pairs:
             norm = float(np.sum(np.abs(downhill)))
-            length = 1 / max(curvature, norm / _FARTHEST) if curvature else 1 / max(1.0, norm)
+            length = 1 / max(curvature, norm / _MAX_FIRST_STEP) if curvature else 1 / max(1.0, norm)
         seen_finite = False
-        for _ in range(_HALVINGS):
+        for _ in range(_MAX_HALVINGS):
             trial = x + length * direction
             trial[(penalty > 0) & (trial * orthant < 0)] = 0
             trial_value, trial_gradient = evaluate(trial)
@@ -116,7 +116,7 @@ class _Pairs:
     def learn(self, s: Vector, y: Vector) -> None:
         """Take a pair, unless it shows no positive curvature."""
         curvature, square = float(s @ y), float(y @ y)
-        if curvature > _CURVED * square:
+        if curvature > _MIN_CURVATURE * square:
             self._pairs.append((s, y, curvature))
 
     def newton(self, downhill: Vector) -> Vector:

@@ -24,12 +24,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from secagg.contracts import (
-    GROWING,
+    COLLECTED_DRAWS,
     Body,
     Field,
     Kind,
-    Public,
-    Rows,
+    PublicFacts,
+    SiteRecords,
     Spec,
     Stage,
     State,
@@ -52,17 +52,17 @@ from secagg.models.sparse_bayes.sums import (
 )
 
 RECORDS, DRAWS = "records", "draws"
-_LEAST = 1e-9  # of settings above 0
-_MOST_VALUES = 2**22  # in a round: 32 MiB from each site
-_LEAST_VARIANCE = 2.0 ** (4 - SQUARES_BITS)  # 16 steps of the sum of squares
-KEPT = ("theta", "t", "eta", "inclusion")
+_MIN_SETTING = 1e-9  # of settings above 0
+_MAX_MESSAGE_VALUES = 2**22  # in a round: 32 MiB from each site
+_MIN_VARIANCE = 2.0 ** (4 - SQUARES_BITS)  # 16 steps of the sum of squares
+RECORDED = ("theta", "t", "eta", "inclusion")
 """The coordinator's draws that are kept, shape (chains, regressions, coefficients) each."""
-COMMON = tuple(field.name for field in fields(Common))
+SHARED_FIELDS = tuple(field.name for field in fields(Common))
 
 
 def kept_draws(state: State) -> dict[str, Array]:
     """Return the kept draws of a run, (draws, chains, regressions, coefficients) of each."""
-    return {name: np.array([draw[name] for draw in state[GROWING]]) for name in KEPT}
+    return {name: np.array([draw[name] for draw in state[COLLECTED_DRAWS]]) for name in RECORDED}
 
 
 class Round(NamedTuple):
@@ -129,15 +129,15 @@ class SparseModel(ABC):
         return self.rounds - self.discarded
 
     @abstractmethod
-    def columns(self, public: Public) -> NDArray[np.int64]:
+    def columns(self, public: PublicFacts) -> NDArray[np.int64]:
         """Return the positions of the columns analysed."""
 
     @abstractmethod
-    def shape(self, public: Public) -> tuple[int, int]:
+    def shape(self, public: PublicFacts) -> tuple[int, int]:
         """Return how many regressions there are, each with its own slabs; coefficients in one."""
 
     @abstractmethod
-    def gather(self, z: Array, public: Public) -> State:
+    def gather(self, z: Array, public: PublicFacts) -> State:
         """Return what a site keeps of its centred, scaled records (n_k, p), and its first draws."""
 
     @abstractmethod
@@ -147,14 +147,14 @@ class SparseModel(ABC):
         records: Sequence[int],
         now: Round,
         rngs: Sequence[np.random.Generator],
-        public: Public,
+        public: PublicFacts,
     ) -> list[tuple[Update, State]]:
         """Return, for each of these sites, its part of a round's sums and what it keeps.
 
         No site's numbers may depend on which others are given with it.
         """
 
-    def round_spec(self, public: Public) -> Spec:
+    def round_spec(self, public: PublicFacts) -> Spec:
         """Return the fields of one of the sampler's rounds."""
         return paper_spec((self.chains, *self.shape(public)), self.lambda_floor)
 
@@ -170,7 +170,7 @@ class SparseModel(ABC):
         sums = (total["one"], total["d"] * np.sqrt(now.t), total["dd"] * now.t)
         return spike_slab.paper(now, *sums, sites, self.prior, rng)
 
-    def stages(self, public: Public) -> tuple[Stage, ...]:
+    def stages(self, public: PublicFacts) -> tuple[Stage, ...]:
         """Declare the count and the sampler's rounds."""
         self._check()
         half = halves(public, self.columns(public))
@@ -186,7 +186,7 @@ class SparseModel(ABC):
             Stage(DRAWS, self._carried(public), self.rounds, self.told()),
         )
 
-    def start(self, public: Public) -> State:
+    def initial_state(self, public: PublicFacts) -> State:
         """Begin with the count, and chains that start apart."""
         shape = (self.chains, *self.shape(public))
         rng = self._generator(0)
@@ -206,10 +206,10 @@ class SparseModel(ABC):
             "columns": [public.variables[i].name for i in self.columns(public)],
             "scale": halves(public, self.columns(public)),
             "common": asdict(begun),
-            GROWING: list[State](),
+            COLLECTED_DRAWS: list[State](),
         }
 
-    def message(self, state: State) -> tuple[str, Body] | None:
+    def next_request(self, state: State) -> tuple[str, Body] | None:
         """Ask for the count, then send theta and t until all rounds are done."""
         if state["status"] == "counting":
             return RECORDS, {}
@@ -219,28 +219,28 @@ class SparseModel(ABC):
         sent = {"theta": common["theta"], "t": common["t"], "scale": state["scale"]}
         return DRAWS, {**sent, "records": state["records"]}
 
-    def local(
+    def contribute(
         self,
         stage: str,
-        rows: Rows,
+        rows: SiteRecords,
         message: Body,
         memory: State,
-        public: Public,
+        public: PublicFacts,
         random: RandomBytes,
     ) -> tuple[Update, State]:
         """Count, or run a round's sweeps."""
-        return self.together(stage, [rows], message, [memory], public, [random])[0]
+        return self.contribute_batched(stage, [rows], message, [memory], public, [random])[0]
 
-    def together(
+    def contribute_batched(
         self,
         stage: str,
-        rows: Sequence[Rows],
+        rows: Sequence[SiteRecords],
         message: Body,
         memories: Sequence[State],
-        public: Public,
+        public: PublicFacts,
         randoms: Sequence[RandomBytes],
     ) -> list[tuple[Update, State]]:
-        """Return what `local` returns at each of these sites, bit for bit."""
+        """Return what `contribute` returns at each of these sites, bit for bit."""
         chosen = self.columns(public)
         if stage == RECORDS:
             return [(self._count(each.values[:, chosen]), memory)
@@ -262,38 +262,39 @@ class SparseModel(ABC):
             for update, memory in self.sweeps_at(sites, counts, now, rngs, public)
         ]
 
-    def server(self, state: State, total: Update, sites: int) -> State:
+    def aggregate(self, state: State, total: Update, sites: int) -> State:
         """Take the count, or draw what is common to all sites."""
         if state["status"] == "counting":
             return self._counted(state, total)
         rng = self._generator(state["round"] + 1)
         drawn = self.drawn(Common(**state["common"]), total, sites, rng)
-        common = {name: getattr(drawn, name) for name in COMMON}
-        done, kept = state["round"] + 1, state[GROWING]
+        common = {name: getattr(drawn, name) for name in SHARED_FIELDS}
+        done, kept = state["round"] + 1, state[COLLECTED_DRAWS]
         if done > self.discarded and (done - self.discarded) % self.thin == 0:
-            kept = [*kept, {name: common[name] for name in KEPT}]
+            kept = [*kept, {name: common[name] for name in RECORDED}]
         status = "done" if done == self.rounds else "running"
-        return {**state, "status": status, "round": done, "common": common, GROWING: kept}
+        return {**state, "status": status, "round": done, "common": common, COLLECTED_DRAWS: kept}
 
-    def _carried(self, public: Public) -> Spec:
+    def _carried(self, public: PublicFacts) -> Spec:
         """Return a round's fields. Raises `JobError` where they would be too many numbers."""
         spec = self.round_spec(public)
         values = sum(field.size for field in spec)
-        if values > _MOST_VALUES:
+        if values > _MAX_MESSAGE_VALUES:
             raise JobError(
                 "method",
                 f"a round of so many columns and chains has {values:.2g} numbers",
-                f"Take fewer (at most {_MOST_VALUES:.2g} numbers), or step 'paper' if it is not.",
+                f"Take fewer (at most {_MAX_MESSAGE_VALUES:.2g} numbers), or step 'paper' if it "
+                "is not.",
             )
         return spec
 
     def _check(self) -> None:
         names = ("spike_ratio", "slab_shape", "slab_scale", "rho_a", "rho_b", "noise_shape",
                  "noise_scale", "lambda_floor")  # fmt: skip
-        check_numbers(self, dict.fromkeys(names, _LEAST))
+        check_numbers(self, dict.fromkeys(names, _MIN_SETTING))
         for name in names:
-            if getattr(self, name) > 1 / _LEAST:
-                raise JobError(f"method.{name}", f"must be at most {1 / _LEAST:g}")
+            if getattr(self, name) > 1 / _MIN_SETTING:
+                raise JobError(f"method.{name}", f"must be at most {1 / _MIN_SETTING:g}")
         check_numbers(self, {"chains": 1, "rounds": 8, "sweeps": 1, "thin": 1, "seed": 0})
         if self.spike_ratio >= 1:
             raise JobError("method.spike_ratio", "must be below 1: the spike is the narrower one")
@@ -311,7 +312,7 @@ class SparseModel(ABC):
             update["squares"] = np.sum(u * u, axis=0)
         return update
 
-    def _begun(self, values: Array, facts: State, public: Public) -> State:
+    def _begun(self, values: Array, facts: State, public: PublicFacts) -> State:
         """Return what a site has before its first round."""
         z, unit = centred(values), 1 / facts["scale"]
         if self.scale == "site":
@@ -330,7 +331,7 @@ class SparseModel(ABC):
         records, scale = records_in(total), state["scale"]
         if self.scale == "pooled":
             variance = total["squares"] / records
-            scale = 1 / deviations(variance, _LEAST_VARIANCE, state["columns"])
+            scale = 1 / deviations(variance, _MIN_VARIANCE, state["columns"])
         return {**state, "status": "running", "records": records, "scale": scale}
 
     def _generator(self, number: int) -> np.random.Generator:

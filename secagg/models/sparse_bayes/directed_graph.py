@@ -55,7 +55,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from secagg.contracts import Counted, Public, Result, State, Update
+from secagg.contracts import PublicFacts, RecordCount, Result, State, Update
 from secagg.core.arrays import Array
 from secagg.errors import JobError
 from secagg.models.common.posterior_summary import summarise
@@ -102,20 +102,20 @@ class SparseDirected(SparseModel):
         "of the sites' records, in sums over sites."
     )
 
-    def columns(self, public: Public) -> NDArray[np.int64]:
+    def columns(self, public: PublicFacts) -> NDArray[np.int64]:
         """Return the positions of the graph's columns."""
         if self.variables is None:
             return np.arange(len(public.variables))
         return choose(public, self.variables, "method.variables")
 
-    def shape(self, public: Public) -> tuple[int, int]:
+    def shape(self, public: PublicFacts) -> tuple[int, int]:
         """Return one family of coefficients: the entries of the graph."""
         p = len(self.columns(public))
         if p < 2:
             raise JobError("method.variables", "a graph needs at least two variables")
         return 1, p * (p - 1)
 
-    def gather(self, z: Array, public: Public) -> State:
+    def gather(self, z: Array, public: PublicFacts) -> State:
         """Return the records, a column a record, and first draws: an empty graph."""
         p = z.shape[1]
         entries, rows = (self.chains, p * (p - 1)), (self.chains, p)
@@ -136,7 +136,7 @@ class SparseDirected(SparseModel):
         records: Sequence[int],
         now: Round,
         rngs: Sequence[np.random.Generator],
-        public: Public,
+        public: PublicFacts,
     ) -> list[tuple[Update, State]]:
         """Return, for each of these sites, its part of a round's sums and what it keeps."""
         return [
@@ -150,7 +150,7 @@ class SparseDirected(SparseModel):
         chosen, d, dd = choose_slabs(now, one, d, dd, self.prior, rng)
         return spike_slab.paper(chosen, one, d, dd, sites, self.prior, rng)
 
-    def own_result(self, memory: State, public: Public) -> Result | None:
+    def site_result(self, memory: State, public: PublicFacts) -> Result | None:
         """Return a site's own graph and errors' scales, in the units analysed, and acceptance."""
         if memory.get("round") != self.rounds:
             return None
@@ -173,7 +173,7 @@ class SparseDirected(SparseModel):
         summary = {"effects": effects, "error_scales": scales, "turns_taken": turns}
         return Result({"records_here": memory["here"], **summary})
 
-    def result(self, state: State, public: Public, counted: Counted) -> Result:
+    def result(self, state: State, public: PublicFacts, counted: RecordCount) -> Result:
         """Return every arrow and whether it is an edge, and the draws.
 
         Matrices have [h, j] for h -> j, as those of all graphs here; draws have the entries in the

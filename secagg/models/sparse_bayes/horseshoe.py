@@ -47,7 +47,7 @@ import numpy as np
 
 from secagg.core.arrays import Array
 from secagg.models.numerics.gaussian_draws import (
-    _LEAST_GAMMA,
+    _MIN_GAMMA,
     _dot,
     _times,
     _transposed,
@@ -103,7 +103,7 @@ def draw_noise(
     """Draw the variates of one sweep at a site with so many records; shape: (..., q)."""
     return SweepNoise(
         rng.standard_normal(shape),
-        np.maximum(rng.standard_gamma(prior.shape + records / 2, shape[:-1]), _LEAST_GAMMA),
+        np.maximum(rng.standard_gamma(prior.shape + records / 2, shape[:-1]), _MIN_GAMMA),
         rng.standard_exponential(shape),
         rng.standard_exponential(shape),
     )

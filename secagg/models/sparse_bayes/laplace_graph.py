@@ -55,7 +55,7 @@ from secagg.models.numerics.gaussian_draws import within
 from secagg.models.sparse_bayes.horseshoe import NoisePrior
 from secagg.models.sparse_bayes.laplace_location import draw_location
 from secagg.models.sparse_bayes.metropolis_entries import move_entries, step_sizes
-from secagg.models.sparse_bayes.metropolis_rotations import turn_rows
+from secagg.models.sparse_bayes.metropolis_rotations import rotate_rows
 
 Indices = NDArray[np.int64]
 
@@ -155,7 +155,7 @@ def sweep_graph(
     b = (prior.scale + size) / noise.gamma
     means, squares = matrices(theta, p), matrices(square, p) + np.eye(p)
     ways = (noise.pairs, noise.angle, noise.turn)
-    turned = turn_rows(graph, errors, b, means, squares, prior, *ways)
+    turned = rotate_rows(graph, errors, b, means, squares, prior, *ways)
     mine = np.ascontiguousarray(graph[:, *places(p)])
     w = within((t / draw.v + (mine - theta) ** 2 / 2) / noise.w)
     return GraphDraw(mine, b, w, (1 + t / w) / noise.v), moved, turned

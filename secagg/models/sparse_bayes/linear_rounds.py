@@ -17,7 +17,7 @@ from typing import Literal
 
 import numpy as np
 
-from secagg.contracts import Public, Result, Spec, State, Update
+from secagg.contracts import PublicFacts, Result, Spec, State, Update
 from secagg.core.arrays import Array
 from secagg.models.common.posterior_summary import number
 from secagg.models.common.variables import halves
@@ -58,14 +58,14 @@ class SparseLinear(SparseModel, ABC):
     step: Literal["collapsed", "paper"] = "collapsed"
 
     @abstractmethod
-    def design(self, public: Public) -> Design:
+    def design(self, public: PublicFacts) -> Design:
         """Return the regressions, in positions within `columns`."""
 
-    def shape(self, public: Public) -> tuple[int, int]:
+    def shape(self, public: PublicFacts) -> tuple[int, int]:
         """Return how many regressions there are, and coefficients in each."""
         return self.design(public).shape
 
-    def round_spec(self, public: Public) -> Spec:
+    def round_spec(self, public: PublicFacts) -> Spec:
         """Return the fields of one of the sampler's rounds."""
         if self.step == "paper":
             return super().round_spec(public)
@@ -85,7 +85,7 @@ class SparseLinear(SparseModel, ABC):
             "the sites' own draws"
         )
 
-    def gather(self, z: Array, public: Public) -> State:
+    def gather(self, z: Array, public: PublicFacts) -> State:
         """Return X'X of the columns analysed, and first draws."""
         begun = begin_site((self.chains, *self.shape(public)))
         shapes = {"theta": begun["theta"].shape, "s": begun["s"].shape}
@@ -98,7 +98,7 @@ class SparseLinear(SparseModel, ABC):
         records: Sequence[int],
         now: Round,
         rngs: Sequence[np.random.Generator],
-        public: Public,
+        public: PublicFacts,
     ) -> list[tuple[Update, State]]:
         """Return, for each of these sites, its part of a round's sums and what it keeps."""
         # A flat prior on a site's intercept, integrated out, leaves centred records, and one less.
@@ -132,7 +132,7 @@ class SparseLinear(SparseModel, ABC):
             found.append((sent, {**site, **kept, "t": now.t, "own": own}))
         return found
 
-    def own_result(self, memory: State, public: Public) -> Result | None:
+    def site_result(self, memory: State, public: PublicFacts) -> Result | None:
         """Return a site's own coefficients and error variances, beside the common coefficients."""
         if memory.get("round") != self.rounds:
             return None

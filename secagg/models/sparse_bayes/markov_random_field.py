@@ -25,7 +25,7 @@ from typing import ClassVar, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from secagg.contracts import Counted, Public, Result, State
+from secagg.contracts import PublicFacts, RecordCount, Result, State
 from secagg.core.arrays import Array
 from secagg.errors import JobError
 from secagg.models.common.posterior_summary import summarise
@@ -54,13 +54,13 @@ class SparseMarkov(SparseLinear):
     name: ClassVar[str] = "sparse_markov"
     leaves: ClassVar[str] = LEAVES
 
-    def columns(self, public: Public) -> NDArray[np.int64]:
+    def columns(self, public: PublicFacts) -> NDArray[np.int64]:
         """Return the positions of the field's columns."""
         if self.variables is None:
             return np.arange(len(public.variables))
         return choose(public, self.variables, "method.variables")
 
-    def design(self, public: Public) -> Design:
+    def design(self, public: PublicFacts) -> Design:
         """Return the regressions of each column on all others."""
         p = len(self.columns(public))
         if p < 2:
@@ -68,7 +68,7 @@ class SparseMarkov(SparseLinear):
         others = np.array([[h for h in range(p) if h != j] for j in range(p)])
         return Design(np.arange(p), others)
 
-    def result(self, state: State, public: Public, counted: Counted) -> Result:
+    def result(self, state: State, public: PublicFacts, counted: RecordCount) -> Result:
         """Return every pair with its two sides and whether it is an edge, and the draws."""
         kept = kept_draws(state)
         names, design = state["columns"], self.design(public)

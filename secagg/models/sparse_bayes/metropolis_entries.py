@@ -45,7 +45,7 @@ _STRIDE = 2 / math.tan(math.pi * ACCEPTANCE / 2)
 """A random walk of so many standard deviations a step over a normal density takes that share:
 (2 / pi) arctan(2 / stride) (Gelman, Roberts and Gilks 1996)."""
 
-_SMALLEST = 1e-300  # of a determinant, for its logarithm
+_MIN_DETERMINANT = 1e-300  # of a determinant, for its logarithm
 
 
 def step_sizes(reach: Array, square: Array) -> Array:
@@ -99,14 +99,14 @@ def move_entries(
             shrunk = volume - step * g[h]
             gain = power * np.log(size / larger)
             if n > 1:
-                gain += (n - 1) * np.log(np.maximum(shrunk, _SMALLEST) / volume)
+                gain += (n - 1) * np.log(np.maximum(shrunk, _MIN_DETERMINANT) / volume)
             accept = gain > toll[i]
             left = slack - (np.abs(now) - np.abs(was)) * N[h]
             doubt = accept & (left <= 0)
             if doubt.any():
                 changed = graph[doubt]
                 changed[:, j, h] = now[doubt]
-                accept[doubt] = dies_out(changed)
+                accept[doubt] = is_stable(changed)
             taken[i] = accept
             graph[:, j, h] = np.where(accept, now, was)
             error = np.where(accept[:, None], moved, error)
@@ -118,7 +118,7 @@ def move_entries(
     return taken.T, sums
 
 
-def dies_out(graphs: Array) -> NDArray[np.bool_]:
+def is_stable(graphs: Array) -> NDArray[np.bool_]:
     """Tell of each matrix (..., p, p) whether its spectral radius is below 1: tests 2 and 3."""
     power = graphs
     with np.errstate(over="ignore", invalid="ignore"):  # what is not finite is not below 1

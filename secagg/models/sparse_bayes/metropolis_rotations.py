@@ -26,12 +26,12 @@ from numpy.typing import NDArray
 
 from secagg.core.arrays import Array
 from secagg.models.sparse_bayes.horseshoe import NoisePrior
-from secagg.models.sparse_bayes.metropolis_entries import dies_out
+from secagg.models.sparse_bayes.metropolis_entries import is_stable
 
 Indices = NDArray[np.int64]
 
 
-def turn_rows(
+def rotate_rows(
     graph: Array,
     errors: Array,
     b: Array,
@@ -74,7 +74,7 @@ def turn_rows(
             continue
         changed = graph[k]
         changed[:, two] = new_theta[k]
-        good = dies_out(changed)
+        good = is_stable(changed)
         k, rows = k[good], (k[good, None], two)
         graph[rows], b[rows] = new_theta[k], new_scale[k]
         errors[rows] = made[k, :, p:]

@@ -49,11 +49,11 @@ from secagg.core.arrays import Array
 from secagg.models.numerics.gaussian_draws import inverse_gamma, within
 from secagg.models.sparse_bayes.horseshoe import NoisePrior, Regression, SiteDraw, draw_noise, sweep
 
-_FAR = 5.0  # standard errors
+_MAX_DISTANCE_SE = 5.0  # standard errors
 
 
 @dataclass(frozen=True)
-class Newcomer:
+class NewSiteDraws:
     """Draws of a newcomer's coefficients (draws, q) and error variance (draws,), in units analysed.
 
     settled: the largest distance, in standard errors, of the coefficients' means after half the
@@ -68,17 +68,17 @@ class Newcomer:
     @property
     def has_settled(self) -> bool:
         """Whether more sweeps, given the run's draws, would change nothing that can be seen."""
-        return self.settled <= _FAR
+        return self.settled <= _MAX_DISTANCE_SE
 
 
-def welcome(
+def fit_new_site(
     theta: Array,
     t: Array,
     z: Array,
     prior: NoisePrior,
     sweeps: int,
     rng: np.random.Generator,
-) -> Newcomer:
+) -> NewSiteDraws:
     """Draw a newcomer's parameters by (2), one for each draw of the run.
 
     theta, t: draws (draws, q); z: its records (m, 1 + q), the outcome first, centred, in the units
@@ -98,7 +98,7 @@ def welcome(
             half = draw.theta
     apart = np.abs(draw.theta.mean(axis=0) - half.mean(axis=0))
     error = np.sqrt((draw.theta.var(axis=0) + half.var(axis=0)) / len(theta))
-    return Newcomer(draw.theta, draw.s, float(np.max(apart / np.maximum(error, 1e-300))))
+    return NewSiteDraws(draw.theta, draw.s, float(np.max(apart / np.maximum(error, 1e-300))))
 
 
 def have_moments(predictors: Array) -> NDArray[np.bool_]:
@@ -108,7 +108,7 @@ def have_moments(predictors: Array) -> NDArray[np.bool_]:
     return np.asarray(np.ptp(predictors, axis=0) > 0)
 
 
-def predict(newcomer: Newcomer, x: Array, records: int, rng: np.random.Generator) -> Array:
+def predict(newcomer: NewSiteDraws, x: Array, records: int, rng: np.random.Generator) -> Array:
     """Return draws (draws, n) of outcomes by (3), less y-bar, in the units analysed.
 
     x: predictors (n, q), less the site's own means; records: m, at least 1

@@ -45,7 +45,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from secagg.contracts import Counted, Public, Result, State
+from secagg.contracts import PublicFacts, RecordCount, Result, State
 from secagg.errors import JobError
 from secagg.models.common.posterior_summary import summarise
 from secagg.models.common.variables import choose, halves
@@ -70,7 +70,7 @@ class SparseRegression(SparseLinear):
     name: ClassVar[str] = "sparse_regression"
     leaves: ClassVar[str] = LEAVES
 
-    def columns(self, public: Public) -> NDArray[np.int64]:
+    def columns(self, public: PublicFacts) -> NDArray[np.int64]:
         """Return the positions of the outcome, then of the predictors."""
         outcome = choose(public, [self.outcome], "method.outcome")
         if len(outcome) != 1:
@@ -84,12 +84,12 @@ class SparseRegression(SparseLinear):
         chosen = choose(public, self.predictors, "method.predictors", self.outcome)
         return np.concatenate([outcome, chosen])
 
-    def design(self, public: Public) -> Design:
+    def design(self, public: PublicFacts) -> Design:
         """Return the one regression."""
         q = len(self.columns(public)) - 1
         return Design(np.array([0]), np.arange(1, q + 1)[None, :])
 
-    def result(self, state: State, public: Public, counted: Counted) -> Result:
+    def result(self, state: State, public: PublicFacts, counted: RecordCount) -> Result:
         """Return coefficients in standardised and in the columns' own units, and the draws."""
         kept = {name: draws[:, :, 0] for name, draws in kept_draws(state).items()}
         terms = state["columns"][1:]

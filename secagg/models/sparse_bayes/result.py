@@ -20,7 +20,7 @@ from secagg.errors import JobError
 from secagg.models.common.posterior_summary import Posterior, complaints, number, worst
 from secagg.models.sparse_bayes.base import SparseModel
 
-WORST_R_HAT = 1.1
+MAX_R_HAT = 1.1
 """Beyond it chains are at different places, and nothing is known of the posterior (Gelman and
 others, Bayesian Data Analysis, 3rd edition, section 11.4)."""
 
@@ -92,7 +92,7 @@ def beside(
             "least_ess_tail": tail,
             "largest_pip_mcse": error,
         },
-        "converged": agreement is None or agreement <= WORST_R_HAT,
+        "converged": agreement is None or agreement <= MAX_R_HAT,
         "notes": complaints(reported, model.chains, names),
     }
 

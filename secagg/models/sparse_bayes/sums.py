@@ -46,7 +46,7 @@ from secagg.models.sparse_bayes.horseshoe import NoisePrior, Regression, SiteDra
 Indices = NDArray[np.int64]
 
 FRACTION_BITS, LEAST_BITS = 40, 24
-_UNLIKELY = 1e-17
+_FIELD_EXCESS_PROBABILITY = 1e-17
 _MOST_C, _MOST_DD = 64.0, 128.0
 
 
@@ -77,7 +77,7 @@ def collapsed_spec(
 ) -> Spec:
     """Return the fields of a round; norm: the largest |X_i|^2 at one site of at most `rows`."""
     chains, R, q = shape
-    largest = float(gammainccinv(prior.shape + rows / 2, _UNLIKELY)) / prior.scale
+    largest = float(gammainccinv(prior.shape + rows / 2, _FIELD_EXCESS_PROBABILITY)) / prior.scale
     bound = norm * largest
     # Few enough bits for a sum over the sites in 64, where steps of 2^-24 can be had that way.
     bits = min(FRACTION_BITS, max(LEAST_BITS, 62 - math.ceil(math.log2(sites * bound))))

@@ -51,19 +51,19 @@ _ROUNDING: Final = 1e-9
 """A job may plan to use up a cap exactly. Its mu, their squares summed and the formula for delta
 are each rounded, by parts in 1e10 of delta; by so much, relatively, a total may pass it."""
 
-_MOST_EPSILON: Final = 100.0
+_MAX_EPSILON: Final = 100.0
 """Caps above it promise nothing to anybody, and e^epsilon must be a float."""
 
-_MOST_DAYS: Final = 36_525.0
+_MAX_DAYS: Final = 36_525.0
 """A century: longer is for ever."""
 
 _PARTS: Final = (1e-3, 0.1, 0.5)
 """Of delta: where discreteness takes so much, a cap's epsilon may be looked at as a smaller one."""
 
-_UP: Final = 1 + 2**-50
+_ROUND_UP_FACTOR: Final = 1 + 2**-50
 """Two products and a root are each off by at most 2**-53, relatively."""
 
-_HALVINGS: Final = 50
+_MAX_BISECTIONS: Final = 50
 """Of the bracket in which the affordable mu lies; its printed epsilon has three digits."""
 
 
@@ -117,9 +117,9 @@ class Cap:
 
     def __post_init__(self) -> None:
         for name, value, allowed, range_ in (
-            ("epsilon", self.epsilon, 0.0 < self.epsilon <= _MOST_EPSILON, "above 0, at most 100"),
+            ("epsilon", self.epsilon, 0.0 < self.epsilon <= _MAX_EPSILON, "above 0, at most 100"),
             ("delta", self.delta, 0.0 < self.delta < 1.0, "above 0 and below 1"),
-            ("days", self.days, self.days is None or 0.0 < self.days <= _MOST_DAYS,
+            ("days", self.days, self.days is None or 0.0 < self.days <= _MAX_DAYS,
              "above 0, at most 36525"),
         ):  # fmt: skip
             if not allowed:
@@ -171,7 +171,7 @@ def affordable(cap: Cap, spent: Counter[Cost], distance: float, delta: float) ->
     distance += _distance(spent)
     events = _events(spent, cap.adjacency)
     low, high = 0.0, gaussian_mu(cap.epsilon, cap.delta)
-    for _ in range(_HALVINGS):
+    for _ in range(_MAX_BISECTIONS):
         middle = (low + high) / 2
         fits = cap.allows([*events, Gaussian(middle)], distance)
         low, high = (middle, high) if fits else (low, middle)
@@ -239,7 +239,7 @@ def _scaled(
         (cap, _events(costs, cap.adjacency), _distance(costs + wanted)) for cap, costs in spent
     ]
     low, high = 0.0, 1.0
-    for _ in range(_HALVINGS):
+    for _ in range(_MAX_BISECTIONS):
         f = (low + high) / 2
         fits = all(
             cap.allows([*known, Gaussian(f * mus[cap.adjacency])], distance)
@@ -252,13 +252,14 @@ def _scaled(
 def _events(costs: Counter[Cost], adjacency: Adjacency) -> list[Event]:
     """Return few events that are together what all these releases are, and never less.
 
-    n Gaussian ones with the same mu are one with mu root(n); `_UP` covers the rounding of both.
+    n Gaussian ones with the same mu are one with mu root(n); `_ROUND_UP_FACTOR` covers the rounding
+    of both.
     """
     events: list[Event] = []
     for cost, often in costs.items():
         event = cost.event(adjacency)
         if isinstance(event, Gaussian) and often > 1:
-            events.append(Gaussian(event.mu * math.sqrt(often) * _UP))
+            events.append(Gaussian(event.mu * math.sqrt(often) * _ROUND_UP_FACTOR))
         else:
             events += [event] * often
     return events

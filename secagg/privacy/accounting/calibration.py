@@ -50,10 +50,10 @@ from secagg.privacy.sampling.sampler import sample_error
 EXACT = Cost(Gaussian(math.inf), Gaussian(math.inf))
 """What a release without noise costs."""
 
-_LEAST_MU = 1e-200  # below it, variances are beyond any number a float holds
-_STEPS = 50
-_LARGEST = 700.0  # e^epsilon is still a float
-_RESERVE = 1e-3
+_MIN_MU = 1e-200  # below it, variances are beyond any number a float holds
+_MAX_BISECTIONS = 50
+_MAX_EPSILON = 700.0  # e^epsilon is still a float
+_DELTA_RESERVE = 1e-3
 """Share of delta kept for the discreteness of the noise."""
 
 
@@ -163,8 +163,8 @@ def epsilon_at(mu: float, delta: float, distance: float) -> float:
         (1 + e^epsilon) distance, which grows with the epsilon that is to be found
     """
     epsilon = gaussian_epsilon(mu, delta)
-    for _ in range(_STEPS):
-        left = delta - (1 + math.exp(epsilon)) * distance if epsilon < _LARGEST else 0.0
+    for _ in range(_MAX_BISECTIONS):
+        left = delta - (1 + math.exp(epsilon)) * distance if epsilon < _MAX_EPSILON else 0.0
         if left <= 0:
             return math.inf
         following = gaussian_epsilon(mu, left)
@@ -186,8 +186,8 @@ def calibrate(
     """
     counting, *method = stages
     _check(terms, method, least, expected, hides)
-    mu = gaussian_mu(terms.epsilon, terms.delta * (1 - _RESERVE))
-    if mu <= _LEAST_MU:
+    mu = gaussian_mu(terms.epsilon, terms.delta * (1 - _DELTA_RESERVE))
+    if mu <= _MIN_MU:
         what = f"{terms.delta:g} is too small to be reckoned with"
         raise JobError("privacy.delta", what, "A common choice is a tenth of 1 / records.")
     rounds = sum(stage.max_rounds for stage in method)
@@ -195,7 +195,7 @@ def calibrate(
     parts |= {stage.name: (1 - terms.count_share) * mu**2 / rounds for stage in method}
     mechanisms = {s.name: _mechanism(terms, s, math.sqrt(parts[s.name]), least) for s in stages}
     calibrated = Calibrated(terms, mechanisms)
-    if calibrated.remainder(terms.epsilon) > _RESERVE * terms.delta:
+    if calibrated.remainder(terms.epsilon) > _DELTA_RESERVE * terms.delta:
         raise JobError(
             "privacy.delta", f"is too small for noise on this grid at epsilon {terms.epsilon:g}",
             "Lower epsilon, or raise delta.",
@@ -204,7 +204,7 @@ def calibrate(
 
 
 def _check(terms: Terms, method: Sequence[Stage], least: int, expected: int, hides: bool) -> None:
-    free = [stage for stage in method if stage.touch is None]
+    free = [stage for stage in method if stage.sensitivity is None]
     if free:
         worst = max(free, key=lambda stage: stage.max_rounds)  # a count beside it is not the cause
         building = "its rounds build on one another, and " if worst.max_rounds > 1 else ""
@@ -251,14 +251,14 @@ def _check(terms: Terms, method: Sequence[Stage], least: int, expected: int, hid
 
 
 def _mechanism(terms: Terms, stage: Stage, mu: float, least: int) -> Mechanism:
-    assert stage.touch is not None
+    assert stage.sensitivity is not None
     bits = stage.spec[0].fraction_bits
-    add, replace = (terms.group() * t for t in (stage.touch.add, stage.touch.replace))
+    add, replace = (terms.group() * t for t in (stage.sensitivity.add, stage.sensitivity.replace))
     if terms.placement is Placement.SITE:  # the other record may be another site's
         replace = max(replace, math.sqrt(2) * add)
     moved = add if terms.adjacency is Adjacency.ADD_REMOVE else replace
     variance = math.ceil((Fraction(moved) * 2**bits / Fraction(mu)) ** 2)
-    weights = stage.touch.weights
+    weights = stage.sensitivity.weights
     noise = Noise(terms.placement, variance, bits, terms.colluding, least, weights)
     sigma = math.sqrt(variance) * 2.0**-bits
     if noise.at_site(least) * max(weights, default=1) > MAX_VARIANCE:

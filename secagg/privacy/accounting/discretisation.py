@@ -43,7 +43,7 @@ import math
 
 from secagg.errors import UsageError
 
-_LEAST_SHARE = 0.5
+_MIN_VARIANCE = 0.5
 
 
 def distance(sigma: float, shares: int = 1, sampler_error: float = 0.0) -> float:
@@ -54,7 +54,7 @@ def distance(sigma: float, shares: int = 1, sampler_error: float = 0.0) -> float
     Raises `UsageError` if a share's standard deviation is below 1/2 of a step.
     """
     share = sigma / math.sqrt(shares)
-    if not share >= _LEAST_SHARE:
+    if not share >= _MIN_VARIANCE:
         raise UsageError(
             "noise", f"a share of {share:.3g} steps is too narrow", "Use a finer grid."
         )

@@ -51,8 +51,8 @@ Floats = NDArray[np.float64]
 
 _UNIT = float(np.finfo(np.float64).eps)
 _ROOT_TAU = math.sqrt(2 * math.pi)
-_FARTHEST = 37.5  # phi(a) is still a normal number
-_LEAST_DELTA = 1e-300
+_MAX_ARGUMENT = 37.5  # phi(a) is still a normal number
+_MIN_DELTA = 1e-300
 _LEGENDRE = np.polynomial.legendre.leggauss(8)
 _NODES, _WEIGHTS = (_LEGENDRE[0] + 1) / 2, _LEGENDRE[1] / 2  # on [0, 1]
 
@@ -69,7 +69,7 @@ def gaussian_delta(mu: float, epsilon: float) -> float:
     if mu == math.inf:
         return 1.0
     a = epsilon / mu - mu / 2
-    if a > _FARTHEST:  # delta < Phi(-a) <= exp(-a^2 / 2)
+    if a > _MAX_ARGUMENT:  # delta < Phi(-a) <= exp(-a^2 / 2)
         return math.nextafter(math.exp(-a * a / 2), math.inf)
     delta = float(_delta_from(np.asarray(a), mu)) * (1 + _rounding(mu, epsilon))
     return min(1.0, math.nextafter(delta, math.inf))
@@ -88,7 +88,7 @@ def gaussian_epsilon(mu: float, delta: float) -> float:
     _check(mu=mu, delta=delta)
     if gaussian_delta(mu, 0.0) <= delta:
         return 0.0
-    if delta < _LEAST_DELTA:
+    if delta < _MIN_DELTA:
         return math.inf
     # delta < exp(-a^2 / 2), so the root is below this.
     epsilon = mu * (mu / 2 + math.sqrt(-2 * math.log(delta)))
@@ -122,13 +122,13 @@ def gaussian_mu(epsilon: float, delta: float) -> float:
     _check(epsilon=epsilon, delta=delta)
     if delta >= 1 or epsilon == math.inf:
         return math.inf
-    if delta < _LEAST_DELTA:
+    if delta < _MIN_DELTA:
         return 0.0
     # mu (mu/2 + root) = epsilon keeps it, by the bound above; so does mu = delta, at epsilon = 0.
     root = math.sqrt(-2 * math.log(delta))
     mu = max(2 * epsilon / (math.sqrt(root * root + 2 * epsilon) + root), delta)
     step = 1.0
-    while step > 1e-13 and (here := gaussian_delta(mu, epsilon)) > _LEAST_DELTA:
+    while step > 1e-13 and (here := gaussian_delta(mu, epsilon)) > _MIN_DELTA:
         a = epsilon / mu - mu / 2
         slope = mu * math.exp(-a * a / 2) / _ROOT_TAU / here
         step = math.log(delta / here) / slope
@@ -151,13 +151,13 @@ def gaussian_deltas(mu: float, epsilons: Floats) -> Floats:
     deltas = np.zeros_like(size)
     if mu > 0:
         a = size / mu - mu / 2
-        deltas = np.where(a > _FARTHEST, 0.0, _delta_from(np.minimum(a, _FARTHEST), mu))
+        deltas = np.where(a > _MAX_ARGUMENT, 0.0, _delta_from(np.minimum(a, _MAX_ARGUMENT), mu))
     return np.where(epsilons >= 0, deltas, np.exp(-size) * deltas - np.expm1(-size))
 
 
 def _delta_from(a: Floats, mu: float) -> Floats:
-    """Return delta at a = epsilon/mu - mu/2, elementwise, for a <= `_FARTHEST`."""
-    density = np.exp(-(np.maximum(a, -_FARTHEST) ** 2) / 2) / _ROOT_TAU
+    """Return delta at a = epsilon/mu - mu/2, elementwise, for a <= `_MAX_ARGUMENT`."""
+    density = np.exp(-(np.maximum(a, -_MAX_ARGUMENT) ** 2) / 2) / _ROOT_TAU
     if mu > 1:
         return ndtr(-a) - density * _mills(a + mu)
     x = a[..., None] + mu * _NODES

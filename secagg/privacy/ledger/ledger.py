@@ -1,6 +1,7 @@
 """A party's ledger: what has left, what it cost, and the noise that it left with.
 
-Each site has one, private to it, and so has the coordinator. Before anything leaves, `enter` puts
+Each site has one, private to it, and so has the coordinator. Before anything leaves,
+`record_release` puts
 it on the disk: what is released twice, is released with the same noise; what is not in the ledger,
 has not left. It is kept by data set, by the name that its owner declares, and outlives runs, so
 that ten jobs on one data set compose (`secagg.privacy.accounting.budget`). Entry before release is
@@ -11,11 +12,11 @@ release more: ten of them, averaged, are worth the root of ten in mu (compositio
 Guarantees
     * Of releases entered by any number of processes, those that got in keep to every cap: each is
       checked and written in one transaction, and one writer is let in at a time.
-    * `enter` returns after its entry is on the disk. A process killed before has spent nothing or,
-      at worst, paid for what never left; the next try finds the entry, pays nothing, and gets the
-      same seed.
-    * One key has one seed. Asked for something else under the key of an earlier release, `enter`
-      refuses, because two answers with one noise differ by their exact difference.
+    * `record_release` returns after its entry is on the disk. A process killed before has spent
+      nothing or, at worst, paid for what never left; the next try finds the entry, pays nothing,
+      and gets the same seed.
+    * One key has one seed. Asked for something else under the key of an earlier release,
+      `record_release` refuses, because two answers with one noise differ by their exact difference.
 
 ==================================================  ================================================
 case                                                outcome
@@ -26,7 +27,7 @@ same (party, session, round), other content         `PeerError`: nobody may ask 
 placement `site`: same records and query, any run   same seed, costs nothing, re-use is recorded
 placement `site`: same records, other data set      `PolicyRefusal`: one data set, one name
 a cap would be passed by it or the rest of its job  `PolicyRefusal`, what is affordable; no cost
-`afford` says yes, and others enter meanwhile       `enter` decides: asking claims nothing
+`check_budget` allows it, others record meanwhile   `record_release` decides: asking claims nothing
 no generator given (the coordinator)                no seed, ever
 replayable noise                                    marked "privacy: void", yet it costs the same
 clock set back                                      entries dated in the future count: none is freed
@@ -60,7 +61,7 @@ from secagg.contracts.noise import Adjacency, Placement
 from secagg.core.randomness import RandomBytes
 from secagg.errors import EvidenceError, InternalError, PeerError, PolicyRefusal
 from secagg.privacy.accounting.budget import Cap, Cost, check_caps
-from secagg.privacy.ledger.records import OCCASION, Cohort, Decision, Entered, Release
+from secagg.privacy.ledger.records import PER_RELEASE_FIELDS, Cohort, Decision, Entered, Release
 from secagg.privacy.ledger.store import Line, append, lines, open_file, open_memory, transaction
 from secagg.privacy.ledger.totals import Tally
 
@@ -112,7 +113,7 @@ class Ledger:
 
     # --- releases -----------------------------------------------------------------------------
 
-    def enter(
+    def record_release(
         self,
         release: Release,
         caps: Sequence[Cap] = (),
@@ -149,7 +150,7 @@ class Ledger:
                 self._add("use", release, belongs=entry.seq)
         return Entered(seed)
 
-    def afford(
+    def check_budget(
         self, releases: Sequence[Release], caps: Sequence[Cap] = (), planned: Sequence[Cost] = ()
     ) -> None:
         """Raise `PolicyRefusal` where to enter all of these would pass a cap; write nothing.
@@ -157,7 +158,7 @@ class Ledger:
         It is no claim: what another run enters meanwhile is gone when these are entered.
 
         releases: of one data set, in order, at least one; what has an entry already costs nothing
-        caps, planned: as for `enter`, `planned` after the last of `releases`
+        caps, planned: as for `record_release`, `planned` after the last of `releases`
         """
         with self._change():  # one state of the file, for keys and for costs
             new = {key: r for r in releases if self._entry(key := r.key()) is None}
@@ -171,7 +172,7 @@ class Ledger:
     ) -> None:  # fmt: skip
         """Raise `PolicyRefusal` if a cap would be passed; what costs nothing passes none.
 
-        costs: of releases that have no entry; the rest as for `enter`
+        costs: of releases that have no entry; the rest as for `record_release`
         delta, adjacency: of their job; 0 and None for one without noise
         """
         if not costs:
@@ -197,7 +198,7 @@ class Ledger:
     ) -> None:
         """Put down whose sum it is that a release went into, once that is known; repeatable.
 
-        compare: as for `enter`; call this before the sum is opened
+        compare: as for `record_release`; call this before the sum is opened
         Raises `PolicyRefusal` for a second cohort of the same release.
         """
         sites = sorted(set(cohort))
@@ -322,7 +323,7 @@ class Ledger:
                 f"these records are in the ledger as data set {entry.dataset!r}",
                 "One data set has one name, and one budget.",
             )
-        free = ("bound", *(OCCASION if release.placement is Placement.SITE else ()))
+        free = ("bound", *(PER_RELEASE_FIELDS if release.placement is Placement.SITE else ()))
         then, asked = (
             {name: value for name, value in content.items() if name not in free}
             for content in (entry.content, release.content())

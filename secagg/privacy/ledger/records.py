@@ -17,7 +17,7 @@ from secagg.privacy.accounting.budget import Cost
 
 VOID: Final = "void (replayable noise)"
 
-OCCASION: Final = ("session", "round", "cohort", "delta")
+PER_RELEASE_FIELDS: Final = ("session", "round", "cohort", "delta")
 """What differs when a site answers again with the noise of an earlier run."""
 
 
@@ -67,7 +67,7 @@ class Release:
             if not self.records:
                 raise InternalError("ledger", "noise of a site is drawn for records, and none came")
             content = self.content()
-            what = [[n, v] for n, v in content.items() if n not in (*OCCASION, "dataset")]
+            what = [[n, v] for n, v in content.items() if n not in (*PER_RELEASE_FIELDS, "dataset")]
             return hashlib.sha256(encoding.dumps(["site", self.records, what])).hexdigest()
         answer = ["round", self.party, self.session, self.round]
         return hashlib.sha256(encoding.dumps(answer)).hexdigest()

@@ -50,8 +50,8 @@ from secagg.errors import EvidenceError, InternalError, SecaggError, UsageError
 
 _APPLICATION: Final = 0x5345434C
 _VERSION: Final = 1
-_FIRST: Final = bytes(32)
-_PATIENCE: Final = 60.0
+_GENESIS_HASH: Final = bytes(32)
+_LOCK_SECONDS: Final = 60.0
 """Seconds to wait for other processes; each of them needs milliseconds."""
 
 _SCHEMA: Final = (
@@ -160,7 +160,7 @@ def transaction(db: sqlite3.Connection, where: str) -> Iterator[None]:
 def append(db: sqlite3.Connection, line: Line) -> None:
     """Add a line, inside a transaction."""
     last = db.execute("SELECT seq, hash FROM lines ORDER BY seq DESC LIMIT 1").fetchone()
-    seq, before = (last[0] + 1, last[1]) if last else (1, _FIRST)
+    seq, before = (last[0] + 1, last[1]) if last else (1, _GENESIS_HASH)
     content = json.dumps(line.content, sort_keys=True, allow_nan=False)
     row: list[Value] = [
         seq, line.time, line.kind, line.dataset, line.session, line.round, line.key, line.belongs,
@@ -228,7 +228,7 @@ def _damaged(where: str, what: str) -> EvidenceError:
 
 def _connect(name: str) -> sqlite3.Connection:
     """Return a connection that begins transactions only where it is told to."""
-    db = sqlite3.connect(name, uri=True, timeout=_PATIENCE, isolation_level=None)
+    db = sqlite3.connect(name, uri=True, timeout=_LOCK_SECONDS, isolation_level=None)
     try:
         for setting in (
             "journal_mode = DELETE",
@@ -289,7 +289,7 @@ def _check(db: sqlite3.Connection, where: str) -> None:
         raise _damaged(where, "its tables are not those of a ledger")
     if _one(db, "PRAGMA integrity_check") != "ok" or _one(db, "PRAGMA foreign_key_check"):
         raise _damaged(where, "SQLite finds it inconsistent")
-    before = _FIRST
+    before = _GENESIS_HASH
     rows = db.execute(f"SELECT {_COLUMNS}, hash FROM lines ORDER BY seq")  # noqa: S608  # names above
     for seq, (*row, digest) in enumerate(rows, start=1):
         if digest != _hash(before, row):

@@ -49,7 +49,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
-MOST_GROUPS = 1_000_000
+MAX_GROUPS = 1_000_000
 """So many groups of sites are searched (a second or two); if there are more, none is ruled out."""
 
 _MERSENNE = tuple((1 << exponent) - 1 for exponent in (61, 127, 521))
@@ -116,7 +116,7 @@ def exposed(earlier: Sequence[frozenset[str]], new: frozenset[str], least: int) 
     if len(cohorts) - 1 not in basis:
         return None
     sizes = [len(group) for group in groups]
-    if _count_lighter(sizes, least) > MOST_GROUPS:
+    if _count_lighter(sizes, least) > MAX_GROUPS:
         return given_up
     kernel = _kernel(echelon, len(groups), prime)
     support = _lightest_support(kernel, sizes, least, prime)

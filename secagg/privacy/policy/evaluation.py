@@ -64,7 +64,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from secagg.contracts import Kind, Public, Rows, Stage
+from secagg.contracts import Kind, PublicFacts, SiteRecords, Stage
 from secagg.contracts.noise import Adjacency, Placement
 from secagg.errors import PolicyRefusal
 from secagg.privacy.policy.differencing import exposed
@@ -72,7 +72,7 @@ from secagg.privacy.policy.site_policy import Dominance, SitePolicy
 
 
 @dataclass(frozen=True, kw_only=True)
-class Request:
+class PolicyRequest:
     """What a coordinator asks a site to take part in: public facts, all of them.
 
     site: who decides; coordinator_key: of whoever asks, 32 bytes, as pinned in the roster
@@ -104,7 +104,7 @@ class Request:
 
 
 @dataclass(frozen=True, repr=False)
-class Own:
+class OwnRecords:
     """A site's own numbers; they never leave it.
 
     magnitudes: for each total that dominance is about, every record's contribution, at least 0
@@ -142,7 +142,7 @@ def parameters(stages: Iterable[Stage]) -> int:
     return most
 
 
-def own_numbers(rows: Rows, public: Public) -> Own:
+def own_records(rows: SiteRecords, public: PublicFacts) -> OwnRecords:
     """Return what the rules need to know of a site's records."""
     magnitudes: dict[str, NDArray[np.float64]] = {}
     levels: dict[str, int] = {}
@@ -155,10 +155,10 @@ def own_numbers(rows: Rows, public: Public) -> Own:
         elif variable.middle >= variable.half:
             # scaled >= -1, and rounding is monotone: no value is below 0
             magnitudes[variable.name], magnitudes[f"{variable.name}^2"] = values, values**2
-    return Own(len(rows.values), magnitudes, levels)
+    return OwnRecords(len(rows.values), magnitudes, levels)
 
 
-def before_data(policy: SitePolicy, request: Request) -> tuple[Decision, ...]:
+def before_data(policy: SitePolicy, request: PolicyRequest) -> tuple[Decision, ...]:
     """Decide by every rule that needs public facts only; pure."""
     return (
         *_on_cohort(policy, request),
@@ -186,7 +186,7 @@ def on_cohorts(
     return (Decision("cohorts", exposure is None, text),)
 
 
-def with_data(policy: SitePolicy, request: Request, own: Own) -> tuple[Decision, ...]:
+def with_data(policy: SitePolicy, request: PolicyRequest, own: OwnRecords) -> tuple[Decision, ...]:
     """Decide by every rule that needs the site's own numbers; pure."""
     made: list[Decision] = []
 
@@ -236,7 +236,7 @@ def enforce(who: str, decisions: Sequence[Decision]) -> None:
 # --- rules on public facts -----------------------------------------------------------------------
 
 
-def _on_cohort(policy: SitePolicy, request: Request) -> Iterable[Decision]:
+def _on_cohort(policy: SitePolicy, request: PolicyRequest) -> Iterable[Decision]:
     cohort, total = request.cohort, request.total_records
     if policy.min_sites is None:
         yield Decision("min_sites", False, "is not set")
@@ -262,7 +262,7 @@ def _at_least(rule: str, total: int | None, least: int, less: int) -> Decision:
     return Decision(rule, total - less >= least, f"{total} records in all{minus}, {least} needed")
 
 
-def _on_lists(policy: SitePolicy, request: Request) -> Iterable[Decision]:
+def _on_lists(policy: SitePolicy, request: PolicyRequest) -> Iterable[Decision]:
     for rule, allowed, asked in (
         ("methods", policy.methods, (request.method,)),
         ("columns", policy.columns, request.columns),
@@ -278,7 +278,7 @@ def _on_lists(policy: SitePolicy, request: Request) -> Iterable[Decision]:
         yield Decision("keys.coordinators", listed, f"{key} is {'' if listed else 'not '}listed")
 
 
-def _on_noise(policy: SitePolicy, request: Request) -> Iterable[Decision]:
+def _on_noise(policy: SitePolicy, request: PolicyRequest) -> Iterable[Decision]:
     placement, noised = request.placement, request.placement is not Placement.NONE
     if policy.noise != "any":
         own = policy.noise == "own"
@@ -316,7 +316,7 @@ def _on_noise(policy: SitePolicy, request: Request) -> Iterable[Decision]:
 # --- rules on the site's own numbers -------------------------------------------------------------
 
 
-def _on_levels(least: int, own: Own) -> tuple[bool, str]:
+def _on_levels(least: int, own: OwnRecords) -> tuple[bool, str]:
     for name, ones in own.levels.items():
         for count, value in ((ones, 1), (own.records - ones, 0)):
             if 0 < count < least:

@@ -1,12 +1,12 @@
 """What stands between a site's records and the wire: its policy, its ledger, its noise.
 
 `secagg.runtime.party` asks the guard at each step of a contribution, in this order: `admit`, before
-any record is read; `check`, once they are; `enter`, when the contribution is computed, which puts
-it on the disk and returns the noise's seed; and `opened`, before the site helps to open a sum. Each
-of them raises `PolicyRefusal`, and nothing leaves then. For the site's consent, which comes before,
-`admit` is asked, `check` where that is paid for or nothing is noised (`secagg.runtime.party`), and
-then `afford`, which enters nothing. What the rules decided is in the ledger, in full; what crosses
-the wire is a code.
+any record is read; `check`, once they are; `record_release`, when the contribution is computed,
+which puts it on the disk and returns the noise's seed; and `opened`, before the site helps to open
+a sum. Each of them raises `PolicyRefusal`, and nothing leaves then. For the site's consent, which
+comes before, `admit` is asked, `check` where that is paid for or nothing is noised
+(`secagg.runtime.party`), and then `check_budget`, which enters nothing. What the rules decided is
+in the ledger, in full; what crosses the wire is a code.
 
 Exact sums cost more than any budget from the first one on, so that for each stage only the first
 round is entered. The cohort of the round that counts records is known to a site when it is asked to
@@ -23,7 +23,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 
-from secagg.contracts import Body, Public, Rows, Spec
+from secagg.contracts import Body, PublicFacts, SiteRecords, Spec
 from secagg.contracts.noise import Placement
 from secagg.core import encoding
 from secagg.core.randomness import RandomBytes
@@ -38,7 +38,7 @@ from secagg.privacy.policy.site_policy import SitePolicy
 
 
 @dataclass(frozen=True)
-class Occasion:
+class ContributionRequest:
     """One request to contribute.
 
     cohort: the sites asked; total: records in all, None in the round that counts them
@@ -58,13 +58,13 @@ class Occasion:
 
 
 @dataclass(frozen=True)
-class Answer:
+class PlannedRelease:
     """A contribution as the ledger knows it.
 
     message: what it answers; variance: of the noise to be added, 0 for none
     """
 
-    occasion: Occasion
+    occasion: ContributionRequest
     spec: Spec
     message: Body
     variance: int
@@ -84,13 +84,13 @@ class Guard:
     session: str
     dataset: str
     policy: SitePolicy
-    asked: evaluation.Request
+    asked: evaluation.PolicyRequest
     calibrated: Calibrated | None
     open_ledger: Callable[[], Ledger]
     question: bytes
     replayable: bool = False
     _ledger: Ledger | None = field(default=None, init=False)
-    _own: evaluation.Own | None = field(default=None, init=False, repr=False)
+    _own: evaluation.OwnRecords | None = field(default=None, init=False, repr=False)
     _records: str = field(default="", init=False, repr=False)
     _said: set[evaluation.Decision] = field(default_factory=set, init=False, repr=False)
 
@@ -112,7 +112,7 @@ class Guard:
             self._ledger.close()
             self._ledger = None
 
-    def admit(self, occasion: Occasion) -> None:
+    def admit(self, occasion: ContributionRequest) -> None:
         """Decide on public facts. Raises `PolicyRefusal`."""
         earlier = tuple(c.sites for c in self.ledger.cohorts(self.dataset))
         request = self._request(occasion, earlier)
@@ -121,10 +121,10 @@ class Guard:
         check_invitation(self.policy.release, request.site, occasion.cohort, occasion.total)
         evaluation.enforce(request.site, decisions)
 
-    def check(self, occasion: Occasion, rows: Rows, public: Public) -> None:
+    def check(self, occasion: ContributionRequest, rows: SiteRecords, public: PublicFacts) -> None:
         """Decide on the site's own records. Raises `PolicyRefusal`."""
         if self._own is None:
-            self._own = evaluation.own_numbers(rows, public)
+            self._own = evaluation.own_records(rows, public)
             self._records = encoding.digest(rows.values).hex()
         request = self._request(occasion, ())
         decisions = evaluation.with_data(self.policy, request, self._own)
@@ -132,7 +132,9 @@ class Guard:
         check_records(self.policy.release, request.site, self._own.records)
         evaluation.enforce(request.site, decisions)
 
-    def afford(self, answers: Sequence[Answer], load: Callable[[], Rows]) -> None:
+    def check_budget(
+        self, answers: Sequence[PlannedRelease], load: Callable[[], SiteRecords]
+    ) -> None:
         """Decide whether a run that begins with these answers fits the budget; enter nothing.
 
         load: returns the records: noise of placement `site` that was drawn before is free
@@ -150,9 +152,9 @@ class Guard:
                 )
             else:
                 releases = [self._release(answer) for answer in answers]
-                self.ledger.afford(releases, self._caps(), rest)
+                self.ledger.check_budget(releases, self._caps(), rest)
 
-    def enter(self, answer: Answer, random: RandomBytes) -> bytes:
+    def record_release(self, answer: PlannedRelease, random: RandomBytes) -> bytes:
         """Put the contribution in the ledger, and return the seed of its noise.
 
         Raises `PolicyRefusal` where it does not fit the budget.
@@ -164,17 +166,17 @@ class Guard:
             self._settle(occasion, occasion.cohort)
         with self._on_record(occasion, "budget"):
             release, rest = self._release(answer), self._rest(occasion)
-            return self.ledger.enter(release, self._caps(), rest, random).seed
+            return self.ledger.record_release(release, self._caps(), rest, random).seed
 
     def opened(self, round_: int, stage: str, counting: bool, contributors: Sequence[str]) -> None:
         """Decide on a sum that this site is asked to help open. Raises `PolicyRefusal`."""
         if counting:  # told by the stage: the round's number is the coordinator's choice
             cohort = tuple(contributors)
-            self._settle(Occasion(round_, stage, cohort, None, 0), cohort, round_)
+            self._settle(ContributionRequest(round_, stage, cohort, None, 0), cohort, round_)
 
     # --- inside ------------------------------------------------------------------------------
 
-    def _release(self, answer: Answer) -> Release:
+    def _release(self, answer: PlannedRelease) -> Release:
         occasion = answer.occasion
         return Release(
             party=self.asked.site,
@@ -200,14 +202,16 @@ class Guard:
         return () if self.policy.budget is None else self.policy.budget.caps
 
     def _request(
-        self, occasion: Occasion, earlier: tuple[frozenset[str], ...]
-    ) -> evaluation.Request:
+        self, occasion: ContributionRequest, earlier: tuple[frozenset[str], ...]
+    ) -> evaluation.PolicyRequest:
         return replace(
             self.asked, cohort=occasion.cohort, earlier=earlier, total_records=occasion.total,
             counting=occasion.counting,
         )  # fmt: skip
 
-    def _write(self, occasion: Occasion, decisions: Sequence[evaluation.Decision]) -> None:
+    def _write(
+        self, occasion: ContributionRequest, decisions: Sequence[evaluation.Decision]
+    ) -> None:
         """Write down what was not said before in this session, and every refusal."""
         new = [made for made in decisions if made not in self._said or not made.allowed]
         if new:
@@ -223,7 +227,7 @@ class Guard:
             return EXACT
         return self.calibrated.mechanisms[stage].cost()
 
-    def _rest(self, occasion: Occasion) -> list[Cost]:
+    def _rest(self, occasion: ContributionRequest) -> list[Cost]:
         """Return the costs of the rounds that the job has still to come."""
         rest: list[Cost] = []
         mechanisms = {} if self.calibrated is None else self.calibrated.mechanisms
@@ -235,7 +239,7 @@ class Guard:
         return rest
 
     @contextmanager
-    def _on_record(self, occasion: Occasion, rule: str) -> Iterator[None]:
+    def _on_record(self, occasion: ContributionRequest, rule: str) -> Iterator[None]:
         """Write down a refusal that the ledger itself makes, as this site's."""
         try:
             yield
@@ -244,7 +248,9 @@ class Guard:
             self._write(occasion, [evaluation.Decision(rule, False, said)])
             raise PolicyRefusal(self.asked.site, said, error.mend) from None
 
-    def _settle(self, occasion: Occasion, cohort: tuple[str, ...], round_: int = 0) -> None:
+    def _settle(
+        self, occasion: ContributionRequest, cohort: tuple[str, ...], round_: int = 0
+    ) -> None:
         """Put down whose records were counted, once that is certain; check it like any cohort."""
         with self._on_record(occasion, "cohorts"):
             self.ledger.settle(self.asked.site, self.session, round_, cohort, self._compare(cohort))

@@ -20,7 +20,7 @@ from typing import TypeVar
 Half = TypeVar("Half")
 
 
-def side_by_side(halves: Sequence[Callable[[], Half]]) -> list[Half]:
+def in_two_threads(halves: Sequence[Callable[[], Half]]) -> list[Half]:
     """Return what each half returns, in their order; this thread does the last one.
 
     A half must not call this: the helper would wait for itself.

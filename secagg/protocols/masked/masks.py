@@ -51,7 +51,7 @@ from secagg.protocols.prg import SEED_BYTES, apply_masks
 KEY_BYTES = 32
 _FIELD_PRIME = 2**255 - 19
 _NONCE_BYTES = 12
-EVERYONE = ""
+ALL_RECIPIENTS = ""
 """Recipient of a signed statement that is meant for all parties."""
 
 
@@ -100,7 +100,7 @@ _read_once = lru_cache(maxsize=1 << 12)(read_frame)
 def state_publicly(context: Context, phase: str, body: Mapping[str, bytes]) -> bytes:
     """Return a signed frame for everybody, which the coordinator can relay but not alter."""
     return write_frame(
-        context.identity, context.session, context.round, phase, EVERYONE, dict(body)
+        context.identity, context.session, context.round, phase, ALL_RECIPIENTS, dict(body)
     )
 
 
@@ -108,7 +108,7 @@ def read_statement(statement: object, site: str, phase: str, context: Context) -
     """Return what `site` stated in this round and phase. Raises `PeerError`."""
     if not isinstance(statement, bytes):
         raise PeerError(site, "makes no statement")
-    frame = _read_once(statement, context.roster, EVERYONE, context.session)
+    frame = _read_once(statement, context.roster, ALL_RECIPIENTS, context.session)
     header = frame.header
     if (header.sender, header.round, header.phase) != (site, context.round, phase):
         raise PeerError(site, "a statement is another site's, or of another round or phase")

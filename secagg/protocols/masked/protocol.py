@@ -121,10 +121,10 @@ class Masked:
             if not 0 <= getattr(self, name) < 1:
                 raise JobError(f"protocol.{name}", "is a share of the sites: at least 0, below 1")
 
-    def in_numbers(self, sites: int) -> str:
+    def guarantee_text(self, sites: int) -> str:
         """As planned for the graph of so many sites."""
         plan = self._plan_for(sites)
-        colluding = self.withstands(sites)
+        colluding = self.max_colluding(sites)
         text = (
             f"of {sites} sites, up to {colluding} may collude with the coordinator; up to "
             f"{sites - plan.least_survivors} may drop out of the first sum, none of a later one"
@@ -133,7 +133,7 @@ class Masked:
             text += f"; each shares masks with {plan.degree} others"
         return text
 
-    def withstands(self, sites: int) -> int:
+    def max_colluding(self, sites: int) -> int:
         """As many as the setting says, of so many sites."""
         return int(self.colluding * sites + 1e-9)  # the floor, of 0.29 * 100 too
 

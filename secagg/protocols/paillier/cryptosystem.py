@@ -38,7 +38,7 @@ from gmpy2 import invert
 
 from secagg.core.randomness import RandomBytes
 from secagg.errors import PeerError, UsageError
-from secagg.protocols.kernels.parallel import side_by_side
+from secagg.protocols.kernels.parallel import in_two_threads
 from secagg.protocols.paillier import residues
 from secagg.protocols.paillier.fixed_base import fixed_base
 from secagg.protocols.paillier.integers import Integers
@@ -135,7 +135,7 @@ def decrypt(key: PrivateKey, ciphertexts: Sequence[int]) -> Integers:
             raise PeerError("paillier", "ciphertexts hold a number that is no ciphertext")
         return residues.scaled(logs, int(invert(-other, prime)), prime)
 
-    halves = side_by_side([partial(half, key.p, key.q), partial(half, key.q, key.p)])
+    halves = in_two_threads([partial(half, key.p, key.q), partial(half, key.q, key.p)])
     return residues.chinese_remainders(halves[0], halves[1], key.p, key.q)
 
 

@@ -41,15 +41,15 @@ from gmpy2 import invert, mpz
 from numpy.typing import NDArray
 
 from secagg.protocols.kernels.modular import FixedBaseTable
-from secagg.protocols.kernels.parallel import side_by_side
+from secagg.protocols.kernels.parallel import in_two_threads
 from secagg.protocols.paillier.integers import Integers
 
 Digits = NDArray[np.uint16]
 
 TABLE_BYTES = 1 << 26
 """At most so much memory for one table, 64 MiB."""
-CACHED = 2  # units with their tables: two private keys, 256 MiB, or two public ones
-FORESIGHT = 4
+MAX_CACHED = 2  # units with their tables: two private keys, 256 MiB, or two public ones
+TABLE_GROWTH = 4
 STEP = 2
 """When a table is replaced by a wider one: see `FixedBase`."""
 
@@ -225,9 +225,9 @@ class FixedBase:
 
     How many there will be is seldom known: a method may take hundreds of sums of few ciphertexts,
     and end early. So each time that the powers taken have doubled, the tables are replaced by ones
-    for `FORESIGHT` times as many, if those are wider by `STEP` bits or more. Small tables cost so
-    much less than large ones that all together cost less than twice the last. The number of powers
-    is that of the ciphertexts under one key, which is public.
+    for `TABLE_GROWTH` times as many, if those are wider by `STEP` bits or more. Small tables cost
+    so much less than large ones that all together cost less than twice the last. The number of
+    powers is that of the ciphertexts under one key, which is public.
     """
 
     def __init__(
@@ -252,10 +252,10 @@ class FixedBase:
             table.begin(exponents, plaintexts, n // root)
             for table, root in zip(self._tables, self._roots, strict=True)
         ]
-        return side_by_side(begun)
+        return in_two_threads(begun)
 
     def _wide_enough(self, expected: int) -> list[Table]:
-        powers = max(expected, FORESIGHT * self._taken if self._tables else self._taken)
+        powers = max(expected, TABLE_GROWTH * self._taken if self._tables else self._taken)
         bits, length = self._bits, max(self._roots).bit_length()
         window = choose_window(bits, length, powers, kernels=self._kernels)
         if self._tables and window < self._tables[0].window + STEP:
@@ -266,7 +266,7 @@ class FixedBase:
         ]
 
 
-@lru_cache(maxsize=CACHED)
+@lru_cache(maxsize=MAX_CACHED)
 def fixed_base(
     base: int, roots: tuple[int, ...], exponent_bits: int, *, kernels: bool
 ) -> FixedBase:

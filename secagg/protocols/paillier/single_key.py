@@ -89,11 +89,11 @@ class Paillier:
     def __post_init__(self) -> None:
         key_distribution.check_key_bits(self.key_bits)
 
-    def in_numbers(self, sites: int) -> str:
+    def guarantee_text(self, sites: int) -> str:
         """No site may collude with the coordinator."""
         return f"each of the {sites} sites holds the key: none may collude with the coordinator"
 
-    def withstands(self, sites: int) -> int:
+    def max_colluding(self, sites: int) -> int:
         """No site: each holds the key."""
         return 0
 

@@ -127,7 +127,7 @@ class ThresholdPaillier:
         if self.threshold is not None and self.threshold < 2:
             raise JobError("protocol.threshold", "a single site could decrypt alone: at least 2")
 
-    def in_numbers(self, sites: int) -> str:
+    def guarantee_text(self, sites: int) -> str:
         """Fewer than t sites may collude; all but t may be missing."""
         t = self.threshold_of(sites)
         return (
@@ -136,7 +136,7 @@ class ThresholdPaillier:
             "sum is decrypted"
         )
 
-    def withstands(self, sites: int) -> int:
+    def max_colluding(self, sites: int) -> int:
         """Fewer than the threshold (the one that made the key not among them)."""
         return self.threshold_of(sites) - 1
 

@@ -19,7 +19,7 @@ from markupsafe import Markup
 from secagg.reports.svg import elements
 
 _HALF = 46.0  # per cent of the width on each side of the middle: room for markers at the ends
-_MOST_WIDENING = 2.5  # sites' intervals may widen a scale by this factor; beyond, they are cut off
+_MAX_WIDENING = 2.5  # sites' intervals may widen a scale by this factor; beyond, they are cut off
 
 
 @dataclass(frozen=True)
@@ -88,7 +88,7 @@ def reach_of(first: Interval | None, others: Sequence[Interval | None], *, log: 
 
     pooled = farthest(first)
     widest = max([farthest(interval) for interval in others], default=0.0)
-    reach = max(pooled, min(widest, _MOST_WIDENING * pooled) if pooled else widest)
+    reach = max(pooled, min(widest, _MAX_WIDENING * pooled) if pooled else widest)
     return Scale(reach * 1.05 if 0 < reach < math.inf else 1.0, log)
 
 

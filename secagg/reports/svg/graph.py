@@ -25,14 +25,14 @@ SIGNS: tuple[Verdict, ...] = ("positive", "negative", "found")
 """Kinds of edges where none is judged: by sign, the last one where it is undecided."""
 Point = tuple[float, float]
 
-MOST_DRAWN = 40
+MAX_DRAWN = 40
 """More variables than this make no readable drawing; the table of edges stays."""
 _LABEL = 16  # characters of a label that are drawn; its full text is in its title
 _CHARACTER = 7.8  # width of one in a 13 px font, generously
 _RX, _NODE = 150.0, 5.0
-_APART = math.radians(35)  # between ends at a node: a head takes 14 degrees on either side
-_ASIDE = 20.0
-_CLEAR = math.radians(50)  # kept free on either side of a node's label
+_MIN_ANGLE = math.radians(35)  # between ends at a node: a head takes 14 degrees on either side
+_SIDE_OFFSET = 20.0
+_LABEL_ANGLE = math.radians(50)  # kept free on either side of a node's label
 
 
 @dataclass(frozen=True)
@@ -208,8 +208,8 @@ def _apart(angles: Sequence[float]) -> list[float]:
     The mean of moving each up out of the way of those below it, and down of those above.
     """
     last = len(angles) - 1
-    gap = min(_APART, math.pi / max(last, 1))
-    least, most = _CLEAR, math.tau - _CLEAR - last * gap
+    gap = min(_MIN_ANGLE, math.pi / max(last, 1))
+    least, most = _LABEL_ANGLE, math.tau - _LABEL_ANGLE - last * gap
     room = [min(max(angle - i * gap, least), most) for i, angle in enumerate(angles)]
     up = itertools.accumulate(room, max)
     down = list(itertools.accumulate(reversed(room), min))[::-1]
@@ -257,7 +257,7 @@ def _pull(start: Point, bend: Point, angle: float) -> float:
         math.remainder(angle - math.atan2(bend[1] - start[1], bend[0] - start[0]), math.tau)
     )
     aside = math.sin(min(turned, math.pi / 2))
-    return min(math.dist(start, bend) * 2 / 3, _ASIDE / max(aside, 1e-9))
+    return min(math.dist(start, bend) * 2 / 3, _SIDE_OFFSET / max(aside, 1e-9))
 
 
 def _away(start: Point, angle: float, distance: float) -> Point:

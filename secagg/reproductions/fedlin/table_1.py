@@ -31,7 +31,7 @@ NOISES = {  # of the paper's number, read as a standard deviation, and as a vari
     "IV": (0.1, 0.316),
     "V": (1.0,),
 }
-PRINTED = {  # A-RMSE of Algorithm 1 and of separate models, of 30 runs
+PUBLISHED = {  # A-RMSE of Algorithm 1 and of separate models, of 30 runs
     "I": (0.081, 0.094),
     "II": (0.050, 0.056),
     "III": (0.044, 0.072),
@@ -41,7 +41,7 @@ RUNS = 30  # the paper's
 ROUNDS = (1, 2, 3, 5, 7, 10, 15, 20, 30, 40)
 SECONDS = {"I": 0.4, "II": 7.0, "III": 6.0, "IV": 7.0, "V": 6.0}  # of a cell, about
 
-FREE = Metric("free", "A-RMSE, noise-free targets", 4)
+NOISE_FREE = Metric("free", "A-RMSE, noise-free targets", 4)
 NOISY = Metric("noisy", "A-RMSE, noisy targets", 4)
 METHODS = (
     Method(
@@ -121,7 +121,7 @@ def covariance(seeds: int, *, quick: bool) -> Figure:
     return Figure(
         name=f"table1{'-quick' if quick else ''}",
         title=TITLE,
-        metrics=(FREE, NOISY),
+        metrics=(NOISE_FREE, NOISY),
         costs=(),
         methods=METHODS,
         panels=panels,
@@ -134,9 +134,9 @@ def covariance(seeds: int, *, quick: bool) -> Figure:
         remarks=_remarks(noises),
         stated=tuple(
             Stated(metric.name, Place(_name(case), noise, method), value, RUNS, 3)
-            for case in PRINTED
-            for method, value in zip(("hm1", "separate-printed"), PRINTED[case], strict=True)
-            for metric in (FREE, NOISY)
+            for case in PUBLISHED
+            for method, value in zip(("hm1", "separate-printed"), PUBLISHED[case], strict=True)
+            for metric in (NOISE_FREE, NOISY)
             for noise in noises.get(case, ())
         ),
         notes=NOTES,

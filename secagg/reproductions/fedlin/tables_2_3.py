@@ -32,7 +32,7 @@ RUNS = 30  # the paper's
 # --- table 2 --------------------------------------------------------------------------------------
 
 NOISES = (0.05,)
-PRINTED = {  # A-RMSE, correct and false inclusion rates
+PUBLISHED = {  # A-RMSE, correct and false inclusion rates
     "I": (0.055, 0.880, 0.095),
     "II": (0.062, 0.875, 0.101),
     "III": (0.088, 0.891, 0.115),
@@ -111,7 +111,7 @@ def rates(seeds: int, *, quick: bool) -> Figure:
             for noise in NOISES
             for metric, value in zip(
                 ("free", "noisy", "correct", "false"),
-                (PRINTED[case][0], *PRINTED[case]), strict=True,
+                (PUBLISHED[case][0], *PUBLISHED[case]), strict=True,
             )
         ),
         notes=(*RATE_NOTES, *(("Quick: case I alone.",) if quick else ())),

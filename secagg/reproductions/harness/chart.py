@@ -25,7 +25,7 @@ from secagg.reproductions.harness.figures import (
 WIDTH, HEIGHT = 250.0, 170.0  # of a plot's area
 LEFT, GAP, TOP, BOTTOM, ROW = 76.0, 46.0, 66.0, 44.0, 62.0
 LEGEND, ENTRY = 20.0, 20.0  # height of a line of the legend; width of its mark
-APART = 3.5  # pixels between methods at one column
+METHOD_SPACING = 3.5  # pixels between methods at one column
 
 COLOURS = (
     "#0072B2", "#D55E00", "#000000", "#009E73", "#E69F00", "#CC79A7", "#56B4E9", "#777777",
@@ -118,7 +118,7 @@ def _plot(
 
     def x(column: float, method: int) -> float:
         part = (panel.columns.index(column) + 0.5) / len(panel.columns)
-        return left + part * WIDTH + (method - (len(drawn) - 1) / 2) * APART
+        return left + part * WIDTH + (method - (len(drawn) - 1) / 2) * METHOD_SPACING
 
     def y(value: float) -> float:
         return base - min(value / ceiling, 1.0) * HEIGHT
@@ -132,7 +132,7 @@ def _plot(
         elements.add(drawing, "text", text=f"{i * step:g}", x=f"{left - 7:.1f}", y=f"{at + 4:.1f}",
                 text_anchor="end")  # fmt: skip
     for column in panel.columns:
-        middle = f"{x(column, 0) + (len(drawn) - 1) / 2 * APART:.1f}"
+        middle = f"{x(column, 0) + (len(drawn) - 1) / 2 * METHOD_SPACING:.1f}"
         elements.add(drawing, "text", text=f"{column:g}", x=middle, y=f"{base + 17:.1f}",
                 text_anchor="middle")  # fmt: skip
     elements.add(drawing, "text", text=panel.across, x=f"{left + WIDTH / 2:.1f}",

@@ -18,8 +18,8 @@ from secagg.reproductions.harness.figures import (
     mean_and_error,
 )
 from secagg.reproductions.harness.paired_comparison import (
-    FEWEST,
     LEVEL,
+    MIN_RUNS,
     Found,
     Interval,
     Verdict,
@@ -140,11 +140,11 @@ def _told(figure: Figure, pairs: Pairs) -> Iterator[str]:
     counts = [f"{len(listed)} {verdict.value}" for verdict, listed in of.items() if listed]
     comparisons = "1 comparison" if len(pairs) == 1 else f"{len(pairs)} comparisons"
     yield f"Of {comparisons}: {', '.join(counts)}."
-    few = [pair for pair in of[Verdict.UNDECIDED] if pair[1].runs < FEWEST]
-    wide = [pair for pair in of[Verdict.UNDECIDED] if pair[1].runs >= FEWEST]
+    few = [pair for pair in of[Verdict.UNDECIDED] if pair[1].runs < MIN_RUNS]
+    wide = [pair for pair in of[Verdict.UNDECIDED] if pair[1].runs >= MIN_RUNS]
     if few:
-        yield f"Fewer than {FEWEST} runs with a value: {len(few)}."
-    for title, listed in (("Not as stated", of[Verdict.NOT_SO]), ("Undecided", wide)):
+        yield f"Fewer than {MIN_RUNS} runs with a value: {len(few)}."
+    for title, listed in (("Not as stated", of[Verdict.NOT_AS_STATED]), ("Undecided", wide)):
         if listed:
             yield f"{title}: {'; '.join(_compared(figure, *pair) for pair in listed)}."
     if of[Verdict.NOT_RUN]:

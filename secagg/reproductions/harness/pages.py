@@ -30,7 +30,7 @@ from secagg.reproductions.harness.findings import (
     verdicts,
 )
 from secagg.reproductions.harness.markdown import table
-from secagg.reproductions.harness.paired_comparison import FEWEST, LEVEL
+from secagg.reproductions.harness.paired_comparison import LEVEL, MIN_RUNS
 
 
 def rows(figure: Figure, entries: Entries, panel: Panel, metric: Metric) -> list[list[str]]:
@@ -128,7 +128,7 @@ def _page(figure: Figure, entries: Entries) -> Iterator[str]:
         yield (
             f"Expected: where, with {LEVEL:.0%} confidence, the mean of as many other runs as the "
             "paper's lies, judging by ours, and half a digit more at either end, since the paper's "
-            f"numbers are rounded. Undecided: we have fewer than {FEWEST}.\n"
+            f"numbers are rounded. Undecided: we have fewer than {MIN_RUNS}.\n"
         )
         yield from table(NUMBERS_HEAD, stated_rows(figure, entries))
     if figure.statements:
@@ -136,8 +136,8 @@ def _page(figure: Figure, entries: Entries) -> Iterator[str]:
         yield (
             f"Each comparison is of paired differences, with a {LEVEL:.0%} confidence interval "
             "(Student's). As stated: the whole interval is on the stated side. Not as stated: none "
-            f"of it is. Undecided: it holds both answers, or there are fewer than {FEWEST} runs in "
-            "which both methods have a value.\n"
+            f"of it is. Undecided: it holds both answers, or there are fewer than {MIN_RUNS} runs "
+            "in which both methods have a value.\n"
         )
         yield from table(["the paper", "here"], verdicts(figure, entries), right=False)
     if figure.remarks:

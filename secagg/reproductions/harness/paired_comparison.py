@@ -41,14 +41,14 @@ from scipy.special import stdtrit
 from secagg.reproductions.harness.figures import Comparison, Entries, Place, Stated, Statement
 
 LEVEL = 0.95
-FEWEST = 6
+MIN_RUNS = 6
 
 
 class Verdict(Enum):
     """How what the paper says comes out here; NOT_RUN: a place that it is about has no values."""
 
-    SO = "as stated"
-    NOT_SO = "not as stated"
+    AS_STATED = "as stated"
+    NOT_AS_STATED = "not as stated"
     UNDECIDED = "undecided"
     NOT_RUN = "not run"
 
@@ -103,11 +103,11 @@ def compare(entries: Entries, comparison: Comparison) -> Found:
     verdict = Verdict.UNDECIDED
     if absent := _absent(entries, comparison.places()):
         verdict = Verdict.NOT_RUN
-    elif found is not None and len(differences) >= FEWEST:
+    elif found is not None and len(differences) >= MIN_RUNS:
         if found.low > 0:
-            verdict = Verdict.SO
+            verdict = Verdict.AS_STATED
         elif found.high <= 0:
-            verdict = Verdict.NOT_SO
+            verdict = Verdict.NOT_AS_STATED
     return Found(verdict, len(differences), found, absent)
 
 
@@ -121,8 +121,10 @@ def check(entries: Entries, stated: Stated) -> Found:
     verdict = Verdict.UNDECIDED
     if absent := _absent(entries, (stated.place,)):
         verdict = Verdict.NOT_RUN
-    elif found is not None and len(values) >= FEWEST:
-        verdict = Verdict.SO if found.low <= stated.value <= found.high else Verdict.NOT_SO
+    elif found is not None and len(values) >= MIN_RUNS:
+        verdict = (
+            Verdict.AS_STATED if found.low <= stated.value <= found.high else Verdict.NOT_AS_STATED
+        )
     return Found(verdict, len(values), found, absent)
 
 

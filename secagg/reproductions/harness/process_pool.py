@@ -21,7 +21,7 @@ from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from pathlib import Path
 
-from secagg.core.private_files import held, read_checked, write_checked
+from secagg.core.private_files import exclusive_lock, read_checked, write_checked
 from secagg.errors import EvidenceError
 from secagg.reproductions.harness.cells import Cell, Outcome, code_version, compute, key
 
@@ -52,7 +52,7 @@ class Cache:
     def locked(self) -> Iterator[None]:
         """Make the folder and hold it alone. Raises `UsageError` if another process does."""
         self.folder.mkdir(parents=True, exist_ok=True)
-        with held(self.folder / "lock"):
+        with exclusive_lock(self.folder / "lock"):
             yield
 
 

@@ -27,7 +27,7 @@ class Table:
 
 
 @dataclass(frozen=True)
-class Told:
+class StudyTables:
     """What came of a study. picture: the text of an SVG file, empty where there is none"""
 
     tables: tuple[Table, ...]
@@ -43,7 +43,7 @@ class Study:
     name: str
     title: str
     fits: Mapping[str, Cell]
-    tell: Callable[[Mapping[str, Numbers]], Told]
+    tell: Callable[[Mapping[str, Numbers]], StudyTables]
     notes: tuple[str, ...]
 
     def cells(self) -> list[Cell]:
@@ -51,7 +51,9 @@ class Study:
         return list(self.fits.values())
 
 
-def told(study: Study, outcomes: Mapping[Cell, Outcome]) -> tuple[Told | None, list[str]]:
+def study_tables(
+    study: Study, outcomes: Mapping[Cell, Outcome]
+) -> tuple[StudyTables | None, list[str]]:
     """Return what came of the study once all fits have numbers, and a line for each without."""
     numbers, missing = dict[str, Numbers](), list[str]()
     for label, cell in study.fits.items():
@@ -66,7 +68,7 @@ def told(study: Study, outcomes: Mapping[Cell, Outcome]) -> tuple[Told | None, l
 
 def write(study: Study, done: Done) -> dict[str, str]:
     """Return the study's page, picture and numbers, by the endings of their files."""
-    came, missing = told(study, done.outcomes)
+    came, missing = study_tables(study, done.outcomes)
     plain = {
         "study": study.name,
         "title": study.title,
@@ -87,7 +89,7 @@ def write(study: Study, done: Done) -> dict[str, str]:
     return files | ({"svg": came.picture} if came is not None and came.picture else {})
 
 
-def _page(study: Study, came: Told | None, missing: Sequence[str]) -> Iterator[str]:
+def _page(study: Study, came: StudyTables | None, missing: Sequence[str]) -> Iterator[str]:
     yield f"# {study.title}\n"
     if came is None:
         yield "**Not finished; the same command goes on.**\n"

@@ -119,7 +119,7 @@ POOLED = ("notears-alldata", "golem-ev", "pc", "ges", "mlp-alldata")  # whatever
 EACH_SITE = (
     "voting", "average", "best", "pc-voting", "ges-voting", "mlp-voting", "mlp-average", "mlp-best",
 )  # fmt: skip
-LATE = ("ges", "ges-voting")  # at 100 variables more time than all others together
+SLOW_METHODS = ("ges", "ges-voting")  # at 100 variables more time than all others together
 SECONDS = {
     # Measured, about: at d = 10, and the power of d that they grow with; for EACH_SITE, of one
     # site. Only the order of the work depends on them.
@@ -258,4 +258,4 @@ def _cell(method: str, setting: _Setting, seed: int) -> Cell:
     at_ten, power = SECONDS[method]
     fits = setting.sites if method in EACH_SITE else 1
     seconds = fits * at_ten * (setting.d / 10) ** power
-    return replace(cell(f"{TASKS}.{task}", seconds, **chosen, **data), late=method in LATE)
+    return replace(cell(f"{TASKS}.{task}", seconds, **chosen, **data), late=method in SLOW_METHODS)

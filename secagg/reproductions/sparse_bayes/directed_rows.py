@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from secagg.reproductions.harness.tables import Table, Told
+from secagg.reproductions.harness.tables import StudyTables, Table
 from secagg.reproductions.harness.types import Numbers
 from secagg.reproductions.sparse_bayes import rows as text
 from secagg.reproductions.sparse_bayes.tasks import directed_graph
-from secagg.reproductions.sparse_bayes.tasks.sampler import ALL
+from secagg.reproductions.sparse_bayes.tasks.sampler import WHOLE_FIT
 
 TITLE = "A directed graph of 11 proteins, cycles allowed"
 NOTEARS = "NOTEARS, one shot"
-SHOWN = 0.1  # PIP from which an edge is in the table
+MIN_SHOWN_PIP = 0.1  # PIP from which an edge is in the table
 NOTES = (
     "Records: the 853 cells of the observational condition of Sachs et al. (Science 2005), from "
     "the package cdt 0.6.0, as logarithms, in four blocks of the file's order: four sites that are "
@@ -21,18 +21,18 @@ NOTES = (
     text.HYPER.format(slab=text.PRIORS[text.ONE]).replace("`collapsed`", "`paper`"),
     text.MIXING,
     f"Graphs of the sparse model: the edges at a Bayesian false discovery rate of "
-    f"{directed_graph.FDR:g}, and those with a PIP above {directed_graph.LIKELY:g}. A missing "
+    f"{directed_graph.FDR:g}, and those with a PIP above {directed_graph.MIN_PIP:g}. A missing "
     "or extra pair and a reversed edge count 1 each in SHD; a graph without edges has 17.",
     f"{NOTEARS}: one secure sum of moments, standardised, penalty 0.1, edges above 0.3.",
 )
 
 
-def tables(fits: Mapping[str, Numbers]) -> Told:
+def tables(fits: Mapping[str, Numbers]) -> StudyTables:
     """Return the likeliest edges, the graphs against the truth, and how the chains mixed."""
     fit = fits[text.ONE]
-    edges = {name: row for name, row in fit.items() if directed_graph.TO in name}
+    edges = {name: row for name, row in fit.items() if directed_graph.ARROW in name}
     shown = sorted(
-        (name for name, row in edges.items() if row["pip"] >= SHOWN),
+        (name for name, row in edges.items() if row["pip"] >= MIN_SHOWN_PIP),
         key=lambda name: -edges[name]["pip"],
     )
     likeliest = Table(
@@ -44,11 +44,11 @@ def tables(fits: Mapping[str, Numbers]) -> Told:
             for name in shown
             for row in [text.coefficient_row(name, edges[name])[1:]]
         ],
-        f"Those with a PIP of {SHOWN:g} and more. Prior: {text.PRIORS[text.ONE]}.",
+        f"Those with a PIP of {MIN_SHOWN_PIP:g} and more. Prior: {text.PRIORS[text.ONE]}.",
     )  # fmt: skip
     scored = {
         f"Bayesian false discovery rate {directed_graph.FDR:g}": fit["fdr"],
-        f"PIP above {directed_graph.LIKELY:g}": fit["likely"],
+        f"PIP above {directed_graph.MIN_PIP:g}": fit["likely"],
         NOTEARS: fits[NOTEARS]["notears"],
     }
     kinds = ("edges", "right", "reversed", "extra", "missing", "shd")
@@ -60,13 +60,13 @@ def tables(fits: Mapping[str, Numbers]) -> Told:
     mixing = Table(
         "How the chains mixed",
         text.MIXING_HEAD,
-        [text.mixing_row(list(edges.values()), fit[ALL])],
+        [text.mixing_row(list(edges.values()), fit[WHOLE_FIT])],
     )
-    return Told((likeliest, graphs, mixing))
+    return StudyTables((likeliest, graphs, mixing))
 
 
 def _truth(name: str) -> str:
-    cause, effect = name.split(directed_graph.TO)
+    cause, effect = name.split(directed_graph.ARROW)
     true = directed_graph.true_edges()
     if name in true:
         return "yes"

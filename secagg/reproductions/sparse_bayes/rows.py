@@ -11,14 +11,14 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from secagg.models.common.posterior_summary import LEAST_ESS, MOST_R_HAT
+from secagg.models.common.posterior_summary import MAX_R_HAT, MIN_ESS
 from secagg.models.sparse_bayes.markov_random_field import discoveries
 from secagg.reproductions.data import heart_disease
 from secagg.reproductions.harness.network_chart import network_chart
-from secagg.reproductions.harness.tables import Table, Told
+from secagg.reproductions.harness.tables import StudyTables, Table
 from secagg.reproductions.harness.types import Numbers
 from secagg.reproductions.sparse_bayes.tasks import markov_random_field
-from secagg.reproductions.sparse_bayes.tasks.sampler import ALL, CHAINS, worst
+from secagg.reproductions.sparse_bayes.tasks.sampler import CHAINS, WHOLE_FIT, worst
 
 ONE, OWN, NARROW = "one slab", "own slabs", "one narrow slab"
 PRIORS = {
@@ -37,7 +37,7 @@ TERMS = [
         else [name]
     )
 ]  # in the order of the columns; results are kept in that of the alphabet
-SHOWN = 0.1  # PIP from which a pair is in table and picture
+MIN_SHOWN_PIP = 0.1  # PIP from which a pair is in table and picture
 
 HYPER = (
     "Prior: {slab}; c0 = 0.01 (the paper's), all other hyper-parameters 1: a_sigma = b_sigma = "
@@ -46,8 +46,8 @@ HYPER = (
 )
 _PRIORS = HYPER.format(slab="; ".join(f"{label}: {prior}" for label, prior in PRIORS.items()))
 MIXING = (
-    f"R-hat: rank-normalised and split, of {CHAINS} chains; wanted are at most {MOST_R_HAT:g}, and "
-    f"effective sample sizes (ESS) of {LEAST_ESS * CHAINS} or more. Each is the worse of the "
+    f"R-hat: rank-normalised and split, of {CHAINS} chains; wanted are at most {MAX_R_HAT:g}, and "
+    f"effective sample sizes (ESS) of {MIN_ESS * CHAINS} or more. Each is the worse of the "
     "coefficient's and its PIP's. ±: Monte Carlo error."
 )
 
@@ -82,7 +82,7 @@ Fits = Mapping[str, Numbers]
 Row = Mapping[str, float]
 
 
-def heart_tables(fits: Fits) -> Told:
+def heart_tables(fits: Fits) -> StudyTables:
     """Return the fits beside one another, then each prior's table, and the hospitals' own."""
     least = fits[LEAST]
     terms = [term for term in TERMS if term in least]
@@ -122,17 +122,17 @@ def heart_tables(fits: Fits) -> Told:
         f"Posterior means, {ONE}. A hospital's own stay there; all are known here because the "
         "records are public.",
     )
-    return Told((compared, *each, own))
+    return StudyTables((compared, *each, own))
 
 
-def ovarian_tables(fits: Fits) -> Told:
+def ovarian_tables(fits: Fits) -> StudyTables:
     """Return pairs and edges of all fits, how well the chains mixed, and a picture."""
     names = _genes(fits[PARTIAL])
     pairs = list(itertools.combinations(names, 2))
     edges = _edges(fits, pairs)
     one = fits[ONE]
     shown = sorted(
-        (pair for pair in pairs if max(_sides(one, pair)) >= SHOWN),
+        (pair for pair in pairs if max(_sides(one, pair)) >= MIN_SHOWN_PIP),
         key=lambda pair: -max(_sides(one, pair)),
     )
     table = Table(
@@ -140,7 +140,7 @@ def ovarian_tables(fits: Fits) -> Told:
         ("pair", "PIP of one side", "of the other", "larger, own slabs", "larger, narrow slab",
          "partial correlation", "edge by it", "R-hat", "least ESS"),
         [_pair_row(fits, pair, edge=edges[PARTIAL][pair]) for pair in shown],
-        f"Those with a PIP of {SHOWN:g} and more under {PRIORS[ONE]}.",
+        f"Those with a PIP of {MIN_SHOWN_PIP:g} and more under {PRIORS[ONE]}.",
     )  # fmt: skip
     counts = Table(
         "Edges",
@@ -154,14 +154,14 @@ def ovarian_tables(fits: Fits) -> Told:
     mixing = Table(
         "How the chains mixed",
         ("prior", *MIXING_HEAD),
-        [[label, *mixing_row(_all_sides(fits[label]), fits[label][ALL])] for label in PRIORS],
+        [[label, *mixing_row(_all_sides(fits[label]), fits[label][WHOLE_FIT])] for label in PRIORS],
     )
     drawn = {
         pair: (max(_sides(one, pair)), fits[PARTIAL][markov_random_field.pair(*pair)]["r"])
         for pair in pairs
-        if max(_sides(one, pair)) >= SHOWN
+        if max(_sides(one, pair)) >= MIN_SHOWN_PIP
     }
-    return Told((table, counts, mixing), network_chart(OVARIAN_TITLE, names, drawn))
+    return StudyTables((table, counts, mixing), network_chart(OVARIAN_TITLE, names, drawn))
 
 
 def _edges(fits: Fits, pairs: Sequence[tuple[str, str]]) -> dict[str, dict[tuple[str, str], bool]]:
@@ -181,12 +181,14 @@ def _edges(fits: Fits, pairs: Sequence[tuple[str, str]]) -> dict[str, dict[tuple
 
 def _genes(partial: Numbers) -> list[str]:
     """Return the genes in the alphabet's order, which is the file's."""
-    pairs = [name.split(markov_random_field.BETWEEN) for name in partial if name != ALL]
+    pairs = [
+        name.split(markov_random_field.PAIR_SEPARATOR) for name in partial if name != WHOLE_FIT
+    ]
     return sorted(set(itertools.chain(*pairs)))
 
 
 def _all_sides(fit: Numbers) -> list[Row]:
-    return [row for name, row in fit.items() if name != ALL]
+    return [row for name, row in fit.items() if name != WHOLE_FIT]
 
 
 def _both(fit: Numbers, pair: tuple[str, str]) -> tuple[Row, Row]:
@@ -210,16 +212,16 @@ def _pair_row(fits: Fits, pair: tuple[str, str], *, edge: bool) -> list[str]:
 
 
 MIXING_HEAD = (
-    "coefficients", "largest R-hat", f"R-hat above {MOST_R_HAT:g}", "least ESS",
-    f"ESS below {LEAST_ESS * CHAINS}", "slab's sd", "spike's sd",
+    "coefficients", "largest R-hat", f"R-hat above {MAX_R_HAT:g}", "least ESS",
+    f"ESS below {MIN_ESS * CHAINS}", "slab's sd", "spike's sd",
 )  # fmt: skip
 
 
 def mixing_row(coefficients: Sequence[Row], width: Row) -> list[str]:
     """Return the columns of MIXING_HEAD: how well the chains of a fit mixed."""
     r_hat, ess = worst(coefficients)
-    apart = sum(row["r_hat"] > MOST_R_HAT for row in coefficients)
-    few = sum(min(row["ess_bulk"], row["ess_tail"]) < LEAST_ESS * CHAINS for row in coefficients)
+    apart = sum(row["r_hat"] > MAX_R_HAT for row in coefficients)
+    few = sum(min(row["ess_bulk"], row["ess_tail"]) < MIN_ESS * CHAINS for row in coefficients)
     return [
         str(len(coefficients)), f"{r_hat:.3f}", str(apart), f"{ess:.0f}", str(few),
         f"{width['slab_sd']:.2f}", f"{width['spike_sd']:.3f}",
@@ -227,7 +229,7 @@ def mixing_row(coefficients: Sequence[Row], width: Row) -> list[str]:
 
 
 def _widths(fit: Numbers) -> str:
-    width = fit[ALL]
+    width = fit[WHOLE_FIT]
     return (
         f"Median standard deviation of the slab {width['slab_sd']:.2f}, of the spike "
         f"{width['spike_sd']:.3f}."

@@ -31,7 +31,7 @@ from secagg.jobs.design_matrix import public_facts, read_rows
 from secagg.jobs.job import Job
 from secagg.jobs.registry import make_method
 from secagg.models.fedlin.design import INTERCEPT, Layout
-from secagg.models.fedlin.hierarchies.base import Statistics
+from secagg.models.fedlin.hierarchies.base import SufficientStatistics
 from secagg.models.fedlin.hm2 import FedLinHm2
 from secagg.models.fedlin.selection import select
 from secagg.models.fedlin.site import Site
@@ -43,7 +43,7 @@ DRAWS = 4000
 
 
 @dataclass(frozen=True, repr=False)
-class SharedRun:
+class FinishedHm2Run:
     """What a finished run of HM2 tells of a new site.
 
     mean, cov: of q(phi), or of the weighed points, whose moments a normal density then has; centre,
@@ -62,7 +62,7 @@ class SharedRun:
     notes: tuple[str, ...]
 
     @classmethod
-    def of(cls, job: Job, result: Result) -> SharedRun:
+    def of(cls, job: Job, result: Result) -> FinishedHm2Run:
         """Return it of a result in memory. Raises `UsageError` for another method's."""
         method, arrays, summary = make_method(job.method), result.arrays, result.summary
         if not isinstance(method, FedLinHm2):
@@ -79,7 +79,7 @@ class SharedRun:
         return cls(job, method, mean, cov, centre, scale, float(noise[0]), *told)
 
     @classmethod
-    def read(cls, folder: str | Path) -> SharedRun:
+    def read(cls, folder: str | Path) -> FinishedHm2Run:
         """Read a run's folder. Raises `UsageError` for anything but a finished run of HM2."""
         folder = Path(folder)
         try:
@@ -108,13 +108,13 @@ class SharedRun:
 
 
 @dataclass(frozen=True, repr=False)
-class Newcomer:
+class NewSitePosterior:
     """A new site's posterior: draws of intercept and slopes (draws, 1 + slopes), in own units.
 
     error: draws of the standard deviation of the noise, in the outcome's unit
     """
 
-    run: SharedRun
+    run: FinishedHm2Run
     records: int
     coefficients: Array
     error: Array
@@ -178,13 +178,13 @@ class Newcomer:
         return dict(zip(("median", "low", "high"), found, strict=True))
 
 
-def welcome(
-    run: SharedRun,
+def fit_new_site(
+    run: FinishedHm2Run,
     table: pd.DataFrame | Mapping[str, Any],
     *,
     draws: int = DRAWS,
     random: RandomBytes = system_random,
-) -> Newcomer:
+) -> NewSitePosterior:
     """Return the posterior of a site with these records.
 
     table: as a site's file would be, with the columns of the run's job; may be empty
@@ -201,7 +201,7 @@ def welcome(
     noise = run.noise
     if run.own_noise:
         noise = site.noise(noise, layout, values, run.centre, run.scale)
-    told = Statistics(site.gram, site.cross, site.square, site.freedom, noise)
+    told = SufficientStatistics(site.gram, site.cross, site.square, site.freedom, noise)
     rng = np.random.default_rng(int.from_bytes(random(16), "little"))
     try:
         with np.errstate(all="ignore"):  # what comes of it is looked at
@@ -215,4 +215,4 @@ def welcome(
     level = drawn_level(layout, site, variance, rng)
     coefficients = layout.in_own_units(drawn.theta, run.centre, run.scale, level)
     unit = float(layout.half[0] / run.scale[0])
-    return Newcomer(run, site.here, coefficients, unit * np.sqrt(variance), rows.remarks)
+    return NewSitePosterior(run, site.here, coefficients, unit * np.sqrt(variance), rows.remarks)

@@ -20,7 +20,7 @@ from secagg.jobs.design_matrix import public_facts, read_rows
 from secagg.jobs.job import Column, Continuous, Job
 from secagg.models.fedlin.design import Layout
 
-WHO = "the table to predict"
+NEW_RECORDS_SOURCE = "the table to predict"
 _SITES = ("a", "b")  # any: nothing here depends on them
 
 
@@ -64,11 +64,11 @@ def _read(job: Job, variables: Sequence[Variable], table: pd.DataFrame, what: st
     wide = columns | {name: _wide(column, table[name]) for name, column in there.items()}
     most = job.sites.model_copy(update={"max_rows": max(len(table), 1)})
     here = public_facts(job.model_copy(update={"columns": wide, "sites": most}), _SITES)
-    rows = read_rows(wide, table, here, WHO)
+    rows = read_rows(wide, table, here, NEW_RECORDS_SOURCE)
     if rows.incomplete:
         one = rows.incomplete == 1
         lack = f"{rows.incomplete} record{' lacks' if one else 's lack'} {what}"
-        raise DataError(WHO, lack, f"Leave {'it' if one else 'them'} out.")
+        raise DataError(NEW_RECORDS_SOURCE, lack, f"Leave {'it' if one else 'them'} out.")
     at = {v.name: i for i, v in enumerate(here.variables)}
     order = [at[v.name] for v in variables]
     middle = np.array([here.variables[i].middle for i in order])

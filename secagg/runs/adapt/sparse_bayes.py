@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from secagg.contracts import Public, Rows
+from secagg.contracts import PublicFacts, SiteRecords
 from secagg.core.arrays import Array
 from secagg.core.randomness import RandomBytes, system_random
 from secagg.errors import DataError, UsageError
@@ -35,9 +35,9 @@ from secagg.models.common.posterior_summary import (
     summarise,
     worst,
 )
-from secagg.models.sparse_bayes.new_site import Newcomer, have_moments, predict, welcome
+from secagg.models.sparse_bayes.new_site import NewSiteDraws, fit_new_site, have_moments, predict
 from secagg.models.sparse_bayes.regression import SparseRegression
-from secagg.models.sparse_bayes.result import WORST_R_HAT
+from secagg.models.sparse_bayes.result import MAX_R_HAT
 from secagg.models.sparse_bayes.sums import own_deviations
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ class FinishedRun:
 
 
 @dataclass(frozen=True)
-class Adapted:
+class AdaptedSite:
     """A new site's posterior.
 
     centre: means of its records, deviations: divisors of them, outcome first, as carried
@@ -78,7 +78,7 @@ class Adapted:
     """
 
     run: FinishedRun
-    newcomer: Newcomer
+    newcomer: NewSiteDraws
     shape: tuple[int, int]
     records: int
     centre: Array
@@ -107,7 +107,7 @@ class Adapted:
             "scale": method.scale,
             "logarithms": self._logarithms(),
             "run": {"converged": self.run.converged, "notes": list(self.run.notes)},
-            "converged": largest is None or largest <= WORST_R_HAT,
+            "converged": largest is None or largest <= MAX_R_HAT,
             "notes": [*complained, *_without_moments(self.records, names, self.moments)],
             "enough_sweeps": self.newcomer.has_settled,
             "error_sd": float(np.median(np.sqrt(self.newcomer.s))),
@@ -215,7 +215,7 @@ def adapt(
     sweeps: int = SWEEPS,
     most_draws: int = MOST_DRAWS,
     random: RandomBytes = system_random,
-) -> Adapted:
+) -> AdaptedSite:
     """Return the posterior of a site with these records.
 
     table: as a site's file would be, with the columns of the run's job; may be empty
@@ -237,13 +237,15 @@ def adapt(
     rng = np.random.default_rng(int.from_bytes(random(16), "little"))
     flat = theta.reshape(-1, theta.shape[-1]), t.reshape(-1, t.shape[-1])
     z = (carried - centre) / deviations
-    newcomer = welcome(*flat, z, run.method.noise, sweeps, rng)
+    newcomer = fit_new_site(*flat, z, run.method.noise, sweeps, rng)
     moments = have_moments(carried[:, 1:])
-    return Adapted(run, newcomer, shape, len(carried), centre, deviations, moments, rows.remarks)
+    return AdaptedSite(
+        run, newcomer, shape, len(carried), centre, deviations, moments, rows.remarks
+    )
 
 
 def predictions(
-    adapted: Adapted, table: pd.DataFrame, *, random: RandomBytes = system_random
+    adapted: AdaptedSite, table: pd.DataFrame, *, random: RandomBytes = system_random
 ) -> dict[str, Array]:
     """Return "median", "low" and "high" of the outcome of each row, in the unit of its column.
 
@@ -299,7 +301,7 @@ def _columns_of(run: FinishedRun) -> list[str]:
     return [name for name in run.job.columns if name in used]
 
 
-def _rows(job: Job, table: pd.DataFrame | Mapping[str, Any], public: Public) -> Rows:
+def _rows(job: Job, table: pd.DataFrame | Mapping[str, Any], public: PublicFacts) -> SiteRecords:
     import pandas as pd  # noqa: PLC0415  # half a second that `secagg --help` should not pay
 
     table = pd.DataFrame(table)

@@ -51,11 +51,11 @@ where it was slowest. That many for each is enough where they all share one core
 """
 _GREETING = 10.0
 """Seconds for a greeting; a caller that says nothing is hung up on."""
-_STARTS = 3
+_MAX_STARTS = 3
 """Starts of one process for one request: what ends thrice will end again."""
-_GOODBYE = 2.0
+_CLOSE_SECONDS = 2.0
 """Seconds that a party has to end by itself."""
-_BROKEN = (PeerError, EOFError, OSError)
+_CONNECTION_ERRORS = (PeerError, EOFError, OSError)
 """What a line can raise that is of no more use."""
 
 
@@ -163,7 +163,7 @@ class LoopbackEngine:
 
     async def _converse(self, name: str, request: bytes, reached: set[str]) -> bytes | None:
         """Return the party's reply, or None if it has dropped out; note whom a request reached."""
-        for _ in range(_STARTS if self.restart else 1):
+        for _ in range(_MAX_STARTS if self.restart else 1):
             line = await self._line(name)
             if line is None:
                 continue
@@ -175,7 +175,7 @@ class LoopbackEngine:
                     case bytes(reply):
                         return reply
                 raise PeerError(name, "answers no frame")
-            except _BROKEN:
+            except _CONNECTION_ERRORS:
                 self._hang_up(name)
         return None
 
@@ -237,7 +237,7 @@ class LoopbackEngine:
                 line = await self._greeted(reader, writer)
             while True:
                 line.said.put_nowait(await receive(reader))
-        except (*_BROKEN, TimeoutError):
+        except (*_CONNECTION_ERRORS, TimeoutError):
             if line is not None:
                 line.said.put_nowait(None)
         finally:
@@ -304,7 +304,7 @@ class LoopbackEngine:
         self._server.close()
         self._run(self._settle())
         for process in self._processes.values():
-            _end(process, _GOODBYE)
+            _end(process, _CLOSE_SECONDS)
         self._loop.close()
 
     async def _settle(self) -> None:

@@ -38,10 +38,10 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from secagg.contracts import Rows
+from secagg.contracts import SiteRecords
 from secagg.core import encoding
 from secagg.core.identity import Identity, Role, Roster
-from secagg.core.private_files import held, read_checked, write_checked
+from secagg.core.private_files import exclusive_lock, read_checked, write_checked
 from secagg.core.randomness import system_random
 from secagg.errors import DataError, PeerError, SecaggError
 from secagg.jobs.data_sources import SiteSource, find_sites
@@ -53,7 +53,7 @@ from secagg.runtime.party import Party
 from secagg.runtime.planned_job import plan_sites, session_of
 from secagg.runtime.site_results import keep_own
 
-_PATIENCE = 10.0
+_CONNECT_SECONDS = 10.0
 """Seconds to wait for an earlier process of the same party to end."""
 
 
@@ -115,7 +115,7 @@ class PartyProcess:
         load = functools.partial(self._same_records, party.site.load)
         return replace(party, site=replace(party.site, load=load))
 
-    def _same_records(self, load: Callable[[], Rows]) -> Rows:
+    def _same_records(self, load: Callable[[], SiteRecords]) -> SiteRecords:
         """Read the records; after a restart they have to be those that earlier rounds used."""
         rows = load()
         for remark in rows.remarks:
@@ -175,7 +175,7 @@ def main() -> None:
     told = encoding.loads(sys.stdin.buffer.read())
     folder, name, role = Path(told["folder"]), told["name"], Role(told["role"])
     try:
-        with held(folder / "lock", _PATIENCE):
+        with exclusive_lock(folder / "lock", _CONNECT_SECONDS):
             process = PartyProcess(folder, name, role, Job.model_validate_json(told["job"]))
             public = process.identity.public
             with Line.calling(told["port"], name, told["token"], system_random) as line:

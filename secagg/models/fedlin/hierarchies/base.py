@@ -7,8 +7,8 @@ theta_k ~ p(theta_k | phi), phi ~ p(phi) normal on an unconstrained scale. Expec
     f_k(phi) = INTEGRAL p(y_k | theta_k, phi) p(theta_k | phi) d theta_k
 
 by a normal one, from the mean and covariance of phi under the tilted density f_k times the cavity.
-A hierarchy computes these, at the site, from the site's `Statistics`; and draws (theta_k, phi) from
-the same density, equation (8), which is theta_k's posterior.
+A hierarchy computes these, at the site, from the site's `SufficientStatistics`; and draws (theta_k,
+phi) from the same density, equation (8), which is theta_k's posterior.
 
 A new one (another penalty, another prior) is a class with these five members, and a name in
 `secagg.models.fedlin.hm2`.
@@ -30,7 +30,7 @@ from secagg.models.numerics.natural_gaussian import Natural
 
 
 @dataclass(frozen=True)
-class Statistics:
+class SufficientStatistics:
     """All that a site's records say of theta_k, in the units analysed.
 
     gram: X'X (d, d); cross: X'y (d,); square: y'y
@@ -49,7 +49,7 @@ class Statistics:
 
 
 @dataclass(frozen=True)
-class Tilted:
+class TiltedMoments:
     """Moments of phi under a tilted density.
 
     mean (p,); cov (p, p); error (p,): Monte Carlo or quadrature error of the mean, 0 if exact to
@@ -62,7 +62,7 @@ class Tilted:
 
 
 @dataclass(frozen=True)
-class Draws:
+class PosteriorDraws:
     """Equally likely draws: theta (draws, d), phi (draws, p)."""
 
     theta: Array
@@ -85,13 +85,17 @@ class Hierarchy(Protocol):
         """Return p(phi), for d coefficients."""
         ...
 
-    def tilted(self, site: Statistics, cavity: Natural, rng: np.random.Generator) -> Tilted:
+    def tilted(
+        self, site: SufficientStatistics, cavity: Natural, rng: np.random.Generator
+    ) -> TiltedMoments:
         """Return the moments of f_k^power times a proper cavity.
 
         Raises `LinAlgError` where it cannot.
         """
         ...
 
-    def draw(self, site: Statistics, cavity: Natural, many: int, rng: np.random.Generator) -> Draws:
+    def draw(
+        self, site: SufficientStatistics, cavity: Natural, many: int, rng: np.random.Generator
+    ) -> PosteriorDraws:
         """Return draws of phi as `tilted` has it, and theta_k given phi: equation (8)."""
         ...

@@ -19,9 +19,9 @@ from __future__ import annotations
 import numpy as np
 
 from secagg.core.arrays import Array
-from secagg.models.fedlin.hierarchies.base import Tilted
+from secagg.models.fedlin.hierarchies.base import TiltedMoments
 
-_LEAST = 1e-10  # relative singular value that least squares still counts
+_MIN_SINGULAR_VALUE = 1e-10  # relative singular value that least squares still counts
 
 
 def controls(slopes: Array, x: Array, places: tuple[int, ...]) -> Array:
@@ -35,7 +35,7 @@ def controls(slopes: Array, x: Array, places: tuple[int, ...]) -> Array:
     return np.concatenate([slopes, products.reshape(*slopes.shape[:-1], i * j)], axis=-1)
 
 
-def moments(phi: Array, control: Array) -> Tilted:
+def moments(phi: Array, control: Array) -> TiltedMoments:
     """Return moments of phi (draws, chains, p), given what has mean 0 (draws, chains, c).
 
     chains: an even number
@@ -51,9 +51,9 @@ def moments(phi: Array, control: Array) -> Tilted:
     means = np.empty((chains, values.shape[-1]))
     for half in (halves, ~halves):
         left, right = (part[:, ~half].reshape(-1, part.shape[-1]) for part in (control, values))
-        slopes = np.linalg.lstsq(left - left.mean(axis=0), right, rcond=_LEAST)[0]
+        slopes = np.linalg.lstsq(left - left.mean(axis=0), right, rcond=_MIN_SINGULAR_VALUE)[0]
         means[half] = np.mean(values[:, half] - control[:, half] @ slopes, axis=0)
     mean, error = means.mean(axis=0), means.std(axis=0, ddof=1) / np.sqrt(chains)
     cov = np.empty((p, p))
     cov[rows, columns] = cov[columns, rows] = mean[p:] - mean[rows] * mean[columns]
-    return Tilted(centre + mean[:p], cov, error[:p])
+    return TiltedMoments(centre + mean[:p], cov, error[:p])

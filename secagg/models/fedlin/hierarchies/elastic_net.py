@@ -26,12 +26,16 @@ import numpy as np
 from scipy.special import erfcx
 
 from secagg.core.arrays import Array
-from secagg.models.fedlin.hierarchies.base import Draws, Statistics, Tilted
-from secagg.models.fedlin.hierarchies.penalised_moments import Effort, draw, tilted
+from secagg.models.fedlin.hierarchies.base import (
+    PosteriorDraws,
+    SufficientStatistics,
+    TiltedMoments,
+)
+from secagg.models.fedlin.hierarchies.penalised_moments import SamplerBudget, draw, tilted
 from secagg.models.numerics.natural_gaussian import Natural
 
-_EFFORT = Effort()
-_FAR = 1e3  # of x: beyond it (4) is 1 - 1 / x^2, to 12 digits
+_BUDGET = SamplerBudget()
+_ASYMPTOTIC_FROM = 1e3  # of x: beyond it (4) is 1 - 1 / x^2, to 12 digits
 
 
 class ElasticPenalty:
@@ -51,10 +55,10 @@ class ElasticPenalty:
     def expected(self, phi: Array) -> Array:
         """Return the means of l1 |v| and l2 v^2 / 2."""
         x = _ratio(phi)
-        near = np.minimum(x, _FAR)
+        near = np.minimum(x, _ASYMPTOTIC_FROM)
         scaled = erfcx(near)
         first = near * (2 / np.sqrt(np.pi) - 2 * near * scaled) / scaled
-        first = np.where(x > _FAR, 1 - 1 / np.maximum(x, _FAR) ** 2, first)
+        first = np.where(x > _ASYMPTOTIC_FROM, 1 - 1 / np.maximum(x, _ASYMPTOTIC_FROM) ** 2, first)
         return np.stack([first, (1 - first) / 2], axis=-1)
 
 
@@ -69,7 +73,7 @@ class ElasticNet:
 
     means: tuple[float, float, float] = (0.0, 0.0, 0.0)
     sds: tuple[float, float, float] = (1.0, 1.0, 1.0)
-    effort: Effort = _EFFORT
+    effort: SamplerBudget = _BUDGET
 
     powers: ClassVar[tuple[float, ...]] = (1.0,)
 
@@ -81,10 +85,14 @@ class ElasticNet:
         """Return p(phi)."""
         return Natural.of(np.array(self.means), np.diag(np.square(self.sds)))
 
-    def tilted(self, site: Statistics, cavity: Natural, rng: np.random.Generator) -> Tilted:
+    def tilted(
+        self, site: SufficientStatistics, cavity: Natural, rng: np.random.Generator
+    ) -> TiltedMoments:
         """Return the moments of f_k times a proper cavity, and their Monte Carlo error."""
         return tilted(ElasticPenalty(), site, cavity, self.effort, rng)
 
-    def draw(self, site: Statistics, cavity: Natural, many: int, rng: np.random.Generator) -> Draws:
+    def draw(
+        self, site: SufficientStatistics, cavity: Natural, many: int, rng: np.random.Generator
+    ) -> PosteriorDraws:
         """Return draws of (theta_k, phi), chain after chain."""
         return draw(ElasticPenalty(), site, cavity, many, self.effort, rng)

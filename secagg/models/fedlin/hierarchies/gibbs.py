@@ -25,10 +25,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from secagg.core.arrays import Array
-from secagg.models.fedlin.hierarchies.base import Statistics
+from secagg.models.fedlin.hierarchies.base import SufficientStatistics
 from secagg.models.fedlin.hierarchies.initial_draws import starts
 from secagg.models.fedlin.hierarchies.penalised_density import (
-    MOVING,
+    SAMPLED_COMPONENTS,
     Density,
     Mixing,
     Penalty,
@@ -37,13 +37,13 @@ from secagg.models.fedlin.hierarchies.penalised_density import (
 from secagg.models.numerics.gaussian_draws import SMALLEST, factor, within
 from secagg.models.numerics.natural_gaussian import Natural
 
-_STEPS = 4  # of random walk, in each of (1) and (3)
-_FORGET = 0.3  # weight of the latest sweep in what a walk learns
-_RATIO = 1e-3  # added to a diagonal, relative
+_WALK_STEPS = 4  # of random walk, in each of (1) and (3)
+_LEARNING_WEIGHT = 0.3  # weight of the latest sweep in what a walk learns
+_DIAGONAL_JITTER = 1e-3  # added to a diagonal, relative
 
 
 @dataclass(frozen=True)
-class Visit:
+class ChainState:
     """One state of all chains: phi (chains, p), theta (chains, d), and what densities need."""
 
     phi: Array
@@ -52,7 +52,7 @@ class Visit:
     mixing: Mixing
 
 
-class Walk:
+class RandomWalk:
     """Steps of random walk, with covariances learnt from the chains.
 
     Two, in turn. The mean of slope slope' is that of the curvature, whose inverse is about the
@@ -78,7 +78,7 @@ class Walk:
         pace = 2.38 / np.sqrt(start.shape[1])  # best for a normal density (Roberts et al. 1997)
         roots = np.linalg.inv(np.linalg.cholesky(self._precision)), np.linalg.cholesky(self._cov).T
         at, log_density = start, density(start)
-        for step in range(_STEPS):
+        for step in range(_WALK_STEPS):
             trial = at + pace * rng.standard_normal(at.shape) @ roots[step % 2]
             log_trial = density(trial)
             taken = -rng.standard_exponential(len(at)) < log_trial - log_density
@@ -88,8 +88,8 @@ class Walk:
 
 
 def _averaged(old: Array | None, new: Array) -> Array:
-    new = new + _RATIO * np.diag(np.diagonal(new))
-    return new if old is None else old + _FORGET * (new - old)
+    new = new + _DIAGONAL_JITTER * np.diag(np.diagonal(new))
+    return new if old is None else old + _LEARNING_WEIGHT * (new - old)
 
 
 class Chains:
@@ -98,7 +98,7 @@ class Chains:
     def __init__(
         self,
         penalty: Penalty,
-        site: Statistics,
+        site: SufficientStatistics,
         cavity: Natural,
         chains: int,
         rng: np.random.Generator,
@@ -106,12 +106,12 @@ class Chains:
         """Start the chains. Raises `LinAlgError` where the numbers leave a float's range."""
         self._site, self._rng = site, rng
         self.density = Density(penalty, site, cavity)
-        self._joint, self._given_w = Walk(), Walk()
+        self._joint, self._given_w = RandomWalk(), RandomWalk()
         self._phi, variances = starts(self.density.rotated, cavity, chains, rng)
         centre, noise, _ = self._solve(np.repeat(variances[:, None], self.density.d, axis=1))
         self._theta = centre + np.exp(self._phi[:, -1:] / 2) * noise
 
-    def visits(self, sweeps: int, *, learn: bool) -> Iterator[Visit]:
+    def visits(self, sweeps: int, *, learn: bool) -> Iterator[ChainState]:
         """Sweep; learn: the walks' covariances as well, which spoils the draws a little."""
         for _ in range(sweeps):
             with np.errstate(over="ignore", invalid="ignore"):  # a trial far out is not accepted
@@ -120,7 +120,7 @@ class Chains:
                 raise np.linalg.LinAlgError("a chain has left the range of floating point")
             yield visit
 
-    def _sweep(self, learn: bool) -> Visit:
+    def _sweep(self, learn: bool) -> ChainState:
         density, rng = self.density, self._rng
         at = density.sizes(self._theta)
         if learn:
@@ -134,19 +134,19 @@ class Chains:
         w = within(mixture(np.abs(theta) * np.exp(-phi[:, -1:] / 2), l1[:, None], rng))
         centre, noise, q = self._solve(w / (1 + l2[:, None] * w))
         mixing = Mixing(np.sum(w, axis=-1), q)
-        visit = Visit(phi, theta, density.sizes(theta), mixing)
+        visit = ChainState(phi, theta, density.sizes(theta), mixing)
 
         if learn:
-            self._given_w.learn(density.given_w_slope(phi, mixing), phi[:, MOVING])
+            self._given_w.learn(density.given_w_slope(phi, mixing), phi[:, SAMPLED_COMPONENTS])
         moving = phi.copy()
 
         def of_moving(values: Array) -> Array:
-            moving[:, MOVING] = values
+            moving[:, SAMPLED_COMPONENTS] = values
             return density.given_w(moving, mixing)
 
-        values = self._given_w.steps(of_moving, phi[:, MOVING], rng)
+        values = self._given_w.steps(of_moving, phi[:, SAMPLED_COMPONENTS], rng)
         self._phi = phi.copy()
-        self._phi[:, MOVING] = values
+        self._phi[:, SAMPLED_COMPONENTS] = values
         self._theta = centre + np.exp(self._phi[:, -1:] / 2) * noise
         return visit
 

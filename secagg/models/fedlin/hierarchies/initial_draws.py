@@ -13,37 +13,37 @@ import numpy as np
 from scipy.special import logsumexp
 
 from secagg.core.arrays import Array
-from secagg.models.fedlin.hierarchies.ridge_likelihood import Rotated, normal_start
+from secagg.models.fedlin.hierarchies.ridge_likelihood import SpectralLeastSquares, normal_start
 from secagg.models.numerics.natural_gaussian import Natural
 
-_TRIALS = 2000
-_VAGUE = 0.3  # share of them from the cavity
-_WIDER = 1.5  # the other component's sd, relative to the curvature's
+_CANDIDATES = 2000
+_CAVITY_SHARE = 0.3  # share of them from the cavity
+_SD_RATIO = 1.5  # the other component's sd, relative to the curvature's
 
 
 def starts(
-    site: Rotated, cavity: Natural, chains: int, rng: np.random.Generator
+    site: SpectralLeastSquares, cavity: Natural, chains: int, rng: np.random.Generator
 ) -> tuple[Array, Array]:
     """Return phi (chains, p), and the variances of theta / sigma (chains,) that go with it."""
     mode, cov = normal_start(site, cavity, _chart)
     mean, wide = cavity.moments()
-    roots = np.linalg.cholesky(np.array([_WIDER**2 * cov, wide])).astype(np.float64)
+    roots = np.linalg.cholesky(np.array([_SD_RATIO**2 * cov, wide])).astype(np.float64)
     parts = [(mode, roots[0]), (mean, roots[1])]
-    few = int(_VAGUE * _TRIALS)
+    few = int(_CAVITY_SHARE * _CANDIDATES)
     trials = np.concatenate([
         centre + rng.standard_normal((many, len(mean))) @ root.T
-        for (centre, root), many in zip(parts, (_TRIALS - few, few), strict=True)
+        for (centre, root), many in zip(parts, (_CANDIDATES - few, few), strict=True)
     ])  # fmt: skip
     drawn = logsumexp(
         [_log_normal(trials, *part) for part in parts],
         axis=0,
-        b=np.array([[1 - _VAGUE], [_VAGUE]]),
+        b=np.array([[1 - _CAVITY_SHARE], [_CAVITY_SHARE]]),
     )
     with np.errstate(over="ignore", divide="ignore"):
         log_kappa = _log_kappa(trials)
         weights = _log_normal(trials, *parts[1]) - drawn + site.evidence(log_kappa, trials[:, -1])
     weights = np.exp(weights - np.max(weights))
-    chosen = rng.choice(_TRIALS, chains, p=weights / np.sum(weights))
+    chosen = rng.choice(_CANDIDATES, chains, p=weights / np.sum(weights))
     return trials[chosen], np.exp(-log_kappa[chosen])
 
 

@@ -22,11 +22,15 @@ from typing import ClassVar
 import numpy as np
 
 from secagg.core.arrays import Array
-from secagg.models.fedlin.hierarchies.base import Draws, Statistics, Tilted
-from secagg.models.fedlin.hierarchies.penalised_moments import Effort, draw, tilted
+from secagg.models.fedlin.hierarchies.base import (
+    PosteriorDraws,
+    SufficientStatistics,
+    TiltedMoments,
+)
+from secagg.models.fedlin.hierarchies.penalised_moments import SamplerBudget, draw, tilted
 from secagg.models.numerics.natural_gaussian import Natural
 
-_EFFORT = Effort()
+_BUDGET = SamplerBudget()
 
 
 class LaplacePenalty:
@@ -52,7 +56,7 @@ class Lasso:
 
     means: tuple[float, float] = (0.0, 0.0)
     sds: tuple[float, float] = (1.0, 1.0)
-    effort: Effort = _EFFORT
+    effort: SamplerBudget = _BUDGET
 
     powers: ClassVar[tuple[float, ...]] = (1.0,)
 
@@ -64,10 +68,14 @@ class Lasso:
         """Return p(phi)."""
         return Natural.of(np.array(self.means), np.diag(np.square(self.sds)))
 
-    def tilted(self, site: Statistics, cavity: Natural, rng: np.random.Generator) -> Tilted:
+    def tilted(
+        self, site: SufficientStatistics, cavity: Natural, rng: np.random.Generator
+    ) -> TiltedMoments:
         """Return the moments of f_k times a proper cavity, and their Monte Carlo error."""
         return tilted(LaplacePenalty(), site, cavity, self.effort, rng)
 
-    def draw(self, site: Statistics, cavity: Natural, many: int, rng: np.random.Generator) -> Draws:
+    def draw(
+        self, site: SufficientStatistics, cavity: Natural, many: int, rng: np.random.Generator
+    ) -> PosteriorDraws:
         """Return draws of (theta_k, phi), chain after chain."""
         return draw(LaplacePenalty(), site, cavity, many, self.effort, rng)

@@ -2,7 +2,7 @@
 
 Yue, Al Kontar and Estrada Gomez (2022), section 4.1: theta_k ~ N(mu, diag(tau)), phi = (mu, log
 tau), mu ~ N(m0, s0^2 I), log tau_i ~ N(m, s^2). tau_i is a variance. sigma_k^2 is not in phi: it is
-`Statistics.variance`, known or estimated before.
+`SufficientStatistics.variance`, known or estimated before.
 
 With R and z of `secagg.models.fedlin.hierarchies.pseudo_data`, where the cavity has mu | log tau ~
 N(a, V),
@@ -49,11 +49,15 @@ from scipy.special import ndtri
 from scipy.stats import qmc
 
 from secagg.core.arrays import Array
-from secagg.models.fedlin.hierarchies.base import Draws, Statistics, Tilted
+from secagg.models.fedlin.hierarchies.base import (
+    PosteriorDraws,
+    SufficientStatistics,
+    TiltedMoments,
+)
 from secagg.models.fedlin.hierarchies.pseudo_data import (
-    as_one_draw,
     cholesky_factors,
     log_diagonals,
+    pseudo_observation,
     solved,
     spread_covariances,
     variances,
@@ -61,13 +65,15 @@ from secagg.models.fedlin.hierarchies.pseudo_data import (
 from secagg.models.numerics.natural_gaussian import Natural
 
 _BATCHES = 8
-_LEAST_POINTS = 128  # a batch
-_POINTS_A_TERM = 16  # a batch
-_PLACED = 2  # times at least that the second half of the points is placed anew
-_MOST_PLACED = 30
-_EFFECTIVE = 0.2  # least share of effective points; with fewer, moments are of a tempered density
-_PER_DRAW = 16  # candidates
-_LEAST_CANDIDATES = 4096
+_MIN_POINTS = 128  # a batch
+_POINTS_PER_TERM = 16  # a batch
+_MIN_PLACEMENTS = 2  # times at least that the second half of the points is placed anew
+_MAX_PLACEMENTS = 30
+_MIN_EFFECTIVE_SHARE = (
+    0.2  # least share of effective points; with fewer, moments are of a tempered density
+)
+_CANDIDATES_PER_DRAW = 16  # candidates
+_MIN_CANDIDATES = 4096
 
 
 @dataclass(frozen=True)
@@ -90,12 +96,14 @@ class NormalHierarchy:
         precision = np.repeat([self.sd**-2.0, self.log_sd**-2.0], d)
         return Natural(precision * np.repeat([self.mean, self.log_mean], d), np.diag(precision))
 
-    def tilted(self, site: Statistics, cavity: Natural, rng: np.random.Generator) -> Tilted:
+    def tilted(
+        self, site: SufficientStatistics, cavity: Natural, rng: np.random.Generator
+    ) -> TiltedMoments:
         """Return the moments of phi; the error is Monte Carlo's."""
         d = len(site.cross)
         if site.records == 0:
-            return Tilted(*cavity.moments(), np.zeros(2 * d))
-        within = _Within.of(site, cavity)
+            return TiltedMoments(*cavity.moments(), np.zeros(2 * d))
+        within = _GivenScale.of(site, cavity)
         weights, parts = _weighted(within, _points(d, rng))
         phi, removed = np.empty((2 * d, weights.size)), np.zeros((d, d))
         for part, columns in zip(parts, np.split(np.arange(weights.size), 2), strict=True):
@@ -108,17 +116,19 @@ class NormalHierarchy:
         cov[:d, :d] += within.root @ (np.eye(d) - removed) @ within.root.T
         batches = away.reshape(2 * d, 2, _BATCHES, -1).sum(axis=(1, 3))
         error = np.sqrt(_BATCHES / (_BATCHES - 1) * np.sum(batches**2, axis=1))
-        return Tilted(found, (cov + cov.T) / 2, error)
+        return TiltedMoments(found, (cov + cov.T) / 2, error)
 
-    def draw(self, site: Statistics, cavity: Natural, many: int, rng: np.random.Generator) -> Draws:
+    def draw(
+        self, site: SufficientStatistics, cavity: Natural, many: int, rng: np.random.Generator
+    ) -> PosteriorDraws:
         """Return draws of which log tau's are chosen by weight among many more; the rest is exact.
 
         Given log tau, mu and z are drawn without the records, then mu is moved by what z is off; so
         is theta_k given both.
         """
         d = len(site.cross)
-        within = _Within.of(site, cavity)
-        size = max(_PER_DRAW * many, _LEAST_CANDIDATES)
+        within = _GivenScale.of(site, cavity)
+        size = max(_CANDIDATES_PER_DRAW * many, _MIN_CANDIDATES)
         weights, parts = _weighted(within, _points(d, rng), rng.standard_normal((d, size // 2)))
         edges = np.cumsum(weights)
         chosen = np.searchsorted(edges, edges[-1] * (np.arange(many) + rng.random()) / many)
@@ -142,7 +152,7 @@ class NormalHierarchy:
         mu += within.V @ back(within.covariance(tau), within.z[:, None] - z)
         theta, z = drawn(mu)
         theta += tau * back(within.of_draw(tau), within.z[:, None] - z)
-        return Draws(theta.T, np.vstack([mu, log_tau]).T)
+        return PosteriorDraws(theta.T, np.vstack([mu, log_tau]).T)
 
 
 @dataclass(frozen=True)
@@ -159,7 +169,7 @@ class _Part:
 
 
 @dataclass(frozen=True)
-class _Within:
+class _GivenScale:
     """A site's records and cavity: R, z; log tau ~ N(mean, spread spread'); a and V given log tau.
 
     slope: a falls by it times what log tau is above its mean; level: a at the mean; V = root root'
@@ -176,14 +186,14 @@ class _Within:
     power: float
 
     @classmethod
-    def of(cls, site: Statistics, cavity: Natural) -> _Within:
+    def of(cls, site: SufficientStatistics, cavity: Natural) -> _GivenScale:
         """Take apart."""
         d = len(site.cross)
         mean, cov = cavity.moments()
         factor = cho_factor(cavity.Q[:d, :d])
         V = cho_solve(factor, np.eye(d))
         V = (V + V.T) / 2
-        R, z = as_one_draw(site)
+        R, z = pseudo_observation(site)
         return cls(
             R=R,
             z=z,
@@ -230,7 +240,7 @@ class _Within:
 
 
 def _weighted(
-    within: _Within, points: Array, candidates: Array | None = None
+    within: _GivenScale, points: Array, candidates: Array | None = None
 ) -> tuple[Array, tuple[_Part, _Part]]:
     """Return weights, sum 1, and the two halves of the points: as the cavity, and as the tilted.
 
@@ -239,14 +249,16 @@ def _weighted(
     n, cavity = points.shape[1], (within.mean, within.spread)
     first, place = within.part(_moved(points, *cavity)), cavity
     share = 0.0
-    for number in range(_MOST_PLACED):
+    for number in range(_MAX_PLACEMENTS):
         second = within.part(_moved(points, *place)) if number else first
         log_tau = np.hstack([first.log_tau, second.log_tau])
         log_weights = _log_weights(first, second, cavity, place)
         power = 1.0
-        while (share := _effective(weights := _normalised(power * log_weights))) < _EFFECTIVE:
+        while (
+            share := _effective(weights := _normalised(power * log_weights))
+        ) < _MIN_EFFECTIVE_SHARE:
             power /= 2
-        if power == 1 and number >= _PLACED:
+        if power == 1 and number >= _MIN_PLACEMENTS:
             break
         mean = log_tau @ weights
         away = log_tau - mean[:, None]
@@ -296,8 +308,8 @@ def _effective(weights: Array) -> float:
 
 def _points(d: int, rng: np.random.Generator) -> Array:
     """Return batches one after the other, (d, n), with mean 0 each and covariance I together."""
-    size = _LEAST_POINTS
-    while size < _POINTS_A_TERM * d:
+    size = _MIN_POINTS
+    while size < _POINTS_PER_TERM * d:
         size *= 2
     uniform = (_sobol(d, size // 2)[None] + rng.random((_BATCHES, 1, d))) % 1.0
     normal = np.swapaxes(ndtri(np.clip(uniform, 1e-15, 1 - 1e-15)), 1, 2)

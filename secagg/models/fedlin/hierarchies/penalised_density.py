@@ -31,11 +31,11 @@ from typing import Protocol
 import numpy as np
 
 from secagg.core.arrays import Array
-from secagg.models.fedlin.hierarchies.base import Statistics
-from secagg.models.fedlin.hierarchies.ridge_likelihood import Rotated
+from secagg.models.fedlin.hierarchies.base import SufficientStatistics
+from secagg.models.fedlin.hierarchies.ridge_likelihood import SpectralLeastSquares
 from secagg.models.numerics.natural_gaussian import Natural
 
-MOVING = (0, -1)  # of phi, what (4) is a density of: log l1 and log s
+SAMPLED_COMPONENTS = (0, -1)  # of phi, what (4) is a density of: log l1 and log s
 
 
 class Penalty(Protocol):
@@ -83,9 +83,9 @@ class Mixing:
 class Density:
     """(3) and (4) of one site, under one cavity."""
 
-    def __init__(self, penalty: Penalty, site: Statistics, cavity: Natural) -> None:
+    def __init__(self, penalty: Penalty, site: SufficientStatistics, cavity: Natural) -> None:
         self.penalty, self.cavity = penalty, cavity
-        self.rotated = Rotated.of(site)
+        self.rotated = SpectralLeastSquares.of(site)
         self.n, self.d = site.records, len(site.cross)
 
     def sizes(self, theta: Array) -> Sizes:
@@ -135,7 +135,7 @@ class Density:
     def given_w_slope(self, phi: Array, at: Mixing) -> Array:
         """Return the gradient of (4) in log l1 and log s: shape (..., 2)."""
         l1, _ = self.penalty.rates(phi)
-        found: Array = self._cavity_slope(phi)[..., MOVING]
+        found: Array = self._cavity_slope(phi)[..., SAMPLED_COMPONENTS]
         found[..., 0] += self.d * (1 + self.penalty.expected(phi)[..., 0]) - l1**2 * at.total
         found[..., 1] += (np.exp(-phi[..., -1]) * at.q - self.n) / 2
         return found

@@ -13,11 +13,15 @@ from typing import TypeVar
 
 import numpy as np
 
-from secagg.models.fedlin.hierarchies.base import Draws, Statistics, Tilted
+from secagg.models.fedlin.hierarchies.base import (
+    PosteriorDraws,
+    SufficientStatistics,
+    TiltedMoments,
+)
 from secagg.models.fedlin.hierarchies.control_variates import controls, moments
-from secagg.models.fedlin.hierarchies.gibbs import Chains, Visit
+from secagg.models.fedlin.hierarchies.gibbs import Chains, ChainState
 from secagg.models.fedlin.hierarchies.penalised_density import (
-    MOVING,
+    SAMPLED_COMPONENTS,
     Density,
     Mixing,
     Penalty,
@@ -29,7 +33,7 @@ Part = TypeVar("Part", Sizes, Mixing)
 
 
 @dataclass(frozen=True)
-class Effort:
+class SamplerBudget:
     """How long a site samples.
 
     chains: an even number; burn: sweeps that do not count; sweeps: that do, and again as many,
@@ -47,14 +51,14 @@ class Effort:
 
 def tilted(
     penalty: Penalty,
-    site: Statistics,
+    site: SufficientStatistics,
     cavity: Natural,
-    effort: Effort,
+    effort: SamplerBudget,
     rng: np.random.Generator,
-) -> Tilted:
+) -> TiltedMoments:
     """Return phi's moments under the tilted density. Raises `LinAlgError` where it cannot."""
     if site.records == 0:
-        return Tilted(*cavity.moments(), np.zeros(len(cavity.r)))
+        return TiltedMoments(*cavity.moments(), np.zeros(len(cavity.r)))
     chains = Chains(penalty, site, cavity, effort.chains, rng)
     for _ in chains.visits(effort.burn, learn=True):
         pass
@@ -72,12 +76,12 @@ def tilted(
 
 def draw(
     penalty: Penalty,
-    site: Statistics,
+    site: SufficientStatistics,
     cavity: Natural,
     many: int,
-    effort: Effort,
+    effort: SamplerBudget,
     rng: np.random.Generator,
-) -> Draws:
+) -> PosteriorDraws:
     """Return draws of (theta, phi), chain after chain. Raises `LinAlgError` where it cannot."""
     kept = -(-many // effort.chains)
     chains = Chains(penalty, site, cavity, effort.chains, rng)
@@ -88,17 +92,17 @@ def draw(
         np.swapaxes(np.array(values), 0, 1).reshape(-1, values[0].shape[-1])[:many]
         for values in ([visit.theta for visit in visits], [visit.phi for visit in visits])
     )
-    return Draws(theta, phi)
+    return PosteriorDraws(theta, phi)
 
 
-def _moments(density: Density, visits: list[Visit]) -> Tilted:
+def _moments(density: Density, visits: list[ChainState]) -> TiltedMoments:
     phi = np.array([visit.phi for visit in visits])
     sizes = _stacked([visit.sizes for visit in visits])
     mixing = _stacked([visit.mixing for visit in visits])
     z = np.concatenate([phi, np.log(sizes.second)[..., None] / 2], axis=-1)
     control = [
         controls(density.joint_slope(phi, sizes), z, tuple(range(z.shape[-1]))),
-        controls(density.given_w_slope(phi, mixing), phi, MOVING),
+        controls(density.given_w_slope(phi, mixing), phi, SAMPLED_COMPONENTS),
     ]
     return moments(phi, np.concatenate(control, axis=-1))
 

@@ -17,19 +17,21 @@ from __future__ import annotations
 import numpy as np
 
 from secagg.core.arrays import Array
-from secagg.models.fedlin.hierarchies.base import Statistics
+from secagg.models.fedlin.hierarchies.base import SufficientStatistics
 
-_LEAST_SHARE = 1e-13  # times d, of the largest eigenvalue of X'X: what is below is rounding
-_LARGEST = 300.0  # log tau, as if it were that; squares of tau must not overflow
+_MIN_EIGENVALUE_SHARE = (
+    1e-13  # times d, of the largest eigenvalue of X'X: what is below is rounding
+)
+_MAX_LOG_TAU = 300.0  # log tau, as if it were that; squares of tau must not overflow
 
 
-def as_one_draw(site: Statistics) -> tuple[Array, Array]:
+def pseudo_observation(site: SufficientStatistics) -> tuple[Array, Array]:
     """Return R and z. X'X is brought to a unit diagonal first: terms' units may be anything."""
     d = len(site.cross)
     scale = np.sqrt(np.diagonal(site.gram))
     inverse = np.divide(1.0, scale, out=np.zeros(d), where=scale > 0)
     values, vectors = np.linalg.eigh(site.gram * np.outer(inverse, inverse))
-    seen = values > _LEAST_SHARE * d * max(values[-1], 0.0)
+    seen = values > _MIN_EIGENVALUE_SHARE * d * max(values[-1], 0.0)
     values, vectors, sigma = values[seen], vectors[:, seen], np.sqrt(site.variance)
     R = np.sqrt(values)[:, None] * vectors.T * scale / sigma
     return R, vectors.T @ (inverse * site.cross) / np.sqrt(values) / sigma
@@ -37,7 +39,7 @@ def as_one_draw(site: Statistics) -> tuple[Array, Array]:
 
 def variances(log_tau: Array) -> Array:
     """Return tau, within what float64 can square."""
-    tau: Array = np.exp(np.minimum(log_tau, _LARGEST))
+    tau: Array = np.exp(np.minimum(log_tau, _MAX_LOG_TAU))
     return tau
 
 

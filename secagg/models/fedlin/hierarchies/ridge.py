@@ -23,13 +23,17 @@ from typing import ClassVar
 import numpy as np
 
 from secagg.core.arrays import Array
-from secagg.models.fedlin.hierarchies.base import Draws, Statistics, Tilted
-from secagg.models.fedlin.hierarchies.ridge_likelihood import Rotated, normal_start
+from secagg.models.fedlin.hierarchies.base import (
+    PosteriorDraws,
+    SufficientStatistics,
+    TiltedMoments,
+)
+from secagg.models.fedlin.hierarchies.ridge_likelihood import SpectralLeastSquares, normal_start
 from secagg.models.numerics.natural_gaussian import Natural
 
 _POINTS, _FEWER = 40, 30  # a side
-_REPEATS = 60
-_FIXED = 1e-9  # change of the moments, in sds, at which they stay
+_MAX_ITERATIONS = 60
+_TOLERANCE_SD = 1e-9  # change of the moments, in sds, at which they stay
 _REACH, _STEP = 8.0, 0.08  # of the grid that phi is drawn from, in sds
 
 
@@ -50,32 +54,36 @@ class Ridge:
         """Return p(phi)."""
         return Natural.of(np.array(self.means), np.diag(np.square(self.sds)))
 
-    def tilted(self, site: Statistics, cavity: Natural, rng: np.random.Generator) -> Tilted:
+    def tilted(
+        self, site: SufficientStatistics, cavity: Natural, rng: np.random.Generator
+    ) -> TiltedMoments:
         """Return the moments of f_k times a proper cavity, and their quadrature's error."""
         if site.records == 0:
-            return Tilted(*cavity.moments(), np.zeros(2))
-        rotated = Rotated.of(site)
+            return TiltedMoments(*cavity.moments(), np.zeros(2))
+        rotated = SpectralLeastSquares.of(site)
         mean, cov = _fixed_moments(rotated, cavity)
         rough = _moments(rotated, cavity, mean, cov, _FEWER)[0]
-        return Tilted(mean, cov, np.abs(mean - rough))
+        return TiltedMoments(mean, cov, np.abs(mean - rough))
 
-    def draw(self, site: Statistics, cavity: Natural, many: int, rng: np.random.Generator) -> Draws:
+    def draw(
+        self, site: SufficientStatistics, cavity: Natural, many: int, rng: np.random.Generator
+    ) -> PosteriorDraws:
         """Return draws of (theta_k, phi), independent.
 
         phi is drawn from (1)'s density interpolated on a grid, which makes its variance larger by
         `_STEP`^2 / 6 of itself; theta given phi is exact.
         """
-        rotated = Rotated.of(site)
+        rotated = SpectralLeastSquares.of(site)
         phi = _drawn(rotated, cavity, many, rng)
         ratio, s = np.exp(phi[:, :1]), np.exp(phi[:, 1:])
         # What is missing of t by a draw of the prior and its noise, regressed (Bhattacharya 2016)
         theta = np.sqrt(s / ratio) * rng.standard_normal((many, len(site.cross)))
         noise = np.sqrt(s) * rng.standard_normal((many, len(rotated.t)))
         missing = (rotated.t - theta @ rotated.R.T - noise) / (rotated.values + ratio)
-        return Draws(theta + missing @ rotated.R, phi)
+        return PosteriorDraws(theta + missing @ rotated.R, phi)
 
 
-def _log_density(site: Rotated, cavity: Natural, phi: Array) -> Array:
+def _log_density(site: SpectralLeastSquares, cavity: Natural, phi: Array) -> Array:
     """Return log f_k times the cavity at phi (..., 2), up to a constant."""
     prior = phi @ cavity.r - np.sum((phi @ cavity.Q) * phi, axis=-1) / 2
     found: Array = prior + site.evidence(phi[..., 0], phi[..., 1])
@@ -83,7 +91,7 @@ def _log_density(site: Rotated, cavity: Natural, phi: Array) -> Array:
 
 
 def _moments(
-    site: Rotated, cavity: Natural, mean: Array, cov: Array, points: int
+    site: SpectralLeastSquares, cavity: Natural, mean: Array, cov: Array, points: int
 ) -> tuple[Array, Array]:
     """Return the moments of f_k times the cavity, by a rule at the points of N(mean, cov)."""
     nodes, weights = np.polynomial.hermite_e.hermegauss(points)
@@ -98,19 +106,21 @@ def _moments(
     return found, (shares[:, None] * (phi - found)).T @ (phi - found)
 
 
-def _fixed_moments(site: Rotated, cavity: Natural) -> tuple[Array, Array]:
+def _fixed_moments(site: SpectralLeastSquares, cavity: Natural) -> tuple[Array, Array]:
     """Return the moments that are those at their own points."""
     mean, cov = normal_start(site, cavity, _chart)
-    for _ in range(_REPEATS):
+    for _ in range(_MAX_ITERATIONS):
         old = mean, np.sqrt(np.diagonal(cov))
         mean, cov = _moments(site, cavity, mean, cov, _POINTS)
         sd = np.sqrt(np.diagonal(cov))
-        if np.all(np.abs(mean - old[0]) + np.abs(sd - old[1]) <= _FIXED * sd):
+        if np.all(np.abs(mean - old[0]) + np.abs(sd - old[1]) <= _TOLERANCE_SD * sd):
             break
     return mean, cov
 
 
-def _drawn(site: Rotated, cavity: Natural, many: int, rng: np.random.Generator) -> Array:
+def _drawn(
+    site: SpectralLeastSquares, cavity: Natural, many: int, rng: np.random.Generator
+) -> Array:
     mean, cov = _fixed_moments(site, cavity)
     side = np.arange(-_REACH, _REACH + _STEP / 2, _STEP)
     grid = np.stack(np.meshgrid(side, side), axis=-1).reshape(-1, 2)

@@ -24,15 +24,17 @@ import numpy as np
 from scipy.optimize import minimize
 
 from secagg.core.arrays import Array
-from secagg.models.fedlin.hierarchies.base import Statistics
+from secagg.models.fedlin.hierarchies.base import SufficientStatistics
 from secagg.models.numerics.natural_gaussian import Natural
 
 _ROUNDING = float(np.finfo(np.float64).eps)
-_LEAST = 1e-12  # of the eigenvalues, d at most: less is rounding of columns that are collinear
+_MIN_EIGENVALUE_SHARE = (
+    1e-12  # of the eigenvalues, d at most: less is rounding of columns that are collinear
+)
 
 
 @dataclass(frozen=True)
-class Rotated:
+class SpectralLeastSquares:
     """R (r, d), t (r,), left, n, and e (r,)."""
 
     R: Array
@@ -42,12 +44,12 @@ class Rotated:
     values: Array
 
     @classmethod
-    def of(cls, site: Statistics) -> Rotated:
+    def of(cls, site: SufficientStatistics) -> SpectralLeastSquares:
         """Return a site's, from its sums."""
         norms = np.sqrt(np.diagonal(site.gram))
         norms = np.where(norms > 0, norms, 1.0)
         values, vectors = np.linalg.eigh(site.gram / np.outer(norms, norms))
-        kept = values > _LEAST
+        kept = values > _MIN_EIGENVALUE_SHARE
         roots, vectors = np.sqrt(values[kept]), vectors[:, kept]
         t = vectors.T @ (site.cross / norms) / roots
         turns, lengths, rows = np.linalg.svd(
@@ -84,7 +86,7 @@ class Rotated:
 Chart = Callable[[Array], tuple[Array, Array, Array]]
 
 
-def normal_start(site: Rotated, cavity: Natural, chart: Chart) -> tuple[Array, Array]:
+def normal_start(site: SpectralLeastSquares, cavity: Natural, chart: Chart) -> tuple[Array, Array]:
     """Return the mode of (2) times the cavity over phi, and the inverse of its curvature there.
 
     chart: of phi (p,): (log kappa, log s), its Jacobian (2, p), and log kappa's Hessian (p, p)

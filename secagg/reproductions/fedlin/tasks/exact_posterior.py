@@ -30,8 +30,8 @@ from secagg.reproductions.fedlin.tasks.simulated_cases import errors
 from secagg.reproductions.harness.types import CONVERGED, Settings
 
 DRAWS, DISCARDED = 4000, 500
-_EVERY = 4  # sweeps: with 600 coefficients of 800 records theta and sigma depend on each other
-_STEPS = 8  # of the random walk in a sweep
+_THIN = 4  # sweeps: with 600 coefficients of 800 records theta and sigma depend on each other
+_WALK_STEPS = 8  # of the random walk in a sweep
 _PARTS, _MOST_R_HAT = 4, 1.02  # of lambda and sigma; parts of 4000 sweeps differ by chance
 
 
@@ -60,10 +60,10 @@ def posterior(
     phi = np.array([0.0, np.log(square / n)])
     pace = 2.38 / np.sqrt(2) * np.array([(K * d) ** -0.5, (n / 2) ** -0.5])
     found, phis = np.empty((many, K, d)), np.empty((many, 2))
-    for sweep in range(DISCARDED + _EVERY * many):
+    for sweep in range(DISCARDED + _THIN * many):
         left = square - 2 * np.sum(cross * theta) + np.einsum("ka,kab,kb->", theta, gram, theta)
         sizes = left, float(np.sum(np.abs(theta)))
-        for _ in range(_STEPS):
+        for _ in range(_WALK_STEPS):
             trial = phi + pace * rng.standard_normal(2)
             gain = _log_density(trial, *sizes, n, K * d) - _log_density(phi, *sizes, n, K * d)
             phi = trial if -rng.standard_exponential() < gain else phi
@@ -73,7 +73,7 @@ def posterior(
         noise = root @ (sigma * rng.standard_normal((K, d, 1)))
         theta = np.linalg.solve(root @ root.swapaxes(1, 2), cross[:, :, None] + noise)[:, :, 0]
         if sweep >= DISCARDED:  # of every few the last stays
-            found[(sweep - DISCARDED) // _EVERY], phis[(sweep - DISCARDED) // _EVERY] = theta, phi
+            found[(sweep - DISCARDED) // _THIN], phis[(sweep - DISCARDED) // _THIN] = theta, phi
     return found.swapaxes(1, 2), phis
 
 

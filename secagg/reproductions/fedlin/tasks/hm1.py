@@ -2,7 +2,7 @@
 
 What "learning rate 0.01" is of, the paper does not say. Of a device's sum of squares, full batches
 diverge from about 50 records on; so PRINTED is of the mean. HM1 itself, as the method has it, sets
-its rates by each device's records (`STEP`).
+its rates by each device's records (`STEP_SHARE`).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from secagg.reproductions.fedlin.tasks.runs import (
     ALPHA,
     HM1,
     ROUNDS,
-    STEP,
+    STEP_SHARE,
     STEPS,
     coefficients,
     regressions,
@@ -25,7 +25,7 @@ from secagg.reproductions.fedlin.tasks.simulated_cases import draw, errors
 from secagg.reproductions.harness.types import CONVERGED, Settings
 
 _WEIGHTS = {"hm1": "posterior", "hm1-steps": "steps", "hm1-weight": "paper"}
-PRINTED = 0.01  # the paper's learning rate, here of the mean of a device's squares
+PAPER_LEARNING_RATE = 0.01  # the paper's learning rate, here of the mean of a device's squares
 
 
 def compute(settings: Settings) -> dict[str, dict[str, float]]:
@@ -40,8 +40,8 @@ def compute(settings: Settings) -> dict[str, dict[str, float]]:
     case, noise, seed = (settings[name] for name in ("case", "noise", "seed"))
     drawn = draw(str(case), float(noise), int(seed))
     devices = centralised.quadratics(drawn.X, drawn.y)
-    printed = np.array([PRINTED / len(x) for x in drawn.X])
-    own_rate = np.array([STEP / each.steepest for each in devices])
+    printed = np.array([PAPER_LEARNING_RATE / len(x) for x in drawn.X])
+    own_rate = np.array([STEP_SHARE / each.steepest for each in devices])
     many = ROUNDS * STEPS
     variance = centralised.noise_variance(drawn.X, drawn.y)
     memory = 1 - (1 - ALPHA) ** (1 / STEPS)  # over STEPS rounds as much as ALPHA in one

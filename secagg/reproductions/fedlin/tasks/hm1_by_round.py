@@ -12,8 +12,8 @@ from itertools import islice
 import numpy as np
 
 from secagg.reproductions.fedlin.tasks import centralised
-from secagg.reproductions.fedlin.tasks.hm1 import PRINTED
-from secagg.reproductions.fedlin.tasks.runs import ALPHA, STEP, STEPS
+from secagg.reproductions.fedlin.tasks.hm1 import PAPER_LEARNING_RATE
+from secagg.reproductions.fedlin.tasks.runs import ALPHA, STEP_SHARE, STEPS
 from secagg.reproductions.fedlin.tasks.simulated_cases import draw
 from secagg.reproductions.harness.types import CONVERGED, Settings
 
@@ -27,8 +27,8 @@ def compute(settings: Settings) -> dict[str, dict[str, float]]:
     case, noise, count, seed = (settings[name] for name in ("case", "noise", "round", "seed"))
     drawn = draw(str(case), float(noise), int(seed))
     devices = centralised.quadratics(drawn.X, drawn.y)
-    own_rate = np.array([STEP / each.steepest for each in devices])
-    printed = np.array([PRINTED / len(x) for x in drawn.X])
+    own_rate = np.array([STEP_SHARE / each.steepest for each in devices])
+    printed = np.array([PAPER_LEARNING_RATE / len(x) for x in drawn.X])
     pairs = zip(devices, own_rate.tolist(), strict=True)
     far = np.array([each.answer(rate, STEPS) for each, rate in pairs])
     weight = centralised.noise_variance(drawn.X, drawn.y) * far

@@ -22,7 +22,7 @@ Flags = NDArray[np.bool_]
 T = TypeVar("T", bound=np.generic)
 
 ROUNDS, STEPS, ALPHA = 30, 20, 0.1  # C, T and alpha of section 5
-STEP = 0.5  # of eta_k, as a share of the largest stable one
+STEP_SHARE = 0.5  # of eta_k, as a share of the largest stable one
 OUTCOME = "y"
 
 PLAIN: dict[str, object] = {  # a regression in the records' own units, as in the simulations
@@ -30,7 +30,7 @@ PLAIN: dict[str, object] = {  # a regression in the records' own units, as in th
     "variance": "pooled", "noise_sd": None, "holdout": 0.0, "holdout_rows": "random",
 }  # fmt: skip
 HM1: dict[str, object] = {
-    "name": FedLinHm1.name, "rounds": ROUNDS, "steps": STEPS, "step": STEP, "alpha": ALPHA,
+    "name": FedLinHm1.name, "rounds": ROUNDS, "steps": STEPS, "step": STEP_SHARE, "alpha": ALPHA,
     "batch": None, "participation": 1.0, "weight": "posterior", "shrink": "implicit",
     "tolerance": 0.0,
 }  # fmt: skip

@@ -21,7 +21,7 @@ import pandas as pd
 from secagg.contracts import Result
 from secagg.models.fedlin.fedavg import FedAvg
 from secagg.reproductions.data import fedlin
-from secagg.reproductions.fedlin.tasks.runs import HM1, HM2, STEP, STEPS, included
+from secagg.reproductions.fedlin.tasks.runs import HM1, HM2, STEP_SHARE, STEPS, included
 from secagg.reproductions.harness.simulated_runs import simulated
 from secagg.reproductions.harness.types import CONVERGED, Settings
 
@@ -29,7 +29,10 @@ TESTED = 0.4
 ROUNDS = 100
 LAMBDA = 1.0
 LEVEL = 0.9
-NEAR = {"log_tau_mean": -3.0, "log_tau_sd": 2.0}  # of prior "near": devices may be all but alike
+NEAR_PRIOR = {
+    "log_tau_mean": -3.0,
+    "log_tau_sd": 2.0,
+}  # of prior "near": devices may be all but alike
 
 
 @dataclass(frozen=True)
@@ -86,12 +89,12 @@ def _method(name: str) -> dict[str, object]:
         return dict(HM1)
     if name == "ditto":
         return {
-            "name": FedAvg.name, "rounds": ROUNDS, "steps": STEPS, "step": STEP, "batch": None,
-            "participation": 1.0, "tolerance": 0.0, "weights": "records", "personal": LAMBDA,
+            "name": FedAvg.name, "rounds": ROUNDS, "steps": STEPS, "step": STEP_SHARE, "batch":
+            None, "participation": 1.0, "tolerance": 0.0, "weights": "records", "personal": LAMBDA,
         }  # fmt: skip
     prior = name.removeprefix("hm2-")
     if prior == "near":
-        return {**HM2, **NEAR, "prior": "normal", "level": LEVEL}
+        return {**HM2, **NEAR_PRIOR, "prior": "normal", "level": LEVEL}
     return {**HM2, "prior": prior, "level": LEVEL}
 
 

@@ -24,7 +24,7 @@ from secagg.core.arrays import Array
 from secagg.models.fedlin.fedavg import FedAvg
 from secagg.reproductions.data import fedlin
 from secagg.reproductions.fedlin.tasks import local_only
-from secagg.reproductions.fedlin.tasks.runs import HM1, STEP, STEPS
+from secagg.reproductions.fedlin.tasks.runs import HM1, STEP_SHARE, STEPS
 from secagg.reproductions.harness.simulated_runs import simulated
 from secagg.reproductions.harness.types import CONVERGED, Settings
 
@@ -91,7 +91,9 @@ def compute(settings: Settings) -> dict[str, dict[str, float]]:
 
     def by_steps(each: Candidate, parts: fedlin.Tables, share: float) -> Array:
         bounds = CYCLES[kind]
-        return local_only.stepped_errors(parts, share, bounds, each.degree, STEP, STEPS * ROUNDS)
+        return local_only.stepped_errors(
+            parts, share, bounds, each.degree, STEP_SHARE, STEPS * ROUNDS
+        )
 
     found, degrees = dict[str, Array](), dict[str, float]()
     for name, candidates in _candidates().items():
@@ -150,6 +152,6 @@ def _candidates() -> dict[str, list[Candidate]]:
 def _fedavg(personal: float | None, rounds: int) -> dict[str, object]:
     """Return FedAvg's settings; devices weigh the same, as in the paper."""
     return {
-        "name": FedAvg.name, "rounds": rounds, "steps": STEPS, "step": STEP, "batch": None,
+        "name": FedAvg.name, "rounds": rounds, "steps": STEPS, "step": STEP_SHARE, "batch": None,
         "participation": 1.0, "tolerance": 0.0, "weights": "equal", "personal": personal,
     }  # fmt: skip

@@ -23,7 +23,7 @@ from secagg.reproductions.data import sachs
 from secagg.reproductions.harness.simulated_runs import simulated
 from secagg.reproductions.harness.types import Settings
 from secagg.reproductions.sparse_bayes.tasks.sampler import (
-    ALL,
+    WHOLE_FIT,
     quantities,
     sampled,
     sampler,
@@ -32,8 +32,8 @@ from secagg.reproductions.sparse_bayes.tasks.sampler import (
 
 SITES = 4
 FDR = 0.1
-LIKELY = 0.5
-TO = " -> "
+MIN_PIP = 0.5
+ARROW = " -> "
 NAMES = tuple(sachs.PROTEINS.values())
 
 COLUMNS: dict[str, dict[str, object]] = {
@@ -43,7 +43,7 @@ COLUMNS: dict[str, dict[str, object]] = {
 
 def edge(cause: str, effect: str) -> str:
     """Return the name of an edge."""
-    return f"{cause}{TO}{effect}"
+    return f"{cause}{ARROW}{effect}"
 
 
 def true_edges() -> set[str]:
@@ -72,11 +72,11 @@ def compute(settings: Settings) -> dict[str, dict[str, float]]:
     pairs = [(NAMES[cause], NAMES[effect]) for cause, effect in zip(*ends, strict=True)]
     numbers = {edge(*pair): quantities(theta, inclusion, (0, i)) for i, pair in enumerate(pairs)}
     pip = inclusion.mean[0]
-    graphs = {"fdr": discoveries(pip, FDR), "likely": pip > LIKELY}
+    graphs = {"fdr": discoveries(pip, FDR), "likely": pip > MIN_PIP}
     scores = {name: score(p for p, t in zip(pairs, taken, strict=True) if t)
               for name, taken in graphs.items()}  # fmt: skip
     whole = {"records": float(result.summary["n"])} | widths(result.arrays["draws_eta"])
-    return numbers | scores | {ALL: whole}
+    return numbers | scores | {WHOLE_FIT: whole}
 
 
 def paper(settings: Settings) -> dict[str, object]:

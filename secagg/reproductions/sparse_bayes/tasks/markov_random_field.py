@@ -21,7 +21,7 @@ from secagg.reproductions.data import ovarian
 from secagg.reproductions.harness.simulated_runs import simulated
 from secagg.reproductions.harness.types import Settings
 from secagg.reproductions.sparse_bayes.tasks.sampler import (
-    ALL,
+    WHOLE_FIT,
     quantities,
     sampled,
     sampler,
@@ -29,7 +29,7 @@ from secagg.reproductions.sparse_bayes.tasks.sampler import (
 )
 
 FDR = 0.1
-BETWEEN = " - "  # in the name of a pair; in no gene's
+PAIR_SEPARATOR = " - "  # in the name of a pair; in no gene's
 
 
 def side(outcome: str, predictor: str) -> str:
@@ -39,7 +39,7 @@ def side(outcome: str, predictor: str) -> str:
 
 def pair(one: str, other: str) -> str:
     """Return the name of an edge; `one` comes first in the file's order."""
-    return f"{one}{BETWEEN}{other}"
+    return f"{one}{PAIR_SEPARATOR}{other}"
 
 
 def compute(settings: Settings) -> dict[str, dict[str, float]]:
@@ -66,7 +66,9 @@ def compute(settings: Settings) -> dict[str, dict[str, float]]:
         for j, others in enumerate(predictors)
         for i, h in enumerate(others)
     }
-    return found | {ALL: {"records": result.summary["n"]} | widths(result.arrays["draws_eta"])}
+    return found | {
+        WHOLE_FIT: {"records": result.summary["n"]} | widths(result.arrays["draws_eta"])
+    }
 
 
 def partial(
@@ -87,4 +89,4 @@ def partial(
             itertools.combinations(names, 2), r[upper], p_value, edge, strict=True
         )
     }
-    return found | {ALL: {"records": float(n)}}
+    return found | {WHOLE_FIT: {"records": float(n)}}

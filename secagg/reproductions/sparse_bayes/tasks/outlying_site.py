@@ -16,7 +16,7 @@ import pandas as pd
 
 from secagg.contracts import Result
 from secagg.core.arrays import Array
-from secagg.models.common.posterior_summary import MOST_R_HAT
+from secagg.models.common.posterior_summary import MAX_R_HAT
 from secagg.models.sparse_bayes.regression import SparseRegression
 from secagg.reproductions.harness.simulated_runs import simulated
 from secagg.reproductions.harness.types import CONVERGED, Settings
@@ -25,7 +25,7 @@ from secagg.reproductions.sparse_bayes.tasks.sampler import quantities, sampled,
 EFFECTS = np.array([1.0, -0.6, 0.3, 0, 0, 0, 0, 0, 0, 0])
 LOST, GAINED = 0, 5  # positions of the coefficients in which the last site deviates
 RECORDS = 60
-_LARGEST = 100.0  # public bound of every column; no value comes near it
+_COLUMN_BOUND = 100.0  # public bound of every column; no value comes near it
 
 
 def compute(settings: Settings) -> dict[str, dict[str, float]]:
@@ -44,7 +44,7 @@ def compute(settings: Settings) -> dict[str, dict[str, float]]:
     theta, inclusion = sampled(result)
     found = [quantities(theta, inclusion, (j,)) for j in range(len(EFFECTS))]
     r_hat, ess = worst(found)
-    good = {CONVERGED: float(r_hat <= MOST_R_HAT)}
+    good = {CONVERGED: float(r_hat <= MAX_R_HAT)}
     nowhere = (EFFECTS == 0) & (np.arange(len(EFFECTS)) != GAINED)
     fits = {"pooled": centred, "others": centred[:-1], "alone": centred[-1:]}
     least = {name: _least_squares(np.concatenate(each)) for name, each in fits.items()}
@@ -82,7 +82,7 @@ def draw(sites: int, delta: float, seed: int) -> tuple[list[Array], Array]:
 def _fit(parts: list[Array], settings: Settings) -> tuple[Result, Array]:
     """Return the run's result, and the posterior mean of the last site's own coefficients."""
     names = ["y", *(f"x{j + 1}" for j in range(len(EFFECTS)))]
-    bounds = {"type": "continuous", "low": -_LARGEST, "high": _LARGEST}
+    bounds = {"type": "continuous", "low": -_COLUMN_BOUND, "high": _COLUMN_BOUND}
     tables = {f"site {k + 1}": pd.DataFrame(part, columns=names) for k, part in enumerate(parts)}
     method = {"name": SparseRegression.name, "outcome": "y", **sampler(settings)}
     columns = dict.fromkeys(names, bounds)

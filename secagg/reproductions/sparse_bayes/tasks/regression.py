@@ -13,8 +13,8 @@ from secagg.reproductions.data import heart_disease
 from secagg.reproductions.harness.simulated_runs import simulated
 from secagg.reproductions.harness.types import Settings
 from secagg.reproductions.sparse_bayes.tasks.sampler import (
-    ALL,
     LEVEL,
+    WHOLE_FIT,
     quantities,
     sampled,
     sampler,
@@ -51,7 +51,7 @@ def compute(settings: Settings) -> dict[str, dict[str, float]]:
     }
     found = {term: quantities(theta, inclusion, (j,)) for j, term in enumerate(terms)}
     whole = {"records": result.summary["n"]} | widths(result.arrays["draws_eta"])
-    return found | at_hospitals | {ALL: whole}
+    return found | at_hospitals | {WHOLE_FIT: whole}
 
 
 def _least_squares() -> dict[str, dict[str, float]]:
@@ -74,4 +74,4 @@ def _least_squares() -> dict[str, dict[str, float]]:
         }
         for row in fitted["terms"]
     }
-    return found | {ALL: {"records": fitted["n"]}}
+    return found | {WHOLE_FIT: {"records": fitted["n"]}}

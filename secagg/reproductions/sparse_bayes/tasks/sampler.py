@@ -22,7 +22,7 @@ from secagg.reproductions.harness.types import Settings
 SPIKE_RATIO = 0.01
 CHAINS = 4
 LEVEL = 0.95
-ALL = "all"  # the name of what is recorded of a fit, not of one of its coefficients
+WHOLE_FIT = "all"  # the name of what is recorded of a fit, not of one of its coefficients
 DRAWS = 2500  # of each chain at most that are kept
 
 PRIOR = {
