@@ -32,18 +32,21 @@ class _Strict(BaseModel):
 
 
 class Continuous(_Strict):
-    """A real column. Values outside the public bounds are clipped, and the clipping is counted.
-
-    low, high: public bounds in the column's own units (before `transform`), chosen without looking,
-        at most 1e100 in absolute value: squares, and sums of them, stay finite
-    transform: "log" takes the natural logarithm, after clipping; then low must be positive
-    """
+    """A real column. Values outside the public bounds are clipped, and the clipping is counted."""
 
     type: Literal["continuous"]
+    """Says that the column is continuous."""
     low: float = Field(ge=-_MAX_BOUND, le=_MAX_BOUND, allow_inf_nan=False)
+    """Public lower bound in the column's own units, before `transform`. Choose it without looking
+    at the data."""
     high: float = Field(ge=-_MAX_BOUND, le=_MAX_BOUND, allow_inf_nan=False)
+    """Public upper bound, above `low`. A million steps between the two must be different numbers in
+    double precision."""
     transform: Literal["none", "log"] = "none"
+    """`"log"` takes the natural logarithm after clipping; `low` must then be positive, and results
+    are in log units."""
     unit: str = ""
+    """For the reader; not used in computations."""
 
     @model_validator(mode="after")
     def _ordered(self) -> Continuous:
@@ -66,34 +69,40 @@ class Binary(_Strict):
     """A column with two levels; the second one counts as 1."""
 
     type: Literal["binary"]
+    """Says that the column is binary."""
     levels: Annotated[tuple[str, str], AfterValidator(_check_levels)] = ("0", "1")
+    """The two values of the column. The second one counts as 1."""
 
 
 class Categorical(_Strict):
     """A column with declared levels; the first is the reference, every other a 0/1 column."""
 
     type: Literal["categorical"]
+    """Says that the column is categorical."""
     levels: Annotated[tuple[str, ...], AfterValidator(_check_levels)] = Field(min_length=2)
+    """The values of the column: at least two, all different. The first is the reference level."""
 
 
 Column = Annotated[Continuous | Binary | Categorical, Field(discriminator="type")]
 
 
 class Sites(_Strict):
-    """Where the records are.
-
-    folder: one CSV or Parquet file a site, named after it; NAME.policy.toml beside it is the
-        site's own release policy, and no other file there may have "policy" in its name
-    table, site_column: or one table, split by a column (for simulation)
-    max_rows: public upper bound on the rows of any one site
-    ledgers: folder of the parties' ledgers (unset: beside the records)
-    """
+    """Where the records are."""
 
     folder: Path | None = None
+    """A folder with one `.csv` or `.parquet` file for each site. The file name without its ending
+    is the site's name. `NAME.policy.toml` beside it is the site's own policy."""
     table: Path | None = None
+    """Instead of a folder: one CSV or Parquet file that is split into sites, as a simulation."""
     site_column: str | None = None
+    """With `table`: the column that names each record's site."""
     max_rows: int = Field(ge=1, le=2**48)
+    """Public upper bound on the rows of any one site. A site with more rows is refused. A generous
+    bound costs little: one bit for each doubling."""
     ledgers: Path | None = None
+    """Folder of the parties' ledgers. If it is not set: `ledgers` in `folder`, or a folder beside
+    `table` with the ending `.ledgers`; data frames have ledgers in memory. Jobs on the same records
+    should share one folder."""
 
     @model_validator(mode="after")
     def _one_source(self) -> Sites:
@@ -108,38 +117,55 @@ class Release(_Strict):
     """Release rules; what is unset refuses (see `secagg.privacy.policy.release_rules`)."""
 
     min_sites: int | None = Field(default=None, ge=2)
+    """Least number of sites in a sum. If it is not set, nothing is released."""
     min_records: int | None = Field(default=None, ge=1)
+    """Least number of complete records at each site that contributes. If it is not set, nothing is
+    released."""
     min_total_records: int | None = Field(default=None, ge=1)
+    """Least number of complete records in all. It is at least `min_sites` times `min_records`."""
 
 
 class Privacy(_Strict):
-    """Differential privacy: what is promised, and for whom.
-
-    placement: where the noise goes: "sum" (once, into the secure sum), "site" (once, into each
-        site's own contribution), "round" (into the sum of every round), or nowhere; then nothing
-        else may be set, because nothing of it would hold
-    epsilon, delta: of all that the run releases; adjacency: of data sets
-    record_norm: every record's scaled variables are clipped to this L2 norm; unset, to what the
-        public bounds imply, which clips nothing
-    person: a column that names whose record it is; then the promise is to persons, of whom a site
-        uses at most `records_per_person` records, and who are at no more than `sites_per_person`
-        sites
-    colluding: sites whose share of the noise does not count
-    count_share: share of the budget that the count of records takes
-    expected_records: a public guess of their number, for `secagg plan`
-    """
+    """Differential privacy: what is promised, and for whom."""
 
     placement: Placement = Placement.NONE
+    """Where the noise is added. `"sum"`: once, in the secure sum. `"site"`: once, in each site's
+    own contribution. `"round"`: in the sum of every round. With `"none"` sums are exact, and no
+    other key of this table may be set."""
     epsilon: float | None = Field(default=None, gt=0, le=100, allow_inf_nan=False)
+    """Epsilon of everything that the run releases, the count of records included. Required with
+    noise."""
     delta: float | None = Field(default=None, gt=0, lt=1)
+    """Delta of the same guarantee. Required with noise. It must be below 1 / (number of records); a
+    tenth of that is better."""
     adjacency: Adjacency = Adjacency.ADD_REMOVE
+    """Which data sets are hard to tell apart: with and without one record (`"add_remove"`), or with
+    one record replaced by another (`"replace"`). The second needs about 1.4 times the noise for
+    `moments`, and twice the noise for `gradient`."""
     record_norm: float | None = Field(default=None, ge=1e-3, le=1e6)
+    """Each record is scaled down to this L2 norm, in variables scaled to [-1, 1]. A smaller norm
+    means less noise and more bias. Each 0/1 variable adds 1/4 to the square of the norm; a
+    continuous one adds the square of its distance from the middle of its bounds, where the bound
+    itself is 1. If it is not set, the bounds decide, and nothing is clipped."""
     person: str | None = Field(default=None, min_length=1)
+    """A column that names the person of each record. The site reads it, and it goes nowhere else.
+    The guarantee is then for persons; otherwise it is for records."""
     records_per_person: int = Field(default=1, ge=1, le=2**48)
+    """With `person`: each site uses at most this many complete records of a person, the first ones.
+    Intervals treat records as independent, so with more than one record per person they are too
+    short, and the result says so."""
     sites_per_person: int = Field(default=1, ge=1, le=2**32)
+    """With `person`: the number of sites at which one person may have records. Nobody can check it:
+    it is an assumption of the guarantee, and the report says so."""
     colluding: int = Field(default=1, ge=0)
+    """With `"sum"` and `"round"`: the guarantee still holds if this many sites tell the coordinator
+    their noise. With 0 it does not hold against the sites themselves, because each knows its own
+    share. It must be below `release.min_sites`, and no more than the protocol allows."""
     count_share: float = Field(default=0.05, ge=0.001, le=0.5)
+    """Share of the budget (of its square) for the count of records, which every run needs first."""
     expected_records: int | None = Field(default=None, ge=1)
+    """A public guess of the number of records. `secagg plan` uses it to say whether the result will
+    be usable: the expected coefficient error should be at most 30 %, better at most 10 %."""
 
     @model_validator(mode="after")
     def _complete(self) -> Privacy:
@@ -163,25 +189,26 @@ class Privacy(_Strict):
 
 
 class Simulation(_Strict):
-    """What may be shown only because whoever runs the job holds all the data already.
-
-    site_alone: also fit the method at each site by itself, for comparison
-    """
+    """What may be shown only because whoever runs the job holds all the data already."""
 
     site_alone: bool = False
+    """Also fit the method at each site by itself, for comparison. This shows each site's own
+    results, so use it only if you hold all the data. The sparse methods refuse it, because they
+    leave each site's own result there anyway."""
 
 
 class Engine(_Strict):
-    """Where the parties run: all in this process, or each in a process of its own.
-
-    deadline: seconds that the parties have for each phase; who has not answered has dropped out
-    restart: start a party whose process ended again, from its saved state, within the deadline
-    Both matter to "processes" only.
-    """
+    """Where the parties run: all in this process, or each in a process of its own."""
 
     name: Literal["memory", "processes"] = "memory"
+    """`"memory"`: all parties in one process. `"processes"`: each party in a process of its own on
+    this computer; needs Linux or another POSIX system, and `sites.folder` or `sites.table`."""
     deadline: float = Field(default=30.0, gt=0, le=86400, allow_inf_nan=False)
+    """With `"processes"`: seconds that the parties have for each phase. A party that has not
+    answered by then has dropped out."""
     restart: bool = True
+    """With `"processes"`: start a party again from its saved state if its process ends, within the
+    deadline. Otherwise it has dropped out."""
 
 
 class Named(BaseModel):
@@ -200,14 +227,24 @@ class Job(_Strict):
     """A whole job."""
 
     title: str
+    """Shown in results and reports."""
     sites: Sites
+    """Where the records are."""
     columns: dict[str, Column] = Field(min_length=1)
+    """The columns to read, at least one."""
     method: Named
+    """What is computed: `name` and the settings of that method."""
     protocol: Named = Named(name="additive")
+    """How sums are computed: `name` and the settings of that protocol."""
     release: Release = Release()
+    """Rules that a sum must meet before anyone sees it. A rule that is not set blocks the
+    release."""
     privacy: Privacy = Privacy()
+    """Differential privacy: the guarantee, and where the noise is added."""
     simulation: Simulation = Simulation()
+    """What may be shown only because one person holds all the data."""
     engine: Engine = Engine()
+    """Where the parties run."""
 
 
 def load_job(path: Path, overrides: dict[str, str] | None = None) -> Job:

@@ -45,9 +45,10 @@ from secagg.protocols import prg
 
 @dataclass(frozen=True)
 class Additive:
-    """Additive sharing; `aggregators` is S, at least 2."""
+    """Additive secret sharing among S aggregators."""
 
     aggregators: int = 2
+    """Number of aggregators, at least 2."""
 
     name: ClassVar[str] = "additive"
     capabilities: ClassVar[Capabilities] = Capabilities(

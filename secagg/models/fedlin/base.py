@@ -43,26 +43,33 @@ _MIN_NOISE_VARIANCE = 1e-12  # of the outcome's half width, squared: an exact fi
 
 @dataclass(frozen=True, kw_only=True)
 class FedLinModel(ABC):
-    """Settings that all FedLin methods have.
-
-    outcome: a numeric column; predictors: columns, None for all others
-    degree: of a polynomial of the one predictor, in place of a linear function of several
-    intercept, scale: see `secagg.models.fedlin.design`
-    variance: the sites' noise, "pooled" over sites or each "site"'s own (drawn to the pooled one as
-        by 4 more records)
-    noise_sd: its standard deviation, in the outcome's unit, where it is known
-    holdout: share of each site's records that nothing is learned from; holdout_rows: which
-    """
+    """Settings that all FedLin methods have."""
 
     outcome: str
+    """The outcome: a continuous or binary column, or a single variable such as `ward=other`."""
     predictors: tuple[str, ...] | None = None
+    """The predictors. If it is not set, all other columns. The other indicators of a categorical
+    outcome are then left out."""
     degree: int = 1
+    """Above 1: a polynomial of the one predictor, in powers of it from 0 to 1 over its public
+    bounds. At most 12."""
     intercept: Intercept = "site"
+    """Each site has its own, and centres its records (`"site"`); or the intercept is a coefficient
+    like the others (`"modelled"`); or there is none (`"none"`, own units only)."""
     scale: Scale = "pooled"
+    """Columns in standard deviations of all records, which are released (`"pooled"`), or in their
+    own units, as in the paper (`"own"`)."""
     variance: Literal["pooled", "site"] = "pooled"
+    """The noise variance, where the method needs it: pooled over sites, or each site's own, shrunk
+    to the pooled one as if by four more records."""
     noise_sd: float | None = None
+    """Standard deviation of the noise in the outcome's unit, if it is known. Above 0. Otherwise it
+    is estimated."""
     holdout: float = 0.0
+    """Share of each site's records that is held out to measure how well records are predicted, from
+    0 to below 1. At least one record where a site has two."""
     holdout_rows: HoldoutRule = "random"
+    """Which records are held out: drawn at random by each site, or the last of its file."""
 
     # --- what a method adds ----------------------------------------------------------------------
 

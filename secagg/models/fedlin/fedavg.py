@@ -72,17 +72,18 @@ _ROUNDING = 1e-12  # of a change: below it the ratio of two is of rounding
 
 @dataclass(frozen=True, kw_only=True)
 class FedAvg(LocalSteps, FedLinModel):
-    """FedAvg and Ditto; the settings are those of `FedLinModel` and of `LocalSteps`, and
-
-    rounds: at most; tolerance: change of theta in a round, relative, below which rounds end
-    weights: of sites, by "records" or "equal"
-    personal: Ditto's lambda; None is FedAvg
-    """
+    """FedAvg and Ditto."""
 
     rounds: int = 30
+    """Largest number of rounds."""
     tolerance: float = 0.0
+    """Rounds end when the common coefficients change by less than this, relative to their size."""
     weights: Literal["records", "equal"] = "records"
+    """Weights of the sites in the average: their numbers of records, or all equal, as in FedLin's
+    paper."""
     personal: float | None = None
+    """Lambda of Ditto, above 0: a site's own v_k minimises |y_k - X_k v|^2 / (2 n_k) + lambda/2 |v
+    - theta|^2. If it is not set: FedAvg alone."""
 
     name: ClassVar[str] = "fedavg"
 

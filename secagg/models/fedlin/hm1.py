@@ -111,19 +111,22 @@ _WARMUP_ROUNDS = (
 
 @dataclass(frozen=True, kw_only=True)
 class FedLinHm1(LocalSteps, FedLinModel):
-    """HM1; the settings are those of `FedLinModel` and of `LocalSteps`, and
-
-    rounds: C, at most
-    alpha: weight of a round's coefficients in Omega
-    weight, shrink: see above
-    tolerance: coefficients' change in a round, relative, below which rounds end
-    """
+    """HM1: linear regressions tied by a covariance between sites."""
 
     rounds: int = 30
+    """Largest number of rounds (C in the paper)."""
     alpha: float = 0.1
+    """Weight of a round's coefficients in Omega, between 0 and 1."""
     weight: Literal["posterior", "steps", "paper"] = "posterior"
+    """How strongly a round shrinks. `"posterior"`: so that the fixed point is nearly the posterior
+    mean given Omega. `"steps"`: by 2 eta_k sigma_k^2 T. `"paper"`: by 2 eta_k, as Algorithm 1 is
+    printed."""
     shrink: Literal["implicit", "explicit"] = "implicit"
+    """How the shrinkage is solved. `"explicit"` is the printed step; if it diverges, the run ends
+    with an error."""
     tolerance: float = 0.0
+    """Rounds end when the coefficients change by less than this in a round, relative to their
+    size."""
 
     name: ClassVar[str] = "fedlin_hm1"
     leaves: ClassVar[str] = (

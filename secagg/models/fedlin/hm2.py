@@ -116,40 +116,47 @@ _MIN_ROUNDS = 3  # before rounds may end by themselves
 
 @dataclass(frozen=True, kw_only=True)
 class FedLinHm2(Participation, FedLinModel):
-    """HM2; the settings are those of `FedLinModel` and `Participation`, and
-
-    prior: see above
-    rounds: at most; tolerance: how far q(phi) may still be from where it goes, in posterior
-        standard deviations, when rounds end: its last change, had it been taken whole
-    damping: the largest share of changes that is taken:
-        `secagg.models.fedlin.expectation_propagation`
-    level: of intervals, and of those that select; draws: of each site's own posterior
-    points: at which the posterior of what sites share is weighed at the end, in place of the
-        normal q(phi): `secagg.models.fedlin.importance_points`. Some 512 do; 0, which tells least:
-        none
-    rope: half width of the range about 0 that counts as no effect, in the units analysed
-    mu_mean, mu_sd, log_tau_mean, log_tau_sd: of the prior of each mu and log tau. The paper's of
-        log tau are 0 and 1, with which few sites can hardly be found alike: its default here is
-        a standard deviation between sites of 0.03 to 1.6 with probability 95 %, in pooled units
-    log_lambda_mean, log_lambda_sd: of each log lambda; log_noise_mean, log_noise_sd: of log sigma^2
-    """
+    """HM2: linear regressions drawn from one distribution, which the sites learn together."""
 
     prior: Literal["normal", "ridge", "lasso", "elastic_net"] = "normal"
+    """Distribution of the sites' coefficients; see the table of priors."""
     rounds: int = 60
+    """Largest number of rounds. About ten are usual."""
     tolerance: float = 0.02
+    """Rounds end when the posterior of the shared parameters would move by less than this, in
+    posterior standard deviations."""
     damping: float = 1.0
+    """Largest share of the sites' changes that is taken in a round, above 0 and at most 1. Less is
+    taken where all together would change a variance more than tenfold."""
     level: float = 0.9
+    """Level of all intervals, between 0 and 1, including those that select predictors."""
     draws: int = 2000
+    """Draws of each site's own posterior, at least 100."""
     points: int = 0
+    """With `"normal"`: number of importance sampling points for the posterior of the shared
+    parameters, in one more round; at least 64, usually 512. 0 uses the normal approximation, which
+    reveals least."""
     rope: float = 0.0
+    """Half width of the range about 0 that counts as no effect, in the units analysed. A site's own
+    result then has its probability as `null`."""
     mu_mean: float = 0.0
+    """With `"normal"`: prior mean of each mu_j, in the units analysed."""
     mu_sd: float = 1.0
+    """With `"normal"`: prior standard deviation of each mu_j."""
     log_tau_mean: float = -3.0
+    """With `"normal"`: prior mean of each log tau_j. The defaults put the standard deviation
+    between sites from 0.03 to 1.6 with probability 95 %, in pooled units. The paper's are 0 and
+    1."""
     log_tau_sd: float = 2.0
+    """With `"normal"`: prior standard deviation of each log tau_j."""
     log_lambda_mean: float = 0.0
+    """With the other priors: prior mean of each log lambda."""
     log_lambda_sd: float = 1.0
+    """With the other priors: prior standard deviation of each log lambda."""
     log_noise_mean: float = 0.0
+    """With the other priors: prior mean of log sigma^2, in squared units analysed."""
     log_noise_sd: float = 1.0
+    """With the other priors: prior standard deviation of log sigma^2."""
 
     name: ClassVar[str] = "fedlin_hm2"
 

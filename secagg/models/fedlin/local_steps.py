@@ -20,14 +20,15 @@ from secagg.models.fedlin.site import Site
 
 @dataclass(frozen=True, kw_only=True)
 class LocalSteps(Participation):
-    """steps: T, in each round; step: of eta_k, below 1 (the gradient has a factor of 2)
-
-    batch: records in a gradient step, None for all
-    """
+    """Gradient steps at the sites, for methods that take them."""
 
     steps: int = 20
+    """Gradient steps of a site in a round (T)."""
     step: float = 0.5
+    """Share of each site's largest stable step size, above 0 and below 1: eta = `step` / (largest
+    eigenvalue of X'X). The gradient is that of the sum of squares."""
     batch: int | None = None
+    """Records in a gradient step, drawn anew for each step. If it is not set, all records."""
 
     def check_steps(self) -> None:
         """Raise `JobError` for settings out of range."""

@@ -35,6 +35,9 @@ class Participation:
     """participation: probability that a site takes part in a round, by its own coin"""
 
     participation: float = 1.0
+    """Probability that a site takes part in a round, above 0 and at most 1. Each site decides at
+    random. In `fedavg` and `fedlin_hm2` a value below 1 costs privacy: a round in which one site
+    takes part reveals that site's contribution, and the coordinator can tell."""
 
     def check_participation(self) -> None:
         """Raise `JobError` for a probability out of range."""

@@ -74,23 +74,23 @@ _TOLERANCE = 1e-10  # of the gradient per unit of summed squared length
 
 @dataclass(frozen=True)
 class Gradient:
-    """Linear or logistic regression by gradient rounds.
-
-    outcome: for "binomial" a binary column, else one with a single variable
-    predictors: columns (categorical ones enter by their indicators)
-    family: "gaussian" (least squares) or "binomial" (logistic)
-    rounds: exactly so many with noise; without, at most
-    clip: under differential privacy, the largest L2 norm C of one record's gradient, in scaled
-        variables. Unset, for "binomial" root(1 + R^2), which clips nothing, R the largest norm of a
-        record's predictors; for "gaussian" half of that, which clips no residual below a quarter
-        of the outcome's range. Noise is proportional to C.
-    """
+    """Linear or logistic regression by gradient rounds."""
 
     outcome: str
+    """The outcome: a binary column for `"binomial"`, otherwise a continuous or binary one."""
     predictors: tuple[str, ...]
+    """The predictors: at least one column. An intercept is added."""
     family: Family
+    """Least squares (`"gaussian"`) or logistic regression (`"binomial"`)."""
     rounds: int = 100
+    """Number of rounds: exactly this many with noise, and the budget is divided among them; at most
+    this many without. The estimate averages the last half, so more rounds cost time and little
+    accuracy; too few stop short. `secagg plan` says how many are enough."""
     clip: float | None = None
+    """Under differential privacy: each record's gradient is scaled down to this L2 norm, in
+    variables scaled to [-1, 1]. The noise is proportional to it. If it is not set: for `"binomial"`
+    the bound that clips nothing, for `"gaussian"` half of it, which clips no residual below a
+    quarter of the outcome's range."""
 
     name: ClassVar[str] = "gradient"
     leaves: ClassVar[str] = (

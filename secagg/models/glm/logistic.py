@@ -62,19 +62,19 @@ _MAX_LOG_ODDS = 1e100  # log-odds: beyond any estimate, and every sum of them is
 
 @dataclass(frozen=True)
 class Logistic:
-    """Logistic regression of a binary column.
-
-    outcome: a binary column; predictors: columns (categorical ones enter by their indicators)
-    level: of the confidence intervals; max_rounds: Newton trials at most
-    fraction_bits: resolution 2^-fraction_bits of the summed derivatives, at least 40; at the
-        default the fixed point adds nothing to the rounding of float64
-    """
+    """Logistic regression of a binary column."""
 
     outcome: str
+    """The outcome: a binary column."""
     predictors: tuple[str, ...]
+    """The predictors: at least one column. An intercept is added."""
     level: float = 0.95
+    """Level of the confidence intervals, between 0 and 1."""
     max_rounds: int = 60
+    """Largest number of Newton rounds. A fit that has not converged by then says so."""
     fraction_bits: int = 80
+    """Resolution: each site rounds its derivatives to multiples of 2^-fraction_bits. At least 40.
+    The default adds nothing to the rounding of double precision."""
 
     name: ClassVar[str] = "logistic"
     leaves: ClassVar[str] = (

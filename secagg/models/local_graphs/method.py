@@ -68,24 +68,31 @@ WEIGHT_BITS = 32  # with the bound above, sums over 1000 sites fit 64 bits
 class LocalGraphs:
     """Voting and averaging over the graphs that sites learn alone.
 
-    learner: "notears", "notears_mlp", "pc" or "ges"
-    combine: "vote", or for NOTEARS, linear or not, "average"
-    variables: columns of the graph; None for all
-    standardise, penalty, threshold, alpha: of the learner, see
-    `secagg.models.local_graphs.learners.Learner`;
-        None for its default, but for `standardise`, which is true. `threshold` is that of the
-        average, too. What the learner does not read is refused.
-    truth: the true edges [cause, effect], if known: the graph is then scored
+    A setting that the learner does not read is refused.
     """
 
     learner: Algorithm = "notears"
+    """How each site learns its graph. `"notears_mlp"` finds nonlinear effects. `"pc"` and `"ges"`
+    need `pip install 'secagg[graphs]'` at every site."""
     combine: Literal["vote", "average", "best"] = "vote"
+    """`"vote"` keeps the edges that more than half of the sites have. `"average"`, for `"notears"`
+    and `"notears_mlp"` only, keeps those whose mean weight exceeds `threshold`."""
     variables: tuple[str, ...] | None = None
+    """The columns of the graph, at least two. If it is not set, all columns."""
     standardise: bool | None = None
+    """For `notears` and `notears_mlp`: each site divides its columns by their standard deviations
+    there. If it is not set: true."""
     penalty: float | None = None
+    """For all learners but `pc`, as in the analyses `notears` and `ges`. If it is not set: 0.1 for
+    `notears`, 0.01 for `notears_mlp`, 1 for `ges`."""
     threshold: float | None = None
+    """For `notears` and `notears_mlp`: smaller weights are dropped, by each site before a vote, or
+    after the average. If it is not set: 0.3."""
     alpha: float | None = None
+    """For `pc`: level of each test of independence, above 0 and below 1. If it is not set: 0.05."""
     truth: Edges | None = None
+    """The true edges `["cause", "effect"]` between variables, if they are known. The graph is then
+    scored. They must form a directed acyclic graph."""
 
     name: ClassVar[str] = "local_graphs"
     leaves: ClassVar[str] = (

@@ -77,7 +77,9 @@ class Describe:
 @dataclass(frozen=True)
 class _Regression:
     outcome: str
+    """The outcome: a continuous or binary column, or a single variable such as `ward=other`."""
     predictors: tuple[str, ...]
+    """The predictors: at least one column. An intercept is added."""
 
     def check(self, public: PublicFacts) -> None:
         """Check that outcome and predictors are declared."""
@@ -91,6 +93,7 @@ class Ols(_Regression):
     """Least squares."""
 
     level: float = 0.95
+    """Level of the confidence intervals, between 0 and 1."""
 
     def check(self, public: PublicFacts) -> None:
         """Check columns and level."""
@@ -109,7 +112,11 @@ class Ridge(_Regression):
     """Ridge regression."""
 
     penalty: float | Literal["gcv"] = "gcv"
+    """Weight of the squared slopes, above 0. `"gcv"` minimises generalised cross-validation. In
+    scikit-learn's terms, on standardised columns, it is alpha / n."""
     level: float = 0.95
+    """Level of the intervals, between 0 and 1. They cover neither the bias nor the choice of the
+    penalty."""
 
     def check(self, public: PublicFacts) -> None:
         """Check columns, penalty and level."""
@@ -127,6 +134,8 @@ class Lasso(_Regression):
     """The lasso."""
 
     penalty: float | Literal["bic"] = "bic"
+    """Weight of the absolute slopes, above 0. `"bic"` takes the best of 100 penalties by BIC. In
+    scikit-learn's terms, on standardised columns, it is alpha."""
 
     def check(self, public: PublicFacts) -> None:
         """Check columns and penalty."""
@@ -143,7 +152,9 @@ class Graph:
     """What the analyses that learn a graph have in common."""
 
     variables: tuple[str, ...] | None = None
+    """The columns of the graph, at least two. If it is not set, all columns."""
     truth: tuple[tuple[str, str], ...] | None = None
+    """The true edges for this analysis alone. If it is not set, those of the method."""
 
     def check(self, public: PublicFacts) -> None:
         """Check that variables are declared, and that the true edges are a DAG over them."""
@@ -164,6 +175,7 @@ class Pc(Graph):
     """PC."""
 
     alpha: float = 0.05
+    """Level of each test of independence, above 0 and below 1."""
 
     def check(self, public: PublicFacts) -> None:
         """Check graph, level and package."""
@@ -181,6 +193,7 @@ class Ges(Graph):
     """GES."""
 
     penalty: float = 1.0
+    """Factor of the BIC penalty, above 0. 1 is BIC itself."""
 
     def check(self, public: PublicFacts) -> None:
         """Check graph, penalty and package."""
@@ -198,8 +211,12 @@ class Notears(Graph):
     """Linear NOTEARS."""
 
     standardise: bool = True
+    """Analyse the correlation matrix, so that the result does not depend on units. The directions
+    of edges are then hard to learn: ask for `pc` as well."""
     penalty: float = 0.1
+    """Weight of the absolute edge weights, at least 0."""
     threshold: float = 0.3
+    """Edges with smaller absolute weights are dropped."""
 
     def check(self, public: PublicFacts) -> None:
         """Check graph, penalty and threshold."""
@@ -217,9 +234,15 @@ class Golem(Graph):
     """GOLEM."""
 
     equal_variances: bool = False
+    """Assume that all noise variances are equal (GOLEM-EV). Otherwise GOLEM-NV."""
     standardise: bool = True
+    """Analyse the correlation matrix, so that the result does not depend on units. The directions
+    of edges are then hard to learn: ask for `pc` as well."""
     penalty: float | None = None
+    """Weight of the absolute edge weights, at least 0. If it is not set: 0.02 with equal variances
+    and 0.002 without, as in the paper."""
     threshold: float = 0.3
+    """Edges with smaller absolute weights are dropped."""
 
     def check(self, public: PublicFacts) -> None:
         """Check graph, penalty and threshold."""

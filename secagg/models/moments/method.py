@@ -87,21 +87,20 @@ CONSTANT = 0.5
 
 @dataclass(frozen=True)
 class PooledMoments:
-    """One secure sum of moments.
-
-    analyses: tables with `kind` and the settings of that kind (see
-        `secagg.models.moments.analyses`)
-    truth: the true edges [cause, effect], if known: graph analyses are then scored
-    centre: which means are taken off: the pooled records' ("pooled"), or at each site its own
-        ("site"), where sites differ in level
-    fraction_bits: resolution 2^-fraction_bits of M's entries, in scaled units, at least 20; at the
-        default the fixed point adds nothing to the rounding of float64
-    """
+    """One secure sum of moments."""
 
     analyses: tuple[dict[str, Any], ...] = ({"kind": "describe"},)
+    """One table `[[method.analyses]]` for each analysis, with its `kind` and the settings of that
+    kind. If it is not set: one `describe`."""
     truth: tuple[tuple[str, str], ...] | None = None
+    """The true edges `["cause", "effect"]` between variables, if they are known. Graph analyses are
+    then scored. They must form a directed acyclic graph."""
     centre: Literal["pooled", "site"] = "pooled"
+    """The means that are subtracted before products are summed: those of the pooled records
+    (`"pooled"`), or at each site its own (`"site"`)."""
     fraction_bits: int = 80
+    """Resolution: each site rounds its moments, of variables scaled to [-1, 1], to multiples of
+    2^-fraction_bits. At least 20. The default adds nothing to the rounding of double precision."""
 
     name: ClassVar[str] = "moments"
 

@@ -89,37 +89,45 @@ _MIN_VARIANCE = 2.0 ** (4 - SQUARES_BITS)  # 16 steps of the sum of squares, whi
 
 @dataclass(frozen=True, kw_only=True)
 class NotearsAdmm:
-    """Linear NOTEARS-ADMM, static or (with `lags`) for time series.
-
-    variables: columns of the graph; None for all that are not lagged values
-    lags: for time series, lists of columns: the variables' values one step before, two steps, ...,
-        in the order of `variables`. Every record is one window of a series.
-    variant: "fast" or "paper", see `secagg.models.notears_admm.coordinator`
-    penalty, lag_penalty: lambda for instantaneous and for lagged coefficients
-    threshold: edges with |W_ij| <= threshold are dropped
-    standardise: divide by pooled standard deviations. In their own units, the paper's, small
-        columns get no edge past the penalty, and large ones do not fit the first rho2.
-    zero_diagonal: hold W_ii at 0 from the start
-    acyclic: raise the threshold until no cycle is left
-    rho1, rho2, gamma1, gamma2, rounds: as in `Schedule`
-    truth: the true edges, if known: the graph is then scored
-    """
+    """Linear NOTEARS-ADMM, static or (with `lags`) for time series."""
 
     variables: tuple[str, ...] | None = None
+    """The columns of the graph, at least two. If it is not set, all columns that no lag lists."""
     lags: tuple[tuple[str, ...], ...] = ()
+    """For time series: the columns that hold the variables' values one step before, then two steps
+    before, and so on. Each list is in the order of `variables`. Every record is one window of a
+    series."""
     variant: Variant = "fast"
+    """`"paper"`: the paper's optimiser and its whole schedule of 197 rounds. `"fast"`: a proximal
+    Newton step, which stops when h is at most 1e-6 and the mean consensus residual is at most
+    1e-8."""
     penalty: float = 0.01
+    """Weight of the absolute edge weights, at least 0."""
     lag_penalty: float = 0.01
+    """The same for effects of earlier steps."""
     threshold: float = 0.3
+    """Edges with absolute weights at or below it are dropped."""
     standardise: bool = True
+    """Divide each column by its pooled standard deviation within sites. These deviations are
+    released. Otherwise columns keep their own units, as in the paper."""
     zero_diagonal: bool = False
+    """Keep each variable's effect on itself at zero from the start. The paper leaves that to the
+    constraint."""
     acyclic: bool = False
+    """Raise the threshold until no cycle is left. Otherwise cycles stay, and the result says so."""
     rho1: float = 1e-3
+    """First penalty of the acyclicity constraint h, from 1e-12 to 1e16."""
     rho2: float = 1e-3
+    """First penalty of disagreement between the sites, from 1e-12 to 1e16."""
     gamma1: float = 1.75
+    """Growth of `rho1` in each round, above 1 and at most 100."""
     gamma2: float = 1.25
+    """Growth of `rho2` in each round, above 1 and at most 100."""
     rounds: int = 200
+    """Largest number of rounds, from 1 to 10000."""
     truth: Edges | None = None
+    """The true edges `["cause", "effect"]` between variables, if they are known. The graph is then
+    scored. They must form a directed acyclic graph."""
 
     name: ClassVar[str] = "notears_admm"
 

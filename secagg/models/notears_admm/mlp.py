@@ -84,36 +84,47 @@ _MIN_VARIANCE = 2.0 ** (4 - FRACTION_BITS)
 
 @dataclass(frozen=True, kw_only=True)
 class NotearsMlpAdmm:
-    """Nonlinear NOTEARS-ADMM.
-
-    variables: columns of the graph; None for all
-    variant: "fast" or "paper", see `secagg.models.notears_admm.coordinator`
-    penalty: lambda of sum |A_ijh|; hidden: units of each network; seed: of the networks' start
-    threshold: edges with W_ij <= threshold are dropped
-    standardise: by pooled means and standard deviations, which are then released
-    zero_diagonal: networks cannot read their own variable, from the start
-    random_inputs: start from a random W, not from one without edges (`Networks.initial`)
-    acyclic: raise the threshold until no cycle is left
-    rho1, rho2, gamma1, gamma2, rounds: as in `Schedule`
-    truth: the true edges, if known: the graph is then scored
-    """
+    """Nonlinear NOTEARS-ADMM."""
 
     variables: tuple[str, ...] | None = None
+    """The columns of the graph, at least two. If it is not set, all columns."""
     variant: Variant = "fast"
+    """`"paper"`: the paper's optimiser and its whole schedule of 197 rounds. `"fast"`: a proximal
+    Newton step, which stops when h is at most 1e-6 and the mean consensus residual is at most
+    1e-8."""
     penalty: float = MLP_PENALTY
+    """Weight of the sum of absolute weights into the networks, at least 0. The default is the
+    paper's."""
     hidden: int = 10
+    """Hidden units of each network, from 1 to 1000."""
     threshold: float = 0.3
+    """Edges with W_ij at or below it are dropped."""
     standardise: bool = True
+    """Standardise by pooled means and standard deviations, which are then released. Otherwise
+    columns keep their own units, as in the paper, about the middle of their bounds."""
     zero_diagonal: bool = False
+    """No network reads its own variable. By default the acyclicity constraint takes care of that,
+    as in the paper's program. True finds more edges, right and wrong."""
     random_inputs: bool = False
+    """Start from random weights into the networks, as the paper's program does. The default starts
+    without edges and ends with far fewer wrong ones."""
     acyclic: bool = False
+    """Raise the threshold until no cycle is left. Otherwise cycles stay, and the result says so."""
     rho1: float = MLP_RHO
+    """First penalty of the acyclicity constraint h, from 1e-12 to 1e16."""
     rho2: float = MLP_RHO
+    """First penalty of disagreement between the sites, from 1e-12 to 1e16."""
     gamma1: float = 1.75
+    """Growth of `rho1` in each round, above 1 and at most 100."""
     gamma2: float = 1.25
+    """Growth of `rho2` in each round, above 1 and at most 100."""
     rounds: int = 200
+    """Largest number of rounds, from 1 to 10000."""
     seed: int = 0
+    """Seed of the networks' start, at least 0."""
     truth: Edges | None = None
+    """The true edges `["cause", "effect"]` between variables, if they are known. The graph is then
+    scored. They must form a directed acyclic graph."""
 
     name: ClassVar[str] = "notears_mlp_admm"
     leaves: ClassVar[str] = (

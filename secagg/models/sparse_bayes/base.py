@@ -76,35 +76,52 @@ class Round(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class SparseModel(ABC):
-    """Settings of the sampler.
-
-    chains: independent chains, run at once; at least 2, to compare them
-    rounds: of each chain; warmup: of these, how many are thrown away; None for half
-    sweeps: L, of each site in a round; thin: every which draw is kept
-    scale: divide columns by standard deviations "pooled" within sites, or by each "site"'s own
-    own_eta: one slab variance for each coefficient, as in the paper's prior, not one for all
-    spike_ratio, slab_shape, slab_scale, rho_a, rho_b, noise_shape, noise_scale: c0, a_eta, b_eta,
-        a_rho, b_rho, a_sigma, b_sigma of the paper
-    lambda_floor: the least lambda_kj, where sums of 1 / lambda^2 are sent
-    seed: of the coordinator's draws
-    """
+    """Settings of the sampler."""
 
     chains: int = 4
+    """Independent chains, run at once in the same rounds. At least 2, so that they can be
+    compared."""
     rounds: int = 4000
+    """Rounds of each chain, at least 8. All of them are run."""
     warmup: int | None = None
+    """First rounds whose draws are discarded. At least 4 draws must remain. If it is not set: half
+    of `rounds`."""
     sweeps: int = 1
+    """Sweeps of each site in a round, at least 1 (L in the paper). They cost the sites time and no
+    messages."""
     thin: int = 1
+    """Keep every `thin`-th draw after warmup."""
     scale: Literal["pooled", "site"] = "pooled"
+    """Divide columns by their pooled standard deviations within sites, which are released
+    (`"pooled"`), or by each site's own, which are not (`"site"`). The second is the paper's;
+    coefficients then have no other units."""
     own_eta: bool = False
+    """A slab variance for each coefficient, as in the paper's prior. Otherwise one for all, as in
+    its algorithm."""
     spike_ratio: float = 0.01
+    """c0: variance of the spike divided by that of the slab, above 0 and below 1. The default is
+    the paper's."""
     slab_shape: float = 1.0
+    """a_eta: shape of the slab variance's inverse gamma prior, above 0."""
     slab_scale: float = 1.0
+    """b_eta: scale of the slab variance's inverse gamma prior, above 0, in squared units
+    analysed."""
     rho_a: float = 1.0
+    """a_rho: first parameter of the beta prior of the slab's probability, above 0."""
     rho_b: float = 1.0
+    """b_rho: second parameter of the beta prior of the slab's probability, above 0."""
     noise_shape: float = 1.0
+    """a_sigma: shape of the noise's inverse gamma prior, above 0. For `sparse_directed`, of the
+    error scale b_kj."""
     noise_scale: float = 1.0
+    """b_sigma: scale of the noise's inverse gamma prior, above 0. For `sparse_directed`, of the
+    error scale b_kj."""
     lambda_floor: float = 1e-4
+    """Smaller values of lambda are raised to it where sums of 1 / lambda^2 are sent, because these
+    sums must have a bound. Above 0."""
     seed: int = 0
+    """Seed of the coordinator's draws, which all sites see anyway. The sites' own draws come from
+    the operating system."""
 
     @cached_property
     def prior(self) -> SpikeSlab:

@@ -80,18 +80,14 @@ from secagg.models.sparse_bayes.sums import paper_update
 
 @dataclass(frozen=True, kw_only=True)
 class SparseDirected(SparseModel):
-    """A directed graph; the sampler's settings are those of `SparseModel`.
-
-    noise_shape and noise_scale are those of b_kj, the scale of column j's errors.
-
-    variables: columns of the graph; None for all
-    fdr: Bayesian false discovery rate of the edges
-    level: of the intervals
-    """
+    """A directed graph, cycles allowed."""
 
     variables: tuple[str, ...] | None = None
+    """The columns of the graph, at least two. If it is not set, all columns."""
     fdr: float = 0.1
+    """Bayesian false discovery rate of the edges, between 0 and 1."""
     level: float = 0.95
+    """Level of the posterior intervals, between 0 and 1."""
 
     name: ClassVar[str] = "sparse_directed"
     leaves: ClassVar[str] = (

@@ -49,13 +49,11 @@ _NOISE = tuple(field.name for field in fields(SweepNoise))
 
 @dataclass(frozen=True, kw_only=True)
 class SparseLinear(SparseModel, ABC):
-    """The sampler's settings are those of `SparseModel`, and
-
-    step: how the coordinator draws, "collapsed" or "paper"
-        (`secagg.models.sparse_bayes.spike_slab`)
-    """
+    """The sampler's settings and the choice of the coordinator's step."""
 
     step: Literal["collapsed", "paper"] = "collapsed"
+    """How the coordinator draws the common coefficients. `"collapsed"` integrates out the sites'
+    own coefficients; `"paper"` sends smaller messages and mixes much more slowly."""
 
     @abstractmethod
     def design(self, public: PublicFacts) -> Design:

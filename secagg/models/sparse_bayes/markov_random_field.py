@@ -38,18 +38,17 @@ from secagg.models.sparse_bayes.sums import Design
 
 @dataclass(frozen=True, kw_only=True)
 class SparseMarkov(SparseLinear):
-    """A Markov random field; the sampler's settings are those of `SparseLinear`.
-
-    variables: columns of the field; None for all
-    combine: "union" or "intersection" of the two sides of an edge
-    fdr: Bayesian false discovery rate of the edges
-    level: of the intervals
-    """
+    """A Markov random field."""
 
     variables: tuple[str, ...] | None = None
+    """The columns of the graph, at least two. If it is not set, all columns."""
     combine: Literal["union", "intersection"] = "union"
+    """Inclusion probability of a pair: the larger of its two sides (`"union"`) or the smaller
+    (`"intersection"`)."""
     fdr: float = 0.1
+    """Bayesian false discovery rate of the edges, between 0 and 1."""
     level: float = 0.95
+    """Level of the posterior intervals, between 0 and 1."""
 
     name: ClassVar[str] = "sparse_markov"
     leaves: ClassVar[str] = LEAVES

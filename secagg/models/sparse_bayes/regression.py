@@ -57,15 +57,15 @@ from secagg.models.sparse_bayes.sums import Design
 
 @dataclass(frozen=True, kw_only=True)
 class SparseRegression(SparseLinear):
-    """Sparse regression; the sampler's settings are those of `SparseLinear`.
-
-    outcome: a numeric column; predictors: columns, None for all others
-    level: of the intervals
-    """
+    """Sparse regression of one column."""
 
     outcome: str
+    """The outcome: a continuous or binary column, or a single variable such as `ward=other`."""
     predictors: tuple[str, ...] | None = None
+    """The predictors. If it is not set, all other columns. There is no intercept: each site centres
+    its records."""
     level: float = 0.95
+    """Level of the posterior intervals, between 0 and 1."""
 
     name: ClassVar[str] = "sparse_regression"
     leaves: ClassVar[str] = LEAVES

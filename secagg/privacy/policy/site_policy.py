@@ -1,7 +1,7 @@
 """A site's own policy: a TOML file that its data-protection officer owns.
 
-The keys are described for officers in docs/policy.md. `secagg.privacy.policy.evaluation` applies
-them at the site, to each request, before anything leaves it.
+docs/how-to/policies.md explains the keys. `secagg.privacy.policy.evaluation` applies them at the
+site, to each request, before anything leaves it.
 
 Guarantees
     * It fails closed. A file that cannot be read, or that holds an unknown key, is an error. A
@@ -74,16 +74,17 @@ class _Strict(BaseModel):
 
 
 class Dominance(_Strict):
-    """No few records may make up most of a total (Hundepool et al. 2012, section 4.2).
-
-    For each total of contributions x1 >= x2 >= ... >= 0 of the site's records:
-    share: x1 + ... + xn <= share * total, n = `largest`: the (n, k)-dominance rule, k = 100 share
-    remainder: total - x1 - x2 >= remainder * x1: the p% rule, p = 100 remainder
-    """
+    """No few records may make up most of a total (Hundepool et al. 2012, section 4.2)."""
 
     largest: int = Field(default=1, ge=1)
+    """How many of the largest contributions `share` is about."""
     share: Share | None = None
+    """They make up at most this share of the total at this site: the (n, k) rule with n = `largest`
+    and k = 100 `share`."""
     remainder: float | None = Field(default=None, gt=0, allow_inf_nan=False)
+    """The total without the two largest contributions is at least this multiple of the largest: the
+    p% rule with p = 100 `remainder`. Otherwise the owner of the second largest could estimate the
+    largest too closely."""
 
     @model_validator(mode="after")
     def _says_something(self) -> Dominance:
@@ -93,24 +94,32 @@ class Dominance(_Strict):
 
 
 class Budget(_Strict):
-    """What a job, and all jobs of a period, may cost in differential privacy's epsilon and delta.
-
-    period_epsilon, period_delta: of all that was released within `period_days` days (unset: ever)
-    adjacency, unit: of the guarantees that are accepted; unset, any, and a cap holds under each
-    person: the column that names persons, whom guarantees then have to protect: with another, whose
-        values are all different, say, they would protect records
-    colluding: least number of sites that may know each other's noise, where it is shared out
-    """
+    """The epsilon and delta that a job, and all jobs of a period, may cost."""
 
     epsilon: float | None = Field(default=None, gt=0, le=100)
+    """Largest epsilon that one job may claim for all that it releases."""
     delta: float | None = Field(default=None, gt=0, lt=1)
+    """Largest delta that one job may claim. Belongs to `epsilon`."""
     period_epsilon: float | None = Field(default=None, gt=0, le=100)
+    """Largest epsilon that all jobs of a period may cost together, at `period_delta`."""
     period_delta: float | None = Field(default=None, gt=0, lt=1)
+    """Belongs to `period_epsilon`."""
     period_days: float | None = Field(default=None, gt=0, allow_inf_nan=False)
+    """Length in days of the period that ends now. If it is not set, all time: only that bounds what
+    someone can learn who keeps everything. An answer repeated with its first noise (placement
+    `site`) counts when it was first given."""
     adjacency: tuple[Adjacency, ...] | None = Field(default=None, min_length=1)
+    """The adjacencies that are accepted. If it is not set, either. The period's budget holds under
+    each of them."""
     unit: tuple[Literal["record", "person"], ...] | None = Field(default=None, min_length=1)
+    """Who must be protected: a single record, or all records of a person. If it is not set,
+    either."""
     person: str | None = Field(default=None, min_length=1)
+    """The column that names persons: jobs must protect them, by this column. If it is not set,
+    any."""
     colluding: int | None = Field(default=None, ge=1)
+    """The noise must allow for this many sites that tell the coordinator theirs, unless all of it
+    is this site's own (placement `"site"`)."""
 
     @model_validator(mode="after")
     def _complete(self) -> Budget:
@@ -149,39 +158,59 @@ class Keys(_Strict):
     """Whose requests are answered: Ed25519 verify keys, in hexadecimal."""
 
     coordinators: tuple[Annotated[str, AfterValidator(_is_key)], ...] = Field(min_length=1)
+    """The coordinators whose requests are answered: Ed25519 verify keys, 64 hexadecimal digits
+    each."""
 
 
 class SitePolicy(_Strict):
-    """A site's rules; an unset one does not restrict, but for min_sites and min_records.
-
-    dataset: the name under which the ledger keeps what was released from this site's records
-    methods, columns, protocols: the only ones allowed
-    min_level_records: of each 0/1 variable, ones and zeros at the site, where there are any
-    max_parameters_ratio: of a model's parameters to the site's own records
-    min_residual_dof: least number of records in all, less the model's parameters
-    max_site_share: largest share of all records that may be this site's own
-    cohorts: "fixed", no other sites than in earlier releases; "checked", any that together with
-        them expose no group of fewer than min_sites (`secagg.privacy.policy.differencing`)
-    noise: "required", no exact releases; "own", the site adds all the noise itself
-    """
+    """A site's rules; an unset one does not restrict, but for min_sites and min_records."""
 
     profile: Literal[3, 5, 7, 10, 11] | None = None
+    """Rules from the table of profiles."""
     dataset: str | None = Field(default=None, min_length=1)
+    """The name under which the ledger keeps what was released from these records. Keep it when the
+    file is renamed or rows are added: under another name the ledger starts anew. If it is not set,
+    whoever runs the site names it."""
     min_sites: int | None = Field(default=None, ge=2)
+    """Least number of sites in any sum. If neither this nor a profile is set, everything is
+    refused."""
     min_records: int | None = Field(default=None, ge=1)
+    """Least number of complete records of this site. If neither this nor a profile is set,
+    everything is refused."""
     min_total_records: int | None = Field(default=None, ge=1)
+    """Least number of complete records in all. It is at least `min_sites` times `min_records`."""
     min_level_records: int | None = Field(default=None, ge=1)
+    """For each 0/1 variable, and so for each level of a categorical column: this site has either no
+    ones or at least this many; the same for zeros. It is strict, because it looks at this site's
+    count."""
     methods: Names | None = None
+    """The methods that are allowed. If it is not set, any."""
     columns: Names | None = None
+    """The columns that are allowed: a job that declares another is refused. If it is not set,
+    any."""
     protocols: Names | None = None
+    """The protocols that are allowed. If it is not set, any. `"plain"` shows the coordinator
+    everything."""
     max_parameters_ratio: float | None = Field(default=None, gt=0, allow_inf_nan=False)
+    """Largest number of parameters for each of this site's records."""
     min_residual_dof: int | None = Field(default=None, ge=1)
+    """Least number of records in all, minus the parameters."""
     max_site_share: Share | None = None
+    """Largest share of all records that this site may have. A sum that is mostly one site's reveals
+    that site."""
     cohorts: Literal["checked", "fixed"] = "checked"
+    """Which sites may take part, given all that these records were released with before.
+    `"checked"`: no combination of releases may isolate fewer than `min_sites` sites. `"fixed"`:
+    only the sites of an earlier release."""
     noise: Literal["any", "required", "own"] = "any"
+    """`"required"`: no exact releases, only with differential privacy. `"own"`: and all of the
+    noise is added at this site (placement `"site"`), so that it does not depend on other sites."""
     dominance: Dominance | None = None
+    """No few records may make up most of a total."""
     budget: Budget | None = None
+    """How much privacy one job, and all jobs together, may cost."""
     keys: Keys | None = None
+    """Who may ask."""
     _file: str = PrivateAttr(default="")
 
     @model_validator(mode="before")

@@ -77,14 +77,15 @@ GRINDING_LOG2 = 40
 
 @dataclass(frozen=True)
 class Masked:
-    """Masked sums.
-
-    colluding: largest share of the sites that may pool all they know with the coordinator
-    dropping: largest share of the sites that may drop out of a sum on a graph that is not complete
-    """
+    """Masked sums."""
 
     colluding: float = 1 / 3
+    """Largest share of the sites that may pool all they know with the coordinator, at least 0 and
+    below 1. A larger share means that fewer sites may drop out."""
     dropping: float = 0.1
+    """With more than 32 sites, which share masks with some others only: largest share of sites that
+    may drop out, at least 0 and below 1. The guarantee then fails with probability at most
+    2^-40."""
 
     name: ClassVar[str] = "masked"
     capabilities: ClassVar[Capabilities] = Capabilities(

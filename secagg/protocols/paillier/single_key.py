@@ -53,14 +53,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Paillier:
-    """Paillier sums; `key_bits` is the length of n: 3072 (128-bit level) or 2048 (112-bit).
-
-    short_exponents: randomisers from 256-bit exponents; some five times faster to encrypt, and
-        assumes that such short powers look random (see `djn.encrypt`)
-    """
+    """Paillier sums under one key that all sites hold."""
 
     key_bits: int = DEFAULT_BITS
+    """Length of the modulus in bits, even, from 2048 (112-bit security) to 16384. 3072 is the
+    128-bit level."""
     short_exponents: bool = False
+    """Encrypt about five times faster, under the further assumption that short random powers look
+    random."""
 
     name: ClassVar[str] = "paillier"
     capabilities: ClassVar[Capabilities] = Capabilities(

@@ -78,16 +78,17 @@ from secagg.protocols.paillier.keys import (
 
 @dataclass(frozen=True)
 class ThresholdPaillier:
-    """Threshold Paillier sums; `key_bits` is the length of n: 3072 (128-bit level) or 2048 (112).
-
-    threshold: t, how many sites must decrypt together: from 2 to the number of sites K; None stands
-        for floor(2K/3) + 1
-    short_exponents: as in `paillier.Paillier`
-    """
+    """Paillier sums under a key that the sites share."""
 
     key_bits: int = DEFAULT_BITS
+    """Length of the modulus in bits, even, from 2048 (112-bit security) to 16384. 3072 is the
+    128-bit level."""
     threshold: int | None = None
+    """How many sites must decrypt together, from 2 to all. If it is not set: floor(2K/3) + 1 of K
+    sites. A site refuses to contribute if it is below that site's `min_sites` - 1."""
     short_exponents: bool = False
+    """Encrypt about five times faster, under the further assumption that short random powers look
+    random."""
 
     name: ClassVar[str] = "threshold_paillier"
     capabilities: ClassVar[Capabilities] = Capabilities(
