@@ -238,6 +238,20 @@ def test_results_are_those_of_the_code(
     assert (code_version("toys.task") != before) == changes
 
 
+def test_a_module_that_moves_leaves_results_where_they_are(package: Path) -> None:
+    """What it binds stays the same; a name from another module, or another name, does not."""
+    before, task = code_version("toys.task"), package / "task.py"
+    (package / "inner").mkdir()
+    (package / "used.py").rename(package / "inner" / "moved.py")
+    task.write_text(task.read_text().replace("toys.used", "toys.inner.moved"))
+    code_version.cache_clear()
+    assert code_version("toys.task") == before
+    (package / "other.py").write_text("def f(settings):\n    return {}\n")
+    task.write_text(task.read_text().replace("toys.inner.moved", "toys.other"))
+    code_version.cache_clear()
+    assert code_version("toys.task") != before
+
+
 @pytest.mark.usefixtures("package")
 def test_results_of_other_code_are_computed_again(tmp_path: Path) -> None:
     cache, one = Cache(tmp_path), cell("toys.task", 1.0, seed=0)

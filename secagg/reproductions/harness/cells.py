@@ -4,20 +4,20 @@ A cell names a task, which is a module with a function `compute(settings) -> res
 of plain data. The task draws its data from the seed among its settings, so the same cell gives the
 same numbers whenever and wherever it is computed.
 
-A result is kept under a hash of the task, the settings and the *code*: the syntax of the task's
-module and of every module that it imports from the same package, in turn, without comments and
-docstrings. A change of code that could change a number therefore makes old results unreachable,
-and a change of words does not. Libraries are not hashed; the versions are kept with each result.
+A result is kept under a hash of the settings and the *code*: the syntax of the task's module and of
+every module that it imports from the same package, in turn, without comments and docstrings. A
+change of code that could change a number therefore makes old results unreachable. A change of
+words does not, nor does moving or renaming a module. Libraries are not hashed; the versions are
+kept with each result.
 """
 
 from __future__ import annotations
 
 import ast
-import hashlib
 import importlib
 import platform
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cache
@@ -82,8 +82,7 @@ def cell(task: str, seconds: float, **settings: Plain) -> Cell:
 
 def key(cell: Cell) -> str:
     """Return the name of the cell's result: 32 hexadecimal digits."""
-    named = [cell.task, dict(cell.settings), code_version(cell.task)]
-    return encoding.digest(named)[:16].hex()
+    return encoding.digest([dict(cell.settings), code_version(cell.task)])[:16].hex()
 
 
 def compute(cell: Cell, code: str) -> Outcome:
@@ -118,24 +117,20 @@ def _versions() -> str:
 
 
 @cache
-def code_version(task: str) -> str:
-    """Return a hash of the code that `task` runs, of its own package (see above).
+def code_version(name: str) -> str:
+    """Return a digest of the code that a module runs, of its own package (see above).
 
-    Parts under `if TYPE_CHECKING` never run and do not count.
+    Imports of the package stand in it as what they bind and the digest of the module that it comes
+    from. So it does not depend on what modules are called, nor on the order of imports. That no
+    modules import each other in a circle makes this end; import-linter holds that for ours.
     """
-    found, waiting = dict[str, str](), [task]
-    while waiting:
-        name = waiting.pop()
-        path = _source(name)
-        if name in found or path is None:
-            continue
-        tree = _stripped(ast.parse(path.read_bytes()))
-        found[name] = hashlib.sha256(ast.dump(tree).encode()).hexdigest()
-        package = name.partition(".")[0]
-        waiting += [other for other in _imports(tree) if other.partition(".")[0] == package]
-    if task not in found:
-        raise InternalError("reproductions", f"there is no task {task!r}")
-    return encoding.digest(found).hex()
+    path, package = _source(name), name.partition(".")[0]
+    if path is None:
+        raise InternalError("reproductions", f"there is no task {name!r}")
+    stripper = _Stripper(package)
+    tree = stripper.visit(ast.parse(path.read_bytes()))
+    bound = sorted([as_name, of, code_version(module)] for as_name, of, module in stripper.imported)
+    return encoding.digest([ast.dump(tree), bound]).hex()
 
 
 def _source(name: str) -> Path | None:
@@ -151,18 +146,16 @@ def _source(name: str) -> Path | None:
     return next((file for file in files if file.is_file()), None)
 
 
-def _imports(tree: ast.AST) -> Iterator[str]:
-    """Yield the names of imported modules, among names that are none (`from module import f`)."""
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names)
-        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
-            yield node.module
-            yield from (f"{node.module}.{alias.name}" for alias in node.names)
-
-
 class _Stripper(ast.NodeTransformer):
-    """Removes docstrings and what only type checkers read."""
+    """Removes docstrings, what only type checkers read, and imports of the package.
+
+    imported: of each import: the name it binds, the name in its module ("" for a module itself),
+        and the module
+    """
+
+    def __init__(self, package: str) -> None:
+        self.package = package
+        self.imported: list[tuple[str, str, str]] = []
 
     def visit_If(self, node: ast.If) -> ast.AST | None:
         if isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING":
@@ -173,8 +166,17 @@ class _Stripper(ast.NodeTransformer):
         is_text = isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
         return None if is_text else node
 
+    def visit_Import(self, node: ast.Import) -> ast.AST | None:
+        ours = [alias for alias in node.names if alias.name.partition(".")[0] == self.package]
+        self.imported += [(alias.asname or alias.name, "", alias.name) for alias in ours]
+        return None if ours else node
 
-def _stripped(tree: ast.Module) -> ast.Module:
-    stripped = _Stripper().visit(tree)
-    assert isinstance(stripped, ast.Module)
-    return stripped
+    def visit_ImportFrom(self, node: ast.ImportFrom) -> ast.AST | None:
+        if node.level or (node.module or "").partition(".")[0] != self.package:
+            return node
+        for alias in node.names:
+            module, bound = f"{node.module}.{alias.name}", alias.asname or alias.name
+            is_module = _source(module) is not None
+            self.imported.append((bound, "", module) if is_module else
+                                 (bound, alias.name, str(node.module)))  # fmt: skip
+        return None
