@@ -28,7 +28,7 @@ def tells_of_sites(method: str) -> bool:
 def solvable(method: str, settings: Mapping[str, Any]) -> bool:
     """Say whether one who only looks can solve all sums for what single sites found.
 
-    It need not depart from the method for that: `tests/models/test_fedlin_departing.py`.
+    It need not depart from the method for that: `tests/attacks/test_fedlin.py`.
     """
     return method == "fedlin_hm1" or (method == "fedlin_hm2" and settings.get("points", 0) > 0)
 

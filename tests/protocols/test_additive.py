@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 from scipy import stats
-from support.secure_sum_contract import SecureSumContract, numbers
+from contracts.secure_sum import SecureSumContract, numbers
 
 from secagg.contracts import Ask
 from secagg.core import ring

@@ -1,4 +1,4 @@
-from support.secure_sum_contract import SecureSumContract
+from contracts.secure_sum import SecureSumContract
 
 from secagg.protocols.plain import Plain, run_ideal
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from support.secure_sum_contract import numbers
+from contracts.secure_sum import numbers
 from support.world import STAGE, SumNumbers, World
 
 from secagg.contracts import Body, SecureSum

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from support.secure_sum_contract import numbers
+from contracts.secure_sum import numbers
 from support.world import STAGE, SumNumbers, World
 
 from secagg.contracts import Ask, Context

@@ -10,7 +10,7 @@ releases are:
    where a short one takes the exact one; they agree to 2^-179 a draw
    (`secagg.privacy.sampling.sampler`). The calibration is that of the job itself.
 2. The protocol is `plain`, so that contributions can be taken from the wire. Every protocol returns
-   the same integers (tests/support/secure_sum_contract.py).
+   the same integers (tests/contracts/secure_sum.py).
 3. In methods of several rounds the messages are fixed beforehand, the same in all runs: what a
    coordinator may ask, chosen to be the worst.
 4. Randomness is replayable, and the same on both data sets: the pairs of releases are coupled,

@@ -31,7 +31,7 @@ while there are any.
 
 A coordinator that departs. Where q is close about a point, changes add up to derivatives of
 SUM log f_k there, of prior "normal" SUM (A_k^-1 + T)^-1 with A_k = X'X / sigma^2, T = diag(tau);
-at enough points T these are solved for every A_k. `tests/models/test_fedlin_departing.py` has X'X
+at enough points T these are solved for every A_k. `tests/attacks/test_fedlin.py` has X'X
 and X'y of three sites with two coefficients to four digits in 23 rounds, of five with three in 41,
 by making up sums and going on from them as (7) and the share say. So sites do not check whether the
 first q is the prior, or the share what the tenfold rule has for (q' - q) / share: that test's

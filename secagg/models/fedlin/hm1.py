@@ -42,7 +42,7 @@ What the transcript determines (Guarantees: only this)
     * In each round the sums over sites of theta_k v_k' / b_k and v_k v_k' / b_k. From those of two
       rounds linear algebra has every site's theta_k, v_k and a_k, up to sign and which site it is,
       and from then on every round's: (5) of `secagg.models.fedlin.site_covariance`. The sum at the
-      end has the signs. A coordinator needs only to look: `tests/models/test_fedlin_departing.py`
+      end has the signs. A coordinator needs only to look: `tests/attacks/test_fedlin.py`
       has the coefficients of three sites with three each to nine digits, of eight with five to four
       in the median and all to 2 %, at default settings. How a site's theta_k go on tells its least
       squares, and its X'X as far as T steps do not come to an end.

@@ -24,7 +24,7 @@ taken from 8 runs of neighbours in the sequence as if independent; it is less.
 
 Guarantees. The sums of n points are n (d (d + 3) / 2 + 1) numbers, functions of the K d (d + 3) / 2
 that make up sites' X'X and X'y, and can be solved for every site's, if not for whose is whose:
-`tests/models/test_fedlin_departing.py` does so for three sites that may be alike, to four digits,
+`tests/attacks/test_fedlin.py` does so for three sites that may be alike, to four digits,
 from one honest run with 512 points. Take it that they are known then; so it is not done unless
 asked for.
 

@@ -56,7 +56,7 @@ def exponential_minus_identity(A: Matrix) -> Matrix:
 
     Where the truncation loses nothing (no entry is made by long paths only), each entry has a
     relative error of about 12 p units in the last place at most, which every halving at most
-    doubles; `tests/models/test_exponential.py` derives the bound and checks it. Entries are inf
+    doubles; `tests/models/numerics/test_matrix_exponential.py` derives the bound and checks it. Entries are inf
     where exp(A) overflows (and may be NaN beside that), or all of them inf where A itself is not
     finite or overflows when it is cubed.
     """

@@ -27,7 +27,7 @@ Exp(1) that v_kj was drawn with.
 
 `paper`. Sums over sites of 1/l, d/l and d^2/l, l_kj = lambda_kj^2, d = theta_kj - theta_j, in
 Algorithm 3. Its scales of tau^2 and eta lack a factor 1/2 each, without which the draws are not
-those of the model (`tests/models/test_sparse_invariance.py`):
+those of the model (`tests/statistical/test_sparse_bayes_invariance.py`):
 
     x_j ~ IG(1, 1 + 1 / t_j)                                                                     (7)
     t_j ~ IG((M + 1) / 2, 1 / x_j + SUM d^2/l / 2)                                               (8)

@@ -1,0 +1,300 @@
+"""The ledger's tables, row by row. Crashes and races are in tests/system/test_ledger_crash.py."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.ledgers import CAP, Clock, numbered, part, seed_of
+
+from secagg.contracts.noise import Placement
+from secagg.core.randomness import replayable_random, system_random
+from secagg.errors import EvidenceError, InternalError, PeerError, PolicyRefusal, UsageError
+from secagg.privacy.accounting.budget import Cost
+from secagg.privacy.accounting.events import Gaussian
+from secagg.privacy.ledger.ledger import Ledger
+from secagg.privacy.ledger.records import Cohort, Decision, Release
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "ledger"
+
+
+@pytest.fixture
+def ledger(path: Path, clock: Clock) -> Iterator[Ledger]:
+    with Ledger.open(path, create=True, now=clock) as opened:
+        yield opened
+
+
+def at_site(session: str, round_: int = 0, **changes: Any) -> Release:
+    """Return a release whose noise belongs to the records."""
+    once = replace(part(2), session=session, round=round_, placement=Placement.SITE, records="4ec")
+    return replace(once, **changes)
+
+
+# --- the same, and not the same ------------------------------------------------------------------
+
+
+def test_a_first_entry_has_a_fresh_seed_and_costs_what_it_says(ledger: Ledger) -> None:
+    entered = ledger.record_release(part(2), caps=[CAP], random=system_random)
+    assert len(entered.seed) == 32
+    assert ledger.spent("heart") == {part(2).cost: 1}
+    assert seed_of(ledger, numbered(1, 2)) != entered.seed
+
+
+def test_again_it_has_the_same_seed_costs_nothing_and_is_recorded(ledger: Ledger) -> None:
+    first = seed_of(ledger, part(1), CAP)
+    for uses in (1, 2):
+        again = ledger.record_release(
+            part(1), caps=[CAP], random=system_random
+        )  # though the cap is used up
+        assert again.seed == first
+        assert ledger.spent("heart") == {part(1).cost: 1}
+        kinds = [line.kind for line in ledger.history("heart")]
+        assert kinds == ["entry"] + ["use"] * uses
+    assert {line.belongs for line in ledger.history("heart")[1:]} == {1}
+
+
+def test_it_is_there_after_the_process_and_for_the_next_job(path: Path, clock: Clock) -> None:
+    seeds = []
+    for job in range(12):
+        with Ledger.open(path, create=job == 0, now=clock) as ledger:
+            release = replace(part(10), session=f"{job:x}")
+            if job < 10:
+                seeds.append(seed_of(ledger, release, CAP))
+            else:
+                with pytest.raises(PolicyRefusal, match="Nothing is left"):
+                    seed_of(ledger, release, CAP)
+            assert seed_of(ledger, replace(part(10), session="0"), CAP) == seeds[0]
+    assert len(set(seeds)) == 10
+
+
+CHANGES: list[dict[str, Any]] = [
+    {"dataset": "lung"},
+    {"stage": "gradient"},
+    {"query": "other"},
+    {"placement": Placement.ROUND},
+    {"cost": Cost(Gaussian(1e-3), Gaussian(1e-3))},
+    {"cost": replace(part(2).cost, distance=1e-12)},
+    {"delta": 1e-9},
+    {"cohort": ("east", "north")},
+    {"variance": 10**12 + 1},
+    {"fraction_bits": 33},
+    {"replayable": True},
+]
+
+
+@pytest.mark.parametrize("change", CHANGES, ids=lambda c: next(iter(c)))
+def test_other_content_in_the_same_round_is_refused(ledger: Ledger, change: dict[str, Any]) -> None:
+    seed_of(ledger, part(2))
+    with pytest.raises((PeerError, PolicyRefusal)) as caught:
+        seed_of(ledger, replace(part(2), **change))
+    assert caught.type is (PolicyRefusal if "dataset" in change else PeerError)
+    assert len(ledger.history("heart")) == 1 and not ledger.history("lung")
+
+
+@pytest.mark.parametrize("change", [{"party": "east"}, {"session": "6e55"}, {"round": 1}])
+def test_other_party_session_or_round_is_another_release(
+    ledger: Ledger, change: dict[str, Any]
+) -> None:
+    first = seed_of(ledger, part(2))
+    other = ledger.record_release(replace(part(2), **change), random=system_random)
+    assert other.seed != first and ledger.spent("heart").total() == 2
+
+
+def test_the_order_of_a_cohort_does_not_matter(ledger: Ledger) -> None:
+    seed = seed_of(ledger, part(2))
+    assert seed_of(ledger, replace(part(2), cohort=("west", "north", "east"))) == seed
+
+
+# --- noise of a site ------------------------------------------------------------------------------
+
+
+def test_a_sites_own_noise_is_the_same_in_every_run_and_paid_once(ledger: Ledger) -> None:
+    first = seed_of(ledger, at_site("a"), CAP)
+    again = at_site("b", 3, cohort=("north", "south"), delta=1e-9)
+    assert seed_of(ledger, again, CAP) == first and ledger.spent("heart").total() == 1
+    assert {line.session for line in ledger.history("heart")} == {"a", "b"}
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"records": "other"}, {"party": "east"},
+        *(c for c in CHANGES if not {"dataset", "placement", "delta", "cohort"} & set(c)),
+    ],
+    ids=lambda c: next(iter(c)),
+)  # fmt: skip
+def test_other_records_or_query_have_their_own_noise_and_cost(
+    ledger: Ledger, change: dict[str, Any]
+) -> None:
+    first = seed_of(ledger, at_site("a"))
+    assert seed_of(ledger, at_site("b", **change)) != first
+    assert ledger.spent("heart").total() == 2
+
+
+def test_one_data_set_has_one_name(ledger: Ledger) -> None:
+    seed_of(ledger, at_site("a"))
+    with pytest.raises(PolicyRefusal, match="in the ledger as data set 'heart'"):
+        seed_of(ledger, at_site("b", dataset="heart2"))
+    assert ledger.datasets() == ("heart",)
+
+
+def test_noise_of_a_site_needs_records_which_are_not_stored(path: Path, ledger: Ledger) -> None:
+    with pytest.raises(InternalError, match="records"):
+        seed_of(ledger, at_site("a", records=""))
+    seed_of(ledger, at_site("a", records="f1d6e4" * 10))
+    assert b"f1d6e4" not in path.read_bytes()
+
+
+# --- seeds ----------------------------------------------------------------------------------------
+
+
+def test_a_coordinator_has_no_seeds(ledger: Ledger) -> None:
+    for _ in ("first", "again"):
+        assert ledger.record_release(part(2), caps=[CAP], random=None).seed == b""
+    with pytest.raises(InternalError, match="seed"):
+        ledger.record_release(part(2), random=system_random)
+
+
+def test_a_site_is_never_answered_without_a_seed(ledger: Ledger) -> None:
+    seed_of(ledger, part(2))
+    with pytest.raises(InternalError, match="seed"):
+        ledger.record_release(part(2), random=None)
+    for broken in (b"", bytes(31), bytes(33)):
+        with pytest.raises(InternalError, match="no seed"):
+            ledger.record_release(numbered(1, 2), random=lambda _, b=broken: b)
+    assert ledger.spent("heart").total() == 1
+
+
+def test_history_shows_no_seed(ledger: Ledger) -> None:
+    seed = seed_of(ledger, part(2))
+    line = ledger.history("heart")[0]
+    assert repr(seed) not in repr(ledger.record_release(part(2), random=system_random))
+    assert line.seed == b"" and seed.hex() not in repr(line) and repr(seed) not in repr(line)
+    assert "seed" not in repr(replace(line, seed=seed))
+
+
+def test_replayable_noise_is_marked(ledger: Ledger) -> None:
+    ledger.record_release(part(2), random=system_random)
+    rehearsed = replace(numbered(1, 2), replayable=True)
+    ledger.record_release(rehearsed, random=replayable_random(1))
+    marks = [line.content.get("privacy") for line in ledger.history("heart")]
+    assert marks == [None, "void (replayable noise)"]
+    assert ledger.spent("heart").total() == 2
+
+
+# --- cohorts and decisions ------------------------------------------------------------------------
+
+
+def test_cohorts_are_those_settled_or_else_those_entered(ledger: Ledger) -> None:
+    seed_of(ledger, part(9))
+    seed_of(ledger, replace(numbered(1, 9), cohort=()))
+    seed_of(ledger, replace(numbered(2, 9), cohort=("b", "a")))
+    one, three = (
+        Cohort(frozenset(sites), "5e55", n)
+        for n, sites in ((0, ["east", "north", "west"]), (2, "ab"))
+    )
+    assert ledger.cohorts("heart") == (one, three)  # the second is not known yet
+    ledger.settle("north", "5e55", 1, ["c", "b", "a"])
+    ledger.settle("north", "5e55", 0, ["east", "north"])  # one dropped out
+    two = Cohort(frozenset("abc"), "5e55", 1)
+    assert set(ledger.cohorts("heart")) == {
+        replace(one, sites=frozenset({"east", "north"})),
+        two,
+        three,
+    }
+    seed_of(ledger, part(9))  # a retry does not bring the dropped one back
+    assert replace(one, sites=frozenset({"east", "north"})) in ledger.cohorts("heart")
+    assert len(ledger.cohorts("heart")) == 3 and ledger.cohorts("lung") == ()
+
+
+def test_cohorts_of_later_uses_count(ledger: Ledger) -> None:
+    for session, cohort in (("a", "abc"), ("b", "ab"), ("c", "")):
+        seed_of(ledger, at_site(session, cohort=tuple(cohort)))
+    ledger.settle("north", "c", 0, "bcd")
+    assert [c.sites for c in ledger.cohorts("heart")] == [set("abc"), set("ab"), set("bcd")]
+
+
+def test_a_release_has_one_cohort(ledger: Ledger) -> None:
+    seed_of(ledger, part(2))
+    for _ in range(2):
+        ledger.settle("north", "5e55", 0, ["a", "b", "c"])
+    with pytest.raises(PolicyRefusal, match="second cohort"):
+        ledger.settle("north", "5e55", 0, ["a", "b"])
+    with pytest.raises(EvidenceError, match="no entry of east"):
+        ledger.settle("east", "5e55", 0, ["a", "b"])
+    assert [line.kind for line in ledger.history("heart")] == ["entry", "cohort"]
+
+
+def test_a_cohort_is_compared_with_all_others_before_it_is_entered(ledger: Ledger) -> None:
+    seen: list[set[frozenset[str]]] = []
+
+    def note(earlier: Sequence[Cohort]) -> None:
+        seen.append({cohort.sites for cohort in earlier})
+
+    def refuse(_: Sequence[Cohort]) -> None:
+        raise PolicyRefusal("differencing", "would show c")
+
+    for number, cohort in enumerate(("abc", "", "abd")):
+        release = replace(numbered(number, 9), cohort=tuple(cohort))
+        ledger.record_release(release, random=system_random, compare=note)
+    abc, abd = frozenset("abc"), frozenset("abd")
+    assert seen == [set(), {abc}, {abc}]
+    again = replace(part(9), cohort=tuple("abc"))
+    ledger.record_release(again, random=system_random, compare=note)  # not with itself
+    ledger.settle("north", "5e55", 0, "ab", note)
+    assert seen[3:] == [{abd}, {abd}]
+    before = ledger.history("heart")
+    for release in (replace(numbered(3, 9), cohort=tuple("ab")), again):
+        with pytest.raises(PolicyRefusal, match="would show c"):
+            ledger.record_release(release, random=system_random, compare=refuse)
+    with pytest.raises(PolicyRefusal, match="would show c"):
+        ledger.settle("north", "5e55", 1, "ab", refuse)
+    assert ledger.history("heart") == before
+
+
+def test_between_comparing_and_entering_nobody_else_enters(
+    path: Path, ledger: Ledger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("secagg.privacy.ledger.store._LOCK_SECONDS", 0.05)
+    with Ledger.open(path, create=False, now=Clock()) as other:
+
+        def meanwhile(_: Sequence[Cohort]) -> None:
+            with pytest.raises(UsageError, match="in use"):
+                seed_of(other, numbered(1, 9))
+
+        ledger.record_release(part(9), random=system_random, compare=meanwhile)
+        ledger.settle("north", "5e55", 0, "abc", meanwhile)
+    assert ledger.spent("heart").total() == 1
+
+
+def test_decisions_are_kept_in_full_and_all_at_once(ledger: Ledger) -> None:
+    said = [
+        Decision("heart", "5e55", 4, "moments", rule, allowed, text)
+        for rule, allowed, text in (("min_records", True, ""), ("budget", False, "é: 3 of 4"))
+    ]
+    ledger.decide(*said)
+    kept = ledger.history("heart")
+    assert [line.kind for line in kept] == ["decision"] * 2
+    for line, decision in zip(kept, said, strict=True):
+        assert (line.session, line.round) == ("5e55", 4)
+        assert Decision(line.dataset, str(line.session), **line.content) == decision
+    assert not ledger.spent("heart")
+
+
+def test_in_memory_it_is_the_same(clock: Clock) -> None:
+    with Ledger.in_memory(clock) as ledger:
+        seed = seed_of(ledger, part(1), CAP)
+        assert seed_of(ledger, part(1), CAP) == seed
+        with pytest.raises(PolicyRefusal):
+            seed_of(ledger, numbered(1, 1), CAP)

@@ -1,0 +1,223 @@
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import pytest
+from contracts.secure_sum import SecureSumContract, numbers, silence
+from support.world import SumNumbers, World
+
+from secagg.core import encoding
+from secagg.core.frames import peek_header, write_frame
+from secagg.core.randomness import replayable_random
+from secagg.errors import JobError, PolicyRefusal, ProtocolAbort
+from secagg.jobs.job import Named
+from secagg.jobs.registry import make_protocol
+from secagg.protocols.paillier import cryptosystem
+from secagg.protocols.paillier.keys import PrivateKey, generate_keypair
+from secagg.protocols.paillier.threshold import ThresholdPaillier, run_ideal
+
+
+@functools.cache
+def key_of_2048_bits() -> PrivateKey:
+    """An ordinary key, quick to make, whose (p-1)(q-1)/4 happens to have no factor below 23."""
+    return generate_keypair(2048, replayable_random(3))
+
+
+class CachedKey(ThresholdPaillier):
+    """Deals one key that is made once for all tests."""
+
+    def draw_key(self, random):
+        return key_of_2048_bits()
+
+
+class TestThresholdPaillier(SecureSumContract):
+    def make(self):
+        return CachedKey(key_bits=2048)
+
+    def ideal(self, contributions, shape):
+        threshold = max(2, len(contributions) - 1)
+        return run_ideal(contributions, shape, key_of_2048_bits(), threshold, replayable_random(1))
+
+
+def world_of(sites: int, threshold: int | None = None, **options) -> World:
+    protocol = CachedKey(key_bits=2048, threshold=threshold)
+    return World(protocol, numbers(sites, 4, 5), SumNumbers((4,), rounds=3), **options)
+
+
+def deciders(world: World, round_: int) -> list[str]:
+    """Return the sites that answered a request to decrypt in this round, in order."""
+    phases = ((d.round, d.phase, d.sender) for d in world.engine.transcript)
+    return [who for r, phase, who in phases if (r, phase) == (round_, "decrypt") and "site" in who]
+
+
+# --- thresholds -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("sites", "threshold"), [(2, 2), (3, 2), (5, 2), (5, 5), (6, 4)])
+def test_exactly_the_threshold_decrypts(sites: int, threshold: int) -> None:
+    world = world_of(sites, threshold)
+    total, cohort = world.sum()
+    np.testing.assert_array_equal(total, world.expected(cohort))
+    assert [len(deciders(world, r)) for r in range(4)] == [threshold] * 4
+
+
+def test_the_work_goes_round() -> None:
+    world = world_of(5, 2)
+    world.sum()
+    assert [deciders(world, r) for r in range(3)] == [
+        ["site_0", "site_1"], ["site_1", "site_2"], ["site_2", "site_3"]
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(("sites", "threshold"), [(2, 2), (3, 3), (4, 3), (5, 4), (6, 5), (10, 7)])
+def test_the_default_is_more_than_two_thirds(sites: int, threshold: int) -> None:
+    assert ThresholdPaillier().threshold_of(sites) == threshold
+    assert threshold > 2 * sites / 3 >= threshold - 1
+
+
+def test_settings_that_cannot_be() -> None:
+    for threshold in (1, 0, -2):
+        with pytest.raises(JobError, match="at least 2"):
+            ThresholdPaillier(threshold=threshold)
+    for key_bits in (1024, 3071, 20_000):
+        with pytest.raises(JobError, match="not an even length"):
+            ThresholdPaillier(key_bits=key_bits)
+    with pytest.raises(JobError, match="5 sites cannot decrypt: there are 4"):
+        world_of(4, 5).sum()
+
+
+def test_a_threshold_that_undercuts_the_release_rule() -> None:
+    """min_sites 5 promises that three colluding sites learn nothing; three of them could decrypt.
+
+    The sites say so in the round that sums counts.
+    """
+    world = world_of(5, 3, min_sites=5)
+    with pytest.raises(PolicyRefusal):
+        world.sum()
+    assert "3 sites could decrypt together" in world.engine.errors["site_0"].what
+    assert "withstands 3 colluding" in world.engine.errors["site_0"].what
+    assert {delivery.round for delivery in world.engine.transcript} == {0}
+    world_of(5, 4, min_sites=5).sum()
+
+
+# --- dropouts -------------------------------------------------------------------------------------
+
+
+def test_other_sites_decrypt_for_those_that_are_silent() -> None:
+    world = world_of(6, 4, tamper=silence("site_1", "decrypt", 0))
+    total, cohort = world.sum()
+    np.testing.assert_array_equal(total, world.expected(cohort))
+    assert len(cohort) == 6
+    assert deciders(world, 0) == ["site_0", "site_2", "site_3", "site_4"]
+
+
+def lose(*places: tuple[str, int, str]) -> Callable[[str, str, bytes], Sequence[bytes]]:
+    """Lose what these parties answer in these rounds and phases."""
+    return lambda sender, _, frame: [] if (sender, *peek_header(frame)) in places else [frame]
+
+
+def test_too_few_to_decrypt() -> None:
+    lost = [("site_0", 1, "decrypt"), ("site_3", 1, "decrypt"), ("site_4", 1, "decrypt")]
+    world = world_of(6, 4, tamper=lose(*lost))
+    with pytest.raises(ProtocolAbort, match="3 sites are left to decrypt, and 4 are needed"):
+        world.sum()
+
+
+def test_too_few_to_encrypt() -> None:
+    lost = [(f"site_{i}", 0, "encrypt") for i in range(2)]
+    world = world_of(5, tamper=lose(*lost))
+    with pytest.raises(ProtocolAbort, match="3 sites are left to decrypt, and 4 are needed"):
+        world.sum()
+    assert not deciders(world, 0)  # nobody was asked in vain
+
+
+def test_dealers_and_holders_that_are_silent() -> None:
+    lost = [("site_0", 0, "deal"), ("site_1", 0, "deal"), ("site_3", 0, "install")]
+    world = world_of(6, 3, tamper=lose(*lost))
+    total, cohort = world.sum()
+    assert cohort == ["site_2", "site_4", "site_5"]
+    np.testing.assert_array_equal(total, world.expected(cohort))
+
+
+# --- lies -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("lie", ["plus one", "another", "one"])
+def test_a_wrong_partial_decryption_stops_the_sum(lie: str) -> None:
+    """And the coordinator notices: there is no wrong sum."""
+    n = key_of_2048_bits().public.n
+    world = world_of(4, 3)
+
+    def tamper(sender: str, recipient: str, frame: bytes) -> Sequence[bytes]:
+        if (sender, *peek_header(frame)) != ("site_2", 1, "decrypt"):
+            return [frame]
+        (answers,) = (encoding.loads(encoding.loads(frame)[2])["answers"],)
+        true = int.from_bytes(answers, "little")
+        false = {"plus one": (true + 1) % n, "another": true * 3 % n, "one": 1}[lie]
+        body = {"answers": false.to_bytes(len(answers), "little")}
+        who = world.identities[sender]
+        return [write_frame(who, world.session, 1, "decrypt", recipient, body)]
+
+    world.engine.tamper = tamper
+    with pytest.raises(ProtocolAbort, match="do not fit together"):
+        world.sum()
+
+
+def test_a_false_share_stops_the_sum() -> None:
+    class Deceives(CachedKey):
+        def _install(self, state, body, context):
+            state, reply = super()._install(state, body, context)
+            return {**state, "share": state["share"] ^ (context.me == "site_1")}, reply
+
+    world = World(Deceives(2048), numbers(4, 4, 5), SumNumbers((4,)))
+    with pytest.raises(ProtocolAbort, match="do not fit together"):
+        world.sum()
+
+
+# --- state ----------------------------------------------------------------------------------------
+
+
+def test_no_state_holds_the_key() -> None:
+    """After dealing, each site keeps one share: no factor of n, and not the exponent either."""
+    world = world_of(4)
+    world.sum()
+    key = key_of_2048_bits()
+    n, phi = key.public.n, (key.p - 1) * (key.q - 1)
+    secrets = [key.p, key.q, phi, phi // 4, pow(n, -1, phi), pow(n, -1, phi // 4)]
+    shares = set()
+    for data in world.engine.states.values():
+        state = encoding.loads(data)["protocol"]
+        assert state.keys() == {"n", "h_s", "share", "opened"}
+        shares.add(state["share"])
+        for secret in secrets:
+            assert secret.to_bytes(256, "little").rstrip(b"\0") not in data
+    assert len(shares) == 4
+    ciphertext = cryptosystem.encrypt(key.public, [5], replayable_random(1))
+    for share in shares:  # nor does it decrypt by itself
+        assert pow(ciphertext[0] % n, share * n, n) not in (1, ciphertext[0] % n)
+
+
+def test_restart_between_any_two_phases() -> None:
+    """Every party starts anew, from its stored bytes, for every request."""
+    world = world_of(4)
+    step = world.coordinator.start()
+    while not step.done:
+        world.engine.parties = {name: world.party(name) for name in world.engine.parties}
+        coordinator = dataclasses.replace(world.coordinator)
+        frames = world.engine.exchange(step.requests)
+        step = coordinator.advance(encoding.loads(encoding.dumps(step.state)), frames)
+    np.testing.assert_array_equal(
+        step.state["method"]["totals"][-1], world.expected(step.state["cohort"])
+    )
+
+
+def test_with_a_key_of_its_own() -> None:
+    """Nothing cached: the whole set-up as a job runs it."""
+    named = {"name": "threshold_paillier", "key_bits": 2048, "threshold": 3}
+    protocol = make_protocol(Named.model_validate(named))
+    world = World(protocol, numbers(4, 4, 5), SumNumbers((4,)))
+    total, cohort = world.sum()
+    np.testing.assert_array_equal(total, world.expected(cohort))

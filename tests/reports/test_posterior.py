@@ -1,0 +1,272 @@
+"""The page of a sparse Bayesian model: its prior beside its PIPs, its pictures true to its numbers.
+
+Numbers are those of `Result.summary`, which `tests/models/sparse_bayes/test_result.py` checks.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any, ClassVar
+
+import pytest
+from support.reports import SPARSE, Page, copied, job, page_of, small_run, tables, written
+
+from secagg.cli.output.posterior import estimated
+from secagg.contracts import Result
+from secagg.reports.numbers import fixed
+from secagg.reports.page import render
+from secagg.reports.posterior import (
+    MAX_LISTED,
+    ess_in_words,
+    mean_and_interval,
+    of_graph,
+    of_regression,
+    pairs_of,
+    prior_in_words,
+    sampler_in_words,
+    unit_analysed,
+    widths_in_words,
+)
+from secagg.reports.results import blocks
+from secagg.reports.svg.heat_map import bar_picture, heat_picture
+from secagg.runs.run_files import finite
+
+METHODS = {"sparse_regression": "additive", "sparse_markov": "plain", "sparse_directed": "plain"}
+
+
+def run_of(method: str) -> Any:
+    return small_run(method, METHODS[method])
+
+
+def summary_of(method: str) -> dict[str, Any]:
+    return copied(run_of(method))[1].summary
+
+
+def shown_of(summary: dict[str, Any]) -> dict[str, Any]:
+    (block,) = blocks(summary)
+    columns = run_of("sparse_regression").facts["job"]["columns"]
+    return of_regression(block, columns) if "coefficients" in summary else of_graph(block)
+
+
+@pytest.mark.parametrize("method", METHODS)
+class TestPage:
+    def test_is_well_formed_and_readable_without_eyes(self, method: str) -> None:
+        source = page_of(run_of(method))
+        page = Page(source)
+        assert page.wrong == []
+        assert all(th.get("scope") for th in page.named("th"))
+        assert not any("style" in attributes for _, attributes in page.tags)  # which it forbids
+        for table in re.findall(r"<table.*?</table>", source, re.S):
+            assert "<caption>" in table or table.startswith('<table class="sign">')
+        for svg in re.findall(r"<svg class=.*?</svg>", source, re.S):
+            assert 'aria-hidden="true"' in svg or ('role="img"' in svg and "<title>" in svg)
+
+    def test_is_a_function_of_what_is_in_the_folder(self, method: str) -> None:
+        facts, result = copied(run_of(method))
+        facts, summary = json.loads(json.dumps([finite(facts), result.summary], allow_nan=False))
+        assert render(facts, Result(summary)) == page_of(run_of(method))
+
+    def test_says_what_was_assumed_drawn_and_released(self, method: str) -> None:
+        text, summary = Page(page_of(run_of(method))).text, summary_of(method)
+        for words in (prior_in_words, widths_in_words, sampler_in_words, unit_analysed):
+            assert words(summary) in text
+        assert run_of(method).facts["method"]["leaves"] in text
+        assert "Monte Carlo error" in text
+
+    def test_a_result_that_has_not_mixed_is_not_to_be_used(self, method: str) -> None:
+        facts, result = copied(run_of(method))
+        for converged in (True, False):
+            page = render(facts, Result(result.summary | {"converged": converged}))
+            assert ("Do not use these estimates" in page) is not converged
+
+
+class TestRegression:
+    def test_every_number_is_on_the_page(self) -> None:
+        text = Page(page_of(run_of("sparse_regression"))).text
+        for row in summary_of("sparse_regression")["coefficients"]:
+            assert f"{row['term']} " in text
+            assert f"{fixed(row['pip'], 3)} ± {fixed(row['pip_mcse'], 3)}" in text
+            assert f"{fixed(row['r_hat'], 3)} {int(row['ess_bulk']):,} / " in text
+
+    def test_own_units_only_where_there_are_any(self) -> None:
+        summary = summary_of("sparse_regression")
+        assert shown_of(summary)["own"]
+        for row in summary["coefficients"]:
+            del row["own_units"]
+        assert not shown_of(summary)["own"]
+
+    def test_likely_terms_are_filled_and_others_hollow(self) -> None:
+        summary = summary_of("sparse_regression")
+        for row, pip in zip(summary["coefficients"], [0.5, 0.49] * 5, strict=False):
+            row["pip"] = pip
+        drawn = [line["picture"] for line in shown_of(summary)["forest"]["terms"]]
+        assert ["doubtful" in picture for picture in drawn] == [False, True] * (len(drawn) // 2) + [
+            False
+        ] * (len(drawn) % 2)
+
+    def test_all_terms_are_on_one_scale(self) -> None:
+        """The widest of all intervals reaches farthest; the same width is drawn as wide."""
+        summary = summary_of("sparse_regression")
+        for row in summary["coefficients"]:
+            row |= {"mean": 0.1, "low": -0.1, "high": 0.3}
+        summary["coefficients"][0] |= {"mean": 0.0, "low": -1.0, "high": 1.0}
+        terms = shown_of(summary)["forest"]["terms"]
+        first, second = (str(line["picture"]) for line in terms[:2])
+        ends = [re.findall(r'x1="([\d.]+)%" x2="([\d.]+)%"', one)[0] for one in (first, second)]
+        (low, high), (narrow_low, narrow_high) = (map(float, pair) for pair in ends)
+        # written to 0.01 per cent
+        assert narrow_high - narrow_low == pytest.approx(0.2 * (high - low), abs=0.02)
+
+    def test_own_units_of_logarithms_are_said_to_be_theirs(self) -> None:
+        (block,) = blocks(summary_of("sparse_regression"))
+        columns = run_of("sparse_regression").facts["job"]["columns"]
+        assert "ln(" not in of_regression(block, columns)["own_unit"]
+        of_x = columns | {"x": columns["x"] | {"transform": "log"}}
+        assert "one unit of ln(x)" in of_regression(block, of_x)["own_unit"]
+        of_y = columns | {"y": columns["y"] | {"transform": "log"}}
+        assert of_regression(block, of_y)["own_unit"].startswith("of ln(y) for one unit")
+
+
+class TestDigits:
+    ROW: ClassVar = {
+        "mean": 0.12345, "low": -1.2345, "high": 1.4567, "sd": 0.61,
+        "mcse_mean": 0.002, "mcse_low": 0.17, "mcse_high": 0.03,
+    }  # fmt: skip
+
+    def test_those_of_the_deviation_at_most_and_of_the_error_at_most(self) -> None:
+        """0.61 asks two decimals; an end with an error of 0.17 has one."""
+        assert mean_and_interval(self.ROW) == ("0.12", "−1.2 to 1.46")
+
+    def test_in_own_units_errors_grow_as_ends_do(self) -> None:
+        own = {key: 100 * self.ROW[key] for key in ("mean", "low", "high", "sd")}
+        row = {**self.ROW, "own_units": own}
+        assert mean_and_interval(row, in_own_units=True) == ("12", "−123 to 146")
+
+    def test_without_a_deviation_the_error_decides(self) -> None:
+        row = {**self.ROW, "mean": None, "sd": None, "median": 0.1239, "mcse_median": 0.002}
+        assert mean_and_interval(row, middle="median") == ("0.124", "−1.2 to 1.46")
+        assert estimated(row, middle="median") == ("0.124", "(-1.2, 1.46)")
+
+    def test_least_effective_sizes(self) -> None:
+        rows = [{"ess_bulk": 1250.9, "ess_tail": None}, {"ess_bulk": 2000.0, "ess_tail": None}]
+        assert ess_in_words(rows) == "1,250 / –"
+
+
+class TestGraph:
+    def test_edges_come_first_and_pairs_that_are_left_out_are_counted(self) -> None:
+        summary = summary_of("sparse_markov")
+        summary["pairs"][-1]["edge"] = True  # whatever its PIP
+        shown = shown_of(summary)
+        flags = [pair.edge for pair, _ in shown["pairs"]]
+        assert flags == sorted(flags, reverse=True) and flags.count(True) == shown["edges"]
+        assert shown["left_out"] == 0
+        summary["pairs"] *= MAX_LISTED
+        left = len(summary["pairs"]) - MAX_LISTED
+        assert shown_of(summary)["left_out"] == left
+        assert len(shown_of(summary)["pairs"]) == MAX_LISTED
+
+    def test_cells_of_the_heat_map_are_the_sides(self) -> None:
+        summary = summary_of("sparse_markov")
+        heat = str(shown_of(summary)["heat"])
+        cells = dict(re.findall(r"<title>(\w+, \w+): ([\d.]+)</title>", heat))
+        sides = {
+            f"{side['outcome']}, {side['predictor']}": f"{side['pip']:.3f}"
+            for pair in summary["pairs"]
+            for side in pair["sides"]
+        }
+        assert cells == sides and len(sides) == 4 * 3
+
+    def test_edges_are_drawn_by_their_sign_without_a_head(self) -> None:
+        summary = summary_of("sparse_markov")
+        for pair, partial in zip(summary["pairs"], (0.5, -0.5, None), strict=False):
+            pair |= {"edge": True, "partial_correlation": partial}
+        for pair in summary["pairs"][3:]:
+            pair["edge"] = False
+        shown = shown_of(summary)
+        drawn = re.findall(r'class="edge (\w+) undirected"', str(shown["drawing"]))
+        assert sorted(drawn) == ["found", "negative", "positive"]
+        assert "head" not in str(shown["drawing"])
+        assert [(kind, number) for kind, number, _ in shown["legend"]] == [
+            ("positive", 1), ("negative", 1), ("found", 1)
+        ]  # fmt: skip
+
+    def test_no_edge_at_all(self) -> None:
+        summary = summary_of("sparse_markov")
+        for pair in summary["pairs"]:
+            pair["edge"] = False
+        shown = shown_of(summary)
+        assert shown["edges"] == 0 and shown["legend"] == []
+        assert "no edges" in shown["drawing"]
+
+    def test_names_are_escaped(self) -> None:
+        data = {site: table.rename(columns={"x": "<b>x"}) for site, table in tables(3).items()}
+        raw = job("sparse_markov", "plain", simulation={})
+        raw["columns"]["<b>x"] = raw["columns"].pop("x")
+        raw["method"] |= {"variables": ["<b>x", "y", "z"], "rounds": 8, "chains": 1}
+        page = page_of(written(raw, data))
+        assert "<b>x" not in page and "&lt;b&gt;x" in page
+
+
+class TestDirectedGraph:
+    def test_cells_are_effects_by_row(self) -> None:
+        summary = summary_of("sparse_directed")
+        heat = str(shown_of(summary)["heat"])
+        cells = dict(re.findall(r"<title>(\w+, \w+): ([\d.]+)</title>", heat))
+        arrows = {f"{row['to']}, {row['from']}": f"{row['pip']:.3f}" for row in summary["arrows"]}
+        assert cells == arrows and len(arrows) == 3 * 2
+
+    def test_arrows_have_heads_both_ways_where_there_is_a_cycle(self) -> None:
+        summary = summary_of("sparse_directed")
+        for row in summary["arrows"]:
+            row["edge"] = {row["from"], row["to"]} == {"x", "y"}
+            row["mean"] = 0.5 if row["from"] == "x" else -0.5
+        shown = shown_of(summary)
+        drawn = re.findall(r'class="edge (\w+)"', str(shown["drawing"]))
+        assert sorted(drawn) == ["negative", "positive"]
+        assert str(shown["drawing"]).count('class="head"') == 2
+        assert {(p.source, p.target) for p, _ in shown["pairs"][:2]} == {("x", "y"), ("y", "x")}
+
+    def test_says_what_arrows_and_errors_are(self) -> None:
+        text = Page(page_of(run_of("sparse_directed"))).text
+        assert "Laplace errors of scale b_kj ~ IG(1, 1)" in text
+        assert "assumes that no common cause is left out" in text
+        summary = summary_of("sparse_directed")
+        first = summary["arrows"][0]
+        assert f"{first['from']} → {first['to']} {first['pip']:.3f} ±" in text
+
+
+class TestPictures:
+    def test_darker_is_likelier(self) -> None:
+        drawn = heat_picture(["a", "b"], {("a", "b"): 0.25, ("b", "a"): 1.0}, "title")
+        assert re.findall(r'fill-opacity="([\d.]+)"', drawn) == ["0.250", "1.000"]
+        assert re.findall(r'class="(number[ on]*)"[^>]*>([\d.]+)<', drawn) == [
+            ("number", "0.25"), ("number on", "1.00")
+        ]  # fmt: skip
+
+    def test_many_cells_have_no_numbers_and_long_names_are_cut(self) -> None:
+        names = [f"a variable of long name {i}" for i in range(20)]
+        drawn = heat_picture(names, {(names[0], names[1]): 0.5}, "title")
+        assert 'class="number' not in drawn
+        assert "a variable of l…" in drawn and f"<title>{names[3]}</title>" in drawn
+
+    def test_a_bar_is_as_long_as_its_probability(self) -> None:
+        assert 'width="62.5%"' in bar_picture(0.625)
+
+
+def test_words_name_what_was_set() -> None:
+    summary = summary_of("sparse_regression")
+    assert "η ~ IG(1, 1), one for all" in prior_in_words(summary)
+    summary["prior"] |= {"own_eta": True, "slab_scale": 0.25, "spike_ratio": 0.001}
+    assert "η_j ~ IG(1, 0.25), of its own for each" in prior_in_words(summary)
+    assert "N(0, 0.001 η_j) in the spike" in prior_in_words(summary)
+    rounds, chains = SPARSE["rounds"], SPARSE["chains"]
+    assert f"{chains} chains of {rounds} rounds" in sampler_in_words(summary)
+    assert f"{chains * rounds // 2} draws" in sampler_in_words(summary)
+    summary["scale"] = "site"
+    assert unit_analysed(summary).endswith("each site's own")
+
+
+def test_pairs_are_in_the_order_of_the_result() -> None:
+    pips = [pair.pip for pair in pairs_of(summary_of("sparse_markov"))]
+    assert pips == sorted(pips, reverse=True) and len(pips) == 6
