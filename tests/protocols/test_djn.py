@@ -1,6 +1,6 @@
 """Oracles: phe for whole ciphertexts and both directions, Python's own pow, brute force.
 
-Every test runs with either arithmetic (`arithmetic` in conftest.py).
+Every test runs with either arithmetic (`arithmetic` in `tests/protocols/conftest.py`).
 """
 
 from __future__ import annotations

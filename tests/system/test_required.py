@@ -33,6 +33,10 @@ def test_in_the_body():
 def test_that_is_expected_to_fail():
     assert False
 
+@pytest.mark.kernels
+def test_on_another_processor():
+    pytest.skip("no AVX-512 IFMA")
+
 def test_unmarked():
     pytest.skip("another reason")
 """
@@ -42,18 +46,21 @@ WHOLE_MODULE = "import pytest\npytest.importorskip('no_such_module')\n"
 @pytest.mark.parametrize(
     ("variables", "outcome"),
     [
-        ([], "5 skipped, 1 xfailed"),
-        (["SECAGG_REQUIRE_BROWSER"], "3 skipped, 1 xfailed, 2 errors"),
-        (["SECAGG_REQUIRE_DATA"], "1 failed, 2 skipped, 1 xfailed, 2 errors"),
+        ([], "6 skipped, 1 xfailed"),
+        (["SECAGG_REQUIRE_BROWSER"], "4 skipped, 1 xfailed, 2 errors"),
+        (["SECAGG_REQUIRE_KERNELS"], "5 skipped, 1 xfailed, 1 error"),
+        (["SECAGG_REQUIRE_DATA"], "1 failed, 3 skipped, 1 xfailed, 2 errors"),
         (
             ["SECAGG_REQUIRE_BROWSER", "SECAGG_REQUIRE_DATA"],
-            "1 failed, 1 skipped, 1 xfailed, 3 errors",
+            "1 failed, 2 skipped, 1 xfailed, 3 errors",
         ),
     ],
 )
 def test_required_tests_may_not_skip(tmp_path: Path, variables: list[str], outcome: str) -> None:
     shutil.copy(Path(__file__).parents[1] / "conftest.py", tmp_path)
-    (tmp_path / "pytest.ini").write_text("[pytest]\nmarkers =\n    data\n    browser\n")
+    (tmp_path / "pytest.ini").write_text(
+        "[pytest]\nmarkers =\n    data\n    browser\n    kernels\n"
+    )
     (tmp_path / "test_skips.py").write_text(SKIPS)
     (tmp_path / "test_module.py").write_text(WHOLE_MODULE)
     done = subprocess.run(
@@ -74,3 +81,5 @@ def test_required_tests_may_not_skip(tmp_path: Path, variables: list[str], outco
     )
     assert outcome in done.stdout.splitlines()[-1]
     assert (done.returncode == 0) == (not variables)
+    if not variables:
+        assert "\nnot run here: 2 tests (no data), 1 tests (" in done.stdout

@@ -15,6 +15,7 @@ from secagg.core import ring
 from secagg.core.ring import RingVector
 from secagg.protocols.kernels.library import load_library, switched_off
 
+_SOURCES = ("masks.c",)
 _P, _N = ctypes.c_void_p, ctypes.c_size_t
 
 
@@ -40,7 +41,7 @@ def apply(vector: RingVector, add: Sequence[bytes], subtract: Sequence[bytes]) -
 
 @cache
 def _apply() -> ctypes._NamedFuncPointer | None:
-    library = load_library("masks", ("masks.c",))
+    library = load_library("masks", _SOURCES)
     if library is None:
         return None
     function: ctypes._NamedFuncPointer = library.secagg_masks_apply

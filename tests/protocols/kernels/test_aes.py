@@ -36,8 +36,7 @@ def test_without_a_library_that_loads_masks_are_made_portably(
         aes._apply.cache_clear()
 
 
-@pytest.mark.kernels
-@pytest.mark.skipif(not aes.available(), reason="no kernels on this machine")
+@pytest.mark.usefixtures("kernels")
 def test_it_is_used_where_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delattr(prg, "_apply_portably")
     prg.apply_masks(ring.zeros(3, 64), [bytes(32)], [])

@@ -34,15 +34,13 @@ def test_without_a_library_that_loads_everything_runs_on_gmpy2(
         library._library.cache_clear()
 
 
-@pytest.mark.kernels
-@pytest.mark.skipif(not library.available(), reason="no kernels on this machine")
+@pytest.mark.usefixtures("kernels")
 def test_they_are_used_where_they_are() -> None:
     assert use_kernels(15)
     assert not use_kernels(16)
 
 
-@pytest.mark.kernels
-@pytest.mark.skipif(not library.available(), reason="no kernels on this machine")
+@pytest.mark.usefixtures("kernels")
 def test_a_library_of_other_sources_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(library, "_digest", lambda _: 0)
     library._library.cache_clear()

@@ -11,7 +11,7 @@ from gmpy2 import invert, mpz, powmod
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from secagg.protocols.kernels import library, modular
+from secagg.protocols.kernels import modular
 from secagg.protocols.kernels.lanes import (
     DIGIT_BITS,
     Modulus,
@@ -23,12 +23,7 @@ from secagg.protocols.kernels.lanes import (
     store,
 )
 
-pytestmark = [
-    pytest.mark.kernels,
-    pytest.mark.skipif(
-        not library.available(), reason="no kernels: not compiled, switched off, or no AVX-512 IFMA"
-    ),
-]
+pytestmark = pytest.mark.usefixtures("kernels")
 
 # Digit counts of 4 to 12 end in a last block of every width; real sizes follow.
 LENGTHS = [3, 64, 190, 230, 300, 340, 400, 450, 520, 560, 610, 1024, 1536, 2048]
@@ -207,7 +202,7 @@ def test_powers(bits: int) -> None:
 def test_long_exponents_and_moduli() -> None:
     r = modulus_of(4096)
     values = samples(r * r, 3)
-    exponent = samples(1 << 10_000, 6)[-1]
+    exponent = samples(1 << 2000, 6)[-1]
     remainders, quotients = modular.split_powers(rows(values, size_of(r * r)), exponent, r)
     expected = [divmod(int(powmod(x, exponent, r * r)), r) for x in values]
     assert list(zip(integers(quotients), integers(remainders), strict=True)) == expected
