@@ -6,19 +6,55 @@ honest one could have sent, over other sites. So no check of messages at a site 
 
 from __future__ import annotations
 
-from itertools import product
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 import pytest
-from support.fedlin import linear_tables
-from support.solved_sums import Asked, Quadratics, Separated, Sites, separations, shrunk_again
+from support.fedlin import Tables, bounds, fedlin_job, linear_tables
 
-from secagg.contracts import Update
-from secagg.models.fedlin.importance_points import quasi_random_points as points_of
-from secagg.models.numerics.natural_gaussian import Natural, symmetric, triangle
+from secagg.audits.attacks import hm1_solved_sums as hm1
+from secagg.audits.attacks import hm2_solved_sums as hm2
+from secagg.contracts import State, Update
+from secagg.core.arrays import Array
+from secagg.core.randomness import expanded
+from secagg.core.ring import total
+from secagg.jobs.job import parse_job
+from secagg.models.numerics.natural_gaussian import Natural, symmetric
+from secagg.runtime.fixed_point import decode, encode, plan_sum
+from secagg.runtime.parties import rows_of
+from secagg.runtime.planned_job import plan_job
 
-Array = np.ndarray[Any, np.dtype[np.float64]]
+
+class Sites:
+    """Sites, of which a coordinator gets sums only."""
+
+    def __init__(self, method: Mapping[str, Any], tables: Tables) -> None:
+        planned = plan_job(parse_job(fedlin_job(method, bounds(tables))), tables)
+        self.method: Any = planned.method
+        self.public = planned.public
+        self.rows = [rows_of(planned, name) for name in tables]
+        self.randoms = [expanded(bytes([k + 1]) * 32) for k in range(len(tables))]
+        self.memories: list[State] = [{} for _ in tables]
+        stages = self.method.stages(self.public)
+        self.plans = {stage.name: plan_sum(stage.spec, len(tables)) for stage in stages}
+
+    def ask(self, stage: str, message: Mapping[str, Any]) -> Update:
+        """Return the sum over sites of what they answer."""
+        answers = [
+            self.method.contribute(stage, rows, message, memory, self.public, random)
+            for rows, memory, random in zip(self.rows, self.memories, self.randoms, strict=True)
+        ]
+        self.memories = [memory for _, memory in answers]
+        plan = self.plans[stage]
+        vectors = [encode(plan, update) for update, _ in answers]
+        summed, clipped = decode(plan, total(vectors, plan.length, plan.ring_bits))
+        assert not clipped.any()
+        return summed
+
+    def truth(self, name: str) -> Array:
+        """Return what the sites keep of their records by that name, one row a site."""
+        return np.array([memory["site"][name] for memory in self.memories])
 
 
 def sites_of(
@@ -47,32 +83,6 @@ def placed(found: Array, true: Array, signs: tuple[int, ...] = (1,)) -> tuple[li
 # --- HM1 ------------------------------------------------------------------------------------------
 
 
-def hm1(sites: Sites, size: float = 0.0) -> tuple[list[Asked], Asked]:
-    """Run HM1; return its rounds, and the end.
-
-    size: of M's entries if the coordinator departs, which makes up sums that M and a noise as large
-    as the outcome's deviation follow from
-    """
-    rng, many = np.random.default_rng(0), len(sites.rows)
-    state, rounds = sites.method.initial_state(sites.public), list[Asked]()
-    while (following := sites.method.next_request(state)) is not None:
-        stage, message = following
-        summed = sites.ask(stage, message)
-        said: Update = summed
-        if stage == "noise" and size:
-            said = {**summed, "residual": summed["freedom"] / state["scale"][0] ** 2}
-        if stage == "fit":
-            rounds.append((message, summed))
-            d, m = summed["S"].shape
-            G = symmetric(summed["G"], m)
-            if size:
-                said = {**summed, "S": size * rng.standard_normal((d, m)) @ (G + np.eye(m))}
-        state = sites.method.aggregate(state, said, many)
-        if stage == "finish":
-            return rounds, (message, summed)
-    raise AssertionError
-
-
 @pytest.mark.parametrize(("K", "d", "median", "most"), [(3, 3, 1e-9, 1e-9), (8, 5, 1e-4, 0.02)])
 def test_two_rounds_of_hm1_tell_every_sites_coefficients(
     K: int, d: int, median: float, most: float
@@ -81,38 +91,15 @@ def test_two_rounds_of_hm1_tell_every_sites_coefficients(
 
     The sum of coefficients at the end chooses the two rounds, and the signs.
     """
-    signs, wrong = np.array(list(product([-1, 1], repeat=K))), []
+    wrong = []
     for seed in range(6):
         sites = sites_of({"name": "fedlin_hm1"}, K, d, seed)
-        asked, (message, ended) = hm1(sites)
-        best, last = np.inf, np.empty(0)
-        for found in separations(asked, 0.1, K):
-            each = shrunk_again(found, len(asked) - 1, message["M"], 0.1)
-            away = np.max(np.abs(signs @ each - ended["coefficients"]), axis=1)
-            if np.min(away) < best:
-                best, last = np.min(away), signs[np.argmin(away)][:, None] * each
+        rounds, final = hm1.query_sites(sites.method, sites.public, sites.ask, K)
         true = np.array([memory["own"]["theta"] for memory in sites.memories])
-        _, last = placed(last, true)
+        _, last = placed(hm1.recover_coefficients(rounds, final, 0.1, K), true)
         wrong.append(np.max(np.abs(last - true), axis=1) / np.max(np.abs(true)))
     assert np.median(wrong) < median
     assert np.max(wrong) < most
-
-
-def least_and_steps(found: Separated, asked: list[Asked], alpha: float) -> tuple[Array, Array]:
-    """Return each site's least squares, and P: a round's steps take u to P u + (I - P) least."""
-    K, d = found.theta.shape[1:]
-    least, steps = np.empty((K, d)), np.empty((K, d, d))
-    last = found.first + len(found.theta) - 1
-    before = [shrunk_again(found, s, asked[s + 1][0]["M"], alpha) for s in range(found.first, last)]
-    for k in range(K):
-        u = np.array([each[k] for each in before])
-        size = np.median(np.abs(u))
-        design = np.column_stack([u, np.full(len(u), size)])
-        weight = 1 / np.linalg.norm(design, axis=1)[:, None]
-        solved = np.linalg.lstsq(design * weight, found.theta[1:, k] * weight, rcond=None)[0]
-        steps[k] = (solved[:d].T + solved[:d]) / 2
-        least[k] = np.linalg.solve(np.eye(d) - steps[k], size * solved[d])
-    return least, steps
 
 
 @pytest.mark.parametrize("steps", [1, 20])
@@ -122,67 +109,22 @@ def test_departing_makes_hm1s_sums_tell_of_many_sites(steps: int) -> None:
     a_k is the noise times the mean over directions of (1 - (1 - 2 eta w)^T) / w, eta = 1 / (2 max).
     """
     sites = sites_of({"name": "fedlin_hm1", "steps": steps}, 12, 4)
-    asked, _ = hm1(sites, size=1.0)
-    enough = (each for each in separations(asked, 0.1, 12) if len(each.theta) > 8)
-    found = max(enough, key=lambda each: each.apart)
-    least, P = least_and_steps(found, asked, 0.1)
+    rounds, _ = hm1.query_sites(sites.method, sites.public, sites.ask, 12, invented_size=1.0)
+    enough = (each for each in hm1.separations(rounds, 0.1, 12) if len(each.theta) > 8)
+    found = max(enough, key=lambda each: each.separation)
+    least, P = hm1.recover_least_squares(found, rounds, 0.1)
     gram, cross, true = (sites.truth(name) for name in ("gram", "cross", "separate"))
     order, least = placed(least, true, (1, -1))
     assert off(least, true) < 1e-5
     if steps == 1:
         share = np.eye(4) - P[order]  # X'X / max
-        noise = float(asked[0][0]["noise"][0])
+        noise = float(rounds[0][0]["noise"][0])
         solved = share * (noise / found.a[order])[:, None, None]
         assert off(solved, gram) < 1e-5
         assert off(np.einsum("kij,kj->ki", solved, least), cross) < 1e-5
 
 
 # --- HM2 ------------------------------------------------------------------------------------------
-
-
-def hm2_by_choice(sites: Sites, d: int, points: list[Array]) -> tuple[Quadratics, int]:
-    """Return sums at points log tau of the coordinator's choice, and how many rounds it took.
-
-    It makes up sums that leave q close about a point: tenfold a round is what is taken whole.
-    """
-    many, method, state = len(sites.rows), sites.method, sites.method.initial_state(sites.public)
-    while state["status"] != "fit":
-        stage, message = method.next_request(state)
-        state = method.aggregate(state, sites.ask(stage, message), many)
-    precision, close = np.diagonal(symmetric(state["Q"], 2 * d)), np.repeat([1e5, 1e10], d)
-    chosen: list[Natural] = []
-    while not np.array_equal(precision, close):
-        precision = np.minimum(9.9 * precision, close)
-        chosen.append(about(points[0], precision))
-    before = len(chosen) - 1
-    chosen += [about(point, close) for point in points[1:]]
-    factors, told = Natural(np.zeros(2 * d), np.zeros((2 * d, 2 * d))), list[Natural]()
-    for following in [*chosen, None]:
-        stage, message = method.next_request(state)
-        assert stage == "fit"
-        summed, q = sites.ask(stage, message), Natural(state["r"], symmetric(state["Q"], 2 * d))
-        factors = factors + Natural(summed["r"], symmetric(summed["Q"], 2 * d))
-        told.append(factors)
-        if following is not None:
-            change = following - q
-            said = {**summed, "r": change.r, "Q": triangle(change.Q)}
-            state = method.aggregate(state, said, many)
-            assert state["taken"] == 1
-    at = np.array(points)
-    last = told[before + 1 :]
-    slopes = [
-        each.r - each.Q @ np.concatenate([np.zeros(d), point])
-        for each, point in zip(last, points, strict=True)
-    ]
-    found = Quadratics(
-        np.exp(at), np.array([each.Q[:d, :d] for each in last]), np.array(slopes)[:, :d]
-    )
-    return found, len(told)
-
-
-def about(log_tau: Array, precision: Array) -> Natural:
-    """Return a normal density of phi about mu = 0 and log tau, without covariances."""
-    return Natural(precision * np.concatenate([0 * log_tau, log_tau]), np.diag(precision))
 
 
 def truth_over_noise(sites: Sites) -> tuple[Array, Array]:
@@ -204,10 +146,10 @@ def test_departing_makes_hm2s_sums_tell_single_sites(
     sites = sites_of({"name": "fedlin_hm2"}, K, d)
     rng = np.random.default_rng(5)
     points = [*rng.uniform(-10, -1, (many - 1, d)), np.full(d, -40.0)]
-    sums, took = hm2_by_choice(sites, d, points)
+    sums, took = hm2.query_sites(sites.method, sites.public, sites.ask, K, points)
     assert took == rounds <= sites.method.rounds
     gram, cross = truth_over_noise(sites)
-    A, c = sums.solved(K, starts=8)
+    A, c = hm2.recover_moments(sums, K, starts=8)
     assert off(A, gram) < 1e-5
     assert off(c, cross) < 1e-4
 
@@ -225,13 +167,8 @@ def test_points_of_an_honest_run_of_hm2_tell_single_sites() -> None:
         state = sites.method.aggregate(state, sites.ask(stage, message), K)
     stage, message = sites.method.next_request(state)
     q, summed = Natural(state["r"], symmetric(state["Q"], 2 * d)), sites.ask(stage, message)
-    rows = summed["precision"].reshape(many, -1)
-    sums = Quadratics(
-        np.exp(points_of(q, many).T),
-        np.array([symmetric(row, d) for row in rows]),
-        summed["shift"].reshape(many, d),
-    )
+    sums = hm2.sums_at_points(q, summed)
     gram, cross = truth_over_noise(sites)
-    A, c = sums.solved(K, starts=4)
+    A, c = hm2.recover_moments(sums, K, starts=4)
     assert off(A, gram) < 1e-5
     assert off(c, cross) < 1e-4

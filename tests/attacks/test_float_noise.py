@@ -9,9 +9,13 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 from scipy import special, stats
-from support.float_attack import disproved, finest, told_apart
 from support.noise_laws import alarms, likelihood_ratio
 
+from secagg.audits.attacks.float_noise_low_bits import (
+    distinguished_share,
+    impossible_outputs,
+    lowest_set_bits,
+)
 from secagg.contracts import Field, Kind
 from secagg.contracts.noise import Noise, Placement
 from secagg.core.randomness import replayable_random
@@ -49,11 +53,13 @@ def test_what_is_called_a_proof_is_one() -> None:
         with np.errstate(over="ignore"):
             reached = np.unique(value16 + everything)
         assert reached.dtype == np.float16
-        np.testing.assert_array_equal(disproved(outputs, value16), ~np.isin(outputs, reached))
+        np.testing.assert_array_equal(
+            impossible_outputs(outputs, value16), ~np.isin(outputs, reached)
+        )
 
 
 def test_lowest_bits() -> None:
-    assert finest(np.array([0.0, 1.0, -3.0, 12.0, 0.75, 2.0**-1074])).tolist() == [
+    assert lowest_set_bits(np.array([0.0, 1.0, -3.0, 12.0, 0.75, 2.0**-1074])).tolist() == [
         0, 0, 0, 2, -2, -1074,
     ]  # fmt: skip
 
@@ -68,19 +74,19 @@ def test_textbook_noise_gives_the_value_away() -> None:
     finer = np.frexp(quantiles - 1)[1] - np.frexp(quantiles)[1]
     expected = np.mean(1 - 2.0 ** -np.maximum(0, finer))
     of_zero, of_one = textbook(0.0, 1), textbook(1.0, 2)
-    assert disproved(of_zero, 1.0).mean() == pytest.approx(expected, abs=0.01)
+    assert impossible_outputs(of_zero, 1.0).mean() == pytest.approx(expected, abs=0.01)
     assert expected > 0.4
-    assert not disproved(of_zero, 0.0).any()
-    assert not disproved(of_one, 1.0).any()
-    assert told_apart(of_zero, of_one) > 0.2
+    assert not impossible_outputs(of_zero, 0.0).any()
+    assert not impossible_outputs(of_one, 1.0).any()
+    assert distinguished_share(of_zero, of_one) > 0.2
 
 
 @pytest.mark.parametrize("bits", GRIDS)
 def test_ours_does_not(bits: int) -> None:
     of_zero, of_one = ours(0.0, 1, bits), ours(1.0, 2, bits)
     for outputs, other in ((of_zero, 1.0), (of_one, 0.0), (of_zero, 1 / 3), (of_one, 1 / 3)):
-        assert not disproved(outputs, np.round(other * 2.0**bits) / 2.0**bits).any()
-    assert told_apart(of_zero, of_one) == told_apart(of_one, of_zero) == 0
+        assert not impossible_outputs(outputs, np.round(other * 2.0**bits) / 2.0**bits).any()
+    assert distinguished_share(of_zero, of_one) == distinguished_share(of_one, of_zero) == 0
     assert np.std(of_zero) == pytest.approx(1, abs=0.01)
     assert np.mean(of_one) == pytest.approx(1, abs=0.01)
 
@@ -89,7 +95,7 @@ def test_ours_does_not(bits: int) -> None:
 @pytest.mark.parametrize("value", [0.0, 1.0])
 def test_low_bits_of_ours_are_the_same_for_all_values(value: float, bits: int) -> None:
     """The lowest set bit is the grid's in half of the outputs, the next in a quarter, and so on."""
-    places = np.clip(finest(ours(value, 3, bits)) + bits, 0, 12)
+    places = np.clip(lowest_set_bits(ours(value, 3, bits)) + bits, 0, 12)
     rates = 0.5 ** np.r_[1.0:13.0, 12.0]
     found = likelihood_ratio(np.bincount(places, minlength=13), rates)
     assert not alarms(SHARE, {"lowest bits": found})
@@ -99,7 +105,7 @@ def test_low_bits_of_ours_are_the_same_for_all_values(value: float, bits: int) -
 def test_low_bits_of_the_textbook_are_not(bits: int) -> None:
     """Nor is noise on the grid any help for a value that is not on it."""
     on_grid = ours(0.0, 4, bits)
-    assert told_apart(1 / 3 + on_grid, on_grid) > 0.9
-    assert told_apart(1 / 3 + on_grid, 1.0 + on_grid) > 0.9
-    assert told_apart(ours(1 / 3, 4, bits), on_grid) == 0
+    assert distinguished_share(1 / 3 + on_grid, on_grid) > 0.9
+    assert distinguished_share(1 / 3 + on_grid, 1.0 + on_grid) > 0.9
+    assert distinguished_share(ours(1 / 3, 4, bits), on_grid) == 0
     assert stats.ks_2samp(1 / 3 + on_grid, ours(1 / 3, 4, bits)).pvalue > 0.5  # alike otherwise

@@ -1,0 +1,1 @@
+"""Known attacks on what a run shows its coordinator, one file each."""
