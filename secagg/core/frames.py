@@ -1,15 +1,16 @@
-"""Frames and envelopes: everything that travels between parties.
+"""Frames and envelopes: the messages between parties.
 
-A *frame* is signed (Ed25519). Its header names session, round, phase, sender and recipient, carries
-a small public note and the SHA-256 of the body; header and signature can be shown to a third party
-without the body, as proof that the sender took part in the round. An *envelope* is a whole frame,
-sealed (HPKE) to a recipient that the coordinator is not: the coordinator relays it, and can neither
-read it, nor alter it, nor move it to another round, phase or party, because the same facts are
-bound into the seal and into the signature inside.
+A *frame* is a signed message (Ed25519). Its header names the session, round, phase, sender and
+recipient, and holds a small public note and the SHA-256 of the body. Header and signature prove to
+a third party that the sender took part in the round; the body is not needed for that.
 
-Threat model: anyone on the network, and a relaying coordinator that tries to read, alter, forge,
-replay or misdirect. Not protected: that a message was sent, when, and how long it is; a message
-that is withheld (a party that does not answer has dropped out).
+An *envelope* is a frame encrypted (HPKE) for a recipient other than the coordinator. The
+coordinator relays it but cannot read it, alter it, or move it to another round, phase or party:
+the encryption and the signature inside are both bound to these.
+
+Threat model: an attacker on the network, or a coordinator, that tries to read, alter, forge, replay
+or misdirect messages. Not protected: the fact that a message was sent, its time and its length; and
+delivery (a party whose message does not arrive counts as dropped out).
 """
 
 from __future__ import annotations
@@ -18,18 +19,22 @@ import hashlib
 import hmac
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeGuard
 
 from secagg.core import encoding
 from secagg.core.identity import Identity, Roster
 from secagg.errors import PeerError
 
 FRAME_VERSION = 1
+MAX_ROUND = 2**32 - 1
+"""Far more than any run has, and one more still fits every file that keeps a round."""
+MAX_COUNT = 2**53
+"""The largest count that a party may name: all whole numbers up to here are exact floats."""
 
 
 @dataclass(frozen=True)
 class Header:
-    """What a frame says of itself, under signature. `note` is small, public plain data."""
+    """The signed header of a frame. `note` is small, public plain data."""
 
     session: bytes
     round: int
@@ -49,17 +54,25 @@ class Header:
         """Read a header strictly. Raises `PeerError`."""
         match encoding.loads(data):
             case [
-                int(version),
+                version,
                 bytes(session),
-                int(round_),
+                round_,
                 str(phase),
                 str(sender),
                 str(recipient),
                 dict(note),
                 bytes(body_digest),
-            ] if version == FRAME_VERSION:
+            ] if version is not True and version == FRAME_VERSION and is_whole(round_, MAX_ROUND):
                 return cls(session, round_, phase, sender, recipient, note, body_digest)
         raise PeerError("wire", "malformed message: not a frame header of this version")
+
+
+def is_whole(value: object, largest: int) -> TypeGuard[int]:
+    """Return whether a number that a peer sent is whole, not negative and at most `largest`.
+
+    Whatever is larger may not fit where numbers have a fixed size. True and False are no numbers.
+    """
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= largest
 
 
 def write_frame(
@@ -92,20 +105,20 @@ class Frame:
     header: Header
     body: dict[str, Any]
     proof: tuple[bytes, bytes]
-    """(header bytes, signature): shows a third party that the sender said this."""
+    """(header bytes, signature): proves to a third party that the sender signed this header."""
 
 
 def read_frame(data: bytes, roster: Roster, recipient: str, session: bytes) -> Frame:
-    """Return the frame in `data` if it is well-formed, signed, whole and meant for us here.
+    """Return the frame in `data` after checking its form, signature, body, recipient and session.
 
-    Raises `PeerError` for anything else. Round and phase are the caller's to check.
+    Raises `PeerError` if a check fails. The caller must check round and phase.
     """
     header_bytes, signature, content = _split(data)
     header = verify_header(header_bytes, signature, roster, session)
     if header.recipient != recipient:
-        raise PeerError(header.sender, "a message is meant for another party")
+        raise PeerError(header.sender, "a message is addressed to another party")
     if not hmac.compare_digest(hashlib.sha256(content).digest(), header.body_digest):
-        raise PeerError(header.sender, "a message's body is not the one that was signed")
+        raise PeerError(header.sender, "the body of a message does not match its signature")
     body = encoding.loads(content)
     if not isinstance(body, dict):
         raise PeerError(header.sender, "malformed message: the body is not a mapping")
@@ -113,7 +126,7 @@ def read_frame(data: bytes, roster: Roster, recipient: str, session: bytes) -> F
 
 
 def verify_header(data: bytes, signature: bytes, roster: Roster, session: bytes) -> Header:
-    """Return the header in `data` if its sender signed it in this session. Raises `PeerError`."""
+    """Return the header in `data`. Raises `PeerError` unless its sender signed it for `session`."""
     header = Header.from_bytes(data)
     roster.verify(header.sender, data, signature)
     if not hmac.compare_digest(header.session, session):
@@ -146,7 +159,7 @@ def open_frame(
     sender: str,
     envelope: bytes,
 ) -> dict[str, Any]:
-    """Return the body of the frame that `sender` sealed to us for this round and phase.
+    """Return the body of the frame that `sender` sealed to this party for this round and phase.
 
     Raises `PeerError` for an envelope of another sender, recipient, session, round or phase.
     """
@@ -163,13 +176,13 @@ def _seal_context(session: bytes, round_: int, phase: str, sender: str, recipien
 
 
 def peek_header(data: bytes) -> tuple[int, str]:
-    """Return (round, phase) that a frame claims, unverified: for transcripts only."""
+    """Return the unverified (round, phase) of a frame; for transcripts only."""
     header = Header.from_bytes(_split(data)[0])
     return header.round, header.phase
 
 
 def _split(data: bytes) -> tuple[bytes, bytes, memoryview]:
-    """Return header, signature and body of a frame; the body, which may be large, as a view."""
+    """Return header, signature and body of a frame; the body is a view because it may be large."""
     match encoding.split(data, "a frame"):
         case [header, signature, content]:
             return bytes(header), bytes(signature), content
@@ -178,7 +191,7 @@ def _split(data: bytes) -> tuple[bytes, bytes, memoryview]:
 
 @dataclass(frozen=True)
 class Delivery:
-    """One frame that arrived, as the network saw it."""
+    """Metadata of one delivered frame, as visible on the network."""
 
     round: int
     phase: str

@@ -25,14 +25,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from secagg.core import encoding
-from secagg.core.frames import verify_header
+from secagg.core.frames import is_whole, verify_header
 from secagg.core.identity import Role, Roster
 from secagg.errors import PeerError
 from secagg.runtime.rounds import COHORT, CONSENT
 
-_MAX_SITES = (
-    2**32
-)  # no number of sites; and Python refuses to print integers of thousands of digits
+_MAX_SITES = 2**32 - 1
 
 
 @dataclass(frozen=True)
@@ -76,14 +74,17 @@ def read_attestation(
             is_site = roster.parties[header.sender].role is Role.SITE
             match header.note:
                 case {
-                    "min_sites": int(min_sites),
-                    "sites": int(sites),
+                    "min_sites": min_sites,
+                    "sites": sites,
                     "stage": str(stage),
                     "asked": bytes(asked),
                 } if (
                     is_site
                     and (header.sender, header.round) == (site, round_)
-                    and 0 < min_sites < _MAX_SITES
+                    and is_whole(min_sites, _MAX_SITES)
+                    and is_whole(sites, _MAX_SITES)
+                    and min_sites > 0
+                    and sites > 0
                 ):
                     return ContributionAttestation(min_sites, sites, stage, asked)
     raise PeerError(roster.coordinator, f"shows no valid proof that {site} takes part")

@@ -43,7 +43,7 @@ from secagg.contracts import (
     State,
 )
 from secagg.core import encoding
-from secagg.core.frames import Frame, read_frame, write_frame
+from secagg.core.frames import MAX_COUNT, Frame, is_whole, read_frame, write_frame
 from secagg.core.identity import Identity, Role, Roster
 from secagg.core.randomness import RandomBytes, expanded, system_random
 from secagg.core.ring import RingVector
@@ -168,7 +168,7 @@ class Party:
             return site.method.site_result(state["method"], site.public)
 
     def _refusal(self, round_: int, error: SecaggError) -> bytes:
-        return self._frame(round_, REFUSED, {"code": error.code}, {})
+        return self._frame(max(round_, 0), REFUSED, {"code": error.code}, {})
 
     def _frame(self, round_: int, phase: str, body: Body, note: Mapping[str, Any]) -> bytes:
         return write_frame(
@@ -337,11 +337,9 @@ class Party:
     def _asked(self, stage: str, body: Body) -> tuple[list[str], int | None, Body]:
         """Return the cohort, the number of records in all and the message of a request."""
         match body:
-            case {
-                "cohort": list(cohort),
-                "records": None | int() as records,
-                "message": dict(sent),
-            } if _are_names(cohort) and (records is None or records >= 0):
+            case {"cohort": list(cohort), "records": records, "message": dict(sent)} if _are_names(
+                cohort
+            ) and (records is None or is_whole(records, MAX_COUNT)):
                 pass
             case _:
                 raise PeerError(self.roster.coordinator, "malformed request to contribute")

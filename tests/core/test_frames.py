@@ -16,7 +16,9 @@ from support.parties import Parties
 from secagg.core import encoding
 from secagg.core.frames import (
     FRAME_VERSION,
+    MAX_ROUND,
     Header,
+    is_whole,
     open_frame,
     peek_header,
     read_frame,
@@ -29,6 +31,9 @@ from secagg.errors import PeerError
 P = Parties()
 ALICE, ROSTER, SESSION = P.keys["alice"], P.roster, P.session
 BODY = {"x": 1, "list": [b"bytes", None]}
+
+
+NO_ROUNDS = (-1, MAX_ROUND + 1, 2**63 - 1, 2**63, 2**64, 2**70, -(2**63), 10**5000, True, False)
 
 
 def frame(**changed: Any) -> bytes:
@@ -81,6 +86,8 @@ def test_a_good_frame() -> None:
         (resigned(header_parts(version=0)), "not a frame header of this version"),
         (resigned(header_parts(round="3")), "not a frame header"),
         (resigned(header_parts(round=None)), "not a frame header"),
+        *((resigned(header_parts(round=n)), "not a frame header") for n in NO_ROUNDS),
+        (resigned(header_parts(version=True)), "not a frame header"),
         (resigned(header_parts(phase=b"share")), "not a frame header"),
         (resigned(header_parts(note=[])), "not a frame header"),
         (resigned(header_parts(digest="")), "not a frame header"),
@@ -137,13 +144,30 @@ def test_arbitrary_bytes(data: bytes) -> None:
 
 
 def test_header_round_trip() -> None:
-    header = Header(SESSION, 2**70, "p", "alice", "bob", {"n": [1, None]}, bytes(32))
+    header = Header(SESSION, MAX_ROUND, "p", "alice", "bob", {"n": [1, None]}, bytes(32))
     assert Header.from_bytes(header.to_bytes()) == header
     others = {"session": b"x", "round": 1, "phase": "x", "sender": "x", "recipient": "x",
               "note": {}, "body_digest": b"x"}  # fmt: skip
     assert set(others) == {f.name for f in dataclasses.fields(Header)}
     for name, other in others.items():
         assert dataclasses.replace(header, **{name: other}).to_bytes() != header.to_bytes(), name
+
+
+@given(st.one_of(st.integers(), st.integers(-4, 4).map(lambda n: MAX_ROUND + n), st.booleans()))
+def test_a_round_is_a_whole_number_within_its_bounds(number: int) -> None:
+    data = encoding.dumps(header_parts(round=number))
+    if type(number) is int and 0 <= number <= MAX_ROUND:
+        assert Header.from_bytes(data).round == number
+        assert is_whole(number, MAX_ROUND)
+    else:
+        with pytest.raises(PeerError, match="not a frame header"):
+            Header.from_bytes(data)
+        assert not is_whole(number, MAX_ROUND)
+
+
+@pytest.mark.parametrize("other", [None, "1", b"1", 1.0, [1], {}, True])
+def test_what_is_no_whole_number(other: object) -> None:
+    assert not is_whole(other, 2**70)
 
 
 # --- envelopes -----------------------------------------------------------------------------------

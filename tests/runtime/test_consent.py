@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from secagg.contracts import SiteRecords
 from secagg.contracts.noise import Adjacency
 from secagg.core import encoding
 from secagg.core.frames import peek_header, read_frame, write_frame
+from secagg.core.identity import Identity
 from secagg.core.randomness import system_random
 from secagg.errors import DataError, PeerError, PolicyRefusal, SecaggError
 from secagg.jobs.job import parse_job
@@ -42,6 +44,32 @@ def entered(data: Path) -> list[str]:
 def cap(data: Path, party: str, epsilon: float) -> None:
     whose = Cap(epsilon, DELTA, None, Adjacency.ADD_REMOVE)
     budgets.set_cap(data / "ledgers" / f"{party}.ledger", None, party, whose)
+
+
+@dataclass(frozen=True)
+class Ledgered:
+    """The parties of a session whose sites keep ledgers, in the folder `data`."""
+
+    data: Path
+    parties: Mapping[str, Party]
+    keys: Identity
+    name: bytes
+
+
+def hexadecimal(number: Any) -> str:
+    """Python refuses to write large integers in decimals."""
+    return str(number) if isinstance(number, bool | float) else f"{number:x}"[:20]
+
+
+def ledgered(place: Path, **settings: Any) -> Ledgered:
+    data = folder_with(place)
+    raw = raw_job(
+        sites={"folder": data, "max_rows": 100}, protocol={"name": "additive"}, **settings
+    )
+    session = open_session(plan_job(parse_job(raw)), system_random)
+    assert isinstance(session.engine, MemoryEngine)
+    keys = session.coordinator.identity
+    return Ledgered(data, session.engine.parties, keys, session.session)
 
 
 def write_policy(data: Path, more: str) -> None:
@@ -314,6 +342,39 @@ def test_silence_that_would_expose_a_site_ends_the_run_before_anybody_pays() -> 
     with pytest.raises(PolicyRefusal, match="= e"):
         w.sum()
     assert {d.phase for d in w.engine.transcript} == {"consent"}
+
+
+@pytest.mark.parametrize(
+    "round_", [-1, 2**32, 2**63 - 1, 2**63, 2**70, 1 << 20_000, True], ids=hexadecimal
+)
+@pytest.mark.parametrize("phase", ["consent", "share"])
+def test_a_round_that_no_ledger_can_hold_is_refused(
+    tmp_path: Path, phase: str, round_: int
+) -> None:
+    """It went as far as the site's ledger, and came out as an overflow instead of a refusal."""
+    w = ledgered(tmp_path)
+    party, state = w.parties["e"], w.parties["e"].first_state()
+    body = {"stage": "cohort", "cohort": list(FIVE), "records": None, "message": {}}
+    handled = party.handle(write_frame(w.keys, w.name, round_, phase, "e", body), state)
+    assert isinstance(handled.error, PeerError) and handled.state == state
+    reply = read_frame(handled.reply, party.roster, "coordinator", w.name)
+    assert reply.header.phase == REFUSED and reply.body == {"code": "peer"}
+    assert not (w.data / "ledgers").exists()
+
+
+@pytest.mark.parametrize("records", [True, -1, 2**63, 2**70, 1 << 20_000, 9.0], ids=hexadecimal)
+@pytest.mark.parametrize("phase", ["consent", "share"])
+def test_a_number_of_records_that_none_can_have_is_refused(
+    tmp_path: Path, phase: str, records: Any
+) -> None:
+    w = ledgered(tmp_path)
+    party, body = w.parties["e"], {"stage": "cohort", "cohort": list(FIVE), "records": None}
+    first = write_frame(w.keys, w.name, 0, "share", "e", {**body, "message": {}})
+    counted = party.handle(first, party.first_state())
+    assert counted.error is None
+    told = {**body, "stage": "moments", "records": records, "message": {}}
+    handled = party.handle(write_frame(w.keys, w.name, 1, phase, "e", told), counted.state)
+    assert isinstance(handled.error, PeerError) and handled.state == counted.state
 
 
 def test_a_session_is_told_one_number_of_records(tmp_path: Path) -> None:

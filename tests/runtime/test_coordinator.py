@@ -124,7 +124,7 @@ def test_what_was_signed_is_read_once_for_each_sum(
         read.append(round_)
         return read_attestations(claims, stage, round_, *rest)
 
-    monkeypatch.setattr("secagg.runtime.coordinator.read_claims", spy)
+    monkeypatch.setattr("secagg.runtime.coordinator.read_attestations", spy)
     run_all(world(protocol))
     assert read == [0, 1, 2]
 

@@ -147,6 +147,7 @@ def forged_claims(w: World) -> dict[str, tuple[Any, str]]:
         "a threshold of zero": (contribution_header(w, "d", 0, {"min_sites": 0}), NO_PROOF),
         "a negative one": (contribution_header(w, "d", 0, {"min_sites": -3}), NO_PROOF),
         "an absurd one": (contribution_header(w, "d", 0, {"min_sites": 10**5000}), NO_PROOF),
+        "no whole number": (contribution_header(w, "d", 0, {"min_sites": True}), NO_PROOF),
         "no number": (contribution_header(w, "d", 0, {"min_sites": "2"}), NO_PROOF),
         "another request": (good, "did not ask all contributors the same"),
         "another stage": (
@@ -157,6 +158,13 @@ def forged_claims(w: World) -> dict[str, tuple[Any, str]]:
             contribution_header(w, "d", 0, {"min_sites": 2, "sites": "4"}),
             NO_PROOF,
         ),
+        **{
+            f"{sites} sites": (
+                contribution_header(w, "d", 0, {"min_sites": 2, "sites": sites}),
+                NO_PROOF,
+            )
+            for sites in (0, -4, True, 2**32, 2**63, 2**70)
+        },
         "signed by itself": (
             [good[0], w.identities["coordinator"].sign(good[0])],
             "does not verify",

@@ -20,6 +20,8 @@ ODD = (
 )  # fmt: skip
 """Values of every kind that `wire` knows, for replacing whatever is read."""
 
+ODD_ROUNDS = (0, 1, -1, 2**31, 2**32, 2**63 - 1, 2**63, 2**64, 2**70, -(2**70), 1 << 20_000, True)
+
 
 def mutated(draw: Any, value: Any) -> Any:
     """Return plain data in which one drawn node is replaced, perturbed, dropped or repeated."""
@@ -63,16 +65,21 @@ def _replacement(value: Any) -> st.SearchStrategy[Any]:
 
 
 def resigned(draw: Any, frame: bytes, identity: Identity, session: bytes) -> bytes:
-    """Return the frame with its body (now and then its note) mutated, signed by the same sender."""
+    """Return the frame with its body mutated, signed by the same sender.
+
+    Now and then it is the note, or the round.
+    """
     header_bytes, _, content = encoding.loads(frame)
     header, body = Header.from_bytes(header_bytes), encoding.loads(content)
-    note = dict(header.note)
-    if note and draw(st.integers(0, 4)) == 0:
+    note, round_ = dict(header.note), header.round
+    if draw(st.integers(0, 9)) == 0:
+        round_ = draw(st.sampled_from(ODD_ROUNDS))
+    elif note and draw(st.integers(0, 4)) == 0:
         note = mutated(draw, note)
     else:
         body = mutated(draw, body)
     body, note = (part if isinstance(part, dict) else {"x": part} for part in (body, note))
-    return write_frame(identity, session, header.round, header.phase, header.recipient, body, note)
+    return write_frame(identity, session, round_, header.phase, header.recipient, body, note)
 
 
 def with_odd_values(value: dict[str, Any]) -> Iterator[dict[str, Any]]:
