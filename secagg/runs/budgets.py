@@ -21,7 +21,7 @@ from secagg.errors import UsageError
 from secagg.jobs.data_sources import find_sites, ledger_folder, ledger_name
 from secagg.jobs.job import load_job
 from secagg.privacy.accounting.budget import Cap, Cost, affordable, spent_epsilon
-from secagg.privacy.accounting.events import Event, curve, rdp_epsilon, zcdp_epsilon
+from secagg.privacy.accounting.events import curve, rdp_epsilon, zcdp_epsilon
 from secagg.privacy.ledger.ledger import Ledger
 from secagg.privacy.ledger.records import VOID
 from secagg.privacy.ledger.store import Line
@@ -154,7 +154,7 @@ def _in_full(costs: Counter[Cost], delta: float) -> dict[str, Any]:
     """
     found: dict[str, Any] = {}
     for adjacency in Adjacency:
-        events: list[Event] = [cost.event(adjacency) for cost in costs.elements()]
+        events = [cost.event(adjacency) for cost in costs.elements()]
         found[adjacency.value] = {
             "curve": curve(events, _DELTAS),
             "rdp": rdp_epsilon(events, delta),

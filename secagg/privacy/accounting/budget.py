@@ -37,9 +37,7 @@ from typing import Any, Final, Self
 from secagg.contracts.noise import Adjacency
 from secagg.errors import PolicyRefusal, UsageError
 from secagg.privacy.accounting.events import (
-    Event,
     Gaussian,
-    compose,
     delta_of,
     epsilon_of,
     from_data,
@@ -75,15 +73,15 @@ class Cost:
     Raises `UsageError` for anything else.
     """
 
-    add_remove: Event
-    replace: Event
+    add_remove: Gaussian
+    replace: Gaussian
     distance: float = 0.0
 
     def __post_init__(self) -> None:
         if not 0.0 <= self.distance <= 1.0:
             raise UsageError("cost of a release", f"distance {self.distance} is not in [0, 1]")
 
-    def event(self, adjacency: Adjacency) -> Event:
+    def event(self, adjacency: Adjacency) -> Gaussian:
         """Return the event under one adjacency."""
         return self.add_remove if adjacency is Adjacency.ADD_REMOVE else self.replace
 
@@ -144,7 +142,7 @@ class Cap:
         """Say whether releases that cost this, each so often, keep to the cap together."""
         return self.allows(_events(costs, self.adjacency), _distance(costs))
 
-    def allows(self, events: Sequence[Event], distance: float) -> bool:
+    def allows(self, events: Sequence[Gaussian], distance: float) -> bool:
         """Say so for events under the cap's adjacency, which releases are `distance` away from."""
         # What holds at a smaller epsilon holds here; there, discreteness takes less of delta.
         tried = {self.epsilon}
@@ -205,7 +203,7 @@ def check_caps(
         least = _scaled(all_spent, wanted, delta, adjacency)
         terms = f"privacy.epsilon {rounded_down(least)} at delta {delta:g} ({adjacency.value})"
         mend = f"What is left suffices for {terms}."
-    exact = any(math.isinf(compose([c.event(cap.adjacency)]).mu) for c in spent)
+    exact = any(math.isinf(c.event(cap.adjacency).mu) for c in spent)
     nothing = "Nothing is left"
     nothing += ", since exact sums were released: no noise makes up for that." if exact else "."
     total = spent_epsilon(spent + wanted, cap.adjacency, cap.delta)
@@ -230,11 +228,7 @@ def _scaled(
     A job's noise is sized by its epsilon alone: with noise 1/f times as wide, mu is f times as
     large in all its releases and under both adjacencies.
     """
-    events = {kind: _events(wanted, kind) for kind in Adjacency}
-    if not all(isinstance(e, Gaussian) for kind in Adjacency for e in events[kind]):
-        return 0.0
-    mus = {k: math.sqrt(math.fsum(e.mu**2 for e in events[k] if isinstance(e, Gaussian)))
-           for k in Adjacency}  # fmt: skip
+    mus = {k: math.sqrt(math.fsum(e.mu**2 for e in _events(wanted, k))) for k in Adjacency}
     before = [
         (cap, _events(costs, cap.adjacency), _distance(costs + wanted)) for cap, costs in spent
     ]
@@ -249,16 +243,16 @@ def _scaled(
     return gaussian_epsilon(low * mus[adjacency], delta) if low > 0.0 else 0.0
 
 
-def _events(costs: Counter[Cost], adjacency: Adjacency) -> list[Event]:
+def _events(costs: Counter[Cost], adjacency: Adjacency) -> list[Gaussian]:
     """Return few events that are together what all these releases are, and never less.
 
     n Gaussian ones with the same mu are one with mu root(n); `_ROUND_UP_FACTOR` covers the rounding
     of both.
     """
-    events: list[Event] = []
+    events: list[Gaussian] = []
     for cost, often in costs.items():
         event = cost.event(adjacency)
-        if isinstance(event, Gaussian) and often > 1:
+        if often > 1:
             events.append(Gaussian(event.mu * math.sqrt(often) * _ROUND_UP_FACTOR))
         else:
             events += [event] * often

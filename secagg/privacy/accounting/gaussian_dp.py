@@ -139,22 +139,6 @@ def gaussian_mu(epsilon: float, delta: float) -> float:
     return mu
 
 
-def gaussian_deltas(mu: float, epsilons: Floats) -> Floats:
-    """Return delta at each epsilon, which may be negative; rounded to nearest, not upwards.
-
-    mu: finite; epsilons: finite, any shape. For those who compose Gaussian with other losses, and
-    add their own margin for an error relative to delta of at most `_rounding`.
-    At -epsilon the first distribution weighs more: delta(-e) = 1 - 1/e^e + delta(e) / e^e, because
-    the pair is symmetric.
-    """
-    size = np.abs(epsilons)
-    deltas = np.zeros_like(size)
-    if mu > 0:
-        a = size / mu - mu / 2
-        deltas = np.where(a > _MAX_ARGUMENT, 0.0, _delta_from(np.minimum(a, _MAX_ARGUMENT), mu))
-    return np.where(epsilons >= 0, deltas, np.exp(-size) * deltas - np.expm1(-size))
-
-
 def _delta_from(a: Floats, mu: float) -> Floats:
     """Return delta at a = epsilon/mu - mu/2, elementwise, for a <= `_MAX_ARGUMENT`."""
     density = np.exp(-(np.maximum(a, -_MAX_ARGUMENT) ** 2) / 2) / _ROOT_TAU
