@@ -176,7 +176,7 @@ def test_wrong_use(args: list[str]) -> None:
 
 def test_the_installed_command(job: Path, tmp_path: Path) -> None:
     """Once as a user runs it: exit codes and channels of a real process."""
-    secagg = [sys.executable, "-m", "secagg.cli.main"]
+    secagg = [sys.executable, "-m", "secagg.cli"]
     target = tmp_path / "x"
     done = subprocess.run(
         [*secagg, "run", job, "--out", target, "--json"], check=True, capture_output=True, text=True

@@ -53,7 +53,7 @@ def test_a_figure_is_written_and_taken_up_again(tmp_path: Path) -> None:
 
 def run(*args: str | Path) -> tuple[int, str, str]:
     done = subprocess.run(
-        [sys.executable, "-m", "secagg.cli.main", "reproduce", *map(str, args)],
+        [sys.executable, "-m", "secagg.cli", "reproduce", *map(str, args)],
         capture_output=True, text=True, check=False,
     )  # fmt: skip
     return done.returncode, done.stdout, done.stderr
@@ -82,7 +82,7 @@ def test_an_error_as_json(tmp_path: Path) -> None:
 
 def test_ctrl_c_says_what_is_kept(tmp_path: Path) -> None:
     process = subprocess.Popen(
-        [sys.executable, "-m", "secagg.cli.main", "reproduce", "notears-admm", "--figure", "1",
+        [sys.executable, "-m", "secagg.cli", "reproduce", "notears-admm", "--figure", "1",
          *SKIP, "--out", tmp_path, "--jobs", "1"],
         stderr=subprocess.PIPE, text=True, start_new_session=True,
     )  # fmt: skip
@@ -112,7 +112,9 @@ def test_no_quick_cell_fails(number: int, tmp_path: Path) -> None:
             pytest.skip("cdt is not installed; make data")
     mlp = "mlp-" if number == 4 else ""
     long = ["mlp-admm" if mlp else "admm-paper"]
-    local = [f"{mlp}{name}" for name in ("voting", "average", "best")]  # notears_admm/test_figures.py
+    local = [
+        f"{mlp}{name}" for name in ("voting", "average", "best")
+    ]  # notears_admm/test_figures.py
     skip = [word for method in long + local for word in ("--skip", method)]
     once = ["--figure", str(number), "--quick", "--seeds", "1", "--jobs", "1", *skip]
     code, out, err = run("notears-admm", *once, "--out", tmp_path, "--json")

@@ -189,7 +189,7 @@ def test_interrupted_by_its_user(job: Path, number: signal.Signals) -> None:
     command = [
         sys.executable,
         "-m",
-        "secagg.cli.main",
+        "secagg.cli",
         "run",
         job,
         "--engine",
