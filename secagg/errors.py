@@ -1,21 +1,22 @@
-"""Every failure secagg can name, split by whose fault it is.
+"""The errors of secagg, one class for each kind of failure.
 
-An error is an object with fields, not a sentence: `where` (file, column, phase, party), `what`
-(is wrong) and `mend` (what to do about it). `line()` is the one line a user sees. `code` is the
-only part that may cross the wire: it names the kind of failure and carries no data, because the
-text of an error at a hospital may quote a cell of a record.
+An error has three fields: `where` (file, column, phase or party), `what` (what is wrong) and `mend`
+(how to fix it). `line()` joins them into the one line that a user sees. Only `code` may be sent to
+another party: it names the kind of failure and carries no data. The other fields stay at the site,
+because they may quote a cell of a record.
 
-=====================  =========  ===================================================
-class                  exit code  whose fault, and what it means
-=====================  =========  ===================================================
-`InternalError`        1          ours: a bug in secagg
-`UsageError`           2          the user's: job, arguments or data cannot be used
-`PolicyRefusal`        3          nobody's: a release rule says no
-`ProtocolAbort`        4          a peer's: too many dropouts, tampering, bad messages
-`EvidenceError`        6          whoever changed a run folder after it was written
-=====================  =========  ===================================================
+=====================  =========  ===========================================================
+class                  exit code  meaning
+=====================  =========  ===========================================================
+`InternalError`        1          a bug in secagg
+`UsageError`           2          the job, the arguments or the data cannot be used
+`PolicyRefusal`        3          a release rule does not allow the release
+`ProtocolAbort`        4          too many dropouts, tampering, or invalid messages
+`EvidenceError`        6          a run folder was changed after it was written
+=====================  =========  ===========================================================
 
-(5, an audit found leakage over its limit, has no exception: it is a finding, not a failure.)
+Exit code 5 means that an audit found leakage over its limit. That is a result, not an error, so it
+has no class here.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from typing import ClassVar
 
 
 class SecaggError(Exception):
-    """Base of all errors below; `where`, `what`, `mend` as in the module's text."""
+    """Base class of all errors; the module describes `where`, `what` and `mend`."""
 
     exit_code: ClassVar[int] = 1
     code: ClassVar[str] = "internal"
@@ -36,7 +37,7 @@ class SecaggError(Exception):
         self.mend = mend
 
     def line(self) -> str:
-        """Return the one line that a user reads: where, what, how to mend it."""
+        """Return the one line that a user reads: where, what, how to fix it."""
         text = f"{self.where}: {self.what}"
         return f"{text}. {self.mend}" if self.mend else text
 
@@ -45,65 +46,66 @@ class SecaggError(Exception):
 
 
 class InternalError(SecaggError):
-    """A promise secagg makes to itself was broken: our bug."""
+    """An internal error: a bug in secagg."""
 
 
 class UsageError(SecaggError):
-    """The job, an argument or a file cannot be used as it stands."""
+    """The job, an argument or a file cannot be used."""
 
     exit_code = 2
     code = "usage"
 
 
 class JobError(UsageError):
-    """The job file is wrong: an unknown key, a wrong type, two settings that disagree."""
+    """The job file is invalid: an unknown key, a wrong type, or two settings that conflict."""
 
     code = "job"
 
 
 class DataError(UsageError):
-    """A site's table does not hold what the job declares. Its text stays at the site."""
+    """A site's table does not match what the job declares. The text stays at the site."""
 
     code = "data"
 
 
 class OverflowRefusal(UsageError):
-    """Bounds, sites and resolution together do not fit any ring that the protocol offers."""
+    """The sums could overflow: no ring of the protocol fits these bounds, sites and resolution."""
 
     code = "overflow"
 
 
 class CapabilityError(UsageError):
-    """The job asks a protocol for something that it cannot do."""
+    """The job asks a protocol for something that the protocol cannot do."""
 
     code = "capability"
 
 
 class PolicyRefusal(SecaggError):
-    """A release rule said no: too few sites, too few records, a changed cohort."""
+    """A release rule forbids the release: too few sites, too few records, or a changed cohort."""
 
     exit_code = 3
     code = "policy"
 
 
 class ProtocolAbort(SecaggError):
-    """The protocol could not finish: parties missing, or messages that cannot be trusted."""
+    """The protocol could not finish: parties are missing, or messages are invalid."""
 
     exit_code = 4
     code = "abort"
 
 
 class PeerError(ProtocolAbort):
-    """A message from another party is malformed, forged, stale or out of order."""
+    """A message from another party is malformed, forged, outdated or out of order."""
 
     code = "peer"
 
 
 class EvidenceError(SecaggError):
-    """A run folder is not what was written: a line or a file was changed, dropped or swapped."""
+    """A run folder was altered: a line or a file was changed, deleted or swapped."""
 
     exit_code = 6
     code = "evidence"
 
     def __init__(self, where: str, what: str, mend: str = "") -> None:
-        super().__init__(where, what, mend or "Do not rely on this folder; get it from its source.")
+        advice = "Do not rely on this folder; get the original from the person who ran the job."
+        super().__init__(where, what, mend or advice)

@@ -1,1 +1,1 @@
-"""What everything stands on: bytes, keys, randomness, the ring, private files."""
+"""Basics that all other packages use: encoding, keys, randomness, ring vectors, private files."""

@@ -1,4 +1,4 @@
-"""The array type that statistics are computed in."""
+"""The array type of all statistical computations."""
 
 import numpy as np
 from numpy.typing import NDArray

@@ -1,16 +1,16 @@
-"""Canonical bytes for plain data: one value has exactly one encoding, and decoding never runs code.
+"""Canonical encoding of plain data: each value has exactly one encoding. Decoding never runs code.
 
-State, messages and signed statements are made of None, bool, int, float, str, bytes, list, dict
-with string keys, and numpy arrays of a few types. Each value is a tag byte followed by what the
-table says; lengths are unsigned 64-bit little-endian. Because the encoding is canonical, equal
-data have equal digests, and a digest can be signed.
+State, messages and signed statements consist of None, bool, int, float, str, bytes, list, dict
+with string keys, and numpy arrays of a few types. A value is encoded as a tag byte followed by the
+content in the table. Lengths are unsigned 64-bit little-endian. Because the encoding is canonical,
+equal data have equal digests, and a digest can be signed.
 
 ====  ==========  =======================================================================
 tag   type        content
 ====  ==========  =======================================================================
 N     None        nothing
 T F   bool        nothing
-I     int         length, then two's complement, little-endian, as short as it can be
+I     int         length, then two's complement, little-endian, in the shortest form
 D     float       8 bytes IEEE 754, little-endian
 S     str         length, then UTF-8
 B     bytes       length, then the bytes
@@ -19,9 +19,9 @@ M     dict        number of pairs, then key (as S) and value, keys strictly asce
 A     ndarray     type letter, number of axes (1 byte), the axes, then the elements (C order)
 ====  ==========  =======================================================================
 
-Decoding accepts nothing else: an unknown tag, an unsorted key, a padded integer, a length past the
-end, a trailing byte or too deep a nesting raises `PeerError`, whatever the input. Decoded arrays
-are read-only, and those of floats are aligned.
+Decoding accepts nothing else. An unknown tag, an unsorted key, a padded integer, a length past the
+end, a trailing byte or nesting beyond 32 levels raises `PeerError`; no input raises another error.
+Decoded arrays are read-only, and float arrays are aligned.
 """
 
 from __future__ import annotations
@@ -48,14 +48,14 @@ _FLOAT: Final = struct.Struct("<d")
 
 
 class Pieces:
-    """Canonical bytes not joined yet: large arrays are views, so they are copied once, at the end.
+    """The encoding of a value in parts. Large arrays are views, copied only once, at the end.
 
-    `dumps` takes it for the bytes that it stands for. The arrays must not change meanwhile.
+    `dumps` encodes a `Pieces` object as the bytes of its parts. The arrays must not change before.
     """
 
     def __init__(self, value: Any) -> None:
         self.parts: list[bytes | bytearray | memoryview] = []
-        self._small = bytearray()  # what was written since the last large part
+        self._small = bytearray()  # the bytes since the last large part
         self._write(value, 0)
         self.parts.append(self._small)
 
@@ -71,9 +71,9 @@ class Pieces:
 
     def _write(self, value: Any, depth: int) -> None:
         if depth > _MAX_DEPTH:
-            raise InternalError("wire", "data is nested too deeply")
+            raise InternalError("wire", f"the data is nested deeper than {_MAX_DEPTH} levels")
         small = self._small
-        match value:  # what is most frequent comes first, but a bool is an int too
+        match value:  # the most frequent types first; bool before int, since a bool is an int
             case str():
                 small += _text(value)
             case bytes():
@@ -97,7 +97,7 @@ class Pieces:
             case Pieces():
                 self._write_pieces(value)
             case _:
-                raise InternalError("wire", f"a {type(value).__name__} is not plain data")
+                raise InternalError("wire", f"cannot encode a value of type {type(value).__name__}")
 
     def _write_list(self, items: list[Any] | tuple[Any, ...], depth: int) -> None:
         self._small += b"L" + _length(len(items))
@@ -118,7 +118,7 @@ class Pieces:
     def _write_array(self, array: np.ndarray[Any, Any]) -> None:
         letter = _LETTER_OF.get(array.dtype.newbyteorder("<"))
         if letter is None or array.ndim > _MAX_AXES or _too_large(array.shape):
-            raise InternalError("wire", f"arrays {array.shape} of {array.dtype} are not carried")
+            raise InternalError("wire", f"cannot encode an array {array.shape} of {array.dtype}")
         array = np.asarray(array, dtype=ARRAY_TYPES[letter], order="C")
         self._small += b"A" + letter.encode() + bytes([array.ndim])
         for axis in array.shape:
@@ -126,7 +126,7 @@ class Pieces:
         self._append(array.reshape(-1).view(np.uint8).data)
 
     def _append(self, part: bytes | bytearray | memoryview) -> None:
-        """Copy what is small; let what is large stand alone."""
+        """Copy a small part; keep a large one as a separate part."""
         if len(part) < _LARGE_BYTES:
             self._small += part
             return
@@ -135,14 +135,14 @@ class Pieces:
 
 
 def dumps(value: Any) -> bytes:
-    """Return the canonical bytes of `value`; what `loads` would not accept is our own bug."""
+    """Return the canonical bytes of `value`. Raises `InternalError` if it cannot be encoded."""
     return b"".join(Pieces(value).parts)
 
 
 def split(data: bytes | memoryview, what: str) -> list[memoryview]:
-    """Return the items of an encoded list of bytes: views, where `loads` makes copies.
+    """Return the items of an encoded list of bytes, as views (`loads` makes copies).
 
-    what: the name of such a list, for the `PeerError` raised where it is none
+    what: what such a list is called, for the text of the `PeerError`
     """
     reader = _Reader(memoryview(data))
     if reader.tag() != _LIST:
@@ -182,16 +182,16 @@ def _text(text: object) -> bytes:
 def _encoded(text: str) -> bytes:
     try:
         body = text.encode()
-    except UnicodeEncodeError:  # half of a surrogate pair
+    except UnicodeEncodeError:  # a lone surrogate
         raise InternalError("wire", f"{text!r} is not Unicode text") from None
     return b"S" + _length(len(body)) + body
 
 
-_short_text = lru_cache(maxsize=1 << 10)(_encoded)  # names of parties and fields, over and over
+_short_text = lru_cache(maxsize=1 << 10)(_encoded)  # the same party and field names recur
 
 
 def _too_large(shape: tuple[int, ...]) -> bool:
-    # An axis of 0 counts as 1: numpy cannot even hold an empty array whose other axes are too long.
+    # An axis of 0 counts as 1: numpy rejects even an empty array if its other axes are too long.
     return math.prod(axis or 1 for axis in shape) > _MAX_ELEMENTS
 
 
@@ -214,14 +214,14 @@ class _Reader:
 
     def take(self, n: int) -> memoryview:
         part = self.data[self.at : self.at + n]
-        if len(part) < n:  # a slice stops at the end
+        if len(part) < n:  # slicing does not raise at the end of the data
             raise _malformed("it ends too early")
         self.at += n
         return part
 
     def end(self) -> None:
         if self.at != len(self.data):
-            raise _malformed("bytes are left over after the value")
+            raise _malformed("extra bytes follow the value")
 
     def tag(self) -> int:
         if self.at >= len(self.data):
@@ -239,12 +239,12 @@ class _Reader:
         return int(n)
 
     def counted(self) -> memoryview:
-        """Return as many bytes as the length before them says."""
+        """Return a length-prefixed block of bytes."""
         return self.take(self.length())
 
     def value(self, depth: int) -> Any:
         if depth > _MAX_DEPTH:
-            raise _malformed("it is nested too deeply")
+            raise _malformed(f"it is nested deeper than {_MAX_DEPTH} levels")
         tag = self.tag()
         if tag == _TEXT:
             return self.text()
@@ -272,7 +272,7 @@ class _Reader:
 
     def count(self) -> int:
         n = self.length()
-        if n > len(self.data) - self.at:  # every item takes a byte or more
+        if n > len(self.data) - self.at:  # every item takes at least one byte
             raise _malformed("it ends too early")
         return n
 
@@ -316,8 +316,8 @@ class _Reader:
         body = self.take(math.prod(shape) * dtype.itemsize)
         flat = np.frombuffer(body, dtype=dtype)
         if dtype.kind == "f" and not flat.flags.aligned:
-            # Products of unaligned floats can differ in their last bits: what precedes an array in
-            # a message must not change what is computed from it. Integers are exact.
+            # Products of unaligned floats can differ in their last bits. The position of an array
+            # in a message must not change results computed from it. Integers are always exact.
             flat = flat.copy()
             flat.flags.writeable = False
         return flat.reshape(shape)

@@ -1,12 +1,12 @@
-"""The hash-chained log of a run: JSON Lines, each line bound to all lines before it.
+"""The hash-chained log of a run: a JSON Lines file in which each line depends on all lines before.
 
 Line i is canonical JSON (sorted keys, no spaces) with `seq` = i, `prev` = the hash of line i - 1
-(64 zeros for the first) and `hash` = SHA-256 of the same line without `hash`. Changing, dropping,
-swapping or inserting a line breaks the chain at that line; cutting lines off the end is seen by
-comparing with the head that run.json shows.
+(64 zeros for the first) and `hash` = SHA-256 of the same line without `hash`. Changing, deleting,
+swapping or inserting a line breaks the chain at that line. If lines are missing at the end, the
+last hash differs from the head in run.json.
 
-Not protected: whoever owns the folder can write a whole new chain. Keep the head printed at the end
-of a run somewhere else (`secagg verify DIR --head HASH`), and this too is seen.
+Not protected: the owner of the folder can replace the whole chain. To detect this too, keep the
+head that is printed at the end of a run elsewhere, and check it (`secagg verify DIR --head HASH`).
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ GENESIS_HASH = "0" * 64
 
 @dataclass
 class RunLog:
-    """Appends events to a file; each is on disk when `write` returns."""
+    """A log file to which events are appended; an event is on disk when `write` returns."""
 
     path: Path
     clock: Callable[[], str]
@@ -38,22 +38,22 @@ class RunLog:
 
     @classmethod
     def reopen(cls, path: Path, clock: Callable[[], str]) -> RunLog:
-        """Return the log that a run was writing when it was interrupted, to be continued.
+        """Return the log of an interrupted run, ready to be continued.
 
-        A last line that was cut off in the writing is taken back. Raises `EvidenceError`.
+        Removes an incomplete last line. Raises `EvidenceError` if the chain is broken.
         """
         if path.exists():
-            whole = path.read_bytes().rpartition(b"\n")[0]
-            os.truncate(path, len(whole) + bool(whole))
+            complete = path.read_bytes().rpartition(b"\n")[0]
+            os.truncate(path, len(complete) + bool(complete))
         entries = read_log(path) if path.exists() else []
         return cls(
             path, clock, entries[-1]["hash"] if entries else GENESIS_HASH, len(entries), entries
         )
 
     def write(self, event: Mapping[str, Any]) -> None:
-        """Append one event (JSON-able; must have the key "event").
+        """Append one event, a JSON object with the key "event".
 
-        When the disk fails or the user interrupts, the line is taken back: the chain stays whole.
+        If writing fails or is interrupted, the line is removed again and the chain stays intact.
         """
         entry = {**event, "seq": self.lines, "time": self.clock(), "prev": self.head}
         entry["hash"] = entry_hash(entry)
@@ -61,7 +61,7 @@ class RunLog:
         with self.path.open("ab", buffering=0) as file:
             before = file.tell()
             try:
-                if file.write(line) < len(line):  # what an almost full disk does
+                if file.write(line) < len(line):  # the disk is full
                     raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
                 os.fsync(file.fileno())
             except BaseException:
@@ -73,18 +73,18 @@ class RunLog:
 
 
 def canonical(value: Any) -> bytes:
-    """Return the one JSON text that is hashed: sorted keys, no spaces, UTF-8."""
+    """Return the canonical JSON text: sorted keys, no spaces, UTF-8."""
     text = json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
     return text.encode()
 
 
 def entry_hash(entry: Mapping[str, Any]) -> str:
-    """Return the hash of a log entry, over everything but `hash` itself."""
+    """Return the hash of a log entry without its key `hash`."""
     return hashlib.sha256(canonical({k: v for k, v in entry.items() if k != "hash"})).hexdigest()
 
 
 def read_log(path: Path) -> list[dict[str, Any]]:
-    """Return the entries of an intact chain. Raises `EvidenceError` naming the first bad line."""
+    """Return the entries of an intact chain. Raises `EvidenceError` for the first invalid line."""
     entries: list[dict[str, Any]] = []
     head = GENESIS_HASH
     try:
@@ -93,16 +93,16 @@ def read_log(path: Path) -> list[dict[str, Any]]:
         raise EvidenceError(str(path), f"cannot be read ({error.strerror})") from None
     if data and not data.endswith(b"\n"):
         last = data.count(b"\n") + 1
-        raise EvidenceError(f"{path.name} line {last}", "the line is cut off")
+        raise EvidenceError(f"{path.name} line {last}", "the line is incomplete")
     for number, line in enumerate(data.split(b"\n")[:-1], start=1):
         where = f"{path.name} line {number}"
         try:
             entry = json.loads(line)
-            same = line == canonical(entry)
+            is_canonical = line == canonical(entry)
         except (ValueError, RecursionError):
             raise EvidenceError(where, "the line is not JSON") from None
-        if not isinstance(entry, dict) or not same:
-            raise EvidenceError(where, "the line is not as secagg writes it")
+        if not isinstance(entry, dict) or not is_canonical:
+            raise EvidenceError(where, "the line does not have the form that secagg writes")
         _check_entry(entry, where, number, head)
         head = entry["hash"]
         entries.append(entry)
@@ -114,7 +114,7 @@ def _check_entry(entry: dict[str, Any], where: str, number: int, head: str) -> N
         raise EvidenceError(where, "the line was changed: its hash does not match its text")
     if entry.get("seq") != number - 1:
         raise EvidenceError(
-            where, f"the line says that {entry.get('seq')!r} lines precede it: dropped or swapped"
+            where, f"the line has number {entry.get('seq')!r}: lines were deleted or swapped"
         )
     if entry.get("prev") != head:
-        raise EvidenceError(where, "the line does not follow the one before it")
+        raise EvidenceError(where, "the line does not contain the hash of the line before it")

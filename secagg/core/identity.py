@@ -1,13 +1,14 @@
-"""Who is who: the keys of each party and the roster that pins them.
+"""The keys of each party, and the roster of public keys that all parties agree on.
 
 Primitives: Ed25519 (RFC 8032) signatures; HPKE (RFC 9180, base mode) with X25519, HKDF-SHA256 and
 AES-256-GCM, from the `cryptography` package.
 
-Threat model: anyone on the network, and a coordinator that relays. Not protected: a party whose own
-keys are stolen. Session set-up is trusted to pin the right public keys (`Roster`): who hands a site
-a false roster can impersonate others to it. HPKE draws its ephemeral key inside the library, from
-the operating system's generator: it is the one random draw in secagg that is not passed in as an
-argument (docs/adr/003-sealed-envelopes.md).
+Threat model: an attacker on the network, or the coordinator that relays messages. Not protected: a
+party whose own keys are stolen. Session set-up is trusted to give each site the right public keys
+(`Roster`): anyone who gives a site a false roster can impersonate other parties to that site.
+
+HPKE draws its ephemeral key inside the library, from the operating system's generator. This is the
+only random draw in secagg that is not passed in as an argument (docs/adr/003-sealed-envelopes.md).
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from secagg.core import encoding
 from secagg.core.randomness import RandomBytes
 from secagg.errors import PeerError
 
-_SIGNING_CONTEXT = b"secagg frame 1\x00"  # no other use of these keys signs bytes that begin so
+_SIGNING_CONTEXT = b"secagg frame 1\x00"  # separates frames from any other use of the same keys
 _SUITE = hpke.Suite(hpke.KEM.X25519, hpke.KDF.HKDF_SHA256, hpke.AEAD.AES_256_GCM)
 
 
@@ -86,11 +87,14 @@ class Identity:
         return self._signer.sign(_SIGNING_CONTEXT + message)
 
     def open(self, envelope: bytes, context: bytes) -> bytes:
-        """Return what was sealed to this party under `context`. Raises `PeerError`."""
+        """Return the plaintext of an envelope sealed to this party under `context`.
+
+        Raises `PeerError`.
+        """
         try:
             return _SUITE.decrypt(envelope, self._opener, context)
         except (InvalidTag, ValueError):
-            raise PeerError(self.name, "a sealed envelope does not open here") from None
+            raise PeerError(self.name, "cannot open a sealed envelope") from None
 
 
 class Roster:
@@ -114,7 +118,7 @@ class Roster:
 
     @classmethod
     def from_plain(cls, plain: object) -> Roster:
-        """Return the roster that `to_plain` wrote. Raises `PeerError`."""
+        """Return the roster from the output of `to_plain`. Raises `PeerError`."""
         parties: dict[str, PublicIdentity] = {}
         for row in plain if isinstance(plain, list) else [None]:
             match row:
@@ -127,22 +131,22 @@ class Roster:
         return cls(parties)
 
     def session(self, nonce: bytes, agreement_digest: bytes) -> bytes:
-        """Return the 16-byte session name: it binds roster, agreement and a fresh nonce."""
+        """Return the 16-byte session name: a digest of roster, agreement and a fresh nonce."""
         return encoding.digest(["secagg session 1", self.to_plain(), agreement_digest, nonce])[:16]
 
     def verify(self, sender: str, message: bytes, signature: bytes) -> None:
-        """Raise `PeerError` unless `signature` is the sender's over this frame header."""
+        """Raise `PeerError` unless `signature` is the sender's signature of this frame header."""
         party = self.parties.get(sender)
         if party is None:
-            raise PeerError("roster", "a message names a sender who is not in the roster")
+            raise PeerError("roster", "the sender of a message is not in the roster")
         key = Ed25519PublicKey.from_public_bytes(party.verify_key)
         try:
             key.verify(signature, _SIGNING_CONTEXT + message)
         except InvalidSignature:
-            raise PeerError(sender, "a signature does not verify") from None
+            raise PeerError(sender, "invalid signature") from None
 
     def seal(self, recipient: str, plaintext: bytes, context: bytes) -> bytes:
-        """Return `plaintext` sealed so that only `recipient` opens it, and only under `context`."""
+        """Return `plaintext` sealed: only `recipient` can open it, and only under `context`."""
         key = X25519PublicKey.from_public_bytes(self.parties[recipient].seal_key)
         return _SUITE.encrypt(plaintext, key, context)
 

@@ -1,8 +1,9 @@
-"""A coordinator's own keys in a file, so that sites can name whom they answer.
+"""The coordinator's keys in a file, so that sites can recognise a coordinator across runs.
 
-Without one a coordinator draws new keys for every run, and a site's policy cannot tell one from
-another. The file is private to its owner (mode 0600); whoever reads it can ask in his name. It has
-no password: where the computer is not trusted with it, keep it on another.
+Without this file a coordinator draws new keys for every run, and a site's policy cannot tell one
+coordinator from another. Only the owner can read the file (mode 0600). Not protected: anyone who
+reads the file can send requests in the coordinator's name. The file has no password, so keep it on
+a computer that you trust.
 """
 
 from __future__ import annotations
@@ -19,15 +20,15 @@ _FORMAT = "secagg coordinator key 1"
 
 
 def make_key(path: Path, name: str, random: RandomBytes) -> Identity:
-    """Draw keys and write them to a new file. Raises `UsageError` if something is there already."""
-    drawn = Identity.generate(name, Role.COORDINATOR, random)
+    """Draw keys and write them to a new file. Raises `UsageError` if the path exists."""
+    identity = Identity.generate(name, Role.COORDINATOR, random)
     try:
         if os.path.lexists(path):
-            raise UsageError(str(path), "is there already", "Name another file.")
-        write_checked(path, [_FORMAT, drawn.signing_key, drawn.opening_key])
+            raise UsageError(str(path), "already exists", "Choose another file name.")
+        write_checked(path, [_FORMAT, identity.signing_key, identity.opening_key])
     except OSError as error:
         raise UsageError(str(path), f"cannot be written ({error.strerror})") from None
-    return drawn
+    return identity
 
 
 def read_key(path: Path, name: str) -> Identity:
@@ -40,4 +41,6 @@ def read_key(path: Path, name: str) -> Identity:
                 return Identity(name, Role.COORDINATOR, signing, opening)
     except EvidenceError:
         pass
-    raise UsageError(str(path), "holds no coordinator's key", "Make one: secagg key FILE.")
+    raise UsageError(
+        str(path), "is not a coordinator's key file", "Make a new one with secagg key FILE."
+    )

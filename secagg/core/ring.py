@@ -1,10 +1,10 @@
-"""The rings Z_2^32, Z_2^64 and Z_2^128 on numpy arrays: where every secure sum happens.
+"""Vectors over the rings Z_2^32, Z_2^64 and Z_2^128, in which all secure sums are computed.
 
 A vector of m elements of Z_2^w is a C-contiguous array of m rows: one uint32 for w = 32, one uint64
-for w = 64, two uint64 limbs, the low one first, for w = 128. Each type's own arithmetic wraps, so
-one-limb rings need nothing else, and two limbs need one carry. Sums are exact modulo 2^w and do not
-depend on their order; that the true sum lies inside the ring is proved by
-`secagg.runtime.fixed_point` before any data is read.
+for w = 64, two uint64 limbs, the low one first, for w = 128. Numpy's unsigned arithmetic wraps
+around, which is reduction modulo 2^w for one limb; two limbs need one carry. Sums are exact modulo
+2^w and do not depend on the order of the terms. `secagg.runtime.fixed_point` checks that the true
+sum fits into the ring, before any data is read.
 """
 
 from __future__ import annotations
@@ -19,34 +19,34 @@ RingVector = NDArray[np.unsignedinteger[Any]]
 RING_BITS = (32, 64, 128)
 
 _LIMBS: Final = {32: ("u4", 1), 64: ("u8", 1), 128: ("u8", 2)}
-_MAX_CARRIES: Final = 255  # carries that a byte counts
+_MAX_CARRIES: Final = 255  # carries that one byte can count
 BLOCK_BYTES: Final = 1 << 17
 
 
 def limbs(bits: int) -> int:
-    """Return how many limbs an element of Z_2^bits has: the columns of its vectors."""
+    """Return the number of limbs of an element of Z_2^bits (the columns of a vector)."""
     return _layout(bits)[1]
 
 
 def dtype(bits: int) -> np.dtype[np.unsignedinteger[Any]]:
-    """Return the type of a limb of Z_2^bits, in this machine's byte order."""
+    """Return the type of one limb of Z_2^bits, in this machine's byte order."""
     return np.dtype(_layout(bits)[0])
 
 
 def bits_of(vector: RingVector) -> int:
-    """Return w of the ring Z_2^w whose vector this is."""
+    """Return w, where Z_2^w is the ring of this vector."""
     columns: int = vector.shape[1]
     return 8 * vector.itemsize * columns
 
 
 def _layout(bits: int) -> tuple[str, int]:
     if bits not in _LIMBS:
-        raise ValueError(f"ring of {bits} bits: only {RING_BITS} are implemented")
+        raise ValueError(f"no ring of {bits} bits; choose one of {RING_BITS}")
     return _LIMBS[bits]
 
 
 def empty(length: int, bits: int) -> RingVector:
-    """Return a vector of `length` elements whose values are whatever the memory held."""
+    """Return an uninitialised vector of `length` elements."""
     return np.empty((length, limbs(bits)), dtype=dtype(bits))
 
 
@@ -65,26 +65,29 @@ def is_vector(value: object, length: int, bits: int) -> TypeGuard[RingVector]:
 
 
 def signed(vector: RingVector) -> NDArray[np.signedinteger[Any]]:
-    """Return a view of the elements, read as signed, or for two limbs of their high limbs."""
+    """Return a signed view of the elements (for two limbs, of the high limbs)."""
     return vector[:, -1].view(f"i{vector.itemsize}")
 
 
 def add(a: RingVector, b: RingVector) -> RingVector:
-    """Return a + b elementwise, modulo 2^bits; b may also be one row, added to each."""
+    """Return a + b elementwise, modulo 2^bits; b may be a single row, added to every row."""
     result = a.copy()
     add_in_place(result, [b])
     return result
 
 
 def subtract(a: RingVector, b: RingVector) -> RingVector:
-    """Return a - b elementwise, modulo 2^bits; b may also be one row, subtracted from each."""
+    """Return a - b elementwise, modulo 2^bits; b may be a single row, subtracted from every row."""
     result = a.copy()
     subtract_in_place(result, [b])
     return result
 
 
 def add_in_place(a: RingVector, others: Iterable[RingVector]) -> None:
-    """Add each of `others` to a, modulo 2^bits: of a's shape or one row, and no part of a."""
+    """Add each of `others` to a, modulo 2^bits.
+
+    others: each of a's shape or a single row; must not share memory with a
+    """
     if a.shape[1] == 1:
         for other in others:
             np.add(a, other, out=a)
@@ -92,14 +95,14 @@ def add_in_place(a: RingVector, others: Iterable[RingVector]) -> None:
     carries = np.zeros(a.shape, np.uint8)
     for count, other in enumerate(others, 1):
         np.add(a, other, out=a)
-        carries += np.less(a, other).view(np.uint8)  # the limb wrapped
+        carries += np.less(a, other).view(np.uint8)  # the limb wrapped around
         if count % _MAX_CARRIES == 0:
-            _settle(np.add, a, carries)
-    _settle(np.add, a, carries)
+            _apply_carries(np.add, a, carries)
+    _apply_carries(np.add, a, carries)
 
 
 def subtract_in_place(a: RingVector, others: Iterable[RingVector]) -> None:
-    """Subtract each of `others` from a, modulo 2^bits: of a's shape or one row, no part of a."""
+    """Subtract each of `others` from a, modulo 2^bits; `others` as in `add_in_place`."""
     if a.shape[1] == 1:
         for other in others:
             np.subtract(a, other, out=a)
@@ -109,52 +112,52 @@ def subtract_in_place(a: RingVector, others: Iterable[RingVector]) -> None:
         borrows += np.less(a, other).view(np.uint8)  # the limb will borrow
         np.subtract(a, other, out=a)
         if count % _MAX_CARRIES == 0:
-            _settle(np.subtract, a, borrows)
-    _settle(np.subtract, a, borrows)
+            _apply_carries(np.subtract, a, borrows)
+    _apply_carries(np.subtract, a, borrows)
 
 
-def _settle(operation: np.ufunc, a: RingVector, carries: NDArray[np.uint8]) -> None:
-    """Bring the carries of the low limbs to the high ones.
+def _apply_carries(operation: np.ufunc, a: RingVector, carries: NDArray[np.uint8]) -> None:
+    """Add the carries of the low limbs to the high limbs and set them to zero.
 
-    They may wait and come together, because all that happens to a high limb is additions modulo
-    2^64, whose order does not matter. The high limbs' own carries leave the ring; they were counted
-    only because whole rows compare faster than every second limb.
+    Carries may be collected first: high limbs are only ever added to modulo 2^64, in any order.
+    Carries of the high limbs are dropped (reduction modulo 2^128). They are counted only because
+    comparing whole rows is faster than comparing every second limb.
     """
     operation(a[:, 1], carries[:, 0], out=a[:, 1])
     carries[:] = 0
 
 
 def total(vectors: Iterable[RingVector], length: int, bits: int) -> RingVector:
-    """Return the sum of the vectors, modulo 2^bits; of none, zero.
+    """Return the sum of the vectors modulo 2^bits; zero if there are none.
 
-    Raises `ValueError` for a vector of another ring or length: numpy would convert or repeat it.
+    Raises `ValueError` for a vector of another ring or length, which numpy would convert or repeat.
     """
     result = zeros(length, bits)
     terms = list(vectors)
     if not all(is_vector(term, length, bits) for term in terms):
-        raise ValueError(f"a sum in Z_2^{bits} of vectors that are not all {length} elements of it")
+        raise ValueError(f"every term must be a vector of {length} elements of Z_2^{bits}")
     for rows in blocks(result):
         add_in_place(result[rows], (term[rows] for term in terms))
     return result
 
 
 def blocks(vector: RingVector) -> Iterator[slice]:
-    """Yield slices of rows, in order, 128 KiB each: with some company they stay in the L2 cache."""
+    """Yield slices of rows, in order, 128 KiB each, so that a few of them fit the L2 cache."""
     rows = BLOCK_BYTES // (vector.itemsize * vector.shape[1])
     for start in range(0, len(vector), rows):
         yield slice(start, start + rows)
 
 
 def from_signed(values: NDArray[np.int64], bits: int) -> RingVector:
-    """Return machine integers reduced into the ring, as two's complement limbs."""
+    """Return 64-bit integers reduced into the ring, as two's complement limbs."""
     limb = dtype(bits)
     if limbs(bits) == 1:
-        return values.astype(f"i{limb.itemsize}").view(limb)[:, np.newaxis]  # wraps, as it should
-    return np.stack([values, values >> 63], axis=1).view(limb)  # the high limb is all sign
+        return values.astype(f"i{limb.itemsize}").view(limb)[:, np.newaxis]  # wraps: reduction
+    return np.stack([values, values >> 63], axis=1).view(limb)  # the high limb extends the sign
 
 
 def from_integers(values: Sequence[int], bits: int) -> RingVector:
-    """Return integers of any sign and size reduced into the ring (slow; for tests and totals)."""
+    """Return integers of any sign and size reduced into the ring (slow)."""
     size = bits // 8
     mask = (1 << bits) - 1
     data = b"".join((int(v) & mask).to_bytes(size, "little") for v in values)
@@ -171,12 +174,12 @@ def to_integers(vector: RingVector) -> list[int]:
 
 
 def to_bytes(vector: RingVector) -> bytes:
-    """Return the elements as little-endian bytes, bits / 8 for each."""
+    """Return the elements as little-endian bytes, bits / 8 bytes for each."""
     return vector.astype(vector.dtype.newbyteorder("<"), copy=False).tobytes()
 
 
 def from_bytes(data: bytes | memoryview, bits: int) -> RingVector:
-    """Return the vector that `to_bytes` wrote (read-only where it shares `data`)."""
+    """Return the vector from the output of `to_bytes` (read-only if it shares memory with it)."""
     limb = dtype(bits)
     flat = np.frombuffer(data, dtype=limb.newbyteorder("<")).astype(limb, copy=False)
     return flat.reshape(-1, limbs(bits))

@@ -1,11 +1,11 @@
-"""One thread for linear algebra, so that a result has the same bits on any number of cores.
+"""Single-threaded linear algebra, so that results do not depend on the number of cores.
 
-A BLAS with two threads adds a product's terms in another order than with one, so that a result's
-last bits would depend on the number of cores (at 100 variables they do, as the tests show), and no
-run could be repeated elsewhere bit by bit. The matrices here are small, a row and a column for each
-variable: little is lost.
+A BLAS library adds the terms of a product in an order that depends on its number of threads. The
+last bits of a result then depend on the number of cores (tests show this at 100 variables), and a
+run could not be reproduced exactly on another computer. The matrices here have one row and column
+for each variable, so a single thread is fast enough.
 
-Not protected: another processor or another BLAS, whose kernels add in another order again.
+Not protected: results may still differ between processors and between BLAS libraries.
 """
 
 from __future__ import annotations
@@ -19,30 +19,30 @@ from contextlib import contextmanager
 from threadpoolctl import ThreadpoolController
 
 _LOCK = threading.RLock()
-"""Most libraries have one number of threads for the whole process: a run in another Python thread
-would set it back in the middle of this one's work."""
+"""Most BLAS libraries have one thread count for the whole process. Without the lock, a run in
+another Python thread could reset it during this one's work."""
 
 
 @contextmanager
 def single_threaded_blas() -> Iterator[None]:
-    """Do linear algebra in one thread, and then in as many as before; also a decorator."""
+    """Run linear algebra in one thread, then restore the thread count; also a decorator."""
     with _LOCK, _libraries().limit(limits=1, user_api="blas"):
         yield
 
 
-def _renew() -> None:
-    """Give a forked child a lock of its own: nobody there would ever release one that was held."""
-    global _LOCK  # noqa: PLW0603  # there is one, as there is one number of threads
+def _replace_lock() -> None:
+    """Give a forked child a new lock: in the child, nobody would release one held at the fork."""
+    global _LOCK  # noqa: PLW0603  # one for the process, like the thread count
     _LOCK = threading.RLock()
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_renew)
+    os.register_at_fork(after_in_child=_replace_lock)
 
 
 @functools.cache
 def _libraries() -> ThreadpoolController:
-    """Return what sets the threads; finding the libraries takes far longer than that."""
-    import scipy.linalg  # noqa: F401, PLC0415  # it has a BLAS of its own, to be found here
+    """Return the controller of all BLAS libraries (cached, because finding them is slow)."""
+    import scipy.linalg  # noqa: F401, PLC0415  # loads scipy's own BLAS, so that it is found
 
     return ThreadpoolController()

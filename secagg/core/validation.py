@@ -1,7 +1,7 @@
-"""Settings of methods and protocols: from the plain data of a job to a frozen dataclass.
+"""Build the settings of methods and protocols (frozen dataclasses) from the data of a job file.
 
-Types are checked by pydantic, keys against the dataclass; each mistake becomes one line that names
-the key. Methods and protocols stay ordinary dataclasses that know nothing of job files.
+Pydantic checks the types; the keys are compared with the fields of the dataclass. A mistake raises
+an error of one line that names the key. Methods and protocols need no code for job files.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from secagg.errors import JobError
 
-_PLAIN_WORDS = {  # pydantic's words for what a job file calls otherwise
+_PLAIN_WORDS = {  # pydantic's error types, in the words of a job file
     "tuple_type": "must be a list",
     "dict_type": "must be a table",
     "model_type": "must be a table",
@@ -24,8 +24,9 @@ _PLAIN_WORDS = {  # pydantic's words for what a job file calls otherwise
     "string_too_short": "must not be empty",
 }
 _MIN_SIMILARITY = 0.7
-"""Of letters in common: a slip or a missing ending. Below it words are alike by chance."""
-_EXAMPLES = {  # of lists, by key
+"""Smallest similarity of a suggested key (share of letters in common): allows for a typing error
+or a missing ending."""
+_EXAMPLES = {  # example of a list, by key
     "truth": '[["cause", "effect"]]',
     "lags": '[["age_1", "bmi_1"]]',
     "analyses": '[{ kind = "pc" }]',
@@ -36,7 +37,7 @@ Settings = TypeVar("Settings")
 
 def build(kind: type[Settings], settings: Mapping[str, Any], where: str) -> Settings:
     """Return the dataclass `kind` built from `settings`. Raises `JobError` naming the key."""
-    fields = dataclasses.fields(kind)  # type: ignore[arg-type]  # any dataclass; mypy cannot say so
+    fields = dataclasses.fields(kind)  # type: ignore[arg-type]  # mypy has no type "any dataclass"
     known = {field.name for field in fields if field.init}
     for key in settings:
         if key not in known:
@@ -49,25 +50,25 @@ def build(kind: type[Settings], settings: Mapping[str, Any], where: str) -> Sett
 
 
 def unknown_key(where: str, key: str, known: Iterable[str]) -> JobError:
-    """Return the error for a key that does not exist, with the likeliest meaning."""
+    """Return the error for an unknown key, with the most similar known key if there is one."""
     last, known = key.rpartition(".")[2], sorted(known)
     close = difflib.get_close_matches(last, known, n=1, cutoff=_MIN_SIMILARITY)
-    if not close and len(whole := [name for name in known if last in name.split("_")]) == 1:
-        close = whole  # part of the right one: alone, for site_alone
+    if not close and len(partial := [name for name in known if last in name.split("_")]) == 1:
+        close = partial  # one word of the key: "alone" for "site_alone"
     listed = ", ".join(known) or "none"
     mend = f"Did you mean {close[0]!r}?" if close else f"Known keys here: {listed}."
     return JobError(where, f"unknown key {key!r}", mend)
 
 
 def describe(first: Mapping[str, Any], key: str) -> str:
-    """Return one line for pydantic's first complaint about `key`."""
-    kind, item = first["type"], any(isinstance(part, int) for part in first["loc"][-1:])
-    if item and kind in ("tuple_type", "dict_type"):  # one item of a list
+    """Return one line for pydantic's first error, which concerns `key`."""
+    kind, is_item = first["type"], any(isinstance(part, int) for part in first["loc"][-1:])
+    if is_item and kind in ("tuple_type", "dict_type"):
         key = key.rpartition(".")[0]
         message = f"must be a list of {'lists' if kind == 'tuple_type' else 'tables'}"
     else:
         message = _PLAIN_WORDS.get(first["type"]) or str(first["msg"]).removeprefix("Value error, ")
-    if kind == "tuple_type" or (item and kind == "dict_type"):
+    if kind == "tuple_type" or (is_item and kind == "dict_type"):
         message += ", for example " + _EXAMPLES.get(key, '["age"]')
     got = first["input"]
     shown = f" (got {got!r})" if isinstance(got, str | int | float | bool) else ""

@@ -1,3 +1,3 @@
-"""The version of secagg, which run folders and session names hold."""
+"""The version of secagg. Run folders record it, and session names depend on it."""
 
 __version__ = "0.1.0"

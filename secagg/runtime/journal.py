@@ -34,7 +34,7 @@ from typing import Any
 from secagg.contracts import COLLECTED_DRAWS
 from secagg.core.frames import Delivery
 from secagg.core.hash_chain_log import GENESIS_HASH, RunLog
-from secagg.core.private_files import START_AGAIN, AppendOnlyFile, read_checked, write_checked
+from secagg.core.private_files import RESTART_ADVICE, AppendOnlyFile, read_checked, write_checked
 from secagg.errors import EvidenceError
 from secagg.runtime.coordinator import Step
 
@@ -78,14 +78,14 @@ class Journal:
         if grown is not None:
             method = {
                 **state["method"],
-                COLLECTED_DRAWS: self._collected.keep(grown, lambda item: item),
+                COLLECTED_DRAWS: self._collected.append(grown, lambda item: item),
             }
             state = {**state, "method": method}
         content = {
             "format": _FORMAT, "session": self.session, "state": state,
             "requests": step.requests, "events": list(step.events), "done": step.done,
             "lines": entry.lines, "head": entry.head, "seconds": entry.seconds,
-            "delivered": self._delivered.keep(entry.delivered, _as_row),
+            "delivered": self._delivered.append(entry.delivered, _as_row),
         }  # fmt: skip
         write_checked(self.path, content)
 
@@ -93,7 +93,7 @@ class Journal:
         """Return the entry. Raises `EvidenceError` for anything but what `write` wrote."""
         kept = read_checked(self.path)
         if (kept["format"], kept["session"]) != (_FORMAT, self.session):
-            raise EvidenceError(str(self.path), "is of another session or version", START_AGAIN)
+            raise EvidenceError(str(self.path), "is of another session or version", RESTART_ADVICE)
         state = kept["state"]
         if COLLECTED_DRAWS in state["method"]:
             state["method"][COLLECTED_DRAWS] = self._collected.read(
@@ -115,7 +115,7 @@ def still_to_log(entry: Entry, log: RunLog) -> Step:
     same = before[-1] == entry.head and len(before) == entry.lines + 1
     if not same or written != list(events[: len(written)]):
         raise EvidenceError(
-            str(log.path), "does not belong to the journal: one of them is older", START_AGAIN
+            str(log.path), "does not belong to the journal: one of them is older", RESTART_ADVICE
         )
     return replace(entry.step, events=tuple(events[len(written) :]))
 

@@ -113,7 +113,7 @@ def test_mutated_bytes(value: Any, data: st.DataObject) -> None:
     [
         (b"", "ends too early"),
         (b"X", "unknown tag"),
-        (b"NN", "left over"),
+        (b"NN", "extra bytes"),
         (b"I" + n8(0), "shortest form"),
         (b"I" + n8(2) + b"\x01\x00", "shortest form"),
         (b"I" + n8(2) + b"\xff\xff", "shortest form"),
@@ -149,12 +149,12 @@ def nested(depth: int, kind: type) -> Any:
 def test_depth(kind: type) -> None:
     deepest = nested(32, kind)
     assert encoding.loads(encoding.dumps(deepest)) == deepest
-    with pytest.raises(InternalError, match="nested too deeply"):
+    with pytest.raises(InternalError, match="nested deeper"):
         encoding.dumps(nested(33, kind))
     inner = b"L" + n8(1) if kind is list else b"M" + n8(1) + b"S" + n8(1) + b"k"
     encoding.loads(inner * 32 + b"N")
     for depth in (33, 100_000):
-        with pytest.raises(PeerError, match="nested too deeply"):
+        with pytest.raises(PeerError, match="nested deeper"):
             encoding.loads(inner * depth + b"N")
 
 

@@ -137,7 +137,7 @@ def test_a_changed_line_with_its_hash_mended(path: Path, i: int) -> None:
     lines = path.read_bytes().splitlines()
     lines[i] = rehashed(lines[i], n=99)
     error = bad(path, lines)
-    assert error.where == f"log.jsonl line {i + 2}" and "does not follow" in error.what
+    assert error.where == f"log.jsonl line {i + 2}" and "does not contain the hash" in error.what
 
 
 @pytest.mark.parametrize("i", range(4))
@@ -145,7 +145,7 @@ def test_a_dropped_line(path: Path, i: int) -> None:
     lines = path.read_bytes().splitlines()
     del lines[i]
     error = bad(path, lines)
-    assert error.where == f"log.jsonl line {i + 1}" and "dropped or swapped" in error.what
+    assert error.where == f"log.jsonl line {i + 1}" and "deleted or swapped" in error.what
 
 
 @pytest.mark.parametrize(("i", "j"), [(0, 1), (1, 3), (0, 4), (3, 4)])
@@ -170,7 +170,7 @@ def test_an_inserted_line(path: Path, i: int) -> None:
 def test_a_line_cut_short(path: Path, keep: int) -> None:
     data = path.read_bytes()
     path.write_bytes(data[:keep])
-    with pytest.raises(EvidenceError, match="the line is cut off") as caught:
+    with pytest.raises(EvidenceError, match="the line is incomplete") as caught:
         read_log(path)
     whole_lines = data[:keep].count(b"\n")
     assert caught.value.where == f"log.jsonl line {whole_lines + 1}"

@@ -27,14 +27,14 @@ def test_what_was_made_is_read_again(tmp_path: Path) -> None:
 
 def test_nothing_is_overwritten(tmp_path: Path) -> None:
     (tmp_path / "key").write_text("something else")
-    with pytest.raises(UsageError, match="is there already"):
+    with pytest.raises(UsageError, match="already exists"):
         make_key(tmp_path / "key", "coordinator", RANDOM)
     assert (tmp_path / "key").read_text() == "something else"
 
 
 def test_a_dangling_link_is_not_followed(tmp_path: Path) -> None:
     (tmp_path / "key").symlink_to(tmp_path / "elsewhere")
-    with pytest.raises(UsageError, match="is there already"):
+    with pytest.raises(UsageError, match="already exists"):
         make_key(tmp_path / "key", "coordinator", RANDOM)
 
 
@@ -46,7 +46,7 @@ def test_a_folder_that_is_missing(tmp_path: Path) -> None:
 @pytest.mark.parametrize("content", [b"", b"x" * 100])
 def test_what_is_no_key_is_refused(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "key").write_bytes(content)
-    with pytest.raises(UsageError, match="holds no coordinator's key"):
+    with pytest.raises(UsageError, match="not a coordinator's key file"):
         read_key(tmp_path / "key", "coordinator")
 
 

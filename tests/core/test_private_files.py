@@ -95,8 +95,9 @@ def test_a_lock_is_held_by_one(tmp_path: Path) -> None:
 
 def test_a_killed_process_holds_no_lock(tmp_path: Path) -> None:
     script = (
-        "import sys, time; from pathlib import Path; from secagg.core.private_files import held\n"
-        "with held(Path(sys.argv[1])):\n    print('held', flush=True); time.sleep(60)"
+        "import sys, time; from pathlib import Path\n"
+        "from secagg.core.private_files import exclusive_lock\n"
+        "with exclusive_lock(Path(sys.argv[1])):\n    print('held', flush=True); time.sleep(60)"
     )
     lock = tmp_path / "lock"
     with subprocess.Popen([sys.executable, "-c", script, lock], stdout=subprocess.PIPE) as other:
@@ -112,19 +113,19 @@ def test_a_killed_process_holds_no_lock(tmp_path: Path) -> None:
 def test_a_grown_list_is_read_up_to_a_mark(tmp_path: Path) -> None:
     path = tmp_path / "list"
     grown = AppendOnlyFile(path)
-    marks = [grown.keep(range(n), lambda item: [item]) for n in (0, 2, 3, 3, 7)]
+    marks = [grown.append(range(n), lambda item: [item]) for n in (0, 2, 3, 3, 7)]
     assert path.stat().st_mode & 0o777 == 0o600
     for n, mark in zip((0, 2, 3, 3, 7), marks, strict=True):
         assert AppendOnlyFile(path).read(mark) == [[i] for i in range(n)]
     back = AppendOnlyFile(path)
     back.read(marks[2])  # killed after that; what follows is written anew
-    mark = back.keep((0, 1, 2, "other"), str)
+    mark = back.append((0, 1, 2, "other"), str)
     assert mark != marks[3] and path.stat().st_size == mark[1]  # no rest of the longer list
     assert AppendOnlyFile(path).read(marks[2]) == [[0], [1], [2]]
     with pytest.raises(EvidenceError, match="damaged"):
         AppendOnlyFile(path).read(marks[4])
-    with pytest.raises(InternalError, match="lost items"):
-        grown.keep((1,), str)
+    with pytest.raises(InternalError, match="were removed"):
+        grown.append((1,), str)
 
 
 def test_what_is_new_of_a_grown_list_is_on_disk(
@@ -133,7 +134,7 @@ def test_what_is_new_of_a_grown_list_is_on_disk(
     synced: list[int] = []
     monkeypatch.setattr(os, "fsync", lambda file: synced.append(os.fstat(file).st_size))
     grown = AppendOnlyFile(tmp_path / "list")
-    assert [grown.keep(range(n), int)[1] for n in (2, 5)] == synced
+    assert [grown.append(range(n), int)[1] for n in (2, 5)] == synced
 
 
 def test_a_grown_list_is_private_and_goes_through_no_link(tmp_path: Path) -> None:
@@ -141,14 +142,14 @@ def test_a_grown_list_is_private_and_goes_through_no_link(tmp_path: Path) -> Non
     path.write_bytes(b"stale")
     path.chmod(0o644)
     grown = AppendOnlyFile(path)
-    grown.keep([1, 2], int)
+    grown.append([1, 2], int)
     assert path.stat().st_mode & 0o777 == 0o600
     path.write_bytes(b"")
     with pytest.raises(EvidenceError, match="has lost"):
-        grown.keep([1, 2, 3], int)
+        grown.append([1, 2, 3], int)
     other.write_bytes(b"not ours")
     path.unlink()
     path.symlink_to(other)
     with pytest.raises(OSError, match="symbolic"):
-        AppendOnlyFile(path).keep([1], int)
+        AppendOnlyFile(path).append([1], int)
     assert other.read_bytes() == b"not ours"

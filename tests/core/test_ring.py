@@ -149,7 +149,7 @@ def test_unaligned_and_foreign_byte_order_read_the_same(bits: int) -> None:
 def test_total_takes_no_vector_of_another_ring_or_length(bits: int) -> None:
     good = ring.zeros(3, bits)
     for bad in (ring.zeros(1, bits), *(ring.zeros(3, b) for b in ring.RING_BITS if b != bits)):
-        with pytest.raises(ValueError, match="not all 3 elements"):
+        with pytest.raises(ValueError, match="vector of 3 elements"):
             ring.total([good, bad], 3, bits)
 
 
@@ -173,5 +173,5 @@ def test_is_vector(bits: int) -> None:
 
 @pytest.mark.parametrize("bits", [0, 16, 33, 65, 192, 256])
 def test_no_other_ring(bits: int) -> None:
-    with pytest.raises(ValueError, match="only"):
+    with pytest.raises(ValueError, match="choose one of"):
         ring.limbs(bits)

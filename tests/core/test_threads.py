@@ -25,11 +25,12 @@ JOB = """
 import hashlib, sys
 import numpy as np
 import secagg
-from secagg import blas
+from secagg.core import threads
 
 if sys.argv[1] == "unpinned":
     import contextlib
-    blas.ThreadpoolController = type("", (), {"limit": lambda *_, **__: contextlib.nullcontext()})
+    no_limit = {"limit": lambda *_, **__: contextlib.nullcontext()}
+    threads.ThreadpoolController = type("", (), no_limit)
 
 D, ROWS = 100, 120
 rng = np.random.default_rng(0)
@@ -63,12 +64,12 @@ def digests(threads: int, pinned: str) -> str:
     return done.stdout
 
 
-@pytest.mark.slow
+@pytest.mark.system
 def test_a_result_has_the_same_bits_on_one_core_and_on_two() -> None:
     assert digests(1, "pinned") == digests(2, "pinned")
 
 
-@pytest.mark.slow
+@pytest.mark.system
 @pytest.mark.skipif((os.cpu_count() or 1) < 2, reason="a BLAS has one thread on one core")
 def test_without_it_they_differ() -> None:
     """Or the test above would show nothing; true of OpenBLAS, which the wheels of numpy bring."""
@@ -120,10 +121,12 @@ class TestOneThread:
 
             monkeypatch.setattr(PooledMoments, name, call)
 
-        for name in ("start", "local", "server", "result"):
+        for name in ("initial_state", "contribute", "aggregate", "result"):
             watched(name)
         secagg.run(raw_job(simulation={"site_alone": True}), tables())
-        assert seen == {name: {1} for name in ("start", "local", "server", "result")}
+        assert seen == {
+            name: {1} for name in ("initial_state", "contribute", "aggregate", "result")
+        }
         assert threads() == {2}
 
 
@@ -137,7 +140,7 @@ def test_a_forked_child_does_not_wait_for_a_thread_that_it_has_not() -> None:
             done.wait()
 
     other = threading.Thread(target=hold)
-    other.initial_state()
+    other.start()
     held.wait()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)  # of forking beside threads, from 3.12

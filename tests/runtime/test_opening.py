@@ -167,12 +167,12 @@ def forged_claims(w: World) -> dict[str, tuple[Any, str]]:
         },
         "signed by itself": (
             [good[0], w.identities["coordinator"].sign(good[0])],
-            "does not verify",
+            "invalid signature",
         ),
         "header only": (good[:1], NO_PROOF),
         "nothing": (None, NO_PROOF),
         "a dict": ({"header": good[0]}, NO_PROOF),
-        "another header": ([good[0][:-1] + b"x", good[1]], "does not verify"),
+        "another header": ([good[0][:-1] + b"x", good[1]], "invalid signature"),
         "another session": (
             contribution_header(w, "d", 0, {"min_sites": 2}, session=bytes(16)),
             "another session",

@@ -104,7 +104,7 @@ def outcome(handled: Handled, protocol: str, phase: str) -> dict[str, str]:
     """Return what a vector records of a reply."""
     if handled.error is not None:
         assert isinstance(handled.error, SecaggError)
-        return {"refused": handled.error.code, "because": handled.error.what}
+        return {"refused": handled.error.code, "where": handled.error.where}
     if (protocol, phase) in SEALED:
         return {"accepted": "a sealed envelope, different each time"}
     return {"reply_sha256": hashlib.sha256(handled.reply).hexdigest()}
