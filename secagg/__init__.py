@@ -1,7 +1,13 @@
-"""secagg: privacy-hardened secure aggregation for federated statistics.
+"""secagg: federated statistics through secure sums.
 
-`secagg.run(job)` runs a job, `secagg.resume(folder)` continues one that was interrupted; everything
-else is imported from its own module, beginning with `secagg.contracts`.
+    run, resume, Run     run a job, continue an interrupted run, what a run returns
+    plan                 what a job would send and release, before any record is read
+    simulate             a job's result without its parties, on data that one person holds
+    FedLin               regressions of sites that differ, in scikit-learn's manner
+    verify_folder        check that a run folder is what was written
+
+`import secagg` is light: a name is imported when it is first used. `secagg.errors` has what these
+raise, `secagg.contracts` what methods and protocols are.
 """
 
 from __future__ import annotations
@@ -12,14 +18,29 @@ from secagg.core.version import __version__
 
 if TYPE_CHECKING:
     from secagg.audits.run_integrity import verify_folder
+    from secagg.runs.fedlin_estimator import FedLin
+    from secagg.runs.plan import plan
     from secagg.runs.run import Run, resume, run
+    from secagg.runs.simulate import simulate
 
-__all__ = ["Run", "__version__", "resume", "run", "verify_folder"]
+__all__ = [
+    "FedLin",
+    "Run",
+    "__version__",
+    "plan",
+    "resume",
+    "run",
+    "simulate",
+    "verify_folder",
+]
 
 _HOMES = {
     "run": "secagg.runs.run",
     "resume": "secagg.runs.run",
     "Run": "secagg.runs.run",
+    "plan": "secagg.runs.plan",
+    "simulate": "secagg.runs.simulate",
+    "FedLin": "secagg.runs.fedlin_estimator",
     "verify_folder": "secagg.audits.run_integrity",
 }
 
@@ -31,3 +52,8 @@ def __getattr__(name: str) -> Any:
     import importlib  # noqa: PLC0415
 
     return getattr(importlib.import_module(_HOMES[name]), name)
+
+
+def __dir__() -> list[str]:
+    """Return the public names (PEP 562)."""
+    return sorted(__all__)

@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
@@ -34,7 +35,8 @@ from secagg.core.frames import Delivery
 from secagg.core.identity import COORDINATOR
 from secagg.core.randomness import RandomBytes, system_random
 from secagg.errors import PolicyRefusal
-from secagg.jobs.data_sources import SiteSource, as_policy
+from secagg.jobs.data_sources import Data, SiteSource, as_policy
+from secagg.jobs.job import Job, read_job
 from secagg.jobs.registry import SPARSE, settings_of
 from secagg.privacy.accounting.budget import Cap
 from secagg.privacy.accounting.calibration import EXACT
@@ -49,7 +51,7 @@ from secagg.runs.budgets import exact_releases, under
 from secagg.runs.facts import privacy_facts
 from secagg.runs.feasibility_facts import prospect
 from secagg.runtime.parties import open_coordinator_ledger
-from secagg.runtime.planned_job import Planned, plan_facts
+from secagg.runtime.planned_job import Planned, plan_facts, plan_job
 from secagg.runtime.rounds import COHORT, CONSENT
 from secagg.runtime.session import open_session
 from secagg.runtime.session_ledgers import ALL_SITES, contribution_request, open_ledger
@@ -98,6 +100,20 @@ class _Zeros:
 
     def result(self, state: State, public: PublicFacts, counted: RecordCount) -> Result:
         return Result({})
+
+
+def plan(
+    job: Job | Mapping[str, Any] | str | Path,
+    data: Data | None = None,
+    *,
+    overrides: Mapping[str, str] | None = None,
+) -> dict[str, Any]:
+    """Return what a job would send and release, as `secagg plan --json` prints it.
+
+    job, data, overrides: as `secagg.run` takes them
+    Raises `UsageError` for a job that cannot be run.
+    """
+    return plan_run(plan_job(read_job(job, overrides), data))
 
 
 def plan_run(planned: Planned, key: bytes | None = None) -> dict[str, Any]:
