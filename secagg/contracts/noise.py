@@ -1,8 +1,7 @@
-"""What everybody must know of differential privacy's noise: where it goes and how much there is.
+"""Public facts about the noise of differential privacy: where it is added and its variance.
 
-These are the public terms in which methods, codec, parties and the accountant speak of noise; how
-much of it a claim of (epsilon, delta) takes is worked out in
-`secagg.privacy.accounting.calibration`.
+Methods, codec, parties and the accountant share these types.
+`secagg.privacy.accounting.calibration` computes the variance for a given (epsilon, delta).
 """
 
 from __future__ import annotations
@@ -14,15 +13,15 @@ from enum import StrEnum
 
 @dataclass(frozen=True)
 class Sensitivity:
-    """How far one record can move a contribution: largest L2 norm of the change of all its fields.
+    """L2 sensitivity: the largest L2 norm of the change of a contribution if one record changes.
 
-    Where `weights` are given, each number's change counts divided by the root of its weight, and
-    its noise has that many times the stage's variance: whole numbers from 1 on; () means all 1.
+    add: if a record is added or removed
+    replace: if a record is replaced by another one, or by an incomplete one, which is left out;
+        so at least `add`
+    weights: positive integers, one for each number; () means all 1. The change of a number is
+        divided by the square root of its weight, and its noise variance is multiplied by it.
 
-    add: a record is added or removed
-    replace: one record is replaced by another or by an incomplete one, which does not count; so
-        never below `add`
-    Both hold for records that were clipped as `Clip` says, and exactly, in the fields' integers.
+    Both bounds are exact for the integers that are summed, if records are clipped as `Clip` says.
     """
 
     add: float
@@ -31,16 +30,16 @@ class Sensitivity:
 
 
 class Placement(StrEnum):
-    """Where the noise of differential privacy goes."""
+    """Where the noise of differential privacy is added."""
 
     NONE = "none"
-    SUM = "sum"  # once, into the sum: each site adds a share of it
-    SITE = "site"  # once, into each site's own contribution, and never drawn again
-    ROUND = "round"  # as `sum`, into every round
+    SUM = "sum"  # once, to the sum: each site adds a share of the noise
+    SITE = "site"  # once, to each site's own contribution; later rounds use the same noise
+    ROUND = "round"  # as `sum`, in every round
 
 
 class Adjacency(StrEnum):
-    """Which data sets differential privacy makes hard to tell apart."""
+    """Which data sets are neighbours: differential privacy makes neighbours hard to tell apart."""
 
     ADD_REMOVE = "add_remove"
     REPLACE = "replace"
@@ -48,11 +47,11 @@ class Adjacency(StrEnum):
 
 @dataclass(frozen=True)
 class Clip:
-    """What sites do to every record before anything else, under differential privacy.
+    """How sites clip each record first, under differential privacy.
 
-    square: R^2, R the largest L2 norm of a record's scaled variables; no larger than their public
-        bounds allow
-    grid_bits: they are truncated, towards zero, to multiples of 2**-grid_bits
+    square: R^2, where R is the largest L2 norm of a record's scaled variables; at most what the
+        public bounds allow
+    grid_bits: values are truncated, towards zero, to multiples of 2**-grid_bits
     """
 
     square: float
@@ -60,20 +59,20 @@ class Clip:
 
     @property
     def norm(self) -> float:
-        """R, as near as float64 has it."""
+        """R, rounded to float64."""
         return math.sqrt(self.square)
 
 
 @dataclass(frozen=True)
 class Noise:
-    """The noise of one stage; public. Variances are in squared steps of the stage's grid.
+    """The noise of one stage; public. Variances are in squared grid steps of the stage.
 
-    variance: what protects a record: the honest sites' noise has at least this variance together
-        (in placement `site`: each site's own has it)
+    variance: the noise of all honest sites together has at least this variance (with placement
+        `site`, the noise of each site)
     fraction_bits: of the stage's fields
-    colluding: sites whose noise does not count, because they know it
-    least: fewest sites that a sum can cover
-    weights: each number's noise has so many times these variances (`Sensitivity.weights`)
+    colluding: number of sites whose noise does not count, because colluding sites know it
+    least: the smallest number of sites that a sum can cover
+    weights: the variance of each number is multiplied by its weight (`Sensitivity.weights`)
     """
 
     placement: Placement
@@ -90,5 +89,5 @@ class Noise:
         return -(-self.variance // (cohort - self.colluding))
 
     def in_sum(self, cohort: int, at_site: int) -> float:
-        """Return the variance of a number of weight 1 in a sum, in the fields' units squared."""
+        """Return the noise variance of a sum (weight 1), in the squared units of the fields."""
         return float(cohort * at_site) * 4.0**-self.fraction_bits

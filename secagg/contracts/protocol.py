@@ -1,4 +1,4 @@
-"""What a secure-sum protocol has to provide, and the engine that carries its messages."""
+"""The interface of secure-sum protocols, and of the engine that carries their messages."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from secagg.core.ring import RingVector
 
 @dataclass(frozen=True)
 class Shape:
-    """What a protocol must know of the numbers it sums: nothing but sizes.
+    """The sizes of the vectors that a protocol sums.
 
-    ring_bits: contributions are vectors in Z_2^ring_bits (32, 64 or 128)
-    length: elements in one contribution
+    ring_bits: contributions are vectors over Z_2^ring_bits (32, 64 or 128)
+    length: number of elements in one contribution
     value_bits: every element v of one contribution, read as signed, has |v| < 2**(value_bits - 1)
     """
 
@@ -28,10 +28,10 @@ class Shape:
 
 @dataclass(frozen=True)
 class Phase:
-    """One kind of request from the coordinator to some parties, and their replies.
+    """A step of a protocol: the coordinator sends requests to some parties, and they reply.
 
-    contributes: the site's contribution enters here
-    opens: the reply lets the coordinator see a sum; the release rules are checked first
+    contributes: a site's reply contains its protected contribution
+    opens: the replies let the coordinator compute a sum; parties check the release rules first
     """
 
     name: str
@@ -42,10 +42,11 @@ class Phase:
 
 @dataclass(frozen=True)
 class Capabilities:
-    """What a protocol can do and whom it protects from; a job that asks for more is refused.
+    """What a protocol can do and what it protects; a job that asks for more is refused.
 
-    sees: for each role, in words for the report, what that party's messages show it
-    unprotected: what the protocol does not protect, in words for the report
+    dropouts: which parties may drop out, as text for the report
+    sees: for each role, what the messages show that party, as text for the report
+    unprotected: what the protocol does not protect, as texts for the report
     """
 
     ring_bits: tuple[int, ...]
@@ -57,12 +58,13 @@ class Capabilities:
 
 @dataclass(frozen=True)
 class Context:
-    """Everything constant that one step of a protocol may read.
+    """The constants that a step of a protocol may read.
 
-    `identity` holds the private keys of the party that runs the step; `random` is where it draws.
-    asked: digest of the request that this sum's contributors answer (stage, cohort, records,
-        message); known to the coordinator, and to a site while it contributes
-    min_sites: the least number of sites by the party's own rule (0 where that is unset)
+    identity: the private keys of the party that runs the step
+    random: the party's source of random bytes
+    asked: digest of the request that the contributors to this sum answer (stage, cohort, number of
+        records, message); known to the coordinator, and to a site while it contributes
+    min_sites: the smallest number of sites by the party's own release rule (0 if not set)
     """
 
     session: bytes
@@ -82,9 +84,9 @@ class Context:
 
 @dataclass(frozen=True)
 class Ask:
-    """The coordinator asks parties to run a phase, one body for each.
+    """The coordinator's request to run a phase, with one message body for each party.
 
-    contributors: for a phase that opens, the sites whose sum would be seen
+    contributors: for a phase that opens a sum, the sites whose contributions the sum covers
     """
 
     phase: str
@@ -94,7 +96,7 @@ class Ask:
 
 @dataclass(frozen=True)
 class Total:
-    """The end of a sum: the ring vector, and exactly whose contributions it holds."""
+    """A finished sum: the ring vector, and the sites whose contributions it covers."""
 
     values: RingVector
     contributors: tuple[str, ...]
@@ -102,37 +104,37 @@ class Total:
 
 @dataclass(frozen=True)
 class Ready:
-    """The end of a protocol's set-up phases."""
+    """The set-up phases of a protocol are finished."""
 
 
 class SecureSum(Protocol):
-    """A protocol: settings in frozen fields, two pure functions, one for each side.
+    """A protocol: settings in frozen fields, and two pure functions, `client` and `server`.
 
-    Guarantee asked of every protocol: `Total.values` is the exact ring sum of the contributions of
-    `Total.contributors`, or an error is raised. Both functions raise `PeerError` for a message that
-    does not make sense, and `ProtocolAbort` when the sum cannot be finished.
+    Every protocol guarantees: `Total.values` is the exact ring sum of the contributions of
+    `Total.contributors`, or an error is raised. Both functions raise `PeerError` for a malformed
+    message, and `ProtocolAbort` if the sum cannot be finished.
     """
 
     name: ClassVar[str]
     capabilities: ClassVar[Capabilities]
     setup: ClassVar[tuple[Phase, ...]]
-    """Phases run once a session, before the first sum; may be empty."""
+    """Phases that run once in a session, before the first sum; may be empty."""
     phases: ClassVar[tuple[Phase, ...]]
     """Phases of one sum, in order."""
 
     def parties(self) -> tuple[tuple[str, Role], ...]:
-        """Return the parties it needs beside sites and coordinator."""
+        """Return the parties that the protocol needs in addition to sites and coordinator."""
         ...
 
     def guarantee_text(self, sites: int) -> str:
-        """Return, for plan and report, how many may collude and drop out among so many sites.
+        """Return how many of `sites` sites may collude and drop out, as text for plan and report.
 
-        Raises `JobError` for settings that cannot be with so many sites.
+        Raises `JobError` if the settings do not fit this number of sites.
         """
         ...
 
     def max_colluding(self, sites: int) -> int:
-        """Return how many of so many sites may collude with the coordinator and see sums only."""
+        """Return how many of `sites` sites may collude with the coordinator and see only sums."""
         ...
 
     def client(
@@ -143,26 +145,26 @@ class SecureSum(Protocol):
         context: Context,
         contribution: RingVector | None = None,
     ) -> tuple[State, Body]:
-        """Answer one request, at a site or an aggregator. State persists over the session.
+        """Answer one request, at a site or an aggregator. The state lasts for the session.
 
-        contribution: the site's own, in a phase that contributes; the protocol may overwrite it
+        contribution: the site's own, in a phase with `contributes`; the protocol may overwrite it
         """
         ...
 
     def server(
         self, phase: str, state: State, replies: Mapping[str, Body], context: Context
     ) -> tuple[State, Ask | Total | Ready]:
-        """Take the replies to `phase` and say what comes next.
+        """Process the replies to `phase` and return the next step.
 
-        `phase` is "setup" to begin a session's set-up, "sum" to begin a sum; then `replies` holds
-        an empty body for every site that takes part.
+        `phase` is "setup" at the start of the session's set-up and "sum" at the start of a sum.
+        Then `replies` holds an empty body for every site that takes part.
         """
         ...
 
 
 class Engine(Protocol):
-    """Carries frames. Who does not answer in time is simply absent from the replies."""
+    """Carries frames between parties. Parties that do not answer in time have no reply."""
 
     def exchange(self, requests: Mapping[str, bytes]) -> Sequence[bytes]:
-        """Deliver one frame to each named party; return whatever frames came back, in any order."""
+        """Deliver one frame to each named party; return the replies that arrive, in any order."""
         ...
