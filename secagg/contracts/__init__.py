@@ -1,22 +1,22 @@
-"""The contracts of secagg: read this file first.
+"""The interfaces of secagg: read this file first.
 
 A federated method is a loop in which the coordinator needs only *sums over sites* of small named
-arrays. So there are three things to plug together, and one rule for all of them:
+arrays. There are three interfaces:
 
-* a `Method` says what each site contributes and what the coordinator does with the sum;
-* a `SecureSum` computes that sum so that nobody sees a single contribution;
+* a `Method` defines what each site contributes and what the coordinator does with the sum;
+* a `SecureSum` protocol computes that sum so that nobody sees a single contribution;
 * an `Engine` carries bytes between the parties.
 
-The rule: methods and protocols do no input or output and hide nothing. Each step is a function
-(state, inputs) -> (state, outputs); state is plain data (what `secagg.core.encoding` can encode),
-so that any engine may stop and resume between any two steps, and a test may replay them.
+Methods and protocols do no input or output and keep no hidden state. Each step is a function
+(state, inputs) -> (state, outputs). State is plain data (that `secagg.core.encoding` can encode),
+so an engine can stop and resume between any two steps, and a test can replay them.
 
 One secure sum, in the order that is fixed for every method and protocol::
 
-    SITE      Method.local -> codec.encode (clip to bounds, fixed point) -> site policy -> SecureSum
-    ...       SecureSum phases, routed through the coordinator; whoever holds keys or shares checks
-              the release rules before anything is opened
-    COORD.    release logged on disk -> codec.decode -> Method.server -> next message, or the result
+    SITE         Method.contribute -> codec.encode (clip to bounds, fixed point) -> site policy
+                 -> SecureSum phases, relayed by the coordinator; the parties that hold keys or
+                 shares check the release rules before they open a sum
+    COORDINATOR  release logged on disk -> codec.decode -> Method.aggregate -> message or result
 """
 
 from __future__ import annotations

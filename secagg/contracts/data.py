@@ -1,4 +1,4 @@
-"""What is summed, and what everybody knows of it: fields, stages, public facts, records."""
+"""The data that sites contribute and its public description: fields, stages, public facts."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from numpy.typing import NDArray
 from secagg.contracts.noise import Clip, Noise, Sensitivity
 
 State = dict[str, Any]
-"""Plain data: whatever `secagg.core.encoding` encodes. Owned by one party, passed in and handed
-back."""
+"""The state of one party: plain data (that `secagg.core.encoding` encodes), passed in and
+returned."""
 
 Body = dict[str, Any]
-"""The content of one message, plain data."""
+"""The content of one message; plain data."""
 
 Update = dict[str, NDArray[np.float64]]
-"""What a site contributes, or the sum of it: one float64 array for each `Field`, by name."""
+"""A site's contribution, or the sum of contributions: one float64 array for each `Field`."""
 
 
 class Kind(StrEnum):
-    """What a field's numbers are; decides how its fit is proved and how it may be noised."""
+    """The kind of numbers in a field; determines the overflow check and how noise may be added."""
 
     COUNT = "count"  # integers in [0, bound]
     BOUNDED = "bounded"  # reals in [-bound, bound]
@@ -38,10 +38,10 @@ class Kind(StrEnum):
 class Field:
     """One named array of a contribution.
 
-    bound: largest absolute value an entry may have at one site, public, > 0 and finite
+    bound: the largest absolute value of an entry at one site; public, positive and finite
     fraction_bits: entries are rounded to multiples of 2**-fraction_bits (0 for counts)
-    strict: an entry beyond the bound, which the method has shown cannot be, is an error; otherwise
-        it is clipped, and counted
+    strict: an entry beyond the bound is an error, because the method has proved the bound;
+        otherwise such an entry is clipped and counted
     """
 
     name: str
@@ -62,9 +62,9 @@ Spec = tuple[Field, ...]
 
 @dataclass(frozen=True)
 class Stage:
-    """A kind of round that a method declares before any data is read.
+    """A kind of round. A method declares its stages before any data is read.
 
-    sees: what its sum tells the coordinator, in words for the report
+    sees: what its sum tells the coordinator, as text for the report
     touch: how far one record can move it; None where that is not bounded, and noise cannot help.
         All fields of a stage that has one are on the same grid: they have equal `fraction_bits`.
     """
@@ -78,12 +78,12 @@ class Stage:
 
 @dataclass(frozen=True)
 class Variable:
-    """One numeric column of the design, after categorical columns became indicators.
+    """One numeric column of the design matrix; categorical columns have become indicators.
 
-    Values are carried as u = (x - middle) / half, so that |u| <= 1 by the public bounds.
+    Values are scaled to u = (x - middle) / half, so that |u| <= 1 by the public bounds.
 
-    indicator: 0 or 1 before that. Under differential privacy `half` is 1 for these, and |u| = 1/2:
-        a record's norm, and with it all noise, would otherwise be mostly theirs.
+    indicator: x is 0 or 1. Under differential privacy `half` is 1 for indicators, so |u| = 1/2.
+        Otherwise indicators would dominate the norm of a record, and with it the noise.
     """
 
     name: str
@@ -100,11 +100,11 @@ class Variable:
 
 @dataclass(frozen=True)
 class PublicFacts:
-    """What the job declares about the data, known to all; nothing here came from records.
+    """What the job declares about the data, known to all parties; nothing here comes from records.
 
-    clip: under differential privacy, what every site does to its records; otherwise None
+    clip: under differential privacy, how every site clips its records; otherwise None
     noise: under differential privacy, the noise of each stage, by name
-    repeated: the job says that one person may have several of the records
+    repeated: whether one person may have several records, according to the job
     """
 
     variables: tuple[Variable, ...]
@@ -118,12 +118,12 @@ class PublicFacts:
 
 @dataclass(frozen=True)
 class SiteRecords:
-    """A site's complete records, as scaled by the public bounds. Never leaves the site.
+    """A site's complete records, scaled by the public bounds. They never leave the site.
 
     values: float64, shape (records, variables), every entry in [-1, 1]
-    incomplete: records left out because a declared column was missing
+    incomplete: number of records left out because a declared column was missing
     outside: for each declared column, how many values lay outside its bounds and were clipped
-    remarks: what the site should know of its own records; for its own eyes
+    remarks: remarks about the site's own records, shown to the site only
     """
 
     values: NDArray[np.float64]
