@@ -1,8 +1,8 @@
 """Masks by wide AES instructions: what `secagg.protocols.prg` defines, as fast as AES can be.
 
-A library of its own beside that of `library`, because it asks other things of the processor (VAES
-and AVX-512 BW: AMD since 2022, Intel since 2019) and of the compiler. `SECAGG_KERNELS=off` switches
-it off too. Source and the statement on time: `masks.c`.
+A library of its own, because it needs other instructions than the arithmetic (VAES and AVX-512 BW:
+AMD since 2022, Intel since 2019). `SECAGG_KERNELS=off` switches it off too. Source, and what its
+running time depends on: `masks.c`.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def apply(vector: RingVector, add: Sequence[bytes], subtract: Sequence[bytes]) -
     """Add and subtract the streams of seeds, in place; `prg.apply_masks` has checked them all."""
     function = _apply()
     if function is None:
-        raise RuntimeError("called without asking whether it is available")
+        raise RuntimeError("the kernel is not available")
     function(
         vector.ctypes.data,
         vector.nbytes,

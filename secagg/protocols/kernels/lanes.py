@@ -2,14 +2,14 @@
 
 `Lanes` is uint64 of shape (groups, digits, 8), aligned to 64 bytes: integer 8 g + i is
 sum over j of x[g, j, i] 2^(52 j). Rows are uint8 of shape (count, size): little-endian integers.
-Source, bounds and the statement on time: `ifma.h`, `power.c`, `fixed_base.c`.
+Sources, bounds, and what the running time depends on: `ifma.h`, `power.c`, `fixed_base.c`.
 
-The digits of a modulus leave at least 16 bits free (SLACK in `ifma.h`), on which all bounds of the
-"almost" reduced results rest. This module trusts its callers (`batches`) for the lengths of arrays.
+The digits of a modulus leave at least 16 bits free (SLACK in `ifma.h`). All bounds of the "almost"
+reduced results rest on that. This module trusts its caller, `modular`, for the lengths of arrays.
 
-Making a constant takes longer than a product of few numbers, so those used last stay in memory, as
-long as the process. Among them are factors of private keys and numbers made of them, as in the
-tables for many powers.
+Making a constant takes longer than a product of a few numbers, so the constants used last stay in
+memory until the process ends. Among them are factors of private keys and numbers made from them, as
+in the tables for many powers.
 """
 
 from __future__ import annotations

@@ -1,11 +1,12 @@
 """The compiled libraries: finding them, and finding out whether this machine can run them.
 
-They are built when secagg is installed on a 64-bit x86 machine with a C compiler, and left out
-otherwise, silently. A library compiled from other sources than those beside it, which a checkout
-may have kept, is not used: its functions may differ. Kernels run if the processor has what they ask
-for, here AVX-512 IFMA (Intel since 2019, AMD since 2022), and the operating system saves its
-registers. The environment variable `SECAGG_KERNELS=off` forces the portable path, read at every
-use, so that tests run both paths in one process.
+They are built when secagg is installed on a 64-bit x86 machine with a C compiler. Elsewhere they
+are left out, without a message. A library that was compiled from other sources than those beside it
+(an old one in a checkout) is not used: its functions may differ. Kernels run if the processor has
+the instructions, here AVX-512 IFMA (Intel since 2019, AMD since 2022), and the operating system
+saves its registers. The environment variable `SECAGG_KERNELS=off` switches to gmpy2. It is read at
+every use, so that tests run both in one process. No variable names a library to load: only those
+beside this file are loaded.
 
 The library is a plain shared object called through ctypes: it needs no headers of Python, works
 with every version of it, and other threads run while it calculates.
@@ -25,7 +26,7 @@ _SOURCES = ("fixed_base.c", "ifma.h", "multiply.c", "power.c")
 _FOLDER = Path(__file__).parent
 _P, _N = ctypes.c_void_p, ctypes.c_size_t
 _Types = tuple[type[ctypes.c_void_p | ctypes.c_size_t], ...]
-_ARGUMENTS: dict[str, _Types] = {  # of every function; what they mean is said in the C files
+_ARGUMENTS: dict[str, _Types] = {  # the C files explain them
     "load": (_P, _N, _P, _N, _N),
     "store": (_P, _N, _N, _P, _N),
     "multiply": (_P, _P, _N, _P, _N, _N, _P, _N),
@@ -50,7 +51,7 @@ def available() -> bool:
 
 
 def call(name: str, *arguments: object) -> None:
-    """Call a kernel with addresses and sizes. To be asked first: `available`."""
+    """Call a kernel with addresses and sizes. Ask `available` first."""
     _function(name)(*arguments)
 
 

@@ -1,8 +1,8 @@
 """What protocols calculate with the kernels, on whole arrays of long integers.
 
 Integers come and go as `Rows`: uint8 of shape (count, size), little-endian. All results are exact
-and fully reduced. Work proceeds in blocks that stay in the cache.
-Sources and bounds: the files of C beside this one; `test_batches.py` compares with gmpy2.
+and fully reduced. "Rows of any value" have at most 2080 bytes. Work proceeds in blocks that stay in
+the cache. Sources and bounds: the C files beside this one; `test_modular.py` compares with gmpy2.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from gmpy2 import invert, mpz, powmod
 from secagg.protocols.kernels.lanes import (
     DIGIT_BITS,
     LANES,
+    MAX_DIGITS,
     Lanes,
     Modulus,
     Rows,
@@ -232,8 +233,11 @@ def _bytes(modulus: int) -> int:
 
 
 def _load_any(rows: Rows, modulus: Modulus) -> Lanes:
-    """Return rows of any size, with at least the modulus' digits."""
-    return load(rows, max(modulus.n, digits_for(8 * rows.shape[1])))
+    """Return rows of any value, with at least the modulus' digits."""
+    digits = digits_for(8 * rows.shape[1])
+    if digits > 2 * MAX_DIGITS:  # the arrays in the C functions hold no more
+        raise ValueError(f"numbers of {rows.shape[1]} bytes are too long for the kernels")
+    return load(rows, max(modulus.n, digits))
 
 
 def _lanes_of(values: Sequence[mpz], digits: int) -> Lanes:

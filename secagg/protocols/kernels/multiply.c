@@ -1,6 +1,7 @@
 /* Products of arrays of long integers, their conversion from and to bytes. Sources, layout, bounds
- * and the statement on time are in ifma.h. Numbers come in groups of eight; the caller
- * (lanes.py) checks all lengths and bounds, and aligns every array to 64 bytes.
+ * and the statement on time are in ifma.h. Numbers come in groups of eight. Nothing is
+ * checked here: lanes.py and modular.py keep to the lengths and bounds, and align every array to 64
+ * bytes.
  */
 #include "ifma.h"
 

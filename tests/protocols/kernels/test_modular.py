@@ -258,6 +258,21 @@ def test_exponents_may_be_short_but_not_few() -> None:
         table.begin(rows([5], 9), rows([7, 0], 1), 1)
 
 
+@pytest.mark.parametrize("bits", [4144, 4152])
+def test_the_longest_roots(bits: int) -> None:
+    """Whose pairs have 160 digits and 162, and whose ciphertexts fill the arrays of the C."""
+    r = modulus_of(bits)
+    size = size_of(r * r)
+    values = samples(r**4, 2)
+    remainders, quotients = modular.split_powers(rows(values, 2 * size), 5, r)
+    expected = [divmod(pow(x, 5, r * r), r) for x in values]
+    assert list(zip(integers(quotients), integers(remainders), strict=True)) == expected
+    table = modular.FixedBaseTable(2, r, 9, 4)
+    got = table.begin(rows([500, 0], 2), rows(values, 2 * size), 1)()
+    powers = zip((500, 0), values, strict=True)
+    assert integers(got) == [pow(2, a, r * r) * (1 + x * r) % (r * r) for a, x in powers]
+
+
 # --- what is not supported ------------------------------------------------------------------------
 
 
@@ -265,3 +280,19 @@ def test_exponents_may_be_short_but_not_few() -> None:
 def test_other_moduli_are_left_to_gmpy2(modulus: int) -> None:
     assert not modular.supports(modulus)
     assert modular.supports(2**8304 - 1)
+
+
+def test_rows_longer_than_the_arrays_of_the_c_are_refused() -> None:
+    modulus = 2**8304 - 1
+    assert integers(modular.scaled(rows([3], 2080), 5, modulus)) == [15]
+    too_long = rows([3], 2081)
+    for calculate in (
+        lambda: modular.scaled(too_long, 5, modulus),
+        lambda: modular.powers(too_long, 5, modulus),
+        lambda: modular.split_powers(too_long, 5, modulus_of(4152)),
+        lambda: modular.chinese_remainders(too_long, rows([3], 1), 3, 5),
+        lambda: modular.residue_product(too_long, modulus),
+        lambda: modular.FixedBaseTable(3, 5, 9, 4).begin(rows([3], 1), too_long, 1),
+    ):
+        with pytest.raises(ValueError, match="too long"):
+            calculate()
