@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 
 from secagg.models.common.pooled_moments import Moments
-from secagg.models.graphs.acyclic_lasso import LeastSquares
-from secagg.models.graphs.acyclicity import acyclic_edges, minimise_sparse
+from secagg.models.graphs.acyclic_lasso import LeastSquaresfrom support.sparse_minimum import exact_minimum
+
+from secagg.models.graphs.acyclicity import acyclic_edges
 from secagg.models.graphs.metrics import compare_graphs
 from secagg.models.graphs.notears import notears
 from secagg.models.notears_admm.coordinator import Schedule
@@ -68,8 +69,8 @@ def test_one_site_against_central_notears(d: int, n: int) -> None:
         support, _ = acyclic_edges(admm.weights, 0.0)
         own = np.where(support, admm.weights, 0)
         loss = LeastSquares(S, PENALTY).value
-        best = minimise_sparse(loss, own, PENALTY, free=support, exact=True).W
-        least = minimise_sparse(loss, np.zeros((d, d)), PENALTY, exact=True).W
+        best = exact_minimum(loss, own, PENALTY, free=support).W
+        least = exact_minimum(loss, np.zeros((d, d)), PENALTY).W
         values = [objective(S, W) for W in (least, central.weights, best, own)]
         assert values[2] <= values[3] * (1 + 1e-12)
         assert values[0] <= min(values[1:]) * (1 + 1e-12)

@@ -30,10 +30,6 @@ from secagg.models.numerics.matrix_exponential import exponential_minus_identity
 Matrix = NDArray[np.float64]
 Objective = Callable[[Matrix], tuple[float, Matrix]]
 
-# Where L-BFGS-B stops: relative decrease of the objective, largest slope.
-USUAL = (2.2e-9, 1e-5)  # SciPy's
-EXACT = (1e-15, 1e-9)  # the rounding of the objective
-
 
 def acyclicity(W: Matrix) -> tuple[float, Matrix]:
     """Return h(W) and its gradient exp(W o W)' o 2W; both may be inf or NaN for large W.
@@ -65,23 +61,13 @@ class Minimum:
     evaluations: int
 
 
-def minimise_sparse(
-    objective: Objective,
-    start: Matrix,
-    penalty: float,
-    *,
-    free: NDArray[np.bool_] | None = None,
-    exact: bool = False,
-) -> Minimum:
-    """Minimise objective(W) + penalty * sum |W_ij| over the free entries of W by L-BFGS-B.
+def minimise_sparse(objective: Objective, start: Matrix, penalty: float) -> Minimum:
+    """Minimise objective(W) + penalty * sum |W_ij| over W without its diagonal, by L-BFGS-B.
 
     W = W+ - W-, both nonnegative, makes the penalty linear and the problem smooth with bounds, as
     in the program of Zheng et al. objective returns the value and the gradient, (p, p).
-    free: (p, p), the entries that may differ from zero; None for all but the diagonal
-    exact: stop at EXACT instead of at USUAL
     """
-    if free is None:
-        free = ~np.eye(len(start), dtype=bool)
+    free = ~np.eye(len(start), dtype=bool)
 
     def join(x: Matrix) -> Matrix:
         W = np.zeros_like(start)
@@ -94,13 +80,10 @@ def minimise_sparse(
         slope = gradient[free]
         return value + penalty * float(x.sum()), np.concatenate([slope, -slope]) + penalty
 
-    decrease, slope_tolerance = EXACT if exact else USUAL
     found = minimise_finite(
         penalised,
         np.concatenate([np.maximum(start[free], 0), np.maximum(-start[free], 0)]),
         nonnegative=True,
-        decrease=decrease,
-        slope=slope_tolerance,
     )
     return Minimum(join(found.x), found.value, found.finite, found.evaluations)
 

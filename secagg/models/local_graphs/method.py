@@ -1,10 +1,10 @@
 """Graphs learned at each site alone, and put together by a vote or an average over secure sums.
 
-The baselines of Ng and Zhang (AISTATS 2022), section 6. What sites learn, what counts as a vote and
+Two baselines of Ng and Zhang (AISTATS 2022), section 6. What sites learn, what counts as a vote and
 what few records do to both stands in `secagg.models.local_graphs.learners`. Here one secure sum
 carries the sites' ballots: the 0/1 edges of each graph (`vote`) or its weights (`average`), and
-whether the site abstained. The third baseline, the best of the sites' graphs, is refused: it would
-take the true graph at every site.
+whether the site abstained. The third baseline, the best of the sites' graphs, needs the true
+graph, so it exists in simulations only (`best_graph` there).
 
 Units. By default NOTEARS divides a site's columns by their standard deviations there. In own units,
 the paper's, its weights are in units of the effect per unit of the cause. In neither are they
@@ -28,7 +28,7 @@ noise would have to hide a whole site, and differential privacy is refused.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -74,7 +74,7 @@ class LocalGraphs:
     learner: Algorithm = "notears"
     """How each site learns its graph. `"notears_mlp"` finds nonlinear effects. `"pc"` and `"ges"`
     need `pip install 'secagg[graphs]'` at every site."""
-    combine: Literal["vote", "average", "best"] = "vote"
+    combine: Combine = "vote"
     """`"vote"` keeps the edges that more than half of the sites have. `"average"`, for `"notears"`
     and `"notears_mlp"` only, keeps those whose mean weight exceeds `threshold`."""
     variables: tuple[str, ...] | None = None
@@ -187,14 +187,7 @@ class LocalGraphs:
         return {name: value for name in names if (value := getattr(self, name)) is not None}
 
     def _combine(self) -> Combine:
-        """Return how graphs are put together, if a federation can do it."""
-        if self.combine == "best":
-            raise JobError(
-                "method.combine",
-                "the best of the sites' graphs can be told by comparing each with the true graph "
-                "only: an oracle, which exists in simulations",
-                "Take 'vote' or 'average'.",
-            )
+        """Return how graphs are put together, if the learner can do it."""
         if self.combine == "average" and not self._learner().weighted:
             raise JobError(
                 "method.combine", f"{self.learner!r} has no weights to average", "Take 'vote'."

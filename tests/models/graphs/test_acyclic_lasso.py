@@ -5,9 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import scipy.linalg
+from support.sparse_minimum import exact_minimum
 
 from secagg.models.graphs.acyclic_lasso import LeastSquares, acyclic_lasso
-from secagg.models.graphs.acyclicity import acyclicity, minimise_sparse
+from secagg.models.graphs.acyclicity import acyclicity
 from secagg.models.graphs.proximal_newton import Multipliers
 
 PENALTY = 0.1
@@ -63,7 +64,7 @@ def test_without_a_constraint_it_is_a_lasso_on_all_others(seed: int) -> None:
     # gain of a step is not the gain of all that are left.
     near = 3 * np.sqrt(2e-15 * np.linalg.norm(S, 2))
     assert violation(S, W, UNCONSTRAINED) <= near
-    oracle = minimise_sparse(LeastSquares(S, PENALTY).value, np.zeros((6, 6)), PENALTY, exact=True)
+    oracle = exact_minimum(LeastSquares(S, PENALTY).value, np.zeros((6, 6)), PENALTY)
     moved = np.sqrt(6) * (near + 1e-9) / np.linalg.eigvalsh(S)[0]  # a column of such slopes
     np.testing.assert_allclose(W, oracle.W, rtol=0, atol=moved)
 
@@ -92,7 +93,7 @@ def test_it_goes_below_where_the_published_minimiser_ends(seed: int) -> None:
         return value + multipliers.alpha * h + multipliers.rho / 2 * h * h, slope + mu * steep
 
     start = 0.3 * np.random.default_rng(seed).normal(size=(6, 6))
-    oracle = minimise_sparse(augmented, start, PENALTY, exact=True)
+    oracle = exact_minimum(augmented, start, PENALTY)
     ended = objective(S, oracle.W, multipliers)
     assert ended == pytest.approx(oracle.value, rel=1e-12)
     assert objective(S, settle(S, multipliers, oracle.W), multipliers) <= ended * (1 + 1e-13)

@@ -56,44 +56,15 @@ def quadratic(A: np.ndarray):
 
 def test_minimiser_is_the_soft_threshold() -> None:
     A = RNG.normal(size=(5, 5))
-    fit = minimise_sparse(quadratic(A), np.zeros((5, 5)), 0.4, exact=True)
+    fit = minimise_sparse(quadratic(A), np.zeros((5, 5)), 0.4)
     expected = np.sign(A) * np.maximum(np.abs(A) - 0.4, 0)
     np.fill_diagonal(expected, 0)
-    # The objective has curvature 1, so the distance is at most the slope at which it stops, 1e-9,
-    # in each of W+ and W-; where it stops by the objective instead, sqrt(2 * 1e-15 * 10) = 1.4e-7.
-    np.testing.assert_allclose(fit.W, expected, rtol=0, atol=2e-7)
+    least = quadratic(A)(expected)[0] + 0.4 * np.abs(expected).sum()
+    # It stops at a slope of 1e-5 in each of 40 numbers, or at a relative decrease of 2.2e-9; as the
+    # objective has curvature 1, the distance is at most the root of twice what it is above least.
     assert fit.finite
-    assert fit.value == pytest.approx(
-        quadratic(A)(expected)[0] + 0.4 * np.abs(expected).sum(), rel=1e-12
-    )
-
-
-def test_only_free_entries_move() -> None:
-    free = np.zeros((3, 3), dtype=bool)
-    free[0, 1] = True
-    fit = minimise_sparse(quadratic(np.ones((3, 3))), np.zeros((3, 3)), 0.0, free=free, exact=True)
-    assert np.count_nonzero(fit.W) == 1
-    assert fit.W[0, 1] == pytest.approx(1, abs=2e-7)  # as above
-
-
-def test_failed_steps_are_retried_from_the_last_accepted_point() -> None:
-    # A valley whose floor bends away: long steps meet the wall, beyond which nothing is finite.
-    A = 3 * np.ones((3, 3))
-    failures = 0
-
-    def walled(W: np.ndarray):
-        nonlocal failures
-        if W.max() > 3.01:
-            failures += 1
-            return np.inf, W
-        scale = np.array([1.0, 30.0, 900.0])
-        return 0.5 * float(np.sum(scale * (W - A) ** 2)), scale * (W - A)
-
-    fit = minimise_sparse(walled, np.zeros((3, 3)), 0.0, exact=True)
-    assert failures > 0
-    assert fit.finite
-    expected = A - np.diag(np.diag(A))
-    np.testing.assert_allclose(fit.W, expected, rtol=0, atol=1e-5)  # sqrt(2 * 1e-15 * 1e4 / 1)
+    assert least <= fit.value <= least * (1 + 1e-8)
+    np.testing.assert_allclose(fit.W, expected, rtol=0, atol=np.sqrt(2e-8 * least))
 
 
 @pytest.mark.parametrize("value", [np.inf, np.nan])

@@ -293,7 +293,6 @@ def test_weights_beyond_the_bound_are_clipped_and_counted() -> None:
 @pytest.mark.parametrize(
     ("settings", "why"),
     [
-        ({"combine": "best"}, "an oracle"),
         ({"combine": "average", "learner": "pc"}, "no weights to average"),
         ({"combine": "average", "learner": "ges"}, "no weights to average"),
         ({"penalty": -1.0}, "must be at least"),

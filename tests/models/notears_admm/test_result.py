@@ -5,9 +5,9 @@ from __future__ import annotations
 import networkx as nx
 import numpy as np
 import pytest
+from support.sparse_minimum import exact_minimum
 
 from secagg.models.graphs.acyclic_lasso import LeastSquares
-from secagg.models.graphs.acyclicity import minimise_sparse
 from secagg.models.graphs.linear_graph import LinearGraph
 from secagg.models.notears_admm.coordinator import Schedule, begin
 from secagg.models.notears_admm.linear_simulation import learn
@@ -74,7 +74,7 @@ def test_zero_at_a_lasso_on_all_predecessors(seed: int) -> None:
     X = linear_gaussian_rows(edge_weights(order, rng), 500, rng)
     S = np.cov(X.T, bias=True)
     loss = LeastSquares(S, PENALTY).value
-    best = minimise_sparse(loss, np.zeros((5, 5)), PENALTY, free=order, exact=True).W
+    best = exact_minimum(loss, np.zeros((5, 5)), PENALTY, free=order).W
     assert np.all((best != 0) == order)
     graph = LinearGraph(5, penalties=(PENALTY, 0.0))
     # The minimiser's slopes: 1e-9, or where rounding ends it, sqrt(2 |S| 1e-15 f).
