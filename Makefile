@@ -1,7 +1,7 @@
 # On a machine with Python 3.11 or newer, make and git, two commands are enough:
 #
 #   make demo     set up .venv, run the main jobs on the records of four hospitals
-#   make test     the same set-up and the test tools, then every test
+#   make test     the same set-up and the test tools, then the tests
 #
 # Everything goes into .venv, from locks with hashes; nothing outside this folder is changed.
 # Another Python: make demo PYTHON=python3.12
@@ -11,7 +11,7 @@ UV ?= uv
 TORCH ?= torch==2.13.0
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet
-PYTEST := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest
+PYTEST := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal
 
 # Whatever the environment says, byte code is written, at first import: where it is not, each of the
 # hundreds of processes that tests start compiles numpy, pandas and scipy anew, for two seconds.
@@ -19,7 +19,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .DELETE_ON_ERROR:
 .DEFAULT_GOAL := help
-.PHONY: demo examples placements test quick check bench bench-peers bench-neural data lock clean help
+.PHONY: demo examples placements test test-all check bench bench-peers bench-neural data lock clean help
 
 demo: .venv/.run  ## run the main jobs on four hospitals' records; reports go into runs/
 	$(BIN)/secagg run examples/heart-disease/logistic.toml --out runs/heart-logistic --overwrite
@@ -33,11 +33,11 @@ examples: .venv/.test .venv/.data  ## learn the protein-signalling graph over ei
 placements: .venv/.test  ## print what differential privacy costs on the hospitals' records
 	OMP_NUM_THREADS=1 $(BIN)/python examples/heart-disease/placements.py
 
-test: .venv/.test .venv/.data  ## run every test
-	$(PYTEST) -n 2 --dist worksteal
+test: .venv/.test  ## run the fast tests, which need no browser, data or compiler
+	$(PYTEST) -m default $(PYTEST_ARGS)
 
-quick: .venv/.test  ## run the tests that take no time and need neither browser nor data
-	$(PYTEST) -n 2 -m "not slow and not browser and not data"
+test-all: .venv/.test .venv/.data  ## run every test
+	$(PYTEST) $(PYTEST_ARGS)
 
 check: .venv/.test  ## run formatter, linter, type checkers and layer rules, then every test
 	$(BIN)/ruff format --check
@@ -45,7 +45,7 @@ check: .venv/.test  ## run formatter, linter, type checkers and layer rules, the
 	$(BIN)/mypy
 	$(BIN)/pyright --pythonpath $(BIN)/python
 	$(BIN)/lint-imports
-	$(MAKE) test
+	$(MAKE) test-all
 
 bench: .venv/.test  ## print the tables of docs/performance.md (after bench-peers: peers too)
 	python=.venv$$(test -e .venv-bench/.peers && echo -bench)/bin/python; \

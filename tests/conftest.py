@@ -1,4 +1,7 @@
-"""Where tests put their files, and that in CI none is skipped for want of what it needs.
+"""Marks by folder, where tests put their files, and what CI asks for beyond that they pass.
+
+`make test` runs the tests marked `default`: all that have none of the marks in `REASONS`, and those
+marked `smoke`. CI sets SECAGG_CPU_LIMIT, which fails a default test that takes more CPU seconds.
 
 A user without Chromium sees such tests skipped. CI sets SECAGG_REQUIRE_BROWSER,
 SECAGG_REQUIRE_DATA and SECAGG_REQUIRE_KERNELS, so that a missing install step cannot pass for a
@@ -10,11 +13,24 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
+import time
 from collections import Counter
 from collections.abc import Generator
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
+
+FOLDERS = {
+    "attacks": "attack", "benchmarks": "system", "fuzz": "fuzz", "oracles": "oracle",
+    "statistical": "statistical", "system": "system",
+}  # fmt: skip
+"""The mark of every test in a folder below this one."""
+
+REASONS = {*FOLDERS.values(), "browser", "data", "kernels"}
+"""Why a test is left out of `make test`."""
+
+CPU_LIMIT = float(os.environ.get("SECAGG_CPU_LIMIT", "inf"))
 
 MEMORY = Path("/dev/shm")  # a file system in memory, on Linux
 ROOM = 1 << 30  # bytes; a whole run takes a tenth of it
@@ -29,6 +45,9 @@ REQUIRED = {
     }.items()
     if os.environ.get(variable)
 }
+
+
+settings.register_profile("thorough", max_examples=300, deadline=None)  # for -m fuzz
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -54,6 +73,29 @@ def _room() -> bool:
         return False
     found = os.statvfs(MEMORY)
     return found.f_bavail * found.f_frsize >= ROOM and not found.f_flag & os.ST_NOEXEC
+
+
+@pytest.hookimpl(tryfirst=True)  # before -m selects
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark each test with the reason of its folder, or as one that `make test` runs."""
+    here = Path(__file__).parent
+    for item in items:
+        if reason := FOLDERS.get(item.path.relative_to(here).parts[0]):
+            item.add_marker(reason)
+        marks = {mark.name for mark in item.iter_markers()}
+        if "smoke" in marks or not marks & REASONS:
+            item.add_marker("default")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
+    """Fail a default test that passes but takes too long; fixtures are not counted."""
+    start = time.process_time()
+    result = yield
+    seconds = time.process_time() - start
+    if seconds > CPU_LIMIT and item.get_closest_marker("default"):
+        pytest.fail(f"took {seconds:.2f} CPU seconds; make it faster, or mark why it is slow")
+    return result
 
 
 @pytest.hookimpl(wrapper=True)

@@ -29,7 +29,6 @@ def scripts() -> list[str]:
     return sorted(path.name for path in FOLDER.glob("bench_*.py"))
 
 
-@pytest.mark.slow  # a process for each session of each protocol
 @pytest.mark.parametrize("script", scripts())
 def test_smallest_case_prints_a_table(script: str) -> None:
     command = [sys.executable, str(FOLDER / "report.py"), "--quick", script]

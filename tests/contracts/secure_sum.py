@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import os
 from collections.abc import Sequence
 from typing import Any
 
@@ -20,15 +19,10 @@ from secagg.core.frames import Header, peek_header, write_frame
 from secagg.errors import JobError, PolicyRefusal, ProtocolAbort, SecaggError
 from secagg.privacy.policy.release_rules import ReleasePolicy
 
-FUZZED = int(os.environ.get("SECAGG_FUZZ_EXAMPLES", "15"))  # 300 in CI, after `make test`
-
-RELAXED = settings(
-    max_examples=max(10, FUZZED // 10),
-    deadline=None,
-    suppress_health_check=[HealthCheck.differing_executors],
+FEW = settings(
+    max_examples=10, deadline=None, suppress_health_check=[HealthCheck.differing_executors]
 )
-
-FUZZ = settings(RELAXED, max_examples=FUZZED, suppress_health_check=[*HealthCheck])
+FUZZED = settings(deadline=None, suppress_health_check=[*HealthCheck])  # the profile's number
 
 
 def numbers(sites: int, size: int, seed: int, spread: float = 100.0) -> dict[str, np.ndarray]:
@@ -52,7 +46,7 @@ class SecureSumContract:
 
     # --- the sum is exact --------------------------------------------------------------------
 
-    @RELAXED
+    @FEW
     @given(
         sites=st.integers(2, 7),
         size=st.integers(1, 40),
@@ -79,7 +73,7 @@ class SecureSumContract:
         total, cohort = world.sum()
         np.testing.assert_array_equal(total, world.expected(cohort))
 
-    @RELAXED
+    @FEW
     @given(
         values=st.lists(
             st.lists(st.integers(-(2**40), 2**40), min_size=3, max_size=3), min_size=2, max_size=6
@@ -108,7 +102,8 @@ class SecureSumContract:
                     outcomes.add(self.check_faulty(silence(name, phase, round_)))
         assert "summed" in outcomes
 
-    @RELAXED
+    @pytest.mark.fuzz
+    @FUZZED
     @given(data=st.data())
     def test_tampered_frames(self, data: st.DataObject) -> None:
         """Frames are changed, cut, repeated, replaced or lost anywhere: never a wrong sum."""
@@ -153,7 +148,8 @@ class SecureSumContract:
 
     # --- messages ----------------------------------------------------------------------------
 
-    @RELAXED
+    @pytest.mark.fuzz
+    @FUZZED
     @given(data=st.data())
     def test_senseless_requests_are_typed_errors(self, data: st.DataObject) -> None:
         """Whatever signed body the coordinator sends, a party answers or refuses; never crashes."""
@@ -166,7 +162,8 @@ class SecureSumContract:
         handled = party.handle(request, party.first_state())
         assert handled.reply
 
-    @RELAXED
+    @pytest.mark.fuzz
+    @FUZZED
     @given(data=st.data())
     def test_senseless_replies_are_typed_errors(self, data: st.DataObject) -> None:
         """Whatever signed body a party answers, the coordinator goes on or refuses."""
@@ -193,7 +190,8 @@ class SecureSumContract:
         except SecaggError as error:
             assert error.exit_code != 1
 
-    @FUZZ
+    @pytest.mark.fuzz
+    @FUZZED
     @given(data=st.data())
     def test_mutated_messages_are_typed_errors(self, data: st.DataObject) -> None:
         """One well-signed message, from whomever, is not what it should be: nobody crashes.
@@ -219,6 +217,7 @@ class SecureSumContract:
         codes = {error.code for error in world.engine.errors.values()}
         assert "internal" not in codes, world.engine.errors
 
+    @pytest.mark.fuzz
     def test_odd_values_in_requests_are_typed_errors(self) -> None:
         """Each node of each request, to one party in each phase, is replaced by each odd value."""
         world = self.world(numbers(3, 2, 0), method=SumNumbers((2,), rounds=2))
@@ -236,6 +235,7 @@ class SecureSumContract:
                     assert handled.error is None or handled.error.code != "internal", where
             step = world.coordinator.advance(step.state, world.engine.exchange(step.requests))
 
+    @pytest.mark.fuzz
     def test_odd_values_in_replies_are_typed_errors(self) -> None:
         """The same, of the first reply in each phase; in its signed note as well."""
         world = self.world(numbers(3, 2, 0), method=SumNumbers((2,), rounds=2))

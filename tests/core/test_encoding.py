@@ -18,7 +18,7 @@ from hypothesis.extra import numpy as hnp
 from secagg.core import encoding
 from secagg.errors import InternalError, PeerError
 
-MANY = settings(max_examples=300, deadline=None)
+MANY = settings(deadline=None)  # as many as the profile says
 
 
 def arrays() -> st.SearchStrategy[np.ndarray]:
@@ -87,12 +87,14 @@ tags = st.lists(
 )  # fmt: skip
 
 
+@pytest.mark.fuzz
 @MANY
 @given(st.binary(max_size=200) | tags.map(b"".join))
 def test_arbitrary_bytes(data: bytes) -> None:
     check_canonical(data)
 
 
+@pytest.mark.fuzz
 @MANY
 @given(plain, st.data())
 def test_mutated_bytes(value: Any, data: st.DataObject) -> None:

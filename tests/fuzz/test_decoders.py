@@ -1,13 +1,12 @@
 """Every decoder of what another party sent: whatever the bytes, a value or a typed error.
 
 Beside this, the contract suite sends mutated but well-signed messages through whole sessions
-(`test_mutated_messages_are_typed_errors`). Both draw more examples in CI (SECAGG_FUZZ_EXAMPLES).
+(`test_mutated_messages_are_typed_errors`).
 """
 
 from __future__ import annotations
 
 import functools
-import os
 from collections.abc import Callable
 from typing import Any
 
@@ -32,8 +31,7 @@ from secagg.protocols.paillier import cryptosystem
 from secagg.runtime.attestations import read_attestation
 from secagg.runtime.fixed_point import decode, plan_sum
 
-EXAMPLES = int(os.environ.get("SECAGG_FUZZ_EXAMPLES", "50"))
-fuzzed = settings(max_examples=EXAMPLES, deadline=None, suppress_health_check=[*HealthCheck])
+fuzzed = settings(deadline=None, suppress_health_check=[*HealthCheck])
 PLAN = plan_sum((Field("x", (3,), 10.0, 30, Kind.BOUNDED),), 4, (64,))
 
 

@@ -63,7 +63,6 @@ def test_gaussian_releases(sigma, times):
     compare(Gaussian(1 / sigma), times)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(("sigma", "times"), [(s, k) for s, k in GRID if k / s**2 <= 400])
 def test_all_of_the_gaussian_grid(sigma, times):
     compare(Gaussian(1 / sigma), times)

@@ -13,7 +13,6 @@ import sys
 from pathlib import Path
 
 import numpy as np
-import pytest
 from numpy.typing import NDArray
 from support.checkout import ROOT
 from support.ep_rounds import run
@@ -21,8 +20,6 @@ from support.ep_rounds import run
 from secagg.models.common.posterior_summary import summarise
 from secagg.models.fedlin.hierarchies.base import SufficientStatistics
 from secagg.models.fedlin.hierarchies.normal import NormalHierarchy
-
-pytestmark = pytest.mark.slow
 
 Array = NDArray[np.float64]
 

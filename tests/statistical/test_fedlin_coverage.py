@@ -11,7 +11,6 @@ import sys
 
 import numpy as np
 import pandas as pd
-import pytest
 from support.fedlin import continuous, fedlin_job
 
 from secagg.core.randomness import replayable_random
@@ -50,7 +49,6 @@ def held(seed: int, sites: int = K, points: int = 0) -> list[float]:
     return [float(np.mean(one)) for one in each]
 
 
-@pytest.mark.slow
 def test_intervals_of_all_sites_hold_nine_in_ten_of_their_coefficients() -> None:
     """Coefficients of one data set may be held together or not: errors are of data sets."""
     shares = np.array([held(seed)[0] for seed in range(SETS)])

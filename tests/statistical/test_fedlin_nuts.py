@@ -25,13 +25,7 @@ from support.fedlin_gold import DRAWS, GOLD, Compared, compared
 
 pytestmark = pytest.mark.data
 
-CASES = [
-    "exams",
-    *(
-        pytest.param(name, marks=pytest.mark.slow)
-        for name in ("exams paper", "exams boy", "radon", "radon paper", "radon uranium")
-    ),
-]
+CASES = ["exams", "exams paper", "exams boy", "radon", "radon paper", "radon uranium"]
 # Of the scope of a module a case's tests follow each other, so that one worker of two computes it.
 EACH = pytest.mark.parametrize("name", CASES, scope="module")
 MOST = 4.5

@@ -12,7 +12,7 @@ import pytest
 from support.fedlin_files import needs
 from support.fedlin_gold import POINTS, compared
 
-pytestmark = [pytest.mark.data, pytest.mark.slow]
+pytestmark = pytest.mark.data
 
 MOST = 4.5
 

@@ -16,7 +16,6 @@ from dataclasses import fields
 from typing import Any
 
 import numpy as np
-import pytest
 from numpy.typing import NDArray
 
 from secagg.models.numerics.gaussian_draws import inverse_gamma
@@ -149,7 +148,6 @@ def test_the_sampler_leaves_the_prior_as_it_is() -> None:
     assert np.max(np.abs(z)) < 4.5
 
 
-@pytest.mark.slow
 def test_the_sampler_leaves_the_prior_as_it_is_with_more_power() -> None:
     # 48 statistics: |z| > 4.5 in one of 3000 runs by chance
     z = scores(12_000, (5, 0, 8), rounds=8, seed=2)

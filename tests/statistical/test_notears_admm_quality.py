@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from support.sparse_minimum import exact_minimum
 
 from secagg.models.common.pooled_moments import Moments
-from secagg.models.graphs.acyclic_lasso import LeastSquaresfrom support.sparse_minimum import exact_minimum
-
+from secagg.models.graphs.acyclic_lasso import LeastSquares
 from secagg.models.graphs.acyclicity import acyclic_edges
 from secagg.models.graphs.metrics import compare_graphs
 from secagg.models.graphs.notears import notears
@@ -22,8 +22,6 @@ from secagg.reproductions.data.simulated_graphs import (
 
 SEEDS = range(16)
 PENALTY = 0.01
-
-pytestmark = pytest.mark.slow
 
 
 def simulated(seed: int, d: int, n: int) -> tuple[np.ndarray, np.ndarray]:

@@ -39,8 +39,6 @@ from secagg.runtime import party
 from secagg.runtime.party import Party
 from secagg.runtime.rounds import COHORT
 
-pytestmark = pytest.mark.slow
-
 ERROR = 2.0**-25
 RUNS = 120_000
 DELTA = 1e-6

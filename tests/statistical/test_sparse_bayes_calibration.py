@@ -34,8 +34,6 @@ from secagg.models.sparse_bayes.horseshoe import (
 from secagg.models.sparse_bayes.spike_slab import Common, SpikeSlab
 
 Array = NDArray[np.float64]
-pytestmark = pytest.mark.slow
-
 REPLICATES, Q, RECORDS = 1500, 2, (8, 6, 5)
 M, NOISE = len(RECORDS), NoisePrior()
 WARMUP, DRAWS, THIN = 320, 15, 64

@@ -16,8 +16,6 @@ from support.checkout import ROOT
 
 from secagg.models.sparse_bayes.regression import SparseRegression
 
-pytestmark = pytest.mark.slow
-
 BENCHMARKS: Path = ROOT / "benchmarks"
 SIZE = 256, 1500  # chains, rounds
 

@@ -19,7 +19,6 @@ from pathlib import Path
 from typing import Literal
 
 import numpy as np
-import pytest
 from numpy.typing import NDArray
 from support.checkout import ROOT
 from support.playing import play, rows_of
@@ -29,8 +28,6 @@ from secagg.core.randomness import expanded
 from secagg.models.common.posterior_summary import Posterior, summarise
 from secagg.models.sparse_bayes.base import kept_draws
 from secagg.models.sparse_bayes.regression import SparseRegression
-
-pytestmark = pytest.mark.slow
 
 Array = NDArray[np.float64]
 

@@ -101,7 +101,6 @@ def test_ctrl_c_says_what_is_kept(tmp_path: Path) -> None:
     assert not (tmp_path / "figure1.md").exists()
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("number", [2, 3, 4])
 def test_no_quick_cell_fails(number: int, tmp_path: Path) -> None:
     pytest.importorskip("causallearn")

@@ -84,7 +84,6 @@ def test_the_job_to_use_asks_for_pc_and_what_it_leaves_open() -> None:
     assert kinds == {(pair, "undirected") for pair in pairs}
 
 
-@pytest.mark.slow
 def test_with_three_records_a_variable_the_penalty_matters_more_than_the_route() -> None:
     def shd(fit: GraphFit, truth: np.ndarray) -> float:
         return float(compare_graphs(fit.directed, truth).shd)

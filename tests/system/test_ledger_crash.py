@@ -13,7 +13,6 @@ from typing import Any
 import pytest
 from support.ledger_killed import POINTS, told
 
-slow = pytest.mark.slow  # a quarter of a minute; longer where others use the disk
 KILLS, KEYS, PARTS = 200, 40, 36
 
 
@@ -23,7 +22,6 @@ def killed(tmp_path_factory: pytest.TempPathFactory) -> Any:
     return told(what="kills", path=path, parts=PARTS, keys=KEYS, deaths=KILLS, seed=20261121)
 
 
-@slow
 def test_each_point_was_hit_and_so_was_the_middle_of_a_commit(killed: Any) -> None:
     hit = Counter(one["point"] for one in killed["seen"] if one["killed"])
     assert hit.total() == KILLS
@@ -32,19 +30,16 @@ def test_each_point_was_hit_and_so_was_the_middle_of_a_commit(killed: Any) -> No
     assert sum(one["journal"] for one in killed["seen"] if not one["point"]) > 5
 
 
-@slow
 def test_after_each_kill_the_file_is_sound(killed: Any) -> None:
     assert {one["integrity"] for one in killed["seen"]} == {"ok"}
 
 
-@slow
 def test_the_budget_is_never_overspent(killed: Any) -> None:
     assert max(len(one["entries"]) for one in killed["seen"]) <= PARTS
     assert len(killed["entries"]) == PARTS  # and by the end it is all used
     assert Counter(killed["last"].values())["refused"] == KEYS - PARTS
 
 
-@slow
 def test_nothing_is_sent_without_its_entry(killed: Any) -> None:
     sent = [one for one in killed["seen"] if one["sent"] not in ("", "refused")]
     assert len(sent) > 5
@@ -52,7 +47,6 @@ def test_nothing_is_sent_without_its_entry(killed: Any) -> None:
         assert one["entries"][str(one["number"])] == one["sent"]
 
 
-@slow
 @pytest.mark.parametrize(("points", "entered"), [(POINTS[:5], False), (POINTS[5:], True)])
 def test_the_commit_is_what_spends(killed: Any, points: tuple[str, ...], entered: bool) -> None:
     known: set[str] = set()
@@ -63,7 +57,6 @@ def test_the_commit_is_what_spends(killed: Any, points: tuple[str, ...], entered
         known = set(one["entries"])
 
 
-@slow
 def test_a_retry_has_the_same_noise(killed: Any) -> None:
     entries: dict[str, str] = {}
     for one in (*killed["seen"], killed):
@@ -73,7 +66,6 @@ def test_a_retry_has_the_same_noise(killed: Any) -> None:
     assert {n: s for n, s in killed["last"].items() if s != "refused"} == entries
 
 
-@slow
 def test_a_process_killed_while_it_makes_a_ledger_leaves_a_whole_one_or_none(
     tmp_path: Path,
 ) -> None:
@@ -84,7 +76,6 @@ def test_a_process_killed_while_it_makes_a_ledger_leaves_a_whole_one_or_none(
 # --- races ---------------------------------------------------------------------------------------
 
 
-@slow
 def test_eight_processes_get_in_exactly_what_is_affordable(tmp_path: Path) -> None:
     parts = 100
     saw = told(

@@ -100,7 +100,6 @@ def trouble(done: Run) -> list[tuple[str, int, Any]]:
 # --- the same run --------------------------------------------------------------------------------
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 def test_same_bits_and_messages_as_in_memory(
     job: Path,
@@ -138,7 +137,6 @@ def test_same_bits_and_messages_as_in_memory(
     assert there == ["data", "job.toml", "memory", "out"]
 
 
-@pytest.mark.slow
 @pytest.mark.usefixtures("quick_starts")
 def test_sites_that_share_a_table(job: Path, engines: list[LoopbackEngine]) -> None:
     """Each reads the whole table, which is what a simulation is."""
@@ -153,7 +151,6 @@ def test_sites_that_share_a_table(job: Path, engines: list[LoopbackEngine]) -> N
     assert same_bits(job.parent / "memory", job.parent / "out")
 
 
-@pytest.mark.slow
 @pytest.mark.usefixtures("quick_starts")
 def test_without_a_folder_nothing_stays(job: Path, engines: list[LoopbackEngine]) -> None:
     seen: list[Mapping[str, Any]] = []
@@ -170,7 +167,6 @@ def test_without_a_folder_nothing_stays(job: Path, engines: list[LoopbackEngine]
     assert sorted(path.name for path in job.parent.iterdir()) == ["data", "job.toml"]
 
 
-@pytest.mark.slow
 def test_paths_start_where_the_run_was_started(
     job: Path, monkeypatch: pytest.MonkeyPatch, engines: list[LoopbackEngine]
 ) -> None:
@@ -247,7 +243,7 @@ def test_who_had_not_started_is_counted(
 
 @pytest.mark.parametrize(
     "protocol",
-    ["plain", pytest.param("masked", marks=pytest.mark.slow)],
+    ["plain", "masked"],
 )
 @pytest.mark.usefixtures("quick_starts")
 def test_parties_killed_between_any_two_phases(
@@ -269,7 +265,6 @@ def test_parties_killed_between_any_two_phases(
     assert len(killed) >= 2 and (protocol != "plain" or [name for _, name in back] == killed)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("protocol", ["additive", "masked"])
 @pytest.mark.usefixtures("quick_starts")
 def test_parties_killed_while_they_answer(
@@ -291,7 +286,6 @@ def test_parties_killed_while_they_answer(
     assert {kind for kind, *_ in trouble(done)} == {"restarted"}
 
 
-@pytest.mark.slow
 @pytest.mark.usefixtures("quick_starts")
 def test_a_party_that_stays_dead_is_noticed_at_once(
     job: Path, monkeypatch: pytest.MonkeyPatch, engines: list[LoopbackEngine]
@@ -309,7 +303,6 @@ def test_a_party_that_stays_dead_is_noticed_at_once(
     assert len(missed) <= 1  # it may have been asked before its end was seen
 
 
-@pytest.mark.slow
 @pytest.mark.usefixtures("quick_starts")
 def test_a_party_that_dies_of_its_request_is_given_up(
     job: Path, monkeypatch: pytest.MonkeyPatch, engines: list[LoopbackEngine]
@@ -337,7 +330,6 @@ def test_a_party_that_dies_of_its_request_is_given_up(
 # --- hangs ---------------------------------------------------------------------------------------
 
 
-@pytest.mark.slow
 @pytest.mark.usefixtures("quick_starts")
 def test_a_party_that_hangs_is_noticed_at_the_deadline(
     job: Path, monkeypatch: pytest.MonkeyPatch, engines: list[LoopbackEngine]
@@ -354,7 +346,6 @@ def test_a_party_that_hangs_is_noticed_at_the_deadline(
     assert 5 <= took[0] < 10 and took[1] < 5
 
 
-@pytest.mark.slow
 @pytest.mark.usefixtures("quick_starts")
 def test_a_party_that_comes_back_late_is_not_misunderstood(
     job: Path, monkeypatch: pytest.MonkeyPatch, engines: list[LoopbackEngine]

@@ -50,7 +50,6 @@ from secagg.runtime.rounds import COHORT, cohort_update
 from secagg.runtime.session import open_session
 
 __all__ = ["nursery", "quick_starts"]  # fixtures
-slow = pytest.mark.slow
 STAGES = (COHORT, "moments")  # of the two rounds
 DELTA = 1e-6
 PRIVATE = """
@@ -184,7 +183,6 @@ def asked(saw: Any) -> Iterator[tuple[int, Any]]:
             yield number, one
 
 
-@slow
 def test_each_step_was_hit(saw: Any) -> None:
     hit = Counter(one["last"] for _, one in asked(saw) if one["killed"] and not one["timed"])
     assert all(hit[step] for step in (
@@ -195,7 +193,6 @@ def test_each_step_was_hit(saw: Any) -> None:
     assert timed > 10 and hit.total() + timed >= 200
 
 
-@slow
 def test_what_was_sent_has_an_entry_with_its_cost(job: Path, saw: Any) -> None:
     plans = [planned_as(job, **about) for about in RUNS]
     contributes = [{p.name for p in plan.protocol.phases if p.contributes} for plan in plans]
@@ -210,7 +207,6 @@ def test_what_was_sent_has_an_entry_with_its_cost(job: Path, saw: Any) -> None:
             assert row["content"]["stage"] == stage
 
 
-@slow
 def test_an_answer_is_the_same_each_time(saw: Any) -> None:
     """To the byte: the noise, and also keys and shares, once they were sent."""
     answers: dict[tuple[int, int, str], set[str]] = {}
@@ -221,7 +217,6 @@ def test_an_answer_is_the_same_each_time(saw: Any) -> None:
     assert all(len(same) == 1 for same in answers.values())
 
 
-@slow
 def test_noise_is_the_same_each_time(job: Path, saw: Any) -> None:
     """Of answers that were sent and of those that were lost: what the ledger's seed stands for."""
     drawn: dict[tuple[int, int], list[str]] = {}
@@ -236,14 +231,12 @@ def test_noise_is_the_same_each_time(job: Path, saw: Any) -> None:
     assert not drawn[REFUSED, 0]
 
 
-@slow
 @pytest.mark.parametrize("number", [n for n in range(REFUSED) if n != FREE])
 def test_the_run_is_whole(job: Path, saw: Any, number: int) -> None:
     out, ledgers = Path(saw[number]["out"]), saw[number]["ledgers"]
     check_whole(planned_as(job, **RUNS[number]), out, ledgers)
 
 
-@slow
 def test_noise_of_a_site_is_used_again_and_free(saw: Any) -> None:
     """By another run on the same records, killed as often."""
     out, ledgers = Path(saw[FREE]["out"]), saw[FREE]["ledgers"]
@@ -252,7 +245,6 @@ def test_noise_of_a_site_is_used_again_and_free(saw: Any) -> None:
     verify_folder(out)
 
 
-@slow
 def test_the_ledger_only_grows(saw: Any) -> None:
     before: list[Any] = []
     for _, one in asked(saw):
@@ -262,7 +254,6 @@ def test_the_ledger_only_grows(saw: Any) -> None:
     assert len({row["seed"] for row in entries}) == len(entries) == 2 * FREE
 
 
-@slow
 def test_the_budget_is_never_overspent(saw: Any) -> None:
     assert max(spent(one["releases"]) for _, one in asked(saw)) <= CAP
     fully = gaussian_epsilon(2.0 * gaussian_mu(1.0, DELTA), DELTA)
@@ -273,7 +264,6 @@ def test_the_budget_is_never_overspent(saw: Any) -> None:
 # --- all parties are killed at once ---------------------------------------------------------------
 
 
-@slow
 def test_all_are_killed_at_once_again_and_again(tmp_path: Path) -> None:
     """Coordinator and sites die together, and go on together."""
     job = private_job(tmp_path)
@@ -312,7 +302,6 @@ def kept_state(place: Path) -> Mapping[str, Any]:
         return Journal(place / "journal", session.session).read().step.state
 
 
-@slow
 def test_the_coordinator_is_killed_around_each_release(
     tmp_path: Path, quick_starts: Nursery
 ) -> None:
@@ -348,7 +337,6 @@ def test_the_coordinator_is_killed_around_each_release(
     assert Counter(name for name, _ in events_of(out / "log.jsonl"))["release"] == 2
 
 
-@slow
 @pytest.mark.usefixtures("quick_starts")
 def test_a_site_is_killed_between_entry_and_reply(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -59,7 +59,7 @@ WHOLE_MODULE = "import pytest\npytest.importorskip('no_such_module')\n"
 def test_required_tests_may_not_skip(tmp_path: Path, variables: list[str], outcome: str) -> None:
     shutil.copy(Path(__file__).parents[1] / "conftest.py", tmp_path)
     (tmp_path / "pytest.ini").write_text(
-        "[pytest]\nmarkers =\n    data\n    browser\n    kernels\n"
+        "[pytest]\nmarkers =\n    data\n    browser\n    default\n    kernels\n"
     )
     (tmp_path / "test_skips.py").write_text(SKIPS)
     (tmp_path / "test_module.py").write_text(WHOLE_MODULE)

@@ -89,7 +89,6 @@ def test_killed_once_and_continued_from_the_command_line(job: Path) -> None:
     assert verify_folder(out).head in done.stdout
 
 
-@pytest.mark.slow
 def test_killed_between_every_two_phases(job: Path, quick_starts: Nursery) -> None:
     """The run, and then each process that resumes it, dies one step further than the last.
 
@@ -110,7 +109,7 @@ def test_killed_between_every_two_phases(job: Path, quick_starts: Nursery) -> No
     ("protocol", "after"),
     [
         ("plain", False),
-        *(pytest.param(p, True, marks=[pytest.mark.slow] * (p != "plain")) for p in PROTOCOLS),
+        *((p, True) for p in PROTOCOLS),
     ],
 )
 @pytest.mark.parametrize(
@@ -174,7 +173,6 @@ def test_killed_after_the_run_was_moved_to_its_place(job: Path, tmp_path: Path) 
     assert not (tmp_path / "out.partial").exists()
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 @pytest.mark.usefixtures("quick_starts")  # of what goes on
 def test_interrupted_by_its_user(job: Path, number: signal.Signals) -> None:

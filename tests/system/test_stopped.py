@@ -28,7 +28,6 @@ def job(tmp_path: Path) -> Path:
     return write_job(tmp_path)
 
 
-@pytest.mark.slow
 @pytest.mark.usefixtures("quick_starts")
 def test_a_site_lost_after_the_first_release_comes_back(
     job: Path, monkeypatch: pytest.MonkeyPatch
@@ -59,7 +58,6 @@ def test_a_site_lost_after_the_first_release_comes_back(
     assert "west dropped out" in stopped["what"] and resumed["deadline"] == 60.0
 
 
-@pytest.mark.slow
 @pytest.mark.usefixtures("quick_starts")
 def test_a_site_that_was_too_slow_gets_more_time(
     job: Path, monkeypatch: pytest.MonkeyPatch

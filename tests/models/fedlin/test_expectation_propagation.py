@@ -295,7 +295,7 @@ def test_whole_changes_of_vague_cavities_are_taken_in_part_and_end_in_the_same_p
     assert step_norm(usual.q, slow.q) < 0.025  # the tolerance, twice
 
 
-@pytest.mark.slow
+@pytest.mark.statistical
 def test_intervals_hold_what_they_say_over_data_sets() -> None:
     """Truths from the prior, records from truths: 90 % intervals hold 90 % of these.
 

@@ -96,7 +96,7 @@ def test_numbers_of_sites(K: int, d: int, rounds: int, alpha: float) -> None:
     np.testing.assert_allclose(found, expected, rtol=0, atol=error)
 
 
-@pytest.mark.slow
+@pytest.mark.oracle
 def test_a_hundred_sites() -> None:
     sizes = tuple(8 + k % 13 for k in range(100))
     found, expected, error, _ = run_and_write(sizes, {"rounds": 30}, 5)

@@ -31,7 +31,7 @@ from secagg.models.numerics.natural_gaussian import triangle
 
 RIDGE = {"name": "fedlin_hm2", "prior": "ridge"}
 SIZES = (30, 12, 45, 4)
-PROTOCOLS = ["additive", "masked", pytest.param("paillier", marks=pytest.mark.slow)]
+PROTOCOLS = ["additive", "masked", pytest.param("paillier", marks=pytest.mark.system)]
 
 
 def statistics(written: Written, k: int, intercept: str) -> SufficientStatistics:

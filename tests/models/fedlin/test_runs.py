@@ -27,7 +27,7 @@ METHODS: list[dict[str, Any]] = [
     {"name": "fedlin_hm1", "rounds": 4, "participation": 0.5, "batch": 5, "variance": "site"},
     {"name": "fedavg", "rounds": 4, "personal": 0.3, "participation": 0.7},
 ]
-PROTOCOLS = ["plain", "additive", "masked", pytest.param("paillier", marks=pytest.mark.slow)]
+PROTOCOLS = ["plain", "additive", "masked", pytest.param("paillier", marks=pytest.mark.system)]
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)

@@ -55,7 +55,7 @@ def test_recovers_a_simulated_network(seed: int) -> None:
     assert compare_graphs(fit.directed, truth).shd <= 1  # 0 when this was written
 
 
-@pytest.mark.slow
+@pytest.mark.statistical
 def test_better_than_a_linear_model_on_simulated_networks(of_rows) -> None:
     ours, linear = [], []
     for seed in range(5):

@@ -237,7 +237,7 @@ def test_intervals_cover_where_plugged_in_ones_do_not_and_first_order_ones_are_l
     assert ours.length < 0.5 * first.length
 
 
-@pytest.mark.slow
+@pytest.mark.statistical
 @pytest.mark.parametrize("epsilon", [1, 4])
 @pytest.mark.parametrize("kind", [{}, {"binary": 0.0, "square": 2.0}])
 def test_ninety_percent_intervals_cover_ninety_percent(simulation, epsilon, kind):

@@ -163,7 +163,7 @@ def test_stationarity_is_the_distance_from_the_first_order_conditions() -> None:
     assert stationarity(W_edge, slope, networks) == pytest.approx(0.3)
 
 
-@pytest.mark.slow
+@pytest.mark.statistical
 def test_recovers_a_simulated_network_over_sites() -> None:
     errors = []
     for seed in range(4):

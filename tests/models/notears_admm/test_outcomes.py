@@ -28,7 +28,7 @@ def simulated(seed: int, d: int, sizes: tuple[int, ...]) -> list[np.ndarray]:
     return np.split(rows, np.cumsum(sizes)[:-1])
 
 
-@pytest.mark.parametrize("variant", ["fast", pytest.param("paper", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("variant", ["fast", pytest.param("paper", marks=pytest.mark.statistical)])
 def test_finds_the_structure_of_a_vector_autoregression(variant) -> None:
     """In four models of 4000 windows at most one wrong edge of five, on the mean.
 

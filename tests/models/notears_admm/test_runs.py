@@ -28,7 +28,7 @@ from secagg.runtime.journal import Journal
 __all__ = ["folders"]  # a fixture
 
 NAMES = ["v", "w", "x", "y"]
-PROTOCOLS = ["plain", "additive", "masked", pytest.param("paillier", marks=pytest.mark.slow)]
+PROTOCOLS = ["plain", "additive", "masked", pytest.param("paillier", marks=pytest.mark.system)]
 HALF = 20.0
 # Answers are rounded to 2^-41, half a step, in units of half^2 = 400: three sites' sum is off by
 # 5e-10, and W at the end by that over the curvature of the pooled covariance, 0.1 here. In first

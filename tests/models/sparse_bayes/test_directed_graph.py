@@ -67,7 +67,7 @@ def test_it_finds_an_acyclic_graph() -> None:
     assert found(fit(SparseDirected(rounds=400, chains=2), parts)[0]) == arrows(ACYCLIC)
 
 
-@pytest.mark.slow
+@pytest.mark.statistical
 def test_it_finds_the_effects_also_in_a_cycle() -> None:
     parts = simulated(CYCLE, (150, 200, 150))
     result, _ = fit(SparseDirected(rounds=2000), parts)

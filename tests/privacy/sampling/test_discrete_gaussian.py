@@ -103,7 +103,7 @@ def test_wide_gaussian(variance: int) -> None:
     assert not alarms(SHARE, compare_wide(sample, variance))
 
 
-@pytest.mark.slow  # 7 s: 2 % of sigma show in 200,000 draws, not in 20,000
+@pytest.mark.statistical  # 7 s: 2 % of sigma show in 200,000 draws, not in 20,000
 @pytest.mark.parametrize("variance", WIDE)
 def test_two_percent_of_sigma(variance: int) -> None:
     sample = draws(discrete_gaussian.discrete_gaussian, Fraction(variance), 4, 10 * DRAWS)

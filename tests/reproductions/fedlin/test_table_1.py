@@ -159,7 +159,7 @@ def test_rounds_are_what_the_method_does_by_secure_sums(weight: str) -> None:
         a = variance * np.array([each.answer(rate, runs.STEPS) for each, rate in pairs])
     expected = next(islice(centralised.rounds(devices, eta, a, runs.STEPS, runs.ALPHA), 5, None))
     np.testing.assert_allclose(runs.coefficients(own, "hm1"), expected, rtol=1e-8)
-    separate = runs.coefficients(own, "separate")
+    separate = runs.coefficients(own, "site_ols")
     np.testing.assert_allclose(separate, centralised.least_squares(X, y), rtol=1e-8)
 
 
@@ -300,7 +300,7 @@ def test_figure_3_by_the_command(tmp_path: Path) -> None:
     assert code == 0 and json.loads(out)["computed"] == 0
 
 
-@pytest.mark.slow
+@pytest.mark.system
 def test_table_1_by_the_command(tmp_path: Path) -> None:
     code, out, _ = call(
         "--table", "1", "--quick", "--seeds", "1", "--jobs", "1", "--out", tmp_path

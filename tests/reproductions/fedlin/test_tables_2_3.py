@@ -139,7 +139,7 @@ def test_ditto_comes_with_fedavg(two: fedlin.Tables) -> None:
     assert found["separate"] == compute("hm1")["separate"]
 
 
-@pytest.mark.slow
+@pytest.mark.system
 @pytest.mark.data
 @pytest.mark.parametrize("kind", ["tests", "exams", "radon"])
 def test_cells_of_packaged_records(kind: str) -> None:

@@ -403,7 +403,7 @@ def test_the_settings_are_the_paper_s() -> None:
     assert default == paper_settings.TOLERANCE
 
 
-@pytest.mark.slow
+@pytest.mark.system
 def test_nonlinear_cells() -> None:
     base = {**LINEAR, "data": "mlp", "d": 5, "n": 60}
     assert numbers("mlp", **base, method="mlp-alldata", penalty=0.01).keys() == {"mlp-alldata"}

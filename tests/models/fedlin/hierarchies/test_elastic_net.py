@@ -137,7 +137,7 @@ def test_awkward_sites(name: str) -> None:
     assert np.all(np.isfinite(ElasticNet().draw(sums(X, y), cavity, 128, rng).theta))
 
 
-@pytest.mark.slow
+@pytest.mark.oracle
 def test_expectation_propagation_against_all_data_at_once() -> None:
     """EP's own error: means within .02 sd of the posterior, sds .5 % (s), 5 and 8 % too small.
 

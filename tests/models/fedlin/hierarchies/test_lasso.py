@@ -229,7 +229,7 @@ def test_awkward_sites(name: str) -> None:
         assert np.max(fitted.std(axis=0)) < 0.5 * np.max(draws.theta.std(axis=0))
 
 
-@pytest.mark.slow
+@pytest.mark.oracle
 @pytest.mark.parametrize("name", ["perfect", "units", "far"])
 def test_awkward_sites_against_quadrature(name: str) -> None:
     X, y = regression(12, 2, seed=6)
@@ -247,7 +247,7 @@ def test_awkward_sites_against_quadrature(name: str) -> None:
     assert np.max(means.std(axis=0) / np.sqrt(np.diagonal(cov))) < 0.05
 
 
-@pytest.mark.slow
+@pytest.mark.oracle
 @pytest.mark.parametrize(("sites", "n", "d"), [(8, 10, 2), (10, 5, 1)])
 def test_expectation_propagation_against_all_data_at_once(sites: int, n: int, d: int) -> None:
     """EP's own error: means within .005 sd of the posterior, sds 1.0 to 1.4 % too small.
