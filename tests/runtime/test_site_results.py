@@ -101,7 +101,7 @@ def test_a_number_that_json_has_not_ends_no_run(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     broken = Result({"records_here": float("nan")})
-    monkeypatch.setattr(SparseLinear, "own_result", lambda *_: broken)
+    monkeypatch.setattr(SparseLinear, "site_result", lambda *_: broken)
     ran = secagg.run(job(sites={"max_rows": 100, "folder": str(folder)}))
     assert any("cannot be written" in remark for remark in ran.remarks)
 

@@ -35,8 +35,7 @@ from secagg.privacy.accounting import calibration
 from secagg.privacy.accounting.calibration import Terms
 from secagg.privacy.accounting.gaussian_dp import gaussian_epsilon
 from secagg.privacy.ledger.records import Release
-from secagg.runtime import party
-from secagg.runtime.party import Party
+from secagg.runtime import site_steps
 from secagg.runtime.rounds import COHORT
 
 ERROR = 2.0**-25
@@ -130,7 +129,7 @@ def short(placement: str = "sum", epsilon: float = 1.0, **more: Any) -> dict[str
 def test_many_runs_are_drawn_as_one_is(monkeypatch: pytest.MonkeyPatch) -> None:
     drawn: list[tuple[int, int]] = []
     noting = planted(
-        party, "sample_weighted", lambda real: lambda variance, weights, size, random:
+        site_steps, "sample_weighted", lambda real: lambda variance, weights, size, random:
         drawn.append((variance, size)) or real(variance, weights, size, random),
     )  # fmt: skip
     noting(monkeypatch)
@@ -293,8 +292,8 @@ BUGS: dict[str, tuple[Plant, Case]] = {
     ),
     # what noise is added
     "one of four sites without noise": (
-        planted(Party, "_release", lambda real: lambda party, *rest:
-                party.identity.name == "south" or real(party, *rest)),
+        planted(site_steps.SiteSteps, "_release", lambda real: lambda site, *rest:
+                site.me == "south" or real(site, *rest)),
         Case(short(), ADDED),
     ),
     "shares of all sites": (
@@ -306,17 +305,17 @@ BUGS: dict[str, tuple[Plant, Case]] = {
         Case(short(min_sites=3), ADDED, play={"lost": ("south",)}),
     ),
     "noise in units, not in steps": (
-        planted(party, "sample_weighted", lambda real: lambda variance, *rest:
+        planted(site_steps, "sample_weighted", lambda real: lambda variance, *rest:
                 real(max(1, variance >> 64), *rest)),
         Case(short(), ADDED),
     ),
     "exact count beside": (
-        planted(party, "add_noise", lambda real: lambda plan, vector, noise:
+        planted(site_steps, "add_noise", lambda real: lambda plan, vector, noise:
                 plan.fields[0].field.name == "records" or real(plan, vector, noise)),
         Case(short(), ADDED),
     ),
     "one seed for all rounds": (
-        planted(party, "expanded", lambda real: lambda seed: real(bytes(32))),
+        planted(site_steps, "expanded", lambda real: lambda seed: real(bytes(32))),
         Case(ROUNDS | {"method": GRADIENT | {"rounds": 2}}, ({}, UP), variables=2, play=ELSEWHERE),
     ),
     "noise redrawn when asked again": (

@@ -29,11 +29,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from secagg.contracts import (
+    ANY_MESSAGE,
     Body,
+    Disclosure,
+    DisclosureKind,
     Method,
     PublicFacts,
     RecordCount,
     Result,
+    ResultTable,
     SiteRecords,
     Spec,
     Stage,
@@ -49,7 +53,7 @@ from secagg.core.ring import RingVector
 from secagg.jobs.job import parse_job
 from secagg.privacy.accounting.calibration import Calibrated
 from secagg.protocols.plain import Plain
-from secagg.runtime import party
+from secagg.runtime import site_steps
 from secagg.runtime.engines.memory import MemoryEngine
 from secagg.runtime.fixed_point import decode, plan_sum
 from secagg.runtime.planned_job import Planned, plan_job
@@ -116,7 +120,11 @@ class Repeated:
     points: tuple[tuple[float, ...], ...]
 
     name: ClassVar[str] = "repeated"
-    leaves: ClassVar[str] = "many runs at once"
+    title: ClassVar[str] = "Many runs at once"
+    disclosure: ClassVar[Disclosure] = Disclosure(DisclosureKind.POOLED, "all sums", ANY_MESSAGE)
+
+    def tables(self, public: PublicFacts) -> tuple[ResultTable, ...]:
+        return (ResultTable(self.title),)
 
     def stages(self, public: PublicFacts) -> tuple[Stage, ...]:
         return tuple(_long(stage, self.runs) for stage in self.method.stages(public))
@@ -221,7 +229,7 @@ def play(
         return [frame]
 
     session = open_session(planned, replayable_random(seed), listen)
-    with patch.object(party, "cohort_update", _count(runs)):
+    with patch.object(site_steps, "cohort_update", _count(runs)):
         _loop(session, played, answers)
     session.close()
     return played

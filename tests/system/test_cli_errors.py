@@ -280,7 +280,7 @@ def test_our_own_bug_at_a_site(
     def broken(*_: Any) -> None:
         raise RuntimeError("first line\nsecond line")
 
-    monkeypatch.setattr(PooledMoments, "local", broken)
+    monkeypatch.setattr(PooledMoments, "contribute", broken)
     line = r"north: RuntimeError: first line\. A bug of ours: set SECAGG_TRACEBACK=1"
     check_failure(command, job, 1, line)
     monkeypatch.setenv("SECAGG_TRACEBACK", "1")

@@ -183,7 +183,7 @@ def test_but_one_of_the_method_is(
         raise failing
 
     with monkeypatch.context() as patch:
-        patch.setattr(PooledMoments, "local", refuse)
+        patch.setattr(PooledMoments, "contribute", refuse)
         reply = table.ask("north", request)
     body = read_frame(reply, table.roster, COORDINATOR, table.session).body
     assert body == {"code": "peer" if isinstance(failing, PeerError) else "internal"}
