@@ -1,0 +1,339 @@
+"""What every method must do, whichever it is: the contract of `secagg.contracts.Method`.
+
+A new method gets all of this by one entry in `CASES`; without it the first test fails.
+"""
+
+from __future__ import annotations
+
+import copy
+import io
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from secagg.contracts import (
+    BatchedLocal,
+    HasSiteResult,
+    Method,
+    PublicFacts,
+    RecordCount,
+    Result,
+    SiteRecords,
+    Stage,
+    State,
+    Update,
+)
+from secagg.core import encoding, ring
+from secagg.core.randomness import expanded, replayable_random
+from secagg.errors import PeerError, UsageError
+from secagg.jobs.job import parse_job
+from secagg.jobs.registry import METHODS, make_method
+from secagg.runs.run import run
+from secagg.runtime.fixed_point import decode, encode
+from secagg.runtime.parties import rows_of
+from secagg.runtime.planned_job import Planned, plan_job
+
+SHORT_SAMPLER = {"rounds": 12, "chains": 2, "warmup": 4}
+CASES: dict[str, dict[str, Any]] = {
+    "moments": {
+        "analyses": [{"kind": "ols", "outcome": "z", "predictors": ["x"]}, {"kind": "describe"}]
+    },
+    "logistic": {"outcome": "case", "predictors": ["x"]},
+    "gradient": {"outcome": "case", "predictors": ["x"], "family": "binomial", "rounds": 4},
+    "notears_admm": {"variables": ["x", "y", "z"], "rounds": 6},
+    "notears_mlp_admm": {"variables": ["x", "y"], "hidden": 2, "rounds": 3, "seed": 3},
+    "local_graphs": {"learner": "notears", "variables": ["x", "y"]},
+    "sparse_regression": {"outcome": "z", "predictors": ["x", "y"], **SHORT_SAMPLER},
+    "sparse_markov": {"variables": ["x", "y", "z"], **SHORT_SAMPLER},
+    "sparse_directed": {"variables": ["x", "y"], **SHORT_SAMPLER},
+    "fedavg": {"outcome": "z", "predictors": ["x", "y"], "rounds": 5},
+    "fedlin_hm1": {"outcome": "z", "predictors": ["x", "y"], "rounds": 5},
+    "fedlin_hm2": {"outcome": "z", "predictors": ["x", "y"], "rounds": 5},
+}
+"""Settings of every registered method, small, over the columns of `records`."""
+SITES = ("north", "south", "west")
+
+
+def records(site: int, count: int) -> pd.DataFrame:
+    """Return a site's table: x -> y -> z and a binary column that x drives."""
+    rng = np.random.default_rng([7, site])
+    x = rng.normal(size=count)
+    y = 0.8 * x + rng.normal(scale=0.5, size=count)
+    z = -0.7 * y + rng.normal(scale=0.5, size=count)
+    case = (rng.random(count) < 1 / (1 + np.exp(-x))).astype(int)
+    return pd.DataFrame({"x": x, "y": y, "z": z, "case": case})
+
+
+def job(name: str, protocol: str = "plain") -> dict[str, Any]:
+    reals = {c: {"type": "continuous", "low": -6, "high": 6} for c in ("x", "y", "z")}
+    return {
+        "title": "The contract of methods",
+        "sites": {"max_rows": 100},
+        "columns": {**reals, "case": {"type": "binary"}},
+        "method": {"name": name, **CASES.get(name, {})},
+        "protocol": {"name": protocol},
+        "release": {"min_sites": 3, "min_records": 2},
+    }
+
+
+@cache
+def planned_of(name: str) -> Planned:
+    return plan_job(
+        parse_job(job(name)), {site: records(i, 40 + i) for i, site in enumerate(SITES)}
+    )
+
+
+@dataclass(frozen=True)
+class Asked:
+    """One round as it was asked: what `contribute` takes at each site, and what it returned."""
+
+    stage: Stage
+    message: State
+    memories: list[State]
+    updates: list[Update]
+
+
+@dataclass(frozen=True)
+class Played:
+    """All rounds of a method over the three sites, by plain sums of encoded contributions."""
+
+    method: Method
+    public: PublicFacts
+    rows: list[SiteRecords]
+    rounds: list[Asked]
+    states: list[State]
+    memories: list[State]
+    result: Result
+
+
+@cache
+def played(name: str) -> Played:
+    planned = planned_of(name)
+    method, public = planned.method, planned.public
+    rows = [rows_of(planned, site) for site in SITES]
+    random = replayable_random(5)
+    own = [expanded(random(32)) for _ in SITES]
+    memories: list[State] = [{} for _ in SITES]
+    states, rounds = [method.initial_state(public)], list[Asked]()
+    while (request := method.next_request(states[-1])) is not None:
+        stage, message = request
+        found = [
+            method.contribute(stage, *each, public, draw)
+            for *each, draw in zip(rows, [message] * 3, memories, own, strict=True)
+        ]
+        updates = [update for update, _ in found]
+        rounds.append(Asked(planned.plans.stages[stage], message, memories, updates))
+        memories = [memory for _, memory in found]
+        plan = planned.plans.of(stage)
+        vectors = [encode(plan, update) for update in updates]
+        total = decode(plan, ring.total(vectors, plan.length, plan.ring_bits))[0]
+        states.append(method.aggregate(states[-1], total, len(SITES)))
+    count = RecordCount(float(sum(len(each.values) for each in rows)), 0.0)
+    result = method.result(states[-1], public, count)
+    return Played(method, public, rows, rounds, states, memories, result)
+
+
+@pytest.fixture(params=sorted(METHODS))
+def name(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+def kinds_of_rounds(play: Played) -> Iterator[Asked]:
+    """Yield the last round of each stage: by then messages are not the first round's zeros."""
+    yield from {asked.stage.name: asked for asked in play.rounds}.values()
+
+
+def check_update(stage: Stage, update: Update) -> None:
+    assert list(update) == [field.name for field in stage.spec]
+    for field in stage.spec:
+        value = update[field.name]
+        assert (value.shape, value.dtype) == (field.shape, np.float64), field.name
+        assert np.isfinite(value).all(), field.name
+
+
+def test_every_method_has_a_case_and_no_case_is_left_over() -> None:
+    assert CASES.keys() == METHODS.keys()
+
+
+def test_it_says_what_it_is_and_what_its_sums_tell(name: str) -> None:
+    method = make_method(planned_of(name).job.method)
+    assert method.name == name and method.title and method.disclosure.text
+
+
+def test_contributions_have_the_declared_fields_and_keep_to_their_rounds(name: str) -> None:
+    play, used = played(name), dict[str, int]()
+    for asked in play.rounds:
+        used[asked.stage.name] = used.get(asked.stage.name, 0) + 1
+        for update in asked.updates:
+            check_update(asked.stage, update)
+            for field in asked.stage.spec:
+                assert np.abs(update[field.name]).max(initial=0.0) <= field.bound, field.name
+    for stage in play.method.stages(play.public):
+        assert used.get(stage.name, 0) <= stage.max_rounds
+
+
+def test_contributing_changes_nothing_that_was_passed_in(name: str) -> None:
+    play = played(name)
+    for asked in kinds_of_rounds(play):
+        rows = play.rows[0]
+        before = copy.deepcopy((rows, asked.message, asked.memories[0]))
+        play.method.contribute(
+            asked.stage.name,
+            rows,
+            asked.message,
+            asked.memories[0],
+            play.public,
+            expanded(bytes(31) + b"1"),
+        )
+        after = (rows, asked.message, asked.memories[0])
+        assert encoding.digest(_plain(before)) == encoding.digest(_plain(after))
+
+
+def _plain(things: tuple[SiteRecords, State, State]) -> list[Any]:
+    rows, *states = things
+    return [rows.values, rows.outside, rows.incomplete, *states]
+
+
+def test_its_state_is_plain_and_a_copy_of_it_goes_on_alike(name: str) -> None:
+    play = played(name)
+    for state in (play.states[0], play.states[len(play.states) // 2], play.states[-1]):
+        again = encoding.loads(encoding.dumps(state))
+        assert encoding.dumps(again) == encoding.dumps(state)
+        one, two = play.method.next_request(again), play.method.next_request(state)
+        assert encoding.dumps([one and list(one)]) == encoding.dumps([two and list(two)])
+
+
+@pytest.mark.parametrize("count", [0, 1])
+def test_a_site_with_no_or_one_record_contributes_or_refuses(name: str, count: int) -> None:
+    """In every kind of round; numbers that are none would spoil everybody's sum."""
+    play = played(name)
+    whole = play.rows[0]
+    rows = SiteRecords(whole.values[:count], 0, np.zeros_like(whole.outside))
+    memory: State = {}
+    for asked in play.rounds:
+        try:
+            update, memory = play.method.contribute(
+                asked.stage.name,
+                rows,
+                asked.message,
+                memory,
+                play.public,
+                expanded(bytes(31) + b"2"),
+            )
+        except UsageError:
+            return
+        check_update(asked.stage, update)
+
+
+def spoilt(message: State) -> Iterator[State]:
+    """Yield messages with one thing wrong: a key less, and values of other types, shapes, sizes."""
+    for key, value in message.items():
+        yield {k: v for k, v in message.items() if k != key}
+        for wrong in (None, "x", [], {}, -1, 2**70, float("nan"), float("inf"), True):
+            if type(wrong) is not type(value) or wrong != value:
+                yield {**message, key: wrong}
+        if isinstance(value, np.ndarray):
+            yield {**message, key: value.astype(np.uint64)}
+            yield {**message, key: value[..., None]}
+            yield {**message, key: np.zeros((0, *value.shape))}
+            for number in (np.nan, np.inf, -1e300, 1e300):
+                yield {**message, key: np.full_like(value, number)}
+
+
+def test_a_message_that_makes_no_sense_is_the_peers_fault(name: str) -> None:
+    """Where a spoilt message still makes sense, the answer has the declared fields."""
+    play = played(name)
+    for asked in kinds_of_rounds(play):
+        for message in spoilt(asked.message):
+            try:
+                update, _ = play.method.contribute(
+                    asked.stage.name, play.rows[0], message, asked.memories[0], play.public,
+                    expanded(bytes(31) + b"3"),
+                )  # fmt: skip
+            except PeerError:
+                continue
+            check_update(asked.stage, update)
+
+
+def test_a_message_without_its_keys_is_refused(name: str) -> None:
+    """Whatever a method needs of a message it misses."""
+    play = played(name)
+    for asked in kinds_of_rounds(play):
+        for key in asked.message:
+            message = {k: v for k, v in asked.message.items() if k != key}
+            with pytest.raises(PeerError):
+                play.method.contribute(
+                    asked.stage.name, play.rows[0], message, asked.memories[0], play.public,
+                    expanded(bytes(31) + b"4"),
+                )  # fmt: skip
+
+
+def test_batched_contributions_are_the_single_ones(name: str) -> None:
+    play = played(name)
+    if not isinstance(play.method, BatchedLocal):
+        return
+    for asked in play.rounds:
+        randoms = [expanded(bytes(31) + bytes([i])) for i in range(3)]
+        together = play.method.contribute_batched(
+            asked.stage.name, play.rows, asked.message, asked.memories, play.public, randoms
+        )
+        for i, (update, memory) in enumerate(together):
+            alone = play.method.contribute(
+                asked.stage.name, play.rows[i], asked.message, asked.memories[i], play.public,
+                expanded(bytes(31) + bytes([i])),
+            )  # fmt: skip
+            assert encoding.dumps([update, memory]) == encoding.dumps(list(alone))
+
+
+def test_rounding_to_the_grid_is_all_that_encoding_does(name: str) -> None:
+    """A decoded sum is off by at most half a step of the grid for each site."""
+    play, plans = played(name), planned_of(name).plans
+    for asked in kinds_of_rounds(play):
+        plan = plans.of(asked.stage.name)
+        vectors = [encode(plan, update) for update in asked.updates]
+        total, clipped = decode(plan, ring.total(vectors, plan.length, plan.ring_bits))
+        assert not clipped.any()
+        for field in asked.stage.spec:
+            exact = sum(update[field.name] for update in asked.updates)
+            # Half a step a site, and float64's own rounding of three terms and of their sum.
+            allowed = 3 * 0.5 * 2.0**-field.fraction_bits + 4 * np.spacing(3 * np.abs(exact))
+            assert (np.abs(total[field.name] - exact) <= allowed).all(), field.name
+
+
+def test_its_result_is_json_and_arrays_without_pickles(name: str) -> None:
+    result = played(name).result
+    text = json.dumps(result.summary, allow_nan=False)
+    assert json.loads(text) == json.loads(json.dumps(result.summary))
+    file = io.BytesIO()
+    np.savez(file, allow_pickle=False, **result.arrays)
+    file.seek(0)
+    with np.load(file, allow_pickle=False) as read:
+        for key, value in result.arrays.items():
+            assert read[key].tobytes() == value.tobytes()
+
+
+def test_what_it_leaves_a_site_is_json(name: str) -> None:
+    play = played(name)
+    if not isinstance(play.method, HasSiteResult):
+        return
+    for memory in play.memories:
+        left = play.method.site_result(memory, play.public)
+        if left is not None:
+            json.dumps(left.summary, allow_nan=False)
+
+
+def test_a_protocol_changes_no_bit_of_the_result(name: str) -> None:
+    data = {site: records(i, 40 + i) for i, site in enumerate(SITES)}
+    found = [
+        run(job(name, protocol), data, random=replayable_random(9)).result.arrays
+        for protocol in ("plain", "additive")
+    ]
+    assert found[0].keys() == found[1].keys()
+    for key, value in found[0].items():
+        assert found[1][key].tobytes() == value.tobytes(), key
