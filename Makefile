@@ -19,7 +19,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .DELETE_ON_ERROR:
 .DEFAULT_GOAL := help
-.PHONY: demo examples placements test test-all check bench bench-peers bench-neural data lock clean help
+.PHONY: demo docs examples placements test test-all check bench bench-peers bench-neural data lock clean help
 
 demo: .venv/.run  ## run the main jobs on four hospitals' records; reports go into runs/
 	$(BIN)/secagg run examples/heart-disease/logistic.toml --out runs/heart-logistic --overwrite
@@ -55,6 +55,9 @@ bench-peers: .venv-bench/.peers  ## install the libraries that bench compares wi
 
 bench-neural: .venv-bench/.neural  ## install torch beside them, for the reference of NOTEARS-ADMM
 
+docs: .venv-docs/.docs  ## build the documentation into site/; fails on any warning
+	NO_MKDOCS_2_WARNING=1 .venv-docs/bin/mkdocs build
+
 data: .venv/.data  ## install the packages whose data files the examples read
 
 lock:  ## compile the locks anew (needs uv; UPGRADE=--upgrade takes newer versions)
@@ -67,9 +70,12 @@ lock:  ## compile the locks anew (needs uv; UPGRADE=--upgrade takes newer versio
 	  pyproject.toml requirements/run.in --extra bench --output-file requirements/bench.txt
 	$(UV) pip compile --universal --generate-hashes --no-header --no-annotate --quiet $(UPGRADE) \
 	  requirements/neural.in --constraint requirements/bench.txt --output-file requirements/neural.txt
+	$(UV) pip compile --universal --generate-hashes --no-header --no-annotate --quiet $(UPGRADE) \
+	  pyproject.toml requirements/run.in requirements/docs.in --constraint requirements/run.txt \
+	  --output-file requirements/docs.txt
 
 clean:  ## remove what make made: the environment, runs, caches
-	rm -rf .venv .venv-bench runs build dist *.egg-info secagg/protocols/kernels/*.so examples/sachs/data \
+	rm -rf .venv .venv-bench .venv-docs site runs build dist *.egg-info secagg/protocols/kernels/*.so examples/sachs/data \
 	  .pytest_cache .hypothesis .mypy_cache .ruff_cache .import_linter_cache
 
 help:  ## list these targets
@@ -104,6 +110,14 @@ help:  ## list these targets
 	@echo "Installing secagg and what it is compared with into .venv-bench (once):"
 	$(subst $(BIN),.venv-bench/bin,$(PIP)) --require-hashes -r requirements/bench.txt
 	$(subst $(BIN),.venv-bench/bin,$(PIP)) --no-deps --no-build-isolation --editable .
+	@touch $@
+
+# mkdocs and its plug-ins share no library with the tests, hence their own environment.
+.venv-docs/.docs: requirements/docs.txt pyproject.toml
+	$(PYTHON) -m venv .venv-docs
+	@echo "Installing what builds the documentation into .venv-docs (once):"
+	$(subst $(BIN),.venv-docs/bin,$(PIP)) --require-hashes -r requirements/docs.txt
+	$(subst $(BIN),.venv-docs/bin,$(PIP)) --no-deps --no-build-isolation --editable .
 	@touch $@
 
 # torch itself has no hash here: its CPU build is another file than an index's CUDA build of the same

@@ -1,8 +1,8 @@
 """Fill the pages of the site with what the code already says.
 
 `<!-- keys: MODULE:CLASS -->` becomes the table of that class's settings: names, types and defaults
-come from its fields, meanings from the string under each field. Formulas become MathML, which every
-browser shows without a script.
+come from its fields, meanings from the string under each field. `<!-- pages: FOLDER -->` becomes
+the list of a folder's pages. Formulas become MathML, which every browser shows without a script.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import inspect
 import json
 import math
 import re
+import sys
 import textwrap
 import types
 import typing
@@ -26,7 +27,9 @@ from typing import Any, Literal, Union
 from pydantic import BaseModel
 from pydantic_core import PydanticUndefined
 
+DOCS = Path(__file__).parent
 MARK = re.compile(r"^<!-- keys: ([\w.]+):(\w+) -->$", re.M)
+LIST = re.compile(r"^<!-- pages: (\w+) -->$", re.M)
 WORDS = {
     int: "whole number", float: "number", bool: "true or false", str: "text", Path: "path",
     dict: "table", type(None): "",
@@ -36,6 +39,7 @@ LIMITS = {"ge": "at least", "gt": "above", "le": "at most", "lt": "below"}
 
 def on_page_markdown(markdown: str, **_: Any) -> str:
     """Replace each mark by its table (called by mkdocs for every page)."""
+    markdown = LIST.sub(lambda found: page_list(found[1]), markdown)
     return MARK.sub(lambda found: key_table(found[1], found[2]), markdown)
 
 
@@ -53,12 +57,26 @@ def on_page_content(html: str, **_: Any) -> str:
     return re.sub(r'<div class="arithmatex">\s*\\\[(.*?)\\\]\s*</div>', block, html, flags=re.S)
 
 
+def page_list(folder: str) -> str:
+    """Return a list of the pages of a folder, by their titles."""
+    lines = []
+    for page in sorted((DOCS / folder).glob("*.md")):
+        title = page.read_text(encoding="utf-8").partition("\n")[0].removeprefix("# ")
+        if page.name != "index.md":
+            lines.append(f"- [{title}]({page.name})")
+    return "\n".join(lines)
+
+
 def key_table(module: str, name: str) -> str:
-    """Return the settings of a pydantic model or dataclass as a Markdown table."""
+    """Return the settings of a model or dataclass as a Markdown table, required ones first."""
     kind = getattr(importlib.import_module(module), name)
     meaning = meanings(kind)
     rows = ["| key | type | default | meaning |", "|---|---|---|---|"]
-    for key, (hint, default, limits) in fields(kind).items():
+    own = inspect.get_annotations(kind)
+    order = sorted(
+        fields(kind).items(), key=lambda each: (each[1][1] is not ..., each[0] not in own)
+    )
+    for key, (hint, default, limits) in order:
         cells = (f"`{key}`", type_of(hint, limits), written(default), meaning[key])
         rows.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
     return "\n".join(rows)
@@ -66,7 +84,7 @@ def key_table(module: str, name: str) -> str:
 
 def fields(kind: type) -> dict[str, tuple[Any, Any, str]]:
     """Return for each setting its type, its default (`...` where required) and its limits."""
-    hints = typing.get_type_hints(kind, include_extras=True)
+    hints = _hints(kind)
     if issubclass(kind, BaseModel):
         return {
             key: (
@@ -138,6 +156,17 @@ def _either(values: Sequence[Any]) -> str:
 def _number(value: float) -> str:
     power = math.log2(value) if value > 2**20 else 0.5
     return f"2^{power:.0f}" if power == int(power) else f"{value:g}"
+
+
+def _hints(kind: type) -> dict[str, Any]:
+    """Return the types of fields alone: those of class variables may be for type checkers only."""
+    found = {}
+    for each in reversed(kind.__mro__):
+        names = sys.modules[each.__module__].__dict__
+        for key, hint in inspect.get_annotations(each).items():
+            if not str(hint).startswith(("ClassVar", "typing.ClassVar")):
+                found[key] = eval(hint, names) if isinstance(hint, str) else hint  # noqa: S307
+    return found
 
 
 def _limits(metadata: Any) -> str:

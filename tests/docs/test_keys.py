@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
 import re
 from types import ModuleType
@@ -9,6 +10,7 @@ from types import ModuleType
 import pytest
 from support.checkout import ROOT
 
+from secagg.errors import JobError
 from secagg.jobs.job import (
     Binary,
     Categorical,
@@ -22,6 +24,7 @@ from secagg.jobs.job import (
 )
 from secagg.jobs.registry import METHODS, PROTOCOLS
 from secagg.models.moments.analyses import KINDS
+from secagg.models.notears_admm.coordinator import Schedule
 from secagg.privacy.policy.site_policy import Budget, Dominance, Keys, SitePolicy
 
 PAGES = sorted((ROOT / "docs").rglob("*.md"))
@@ -67,3 +70,20 @@ def test_a_table(hooks: ModuleType) -> None:
         "|---|---|---|---|",
         "| `aggregators` | whole number | `2` | Number of aggregators, at least 2. |",
     ]
+
+
+@pytest.mark.parametrize("method", ["notears_admm", "notears_mlp_admm"])
+@pytest.mark.parametrize("key", ["rho1", "rho2", "gamma1", "gamma2"])
+def test_ranges_of_penalties_are_those_that_are_checked(
+    method: str, key: str, hooks: ModuleType
+) -> None:
+    module, name = METHODS[method]
+    meaning = hooks.meanings(getattr(importlib.import_module(module), name))[key]
+    rho = re.search(r"from (\S+) to (\S+)\.$", meaning)
+    gamma = re.search(r"above (\S+) and at most (\S+)\.$", meaning)
+    low, high = map(float, (rho or gamma).groups())  # type: ignore[union-attr]  # one of the two
+    for value in (low if rho else 1.01 * low, high):
+        Schedule(**{key: value}).check()
+    for value in (0.9 * low if rho else low, 1.1 * high):
+        with pytest.raises(JobError, match=key):
+            Schedule(**{key: value}).check()

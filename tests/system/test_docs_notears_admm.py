@@ -1,4 +1,4 @@
-"""The jobs of docs/notears-admm.md are run over sites that differ in level, and do what it says."""
+"""The jobs of docs/reproductions/notears-admm.md do what it says, where sites differ in level."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from secagg.models.notears_admm.linear_simulation import learn
 from secagg.reproductions.data.simulated_graphs import split_rows
 from secagg.reproductions.notears_admm.tasks.data import data_of, moments_of
 
-TEXT = (ROOT / "docs" / "notears-admm.md").read_text(encoding="utf-8")
+TEXT = (ROOT / "docs" / "reproductions" / "notears-admm.md").read_text(encoding="utf-8")
 JOB, ONE_SHOT, ADMM = re.findall(r"^```toml\n(.*?)^```$", TEXT, re.M | re.S)
 (PYTHON,) = re.findall(r"^```python\n(.*?)^```$", TEXT, re.M | re.S)
 

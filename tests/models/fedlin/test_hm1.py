@@ -19,7 +19,7 @@ from support.fedlin import (
     told,
 )
 
-from secagg.errors import DataError, JobError, UsageError
+from secagg.errors import JobError, UsageError
 from secagg.models.fedlin.gradient_steps import Quadratic
 
 HM1 = {"name": "fedlin_hm1"}
@@ -39,11 +39,10 @@ def run_and_write(
     before = 2
     if sd is not None:
         pooled, each = (sd / written.unit[0]) ** 2, []
-    if sd is not None or method.get("weight") == "paper":
         before = 1
     site = method.get("variance") == "site" and sd is None
     noise = np.array(each) if site else np.full(len(sizes), pooled)
-    names = ("alpha", "rounds", "steps", "step", "weight", "shrink", "batch", "participation")
+    names = ("alpha", "rounds", "steps", "step", "weight", "batch", "participation")
     settings = {k: method[k] for k in names if k in method}
     dense, error = dense_and_error(written, noise, before=before, **settings)
     K = len(sizes)
@@ -63,8 +62,6 @@ SETTINGS: list[dict[str, Any]] = [
     {"intercept": "none", "scale": "own"},
     {"weight": "steps"},
     {"weight": "steps", "alpha": 0.9},
-    {"weight": "paper"},
-    {"weight": "paper", "batch": 4},
     {"variance": "site"},
     {"noise_sd": 1.5},
     {"noise_sd": 1.5, "variance": "site"},
@@ -74,8 +71,6 @@ SETTINGS: list[dict[str, Any]] = [
     {"batch": 9, "step": 0.1, "participation": 0.5, "variance": "site"},
     {"steps": 1, "rounds": 60},
     {"steps": 3, "step": 0.9},
-    {"shrink": "explicit", "rounds": 10, "noise_sd": 0.3},
-    {"shrink": "explicit", "rounds": 10, "noise_sd": 0.3, "participation": 0.6},
 ]
 
 
@@ -139,7 +134,7 @@ def test_a_round_stays_where_the_posterior_mean_is(steps: int, step: float) -> N
     ("steps", "rounds", "alpha"), [(1, 1500, 0.1), (20, 100, 0.5)], ids=["one step", "many"]
 )
 def test_where_rounds_come_to_rest(steps: int, rounds: int, alpha: float) -> None:
-    """With one step that is E[Theta] given Omega for any X; with many beside it: docs/jobs.md."""
+    """With one step that is E[Theta] given Omega for any X; with many beside it: docs/methods/fedlin_hm1.md."""
     written = Written.of(linear_tables((20, 30, 25, 40), noise=1.0, spread=0.5), "site", "pooled")
     noise, _ = written.noise(True)
     settings = {"steps": steps, "rounds": rounds, "alpha": alpha}
@@ -167,21 +162,7 @@ def test_without_noise_sites_keep_their_least_squares() -> None:
     method = {**HM1, "noise_sd": 1e-4, "rounds": 60}
     _, own = simulated(method, bounds(tables), tables)
     for each in own.values():
-        np.testing.assert_allclose(told(each, "hm1"), told(each, "separate"), rtol=0, atol=1e-5)
-
-
-def test_the_printed_weight_takes_no_noise() -> None:
-    """a_k = 2 eta_k: no round for the noise, and none in the result."""
-    tables = linear_tables((2, 2, 2))  # no site's residuals have a degree of freedom
-    result, _ = simulated({**HM1, "weight": "paper", "rounds": 3}, bounds(tables), tables)
-    assert result.summary["noise_sd"] is None
-
-
-def test_the_explicit_step_ends_with_an_error_where_it_diverges() -> None:
-    tables = linear_tables(SIZES)
-    method = {**HM1, "alpha": 0.9, "shrink": "explicit"}
-    with pytest.raises(DataError, match=r"the method diverges.*shrink = 'implicit'"):
-        simulated(method, bounds(tables), tables)
+        np.testing.assert_allclose(told(each, "hm1"), told(each, "site_ols"), rtol=0, atol=1e-5)
 
 
 def test_no_site_tells_the_noise() -> None:
@@ -228,16 +209,7 @@ def test_records_without_noise() -> None:
     half = (columns["y"]["high"] - columns["y"]["low"]) / 2
     assert result.summary["noise_sd"] == pytest.approx(1e-6 * half, rel=1e-9)
     for each in own.values():
-        np.testing.assert_allclose(told(each, "hm1"), told(each, "separate"), atol=1e-6)
-
-
-def test_explicit_steps_of_nothing_for_many_rounds() -> None:
-    """Without a slope anywhere nothing leaves its range while (1 - alpha)^rounds becomes 0."""
-    tables = {site: t.assign(x0=0.1) for site, t in linear_tables((5, 6), d=1).items()}
-    columns = {"x0": continuous(0, 1), "y": bounds(tables)["y"]}
-    method = {**HM1, "scale": "own", "shrink": "explicit", "alpha": 0.99, "rounds": 200}
-    _, own = simulated(method, columns, tables)
-    assert [told(each, "hm1")[1] for each in own.values()] == [0.0, 0.0]
+        np.testing.assert_allclose(told(each, "hm1"), told(each, "site_ols"), atol=1e-6)
 
 
 @pytest.mark.parametrize("intercept", ["site", "modelled"])
@@ -253,7 +225,7 @@ def test_collinear_columns_are_shared_out(intercept: str) -> None:
         atol = error * written.largest + 1e-10  # directions of rounding alone
         np.testing.assert_allclose(told(each, "hm1"), written.back(dense.Theta[k], k), atol=atol)
         np.testing.assert_allclose(
-            told(each, "separate"), written.back(written.least(k), k), atol=1e-9
+            told(each, "site_ols"), written.back(written.least(k), k), atol=1e-9
         )
         assert any("one fit of many" in note for note in each.summary["notes"])
     deviation = np.sqrt(pooled) * written.unit[0]
@@ -268,7 +240,7 @@ def test_a_column_constant_at_one_site(scale: str) -> None:
     result, own = simulated({**HM1, "scale": scale}, bounds(tables), tables)
     alone = own["s000"].summary
     mean = float(tables["s000"].y.mean())
-    assert told(own["s000"], "separate") == pytest.approx([mean, 0.0], abs=1e-12)
+    assert told(own["s000"], "site_ols") == pytest.approx([mean, 0.0], abs=1e-12)
     assert any("one fit of many" in note for note in alone["notes"])
     spread = pytest.approx(float(tables["s000"].y.std(ddof=0)), rel=1e-12)
     assert all(row["training_rmse"] == spread for row in alone["errors"])

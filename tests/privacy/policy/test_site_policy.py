@@ -139,10 +139,10 @@ def test_profiles_are_as_documented() -> None:
         policy = parse(f"profile = {number}")
         sites, records, ratio, dof, dominance = [cell.strip() for cell in row.split("|")[:5]]
         found = policy.dominance
-        shown = f"{found.largest}, {found.share}, {found.remainder}" if found else "unset"
+        shown = f"{found.largest}, {found.share}, {found.remainder}" if found else "not set"
         assert (sites, records) == (str(policy.min_sites), str(policy.min_records))
         assert ratio == str(policy.max_parameters_ratio)
-        assert dof == str(policy.min_residual_dof or "unset") and dominance == shown
+        assert dof == str(policy.min_residual_dof or "not set") and dominance == shown
 
 
 @pytest.mark.parametrize("profile", PROFILES)

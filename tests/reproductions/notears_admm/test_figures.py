@@ -259,6 +259,7 @@ def test_one_shot_cells(method: str) -> None:
     assert found["tpr"] >= 0.6 and found["kilobytes"] == 8 * 66 / 1000 and found["converged"] == 1
 
 
+@pytest.mark.system
 def test_local_cells() -> None:
     """Best cannot be worse than a site's own graph; one site's vote is its own graph."""
     found = numbers("local_graphs", **LINEAR, sites=2, learner="notears", penalty=0.1)
@@ -298,7 +299,7 @@ def test_how_an_edge_of_a_variable_to_itself_is_scored(
     converged: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Linear ADMM's are left out, and the run is not one that converged; MLP-ADMM's count as one
-    extra edge (docs/reproductions.md).
+    extra edge (docs/reproductions/index.md).
     """
     truth = data_of(LINEAR).truth
     found = truth | np.diag(np.arange(10) == 3)  # all that is true, and x3 -> x3

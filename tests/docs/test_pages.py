@@ -1,0 +1,122 @@
+"""The jobs, commands and statements of the documentation are right."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+import shlex
+import tomllib
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.checkout import ROOT
+from support.reports import job, tables
+from typer.testing import CliRunner
+
+from secagg.cli.main import app
+from secagg.jobs.design_matrix import public_facts
+from secagg.jobs.job import parse_job
+from secagg.jobs.registry import METHODS, PROTOCOLS, make_method, make_protocol
+from secagg.models.moments.analyses import build_analysis
+from secagg.privacy.accounting.budget import Cap, Cost, affordable
+from secagg.privacy.accounting.events import Gaussian
+from secagg.privacy.accounting.gaussian_dp import gaussian_mu
+from secagg.runs.simulate import simulate_sites
+
+DOCS = ROOT / "docs"
+EXAMPLES = [path.read_text(encoding="utf-8") for path in (ROOT / "examples").glob("*/*.toml")]
+POLICIES = DOCS / "how-to" / "policies.md"  # its blocks are policies: tests/privacy/policy
+
+
+def read(page: str) -> str:
+    return (DOCS / page).read_text(encoding="utf-8")
+
+
+def toml_blocks(page: Path) -> list[str]:
+    return re.findall(r"^```toml\n(.*?)^```$", page.read_text(encoding="utf-8"), re.M | re.S)
+
+
+BLOCKS = [
+    pytest.param(page, text, id=f"{page.relative_to(DOCS)}-{i}")
+    for page in sorted(DOCS.rglob("*.md"))
+    if page != POLICIES
+    for i, text in enumerate(toml_blocks(page))
+]
+
+
+@pytest.mark.parametrize(("page", "text"), BLOCKS)
+def test_each_block_is_a_job_or_a_part_of_one(
+    page: Path, text: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A part is an excerpt of an example, or completes the page's first job, or an example."""
+    if any(text.strip() in example for example in EXAMPLES):
+        return
+    monkeypatch.setattr("importlib.util.find_spec", lambda _: object())  # needs no causal-learn
+    whole = [each for each in toml_blocks(page) if each.startswith("title = ")]
+    base = whole[0] if whole else (ROOT / "examples/heart-disease/linear.toml").read_text()
+    parsed = parse_job(tomllib.loads(base) | tomllib.loads(text))
+    public = public_facts(parsed, ("north", "south"))
+    assert make_method(parsed.method).stages(public)
+    assert make_protocol(parsed.protocol).name == parsed.protocol.name
+
+
+def test_every_method_and_protocol_has_its_page_in_the_lists() -> None:
+    for folder, names in (("methods", METHODS), ("protocols", PROTOCOLS)):
+        assert {page.stem for page in (DOCS / folder).glob("*.md")} == {"index", *names}
+        index, readme = read(f"{folder}/index.md"), (ROOT / "README.md").read_text()
+        for name in names:
+            assert f"({name}.md)" in index
+            assert f"(docs/{folder}/{name}.md)" in readme
+
+
+def test_links_between_files_lead_somewhere() -> None:
+    for page in [*ROOT.glob("*.md"), *DOCS.rglob("*.md"), *(ROOT / "examples").glob("*/*.md")]:
+        for link in re.findall(r"\]\((?!https?:|#|mailto:)([^)#\s]+)", page.read_text("utf-8")):
+            assert (page.parent / link).exists(), f"{page.name}: {link}"
+
+
+def test_the_line_that_runs_the_example_with_noise_in_every_round(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    (line,) = re.findall(r"^secagg run (.*placement=round.*)$", read("how-to/private-run.md"), re.M)
+    monkeypatch.chdir(ROOT)
+    done = CliRunner().invoke(app, ["plan", *shlex.split(line), "--json"], catch_exceptions=False)
+    guarantee = json.loads(done.stdout)["differential_privacy"]
+    assert (guarantee["placement"], guarantee["feasibility"]["verdict"]) == ("round", "green")
+
+
+@pytest.mark.parametrize("page", ["how-to/policies.md", "reference/run-folder.md"])
+def test_what_is_left_of_a_budget(page: str) -> None:
+    found = re.search(
+        r"a cap of (\d) at delta (1e-6),? a job of epsilon (\d) leaves (\d\.\d\d), not 1",
+        read(page),
+    )
+    assert found is not None
+    cap, delta, spent, left = map(float, found.groups())
+    paid = Gaussian(gaussian_mu(spent, delta))
+    rest = affordable(Cap(cap, delta), Counter([Cost(paid, paid)]), 0.0, delta)
+    assert left == math.floor(100 * rest) / 100
+
+
+@pytest.mark.parametrize(
+    ("name", "begins"),
+    [
+        ("sparse_regression", r"\*\*A site's own coefficients stay at the site\*\*"),
+        ("sparse_directed", "A site's own result has"),
+    ],
+)
+def test_what_a_site_keeps_is_described(name: str, begins: str) -> None:
+    (told,) = re.findall(rf"^{begins}(.*)$", read(f"methods/{name}.md"), re.M)
+    words = set(re.findall(r"`(\w+)`", told)) - {"records_here"}  # added to every such file
+    _, kept = simulate_sites(job(name, "plain"), tables(3))
+    assert words <= set(re.findall(r'"(\w+)":', json.dumps(kept["site 0"].summary)))
+
+
+def test_the_outcome_may_be_a_single_variable() -> None:
+    """As the table of `ols` says."""
+    whole: dict[str, Any] = tomllib.loads(toml_blocks(DOCS / "reference" / "job.md")[0])
+    public = public_facts(parse_job(whole), ("north", "south"))
+    build_analysis({"kind": "ols", "outcome": "ward=other", "predictors": ["age"]}, public, "here")
