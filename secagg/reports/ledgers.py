@@ -8,28 +8,67 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, Self
 
-from secagg.reports.dp_claims import ADJACENT, noised
 from secagg.reports.numbers import (
+    ADJACENCIES,
     any_setting,
     count,
     counted,
     fixed,
+    flat,
     listing,
     moment,
     probability,
     significant,
 )
-from secagg.reports.tables import flat
 
 Facts = Mapping[str, Any]
 NO_BOUND = "no bound: exact sums are among them"
 
 
-def ledger_standing(facts: Facts) -> tuple[bool, str]:
-    """Say whether ledgers outlive the run, so that releases of many runs are added up; and how."""
-    ledger = facts.get("ledger")
+@dataclass(frozen=True)
+class LedgerClaims:
+    """What ledgers say of a run and of all runs on its records, evaluated once.
+
+    kept: ledgers outlive the run, so that releases of many runs are added up; standing: how
+    repeated: by round, the releases that an earlier session had made with the same noise
+    repeats: the same in a sentence; empty if there is none
+    exact: how many exact sums the coordinator's ledger holds
+    exact_at: sites whose own ledgers, where they are known, hold exact sums of earlier runs
+    adds_up: what all runs on these records cost together, as far as is known; together: the same
+        for the first page. These three are empty if this run has no noise
+    """
+
+    kept: bool
+    standing: str
+    repeated: Mapping[int, Mapping[str, Any]]
+    repeats: str
+    exact: int
+    exact_at: tuple[str, ...] = ()
+    adds_up: str = ""
+    together: str = ""
+
+    @classmethod
+    def of(cls, facts: Facts) -> Self:
+        """Evaluate the facts of a run."""
+        kept, standing = _standing(facts.get("ledger"))
+        repeated = {again["round"]: again for again in _spent(facts).get("repeated", ())}
+        repeats = _repeats(list(repeated.values()), len(facts["releases"]))
+        exact = int(((facts.get("ledger") or {}).get("coordinator") or {}).get("exact") or 0)
+        claims = cls(kept, standing, repeated, repeats, exact)
+        if facts["privacy"] is None:
+            return claims
+        return replace(
+            claims,
+            exact_at=_exact_at(facts),
+            adds_up=_adds_up(facts, kept, standing),
+            together=_together(facts),
+        )
+
+
+def _standing(ledger: Mapping[str, Any] | None) -> tuple[bool, str]:
     if ledger is None:
         return False, "There is no word of a ledger that outlives this run."
     if not ledger["kept"]:
@@ -42,15 +81,9 @@ def ledger_standing(facts: Facts) -> tuple[bool, str]:
     return True, f"{text}, which holds {counted(standing['releases'], 'release')}{exact}."
 
 
-def exact_before(facts: Facts) -> int:
-    """Return how many exact sums the coordinator's ledger holds."""
-    return int(((facts.get("ledger") or {}).get("coordinator") or {}).get("exact") or 0)
-
-
-def exact_before_at(facts: Facts) -> list[str]:
-    """Return the sites whose own ledgers, where they are known, hold exact sums of earlier runs."""
+def _exact_at(facts: Facts) -> tuple[str, ...]:
     kept = {site["name"]: site["spent"] for site in facts["sites"] or () if site["spent"]}
-    return [name for name, spent in kept.items() if _unbounded(spent["before"])]
+    return tuple(name for name, spent in kept.items() if _unbounded(spent["before"]))
 
 
 def _unbounded(spent: Mapping[str, float | None]) -> bool:
@@ -61,17 +94,9 @@ def _spent(facts: Facts) -> Mapping[str, Any]:
     return (facts.get("ledger") or {}).get("spent") or {}
 
 
-def repeated_rounds(facts: Facts) -> dict[int, Mapping[str, Any]]:
-    """Return, by round, the releases that an earlier session had made with the same noise."""
-    return {again["round"]: again for again in _spent(facts).get("repeated", ())}
-
-
-def repeats(facts: Facts) -> str:
-    """Return which releases only repeat earlier ones; nothing if none does."""
-    again = list(repeated_rounds(facts).values())
+def _repeats(again: Sequence[Mapping[str, Any]], made: int) -> str:
     if not again:
         return ""
-    made = len(facts["releases"])
     which = f"{len(again)} of the {made} releases repeat"
     if len(again) == made:
         which = "Both releases repeat" if made == 2 else f"All {made} releases repeat"
@@ -84,9 +109,7 @@ def repeats(facts: Facts) -> str:
     )
 
 
-def adds_up(facts: Facts) -> str:
-    """Return what all runs on these records cost together, as far as is known."""
-    kept, standing = ledger_standing(facts)
+def _adds_up(facts: Facts, kept: bool, standing: str) -> str:
     spent = _spent(facts)
     if not kept:
         return f"This one only. {standing} What other runs released of these records comes on top."
@@ -107,8 +130,7 @@ def adds_up(facts: Facts) -> str:
     )
 
 
-def together(facts: Facts) -> str:
-    """Return what all runs cost together, for the first page."""
+def _together(facts: Facts) -> str:
     spent = _spent(facts)
     if "after" not in spent:
         return "In ledgers that outlive the run."
@@ -130,11 +152,11 @@ def totals(facts: Facts) -> list[tuple[str, str, str]]:
     unit = "unit" if facts["privacy"] is None else facts["privacy"]["unit"]
     return [
         (
-            words.format(f"one {unit}"),
+            words.format(unit),
             _size(spent["before"][adjacency], spent["delta"]),
             _size(spent["after"][adjacency], spent["delta"]),
         )
-        for adjacency, words in ADJACENT.items()
+        for adjacency, words in ADJACENCIES.items()
     ]
 
 
@@ -174,7 +196,7 @@ def sites(facts: Facts) -> list[dict[str, Any]]:
 def counting(facts: Facts) -> str:
     """Return why a site's ledger has fewer entries than sums were opened, where that is so."""
     most = max(Counter(release["stage"] for release in facts["releases"]).values())
-    if noised(facts) or most == 1 or not (facts.get("ledger") or {}).get("kept"):
+    if facts["privacy"] is not None or most == 1 or not (facts.get("ledger") or {}).get("kept"):
         return ""
     return (
         "Without noise it has one entry for each stage of a run, however many rounds: the first "
@@ -201,6 +223,6 @@ def _cost(spent: Mapping[str, Any] | None, facts: Facts) -> str:
     """Return epsilon over all runs, under the adjacency of this one."""
     if spent is None:
         return "–"
-    if not noised(facts):
+    if facts["privacy"] is None:
         return NO_BOUND
     return _size(spent["after"][facts["privacy"]["adjacency"]], spent["delta"])

@@ -7,39 +7,31 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from secagg.reports.disclosure import tells_of_sites
-from secagg.reports.dp_claims import (
-    all_others,
-    holds,
-    noised,
-    of_two,
-    promise_size,
-    thresholds,
-)
-from secagg.reports.ledgers import ledger_standing
+from secagg.reports.dp_claims import PrivacyClaims, all_others, of_two
 from secagg.reports.numbers import count, counted, significant
 
 Facts = Mapping[str, Any]
 
 
-def unprotected(facts: Facts) -> list[tuple[str, Sequence[str]]]:
+def unprotected(facts: Facts, claims: PrivacyClaims) -> list[tuple[str, Sequence[str]]]:
     """Return what is not protected: a catchword each, and what it means in this run."""
     noise = (
-        [("What noise does not cover", facts["privacy"]["unprotected"])] if noised(facts) else []
+        [("What noise does not cover", claims.guarantee["unprotected"])] if claims.noised else []
     )
-    unit = facts["privacy"]["unit"] if noised(facts) else "record"
+    unit = claims.guarantee["unit"] if claims.noised else "record"
     method = facts["method"]
     together = [("All sums together", [method["leaves"]])] if tells_of_sites(method["name"]) else []
     return [
         (f"Protocol {facts['protocol']['name']}", facts["protocol"]["unprotected"]),
         *together,
-        ("If the coordinator departs from the method", _departing(facts)),
+        ("If the coordinator departs from the method", _departing(facts, claims)),
         ("One computer", [_one_computer(facts)]),
-        (f"One {unit}", [_one_unit(facts)]),
-        ("Colluding sites", [_colluding(facts)]),
-        ("Other runs", _other_runs(facts)),
+        (f"One {unit}", [_one_unit(claims)]),
+        ("Colluding sites", [_colluding(facts, claims)]),
+        ("Other runs", _other_runs(facts, claims)),
         ("Dishonest data", [
             "A site may contribute invented numbers within its declared bounds. What is outside is "
-            f"clipped{'' if noised(facts) else ' and counted'}; what is inside goes unnoticed."]),
+            f"clipped{'' if claims.noised else ' and counted'}; what is inside goes unnoticed."]),
         ("Who, when, how much", [
             "Which sites took part, and the sizes and times of messages, are visible to the "
             "coordinator and to the network."]),
@@ -57,7 +49,7 @@ _SOLVED = ("fedlin_hm1", "fedlin_hm2")
 _SAMPLERS = ("sparse_regression", "sparse_markov", "sparse_directed")
 
 
-def _departing(facts: Facts) -> list[str]:
+def _departing(facts: Facts, claims: PrivacyClaims) -> list[str]:
     """Say what a coordinator can read that does not send what the method computes."""
     name, settings = facts["method"]["name"], facts["method"]["settings"]
     if name in _ASKED_ONCE:
@@ -65,7 +57,7 @@ def _departing(facts: Facts) -> list[str]:
             "It gains nothing by it: sites are asked once, and what they contribute depends on no "
             "number that the coordinator chooses. It is still the one to say who is asked."
         ]
-    if noised(facts):
+    if claims.noised:
         return [
             "It may send other coefficients than the method's, and spoil the result. Noise is in "
             "every answer, and what bounds one record's part does not depend on what is sent."
@@ -113,48 +105,48 @@ def _keeping_to_it(facts: Facts) -> list[str]:
     ]
 
 
-def _one_unit(facts: Facts) -> str:
-    if not noised(facts):
+def _one_unit(claims: PrivacyClaims) -> str:
+    if not claims.noised:
         return (
             "No noise was added. Whoever knows all other records can compute the last one from an "
             "exact sum, and can test whether a known record took part."
         )
-    promise = facts["privacy"]
-    if not holds(facts):
+    guarantee = claims.guarantee
+    if not claims.holds:
         return "Noise was added, but what it protects is not borne out by the facts of this run."
     return (
-        f"Noise bounds what is told of it and does not rule it out: {promise_size(facts)}, even to "
-        f"somebody who knows {all_others(promise)}. Several {promise['unit']}s that belong "
-        f"together are protected by less: for two, {of_two(promise)} at the same δ."
+        f"Noise bounds what is told of it and does not rule it out: {claims.size}, even to "
+        f"somebody who knows {all_others(guarantee)}. Several {guarantee['unit']}s that belong "
+        f"together are protected by less: for two, {of_two(guarantee)} at the same δ."
     )
 
 
-def _colluding(facts: Facts) -> str:
-    sites, k = len(facts["cohort"]), min(thresholds(facts))
+def _colluding(facts: Facts, claims: PrivacyClaims) -> str:
+    sites, k = len(facts["cohort"]), min(claims.thresholds)
     who = (
         "Sites that pool their own contributions can subtract them from a sum: here all sites but "
         f"one, {counted(sites - 1, 'site')}, could together compute the last one's"
     )
     smallest = f"In the smallest sum that k = {k} allows, {count(k - 1)} would be enough."
-    if not noised(facts) or not holds(facts):
+    if not claims.noised or not claims.holds:
         return f"{who}. {smallest}"
-    promise = facts["privacy"]
-    if promise["placement"] == "site":
+    guarantee = claims.guarantee
+    if guarantee["placement"] == "site":
         return (
-            f"{who}, with all of that site's noise, which is what the promise rests on. {smallest}"
+            f"{who}, with all of that site's noise, which is what the guarantee rests "
+            f"on. {smallest}"
         )
-    last = promise["if_more_collude"][-1][1]
+    last = guarantee["if_more_collude"][-1][1]
     if last is None or math.isinf(last):
-        worth = "promises nothing"
+        worth = "guarantees nothing"
     else:
         worth = f"is worth ε {significant(last)} at the same δ"
     return f"{who}, with that site's share of the noise only, which {worth}. {smallest}"
 
 
-def _other_runs(facts: Facts) -> list[str]:
-    kept, standing = ledger_standing(facts)
-    if kept:
-        spent = ", and add up what noised ones cost" if noised(facts) else ""
+def _other_runs(facts: Facts, claims: PrivacyClaims) -> list[str]:
+    if claims.ledger.kept:
+        spent = ", and add up what noised ones cost" if claims.noised else ""
         compared = (
             "Ledgers compare the sites of each sum with those of all earlier ones, and refuse one "
             f"that would single out fewer than a site's rule asks for{spent}. They know of nothing "
@@ -162,23 +154,23 @@ def _other_runs(facts: Facts) -> list[str]:
             "by other software."
         )
     else:
-        noise = ", with its noise" if noised(facts) else ""
+        noise = ", with its noise" if claims.noised else ""
         compared = (
-            f"{standing} Without one, nothing compares this run with others: the same job run with "
-            "and without a site gives two sums whose difference is what that site contributed"
-            f"{noise}."
+            f"{claims.ledger.standing} Without one, nothing compares this run with others: the "
+            "same job run with and without a site gives two sums whose difference is what that "
+            f"site contributed{noise}."
         )
-    return [compared, _over_the_same_sites(facts)]
+    return [compared, _over_the_same_sites(facts, claims)]
 
 
-def _over_the_same_sites(facts: Facts) -> str:
+def _over_the_same_sites(facts: Facts, claims: PrivacyClaims) -> str:
     """Say what a rule on the sites of a sum does not see: what sums over the same ones tell."""
     text = (
         "What the sums of this run determine together with those of other runs over the same sites "
         "is not examined"
     )
-    if noised(facts):
-        bound = "; where all have noise, what they cost together bounds it" if holds(facts) else ""
+    if claims.noised:
+        bound = "; where all have noise, what they cost together bounds it" if claims.holds else ""
         return f"{text}{bound}."
     name, settings = facts["method"]["name"], facts["method"]["settings"]
     pooled = 'of method moments with centre = "pooled"'

@@ -7,9 +7,10 @@ numbers are in result.json; nothing is computed from what is written here.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from fractions import Fraction
+from typing import Any
 
 NONE = "–"
 _MAX_DECIMALS = 6
@@ -148,6 +149,13 @@ def field_kind(kind: str) -> str:
     return {"psd": "sums of squares and products"}.get(kind, kind)
 
 
+ADJACENCIES = {
+    "add_remove": "one {} added or removed",
+    "replace": "one {} replaced by another",
+}
+"""What is hard to tell apart, by the adjacency of differential privacy; of a unit."""
+
+
 def declared(x: float) -> str:
     """Write a setting or bound as it was declared, without digits that nobody gave."""
     if x == int(x) and abs(x) < 1e7:
@@ -187,3 +195,16 @@ def any_setting(value: object) -> str:
             return ", ".join(parts) or "none"
         case _:
             return str(value)
+
+
+def flat(table: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Return every value of nested tables under its dotted name; what is unset is left out."""
+    for key, value in table.items():
+        name = f"{prefix}{key}"
+        if isinstance(value, Mapping):
+            yield from flat(value, f"{name}.")
+        elif isinstance(value, list | tuple) and any(isinstance(item, Mapping) for item in value):
+            for i, item in enumerate(value, start=1):
+                yield from flat(item, f"{name}[{i}].")
+        elif value is not None:
+            yield name, value

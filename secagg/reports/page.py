@@ -18,7 +18,6 @@ from markupsafe import Markup
 
 from secagg.contracts import Result
 from secagg.reports import (
-    dp_claims,
     dp_mechanisms,
     dp_plain_language,
     expected_utility,
@@ -34,6 +33,7 @@ from secagg.reports import (
 from secagg.reports import numbers as written
 from secagg.reports import summary as summary_sections
 from secagg.reports.convergence_advice import advice
+from secagg.reports.dp_claims import PrivacyClaims
 from secagg.reports.dp_hazards import hazards
 from secagg.reports.svg import forest_plot, graph
 from secagg.reports.svg.privacy_curve import curve_picture
@@ -79,84 +79,88 @@ def render(facts: Mapping[str, Any], result: Result) -> str:
     assert environment.loader is not None
     style = environment.loader.get_source(environment, "report.css")[0]
     summary = result.summary
-    blocks, stages = results.blocks(summary), tables.stages(facts, summary)
-    banners = summary_sections.banners(facts, summary)
-    questions = summary_sections.questions(facts, fits=all(stage.fits for stage in stages))
+    claims = PrivacyClaims.of(facts)
+    blocks, stages = results.blocks(summary), tables.stages(facts, summary, claims)
+    banners = summary_sections.banners(facts, summary, claims)
+    questions = summary_sections.questions(facts, claims, fits=all(stage.fits for stage in stages))
     page = environment.get_template("report.html").render(
-        sections={
-            at: name for at, name in _SECTIONS.items() if at != "privacy" or dp_claims.noised(facts)
-        },
+        sections={at: name for at, name in _SECTIONS.items() if at != "privacy" or claims.noised},
         facts=facts,
         summary=summary,
         style=Markup(style),  # noqa: S704  # our own file, which must not be escaped
         style_hash=base64.b64encode(hashlib.sha256(style.encode()).digest()).decode(),
         in_short=summary_sections.in_short(banners, questions),
-        claim=summary_sections.claim(facts),
-        who_saw=summary_sections.who_saw(facts),
-        consent=summary_sections.consent(facts),
+        claim=summary_sections.claim(facts, claims),
+        who_saw=summary_sections.who_saw(facts, claims),
+        consent=summary_sections.consent(facts, claims),
         banners=banners,
         unusable=summary_sections.unusable(summary),
         questions=questions,
-        unprotected=limitations.unprotected(facts),
+        unprotected=limitations.unprotected(facts, claims),
         dropped=summary_sections.dropped(facts),
         played_on=summary_sections.played_on(facts),
-        released=tables.numbers_released(facts),
-        blocks=[_block(block, facts, blocks) for block in blocks],
-        columns=tables.columns(facts, summary),
-        lanes=tables.lanes(facts),
+        released=tables.numbers_released(facts, claims),
+        blocks=[_block(block, facts, claims, blocks) for block in blocks],
+        columns=tables.columns(facts, summary, claims),
+        lanes=tables.lanes(facts, claims),
         stages=stages,
         policies=tables.policies(facts),
-        releases=tables.releases(facts, ledgers.repeated_rounds(facts)),
+        releases=tables.releases(facts, claims.ledger.repeated),
         site_rows=ledgers.sites(facts),
         ledger_counts=ledgers.counting(facts),
-        sees=dp_claims.seen(facts),
+        sees=claims.sees,
         coordinator_key=tables.coordinator_key(facts),
-        counted_records=results.records_of(summary) if dp_claims.noised(facts) else None,
-        counts=None if dp_claims.noised(facts) else record_counts.of_records(facts, summary),
-        other_counts=results.other_counts(summary) if dp_claims.noised(facts) else None,
-        settings=tables.settings(facts),
-        noise=dp_claims.in_short(facts),
-        promise=_promise(facts, summary),
+        counted_records=results.records_of(summary) if claims.noised else None,
+        counts=None if claims.noised else record_counts.of_records(facts, summary),
+        other_counts=results.other_counts(summary) if claims.noised else None,
+        settings=tables.settings(facts, claims),
+        noise=claims.noise_in_short(),
+        guarantee=_guarantee(facts, summary, claims),
         arrow_up=forest_plot.arrow_picture(down=False),
         arrow_down=forest_plot.arrow_picture(down=True),
     )
     return page + "\n"
 
 
-def _promise(facts: Mapping[str, Any], summary: Mapping[str, Any]) -> dict[str, Any] | None:
+def _guarantee(
+    facts: Mapping[str, Any], summary: Mapping[str, Any], claims: PrivacyClaims
+) -> dict[str, Any] | None:
     """Return what the template shows of differential privacy, or None without noise."""
-    promise = facts["privacy"]
-    if promise is None:
+    if not claims.noised:
         return None
-    curve = [(delta, epsilon) for delta, epsilon in promise["curve"] if epsilon is not None]
+    guarantee, sites = claims.guarantee, len(facts["cohort"])
+    curve = [(delta, epsilon) for delta, epsilon in guarantee["curve"] if epsilon is not None]
     return {
-        "holds": dp_claims.holds(facts),
-        "claimed": dp_claims.claimed(facts),
-        "plainly": dp_plain_language.promised(facts),
-        "voids": dp_plain_language.invalidating_conditions(facts),
+        "holds": claims.holds,
+        "sentence": claims.sentence,
+        "plain_words": dp_plain_language.plain_words(claims, sites),
+        "voids": dp_plain_language.invalidating_conditions(claims),
         "expected": expected_utility.expected(facts, summary),
-        "terms": dp_mechanisms.terms(facts),
-        "mechanisms": dp_mechanisms.mechanisms(facts),
+        "terms": dp_mechanisms.terms(claims, facts["job"]["privacy"]),
+        "mechanisms": dp_mechanisms.mechanisms(claims),
         "curve": curve,
-        "picture": curve_picture(curve, (promise["delta"], promise["epsilon"])),
-        "colluders": dp_mechanisms.colluders(facts),
-        "gives_way": dp_mechanisms.gives_way(promise, facts["protocol"]["name"]),
-        "ledger": ledgers.ledger_standing(facts)[1],
-        "repeats": ledgers.repeats(facts),
+        "picture": curve_picture(curve, (guarantee["delta"], guarantee["epsilon"])),
+        "colluders": dp_mechanisms.colluders(guarantee),
+        "gives_way": dp_mechanisms.gives_way(guarantee, facts["protocol"]["name"]),
+        "ledger": claims.ledger.standing,
+        "repeats": claims.ledger.repeats,
         "totals": ledgers.totals(facts),
         "caps": ledgers.caps(facts),
-        "hazards": hazards(facts, summary),
+        "hazards": hazards(claims, summary, sites),
     }
 
 
 def _block(
-    block: results.Block, facts: Mapping[str, Any], blocks: list[results.Block]
+    block: results.Block,
+    facts: Mapping[str, Any],
+    claims: PrivacyClaims,
+    blocks: list[results.Block],
 ) -> dict[str, Any]:
     """Return what the template shows of one analysis."""
     columns = facts["job"]["columns"]
     shown: dict[str, Any] = {
         "block": block,
-        "statistics": results.statistics(block.summary, noised=dp_claims.noised(facts)),
+        "statistics": results.statistics(block.summary, noised=claims.noised),
         "failures": block.failures(),
         "advice": advice(block.summary),
     }

@@ -10,21 +10,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
-from secagg.reports import expected_utility
 from secagg.reports.convergence_advice import advice
 from secagg.reports.disclosure import headline, solvable, tells_of_sites
-from secagg.reports.dp_claims import (
-    changed,
-    claimed,
-    holds,
-    noised,
-    promise_size,
-    secret_randomness,
-    seen,
-    thresholds,
-)
+from secagg.reports.dp_claims import PrivacyClaims, changed
 from secagg.reports.dp_plain_language import explain_epsilon, factor
-from secagg.reports.ledgers import exact_before, exact_before_at, ledger_standing, repeats, together
+from secagg.reports.expected_utility import fewer_records_than_expected
+from secagg.reports.expected_utility import in_short as expected_in_short
+from secagg.reports.ledgers import LedgerClaims
 from secagg.reports.numbers import count, counted, listing
 from secagg.reports.results import blocks
 
@@ -54,11 +46,6 @@ class Question:
     section: str
 
 
-def protects(facts: Facts) -> bool:
-    """Say whether the run hid anything: a protocol that hides, with secret randomness."""
-    return bool(facts["protocol"]["hides_from_coordinator"]) and secret_randomness(facts)
-
-
 def _rule_kept(facts: Facts) -> bool:
     """Say whether each release has a signed claim of each site and as many sites as they ask."""
     return bool(facts["releases"]) and all(
@@ -81,12 +68,12 @@ def in_short(found: Sequence[Banner], asked: Sequence[Question]) -> str:
     )
 
 
-def claim(facts: Facts) -> list[str]:
-    """Return what is promised of a record and how much that is, and how many sites a sum covers.
+def claim(facts: Facts, claims: PrivacyClaims) -> list[str]:
+    """Return what is guaranteed of a record and how much that is, and how many sites a sum covers.
 
     Sums that only repeat what an earlier run released are named, too.
     """
-    signed = thresholds(facts)
+    signed = claims.thresholds
     least = min(len(release["contributors"]) for release in facts["releases"])
     rule = (
         f"Every sum that was opened covers at least {counted(least, 'site')}; the smallest "
@@ -94,30 +81,29 @@ def claim(facts: Facts) -> list[str]:
     )
     if max(signed) > min(signed):
         rule += f", the strictest, which decides, {max(signed)}"
-    return [text for text in (claimed(facts), explain_epsilon(facts), repeats(facts)) if text] + [
-        f"{rule}."
-    ]
+    told = (claims.sentence, explain_epsilon(claims), claims.ledger.repeats, f"{rule}.")
+    return [text for text in told if text]
 
 
-def who_saw(facts: Facts) -> str:
+def who_saw(facts: Facts, claims: PrivacyClaims) -> str:
     """Return who saw what, in how many sums over how many sites."""
     over = f"In {counted(len(facts['releases']), 'release')} over "
     over += (
-        f"{counted(len(facts['cohort']), 'site')}, {'all with noise, ' if noised(facts) else ''}"
+        f"{counted(len(facts['cohort']), 'site')}, {'all with noise, ' if claims.noised else ''}"
     )
     parts = [
         f"{'the coordinator' if role == 'coordinator' else f'each {role}'} saw {what}"
-        for role, what in seen(facts).items()
+        for role, what in claims.sees.items()
     ]
     return over + "; ".join(parts) + "."
 
 
-def consent(facts: Facts) -> str:
+def consent(facts: Facts, claims: PrivacyClaims) -> str:
     """Return who consented, on what grounds and when, and who was asked and did not."""
     signed = facts["consented"]
     sites = [party["name"] for party in facts["roster"] if party["role"] == "site"]
     silent = [name for name in sites if name not in signed]
-    grounds = "rules and its budget" if noised(facts) else "rules, its records and its budget"
+    grounds = "rules and its budget" if claims.noised else "rules, its records and its budget"
     others = ""
     if silent:
         others = f"; {listing(silent)} did not, and {'are' if silent[1:] else 'is'} in no sum"
@@ -130,31 +116,31 @@ def consent(facts: Facts) -> str:
     )
 
 
-def banners(facts: Facts, summary: Mapping[str, Any]) -> list[Banner]:
+def banners(facts: Facts, summary: Mapping[str, Any], claims: PrivacyClaims) -> list[Banner]:
     """Return what must be read before anything else."""
     found: list[Banner] = []
     if not facts["protocol"]["hides_from_coordinator"]:
-        found.append(_nothing_hidden(facts))
-    if not secret_randomness(facts):
-        noise = ", and all noise, which they can subtract" if noised(facts) else ""
+        found.append(_nothing_hidden(facts, claims))
+    if not claims.secret_randomness:
+        noise = ", and all noise, which they can subtract" if claims.noised else ""
         text = (
             "Its randomness was replayable: whoever knows the seed can compute every key and every "
             f"share, and with them each site's own contribution{noise}. This run protects nothing."
         )
         found.append(Banner("Privacy: void. Replayable randomness", text, void=True))
-    elif noised(facts) and not holds(facts):
+    elif claims.noised and not claims.holds:
         text = (
             "Noise was added, but the epsilon and delta that this run states do not follow from "
             "its other facts. Nothing is claimed of them here."
         )
         found.append(Banner("A claim of differential privacy that does not hold", text))
-    if noised(facts) and (before := _exact_before(facts)):
+    if claims.noised and (before := _exact_before(claims.ledger)):
         text = f"{before} The epsilon of this run bounds nothing against whoever has both."
         found.append(Banner(EXACT_BEFORE, text))
-    if noised(facts) and facts["feasibility"]["verdict"] == "red":
-        text = f"{expected_utility.in_short(facts)} The plan said so from public numbers."
+    if claims.noised and facts["feasibility"]["verdict"] == "red":
+        text = f"{expected_in_short(facts)} The plan said so from public numbers."
         found.append(Banner("Noise was expected to drown the result", text))
-    if noised(facts) and (less := expected_utility.fewer_records_than_expected(facts, summary)):
+    if claims.noised and (less := fewer_records_than_expected(facts, summary)):
         found.append(Banner(*less))
     if useless := [block for block in blocks(summary) if not block.usable]:
         goal = "the method did not reach its goal."
@@ -181,8 +167,8 @@ def banners(facts: Facts, summary: Mapping[str, Any]) -> list[Banner]:
             "thing, and this page must be handled like the records themselves."
         )
         found.append(Banner("Simulation: single-site results shown", text))
-    if min(thresholds(facts)) == 2:
-        noise = ", with that site's noise" if noised(facts) else ""
+    if min(claims.thresholds) == 2:
+        noise = ", with that site's noise" if claims.noised else ""
         text = (
             "A site signed a threshold of two. In a sum over two sites, each reads the other's "
             f"contribution{noise}, by subtracting its own."
@@ -215,18 +201,19 @@ def _outside(summary: Mapping[str, Any]) -> str:
     )
 
 
-def _exact_before(facts: Facts) -> str:
+def _exact_before(ledger: LedgerClaims) -> str:
     """Return by whose ledgers exact sums were released before; empty if by none's."""
-    exact, sites = exact_before(facts), exact_before_at(facts)
-    if exact:
-        release = counted(exact, "exact release")
+    if ledger.exact:
+        release = counted(ledger.exact, "exact release")
         return f"The coordinator's ledger has {release} of sums over these sites."
-    return f"Exact sums are in the ledgers of {listing(sites)}." if sites else ""
+    if not ledger.exact_at:
+        return ""
+    return f"Exact sums are in the ledgers of {listing(ledger.exact_at)}."
 
 
-def _nothing_hidden(facts: Facts) -> Banner:
+def _nothing_hidden(facts: Facts, claims: PrivacyClaims) -> Banner:
     name = facts["protocol"]["name"]
-    if noised(facts) and secret_randomness(facts):
+    if claims.noised and claims.secret_randomness:
         text = (
             f"Protocol “{name}” hides no site: the coordinator read every site's own contribution. "
             "All that protects the records in it is the noise that the site had added."
@@ -239,13 +226,12 @@ def _nothing_hidden(facts: Facts) -> Banner:
     return Banner("This run protects nothing", text, void=True)
 
 
-def questions(facts: Facts, *, fits: bool) -> list[Question]:
+def questions(facts: Facts, claims: PrivacyClaims, *, fits: bool) -> list[Question]:
     """Return the officer's questions, each with its status; a verdict is never given.
 
     fits: whether every stage's proof of fit holds
     """
-    hidden, kept = protects(facts), _rule_kept(facts)
-
+    kept = _rule_kept(facts)
     must_not_collude = [
         Question(
             "Are the parties that must not collude run by different bodies?", "needs a person",
@@ -256,15 +242,15 @@ def questions(facts: Facts, *, fits: bool) -> list[Question]:
         Question("What are purpose, legal basis and permit?", "needs a person",
                  "Not known to software.", "sign"),
         Question("Is a single site's contribution hidden from the coordinator?",
-                 *_hidden(facts), "seen"),
-        *(must_not_collude if hidden else []),
+                 *_hidden(facts, claims), "seen"),
+        *(must_not_collude if claims.hides_sites else []),
         Question("Does every opened sum cover enough sites?",
                  *_shown(kept, "Each release with its sites' signed thresholds.",
                         "A release lacks a signature, or sites."), "releases"),
         Question("Were the sums computed without overflow?",
                  *_shown(fits, "Bounds and bits, proved before any record was read.",
                         "The proof does not hold."), "bounds"),
-        *_of_noise(facts),
+        *_of_noise(facts, claims),
         Question("Was this run attacked to measure what leaks?", "evidence missing",
                  "No attack was run on this transcript.", "unprotected"),
         Question("Is the record of this run unchanged?", "needs a person",
@@ -272,20 +258,20 @@ def questions(facts: Facts, *, fits: bool) -> list[Question]:
     ]  # fmt: skip
 
 
-def _hidden(facts: Facts) -> tuple[Status, str]:
+def _hidden(facts: Facts, claims: PrivacyClaims) -> tuple[Status, str]:
     """Say whether a contribution is hidden, in each sum and in all of them together."""
-    if protects(facts) and solvable(facts["method"]["name"], facts["method"]["settings"]):
+    if claims.hides_sites and solvable(facts["method"]["name"], facts["method"]["settings"]):
         return "evidence missing", (
             "Each message hides it, but where sites are few all sums together can be solved for "
             "every single site's own regression: see the banner."
         )
-    if protects(facts) and tells_of_sites(facts["method"]["name"]):
+    if claims.hides_sites and tells_of_sites(facts["method"]["name"]):
         return "needs a person", (
             "Each message hides it, but all sums together may tell of single sites: what they "
             "determine is stated."
         )
     return _shown(
-        protects(facts),
+        claims.hides_sites,
         "By role and message; but all was played on one computer.",
         "It is not: see the banner.",
     )
@@ -295,30 +281,31 @@ def _shown(holds: bool, why: str, why_not: str) -> tuple[Status, str]:
     return ("evidence attached", why) if holds else ("evidence missing", why_not)
 
 
-def _of_noise(facts: Facts) -> list[Question]:
+def _of_noise(facts: Facts, claims: PrivacyClaims) -> list[Question]:
     """Return the questions about what releases tell of one record."""
-    if not noised(facts):
+    if not claims.noised:
         return [
             Question("May exact sums be released, without noise?", "needs a person",
                      "What they determine is stated.", "seen"),
         ]  # fmt: skip
-    promise, (added_up, standing) = facts["privacy"], ledger_standing(facts)
+    guarantee, ledger = claims.guarantee, claims.ledger
+    added_up, standing = ledger.kept, ledger.standing
     why_not = "It does not follow from the facts: see the banner."
     size = why_not
-    if holds(facts):
-        size = f"{promise_size(facts)}, {changed(promise, promise['adjacency'])}; a factor of "
-        size += f"{factor(promise)}."
-    if _exact_before(facts):
+    if claims.holds:
+        size = f"{claims.size}, {changed(guarantee, guarantee['adjacency'])}; a factor of "
+        size += f"{factor(guarantee)}."
+    if _exact_before(ledger):
         added_up, standing = False, "Exact sums are among them, which no noise makes up for."
     return [
-        Question(f"Is what one {promise['unit']} changes bounded in all that this run released?",
-                 *_shown(holds(facts), "Sensitivity, noise, composition, worked out again.",
+        Question(f"Is what one {guarantee['unit']} changes bounded in all that this run released?",
+                 *_shown(claims.holds, "Sensitivity, noise, composition, worked out again.",
                          why_not), "privacy"),
         Question("Are unit, ε and δ fit for these records?", "needs a person", size, "privacy"),
         Question("Are all releases of these records added up?",
-                 *_shown(added_up, together(facts), standing), "privacy"),
+                 *_shown(added_up, ledger.together, standing), "privacy"),
         Question("Is the result exact enough for its purpose?", "needs a person",
-                 expected_utility.in_short(facts), "result"),
+                 expected_in_short(facts), "result"),
     ]  # fmt: skip
 
 

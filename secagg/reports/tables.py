@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
-from secagg.reports.dp_claims import noised, seen
-from secagg.reports.numbers import any_setting, declared, power_of_two, whole
+from secagg.reports.dp_claims import PrivacyClaims
+from secagg.reports.numbers import any_setting, declared, flat, power_of_two, whole
 from secagg.reports.results import Block, usable
 from secagg.reports.svg import graph
 
@@ -59,45 +59,39 @@ class StageTable:
     fits: bool
 
 
-def releases_of(facts: Facts, stage: str) -> int:
-    """Return how many sums of a stage were opened."""
-    return sum(release["stage"] == stage for release in facts["releases"])
-
-
-def numbers_released(facts: Facts) -> int:
+def numbers_released(facts: Facts, claims: PrivacyClaims) -> int:
     """Return how many numbers all opened sums tell together."""
-    return sum(_numbers(facts, s) * releases_of(facts, s["stage"]) for s in facts["plan"])
+    return sum(_numbers(s, claims) * claims.sums.get(s["stage"], 0) for s in facts["plan"])
 
 
-def _numbers(facts: Facts, stage: Mapping[str, Any]) -> int:
+def _numbers(stage: Mapping[str, Any], claims: PrivacyClaims) -> int:
     """Return how many numbers a sum tells: with noise, clip counts are zeros and tell nothing."""
-    fields = [f for f in stage["fields"] if not (noised(facts) and f["name"] == "clipped")]
+    fields = [f for f in stage["fields"] if not (claims.noised and f["name"] == "clipped")]
     return sum(int(field["values"]) for field in fields)
 
 
-def lanes(facts: Facts) -> list[Lane]:
+def lanes(facts: Facts, claims: PrivacyClaims) -> list[Lane]:
     """Return every role but the coordinator, in the order of the facts: sites first."""
 
     def messages(role: str, kind: str) -> tuple[Mapping[str, Any], ...]:
         return tuple(p for p in facts["phases"] if (p["role"], p["kind"]) == (role, kind))
 
-    sees = seen(facts)
     rows = [row for row in facts["traffic"] if row["role"] != "coordinator"]
     return [
         Lane(
-            row["role"], row["parties"], sees[row["role"]],
+            row["role"], row["parties"], claims.sees[row["role"]],
             messages(row["role"], "request"), messages(row["role"], "reply"),
         )
         for row in rows
     ]  # fmt: skip
 
 
-def stages(facts: Facts, summary: Mapping[str, Any]) -> list[StageTable]:
+def stages(facts: Facts, summary: Mapping[str, Any], claims: PrivacyClaims) -> list[StageTable]:
     """Return the proof of fit of every stage, worked out from bounds, sites and resolution."""
     found = []
     for stage in facts["plan"]:
         told = summary["contributions_clipped"]
-        clipped = None if noised(facts) else told.get(stage["stage"], {})
+        clipped = None if claims.noised else told.get(stage["stage"], {})
         bounds, fits = [], True
         for field in stage["fields"]:
             step = Fraction(2) ** field["fraction_bits"]
@@ -115,7 +109,7 @@ def stages(facts: Facts, summary: Mapping[str, Any]) -> list[StageTable]:
         found.append(
             StageTable(
                 stage["stage"], stage["sees"], stage["sites"], stage["ring_bits"],
-                stage["max_rounds"], releases_of(facts, stage["stage"]), _numbers(facts, stage),
+                stage["max_rounds"], claims.sums.get(stage["stage"], 0), _numbers(stage, claims),
                 tuple(bounds), fits,
             )
         )  # fmt: skip
@@ -162,7 +156,9 @@ def coordinator_key(facts: Facts) -> str:
     return str(key)
 
 
-def columns(facts: Facts, summary: Mapping[str, Any]) -> list[tuple[str, str, str, int | None]]:
+def columns(
+    facts: Facts, summary: Mapping[str, Any], claims: PrivacyClaims
+) -> list[tuple[str, str, str, int | None]]:
     """Return each declared column: name, type, public bounds or levels, values outside them.
 
     The last is None where it was not counted.
@@ -177,12 +173,12 @@ def columns(facts: Facts, summary: Mapping[str, Any]) -> list[tuple[str, str, st
                 text += f", then {column['transform']}"
         else:
             text = ", ".join(column["levels"])
-        outside = None if noised(facts) else int(summary["values_outside_bounds"][name])
+        outside = None if claims.noised else int(summary["values_outside_bounds"][name])
         found.append((name, column["type"], text, outside))
     return found
 
 
-def settings(facts: Facts) -> list[tuple[str, str]]:
+def settings(facts: Facts, claims: PrivacyClaims) -> list[tuple[str, str]]:
     """Return every setting under the dotted name that `--set` takes, defaults included.
 
     Columns have a table of their own; what is unset is left out.
@@ -190,28 +186,15 @@ def settings(facts: Facts) -> list[tuple[str, str]]:
     job = {key: value for key, value in facts["job"].items() if key != "columns"}
     for part in ("method", "protocol"):
         job[part] = {"name": facts[part]["name"], **facts[part]["settings"]}
-    in_force = {"method.fraction_bits": _bits_in_force(facts)} if noised(facts) else {}
+    in_force = {"method.fraction_bits": _bits_in_force(claims)} if claims.noised else {}
     return [(name, in_force.get(name) or any_setting(value)) for name, value in flat(job)]
 
 
-def _bits_in_force(facts: Facts) -> str:
+def _bits_in_force(claims: PrivacyClaims) -> str:
     """Return the resolution that noise is drawn at, in place of the one that was set."""
-    step = facts["privacy"]["mechanisms"][-1]["step"]
+    step = claims.guarantee["mechanisms"][-1]["step"]
     bits = step.removeprefix("2^-")
     return f"{bits}, so steps of {power_of_two(-int(bits))}: noise sets it, whatever the job says"
-
-
-def flat(table: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Return every value of nested tables under its dotted name; what is unset is left out."""
-    for key, value in table.items():
-        name = f"{prefix}{key}"
-        if isinstance(value, Mapping):
-            yield from flat(value, f"{name}.")
-        elif isinstance(value, list | tuple) and any(isinstance(item, Mapping) for item in value):
-            for i, item in enumerate(value, start=1):
-                yield from flat(item, f"{name}[{i}].")
-        elif value is not None:
-            yield name, value
 
 
 def graphs_alone(block: Block) -> list[dict[str, Any]]:

@@ -23,7 +23,7 @@ from support.reports import (
 from secagg.contracts import Result
 from secagg.privacy.accounting.gaussian_dp import gaussian_delta, gaussian_epsilon
 from secagg.privacy.accounting.guarantee import sentence
-from secagg.reports import dp_claims
+from secagg.reports.dp_claims import PrivacyClaims, of_two
 from secagg.reports.numbers import probability, significant, whole
 from secagg.reports.page import render
 from secagg.runs.run_files import finite
@@ -62,10 +62,10 @@ class TestEveryPlacement:
         facts, result = changed(placement)
         page = render(facts, result)
         text = Page(page).text
-        assert dp_claims.holds(facts)
+        assert PrivacyClaims.of(facts).holds
         assert text.count(sentence(facts["privacy"])) == 2  # the first page, and its section
         assert f"placement “{placement}”; ε 12 at δ 10⁻⁶, one record added or removed" in text
-        assert "None of it is a promise" not in text and "What makes it void" in text
+        assert "None of it is a guarantee" not in text and "What makes it void" in text
         assert statuses(page)[BOUNDED] == "evidence attached"
         assert statuses(page)[FIT] == "needs a person"
         assert MAY_BE_EXACT not in statuses(page)
@@ -174,20 +174,20 @@ def test_what_does_not_follow_is_not_claimed(spoil: Callable[[Facts], object]) -
     assert "epsilon and delta do not follow from the facts of this run" in text
     assert (False, "A claim of differential privacy that does not hold") in banners(page)
     assert statuses(page)[BOUNDED] == "evidence missing"
-    assert "None of it is a promise here." in text
-    for words in ("is protected by", "is worth ε", "promised for", "What makes it void"):
+    assert "None of it is a guarantee here." in text
+    for words in ("is protected by", "is worth ε", "guaranteed for", "What makes it void"):
         assert words not in text
-    for words in ("of 100 cases", "The promise in plain words", "a factor of", "The factor is"):
+    for words in ("of 100 cases", "The guarantee in plain words", "a factor of", "The factor is"):
         assert words not in text
 
 
 def test_more_colluders_than_noise_was_made_for_are_not_claimed() -> None:
     facts, _ = changed("sum")
     facts["privacy"]["colluding"] = 2
-    assert not dp_claims.holds(facts)
+    assert not PrivacyClaims.of(facts).holds
     facts, _ = changed("site")
     facts["privacy"]["colluding"] = 2
-    assert dp_claims.holds(facts)
+    assert PrivacyClaims.of(facts).holds
 
 
 def test_without_noise_there_is_no_such_section() -> None:
@@ -207,8 +207,8 @@ class TestColluders:
         text = Page(render(facts, result)).text
         assert [number for number, _ in rows] == [0, 1, 2, 3]
         for number, epsilon in rows:
-            promised = " promised for" if number == 1 else ""
-            assert f" {number} {significant(epsilon)}{promised} " in text
+            guarantee = " guaranteed for" if number == 1 else ""
+            assert f" {number} {significant(epsilon)}{guarantee} " in text
         assert f"only, which is worth ε {significant(rows[3][1])} at the same δ" in text
 
     @pytest.mark.parametrize(
@@ -225,24 +225,26 @@ class TestColluders:
     def test_no_number_is_enough(self) -> None:
         facts, result = changed("sum")
         facts["privacy"]["if_more_collude"][3][1] = None  # as run.json has infinity
-        assert "share of the noise only, which promises nothing" in Page(render(facts, result)).text
+        assert (
+            "share of the noise only, which guarantees nothing" in Page(render(facts, result)).text
+        )
 
     def test_nothing_changes_where_sites_noise_alone(self) -> None:
         text = Page(page_of(noised_run("site"))).text
         assert "Nothing changes for the other sites" in text
-        assert "promised for" not in text
+        assert "guaranteed for" not in text
 
 
 class TestWords:
     def test_replacing_a_record(self) -> None:
         finished = noised_run("sum", adjacency="replace")
-        promise = finished.facts["privacy"]
+        guarantee = finished.facts["privacy"]
         text = Page(page_of(finished)).text
-        assert dp_claims.holds(finished.facts)
+        assert PrivacyClaims.of(finished.facts).holds
         assert "replacing one record at any site by another changes" in text
         assert "Adjacency one record replaced by another: two sets" in text
-        left = promise["delta"] - promise["delta_for_discreteness"]
-        other = gaussian_epsilon(promise["mu_other_adjacency"], left)
+        left = guarantee["delta"] - guarantee["delta_for_discreteness"]
+        other = gaussian_epsilon(guarantee["mu_other_adjacency"], left)
         assert f"one record added or removed: ε {significant(other)} at the same δ" in text
 
     def test_persons(self) -> None:
@@ -267,28 +269,28 @@ class TestWords:
 
     def test_a_record_has_no_caps(self) -> None:
         facts, _ = changed()
-        assert dp_claims.claimed(facts) == sentence(facts["privacy"])
+        assert PrivacyClaims.of(facts).sentence == sentence(facts["privacy"])
 
     def test_two_records_of_one_person(self) -> None:
         facts, result = changed()
-        promise = facts["privacy"]
-        # it is said twice: in the promise, and in what is not protected
-        apart = promise["delta_for_discreteness"] / (1 + math.exp(promise["epsilon"]))
+        guarantee = facts["privacy"]
+        # it is said twice: in the guarantee, and in what is not protected
+        apart = guarantee["delta_for_discreteness"] / (1 + math.exp(guarantee["epsilon"]))
         text = Page(render(facts, result)).text
         (said, again) = re.findall(r"for two, ε ([\d.]+) at the same δ", text)
         assert said == again
 
         def spent(epsilon: float) -> float:
             paid = (1 + math.exp(epsilon)) * apart  # at the epsilon that is told
-            return gaussian_delta(2 * promise["mu"], epsilon) + paid
+            return gaussian_delta(2 * guarantee["mu"], epsilon) + paid
 
-        assert spent(float(said) + 0.05) <= promise["delta"] < spent(float(said) - 0.05)
-        assert significant(gaussian_epsilon(2 * promise["mu"], promise["delta"])) != said
+        assert spent(float(said) + 0.05) <= guarantee["delta"] < spent(float(said) - 0.05)
+        assert significant(gaussian_epsilon(2 * guarantee["mu"], guarantee["delta"])) != said
 
     def test_two_records_may_have_no_bound(self) -> None:
         """At an epsilon of about 29 discreteness takes more of delta than there is."""
         finished = noised_run("site")
-        assert dp_claims.of_two(finished.facts["privacy"]) == "no ε"
+        assert of_two(finished.facts["privacy"]) == "no ε"
         assert Page(page_of(finished)).text.count("for two, no ε at the same δ") == 2
 
     def test_bounds_that_clip_nothing(self) -> None:
@@ -315,18 +317,18 @@ class TestWords:
 
 
 class TestVoid:
-    def test_replayable_noise_promises_nothing(self) -> None:
+    def test_replayable_noise_guarantees_nothing(self) -> None:
         finished = void_run()
         page = page_of(finished)
         text = Page(page).text
-        assert not dp_claims.holds(finished.facts)
+        assert not PrivacyClaims.of(finished.facts).holds
         assert (True, "Privacy: void. Replayable randomness") in banners(page)
         assert "and all noise, which they can subtract" in text
         assert "changes the probability" not in text
         assert "Privacy: void. No differential privacy is claimed" in text
         assert "void, as it can be drawn again" in text
         assert statuses(page)[BOUNDED] == "evidence missing"
-        assert "None of it is a promise here." in text
+        assert "None of it is a guarantee here." in text
 
     def test_plain_leaves_the_noise(self) -> None:
         finished = noised_run("site", "plain")

@@ -1,4 +1,4 @@
-"""Plain words say what is promised, and no more: each number of theirs has an oracle here."""
+"""Plain words say what is guaranteed, and no more: each number of theirs has an oracle here."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ from secagg.runtime.planned_job import plan_job
 PLACEMENTS = ("sum", "site", "round")
 
 
-def promise(mu: float, epsilon: float = 8.0, remainder: float = 0.0) -> dict[str, Any]:
+def guarantee(mu: float, epsilon: float = 8.0, remainder: float = 0.0) -> dict[str, Any]:
     return {"mu": mu, "epsilon": epsilon, "delta_for_discreteness": remainder}
 
 
@@ -49,7 +49,7 @@ class TestHowMuch:
             lambda x: abs(norm.pdf(x, mu) - norm.pdf(x)) / 2, -40, 40, points=[mu / 2], limit=200
         )[0]
         best = 100 * (0.5 + distance / 2)
-        assert best - 1e-6 <= right_guesses(promise(mu)) < best + 1
+        assert best - 1e-6 <= right_guesses(guarantee(mu)) < best + 1
 
     def test_guessing_by_what_was_released_keeps_to_it(self) -> None:
         """A record moves a sum by 1.5 sigma: guess by whether the sum is above the middle."""
@@ -58,12 +58,12 @@ class TestHowMuch:
         released = random.normal(1.5 * there, 1.0)
         right = float(np.mean((released > 0.75) == there))
         # one standard deviation of the share is at most 0.5 / root(tries)
-        bound = right_guesses(promise(1.5)) / 100
+        bound = right_guesses(guarantee(1.5)) / 100
         assert bound - 0.01 - 5 * 0.5 / math.sqrt(tries) < right <= bound
 
     def test_discrete_noise_comes_on_top(self) -> None:
-        assert right_guesses(promise(1.0, 2.0, 0.05 * (1 + math.exp(2.0)))) == 75  # 69.1 + 5
-        assert right_guesses(promise(60.0)) == 100
+        assert right_guesses(guarantee(1.0, 2.0, 0.05 * (1 + math.exp(2.0)))) == 75  # 69.1 + 5
+        assert right_guesses(guarantee(60.0)) == 100
 
     @pytest.mark.parametrize(
         ("epsilon", "words"),
@@ -71,7 +71,7 @@ class TestHowMuch:
          (0.5, "e^0.5, about 1.65 times"), (12.0, "e¹², about 162,755 times")],
     )  # fmt: skip
     def test_factor(self, epsilon: float, words: str) -> None:
-        assert factor(promise(1.0, epsilon)) == words
+        assert factor(guarantee(1.0, epsilon)) == words
 
     @pytest.mark.parametrize("placement", PLACEMENTS)
     def test_first_page_and_section_say_it(self, placement: str) -> None:
@@ -92,7 +92,7 @@ class TestHowMuch:
         released = random.normal(0.5 * there, 1.0)
         # the likelier of the two, by Bayes: density ratio times odds above 1
         right = float(np.mean((np.log(9) + 0.5 * (released - 0.25) > 0) == there))
-        assert right > 0.85 > right_guesses(promise(0.5)) / 100
+        assert right > 0.85 > right_guesses(guarantee(0.5)) / 100
 
     def test_of_persons_all_other_persons_are_known(self) -> None:
         facts, result = copied(noised_run("sum"))
@@ -110,7 +110,7 @@ class TestHowMuch:
         assert "whether one record says this or that" in text
 
 
-class TestPromise:
+class TestGuarantee:
     @pytest.mark.parametrize(
         ("placement", "shown", "hidden"),
         [
@@ -126,7 +126,7 @@ class TestPromise:
     )  # fmt: skip
     def test_against_whom(self, placement: str, shown: list[str], hidden: list[str]) -> None:
         text = Page(page_of(noised_run(placement))).text
-        shown = [*shown, "What is promised", "About whom", "Against whom", "By how much",
+        shown = [*shown, "What is guaranteed", "About whom", "Against whom", "By how much",
                  "Over which releases", "Over which runs", "What makes it void"]  # fmt: skip
         assert [words for words in shown if words not in text] == []
         assert [words for words in hidden if words in text] == []
@@ -142,7 +142,7 @@ class TestPromise:
         assert "at most 0 of" not in text and "More than 0" not in text
 
     def test_a_site_by_itself_is_who_is_left_out(self) -> None:
-        """With nobody to collude, what one site sees is less than promised: it knows its share."""
+        """With nobody to collude, what one site sees is under the guarantee: it knows its share."""
         rows = dict(noised_run("sum", colluding=0).facts["privacy"]["if_more_collude"])
         assert rows[0] <= 12.0 < rows[1]
         for terms in ({}, {"colluding": 2}):
@@ -207,13 +207,13 @@ class TestNoExactWords:
     @pytest.mark.parametrize("protocol", PROTOCOLS)
     def test_every_protocols_numbers_have_noise(self, protocol: str) -> None:
         sees = dict(make_protocol(Named(name=protocol)).capabilities.sees)
-        noised = seen({"protocol": {"sees": sees}, "privacy": {}})
+        noised = seen(sees, noised=True)
         for text in noised.values():
             assert "number of records" not in text.replace(
                 "number of records in all (with noise)", ""
             )
             assert "in clear" not in text
-        assert seen({"protocol": {"sees": sees}, "privacy": None}) == sees
+        assert seen(sees, noised=False) == sees
 
     def test_a_site_saw_the_number_with_noise(self) -> None:
         text = Page(page_of(noised_run("sum"))).text

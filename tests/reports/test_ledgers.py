@@ -106,7 +106,7 @@ class TestRepeats:
         text = text_of(runs["again"])
         earlier = first["session"][:8]
         words = f"Both releases repeat what was released in session {earlier} "
-        assert text.count(words) == 3  # the first page, the promise, the ledgers
+        assert text.count(words) == 3  # the first page, the guarantee, the ledgers
         assert "with the same noise: they cost nothing more." in text
         assert text.count(f"the same sum, with the same noise, as in session {earlier}: costs") == 2
         assert "repeat" not in text_of(runs["first"]).replace("repeats it for", "")
@@ -151,10 +151,10 @@ class TestRepeats:
 class TestTotals:
     def test_all_runs_compose_at_the_jobs_delta(self, runs: dict[str, Run]) -> None:
         facts = runs["further"].facts
-        promises = [runs[name].facts["privacy"] for name in ("first", "other", "further")]
-        together = gaussian_epsilon(math.hypot(*(p["mu"] for p in promises)), 1e-6)
+        guarantees = [runs[name].facts["privacy"] for name in ("first", "other", "further")]
+        together = gaussian_epsilon(math.hypot(*(p["mu"] for p in guarantees)), 1e-6)
         spent = facts["ledger"]["spent"]
-        # a promise's mu and the ledger's costs are the same numbers, rounded up in another order
+        # a guarantee's mu and the ledger's costs are the same numbers, rounded up in another order
         assert spent["after"]["add_remove"] == pytest.approx(together, rel=1e-9)
         assert (spent["runs"], spent["releases"], spent["delta"]) == (4, 6, 1e-6)
         before, after = (f"ε {significant(spent[k]['add_remove'])}" for k in ("before", "after"))

@@ -8,6 +8,7 @@ import pytest
 from support.reports import Page, copied, noised_run, page_of, small_run, void_run
 
 from secagg.jobs.registry import METHODS
+from secagg.reports.dp_claims import PrivacyClaims
 from secagg.reports.limitations import unprotected
 
 NOT_EXAMINED = (
@@ -18,7 +19,7 @@ BOUNDED = f"{NOT_EXAMINED}; where all have noise, what they cost together bounds
 
 
 def other_runs(facts: dict[str, Any]) -> str:
-    return " ".join(dict(unprotected(facts))["Other runs"])
+    return " ".join(dict(unprotected(facts, PrivacyClaims.of(facts)))["Other runs"])
 
 
 @pytest.mark.parametrize("kept", [False, True])
@@ -59,7 +60,7 @@ READS = "read a single site's X'X and X'y"
 
 
 def departing(facts: dict[str, Any]) -> str:
-    return " ".join(dict(unprotected(facts))[DEPARTS])
+    return " ".join(dict(unprotected(facts, PrivacyClaims.of(facts)))[DEPARTS])
 
 
 @pytest.mark.parametrize("name", METHODS)

@@ -11,7 +11,7 @@ from rich.markup import escape
 from secagg.cli.output import terminal
 from secagg.cli.output.analyses import show_analysis
 from secagg.cli.output.terminal import number, show_leaves, show_warnings
-from secagg.reports.dp_claims import claimed, holds
+from secagg.reports.dp_claims import PrivacyClaims
 from secagg.reports.results import blocks, records_of
 from secagg.reports.summary import banners
 from secagg.runs.run import Run
@@ -58,7 +58,8 @@ def show_run(run: Run) -> None:
 
 def warnings(run: Run) -> list[tuple[str, bool]]:
     """Return the headlines of the report's banners, and of each if nothing is protected."""
-    return [(banner.title, banner.void) for banner in banners(run.facts, run.result.summary)]
+    found = banners(run.facts, run.result.summary, PrivacyClaims.of(run.facts))
+    return [(banner.title, banner.void) for banner in found]
 
 
 def _records_line(summary: Mapping[str, Any]) -> str:
@@ -76,15 +77,15 @@ def _records_line(summary: Mapping[str, Any]) -> str:
 
 def _show_noise(out: Console, facts: Mapping[str, Any]) -> None:
     """Print epsilon and delta and what they mean, or why they mean nothing."""
-    promise = facts["privacy"]
-    if promise is None:
+    claims = PrivacyClaims.of(facts)
+    if not claims.noised:
         return
+    guarantee = claims.guarantee
     out.print(
-        f"epsilon {promise['epsilon']:g}, delta {promise['delta']:g} "
-        f"({promise['adjacency']}, placement {promise['placement']})"
+        f"epsilon {guarantee['epsilon']:g}, delta {guarantee['delta']:g} "
+        f"({guarantee['adjacency']}, placement {guarantee['placement']})"
     )
-    style = "" if holds(facts) else "bold red"
-    out.print(escape(claimed(facts)), style=style)
+    out.print(escape(claims.sentence), style="" if claims.holds else "bold red")
 
 
 def _no_fit(result: Mapping[str, Any]) -> str:

@@ -19,13 +19,13 @@ _LEFT, _RIGHT, _TOP, _BOTTOM = 58.0, 16.0, 14.0, 44.0
 _TICK_STEPS = (1, 2, 2.5, 5)
 
 
-def curve_picture(points: Sequence[tuple[float, float]], promised: tuple[float, float]) -> Markup:
-    """Draw epsilon at each delta, and the promised pair; all are (delta, epsilon), finite."""
+def curve_picture(points: Sequence[tuple[float, float]], guaranteed: tuple[float, float]) -> Markup:
+    """Draw epsilon at each delta, and the guaranteed pair; all are (delta, epsilon), finite."""
     drawn = sorted(points)
-    exponents = [math.log10(delta) for delta, _ in (*drawn, promised)]
+    exponents = [math.log10(delta) for delta, _ in (*drawn, guaranteed)]
     low, high = math.floor(min(exponents)), math.ceil(max(exponents))
-    step = _step(max(epsilon for _, epsilon in (*drawn, promised)))
-    top = step * math.ceil(max(epsilon for _, epsilon in (*drawn, promised)) / step)
+    step = _step(max(epsilon for _, epsilon in (*drawn, guaranteed)))
+    top = step * math.ceil(max(epsilon for _, epsilon in (*drawn, guaranteed)) / step)
 
     def x(delta: float) -> float:
         part = (math.log10(delta) - low) / (high - low)
@@ -38,7 +38,9 @@ def curve_picture(points: Sequence[tuple[float, float]], promised: tuple[float, 
     drawing = elements.root("curve", viewBox=box, width=f"{_WIDTH:.0f}", role="img")
     elements.add(drawing, "title", text="Epsilon of the whole run at each delta")
     told = "; ".join(f"{significant(e, 3)} at {probability(d)}" for d, e in drawn)
-    elements.add(drawing, "desc", text=f"Epsilon {told}. Promised: {significant(promised[1], 3)}.")
+    elements.add(
+        drawing, "desc", text=f"Epsilon {told}. Guaranteed: {significant(guaranteed[1], 3)}."
+    )
     for i in range(round(top / step) + 1):
         at = f"{y(i * step):.1f}"
         elements.add(
@@ -59,8 +61,8 @@ def curve_picture(points: Sequence[tuple[float, float]], promised: tuple[float, 
         elements.add(
             drawing, "circle", "point", cx=f"{x(delta):.1f}", cy=f"{y(epsilon):.1f}", r="2.5"
         )
-    ring = {"cx": f"{x(promised[0]):.1f}", "cy": f"{y(promised[1]):.1f}", "r": "5.5"}
-    elements.add(drawing, "circle", "promised", **ring)
+    ring = {"cx": f"{x(guaranteed[0]):.1f}", "cy": f"{y(guaranteed[1]):.1f}", "r": "5.5"}
+    elements.add(drawing, "circle", "guarantee", **ring)
     elements.add(drawing, "text", "name", text="ε", x="8", y=f"{_TOP + 4:.1f}")
     elements.add(drawing, "text", "name", text="δ", x=f"{(_LEFT + _WIDTH - _RIGHT) / 2:.1f}",
             y=f"{_HEIGHT - 6:.1f}", text_anchor="middle")  # fmt: skip

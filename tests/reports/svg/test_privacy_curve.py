@@ -16,10 +16,10 @@ DELTAS = (1e-9, 1e-8, 1e-7, 1e-6, 1e-5, 1e-4)
 POWER = str.maketrans("⁰¹²³⁴⁵⁶⁷⁸⁹⁻", "0123456789-")
 
 
-def drawn(mu: float, promised: tuple[float, float]) -> ET.Element:
+def drawn(mu: float, guaranteed: tuple[float, float]) -> ET.Element:
     """Return the picture of a Gaussian mechanism's curve."""
     points = [(delta, gaussian_epsilon(mu, delta)) for delta in DELTAS]
-    return ET.fromstring(str(curve_picture(points, promised)))  # our own markup
+    return ET.fromstring(str(curve_picture(points, guaranteed)))  # our own markup
 
 
 def scale(picture: ET.Element, axis: str) -> tuple[float, float]:
@@ -39,14 +39,14 @@ def scale(picture: ET.Element, axis: str) -> tuple[float, float]:
 
 @pytest.mark.parametrize("mu", [0.05, 0.9, 12.0])
 def test_points_are_where_the_axes_say(mu: float) -> None:
-    promised = (1e-5, gaussian_epsilon(mu, 1e-5))
-    picture = drawn(mu, promised)
+    guaranteed = (1e-5, gaussian_epsilon(mu, 1e-5))
+    picture = drawn(mu, guaranteed)
     (x_slope, x_offset), (y_slope, y_offset) = scale(picture, "x"), scale(picture, "y")
     path = next(p.get("d", "") for p in picture.findall("path"))
     places = [tuple(map(float, pair)) for pair in re.findall(r"([\d.]+) ([\d.]+)", path)]
-    ring = next(c for c in picture.findall("circle") if c.get("class") == "promised")
+    ring = next(c for c in picture.findall("circle") if c.get("class") == "guarantee")
     places.append((float(ring.get("cx", "")), float(ring.get("cy", ""))))
-    deltas = [*DELTAS, promised[0]]
+    deltas = [*DELTAS, guaranteed[0]]
     assert len(places) == len(deltas)
     for (x, y), delta in zip(places, deltas, strict=True):
         epsilon = gaussian_epsilon(mu, delta)
@@ -67,7 +67,7 @@ def test_the_axis_name_is_beside_its_labels(mu: float) -> None:
             assert left > float(name.get("x", "")) + 0.6 * 14
 
 
-def test_a_promise_outside_of_the_curve_is_within_the_picture() -> None:
+def test_a_guarantee_outside_of_the_curve_is_within_the_picture() -> None:
     picture = drawn(0.9, (1e-12, 7.0))
     width, height = map(float, picture.get("viewBox", "").split()[2:])
     for circle in picture.findall("circle"):
@@ -77,4 +77,4 @@ def test_a_promise_outside_of_the_curve_is_within_the_picture() -> None:
 
 def test_is_told_to_who_cannot_see_it() -> None:
     told = drawn(0.9, (1e-5, 4.0)).findtext("desc") or ""
-    assert f"{gaussian_epsilon(0.9, 1e-9):.2f} at 10⁻⁹" in told and "Promised: 4.00" in told
+    assert f"{gaussian_epsilon(0.9, 1e-9):.2f} at 10⁻⁹" in told and "Guaranteed: 4.00" in told
