@@ -1,4 +1,4 @@
-"""See the folder's files; import them as ``secagg.protocols.<file>``."""
+"""Secure-sum protocols; import them as ``secagg.protocols.<module>``."""
 
 if __name__ != "secagg.protocols":  # the link at the repository root would load a second copy
     raise ImportError("import secagg.protocols, not protocols")

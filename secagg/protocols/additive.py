@@ -1,20 +1,21 @@
-"""Additive secret sharing among S >= 2 aggregators, with seeds for all shares but one.
+"""Additive secret sharing among S >= 2 aggregators; all shares but one are sent as seeds.
 
-Follows the textbook scheme (Cramer, Damgard, Nielsen, *Secure Multiparty Computation and Secret
-Sharing*, 2015, section 1.3.2): a vector x in Z_2^w is split into shares that sum to x, any S - 1 of
-which are uniform and independent of x. To save bandwidth S - 1 of the shares are the expansions of
-random 32-byte seeds (the compression of Prio3 shares: RFC draft VDAF, section 7.2.1), so they are
-pseudorandom rather than uniform: the scheme is then as strong as AES-256 in counter mode.
+Follows the textbook scheme (Cramer, Damgård, Nielsen, *Secure Multiparty Computation and Secret
+Sharing*, 2015, section 1.3.2): a vector x over Z_2^w is split into S shares that sum to x. Any
+S - 1 shares are uniform and independent of x. To save bandwidth, S - 1 of the shares are expanded
+from random 32-byte seeds (as in Prio3: RFC draft VDAF, section 7.2.1). These shares are
+pseudorandom instead of uniform, so the scheme is as secure as AES-256 in counter mode.
 
-Threat model: coordinator and sites curious; at least one of the S aggregators does not collude with
-the others. Shares travel sealed and signed, end to end from the site to its aggregator; the
-coordinator relays what it cannot read. Sites need not stay online: a site is counted if *every*
-aggregator holds its share, and left out by all otherwise, so a half-sent contribution can never
-spoil a sum. Each aggregator opens one sum a round, over one set of sites: a second request for the
-same round is refused, since the difference of two such sums would be somebody's contribution.
+Threat model: coordinator and sites are honest but curious; at least one of the S aggregators does
+not collude with the others. A site signs each share and seals it for its aggregator; the
+coordinator relays shares but cannot read them. Sites need not stay online. A site enters the sum
+only if *every* aggregator holds its share; otherwise all aggregators leave it out, so a
+contribution that arrives in part cannot make the sum wrong. Each aggregator opens one sum a round,
+over one set of sites. It refuses a second request, because the difference between two sums could be
+the contribution of a single site.
 
-Not protected: everything, if all S aggregators pool what they hold; the result, if an aggregator is
-lost or lies about its share (all S are needed, and shares carry no proof).
+Not protected: everything, if all S aggregators pool their shares; the result, if an aggregator
+drops out or lies about its share (all S are needed, and shares carry no proof).
 """
 
 from __future__ import annotations
@@ -57,15 +58,15 @@ class Additive:
         dropouts="any site may drop out; every aggregator must stay",
         sees={
             "coordinator": "sealed shares it cannot read, and the sum",
-            "aggregator": "one share of each contribution (alone it is random), the cohort, and "
-            "each site's own threshold",
-            "site": "the cohort, the number of records in all, and the method's messages",
+            "aggregator": "one share of each contribution (a single share is random), the cohort, "
+            "and each site's own threshold",
+            "site": "the cohort, the total number of records, and the method's messages",
         },
         unprotected=(
             "If all aggregators pool their shares, they read every site's contribution.",
             "An aggregator that lies about its share makes the sum wrong; there is no proof.",
-            "The coordinator is trusted to send every site the method's own messages: it may not "
-            "choose them so that a sum shows more than the method declares.",
+            "The coordinator is trusted to send the method's own messages. With other messages, a "
+            "sum could reveal more than the method declares.",
         ),
     )
     setup: ClassVar[tuple[Phase, ...]] = ()
@@ -77,21 +78,21 @@ class Additive:
 
     def __post_init__(self) -> None:
         if self.aggregators < 2:
-            raise JobError("protocol.aggregators", "additive sharing needs at least 2")
+            raise JobError("protocol.aggregators", "at least 2 aggregators are required")
 
     def guarantee_text(self, sites: int) -> str:
-        """All aggregators but one may collude, with everybody else."""
+        """Say that at least one aggregator must not collude."""
         return (
-            f"of {self.aggregators} aggregators all but one may collude with the coordinator and "
-            f"any of the {sites} sites; none may drop out"
+            f"up to {self.aggregators - 1} of {self.aggregators} aggregators may collude with the "
+            f"coordinator and any of the {sites} sites; no aggregator may drop out"
         )
 
     def max_colluding(self, sites: int) -> int:
-        """Any number of sites: shares go to aggregators."""
+        """Return all sites: they hold no shares."""
         return sites
 
     def parties(self) -> tuple[tuple[str, Role], ...]:
-        """Need S aggregators."""
+        """Return the S aggregators."""
         return tuple((f"aggregator_{i + 1}", Role.AGGREGATOR) for i in range(self.aggregators))
 
     def client(
@@ -102,7 +103,7 @@ class Additive:
         context: Context,
         contribution: RingVector | None = None,
     ) -> tuple[State, Body]:
-        """Share (a site), hold, open (an aggregator)."""
+        """Run a phase: "share" at a site; "hold" and "open" at an aggregator."""
         match phase:
             case "share" if contribution is not None:
                 return state, {"envelopes": _seal_shares(contribution, context)}
@@ -115,7 +116,7 @@ class Additive:
     def server(
         self, phase: str, state: State, replies: Mapping[str, Body], context: Context
     ) -> tuple[State, Ask | Total | Ready]:
-        """Relay envelopes, settle whose shares everybody holds, add the opened shares."""
+        """Relay envelopes, find the sites whose shares all aggregators hold, add their sums."""
         match phase:
             case "setup":
                 return state, Ready()
@@ -127,7 +128,7 @@ class Additive:
                 _need_all(replies, context)
                 survivors = _held_by_all(replies)
                 if not survivors:
-                    raise ProtocolAbort("additive", "no site's shares reached every aggregator")
+                    raise ProtocolAbort("additive", "no site's shares reached all aggregators")
                 bodies: dict[str, Body] = {aggregator: {} for aggregator in replies}
                 return {"survivors": list(survivors)}, Ask("open", bodies, survivors)
             case "open":
@@ -142,30 +143,30 @@ class Additive:
 def split(
     contribution: RingVector, seeds: int, random: RandomBytes
 ) -> tuple[list[bytes], RingVector]:
-    """Return `seeds` fresh seeds and the vector that together sum to `contribution`.
+    """Return `seeds` fresh seeds and a vector; the expanded seeds and the vector sum to the input.
 
-    Guarantee: any `seeds` of the seeds + 1 shares are jointly pseudorandom, whatever the
-    contribution: the seeds are independent of it, and the vector is masked by every seed.
+    Guarantee: any `seeds` of the seeds + 1 shares are jointly pseudorandom for every contribution,
+    because the seeds are independent of it and each seed masks the vector.
     """
-    drawn = [random(prg.SEED_BYTES) for _ in range(seeds)]
+    fresh_seeds = [random(prg.SEED_BYTES) for _ in range(seeds)]
     remainder = contribution.copy()
-    prg.apply_masks(remainder, add=(), subtract=drawn)
-    return drawn, remainder
+    prg.apply_masks(remainder, add=(), subtract=fresh_seeds)
+    return fresh_seeds, remainder
 
 
 def _seal_shares(contribution: RingVector, context: Context) -> dict[str, bytes]:
     aggregators = context.roster.named(Role.AGGREGATOR)
     seeds, remainder = split(contribution, len(aggregators) - 1, context.random)
-    # Sites take turns in who gets the long share, so that no aggregator carries all the load.
-    turn = context.roster.named(Role.SITE).index(context.me) % len(aggregators)
-    in_turn = aggregators[turn:] + aggregators[:turn]
+    # The long share goes to another aggregator for each site, so that the load is balanced.
+    offset = context.roster.named(Role.SITE).index(context.me) % len(aggregators)
+    recipients = aggregators[offset:] + aggregators[:offset]
     bodies: list[Body] = [{"vector": remainder}, *({"seed": seed} for seed in seeds)]
     return {
         aggregator: seal_frame(
             context.identity, context.roster, context.session, context.round, "share",
             aggregator, body,
         )
-        for aggregator, body in zip(in_turn, bodies, strict=True)
+        for aggregator, body in zip(recipients, bodies, strict=True)
     }  # fmt: skip
 
 
@@ -173,9 +174,9 @@ def _seal_shares(contribution: RingVector, context: Context) -> dict[str, bytes]
 
 
 def _hold(state: State, body: Body, context: Context) -> tuple[State, Body]:
-    """Keep every share that opens; say whose. One that does not is as good as not sent."""
+    """Store all valid shares and reply whose they are; an invalid share counts as not sent."""
     if context.round <= state.get("round", -1):
-        raise PolicyRefusal(context.me, "shares of this round are held already")
+        raise PolicyRefusal(context.me, "already holds the shares of this round")
     envelopes = body.get("envelopes")
     if not isinstance(envelopes, dict):
         raise PeerError(context.roster.coordinator, "malformed request: no envelopes")
@@ -192,14 +193,14 @@ def _hold(state: State, body: Body, context: Context) -> tuple[State, Body]:
 
 def _read_share(site: str, envelope: object, context: Context) -> Body:
     if site not in context.roster.named(Role.SITE) or not isinstance(envelope, bytes):
-        raise PeerError(site, "not a site's envelope")
+        raise PeerError(site, "malformed envelope, or one from a party that is not a site")
     share = open_frame(
         context.identity, context.roster, context.session, context.round, "share", site, envelope
     )
     match share:
         case {"seed": bytes(seed), **rest} if len(seed) == prg.SEED_BYTES and not rest:
             return share
-        case {"vector": vector, **rest} if not rest and _fits(vector, context.shape):
+        case {"vector": vector, **rest} if not rest and _has_shape(vector, context.shape):
             return share
     raise PeerError(site, "a share has the wrong shape")
 
@@ -207,13 +208,13 @@ def _read_share(site: str, envelope: object, context: Context) -> Body:
 def _open(state: State, body: Body, context: Context) -> tuple[State, Body]:
     """Return this aggregator's share of the sum over the named sites, once a round."""
     if state.get("round") != context.round or state.get("opened"):
-        raise PolicyRefusal(context.me, "a sum of this round was opened already, or never held")
+        raise PolicyRefusal(context.me, "holds no shares of this round, or has already opened it")
     if state["shape"] != [context.shape.ring_bits, context.shape.length]:
-        raise PeerError(context.roster.coordinator, "asks to open another stage than is held")
+        raise PeerError(context.roster.coordinator, "asks to open a stage without shares here")
     contributors = body["contributors"]
     missing = set(contributors) - set(state["held"])
     if missing:
-        raise PeerError(context.roster.coordinator, "asks to open sites whose shares are not here")
+        raise PeerError(context.roster.coordinator, "asks to open sites without shares here")
     shares = [state["held"][site] for site in contributors]
     opened = {**state, "held": {}, "opened": True}
     return opened, {"share": _sum_shares(shares, context.shape)}
@@ -231,7 +232,7 @@ def _sum_shares(shares: Sequence[Body], shape: Shape) -> RingVector:
 
 
 def _sort_envelopes(replies: Mapping[str, Body], context: Context) -> dict[str, Body]:
-    """Turn each site's envelopes by aggregator into each aggregator's by site."""
+    """Group the envelopes by aggregator (each site's reply holds one for each aggregator)."""
     requests: dict[str, Body] = {
         aggregator: {"envelopes": {}} for aggregator in context.roster.named(Role.AGGREGATOR)
     }
@@ -245,11 +246,11 @@ def _sort_envelopes(replies: Mapping[str, Body], context: Context) -> dict[str, 
 
 
 def _need_all(replies: Mapping[str, Body], context: Context) -> None:
-    lost = sorted(set(context.roster.named(Role.AGGREGATOR)) - set(replies))
-    if lost:
+    missing = sorted(set(context.roster.named(Role.AGGREGATOR)) - set(replies))
+    if missing:
         raise ProtocolAbort(
-            "additive", f"{lost[0]} did not answer, and all aggregators are needed",
-            "Bring it back and run again.",
+            "additive", f"{missing[0]} did not answer, but all aggregators are required",
+            "Run again when it can be reached.",
         )  # fmt: skip
 
 
@@ -260,33 +261,33 @@ def _held_by_all(replies: Mapping[str, Body]) -> tuple[str, ...]:
             case list(names) if all(isinstance(name, str) for name in names):
                 held.append(set(names))
             case _:
-                raise PeerError(aggregator, "does not say whose shares it holds")
+                raise PeerError(aggregator, "malformed reply: no list of the shares it holds")
     return tuple(sorted(set.intersection(*held)))
 
 
-def _fits(value: object, shape: Shape) -> bool:
+def _has_shape(value: object, shape: Shape) -> bool:
     return ring.is_vector(value, shape.length, shape.ring_bits)
 
 
 def _add_shares(replies: Mapping[str, Body], shape: Shape) -> RingVector:
     for aggregator, reply in replies.items():
-        if not _fits(reply.get("share"), shape):
+        if not _has_shape(reply.get("share"), shape):
             raise PeerError(aggregator, "its share of the sum has the wrong shape")
     return ring.total((reply["share"] for reply in replies.values()), shape.length, shape.ring_bits)
 
 
-# --- all parties on one screen -------------------------------------------------------------------
+# --- the whole protocol without messages ---------------------------------------------------------
 
 
 def run_ideal(
     contributions: Mapping[str, RingVector], shape: Shape, aggregators: int, random: RandomBytes
 ) -> RingVector:
-    """Play every party, without messages: split, add up by aggregator, add the aggregators."""
-    columns: list[list[Body]] = [[] for _ in range(aggregators)]
+    """Run all parties without messages: split, add at each aggregator, add the aggregators."""
+    held: list[list[Body]] = [[] for _ in range(aggregators)]
     for contribution in contributions.values():
         seeds, remainder = split(contribution, aggregators - 1, random)
-        columns[0].append({"vector": remainder})
-        for column, seed in zip(columns[1:], seeds, strict=True):
-            column.append({"seed": seed})
-    sums = [_sum_shares(column, shape) for column in columns]
+        held[0].append({"vector": remainder})
+        for shares, seed in zip(held[1:], seeds, strict=True):
+            shares.append({"seed": seed})
+    sums = [_sum_shares(shares, shape) for shares in held]
     return ring.total(sums, shape.length, shape.ring_bits)

@@ -1,7 +1,7 @@
-"""The reference protocol: every site sends its contribution in clear, the coordinator adds.
+"""The reference protocol: sites send their contributions in clear, and the coordinator adds them.
 
-It protects nothing and says so in every report. It exists because a secure sum must return exactly
-its bits (invariant 2 of the design), and to measure what protection costs.
+It protects nothing, and every report of such a run says so. It serves as a reference: every secure
+sum must return exactly the same bits, and the cost of protection is measured against it.
 """
 
 from __future__ import annotations
@@ -41,22 +41,23 @@ class Plain:
             "site": "the cohort, the number of records in all, and the method's messages",
         },
         unprotected=(
-            "EVERYTHING: the coordinator reads each site's contribution. Use it to compare only.",
+            "Nothing is protected: the coordinator reads each site's contribution. Use this "
+            "protocol for comparisons only.",
         ),
     )
     setup: ClassVar[tuple[Phase, ...]] = ()
     phases: ClassVar[tuple[Phase, ...]] = (Phase("submit", Role.SITE, contributes=True),)
 
     def guarantee_text(self, sites: int) -> str:
-        """Nothing is hidden."""
+        """Say that nothing is hidden."""
         return f"the coordinator reads the contributions of all {sites} sites"
 
     def max_colluding(self, sites: int) -> int:
-        """No site, and not the coordinator alone."""
+        """Return 0: the coordinator alone sees everything."""
         return 0
 
     def parties(self) -> tuple[tuple[str, Role], ...]:
-        """Need nobody beside sites and coordinator."""
+        """Return no further parties."""
         return ()
 
     def client(
@@ -67,7 +68,7 @@ class Plain:
         context: Context,
         contribution: RingVector | None = None,
     ) -> tuple[State, Body]:
-        """Send the contribution as it is."""
+        """Send the contribution in clear."""
         if phase != "submit" or contribution is None:
             raise InternalError("plain", f"no client step {phase!r}")
         return state, {"values": contribution}
@@ -75,7 +76,7 @@ class Plain:
     def server(
         self, phase: str, state: State, replies: Mapping[str, Body], context: Context
     ) -> tuple[State, Ask | Total | Ready]:
-        """Add what came."""
+        """Add the contributions that arrived."""
         if phase == "setup":
             return state, Ready()
         if phase == "sum":
@@ -92,5 +93,5 @@ class Plain:
 
 
 def run_ideal(contributions: Mapping[str, RingVector], shape: Shape) -> RingVector:
-    """Return the ideal functionality every protocol is held to: the ring sum."""
+    """Return the ring sum, which every protocol must compute (the ideal functionality)."""
     return ring.total(contributions.values(), shape.length, shape.ring_bits)

@@ -258,7 +258,7 @@ class SecureSumContract:
     # --- form ----------------------------------------------------------------------------------
 
     def test_parameter_names(self) -> None:
-        for function in ("client", "server", "parties", "in_numbers"):
+        for function in ("client", "server", "parties", "guarantee_text"):
             ours = inspect.signature(getattr(type(self.make()), function))
             contract = inspect.signature(getattr(SecureSum, function))
             assert list(ours.parameters) == list(contract.parameters)

@@ -147,7 +147,7 @@ def test_vectors_that_cannot_be_masked_in_place_are_refused(bits):
     read_only = ring.from_bytes(bytes(3 * bits), bits)
     vector = ring.zeros(20, bits)
     for bad in (read_only, vector[::2], vector[::-1]):
-        with pytest.raises(ValueError, match="contiguous, writable"):
+        with pytest.raises(ValueError, match="contiguous and writable"):
             prg.apply_masks(bad, [SEED], [])
     assert not vector.any()
 

@@ -88,7 +88,7 @@ class Steps:
         return ring.total(uploads, len(uploads[0]), 64)
 
     def statement(self, site, phase, body, round_=None):
-        return masks.state_publicly(self.context(site, round_), phase, body)
+        return masks.sign_statement(self.context(site, round_), phase, body)
 
     def keys(self, site):
         return site_steps._own_keys(self.states[site]["advertised"]).to_plain()

@@ -1,64 +1,66 @@
-"""Which sites share masks with which, and how many shares open a secret.
+"""The neighbour graph of masked sums: which sites share masks, and who holds shares of secrets.
 
-Follows Bell, Bonawitz, Gascon, Lepoint and Raykova, *Secure single-server aggregation with
-(poly)logarithmic overhead* (CCS 2020), section 3: the n sites are put on a ring in a uniformly
-random order, and each is joined to the degree / 2 nearest on either side (a Harary graph). Two
-joined sites share a pairwise mask. Each site splits its two secrets, the seed of its self mask and
+Follows Bell, Bonawitz, Gascón, Lepoint and Raykova, *Secure single-server aggregation with
+(poly)logarithmic overhead* (CCS 2020), section 3. The n sites are placed on a ring in uniformly
+random order, and each is joined to the degree / 2 nearest sites on either side (a Harary graph).
+Neighbours share a pairwise mask. Each site splits its two secrets, the seed of its self mask and
 the key of its pairwise masks, among its neighbours and itself: degree + 1 shares, any `threshold`
-of which open the secret. With degree = n - 1 this is the complete graph of Bonawitz et al.,
+of which recover the secret. With degree = n - 1 this is the complete graph of Bonawitz et al.,
 *Practical secure aggregation for privacy-preserving machine learning* (CCS 2017).
 
-Threat model: c = floor(colluding n) sites pool all they hold with a coordinator that may lie; d =
-floor(dropping n) sites fall silent, before or after the ring is drawn. Three things must hold.
+Threat model: c = floor(colluding n) sites collude with a malicious coordinator; d = floor(dropping
+n) sites drop out, before or after the ring is drawn. Three conditions must hold.
 
-(a) Recovery. Every secret keeps `threshold` shareholders that answer. A site and its neighbours
-    are degree + 1 consecutive places of the ring, so of these at most degree + 1 - threshold drop.
+(a) Recovery. At least `threshold` holders of shares of each secret remain. A site and its
+    neighbours are degree + 1 consecutive places of the ring, so at most degree + 1 - threshold of
+    these sites may drop out.
 
-(b) Secrecy, even if the coordinator tells different sites different lists of survivors. It may
-    have one of a site's two secrets opened (the self mask of a survivor, the pairwise key of a site
-    that dropped), never both, which would lay its contribution bare. An honest shareholder answers
-    for one of the two, a colluding one for both. With x colluding among the neighbours, both can be
-    opened if and only if the other degree + 1 - x can be parted into two groups of at least
-    threshold - x each. So never both, if and only if
+(b) Secrecy, even if the coordinator shows different lists of survivors to different sites. It may
+    recover one of a site's two secrets (the self mask of a survivor, the pairwise key of a site
+    that dropped out), but never both: together they reveal the contribution. An honest shareholder
+    gives its share of one of the two, a colluding one its shares of both. If x of the neighbours
+    collude, both secrets can be recovered if and only if the other degree + 1 - x shareholders can
+    be divided into two groups of at least threshold - x each. This is impossible if and only if
 
         2 threshold > degree + 1 + x      (Bonawitz et al. 2017, section 6: n shareholders, x = c).
 
-    It follows that x < threshold: colluding sites alone open nothing.
+    It follows that x < threshold: colluding sites alone recover no secret.
 
-(c) Connection. The coordinator knows the pairwise masks of colluding and of dropped sites. All else
-    it learns is the sum over the honest survivors, if the graph on them is connected, and otherwise
-    a sum for each piece. To cut the ring takes two gaps, each of degree / 2 consecutive places or
-    more without an honest survivor. Sites count as dropped when the coordinator says so, and it
-    knows the ring by then, so it may place them: the colluding sites, who cannot, must not fill
-    degree - d places of any two gaps. Bell et al. assume dropouts that know nothing of the ring,
-    which asks for far fewer neighbours once n is in the thousands.
+(c) Connectivity. The coordinator knows the pairwise masks of colluding and of dropped sites. Apart
+    from these it learns one sum for each connected component of the honest survivors; there must be
+    only one component. The ring is cut only by two gaps, each of at least degree / 2 consecutive
+    places without an honest survivor. The coordinator decides which sites count as dropped when it
+    already knows the ring, so it can choose the places of d sites. It cannot choose the places of
+    the colluding sites, so these must not fill degree - d places of any two gaps. (Bell et al.
+    assume dropouts that do not depend on the ring, and need far fewer neighbours for thousands of
+    sites.)
 
-On the complete graph these are statements about n, c and d alone and hold for certain or not at
-all. On a ring they hold but for a small probability over its order, bounded by a union (in (a) over
-n places, in (b) over n - c honest sites, in (c) over the pairs of places where two gaps can start)
-of hypergeometric probabilities, with exactly c and d sites, the worst case.
+On the complete graph these conditions depend on n, c and d only, so they hold always or never. On a
+ring they fail with a small probability over its order. The bound is a union bound, in (a) over n
+places, in (b) over n - c honest sites, in (c) over the pairs of places where two gaps can start.
+Each term is a hypergeometric probability with exactly c and d sites, which is the worst case.
 
-Who falls silent before the ring is drawn is not on it. Let a sites do so, a <= d. In (b) the worst
-is a = d, which leaves the colluding sites the largest share of the ring. In (a) and (c) it is a =
-0. Proof: let H(n, c, k) count the marked among k drawn from n places of which c are marked, and
-look whether one given place is drawn. For (c), an unmarked one: H(n, c, k) is H(n-1, c, k) or
-H(n-1, c, k-1), both at least H(n-1, c, k) - 1 in distribution, so P(H(n-1, c, k) >= x + 1) <=
-P(H(n, c, k) >= x). For (a), a marked one: H(n, d, k) is H(n-1, d-1, k) or H(n-1, d-1, k-1) + 1,
-both at least H(n-1, d-1, k) in distribution.
+Sites that drop out before the ring is drawn are not on it. Let a <= d be their number. In (b) the
+worst case is a = d, because the colluding sites are then the largest share of the ring. In (a) and
+(c) it is a = 0. Proof: let H(n, c, k) be the number of marked places among k drawn from n places, c
+of them marked, and condition on whether one given place is drawn. For (c), take an unmarked place:
+H(n, c, k) is H(n-1, c, k) or H(n-1, c, k-1), both at least H(n-1, c, k) - 1 in distribution, so
+P(H(n-1, c, k) >= x + 1) <= P(H(n, c, k) >= x). For (a), take a marked place: H(n, d, k) is
+H(n-1, d-1, k) or H(n-1, d-1, k-1) + 1, both at least H(n-1, d-1, k) in distribution.
 
 Not protected:
 
-* The order of the ring must not depend on who colludes. Whoever can try out seeds (with new keys of
-  colluding sites, or other sets of sites) and keep the best gains a factor of the number of tries
-  in every probability here: against 2^40 tries ask for failure_log2 = -80. The complete graph has
-  nothing to try.
-* (b) keeps any single contribution closed, whatever lists are shown. It does not make honest sites
-  agree: by mixed lists the coordinator may get the sum over a few honest sites, though each list
-  named many, and (c) counts on one list as well. That is why `masked_site.agree` has each site sign
-  one list, and no site answers for a list that fewer than least_survivors sites signed: any two
-  sets of so many have an honest one in common.
+* An order of the ring that depends on who colludes. An attacker that can try many seeds (with new
+  keys of colluding sites, or other sets of sites) and keep the best one multiplies each probability
+  here by the number of tries: against 2^40 tries, set failure_log2 = -80. The complete graph has no
+  order to choose.
+* Agreement. (b) protects each single contribution, whatever lists the coordinator shows. But with
+  different lists it could obtain the sum over a few honest sites although each list names many; and
+  (c) assumes a single list. Therefore each site signs one list (`site.agree`), and no site reveals
+  shares for a list with fewer than least_survivors signatures: any two sets of that many sites have
+  an honest site in common.
 
-Plans at failure_log2 = -40 (a test recomputes the rows; -inf: all three hold for certain):
+Plans at failure_log2 = -40 (a test recomputes the rows; -inf: all three always hold):
 
 ======  =========  ========  ======  =========  ===============  ============
 sites   colluding  dropping  degree  threshold  least_survivors  failure_log2
@@ -102,21 +104,21 @@ from secagg.core.randomness import RandomBytes, random_below, replayable_random
 from secagg.errors import JobError
 
 SEED_BYTES = 32
-COMPLETE_UP_TO = 32
-"""Up to so many sites everybody is everybody's neighbour: what that costs is nothing there, its
-conditions hold for certain, and more sites may drop out than a ring of few allows for."""
+MAX_COMPLETE_SITES = 32
+"""Up to this number of sites the graph is complete. That is cheap for few sites, the conditions
+always hold, and more sites may drop out than on a small ring."""
 
 
 @dataclass(frozen=True)
 class GraphPlan:
-    """How a session's masks are laid out.
+    """The parameters of the neighbour graph and of secret sharing in a session.
 
     sites: n, at least 2
-    degree: neighbours of each site: n - 1 (complete graph), or even
-    threshold: how many of the degree + 1 shares open a secret
-    least_survivors: a sum over fewer sites is never finished
-    failure_log2: the probability that (a), (b) or (c) fails is at most 2**failure_log2; -inf where
-        it cannot happen, as on the complete graph
+    degree: number of neighbours of each site: n - 1 (complete graph), or even
+    threshold: how many of the degree + 1 shares recover a secret
+    least_survivors: the smallest number of sites that a sum may cover
+    failure_log2: the probability that (a), (b) or (c) fails is at most 2**failure_log2; -inf if
+        that is impossible, as on the complete graph
     """
 
     sites: int
@@ -130,75 +132,76 @@ class GraphPlan:
 def plan_graph(
     sites: int, colluding: float, dropping: float, failure_log2: float = -40.0
 ) -> GraphPlan:
-    """Return the plan of the smallest degree that fails with probability <= 2**failure_log2.
+    """Return the plan of smallest degree whose failure probability is at most 2**failure_log2.
 
-    It is the complete graph up to COMPLETE_UP_TO sites, and wherever no ring will do.
+    The graph is complete for up to MAX_COMPLETE_SITES sites, and if no ring meets the conditions.
 
     sites: at least 2
-    colluding, dropping: largest share of the sites that colludes, that drops out; in [0, 1)
+    colluding, dropping: largest fraction of the sites that may collude, or drop out; in [0, 1)
     failure_log2: below 0
 
-    On the complete graph the threshold is floor((n + c) / 2) + 1, the smallest with secrecy. For a
-    third of colluding sites that is the familiar floor(2 n / 3) + 1: 2 of 2, 3 of 3, 3 of 4, 4 of
-    5, 5 of 7, 7 of 10. It is not lowered for small n, where it would allow for a dropout only by
-    letting one colluding site unmask another.
+    On the complete graph the threshold is floor((n + c) / 2) + 1, the smallest with secrecy. If a
+    third of the sites may collude, this is floor(2 n / 3) + 1: 2 of 2, 3 of 3, 3 of 4, 4 of 5, 5 of
+    7, 7 of 10. A lower threshold for small n would allow for a dropout, but would let one colluding
+    site unmask another.
 
-    Raises JobError if a setting is out of range, or if the two rates leave no threshold with both
-    secrecy and recovery.
+    Raises `JobError` if a setting is out of range, or if no threshold gives both secrecy and
+    recovery.
     """
     if sites < 2:
-        raise JobError("sites", "masks need at least 2 sites")
+        raise JobError("sites", "at least 2 sites are required")
     for name, rate in (("colluding", colluding), ("dropping", dropping)):
         if not 0 <= rate < 1:
-            raise JobError(f"protocol.{name}", "is a share of the sites: at least 0 and below 1")
+            raise JobError(f"protocol.{name}", "must be a fraction of the sites, from 0 to below 1")
     if not failure_log2 < 0:
-        raise JobError("protocol.failure_log2", "is the base 2 logarithm of a probability: below 0")
-    c, d = _whole(colluding * sites), _whole(dropping * sites)
-    complete = (sites + c) // 2 + 1
-    if complete > sites - d:
+        raise JobError("protocol.failure_log2", "must be below 0 (log2 of a probability)")
+    c, d = _floor(colluding * sites), _floor(dropping * sites)
+    complete_threshold = (sites + c) // 2 + 1
+    if complete_threshold > sites - d:
         raise JobError(
             "protocol.colluding and protocol.dropping",
-            f"of {sites} sites, {c} may collude and {d} drop out: then no threshold both keeps "
-            "contributions secret and lets the sum be finished",
+            f"the sum cannot be both secret and recoverable if {c} of {sites} sites may collude "
+            f"and {d} may drop out",
             "Lower one of the two.",
         )
-    largest = sites - d - 2 if sites > COMPLETE_UP_TO else 0  # a ring even if d sites stay away
-    for degree in range(2, largest + 1, 2):
+    # The largest degree of a ring that exists even if d sites never appear.
+    max_degree = sites - d - 2 if sites > MAX_COMPLETE_SITES else 0
+    for degree in range(2, max_degree + 1, 2):
         failures = _failures(sites, degree, c, d)
         best = int(np.argmin(failures))
         if failures[best] <= failure_log2:
             threshold = best + 1
             return GraphPlan(sites, degree, threshold, sites - d, float(failures[best]))
-    return GraphPlan(sites, sites - 1, complete, complete, -np.inf)
+    return GraphPlan(sites, sites - 1, complete_threshold, complete_threshold, -np.inf)
 
 
 def neighbours(names: Sequence[str], degree: int, seed: bytes) -> dict[str, tuple[str, ...]]:
-    """Return each site's neighbours; all sorted by name.
+    """Return each site's neighbours, sorted by name.
 
     names: distinct; their order does not matter
     degree: len(names) - 1, or even and smaller
-    seed: 32 bytes that fix the ring, see "not protected" above; they need not be secret
+    seed: 32 bytes that determine the ring; need not be secret (but see "Not protected" above)
 
-    All parties that know the seed find the same graph. Raises ValueError for arguments out of
+    All parties that know the seed compute the same graph. Raises `ValueError` for arguments out of
     range.
     """
     if len(seed) != SEED_BYTES:
-        raise ValueError("a seed has 32 bytes")
+        raise ValueError(f"the seed must have {SEED_BYTES} bytes")
     n = len(names)
     if len(set(names)) != n:
-        raise ValueError("names are distinct")
+        raise ValueError("names must be distinct")
     if degree == n - 1:
         return {name: tuple(sorted(set(names) - {name})) for name in sorted(names)}
     if degree % 2 or not 2 <= degree < n - 1:
-        raise ValueError("a degree is even and at least 2, or that of the complete graph")
-    # AES-256 in counter mode under the seed: public bytes that no party can bend to its wishes.
+        raise ValueError("the degree must be even and at least 2, or that of the complete graph")
+    # AES-256 in counter mode under the seed: public bytes that no party can steer.
     ring = _shuffled(sorted(names), replayable_random(int.from_bytes(seed, "little")))
     steps = [step for step in range(-(degree // 2), degree // 2 + 1) if step]
-    near = {
+    graph = {
         name: tuple(sorted(ring[(place + step) % n] for step in steps))
         for place, name in enumerate(ring)
     }
-    return dict(sorted(near.items()))
+    return dict(sorted(graph.items()))
 
 
 def _shuffled(names: Sequence[str], random: RandomBytes) -> list[str]:
@@ -210,28 +213,29 @@ def _shuffled(names: Sequence[str], random: RandomBytes) -> list[str]:
     return order
 
 
-# --- probabilities, as base 2 logarithms: sums of positive terms, so nothing cancels or underflows
+# --- probabilities as base 2 logarithms: sums of positive terms, no cancellation or underflow -----
 
 
-def _whole(number: float) -> int:
-    """Return the floor, taking 0.29 * 100 for the 29 that is meant."""
+def _floor(number: float) -> int:
+    """Return the floor after correcting rounding errors (0.29 * 100 gives 29)."""
     return int(number + 1e-9)
 
 
 def _failures(n: int, degree: int, c: int, d: int) -> NDArray[np.float64]:
-    """Return log2 of the bound on failure of (a), (b) or (c), at threshold 1 .. degree + 1."""
+    """Return log2 of the bound on failure of (a), (b) or (c), for threshold 1 .. degree + 1."""
     threshold = np.arange(1, degree + 2)
     recovery = np.log2(n) + _tails(n, d, degree + 1)[degree + 2 - threshold]
-    fatal = np.maximum(2 * threshold - degree - 1, 0)  # colluding neighbours that open both secrets
-    secrecy = np.log2(n - c) + _tails(n - d - 1, c, degree)[fatal]
-    pairs = n * (n - degree - 1) / 2  # of gaps, with at least one place between on either side
+    # The smallest number of colluding neighbours that could recover both secrets.
+    breaking = np.maximum(2 * threshold - degree - 1, 0)
+    secrecy = np.log2(n - c) + _tails(n - d - 1, c, degree)[breaking]
+    pairs = n * (n - degree - 1) / 2  # pairs of gaps, separated by at least one place on each side
     connection = np.log2(pairs) + _tails(n, c, degree)[max(degree - d, 0)]
     failure: NDArray[np.float64] = np.logaddexp2(np.logaddexp2(recovery, secrecy), connection)
     return failure
 
 
 def _tails(population: int, marked: int, drawn: int) -> NDArray[np.float64]:
-    """Return, at x = 0 .. drawn + 1, log2 P(at least x of those drawn are marked)."""
+    """Return log2 P(at least x of the places drawn are marked), for x = 0 .. drawn + 1."""
     x = np.arange(drawn + 2)
     ways = _choose(marked, x) + _choose(population - marked, drawn - x)
     at_least = np.logaddexp2.accumulate(ways[::-1])[::-1]
@@ -240,7 +244,7 @@ def _tails(population: int, marked: int, drawn: int) -> NDArray[np.float64]:
 
 
 def _choose(n: int, k: NDArray[np.int64]) -> NDArray[np.float64]:
-    """Return log2 of n choose k, right to 1e-8 for n up to 10^6 (gammaln's last digit)."""
+    """Return log2 of n choose k, accurate to 1e-8 for n up to 10^6 (rounding of gammaln)."""
     possible = (k >= 0) & (k <= n)
     logs = np.full(k.shape, -np.inf)
     k = k[possible]

@@ -1,10 +1,10 @@
-"""Keys, pairwise secrets and mask seeds of the masked sum (`masked`), as pure functions.
+"""Keys, statements and mask seeds of the masked sum (see `protocol`), as pure functions.
 
 Follows Bonawitz et al., "Practical secure aggregation for privacy-preserving machine learning"
-(CCS 2017), section 4 and figure 4. Two sites i < j that agreed on a secret add and subtract the
-same pseudorandom vector; a *self mask*, known to i alone until the survivors are settled, keeps a
-contribution hidden even from a coordinator who claims that i dropped out and so learns i's half of
-all pairwise masks.
+(CCS 2017), section 4 and figure 4. Of two sites i < j with a shared secret, one adds a pseudorandom
+vector and the other subtracts it. In addition each site i adds a *self mask*, which only i knows
+until the list of survivors is fixed. It protects a contribution even if the coordinator falsely
+claims that i dropped out and so learns all pairwise masks of i.
 
     y_i = x_i + G(self seed of i) + sum over j > i of G(seed_ij) - sum over j < i of G(seed_ij)
 
@@ -13,17 +13,17 @@ Derivations (domains separated by the first string of each digest or info):
     pair key  = HKDF-SHA256(X25519(own private, peer's public), salt = session, info = kind, names)
     seed_ij   = HMAC-SHA256(pair key, label)
     self seed = HMAC-SHA256(self secret, label)
-    label     = SHA-256 of (session, round, what was before, who masks, request)
+    label     = SHA-256 of (session, round, previous, masking sites, request)
 
-What was before is the digest of the key directory in the first sum, and the label of the sum
-before in later ones: a label stands for all that was asked in the session so far. Sites that were
-ever told different things (another directory, other partners, another message of the method) derive
-different seeds, their masks do not cancel, and the coordinator is left with noise instead of a sum
-that would show more than was agreed.
+`previous` is the digest of the key directory in the first sum, and the label of the previous sum in
+later sums. So a label depends on everything that was requested in the session so far. If two sites
+ever receive different requests (another directory, other partners, another message of the method),
+they derive different seeds. Their masks do not cancel, and the coordinator obtains noise instead of
+a sum that reveals more than the sites agreed to.
 
-Threat model: as in `masked`. Seeds are as strong as X25519 and SHA-256 (128 bits), and expanded
-by AES (`prg`). Not protected: a label used twice with the same pair key would repeat a mask; that
-rounds only ever go up is enforced by whoever calls (`masked_site`).
+Threat model: as in `protocol`. Seeds are as secure as X25519 and SHA-256 (128 bits), and AES
+expands them (`prg`). Not protected: reuse of a label with the same pair key would repeat a mask.
+The caller must use increasing rounds (`site` enforces this).
 """
 
 from __future__ import annotations
@@ -57,12 +57,12 @@ ALL_RECIPIENTS = ""
 
 @dataclass(frozen=True)
 class PublicKeys:
-    """What a site advertises, 32 bytes each.
+    """The public keys that a site advertises, and a commitment; 32 bytes each.
 
-    first: public key of the pairwise masks of the first sum (its private key is shared)
-    later: public key of the pairwise masks of all later sums, and of what seals shares (its private
-        key never leaves: whoever learnt it could read the shares that this site holds)
-    commitment: digest of the self secret, so that a wrong reconstruction is seen
+    first: public key for the pairwise masks of the first sum (its private key is secret-shared)
+    later: public key for the pairwise masks of all later sums and for sealing shares (its private
+        key never leaves the site, because it opens the shares that this site holds)
+    commitment: digest of the self secret, so that a wrong reconstruction is detected
     """
 
     first: bytes
@@ -75,7 +75,7 @@ class PublicKeys:
 
 
 Directory = dict[str, PublicKeys]
-"""The verified keys of all sites that advertised, by name, sorted."""
+"""The verified keys of all sites that advertised, sorted by name."""
 
 
 def public_key(private: bytes) -> bytes:
@@ -84,44 +84,44 @@ def public_key(private: bytes) -> bytes:
 
 
 def commit(self_secret: bytes) -> bytes:
-    """Return the commitment to a uniform 32-byte secret (hiding, since nobody can search 2^256)."""
+    """Return the commitment to a uniform 32-byte secret (hiding: nobody can try 2^256 values)."""
     return encoding.digest(["secagg self secret 1", self_secret])
 
 
-# --- statements: signed once, shown to everybody -------------------------------------------------
+# --- statements: signed once, shown to all parties -----------------------------------------------
 
 
-# Each party verifies each statement; where parties share a process, as in a simulation, once is
-# enough: the answer depends on the same bytes, roster and session alone. What is refused is not
-# kept. What is kept is public, and no more than everybody was shown.
+# Each party verifies each statement. In a simulation the parties share a process, and a result is
+# reused: it depends only on the bytes, the roster and the session. Only valid statements are
+# cached, and these are public.
 _read_once = lru_cache(maxsize=1 << 12)(read_frame)
 
 
-def state_publicly(context: Context, phase: str, body: Mapping[str, bytes]) -> bytes:
-    """Return a signed frame for everybody, which the coordinator can relay but not alter."""
+def sign_statement(context: Context, phase: str, body: Mapping[str, bytes]) -> bytes:
+    """Return a signed frame for all parties, which the coordinator can relay but not alter."""
     return write_frame(
         context.identity, context.session, context.round, phase, ALL_RECIPIENTS, dict(body)
     )
 
 
 def read_statement(statement: object, site: str, phase: str, context: Context) -> dict[str, object]:
-    """Return what `site` stated in this round and phase. Raises `PeerError`."""
+    """Return the content of a statement by `site` in this round and phase. Raises `PeerError`."""
     if not isinstance(statement, bytes):
-        raise PeerError(site, "makes no statement")
+        raise PeerError(site, "malformed message: no signed statement")
     frame = _read_once(statement, context.roster, ALL_RECIPIENTS, context.session)
     header = frame.header
     if (header.sender, header.round, header.phase) != (site, context.round, phase):
-        raise PeerError(site, "a statement is another site's, or of another round or phase")
+        raise PeerError(site, "a statement belongs to another site, round or phase")
     if context.roster.parties[site].role is not Role.SITE:
         raise PeerError(site, "only sites take part in a masked sum")
     return frame.body
 
 
 def read_directory(statements: Mapping[str, object], context: Context) -> Directory:
-    """Return the keys in the sites' signed statements. Raises `PeerError` for any that is not good.
+    """Return the keys in the sites' signed statements. Raises `PeerError` if one is invalid.
 
-    Keys are taken in their one canonical form, and none twice: whoever shows another's key as its
-    own does not know the private half, and is no neighbour to anybody.
+    Keys must be in canonical form, and no key may occur twice: a site that copies another site's
+    key does not know the private key.
     """
     directory: Directory = {}
     for site in sorted(statements):
@@ -134,15 +134,15 @@ def read_directory(statements: Mapping[str, object], context: Context) -> Direct
             } if not rest and _are_keys(first, later) and len(commitment) == KEY_BYTES:
                 directory[site] = PublicKeys(first, later, commitment)
             case _:
-                raise PeerError(site, "advertises malformed keys")  # fmt: skip
+                raise PeerError(site, "advertised malformed keys")  # fmt: skip
     public = [key for keys in directory.values() for key in (keys.first, keys.later)]
     if len(set(public)) != len(public):
-        raise PeerError(context.roster.coordinator, "shows a key directory with one key twice")
+        raise PeerError(context.roster.coordinator, "sent a key directory with a repeated key")
     return directory
 
 
 def _are_keys(*keys: bytes) -> bool:
-    """Return whether these are X25519 public keys as RFC 7748 writes them, reduced modulo p."""
+    """Return whether these are X25519 public keys in canonical form (RFC 7748: below p)."""
     return all(
         len(key) == KEY_BYTES and int.from_bytes(key, "little") < _FIELD_PRIME for key in keys
     )
@@ -160,35 +160,39 @@ def directory_digest(directory: Directory) -> bytes:
 def pair_keys(
     private: bytes, public: Mapping[str, bytes], kind: str, me: str, session: bytes
 ) -> dict[str, bytes]:
-    """Return the keys that a site shares with others, by name; both sides get the same.
+    """Return the keys that a site shares with others, by name; both sites derive the same key.
 
-    public: the others' public keys; kind: what the keys are for, which no other kind's can be
+    public: the public keys of the others
+    kind: the purpose of the keys; keys of different kinds are independent
     Raises `PeerError` for a public key of small order.
     """
-    own = X25519PrivateKey.from_private_bytes(private)  # costs as much as an exchange: once
+    own = X25519PrivateKey.from_private_bytes(private)  # as slow as an exchange, so done once
     keys: dict[str, bytes] = {}
     for peer, key in public.items():
         try:
             secret = own.exchange(X25519PublicKey.from_public_bytes(key))
-        except ValueError:  # the secret would be zero
-            raise PeerError(peer, "advertises a key that agrees on nothing") from None
+        except ValueError:  # the shared secret would be zero
+            raise PeerError(peer, "advertised an invalid key (of small order)") from None
         info = encoding.dumps(["secagg pair key 1", kind, sorted((me, peer))])
         keys[peer] = HKDF(hashes.SHA256(), SEED_BYTES, salt=session, info=info).derive(secret)
     return keys
 
 
 def label(
-    session: bytes, round_: int, before: bytes, masking: Sequence[str], asked: bytes
+    session: bytes, round_: int, previous: bytes, masking: Sequence[str], request_digest: bytes
 ) -> bytes:
-    """Return the label of one sum's masks: everything its sites must have been told alike.
+    """Return the label of one sum's masks: a digest of everything that its sites must agree on.
 
-    before: digest of the key directory, or the label of the sum before
+    previous: digest of the key directory, or the label of the previous sum
+    masking: the sites that mask
     """
-    return encoding.digest(["secagg masks 1", session, round_, before, sorted(masking), asked])
+    return encoding.digest(
+        ["secagg masks 1", session, round_, previous, sorted(masking), request_digest]
+    )
 
 
 def seed(key: bytes, label_: bytes) -> bytes:
-    """Return the seed of one mask: HMAC-SHA256 as a PRF, one key and label for one expansion."""
+    """Return the seed of one mask: HMAC-SHA256 as a PRF; each seed is expanded once."""
     return hmac.digest(key, label_, "sha256")
 
 
@@ -197,10 +201,12 @@ def seal_shares(
 ) -> bytes:
     """Return shares sealed from one site to another (Bonawitz et al., figure 4, round 1).
 
-    pair: their pair key of kind "shares". Authenticated encryption under a key that only these two
-    can derive, from keys that both have signed, tells the recipient who sealed. AES-256-GCM. A key
-    seals once (one direction, one session); the nonce is drawn all the same, so that a site whose
-    state was put back, and which seals other shares with it, gives nothing away.
+    pair: their pair key of kind "shares"
+
+    Authenticated encryption (AES-256-GCM) proves the sender to the recipient: only these two sites
+    can derive the key, and both have signed their public keys. A key is used once (in one direction
+    and session). The nonce is random nevertheless: if a site's state is restored and it seals other
+    shares under the same key, nothing leaks.
     """
     nonce = random(_NONCE_BYTES)
     return nonce + AESGCM(_sealing_key(pair, sender, recipient)).encrypt(nonce, shares, None)
@@ -212,7 +218,7 @@ def open_shares(pair: bytes, sealed: bytes, sender: str, recipient: str) -> byte
         nonce, sealed = sealed[:_NONCE_BYTES], sealed[_NONCE_BYTES:]
         return AESGCM(_sealing_key(pair, sender, recipient)).decrypt(nonce, sealed, None)
     except (InvalidTag, ValueError):  # ValueError: shorter than nonce and tag
-        raise PeerError(sender, "sealed shares do not open here") from None
+        raise PeerError(sender, "cannot open its sealed shares") from None
 
 
 def _sealing_key(pair: bytes, sender: str, recipient: str) -> bytes:
@@ -220,29 +226,29 @@ def _sealing_key(pair: bytes, sender: str, recipient: str) -> bytes:
 
 
 def survivors_digest(label_: bytes, survivors: Sequence[str]) -> bytes:
-    """Return what each survivor signs before anything is unmasked."""
+    """Return the digest that each survivor signs before anything is unmasked."""
     return encoding.digest(["secagg survivors 1", label_, sorted(survivors)])
 
 
 def mask(vector: RingVector, me: str, pair_seeds: Mapping[str, bytes], own: bytes | None) -> None:
-    """Add the pairwise masks of `me` in place, and its self mask if it has one."""
+    """Add the pairwise masks of `me` in place, and the self mask of seed `own` if given."""
     add = [s for peer, s in pair_seeds.items() if me < peer]
     subtract = [s for peer, s in pair_seeds.items() if peer < me]
     apply_masks(vector, [*add, *([] if own is None else [own])], subtract)
 
 
 def unmask(
-    vector: RingVector, self_seeds: Sequence[bytes], lost: Mapping[str, Mapping[str, bytes]]
+    vector: RingVector, self_seeds: Sequence[bytes], dropped: Mapping[str, Mapping[str, bytes]]
 ) -> None:
-    """Remove from a sum, in place, what does not cancel in it.
+    """Remove from a sum, in place, the masks that do not cancel.
 
-    self_seeds: of every contributor
-    lost: for each site that masked but did not contribute, its seeds with each contributor
+    self_seeds: the self seeds of all contributors
+    dropped: for each site that masked but did not contribute, its seeds with each contributor
     """
-    left = [(s, contributor < site) for site, seeds in lost.items()
-            for contributor, s in seeds.items()]  # fmt: skip
+    residual = [(s, contributor < site) for site, seeds in dropped.items()
+                for contributor, s in seeds.items()]  # fmt: skip
     apply_masks(
         vector,
-        [s for s, added in left if not added],
-        [*self_seeds, *(s for s, added in left if added)],
+        [s for s, was_added in residual if not was_added],
+        [*self_seeds, *(s for s, was_added in residual if was_added)],
     )

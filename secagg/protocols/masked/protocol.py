@@ -1,54 +1,59 @@
-"""Masked sums with dropout recovery, and sessions in which a later sum is one message a site.
+"""Masked sums with dropout recovery; after the first sum of a session, a sum takes one message.
 
 Follows Bonawitz et al., "Practical secure aggregation for privacy-preserving machine learning"
 (CCS 2017; the variant with signatures and a consistency check, figure 4), on the neighbour graphs
 of Bell et al., "Secure single-server aggregation with (poly)logarithmic overhead" (CCS 2020,
-section 3). `masking` has the keys and masks, `shamir` the shares, `neighbours` the graph and the
-proof of its sizes, `masked_site` a site's steps.
+section 3). `masks` has the keys and masks, `shamir` the secret sharing, `graph` the neighbour graph
+and the proof of its parameters, `site` a site's steps.
 
 The first sum of a session has five phases. A site may drop out in any of them:
 
     advertise   each site signs two public keys and a commitment to its self secret
     share       each site verifies the directory and seals shares of its key and of its self secret
                 to its neighbours
-    mask        each site masks its contribution, once with every neighbour and once with itself
+    mask        each site adds a pairwise mask for each neighbour, and its self mask
     agree       each survivor signs the list of survivors
-    unmask      shown enough signatures on one list, each survivor gives one share of each
-                neighbour: of the self secret of a survivor, of the key of who is lost
+    unmask      after checking enough signatures on one list, each survivor reveals one share for
+                each neighbour: of the self secret of a survivor, of the key of a dropped site
 
-Every later sum has one phase, `mask`, over the survivors of the first: pairwise masks only, from
-keys that were never shared, so the sum opens when, and only when, the whole cohort has sent. Nobody
-can help to recover a later sum over fewer sites, and that is on purpose: whoever can finish a sum
-from the same uploads with and without a site, and needs no message of that site in between, can
-subtract the two (docs/adr/007-masked-sessions.md). A site that was away may answer until the
-engine's deadline has passed, and a run that was stopped there may be resumed.
+Every later sum has one phase, `mask`, over the survivors of the first sum. It uses pairwise masks
+only, from keys that were never shared. So the masks cancel exactly when the whole cohort has sent,
+and nobody can recover a later sum over fewer sites. This is on purpose: anyone able to finish a sum
+from the same messages with and without a site, without a further message of that site, could
+subtract the two (docs/adr/007-masked-sessions.md). An absent site may answer until the engine's
+deadline, and a run that stopped there can be resumed.
 
-Threat model: a coordinator that may depart from the protocol, with up to `colluding` of the sites,
-learns nothing of the others' contributions but one sum, over at least as many sites as `neighbours`
-plans for and no fewer than each contributor's own threshold. Where the graph is not complete this
-fails with probability 2^-40 at most, for 2^40 tries of steering the graph by what keys it shows.
+Threat model: a malicious coordinator (it may depart from the protocol) that colludes with up to the
+fraction `colluding` of the sites. It learns nothing about the contributions of the others except
+one sum, over at least the number of sites that `graph` plans and at least each contributor's own
+threshold. If the graph is not complete, this fails with probability at most 2^-40, even if the
+coordinator tries 2^40 key directories to steer the graph.
 
 =====================================================  ===========================================
 what the coordinator tries                             what a site does
 =====================================================  ===========================================
-another site's key, or an unsigned one, in the          refuses the directory
-directory; one key twice; without its own keys
-fewer keys, maskers, survivors or signatures than       refuses; nothing is shared, sent or opened
-the plan needs
-both secrets of one neighbour                           cannot be asked: see `masked_site.unmask`
-two lists of survivors                                  signs one only
-survivors who did not mask, or not itself               refuses
-a round that is past, or one phase twice                refuses
-other requests or directories for some sites, now or     answers; the masks do not cancel
-in any sum before
+a directory with a false, unsigned or repeated key,    refuses
+or without the site's own keys
+fewer keys, masking sites, survivors or signatures     refuses; shares, sends and opens nothing
+than the plan requires
+to recover both secrets of one neighbour               never reveals both: see `site.unmask`
+two lists of survivors                                 signs only one
+survivors that did not mask, or without this site      refuses
+a past round, or a phase twice                         refuses
+different requests or directories for some sites,      answers; the masks do not cancel
+now or in an earlier sum
 =====================================================  ===========================================
 
-Not protected: a site that lies about its contribution, or masks wrongly, spoils the sum, which is
-not noticed unless it leaves its bounds, and one that sends bad keys or shares ends the run; traffic
-(who takes part, when, how much); everything against the coordinator together with all other sites;
-from 33 sites on, against a coordinator that wins sites over *after* it has seen the graph (of 1000
-sites the 321 neighbours that open one site's secrets are fewer than the 333 that may collude); and
-a site whose state is put back to an earlier one, which would share, sign or mask twice.
+Not protected:
+
+* The result, against a site that lies about its contribution or masks it wrongly; this is noticed
+  only if the sum leaves its bounds. A site that sends invalid keys or shares stops the run.
+* Traffic: who takes part, when, and how much is sent.
+* Everything, against the coordinator together with all other sites.
+* With 33 sites or more: against a coordinator that corrupts sites *after* it has seen the graph.
+  (Of 1000 sites, the 321 neighbours that can recover one site's secrets are fewer than the 333
+  sites that may collude.)
+* A site whose state is restored from an earlier copy: it would share, sign or mask twice.
 """
 
 from __future__ import annotations
@@ -70,9 +75,9 @@ from secagg.protocols.masked.graph import GraphPlan, plan_graph
 from secagg.protocols.masked.masks import Directory
 
 FAILURE_LOG2 = -40
-"""Of the probability that a graph which is not complete lets anything be learnt, or a sum fail."""
+"""log2 of the probability that secrecy or recovery fails on a graph that is not complete."""
 GRINDING_LOG2 = 40
-"""Of the tries that colluding sites and coordinator have at the graph, by whose keys they show."""
+"""log2 of how often colluding parties may try other key directories to steer the graph."""
 
 
 @dataclass(frozen=True)
@@ -80,32 +85,33 @@ class Masked:
     """Masked sums."""
 
     colluding: float = 1 / 3
-    """Largest share of the sites that may pool all they know with the coordinator, at least 0 and
-    below 1. A larger share means that fewer sites may drop out."""
+    """Largest fraction of the sites that may collude with the coordinator, from 0 to below 1. If it
+    is larger, fewer sites may drop out."""
     dropping: float = 0.1
-    """With more than 32 sites, which share masks with some others only: largest share of sites that
-    may drop out, at least 0 and below 1. The guarantee then fails with probability at most
-    2^-40."""
+    """Used only with more than 32 sites: largest fraction of the sites that may drop out, from 0 to
+    below 1. Each site then shares masks with some of the others only, and the guarantee fails with
+    probability at most 2^-40."""
 
     name: ClassVar[str] = "masked"
     capabilities: ClassVar[Capabilities] = Capabilities(
         ring_bits=(32, 64, 128),
         hides_from_coordinator=True,
-        dropouts="sites may drop out in any phase of the first sum: of up to 32 as many as leave "
-        "more than half of all sites and the colluding ones together, of more the share "
-        "“dropping”; later sums need all of its survivors within the engine's deadline",
+        dropouts="sites may drop out in any phase of the first sum: with up to 32 sites, as long "
+        "as more than (sites + colluding sites) / 2 remain; with more, up to the fraction "
+        "“dropping”; a later sum needs all sites of the first sum, within the engine's deadline",
         sees={
-            "coordinator": "masked contributions (alone they are random), the sum, and who took "
-            "part; of a site that drops out in the first sum, the key of its pairwise masks there",
-            "site": "the cohort, the number of records in all, the method's messages, and shares "
-            "of its neighbours' secrets (too few to use)",
+            "coordinator": "masked contributions (a single one is random), the sum, and who took "
+            "part; for a site that drops out of the first sum, the key of its pairwise masks in "
+            "that sum",
+            "site": "the cohort, the total number of records, the method's messages, and shares of "
+            "its neighbours' secrets (too few to recover one)",
         },
         unprotected=(
-            "The coordinator and more of the sites than the setting “colluding” allows, pooling "
-            "what they know, could read a contribution.",
-            "A site that masks wrongly spoils the sum; there is no proof.",
-            "The coordinator is trusted to send every site the method's own messages: it may not "
-            "choose them so that a sum shows more than the method declares.",
+            "The coordinator could read a contribution if more sites collude with it than the "
+            "setting “colluding” allows.",
+            "A site that masks its contribution wrongly makes the sum wrong; there is no proof.",
+            "The coordinator is trusted to send the method's own messages. With other messages, a "
+            "sum could reveal more than the method declares.",
         ),
     )
     setup: ClassVar[tuple[Phase, ...]] = ()
@@ -120,10 +126,12 @@ class Masked:
     def __post_init__(self) -> None:
         for name in ("colluding", "dropping"):
             if not 0 <= getattr(self, name) < 1:
-                raise JobError(f"protocol.{name}", "is a share of the sites: at least 0, below 1")
+                raise JobError(
+                    f"protocol.{name}", "must be a fraction of the sites, from 0 to below 1"
+                )
 
     def guarantee_text(self, sites: int) -> str:
-        """As planned for the graph of so many sites."""
+        """Say how many sites may collude and drop out, from the plan of the neighbour graph."""
         plan = self._plan_for(sites)
         colluding = self.max_colluding(sites)
         text = (
@@ -131,19 +139,19 @@ class Masked:
             f"{sites - plan.least_survivors} may drop out of the first sum, none of a later one"
         )
         if plan.degree < sites - 1:
-            text += f"; each shares masks with {plan.degree} others"
+            text += f"; each site shares masks with {plan.degree} others"
         return text
 
     def max_colluding(self, sites: int) -> int:
-        """As many as the setting says, of so many sites."""
-        return int(self.colluding * sites + 1e-9)  # the floor, of 0.29 * 100 too
+        """Return the fraction `colluding` of the sites, rounded down."""
+        return int(self.colluding * sites + 1e-9)  # 1e-9: 0.29 * 100 gives 29
 
     def parties(self) -> tuple[tuple[str, Role], ...]:
-        """Need nobody beside sites and coordinator."""
+        """Return no further parties."""
         return ()
 
     def plan(self, context: Context) -> GraphPlan:
-        """Return degree and thresholds, from the number of sites in the roster alone."""
+        """Return the plan of the neighbour graph for the number of sites in the roster."""
         return self._plan_for(len(context.roster.named(Role.SITE)))
 
     def _plan_for(self, sites: int) -> GraphPlan:
@@ -157,7 +165,7 @@ class Masked:
         context: Context,
         contribution: RingVector | None = None,
     ) -> tuple[State, Body]:
-        """Advertise, share, mask, agree, unmask: all at a site."""
+        """Run a phase at a site."""
         plan = self.plan(context)
         match phase:
             case "advertise":
@@ -175,7 +183,7 @@ class Masked:
     def server(
         self, phase: str, state: State, replies: Mapping[str, Body], context: Context
     ) -> tuple[State, Ask | Total | Ready]:
-        """Relay keys and shares, add what is masked, remove what does not cancel."""
+        """Relay keys and shares, add masked contributions, remove masks that do not cancel."""
         plan = self.plan(context)
         match phase:
             case "setup":
@@ -202,11 +210,14 @@ class Masked:
 # --- the coordinator's steps ---------------------------------------------------------------------
 
 
-def _need(plan: GraphPlan, sites: Sequence[str], did: str) -> None:
-    if len(sites) < plan.least_survivors:
+_RETRY_ADVICE = "Nothing was released. Run again when more sites can be reached."
+
+
+def _require_sites(plan: GraphPlan, count: int, what_they_did: str) -> None:
+    if count < plan.least_survivors:
         raise ProtocolAbort(
-            "masked", f"{len(sites)} sites {did}, and {plan.least_survivors} are needed",
-            "Nothing was released. Run again when more sites can be reached.",
+            "masked", f"only {count} sites {what_they_did}; {plan.least_survivors} are required",
+            _RETRY_ADVICE,
         )  # fmt: skip
 
 
@@ -215,7 +226,7 @@ def _relay_directory(
 ) -> tuple[State, Ask]:
     statements = {site: reply.get("keys") for site, reply in replies.items()}
     directory = masks.read_directory(statements, context)
-    _need(plan, list(directory), "advertised keys")
+    _require_sites(plan, len(directory), "advertised keys")
     plain = {site: keys.to_plain() for site, keys in directory.items()}
     body: Body = {"directory": statements}
     return {**state, "directory": plain}, Ask("share", dict.fromkeys(directory, body))
@@ -226,10 +237,10 @@ def _relay_shares(state: State, replies: Mapping[str, Body], plan: GraphPlan) ->
     for site, reply in replies.items():
         envelopes = reply.get("envelopes")
         if not isinstance(envelopes, dict):
-            raise PeerError(site, "seals no shares")
+            raise PeerError(site, "malformed message: no sealed shares")
         sealed[site] = envelopes
     sharing = sorted(sealed)
-    _need(plan, sharing, "shared their secrets")
+    _require_sites(plan, len(sharing), "shared their secrets")
     bodies: dict[str, Body] = {
         site: {
             "masking": sharing,
@@ -251,7 +262,7 @@ def _collect_first(
     state: State, replies: Mapping[str, Body], plan: GraphPlan, context: Context
 ) -> tuple[State, Ask]:
     survivors = sorted(replies)
-    _need(plan, survivors, "sent a masked contribution")
+    _require_sites(plan, len(survivors), "sent a masked contribution")
     label = masks.label(
         context.session, context.round, masks.directory_digest(_directory(state)),
         state["masking"], context.asked,
@@ -262,15 +273,15 @@ def _collect_first(
 
 
 def _add_later(replies: Mapping[str, Body], shape: Shape) -> Total:
-    """Add the contributions of the whole cohort; that none is missing was checked before."""
+    """Add the contributions of the whole cohort; the caller has checked that none is missing."""
     return Total(_read_masked(replies, shape), tuple(replies))
 
 
 def _relay_agreement(
     state: State, replies: Mapping[str, Body], plan: GraphPlan, context: Context
 ) -> tuple[State, Ask]:
-    _need(plan, list(replies), "signed the list of survivors")
-    # As many as are needed, for each site verifies each of them.
+    _require_sites(plan, len(replies), "signed the list of survivors")
+    # No more than required, because each site verifies each signature.
     signing = sorted(replies)[: plan.least_survivors]
     statements = {site: replies[site].get("statement") for site in signing}
     site_steps.check_agreement(statements, state["label"], state["survivors"], plan, context)
@@ -279,7 +290,7 @@ def _relay_agreement(
 
 
 def _unmask(state: State, replies: Mapping[str, Body], plan: GraphPlan, context: Context) -> Total:
-    """Put the secrets together, check each against what was advertised, remove its masks."""
+    """Recover the secrets, check each against the advertised value, and remove the masks."""
     directory, label, survivors = _directory(state), state["label"], state["survivors"]
     points = {site: index + 1 for index, site in enumerate(directory)}
     graph = site_steps.draw_graph(directory, plan, context.session)
@@ -287,59 +298,59 @@ def _unmask(state: State, replies: Mapping[str, Body], plan: GraphPlan, context:
     def secret(owner: str) -> bytes:
         shares: dict[int, bytes] = {}
         for holder in (owner, *graph[owner]):
-            given = replies.get(holder, {}).get("shares")
-            if isinstance(given, dict) and isinstance(given.get(owner), bytes):
-                shares[points[holder]] = given[owner]
+            revealed = replies.get(holder, {}).get("shares")
+            if isinstance(revealed, dict) and isinstance(revealed.get(owner), bytes):
+                shares[points[holder]] = revealed[owner]
         if len(shares) < plan.threshold:
             raise ProtocolAbort(
-                "masked", f"{len(shares)} shares of {owner} came back, and {plan.threshold} are "
-                "needed", "Nothing was released. Run again when more sites can be reached.",
+                "masked", f"only {len(shares)} shares of a secret of {owner} arrived; "
+                f"{plan.threshold} are required", _RETRY_ADVICE,
             )  # fmt: skip
-        # What was advertised tells a wrong secret from the right one: more shares add nothing.
-        enough = dict(sorted(shares.items())[: plan.threshold])
-        return shamir.combine(enough)
+        # More shares are not needed: the secret is checked against the advertised value.
+        return shamir.combine(dict(sorted(shares.items())[: plan.threshold]))
 
     self_seeds: list[bytes] = []
     for site in survivors:
         self_secret = secret(site)
         _check(site, masks.commit(self_secret), directory[site].commitment)
         self_seeds.append(masks.seed(self_secret, label))
-    lost: dict[str, dict[str, bytes]] = {}
+    dropped: dict[str, dict[str, bytes]] = {}
     for site in sorted(set(state["masking"]) - set(survivors)):
         private = secret(site)
         _check(site, masks.public_key(private), directory[site].first)
         public = {peer: directory[peer].first for peer in graph[site] if peer in survivors}
         pairs = masks.pair_keys(private, public, "first", site, context.session)
-        lost[site] = {peer: masks.seed(key, label) for peer, key in pairs.items()}
+        dropped[site] = {peer: masks.seed(key, label) for peer, key in pairs.items()}
     total = state["masked"].copy()
-    masks.unmask(total, self_seeds, lost)
+    masks.unmask(total, self_seeds, dropped)
     return Total(total, tuple(survivors))
 
 
 def _check(site: str, computed: bytes, advertised: bytes) -> None:
     if not hmac.compare_digest(computed, advertised):
-        raise PeerError(site, "the shares of its secret do not give what it advertised")
+        raise PeerError(site, "its shares do not combine to the secret that it advertised")
 
 
 def _directory(state: State) -> Directory:
     return {site: masks.PublicKeys(**keys) for site, keys in state["directory"].items()}
 
 
-# --- all parties on one screen -------------------------------------------------------------------
+# --- the whole protocol without messages ---------------------------------------------------------
 
 
 def run_ideal(
     contributions: Mapping[str, RingVector],
-    lost: Sequence[str],
+    dropped: Sequence[str],
     shape: Shape,
     random: RandomBytes,
 ) -> RingVector:
-    """Play every party, without messages or shares: mask twice, add, unmask.
+    """Run all parties without messages or secret sharing: mask, add, unmask.
 
-    contributions: of the sites that stay; lost: sites that masked and then dropped out
+    contributions: of the sites that stay
+    dropped: the sites that masked and then dropped out
     """
     label = random(32)
-    sites = sorted([*contributions, *lost])
+    sites = sorted([*contributions, *dropped])
     own = {site: random(32) for site in sites}
     pairs = {(i, j): random(32) for i in sites for j in sites if i < j}
 
@@ -356,6 +367,6 @@ def run_ideal(
     masks.unmask(
         total,
         [masks.seed(own[site], label) for site in contributions],
-        {site: seeds(site, list(contributions)) for site in lost},
+        {site: seeds(site, list(contributions)) for site in dropped},
     )
     return total

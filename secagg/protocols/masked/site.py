@@ -1,16 +1,16 @@
-"""A site's steps of the masked sum; `masked` has the paper, the threat model and the coordinator.
+"""A site's steps of the masked sum; `protocol` has the paper, threat model and coordinator's steps.
 
-What a site keeps from one step to the next (private; whoever stores it keeps it safe):
+A site's state between steps (private; it must be stored safely):
 
-    advertised   its own private keys and self secret, from the moment it drew them
-    directory    everybody's public keys, once they were verified
-    near         this site and its neighbours in the graph, from then on
-    held         shares of other sites' secrets, from the moment it masked until it unmasked
-    session      pair keys for all later sums, from the first of them on
-    round        the last round in which it masked: rounds only go up, so no label comes twice
+    advertised   its own private keys and self secret, from `advertise` on
+    directory    the verified public keys of all sites, from `share` on
+    near         this site and its neighbours in the graph, from `share` on
+    held         shares of other sites' secrets, from `share` until `unmask`
+    session      pair keys for all later sums, from the first later sum on
+    round        the last round in which it masked; rounds must increase, so no label occurs twice
 
-What a site refuses here, beside what `Party` refuses for every protocol (a stale round, a repeated
-phase, a cohort or threshold against its rules): see the table in `masked`.
+The table in `protocol` lists the requests that a site refuses. For every protocol, `Party` also
+refuses an outdated round, a repeated phase, and a cohort or threshold against the site's rules.
 """
 
 from __future__ import annotations
@@ -28,34 +28,31 @@ from secagg.protocols.masked.graph import GraphPlan, neighbours
 from secagg.protocols.masked.masks import KEY_BYTES, Directory, PublicKeys
 
 _INDEX_BYTES = 4
-"""Of a site's place in the cohort."""
+"""Bytes of a site's index in the cohort."""
 
 
 def advertise(state: State, context: Context) -> tuple[State, Body]:
-    """Draw this session's keys and state the public halves, once a session."""
+    """Draw this session's keys and sign the public keys; once in a session."""
     if "advertised" in state:
-        raise PolicyRefusal(context.me, "has advertised its keys for this session already")
+        raise PolicyRefusal(context.me, "has already advertised its keys for this session")
     first, later, self_secret = (context.random(KEY_BYTES) for _ in range(3))
     keys = PublicKeys(masks.public_key(first), masks.public_key(later), masks.commit(self_secret))
     private = {"round": context.round, "first": first, "later": later, "self": self_secret}
-    statement = masks.state_publicly(context, "advertise", keys.to_plain())
+    statement = masks.sign_statement(context, "advertise", keys.to_plain())
     return {"advertised": private}, {"keys": statement}
 
 
 def share(state: State, body: Body, plan: GraphPlan, context: Context) -> tuple[State, Body]:
-    """Verify everybody's keys, then seal shares of both own secrets to the neighbours, once."""
+    """Verify the keys of all sites, and seal shares of both own secrets to the neighbours; once."""
     coordinator = context.roster.coordinator
     own = _advertised(state, context)
     statements = body.get("directory")
     if "directory" in state or not isinstance(statements, dict):
-        raise PeerError(coordinator, "malformed request: one key directory a session")
+        raise PeerError(coordinator, "malformed request, or a second key directory")
     directory = masks.read_directory(statements, context)
     if directory.get(context.me) != _own_keys(own):
-        raise PeerError(coordinator, "shows a key directory without this site's own keys")
-    if len(directory) < plan.least_survivors:
-        raise PolicyRefusal(
-            context.me, f"{len(directory)} sites have keys, and {plan.least_survivors} are needed"
-        )
+        raise PeerError(coordinator, "sent a key directory without this site's own keys")
+    _require_sites(plan, len(directory), "advertised keys", context)
     near = _neighbourhood(directory, plan, context)
     points = [index + 1 for index, site in enumerate(directory) if site in near]
     shares = {
@@ -79,13 +76,13 @@ def share(state: State, body: Body, plan: GraphPlan, context: Context) -> tuple[
 def mask(
     state: State, body: Body, plan: GraphPlan, context: Context, contribution: RingVector
 ) -> tuple[State, Body]:
-    """Mask a contribution: twice in the first sum, pairwise among the fixed cohort in later ones.
+    """Mask a contribution: with pairwise and self masks in the first sum, then pairwise masks only.
 
-    Guarantee: each pair key and self secret meets a label at most once, because the label holds
-    the round and a site masks once a round, in rounds that only go up.
+    Guarantee: a pair key or self secret is used with a label at most once, because the label
+    depends on the round, and a site masks once a round, in increasing rounds.
     """
     if context.round <= state.get("round", -1):
-        raise PolicyRefusal(context.me, "has masked in this round or a later one already")
+        raise PolicyRefusal(context.me, "has already masked in this round or a later one")
     own: bytes | None = None
     if state.get("advertised", {}).get("round") == context.round:
         state, pair_seeds, own = _first_masks(state, body, plan, context)
@@ -110,7 +107,7 @@ def _first_masks(
             raise PeerError(coordinator, "malformed request to mask")
     near = [site for site in state["near"] if site in masking_sites]
     if len(masking_sites) < plan.least_survivors or len(near) < plan.threshold:
-        raise PolicyRefusal(context.me, "too few sites shared their secrets to go on")
+        raise PolicyRefusal(context.me, "too few sites shared their secrets")
     peers = [site for site in near if site != context.me]
     shared = _pairs(own, "shares", directory, peers, context)
     opened = {
@@ -130,12 +127,12 @@ def _first_masks(
 def _later_masks(
     state: State, body: Body, plan: GraphPlan, context: Context
 ) -> tuple[State, dict[str, bytes]]:
-    """Return the seeds of this round's pairwise masks; the first sum's secrets are dropped now.
+    """Return the seeds of this round's pairwise masks; delete the first sum's secrets.
 
-    There is no self mask and nothing to unmask: the sum opens exactly when all of the cohort have
-    sent, and a site that was told another cohort or request has other masks, which never cancel.
+    There is no self mask and nothing to unmask: the masks cancel exactly when the whole cohort has
+    sent. A site that received another cohort or request has other masks, which never cancel.
     """
-    cohort = sorted(body["cohort"])  # the party has checked it: its rules, itself, one a session
+    cohort = sorted(body["cohort"])  # `Party` has checked it: rules met, fixed, includes this site
     session = state.get("session") or _begin_session(state, cohort, plan, context)
     if session["cohort"] != encoding.dumps(cohort):
         raise PolicyRefusal(context.me, "the sites changed after the first sum")
@@ -151,48 +148,50 @@ def _later_masks(
 def _begin_session(
     state: State, cohort: list[str], plan: GraphPlan, context: Context
 ) -> dict[str, Any]:
-    """Agree on the pair keys of all later sums with the neighbours among the cohort."""
+    """Derive the pair keys of all later sums with the neighbours in the cohort."""
     directory = _directory(state, context)
     if "label" not in state or state.get("survivors", cohort) != cohort:
-        raise PolicyRefusal(context.me, "the cohort is not that of the first sum")
+        raise PolicyRefusal(context.me, "the cohort differs from the first sum's")
     if not set(cohort) <= set(state["masking"]) or len(cohort) < plan.least_survivors:
-        raise PolicyRefusal(context.me, "the cohort is not of enough sites that masked before")
+        raise PolicyRefusal(
+            context.me, "the cohort is too small or has sites that did not mask in the first sum"
+        )
     members = {site: directory[site] for site in cohort}
     peers = [site for site in _neighbourhood(members, plan, context) if site != context.me]
     pairs = _pairs(state["advertised"], "later", directory, peers, context)
-    # This is read and written again in every round, and three values take no time.
-    kept = b"".join(
+    # Joined, because every round decodes and encodes the state: few values are fast.
+    peer_keys = b"".join(
         key + cohort.index(site).to_bytes(_INDEX_BYTES, "little") for site, key in pairs.items()
     )
-    return {"cohort": encoding.dumps(cohort), "label": state["label"], "peers": kept}
+    return {"cohort": encoding.dumps(cohort), "label": state["label"], "peers": peer_keys}
 
 
 def _split(peers: bytes) -> list[bytes]:
-    """Return each peer's part of a session's `peers`: its pair key, then its index."""
+    """Return the entries of a session's `peers`, each a pair key followed by an index."""
     size = KEY_BYTES + _INDEX_BYTES
     return [peers[at : at + size] for at in range(0, len(peers), size)]
 
 
 def agree(state: State, body: Body, plan: GraphPlan, context: Context) -> tuple[State, Body]:
-    """Sign the list of survivors: from now on this site knows no other."""
+    """Sign the list of survivors; a site signs only one."""
     survivors = _survivors(state, body.get("survivors"), plan, context)
     if "survivors" in state:
-        raise PolicyRefusal(context.me, "has agreed on the survivors already")
+        raise PolicyRefusal(context.me, "has already signed a list of survivors")
     digest = masks.survivors_digest(state["label"], survivors)
-    statement = masks.state_publicly(context, "agree", {"survivors": digest})
+    statement = masks.sign_statement(context, "agree", {"survivors": digest})
     return {**state, "survivors": survivors}, {"statement": statement}
 
 
 def unmask(state: State, body: Body, plan: GraphPlan, context: Context) -> tuple[State, Body]:
-    """Give one share of each neighbour: of its self secret if it survived, else of its key.
+    """Return one share for each neighbour: of its self secret if it survived, else of its key.
 
-    Guarantee: for no neighbour does a site ever give both, whatever it is asked: who survived was
-    settled, once, in `agree`; who is lost follows from it here and is not the coordinator's to say;
-    and the shares are gone from the state after this step.
+    Guarantee: whatever the requests, a site never reveals both shares of a neighbour. The list of
+    survivors was fixed once in `agree`; the dropped sites follow from it here, not from the
+    coordinator; and this step deletes the shares from the state.
     """
     survivors = _survivors(state, body["contributors"], plan, context)
     if "held" not in state or state.get("survivors") != survivors:
-        raise PolicyRefusal(context.me, "has unmasked already, or agreed on other survivors")
+        raise PolicyRefusal(context.me, "has already unmasked, or signed another list of survivors")
     statements = body.get("statements")
     if not isinstance(statements, dict):
         raise PeerError(context.roster.coordinator, "malformed request to unmask")
@@ -200,8 +199,8 @@ def unmask(state: State, body: Body, plan: GraphPlan, context: Context) -> tuple
     shares = {
         site: held["self" if site in survivors else "first"] for site, held in state["held"].items()
     }
-    kept = ("advertised", "directory", "masking", "label", "survivors", "round")
-    state = {key: state[key] for key in kept}
+    needed_later = ("advertised", "directory", "masking", "label", "survivors", "round")
+    state = {key: state[key] for key in needed_later}
     state["advertised"] = {k: state["advertised"][k] for k in ("round", "later")}
     return state, {"shares": shares}
 
@@ -215,7 +214,8 @@ def check_agreement(
 ) -> None:
     """Raise unless enough survivors have signed exactly this list, in this sum.
 
-    Two lists can never both pass: any two quorums share an honest site, which signs one only.
+    Two different lists can never both pass: any two sets of `least_survivors` sites have an honest
+    site in common, which signs only one list.
     """
     expected = masks.survivors_digest(label, survivors)
     for site, statement in statements.items():
@@ -225,32 +225,35 @@ def check_agreement(
             or not isinstance(signed, bytes)
             or not hmac.compare_digest(signed, expected)
         ):
-            raise PeerError(site, "has signed another list of survivors")
-    if len(statements) < plan.least_survivors:
+            raise PeerError(site, "signed another list of survivors")
+    _require_sites(plan, len(statements), "signed the list of survivors", context)
+
+
+def _require_sites(plan: GraphPlan, count: int, what_they_did: str, context: Context) -> None:
+    if count < plan.least_survivors:
         raise PolicyRefusal(
-            context.me,
-            f"{len(statements)} sites signed the survivors, and {plan.least_survivors} are needed",
+            context.me, f"only {count} sites {what_they_did}; {plan.least_survivors} are required"
         )
 
 
-def _survivors(state: State, named: object, plan: GraphPlan, context: Context) -> list[str]:
-    """Return the survivors named, sorted, if they can be those of the sum in progress."""
-    if not isinstance(named, list) or not all(isinstance(name, str) for name in named):
+def _survivors(state: State, names: object, plan: GraphPlan, context: Context) -> list[str]:
+    """Return the names sorted, after checking that they can be the survivors of this sum."""
+    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
         raise PeerError(context.roster.coordinator, "malformed request: no list of survivors")
-    survivors = sorted(set(named))
+    survivors = sorted(set(names))
     if state.get("round") != context.round or "label" not in state:
-        raise PolicyRefusal(context.me, "has no masked contribution to open in this round")
+        raise PolicyRefusal(context.me, "has no masked contribution in this round")
     if not set(survivors) <= set(state["masking"]) or context.me not in survivors:
-        raise PeerError(context.roster.coordinator, "names survivors who did not all mask")
-    if len(survivors) < plan.least_survivors:
-        raise PolicyRefusal(
-            context.me, f"{len(survivors)} sites survived, and {plan.least_survivors} are needed"
-        )
+        raise PeerError(
+            context.roster.coordinator, "the list of survivors has a site that did not mask, or "
+            "lacks this site",
+        )  # fmt: skip
+    _require_sites(plan, len(survivors), "survived", context)
     return survivors
 
 
 def neighbourhood_seed(directory: Directory, session: bytes) -> bytes:
-    """Return what the neighbour graph is drawn from: known to all, different every session."""
+    """Return the seed of the neighbour graph: public, and different in each session."""
     return masks.label(session, 0, masks.directory_digest(directory), list(directory), b"graph")
 
 
@@ -261,7 +264,7 @@ def _neighbourhood(directory: Directory, plan: GraphPlan, context: Context) -> l
 
 
 def draw_graph(directory: Directory, plan: GraphPlan, session: bytes) -> dict[str, tuple[str, ...]]:
-    """Return each site's neighbours, the same for everybody who has this directory."""
+    """Return each site's neighbours; the same for all parties with this directory."""
     degree = min(plan.degree, len(directory) - 1)
     return neighbours(list(directory), degree, neighbourhood_seed(directory, session))
 
@@ -269,30 +272,31 @@ def draw_graph(directory: Directory, plan: GraphPlan, session: bytes) -> dict[st
 def _pairs(
     own: State, kind: str, directory: Directory, peers: Iterable[str], context: Context
 ) -> dict[str, bytes]:
-    """Return the pair keys of a kind: only those of the first sum come from the key that is shared.
+    """Return the pair keys of a kind. Only kind "first" uses the key that is secret-shared.
 
-    What seals shares must not, or whoever recovers a lost site's key could read what it held.
+    The keys that seal shares must use the other one. Otherwise anyone who recovers the key of a
+    dropped site could read the shares that it held.
     """
-    which = "first" if kind == "first" else "later"
-    public = {site: getattr(directory[site], which) for site in peers}
-    return masks.pair_keys(own[which], public, kind, context.me, context.session)
+    key = "first" if kind == "first" else "later"
+    public = {site: getattr(directory[site], key) for site in peers}
+    return masks.pair_keys(own[key], public, kind, context.me, context.session)
 
 
 def _open_shares(site: str, sealed: object, pair: bytes, context: Context) -> dict[str, bytes]:
     if not isinstance(sealed, bytes):
-        raise PeerError(context.roster.coordinator, f"withholds the shares of {site}")
+        raise PeerError(context.roster.coordinator, f"did not relay the shares of {site}")
     match encoding.loads(masks.open_shares(pair, sealed, site, context.me)):
         case {"first": bytes(first), "self": bytes(self_share), **rest} if not rest and {
             len(first),
             len(self_share),
         } == {shamir.SHARE_BYTES}:
             return {"first": first, "self": self_share}
-    raise PeerError(site, "sends malformed shares")
+    raise PeerError(site, "sent malformed shares")
 
 
 def _advertised(state: State, context: Context) -> State:
     if state.get("advertised", {}).get("round") != context.round:
-        raise PeerError(context.roster.coordinator, "asks for shares of keys of another round")
+        raise PeerError(context.roster.coordinator, "asks for shares of another round's keys")
     return dict(state["advertised"])
 
 
@@ -311,6 +315,6 @@ def _directory(state: State, context: Context) -> Directory:
 
 
 def _are_sites(names: Sequence[object], directory: Directory) -> bool:
-    """Return whether these are names, each once, of sites whose keys are known."""
+    """Return whether these are distinct names of sites in the directory."""
     known = [name for name in names if isinstance(name, str) and name in directory]
     return len(set(known)) == len(names)

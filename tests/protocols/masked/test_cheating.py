@@ -10,8 +10,8 @@ import inspect
 
 import numpy as np
 import pytest
-from support.cheating import Cheat
 from contracts.secure_sum import numbers
+from support.cheating import Cheat
 from support.world import STAGE, SumNumbers, World, run_until
 
 from secagg.contracts import Field, Kind
@@ -130,7 +130,9 @@ def test_finding_b_two_lists_cannot_both_be_signed_by_enough():
     first, second = EVERYBODY[:4], EVERYBODY[1:]
     statements = {"site_0": cheat.agree("site_0", first), "site_1": cheat.agree("site_1", first)}
     statements |= {site: cheat.agree(site, second) for site in ("site_2", "site_3", "site_4")}
-    with pytest.raises(PolicyRefusal, match="2 sites signed the survivors, and 4 are needed"):
+    with pytest.raises(
+        PolicyRefusal, match="only 2 sites signed the list of survivors; 4 are required"
+    ):
         cheat.unmask("site_0", first, {s: statements[s] for s in ("site_0", "site_1")})
     with pytest.raises(PeerError, match="signed another list"):
         cheat.unmask("site_2", second, {s: statements[s] for s in second})
@@ -184,7 +186,7 @@ def test_finding_d_the_coordinator_is_nobodys_neighbour():
         return write_frame(forged, world.session, 0, "advertise", masks.ALL_RECIPIENTS, own)
 
     coordinator = world.identities["coordinator"]
-    with pytest.raises(PeerError, match="signature does not verify"):
+    with pytest.raises(PeerError, match="invalid signature"):
         cheat.share("site_0", {**directory, "site_3": state_as(coordinator, "site_3")})
     with pytest.raises(PeerError, match="only sites"):
         cheat.share("site_0", {**directory, "coordinator": state_as(coordinator, "coordinator")})
@@ -199,7 +201,7 @@ def test_finding_d_keys_of_another_session_or_round_are_refused():
     body = {"first": own, "later": own, "commitment": own}
     for session, round_ in ((bytes(16), 0), (cheat.world.session, 1)):
         stale = write_frame(identity, session, round_, "advertise", masks.ALL_RECIPIENTS, body)
-        with pytest.raises(PeerError, match=r"another session|of another round"):
+        with pytest.raises(PeerError, match=r"another session|another site, round"):
             cheat.share("site_0", {**directory, "site_3": stale})
 
 
@@ -210,7 +212,7 @@ def test_finding_d_one_key_twice_is_refused():
     body = encoding.loads(encoding.loads(directory["site_2"])[2])
     identity = cheat.world.identities["site_3"]
     again = write_frame(identity, cheat.world.session, 0, "advertise", masks.ALL_RECIPIENTS, body)
-    with pytest.raises(PeerError, match="one key twice"):
+    with pytest.raises(PeerError, match="a repeated key"):
         cheat.share("site_0", {**directory, "site_3": again})
 
 
@@ -294,12 +296,12 @@ def test_a_site_masks_once_a_round():
     context = context_of(world, "site_0", round_=2)
     body = {"cohort": ["site_0", "site_1", "site_2"]}
     plan = world.protocol.plan(context)
-    with pytest.raises(PolicyRefusal, match="has masked in this round or a later one"):
+    with pytest.raises(PolicyRefusal, match="has already masked in this round or a later one"):
         site_steps.mask(protocol, body, plan, context, ring.zeros(4, 32))
 
 
 def test_a_key_of_small_order_is_refused():
-    with pytest.raises(PeerError, match="agrees on nothing"):
+    with pytest.raises(PeerError, match="of small order"):
         masks.pair_keys(bytes([7]) * 32, {"b": bytes(32)}, "first", "a", bytes(16))
 
 
@@ -328,7 +330,7 @@ def test_a_wrong_share_is_noticed():
     frames[0] = write_frame(
         world.identities["site_0"], world.session, 0, "unmask", "coordinator", {"shares": wrong}
     )
-    with pytest.raises(PeerError, match=r"do not give what it advertised|no 32-byte secret"):
+    with pytest.raises(PeerError, match="do not combine to"):
         world.coordinator.advance(step.state, frames)
 
 

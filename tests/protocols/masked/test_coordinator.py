@@ -11,11 +11,11 @@ from secagg.protocols.masked import masks
 from secagg.protocols.masked.protocol import Masked
 
 NEEDED = {
-    "advertise": "4 sites advertised keys, and 5 are needed",
-    "share": "4 sites shared their secrets, and 5 are needed",
-    "mask": "4 sites sent a masked contribution, and 5 are needed",
-    "agree": "4 sites signed the list of survivors, and 5 are needed",
-    "unmask": "4 shares of site_0 came back, and 5 are needed",
+    "advertise": "only 4 sites advertised keys; 5 are required",
+    "share": "only 4 sites shared their secrets; 5 are required",
+    "mask": "only 4 sites sent a masked contribution; 5 are required",
+    "agree": "only 4 sites signed the list of survivors; 5 are required",
+    "unmask": "only 4 shares of a secret of site_0 arrived; 5 are required",
 }
 
 
@@ -34,15 +34,23 @@ def wrong_bytes(given):
 
 
 REPLIES = {
-    "no keys": ("advertise", {}, "site_3: makes no statement"),
-    "keys that are none": ("advertise", {"keys": []}, "site_3: makes no statement"),
-    "no envelopes": ("share", {}, "site_3: seals no shares"),
-    "envelopes in a list": ("share", {"envelopes": [b""]}, "site_3: seals no shares"),
+    "no keys": ("advertise", {}, "site_3: malformed message: no signed statement"),
+    "keys that are none": (
+        "advertise",
+        {"keys": []},
+        "site_3: malformed message: no signed statement",
+    ),
+    "no envelopes": ("share", {}, "site_3: malformed message: no sealed shares"),
+    "envelopes in a list": (
+        "share",
+        {"envelopes": [b""]},
+        "site_3: malformed message: no sealed shares",
+    ),
     "no contribution": ("mask", {}, "wrong shape"),
     "a contribution of another ring": ("mask", {"masked": ring.zeros(4, 32)}, "wrong shape"),
     "a contribution too long": ("mask", {"masked": ring.zeros(5, 64)}, "wrong shape"),
     "a contribution of reals": ("mask", {"masked": np.zeros((4, 1))}, "wrong shape"),
-    "no signature": ("agree", {}, "site_3: makes no statement"),
+    "no signature": ("agree", {}, "site_3: malformed message: no signed statement"),
     "a signature that is none": ("agree", {"statement": b""}, "malformed"),
 }
 
@@ -62,7 +70,7 @@ def test_a_signature_on_another_list():
     replies = steps.replies("agree")
     digest = masks.survivors_digest(steps.states["site_3"]["label"], FIVE)
     other = steps.statement("site_3", "agree", {"survivors": digest})
-    with refuses(PeerError, "site_3: has signed another list"):
+    with refuses(PeerError, "site_3: signed another list"):
         steps.serve("agree", {**replies, "site_3": {"statement": other}})
 
 
@@ -99,7 +107,7 @@ def test_shares_that_are_missing_or_malformed_do_not_count(given):
     steps = Steps()
     replies = steps.replies("unmask")
     nonsense = {site: {"shares": given} for site in ALL[:3]}
-    with refuses(ProtocolAbort, "4 shares of site_0 came back"):
+    with refuses(ProtocolAbort, "only 4 shares of a secret of site_0 arrived"):
         steps.serve("unmask", {**replies, **nonsense})
 
 
@@ -115,7 +123,7 @@ def test_a_wrong_share_of_a_survivor_or_of_a_lost_site(owner, lost):
     replies = {s: steps.ask(s, "unmask", body) for s, body in steps.bodies(ask).items()}
     shares = replies["site_1"]["shares"]
     wrong = {"shares": {**shares, owner: wrong_bytes(shares[owner])}}
-    with refuses(PeerError, f"{owner}: the shares of its secret do not give what it advertised"):
+    with refuses(PeerError, f"{owner}: its shares do not combine to the secret"):
         steps.serve("unmask", {**replies, "site_1": wrong})
     total = steps.serve("unmask", replies)
     assert isinstance(total, Total)

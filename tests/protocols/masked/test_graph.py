@@ -20,7 +20,7 @@ from scipy import stats
 from secagg.core.randomness import RandomBytes
 from secagg.errors import JobError
 from secagg.protocols.masked import graph as module
-from secagg.protocols.masked.graph import COMPLETE_UP_TO, GraphPlan, neighbours, plan_graph
+from secagg.protocols.masked.graph import MAX_COMPLETE_SITES, GraphPlan, neighbours, plan_graph
 
 SEED = bytes(range(32))
 
@@ -144,7 +144,7 @@ def test_the_table_is_there() -> None:
     assert len(list(rows_of_the_docstring())) > 20
 
 
-@pytest.mark.parametrize("n", range(2, COMPLETE_UP_TO + 1))
+@pytest.mark.parametrize("n", range(2, MAX_COMPLETE_SITES + 1))
 def test_few_sites_have_the_familiar_threshold(n: int) -> None:
     t = 2 * n // 3 + 1
     assert plan_graph(n, 1 / 3, 0.1) == GraphPlan(n, n - 1, t, t, -math.inf)
@@ -359,6 +359,7 @@ def fails(ring: list[str], plan: GraphPlan, c: int, d: int) -> bool:
     return bool(lost.any() or bare.any() or two_gaps(colluding, plan.degree, d))
 
 
+@pytest.mark.statistical
 @pytest.mark.parametrize(("n", "colluding", "dropping"), [(60, 1 / 3, 0.1), (120, 0.15, 0.15)])
 def test_drawn_graphs_fail_no_more_often_than_planned(
     n: int, colluding: float, dropping: float

@@ -29,23 +29,23 @@ def high_bit(key):
 
 
 BAD_STATEMENTS = {
-    "no statement": (lambda s: None, "makes no statement"),
+    "no statement": (lambda s: None, "no signed statement"),
     "of another site": (
-        lambda s: s.statement("site_2", "advertise", s.keys("site_3")), "another site's"),
+        lambda s: s.statement("site_2", "advertise", s.keys("site_3")), "another site, round"),
     "of another phase": (
-        lambda s: s.statement("site_3", "agree", s.keys("site_3")), "of another round or phase"),
+        lambda s: s.statement("site_3", "agree", s.keys("site_3")), "another site, round or phase"),
     "of another round": (
-        lambda s: s.statement("site_3", "advertise", s.keys("site_3"), 1), "of another round"),
+        lambda s: s.statement("site_3", "advertise", s.keys("site_3"), 1), "another site, round"),
     "for one party only": (
         lambda s: write_frame(s.world.identities["site_3"], s.world.session, 0, "advertise",
-                              "site_0", s.keys("site_3")), "meant for another party"),
+                              "site_0", s.keys("site_3")), "addressed to another party"),
     "of another session": (
         lambda s: write_frame(s.world.identities["site_3"], bytes(16), 0, "advertise",
                               masks.ALL_RECIPIENTS, s.keys("site_3")), "another session"),
     "unsigned": (
         lambda s: encoding.dumps([*encoding.loads(s.statement("site_3", "advertise", {}))[:1],
             bytes(64),
-                              encoding.dumps({})]), "signature does not verify"),
+                              encoding.dumps({})]), "invalid signature"),
     "first: short": (with_keys(first=bytes(31)), "malformed keys"),
     "first: p": (with_keys(first=P.to_bytes(32, "little")), "malformed keys"),
     "first: p + 9": (with_keys(first=(P + 9).to_bytes(32, "little")), "malformed keys"),
@@ -58,11 +58,11 @@ BAD_STATEMENTS = {
     "commitment: short": (with_keys(commitment=bytes(31)), "malformed keys"),
     "more than keys": (with_keys(more=b""), "malformed keys"),
     "own key twice": (
-        lambda s: with_keys(later=s.keys("site_3")["first"])(s), "one key twice"),
+        lambda s: with_keys(later=s.keys("site_3")["first"])(s), "a repeated key"),
     "another's first key": (
-        lambda s: with_keys(first=s.keys("site_2")["first"])(s), "one key twice"),
+        lambda s: with_keys(first=s.keys("site_2")["first"])(s), "a repeated key"),
     "another's first as later": (
-        lambda s: with_keys(later=s.keys("site_2")["first"])(s), "one key twice"),
+        lambda s: with_keys(later=s.keys("site_2")["first"])(s), "a repeated key"),
 }  # fmt: skip
 
 
@@ -115,7 +115,7 @@ def test_a_directory_without_own_keys_is_refused():
 def test_what_is_no_directory_is_refused(body):
     steps = Steps()
     steps.until("share")
-    with refuses(PeerError, "one key directory a session"):
+    with refuses(PeerError, "a second key directory"):
         steps.ask("site_0", "share", body)
 
 
@@ -132,13 +132,13 @@ def sealed(steps, shares, sender="site_1", recipient="site_0"):
 
 GOOD = bytes(33)
 ENVELOPES = {
-    "none": (lambda s, b: None, "withholds the shares of site_1"),
-    "not bytes": (lambda s, b: [b["site_1"]], "withholds the shares of site_1"),
-    "of another site": (lambda s, b: b["site_2"], "do not open here"),
-    "for another site": (lambda s, b: sealed(s, {}, recipient="site_2"), "do not open here"),
-    "its own, sent back": (lambda s, b: sealed(s, {}, "site_0", "site_1"), "do not open here"),
-    "altered": (lambda s, b: b["site_1"][:-1] + bytes([b["site_1"][-1] ^ 1]), "do not open here"),
-    "short": (lambda s, b: b["site_1"][:5], "do not open here"),
+    "none": (lambda s, b: None, "did not relay the shares of site_1"),
+    "not bytes": (lambda s, b: [b["site_1"]], "did not relay the shares of site_1"),
+    "of another site": (lambda s, b: b["site_2"], "cannot open its sealed shares"),
+    "for another site": (lambda s, b: sealed(s, {}, recipient="site_2"), "cannot open its sealed shares"),
+    "its own, sent back": (lambda s, b: sealed(s, {}, "site_0", "site_1"), "cannot open its sealed shares"),
+    "altered": (lambda s, b: b["site_1"][:-1] + bytes([b["site_1"][-1] ^ 1]), "cannot open its sealed shares"),
+    "short": (lambda s, b: b["site_1"][:5], "cannot open its sealed shares"),
     "one only": (lambda s, b: sealed(s, {"first": GOOD}), "malformed shares"),
     "no mapping": (lambda s, b: sealed(s, [GOOD, GOOD]), "malformed shares"),
     "more": (lambda s, b: sealed(s, {"first": GOOD, "self": GOOD, "x": 0}), "malformed shares"),
@@ -187,7 +187,7 @@ def test_advertising_twice():
     steps = Steps()
     steps.until("share")
     for round_ in (0, 1):
-        with refuses(PolicyRefusal, "has advertised its keys"):
+        with refuses(PolicyRefusal, "has already advertised its keys"):
             steps.ask("site_0", "advertise", {}, round_)
 
 
@@ -195,7 +195,7 @@ def test_two_directories():
     steps = Steps()
     body = steps.until("share")["site_0"]
     steps.ask("site_0", "share", body)
-    with refuses(PeerError, "one key directory a session"):
+    with refuses(PeerError, "a second key directory"):
         steps.ask("site_0", "share", body)
 
 
@@ -203,12 +203,12 @@ def test_sharing_in_another_round():
     steps = Steps()
     steps.until("share")
     directory = {s: steps.statement(s, "advertise", steps.keys(s), 1) for s in ALL}
-    with refuses(PeerError, "keys of another round"):
+    with refuses(PeerError, "another round's keys"):
         steps.ask("site_0", "share", {"directory": directory}, 1)
 
 
 def test_sharing_before_it_advertised():
-    with refuses(PeerError, "keys of another round"):
+    with refuses(PeerError, "another round's keys"):
         Steps().ask("site_0", "share", {"directory": {}})
 
 
@@ -236,14 +236,14 @@ def test_masking_twice_in_a_round_or_in_one_before():
 def test_agreeing_before_it_masked_or_in_another_round():
     steps = Steps()
     steps.until("mask")
-    with refuses(PolicyRefusal, "no masked contribution to open"):
+    with refuses(PolicyRefusal, "no masked contribution in this round"):
         steps.ask("site_0", "agree", {"survivors": ALL})
     steps = Steps()
     steps.until("agree")
-    with refuses(PolicyRefusal, "no masked contribution to open"):
+    with refuses(PolicyRefusal, "no masked contribution in this round"):
         steps.ask("site_0", "agree", {"survivors": ALL}, 1)
     steps.later()
-    with refuses(PolicyRefusal, "no masked contribution to open"):
+    with refuses(PolicyRefusal, "no masked contribution in this round"):
         steps.ask("site_0", "agree", {"survivors": ALL}, 1)
 
 
@@ -252,7 +252,7 @@ def test_unmasking_in_another_round():
     body = steps.until("unmask")["site_0"]
     digest = {"survivors": masks.survivors_digest(steps.states["site_0"]["label"], ALL)}
     signed = {site: steps.statement(site, "agree", digest, 1) for site in ALL}
-    with refuses(PolicyRefusal, "no masked contribution to open"):
+    with refuses(PolicyRefusal, "no masked contribution in this round"):
         steps.ask("site_0", "unmask", {**body, "statements": signed}, 1)
 
 
@@ -285,7 +285,7 @@ def test_something_else_in_the_first_sum(told):
     assert labels[0] not in labels[1:]
     assert len(set(labels[1:])) == 1
     signed = {s: steps.ask(s, "agree", {"survivors": FIVE})["statement"] for s in FIVE}
-    with refuses(PeerError, "site_0: has signed another list"):
+    with refuses(PeerError, "site_0: signed another list"):
         steps.ask("site_1", "unmask", {"contributors": FIVE, "statements": signed})
     assert steps.later(FIVE).all()
     assert not first_sum().later(FIVE).any()

@@ -5,8 +5,8 @@ others.
 """
 
 import pytest
-from support.masked_steps import ALL, FIVE, OnARing, Steps, refuses
 from contracts.secure_sum import numbers
+from support.masked_steps import ALL, FIVE, OnARing, Steps, refuses
 from support.world import STAGE, SumNumbers, World
 
 from secagg.contracts import Context, Total
@@ -34,7 +34,7 @@ def test_the_honest_course_is_answered_and_opens(first):
 def test_too_few_keys():
     steps = Steps()
     directory = steps.until("share")["site_0"]["directory"]
-    with refuses(PolicyRefusal, "4 sites have keys, and 5 are needed"):
+    with refuses(PolicyRefusal, "only 4 sites advertised keys; 5 are required"):
         steps.ask("site_0", "share", {"directory": {s: directory[s] for s in ALL[:4]}})
     assert "held" not in steps.states["site_0"]
     assert steps.ask("site_0", "share", {"directory": {s: directory[s] for s in FIVE}})
@@ -64,9 +64,9 @@ def test_too_few_maskers_on_a_ring():
 def test_too_few_survivors():
     steps = Steps()
     steps.until("agree")
-    with refuses(PolicyRefusal, "4 sites survived, and 5 are needed"):
+    with refuses(PolicyRefusal, "only 4 sites survived; 5 are required"):
         steps.ask("site_0", "agree", {"survivors": ALL[:4]})
-    with refuses(PolicyRefusal, "4 sites survived, and 5 are needed"):
+    with refuses(PolicyRefusal, "only 4 sites survived; 5 are required"):
         steps.ask("site_0", "agree", {"survivors": [*ALL[:4], "site_0"]})
     assert steps.ask("site_0", "agree", {"survivors": FIVE})
 
@@ -75,7 +75,7 @@ def test_too_few_signatures():
     steps = Steps()
     body = steps.until("unmask")["site_0"]
     four = dict(list(body["statements"].items())[:4])
-    with refuses(PolicyRefusal, "4 sites signed the survivors, and 5 are needed"):
+    with refuses(PolicyRefusal, "only 4 sites signed the list of survivors; 5 are required"):
         steps.ask("site_0", "unmask", {**body, "statements": four})
     assert steps.ask("site_0", "unmask", body)
 
@@ -83,7 +83,7 @@ def test_too_few_signatures():
 def test_a_later_sum_of_too_few():
     steps = Steps()
     steps.replies("mask")  # nobody is asked to agree, so nobody knows other survivors
-    with refuses(PolicyRefusal, "not of enough sites that masked"):
+    with refuses(PolicyRefusal, "too small or has sites that did not mask"):
         steps.later(ALL[:4])
     assert not steps.later(FIVE).any()
 
@@ -144,7 +144,7 @@ def test_unmasking_twice():
     steps = Steps()
     body = steps.until("unmask")["site_0"]
     assert steps.ask("site_0", "unmask", body)
-    with refuses(PolicyRefusal, "has unmasked already"):
+    with refuses(PolicyRefusal, "has already unmasked"):
         steps.ask("site_0", "unmask", body)
 
 
@@ -169,7 +169,7 @@ def test_signing_a_second_list():
     steps.until("agree")
     steps.ask("site_0", "agree", {"survivors": FIVE})
     for again in (ALL, FIVE):
-        with refuses(PolicyRefusal, "has agreed on the survivors already"):
+        with refuses(PolicyRefusal, "has already signed a list of survivors"):
             steps.ask("site_0", "agree", {"survivors": again})
 
 
@@ -181,7 +181,7 @@ def test_unmasking_over_another_list_than_it_signed(agreed):
     if agreed:
         steps.ask("site_0", "agree", {"survivors": agreed})
     signed = {s: steps.ask(s, "agree", bodies[s])["statement"] for s in ALL[1:]}
-    with refuses(PolicyRefusal, "agreed on other survivors"):
+    with refuses(PolicyRefusal, "signed another list of survivors"):
         steps.ask("site_0", "unmask", {"contributors": ALL, "statements": signed})
 
 
@@ -196,7 +196,7 @@ def test_signatures_on_another_list(by):
         "nothing": {},
     }[by]
     statements = {**body["statements"], "site_3": steps.statement("site_3", "agree", said)}
-    with refuses(PeerError, "site_3: has signed another list"):
+    with refuses(PeerError, "site_3: signed another list"):
         steps.ask("site_0", "unmask", {**body, "statements": statements})
 
 
@@ -207,7 +207,7 @@ def test_a_signature_of_no_survivor():
     steps.ask("site_0", "agree", {"survivors": FIVE})
     digest = {"survivors": masks.survivors_digest(steps.states["site_0"]["label"], FIVE)}
     signed = {site: steps.statement(site, "agree", digest) for site in [*ALL[:4], "site_6"]}
-    with refuses(PeerError, "site_6: has signed another list"):
+    with refuses(PeerError, "site_6: signed another list"):
         steps.ask("site_0", "unmask", {"contributors": FIVE, "statements": signed})
 
 
@@ -223,7 +223,7 @@ def test_a_later_sum_over_another_list_than_it_signed():
     steps = Steps()
     steps.until("agree")
     steps.ask("site_0", "agree", {"survivors": FIVE})
-    with refuses(PolicyRefusal, "not that of the first sum"):
+    with refuses(PolicyRefusal, "differs from the first sum's"):
         steps.later(ALL)
     assert steps.ask("site_0", "mask", {"cohort": FIVE}, 1)
 
@@ -248,14 +248,14 @@ def without_the_last(steps):
 def test_survivors_who_did_not_mask():
     steps = Steps()
     without_the_last(steps)
-    with refuses(PeerError, "names survivors who did not all mask"):
+    with refuses(PeerError, "has a site that did not mask, or lacks this site"):
         steps.ask("site_0", "agree", {"survivors": ALL})
 
 
 def test_survivors_without_itself():
     steps = Steps()
     steps.until("agree")
-    with refuses(PeerError, "names survivors who did not all mask"):
+    with refuses(PeerError, "has a site that did not mask, or lacks this site"):
         steps.ask("site_0", "agree", {"survivors": ALL[1:]})
 
 
@@ -270,14 +270,14 @@ def test_what_is_no_list_of_survivors(survivors):
 def test_a_later_sum_with_who_did_not_mask():
     steps = Steps()
     without_the_last(steps)
-    with refuses(PolicyRefusal, "not of enough sites that masked"):
+    with refuses(PolicyRefusal, "too small or has sites that did not mask"):
         steps.ask("site_0", "mask", {"cohort": ALL}, 1)
 
 
 def test_who_did_not_mask_takes_part_in_no_later_sum():
     steps = Steps()
     without_the_last(steps)
-    with refuses(PolicyRefusal, "not that of the first sum"):
+    with refuses(PolicyRefusal, "differs from the first sum's"):
         steps.ask("site_6", "mask", {"cohort": ALL}, 1)
 
 
