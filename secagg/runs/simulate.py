@@ -34,7 +34,7 @@ from secagg.jobs.data_sources import Data
 from secagg.jobs.job import Job, read_job
 from secagg.runtime.fixed_point import SumPlan, decode, encode
 from secagg.runtime.parties import rows_of
-from secagg.runtime.planned_job import plan_job
+from secagg.runtime.planned_job import Planned, plan_job
 from secagg.runtime.rounds import COHORT, cohort_update
 
 
@@ -64,6 +64,16 @@ def simulate_sites(
     Raises `UsageError`s as `run` does; `CapabilityError` for a job with noise.
     """
     planned = plan_job(read_job(job, overrides), data)
+    return simulate_planned(planned, random=random, progress=progress)
+
+
+def simulate_planned(
+    planned: Planned,
+    *,
+    random: RandomBytes = system_random,
+    progress: Callable[[int], None] = lambda _: None,
+) -> tuple[Result, dict[str, Result]]:
+    """Return what `simulate_sites` does, of a job that is planned already."""
     if planned.private is not None:
         what = "simulates no noise: what it spends is entered in ledgers, which nobody keeps here"
         raise CapabilityError("privacy", what, "Use secagg.run.")

@@ -176,17 +176,15 @@ def steps_from(
     steps: int,
     rng: np.random.Generator,
     batch: int | None = None,
-    *,
-    printed: bool = False,
 ) -> np.ndarray:
-    """Return theta after gradient steps; printed: a batch's gradient is not multiplied."""
+    """Return theta after gradient steps."""
     for _ in range(steps):
         if batch is None or batch >= len(X):
             theta = theta + 2 * eta * X.T @ (y - X @ theta)
             continue
         rows = rng.choice(len(X), batch, replace=False)
         gradient = X[rows].T @ (y[rows] - X[rows] @ theta)
-        theta = theta + 2 * eta * gradient * (1.0 if printed else len(X) / batch)
+        theta = theta + 2 * eta * gradient * (len(X) / batch)
     return theta
 
 
@@ -220,7 +218,6 @@ def dense_hm1(
     steps: int = 20,
     step: float = 0.5,
     weight: str = "posterior",
-    shrink: str = "implicit",
     batch: int | None = None,
     participation: float = 1.0,
     before: int = 2,
@@ -236,7 +233,7 @@ def dense_hm1(
     if weight == "posterior":
         a = noise * np.array([_answer(X, e, steps) for X, e in zip(written.X, eta, strict=True)])
     else:
-        a = 2 * eta * (noise * steps if weight == "steps" else 1.0)
+        a = 2 * eta * noise * steps
     Theta, Omega, condition = np.zeros((K, d)), np.eye(K), 1.0
     for c in range(rounds):
         moved, active = Theta.copy(), np.zeros(K, dtype=bool)
@@ -244,13 +241,9 @@ def dense_hm1(
             active[k] = rng.random() < participation
             if active[k]:
                 args = (written.X[k], written.y[k], Theta[k], eta[k], steps, rng, batch)
-                moved[k] = steps_from(*args, printed=weight == "paper")
-        if shrink == "explicit":
-            shrunk = moved - a[:, None] * np.linalg.solve(Omega, moved)
-            b = np.full(K, (1 - alpha) ** c)
-        else:
-            shrunk = Omega @ np.linalg.solve(Omega + np.diag(a), moved)
-            b = (1 - alpha) ** c + a
+                moved[k] = steps_from(*args)
+        shrunk = Omega @ np.linalg.solve(Omega + np.diag(a), moved)
+        b = (1 - alpha) ** c + a
         root = np.sqrt(np.where(b > 0, b, 1))
         G = (Omega - (1 - alpha) ** c * np.eye(K)) / np.outer(root, root)
         condition = max(condition, 1 + float(np.linalg.norm(G, 2)))

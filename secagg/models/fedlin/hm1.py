@@ -15,13 +15,10 @@ weight  "posterior"  that, its mean over the site's directions: exact with steps
         "steps"      a_k = 2 eta_k sigma_k^2 T, the same for few or small steps. Where steps come to
                      their end, it shrinks up to T times as much as the posterior: too much in
                      general, a gain where coefficients have few sources
-        "paper"      a_k = 2 eta_k, Algorithm 1 as printed, which takes sigma^2 for 1/T without
-                     saying so. (Its batches' gradients are not multiplied by n / b: sigma^2 is then
-                     n / (T b).)
 
-sigma_k^2 is of residuals. shrink = "explicit" is the printed step, stable only while a_k stays
-below the smallest eigenvalue of Omega, which falls as (1 - alpha)^rounds; it is there for
-comparison and ends with an error where it diverges.
+sigma_k^2 is of residuals. Algorithm 1 as printed has a_k = 2 eta_k, which takes sigma^2 for 1/T
+without saying so (`secagg.reproductions.fedlin.tasks.hm1`), and an explicit step, which is stable
+only while a_k stays below the smallest eigenvalue of Omega. That falls as (1 - alpha)^rounds.
 
 Omega's update is a smoothing rule, not the maximum of the posterior, which has none: it grows
 beyond all bounds as Omega and Theta go to 0. Where data are weak the rule follows: coefficients are
@@ -99,7 +96,6 @@ from secagg.models.fedlin.site_covariance import (
 from secagg.models.numerics.natural_gaussian import symmetric, triangle
 
 _MAX_MESSAGE_VALUES = 2**22  # in a round
-_MIN_WEIGHT = 1e-100  # of Omega's first value; whoever has coefficients left the range before
 _MIN_EXPLAINED_SHARE = (
     0.01  # of what least squares explain: coefficients are some half of that of theirs
 )
@@ -117,13 +113,9 @@ class FedLinHm1(LocalSteps, FedLinModel):
     """Largest number of rounds (C in the paper)."""
     alpha: float = 0.1
     """Weight of a round's coefficients in Omega, between 0 and 1."""
-    weight: Literal["posterior", "steps", "paper"] = "posterior"
+    weight: Literal["posterior", "steps"] = "posterior"
     """How strongly a round shrinks. `"posterior"`: so that the fixed point is nearly the posterior
-    mean given Omega. `"steps"`: by 2 eta_k sigma_k^2 T. `"paper"`: by 2 eta_k, as Algorithm 1 is
-    printed."""
-    shrink: Literal["implicit", "explicit"] = "implicit"
-    """How the shrinkage is solved. `"explicit"` is the printed step; if it diverges, the run ends
-    with an error."""
+    mean given Omega. `"steps"`: by 2 eta_k sigma_k^2 T."""
     tolerance: float = 0.0
     """Rounds end when the coefficients change by less than this in a round, relative to their
     size."""
@@ -140,7 +132,7 @@ class FedLinHm1(LocalSteps, FedLinModel):
     @property
     def needs_noise(self) -> bool:
         """The prior's weight depends on it."""
-        return self.weight != "paper"
+        return True
 
     @property
     def short(self) -> str:
@@ -200,7 +192,7 @@ class FedLinHm1(LocalSteps, FedLinModel):
         before = theta
         active = self.takes_part(now.rng)
         if active:
-            theta = self.stepped(site, theta, now, unbiased=self.weight != "paper")
+            theta = self.stepped(site, theta, now)
         S, G = parts(theta, memory["v"], self._weights(site, done, now)[1])
         update = within_range({"S": S, "G": triangle(G), "moved": np.array([moved, size])})
         kept = {"theta": theta, "before": before, "round": done + 1, "active": active}
@@ -234,19 +226,16 @@ class FedLinHm1(LocalSteps, FedLinModel):
         }
         return {**state, **told, "M": M, "U": U, "status": FINISH if ended else ROUNDS}
 
+    def prior_weight(self, site: Site, now: Round) -> float:
+        """Return a_k."""
+        eta = self.eta(site)
+        if self.weight == "posterior":
+            return now.noise * site.shape.answer(eta, self.steps)
+        return 2 * eta * now.noise * self.steps
+
     def _weights(self, site: Site, done: int, now: Round) -> tuple[float, float]:
         """Return a_k and b_k, after so many rounds."""
-        eta = self.eta(site)
-        match self.weight:
-            case "posterior":
-                a = now.noise * site.shape.answer(eta, self.steps)
-            case "steps":
-                a = 2 * eta * now.noise * self.steps
-            case "paper":
-                a = 2 * eta
-        c = (1 - self.alpha) ** done
-        if self.shrink == "explicit":
-            return a, max(c, _MIN_WEIGHT)
+        a, c = self.prior_weight(site, now), (1 - self.alpha) ** done
         return (a, c + a) if a > 0 else (1.0, c + 1.0)  # without records: 0 / (c + 1) in the sums
 
     def result(self, state: State, public: PublicFacts, counted: RecordCount) -> Result:

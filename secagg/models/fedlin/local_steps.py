@@ -43,15 +43,12 @@ class LocalSteps(Participation):
         """Return the site's step size; 0 without records that vary."""
         return self.step / site.shape.steepest if site.shape.steepest > 0 else 0.0
 
-    def stepped(self, site: Site, theta: Array, now: Round, *, unbiased: bool = True) -> Array:
-        """Return theta after a round's steps.
-
-        unbiased: multiply a batch's gradient by n / b
-        """
+    def stepped(self, site: Site, theta: Array, now: Round) -> Array:
+        """Return theta after a round's steps; a batch's gradient is multiplied by n / b."""
         eta = self.eta(site)
         if self.batch is None or self.batch >= site.here:
             return site.shape.stepped(theta, eta, self.steps)
         X, y = now.layout.design(now.values, now.centre, now.scale)
         X, y = X - site.level.x, y - site.level.y
-        share = site.here / self.batch if unbiased else 1.0
+        share = site.here / self.batch
         return batch_steps(X, y, theta, eta, self.steps, self.batch, share, now.rng)

@@ -45,7 +45,6 @@ def within_range(update: Update, most: float = FIELD_BOUND) -> Update:
                 "fit",
                 "this site's coefficients have left the range that can be sent: the method "
                 "diverges, or its units or noise are extreme",
-                "Take method.scale = 'pooled'; of HM1 and FedAvg a smaller method.step, of HM1 "
-                "method.shrink = 'implicit'.",
+                "Take method.scale = 'pooled'; of HM1 and FedAvg a smaller method.step.",
             )
     return update

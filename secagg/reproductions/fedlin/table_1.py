@@ -56,7 +56,7 @@ METHODS = (
     ),
     Method(
         "hm1-weight", "HM1, weight as printed", drawn=False,
-        note='the same with weight "paper", which takes 1/20 for the noise\'s variance.',
+        note="the same with Algorithm 1's weight, which takes 1/20 for the noise's variance.",
     ),
     Method(
         "hm1-one", "HM1, one step a round", drawn=False,

@@ -2,21 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
-from secagg.contracts import Result
+from secagg.contracts import Method, Result
 from secagg.core.randomness import expanded
 from secagg.jobs.data_sources import Data
-from secagg.runs.simulate import simulate_sites
+from secagg.jobs.job import parse_job
+from secagg.jobs.registry import settings_of
+from secagg.runs.simulate import simulate_planned
+from secagg.runtime.planned_job import plan_job
 
 Columns = Mapping[str, Mapping[str, object]]
 
 
 def simulated(
-    method: Mapping[str, object], columns: Columns, data: Data, seed: int
+    method: Mapping[str, object],
+    columns: Columns,
+    data: Data,
+    seed: int,
+    variant: Callable[..., Method] | None = None,
 ) -> tuple[Result, dict[str, Result]]:
-    """Return a method's result over these sites' tables, and what each site keeps to itself."""
+    """Return a method's result over these sites' tables, and what each site keeps to itself.
+
+    variant: a subclass of the method that jobs do not know; it has the same settings and stages
+    """
     job: dict[str, Any] = {
         "title": "reproduction",
         "sites": {"max_rows": max(len(table) for table in data.values())},
@@ -25,4 +36,7 @@ def simulated(
         "protocol": {"name": "plain"},
         "release": {"min_sites": 2, "min_records": 1},
     }
-    return simulate_sites(job, data, random=expanded(seed.to_bytes(32, "little")))
+    planned = plan_job(parse_job(job), data)
+    if variant is not None:
+        planned = replace(planned, method=variant(**settings_of(planned.method)))
+    return simulate_planned(planned, random=expanded(seed.to_bytes(32, "little")))

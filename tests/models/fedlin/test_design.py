@@ -76,7 +76,7 @@ def check_own_results(
 ) -> None:
     """A site's "separate" is numpy's least squares of its rows, and errors are of the rows."""
     intercept, degree = settings.get("intercept", "site"), settings.get("degree", 1)
-    weights = {"name": "fedlin_hm1", "weight": "paper", "rounds": 2}
+    weights = {"name": "fedlin_hm1", "noise_sd": 1.0, "rounds": 2}
     result, own = simulated({**weights, **settings}, columns, tables)
     squares, held_out = {}, {}
     for site, table in tables.items():

@@ -144,7 +144,7 @@ class Asked:
 
 ASKED: list[dict[str, Any]] = [
     {"name": "fedlin_hm1"},
-    {"name": "fedlin_hm1", "scale": "own", "shrink": "explicit", "holdout": 0.3},
+    {"name": "fedlin_hm1", "scale": "own", "holdout": 0.3},
     {"name": "fedlin_hm1", "variance": "site", "batch": 4, "intercept": "modelled"},
     {"name": "fedavg", "personal": 1e-9},
     {"name": "fedavg", "batch": 4, "intercept": "modelled", "holdout": 0.3},

@@ -11,6 +11,9 @@ from itertools import islice
 
 import numpy as np
 
+from secagg.models.fedlin.hm1 import FedLinHm1
+from secagg.models.fedlin.round import Round
+from secagg.models.fedlin.site import Site
 from secagg.reproductions.fedlin.tasks import centralised
 from secagg.reproductions.fedlin.tasks.runs import (
     ALPHA,
@@ -24,16 +27,30 @@ from secagg.reproductions.fedlin.tasks.runs import (
 from secagg.reproductions.fedlin.tasks.simulated_cases import draw, errors
 from secagg.reproductions.harness.types import CONVERGED, Settings
 
-_WEIGHTS = {"hm1": "posterior", "hm1-steps": "steps", "hm1-weight": "paper"}
 PAPER_LEARNING_RATE = 0.01  # the paper's learning rate, here of the mean of a device's squares
+
+
+class PrintedWeightHm1(FedLinHm1):
+    """HM1 with a_k = 2 eta_k, as Algorithm 1 is printed: it takes 1/T for the noise's variance."""
+
+    def prior_weight(self, site: Site, now: Round) -> float:
+        """Return a_k."""
+        return 2 * self.eta(site)
+
+
+_VARIANTS: dict[str, tuple[str, type[FedLinHm1]]] = {
+    "hm1": ("posterior", FedLinHm1),
+    "hm1-steps": ("steps", FedLinHm1),
+    "hm1-weight": ("steps", PrintedWeightHm1),
+}
 
 
 def compute(settings: Settings) -> dict[str, dict[str, float]]:
     """Return the errors of each method. Settings: case, noise, seed.
 
     hm1, hm1-steps, hm1-weight: the method, by secure sums, with weight "posterior", "steps" and
-        "paper"
-    hm1-one: 600 rounds of one step each; hm1-printed: with the rate PRINTED, and weight "paper"
+        as printed
+    hm1-one: 600 rounds of one step each; hm1-printed: with rate and weight as printed
     separate-printed: 600 steps by PRINTED; least: least squares; exact: the posterior mean, Omega
         and noise known
     """
@@ -54,7 +71,7 @@ def compute(settings: Settings) -> dict[str, dict[str, float]]:
         "least": centralised.least_squares(drawn.X, drawn.y),
         "exact": centralised.posterior_mean(drawn.X, drawn.y, drawn.root, float(noise)),
     }
-    for name, weight in _WEIGHTS.items():
-        _, own = regressions({**HM1, "weight": weight}, drawn.X, drawn.y, int(seed))
+    for name, (weight, variant) in _VARIANTS.items():
+        _, own = regressions({**HM1, "weight": weight}, drawn.X, drawn.y, int(seed), variant)
         found[name] = coefficients(own, "hm1")
     return {name: errors(drawn, theta) | {CONVERGED: 1.0} for name, theta in found.items()}

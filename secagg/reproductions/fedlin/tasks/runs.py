@@ -5,14 +5,14 @@ Methods have defaults for their users, which may change. Cells rely on none of t
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TypeVar
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from secagg.contracts import Result
+from secagg.contracts import Method, Result
 from secagg.core.arrays import Array
 from secagg.models.fedlin.hm1 import FedLinHm1
 from secagg.models.fedlin.hm2 import FedLinHm2
@@ -31,8 +31,7 @@ PLAIN: dict[str, object] = {  # a regression in the records' own units, as in th
 }  # fmt: skip
 HM1: dict[str, object] = {
     "name": FedLinHm1.name, "rounds": ROUNDS, "steps": STEPS, "step": STEP_SHARE, "alpha": ALPHA,
-    "batch": None, "participation": 1.0, "weight": "posterior", "shrink": "implicit",
-    "tolerance": 0.0,
+    "batch": None, "participation": 1.0, "weight": "posterior", "tolerance": 0.0,
 }  # fmt: skip
 HM2: dict[str, object] = {  # with the prior N(0, 1) of its example 4.1 for all logarithms
     "name": FedLinHm2.name, "rounds": 60, "participation": 1.0, "tolerance": 0.02,
@@ -46,9 +45,16 @@ _X_BOUND, _Y_BOUND = 10.0, 1000.0
 
 
 def regressions(
-    method: Mapping[str, object], X: Sequence[Array], y: Sequence[Array], seed: int
+    method: Mapping[str, object],
+    X: Sequence[Array],
+    y: Sequence[Array],
+    seed: int,
+    variant: Callable[..., Method] | None = None,
 ) -> tuple[Result, dict[str, Result]]:
-    """Return what a method with the settings PLAIN makes of simulated devices, in their order."""
+    """Return what a method with the settings PLAIN makes of simulated devices, in their order.
+
+    variant: takes the method's place, with the same settings
+    """
     d = X[0].shape[1]
     names = [OUTCOME, *(f"x{j + 1}" for j in range(d))]
     tables = {
@@ -59,7 +65,7 @@ def regressions(
     columns = {
         name: {"type": "continuous", "low": -most, "high": most} for name, most in bound.items()
     }
-    return simulated({**PLAIN, **method}, columns, tables, seed)
+    return simulated({**PLAIN, **method}, columns, tables, seed, variant)
 
 
 def coefficients(own: Mapping[str, Result], model: str) -> Array:
