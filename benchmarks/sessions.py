@@ -126,7 +126,7 @@ def run_session(
         began = time.process_time()
         step = world.coordinator.advance(step.state, frames)
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
-    for total in step.state["method"]["totals"]:
+    for total in step.state.method["totals"]:
         half_steps = 0.51 * sites * 2.0**-FRACTION_BITS  # of rounding to fixed point, and a little
         np.testing.assert_allclose(total, sum(numbers.values()), rtol=0, atol=half_steps)
     return ledger, 1024 * peak  # Linux counts in KiB

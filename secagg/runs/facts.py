@@ -13,13 +13,14 @@ from contextlib import closing
 from importlib import metadata
 from typing import Any
 
-from secagg.contracts import RecordCount, State
+from secagg.contracts import RecordCount
 from secagg.core.identity import COORDINATOR, Role
 from secagg.core.version import __version__
 from secagg.privacy.accounting.guarantee import guarantee
 from secagg.runs import budgets
 from secagg.runs import ledger_facts as ledger_facts_module
 from secagg.runs.feasibility_facts import prospect
+from secagg.runtime.coordinator_state import CoordinatorState
 from secagg.runtime.engines.memory import MemoryEngine
 from secagg.runtime.planned_job import Planned, agreement
 from secagg.runtime.rounds import COHORT
@@ -51,24 +52,24 @@ def roster_facts(session: Session) -> list[dict[str, str]]:
     ]  # fmt: skip
 
 
-def counted(planned: Planned, state: State) -> RecordCount:
+def counted(planned: Planned, state: CoordinatorState) -> RecordCount:
     """Return what the first sum said; each site sized its noise for the fewest sites allowed."""
-    records, noise = float(state["counts"]["records"][0]), planned.public.noise.get(COHORT)
+    records, noise = float(state.counts["records"][0]), planned.public.noise.get(COHORT)
     if noise is None:
         return RecordCount(records, 0.0)
-    return RecordCount(records, noise.in_sum(len(state["cohort"]), noise.at_site(noise.least)))
+    return RecordCount(records, noise.in_sum(len(state.cohort), noise.at_site(noise.least)))
 
 
-def counts(planned: Planned, state: State) -> dict[str, Any]:
+def counts(planned: Planned, state: CoordinatorState) -> dict[str, Any]:
     """Return the released record counts, and what was clipped, summed over the cohort.
 
     Under differential privacy only the number of records was asked for, and is noised.
     """
-    total, cohort = state["counts"], state["cohort"]
+    total, cohort = state.counts, list(state.cohort)
     if planned.private is not None:
         return {
             "cohort": cohort,
-            "records": state["records"],
+            "records": state.records,
             "records_error": math.sqrt(counted(planned, state).variance),
             "incomplete_records": None,
             "values_outside_bounds": {},
@@ -80,7 +81,7 @@ def counts(planned: Planned, state: State) -> dict[str, Any]:
             zip((f.name for f in planned.plans.stages[stage].spec), map(int, values), strict=True)
         )
         for stage in planned.plans.stages  # in their order, which a resumed run's state forgets
-        if (values := state["clipped"].get(stage)) is not None
+        if (values := state.clipped.get(stage)) is not None
     }
     return {
         "cohort": cohort,
@@ -92,7 +93,10 @@ def counts(planned: Planned, state: State) -> dict[str, Any]:
 
 
 def facts(
-    session: Session, state: State, events: Sequence[Mapping[str, Any]], times: tuple[str, str]
+    session: Session,
+    state: CoordinatorState,
+    events: Sequence[Mapping[str, Any]],
+    times: tuple[str, str],
 ) -> dict[str, Any]:
     """Return what run.json holds, less the digests of the files."""
     planned = session.planned
@@ -112,11 +116,11 @@ def facts(
             "sees": dict(capabilities.sees),
             "unprotected": list(capabilities.unprotected),
         },
-        "rounds": state["round"],
-        "cohort": state["cohort"],
+        "rounds": state.round,
+        "cohort": list(state.cohort),
         "consented": sorted({s for e in events if e["event"] == "consent" for s in e["claims"]}),
         "releases": [e for e in events if e["event"] == "release"],
-        "privacy": privacy_facts(planned, len(state["cohort"])),
+        "privacy": privacy_facts(planned, len(state.cohort)),
         "feasibility": feasibility_facts(planned),
         "ledger": ledger_facts(session),
         "sites": site_facts(session),

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from secagg.contracts import Result, State
+from secagg.contracts import Result
 from secagg.core.frames import Delivery
 from secagg.core.hash_chain_log import RunLog
 from secagg.core.identity import COORDINATOR, Identity
@@ -44,6 +44,7 @@ from secagg.runs.run_folder import (
 )
 from secagg.runs.site_baselines import fit_each_site_only
 from secagg.runtime.coordinator import Step
+from secagg.runtime.coordinator_state import CoordinatorState
 from secagg.runtime.engines.loopback import LoopbackEngine
 from secagg.runtime.engines.memory import MemoryEngine, Tamper
 from secagg.runtime.journal import Entry, still_to_log
@@ -173,7 +174,7 @@ def resume(
         entry = session.journal.read()
         step = still_to_log(entry, log)
         in_force = session.engine.deadline
-        about = {"event": "resumed", "round": step.state["round"], "deadline": in_force}
+        about = {"event": "resumed", "round": step.state.round, "deadline": in_force}
         first = replace(entry, step=replace(step, events=(*step.events, about)))
         finished = _play(session, log, first, progress, place)
         finished = _finish(finished, log, place, target, overwrite)
@@ -255,7 +256,7 @@ def _play(
         raise told from told.__cause__  # of a bug of ours, where it is
     with single_threaded_blas():
         result = planned.method.result(
-            state["method"], planned.public, run_facts.counted(planned, state)
+            state.method, planned.public, run_facts.counted(planned, state)
         )
     summary = {"title": planned.job.title, **result.summary, **run_facts.counts(planned, state)}
     if planned.job.simulation.site_alone:
@@ -263,9 +264,9 @@ def _play(
     result = Result(summary, result.arrays)
     facts = run_facts.facts(session, state, log.events, (log.events[0]["time"], utc_now()))
     facts["seconds"] = run_facts.processor_seconds(session, earlier + time.process_time())
-    read = [side.rows for site, side in session.sides.items() if site in state["cohort"]]
+    read = [side.rows for site, side in session.sides.items() if site in state.cohort]
     remarks = tuple(remark for rows in read for remark in rows.remarks)
-    left, complaints = _own_results(engine, planned, session.session, state["cohort"])
+    left, complaints = _own_results(engine, planned, session.session, state.cohort)
     remarks += complaints
     return Run(result, facts, log.events, None, engine.transcript, remarks, left)
 
@@ -287,7 +288,7 @@ def _loop(
     keep: Callable[[Step], Entry],
     write: Progress,
     progress: Progress | None,
-) -> State:
+) -> CoordinatorState:
     """Step until done: keep, log, send, advance."""
     while True:
         entry = keep(step)
@@ -296,27 +297,27 @@ def _loop(
         if step.done:
             return step.state
         if step.requests and session.journal is not None and progress is not None:
-            about = {key: step.state[key] for key in ("round", "phase")}
+            about = {"round": step.state.round, "phase": step.state.phase}
             progress({"event": "asked", **about, "parties": sorted(step.requests)})
         frames = session.engine.exchange(step.requests)
         restarts = _restarts(session, step.state)
         try:
             following = session.coordinator.advance(step.state, frames)
-            if session.book is not None and "total" in following.state:
+            if session.book is not None and following.state.total is not None:
                 # Before anything of it is on the disk: an opened sum without entry is not kept.
-                session.book.record_release(following.events[-1], following.state["total"])
+                session.book.record_release(following.events[-1], following.state.total)
         except SecaggError as error:
             _put_on_record(error, session, entry, restarts, write)
             raise
         step = replace(following, events=(*restarts, *following.events))
 
 
-def _restarts(session: Session, state: State) -> list[dict[str, Any]]:
+def _restarts(session: Session, state: CoordinatorState) -> list[dict[str, Any]]:
     """Return an event for each time that the engine had to start a party again."""
     if isinstance(session.engine, MemoryEngine):
         return []
     return [
-        {"event": "restarted", "round": state["round"], "phase": state["phase"], "party": party}
+        {"event": "restarted", "round": state.round, "phase": state.phase, "party": party}
         for party in session.engine.restarted
     ]
 
@@ -336,7 +337,7 @@ def _put_on_record(
     engine, state = session.engine, entry.step.state
     if session.journal is None or isinstance(engine, MemoryEngine):
         return
-    about = {"round": state["round"], "phase": state["phase"]}
+    about = {"round": state.round, "phase": state.phase}
     events = list(restarts)
     if engine.silent:
         events.append({"event": "missing", **about, "parties": engine.silent})

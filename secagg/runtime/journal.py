@@ -37,8 +37,9 @@ from secagg.core.hash_chain_log import GENESIS_HASH, RunLog
 from secagg.core.private_files import RESTART_ADVICE, AppendOnlyFile, read_checked, write_checked
 from secagg.errors import EvidenceError
 from secagg.runtime.coordinator import Step
+from secagg.runtime.coordinator_state import CoordinatorState
 
-_FORMAT = 2
+_FORMAT = 3
 
 
 @dataclass(frozen=True)
@@ -73,7 +74,7 @@ class Journal:
 
     def write(self, entry: Entry) -> None:
         """Replace the entry; it is on disk when this returns. Raises `OSError`."""
-        step, state = entry.step, entry.step.state
+        step, state = entry.step, entry.step.state.to_plain()
         grown = state["method"].get(COLLECTED_DRAWS)
         if grown is not None:
             method = {
@@ -83,7 +84,7 @@ class Journal:
             state = {**state, "method": method}
         content = {
             "format": _FORMAT, "session": self.session, "state": state,
-            "requests": step.requests, "events": list(step.events), "done": step.done,
+            "requests": step.requests, "events": list(step.events),
             "lines": entry.lines, "head": entry.head, "seconds": entry.seconds,
             "delivered": self._delivered.append(entry.delivered, _as_row),
         }  # fmt: skip
@@ -99,7 +100,8 @@ class Journal:
             state["method"][COLLECTED_DRAWS] = self._collected.read(
                 state["method"][COLLECTED_DRAWS]
             )
-        step = Step(state, kept["requests"], tuple(kept["events"]), kept["done"])
+        known = CoordinatorState.from_plain(state)
+        step = Step(known, kept["requests"], tuple(kept["events"]))
         delivered = [Delivery(*row) for row in self._delivered.read(kept["delivered"])]
         return Entry(step, kept["lines"], kept["head"], delivered, kept["seconds"])
 

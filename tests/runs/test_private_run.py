@@ -42,9 +42,9 @@ def sums(session: Session) -> Iterator[tuple[str, np.ndarray]]:
     """Play a session; yield each stage's decoded sum, all fields in one vector."""
     step = session.coordinator.start()
     while not step.done:
-        if "total" in step.state:
-            stage = step.state["stage"]
-            fields, _ = fixed_point.decode(session.planned.plans.of(stage), step.state["total"])
+        if step.state.total is not None:
+            stage = step.state.stage
+            fields, _ = fixed_point.decode(session.planned.plans.of(stage), step.state.total)
             yield stage, np.concatenate([values.reshape(-1) for values in fields.values()])
         step = session.coordinator.advance(step.state, session.engine.exchange(step.requests))
     session.close()
@@ -65,6 +65,7 @@ def test_every_protocol_carries_noise(protocol: str) -> None:
     assert np.all(added < 8) and np.all(added > 1e-9)
 
 
+@pytest.mark.statistical
 @pytest.mark.parametrize("placement", ["sum", "site"])
 def test_the_noise_has_the_variance_that_is_stated(placement: str) -> None:
     """100 runs of 15 moments: a chi-square of 1500 degrees of freedom, 6 sigma either way."""
@@ -131,9 +132,9 @@ def test_clip_counts_stay_at_the_site() -> None:
     """Values outside a field's bound would be counted: with noise that sum is zero throughout."""
     session = open_session(plan_job(parse_job(private()), tables()), system_random)
     step = session.coordinator.start()
-    while "total" not in step.state:
+    while step.state.total is None:
         step = session.coordinator.advance(step.state, session.engine.exchange(step.requests))
-    _, clipped = fixed_point.decode(session.planned.plans.of("cohort"), step.state["total"])
+    _, clipped = fixed_point.decode(session.planned.plans.of("cohort"), step.state.total)
     session.close()
     assert not clipped.any()
 

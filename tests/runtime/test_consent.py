@@ -10,11 +10,10 @@ from typing import Any
 import pytest
 from support.jobs import raw_job, table
 from support.ledger_runs import DELTA, FIVE, folder_with, noised, run
-from support.world import STAGE, SumNumbers, World, events, run_until
+from support.world import STAGE, SumNumbers, World, events, reopened, run_until
 
 from secagg.contracts import SiteRecords
 from secagg.contracts.noise import Adjacency
-from secagg.core import encoding
 from secagg.core.frames import peek_header, read_frame, write_frame
 from secagg.core.identity import Identity
 from secagg.core.randomness import system_random
@@ -256,7 +255,7 @@ def test_what_consent_says() -> None:
         assert frame.header.note == {"asked": digest}  # over whose records
     (event,) = events([w.coordinator.advance(first.state, frames)], "consent")
     assert sorted(event["claims"]) == list("abcd")
-    assert run_until(world(), "submit").state["cohort"] == list("abcd")
+    assert run_until(world(), "submit").state.cohort == tuple("abcd")
 
 
 def test_silence_is_told_to_the_others(tmp_path: Path) -> None:
@@ -326,7 +325,7 @@ def test_why_a_site_refuses_stays_there() -> None:
     assert [f.body for f in refused if f.header.phase == REFUSED] == [{"code": "data"}]
     assert not any(b"Smith" in f for f in frames)
     with pytest.raises(DataError) as caught:
-        w.coordinator.advance(encoding.loads(encoding.dumps(step.state)), frames)
+        w.coordinator.advance(reopened(step.state), frames)
     assert caught.value.where == "a"
 
 
@@ -387,7 +386,7 @@ def test_a_session_is_told_one_number_of_records(tmp_path: Path) -> None:
     engine, keys = session.engine, session.coordinator.identity
     assert isinstance(engine, MemoryEngine)
     step = session.coordinator.start()
-    while step.state["round"] == 0:
+    while step.state.round == 0:
         step = session.coordinator.advance(step.state, engine.exchange(step.requests))
     party, state = engine.parties["e"], engine.states["e"]
     body = read_frame(step.requests["e"], session.roster, "e", session.session).body

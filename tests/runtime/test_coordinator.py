@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from support.world import STAGE, SumNumbers, World, events, run_until
+from support.world import STAGE, SumNumbers, World, events, reopened, run_until
 
 from secagg.contracts import SiteRecords, Total
 from secagg.core import encoding
@@ -89,11 +89,11 @@ def test_after_a_crash_the_release_is_not_recorded_again(protocol: Any) -> None:
     while not events([step], "release"):
         step = w.coordinator.advance(step.state, w.engine.exchange(step.requests))
     assert not step.requests and not step.done
-    saved = encoding.dumps(step.state)
+    saved = reopened(step.state)
     for _ in range(2):  # resuming twice gives the same
-        resumed = w.coordinator.advance(encoding.loads(saved), [])
+        resumed = w.coordinator.advance(saved, [])
         assert not events([resumed], "release")
-        assert resumed.state["released"] and resumed.state["records"] == 8
+        assert resumed.state.released and resumed.state.records == 8
 
 
 @both
@@ -197,8 +197,8 @@ def test_who_drops_out_of_the_first_round_is_left_out(protocol: Any) -> None:
     w.engine.tamper = silent("d", 0, contributes(w))
     steps = run_all(w)
     final = steps[-1].state
-    assert final["cohort"] == ["a", "b", "c"] and final["records"] == 6
-    assert final["method"]["totals"][0].tolist() == [7.0, -1.5]
+    assert final.cohort == ("a", "b", "c") and final.records == 6
+    assert final.method["totals"][0].tolist() == [7.0, -1.5]
     missing = events(steps, "missing")
     assert missing == [{"event": "missing", "round": 0, "phase": contributes(w), "parties": ["d"]}]
     asked_later = {d.recipient for d in w.engine.transcript if d.round == 1}
@@ -293,7 +293,7 @@ def test_other_refusals_count_as_no_answer(code: Any) -> None:
     frames = [f for f in w.engine.exchange(step.requests) if not signed_by(w, f, "d")]
     after = w.coordinator.advance(step.state, [*frames, refuse(w, "d", code)])
     assert events([after], "missing")[0]["parties"] == ["d"]
-    assert after.state["contributors"] == ["a", "b", "c"]
+    assert after.state.contributors == ("a", "b", "c")
 
 
 def test_who_was_not_asked_cannot_refuse() -> None:

@@ -14,15 +14,14 @@ from secagg.core.frames import Delivery
 from secagg.core.hash_chain_log import RunLog
 from secagg.errors import EvidenceError
 from secagg.runtime.coordinator import Step
+from secagg.runtime.coordinator_state import CoordinatorState, Status
 from secagg.runtime.journal import Entry, Journal, still_to_log
 
 EVENTS = tuple({"event": "round", "round": i, "sites": ["a", "b"]} for i in range(3))
-STATE: dict[str, Any] = {
-    "round": 1,
-    "method": {},
-    "total": np.arange(3, dtype=np.uint64),
-    "claims": {"a": [b"x", b"y"]},
-}
+STATE = CoordinatorState(
+    Status.RELEASED, ("a", "b"), {}, round=1, total=np.arange(3, dtype=np.uint64),
+    claims={"a": [b"x", b"y"]}, contributors=("a", "b"),
+)  # fmt: skip
 SENT = [Delivery(0, "submit", "coordinator", "a", 12)]
 
 
@@ -46,8 +45,8 @@ def test_a_step_comes_back(log: RunLog) -> None:
     written = entry(log)
     journal(log).write(written)
     read = journal(log).read()
-    np.testing.assert_array_equal(read.step.state.pop("total"), STATE["total"])
-    assert read.step.state == {k: v for k, v in STATE.items() if k != "total"}
+    np.testing.assert_array_equal(read.step.state.total, STATE.total)
+    assert replace(read.step.state, total=None) == replace(STATE, total=None)
     assert replace(read, step=replace(read.step, state=STATE)) == written
     assert journal(log).path.stat().st_mode & 0o777 == 0o600
 
@@ -85,14 +84,14 @@ def test_what_grows_is_appended_and_comes_back(log: RunLog) -> None:
     for n in (0, 1, 1, 4):
         sent = [Delivery(i, "submit", "coordinator", "a", i) for i in range(n)]
         draws = [{"theta": np.full(3, float(i))} for i in range(n)]
-        step = Step({**STATE, "method": {COLLECTED_DRAWS: draws, "round": n}}, {}, ())
+        step = Step(replace(STATE, method={COLLECTED_DRAWS: draws, "round": n}), {}, ())
         kept.write(entry(log, step=step, delivered=sent))
         for reader in (kept, journal(log)):
             read = reader.read()
             assert read.delivered == sent
-            found = [draw["theta"].tolist() for draw in read.step.state["method"][COLLECTED_DRAWS]]
+            found = [draw["theta"].tolist() for draw in read.step.state.method[COLLECTED_DRAWS]]
             assert found == [[float(i)] * 3 for i in range(n)]
-            assert read.step.state["method"]["round"] == n
+            assert read.step.state.method["round"] == n
         kept = reader
         sizes.append([path.stat().st_size if n else 0 for path in beside(log)])
     assert sizes[1] == sizes[2] < sizes[3]
@@ -100,12 +99,12 @@ def test_what_grows_is_appended_and_comes_back(log: RunLog) -> None:
 
 
 def test_what_grows_may_be_ahead_but_not_damaged(log: RunLog) -> None:
-    state = {**STATE, "method": {COLLECTED_DRAWS: [1.0, 2.0]}}
+    state = replace(STATE, method={COLLECTED_DRAWS: [1.0, 2.0]})
     journal(log).write(entry(log, step=Step(state, {}, ())))
     for path in beside(log):
         whole = path.read_bytes()
         path.write_bytes(whole + b"killed before the journal was written")
-        assert journal(log).read().step.state["method"][COLLECTED_DRAWS] == [1.0, 2.0]
+        assert journal(log).read().step.state.method[COLLECTED_DRAWS] == [1.0, 2.0]
         for damaged in (b"", whole[:-1], whole[:-1] + bytes([whole[-1] ^ 1])):
             path.write_bytes(damaged)
             with pytest.raises(EvidenceError, match="damaged"):
@@ -125,6 +124,14 @@ def beside(log: RunLog) -> list[Path]:
 def test_another_sessions_journal(log: RunLog) -> None:
     journal(log, b"other").write(entry(log))
     with pytest.raises(EvidenceError, match="another session"):
+        journal(log).read()
+
+
+def test_a_journal_of_another_version(log: RunLog, monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr("secagg.runtime.journal._FORMAT", 2)
+        journal(log).write(entry(log))
+    with pytest.raises(EvidenceError, match="another session or version"):
         journal(log).read()
 
 

@@ -73,7 +73,7 @@ def test_replies_that_do_not_count(kind: str) -> None:
     assert len(events([after], "rejected")) == len(extra)
     assert not events([after], "missing")
     done = w.coordinator.advance(after.state, [])
-    assert done.state["method"]["totals"][0].tolist() == TOTAL
+    assert done.state.method["totals"][0].tolist() == TOTAL
 
 
 def test_the_first_of_two_good_replies_counts() -> None:
@@ -86,7 +86,7 @@ def test_the_first_of_two_good_replies_counts() -> None:
     )
     after = w.coordinator.advance(step.state, [*honest, second])
     done = w.coordinator.advance(after.state, [])
-    assert done.state["method"]["totals"][0].tolist() == TOTAL
+    assert done.state.method["totals"][0].tolist() == TOTAL
 
 
 @pytest.mark.parametrize(

@@ -60,13 +60,11 @@ def test_of_two_runs_at_once_the_second_is_compared_with_the_first(tmp_path: Pat
         event, step = next(releases(without_e))
         larger, full = next(releases(all_five))
         assert event["contributors"] == list("abcd") and larger["contributors"] == list(FIVE)
-        book_of(all_five).record_release(larger, full.state["total"])
+        book_of(all_five).record_release(larger, full.state.total)
         with pytest.raises(PolicyRefusal, match="= e: one site") as refused:
-            book_of(without_e).record_release(event, step.state["total"])
+            book_of(without_e).record_release(event, step.state.total)
         assert refused.value.where == "coordinator"
-        book_of(all_five).record_release(
-            larger, full.state["total"]
-        )  # again, as a resumed run does
+        book_of(all_five).record_release(larger, full.state.total)  # again, as a resumed run does
         for session in (all_five, without_e):
             book_of(session).close()
 
@@ -78,7 +76,7 @@ def test_two_runs_at_once_over_the_same_sites_go_on(tmp_path: Path) -> None:
         for (event, step), session in zip(
             (next(releases(one)), next(releases(other))), (one, other), strict=True
         ):
-            book_of(session).record_release(event, step.state["total"])
+            book_of(session).record_release(event, step.state.total)
             book_of(session).close()
 
 

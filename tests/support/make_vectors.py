@@ -54,7 +54,7 @@ def record(world: World) -> dict[tuple[int, str, str], tuple[bytes, bytes]]:
     while not step.done:
         for party, request in step.requests.items():
             state = world.engine.states.get(party) or world.engine.parties[party].first_state()
-            seen[(step.state["round"], step.state["phase"], party)] = (state, request)
+            seen[(step.state.round, step.state.phase, party)] = (state, request)
         step = world.coordinator.advance(step.state, world.engine.exchange(step.requests))
     return seen
 

@@ -262,8 +262,8 @@ def _loop(session: Session, played: Runs, answers: int) -> None:
     step, engine = session.coordinator.start(), session.engine
     assert isinstance(engine, MemoryEngine)
     while not step.done:
-        if step.requests and step.state["phase"] != CONSENT.name:
-            played.sent.append((step.state["stage"], {}))
+        if step.requests and step.state.phase != CONSENT.name:
+            played.sent.append((step.state.stage, {}))
         saved, frames = dict(engine.states), []
         for _ in range(answers):
             engine.states = dict(saved)

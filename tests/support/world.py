@@ -26,6 +26,7 @@ from secagg.core.identity import Identity, Role, Roster
 from secagg.core.randomness import RandomBytes, replayable_random
 from secagg.privacy.policy.release_rules import ReleasePolicy
 from secagg.runtime.coordinator import Coordinator, Step
+from secagg.runtime.coordinator_state import CoordinatorState
 from secagg.runtime.engines.memory import MemoryEngine, Tamper
 from secagg.runtime.party import Party, SiteContext
 from secagg.runtime.rounds import plan_stages
@@ -113,11 +114,8 @@ class World:
         step = self.coordinator.start()
         while not step.done:
             frames = self.engine.exchange(step.requests)
-            state = encoding.loads(
-                encoding.dumps(step.state)
-            )  # any engine may stop and resume here
-            step = self.coordinator.advance(state, frames)
-        return step.state["method"]["totals"][-1], step.state["cohort"]
+            step = self.coordinator.advance(reopened(step.state), frames)
+        return step.state.method["totals"][-1], list(step.state.cohort)
 
     def expected(self, sites: list[str]) -> NDArray[np.float64]:
         """Return the exact fixed-point sum over `sites`, by Python integers."""
@@ -130,6 +128,11 @@ class World:
 
     def _shaped(self, site: str) -> NDArray[np.float64]:
         return np.asarray(self.numbers[site], dtype=np.float64).reshape(self.method.shape)
+
+
+def reopened(state: CoordinatorState) -> CoordinatorState:
+    """Return a state as it is after a stop and a resume, which may come after any step."""
+    return CoordinatorState.from_plain(encoding.loads(encoding.dumps(state.to_plain())))
 
 
 def run_until(world: World, phase: str, round_: int = 0) -> Step:

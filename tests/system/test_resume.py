@@ -151,7 +151,7 @@ def test_what_a_sampler_collected_before_is_in_the_result(job: Path) -> None:
     roster, nonce = Roster.from_plain(setup["roster"]), setup["nonce"]
     planned = plan_sites(Job.model_validate_json(setup["job"]), roster.named(Role.SITE), {})
     journal = Journal(place / "journal", session_of(planned, roster, nonce))
-    before = [draw["theta"] for draw in journal.read().step.state["method"][COLLECTED_DRAWS]]
+    before = [draw["theta"] for draw in journal.read().step.state.method[COLLECTED_DRAWS]]
     assert 1 <= len(before) < rounds // 2  # killed after warmup, before the end
     draws = resume(out).result.arrays["draws_theta"]
     assert len(draws) == rounds // 2

@@ -82,8 +82,8 @@ def test_restarted_between_any_two_phases(table: Table) -> None:
     second = Table(table.folder / "again")
     table = second
     same = second.play(second.coordinator.start(), restart)
-    assert encoding.dumps(same.state["method"]) == encoding.dumps(step.state["method"])
-    assert same.state["counts"]["records"] == step.state["counts"]["records"]
+    assert encoding.dumps(same.state.method) == encoding.dumps(step.state.method)
+    assert same.state.counts["records"] == step.state.counts["records"]
 
 
 @pytest.mark.parametrize("restart", [False, True])
@@ -174,7 +174,7 @@ def test_but_one_of_the_method_is(
 ) -> None:
     """It may depend on records and message, so that no message gets an answer; restart or not."""
     step = table.coordinator.start()
-    while step.state["round"] == 0 or step.state["phase"] == "consent":
+    while step.state.round == 0 or step.state.phase == "consent":
         frames = [table.ask(site, request) for site, request in step.requests.items()]
         step = table.coordinator.advance(step.state, frames)
     request = step.requests["north"]
@@ -202,7 +202,7 @@ def test_but_one_of_the_method_is(
 def test_a_search_by_numbers_of_records_ends_at_the_first(table: Table) -> None:
     """A rule compares with what the coordinator says, and a restart does not make it forget."""
     step = table.coordinator.start()
-    while step.state["round"] == 0:
+    while step.state.round == 0:
         frames = [table.ask(site, request) for site, request in step.requests.items()]
         step = table.coordinator.advance(step.state, frames)
     policy = table.folder / "data/north.policy.toml"
