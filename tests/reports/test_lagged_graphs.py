@@ -10,11 +10,12 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 from support.checkout import ROOT
+from support.time_series import time_series
 from typer.testing import CliRunner
 
 import secagg
 from secagg.cli.main import app
-from secagg.reproductions.data.simulated_graphs import split_rows, time_series
+from secagg.reproductions.data.simulated_graphs import split_rows
 
 NOW, BEFORE = ["a", "b", "c"], ["a_1", "b_1", "c_1"]
 JOB = """

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal, TypedDict
+from typing import Literal, TypedDict
 
-import networkx as nx
 import numpy as np
 from numpy.typing import NDArray
 
@@ -65,18 +64,3 @@ class GraphFit:
             "diagnostics": dict(self.diagnostics),
             "notes": list(self.notes),
         }
-
-
-def to_networkx(graph: Mapping[str, Any]) -> nx.DiGraph:
-    """Return a graph of a result, its `names` and `edges`, as a DiGraph.
-
-    Edges have the attributes kind and weight; undirected ones run both ways.
-    """
-    made = nx.DiGraph()
-    made.add_nodes_from(graph["names"])
-    for edge in graph["edges"]:
-        attributes = {"kind": edge["kind"], "weight": edge["weight"]}
-        made.add_edge(edge["from"], edge["to"], **attributes)
-        if edge["kind"] == "undirected":
-            made.add_edge(edge["to"], edge["from"], **attributes)
-    return made

@@ -268,5 +268,5 @@ def _mechanism(terms: Terms, stage: Stage, mu: float, least: int) -> Mechanism:
     shares, moves = least - terms.colluding, 1
     if terms.placement is Placement.SITE:  # a unit and the one in its place, each at all its sites
         shares, moves = 1, 2 * terms.sites
-    off = moves * numbers * distance(math.sqrt(variance), shares, sample_error(variance, numbers))
+    off = moves * numbers * distance(math.sqrt(variance), shares, sample_error(numbers))
     return Mechanism(noise, stage.max_rounds, costs[0], costs[1], numbers, off)

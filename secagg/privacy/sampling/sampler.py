@@ -3,7 +3,7 @@
 Both draw the discrete Gaussian of Canonne, Kamath and Steinke 2020. Short vectors, such as the
 moments of a few variables, get the sampler that is exact (`discrete_gaussian`); long ones the one
 that is a thousand times as fast, and off by 2^-179 (`fast_gaussian`). Who accounts for a release of
-`size` numbers adds size * sample_error(variance, size), times 1 + e^epsilon, to its delta.
+`size` numbers adds size * sample_error(size), times 1 + e^epsilon, to its delta.
 
 Not protected: noise is as secret as the bytes it is drawn from; and timing, as in `coins`.
 """
@@ -59,9 +59,6 @@ def sample_weighted(
     return drawn
 
 
-def sample_error(variance: int | Fraction, size: int) -> float:
-    """Return how far one of `size` draws is from that law at most, in total variation.
-
-    variance: as for `sample`; the bound holds for all
-    """
+def sample_error(size: int) -> float:
+    """Return how far one of `size` draws is from its law at most, in total variation."""
     return ERROR if size > EXACT_UP_TO else 0.0

@@ -9,7 +9,7 @@ import pytest
 from secagg.errors import UsageError
 from secagg.models.common.pooled_moments import Moments
 from secagg.models.graphs.inputs import graph_input
-from secagg.models.graphs.result import GraphFit, to_networkx
+from secagg.models.graphs.result import GraphFit
 
 DIRECTED = np.array([[False, True, False], [False] * 3, [False] * 3])
 LINE = np.zeros((3, 3), dtype=bool)
@@ -35,14 +35,6 @@ def test_edges_name_each_edge_once() -> None:
 def test_weights_are_those_of_the_edge() -> None:
     weights = np.arange(9.0).reshape(3, 3)
     assert replace(FIT, weights=weights).edges()[0]["weight"] == weights[0, 1]
-
-
-def test_networkx_keeps_isolated_variables_and_both_ways() -> None:
-    graph = to_networkx(replace(FIT, undirected=np.zeros((3, 3), dtype=bool)).to_dict())
-    assert set(graph.nodes) == {"a", "b", "c"}
-    whole = to_networkx(FIT.to_dict())
-    assert set(whole.edges) == {("a", "b"), ("b", "c"), ("c", "b")}
-    assert whole.edges["c", "b"]["kind"] == "undirected"
 
 
 def test_to_dict_survives_json() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from support.time_series import time_series
 
 from secagg.errors import UsageError
 from secagg.models.graphs.acyclicity import is_acyclic
@@ -17,7 +18,6 @@ from secagg.reproductions.data.simulated_graphs import (
     edge_weights,
     erdos_renyi_dag,
     linear_gaussian_rows,
-    time_series,
 )
 
 

@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from support.folders import Killed, dying, folders
+from support.time_series import time_series
 
 import secagg
 from secagg.errors import CapabilityError, JobError, PolicyRefusal, ProtocolAbort, UsageError
@@ -21,7 +22,6 @@ from secagg.reproductions.data.simulated_graphs import (
     edge_weights,
     erdos_renyi_dag,
     linear_gaussian_rows,
-    time_series,
 )
 from secagg.runtime.journal import Journal
 

@@ -9,16 +9,15 @@ from itertools import permutations
 import numpy as np
 import pytest
 from scipy.stats import chi2, kstest, kstwo
+from support.time_series import TimeSeries, time_series
 
 from secagg.errors import UsageError
 from secagg.reproductions.data.simulated_graphs import (
-    TimeSeries,
     edge_weights,
     erdos_renyi_dag,
     linear_gaussian_rows,
     mlp_rows,
     split_rows,
-    time_series,
 )
 
 RARE = 1e-6  # probability with which a correct simulator fails one of the tests of chance below
@@ -230,28 +229,6 @@ def test_time_series_model() -> None:
     # At a radius of 0.95 what is left of the start after 4000 steps is nothing: it does not grow.
     path = simulated_path(model, 4000, generator(14))
     assert np.abs(path[-100:]).max() < 100 * np.abs(path[:100]).max()
-
-
-def test_a_process_that_grows_is_refused() -> None:
-    model = TimeSeries(np.zeros((2, 2)), np.array([[[1.1, 0], [0, 0.2]]]))
-    assert model.radius == pytest.approx(1.1)
-    with pytest.raises(UsageError, match="not stationary"):
-        model.rows(3, generator(0))
-
-
-def test_no_stationary_process_is_said() -> None:
-    with pytest.raises(UsageError, match="none of 1000"):
-        time_series(3, 1, generator(0), edges=3, lagged_edges=9, most=1e-9)
-
-
-@pytest.mark.parametrize(
-    "wrong",
-    [{"lags": 0}, {"lagged_edges": 10}, {"lagged_edges": -1}, {"decay": 0.5}, {"most": 1.0}],
-)
-def test_impossible_time_series_are_refused(wrong: dict[str, float]) -> None:
-    settings = {"lags": 1, "edges": 2, "lagged_edges": 3, **wrong}
-    with pytest.raises(UsageError, match="out of range"):
-        time_series(3, rng=generator(0), **settings)  # type: ignore[arg-type]  # what is tested
 
 
 @pytest.mark.parametrize(
