@@ -65,8 +65,10 @@ class Stage:
     """A kind of round. A method declares its stages before any data is read.
 
     sees: what its sum tells the coordinator, as text for the report
-    touch: how far one record can move it; None where that is not bounded, and noise cannot help.
-        All fields of a stage that has one are on the same grid: they have equal `fraction_bits`.
+    sensitivity: how far one record can move it; None where that is not bounded, and noise cannot
+        help. All fields of a stage that has one are on the same grid: they have equal
+        `fraction_bits`.
+    ends_early: whether the method may be done before `max_rounds`
     """
 
     name: str
@@ -74,6 +76,7 @@ class Stage:
     max_rounds: int
     sees: str
     sensitivity: Sensitivity | None = None
+    ends_early: bool = True
 
 
 @dataclass(frozen=True)

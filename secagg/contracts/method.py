@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Final, Protocol, runtime_checkable
 
 from numpy.typing import NDArray
 
 from secagg.contracts.data import Body, PublicFacts, SiteRecords, Stage, State, Update
+from secagg.contracts.reporting import Disclosure, ResultTable
 from secagg.core.randomness import RandomBytes
 
 
@@ -33,18 +34,38 @@ class RecordCount:
 
 
 class Method(Protocol):
-    """A federated method: settings in frozen fields, six pure functions.
+    """A federated method: settings in frozen fields, what it says of itself, six pure functions.
 
-    Guarantee asked of every method: `contribute` reads a site's records only to compute the fields
+    Plan, report and terminal read `title`, `disclosure` and `tables`. All parties call `stages`,
+    before data is read. The coordinator calls `initial_state` once, `next_request` and `aggregate`
+    in turn, and `result` at the end; each site calls `contribute` once a round.
+
+    What must hold of every method: `contribute` reads a site's records only to compute the fields
     of the stage it was asked for, within their bounds; `aggregate` sees only sums. What the sums of
-    all rounds together determine about a site is written in the method's docstring and in `leaves`.
+    all rounds together determine about a site is derived in the method's docstring and stated in
+    `disclosure`.
+
+    A new method is a class like this, a line in `secagg.jobs.registry.METHODS`, and its tests:
+    nothing else knows a method by its name.
     """
 
     name: ClassVar[str]
 
     @property
-    def leaves(self) -> str:
-        """For the report: what the whole transcript of sums determines, in plain words."""
+    def title(self) -> str:
+        """What the method is called in a heading, with these settings."""
+        ...
+
+    @property
+    def disclosure(self) -> Disclosure:
+        """What all sums together tell, and whom; with these settings."""
+        ...
+
+    def tables(self, public: PublicFacts) -> tuple[ResultTable, ...]:
+        """Return how the result is shown: one table for its summary.
+
+        If the summary has a list "analyses", one table for each of them, in their order.
+        """
         ...
 
     def stages(self, public: PublicFacts) -> tuple[Stage, ...]:
@@ -102,6 +123,32 @@ class HasSiteResult(Protocol):
     def site_result(self, memory: State, public: PublicFacts) -> Result | None:
         """Return it, from what the site remembers after its part in the last round; or None."""
         ...
+
+
+@runtime_checkable
+class OneRegression(Protocol):
+    """A method whose result under noise is one regression: what `plan` judges is that one.
+
+    Of any other method `plan` judges a linear regression on all columns.
+    """
+
+    @property
+    def columns_used(self) -> frozenset[str]:
+        """The columns of the outcome and the predictors."""
+        ...
+
+    @property
+    def logistic(self) -> bool:
+        """Whether it is a logistic regression; otherwise it is a linear one."""
+        ...
+
+
+@runtime_checkable
+class ExplainsUnknown(Protocol):
+    """A method that users expect to have a setting which it does not have."""
+
+    unknown_settings: ClassVar[Mapping[str, str]]
+    """By the setting's name, why there is none: continues the method's name."""
 
 
 @runtime_checkable

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import importlib
+from collections.abc import Mapping
 from typing import Any, cast
 
 from secagg.contracts import Method, SecureSum
@@ -50,21 +51,16 @@ CHOOSING_A_METHOD = (
 )
 """What to take, for whoever reads the list of methods."""
 
-SPARSE = ("sparse_regression", "sparse_markov", "sparse_directed")
-"""Samplers: nothing ends them before all of their rounds are run."""
-
-CENTRED_BY_SITE = ("notears_admm", "local_graphs", *SPARSE)
-"""Methods without the setting `centre` of `moments`, because they know one way only."""
-
 
 def make_method(named: Named) -> Method:
     """Return the method of a job. Raises `JobError` for an unknown name or setting."""
     if named.name not in METHODS:
         _check_no_analysis(named.name)
-    if named.name in CENTRED_BY_SITE and "centre" in named.settings:
-        what = f"{named.name} always takes off each site's own means"
-        raise JobError("method.centre", what, "Leave it out.")
-    return cast("Method", build(_find(METHODS, "method", named.name), named.settings, "method"))
+    kind = _find(METHODS, "method", named.name)
+    unknown: Mapping[str, str] = getattr(kind, "unknown_settings", {})
+    for key in unknown.keys() & named.settings.keys():
+        raise JobError(f"method.{key}", f"{named.name} {unknown[key]}", "Leave it out.")
+    return cast("Method", build(kind, named.settings, "method"))
 
 
 def make_protocol(named: Named) -> SecureSum:

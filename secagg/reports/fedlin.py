@@ -16,30 +16,18 @@ from secagg.reports.regression import unit_of
 from secagg.reports.results import Block, Summary
 from secagg.reports.svg.forest_plot import Interval, axis_picture, interval_picture, reach_of
 
-_MODELS = {
-    "hm1": "HM1",
-    "hm2": "HM2",
-    "fedavg": "FedAvg: one model for all sites",
-    "ditto": "Ditto: each site's own, near FedAvg's",
-    "separate": "each site's own least squares",
-    "nothing": "no predictor",
-}
 
-
-def model_in_words(name: str) -> str:
-    """Return what a model is called in a table."""
-    return _MODELS.get(name, name)
-
-
-def errors_table(summary: Summary) -> tuple[list[str], list[list[str]]]:
+def errors_table(block: Block) -> tuple[list[str], list[list[str]]]:
     """Return head and rows of the errors of predictions, in the outcome's unit."""
-    rows: Sequence[Summary] = summary["errors"]
+    rows: Sequence[Summary] = block.summary["errors"]
+    labels = block.table.labels
     held = "held_rmse" in rows[0]
     head = ["model", "records learned from"]
     head += ["records held out", "held out, mean over sites"] if held else []
-    keys = ["training_rmse", *(["held_rmse", "rmse_sites"] if held else [])]
+    keys = ["training_rmse", *(["held_rmse", "mean_site_rmse"] if held else [])]
     return head, [
-        [model_in_words(row["model"]), *(_short(row[key]) for key in keys)] for row in rows
+        [labels.get(row["model"], (row["model"], ""))[0], *(_short(row[key]) for key in keys)]
+        for row in rows
     ]
 
 
@@ -114,7 +102,7 @@ def of_sites(block: Block, columns: Mapping[str, Any]) -> dict[str, Any]:
         "spread": _spread(summary),
         "shared": shared_table(summary),
         "shared_how": shared_in_words(summary),
-        "errors": errors_table(summary),
+        "errors": errors_table(block),
         "unit": units_in_words(summary),
         "telling": telling_in_words(summary),
         "outcome_unit": unit_of(summary["outcome"], columns),

@@ -6,7 +6,8 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from secagg.reports.disclosure import tells_of_sites
+from secagg.contracts import DisclosureKind
+from secagg.reports.disclosure import disclosure_kind
 from secagg.reports.dp_claims import PrivacyClaims, all_others, of_two
 from secagg.reports.numbers import count, counted, significant
 
@@ -15,12 +16,12 @@ Facts = Mapping[str, Any]
 
 def unprotected(facts: Facts, claims: PrivacyClaims) -> list[tuple[str, Sequence[str]]]:
     """Return what is not protected: a catchword each, and what it means in this run."""
-    noise = (
-        [("What noise does not cover", claims.guarantee["unprotected"])] if claims.noised else []
-    )
-    unit = claims.guarantee["unit"] if claims.noised else "record"
-    method = facts["method"]
-    together = [("All sums together", [method["leaves"]])] if tells_of_sites(method["name"]) else []
+    noise, unit = [], "record"
+    if claims.noised:
+        noise = [("What noise does not cover", claims.guarantee["unprotected"])]
+        unit = claims.guarantee["unit"]
+    pooled = disclosure_kind(facts) is DisclosureKind.POOLED
+    together = [] if pooled else [("All sums together", [facts["method"]["disclosure"]["text"]])]
     return [
         (f"Protocol {facts['protocol']['name']}", facts["protocol"]["unprotected"]),
         *together,
@@ -42,67 +43,13 @@ def unprotected(facts: Facts, claims: PrivacyClaims) -> list[tuple[str, Sequence
     ]  # fmt: skip
 
 
-_ASKED_ONCE = ("moments", "local_graphs")
-"""Methods whose sites are sent no number but that of records in all."""
-_SOLVED = ("fedlin_hm1", "fedlin_hm2")
-"""Methods of which a coordinator that departs can solve sums of its choice for single sites."""
-_SAMPLERS = ("sparse_regression", "sparse_markov", "sparse_directed")
-
-
 def _departing(facts: Facts, claims: PrivacyClaims) -> list[str]:
     """Say what a coordinator can read that does not send what the method computes."""
-    name, settings = facts["method"]["name"], facts["method"]["settings"]
-    if name in _ASKED_ONCE:
-        return [
-            "It gains nothing by it: sites are asked once, and what they contribute depends on no "
-            "number that the coordinator chooses. It is still the one to say who is asked."
-        ]
+    said = facts["method"]["disclosure"]
     if claims.noised:
-        return [
-            "It may send other coefficients than the method's, and spoil the result. Noise is in "
-            "every answer, and what bounds one record's part does not depend on what is sent."
-        ]
-    trusted = "It is trusted to send what the method computes, and sites cannot tell if it does."
-    if name in _SOLVED:
-        return [
-            f"{trusted} One that chooses its messages itself can, in some tens of rounds, make "
-            "sums into equations that it can solve for single sites' regressions and cross "
-            "products, where sites and predictors are few. Its messages can be such as the method "
-            "has over other sites, so that no check could tell."
-        ]
-    if name not in _SAMPLERS:
-        return [
-            f"{trusted} Every sum depends on what was sent: a coordinator that chooses its "
-            "messages itself may make a sum depend mostly on few records. The number of rounds "
-            "limits how often it can ask."
-        ]
-    if settings.get("step") == "collapsed":
-        reads = (
-            "A coordinator that chooses its messages itself can, in some tens of rounds, bring "
-            "other sites to drown their own part in noise, and read a single site's X'X and X'y "
-            "(how its columns go together, from which its regression follows) off the sums."
-        )
-    else:
-        reads = (
-            "A coordinator that chooses its messages itself chooses what the sums depend on, and "
-            "may find a single site's part in them. How much of it is not bounded."
-        )
-    return [f"{trusted} {reads}", *_keeping_to_it(facts)]
-
-
-def _keeping_to_it(facts: Facts) -> list[str]:
-    """Answer what officers ask of samplers, of a coordinator that follows the method."""
-    if not facts["protocol"]["hides_from_coordinator"]:
-        return []
-    return [
-        "Can one that follows the method learn one site's coefficients? It is sent none: it sees "
-        f"sums over {counted(len(facts['cohort']), 'site')}, of numbers that each site draws at "
-        "random round its own. All rounds together show in part how much sites differ; where all "
-        "but one are alike, or are known from elsewhere, that is about the one.",
-        "Can it learn the records of a site that has only a few? It is sent no record, and not how "
-        "many a site has; few records move the sums little. But no noise bounds what one record "
-        "changes: how little that is, is not proved.",
-    ]
+        return [said["if_malicious_noised"] or said["if_malicious"]]
+    honest = said["if_honest"] if facts["protocol"]["hides_from_coordinator"] else []
+    return [said["if_malicious"], *honest]
 
 
 def _one_unit(claims: PrivacyClaims) -> str:
@@ -132,10 +79,8 @@ def _colluding(facts: Facts, claims: PrivacyClaims) -> str:
         return f"{who}. {smallest}"
     guarantee = claims.guarantee
     if guarantee["placement"] == "site":
-        return (
-            f"{who}, with all of that site's noise, which is what the guarantee rests "
-            f"on. {smallest}"
-        )
+        noise = "with all of that site's noise, which is what the guarantee rests on"
+        return f"{who}, {noise}. {smallest}"
     last = guarantee["if_more_collude"][-1][1]
     if last is None or math.isinf(last):
         worth = "guarantees nothing"
@@ -145,7 +90,8 @@ def _colluding(facts: Facts, claims: PrivacyClaims) -> str:
 
 
 def _other_runs(facts: Facts, claims: PrivacyClaims) -> list[str]:
-    if claims.ledger.kept:
+    ledger = claims.ledger
+    if ledger.kept:
         spent = ", and add up what noised ones cost" if claims.noised else ""
         compared = (
             "Ledgers compare the sites of each sum with those of all earlier ones, and refuse one "
@@ -156,9 +102,9 @@ def _other_runs(facts: Facts, claims: PrivacyClaims) -> list[str]:
     else:
         noise = ", with its noise" if claims.noised else ""
         compared = (
-            f"{claims.ledger.standing} Without one, nothing compares this run with others: the "
-            "same job run with and without a site gives two sums whose difference is what that "
-            f"site contributed{noise}."
+            f"{ledger.standing} Without one, nothing compares this run with others: the same job "
+            "run with and without a site gives two sums whose difference is what that site "
+            f"contributed{noise}."
         )
     return [compared, _over_the_same_sites(facts, claims)]
 
@@ -172,27 +118,7 @@ def _over_the_same_sites(facts: Facts, claims: PrivacyClaims) -> str:
     if claims.noised:
         bound = "; where all have noise, what they cost together bounds it" if claims.holds else ""
         return f"{text}{bound}."
-    name, settings = facts["method"]["name"], facts["method"]["settings"]
-    pooled = 'of method moments with centre = "pooled"'
-    others = {
-        "notears_admm": pooled,
-        "sparse_regression": pooled,
-        "sparse_markov": pooled,
-        "sparse_directed": pooled,
-        "moments": (
-            'with centre = "pooled"'
-            if settings.get("centre") == "site"
-            else 'with centre = "site", or of method notears_admm,'
-        ),
-    }
-    if settings.get("intercept") == "site":  # FedLin and what it is compared with
-        others[name] = pooled
-    if name not in others:
-        return f"{text}."
-    return (
-        f"{text}. For one, a run {others[name]} over the same records shows by subtraction how the "
-        "sites' means scatter."
-    )
+    return " ".join(filter(None, [f"{text}.", facts["method"]["disclosure"]["other_runs"]]))
 
 
 def _one_computer(facts: Facts) -> str:

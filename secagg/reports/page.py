@@ -16,7 +16,7 @@ from typing import Any
 import jinja2
 from markupsafe import Markup
 
-from secagg.contracts import Result
+from secagg.contracts import Result, TableKind
 from secagg.reports import (
     dp_mechanisms,
     dp_plain_language,
@@ -32,7 +32,6 @@ from secagg.reports import (
 )
 from secagg.reports import numbers as written
 from secagg.reports import summary as summary_sections
-from secagg.reports.convergence_advice import advice
 from secagg.reports.dp_claims import PrivacyClaims
 from secagg.reports.dp_hazards import hazards
 from secagg.reports.svg import forest_plot, graph
@@ -80,7 +79,7 @@ def render(facts: Mapping[str, Any], result: Result) -> str:
     style = environment.loader.get_source(environment, "report.css")[0]
     summary = result.summary
     claims = PrivacyClaims.of(facts)
-    blocks, stages = results.blocks(summary), tables.stages(facts, summary, claims)
+    blocks, stages = results.blocks(facts, summary), tables.stages(facts, summary, claims)
     banners = summary_sections.banners(facts, summary, claims)
     questions = summary_sections.questions(facts, claims, fits=all(stage.fits for stage in stages))
     page = environment.get_template("report.html").render(
@@ -94,7 +93,7 @@ def render(facts: Mapping[str, Any], result: Result) -> str:
         who_saw=summary_sections.who_saw(facts, claims),
         consent=summary_sections.consent(facts, claims),
         banners=banners,
-        unusable=summary_sections.unusable(summary),
+        unusable=summary_sections.unusable(facts, summary),
         questions=questions,
         unprotected=limitations.unprotected(facts, claims),
         dropped=summary_sections.dropped(facts),
@@ -112,7 +111,7 @@ def render(facts: Mapping[str, Any], result: Result) -> str:
         coordinator_key=tables.coordinator_key(facts),
         counted_records=results.records_of(summary) if claims.noised else None,
         counts=None if claims.noised else record_counts.of_records(facts, summary),
-        other_counts=results.other_counts(summary) if claims.noised else None,
+        other_counts=results.other_counts(facts, summary) if claims.noised else None,
         settings=tables.settings(facts, claims),
         noise=claims.noise_in_short(),
         guarantee=_guarantee(facts, summary, claims),
@@ -160,26 +159,25 @@ def _block(
     columns = facts["job"]["columns"]
     shown: dict[str, Any] = {
         "block": block,
-        "statistics": results.statistics(block.summary, noised=claims.noised),
+        "statistics": results.statistics(block, noised=claims.noised),
         "failures": block.failures(),
-        "advice": advice(block.summary),
     }
     match block.kind:
-        case "regression":
+        case TableKind.REGRESSION:
             shown["terms"] = regression.coefficient_table(block, columns)
             shown["panels"] = [_drawn(panel) for panel in regression.panels(block, columns)]
-        case "graph":
+        case TableKind.GRAPH:
             shown |= _graph(block, blocks)
-        case "description":
+        case TableKind.DESCRIPTION:
             shown["rows"] = results.description_table(block.summary)
             shown["within"] = results.within_sites(block.summary)
-        case "posterior":
+        case TableKind.POSTERIOR:
             shown |= posterior.of_regression(block, columns)
-        case "posterior graph":
+        case TableKind.POSTERIOR_GRAPH:
             shown |= posterior.of_graph(block)
-        case "sites":
+        case TableKind.SITES:
             shown |= fedlin.of_sites(block, columns)
-        case _:  # its statistics are all there is to show
+        case TableKind.NUMBERS:  # its statistics are all there is to show
             pass
     return shown
 
@@ -196,15 +194,15 @@ def _drawn(panel: regression.Panel) -> dict[str, Any]:
 def _graph(block: results.Block, blocks: list[results.Block]) -> dict[str, Any]:
     """Return edges and drawing; all graphs over the same variables are laid out alike."""
     names, edges = block.summary["names"], graph.judged(block.summary)
-    alike = [b.summary for b in blocks if b.kind == "graph" and b.summary["names"] == names]
+    alike = [b.summary for b in blocks if b.kind is TableKind.GRAPH and b.summary["names"] == names]
     pairs = {(e.source, e.target) for summary in alike for e in graph.judged(summary)}
     kinds: tuple[graph.Verdict, ...] = ("found",)
     if "truth" in block.summary:
         kinds = ("true", "reversed", "extra", "missing")
     shown: dict[str, Any] = {
         "edges": edges,
-        "reading": graph.reading(block.summary),
-        "weight_unit": graph.weight_unit(block.summary),
+        "reading": block.table.caption,
+        "weight_unit": block.table.weights,
         "scored": "truth" in block.summary,
         "legend": [
             (kind, sum(edge.verdict == kind for edge in edges), graph.edge_sample(kind))

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from secagg.reports.disclosure import tells_of_sites
+from secagg.contracts import DisclosureKind
+from secagg.reports.disclosure import disclosure_kind
 from secagg.reports.results import blocks
 
 
@@ -15,14 +16,14 @@ def of_records(facts: Mapping[str, Any], summary: Mapping[str, Any]) -> str:
         "Both are sums over all sites, which the first release of the run opened: the coordinator "
         "knows them, and tells every site how many are complete. "
     )
-    if tells_of_sites(facts["method"]["name"]):
+    if disclosure_kind(facts) is not DisclosureKind.POOLED:
         known += (
             "No sum is the number of a single site, but what all sums together determine depends "
             "on how records are split over sites."
         )
     else:
         known += "No sum tells how they are split over sites."
-    if any("n" in own for block in blocks(summary) for own in block.alone.values()):
+    if any("n" in own for block in blocks(facts, summary) for own in block.alone.values()):
         known += (
             " The numbers beside single sites on this page (n) are from no sum: only a simulation "
             "can show them."

@@ -10,8 +10,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
-from secagg.reports.convergence_advice import advice
-from secagg.reports.disclosure import headline, solvable, tells_of_sites
+from secagg.contracts import DisclosureKind
+from secagg.reports.disclosure import disclosure_kind, headline
 from secagg.reports.dp_claims import PrivacyClaims, changed
 from secagg.reports.dp_plain_language import explain_epsilon, factor
 from secagg.reports.expected_utility import fewer_records_than_expected
@@ -142,13 +142,10 @@ def banners(facts: Facts, summary: Mapping[str, Any], claims: PrivacyClaims) -> 
         found.append(Banner("Noise was expected to drown the result", text))
     if claims.noised and (less := fewer_records_than_expected(facts, summary)):
         found.append(Banner(*less))
-    if useless := [block for block in blocks(summary) if not block.usable]:
+    if useless := [block for block in blocks(facts, summary) if not block.usable]:
         goal = "the method did not reach its goal."
-        text = " ".join(
-            f"{block.title}: {next(iter(block.notes), goal)} {advice(block.summary)}".strip()
-            for block in useless
-        )
-        found.append(Banner(unusable(summary), text))
+        text = " ".join(f"{block.title}: {next(iter(block.notes), goal)}" for block in useless)
+        found.append(Banner(unusable(facts, summary), text))
     if far := _outside(summary):
         found.append(Banner(MANY_CLIPPED, far))
     clipped = sum(sum(fields.values()) for fields in summary["contributions_clipped"].values())
@@ -158,8 +155,9 @@ def banners(facts: Facts, summary: Mapping[str, Any], claims: PrivacyClaims) -> 
             "went into the sums as the bound: the result is not that of the pooled records."
         )
         found.append(Banner("Contributions were clipped", text))
-    if title := headline(facts["method"]["name"], facts["method"]["settings"]):
-        found.append(Banner(title, f"What they determine: {facts['method']['leaves']}"))
+    if title := headline(disclosure_kind(facts)):
+        text = f"What they determine: {facts['method']['disclosure']['text']}"
+        found.append(Banner(title, text))
     if "simulation" in summary:
         text = (
             "This page also shows what each site would find alone. That was computed by reading "
@@ -177,9 +175,9 @@ def banners(facts: Facts, summary: Mapping[str, Any], claims: PrivacyClaims) -> 
     return found
 
 
-def unusable(summary: Mapping[str, Any]) -> str:
+def unusable(facts: Facts, summary: Mapping[str, Any]) -> str:
     """Return a headline if a method did not reach its goal; empty if each did."""
-    number = sum(not block.usable for block in blocks(summary))
+    number = sum(not block.usable for block in blocks(facts, summary))
     if number < 2:
         return "A result that must not be used" if number else ""
     return f"{count(number)} results that must not be used"
@@ -206,9 +204,9 @@ def _exact_before(ledger: LedgerClaims) -> str:
     if ledger.exact:
         release = counted(ledger.exact, "exact release")
         return f"The coordinator's ledger has {release} of sums over these sites."
-    if not ledger.exact_at:
-        return ""
-    return f"Exact sums are in the ledgers of {listing(ledger.exact_at)}."
+    return (
+        f"Exact sums are in the ledgers of {listing(ledger.exact_at)}." if ledger.exact_at else ""
+    )
 
 
 def _nothing_hidden(facts: Facts, claims: PrivacyClaims) -> Banner:
@@ -260,14 +258,15 @@ def questions(facts: Facts, claims: PrivacyClaims, *, fits: bool) -> list[Questi
 
 def _hidden(facts: Facts, claims: PrivacyClaims) -> tuple[Status, str]:
     """Say whether a contribution is hidden, in each sum and in all of them together."""
-    if claims.hides_sites and solvable(facts["method"]["name"], facts["method"]["settings"]):
+    kind = disclosure_kind(facts)
+    if claims.hides_sites and kind is DisclosureKind.SOLVABLE:
         return "evidence missing", (
             "Each message hides it, but where sites are few all sums together can be solved for "
-            "every single site's own regression: see the banner."
+            "what every single site contributed: see the banner."
         )
-    if claims.hides_sites and tells_of_sites(facts["method"]["name"]):
+    if claims.hides_sites and kind is DisclosureKind.SITES:
         return "needs a person", (
-            "Each message hides it, but all sums together may tell of single sites: what they "
+            "Each message hides it, but all sums together may reveal single sites: what they "
             "determine is stated."
         )
     return _shown(

@@ -6,10 +6,12 @@ below, the log's head), log.jsonl (hash chain, with the digests of all other fil
 
 from __future__ import annotations
 
+import json
 import math
 import platform
 from collections.abc import Mapping, Sequence
 from contextlib import closing
+from dataclasses import asdict
 from importlib import metadata
 from typing import Any
 
@@ -27,7 +29,7 @@ from secagg.runtime.rounds import COHORT
 from secagg.runtime.session import Session
 from secagg.runtime.session_ledgers import ALL_SITES, open_ledger
 
-SCHEMA = 1
+SCHEMA = 2
 _PACKAGES = ("numpy", "scipy", "pandas", "gmpy2", "phe", "cryptography", "pydantic", "causal-learn")
 
 
@@ -107,7 +109,7 @@ def facts(
         "started": times[0],
         "finished": times[1],
         **{k: v for k, v in events[0].items() if k not in ("event", "seq", "prev", "hash", "time")},
-        "method": {**events[0]["method"], "leaves": planned.method.leaves},
+        "method": {**events[0]["method"], **method_facts(planned)},
         "protocol": {
             **events[0]["protocol"],
             "hides_from_coordinator": capabilities.hides_from_coordinator,
@@ -130,6 +132,15 @@ def facts(
         "engine": engine_facts(session, events),
         "versions": versions(),
     }
+
+
+def method_facts(planned: Planned) -> dict[str, Any]:
+    """Return what the method says of itself: a report is made without it."""
+    method = planned.method
+    tables = [asdict(table) for table in method.tables(planned.public)]
+    said = {"title": method.title, "disclosure": asdict(method.disclosure), "tables": tables}
+    found: dict[str, Any] = json.loads(json.dumps(said))  # plain data, as run.json has it
+    return found
 
 
 def privacy_facts(planned: Planned, sites: int) -> dict[str, Any] | None:

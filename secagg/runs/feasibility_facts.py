@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from secagg.contracts import OneRegression
 from secagg.contracts.noise import Adjacency, Placement
-from secagg.models.glm.gradient_descent import Gradient
 from secagg.privacy.expected_error import (
     Assumed,
     Noised,
@@ -25,8 +25,8 @@ def prospect(planned: Planned, promise: Mapping[str, Any]) -> dict[str, Any]:
     if job.privacy.expected_records is None:
         return {"verdict": None, "words": "not judged: set privacy.expected_records"}
     used, logistic = set(job.columns), False
-    if isinstance(method, Gradient):
-        used, logistic = {method.outcome, *method.predictors}, method.family == "binomial"
+    if isinstance(method, OneRegression):
+        used, logistic = set(method.columns_used), method.logistic
     kinds = [job.columns[v.column].type for v in planned.public.variables if v.column in used]
     if len(kinds) < 2:
         return {"verdict": None, "words": "not judged: there is no regression on one variable"}

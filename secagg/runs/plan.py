@@ -20,11 +20,15 @@ from typing import Any, ClassVar
 import numpy as np
 
 from secagg.contracts import (
+    ASKED_ONCE,
     Body,
+    Disclosure,
+    DisclosureKind,
     Method,
     PublicFacts,
     RecordCount,
     Result,
+    ResultTable,
     SiteRecords,
     Stage,
     State,
@@ -37,7 +41,6 @@ from secagg.core.randomness import RandomBytes, system_random
 from secagg.errors import PolicyRefusal
 from secagg.jobs.data_sources import Data, SiteSource, as_policy
 from secagg.jobs.job import Job, read_job
-from secagg.jobs.registry import SPARSE, settings_of
 from secagg.privacy.accounting.budget import Cap
 from secagg.privacy.accounting.calibration import EXACT
 from secagg.privacy.accounting.guarantee import sentence
@@ -48,7 +51,7 @@ from secagg.privacy.policy.site_policy import policy_of
 from secagg.reports.disclosure import headline
 from secagg.reports.summary import EXACT_BEFORE
 from secagg.runs.budgets import exact_releases, under
-from secagg.runs.facts import privacy_facts
+from secagg.runs.facts import method_facts, privacy_facts
 from secagg.runs.feasibility_facts import prospect
 from secagg.runtime.parties import open_coordinator_ledger
 from secagg.runtime.planned_job import Planned, plan_facts, plan_job
@@ -67,7 +70,11 @@ class _Zeros:
     method: Method
 
     name: ClassVar[str] = "zeros"
-    leaves: ClassVar[str] = ""
+    title: ClassVar[str] = "zeros"
+    disclosure: ClassVar[Disclosure] = Disclosure(DisclosureKind.POOLED, "nothing", ASKED_ONCE)
+
+    def tables(self, public: PublicFacts) -> tuple[ResultTable, ...]:
+        return (ResultTable(self.title),)
 
     def stages(self, public: PublicFacts) -> tuple[Stage, ...]:
         return self.method.stages(public)
@@ -123,17 +130,18 @@ def plan_run(planned: Planned, key: bytes | None = None) -> dict[str, Any]:
     """
     counts = _dry_run(planned)
     stages = plan_facts(planned.plans)
-    ended_by_nothing = planned.method.name in SPARSE or planned.private is not None
     for stage, (messages, size, sends) in zip(stages, counts, strict=False):  # last: the set-up
         stage |= {"messages_a_round": messages, "bytes_a_round": size}
-        stage |= {"bytes_at_most": stage["max_rounds"] * size, "all_run": ended_by_nothing}
+        may_end = planned.plans.stages[stage["stage"]].ends_early and stage["max_rounds"] > 1
+        all_run = planned.private is not None or not may_end
+        stage |= {"bytes_at_most": stage["max_rounds"] * size, "all_run": all_run}
         stage |= {"a_site_sends_at_most": stage["max_rounds"] * sends}
     setup = counts[-1]
     sent_by_site = setup[2] + sum(stage["a_site_sends_at_most"] for stage in stages)
     return {
         "title": planned.job.title,
         "method": planned.method.name,
-        "leaves": planned.method.leaves,
+        "disclosure": method_facts(planned)["disclosure"],
         "protocol": planned.protocol.name,
         "in_numbers": planned.protocol.guarantee_text(len(planned.public.sites)),
         "sites": list(planned.public.sites),
@@ -171,7 +179,7 @@ def _warnings(planned: Planned) -> list[str]:
             "Exact sums spend every budget of differential privacy on these records, for ever: no "
             "noise makes up for them later"
         )
-        told = headline(planned.method.name, settings_of(planned.method))
+        told = headline(planned.method.disclosure.kind)
         return [told, exact] if told else [exact]
     kept = {source.name: (source.ledger, source.dataset) for source in planned.sources.values()}
     kept[COORDINATOR] = open_coordinator_ledger(planned, b"").path, ALL_SITES

@@ -1,6 +1,6 @@
 """What the sums of NOTEARS-ADMM tell about single sites: more than their pooled moments do.
 
-`NotearsAdmm.leaves` says that sums of enough rounds can be solved for every site's own covariance,
+`NotearsAdmm.disclosure` says that sums of enough rounds can be solved for every site's own covariance,
 up to which site has which. Here they are, with W and rho2 of every round, which all parties see,
 and the sums, which the coordinator sees.
 """

@@ -31,12 +31,12 @@ from typer.testing import CliRunner
 from secagg.cli import output
 from secagg.cli.main import app
 from secagg.cli.output import terminal
-from secagg.contracts import SiteRecords, State, Update
+from secagg.contracts import DisclosureKind, SiteRecords, State, Update
 from secagg.core.randomness import system_random
 from secagg.jobs.design_matrix import public_facts
 from secagg.jobs.job import Named, parse_job
 from secagg.jobs.registry import METHODS, make_method
-from secagg.reports.disclosure import HEADLINE, POOLED, SOLVABLE, headline, tells_of_sites
+from secagg.reports.disclosure import MAY_REVEAL, SOLVABLE, headline
 from secagg.runs.plan import plan_run
 from secagg.runs.run import Run, run
 from secagg.runtime.planned_job import plan_job
@@ -89,10 +89,18 @@ def totals(name: str, parts: list[np.ndarray[Any, Any]]) -> list[Update]:
 
 def test_every_method_is_looked_at() -> None:
     assert SETTINGS.keys() == METHODS.keys()
-    assert METHODS.keys() > POOLED
-    assert tells_of_sites("a method of tomorrow")
-    assert headline("a method of tomorrow", {}) == HEADLINE
-    assert not any(headline(name, {}) for name in POOLED)
+
+
+def kind_of(name: str) -> DisclosureKind:
+    """Return what a method declares."""
+    named = Named.model_validate({"name": name, **SETTINGS[name]})
+    return make_method(named).disclosure.kind
+
+
+def test_only_pooled_statistics_have_no_headline() -> None:
+    assert {kind for kind in DisclosureKind if not headline(kind)} == {DisclosureKind.POOLED}
+    pooled = {name for name in METHODS if kind_of(name) is DisclosureKind.POOLED}
+    assert pooled == {"moments", "logistic", "gradient"}
 
 
 @pytest.mark.parametrize("name", METHODS)
@@ -110,17 +118,18 @@ def test_sums_that_are_called_pooled_do_not_depend_on_the_split(name: str) -> No
         for key in a
     )
     # Sums of 120 numbers below 1 err by 1e-14; Newton's method and 20 gradient steps hand that on.
-    assert (apart > 1e-4) if tells_of_sites(name) else (apart < 1e-9)
+    pooled = kind_of(name) is DisclosureKind.POOLED
+    assert (apart < 1e-9) if pooled else (apart > 1e-4)
 
 
 class TestReport:
     def test_a_person_must_judge_what_all_sums_tell(self) -> None:
         page = page_of(graph_run())
         assert statuses(page)[HIDDEN] == "needs a person"
-        assert (False, HEADLINE) in banners(page)
-        leaves = graph_run().facts["method"]["leaves"]
-        assert Page(page).text.count(leaves) == 3  # first page, who saw what, what is not protected
-        assert f"All sums together {leaves}" in Page(page).text
+        assert (False, MAY_REVEAL) in banners(page)
+        text = graph_run().facts["method"]["disclosure"]["text"]
+        assert Page(page).text.count(text) == 3  # first page, who saw what, what is not protected
+        assert f"All sums together {text}" in Page(page).text
 
     @pytest.mark.parametrize(
         ("settings", "said", "status"),
@@ -128,8 +137,8 @@ class TestReport:
             ({"name": "fedlin_hm1", "rounds": 2}, SOLVABLE, "evidence missing"),
             ({"name": "fedlin_hm2", "rounds": 2, "draws": 100, "points": 64}, SOLVABLE,
              "evidence missing"),
-            ({"name": "fedlin_hm2", "rounds": 2, "draws": 100}, HEADLINE, "needs a person"),
-            ({"name": "fedavg", "rounds": 2}, HEADLINE, "needs a person"),
+            ({"name": "fedlin_hm2", "rounds": 2, "draws": 100}, MAY_REVEAL, "needs a person"),
+            ({"name": "fedavg", "rounds": 2}, MAY_REVEAL, "needs a person"),
         ],
     )  # fmt: skip
     def test_sums_that_can_be_solved_are_called_so(
@@ -141,17 +150,18 @@ class TestReport:
         finished = written(raw, tables(3))
         page = page_of(finished)
         assert (False, said) in banners(page)
-        assert len({HEADLINE, SOLVABLE} & {title for _, title in banners(page)}) == 1
+        assert len({MAY_REVEAL, SOLVABLE} & {title for _, title in banners(page)}) == 1
         assert statuses(page)[HIDDEN] == status
         assert said in plan_run(plan_job(parse_job(raw), tables(3)))["warnings"]
-        solved = "can be solved for every single site's" in finished.facts["method"]["leaves"]
+        text = finished.facts["method"]["disclosure"]["text"]
+        solved = "can be solved for every single site's" in text
         assert solved == (said == SOLVABLE)
 
     def test_pooled_sums_are_evidence(self) -> None:
         for method in ("logistic", "moments"):
             page = page_of(small_run(method, "additive"))
             assert statuses(page)[HIDDEN] == "evidence attached"
-            assert HEADLINE not in page
+            assert MAY_REVEAL not in page
 
     def test_one_claim_on_who_knows_how_many_records(self) -> None:
         depends = "what all sums together determine depends on how records are split over sites"
@@ -218,11 +228,12 @@ class TestTerminal:
 
     def test_after_a_run(self, monkeypatch: pytest.MonkeyPatch) -> None:
         out = self.printed(graph_run(), monkeypatch)
-        assert f"all sums together determine: {graph_run().facts['method']['leaves']}" in out
-        assert f"\n! {HEADLINE}\n" in out
+        text = graph_run().facts["method"]["disclosure"]["text"]
+        assert f"all sums together determine: {text}" in out
+        assert f"\n! {MAY_REVEAL}\n" in out
         pooled = self.printed(small_run("moments", "additive"), monkeypatch)
         assert "all sums together determine: The number of records" in pooled
-        assert HEADLINE not in pooled
+        assert MAY_REVEAL not in pooled
         assert "determine, but for their noise: " in self.printed(noised_run("sum"), monkeypatch)
 
     def test_before_a_run(self) -> None:
@@ -232,6 +243,6 @@ class TestTerminal:
             done = CliRunner().invoke(app, ["plan", file, *change])
             assert done.exit_code == 0, done.output
             assert "all sums together determine: " in done.output
-            assert (f"! {HEADLINE}" in done.output) == told
+            assert (f"! {MAY_REVEAL}" in done.output) == told
             planned = json.loads(CliRunner().invoke(app, ["plan", file, *change, "--json"]).output)
-            assert planned["leaves"] and (HEADLINE in planned["warnings"]) == told
+            assert planned["disclosure"]["text"] and (MAY_REVEAL in planned["warnings"]) == told

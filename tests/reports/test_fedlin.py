@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import io
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -14,7 +15,6 @@ from secagg.cli.output.fedlin import show_sites
 from secagg.reports.dp_claims import PrivacyClaims
 from secagg.reports.fedlin import (
     errors_table,
-    model_in_words,
     shared_in_words,
     shared_table,
     sites_table,
@@ -23,6 +23,7 @@ from secagg.reports.fedlin import (
 )
 from secagg.reports.limitations import unprotected
 from secagg.reports.numbers import significant
+from secagg.reports.results import Block, blocks
 from secagg.runs.run import Run
 
 SETTINGS: dict[str, dict[str, Any]] = {
@@ -40,6 +41,12 @@ def run_of(name: str) -> Run:
     return written(job("moments", "additive") | {"method": method} | alone, tables(3))
 
 
+def block_of(name: str) -> Block:
+    """Return its one block."""
+    (block,) = blocks(run_of(name).facts, run_of(name).result.summary)
+    return block
+
+
 @pytest.mark.parametrize("name", SETTINGS)
 class TestPage:
     def test_is_well_formed(self, name: str) -> None:
@@ -48,18 +55,20 @@ class TestPage:
         assert all(th.get("scope") for th in page.named("th"))
 
     def test_has_every_number_of_the_tables(self, name: str) -> None:
-        text, summary = Page(page_of(run_of(name))).text, run_of(name).result.summary
-        for head, rows in (sites_table(summary), errors_table(summary), shared_table(summary)):
+        text, block = Page(page_of(run_of(name))).text, block_of(name)
+        summary = block.summary
+        for head, rows in (sites_table(summary), errors_table(block), shared_table(summary)):
             assert all(len(row) == len(head) for row in rows)
             for row in rows:
                 assert " ".join(row) in text
         assert units_in_words(summary) in text
 
     def test_the_terminal_has_them_too(self, name: str) -> None:
-        summary, out = run_of(name).result.summary, io.StringIO()
-        show_sites(Console(file=out, width=200), summary)
+        block, out = block_of(name), io.StringIO()
+        show_sites(Console(file=out, width=200), block)
         shown = " ".join(out.getvalue().replace("│", " ").split())
-        for _, rows in (sites_table(summary), errors_table(summary), shared_table(summary)):
+        summary = block.summary
+        for _, rows in (sites_table(summary), errors_table(block), shared_table(summary)):
             for row in rows:
                 assert " ".join(row) in shown
 
@@ -82,11 +91,11 @@ def test_tables_say_what_the_summary_does() -> None:
     assert rows[0][:3] == [row["term"], significant(row["mean"], 3), significant(row["sd"], 3)]
     assert rows[0][3] == significant(row["own_units"]["mean"], 3)
     error = summary["errors"][0]
-    head, rows = errors_table(summary)
+    head, rows = errors_table(block_of("fedlin_hm1"))
     assert head[-1] == "held out, mean over sites"
     assert rows[0] == [
-        model_in_words(error["model"]),
-        *(significant(error[key], 3) for key in ("training_rmse", "held_rmse", "rmse_sites")),
+        "HM1",
+        *(significant(error[key], 3) for key in ("training_rmse", "held_rmse", "mean_site_rmse")),
     ]
     assert shared_table(summary)[1] == []
 
@@ -115,7 +124,7 @@ def test_how_the_shared_posterior_was_had_is_said() -> None:
     summary = {**result.summary, "points": weighed}
     assert shared_in_words(summary) == "weighed at 512 points, of which 431 count"
     out = io.StringIO()
-    show_sites(Console(file=out, width=200), summary)
+    show_sites(Console(file=out, width=200), replace(block_of("fedlin_hm2"), summary=summary))
     assert shared_in_words(summary) in out.getvalue()
     assert shared_in_words(result.summary) in Page(page_of(run_of("fedlin_hm2"))).text
 
@@ -130,7 +139,8 @@ def test_how_many_sites_tell_by_themselves_is_said() -> None:
     fewer = telling_in_words({**summary, "sites_telling_noise": 2})
     assert fewer.startswith("2 of 3 sites") and "rest on what is assumed or shared" in fewer
     out = io.StringIO()
-    show_sites(Console(file=out, width=200), {**summary, "sites_telling_noise": 2})
+    block = replace(block_of("fedlin_hm2"), summary={**summary, "sites_telling_noise": 2})
+    show_sites(Console(file=out, width=200), block)
     assert fewer in " ".join(out.getvalue().split())
     assert telling_in_words(run_of("fedavg").result.summary) == ""  # no noise, not asked
 

@@ -12,8 +12,15 @@ from support.reports import TRUTH, Page, job, page_of, tables, written
 from secagg.cli import output
 from secagg.cli.output import terminal
 from secagg.cli.output.analyses import show_analysis
-from secagg.reports.results import blocks
-from secagg.reports.svg.graph import judged, reading, weight_unit
+from secagg.contracts import Method, ResultTable, TableKind
+from secagg.jobs.design_matrix import public_facts
+from secagg.jobs.job import parse_job
+from secagg.models.local_graphs.method import LocalGraphs
+from secagg.models.moments.method import PooledMoments
+from secagg.models.notears_admm.linear import NotearsAdmm
+from secagg.models.notears_admm.mlp import NotearsMlpAdmm
+from secagg.reports.results import Block, blocks
+from secagg.reports.svg.graph import judged
 from secagg.runs.run import Run
 
 NAMES = ["x", "y", "z", "x2"]
@@ -39,6 +46,11 @@ def run_of(name: str) -> Run:
     return written(job("moments", "plain", simulation={}) | {"method": methods[name]}, tables(4))
 
 
+def blocks_of(name: str) -> list[Block]:
+    """Return its analyses."""
+    return blocks(run_of(name).facts, run_of(name).result.summary)
+
+
 def screen(monkeypatch: pytest.MonkeyPatch, name: str) -> str:
     recorded = Console(record=True, width=400, quiet=True)
     recorded.quiet = False
@@ -60,34 +72,41 @@ def test_analyses_by_one_method_are_told_apart(monkeypatch: pytest.MonkeyPatch) 
     text, shown = Page(page_of(run_of("twice"))).text, screen(monkeypatch, "twice")
     for settings in ("standardise yes, penalty 0.1", "standardise no, penalty 0.2"):
         assert f"Graph by NOTEARS, {settings}" in text
-        assert f"\nnotears, {settings}: edges (" in shown
-    assert [block.apart for block in blocks(run_of("twice").result.summary)][2] == ""
-    assert "\ngolem-nv: edges (" in shown
+        assert f"\nGraph by NOTEARS, {settings}: edges (" in shown
+    assert [block.apart for block in blocks_of("twice")][2] == ""
+    assert "\nGraph by GOLEM: edges (" in shown
 
 
 def test_weights_have_units_and_arrows_a_warning() -> None:
-    standardised, own, golem = run_of("twice").result.summary["analyses"]
-    assert weight_unit(standardised) == weight_unit(golem) == "standard deviations"
-    assert weight_unit(own) == "the columns' own units"
-    assert "standardised columns tell weakly" in reading(standardised) and CAUSES in reading(
-        standardised
-    )
-    assert "by the columns' variances" in reading(own) and CAUSES in reading(own)
+    standardised, own, golem = (block.table for block in blocks_of("twice"))
+    assert standardised.weights == golem.weights == "standard deviations"
+    assert own.weights == "the columns' own units"
+    assert "standardised columns tell weakly" in standardised.caption
+    assert "by the columns' variances" in own.caption
     text = Page(page_of(run_of("twice"))).text
-    for summary in (standardised, own):
-        assert f"{reading(summary)}." in text and f"Weights: {weight_unit(summary)}" in text
+    for table in (standardised, own):
+        assert CAUSES in table.caption
+        assert f"{table.caption}." in text and f"Weights: {table.weights}" in text
 
 
 @pytest.mark.parametrize(
     ("method", "linear"),
-    [("pc", False), ("ges-vote", False), ("notears-mlp-admm-fast", False),
-     ("notears_mlp-vote", False), ("notears-vote", True), ("notears-admm-paper", True),
-     ("golem-ev", True)],
-)  # fmt: skip
-def test_which_arrows_are_weakly_told(method: str, linear: bool) -> None:
-    summary = {"method": method, "settings": {"standardise": True}}
-    assert (CAUSES in reading(summary)) == linear
-    assert ("assumes that no common cause is left out" in reading(summary)) != linear
+    [
+        (PooledMoments(({"kind": "pc"},)), False),
+        (PooledMoments(({"kind": "golem", "equal_variances": True},)), True),
+        (LocalGraphs(learner="ges"), False),
+        (LocalGraphs(learner="notears_mlp"), False),
+        (LocalGraphs(), True),
+        (NotearsMlpAdmm(), False),
+        (NotearsAdmm(variant="paper"), True),
+    ],
+)
+def test_which_arrows_are_weakly_told(method: Method, linear: bool) -> None:
+    public = public_facts(parse_job(job("moments", "plain")), ("a", "b"))
+    (table,) = method.tables(public)
+    assert table.kind is TableKind.GRAPH
+    assert (CAUSES in table.caption) == linear
+    assert ("assumes that no common cause is left out" in table.caption) != linear
 
 
 def test_votes_stand_beside_edges() -> None:
@@ -118,7 +137,8 @@ def test_a_score_says_what_a_line_counts(kind: str) -> None:
     recorded.quiet = False
     edge = {"from": "Raf", "to": "Mek", "kind": kind, "weight": None}
     score = {"shd": 0, "tpr": 1.0, "fdr": 0.0}
-    show_analysis(recorded, {"method": "pc", "edges": [edge], "score": score}, {})
+    block = Block({"edges": [edge], "score": score}, ResultTable("Graph", TableKind.GRAPH), {})
+    show_analysis(recorded, block, {}, noised=False)
     shown = recorded.export_text()
     assert (EITHER in shown) == (kind == "undirected")
     assert ("Raf -> Mek\n" in shown) == (kind == "directed")
@@ -132,7 +152,9 @@ def test_weights_are_on_the_terminal() -> None:
         {"from": "Mek", "to": "Erk", "kind": "directed", "weight": -1.27},
     ]
     lagged = [{"from": "Erk", "to": "Raf", "lag": 1, "weight": 0.31}]
-    show_analysis(recorded, {"method": "n", "edges": edges, "lagged_edges": lagged}, {})
+    summary = {"edges": edges, "lagged_edges": lagged}
+    block = Block(summary, ResultTable("n", TableKind.GRAPH), {})
+    show_analysis(recorded, block, {}, noised=False)
     shown = recorded.export_text()
     assert "n: edges (2): Raf -> Mek (0.42), Mek -> Erk (-1.3)\n" in shown
     assert "from earlier steps (1): Erk -> Raf (0.31)\n" in shown

@@ -142,7 +142,8 @@ class TestEveryRun:
             assert f"{party['name']} {party['role']} {party['verify_key'][:16]}" in page.text
         for name, version in facts["versions"].items():
             assert f"{name} {version}" in page.text
-        for sentence in (*facts["protocol"]["unprotected"], facts["method"]["leaves"]):
+        text = facts["method"]["disclosure"]["text"]
+        for sentence in (*facts["protocol"]["unprotected"], text):
             assert sentence in page.text
         label = "Head of the log before this page, the hash of its last line then:"
         assert f"{label} {facts['log']['head']}" in page.text
@@ -287,13 +288,14 @@ class TestResult:
         assert (False, MANY_CLIPPED) in banners(page)
         assert f"which went in as the bound: “y” {rows - 7}. The result is" in Page(page).text
 
-    def test_an_unknown_method_shows_its_single_numbers(self) -> None:
+    def test_a_method_without_a_table_shows_its_single_numbers(self) -> None:
         facts, result = changed()
+        facts["method"]["tables"][0] |= {"kind": "numbers", "title": "Votes"}
         own = {"method": "voting", "agreement": 0.875}
         kept = ("records", "incomplete_records", "values_outside_bounds", "contributions_clipped")
         summary = own | {key: result.summary[key] for key in kept}
         text = Page(render(facts, Result(summary))).text
-        assert "agreement 0.8750" in text
+        assert "agreement 0.8750" in text and "Votes" in text
 
 
 class TestFirstPage:

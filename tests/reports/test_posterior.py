@@ -44,7 +44,8 @@ def summary_of(method: str) -> dict[str, Any]:
 
 
 def shown_of(summary: dict[str, Any]) -> dict[str, Any]:
-    (block,) = blocks(summary)
+    method = next(name for name in METHODS if name.replace("_", "-") in summary["method"])
+    (block,) = blocks(run_of(method).facts, summary)
     columns = run_of("sparse_regression").facts["job"]["columns"]
     return of_regression(block, columns) if "coefficients" in summary else of_graph(block)
 
@@ -71,7 +72,7 @@ class TestPage:
         text, summary = Page(page_of(run_of(method))).text, summary_of(method)
         for words in (prior_in_words, widths_in_words, sampler_in_words, unit_analysed):
             assert words(summary) in text
-        assert run_of(method).facts["method"]["leaves"] in text
+        assert run_of(method).facts["method"]["disclosure"]["text"] in text
         assert "Monte Carlo error" in text
 
     def test_a_result_that_has_not_mixed_is_not_to_be_used(self, method: str) -> None:
@@ -119,7 +120,8 @@ class TestRegression:
         assert narrow_high - narrow_low == pytest.approx(0.2 * (high - low), abs=0.02)
 
     def test_own_units_of_logarithms_are_said_to_be_theirs(self) -> None:
-        (block,) = blocks(summary_of("sparse_regression"))
+        facts = run_of("sparse_regression").facts
+        (block,) = blocks(facts, summary_of("sparse_regression"))
         columns = run_of("sparse_regression").facts["job"]["columns"]
         assert "ln(" not in of_regression(block, columns)["own_unit"]
         of_x = columns | {"x": columns["x"] | {"transform": "log"}}

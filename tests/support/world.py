@@ -11,10 +11,14 @@ from numpy.typing import NDArray
 from support.integers import quantised
 
 from secagg.contracts import (
+    ASKED_ONCE,
+    Disclosure,
+    DisclosureKind,
     Field,
     Kind,
     PublicFacts,
     Result,
+    ResultTable,
     SecureSum,
     SiteRecords,
     Stage,
@@ -44,7 +48,11 @@ class SumNumbers:
     rounds: int = 1
 
     name: ClassVar[str] = "numbers"
-    leaves: ClassVar[str] = "the sum"
+    title: ClassVar[str] = "Sums of numbers"
+    disclosure: ClassVar[Disclosure] = Disclosure(DisclosureKind.POOLED, "the sum", ASKED_ONCE)
+
+    def tables(self, public: PublicFacts) -> tuple[ResultTable, ...]:
+        return (ResultTable(self.title),)
 
     def stages(self, public: PublicFacts) -> tuple[Stage, ...]:
         spec = (Field("x", self.shape, self.bound, self.fraction_bits, Kind.BOUNDED),)

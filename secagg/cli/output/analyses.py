@@ -13,37 +13,36 @@ from rich.table import Table
 from secagg.cli.output.fedlin import show_sites
 from secagg.cli.output.posterior import show_posterior
 from secagg.cli.output.terminal import number
-from secagg.reports.convergence_advice import advice
-from secagg.reports.results import method_in_words, within_sites
+from secagg.contracts import TableKind
+from secagg.reports.results import Block, statistics, within_sites
 
 
 def show_analysis(
-    out: Console,
-    analysis: Mapping[str, Any],
-    others: Mapping[str, Mapping[str, Any]],
-    apart: str = "",
+    out: Console, block: Block, others: Mapping[str, Mapping[str, Any]], *, noised: bool
 ) -> None:
-    """Print one analysis; `apart` tells it from others by the same method."""
+    """Print one analysis in the table that its method declares; others: the sites' own."""
+    analysis, name = block.summary, block.title
     mark = "" if analysis.get("converged", True) else "[bold red]![/] "
-    worded = "prior" in analysis or "across_sites" in analysis
-    called = method_in_words(analysis) if worded else str(analysis["method"])
-    name = called + (f", {apart}" if apart else "")
     if mark:
-        show_mistrust(out, name, [*filter(None, [advice(analysis)]), *analysis["notes"]])
+        show_mistrust(out, name, analysis["notes"])
     if "failed" in analysis:
-        out.print(f"[bold red]{escape(analysis['method'])} failed: {escape(analysis['failed'])}[/]")
-    elif "terms" in analysis:
-        out.print(_terms_table(analysis, others))
-    elif "prior" in analysis:
-        show_posterior(out, analysis)
-    elif "across_sites" in analysis:
-        show_sites(out, analysis)
-    elif "edges" in analysis:
-        out.print(f"{mark}{_edges_line(analysis, name)}")
+        out.print(f"[bold red]{escape(name)} failed: {escape(analysis['failed'])}[/]")
     else:
-        out.print(_description_table(analysis))
+        match block.kind:
+            case TableKind.REGRESSION:
+                out.print(_terms_table(block, others))
+            case TableKind.POSTERIOR | TableKind.POSTERIOR_GRAPH:
+                show_posterior(out, block)
+            case TableKind.SITES:
+                show_sites(out, block)
+            case TableKind.GRAPH:
+                out.print(f"{mark}{_edges_line(analysis, name)}")
+            case TableKind.DESCRIPTION:
+                out.print(_description_table(analysis))
+            case TableKind.NUMBERS:
+                out.print(_numbers_table(block, noised=noised))
     if not mark and analysis.get("notes"):
-        show_notes(out, f"this {name}", analysis["notes"])
+        show_notes(out, name, analysis["notes"])
 
 
 def show_mistrust(out: Console, name: str, why: Sequence[str]) -> None:
@@ -60,11 +59,13 @@ def show_notes(out: Console, name: str, notes: Sequence[str]) -> None:
         out.print(Padding(f"[dim]- {escape(note)}[/]", (0, 0, 0, 2), expand=False))
 
 
-def _terms_table(analysis: Mapping[str, Any], others: Mapping[str, Mapping[str, Any]]) -> Table:
+def _terms_table(block: Block, others: Mapping[str, Mapping[str, Any]]) -> Table:
+    analysis = block.summary
     odds = "odds_ratio" in analysis["terms"][0]
     what = "odds ratio" if odds else "coefficient"
     level = f"{100 * analysis['level']:g}% interval" if "level" in analysis else "no interval"
-    table = Table(title=f"{analysis['method']} of {escape(analysis['outcome'])}: {what} ({level})")
+    outcome = escape(analysis["outcome"])
+    table = Table(title=f"{escape(block.title)} of {outcome}: {what} ({level})")
     table.add_column("term", no_wrap=True)
     table.add_column("pooled", justify="right", no_wrap=True)
     table.add_column("p", justify="right", no_wrap=True)
@@ -125,4 +126,13 @@ def _description_table(analysis: Mapping[str, Any]) -> Table:
         table.add_column(name, justify="right")
     for column in analysis["columns"]:
         table.add_row(escape(column["column"]), *(number(column[name]) for name in told))
+    return table
+
+
+def _numbers_table(block: Block, *, noised: bool) -> Table:
+    table = Table(title=escape(block.title), show_header=False)
+    table.add_column("number")
+    table.add_column("value", justify="right")
+    for label, value, _ in statistics(block, noised=noised):
+        table.add_row(escape(label), escape(value))
     return table

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from rich.console import Console
 from rich.markup import escape
@@ -17,12 +16,12 @@ from secagg.reports.fedlin import (
     telling_in_words,
     units_in_words,
 )
-from secagg.reports.results import method_in_words
+from secagg.reports.results import Block
 
 
-def show_sites(out: Console, analysis: Mapping[str, Any]) -> None:
+def show_sites(out: Console, block: Block) -> None:
     """Print what sums over sites tell; a site's own coefficients are in its own result."""
-    name, outcome = method_in_words(analysis), analysis["outcome"]
+    analysis, name, outcome = block.summary, block.title, block.summary["outcome"]
     head, rows = shared_table(analysis)
     if rows:
         how = shared_in_words(analysis)
@@ -31,7 +30,7 @@ def show_sites(out: Console, analysis: Mapping[str, Any]) -> None:
     caption = "; ".join(filter(None, told))
     title = "sites' own estimates" if rows else f"{name}, of {outcome}"
     out.print(_table(title, *sites_table(analysis), caption))
-    out.print(_table("root mean squared errors of predictions", *errors_table(analysis)))
+    out.print(_table("root mean squared errors of predictions", *errors_table(block)))
 
 
 def _table(

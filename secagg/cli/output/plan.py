@@ -10,7 +10,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from secagg.cli.output import terminal
-from secagg.cli.output.terminal import number, show_leaves, show_warnings
+from secagg.cli.output.terminal import number, show_disclosure, show_warnings
 from secagg.privacy.accounting.budget import rounded_down
 from secagg.reports.dp_mechanisms import gives_way
 from secagg.reports.numbers import size
@@ -37,7 +37,8 @@ def show_plan(plan: Mapping[str, Any]) -> None:
             f"epsilon left at {escape(left['site'])}: {told}, of a cap of {left['words']}",
             soft_wrap=True,
         )
-    show_leaves(out, plan["leaves"], noised=plan["differential_privacy"]["placement"] != "none")
+    noised = plan["differential_privacy"]["placement"] != "none"
+    show_disclosure(out, plan["disclosure"]["text"], noised=noised)
     show_warnings(out, [(warning, False) for warning in plan["warnings"]])
     _show_promise(out, plan["differential_privacy"], plan["protocol"])
     fields = Table(title="proof of fit: sites x bound x 2^fraction bits fits the ring")

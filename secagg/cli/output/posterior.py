@@ -10,6 +10,7 @@ from rich.markup import escape
 from rich.padding import Padding
 from rich.table import Table
 
+from secagg.contracts import TableKind
 from secagg.reports.posterior import (
     Pair,
     ess_in_words,
@@ -20,7 +21,7 @@ from secagg.reports.posterior import (
     unit_analysed,
     widths_in_words,
 )
-from secagg.reports.results import method_in_words
+from secagg.reports.results import Block
 
 SAMPLED = ("R-hat", "ESS,\nbulk / tail")
 """Heads of what `sampled` returns."""
@@ -28,22 +29,23 @@ DIGITS = "digits as far as Monte Carlo errors support them"
 _MAX_LISTED = 10  # pairs of a graph that are no edges
 
 
-def show_posterior(out: Console, analysis: Mapping[str, Any]) -> None:
+def show_posterior(out: Console, block: Block) -> None:
     """Print a regression's coefficients, or a graph's pairs; then the prior and the sampler."""
-    if "coefficients" in analysis:
-        out.print(_coefficients(analysis))
+    analysis = block.summary
+    if block.kind is TableKind.POSTERIOR:
+        out.print(_coefficients(analysis, block.title))
     else:
-        out.print(_pairs(analysis))
+        out.print(_pairs(analysis, block.title))
     for words in (widths_in_words, prior_in_words, sampler_in_words):
         out.print(Padding(f"[dim]{escape(words(analysis))}[/]", (0, 0, 0, 2), expand=False))
 
 
-def _coefficients(analysis: Mapping[str, Any]) -> Table:
+def _coefficients(analysis: Mapping[str, Any], title: str) -> Table:
     """Return a table like Table 1 of Kidd, Wang, Xu and Ni (PSB 2023), with errors."""
     own = all("own_units" in row for row in analysis["coefficients"])
     interval = f"{100 * analysis['level']:g}% interval"
     table = Table(
-        title=f"{method_in_words(analysis)} of {escape(analysis['outcome'])}",
+        title=f"{escape(title)} of {escape(analysis['outcome'])}",
         caption=f"mean and interval in {unit_analysed(analysis)}; {DIGITS}",
     )
     table.add_column("term", no_wrap=True)
@@ -58,7 +60,7 @@ def _coefficients(analysis: Mapping[str, Any]) -> Table:
     return table
 
 
-def _pairs(analysis: Mapping[str, Any]) -> Table:
+def _pairs(analysis: Mapping[str, Any], title: str) -> Table:
     """Return a graph's edges, and the likeliest of the other pairs; both sides of an undirected."""
     pairs = pairs_of(analysis)
     edges = [pair for pair in pairs if pair.edge]
@@ -66,7 +68,7 @@ def _pairs(analysis: Mapping[str, Any]) -> Table:
     left, directed = len(pairs) - len(shown), "arrows" in analysis
     what = "arrows" if directed else "pairs"
     table = Table(
-        title=f"{method_in_words(analysis)}: {len(edges)} of {len(pairs)} {what} are edges "
+        title=f"{escape(title)}: {len(edges)} of {len(pairs)} {what} are edges "
         f"(Bayesian false discovery rate at most {analysis['fdr_at_most']:g})",
         caption=("" if directed else "of a pair a - b: first a explained by b, then b by a; ")
         + f"means in {unit_analysed(analysis)}; {DIGITS}"

@@ -10,7 +10,7 @@ from rich.markup import escape
 
 from secagg.cli.output import terminal
 from secagg.cli.output.analyses import show_analysis
-from secagg.cli.output.terminal import number, show_leaves, show_warnings
+from secagg.cli.output.terminal import number, show_disclosure, show_warnings
 from secagg.reports.dp_claims import PrivacyClaims
 from secagg.reports.results import blocks, records_of
 from secagg.reports.summary import banners
@@ -24,11 +24,11 @@ def show_run(run: Run) -> None:
     out.print(f"\n[bold]{escape(summary['title'])}[/]")
     out.print(_records_line(summary))
     alone = summary.get("simulation", {}).get("site_alone", {})
-    for block in blocks(summary):
+    noised = run.facts["privacy"] is not None
+    for block in blocks(run.facts, summary):
         out.print()
-        fitted = {name: result for name, result in alone.items() if not _no_fit(result)}
-        others = {name: _matching(result, block.summary) for name, result in fitted.items()}
-        show_analysis(out, block.summary, others, block.apart)
+        others = {name: own for name, own in block.alone.items() if not _no_fit(alone[name])}
+        show_analysis(out, block, others, noised=noised)
     for name, result in alone.items():
         if why := _no_fit(result):
             out.print(f"[yellow]{escape(name)} alone gets no fit: {escape(why)}[/]")
@@ -41,9 +41,8 @@ def show_run(run: Run) -> None:
         out.print(f"[bold yellow]{escape(remark)}[/]", soft_wrap=True)
     protocol = run.facts["protocol"]
     out.print(f"\ncoordinator saw: {protocol['sees']['coordinator']} ({run.facts['rounds']} sums)")
-    show_leaves(out, run.facts["method"]["leaves"], noised=run.facts["privacy"] is not None)
+    show_disclosure(out, run.facts["method"]["disclosure"]["text"], noised=noised)
     if not protocol["hides_from_coordinator"]:
-        noised = run.facts["privacy"] is not None
         nothing = "hides no site: all that protects is noise" if noised else "protects nothing"
         out.print(f"[bold red]protocol {protocol['name']} {nothing}[/]")
     _show_noise(out, run.facts)
@@ -93,16 +92,3 @@ def _no_fit(result: Mapping[str, Any]) -> str:
     if "failed" in result:
         return str(result["failed"])
     return "" if result.get("converged", True) else str(result["notes"][0])
-
-
-def _matching(alone: Mapping[str, Any], analysis: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return a site's own result for the same analysis."""
-    if "analyses" not in alone:
-        return alone
-    for own in alone["analyses"]:
-        if "failed" not in own and (own["method"], own.get("outcome")) == (
-            analysis["method"],
-            analysis.get("outcome"),
-        ):
-            return dict(own)
-    return {}

@@ -21,10 +21,10 @@ def show_warnings(out: Console, warnings: Sequence[tuple[str, bool]]) -> None:
         out.print(f"! {escape(headline)}", style=style, soft_wrap=True)
 
 
-def show_leaves(out: Console, leaves: str, *, noised: bool) -> None:
+def show_disclosure(out: Console, text: str, *, noised: bool) -> None:
     """Print what all sums of a run together determine, in the method's own words."""
     with_noise = ", but for their noise" if noised else ""
-    out.print(f"all sums together determine{with_noise}: {escape(leaves)}")
+    out.print(f"all sums together determine{with_noise}: {escape(text)}")
 
 
 def number(value: float | None) -> str:

@@ -21,13 +21,25 @@ from typing import Literal
 
 import numpy as np
 
-from secagg.contracts import Body, Field, Kind, PublicFacts, SiteRecords, Spec, Stage, State, Update
+from secagg.contracts import (
+    Body,
+    Field,
+    Kind,
+    PublicFacts,
+    ResultTable,
+    SiteRecords,
+    Spec,
+    Stage,
+    State,
+    Update,
+)
 from secagg.core.arrays import Array
 from secagg.core.randomness import RandomBytes
 from secagg.errors import InternalError, JobError, PeerError, UsageError
 from secagg.models.common.checks import check_numbers
 from secagg.models.common.message_checks import check_facts, read_message
 from secagg.models.common.units import SQUARES_BITS, records_in
+from secagg.models.fedlin.descriptions import MEAN_ONLY, SITE_OLS, sites_table
 from secagg.models.fedlin.design import Intercept, Layout, Scale
 from secagg.models.fedlin.final_sum import ending_fields, ending_sees, ending_sums
 from secagg.models.fedlin.round import Round
@@ -72,6 +84,11 @@ class FedLinModel(ABC):
     """Which records are held out: drawn at random by each site, or the last of its file."""
 
     # --- what a method adds ----------------------------------------------------------------------
+
+    @property
+    @abstractmethod
+    def title(self) -> str:
+        """What the method is called in a heading."""
 
     @property
     @abstractmethod
@@ -261,6 +278,10 @@ class FedLinModel(ABC):
 
     # --- parts -----------------------------------------------------------------------------------
 
+    def tables(self, public: PublicFacts) -> tuple[ResultTable, ...]:
+        """Return that of sites."""
+        return (sites_table(self.title),)
+
     @property
     def _asks_noise(self) -> bool:
         return self.needs_noise and self.noise_sd is None
@@ -268,7 +289,7 @@ class FedLinModel(ABC):
     @property
     def models(self) -> tuple[str, ...]:
         """Return the predictions that are compared."""
-        return (self.short, "separate", "nothing")
+        return (self.short, SITE_OLS, MEAN_ONLY)
 
     def fitted(self, site: Site, own: State) -> list[Array]:
         """Return the coefficients of `models` at a site."""

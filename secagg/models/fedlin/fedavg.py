@@ -47,7 +47,10 @@ from typing import ClassVar, Literal
 import numpy as np
 
 from secagg.contracts import (
+    ANY_MESSAGE,
     Body,
+    Disclosure,
+    DisclosureKind,
     Field,
     Kind,
     PublicFacts,
@@ -61,6 +64,7 @@ from secagg.core.arrays import Array
 from secagg.errors import JobError
 from secagg.models.common.checks import check_numbers
 from secagg.models.fedlin.base import FINISH, ROUNDS, FedLinModel
+from secagg.models.fedlin.descriptions import seen_by_subtraction
 from secagg.models.fedlin.local_steps import LocalSteps
 from secagg.models.fedlin.participation import SINGLE_SITE_ROUNDS_NOTE
 from secagg.models.fedlin.result import joined, own_summary, rounds_told, summary
@@ -88,16 +92,24 @@ class FedAvg(LocalSteps, FedLinModel):
     name: ClassVar[str] = "fedavg"
 
     @property
-    def leaves(self) -> str:
+    def title(self) -> str:
+        """FedAvg's, or Ditto's."""
+        return f"{'FedAvg' if self.personal is None else 'Ditto'} regression"
+
+    @property
+    def disclosure(self) -> Disclosure:
         """What the sums determine."""
         batches = " With batches, sites' random choices of records are in it." if self.batch else ""
-        return (
+        return Disclosure(
+            DisclosureKind.SITES,
             "The mean over sites of the map from coefficients to those that a site reaches from "
             "them by its own gradient steps; the sums do not tell how records are split over sites "
             f"beyond that mean.{batches} At the end, sums over sites of "
             f"{'their own ' if self.personal else ''}coefficients, of more than two sites their "
             "squares, and errors of predictions."
-            f"{SINGLE_SITE_ROUNDS_NOTE if self.participation < 1 else ''}"
+            f"{SINGLE_SITE_ROUNDS_NOTE if self.participation < 1 else ''}",
+            ANY_MESSAGE,
+            other_runs=seen_by_subtraction(self.intercept),
         )
 
     @property

@@ -1,7 +1,7 @@
 """The last sum of a FedLin method: coefficients over sites, and errors of predictions.
 
-Predictions are compared with "separate", the site's own least squares (the shortest where there
-are many), and with "nothing", the site's own mean (or 0 where no intercept is its own). With
+Predictions are compared with "site_ols", the site's own least squares (the shortest where there
+are many), and with "mean_only", the site's own mean (or 0 where no intercept is its own). With
 `holdout` they are of records that nothing was learned from; the report's figure is the paper's
 A-RMSE, the mean over sites of each site's root mean squared error.
 

@@ -70,6 +70,8 @@ import numpy as np
 
 from secagg.contracts import (
     Body,
+    Disclosure,
+    DisclosureKind,
     Field,
     Kind,
     PublicFacts,
@@ -82,6 +84,7 @@ from secagg.contracts import (
 from secagg.errors import JobError
 from secagg.models.common.checks import check_numbers
 from secagg.models.fedlin.base import FINISH, ROUNDS, FedLinModel
+from secagg.models.fedlin.descriptions import SOLVED_BY_CHOICE, seen_by_subtraction
 from secagg.models.fedlin.local_steps import LocalSteps
 from secagg.models.fedlin.result import explained, joined, own_summary, rounds_told, summary
 from secagg.models.fedlin.round import FIELD_BOUND, FRACTION_BITS, Round, within_range
@@ -121,13 +124,22 @@ class FedLinHm1(LocalSteps, FedLinModel):
     size."""
 
     name: ClassVar[str] = "fedlin_hm1"
-    leaves: ClassVar[str] = (
-        "In each round, sums over sites of products of their coefficients with those of earlier "
-        "rounds. Two rounds' sums can be solved for every single site's coefficients, further "
-        "ones' for its least squares and cross products, up to which site has which: where sites "
-        "are not many, take them to be known to the coordinator. At the end, sums of "
-        "coefficients, of more than two sites their squares, and errors of predictions."
-    )
+    title: ClassVar[str] = "FedLin HM1 regression"
+
+    @property
+    def disclosure(self) -> Disclosure:
+        """What the sums determine."""
+        return Disclosure(
+            DisclosureKind.SOLVABLE,
+            "In each round, sums over sites of products of their coefficients with those of "
+            "earlier rounds. Two rounds' sums can be solved for every single site's coefficients, "
+            "further ones' for its least squares and cross products, without knowing which site "
+            "has which: where sites are not many, take them to be known to the coordinator. At the "
+            "end, sums of coefficients, of more than two sites their squares, and errors of "
+            "predictions.",
+            SOLVED_BY_CHOICE,
+            other_runs=seen_by_subtraction(self.intercept),
+        )
 
     @property
     def needs_noise(self) -> bool:

@@ -55,6 +55,8 @@ import numpy as np
 
 from secagg.contracts import (
     Body,
+    Disclosure,
+    DisclosureKind,
     Field,
     Kind,
     PublicFacts,
@@ -70,6 +72,11 @@ from secagg.errors import JobError, PeerError
 from secagg.models.common.checks import check_numbers
 from secagg.models.common.posterior_summary import number
 from secagg.models.fedlin.base import FINISH, ROUNDS, FedLinModel
+from secagg.models.fedlin.descriptions import (
+    SOLVED_BY_CHOICE,
+    disclosed_by_hm2,
+    seen_by_subtraction,
+)
 from secagg.models.fedlin.expectation_propagation import (
     damping_factor,
     next_damping_limit,
@@ -160,21 +167,16 @@ class FedLinHm2(Participation, FedLinModel):
 
     name: ClassVar[str] = "fedlin_hm2"
 
+    title: ClassVar[str] = "FedLin HM2 regression"
+
     @property
-    def leaves(self) -> str:
+    def disclosure(self) -> Disclosure:
         """What the sums determine."""
-        weighed = (
-            f"Then, at {self.points} points, sums of what they say of them exactly, which can be "
-            "solved for every single site's cross products, up to which site has which. "
-        )
-        return (
-            "In each round, the sum over sites of normal approximations of what each site's "
-            "records say of the parameters that sites share. The approximations depend on the "
-            "round, so that many rounds may tell more of single sites than the last one does. "
-            f"{weighed if self.points else ''}At "
-            "the end, sums of posterior means, of more than two sites their squares, how many "
-            "sites include each coefficient, and errors of predictions."
-            f"{SINGLE_SITE_ROUNDS_NOTE if self.participation < 1 else ''}"
+        kind = DisclosureKind.SOLVABLE if self.points else DisclosureKind.SITES
+        text = disclosed_by_hm2(self.points)
+        text += SINGLE_SITE_ROUNDS_NOTE if self.participation < 1 else ""
+        return Disclosure(
+            kind, text, SOLVED_BY_CHOICE, other_runs=seen_by_subtraction(self.intercept)
         )
 
     @property

@@ -2,8 +2,8 @@
 
 The coordinator's has means and standard deviations over sites with records, which are sums; each
 site's own has its coefficients, beside its own least squares. Errors are root mean squares in the
-outcome's unit: over all records, and (`rmse_sites`, the paper's A-RMSE) the mean over sites of each
-site's own.
+outcome's unit: over all records, and (`mean_site_rmse`, the paper's A-RMSE) the mean over sites of
+each site's own.
 """
 
 from __future__ import annotations
@@ -15,10 +15,13 @@ import numpy as np
 
 from secagg.contracts import PublicFacts, Result, State
 from secagg.models.fedlin.base import FedLinModel
+from secagg.models.fedlin.descriptions import MEAN_ONLY, SITE_OLS
 from secagg.models.fedlin.design import INTERCEPT, Layout
 from secagg.models.fedlin.final_sum import FEW_SITES
 from secagg.models.fedlin.site import Site
 
+SCHEMA = 2
+"""Of the keys of FedLin's results; 1 had `separate`, `nothing` and `rmse_sites`."""
 _WARN_CHANGE = 0.01  # of a change in the last round, or of one that is still to come
 _MAX_REMAINING_SHARE = (
     0.995  # of the latter: a guess that rounds to 100 % or is beyond it is no number
@@ -47,6 +50,7 @@ def summary(method: FedLinModel, state: State, public: PublicFacts) -> dict[str,
         rows.append(row)
     telling = {"sites_telling_noise": state["telling"]} if "telling" in state else {}
     return {
+        "schema": SCHEMA,
         "method": f"fedlin-{method.short}",
         "outcome": method.outcome,
         "training_records": state["records"],  # a run adds "records", of all
@@ -116,8 +120,8 @@ def explained(errors: Sequence[Mapping[str, Any]]) -> float | None:
     errors: of the result. None where least squares explain nothing
     """
     squares = {row["model"]: row["training_rmse"] ** 2 for row in errors}
-    most = squares["nothing"] - squares["separate"]
-    own = squares["nothing"] - squares[errors[0]["model"]]
+    most = squares[MEAN_ONLY] - squares[SITE_OLS]
+    own = squares[MEAN_ONLY] - squares[errors[0]["model"]]
     return float(own / most) if most > 0 else None
 
 
@@ -129,10 +133,10 @@ def _errors(method: FedLinModel, state: State) -> list[dict[str, Any]]:
         row["training_rmse"] = float(half * np.sqrt(total["training"][i] / state["records"]))
         if method.holdout:
             held, sites = total["held"].tolist()
-            row["held_rmse"] = row["rmse_sites"] = None
+            row["held_rmse"] = row["mean_site_rmse"] = None
             if held:
                 row["held_rmse"] = float(half * np.sqrt(total["held_squares"][i] / held))
-                row["rmse_sites"] = float(half * total["held_rmse"][i] / sites)
+                row["mean_site_rmse"] = float(half * total["held_rmse"][i] / sites)
         found.append(row)
     return found
 
@@ -145,7 +149,7 @@ def own_summary(method: FedLinModel, memory: State, public: PublicFacts) -> Resu
     site, errors = Site.read(memory["site"]), memory["errors"]
     centre, scale = facts["centre"], facts["scale"]
     half, held = float(layout.half[0]), errors.get("held_here", 0)
-    fitted = {method.short: memory["own"]["theta"], "separate": site.separate}
+    fitted = {method.short: memory["own"]["theta"], SITE_OLS: site.separate}
     units = {
         name: layout.in_own_units(theta, centre, scale, site.level)
         for name, theta in fitted.items()
@@ -166,9 +170,10 @@ def own_summary(method: FedLinModel, memory: State, public: PublicFacts) -> Resu
     if layout.degree > 1:
         notes = [f"Powers are of {layout.names[1]!r} from 0 to 1 over its public bounds."]
     if site.rank < layout.d:
-        notes.append("The records here do not tell all coefficients: separate is one fit of many.")
+        notes.append("The records here do not tell all coefficients: site_ols is one fit of many.")
     return Result(
         {
+            "schema": SCHEMA,
             "outcome": method.outcome,
             "records_here": site.here + held,
             "learned_from": site.here,

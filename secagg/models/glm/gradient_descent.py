@@ -37,15 +37,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from secagg.contracts import (
+    ANY_MESSAGE,
     Body,
+    Disclosure,
+    DisclosureKind,
     Field,
     Kind,
     PublicFacts,
     RecordCount,
     Result,
+    ResultTable,
     SiteRecords,
     Stage,
     State,
+    TableKind,
     Update,
 )
 from secagg.contracts.noise import Placement
@@ -93,11 +98,30 @@ class Gradient:
     quarter of the outcome's range."""
 
     name: ClassVar[str] = "gradient"
-    leaves: ClassVar[str] = (
+    title: ClassVar[str] = "Regression by gradient rounds"
+    disclosure: ClassVar[Disclosure] = Disclosure(
+        DisclosureKind.POOLED,
         "The pooled gradient at the coefficients of every round, and the records' summed squared "
         "length. Without noise, as many rounds as coefficients give a linear regression's cross "
-        "products. No site keeps state: the sums do not tell how records are split over sites."
+        "products. No site keeps state: the sums do not tell how records are split over sites.",
+        ANY_MESSAGE,
+        "It may send other coefficients than the method's, and spoil the result. Noise is in every "
+        "answer, and the bound on one record's part does not depend on what is sent.",
     )
+
+    @property
+    def columns_used(self) -> frozenset[str]:
+        """The columns of the regression."""
+        return frozenset((self.outcome, *self.predictors))
+
+    @property
+    def logistic(self) -> bool:
+        """Whether the outcome is binary."""
+        return self.family == "binomial"
+
+    def tables(self, public: PublicFacts) -> tuple[ResultTable, ...]:
+        """Return that of a regression."""
+        return (ResultTable(self.title, TableKind.REGRESSION),)
 
     def stages(self, public: PublicFacts) -> tuple[Stage, ...]:
         """Declare the one kind of round: gradient and size at the coefficients sent."""

@@ -16,6 +16,7 @@ p^2 / 2 numbers a round.
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -24,15 +25,21 @@ from numpy.typing import NDArray
 from scipy.special import chdtrc
 
 from secagg.contracts import (
+    ANY_MESSAGE,
     Body,
+    Disclosure,
+    DisclosureKind,
     Field,
     Kind,
+    Label,
     PublicFacts,
     RecordCount,
     Result,
+    ResultTable,
     SiteRecords,
     Stage,
     State,
+    TableKind,
     Update,
 )
 from secagg.core.randomness import RandomBytes
@@ -58,6 +65,16 @@ NEWTON = "newton"
 MIN_FRACTION_BITS = 40
 _MIN_STEP = 2.0**-30
 _MAX_LOG_ODDS = 1e100  # log-odds: beyond any estimate, and every sum of them is finite
+_LABELS: Mapping[str, Label] = {
+    "log_likelihood": ("log-likelihood", ""),
+    "null_log_likelihood": ("log-likelihood without predictors", ""),
+    "lr_chi_squared": ("likelihood ratio χ²", ""),
+    "lr_dof": ("likelihood ratio: degrees of freedom", ""),
+    "lr_p_value": ("likelihood ratio: p-value", ""),
+    "mcfadden_r_squared": ("McFadden's R²", ""),
+    "aic": ("AIC", ""),
+    "bic": ("BIC", ""),
+}
 
 
 @dataclass(frozen=True)
@@ -77,11 +94,18 @@ class Logistic:
     The default adds nothing to the rounding of double precision."""
 
     name: ClassVar[str] = "logistic"
-    leaves: ClassVar[str] = (
+    title: ClassVar[str] = "Logistic regression"
+    disclosure: ClassVar[Disclosure] = Disclosure(
+        DisclosureKind.POOLED,
         "Pooled log-likelihood, gradient and Hessian at each Newton trial. No site keeps state, so "
         "all sums are functions of the pooled records: they do not tell how records are split over "
-        "sites."
+        "sites.",
+        ANY_MESSAGE,
     )
+
+    def tables(self, public: PublicFacts) -> tuple[ResultTable, ...]:
+        """Return that of a regression."""
+        return (ResultTable(self.title, TableKind.REGRESSION, _LABELS),)
 
     def stages(self, public: PublicFacts) -> tuple[Stage, ...]:
         """Declare the one kind of round: the derivatives at a trial point."""

@@ -27,6 +27,7 @@ noise would have to hide a whole site, and differential privacy is refused.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
@@ -34,12 +35,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from secagg.contracts import (
+    ASKED_ONCE,
     Body,
+    Disclosure,
+    DisclosureKind,
     Field,
     Kind,
     PublicFacts,
     RecordCount,
     Result,
+    ResultTable,
     SiteRecords,
     Stage,
     State,
@@ -47,8 +52,10 @@ from secagg.contracts import (
 )
 from secagg.core.randomness import RandomBytes
 from secagg.errors import JobError, UsageError
+from secagg.models.common.disclosures import CENTRES_WITHIN_SITES
 from secagg.models.common.variables import choose
 from secagg.models.graphs.job_result import Edges, check_truth, graph_result, note_indicators
+from secagg.models.graphs.tables import linear_table, other_table
 from secagg.models.local_graphs.learners import (
     ABSTAINED,
     EDGES,
@@ -95,12 +102,29 @@ class LocalGraphs:
     scored. They must form a directed acyclic graph."""
 
     name: ClassVar[str] = "local_graphs"
-    leaves: ClassVar[str] = (
+    disclosure: ClassVar[Disclosure] = Disclosure(
+        DisclosureKind.SITES,
         "How many sites have each edge in the graph of their own records (vote), or the sum of its "
         "weights over the sites (average), and how many sites could not learn a graph. An edge "
         "that all sites have, or none, is known of every site; a weight that one site alone has is "
-        "that site's own regression coefficient."
+        "that site's own regression coefficient.",
+        ASKED_ONCE,
     )
+    unknown_settings: ClassVar[Mapping[str, str]] = CENTRES_WITHIN_SITES
+
+    @property
+    def title(self) -> str:
+        """By how graphs are combined, and the learner."""
+        learner = {"notears": "NOTEARS", "notears_mlp": "NOTEARS-MLP", "pc": "PC", "ges": "GES"}
+        graph = "Nonlinear graph" if self.learner == "notears_mlp" else "Graph"
+        return f"{graph} by {self.combine} of the sites' {learner[self.learner]}"
+
+    def tables(self, public: PublicFacts) -> tuple[ResultTable, ...]:
+        """Return that of the learner's graphs."""
+        if self.learner == "notears":
+            standardised = self.standardise is not False
+            return (linear_table(self.title, standardised=standardised),)
+        return (other_table(self.title, networks=self.learner == "notears_mlp"),)
 
     def stages(self, public: PublicFacts) -> tuple[Stage, ...]:
         """Declare the one round."""

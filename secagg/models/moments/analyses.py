@@ -21,11 +21,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from typing import Any, Literal, Protocol
+from typing import Any, ClassVar, Literal, Protocol
 
 import numpy as np
 
-from secagg.contracts import PublicFacts, Result
+from secagg.contracts import PublicFacts, Result, ResultTable, TableKind
 from secagg.core.validation import build
 from secagg.errors import JobError, UsageError
 from secagg.models.common.checks import require_number
@@ -37,17 +37,24 @@ from secagg.models.graphs.job_result import check_truth, graph_result
 from secagg.models.graphs.notears import notears
 from secagg.models.graphs.pc_ges import ges, pc, require_causal_learn
 from secagg.models.graphs.result import GraphFit
+from secagg.models.graphs.tables import linear_table, other_table
 from secagg.models.moments.lasso import LassoFit, lasso
 from secagg.models.moments.noisy_ols import NoisyLinearFit, noisy_ols
 from secagg.models.moments.ols import LinearFit, describe, ols
 from secagg.models.moments.ridge import RidgeFit, ridge
 from secagg.models.moments.scaling import check_penalty
+from secagg.models.moments.tables import regression_table
 
 MIN_POSITIVE = float(np.finfo(np.float64).tiny)  # least normal number: what `pc` and `ges` ask for
 
 
 class Analysis(Protocol):
     """One analysis with its settings."""
+
+    @property
+    def table(self) -> ResultTable:
+        """How its result is shown."""
+        ...
 
     def check(self, public: PublicFacts) -> None:
         """Raise `UsageError` for undeclared columns or any setting that is wrong by itself."""
@@ -61,6 +68,10 @@ class Analysis(Protocol):
 @dataclass(frozen=True)
 class Describe:
     """Means, standard deviations and correlations of all variables."""
+
+    table: ClassVar[ResultTable] = ResultTable(
+        "Means, spread and correlations", TableKind.DESCRIPTION
+    )
 
     def check(self, public: PublicFacts) -> None:
         """Need nothing."""
@@ -95,6 +106,8 @@ class Ols(_Regression):
     level: float = 0.95
     """Level of the confidence intervals, between 0 and 1."""
 
+    table: ClassVar[ResultTable] = regression_table("Linear regression (least squares)")
+
     def check(self, public: PublicFacts) -> None:
         """Check columns and level."""
         super().check(public)
@@ -118,6 +131,8 @@ class Ridge(_Regression):
     """Level of the intervals, between 0 and 1. They cover neither the bias nor the choice of the
     penalty."""
 
+    table: ClassVar[ResultTable] = regression_table("Ridge regression")
+
     def check(self, public: PublicFacts) -> None:
         """Check columns, penalty and level."""
         super().check(public)
@@ -136,6 +151,8 @@ class Lasso(_Regression):
     penalty: float | Literal["bic"] = "bic"
     """Weight of the absolute slopes, above 0. `"bic"` takes the best of 100 penalties by BIC. In
     scikit-learn's terms, on standardised columns, it is alpha."""
+
+    table: ClassVar[ResultTable] = regression_table("Lasso")
 
     def check(self, public: PublicFacts) -> None:
         """Check columns and penalty."""
@@ -177,6 +194,8 @@ class Pc(Graph):
     alpha: float = 0.05
     """Level of each test of independence, above 0 and below 1."""
 
+    table: ClassVar[ResultTable] = other_table("Graph by PC")
+
     def check(self, public: PublicFacts) -> None:
         """Check graph, level and package."""
         super().check(public)
@@ -194,6 +213,8 @@ class Ges(Graph):
 
     penalty: float = 1.0
     """Factor of the BIC penalty, above 0. 1 is BIC itself."""
+
+    table: ClassVar[ResultTable] = other_table("Graph by GES")
 
     def check(self, public: PublicFacts) -> None:
         """Check graph, penalty and package."""
@@ -217,6 +238,11 @@ class Notears(Graph):
     """Weight of the absolute edge weights, at least 0."""
     threshold: float = 0.3
     """Edges with smaller absolute weights are dropped."""
+
+    @property
+    def table(self) -> ResultTable:
+        """A graph of linear effects."""
+        return linear_table("Graph by NOTEARS", standardised=self.standardise)
 
     def check(self, public: PublicFacts) -> None:
         """Check graph, penalty and threshold."""
@@ -243,6 +269,12 @@ class Golem(Graph):
     and 0.002 without, as in the paper."""
     threshold: float = 0.3
     """Edges with smaller absolute weights are dropped."""
+
+    @property
+    def table(self) -> ResultTable:
+        """A graph of linear effects."""
+        variant = " (equal variances)" if self.equal_variances else ""
+        return linear_table(f"Graph by GOLEM{variant}", standardised=self.standardise)
 
     def check(self, public: PublicFacts) -> None:
         """Check graph, penalty and threshold."""

@@ -50,12 +50,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from secagg.contracts import (
+    ASKED_ONCE,
     Body,
+    Disclosure,
+    DisclosureKind,
     Field,
     Kind,
     PublicFacts,
     RecordCount,
     Result,
+    ResultTable,
     SiteRecords,
     Stage,
     State,
@@ -64,6 +68,7 @@ from secagg.contracts import (
 from secagg.contracts.noise import Clip, Sensitivity
 from secagg.core.randomness import RandomBytes
 from secagg.errors import CapabilityError, JobError, UsageError
+from secagg.models.common.disclosures import means_by_subtraction
 from secagg.models.common.noisy_moments import NOISE_NOTE, noisy_moments, repaired
 from secagg.models.common.pooled_moments import Moments
 from secagg.models.graphs.job_result import note_indicators
@@ -104,17 +109,32 @@ class PooledMoments:
 
     name: ClassVar[str] = "moments"
 
+    title: ClassVar[str] = "Analyses of pooled moments"
+
     @property
-    def leaves(self) -> str:
-        """What the sum determines, by which means are taken off."""
-        once = (
+    def disclosure(self) -> Disclosure:
+        """What the sum determines, by which means are subtracted."""
+        once, other = (
             "The number of records, the mean vector and the covariance matrix of the pooled "
-            "records, once"
-            if self.centre == "pooled"
-            else "The number of records, how many sites have any, and the covariance matrix of "
-            "all records about the means of their own sites, once; no means"
+            "records, once",
+            'with centre = "site", or of method notears_admm,',
         )
-        return f"{once}. Every analysis below is computed from these and releases nothing more."
+        if self.centre == "site":
+            once, other = (
+                "The number of records, how many sites have any, and the covariance matrix of "
+                "all records about the means of their own sites, once; no means",
+                'with centre = "pooled"',
+            )
+        return Disclosure(
+            DisclosureKind.POOLED,
+            f"{once}. Every analysis below is computed from these and releases nothing more.",
+            ASKED_ONCE,
+            other_runs=means_by_subtraction(other),
+        )
+
+    def tables(self, public: PublicFacts) -> tuple[ResultTable, ...]:
+        """Return those of the analyses."""
+        return tuple(analysis.table for analysis in self._analyses(public))
 
     def stages(self, public: PublicFacts) -> tuple[Stage, ...]:
         """Declare the one round. |z_j z_k| <= 1, so no entry exceeds a site's number of rows."""

@@ -44,6 +44,7 @@ a W that is not finite             `PeerError`, nothing is sent
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import ClassVar
@@ -52,12 +53,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from secagg.contracts import (
+    ANY_MESSAGE,
     Body,
+    Disclosure,
+    DisclosureKind,
     Field,
     Kind,
     PublicFacts,
     RecordCount,
     Result,
+    ResultTable,
     SiteRecords,
     Stage,
     State,
@@ -67,11 +72,13 @@ from secagg.core.arrays import Array
 from secagg.core.randomness import RandomBytes
 from secagg.errors import JobError
 from secagg.models.common.checks import check_halves, check_numbers
+from secagg.models.common.disclosures import CENTRES_WITHIN_SITES, means_by_subtraction
 from secagg.models.common.message_checks import check_facts, read_message
 from secagg.models.common.units import SQUARES_BITS, centred, deviations, records_in
 from secagg.models.common.variables import choose, halves
 from secagg.models.graphs.job_result import Edges, check_truth, graph_result, note_indicators
 from secagg.models.graphs.linear_graph import LinearGraph
+from secagg.models.graphs.tables import linear_table
 from secagg.models.notears_admm.coordinator import Schedule, Variant, advance, begin
 from secagg.models.notears_admm.linear_simulation import linear_fit
 from secagg.models.notears_admm.linear_site import answer, begin_site, spectrum
@@ -83,6 +90,7 @@ from secagg.models.notears_admm.range import (
     check_own_units,
     within_bound,
 )
+from secagg.models.notears_admm.result import CONVERGED, STATIONARITY_LABELS
 
 _MIN_VARIANCE = 2.0 ** (4 - SQUARES_BITS)  # 16 steps of the sum of squares, which are exact
 
@@ -131,8 +139,15 @@ class NotearsAdmm:
 
     name: ClassVar[str] = "notears_admm"
 
+    unknown_settings: ClassVar[Mapping[str, str]] = CENTRES_WITHIN_SITES
+
     @property
-    def leaves(self) -> str:
+    def title(self) -> str:
+        """By its variant."""
+        return f"Graph by NOTEARS-ADMM, variant “{self.variant}”"
+
+    @property
+    def disclosure(self) -> Disclosure:
         """What the sums determine, and what releases less, where there is such a thing."""
         given = "sums of several rounds give" if self.lags else "the last round's sum gives"
         less = (
@@ -142,10 +157,20 @@ class NotearsAdmm:
             else "One sum of moments (method 'moments', analyses 'pc' and 'notears') with centre = "
             '"site" releases strictly less.'
         )
-        return (
+        return Disclosure(
+            DisclosureKind.SITES,
             f"The pooled covariance within sites ({given} it), and more: sums of early rounds "
             "depend on how records are split over sites, and enough of them can be solved for "
-            f"every site's own covariance, up to which site has which. {less}"
+            f"every site's own covariance, without knowing which site has which. {less}",
+            ANY_MESSAGE,
+            other_runs=means_by_subtraction(),
+        )
+
+    def tables(self, public: PublicFacts) -> tuple[ResultTable, ...]:
+        """Return that of a graph."""
+        labels, told = STATIONARITY_LABELS, CONVERGED
+        return (
+            linear_table(self.title, standardised=self.standardise, labels=labels, converged=told),
         )
 
     @cached_property

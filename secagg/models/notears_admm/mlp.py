@@ -43,12 +43,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from secagg.contracts import (
+    ANY_MESSAGE,
     Body,
+    Disclosure,
+    DisclosureKind,
     Field,
     Kind,
     PublicFacts,
     RecordCount,
     Result,
+    ResultTable,
     SiteRecords,
     Stage,
     State,
@@ -63,6 +67,7 @@ from secagg.models.common.units import deviations, records_in
 from secagg.models.common.variables import choose, halves
 from secagg.models.graphs.job_result import Edges, check_truth, graph_result, note_indicators
 from secagg.models.graphs.mlp import Networks, squared_loss
+from secagg.models.graphs.tables import other_table
 from secagg.models.notears_admm.coordinator import Schedule, Variant, advance, begin
 from secagg.models.notears_admm.mlp_simulation import MLP_PENALTY, MLP_RHO, graph_fit
 from secagg.models.notears_admm.mlp_site import answer, begin_site
@@ -75,6 +80,7 @@ from secagg.models.notears_admm.range import (
     check_own_units,
     within_bound,
 )
+from secagg.models.notears_admm.result import CONVERGED, STATIONARITY_LABELS
 
 _MAX_HIDDEN = 1000
 # Of the difference of two numbers of the order of 1 that are rounded to 2^-53 and to steps of the
@@ -127,13 +133,25 @@ class NotearsMlpAdmm:
     scored. They must form a directed acyclic graph."""
 
     name: ClassVar[str] = "notears_mlp_admm"
-    leaves: ClassVar[str] = (
+    disclosure: ClassVar[Disclosure] = Disclosure(
+        DisclosureKind.SITES,
         "Each column's pooled mean and variance (if standardised), and sums of the slopes of the "
         "sites' losses, thousands of numbers in each of some hundred rounds: more equations than "
         "the records have entries. Only the difficulty of solving them protects the pooled "
         "records, and how they are split over sites; a coordinator that chooses the networks it "
-        "sends can make a sum depend on few records."
+        "sends can make a sum depend on few records.",
+        ANY_MESSAGE,
     )
+
+    @property
+    def title(self) -> str:
+        """By its variant."""
+        return f"Nonlinear graph by NOTEARS-ADMM, variant “{self.variant}”"
+
+    def tables(self, public: PublicFacts) -> tuple[ResultTable, ...]:
+        """Return that of a graph."""
+        labels, told = STATIONARITY_LABELS, CONVERGED
+        return (other_table(self.title, networks=True, labels=labels, converged=told),)
 
     @cached_property
     def _schedule(self) -> Schedule:

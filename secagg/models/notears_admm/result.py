@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Final
 
 import numpy as np
 
-from secagg.contracts import State
+from secagg.contracts import Label, State
 from secagg.core.arrays import Array
 from secagg.models.graphs.acyclicity import (
     acyclic_edges,
@@ -16,8 +17,22 @@ from secagg.models.graphs.acyclicity import (
 )
 from secagg.models.graphs.proximal_newton import Graphed
 from secagg.models.graphs.result import GraphFit
+from secagg.models.notears_admm.advice import advice
 from secagg.models.notears_admm.coordinator import Schedule, failure
 
+CONVERGED: Final = "The sites agree and no cycle is left (which is not the same as an optimum)."
+STATIONARITY_LABELS: Final[Mapping[str, Label]] = {
+    "consensus_residual": (
+        "consensus residual",
+        "how far the sites' solutions are, on average, from the graph's weights",
+    ),
+    "stationarity": (
+        "stationarity",
+        "how far the graph is from a local optimum: the largest slope of the penalised loss over "
+        "edges that close no cycle (of linear graphs, in units of correlations); 0 at one, which "
+        "penalties that grow by a fixed factor need not reach",
+    ),
+}
 MAX_SD_RATIO = 10.0  # ratio of deviations from which rho2 cannot suit all columns
 SLOWER_SCHEDULE = Schedule(gamma1=1.3, gamma2=1.1, rounds=500)
 MAX_GRADIENT = 0.1
@@ -127,7 +142,8 @@ def consensus_fit(
     failed = failure(state)
     directed, applied, notes = np.abs(weights) > threshold, threshold, tuple[str, ...]()
     if acyclic or failed is not None:
-        directed, applied, notes = graph_over_threshold(weights, threshold, failed)
+        helps = "" if failed is None else advice(state, schedule, standardised=standardised)
+        directed, applied, notes = graph_over_threshold(weights, threshold, failed, helps)
     elif not is_acyclic(directed):
         notes = (f"the edges above {threshold:g} hold a cycle: none was removed",)
     if np.any(np.diagonal(directed)):

@@ -15,10 +15,10 @@ its output leaves the site is a sum over sites of functions of it and of the rec
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from functools import cached_property
-from typing import Literal, NamedTuple
+from typing import ClassVar, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -39,6 +39,7 @@ from secagg.core.arrays import Array
 from secagg.core.randomness import RandomBytes
 from secagg.errors import JobError, PeerError
 from secagg.models.common.checks import check_halves, check_numbers
+from secagg.models.common.disclosures import CENTRES_WITHIN_SITES
 from secagg.models.common.message_checks import check_facts, read_message
 from secagg.models.common.units import SQUARES_BITS, centred, deviations, records_in
 from secagg.models.common.variables import halves
@@ -123,6 +124,8 @@ class SparseModel(ABC):
     """Seed of the coordinator's draws, which all sites see anyway. The sites' own draws come from
     the operating system."""
 
+    unknown_settings: ClassVar[Mapping[str, str]] = CENTRES_WITHIN_SITES
+
     @cached_property
     def prior(self) -> SpikeSlab:
         """The coordinator's prior."""
@@ -200,7 +203,7 @@ class SparseModel(ABC):
             sees += ", and each column's sum of squared deviations from its sites' means"
         return (
             Stage(RECORDS, tuple(count), 1, sees),
-            Stage(DRAWS, self._carried(public), self.rounds, self.told()),
+            Stage(DRAWS, self._carried(public), self.rounds, self.told(), ends_early=False),
         )
 
     def initial_state(self, public: PublicFacts) -> State:

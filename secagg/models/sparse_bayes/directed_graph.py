@@ -55,7 +55,16 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from secagg.contracts import PublicFacts, RecordCount, Result, State, Update
+from secagg.contracts import (
+    Disclosure,
+    PublicFacts,
+    RecordCount,
+    Result,
+    ResultTable,
+    State,
+    TableKind,
+    Update,
+)
 from secagg.core.arrays import Array
 from secagg.errors import JobError
 from secagg.models.common.posterior_summary import summarise
@@ -72,7 +81,14 @@ from secagg.models.sparse_bayes.laplace_graph import (
 )
 from secagg.models.sparse_bayes.markov_random_field import discoveries, expected_fdr
 from secagg.models.sparse_bayes.metropolis_entries import adapted
-from secagg.models.sparse_bayes.result import arrays_of, beside, check_share, coefficient
+from secagg.models.sparse_bayes.result import (
+    LABELS,
+    arrays_of,
+    beside,
+    check_share,
+    coefficient,
+    disclosed,
+)
 from secagg.models.sparse_bayes.site_posterior import add_draw, begin_sums, own_posterior
 from secagg.models.sparse_bayes.spike_slab import Common
 from secagg.models.sparse_bayes.sums import paper_update
@@ -90,13 +106,18 @@ class SparseDirected(SparseModel):
     """Level of the posterior intervals, between 0 and 1."""
 
     name: ClassVar[str] = "sparse_directed"
-    leaves: ClassVar[str] = (
+    title: ClassVar[str] = "Sparse directed graph, cycles allowed"
+    disclosure: ClassVar[Disclosure] = disclosed(
         "The number of records; with scale = 'pooled' each column's variance within sites; and in "
         "every round, for every chain, sums over sites of differences between each site's own "
         "graph, drawn at random given its records, and the common one. Draws average out, and "
         "errors are not normal: no fixed set of statistics bounds what all rounds together tell "
         "of the sites' records, in sums over sites."
     )
+
+    def tables(self, public: PublicFacts) -> tuple[ResultTable, ...]:
+        """Return that of a graph."""
+        return (ResultTable(self.title, TableKind.POSTERIOR_GRAPH, LABELS),)
 
     def columns(self, public: PublicFacts) -> NDArray[np.int64]:
         """Return the positions of the graph's columns."""

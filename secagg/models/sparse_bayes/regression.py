@@ -45,13 +45,28 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from secagg.contracts import PublicFacts, RecordCount, Result, State
+from secagg.contracts import (
+    Disclosure,
+    PublicFacts,
+    RecordCount,
+    Result,
+    ResultTable,
+    State,
+    TableKind,
+)
 from secagg.errors import JobError
 from secagg.models.common.posterior_summary import summarise
 from secagg.models.common.variables import choose, halves
 from secagg.models.sparse_bayes.base import kept_draws
 from secagg.models.sparse_bayes.linear_rounds import SparseLinear
-from secagg.models.sparse_bayes.result import LEAVES, arrays_of, beside, check_share, coefficient
+from secagg.models.sparse_bayes.result import (
+    LABELS,
+    arrays_of,
+    beside,
+    check_share,
+    coefficient,
+    linear_disclosure,
+)
 from secagg.models.sparse_bayes.sums import Design
 
 
@@ -68,7 +83,22 @@ class SparseRegression(SparseLinear):
     """Level of the posterior intervals, between 0 and 1."""
 
     name: ClassVar[str] = "sparse_regression"
-    leaves: ClassVar[str] = LEAVES
+
+    @property
+    def title(self) -> str:
+        """By its step."""
+        return "Sparse Bayesian regression" + (
+            "" if self.step == "collapsed" else f", step “{self.step}”"
+        )
+
+    @property
+    def disclosure(self) -> Disclosure:
+        """What the sums determine, by its step."""
+        return linear_disclosure(collapsed=self.step == "collapsed")
+
+    def tables(self, public: PublicFacts) -> tuple[ResultTable, ...]:
+        """Return that of a regression."""
+        return (ResultTable(self.title, TableKind.POSTERIOR, LABELS),)
 
     def columns(self, public: PublicFacts) -> NDArray[np.int64]:
         """Return the positions of the outcome, then of the predictors."""

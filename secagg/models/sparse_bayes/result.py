@@ -10,13 +10,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
-from secagg.contracts import State
+from secagg.contracts import TRUSTED, Disclosure, DisclosureKind, Label, State
 from secagg.core.arrays import Array
 from secagg.errors import JobError
+from secagg.models.common.disclosures import means_by_subtraction
 from secagg.models.common.posterior_summary import Posterior, complaints, number, worst
 from secagg.models.sparse_bayes.base import SparseModel
 
@@ -24,17 +25,75 @@ MAX_R_HAT = 1.1
 """Beyond it chains are at different places, and nothing is known of the posterior (Gelman and
 others, Bayesian Data Analysis, 3rd edition, section 11.4)."""
 
-LEAVES = (
-    "The number of records; with scale = 'pooled' each column's variance within sites; and in "
-    "every round, for every chain, sums over sites of each site's cross products, seen through "
-    "random draws that are its own. Draws average out: all rounds together tell the pooled "
-    "regressions about as exactly as one sum of cross products would, and something of how much "
-    "sites differ and how records are split over them. That is so if the coordinator sends what "
-    "the method draws, as it is trusted to. One that chooses its messages itself can bring sites "
-    "to drown their own part in noise, and find what is left of a single other site in the sum."
+_HONEST = (
+    "Can a coordinator that follows the method learn one site's coefficients? It is sent none: it "
+    "sees sums over all sites of the run, of numbers that each site draws at random around its "
+    "own. All rounds together show in part how much sites differ. If all sites but one are alike, "
+    "or are known from elsewhere, that is about the one.",
+    "Can it learn the records of a site that has only a few? It is sent no record, and not how "
+    "many a site has; few records move the sums little. But no noise bounds what one record "
+    "changes: how little that is, is not proved.",
 )
-"""What the sums of all rounds determine, of each linear model: see
-`secagg.models.sparse_bayes.regression`."""
+_ANY_STEP = (
+    f"{TRUSTED} A coordinator that chooses its messages itself chooses what the sums depend on, "
+    "and may find a single site's part in them. How much of it is not bounded."
+)
+_COLLAPSED_STEP = (
+    f"{TRUSTED} A coordinator that chooses its messages itself can, in some tens of rounds, make "
+    "other sites drown their own part in noise, and read a single site's X'X and X'y (the cross "
+    "products of its columns, from which its regression follows) off the sums."
+)
+
+
+def disclosed(text: str, if_malicious: str = _ANY_STEP) -> Disclosure:
+    """Return what a sampler's sums tell; text: what all rounds together determine."""
+    other = means_by_subtraction()
+    return Disclosure(DisclosureKind.SITES, text, if_malicious, if_honest=_HONEST, other_runs=other)
+
+
+def linear_disclosure(*, collapsed: bool) -> Disclosure:
+    """Return what the sums of a linear model tell: see `secagg.models.sparse_bayes.regression`.
+
+    collapsed: whether they are of the collapsed step
+    """
+    return disclosed(
+        "The number of records; with scale = 'pooled' each column's variance within sites; and in "
+        "every round, for every chain, sums over sites of each site's cross products, seen through "
+        "random draws that are its own. Draws average out: all rounds together tell the pooled "
+        "regressions about as exactly as one sum of cross products would, and something of how "
+        "much sites differ and how records are split over them. That is so if the coordinator "
+        "sends what the method draws, as it is trusted to. One that chooses its messages itself "
+        "can make sites drown their own part in noise, and find what is left of a single other "
+        "site in the sum.",
+        _COLLAPSED_STEP if collapsed else _ANY_STEP,
+    )
+
+
+LABELS: Final[Mapping[str, Label]] = {
+    "scale": ("columns divided by standard deviations", ""),
+    "outcome_deviation": ("standard deviation of the outcome, within sites", ""),
+    "slab_sd": ("standard deviation of the slab, median", ""),
+    "spike_sd": ("standard deviation of the spike, median", ""),
+    "largest_r_hat": (
+        "largest R-hat",
+        "do the chains agree? 1 where they do; at most 1.01 is wanted, and beyond 1.1 the result "
+        "must not be used",
+    ),
+    "least_ess_bulk": (
+        "least bulk ESS",
+        "effective sample size: how many independent draws would tell as much of means; 100 for "
+        "each chain are wanted",
+    ),
+    "least_ess_tail": ("least tail ESS", "the same of the ends of intervals"),
+    "largest_pip_mcse": ("largest Monte Carlo error of a PIP", ""),
+    "combine": ("PIP of a pair", "union: the larger of its two sides; intersection: the smaller"),
+    "fdr_at_most": ("Bayesian false discovery rate that was set", ""),
+    "expected_fdr": (
+        "expected share of false ones among the edges",
+        "the mean of 1 − PIP over the edges; at most the rate that was set",
+    ),
+}
+"""Of all sparse Bayesian models."""
 
 _NUMBERS = tuple(field.name for field in fields(Posterior))
 _PRIOR = (

@@ -69,34 +69,6 @@ def judged(summary: Mapping[str, Any]) -> list[Edge]:
     return edges + [Edge(a, b, True, None, "missing", votes(a, b)) for a, b in missing]
 
 
-def reading(summary: Mapping[str, Any]) -> str:
-    """Return how far the arrows of a graph result may be read as causes.
-
-    Linear scores tell directions by variances, if at all: standardised they have none to go by
-    (Reisach, Seiler and Weichwald, NeurIPS 2021).
-    """
-    arrows = "Arrows point as the method directs them"
-    if not _linear(summary):
-        return f"{arrows}; to read them as causes assumes that no common cause is left out"
-    told = "which standardised columns tell weakly"
-    if not summary["settings"]["standardise"]:
-        told = "in own units mostly by the columns' variances, so that other units may turn them"
-    return f"{arrows}, {told}: do not read arrows as causes, even if no common cause is left out"
-
-
-def weight_unit(summary: Mapping[str, Any]) -> str:
-    """Return what the weights of a graph result are in."""
-    if not _linear(summary):
-        return "size of the networks' first layer, without sign"
-    return "standard deviations" if summary["settings"]["standardise"] else "the columns' own units"
-
-
-def _linear(summary: Mapping[str, Any]) -> bool:
-    """Say whether a graph is of linear effects, found by a penalised score; PC and GES are not."""
-    name = summary["method"].replace("_", "-")
-    return name.startswith(("notears", "golem")) and not name.startswith("notears-mlp")
-
-
 def _verdict(edge: Mapping[str, Any], truth: set[tuple[str, str]] | None) -> Verdict:
     if truth is None:
         return "found"

@@ -74,7 +74,7 @@ def check_own_results(
     settings: dict[str, Any],
     rtol: float,
 ) -> None:
-    """A site's "separate" is numpy's least squares of its rows, and errors are of the rows."""
+    """A site's "site_ols" is numpy's least squares of its rows, and errors are of the rows."""
     intercept, degree = settings.get("intercept", "site"), settings.get("degree", 1)
     weights = {"name": "fedlin_hm1", "noise_sd": 1.0, "rounds": 2}
     result, own = simulated({**weights, **settings}, columns, tables)
@@ -84,7 +84,7 @@ def check_own_results(
         kept, tested = table.iloc[: len(table) - held], table.iloc[len(table) - held :]
         X, y = design(kept, names, columns, degree), kept.y.to_numpy(dtype=float)
         expected = least_squares(X, y, intercept == "none")
-        found = told(own[site], "separate")
+        found = told(own[site], "site_ols")
         # As errors of predictions: of terms that cancel, where bounds are far from 0.
         largest = np.abs(X).max(axis=0)
         np.testing.assert_allclose(
@@ -95,9 +95,9 @@ def check_own_results(
         if intercept == "modelled" and settings.get("scale", "pooled") == "pooled":
             nothing = np.concatenate([t.y.iloc[: len(t) - int(settings.get("holdout", 0) * len(t))]
                                       for t in tables.values()]).mean()  # fmt: skip
-        for model in ("hm1", "separate", "nothing"):
+        for model in ("hm1", "site_ols", "mean_only"):
             told_ = next(r for r in own[site].summary["errors"] if r["model"] == model)
-            if model == "nothing":
+            if model == "mean_only":
                 b = np.concatenate([[nothing], np.zeros(X.shape[1])])
             else:
                 b = told(own[site], model)
@@ -120,7 +120,9 @@ def check_own_results(
             whole = held_out[row["model"]]
             rmse = np.sqrt(sum(s for s, _, _ in whole) / sum(n for _, n, _ in whole))
             assert row["held_rmse"] == pytest.approx(rmse, rel=1e-6)
-            assert row["rmse_sites"] == pytest.approx(np.mean([r for _, _, r in whole]), rel=1e-6)
+            assert row["mean_site_rmse"] == pytest.approx(
+                np.mean([r for _, _, r in whole]), rel=1e-6
+            )
 
 
 @pytest.mark.parametrize("holdout", [0.0, 0.3])
@@ -173,9 +175,9 @@ def test_held_out_at_random() -> None:
         assert (told_["records_here"], told_["held_here"]) == (len(table), held)
         assert told_["learned_from"] == len(table) - held
         squares = 0.0
-        b = told(own[site], "separate")
+        b = told(own[site], "site_ols")
         for row in told_["errors"]:
-            if row["model"] == "separate":
+            if row["model"] == "site_ols":
                 squares = row["training_rmse"] ** 2 * (len(table) - held)
                 squares += row["held_rmse"] ** 2 * held
         wrong = table.y.to_numpy() - b[0] - table.x0.to_numpy() * b[1]
@@ -207,7 +209,7 @@ def test_binary_and_categorical_predictors() -> None:
             expected = least_squares(X.astype(float), t.y.to_numpy(), False)
             terms = [row["term"] for row in own[site].summary["coefficients"]]
             assert terms == ["intercept", "x0", "sex=m", "stage=ii", "stage=iii"]
-            np.testing.assert_allclose(told(own[site], "separate"), expected, atol=1e-12)
+            np.testing.assert_allclose(told(own[site], "site_ols"), expected, atol=1e-12)
 
 
 def test_an_outcome_of_several_variables_is_refused() -> None:
@@ -240,7 +242,7 @@ def test_no_predictor_is_named_as_the_intercept(settings: dict[str, Any]) -> Non
     named = {site: t.rename(columns={"intercept": "Intercept"}) for site, t in named.items()}
     _, own = simulated({"name": "fedlin_hm1", "rounds": 2}, columns, named)
     expected = least_squares(named["s0"][["Intercept", "x1"]].to_numpy(), named["s0"].y, False)
-    np.testing.assert_allclose(told(own["s0"], "separate"), expected, atol=1e-12)
+    np.testing.assert_allclose(told(own["s0"], "site_ols"), expected, atol=1e-12)
 
 
 def test_an_outcome_may_stand_anywhere_and_predictors_in_any_order() -> None:
@@ -250,7 +252,7 @@ def test_an_outcome_may_stand_anywhere_and_predictors_in_any_order() -> None:
     _, own = simulated(job, columns, tables)
     for site, table in tables.items():
         expected = least_squares(table[["y", "x0"]].to_numpy(), table.x1.to_numpy(), False)
-        np.testing.assert_allclose(told(own[site], "separate"), expected, atol=1e-11)
+        np.testing.assert_allclose(told(own[site], "site_ols"), expected, atol=1e-11)
 
 
 def test_means_over_sites_in_own_units() -> None:

@@ -112,7 +112,7 @@ def test_ditto_is_equation_1(personal: float, method: dict[str, Any]) -> None:
         expected = written.back(near(written, k, theta, personal), k)
         np.testing.assert_allclose(told(each, "ditto"), expected, rtol=0, atol=1e-10)
         assert [row["model"] for row in each.summary["errors"]] == [
-            "ditto", "separate", "nothing", "fedavg",
+            "ditto", "site_ols", "mean_only", "fedavg",
         ]  # fmt: skip
     assert result.summary["personal"] == personal
 
@@ -125,7 +125,7 @@ def test_ditto_between_fedavg_and_separate() -> None:
     _, low = simulated({**FEDAVG, "personal": 1e-9}, bounds(tables), tables)
     for site in tables:
         np.testing.assert_allclose(told(high[site], "ditto"), told(fedavg[site], "fedavg"), 1e-7)
-        np.testing.assert_allclose(told(low[site], "ditto"), told(low[site], "separate"), 1e-6)
+        np.testing.assert_allclose(told(low[site], "ditto"), told(low[site], "site_ols"), 1e-6)
 
 
 def test_ditto_in_own_units_of_any_size() -> None:
@@ -149,7 +149,7 @@ def test_sites_alike_come_to_their_least_squares() -> None:
     tables = {f"s{k}": table.copy() for k in range(3)}
     result, own = simulated({**FEDAVG, "rounds": 200}, bounds(tables), tables)
     for each in own.values():
-        np.testing.assert_allclose(told(each, "fedavg"), told(each, "separate"), atol=1e-11)
+        np.testing.assert_allclose(told(each, "fedavg"), told(each, "site_ols"), atol=1e-11)
     assert result.summary["change"] < 1e-11
 
 
@@ -215,8 +215,8 @@ def test_what_is_still_to_come_is_not_told_by_chance() -> None:
 
 @pytest.mark.parametrize(("personal", "whose"), [(None, ""), (0.5, "their own ")])
 def test_what_is_left_at_the_end_is_said(personal: float | None, whose: str) -> None:
-    leaves = FedAvg(outcome="y", personal=personal).leaves
-    assert leaves.endswith(
+    text = FedAvg(outcome="y", personal=personal).disclosure.text
+    assert text.endswith(
         f"At the end, sums over sites of {whose}coefficients, of more than two sites their "
         "squares, and errors of predictions."
     )

@@ -373,6 +373,6 @@ def test_the_report_says_what_leaves(sites: Any, tmp_path: Any) -> None:
 
 
 def test_what_the_sum_tells_is_said_by_the_means_taken_off() -> None:
-    assert "mean vector" in PooledMoments().leaves
-    assert "how many sites have any" in PooledMoments(centre="site").leaves
-    assert "no means" in PooledMoments(centre="site").leaves
+    assert "mean vector" in PooledMoments().disclosure.text
+    text = PooledMoments(centre="site").disclosure.text
+    assert "how many sites have any" in text and "no means" in text

@@ -228,6 +228,7 @@ def test_there_is_nothing_to_gain_in_case_iii_and_much_in_case_v(
     )
 
 
+@pytest.mark.system
 def test_a_cell_of_figure_3_is_a_round_of_table_1() -> None:
     """The distance of HM1 from the truth, by the method itself."""
     found = hm1_by_round.compute({"case": "II", "noise": 0.1, "round": 3, "seed": 0})

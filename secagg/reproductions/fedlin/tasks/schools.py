@@ -19,6 +19,7 @@ import numpy as np
 import pandas as pd
 
 from secagg.contracts import Result
+from secagg.models.fedlin.descriptions import MEAN_ONLY, SITE_OLS
 from secagg.models.fedlin.fedavg import FedAvg
 from secagg.reproductions.data import fedlin
 from secagg.reproductions.fedlin.tasks.runs import HM1, HM2, STEP_SHARE, STEPS, included
@@ -26,6 +27,8 @@ from secagg.reproductions.harness.simulated_runs import simulated
 from secagg.reproductions.harness.types import CONVERGED, Settings
 
 TESTED = 0.4
+_OTHERS = {SITE_OLS: "separate", MEAN_ONLY: "nothing"}
+"""The names that the tables have for the predictions beside a method's own."""
 ROUNDS = 100
 LAMBDA = 1.0
 LEVEL = 0.9
@@ -78,7 +81,10 @@ def compute(settings: Settings) -> dict[str, dict[str, float]]:
     }  # fmt: skip
     result, own = simulated(method, columns, tables, seed)
     good = {CONVERGED: float(result.summary.get("converged", True))}
-    errors = {row["model"]: row["rmse_sites"] / unit for row in result.summary["errors"]}
+    errors = {
+        _OTHERS.get(row["model"], row["model"]): row["mean_site_rmse"] / unit
+        for row in result.summary["errors"]
+    }
     ours = errors.pop(name.partition("-")[0])
     found = {name: {"error": ours} | (_counts(own) if name.startswith("hm2") else {}) | good}
     return found | {other: {"error": error, CONVERGED: 1.0} for other, error in errors.items()}

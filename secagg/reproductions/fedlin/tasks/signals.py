@@ -21,6 +21,7 @@ import numpy as np
 
 from secagg.contracts import Result
 from secagg.core.arrays import Array
+from secagg.models.fedlin.descriptions import SITE_OLS
 from secagg.models.fedlin.fedavg import FedAvg
 from secagg.reproductions.data import fedlin
 from secagg.reproductions.fedlin.tasks import local_only
@@ -142,7 +143,7 @@ def _candidates() -> dict[str, list[Candidate]]:
     return {
         "hm1": over_degrees("hm1", hm1),
         "hm1-alpha": over_degrees("hm1", *({**hm1, "alpha": alpha} for alpha in ALPHAS)),
-        "separate": over_degrees("separate", _fedavg(None, 1)),
+        "separate": over_degrees(SITE_OLS, _fedavg(None, 1)),
         "separate-steps": over_degrees("", {}),
         "fedavg": over_degrees("fedavg", _fedavg(None, ROUNDS)),
         "ditto": over_degrees("ditto", *(_fedavg(each, ROUNDS) for each in LAMBDAS)),

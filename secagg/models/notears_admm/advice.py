@@ -1,17 +1,14 @@
 """What to change where NOTEARS-ADMM did not converge, told by how far it came.
 
 h and the consensus residual shrink as their penalties grow (equations (8) and (9) of Ng and Zhang,
-AISTATS 2022). So which of the two is still large, and whether the penalties had reached their end,
-tells which setting was in the way. Only what a summary holds is read, and no setting is named that
-is in force.
+AISTATS 2022). So which of the two is still large, and whether the penalties had reached their
+limit, tells which setting was in the way. No setting is named that is in force.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
-from secagg.models.notears_admm.coordinator import CONSENSUS_TOLERANCE, H_TOLERANCE
+from secagg.contracts import State
+from secagg.models.notears_admm.coordinator import CONSENSUS_TOLERANCE, H_TOLERANCE, Schedule
 
 _UNITS = (
     "Columns that are large or of very different size are the usual cause: set method.standardise "
@@ -19,16 +16,12 @@ _UNITS = (
 )
 
 
-def advice(summary: Mapping[str, Any]) -> str:
-    """Return what helps, for a graph by NOTEARS-ADMM that did not converge; otherwise nothing."""
-    reached = summary.get("diagnostics", {})
-    if summary.get("converged", True) or "consensus_residual" not in reached:
-        return ""
-    asked = summary["settings"]
-    if summary["status"] == "diverged":
-        return f"Numbers grew out of range. {_scale(asked)}"
-    cycles = reached["h"] > H_TOLERANCE
-    apart = reached["consensus_residual"] > CONSENSUS_TOLERANCE
+def advice(state: State, schedule: Schedule, *, standardised: bool) -> str:
+    """Return what helps; state: of a run that has ended without convergence."""
+    if state["status"] == "diverged":
+        return f"Numbers grew out of range. {_scale(standardised=standardised)}"
+    cycles = state["h"] > H_TOLERANCE
+    apart = state["residual"] > CONSENSUS_TOLERANCE
     if cycles and not apart:
         return (
             "The sites agreed on a graph before its cycles were gone: let the penalty of cycles "
@@ -36,19 +29,20 @@ def advice(summary: Mapping[str, Any]) -> str:
             "method.gamma2)."
         )
     large = "Cycles were left and sites still disagreed" if cycles else "Sites still disagreed"
-    if summary["status"] == "out of rounds":
+    if state["status"] == "out of rounds":
         return (
             f"{large} when the rounds ran out, and penalties were still growing: allow more than "
-            f"{asked['rounds']} (method.rounds)."
+            f"{schedule.rounds} (method.rounds)."
         )
-    return f"{large} when the penalties had reached their end; more rounds change nothing. " + (
-        _scale(asked)
+    return (
+        f"{large} when the penalties had reached their limit; more rounds change nothing. "
+        f"{_scale(standardised=standardised)}"
     )
 
 
-def _scale(asked: Mapping[str, Any]) -> str:
+def _scale(*, standardised: bool) -> str:
     """Return what helps where the data and the penalties do not fit each other."""
-    if not asked["standardise"]:
+    if not standardised:
         return _UNITS
     return (
         "Let the penalties grow more slowly (smaller method.gamma1 and method.gamma2), from "

@@ -1,0 +1,70 @@
+"""How learned graphs are shown, and how far their arrows may be read as causes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from secagg.contracts import Label, ResultTable, TableKind
+
+_LABELS: Final[Mapping[str, Label]] = {
+    "h": ("acyclicity h", ""),
+    "rho": ("penalty ρ", ""),
+    "threshold": ("threshold applied", "raised above the setting only where cycles had to go"),
+    "evaluations": ("evaluations of the acyclicity function", ""),
+    "shd": (
+        "structural Hamming distance",
+        "missing, extra and reversed edges; an undirected edge over a true one costs nothing",
+    ),
+    "tpr": ("true positive rate", ""),
+    "fdr": ("false discovery rate", ""),
+}
+
+_ARROWS = "Arrows point as the method directs them"
+_NETWORKS = "size of the networks' first layer, without sign"
+
+
+def linear_table(
+    title: str,
+    *,
+    standardised: bool,
+    labels: Mapping[str, Label] | None = None,
+    converged: str = "",
+) -> ResultTable:
+    """Return the table of a graph of linear effects, found by a penalised score.
+
+    Such scores tell directions by variances, if at all: standardised columns have none to go by
+    (Reisach, Seiler and Weichwald, NeurIPS 2021).
+    """
+    told = "which standardised columns tell weakly"
+    if not standardised:
+        told = "in own units mostly by the columns' variances, so that other units may turn them"
+    return ResultTable(
+        title,
+        TableKind.GRAPH,
+        {**_LABELS, **(labels or {})},
+        converged,
+        f"{_ARROWS}, {told}: do not read arrows as causes, even if no common cause is left out",
+        "standard deviations" if standardised else "the columns' own units",
+    )
+
+
+def other_table(
+    title: str,
+    *,
+    networks: bool = False,
+    labels: Mapping[str, Label] | None = None,
+    converged: str = "",
+) -> ResultTable:
+    """Return the table of a graph by tests of independence, by a score of classes, or of networks.
+
+    networks: whether weights are those of networks; otherwise there are none
+    """
+    return ResultTable(
+        title,
+        TableKind.GRAPH,
+        {**_LABELS, **(labels or {})},
+        converged,
+        f"{_ARROWS}; to read them as causes assumes that no common cause is left out",
+        _NETWORKS if networks else "",
+    )

@@ -1,0 +1,41 @@
+"""How linear regressions on pooled moments are shown: what their numbers are called."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from secagg.contracts import Label, ResultTable, TableKind
+
+_LABELS: Final[Mapping[str, Label]] = {
+    "r_squared": ("R²", ""),
+    "adjusted_r_squared": ("adjusted R²", ""),
+    "residual_std_error": ("residual standard error", ""),
+    "model_dof": ("F: degrees of freedom", ""),
+    "residual_dof": ("residual degrees of freedom", ""),
+    "f_statistic": ("F", ""),
+    "f_p_value": ("F: p-value", ""),
+    "log_likelihood": ("log-likelihood", ""),
+    "aic": ("AIC", ""),
+    "bic": ("BIC", ""),
+    "gcv": ("generalised cross-validation", ""),
+    "kkt_violation": ("violation of optimality", ""),
+    "widened": (
+        "length of intervals ÷ length without noise",
+        "1 would mean that noise does not show; the median of all predictors",
+    ),
+    "noise_ratio": (
+        "size of the noise ÷ least spread of the predictors",
+        "well below 1, the data decide; above 1 intervals rest on what is assumed beforehand",
+    ),
+    "r_hat": (
+        "agreement of the sampler's chains (R-hat)",
+        "intervals are computed by several independent random searches; at 1 they agree, above "
+        "1.05 do not rely on the intervals",
+    ),
+}
+
+
+def regression_table(title: str) -> ResultTable:
+    """Return the table of a linear regression."""
+    return ResultTable(title, TableKind.REGRESSION, _LABELS)
