@@ -27,6 +27,7 @@ from typing import Any, Literal, Union
 from pydantic import BaseModel
 from pydantic_core import PydanticUndefined
 
+TILDE = ("<mi>&#x0007E;</mi>", "<mo>&#x0223C;</mo>")  # "is distributed as" is an operator
 DOCS = Path(__file__).parent
 MARK = re.compile(r"^<!-- keys: ([\w.]+):(\w+) -->$", re.M)
 LIST = re.compile(r"^<!-- pages: (\w+) -->$", re.M)
@@ -48,10 +49,10 @@ def on_page_content(html: str, **_: Any) -> str:
     from latex2mathml.converter import convert  # noqa: PLC0415  # the tests of tables lack it
 
     def inline(found: re.Match[str]) -> str:
-        return convert(unescape(found[1]))
+        return convert(unescape(found[1])).replace(*TILDE)
 
     def block(found: re.Match[str]) -> str:
-        return convert(unescape(found[1]), display="block")
+        return convert(unescape(found[1]), display="block").replace(*TILDE)
 
     html = re.sub(r'<span class="arithmatex">\\\((.*?)\\\)</span>', inline, html, flags=re.S)
     return re.sub(r'<div class="arithmatex">\s*\\\[(.*?)\\\]\s*</div>', block, html, flags=re.S)

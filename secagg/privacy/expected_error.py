@@ -1,46 +1,20 @@
 """Will the result be usable? From public numbers alone, before any record is read.
 
 Noise for differential privacy does not shrink when there are few records, so whether a regression
-survives it can be said beforehand. What the records are like is not known and is assumed:
+survives it can be computed beforehand. The records are not known, so their spread, correlation and
+explained variance are assumed (`spread`, `indicator_size`, `indicator_spread`, `explained`).
+Clipping to norm R shrinks all variances by E min(q, R^2) / E q, q a record's squared length.
 
-    A continuous variable, scaled by its public bounds to [-1, 1], is centred and has the standard
-    deviation `spread`. Bounds say what is possible, not what is likely: an age from 0 to 120 years
-    with a standard deviation of 12 has 0.2. An indicator is plus or minus `indicator_size`, and has
-    `indicator_spread`: 0.4 where a fifth of the records differ from the rest, at a size of 1/2. Any
-    two variables have the same correlation, and the predictors explain the share `explained` of the
-    outcome.
+The error is relative to the slopes per standard deviation: that of the noise in the moments (1), or
+that of the noise in every round (2) with what the rounds leave of the way to the optimum (3).
+`ratio` is the expected spectral norm of the noise over the least eigenvalue of the scatter matrix:
+from 1 on, the noisy matrix may not even be positive definite.
 
-Clipping records to norm R shrinks all variances by E min(q, R^2) / E q, q a record's squared
-length: its size squared for each indicator, and for k continuous variables about a gamma variable
-with the mean and variance that normal ones give it, k spread^2 and 2 spread^4 times
-k + k (k - 1) rho^2. Let D^2 be the d predictors' variances then, C their correlations (with the
-eigenvalues 1 - rho, d - 1 times, and 1 + (d - 1) rho), A = n D C D their scatter matrix, and
-b = D^-1 c the slopes; those per standard deviation, c, have |c|^2 = g. For linear regression
-g = explained times the outcome's variance. With noise of standard deviation s in every released
-number:
+docs/math/expected-error.md states the assumptions and derives (1) to (3).
 
-    moments   b~ - b = A^-1 (e - E b) to first order, E, e the noise of cross products:
-              E|D (b~ - b)|^2 = s^2 (1 + |b|^2) h tr C^-2 / n^2,  h the mean of 1 / D^2        (1)
-    rounds    the mean of T/2 points whose gradients have independent noise (Polyak & Juditsky
-              1992): E|D (b~ - b)|^2 = s^2 (2 / T) h tr C^-2 / (n w)^2, w the mean weight of a
-              record in the Hessian, 1 for linear regression; s^2 grows with T, so T cancels     (2)
-              and what T rounds leave of the way from zero to c, by the method's own recursion   (3)
-
-In (3) c has equal parts along all eigenvectors of C, and D is treated as if it had the same ones:
-the part of an eigenvalue v and a variance q is curved by q v. For log odds the predictors count as
-normal: by Stein's lemma the gradient's part at a share s of the way is then q v (W(1) - s W(s)),
-W(s) the mean weight of a record there, highest at zero: the last of the way is slower than w says.
-
-The error reported is relative to |c|: that of (2) and (3) for rounds (at most 1; (3) is right to
-about a third, or 0.05 if that is more), and for moments e / root(1 + e^2), e that of (1): the error
-of the best multiple of b~, which every analysis with some shrinkage is near. More rounds lessen (3)
-and leave (2) as it is: they cost time only. `ratio` is the spectral norm expected of the noise,
-2 s root(p) for a symmetric p x p matrix (Wigner), over the least eigenvalue of A: from 1 on the
-noisy matrix may not even be positive definite.
-
-Not covered: sampling error (the error is that against the fit without noise), bias of clipping,
-single variables of much smaller spread, whose slopes suffer most. Nothing here is a promise of
-privacy; and as nothing here read a record, it costs none.
+Not covered: sampling error (the error is that against the fit without noise), the bias of clipping,
+and single variables with a much smaller spread, whose slopes suffer most. Nothing here is a
+guarantee of privacy, and nothing here reads a record, so it costs no privacy.
 """
 
 from __future__ import annotations

@@ -1,43 +1,20 @@
 """A site's part of federated sparse directed graphs: draws of its own graph, cycles allowed.
 
 Kidd, Wang, Xu and Ni ("Federated learning for sparse Bayesian models", PSB 2023), section 2.4. At
-site k, for records Y_i of p columns, i = 1..n_k, and theta_jh and t_jh = tau_jh^2 from the
-coordinator,
+site k, for records Y_i of p columns, and theta_jh and t_jh = tau_jh^2 from the coordinator,
 
     Y_i = mu_k + Theta_k Y_i + e_i,  e_ij ~ Laplace(b_kj),  b_kj ~ IG(a_s, b_s)                  (1)
-    theta_kjh ~ N(theta_jh, w_kjh), with w and v as in (2) of `secagg.models.sparse_bayes.horseshoe`
-             (2)
+    theta_kjh ~ N(theta_jh, w_kjh), as in (2) of `secagg.models.sparse_bayes.horseshoe`          (2)
 
-theta_kjh is the effect of h on j, and there is none of j on itself. (In print records are rows and
-Theta is on their right, which contradicts its own "j <- h". The errors are normal there with
-exponential variances: Laplace, of a scale that is not stated.) The prior of mu_k is flat. With
-A = I - Theta_k, m = A mu_k and e_i = A Y_i - m the likelihood is, up to constants,
+theta_kjh is the effect of h on j, and there is none of j on itself. With A = I - Theta_k and
+m = A mu_k the likelihood is, up to constants,
 
     |det A|^(n_k - 1) PROD_j b_kj^-n_k exp(-SUM_i |e_ij| / b_kj)  if rho(Theta_k) < 1, else 0    (3)
 
-The variances are integrated out. |det A|^n_k is the density's, and dmu = dm / |det A|: one record
-tells nothing of Theta_k, as it should. rho is the spectral radius. Rows of A can be exchanged, and
-scaled to a diagonal of 1 again, without any change to what is observed; rho < 1, effects that die
-out as they go round, leaves few of such graphs, and often one
-(`secagg.models.sparse_bayes.directed_graph`). It is part of the likelihood, because in the prior it
-would come with a constant that depends on theta and w. For the joint law of all that is the same as
-a prior conditioned on it at all sites.
+with rho the spectral radius. One sweep draws m (4); each theta_kjh by a Metropolis step with b_kj
+and w_kjh integrated out (5); b_kj (6); rotations of two rows of A into one another (7); w, v (8).
 
-One sweep draws, in this order,
-
-    m_j, given e_ij + m_j and b_kj: its density is exponential between neighbours of these       (4)
-    theta_kjh, one after another, by a Metropolis step, b_kj and w_kjh integrated out            (5)
-    b_kj ~ IG(a_s + n_k, b_s + SUM_i |e_ij|)                                                     (6)
-    turns of two rows of A into one another (`secagg.models.sparse_bayes.metropolis_rotations`)
-              (7) w_kjh and v_kjh by (5) and (6) of `secagg.models.sparse_bayes.horseshoe`
-
-             (8)
-
-With w_kjh ~ IG(1/2, t_jh / v_kjh) integrated out, theta_kjh is Cauchy around theta_jh, of scale
-sqrt(2 t_jh / v_kjh): a theta_kjh that was close to theta_jh once, and w_kjh with it, is not held
-there. (5) to (7) are of the law of theta_k and b_k without w_k, (8) then draws w_k given them; v_k
-is held until then. m and w are drawn before anything uses them: a sweep begins with theta_k, b_k
-and v_k. No site needs an acyclic graph, and nothing here looks for one.
+docs/math/laplace-graph.md derives these steps.
 
 Theta_k's p (p - 1) entries stand in one row, row j after row j - 1 (`places`). Arrays have one
 leading axis of chains; the records may have it too.

@@ -1,47 +1,22 @@
-"""The coordinator's part of federated sparse regression: draws of the coefficients in common.
+"""The coordinator's part of federated sparse regression: draws of the common coefficients.
 
 Kidd, Wang, Xu and Ni ("Federated learning for sparse Bayesian models", PSB 2023), section 2.2. Over
-the sites' coefficients theta_kj ~ N(theta_j, w_kj) of `secagg.models.sparse_bayes.horseshoe`, M
-sites, q coefficients,
+the sites' coefficients theta_kj ~ N(theta_j, w_kj) of `secagg.models.sparse_bayes.horseshoe`,
 
     theta_j ~ N(0, e_j),  e_j = eta_j c0^(1 - g_j)                                               (1)
     g_j ~ Bernoulli(rho),  rho ~ Beta(a_r, b_r),  eta_j ~ IG(a_e, b_e)                           (2)
     w_kj = lambda_kj^2 t_j,  t_j = tau_j^2,  tau_j ~ C+(0, 1)                                    (3)
 
-g_j = 1 is the slab, g_j = 0 the spike. eta is one for all coefficients (Algorithm 3) or one for
-each (the paper's prior): posterior probabilities of g depend on which, and on a_e and b_e, more
-than on anything else that is chosen here.
+g_j = 1 is the slab, g_j = 0 the spike. There are two ways to draw theta and t, from two kinds of
+sums over sites:
 
-From the sites two kinds of sums come, for two ways to draw theta and t.
+* `collapsed`, (4) to (6): sums of P_k, r_k and c_kj, all bounded; theta_k is integrated out;
+* `paper`, (7) to (9): sums of 1/l, d/l and d^2/l, with l_kj = lambda_kj^2 and d = theta_kj -
+  theta_j. Two scales of the printed algorithm are corrected.
 
-`collapsed`. Sums over sites of P_k, r_k (equation (8) there) and c_kj = t_j / (v_kj w_kj):
+Both then draw eta (10), g and rho (11). The means of P(g_j = 1) are reported.
 
-    theta ~ N(Q^-1 SUM r_k, Q^-1),  Q = SUM P_k + diag(1 / e)          theta_k integrated out    (4)
-    t_j ~ Gamma((M + 1) / 2, rate x_j + SUM c_kj / t_j)                                          (5)
-    x_j ~ Gamma(1, rate 1 + t_j)                                                                 (6)
-
-with tau_j ~ C+(0, 1) as t | x ~ Gamma(1/2, rate x), x ~ Gamma(1/2, 1). Both hold the sites' w and
-v; given these theta and t are independent, so that one sum serves both draws. Sites draw theta_k
-again before anything else uses it. All three sums are bounded, given s: c_kj is at most the
-Exp(1) that v_kj was drawn with.
-
-`paper`. Sums over sites of 1/l, d/l and d^2/l, l_kj = lambda_kj^2, d = theta_kj - theta_j, in
-Algorithm 3. Its scales of tau^2 and eta lack a factor 1/2 each, without which the draws are not
-those of the model (`tests/statistical/test_sparse_bayes_invariance.py`):
-
-    x_j ~ IG(1, 1 + 1 / t_j)                                                                     (7)
-    t_j ~ IG((M + 1) / 2, 1 / x_j + SUM d^2/l / 2)                                               (8)
-    theta_j ~ N(m_j / p_j, 1 / p_j),  p_j = 1 / e_j + SUM 1/l / t_j,
-                                      m_j = (theta_j SUM 1/l + SUM d/l) / t_j                    (9)
-
-Both end with
-
-    eta ~ IG(a_e + q/2, b_e + SUM_j theta_j^2 / (2 c0^(1-g_j)))    or one for each, with 1/2    (10)
-    g_j ~ Bernoulli(P_j),  P_j / (1 - P_j) = rho N(theta_j; 0, eta_j)
-                                           / ((1 - rho) N(theta_j; 0, c0 eta_j))
-    rho ~ Beta(a_r + SUM g_j, b_r + q - SUM g_j)                                                (11)
-
-Reported are means of P_j, not of g_j: the same in the limit, with less Monte Carlo error.
+docs/math/spike-and-slab.md has the equations.
 """
 
 from __future__ import annotations

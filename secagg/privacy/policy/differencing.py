@@ -27,11 +27,7 @@ k of 1 or less                                  None: every group is large enoug
 more groups than can be searched                exposed, naming nobody: it cannot be ruled out
 ==============================================  ==================================================
 
-Why it is exact. All ranks are taken modulo a Mersenne prime p. A rank modulo p is never above the
-rank over the rationals, and is below it only if p divides every largest non-zero minor. Minors of a
-0/1 matrix of order n are at most (n+1)^((n+1)/2) / 2^n in size (Hadamard's bound), and p is chosen
-above that: it divides none, so every rank, and with them the answer, is that over the rationals.
-The combination that is named is then solved in fractions.
+The answer is exact: docs/math/differencing.md proves it.
 
 Not protected: releases that are not among `earlier`. A site knows only the cohorts that it was part
 of, so three or more cohorts that have no site in common can expose a group that no site's ledger

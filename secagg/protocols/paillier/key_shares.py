@@ -2,10 +2,8 @@
 
 Sources: V. Shoup, "Practical threshold signatures" (EUROCRYPT 2000), its first protocol, for the
 sharing; P. Paillier, "Public-key cryptosystems based on composite degree residuosity classes"
-(EUROCRYPT 1999), section 6, for decryption by an n-th root. A ciphertext c = (1 + M n) r^n mod n^2
-determines r, since c = r^n mod n and n-th powers permute the units modulo n (n is coprime to
-phi(n)); and r gives M. Taking n-th roots modulo n is RSA signing with public exponent n, which
-Shoup shares. With m = (p-1)(q-1)/4, D = n^-1 mod m and delta = K!:
+(EUROCRYPT 1999), section 6, for decryption by an n-th root. With m = (p-1)(q-1)/4, D = n^-1 mod m
+and delta = K!:
 
     f(x) = D + a_1 x + ... + a_(t-1) x^(t-1) with uniform a_i in Z_m; site i holds s_i = f(i) mod m
     and answers c with x_i = (c mod n)^(2 delta s_i) mod n. Any t answers give
@@ -13,40 +11,20 @@ Shoup shares. With m = (p-1)(q-1)/4, D = n^-1 mod m and delta = K!:
     lambda_i = delta * product of j / (j - i) over the other points j. Then
     c^(2 delta^2) w^-n = 1 + 2 delta^2 M n modulo n^2.
 
-(Squares have order dividing m, so w = (c^2)^(delta^2 D) = (r^2)^(delta^2 n D) is right. Shoup
-squares the x_i once more because dishonest ones need not be squares; see the next paragraph.)
+**A wrong answer cannot change a sum.** The last line is 1 modulo n if and only if w is right, and
+`combine` checks it. No proofs need to be sent: M is the plaintext of c, whoever lied.
 
-**A wrong answer cannot change a sum.** The last line is 1 modulo n if and only if w^n = c^(2
-delta^2) modulo n, thus, n-th powers being a permutation, if and only if w is right. `combine`
-checks this; it is what verifying a signature is to RSA. So there are no proofs to send: M is the
-plaintext of c, whoever lied. (Damgard and Jurik, PKC 2001, section 4.1, share an exponent of twice
-the length and take powers modulo n^2: seven times the work a site, measured, and a wrong answer
-needs a zero-knowledge proof to be noticed.)
+**t - 1 sites and the coordinator** learn the sums alone, if all follow the protocol: their shares
+are uniform and independent of D, the other answers follow from these shares and r, and r is a
+product of randomisers that are uniform, on the assumptions of `cryptosystem`.
 
-**What t - 1 sites and the coordinator see**, if all follow the protocol, tells them sums alone.
-
-1. Their shares: f is uniform among the polynomials over Z_m with f(0) = D, and differences of
-   points are units of Z_m, because its prime factors all exceed K. So any t - 1 values of f are
-   uniform and independent of D: perfectly, for any computing power. A simulator that lacks m draws
-   them below n/4 instead, at a statistical distance of 1 - m / (n/4) < (p+q)/n < 2^(2 - bits/2).
-2. The others' answers: f(i) is fixed by f(0) and those shares, by weights that delta makes whole,
-   so x_i is a product of powers of c and r: whoever knows r and the t - 1 shares can compute the
-   answers of all others (Shoup's simulation).
-3. So they learn r, the product of the contributors' randomisers u_i, and nothing more. Let u_1 ..
-   u_h be those of honest sites, uniform in <h> (see 4). Then the product is uniform and independent
-   of u_1 .. u_(h-1). So whoever knows the sum can make an equal view: draw r, encrypt anything for
-   sites 1 to h - 1, which DCR hides, and give site h the ciphertext that makes the product
-   (1 + M n) r^n. To draw r without knowing h, take +- y^2: <h> is the group of Jacobi symbol 1. It
-   is, but for a chance below 2^-253, because `generate_keypair` makes the group of squares cyclic,
-   of order m, and m has four prime factors, all above 2^255.
-4. Randomisers of half length (or 256 bits) are taken as uniform in <h> on the assumptions of `djn`,
-   here for u = h^a modulo n itself, as Goldreich and Rosen state theirs, not only for u^n.
+docs/math/threshold-decryption.md has the proofs.
 
 Not protected: whoever makes the key knows it, and is trusted to forget it. A share answers for
 *any* ciphertext: its holder must see to it that a fresh ciphertext of an honest site is a factor,
 against which nobody chose the others. (So a *contributing* site that departs from the protocol and
 sends, say, a power of another's ciphertext is not stopped; that takes proofs of knowledge.) Wrong
-answers stop a sum, and do not say whose they were. Timing is as open as in `djn`.
+answers stop a sum, and do not say whose they were. Timing is as open as in `cryptosystem`.
 """
 
 from __future__ import annotations
