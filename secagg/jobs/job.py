@@ -23,6 +23,7 @@ from pydantic import (
 from secagg.contracts.noise import Adjacency, Placement
 from secagg.core.validation import describe, unknown_key
 from secagg.errors import JobError
+from secagg.privacy.accounting.terms import Terms
 
 _MAX_BOUND = 1e100
 
@@ -126,7 +127,7 @@ class Release(_Strict):
 
 
 class Privacy(_Strict):
-    """Differential privacy: what is promised, and for whom."""
+    """Differential privacy: what is guaranteed, and for whom."""
 
     placement: Placement = Placement.NONE
     """Where the noise is added. `"sum"`: once, in the secure sum. `"site"`: once, in each site's
@@ -186,6 +187,16 @@ class Privacy(_Strict):
         if self.person is None and max(self.records_per_person, self.sites_per_person) > 1:
             raise ValueError("records_per_person and sites_per_person need person, a column")
         return self
+
+    def terms(self) -> Terms | None:
+        """Return what is asked for; None without noise."""
+        if self.placement is Placement.NONE:
+            return None
+        assert self.epsilon is not None and self.delta is not None  # as `_complete` checks
+        return Terms(
+            self.placement, self.epsilon, self.delta, self.adjacency, self.colluding,
+            self.count_share, self.records_per_person, self.sites_per_person, self.person,
+        )  # fmt: skip
 
 
 class Simulation(_Strict):

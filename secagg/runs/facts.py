@@ -144,19 +144,18 @@ def method_facts(planned: Planned) -> dict[str, Any]:
 
 
 def privacy_facts(planned: Planned, sites: int) -> dict[str, Any] | None:
-    """Return what is promised under differential privacy for a cohort of so many sites."""
+    """Return what is guaranteed under differential privacy for a cohort of so many sites."""
     if planned.private is None:
         return None
     assert planned.public.clip is not None  # wherever noise is, records are clipped
     withstands = planned.protocol.max_colluding(len(planned.public.sites))
-    person = planned.job.privacy.person
-    return guarantee(planned.private, planned.public.clip, person, sites, withstands)
+    return guarantee(planned.private, planned.public.clip, sites, withstands)
 
 
 def feasibility_facts(planned: Planned) -> dict[str, Any] | None:
     """Return what `secagg plan` says of the result to expect; None without noise."""
-    promise = privacy_facts(planned, len(planned.public.sites))
-    return None if promise is None else prospect(planned, promise)
+    facts = privacy_facts(planned, len(planned.public.sites))
+    return None if facts is None else prospect(planned, facts)
 
 
 def ledger_facts(session: Session) -> dict[str, Any]:

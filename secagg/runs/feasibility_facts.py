@@ -15,10 +15,10 @@ from secagg.privacy.expected_error import (
 from secagg.runtime.planned_job import Planned
 
 
-def prospect(planned: Planned, promise: Mapping[str, Any]) -> dict[str, Any]:
+def prospect(planned: Planned, guarantee: Mapping[str, Any]) -> dict[str, Any]:
     """Return whether the result will be usable, by the public guess of the number of records.
 
-    promise: what `secagg.privacy.accounting.guarantee` returns for all sites of the job
+    guarantee: what `secagg.privacy.accounting.guarantee` returns for all sites of the job
     """
     job, method, clip = planned.job, planned.method, planned.public.clip
     assert clip is not None  # wherever noise is, records are clipped
@@ -31,19 +31,19 @@ def prospect(planned: Planned, promise: Mapping[str, Any]) -> dict[str, Any]:
     if len(kinds) < 2:
         return {"verdict": None, "words": "not judged: there is no regression on one variable"}
     continuous = kinds.count("continuous")
-    _, noised = promise["mechanisms"]  # of the count of records, and of the method's one stage
-    adjacency = "add" if promise["adjacency"] == Adjacency.ADD_REMOVE.value else "replace"
+    _, noised = guarantee["mechanisms"]  # of the count of records, and of the method's one stage
+    adjacency = "add" if guarantee["adjacency"] == Adjacency.ADD_REMOVE.value else "replace"
     return feasibility(
         Assumed(
             job.privacy.expected_records, continuous, len(kinds) - continuous, clip.square, logistic
         ),
         Noised(
             sensitivity=noised[f"sensitivity_{adjacency}"],
-            epsilon=promise["epsilon"],
-            delta=promise["delta"],
-            placement=Placement(promise["placement"]),
+            epsilon=guarantee["epsilon"],
+            delta=guarantee["delta"],
+            placement=Placement(guarantee["placement"]),
             sites=len(planned.public.sites),
-            colluding=promise["colluding"],
+            colluding=guarantee["colluding"],
             share=1 - job.privacy.count_share,
             rounds=noised["releases"],
         ),

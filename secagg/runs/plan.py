@@ -153,7 +153,7 @@ def plan_run(planned: Planned, key: bytes | None = None) -> dict[str, Any]:
         },
         "refusals": _refusals(planned, key),
         "budgets": _budgets(planned),
-        "differential_privacy": _promise(planned),
+        "differential_privacy": _guarantee(planned),
         "warnings": _warnings(planned) + _much(sent_by_site),
         "a_site_sends_at_most": sent_by_site,
         "setup": {"messages": setup[0], "bytes": setup[1]},
@@ -161,8 +161,8 @@ def plan_run(planned: Planned, key: bytes | None = None) -> dict[str, Any]:
     }
 
 
-def _promise(planned: Planned) -> dict[str, Any]:
-    """Return what would be promised if all sites take part, and whether the result will do."""
+def _guarantee(planned: Planned) -> dict[str, Any]:
+    """Return what would be guaranteed if all sites take part, and whether the result will do."""
     facts = privacy_facts(planned, len(planned.public.sites))
     if facts is None:
         return {
@@ -173,7 +173,7 @@ def _promise(planned: Planned) -> dict[str, Any]:
 
 
 def _warnings(planned: Planned) -> list[str]:
-    """Return what a run would give away for ever, or what of its promise is given away already."""
+    """Return what a run would give away for ever, or what of its guarantee is gone already."""
     if planned.private is None:
         exact = (
             "Exact sums spend every budget of differential privacy on these records, for ever: no "
@@ -236,7 +236,7 @@ def _of_site(
     job, policy, shared = planned.job, source.policy, policy_of(as_policy(planned.job.release))
     stages = [stage for name, stage in planned.plans.stages.items() if name != COHORT]
     asked = replace(
-        contribution_request(job, stages, source.name, key or b"", replayable=False),
+        contribution_request(job, stages, source.name, key or b"", job.privacy.terms()),
         cohort=planned.public.sites,
         earlier=tuple(known.sites for known in ledger.cohorts(source.dataset)),
     )

@@ -17,7 +17,7 @@ from secagg.jobs.data_sources import Data, SiteSource, find_sites
 from secagg.jobs.design_matrix import public_facts
 from secagg.jobs.job import Job
 from secagg.jobs.registry import make_method, make_protocol, settings_of
-from secagg.privacy.accounting.calibration import Calibrated, Terms, calibrate
+from secagg.privacy.accounting.calibration import Calibrated, calibrate
 from secagg.runtime.rounds import StagePlans, declared_stages, plan_stages
 
 
@@ -65,8 +65,8 @@ def plan_sites(job: Job, names: tuple[str, ...], sources: Mapping[str, SiteSourc
 def _calibrate(
     job: Job, stages: Sequence[Stage], protocol: SecureSum, sites: int
 ) -> Calibrated | None:
-    asked = job.privacy
-    if asked.placement is Placement.NONE:
+    terms = job.privacy.terms()
+    if terms is None:
         return None
     if job.simulation.site_alone:
         mend = "Add --set simulation.site_alone=false."
@@ -74,11 +74,6 @@ def _calibrate(
     if job.release.min_sites is None or job.release.min_records is None:
         unset = "min_sites" if job.release.min_sites is None else "min_records"
         raise JobError(f"release.{unset}", "is not set, and the noise is sized by it", "Set it.")
-    assert asked.epsilon is not None and asked.delta is not None  # as the job's model checks
-    terms = Terms(
-        asked.placement, asked.epsilon, asked.delta, asked.adjacency, asked.colluding,
-        asked.count_share, asked.records_per_person, asked.sites_per_person,
-    )  # fmt: skip
     # Whoever sees one contribution sees it with that site's share of the noise only. (All but one
     # colluding, that share is all of it, and they can subtract theirs from the sum anyway.)
     if (
@@ -93,7 +88,7 @@ def _calibrate(
             "Lower it, or take another protocol or placement 'site'.",
         )
     least = job.release.min_sites
-    expected = max(asked.expected_records or 0, least * job.release.min_records)
+    expected = max(job.privacy.expected_records or 0, least * job.release.min_records)
     return calibrate(terms, stages, least, expected, protocol.capabilities.hides_from_coordinator)
 
 

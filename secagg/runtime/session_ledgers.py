@@ -24,8 +24,9 @@ from secagg.core.randomness import RandomBytes, system_random
 from secagg.core.ring import RingVector
 from secagg.errors import UsageError
 from secagg.jobs.data_sources import SiteSource, as_policy, ledger_name
-from secagg.jobs.job import Job, Privacy
+from secagg.jobs.job import Job
 from secagg.privacy.accounting.calibration import EXACT, Calibrated
+from secagg.privacy.accounting.terms import Terms
 from secagg.privacy.ledger.ledger import Ledger
 from secagg.privacy.ledger.records import Cohort, Release
 from secagg.privacy.policy.evaluation import PolicyRequest, parameters
@@ -58,7 +59,8 @@ def make_guard(
 ) -> Guard:  # fmt: skip
     """Return a site's guard. `stages` are the method's own."""
     key, replayable = roster.parties[roster.coordinator].verify_key, random is not system_random
-    asked = contribution_request(job, stages, source.name, key, replayable=replayable)
+    terms = None if private is None or replayable else private.terms
+    asked = contribution_request(job, stages, source.name, key, terms)
     return Guard(
         session.hex(), source.dataset, source.policy, asked, private,
         functools.partial(open_ledger, source.ledger), query_digest(job), replayable,
@@ -66,12 +68,12 @@ def make_guard(
 
 
 def contribution_request(
-    job: Job, stages: Sequence[Stage], site: str, key: bytes, *, replayable: bool
+    job: Job, stages: Sequence[Stage], site: str, key: bytes, terms: Terms | None
 ) -> PolicyRequest:
     """Return what a job asks of a site, all but the cohort.
 
     stages: the method's own; key: of the coordinator who asks
-    replayable: noise that others can draw again is none
+    terms: None without noise; noise that others can draw again is none
     """
     return PolicyRequest(
         site=site,
@@ -82,7 +84,7 @@ def contribution_request(
         parameters=parameters(stages),
         cohort=(),
         counting=True,
-        **({} if replayable else _privacy_terms(job.privacy)),
+        terms=terms,
     )
 
 
@@ -95,18 +97,6 @@ def query_digest(job: Job) -> bytes:
     privacy = job.privacy
     whose = [privacy.record_norm, privacy.person, privacy.records_per_person]
     return encoding.digest([job.method.name, columns, whose])
-
-
-def _privacy_terms(privacy: Privacy) -> dict[str, Any]:
-    """Return what a job promises, as rules want it; nothing without noise."""
-    if privacy.placement is Placement.NONE:
-        return {}
-    return {
-        "placement": privacy.placement, "epsilon": privacy.epsilon, "delta": privacy.delta,
-        "adjacency": privacy.adjacency,
-        "unit": "record" if privacy.person is None else "person", "person": privacy.person,
-        "colluding": privacy.colluding,
-    }  # fmt: skip
 
 
 @dataclass(eq=False)

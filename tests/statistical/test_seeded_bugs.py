@@ -32,8 +32,8 @@ from secagg.contracts.noise import Noise, Placement
 from secagg.jobs import design_matrix
 from secagg.models.moments import method
 from secagg.privacy.accounting import calibration
-from secagg.privacy.accounting.calibration import Terms
 from secagg.privacy.accounting.gaussian_dp import gaussian_epsilon
+from secagg.privacy.accounting.terms import Terms
 from secagg.privacy.ledger.records import Release
 from secagg.runtime import site_steps
 from secagg.runtime.rounds import COHORT

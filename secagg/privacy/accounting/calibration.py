@@ -44,6 +44,7 @@ from secagg.privacy.accounting.budget import Cost
 from secagg.privacy.accounting.discretisation import distance
 from secagg.privacy.accounting.events import Gaussian
 from secagg.privacy.accounting.gaussian_dp import gaussian_epsilon, gaussian_mu
+from secagg.privacy.accounting.terms import Terms
 from secagg.privacy.sampling.batched_gaussian import MAX_VARIANCE
 from secagg.privacy.sampling.sampler import sample_error
 
@@ -55,33 +56,6 @@ _MAX_BISECTIONS = 50
 _MAX_EPSILON = 700.0  # e^epsilon is still a float
 _DELTA_RESERVE = 1e-3
 """Share of delta kept for the discreteness of the noise."""
-
-
-@dataclass(frozen=True)
-class Terms:
-    """What a job asks for; see `secagg.jobs.job.Privacy`. The unit has at most `records` records.
-
-    sites: how many sites they may be spread over
-    """
-
-    placement: Placement
-    epsilon: float
-    delta: float
-    adjacency: Adjacency
-    colluding: int
-    count_share: float
-    records: int = 1
-    sites: int = 1
-
-    def group(self) -> float:
-        """Return how many times further a unit moves the releases than a single record does.
-
-        Its effects add up (triangle inequality) where they meet in one sum. Where each site's
-        contribution has its own noise, a unit's records at s sites cost mu at each, root(s) mu in
-        all.
-        """
-        spread = math.sqrt(self.sites) if self.placement is Placement.SITE else self.sites
-        return self.records * spread
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""What a run promises under differential privacy, as plain data and in one sentence.
+"""What a run guarantees under differential privacy, as plain data and in one sentence.
 
 The same facts go into `secagg plan`, run.json and the report, so that a reader finds there what
 NIST SP 800-226 asks a claim to state: unit, adjacency, clipping, sensitivity, noise, placement,
@@ -28,10 +28,8 @@ UNPROTECTED = (
 )
 
 
-def guarantee(
-    calibrated: Calibrated, clip: Clip, person: str | None, sites: int, withstands: int
-) -> dict[str, Any]:
-    """Return the facts of the promise for a cohort of so many sites.
+def guarantee(calibrated: Calibrated, clip: Clip, sites: int, withstands: int) -> dict[str, Any]:
+    """Return the facts of the guarantee for a cohort of so many sites.
 
     withstands: how many colluding sites the protocol hides single contributions from
     """
@@ -39,8 +37,8 @@ def guarantee(
     adjacency = terms.adjacency
     return {
         "placement": terms.placement.value,
-        "unit": "record" if person is None else "person",
-        "person": person,
+        "unit": terms.unit,
+        "person": terms.person,
         "records_per_person": terms.records,
         "sites_per_person": terms.sites,
         "adjacency": adjacency.value,

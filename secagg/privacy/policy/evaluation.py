@@ -28,7 +28,7 @@ budget.colluding      the noise allows for so many colluding sites, or is the si
 min_records           the site has so many                                                 with
 max_parameters_ratio  parameters <= ratio * the site's records                             with
 min_level_records     each 0/1 variable has no ones or so many, and likewise zeros         with
-dominance             see below                                                            with
+dominance             see `record_rules`                                                      with
 max_site_share        the site's records <= share * records in all                         with
 delta                 (always, where there is noise) delta < 1 / number of records         with
 ====================  ===================================================================  ======
@@ -40,15 +40,6 @@ is asked for. They come as the triangle of a p x p matrix, and p it is: with mom
 v + 1 (one variable regressed on all others: intercept, v - 1 slopes, variance of the residuals);
 with logistic regression, its coefficients. Where a sum has no such matrix, all its numbers count.
 
-Dominance is about magnitudes: sums, and sums of squares, of each variable that its public bounds
-keep at 0 or above (in the units it is summed in), unless it only takes the values 0 and 1, whose
-sum is a count. A site knows its own part x1 >= x2 >= ... of a total only, and that suffices: if
-x1 + ... + xn <= k T at every site, then the n largest of all records have y1 + ... + yn <= the sum,
-over sites that hold some of them, of that site's n largest <= k times the pooled total. And for
-the p% rule, if the pooled largest, y1, is at a site with total T = x1 + x2 + ..., where x1 = y1,
-then the pooled remainder, without the pooled second largest y2, is at least T - x1 - x2: whichever
-site y2 is at, what is left of the other totals is not negative.
-
 Not protected. Both refusal and consent tell the coordinator something of the records (not which of
 the rules on records it was). The rules count and compare; they do not bound what somebody learns
 who knows other records, which takes noise. Cells of two variables or more, products of columns,
@@ -58,17 +49,15 @@ small pooled counts where each site's are large or 0, and columns of both signs 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-import numpy as np
-from numpy.typing import NDArray
-
-from secagg.contracts import Kind, PublicFacts, SiteRecords, Stage
+from secagg.contracts import Kind, Stage
 from secagg.contracts.noise import Adjacency, Placement
 from secagg.errors import PolicyRefusal
+from secagg.privacy.accounting.terms import Terms
 from secagg.privacy.policy.differencing import exposed
-from secagg.privacy.policy.site_policy import Dominance, SitePolicy
+from secagg.privacy.policy.site_policy import Budget, SitePolicy
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,8 +69,7 @@ class PolicyRequest:
     cohort: names of the sites whose sum is asked for
     earlier: the cohorts of all that was released from this data set before, from the ledger
     total_records: of the cohort, once counted; counting: this is the round that counts them
-    epsilon, delta, adjacency, unit: of the whole job; without noise, infinite, 0 and None
-    person: the column that names persons; colluding: how many sites the noise allows for
+    terms: of the whole job; None without noise
     """
 
     site: str
@@ -94,30 +82,17 @@ class PolicyRequest:
     earlier: tuple[frozenset[str], ...] = ()
     counting: bool
     total_records: int | None = None
-    placement: Placement = Placement.NONE
-    epsilon: float = math.inf
-    delta: float = 0.0
-    adjacency: Adjacency | None = None
-    unit: str | None = None
-    person: str | None = None
-    colluding: int = 0
+    terms: Terms | None = None
 
+    @property
+    def delta(self) -> float:
+        """Return delta of the whole job; 0 without noise."""
+        return 0.0 if self.terms is None else self.terms.delta
 
-@dataclass(frozen=True, repr=False)
-class OwnRecords:
-    """A site's own numbers; they never leave it.
-
-    magnitudes: for each total that dominance is about, every record's contribution, at least 0
-    levels: for each 0/1 variable, how many records are 1
-    """
-
-    records: int
-    magnitudes: Mapping[str, NDArray[np.float64]]
-    levels: Mapping[str, int]
-
-    def __repr__(self) -> str:
-        """Return nothing of it."""
-        return "Own(...)"
+    @property
+    def adjacency(self) -> Adjacency | None:
+        """Return the job's adjacency; None without noise."""
+        return None if self.terms is None else self.terms.adjacency
 
 
 @dataclass(frozen=True)
@@ -140,22 +115,6 @@ def parameters(stages: Iterable[Stage]) -> int:
         sides = [(math.isqrt(8 * f.size + 1) - 1) // 2 for f in stage.spec if f.kind is Kind.PSD]
         most = max(most, max(sides, default=sum(field.size for field in stage.spec)))
     return most
-
-
-def own_records(rows: SiteRecords, public: PublicFacts) -> OwnRecords:
-    """Return what the rules need to know of a site's records."""
-    magnitudes: dict[str, NDArray[np.float64]] = {}
-    levels: dict[str, int] = {}
-    for variable, scaled in zip(public.variables, rows.values.T, strict=True):
-        values = variable.middle + variable.half * scaled
-        if variable.indicator:  # a record that was clipped to a norm keeps its side
-            levels[variable.name] = int(np.count_nonzero(scaled > 0))
-        elif len(np.unique(scaled)) == 2:  # however the job declares it
-            levels[variable.name] = int(np.count_nonzero(scaled > scaled.min()))
-        elif variable.middle >= variable.half:
-            # scaled >= -1, and rounding is monotone: no value is below 0
-            magnitudes[variable.name], magnitudes[f"{variable.name}^2"] = values, values**2
-    return OwnRecords(len(rows.values), magnitudes, levels)
 
 
 def before_data(policy: SitePolicy, request: PolicyRequest) -> tuple[Decision, ...]:
@@ -184,36 +143,6 @@ def on_cohorts(
     exposure = exposed(earlier, sites, policy.min_sites)
     text = "no group of sites is exposed" if exposure is None else exposure.line()
     return (Decision("cohorts", exposure is None, text),)
-
-
-def with_data(policy: SitePolicy, request: PolicyRequest, own: OwnRecords) -> tuple[Decision, ...]:
-    """Decide by every rule that needs the site's own numbers; pure."""
-    made: list[Decision] = []
-
-    def decide(rule: str, allowed: bool, text: str) -> None:
-        made.append(Decision(rule, allowed, text))
-
-    n, total = own.records, request.total_records
-    if policy.min_records is None:
-        decide("min_records", False, "is not set")
-    else:
-        decide("min_records", n >= policy.min_records, f"{n} records, {policy.min_records} needed")
-    if policy.max_parameters_ratio is not None:
-        most = policy.max_parameters_ratio
-        text = f"{request.parameters} parameters for {n} records, at most {most:g} a record"
-        decide("max_parameters_ratio", request.parameters <= most * n, text)
-    if policy.min_level_records is not None:
-        decide("min_level_records", *_on_levels(policy.min_level_records, own))
-    if policy.dominance is not None:
-        decide("dominance", *_on_totals(policy.dominance, own.magnitudes))
-    if policy.max_site_share is not None and not request.counting:
-        text = f"{n} of {total} records, at most a share of {policy.max_site_share:g}"
-        decide("max_site_share", n <= policy.max_site_share * (total or 0), text)
-    if request.placement is not Placement.NONE:
-        most_records = max(n, total or 0)
-        text = f"delta {request.delta:g} for {most_records} records"
-        decide("delta", request.delta * most_records < 1, text)
-    return tuple(made)
 
 
 _MEND = {
@@ -279,60 +208,44 @@ def _on_lists(policy: SitePolicy, request: PolicyRequest) -> Iterable[Decision]:
 
 
 def _on_noise(policy: SitePolicy, request: PolicyRequest) -> Iterable[Decision]:
-    placement, noised = request.placement, request.placement is not Placement.NONE
+    terms, budget = request.terms, policy.budget
+    placement = Placement.NONE if terms is None else terms.placement
     if policy.noise != "any":
         own = policy.noise == "own"
         needs = "placement 'site'" if own else "privacy.placement and epsilon"
         text = f"{policy.noise!r}, for which it takes {needs}; the job has {placement.value!r}"
-        yield Decision("noise", placement is Placement.SITE if own else noised, text)
-    budget = policy.budget
+        allowed = placement is Placement.SITE if own else terms is not None
+        yield Decision("noise", allowed, text)
     if budget is None:
         return
     if budget.epsilon is not None and budget.delta is not None:
-        claim = f"epsilon {request.epsilon:g} at delta {request.delta:g}" if noised else "no noise"
+        claim, fits = "no noise", False
+        if terms is not None:
+            claim = f"epsilon {terms.epsilon:g} at delta {terms.delta:g}"
+            fits = terms.epsilon <= budget.epsilon and terms.delta <= budget.delta
         most = f"at most epsilon {budget.epsilon:g} at delta {budget.delta:g}"
-        fits = noised and request.epsilon <= budget.epsilon and request.delta <= budget.delta
         yield Decision("budget", fits, f"the job has {claim}, and a job may have {most}")
-    elif not noised:
+    elif terms is None:
         yield Decision("budget", False, "no noise, and the period's budget is finite")
-    if budget.adjacency is not None and noised:
-        asked = "unknown" if request.adjacency is None else request.adjacency.value
-        listed = request.adjacency in budget.adjacency
-        yield Decision("budget.adjacency", listed, f"{asked} is {'' if listed else 'not '}listed")
-    if budget.unit is not None and noised:
-        listed = request.unit in budget.unit
-        text = f"the job's unit is {request.unit or 'unknown'}, {'' if listed else 'not '}listed"
+    if terms is not None:
+        yield from _on_terms(budget, terms)
+
+
+def _on_terms(budget: Budget, terms: Terms) -> Iterable[Decision]:
+    """Decide whether this is the kind of guarantee that the policy asks for."""
+    if budget.adjacency is not None:
+        listed = terms.adjacency in budget.adjacency
+        text = f"{terms.adjacency.value} is {'' if listed else 'not '}listed"
+        yield Decision("budget.adjacency", listed, text)
+    if budget.unit is not None:
+        listed = terms.unit in budget.unit
+        text = f"the job's unit is {terms.unit}, {'' if listed else 'not '}listed"
         yield Decision("budget.unit", listed, text)
-    if budget.person is not None and noised:
-        named = "no column" if request.person is None else f"column {request.person!r}"
+    if budget.person is not None:
+        named = "no column" if terms.person is None else f"column {terms.person!r}"
         text = f"persons are named by {named} in the job, and by column {budget.person!r} here"
-        yield Decision("budget.person", request.person == budget.person, text)
-    if budget.colluding is not None and noised:
-        text = f"noise allows for {request.colluding} colluding sites, {budget.colluding} needed"
-        enough = placement is Placement.SITE or request.colluding >= budget.colluding
+        yield Decision("budget.person", terms.person == budget.person, text)
+    if budget.colluding is not None:
+        text = f"noise allows for {terms.colluding} colluding sites, {budget.colluding} needed"
+        enough = terms.placement is Placement.SITE or terms.colluding >= budget.colluding
         yield Decision("budget.colluding", enough, text)
-
-
-# --- rules on the site's own numbers -------------------------------------------------------------
-
-
-def _on_levels(least: int, own: OwnRecords) -> tuple[bool, str]:
-    for name, ones in own.levels.items():
-        for count, value in ((ones, 1), (own.records - ones, 0)):
-            if 0 < count < least:
-                return False, f"{name} is {value} in {count} records, {least} needed"
-    return True, f"each of {len(own.levels)} variables has none or {least}"
-
-
-def _on_totals(rule: Dominance, magnitudes: Mapping[str, NDArray[np.float64]]) -> tuple[bool, str]:
-    for name, values in magnitudes.items():
-        total, ordered = float(values.sum()), np.sort(values)[::-1]
-        top = float(ordered[: rule.largest].sum())
-        if rule.share is not None and top > rule.share * total:
-            text = f"the {rule.largest} largest make up {top / total:.3g} of the total of {name}"
-            return False, f"{text}, at most {rule.share:g}"
-        rest = total - float(ordered[:2].sum())
-        if rule.remainder is not None and ordered.size and rest < rule.remainder * ordered[0]:
-            text = f"all but the 2 largest make up {rest / ordered[0]:.3g} of the largest of {name}"
-            return False, f"{text}, at least {rule.remainder:g}"
-    return True, f"nobody dominates any of {len(magnitudes)} totals"

@@ -32,7 +32,7 @@ from secagg.privacy.accounting.budget import Cap, Cost
 from secagg.privacy.accounting.calibration import EXACT, Calibrated
 from secagg.privacy.ledger.ledger import Ledger
 from secagg.privacy.ledger.records import Cohort, Decision, Release
-from secagg.privacy.policy import evaluation
+from secagg.privacy.policy import evaluation, record_rules
 from secagg.privacy.policy.release_rules import check_invitation, check_records
 from secagg.privacy.policy.site_policy import SitePolicy
 
@@ -90,7 +90,7 @@ class Guard:
     question: bytes
     replayable: bool = False
     _ledger: Ledger | None = field(default=None, init=False)
-    _own: evaluation.OwnRecords | None = field(default=None, init=False, repr=False)
+    _own: record_rules.OwnRecords | None = field(default=None, init=False, repr=False)
     _records: str = field(default="", init=False, repr=False)
     _said: set[evaluation.Decision] = field(default_factory=set, init=False, repr=False)
 
@@ -124,10 +124,10 @@ class Guard:
     def check(self, occasion: ContributionRequest, rows: SiteRecords, public: PublicFacts) -> None:
         """Decide on the site's own records. Raises `PolicyRefusal`."""
         if self._own is None:
-            self._own = evaluation.own_records(rows, public)
+            self._own = record_rules.own_records(rows, public)
             self._records = encoding.digest(rows.values).hex()
         request = self._request(occasion, ())
-        decisions = evaluation.with_data(self.policy, request, self._own)
+        decisions = record_rules.with_data(self.policy, request, self._own)
         self._write(occasion, decisions)
         check_records(self.policy.release, request.site, self._own.records)
         evaluation.enforce(request.site, decisions)

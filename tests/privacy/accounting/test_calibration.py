@@ -14,9 +14,10 @@ from scipy.optimize import brentq
 from secagg.contracts import Field, Kind, Stage
 from secagg.contracts.noise import Adjacency, Noise, Placement, Sensitivity
 from secagg.errors import CapabilityError, JobError
-from secagg.privacy.accounting.calibration import Calibrated, Terms, calibrate, epsilon_at
+from secagg.privacy.accounting.calibration import Calibrated, calibrate, epsilon_at
 from secagg.privacy.accounting.discretisation import distance, rounded_distance
 from secagg.privacy.accounting.gaussian_dp import gaussian_delta, gaussian_epsilon, gaussian_mu
+from secagg.privacy.accounting.terms import Terms
 
 TERMS = Terms(Placement.SUM, 1.0, 1e-6, Adjacency.ADD_REMOVE, 1, 0.05)
 COUNT = Stage(

@@ -19,18 +19,17 @@ from secagg.contracts.noise import Adjacency, Placement
 from secagg.errors import PolicyRefusal
 from secagg.models.glm.logistic import Logistic
 from secagg.models.moments.method import PooledMoments
-from secagg.privacy.policy import evaluation
+from secagg.privacy.accounting.terms import Terms
+from secagg.privacy.policy import evaluation, record_rules
 from secagg.privacy.policy.evaluation import (
     Decision,
-    OwnRecords,
     PolicyRequest,
     before_data,
     enforce,
     on_cohorts,
-    own_records,
     parameters,
-    with_data,
 )
+from secagg.privacy.policy.record_rules import OwnRecords, own_records, with_data
 from secagg.privacy.policy.site_policy import Dominance, SitePolicy, parse_policy
 
 ABC = ("a", "b", "c")
@@ -42,11 +41,14 @@ COUNTING = PolicyRequest(
     parameters=3, cohort=ABC, counting=True,
 )  # fmt: skip
 LATER = replace(COUNTING, counting=False, total_records=100)
-NOISED = replace(
-    LATER, placement=Placement.SUM, epsilon=1.0, delta=1e-6, adjacency=Adjacency.ADD_REMOVE,
-    unit="record",
-)  # fmt: skip
+TERMS = Terms(Placement.SUM, 1.0, 1e-6, Adjacency.ADD_REMOVE, colluding=0, count_share=0.05)
+NOISED = replace(LATER, terms=TERMS)
 OWN = OwnRecords(40, {}, {})
+
+
+def with_terms(**changed: Any) -> PolicyRequest:
+    """Return the request of a job with other terms."""
+    return replace(LATER, terms=replace(TERMS, **changed))
 
 
 def policy(text: str) -> SitePolicy:
@@ -173,7 +175,8 @@ def test_the_first_that_is_not_listed_is_named() -> None:
     ],
 )
 def test_noise(noise: str, placement: Placement, allowed: bool | None) -> None:
-    request = replace(NOISED, placement=placement)
+    terms = None if placement is Placement.NONE else replace(TERMS, placement=placement)
+    request = replace(LATER, terms=terms)
     assert verdict("noise", f'noise = "{noise}"', request) is allowed
 
 
@@ -184,9 +187,8 @@ def test_noise(noise: str, placement: Placement, allowed: bool | None) -> None:
         ("epsilon = 0.99\ndelta = 1e-6", NOISED, False),
         ("epsilon = 1\ndelta = 9e-7", NOISED, False),
         ("epsilon = 100\ndelta = 0.1", LATER, False),  # without noise
-        ("epsilon = 1\ndelta = 1e-6", replace(NOISED, placement=Placement.NONE), False),
-        ("epsilon = 1\ndelta = 1e-6", replace(NOISED, epsilon=math.inf), False),
-        ("epsilon = 1\ndelta = 1e-6", replace(NOISED, epsilon=math.nan), False),
+        ("epsilon = 1\ndelta = 1e-6", with_terms(epsilon=math.inf), False),
+        ("epsilon = 1\ndelta = 1e-6", with_terms(epsilon=math.nan), False),
         ("period_epsilon = 1\nperiod_delta = 1e-6", LATER, False),
         ("period_epsilon = 1\nperiod_delta = 1e-6", NOISED, None),  # is for the ledger
     ],
@@ -201,14 +203,12 @@ def test_budget(budget: str, request_: PolicyRequest, allowed: bool | None) -> N
         ("adjacency", '["add_remove"]', {}, True),
         ("adjacency", '["replace"]', {}, False),
         ("adjacency", '["replace", "add_remove"]', {}, True),
-        ("adjacency", '["replace", "add_remove"]', {"adjacency": None}, False),
         ("unit", '["record", "person"]', {}, True),
         ("unit", '["person"]', {}, False),
-        ("unit", '["person"]', {"unit": "person"}, True),
-        ("unit", '["person"]', {"unit": None}, False),
+        ("unit", '["person"]', {"person": "patient"}, True),
         ("person", '"patient"', {}, False),
-        ("person", '"patient"', {"unit": "person", "person": "patient"}, True),
-        ("person", '"patient"', {"unit": "person", "person": "row"}, False),
+        ("person", '"patient"', {"person": "patient"}, True),
+        ("person", '"patient"', {"person": "row"}, False),
         ("colluding", "2", {"colluding": 1}, False),
         ("colluding", "2", {"colluding": 2}, True),
         ("colluding", "2", {"colluding": 0, "placement": Placement.SITE}, True),
@@ -216,7 +216,7 @@ def test_budget(budget: str, request_: PolicyRequest, allowed: bool | None) -> N
 )
 def test_what_is_promised(key: str, listed: str, change: dict[str, Any], allowed: bool) -> None:
     text = f"[budget]\nepsilon = 1\ndelta = 1e-6\n{key} = {listed}"
-    assert verdict(f"budget.{key}", text, replace(NOISED, **change)) is allowed
+    assert verdict(f"budget.{key}", text, with_terms(**change)) is allowed
 
 
 @pytest.mark.parametrize(
@@ -230,12 +230,12 @@ def test_what_is_promised(key: str, listed: str, change: dict[str, Any], allowed
     ],
 )
 def test_delta(delta: float, records: int, total: int | None, allowed: bool) -> None:
-    request = replace(NOISED, delta=delta, total_records=total)
+    request = replace(with_terms(delta=delta), total_records=total)
     assert verdict("delta", "", request, OwnRecords(records, {}, {})) is allowed
 
 
 def test_delta_is_nobodys_business_without_noise() -> None:
-    assert verdict("delta", "", replace(LATER, delta=0.5), OWN) is None
+    assert verdict("delta", "", LATER, OWN) is None
 
 
 # --- cohorts -------------------------------------------------------------------------------------
@@ -434,10 +434,10 @@ def test_what_holds_at_each_site_holds_over_all(
 ) -> None:
     """The argument in the module's text, in numbers that floats hold exactly."""
     for rule in (Dominance(largest=largest, share=share), Dominance(remainder=remainder)):
-        each = [evaluation._on_totals(rule, {"x": np.array(v, dtype=float)})[0] for v in sites]
+        each = [record_rules._on_totals(rule, {"x": np.array(v, dtype=float)})[0] for v in sites]
         pooled = np.array([value for values in sites for value in values], dtype=float)
         if all(each):
-            assert evaluation._on_totals(rule, {"x": pooled})[0]
+            assert record_rules._on_totals(rule, {"x": pooled})[0]
 
 
 # --- decisions -----------------------------------------------------------------------------------
@@ -453,7 +453,7 @@ EVERYTHING = policy(
 
 def test_every_rule_is_evaluated_though_the_first_refuses() -> None:
     """All rows of the module's table, all of them refusing."""
-    request = replace(NOISED, cohort=("a", "b"), total_records=7, delta=0.5)
+    request = replace(with_terms(delta=0.5), cohort=("a", "b"), total_records=7)
     own = OwnRecords(7, {"age": np.ones(7)}, {"sex": 2})
     first, second = before_data(EVERYTHING, request), with_data(EVERYTHING, request, own)
     assert not any(decision.allowed for decision in (*first, *second))
