@@ -1,8 +1,13 @@
 """Fill the pages of the site with what the code already says.
 
-`<!-- keys: MODULE:CLASS -->` becomes the table of that class's settings: names, types and defaults
-come from its fields, meanings from the string under each field. `<!-- pages: FOLDER -->` becomes
-the list of a folder's pages. Formulas become MathML, which every browser shows without a script.
+Each mark stands alone on a line of a page and is replaced when the site is built:
+
+    <!-- keys: MODULE:CLASS -->  the table of a class's settings. Names, types and defaults come from
+                                 its fields, meanings from the string under each field.
+    <!-- sums: MODULE:CLASS -->  what a method says of its sums
+    <!-- pages: FOLDER -->       the list of a folder's pages
+
+Formulas become MathML, which every browser shows without a script.
 """
 
 from __future__ import annotations
@@ -30,7 +35,10 @@ from pydantic_core import PydanticUndefined
 TILDE = ("<mi>&#x0007E;</mi>", "<mo>&#x0223C;</mo>")  # "is distributed as" is an operator
 DOCS = Path(__file__).parent
 MARK = re.compile(r"^<!-- keys: ([\w.]+):(\w+) -->$", re.M)
+SUMS = re.compile(r"^<!-- sums: ([\w.]+):(\w+) -->$", re.M)
 LIST = re.compile(r"^<!-- pages: (\w+) -->$", re.M)
+REQUIRED = {"outcome": "y", "predictors": ("x",), "family": "binomial"}
+"""Any values of settings without a default: what sums tell does not depend on them."""
 WORDS = {
     int: "whole number", float: "number", bool: "true or false", str: "text", Path: "path",
     dict: "table", type(None): "",
@@ -41,6 +49,7 @@ LIMITS = {"ge": "at least", "gt": "above", "le": "at most", "lt": "below"}
 def on_page_markdown(markdown: str, **_: Any) -> str:
     """Replace each mark by its table (called by mkdocs for every page)."""
     markdown = LIST.sub(lambda found: page_list(found[1]), markdown)
+    markdown = SUMS.sub(lambda found: what_sums_tell(found[1], found[2]), markdown)
     return MARK.sub(lambda found: key_table(found[1], found[2]), markdown)
 
 
@@ -66,6 +75,22 @@ def page_list(folder: str) -> str:
         if page.name != "index.md":
             lines.append(f"- [{title}]({page.name})")
     return "\n".join(lines)
+
+
+def what_sums_tell(module: str, name: str) -> str:
+    """Return what plan and report say of a method's sums, with its default settings."""
+    kind = getattr(importlib.import_module(module), name)
+    required = {key: REQUIRED[key] for key, field in fields(kind).items() if field[1] is ...}
+    says = kind(**required).disclosure
+    parts = {
+        "All sums together tell": says.text,
+        "A coordinator that departs from the method": says.if_malicious,
+        "The same with noise in every answer": says.if_malicious_noised,
+        "With other runs on the same records": says.other_runs,
+    }
+    questions = [part.replace("? ", "?** ", 1) for part in says.if_honest]
+    texts = [f"**{head}.** {text}" for head, text in parts.items() if text]
+    return "\n\n".join([*texts, *(f"**{question}" for question in questions)])
 
 
 def key_table(module: str, name: str) -> str:

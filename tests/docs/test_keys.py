@@ -87,3 +87,10 @@ def test_ranges_of_penalties_are_those_that_are_checked(
     for value in (0.9 * low if rho else low, 1.1 * high):
         with pytest.raises(JobError, match=key):
             Schedule(**{key: value}).check()
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_what_sums_tell_stands_on_the_page_of_each_method(name: str, hooks: ModuleType) -> None:
+    page = (ROOT / "docs" / "methods" / f"{name}.md").read_text(encoding="utf-8")
+    assert hooks.SUMS.findall(page) == [METHODS[name]]
+    assert "**All sums together tell.** " in hooks.on_page_markdown(page)
