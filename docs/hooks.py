@@ -2,8 +2,8 @@
 
 Each mark stands alone on a line of a page and is replaced when the site is built:
 
-    <!-- keys: MODULE:CLASS -->  the table of a class's settings. Names, types and defaults come from
-                                 its fields, meanings from the string under each field.
+    <!-- keys: MODULE:CLASS -->  the table of a class's settings: names, types and defaults from
+                                 its fields, meanings from the string under each field
     <!-- sums: MODULE:CLASS -->  what a method says of its sums
     <!-- pages: FOLDER -->       the list of a folder's pages
 

@@ -11,42 +11,13 @@ of which recover the secret. With degree = n - 1 this is the complete graph of B
 Threat model: c = floor(colluding n) sites collude with a malicious coordinator; d = floor(dropping
 n) sites drop out, before or after the ring is drawn. Three conditions must hold.
 
-(a) Recovery. At least `threshold` holders of shares of each secret remain. A site and its
-    neighbours are degree + 1 consecutive places of the ring, so at most degree + 1 - threshold of
-    these sites may drop out.
+(a) Recovery: at least `threshold` holders of shares of each secret remain.
+(b) Secrecy: nobody recovers both secrets of a site, whatever lists of survivors the coordinator
+    shows: 2 threshold > degree + 1 + x where x of the neighbours collude.
+(c) Connectivity: the honest survivors are one connected component, so that there is one sum.
 
-(b) Secrecy, even if the coordinator shows different lists of survivors to different sites. It may
-    recover one of a site's two secrets (the self mask of a survivor, the pairwise key of a site
-    that dropped out), but never both: together they reveal the contribution. An honest shareholder
-    gives its share of one of the two, a colluding one its shares of both. If x of the neighbours
-    collude, both secrets can be recovered if and only if the other degree + 1 - x shareholders can
-    be divided into two groups of at least threshold - x each. This is impossible if and only if
-
-        2 threshold > degree + 1 + x      (Bonawitz et al. 2017, section 6: n shareholders, x = c).
-
-    It follows that x < threshold: colluding sites alone recover no secret.
-
-(c) Connectivity. The coordinator knows the pairwise masks of colluding and of dropped sites. Apart
-    from these it learns one sum for each connected component of the honest survivors; there must be
-    only one component. The ring is cut only by two gaps, each of at least degree / 2 consecutive
-    places without an honest survivor. The coordinator decides which sites count as dropped when it
-    already knows the ring, so it can choose the places of d sites. It cannot choose the places of
-    the colluding sites, so these must not fill degree - d places of any two gaps. (Bell et al.
-    assume dropouts that do not depend on the ring, and need far fewer neighbours for thousands of
-    sites.)
-
-On the complete graph these conditions depend on n, c and d only, so they hold always or never. On a
-ring they fail with a small probability over its order. The bound is a union bound, in (a) over n
-places, in (b) over n - c honest sites, in (c) over the pairs of places where two gaps can start.
-Each term is a hypergeometric probability with exactly c and d sites, which is the worst case.
-
-Sites that drop out before the ring is drawn are not on it. Let a <= d be their number. In (b) the
-worst case is a = d, because the colluding sites are then the largest share of the ring. In (a) and
-(c) it is a = 0. Proof: let H(n, c, k) be the number of marked places among k drawn from n places, c
-of them marked, and condition on whether one given place is drawn. For (c), take an unmarked place:
-H(n, c, k) is H(n-1, c, k) or H(n-1, c, k-1), both at least H(n-1, c, k) - 1 in distribution, so
-P(H(n-1, c, k) >= x + 1) <= P(H(n, c, k) >= x). For (a), take a marked place: H(n, d, k) is
-H(n-1, d-1, k) or H(n-1, d-1, k-1) + 1, both at least H(n-1, d-1, k) in distribution.
+On the complete graph they hold always or never; on a ring they fail with a small probability over
+its order. docs/math/masked-graph.md proves the bound and lists plans.
 
 Not protected:
 
@@ -59,35 +30,6 @@ Not protected:
   (c) assumes a single list. Therefore each site signs one list (`site.agree`), and no site reveals
   shares for a list with fewer than least_survivors signatures: any two sets of that many sites have
   an honest site in common.
-
-Plans at failure_log2 = -40 (a test recomputes the rows; -inf: all three always hold):
-
-======  =========  ========  ======  =========  ===============  ============
-sites   colluding  dropping  degree  threshold  least_survivors  failure_log2
-======  =========  ========  ======  =========  ===============  ============
-2       1/3        0.1       1       2          2                -inf
-3       1/3        0.1       2       3          3                -inf
-4       1/3        0.1       3       3          3                -inf
-5       1/3        0.1       4       4          4                -inf
-7       1/3        0.1       6       5          5                -inf
-10      1/3        0.1       9       7          7                -inf
-20      1/3        0.1       19      14         14               -inf
-32      1/3        0.1       31      22         22               -inf
-33      1/3        0.1       18      16         30               -inf
-50      1/3        0.1       26      22         45               -inf
-100     1/3        0.1       54      45         90               -inf
-300     1/3        0.1       144     115        270              -44.31
-1000    1/3        0.1       296     231        900              -40.26
-3000    1/3        0.1       592     461        2700             -40.86
-10000   1/3        0.1       1752    1308       9000             -40.44
-50      0.1        0.1       16      12         45               -inf
-100     0.1        0.1       30      21         90               -inf
-300     0.1        0.1       82      56         270              -40.76
-1000    0.1        0.1       150     102        900              -41.41
-10000   0.1        0.1       1220    743        9000             -40.02
-100     1/3        0.25      99      67         67               -inf
-1000    1/3        0.25      999     667        667              -inf
-======  =========  ========  ======  =========  ===============  ============
 """
 
 from __future__ import annotations
