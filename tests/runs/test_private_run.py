@@ -20,7 +20,7 @@ import secagg
 from secagg.core.randomness import replayable_random, system_random
 from secagg.errors import CapabilityError, JobError, SecaggError
 from secagg.jobs.job import parse_job
-from secagg.models.moments.method import CONSTANT, REPEATED_NOTE
+from secagg.models.moments.method import CONSTANT, REPEATED_NOTE, PooledMoments
 from secagg.privacy.ledger.ledger import Ledger
 from secagg.runs.plan import plan_run
 from secagg.runtime import fixed_point
@@ -128,15 +128,29 @@ def test_nothing_exact_is_written_down(tmp_path: Path) -> None:
     assert facts["privacy"]["epsilon"] == 2.0 and facts["privacy"]["unit"] == "record"
 
 
-def test_clip_counts_stay_at_the_site() -> None:
-    """Values outside a field's bound would be counted: with noise that sum is zero throughout."""
-    session = open_session(plan_job(parse_job(private()), tables()), system_random)
-    step = session.coordinator.start()
-    while step.state.total is None:
-        step = session.coordinator.advance(step.state, session.engine.exchange(step.requests))
-    _, clipped = fixed_point.decode(session.planned.plans.of("cohort"), step.state.total)
-    session.close()
-    assert not clipped.any()
+def test_clip_counts_stay_at_the_site(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each site has two moments beyond their bound: told without noise, and not with it."""
+    honest = PooledMoments.contribute
+
+    def beyond(*args: Any) -> Any:
+        update, memory = honest(*args)
+        update["moments"][-2:] = 1e6
+        return update, memory
+
+    monkeypatch.setattr(PooledMoments, "contribute", beyond)
+
+    def clipped(raw: dict[str, Any]) -> list[float]:
+        session = open_session(plan_job(parse_job(raw), tables()), system_random)
+        step = session.coordinator.start()
+        while step.state.total is None or step.state.stage != "moments":
+            step = session.coordinator.advance(step.state, session.engine.exchange(step.requests))
+        _, counts = fixed_point.decode(session.planned.plans.of("moments"), step.state.total)
+        session.close()
+        return [float(count) for count in counts]
+
+    assert clipped(private() | {"privacy": {}}) == [6.0]
+    for placement in ("sum", "site"):
+        assert clipped(private(placement)) == [0.0]
 
 
 def test_no_seed_of_any_noise_leaves_the_ledgers(tmp_path: Path) -> None:

@@ -154,6 +154,25 @@ def test_a_sum_over_others_is_checked_anew(protocol: Any) -> None:
         run_all(w)
 
 
+@both
+def test_dropouts_that_would_expose_a_site_end_the_run_before_the_sum_is_known(
+    protocol: Any,
+) -> None:
+    """All four were released before. d falls silent only after all have consented."""
+    w = world(protocol)
+    w.coordinator = replace(w.coordinator, earlier=(frozenset(SITES),))
+    w.engine.tamper = silent("d", 0, contributes(w))
+    step, steps = w.coordinator.start(), []
+    with pytest.raises(PolicyRefusal) as caught:
+        while not step.done:
+            steps.append(step)
+            step = w.coordinator.advance(step.state, w.engine.exchange(step.requests))
+    assert caught.value.where == "coordinator" and "= d" in caught.value.what
+    opened = {phase.name for phase in w.protocol.phases if phase.opens}
+    assert not opened & {delivery.phase for delivery in w.engine.transcript}
+    assert events(steps, "release") == [] and step.state.total is None
+
+
 # --- who is there --------------------------------------------------------------------------------
 
 

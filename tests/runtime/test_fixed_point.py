@@ -11,9 +11,10 @@ from hypothesis import strategies as st
 from support.integers import quantised
 
 from secagg.contracts import Field, Kind
+from secagg.contracts.noise import Noise, Placement
 from secagg.core import ring
 from secagg.errors import DataError, InternalError, JobError, OverflowRefusal, ProtocolAbort
-from secagg.runtime.fixed_point import SumPlan, decode, encode, plan_sum
+from secagg.runtime.fixed_point import SumPlan, add_noise, decode, encode, plan_sum
 
 SIGNED, UNSIGNED = (Kind.BOUNDED, Kind.PSD), (Kind.COUNT, Kind.WEIGHT)
 TINY = 5e-324  # the least subnormal
@@ -345,6 +346,19 @@ def test_a_bound_below_the_resolution() -> None:
     with pytest.raises(JobError, match="half a step"):
         plan_sum((field(1, 2.0**-9, 8),), 2)
     assert carried(plan_sum((field(1, 0.6 * 2.0**-8, 8),), 2), [0.6 * 2.0**-8]) == ([1], 0)
+
+
+# --- noise ----------------------------------------------------------------------------------------
+
+
+def test_noise_takes_out_the_clip_counts() -> None:
+    """How many entries a site clipped depends on its records, and has no noise."""
+    noise = Noise(Placement.SITE, 4**8, 8, colluding=0, least=1)
+    plan = plan_sum((field(3),), 2, noise=noise)
+    vector = encode(plan, {"x": np.array([5.0, 0.5, -5.0])})
+    assert ring.to_integers(vector) == [256, 128, -256, 2]
+    add_noise(plan, vector, np.array([10, -20, 0], dtype=np.int64))
+    assert ring.to_integers(vector) == [266, 108, -256, 0]
 
 
 # --- a sum that no honest sites could have made --------------------------------------------------

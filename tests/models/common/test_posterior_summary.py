@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -72,6 +73,18 @@ def test_chains_apart() -> None:
     assert f"{least:.0f} for " in few and "400 are wanted" in few
     for note in (disagree, few):
         assert "(method.rounds)" in note and "sweeps" not in note  # which hardly help
+
+
+@pytest.mark.parametrize("chains", [2, 4])
+def test_a_hundred_independent_draws_of_each_chain_are_wanted(chains: int) -> None:
+    for bulk, tail in ((1.01, 0.99), (0.99, 1.01), (1.01, 1.01)):
+        found = replace(
+            summarise(INDEPENDENT[:, :, 0]),
+            ess_bulk=np.array(bulk * 100 * chains),
+            ess_tail=np.array(tail * 100 * chains),
+        )
+        notes = complaints({"means": found}, chains, ["'a'"])
+        assert len(notes) == (min(bulk, tail) < 1)
 
 
 def test_draws_that_are_all_equal() -> None:

@@ -53,6 +53,11 @@ def test_an_error_in_posterior_sds() -> None:
     mean, cov = mixture(np.ones(800)).moments()
     error = mixture(np.ones(800)).error() / np.sqrt(np.diagonal(cov))
     assert told["error"] == pytest.approx(np.max(error))
+    at = np.arange(800.0)  # mu is as uncertain at each point as the points are apart
+    vague = Mixture(at[None], np.full(800, 1 / 800), at[:, None], np.full((800, 1, 1), 1e5))
+    told, _ = importance_summary(vague)
+    errors = vague.error() / np.sqrt(np.diagonal(vague.moments()[1]))
+    assert errors[0] < 0.8 * errors[1] == pytest.approx(0.8 * told["error"])
     assert mean[0] == pytest.approx(399.5)
     assert told["error"] > 0.1
     assert f"{told['error']:.2g} posterior standard deviations" in notes[0]

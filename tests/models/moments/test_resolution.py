@@ -11,7 +11,9 @@ import pytest
 import statsmodels.api as sm
 
 import secagg
+from secagg.contracts import PublicFacts, Variable
 from secagg.errors import JobError, UsageError
+from secagg.models.moments.method import pooled_moments
 
 N = 300
 
@@ -119,6 +121,29 @@ def test_too_coarse_a_resolution_is_said():
     run = secagg.run(job(1e5, {**OLS, "fraction_bits": 32}), sites())
     failed = run.result.summary["analyses"][0]["failed"]
     assert "fewer than 4 digits" in failed or "does not vary" in failed
+
+
+@pytest.mark.parametrize("step_error", [1e-9, 1e-6])
+@pytest.mark.parametrize("signs", [(1, -1, -1), (-1, 1, 1), (1, 1, -1), (-1, -1, 1)])
+def test_the_error_that_is_stated_bounds_the_worst_that_rounding_can_do(step_error, signs):
+    """Sums near n: an error e of each sum and of M makes up to 3 e of one in a centred entry."""
+    n = 200
+    u = 0.97 + 0.02 * np.random.default_rng(4).standard_normal((n, 2))
+    z = np.column_stack([np.ones(n), u])
+    public = PublicFacts(
+        (Variable("a", "a", -1.0, 1.0), Variable("b", "b", -1.0, 1.0)), ("a", "b"), n, ("s",)
+    )
+    M = z.T @ z
+    exact = pooled_moments(M[np.triu_indices(3)], public, 0.0)
+    of_products, *of_sums = signs
+    M[1:, 1:] += of_products * step_error
+    M[0, 1:] += np.array(of_sums) * step_error
+    found = pooled_moments(M[np.triu_indices(3)], public, step_error)
+    wrong = np.abs(found.scatter - exact.scatter)
+    stated = np.sqrt(np.multiply.outer(*[found.errors * np.diagonal(found.scatter)] * 2))
+    assert np.all(wrong <= stated)
+    if of_sums == [-of_products] * 2:
+        assert np.min(wrong) > 2 * step_error
 
 
 @pytest.mark.parametrize(("method", "bits"), [(OLS, 19), (OLS, -4), (LOGISTIC, 39), (LOGISTIC, 0)])

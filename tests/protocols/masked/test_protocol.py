@@ -220,3 +220,12 @@ def test_what_it_stands_for_in_numbers(sites, said):
     text = Masked().guarantee_text(sites)
     assert said in text
     assert ("shares masks with 54 others" in text) == (sites == 100)
+
+
+@pytest.mark.parametrize(
+    ("colluding", "sites", "most"),
+    [(1 / 3, 5, 1), (1 / 3, 8, 2), (1 / 3, 9, 3), (0.29, 100, 29), (0.29, 99, 28), (0.0, 50, 0)],
+)
+def test_a_share_of_the_sites_is_rounded_down(colluding, sites, most):
+    """One more than it withstands would be claimed otherwise."""
+    assert Masked(colluding=colluding).max_colluding(sites) == most
