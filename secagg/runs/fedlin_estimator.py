@@ -30,6 +30,9 @@ from secagg.jobs.design_matrix import MISSING, public_facts
 from secagg.jobs.job import Continuous, Job, parse_job
 from secagg.jobs.registry import make_method
 from secagg.models.fedlin.design import Layout
+from secagg.models.fedlin.fedavg import FedAvg
+from secagg.models.fedlin.hm1 import FedLinHm1
+from secagg.models.fedlin.hm2 import FedLinHm2
 from secagg.runs.adapt.fedlin import FinishedHm2Run, NewSitePosterior, fit_new_site
 from secagg.runs.adapt.new_records import as_recorded, outcomes_of, predictors_of
 from secagg.runs.run import run
@@ -37,7 +40,7 @@ from secagg.runs.simulate import simulate_sites
 
 Tables = Mapping[Any, pd.DataFrame]
 
-MODELS = {"hm1": "fedlin_hm1", "hm2": "fedlin_hm2", "fedavg": "fedavg", "ditto": "fedavg"}
+MODELS = {"hm1": FedLinHm1.name, "hm2": FedLinHm2.name, "fedavg": FedAvg.name, "ditto": FedAvg.name}
 _ARGUMENTS = {"name": "model", "outcome": "outcome", "predictors": "predictors"}
 _BOUNDS_READ_NOTE = (
     "Bounds and levels of columns were read from the tables. In a run everybody knows them, and "

@@ -47,7 +47,7 @@ def play(
 ) -> Played:
     """Play all rounds; a number that is clipped fails the test.
 
-    method: a `secagg.contracts.Method` (to type checkers none is whose `leaves` is a constant)
+    method: a `secagg.contracts.Method` (to type checkers none is whose `title` is a constant)
     randoms: each site's own, as rows are
     after: called with the coordinator's state and the sites' memories after each round
     together: sites answer all at once, without the wire (`secagg.contracts.BatchedLocal`): much

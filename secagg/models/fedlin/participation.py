@@ -27,7 +27,7 @@ SINGLE_SITE_ROUNDS_NOTE = (
     " With participation below 1, the sum of a round in which a single site takes part is that "
     "site's alone, and the coordinator can tell."
 )
-"""For `leaves`."""
+"""For `Disclosure.text`."""
 
 
 @dataclass(frozen=True, kw_only=True)

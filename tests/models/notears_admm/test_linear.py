@@ -99,7 +99,7 @@ def test_equals_learn(variant, sizes: tuple[int, ...]) -> None:
 
 
 def test_the_last_sum_gives_the_pooled_covariance() -> None:
-    """What the docstring and `leaves` say: S = sum V_k (I - W)^-1, from public numbers alone."""
+    """What the docstring and the disclosure say: S = sum V_k (I - W)^-1, from public numbers alone."""
     parts = simulated(1, (20, 30, 50))
     result, transcript = play(NotearsAdmm(standardise=False), parts)
     _, message, total = transcript[-1]
