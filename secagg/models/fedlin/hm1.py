@@ -5,31 +5,11 @@ Yue, Al Kontar and Estrada Gomez (2022), section 3 and Algorithm 1, from secure 
 its own least squares (`secagg.models.fedlin.gradient_steps`), with eta_k = step / (largest
 eigenvalue of its X'X), and its coefficients are then shrunk by what all sites' have in common.
 
-How much a round shrinks, a_k, has to go with how far its steps went. A coordinate with eigenvalue w
-of X'X goes the share 1 - (1 - 2 eta w)^T of its way to least squares; for the round's fixed point
-to be the posterior mean given Omega, it has to be shrunk by a = sigma^2 (1 - (1 - 2 eta w)^T) / w.
-
-weight  "posterior"  that, its mean over the site's directions: exact with steps = 1, and where the
-                     columns of X_k are orthogonal and of one length; else some directions are
-                     shrunk more than in the posterior mean, others less
-        "steps"      a_k = 2 eta_k sigma_k^2 T, the same for few or small steps. Where steps come to
-                     their end, it shrinks up to T times as much as the posterior: too much in
-                     general, a gain where coefficients have few sources
-
-sigma_k^2 is of residuals. Algorithm 1 as printed has a_k = 2 eta_k, which takes sigma^2 for 1/T
-without saying so (`secagg.reproductions.fedlin.tasks.hm1`), and an explicit step, which is stable
-only while a_k stays below the smallest eigenvalue of Omega. That falls as (1 - alpha)^rounds.
-
-Omega's update is a smoothing rule, not the maximum of the posterior, which has none: it grows
-beyond all bounds as Omega and Theta go to 0. Where data are weak the rule follows: coefficients are
-shrunk, and Omega with them, round after round. `nothing` and `separate` beside the result show it,
-and a note says so where next to nothing is left.
-
-Omega moves by alpha a round, coefficients after it: a small change in a round is no sign of being
-near the end. Where all sites take part with all records, `remaining` is change / alpha, the series
-of changes that fade as (1 - alpha)^rounds. It is a guess: near the end of the order of the truth,
-early on up to ten times too small, as changes may grow before they fade; and too small where T
-steps are far from their end.
+`weight` says how much a round shrinks, a_k: so that the fixed point is nearly the posterior mean
+given Omega ("posterior"), or by a_k = 2 eta_k sigma_k^2 T ("steps"). Omega's update is a smoothing
+rule: where data are weak, coefficients shrink and Omega with them, and a note says so. `remaining`
+estimates how far coefficients still had to go when rounds ended.
+docs/math/hm1-site-covariance.md derives all of this.
 
 What the transcript determines (Guarantees: only this)
     * The number of records, columns' pooled means and deviations (unless units are own), how many

@@ -1,36 +1,17 @@
-"""FedLin's HM2: sites' linear regressions drawn from one distribution, whose parameters are learnt.
+"""FedLin's HM2: sites' linear regressions drawn from one distribution, which they learn together.
 
-Yue, Al Kontar and Estrada Gomez (2022), section 4 and Algorithm 3: theta_k ~ p(theta_k | phi), and
-p(phi | all records) is approximated by a normal density q(phi) through federated expectation
-propagation (`secagg.models.fedlin.expectation_propagation`). `prior` says how theta_k depends on
-phi:
-
-    normal        theta_k ~ N(mu, diag(tau)), phi = (mu, log tau): example 4.1
-    ridge         theta_kj ~ N(0, sigma^2 / lambda), phi = (log lambda, log sigma^2)
-    lasso         Laplace of scale sigma / lambda, the same phi: section 4.3
-    elastic_net   both penalties, phi = (log lambda1, log lambda2, log sigma^2)
-
-(`secagg.models.fedlin.hierarchies.base` has what a further one needs.) At the end every site draws
-from its own posterior, equation (8), given all other sites through the cavity q / q_k: means,
-intervals, and which coefficients' intervals leave out 0, which is the paper's rule of selection.
+Yue, Al Kontar and Estrada Gomez (2022), section 4: theta_k ~ p(theta_k | phi), which `prior` names,
+and p(phi | all records) is approximated by a normal density q(phi) through expectation propagation.
+At the end every site draws from its own posterior, equation (8), given all others by the cavity.
 
 What the transcript determines (Guarantees: only this)
-    * The number of records, columns' pooled means and deviations (unless units are own), with
-      prior "normal" how many sites have more records than coefficients, the pooled variance of the
-      noise and its degrees of freedom; at the end how many sites have records, and sums over these
-      of posterior means, their squares, of how many include each coefficient, and of errors; with
-      a holdout how many records are held out, and at how many sites.
-    * A coordinator that departs, by sums that it makes up, has X'X and X'y of each of a few sites
-      in some tens of rounds: `secagg.models.fedlin.expectation_propagation` has figures, and why
-      sites check of q only that it is a density. It is trusted to send q.
-    * With `points`, the sums of `secagg.models.fedlin.importance_points`: X'X and X'y
-      of each of a
-      few sites,
-      to a coordinator that only looks.
-    * In each round the sum over sites of changes of q_k, hence of all q_k: what the coordinator
-      needs for q(phi) and no more. q_k is a normal approximation of a function of the site's X'X
-      and X'y with p (p + 3) / 2 numbers; it depends on q, so sums of several rounds show different
-      functions of the sites, and many may tell more of them than the last.
+    * Counts, pooled means, deviations and noise variance; at the end sums over sites of posterior
+      means, their squares, inclusions and errors.
+    * In each round the sum over sites of changes of q_k, a normal approximation of a function of
+      the site's X'X and X'y. It depends on q, so many rounds may tell more than the last.
+    * With `points`, X'X and X'y of each of a few sites (`secagg.models.fedlin.importance_points`).
+    * A coordinator that departs from the method has X'X and X'y of each of a few sites in some tens
+      of rounds. It is trusted to send q: sites check only that q is a density.
     A site keeps q_k, its posterior, which of its records are held out, and whether it took part.
 
 ==============================  ====================================================================
@@ -130,30 +111,24 @@ class FedLinHm2(Participation, FedLinModel):
     rounds: int = 60
     """Largest number of rounds. About ten are usual."""
     tolerance: float = 0.02
-    """Rounds end when the posterior of the shared parameters would move by less than this, in
-    posterior standard deviations."""
+    """Rounds end when the shared posterior would move by less, in posterior standard deviations."""
     damping: float = 1.0
-    """Largest share of the sites' changes that is taken in a round, above 0 and at most 1. Less is
-    taken where all together would change a variance more than tenfold."""
+    """Largest share of the sites' changes that is taken in a round, above 0 and at most 1."""
     level: float = 0.9
     """Level of all intervals, between 0 and 1, including those that select predictors."""
     draws: int = 2000
     """Draws of each site's own posterior, at least 100."""
     points: int = 0
-    """With `"normal"`: number of importance sampling points for the posterior of the shared
-    parameters, in one more round; at least 64, usually 512. 0 uses the normal approximation, which
-    reveals least."""
+    """With `"normal"`: importance sampling points for the posterior of the shared parameters; at
+    least 64, usually 512. 0 uses the normal approximation, which reveals least."""
     rope: float = 0.0
-    """Half width of the range about 0 that counts as no effect, in the units analysed. A site's own
-    result then has its probability as `null`."""
+    """Half width of the range about 0 that counts as no effect (`null`), in the units analysed."""
     mu_mean: float = 0.0
     """With `"normal"`: prior mean of each mu_j, in the units analysed."""
     mu_sd: float = 1.0
     """With `"normal"`: prior standard deviation of each mu_j."""
     log_tau_mean: float = -3.0
-    """With `"normal"`: prior mean of each log tau_j. The defaults put the standard deviation
-    between sites from 0.03 to 1.6 with probability 95 %, in pooled units. The paper's are 0 and
-    1."""
+    """With `"normal"`: prior mean of each log tau_j. The paper's prior is N(0, 1)."""
     log_tau_sd: float = 2.0
     """With `"normal"`: prior standard deviation of each log tau_j."""
     log_lambda_mean: float = 0.0
@@ -166,7 +141,6 @@ class FedLinHm2(Participation, FedLinModel):
     """With the other priors: prior standard deviation of log sigma^2."""
 
     name: ClassVar[str] = "fedlin_hm2"
-
     title: ClassVar[str] = "FedLin HM2 regression"
 
     @property
