@@ -25,7 +25,13 @@ from typing import Any
 from secagg.core.hash_chain_log import read_log
 from secagg.core.identity import PublicIdentity, Role, Roster
 from secagg.errors import EvidenceError, PeerError, UsageError
-from secagg.runs.run_files import facts_digest, file_digest, json_bytes
+from secagg.runs.run_files import (
+    facts_digest,
+    file_digest,
+    json_bytes,
+    log_facts,
+    release_counts,
+)
 from secagg.runtime.attestations import check_consent, read_attestations
 from secagg.runtime.planned_job import session_name
 
@@ -76,7 +82,7 @@ def verify_folder(folder: Path, head: str | None = None) -> Verified:
     facts = _read_facts(folder / "run.json")
     entries = read_log(folder / "log.jsonl")
     _check_end(facts["log"], entries, head)
-    releases = [entry for entry in entries if entry.get("event") == "release"]
+    releases = log_facts(entries)["releases"]
     try:
         _check_facts(facts, entries[0], entries[-2], releases)
         files = _check_files(folder, entries)
@@ -92,7 +98,7 @@ def verify_folder(folder: Path, head: str | None = None) -> Verified:
 def _verify_failed(folder: Path, head: str | None) -> Verified:
     """Check what is left of a run that failed after a release: its log, ending in `failed`."""
     entries = read_log(folder / "log.jsonl")
-    releases = [entry for entry in entries if entry.get("event") == "release"]
+    releases = log_facts(entries)["releases"]
     if not releases or entries[-1].get("event") != "failed":
         raise EvidenceError(str(folder / "run.json"), "is missing", "Is this a run folder?")
     _check_head(entries, head)
@@ -173,8 +179,8 @@ def _check_facts(
     for key in ("method", "protocol"):
         if any(facts[key][part] != opening[key][part] for part in ("name", "settings")):
             raise EvidenceError("run.json", f"{key!r} differs from line 1 of the log")
-    if facts["releases"] != releases:
-        raise EvidenceError("run.json", "'releases' differ from those in the log")
+    if facts["release_counts"] != release_counts(releases):
+        raise EvidenceError("run.json", "'release_counts' differ from the releases in the log")
     if facts_digest(facts) != result["facts"]:
         raise EvidenceError("run.json", "was changed after the run")
 

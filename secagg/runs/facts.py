@@ -22,6 +22,7 @@ from secagg.privacy.accounting.guarantee import guarantee
 from secagg.runs import budgets
 from secagg.runs import ledger_facts as ledger_facts_module
 from secagg.runs.feasibility_facts import prospect
+from secagg.runs.run_files import log_facts, release_counts
 from secagg.runtime.coordinator_state import CoordinatorState
 from secagg.runtime.engines.memory import MemoryEngine
 from secagg.runtime.planned_job import Planned, agreement
@@ -100,7 +101,8 @@ def facts(
     events: Sequence[Mapping[str, Any]],
     times: tuple[str, str],
 ) -> dict[str, Any]:
-    """Return what run.json holds, less the digests of the files."""
+    """Return all that is known of a finished run: of run.json, and of the log (`log_facts`)."""
+    logged = log_facts(events)
     planned = session.planned
     capabilities = planned.protocol.capabilities
     return {
@@ -121,16 +123,16 @@ def facts(
         "rounds": state.round,
         "cohort": list(state.cohort),
         "consented": sorted({s for e in events if e["event"] == "consent" for s in e["claims"]}),
-        "releases": [e for e in events if e["event"] == "release"],
+        "release_counts": release_counts(logged["releases"]),
         "privacy": privacy_facts(planned, len(state.cohort)),
         "feasibility": feasibility_facts(planned),
         "ledger": ledger_facts(session),
         "sites": site_facts(session),
-        "trouble": trouble(events),
         "traffic": traffic_by_role(session),
         "phases": traffic_by_phase(session),
         "engine": engine_facts(session, events),
         "versions": versions(),
+        **logged,
     }
 
 
@@ -177,12 +179,6 @@ def site_facts(session: Session) -> list[dict[str, Any]] | None:
     if not isinstance(session.engine, MemoryEngine):
         return None
     return ledger_facts_module.of_sites(session.planned, session.session.hex())
-
-
-def trouble(events: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-    """Return the log's events on what went wrong, and on how the run went on after it."""
-    kinds = ("missing", "rejected", "restarted", "stopped", "resumed")
-    return [event for event in events if event["event"] in kinds]
 
 
 def engine_facts(session: Session, events: Sequence[Mapping[str, Any]]) -> dict[str, Any]:

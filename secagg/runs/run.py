@@ -58,7 +58,8 @@ from secagg.runtime.site_results import keep_own
 class Run:
     """A finished run.
 
-    result: what the method found; facts: what run.json holds; events: the log
+    result: what the method found; events: the log
+    facts: what run.json holds, with the log's releases and troubles (`secagg.runs.run_files`)
     folder: where it was written, or None
     transcript: every frame that was delivered
     remarks: what sites in this process were told of their own records; in no file

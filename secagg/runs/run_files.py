@@ -1,11 +1,17 @@
-"""The files of a run folder."""
+"""The files of a run folder, and which of them holds what.
+
+The log holds each release with the sites' signatures, and each trouble on the way; run.json does
+not repeat them. It says how many releases each stage had, and the log's last hash, which binds all
+of them. What a reader needs of both is in `log_facts`.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import json
 import math
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +19,28 @@ import numpy as np
 
 from secagg.contracts import Result
 from secagg.core.hash_chain_log import RunLog, canonical
+
+_TROUBLE = ("missing", "rejected", "restarted", "stopped", "resumed")
+"""Events on what went wrong, and on how the run went on after it."""
+
+
+def log_facts(events: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Return the log's own events that facts and report speak of: releases and troubles."""
+    return {
+        "releases": [event for event in events if event.get("event") == "release"],
+        "trouble": [event for event in events if event.get("event") in _TROUBLE],
+    }
+
+
+def release_counts(releases: Sequence[Mapping[str, Any]]) -> dict[str, int]:
+    """Return how many releases each stage had."""
+    return dict(Counter(str(release.get("stage")) for release in releases))
+
+
+def without_log_facts(run_facts: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the facts that run.json holds: all but those that are in the log."""
+    in_log = log_facts(())
+    return {key: value for key, value in run_facts.items() if key not in in_log}
 
 
 def write_folder(folder: Path, result: Result, run_facts: dict[str, Any], log: RunLog) -> None:
@@ -23,15 +51,16 @@ def write_folder(folder: Path, result: Result, run_facts: dict[str, Any], log: R
     """
     from secagg.reports.page import render  # noqa: PLC0415  # only runs that are written need it
 
+    recorded = without_log_facts(run_facts)
     write_json(folder / "result.json", result.summary)
     np.savez(folder / "arrays.npz", allow_pickle=False, **result.arrays)
     digests = {name: file_digest(folder / name) for name in ("result.json", "arrays.npz")}
-    log.write({"event": "result", "files": digests, "facts": facts_digest(run_facts)})
+    log.write({"event": "result", "files": digests, "facts": facts_digest(recorded)})
     run_facts["log"] = {"lines": log.lines, "head": log.head}
     (folder / "report.html").write_text(render(run_facts, result), encoding="utf-8")
     log.write({"event": "report", "files": {"report.html": file_digest(folder / "report.html")}})
     run_facts["log"] = {"lines": log.lines, "head": log.head}
-    write_json(folder / "run.json", run_facts)
+    write_json(folder / "run.json", recorded | {"log": run_facts["log"]})
 
 
 def facts_digest(run_facts: Mapping[str, Any]) -> str:

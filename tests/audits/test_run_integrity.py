@@ -19,7 +19,7 @@ from secagg.core.frames import write_frame
 from secagg.core.hash_chain_log import GENESIS_HASH, canonical, entry_hash
 from secagg.errors import EvidenceError, PeerError, UsageError
 from secagg.runs.run import run
-from secagg.runs.run_files import facts_digest, file_digest, write_json
+from secagg.runs.run_files import facts_digest, file_digest, release_counts, write_json
 from secagg.runtime.attestations import check_consent, digest_request
 from secagg.runtime.rounds import COHORT
 
@@ -335,7 +335,7 @@ def agree(folder: Path, entries: list[dict[str, Any]]) -> None:
     for key, value in entries[0].items():
         if key in told:
             told[key] = {**told[key], **value} if key in ("method", "protocol") else value
-    told["releases"] = [entry for entry in entries if entry["event"] == "release"]
+    told["release_counts"] = release_counts([e for e in entries if e["event"] == "release"])
     entries[-2]["facts"] = facts_digest(told)
     save_facts(folder, told)
 
@@ -470,12 +470,14 @@ def test_signatures_moved_to_another_agreement(folder: Path, what: str) -> None:
     assert error.where == "log.jsonl line 1" and "the session's name is not that" in error.what
 
 
-@pytest.mark.parametrize("key", ["method", "protocol", "releases", "nonce", "cohort"])
+@pytest.mark.parametrize("key", ["method", "protocol", "release_counts", "nonce", "cohort"])
 def test_run_json_that_tells_another_story_than_the_log(folder: Path, key: str) -> None:
     """Its digest is in the log; what it says is compared all the same."""
     told, entries = facts(folder), log(folder)
     if key in ("method", "protocol"):
         told[key]["settings"]["more"] = 1
+    elif key == "release_counts":
+        told[key]["moments"] += 1
     else:
         told[key] = told[key][:1]
     entries[-2]["facts"] = facts_digest(told)

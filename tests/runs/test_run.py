@@ -165,12 +165,12 @@ def test_the_folder_is_complete_or_not_there(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The last file cannot be written: none of the others stays, nor the folders above."""
-    import secagg.runs.facts
+    import secagg.runs.run_files
 
     def broken(*_: Any) -> None:
         raise OSError("no space left")
 
-    monkeypatch.setattr(secagg.runs.facts, "write_json", broken)
+    monkeypatch.setattr(secagg.runs.run_files, "write_json", broken)
     with pytest.raises(UsageError, match=r"b: cannot be written \(no space left\)"):
         run(small_job(), tables(), out=tmp_path / "a" / "b")
     (kept,) = (tmp_path / "a").iterdir()  # sums were released: their log stays
