@@ -212,7 +212,7 @@ class TestRun:
         output.show_run(Run(result, facts, [], None, []))
         lines = recorded.export_text().splitlines()
         assert [line.rstrip() for line in lines if line.startswith("!")] == [
-            "! ols: do not rely on this result",
+            "! Linear regression (least squares): do",  # not rely on this result
             *(f"! {title}" for title in wanted),
         ]
 
@@ -230,8 +230,13 @@ class TestRun:
 
     def test_notes_stand_under_their_analysis(self, monkeypatch: pytest.MonkeyPatch) -> None:
         out = printed(noised_run("sum"), monkeypatch)
-        parts = ("means and standard", "notes on this describe: - Computed from moments",
-                 "ols of y: coefficient", "notes on this ols: - Intervals hold")  # fmt: skip
+        least_squares = "Linear regression (least squares)"
+        parts = (
+            "means and standard",
+            "notes on Means, spread and correlations: - Computed from moments",
+            f"{least_squares} of y: coefficient",
+            f"notes on {least_squares}: - Intervals hold",
+        )
         assert sorted(parts, key=out.index) == list(parts)
 
     def test_says_epsilon_and_what_it_means(self, monkeypatch: pytest.MonkeyPatch) -> None:

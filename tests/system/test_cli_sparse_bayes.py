@@ -40,7 +40,7 @@ def test_plan_tells_rounds_sizes_and_what_leaves(job: Path) -> None:
     assert draws["max_rounds"] == 3000 and draws["bytes_a_round"] > 0 and draws["all_run"]
     values = {field["name"]: field["values"] for field in draws["fields"]}
     assert values["P"] == 4 * 9 * 10 // 2 and values["r"] == values["c"] == 4 * 9
-    assert "All sums together may tell of single sites" in plan["warnings"]
+    assert "The sums together may reveal single sites" in plan["warnings"]
 
 
 def test_plan_prints_that_all_rounds_are_run_and_what_a_site_sends(job: Path) -> None:
