@@ -10,7 +10,6 @@ them stands the generator that numpy users would take, which is fit for simulati
 
 from __future__ import annotations
 
-import argparse
 import functools
 import hashlib
 import os
@@ -19,7 +18,7 @@ from unittest import mock
 
 import floor
 import numpy as np
-from harness import Spread, interleave, section, table
+from harness import Spread, interleave, quick_asked, section, table
 
 from secagg.contracts import Field, Kind
 from secagg.core import ring
@@ -118,9 +117,7 @@ def _compare(steps: dict[str, tuple[Task, Task]], rounds: int) -> list[Row]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--quick", action="store_true", help="a small vector, once")
-    quick = parser.parse_args().quick
+    quick = quick_asked(__doc__, "a small vector, once")
     size, rounds = (10_000, 1) if quick else (1_000_000, ROUNDS)
     section(
         f"The path of a vector of {size:,} values",

@@ -8,7 +8,6 @@ their records, stands apart. Timings of one machine at one time; other load on i
 
 from __future__ import annotations
 
-import argparse
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
@@ -17,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from harness import Spread, section, table
+from harness import Spread, quick_asked, section, table
 
 from secagg.runs.run import run
 from secagg.runtime.engines.loopback import LoopbackEngine
@@ -106,9 +105,7 @@ def measure(case: Case, protocol: str, engine: str, folder: Path, clock: Clock) 
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="one job, one protocol")
-    quick = parser.parse_args().quick
+    quick = quick_asked(__doc__, "one job, one protocol")
     protocols = ("plain",) if quick else ("plain", "additive", "masked")
     clock, rows = Clock(), []
     for case in (LOGISTIC,) if quick else (LOGISTIC, MOMENTS):

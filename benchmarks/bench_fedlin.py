@@ -5,14 +5,13 @@ python benchmarks/bench_fedlin.py [--quick]
 
 from __future__ import annotations
 
-import argparse
 import functools
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pandas as pd
-from harness import interleave, number, section, table, timed
+from harness import interleave, number, quick_asked, section, table, timed
 
 from secagg.core.randomness import replayable_random
 from secagg.models.fedlin.gradient_steps import Quadratic
@@ -184,9 +183,7 @@ def moments(d: int, turns: int) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--quick", action="store_true", help="few rounds: does it all run?")
-    quick = parser.parse_args().quick
+    quick = quick_asked(__doc__, "few rounds: does it all run?")
     section(
         "FedLin: protocols",
         "Ten sites of 40 records, eight predictors; all parties in one process, with keys, "

@@ -9,12 +9,11 @@ floors in `bench_additive.py` and `bench_masked.py`.
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Callable
 from dataclasses import dataclass
 
 from floor import BLOCK, add_from_memory, additions, copy, key_stream, products_modulo
-from harness import Spread, interleave, number, section, table
+from harness import Spread, interleave, number, quick_asked, section, table
 
 from secagg.core.randomness import random_below, system_random
 from secagg.protocols.kernels.library import available
@@ -125,9 +124,7 @@ def rates(rounds: int, scale: int) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--quick", action="store_true", help="small sizes, once")
-    quick = parser.parse_args().quick
+    quick = quick_asked(__doc__, "small sizes, once")
     rounds = 1 if quick else ROUNDS
     count = 8 if quick else 512
     section(

@@ -9,12 +9,11 @@ runs, can be below that.
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Sequence
 
 import numpy as np
 from floor import masks
-from harness import Spread, section, table, total
+from harness import Spread, quick_asked, section, table, total
 from masked_sums import MaskedAt, MaskedSums
 from sessions import COHORT, SETUP, SUM, run_session
 
@@ -119,9 +118,7 @@ def many_rounds(sites: int, length: int, sums: int, repeats: int) -> list[Row]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--quick", action="store_true", help="small sizes, once")
-    quick = parser.parse_args().quick
+    quick = quick_asked(__doc__, "small sizes, once")
     rounds = 1 if quick else ROUNDS
     length = 1000 if quick else 1_000_000
     cases = ((10, 9, 1),) if quick else ((10, 9, 0), (10, 9, 1), (100, 22, 10))

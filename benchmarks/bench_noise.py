@@ -9,11 +9,10 @@ those of the operating system, and of a seed's expansion, as a site draws its no
 
 from __future__ import annotations
 
-import argparse
 from fractions import Fraction
 
 import numpy as np
-from harness import Spread, interleave, section, table
+from harness import Spread, interleave, quick_asked, section, table
 
 from secagg.core.randomness import RandomBytes, replayable_random, system_random
 from secagg.privacy.sampling import batched_gaussian
@@ -53,9 +52,7 @@ def row(bits: int, source: str, exact: int, fast: int, rounds: int) -> Row:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--quick", action="store_true", help="small sizes, once")
-    quick = parser.parse_args().quick
+    quick = quick_asked(__doc__, "small sizes, once")
     exact, fast, rounds = (100, 10_000, 1) if quick else (5_000, 1_000_000, ROUNDS)
     rows = [row(bits, source, exact, fast, rounds) for source in SOURCES for bits in BITS]
     head = ("sigma", "bytes from", "exact, us a draw", "table, ms", "fast, ms a million", "x floor")

@@ -7,7 +7,6 @@ The reference, `notears_reference`, needs torch (`make bench-neural`); without i
 
 from __future__ import annotations
 
-import argparse
 import functools
 import tempfile
 import time
@@ -18,7 +17,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
-from harness import Spread, number, section, size, table, timed, version
+from harness import Spread, number, quick_asked, section, size, table, timed, version
 from notears_cases import Case, Matrix, distance
 
 from secagg.models.common.units import centred
@@ -178,9 +177,7 @@ def memory(d: int, records: Sequence[int]) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--quick", action="store_true", help="tiny sizes, few rounds, once")
-    quick = parser.parse_args().quick
+    quick = quick_asked(__doc__, "tiny sizes, few rounds, once")
     missing = "" if version("torch") else " torch is not installed (make bench-neural): without it."
     section(
         "Linear NOTEARS-ADMM against torch's autograd",

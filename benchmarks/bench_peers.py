@@ -10,7 +10,6 @@ are. Peers that are not installed are left out and named.
 
 from __future__ import annotations
 
-import argparse
 import functools
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -18,7 +17,7 @@ from dataclasses import dataclass
 import numpy as np
 from bench_paillier import SCALE, VALUE_BITS, Vectors, run_phe, run_secagg
 from encrypting_peers import Ran, heu_kit, run_heu, run_heu_packed, run_tenseal
-from harness import Spread, interleave, number, portable, section, table, version
+from harness import Spread, interleave, number, portable, quick_asked, section, table, version
 
 from secagg.core.randomness import random_below, system_random
 from secagg.protocols.kernels.library import available
@@ -170,9 +169,7 @@ def single_operations(key: PrivateKey, rounds: int) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--quick", action="store_true", help="few values, once")
-    quick = parser.parse_args().quick
+    quick = quick_asked(__doc__, "few values, once")
     rounds = 1 if quick else ROUNDS
     key = generate_keypair(BITS, system_random)
     missing = [name for name in ("sf-heu", "tenseal") if not version(name)]

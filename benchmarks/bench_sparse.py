@@ -7,12 +7,11 @@ NUTS needs numpyro (requirements/test.txt has it); without it the others run alo
 
 from __future__ import annotations
 
-import argparse
 import functools
 from collections.abc import Callable, Mapping
 
 import numpy as np
-from harness import interleave, number, section, table, timed, version
+from harness import interleave, number, quick_asked, section, table, timed, version
 from sparse_cases import Sampled, Sites, sampled, summed_up
 
 from secagg.core.randomness import replayable_random
@@ -159,9 +158,7 @@ def protocols(case: Sites, rounds: int, sweeps: int) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--quick", action="store_true", help="few rounds: does it all run?")
-    quick = parser.parse_args().quick
+    quick = quick_asked(__doc__, "few rounds: does it all run?")
     case = Sites()
     section(
         "Sparse Bayesian regression: effective draws",

@@ -10,6 +10,7 @@ Rules, so that numbers mean something on a busy or throttled machine:
 
 from __future__ import annotations
 
+import argparse
 import os
 import platform
 import statistics
@@ -26,6 +27,13 @@ from secagg.protocols.kernels.library import available
 
 T = TypeVar("T")
 Name = TypeVar("Name", bound=Hashable)
+
+
+def quick_asked(doc: str | None, what: str) -> bool:
+    """Return whether the benchmark was started with its only option, --quick; what: its help."""
+    parser = argparse.ArgumentParser(description=(doc or "").splitlines()[0])
+    parser.add_argument("--quick", action="store_true", help=what)
+    return bool(parser.parse_args().quick)
 
 
 @dataclass(frozen=True)

@@ -22,14 +22,13 @@ covered, over their root.
 
 from __future__ import annotations
 
-import argparse
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
-from harness import number, section, table
+from harness import number, quick_asked, section, table
 from numpy.typing import NDArray
 from scipy.special import stdtrit
 
@@ -346,9 +345,7 @@ def priors(designs: list[Design], count: int) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--quick", action="store_true", help="few releases of few designs")
-    quick = parser.parse_args().quick
+    quick = quick_asked(__doc__, "few releases of few designs")
     count = 20 if quick else 300
     kinds = {
         "continuous": Design(1),

@@ -14,7 +14,6 @@ import random
 import resource
 import signal
 import sqlite3
-import subprocess
 import sys
 import tempfile
 import time
@@ -23,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from support.ledgers import CAP, now, numbered
+from support.processes import printed_by
 
 from secagg.core.randomness import system_random
 from secagg.errors import PolicyRefusal, SecaggError
@@ -39,16 +39,7 @@ POINTS = (
 
 def told(**orders: Any) -> Any:
     """Run this file as a process and return what it saw."""
-    done = subprocess.run(
-        [sys.executable, "-m", "support.ledger_killed", json.dumps(orders, default=str)],
-        cwd=Path(__file__).parents[1],
-        check=False,
-        capture_output=True,
-        text=True,
-        env=os.environ | {"OMP_NUM_THREADS": "1"},
-    )
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout)
+    return printed_by("support.ledger_killed", orders)
 
 
 # --- in the process ------------------------------------------------------------------------------

@@ -25,7 +25,6 @@ import os
 import random
 import signal
 import sqlite3
-import subprocess
 import sys
 import time
 from collections.abc import Mapping, Sequence
@@ -35,6 +34,7 @@ from typing import Any, ClassVar
 from support.folders import FolderEngine
 from support.ledger_killed import die, fork
 from support.ledgers import now
+from support.processes import printed_by
 
 import secagg.runtime.process_session
 from secagg.core.frames import peek_header
@@ -51,16 +51,7 @@ CHANCE = random.Random(20261121)
 
 def told(place: Path, runs: Sequence[Mapping[str, Any]]) -> Any:
     """Run this file as a process and return what it saw."""
-    done = subprocess.run(
-        [sys.executable, "-m", "support.private_killed", json.dumps([str(place), runs])],
-        cwd=Path(__file__).parents[1],
-        check=False,
-        capture_output=True,
-        text=True,
-        env=os.environ | {"OMP_NUM_THREADS": "1"},
-    )
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout)
+    return printed_by("support.private_killed", [str(place), runs])
 
 
 def releases(ledger: Path, opened: bool = True) -> list[dict[str, Any]]:

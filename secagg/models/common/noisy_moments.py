@@ -56,6 +56,18 @@ NOISE_NOTE = (
 )
 
 
+def positions(names: Sequence[str], columns: Sequence[str]) -> NDArray[np.intp]:
+    """Return where these names stand among the columns. Raises `UsageError` for another name."""
+    unknown = [name for name in names if name not in columns]
+    if unknown:
+        raise UsageError(
+            "analysis",
+            f"no column {unknown[0]!r} among the pooled moments",
+            f"Columns are {', '.join(columns)}.",
+        )
+    return np.array([columns.index(name) for name in names], dtype=np.intp)
+
+
 @dataclass(frozen=True)
 class NoisyMoments:
     """What was released, in scaled units.
@@ -82,14 +94,7 @@ class NoisyMoments:
 
     def select(self, names: Sequence[str]) -> NoisyMoments:
         """Return the moments of the named variables, in that order. Raises UsageError."""
-        unknown = [name for name in names if name not in self.names]
-        if unknown:
-            raise UsageError(
-                "analysis",
-                f"no column {unknown[0]!r} among the pooled moments",
-                f"Columns are {', '.join(self.names)}.",
-            )
-        index = np.array([self.names.index(name) for name in names], dtype=np.intp)
+        index = positions(names, self.names)
         rows = np.ix_([0, *(index + 1)], [0, *(index + 1)])
         return NoisyMoments(
             tuple(names),

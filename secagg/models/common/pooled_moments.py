@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from secagg.errors import UsageError
-from secagg.models.common.noisy_moments import NoisyMoments
+from secagg.models.common.noisy_moments import NoisyMoments, positions
 from secagg.models.numerics.precision import ROUNDING
 
 # The mean of n equal numbers is off by at most log2(n) half-units in the last place (pairwise
@@ -65,14 +65,7 @@ class Moments:
 
     def select(self, names: Sequence[str]) -> Moments:
         """Return the moments of the named columns, in that order (marginalising the others)."""
-        unknown = [name for name in names if name not in self.names]
-        if unknown:
-            raise UsageError(
-                "analysis",
-                f"no column {unknown[0]!r} among the pooled moments",
-                f"Columns are {', '.join(self.names)}.",
-            )
-        index = np.array([self.names.index(name) for name in names], dtype=np.intp)
+        index = positions(names, self.names)
         errors = None if self.errors is None else self.errors[index]
         scatter = self.scatter[np.ix_(index, index)]
         noisy = None if self.noisy is None else self.noisy.select(names)

@@ -69,6 +69,28 @@ class PosteriorDraws:
     phi: Array
 
 
+@dataclass(frozen=True)
+class PenaltyPrior:
+    """What hierarchies with penalties share: phi = (log lambda, log sigma^2), a priori normal.
+
+    means, sds: of the independent normal priors of phi's components
+    """
+
+    means: tuple[float, ...] = (0.0, 0.0)
+    sds: tuple[float, ...] = (1.0, 1.0)
+
+    powers: ClassVar[tuple[float, ...]] = (1.0,)
+    phi_names: ClassVar[tuple[str, ...]] = ("log lambda", "log sigma^2")
+
+    def components(self, terms: tuple[str, ...]) -> tuple[str, ...]:
+        """Return the names of phi's components; they are the same for all coefficients."""
+        return self.phi_names
+
+    def prior(self, d: int) -> Natural:
+        """Return p(phi)."""
+        return Natural.of(np.array(self.means), np.diag(np.square(self.sds)))
+
+
 class Hierarchy(Protocol):
     """How theta_k depends on phi.
 

@@ -27,6 +27,7 @@ from scipy.special import erfcx
 
 from secagg.core.arrays import Array
 from secagg.models.fedlin.hierarchies.base import (
+    PenaltyPrior,
     PosteriorDraws,
     SufficientStatistics,
     TiltedMoments,
@@ -68,22 +69,14 @@ def _ratio(phi: Array) -> Array:
 
 
 @dataclass(frozen=True)
-class ElasticNet:
-    """means, sds: of the normal priors of log l1, log l2 and log sigma^2."""
+class ElasticNet(PenaltyPrior):
+    """phi = (log l1, log l2, log sigma^2); effort: of the sampler."""
 
-    means: tuple[float, float, float] = (0.0, 0.0, 0.0)
-    sds: tuple[float, float, float] = (1.0, 1.0, 1.0)
+    means: tuple[float, ...] = (0.0, 0.0, 0.0)
+    sds: tuple[float, ...] = (1.0, 1.0, 1.0)
     effort: SamplerBudget = _BUDGET
 
-    powers: ClassVar[tuple[float, ...]] = (1.0,)
-
-    def components(self, terms: tuple[str, ...]) -> tuple[str, ...]:
-        """Return the names of phi's components; they are the same for all coefficients."""
-        return ("log lambda1", "log lambda2", "log sigma^2")
-
-    def prior(self, d: int) -> Natural:
-        """Return p(phi)."""
-        return Natural.of(np.array(self.means), np.diag(np.square(self.sds)))
+    phi_names: ClassVar[tuple[str, ...]] = ("log lambda1", "log lambda2", "log sigma^2")
 
     def tilted(
         self, site: SufficientStatistics, cavity: Natural, rng: np.random.Generator

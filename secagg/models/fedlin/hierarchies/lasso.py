@@ -17,12 +17,12 @@ The factor f_k has no closed form: moments and draws come of
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 import numpy as np
 
 from secagg.core.arrays import Array
 from secagg.models.fedlin.hierarchies.base import (
+    PenaltyPrior,
     PosteriorDraws,
     SufficientStatistics,
     TiltedMoments,
@@ -51,22 +51,10 @@ class LaplacePenalty:
 
 
 @dataclass(frozen=True)
-class Lasso:
-    """means, sds: of the normal priors of log lambda and log sigma^2."""
+class Lasso(PenaltyPrior):
+    """effort: of the sampler."""
 
-    means: tuple[float, float] = (0.0, 0.0)
-    sds: tuple[float, float] = (1.0, 1.0)
     effort: SamplerBudget = _BUDGET
-
-    powers: ClassVar[tuple[float, ...]] = (1.0,)
-
-    def components(self, terms: tuple[str, ...]) -> tuple[str, ...]:
-        """Return the names of phi's components; they are the same for all coefficients."""
-        return ("log lambda", "log sigma^2")
-
-    def prior(self, d: int) -> Natural:
-        """Return p(phi)."""
-        return Natural.of(np.array(self.means), np.diag(np.square(self.sds)))
 
     def tilted(
         self, site: SufficientStatistics, cavity: Natural, rng: np.random.Generator

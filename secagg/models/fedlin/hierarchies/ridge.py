@@ -18,12 +18,12 @@ by a rule of fewer points.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 import numpy as np
 
 from secagg.core.arrays import Array
 from secagg.models.fedlin.hierarchies.base import (
+    PenaltyPrior,
     PosteriorDraws,
     SufficientStatistics,
     TiltedMoments,
@@ -38,21 +38,8 @@ _REACH, _STEP = 8.0, 0.08  # of the grid that phi is drawn from, in sds
 
 
 @dataclass(frozen=True)
-class Ridge:
-    """means, sds: of the normal priors of log lambda and log sigma^2."""
-
-    means: tuple[float, float] = (0.0, 0.0)
-    sds: tuple[float, float] = (1.0, 1.0)
-
-    powers: ClassVar[tuple[float, ...]] = (1.0,)
-
-    def components(self, terms: tuple[str, ...]) -> tuple[str, ...]:
-        """Return the names of phi's components; they are the same for all coefficients."""
-        return ("log lambda", "log sigma^2")
-
-    def prior(self, d: int) -> Natural:
-        """Return p(phi)."""
-        return Natural.of(np.array(self.means), np.diag(np.square(self.sds)))
+class Ridge(PenaltyPrior):
+    """The same penalty for all coefficients."""
 
     def tilted(
         self, site: SufficientStatistics, cavity: Natural, rng: np.random.Generator
