@@ -35,7 +35,7 @@ def adapt(
     """Take a finished run of sparse_regression or fedlin_hm2 to a new site; predict its records."""
     from secagg.cli import output  # noqa: PLC0415  # when it runs
     from secagg.core.private_files import write_private  # noqa: PLC0415
-    from secagg.jobs.data_sources import read_file  # noqa: PLC0415
+    from secagg.jobs.site_tables import read_file  # noqa: PLC0415
 
     if out is not None and out.exists():
         raise UsageError(str(out), "exists", "Choose another --out.")
@@ -67,7 +67,7 @@ def adapt(
 
 def _adapted(run: Path, table: Path, sweeps: int) -> AdaptedSite | NewSitePosterior:
     """Fit the run that the folder holds, by its method."""
-    from secagg.jobs.data_sources import read_file  # noqa: PLC0415
+    from secagg.jobs.site_tables import read_file  # noqa: PLC0415
     from secagg.runs.adapt import fedlin, sparse_bayes  # noqa: PLC0415  # when it runs
 
     if sparse_bayes.method_of(run) == "fedlin_hm2":

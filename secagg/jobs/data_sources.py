@@ -8,20 +8,23 @@ whose rules were passed over would be the last to know.
 
 from __future__ import annotations
 
-import functools
-import importlib
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
-import numpy as np
-
 from secagg.core.validation import unknown_key
-from secagg.errors import DataError, JobError
+from secagg.errors import JobError
 from secagg.jobs.job import Job, Release
 from secagg.jobs.registry import METHODS, PROTOCOLS
+from secagg.jobs.site_tables import (
+    FileTable,
+    GivenTable,
+    SharedTable,
+    SharedTablePart,
+    SiteTable,
+)
 from secagg.privacy.policy.release_rules import ReleasePolicy
 from secagg.privacy.policy.site_policy import SitePolicy, policy_of, read_policy
 
@@ -37,15 +40,19 @@ Data = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class SiteSource:
-    """One site: its name, how to read its table, its policy, and the file of its ledger.
+    """One site: its name, its table, its policy, and the file of its ledger.
 
     ledger: None for data given in Python: then it lasts as long as the run
     """
 
     name: str
-    read: Callable[[], pd.DataFrame]
+    table: SiteTable
     policy: SitePolicy
     ledger: Path | None = None
+
+    def read(self) -> pd.DataFrame:
+        """Return the site's table, read now. Raises `DataError`."""
+        return self.table.read()
 
     @property
     def dataset(self) -> str:
@@ -63,9 +70,7 @@ def find_sites(job: Job, data: Data | None = None) -> dict[str, SiteSource]:
         if len({str(name) for name in data}) != len(data):
             raise JobError("sites", "two sites have the same name")
         sources = {
-            str(name): SiteSource(
-                str(name), functools.partial(_from_python, str(name), table), shared
-            )
+            str(name): SiteSource(str(name), GivenTable(str(name), table), shared)
             for name, table in data.items()
         }
     elif job.sites.folder is not None:
@@ -153,8 +158,7 @@ def _from_folder(folder: Path, release: Release) -> dict[str, SiteSource]:
         ledger = None
         if own in policies:
             ledger = folder / "ledgers" / ledger_name(policy.dataset or path.stem)
-        read = functools.partial(read_file, path)
-        sources[path.stem] = SiteSource(path.stem, read, policy, ledger)
+        sources[path.stem] = SiteSource(path.stem, FileTable(path), policy, ledger)
     for stray in sorted(policies - {f"{name}{_POLICY}" for name in sources}):
         raise JobError(
             str(folder / stray),
@@ -164,94 +168,9 @@ def _from_folder(folder: Path, release: Release) -> dict[str, SiteSource]:
     return sources
 
 
-def read_file(path: Path, only: str | None = None) -> pd.DataFrame:
-    """Return a CSV or Parquet file as a table of cells. Raises `DataError`.
-
-    only: keep the columns of this name, none or several, and parse no other
-    """
-    import pandas as pd  # noqa: PLC0415  # half a second that `secagg --help` should not pay
-
-    try:
-        if path.suffix.lower() == ".parquet":
-            if only is None:
-                return pd.read_parquet(path)
-            listed = importlib.import_module("pyarrow.parquet").read_schema(path).names
-            return pd.read_parquet(path, columns=[name for name in listed if name == only])
-        # Cells stay text: which of them are numbers is the job's declaration, not a guess. The
-        # header is split off below: given one, pandas takes the first cells of rows that are longer
-        # for row labels, which shifts every column, and renames columns that come twice.
-        header = [str(name).strip() for name in _read_cells(path, rows=1).iloc[0]]
-        wanted = [i for i, name in enumerate(header) if only in (None, name)]
-        cells = _read_cells(path, columns=None if only is None else wanted)
-    except pd.errors.EmptyDataError:
-        raise DataError(str(path), "the file is empty", "Give it a header and records.") from None
-    except ImportError:
-        raise DataError(
-            str(path), "Parquet needs a further package", "pip install 'secagg[parquet]'"
-        ) from None
-    except UnicodeDecodeError:
-        raise DataError(str(path), "is not UTF-8 text", "Save it as UTF-8.") from None
-    except OSError as error:
-        raise DataError(str(path), f"cannot be read ({error.strerror})") from None
-    except ValueError as error:  # as pandas' parser errors are
-        what = str(error).removeprefix("Error tokenizing data. C error: ").strip()
-        mend = "Are its cells separated by commas, as many in each row as in the header?"
-        raise DataError(str(path), f"cannot be read: {what}", mend) from None
-    if len(header) == 1 and any(mark in header[0] for mark in ";\t|"):
-        raise DataError(
-            str(path), f"its cells are not separated by commas ({header[0]!r})", "Use commas."
-        )
-    names = [header[i] for i in wanted]
-    return cells.iloc[1:].set_axis(names, axis="columns").reset_index(drop=True)
-
-
-def _read_cells(
-    path: Path, rows: int | None = None, columns: list[int] | None = None
-) -> pd.DataFrame:
-    import pandas as pd  # noqa: PLC0415  # see read_file
-
-    return pd.read_csv(
-        path, header=None, dtype=str, keep_default_na=False, skipinitialspace=True,
-        nrows=rows, usecols=columns,
-    )  # fmt: skip
-
-
 def _from_table(path: Path, column: str, shared: SitePolicy) -> dict[str, SiteSource]:
     """Split one table by a column: a simulation, so reading that column is no leak."""
     if path.with_name(f"{path.stem}{_POLICY}").exists():
         raise JobError(str(path), "has a site's own policy beside it", "Set sites.folder instead.")
-
-    @functools.cache
-    def parts() -> dict[str, pd.DataFrame]:
-        return _split(read_file(path), path, column)
-
-    def read(name: str) -> pd.DataFrame:
-        if name not in parts():
-            raise DataError(str(path), f"site {name!r} is gone", "Was the file changed meanwhile?")
-        return parts()[name]
-
-    return {
-        name: SiteSource(name, functools.partial(read, name), shared)
-        for name in _split(read_file(path, only=column), path, column)
-    }
-
-
-def _split(table: pd.DataFrame, path: Path, column: str) -> dict[str, pd.DataFrame]:
-    if list(table.columns).count(column) != 1:
-        raise DataError(str(path), f"site_column {column!r} is missing, or is there twice")
-    names = table[column].astype(object).where(table[column].notna(), "").astype(str).str.strip()
-    return {str(name): part for name, part in table.groupby(names.to_numpy(), sort=True)}
-
-
-def _from_python(name: str, table: Any) -> pd.DataFrame:
-    """Return a DataFrame, or one made of a mapping of equally long columns."""
-    import pandas as pd  # noqa: PLC0415  # see read_file
-
-    if isinstance(table, pd.DataFrame):
-        return table
-    if isinstance(table, Mapping):
-        try:
-            return pd.DataFrame({key: np.asarray(values) for key, values in table.items()})
-        except ValueError as error:
-            raise DataError(name, f"columns do not make a table: {error}") from None
-    raise DataError(name, f"a {type(table).__name__} is not a table", "Give a pandas DataFrame.")
+    table = SharedTable(path, column)
+    return {name: SiteSource(name, SharedTablePart(table, name), shared) for name in table.sites()}

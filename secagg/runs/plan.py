@@ -301,7 +301,7 @@ def _dry_run(planned: Planned) -> list[tuple[int, int, int]]:
     job = planned.job.model_copy(update={"release": release})
     public = replace(planned.public, noise={})  # which could make the zeros look like no records
     played = replace(planned, method=zeros, sources=sources, job=job, public=public)
-    session = open_session(played, system_random, None, _no_rows)
+    session = open_session(played, system_random, stand_in=_no_rows(public))
     step = session.coordinator.start()
     while not step.done:
         frames = session.engine.exchange(step.requests)

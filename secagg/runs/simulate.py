@@ -33,7 +33,7 @@ from secagg.errors import CapabilityError
 from secagg.jobs.data_sources import Data
 from secagg.jobs.job import Job, read_job
 from secagg.runtime.fixed_point import SumPlan, decode, encode
-from secagg.runtime.parties import rows_of
+from secagg.runtime.parties import read_records
 from secagg.runtime.planned_job import Planned, plan_job
 from secagg.runtime.rounds import COHORT, cohort_update
 
@@ -79,7 +79,7 @@ def simulate_planned(
         raise CapabilityError("privacy", what, "Use secagg.run.")
     method, public, names = planned.method, planned.public, sorted(planned.public.sites)
     own = [expanded(random(32)) for _ in names]  # first, as in a session
-    rows = [rows_of(planned, name) for name in names]
+    rows = [read_records(planned, planned.sources[name]) for name in names]
     memories: list[State] = [{} for _ in names]
 
     def summed(stage: str, updates: list[Update]) -> Update:

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
 
-from secagg.contracts import PublicFacts, SiteRecords
+from secagg.contracts import SiteRecords
 from secagg.core.identity import Identity, Role, Roster
 from secagg.core.randomness import RandomBytes
 from secagg.jobs.data_sources import SiteSource, as_policy, ledger_folder
@@ -31,11 +30,12 @@ def make_party(
     session: bytes,
     random: RandomBytes,
     own: RandomBytes,
-    stand_in: Callable[[PublicFacts], SiteRecords] | None = None,
+    stand_in: SiteRecords | None = None,
 ) -> Party:
     """Return one party; a site with its own policy and records, which `planned.sources` holds.
 
     own: for the draws of a site's method
+    stand_in: rows to use instead of the site's records, which then need no guard
     """
     policy, side = as_policy(planned.job.release), None
     if identity.role is Role.SITE:
@@ -46,7 +46,7 @@ def make_party(
             guard = make_guard(
                 planned.job, stages, planned.private, source, roster, session, random
             )
-        load = _loader(planned, source, stand_in)
+        load = functools.partial(read_records, planned, source, stand_in)
         side = SiteContext(planned.method, planned.public, load, guard, own)
     return Party(
         identity, roster, session, planned.protocol, planned.plans, policy, random, side
@@ -68,18 +68,17 @@ def make_coordinator(
     )  # fmt: skip
 
 
-def rows_of(planned: Planned, name: str) -> SiteRecords:
-    """Return a site's records, read now. For whoever plans a job and holds the records, too."""
-    return _loader(planned, planned.sources[name], None)()
+def read_records(
+    planned: Planned, source: SiteSource, stand_in: SiteRecords | None = None
+) -> SiteRecords:
+    """Return a site's complete records, scaled, read now. Raises `DataError`.
 
-
-def _loader(
-    planned: Planned, source: SiteSource, stand_in: Callable[[PublicFacts], SiteRecords] | None
-) -> Callable[[], SiteRecords]:
+    stand_in: returned in their place, if given
+    """
     if stand_in is not None:
-        return functools.partial(stand_in, planned.public)
-    privacy = planned.job.privacy
-    return lambda: read_rows(
-        planned.job.columns, source.read(), planned.public, source.name,
+        return stand_in
+    table, privacy = source.read(), planned.job.privacy
+    return read_rows(
+        planned.job.columns, table, planned.public, source.name,
         privacy.person, privacy.records_per_person,
     )  # fmt: skip

@@ -11,10 +11,10 @@ none under any other agreement, and `secagg verify` can check this from the log 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from secagg.contracts import PublicFacts, SiteRecords
+from secagg.contracts import SiteRecords
 from secagg.core.identity import COORDINATOR, Identity, Role, Roster
 from secagg.core.randomness import RandomBytes, expanded
 from secagg.runtime.coordinator import Coordinator
@@ -67,7 +67,7 @@ def open_session(
     planned: Planned,
     random: RandomBytes,
     tamper: Tamper | None = None,
-    stand_in: Callable[[PublicFacts], SiteRecords] | None = None,
+    stand_in: SiteRecords | None = None,
     coordinator: Identity | None = None,
 ) -> Session:
     """Draw every party's keys, pin them in a roster, and build the parties, in this process.

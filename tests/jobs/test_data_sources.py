@@ -174,7 +174,7 @@ def test_one_column_of_a_file(tmp_path: Path, name: str) -> None:
     pytest.importorskip("pyarrow")
     path, table = tmp_path / name, pd.DataFrame({"x": [1, 2], "where": ["a", "b"]})
     table.to_csv(path, index=False) if name.endswith("csv") else table.to_parquet(path)
-    assert list(secagg.jobs.data_sources.read_file(path, only="where").columns) == ["where"]
+    assert list(secagg.jobs.site_tables.read_file(path, only="where").columns) == ["where"]
     with pytest.raises(DataError, match="site_column 'ward' is missing"):
         find_sites(job_of(table=path, site_column="ward"))
     assert list(find_sites(job_of(table=path, site_column="where"))["b"].read()["x"]) in (
@@ -187,13 +187,13 @@ def test_a_table_is_read_whole_once_for_all_sites(
 ) -> None:
     path = save(tmp_path / "all.csv", "where,age\na,1\nb,2\n")
     asked: list[str | None] = []
-    real = secagg.jobs.data_sources.read_file
+    real = secagg.jobs.site_tables.read_file
 
     def noted(path: Path, only: str | None = None) -> pd.DataFrame:
         asked.append(only)
         return real(path, only)
 
-    monkeypatch.setattr(secagg.jobs.data_sources, "read_file", noted)
+    monkeypatch.setattr(secagg.jobs.site_tables, "read_file", noted)
     sources = find_sites(job_of(table=path, site_column="where"))
     assert asked == ["where"]
     for source in sources.values():
@@ -212,7 +212,7 @@ def test_a_table_that_loses_a_site_meanwhile(tmp_path: Path) -> None:
 def test_a_table_with_missing_site_cells(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As a Parquet file may hold them: the record is not silently given to nobody."""
     table = pd.DataFrame({"where": ["a", None, "b"], "age": [1, 2, 3]})
-    monkeypatch.setattr(secagg.jobs.data_sources, "read_file", lambda *_, **__: table)
+    monkeypatch.setattr(secagg.jobs.site_tables, "read_file", lambda *_, **__: table)
     with pytest.raises(JobError, match="'' cannot name a site"):
         find_sites(job_of(table=tmp_path / "all.parquet", site_column="where"))
 

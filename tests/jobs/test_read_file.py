@@ -11,7 +11,7 @@ import pytest
 from support.jobs import tables
 
 from secagg.errors import DataError
-from secagg.jobs.data_sources import read_file
+from secagg.jobs.site_tables import read_file
 
 
 def save(path: Path, data: str | bytes) -> Path:
@@ -64,9 +64,9 @@ def test_quoted_fields(tmp_path: Path) -> None:
 def test_very_long_line(tmp_path: Path) -> None:
     long = "x" * 2_000_000
     assert cells(tmp_path, f"a,b\n1,{long}\n") == {"a": ["1"], "b": [long]}
-    names = [f"c{i}" for i in range(20_000)]
+    names = [f"c{i}" for i in range(2_000)]
     table = read_file(save(tmp_path / "w.csv", ",".join(names) + "\n" + ",".join(names) + "\n"))
-    assert table.shape == (1, 20_000)
+    assert table.shape == (1, 2_000)
 
 
 def test_header_only(tmp_path: Path) -> None:

@@ -118,7 +118,7 @@ def test_same_bits_and_messages_as_in_memory(
     def unread(path: Path, *_: Any) -> None:
         raise AssertionError(f"the coordinator's process reads {path}")
 
-    monkeypatch.setattr(secagg.jobs.data_sources, "read_file", unread)
+    monkeypatch.setattr(secagg.jobs.site_tables, "read_file", unread)
     done = processes(job, protocol)
     assert same_bits(job.parent / "memory", job.parent / "out")
     assert verify_folder(job.parent / "out").signatures == 9

@@ -32,7 +32,6 @@ import hashlib
 import sys
 import time
 import traceback
-from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -48,9 +47,9 @@ from secagg.jobs.data_sources import SiteSource, find_sites
 from secagg.jobs.job import Job
 from secagg.runtime.engines.channel import Line
 from secagg.runtime.engines.loopback import read_seconds
-from secagg.runtime.parties import make_party
+from secagg.runtime.parties import make_party, read_records
 from secagg.runtime.party import Party
-from secagg.runtime.planned_job import plan_sites, session_of
+from secagg.runtime.planned_job import Planned, plan_sites, session_of
 from secagg.runtime.site_results import keep_own
 
 _CONNECT_SECONDS = 10.0
@@ -112,12 +111,12 @@ class PartyProcess:
         party = make_party(planned, self.identity, roster, session, system_random, system_random)
         if party.site is None:
             return party
-        load = functools.partial(self._same_records, party.site.load)
+        load = functools.partial(self._same_records, planned, sources[me])
         return replace(party, site=replace(party.site, load=load))
 
-    def _same_records(self, load: Callable[[], SiteRecords]) -> SiteRecords:
+    def _same_records(self, planned: Planned, source: SiteSource) -> SiteRecords:
         """Read the records; after a restart they have to be those that earlier rounds used."""
-        rows = load()
+        rows = read_records(planned, source)
         for remark in rows.remarks:
             note(remark)
         self._records = encoding.digest([rows.values, rows.incomplete, rows.outside])

@@ -1,0 +1,158 @@
+"""Tables of records, as a site has them: a file, the rows of one site in a shared file, or data
+given in Python.
+
+Each is a plain object that is read when it is needed. Cells stay as they are in the file; what they
+mean is the job's declaration (`secagg.jobs.design_matrix`).
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+
+from secagg.errors import DataError
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+class SiteTable(Protocol):
+    """A table of one site's records."""
+
+    def read(self) -> pd.DataFrame:
+        """Return the table, read now. Raises `DataError`."""
+        ...
+
+
+@dataclass(frozen=True)
+class FileTable:
+    """A CSV or Parquet file of one site."""
+
+    path: Path
+
+    def read(self) -> pd.DataFrame:
+        """Return the file's table of cells."""
+        return read_file(self.path)
+
+
+@dataclass(frozen=True)
+class SharedTable:
+    """One file with the records of all sites, told apart by a column: for simulation."""
+
+    path: Path
+    column: str
+
+    def sites(self) -> list[str]:
+        """Return the sites' names; no other column is read for this."""
+        return list(self._split(read_file(self.path, only=self.column)))
+
+    @cached_property
+    def parts(self) -> dict[str, pd.DataFrame]:
+        """The sites' tables, by name; the file is read once for all of them."""
+        return self._split(read_file(self.path))
+
+    def _split(self, table: pd.DataFrame) -> dict[str, pd.DataFrame]:
+        column = self.column
+        if list(table.columns).count(column) != 1:
+            what = f"site_column {column!r} is missing, or is there twice"
+            raise DataError(str(self.path), what)
+        cells = table[column].astype(object).where(table[column].notna(), "")
+        names = cells.astype(str).str.strip().to_numpy()
+        return {str(name): part for name, part in table.groupby(names, sort=True)}
+
+
+@dataclass(frozen=True)
+class SharedTablePart:
+    """The rows of one site in a shared file."""
+
+    table: SharedTable
+    site: str
+
+    def read(self) -> pd.DataFrame:
+        """Return this site's rows."""
+        part = self.table.parts.get(self.site)
+        if part is None:
+            what = f"site {self.site!r} is gone"
+            raise DataError(str(self.table.path), what, "Was the file changed meanwhile?")
+        return part
+
+
+@dataclass(frozen=True)
+class GivenTable:
+    """A table given in Python: a DataFrame, or a mapping of equally long columns."""
+
+    site: str
+    table: Any
+
+    def read(self) -> pd.DataFrame:
+        """Return the table as a DataFrame."""
+        import pandas as pd  # noqa: PLC0415  # see read_file
+
+        table = self.table
+        if isinstance(table, pd.DataFrame):
+            return table
+        if isinstance(table, Mapping):
+            try:
+                return pd.DataFrame({key: np.asarray(values) for key, values in table.items()})
+            except ValueError as error:
+                raise DataError(self.site, f"columns do not make a table: {error}") from None
+        kind = type(table).__name__
+        raise DataError(self.site, f"a {kind} is not a table", "Give a pandas DataFrame.")
+
+
+def read_file(path: Path, only: str | None = None) -> pd.DataFrame:
+    """Return a CSV or Parquet file as a table of cells. Raises `DataError`.
+
+    only: keep the columns of this name, none or several, and parse no other
+    """
+    import pandas as pd  # noqa: PLC0415  # half a second that `secagg --help` should not pay
+
+    try:
+        if path.suffix.lower() == ".parquet":
+            if only is None:
+                return pd.read_parquet(path)
+            listed = importlib.import_module("pyarrow.parquet").read_schema(path).names
+            return pd.read_parquet(path, columns=[name for name in listed if name == only])
+        # Cells stay text: which of them are numbers is the job's declaration, not a guess. The
+        # header is split off below: given one, pandas takes the first cells of rows that are longer
+        # for row labels, which shifts every column, and renames columns that come twice.
+        header = [str(name).strip() for name in _read_cells(path, rows=1).iloc[0]]
+        wanted = [i for i, name in enumerate(header) if only in (None, name)]
+        cells = _read_cells(path, columns=None if only is None else wanted)
+    except pd.errors.EmptyDataError:
+        raise DataError(str(path), "the file is empty", "Give it a header and records.") from None
+    except ImportError:
+        raise DataError(
+            str(path), "Parquet needs a further package", "pip install 'secagg[parquet]'"
+        ) from None
+    except UnicodeDecodeError:
+        raise DataError(str(path), "is not UTF-8 text", "Save it as UTF-8.") from None
+    except OSError as error:
+        raise DataError(str(path), f"cannot be read ({error.strerror})") from None
+    except ValueError as error:  # as pandas' parser errors are
+        what = str(error).removeprefix("Error tokenizing data. C error: ").strip()
+        mend = "Are its cells separated by commas, as many in each row as in the header?"
+        raise DataError(str(path), f"cannot be read: {what}", mend) from None
+    if len(header) == 1 and any(mark in header[0] for mark in ";\t|"):
+        raise DataError(
+            str(path), f"its cells are not separated by commas ({header[0]!r})", "Use commas."
+        )
+    names = [header[i] for i in wanted]
+    return cells.iloc[1:].set_axis(names, axis="columns").reset_index(drop=True)
+
+
+def _read_cells(
+    path: Path, rows: int | None = None, columns: list[int] | None = None
+) -> pd.DataFrame:
+    import pandas as pd  # noqa: PLC0415  # see read_file
+
+    return pd.read_csv(
+        path, header=None, dtype=str, keep_default_na=False, skipinitialspace=True,
+        nrows=rows, usecols=columns,
+    )  # fmt: skip
