@@ -65,10 +65,11 @@ class Request(Enum):
     @classmethod
     def of(cls, phase: Phase, stage: object) -> Request:
         """Return what a phase asks for, given the stage that the message names."""
+        is_count = isinstance(stage, str) and stage == COHORT  # an array would not compare
         if phase is CONSENT:
-            return cls.CONSENT_TO_COUNT if stage == COHORT else cls.CONSENT_TO_STAGE
+            return cls.CONSENT_TO_COUNT if is_count else cls.CONSENT_TO_STAGE
         if phase.contributes:
-            return cls.COUNT if stage == COHORT else cls.CONTRIBUTE
+            return cls.COUNT if is_count else cls.CONTRIBUTE
         return cls.OPEN if phase.opens else cls.OTHER
 
 
