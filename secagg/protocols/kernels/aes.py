@@ -20,7 +20,7 @@ _P, _N = ctypes.c_void_p, ctypes.c_size_t
 
 
 def available() -> bool:
-    """Return whether the kernel is here, can run on this machine, and is not switched off."""
+    """Return whether the kernel is built, runs on this processor, and is not switched off."""
     return not switched_off() and _apply() is not None
 
 

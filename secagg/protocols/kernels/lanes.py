@@ -31,11 +31,11 @@ DIGIT_BITS = 52
 SLACK = 16
 MAX_DIGITS = 160
 MIN_DIGITS = 4  # BLOCK in ifma.h
-CONSTANTS = 64  # kept: a private key needs 20, a public one 5; 10 KB each at most
+CONSTANTS = 64  # cached; a private key needs 20, a public key 5; at most 10 KB each
 
 
 def empty(*shape: int) -> Lanes:
-    """Return an array of this shape, whose first element lies at a multiple of 64 bytes."""
+    """Return an uninitialised array of this shape, aligned to 64 bytes."""
     size = math.prod(shape)
     memory = np.empty(size + 7, dtype=np.uint64)
     start = -memory.ctypes.data // 8 % 8
@@ -43,12 +43,12 @@ def empty(*shape: int) -> Lanes:
 
 
 def digits_for(bits: int) -> int:
-    """Return how many digits hold numbers of so many bits."""
+    """Return how many digits a number of `bits` bits has."""
     return max(1, -(-bits // DIGIT_BITS))
 
 
 def load(rows: Rows, digits: int) -> Lanes:
-    """Return rows as lanes; the lanes that fill the last group are zero."""
+    """Return rows as lanes; unused lanes of the last group are zero."""
     count, size = rows.shape
     lanes = empty(-(-count // LANES), digits, LANES)
     rows = np.ascontiguousarray(rows)
@@ -57,7 +57,7 @@ def load(rows: Rows, digits: int) -> Lanes:
 
 
 def store(lanes: Lanes, count: int, size: int) -> Rows:
-    """Return the first `count` integers as rows of `size` bytes, which must suffice."""
+    """Return the first `count` integers as rows of `size` bytes; they must fit."""
     rows = np.empty((count, size), dtype=np.uint8)
     call("store", rows.ctypes.data, size, count, lanes.ctypes.data, lanes.shape[1])
     return rows
@@ -65,7 +65,7 @@ def store(lanes: Lanes, count: int, size: int) -> Rows:
 
 @lru_cache(maxsize=CONSTANTS)
 def constant(value: int, digits: int) -> Lanes:
-    """Return one group with the same integer in all lanes, which cannot be changed."""
+    """Return one read-only group with the same integer in all lanes."""
     size = digits * DIGIT_BITS // 8 + 1
     rows = np.frombuffer(value.to_bytes(size, "little") * LANES, np.uint8)
     lanes = load(rows.reshape(LANES, -1), digits)
@@ -80,7 +80,7 @@ def _residue(value: int, shift: int, modulus: int) -> int:
 
 
 def multiply_add(a: Lanes, b: Lanes, c: Lanes, digits: int) -> Lanes:
-    """Return a b + c, which must fit into so many digits; b is a constant."""
+    """Return a b + c, which must fit into `digits` digits; b is a constant."""
     out = empty(len(a), digits, LANES)
     call(
         "multiply_add", out.ctypes.data, digits, a.ctypes.data, a.shape[1], b.ctypes.data,
@@ -100,9 +100,9 @@ class _Structure(ctypes.Structure):
 
 
 class Modulus:
-    """An odd modulus r of at most `MAX_DIGITS` digits with 16 bits to spare, at least of `digits`.
+    """An odd modulus r, stored with n >= `digits` digits, 16 bits free, at most `MAX_DIGITS`.
 
-    Factors are below 2 r ("almost reduced") unless said otherwise; so are results.
+    Factors and results are below 2 r ("almost reduced") unless stated otherwise.
     """
 
     def __init__(self, value: int, digits: int = MIN_DIGITS) -> None:
@@ -114,12 +114,12 @@ class Modulus:
 
     @staticmethod
     def supports(value: int) -> bool:
-        """Return whether there are kernels for this modulus."""
+        """Return whether the kernels support this modulus."""
         return value % 2 == 1 and value.bit_length() + SLACK <= MAX_DIGITS * DIGIT_BITS
 
     @property
     def address(self) -> int:
-        """Where the kernels find this modulus."""
+        """The address of this modulus, for the kernels."""
         return ctypes.addressof(self._plain)
 
     def constant(self, value: int, shift: int = 0) -> Lanes:
@@ -129,8 +129,8 @@ class Modulus:
     def multiply(self, a: Lanes, b: Lanes) -> Lanes:
         """Return a b / 2^(52 k) modulo r, where k = digits of a + digits of b - n.
 
-        b may be a constant, of one group. a or b may be of any value and length if the other is
-        below 2 r and of n digits.
+        b may be a constant (one group). Either a or b may have any value and length if the other is
+        below 2 r and has n digits.
         """
         out = empty(len(a), self.n, LANES)
         step = b.shape[1] if len(b) == len(a) else 0
@@ -141,23 +141,23 @@ class Modulus:
         return out
 
     def scale(self, a: Lanes, factor: int) -> Lanes:
-        """Return a factor modulo r for a of any value and length."""
+        """Return a * factor modulo r, for a of any value and length."""
         return self.multiply(a, self.constant(factor, DIGIT_BITS * a.shape[1]))
 
     def canonical(self, a: Lanes, times: int = 1) -> Lanes:
-        """Return a modulo r, in place; a is below (times + 1) r, carries may be outstanding."""
+        """Return a modulo r, in place; a is below (times + 1) r and may have pending carries."""
         call("canonical", a.ctypes.data, self.address, times, len(a))
         return a
 
     def power(self, a: Lanes, exponent: int) -> Lanes:
-        """Return a^exponent modulo r; instructions and addresses depend on its length only."""
+        """Return a^exponent modulo r; the instructions depend only on the exponent's length."""
         montgomery = 1 << DIGIT_BITS * self.n
         x = self.scale(a, montgomery)
         self._power(x, exponent, self.constant(montgomery), paired=False)
         return self.multiply(x, self.constant(1))
 
     def _power(self, x: Lanes, exponent: int, one: Lanes, *, paired: bool) -> None:
-        bits = 5 if exponent.bit_length() > 64 else 2  # a table of 32 entries must pay for itself
+        bits = 5 if exponent.bit_length() > 64 else 2  # 32 table entries pay off for long exponents
         count = max(1, -(-exponent.bit_length() // bits))
         windows = bytes(exponent >> bits * i & ((1 << bits) - 1) for i in range(count - 1, -1, -1))
         table = empty(1 << bits, *x.shape[1:])
@@ -168,9 +168,9 @@ class Modulus:
 
 
 class SquareModulus(Modulus):
-    """r^2 by way of r: pairs (c, d) for c + d r, as `power.c` explains, of 2 n digits in all.
+    """The modulus r^2. Numbers are pairs (c, d) for c + d r, 2 n digits in all (see `power.c`).
 
-    All of `Modulus`' methods calculate modulo r.
+    The methods inherited from `Modulus` compute modulo r.
     """
 
     def constant_pair(self, value: int) -> Lanes:
@@ -189,7 +189,7 @@ class SquareModulus(Modulus):
         return out
 
     def scaled_pairs(self, a: Lanes, factor: int) -> Lanes:
-        """Return a factor modulo r^2 as pairs, for a of any value and length."""
+        """Return a * factor modulo r^2 as pairs, for a of any value and length."""
         pairs = empty(len(a), 2 * self.n, LANES)
         call("split", pairs.ctypes.data, a.ctypes.data, a.shape[1], self.address, len(a))
         return self.multiply_pairs(
@@ -197,14 +197,14 @@ class SquareModulus(Modulus):
         )
 
     def power_pairs(self, a: Lanes, exponent: int) -> Lanes:
-        """Return a^exponent modulo r^2 as pairs, for a of any value; time as in `power`."""
+        """Return a^exponent modulo r^2 as pairs, for a of any value; timing as in `power`."""
         montgomery = 1 << DIGIT_BITS * self.n
         x = self.scaled_pairs(a, montgomery)
         self._power(x, exponent, self.constant_pair(montgomery), paired=True)
         return self.multiply_pairs(x, self.constant_pair(1))
 
     def canonical_pairs(self, pairs: Lanes) -> tuple[Lanes, Lanes]:
-        """Return c and d, both below r, of pairs that `multiply_pairs` made."""
+        """Return c and d, both below r, of pairs from `multiply_pairs`."""
         call("canonical_pairs", pairs.ctypes.data, self.address, len(pairs))
         c, d = empty(len(pairs), self.n, LANES), empty(len(pairs), self.n, LANES)
         c[:], d[:] = pairs[:, : self.n], pairs[:, self.n :]

@@ -41,12 +41,12 @@ _ARGUMENTS: dict[str, _Types] = {  # the C files explain them
 
 
 def switched_off() -> bool:
-    """Return whether the environment says that no kernel is to be used."""
+    """Return whether the environment variable switches the kernels off."""
     return os.environ.get("SECAGG_KERNELS") == "off"
 
 
 def available() -> bool:
-    """Return whether the kernels are here, can run on this machine, and are not switched off."""
+    """Return whether the kernels are built, run on this processor, and are not switched off."""
     return not switched_off() and _library() is not None
 
 
@@ -56,19 +56,19 @@ def call(name: str, *arguments: object) -> None:
 
 
 def load_library(name: str, sources: Sequence[str]) -> ctypes.CDLL | None:
-    """Return the library `_name`, if there is one of these sources that this processor can run."""
+    """Return the library `_name` if it is built from these sources and runs on this processor."""
     candidates = (_FOLDER / f"_{name}{suffix}" for suffix in EXTENSION_SUFFIXES)
     path = next((path for path in candidates if path.exists()), None)
     if path is None:
         return None
     try:
         library = ctypes.CDLL(str(path))
-        made_of = getattr(library, f"secagg_{name}_sources")
+        sources_digest = getattr(library, f"secagg_{name}_sources")
         supported = getattr(library, f"secagg_{name}_supported")
-    except (OSError, AttributeError):  # made for another system, or no such library
+    except (OSError, AttributeError):  # built for another system, or another library
         return None
-    made_of.restype = ctypes.c_uint64
-    return library if made_of() == _digest(sources) and supported() else None
+    sources_digest.restype = ctypes.c_uint64
+    return library if sources_digest() == _digest(sources) and supported() else None
 
 
 @cache
@@ -77,7 +77,7 @@ def _library() -> ctypes.CDLL | None:
 
 
 def _digest(sources: Sequence[str]) -> int:
-    """Return a hash of the sources, as setup.py does."""
+    """Return the same hash of the sources as setup.py."""
     content = b"".join(Path(__file__).with_name(name).read_bytes() for name in sources)
     return int(hashlib.sha256(content).hexdigest()[:16], 16)
 

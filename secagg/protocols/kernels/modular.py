@@ -31,12 +31,12 @@ from secagg.protocols.kernels.lanes import (
 from secagg.protocols.kernels.library import call
 
 _BLOCK = 512
-"""Integers worked on together: 320 KiB of 4096 bits each, so that a few arrays fit the cache."""
+"""Integers processed together: 320 KiB at 4096 bits each, so that a few arrays fit the cache."""
 _TABLE_BLOCK = 4096
-"""The same for tables: more, so that each entry fetched into the cache is used several times."""
+"""The same for tables; larger, so that each entry fetched into the cache is used several times."""
 
 
-# Made once, since many calls are on few integers; `lanes` says what stays in memory.
+# Cached, because many calls process few integers; `lanes` says which secrets stay in memory.
 _modulus = lru_cache(maxsize=16)(Modulus)
 _square_modulus = lru_cache(maxsize=16)(SquareModulus)
 
@@ -47,14 +47,14 @@ def _inverse(value: int, modulus: int) -> int:
 
 
 def supports(modulus: int) -> bool:
-    """Return whether there are kernels for this modulus: odd, at most 8304 bits."""
+    """Return whether the kernels support this modulus (odd, at most 8304 bits)."""
     return Modulus.supports(modulus)
 
 
 def products(columns: Sequence[Rows], modulus: int) -> Rows:
-    """Return position by position the product of all columns, each below the modulus."""
+    """Return the elementwise product of all columns, each below the modulus."""
     m = _modulus(modulus)
-    # Every product divides by 2^(52 n), the last one included.
+    # Every multiplication divides by 2^(52 n), including the last one, by this correction.
     correction = m.constant(1, DIGIT_BITS * m.n * len(columns))
     out = np.empty_like(columns[0])
     for block in _blocks(len(out)):
@@ -66,7 +66,7 @@ def products(columns: Sequence[Rows], modulus: int) -> Rows:
 
 
 def scaled(rows: Rows, factor: int, modulus: int) -> Rows:
-    """Return row times factor modulo the modulus, for rows and factors of any value."""
+    """Return row * factor modulo the modulus, for rows and factors of any value."""
     m = _modulus(modulus)
     return _mapped(rows, m, lambda x: m.canonical(m.scale(x, factor)))
 
@@ -106,7 +106,7 @@ def chinese_remainders(first: Rows, second: Rows, modulus_1: int, modulus_2: int
     for block in _blocks(len(first)):
         a, b = _load_any(first[block], m), _load_any(second[block], m)
         sums = m.scale(b, inverse)
-        sums += m.scale(a, -inverse)  # below 4 modulus_2, carries outstanding
+        sums += m.scale(a, -inverse)  # below 4 modulus_2, with pending carries
         quotient = m.canonical(sums, times=3)
         _save(multiply_add(quotient, step, a, digits), out[block])
     return out
@@ -121,25 +121,25 @@ def residue_product(rows: Rows, modulus: int) -> list[int]:
         padding = np.zeros((-len(rows[block]) % LANES, rows.shape[1]), dtype=np.uint8)
         padding[:, :1] = 1
         x = m.multiply(_load_any(np.concatenate([rows[block], padding]), m), one)
-        while len(x) > 1:  # powers of 2^-52 come in: coprime to the modulus, as it is odd
+        while len(x) > 1:  # adds powers of 2^-52, which are coprime to the (odd) modulus
             half = len(x) // 2
-            rest = x[2 * half :]
+            odd_one = x[2 * half :]
             x = m.multiply(x[:half], x[half : 2 * half])
-            if len(rest):
-                x[:1] = m.multiply(x[:1], rest)
+            if len(odd_one):
+                x[:1] = m.multiply(x[:1], odd_one)
         product = m.multiply(product, x)
     stored = store(product, LANES, m.n * 52 // 8 + 1)
     return [int.from_bytes(row.tobytes(), "little") for row in stored]
 
 
 class FixedBaseTable:
-    """A table for many powers of one base modulo root^2; protocols' `fixed_base.py` explains it.
+    """A table for many powers of one base modulo root^2; see `protocols.paillier.fixed_base`.
 
     base: a unit; root^2 must be supported
     window: at most 16; exponent_bits / window: at most `MAX_POSITIONS`
     """
 
-    MAX_POSITIONS = 4095  # digits of 52 bits from so many entries, and a log, sum to below 2^64
+    MAX_POSITIONS = 4095  # 52-bit digits of this many entries, and of a log, sum to below 2^64
 
     def __init__(self, base: int, root: int, exponent_bits: int, window: int) -> None:
         self._bits, self._window = exponent_bits, window
@@ -147,7 +147,9 @@ class FixedBaseTable:
         self.square = Modulus(root**2, 2 * self.root.n)
         self.positions = -(-exponent_bits // window)
         if self.positions > self.MAX_POSITIONS:
-            raise ValueError(f"a table of {self.positions} positions; choose a wider window")
+            raise ValueError(
+                f"{self.positions} positions are more than {self.MAX_POSITIONS}; widen the window"
+            )
         self._row = -(-self.root.n // LANES) * LANES  # rows are read eight numbers at a time
         self._units = empty(self.positions, 1 << window, self._row)
         self._logs = empty(self.positions, 1 << window, self._row)
@@ -158,26 +160,26 @@ class FixedBaseTable:
             inverses.append(powmod(inverses[-1], 1 << window, root))
         r = self.root
         montgomery = 1 << DIGIT_BITS * r.n
-        none = r.constant_pair(montgomery), r.constant(1)  # f^0
+        zeroth = r.constant_pair(montgomery), r.constant(1)  # f^0
         steps = r.scaled_pairs(_lanes_of(factors, self.square.n), montgomery)
         inverse_steps = r.scale(_lanes_of(inverses, r.n), montgomery)
         for group, start in enumerate(range(0, self.positions, LANES)):
             first = steps[group : group + 1], inverse_steps[group : group + 1]
-            self._fill(slice(start, start + LANES), none, first, window)
+            self._fill(slice(start, start + LANES), zeroth, first, window)
 
     def _fill(
-        self, part: slice, none: tuple[Lanes, Lanes], first: tuple[Lanes, Lanes], window: int
+        self, part: slice, zeroth: tuple[Lanes, Lanes], first: tuple[Lanes, Lanes], window: int
     ) -> None:
-        """Make the entries of eight positions, in lanes: f^(a + b) from f^a for all a < b = 2^i.
+        """Compute the entries of eight positions, in lanes: f^(a + b) from f^a for all a < b = 2^i.
 
-        The kernel divides by R at every factor, so an entry is the split form of f^a R = c + d r:
+        The kernel divides by R with every factor, so an entry is the split form of f^a R = c + d r:
         u = c and v = d / c modulo r, where 1 / c = f^-a / R.
 
-        none: f^0 R and f^0; first: f R and R / f
+        zeroth: f^0 R and f^0; first: f R and R / f
         """
         r = self.root
         pairs, inverses_c = empty(1 << window, 2 * r.n, LANES), empty(1 << window, r.n, LANES)
-        pairs[:1], inverses_c[:1] = none
+        pairs[:1], inverses_c[:1] = zeroth
         step, inverse_step = first
         for i in range(window):
             done, new = slice(0, 1 << i), slice(1 << i, 2 << i)
@@ -193,11 +195,12 @@ class FixedBaseTable:
             rows[:, :, r.n :] = 0
 
     def begin(self, exponents: Rows, rows: Rows, factor: int) -> Callable[[], Rows]:
-        """Return what returns base^a (1 + root)^(row factor) modulo root^2 for each a and its row.
+        """Return a function that computes base^a (1 + root)^(row factor) modulo root^2.
 
-        What takes long is left to it, so that another thread may do that.
+        It does so for each exponent a and its row. The returned function does the long computation,
+        so another thread can run it.
 
-        exponents: as many as rows; what they hold above `exponent_bits` is ignored
+        exponents: one for each row; bits beyond `exponent_bits` are ignored
         rows: of any value
         """
         if len(exponents) != len(rows):  # numpy would repeat a single one
@@ -247,7 +250,7 @@ def _lanes_of(values: Sequence[mpz], digits: int) -> Lanes:
 
 
 def _save(lanes: Lanes, out: Rows) -> None:
-    """Write reduced integers into rows of the size of their modulus."""
+    """Write reduced integers into rows that have the size of the modulus."""
     out[:] = store(lanes, len(out), out.shape[1])
 
 

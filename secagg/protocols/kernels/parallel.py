@@ -1,12 +1,11 @@
-"""Two halves of a calculation at the same time: modulo p and modulo q, each on a core of its own.
+"""Run the two halves of a computation, modulo p and modulo q, in two threads.
 
-The long kernels let other threads run, and what a key holder calculates falls into two halves that
-need nothing of each other until the Chinese remainder theorem joins them. A half is a function of
-its arguments alone, all randomness having been drawn before, so that no result depends on which
-half is done first. Without kernels the halves take turns, and gain nothing.
+The kernels let other threads run, and a key holder's computation has two independent halves, which
+the Chinese remainder theorem combines at the end. A half is a pure function (all randomness is
+drawn before), so the result does not depend on which half finishes first. Without kernels the two
+threads take turns and gain nothing.
 
-Not protected: what `secagg.protocols.paillier.cryptosystem` says of time holds here too, neither
-    better nor worse.
+Not protected: timing, as in `secagg.protocols.paillier.cryptosystem`.
 """
 
 from __future__ import annotations
@@ -21,10 +20,10 @@ Half = TypeVar("Half")
 
 
 def in_two_threads(halves: Sequence[Callable[[], Half]]) -> list[Half]:
-    """Return what each half returns, in their order; this thread does the last one.
+    """Return the results of all halves, in order; this thread computes the last one.
 
-    A half must not call this: the helper would wait for itself.
-    Raises what a half raises; of several, the first one's.
+    A half must not call this function: the helper thread would wait for itself.
+    Raises the exception of a half; if several fail, that of the first.
     """
     pending = [_helper().submit(half) for half in halves[:-1]]
     try:
@@ -39,6 +38,6 @@ def _helper() -> ThreadPoolExecutor:
     return ThreadPoolExecutor(max_workers=1, thread_name_prefix="secagg-half")
 
 
-if hasattr(os, "register_at_fork"):  # where there is no fork there is no such function
-    # A forked process has no thread but the one that forked: it must not wait for its parent's.
+if hasattr(os, "register_at_fork"):  # missing on systems without fork
+    # A forked process has only the thread that forked. It must not wait for the parent's helper.
     os.register_at_fork(after_in_child=_helper.cache_clear)

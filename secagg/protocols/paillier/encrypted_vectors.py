@@ -1,10 +1,11 @@
-"""Ring vectors under Paillier encryption: from a contribution to plaintexts, and from sums back.
+"""Ring vectors under Paillier encryption: from contributions to plaintexts, and back from sums.
 
-A contribution's elements v have |v| < 2^(value_bits - 1), read as signed. Adding the offset
-2^(value_bits - 1) makes them non-negative, so that they can lie side by side in slots (`packing`).
-A sum over K contributions then holds K offsets in every slot; without them it is the ring sum.
+The elements v of a contribution, read as signed, satisfy |v| < 2^(value_bits - 1). Adding the
+offset 2^(value_bits - 1) makes them non-negative, so that they can be packed into slots
+(`packing`). A sum over K contributions has K offsets in every slot; subtracting them gives the ring
+sum.
 
-Not protected: a site that departs from the protocol can spill into neighbouring slots.
+Not protected: the result, against a malicious site, whose values can overflow into other slots.
 """
 
 from __future__ import annotations
@@ -24,37 +25,37 @@ from secagg.protocols.paillier.packing import Packing
 
 
 @dataclass(frozen=True)
-class EncryptedSums:
-    """How vectors of this shape are carried under this key, in sums over at most `sites` sites."""
+class EncryptedVectors:
+    """How vectors of a shape are encrypted under a key, for sums over at most `sites` sites."""
 
     public: PublicKey
     shape: Shape
     sites: int
 
     @classmethod
-    def of(cls, public: PublicKey, context: Context) -> EncryptedSums:
-        """Return the one of this step: guard bits for as many sites as the roster has."""
+    def of(cls, public: PublicKey, context: Context) -> EncryptedVectors:
+        """Return the one for sums over all sites in the roster."""
         return cls(public, context.shape, len(context.roster.named(Role.SITE)))
 
     @property
     def packing(self) -> Packing:
-        """How values lie in plaintexts."""
+        """How values are packed into plaintexts."""
         return Packing.for_sites(self.shape.value_bits, self.sites, self.public.bits)
 
     @property
     def count(self) -> int:
-        """Plaintexts, and ciphertexts, of one contribution."""
+        """Number of plaintexts (and ciphertexts) of one contribution."""
         return self.packing.plaintexts(self.shape.length)
 
     def plaintexts(self, contribution: RingVector) -> Integers:
-        """Return the plaintexts, in [0, n), of one contribution."""
+        """Return the plaintexts of one contribution, in [0, n)."""
         return self.packing.pack(ring.add(contribution, self._offsets(1)))
 
     def total(self, plaintexts: Sequence[int], contributors: int) -> RingVector:
-        """Return the ring sum that the summed plaintexts of `contributors` sites hold.
+        """Return the ring sum from the summed plaintexts of `contributors` sites.
 
-        A slot may be wider or narrower than the ring: reduced, then freed of the offsets; both are
-        exact modulo 2^ring_bits. Raises `PeerError` for plaintexts that no honest sites sum to.
+        A slot may be wider or narrower than the ring. Reducing it and subtracting the offsets are
+        both exact modulo 2^ring_bits. Raises `PeerError` for plaintexts that cannot be such a sum.
         """
         slot_sums = self.packing.unpack(plaintexts, self.shape.length)
         reduced = ring.zeros(self.shape.length, self.shape.ring_bits)
@@ -63,9 +64,9 @@ class EncryptedSums:
         return ring.subtract(reduced, self._offsets(contributors))
 
     def ciphertexts(self, sender: str, data: object) -> Integers:
-        """Return the ciphertexts that `sender` sent, not yet checked. Raises `PeerError`."""
+        """Return the ciphertexts in `data` from `sender`, not yet checked. Raises `PeerError`."""
         if not isinstance(data, bytes):
-            raise PeerError(sender, "sends no ciphertexts")
+            raise PeerError(sender, "malformed message: no ciphertexts")
         return cryptosystem.ciphertexts_from_bytes(self.public, data, self.count)
 
     def _offsets(self, times: int) -> RingVector:

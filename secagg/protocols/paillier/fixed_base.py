@@ -1,31 +1,32 @@
-"""Many powers of one base modulo a square: the table under Paillier's fast randomisers.
+"""Fixed-base exponentiation: many powers of one base modulo a square, for Paillier's randomisers.
 
 Source: Brickell, Gordon, McCurley, Wilson, "Fast exponentiation with precomputation" (EUROCRYPT
-1992): write the exponent in digits of `window` bits, keep base^(d 2^(window i)) for every digit
-value d and position i, and a power is one product with a factor a digit, without squarings.
+1992). The exponent is written in digits of `window` bits. A table holds base^(d 2^(window i)) for
+every digit value d and position i. A power is then a product of one entry for each digit, without
+squarings.
 
-The table is kept in *split form*, which halves the work again. Every unit x modulo r^2 is
+The table is stored in *split form*, which halves the work again. Every unit x modulo r^2 is
 
     x = u (1 + v r) mod r^2,    u = x mod r,    v = ((x - u) / r) u^-1 mod r,
 
-because u is a unit modulo r exactly when x is one modulo r^2. As (1 + v r)(1 + w r) = 1 + (v + w) r
-modulo r^2, the second parts of a product just add up:
+because u is a unit modulo r exactly when x is a unit modulo r^2. Since (1 + v r)(1 + w r) =
+1 + (v + w) r modulo r^2, the second parts of a product add up:
 
     x_1 ... x_k = (u_1 ... u_k) (1 + (v_1 + ... + v_k) r) mod r^2.
 
-So the long factors x_i give way to the half as long u_i; two of these multiply to less than r^2
-without any reduction. r need not be prime and its factors need not be known: the public path uses
-r = n, the key holder r = p and r = q. This is an identity: the result is the same number as with
-plain exponentiation (tested), so no assumption is added. Paillier's (1 + m n) is a second part too:
-it costs one more addition.
+So the factors u_i, which have half the length, replace the factors x_i, and a product of two u_i is
+below r^2 without reduction. r need not be prime and its factors need not be known: encryption with
+the public key uses r = n, the key holder r = p and r = q. This is an identity: the result is the
+same number as with plain exponentiation (tested), so it adds no assumption. Paillier's (1 + m n) is
+also a second part and costs one more addition.
 
-Tables come in two kinds, of mpz objects for gmpy2 and of digits for the kernels. Both give the same
-numbers; the kernels' table pays for itself later but its factors cost far less.
+There are two kinds of tables: of mpz objects for gmpy2, and of digits for the kernels. Both give
+the same numbers. A kernel table takes longer to make, but its multiplications are far faster.
 
-Not protected: which table entries are read depends on the exponent, which is secret, and neither
-Python's nor GMP's arithmetic runs in constant time (the kernels' does, apart from that reading).
-Somebody who shares the machine's caches may learn exponents. The cached tables for r = p and r = q
-are as secret as the key itself and live as long as the process.
+Not protected: timing. Which table entries are read depends on the exponent, which is secret, and
+neither Python's nor GMP's arithmetic runs in constant time (the kernels' does, except for these
+reads). An attacker that shares the machine's caches may learn exponents. The cached tables for
+r = p and r = q are as secret as the key itself and stay in memory as long as the process.
 """
 
 from __future__ import annotations
@@ -47,29 +48,31 @@ from secagg.protocols.paillier.integers import Integers
 Digits = NDArray[np.uint16]
 
 TABLE_BYTES = 1 << 26
-"""At most so much memory for one table, 64 MiB."""
-MAX_CACHED = 2  # units with their tables: two private keys, 256 MiB, or two public ones
+"""Largest size of one table (64 MiB)."""
+MAX_CACHED = 2  # units with their tables: two private keys (256 MiB) or two public keys
 TABLE_GROWTH = 4
 STEP = 2
 """When a table is replaced by a wider one: see `FixedBase`."""
 
-_MPZ_BYTES = 72  # object, allocator and list slot, on top of the digits
-_PADDING_BYTES = 64  # at most so many: digits of 52 bits in 64, and eight at a time
-# Times of making a table, over the time to multiply by one entry; all measured:
-_ENTRY_COST = 1.5  # of an entry: 1.4 to 1.9
-_KERNEL_ENTRY_COST = 3.5  # 3.0 to 3.5
-_KERNEL_POSITION_COST = 100.0  # 60 to 130, whatever the width: calls of kernels on few numbers
-_SPLIT = 1 << 14  # digits made together
-_BLOCK = 4096  # powers made together, 15 MB: enough that each table entry is read many times
+_MPZ_BYTES = 72  # object, allocator and list slot, in addition to the digits
+_PADDING_BYTES = 64  # at most: 52-bit digits are stored in 64 bits, in multiples of eight
+# Time to make a table, in units of one multiplication by an entry; all measured:
+_ENTRY_COST = 1.5  # per entry: 1.4 to 1.9
+_KERNEL_ENTRY_COST = 3.5  # per entry: 3.0 to 3.5
+_KERNEL_POSITION_COST = (
+    100.0  # per position: 60 to 130 for all widths (kernel calls on few numbers)
+)
+_SPLIT = 1 << 14  # digits computed together
+_BLOCK = 4096  # powers computed together (15 MB): each table entry read is used many times
 
 
 def choose_window(exponent_bits: int, root_bits: int, powers: int, *, kernels: bool) -> int:
-    """Return the window width that makes `powers` powers cheapest, table included.
+    """Return the window width that minimises the cost of `powers` powers, including the table.
 
-    A width w costs 2^w entries a position once, and one factor a position for each power. Widths
-    whose table would pass `TABLE_BYTES` are left out. With a 2048-bit key and r = p, 100 powers
-    get 5 bits (3 MB), 2000 get 8 (13 MB), 18 000 and more get 10 (42 MB); the kernels' tables are
-    more expensive, hence not smaller than 5 bits, and 9 or 10 for large jobs.
+    A width w costs 2^w entries for each position once, and one factor for each position and power.
+    Widths with a table over `TABLE_BYTES` are excluded. With a 2048-bit key and r = p, the width is
+    5 bits for 100 powers (3 MB), 8 for 2000 (13 MB), and 10 for 18 000 and more (42 MB). Kernel
+    tables cost more: at least 5 bits, and 9 or 10 for large jobs.
     """
     number_bytes = root_bits // 8 + (_PADDING_BYTES if kernels else _MPZ_BYTES)
     entry_cost = _KERNEL_ENTRY_COST if kernels else _ENTRY_COST
@@ -88,7 +91,7 @@ def choose_window(exponent_bits: int, root_bits: int, powers: int, *, kernels: b
 
 
 def split_digits(exponents: Integers, bits: int, window: int) -> Digits:
-    """Return the lowest `bits` bits of all exponents in digits of `window` <= 16 bits.
+    """Return the lowest `bits` bits of all exponents, in digits of `window` <= 16 bits.
 
     Shape (positions, len(exponents)), lowest position first.
     """
@@ -98,13 +101,13 @@ def split_digits(exponents: Integers, bits: int, window: int) -> Digits:
     bytes_, shifts = starts // 8, (starts % 8).astype(np.uint32)[:, None]
     masks = ((1 << np.minimum(window, bits - starts)) - 1).astype(np.uint32)[:, None]
     digits = np.empty((len(starts), len(exponents)), dtype=np.uint16)
-    # Few exponents in one go, many a position at a time: their columns should stay in the cache.
+    # As many positions together as the cache allows: all for few exponents, one for many.
     step = max(1, _SPLIT // max(1, len(exponents)))
     for first in range(0, len(starts), step):
-        some = slice(first, first + step)
-        at = bytes_[some]
+        block = slice(first, first + step)
+        at = bytes_[block]
         three_bytes = columns[at] | columns[at + 1] << 8 | columns[at + 2] << 16
-        digits[some] = three_bytes >> shifts[some] & masks[some]
+        digits[block] = three_bytes >> shifts[block] & masks[block]
     return digits
 
 
@@ -119,10 +122,11 @@ class Table(Protocol):
     def begin(
         self, exponents: Integers, plaintexts: Integers, factor: int
     ) -> Callable[[], Integers]:
-        """Return what returns base^a (1 + factor root)^m mod root^2 for each exponent a and each m.
+        """Return a function that computes base^a (1 + factor root)^m mod root^2.
 
-        Whatever an exponent holds above the bits that the table was made for is ignored. What
-        takes long is left for then, when another thread may do it.
+        It does so for each exponent a and plaintext m. Bits of an exponent beyond those that the
+        table was made for are ignored. The returned function does the long computation, so another
+        thread can run it.
         """
         ...
 
@@ -131,7 +135,7 @@ class Table(Protocol):
 class GmpTable:
     """The portable table.
 
-    units, logs: for each position i the parts u and v of base^(d 2^(window i)), d = 0, 1, ...
+    units, logs: for each position i, the parts u and v of base^(d 2^(window i)) for d = 0, 1, ...
     """
 
     root: mpz
@@ -142,7 +146,7 @@ class GmpTable:
 
     @classmethod
     def of(cls, base: int, root: int, exponent_bits: int, window: int) -> GmpTable:
-        """Make the table of a unit."""
+        """Return the table of a unit."""
         r = mpz(root)
         carry, u = divmod(mpz(base), r)
         inverse = invert(u, r)
@@ -151,7 +155,7 @@ class GmpTable:
         logs: list[list[mpz]] = []
         for start in range(0, exponent_bits, window):
             # x^d = u_d (1 + v_d r). Let u_(d-1) u = u_d + t r = u_d (1 + t r / u_d). Then
-            # v_d = v_(d-1) + v + t / u_d, where 1 / u_d = (1 / u)^d needs no further inversion.
+            # v_d = v_(d-1) + v + t / u_d. No inversion is needed: 1 / u_d = (1 / u)^d.
             row_units, row_logs = [mpz(1)], [mpz(0)]
             u_d, v_d, inverse_d = mpz(1), mpz(0), mpz(1)
             for _ in range(1 << min(window, exponent_bits - start)):
@@ -183,7 +187,7 @@ class GmpTable:
         return Integers.of(powers, size)
 
     def _block(self, digits: list[list[int]], logs: list[mpz]) -> list[mpz]:
-        """Return a block of powers, position by position: a position's entries fit the cache."""
+        """Return a block of powers, one position after another (one position fits the cache)."""
         root, square = self.root, self.root * self.root
         sums = logs
         for row, row_digits in zip(self.logs, digits, strict=True):
@@ -200,7 +204,7 @@ class GmpTable:
 
 
 class KernelTable:
-    """The kernels' table."""
+    """The table for the kernels."""
 
     def __init__(self, base: int, root: int, exponent_bits: int, window: int) -> None:
         self.window = window
@@ -221,13 +225,13 @@ def make_table(base: int, root: int, exponent_bits: int, window: int, *, kernels
 
 
 class FixedBase:
-    """A unit modulo several r^2 with a table for each, made anew as more and more powers are taken.
+    """A unit modulo several r^2, with a table for each that grows with the number of powers.
 
-    How many there will be is seldom known: a method may take hundreds of sums of few ciphertexts,
-    and end early. So each time that the powers taken have doubled, the tables are replaced by ones
-    for `TABLE_GROWTH` times as many, if those are wider by `STEP` bits or more. Small tables cost
-    so much less than large ones that all together cost less than twice the last. The number of
-    powers is that of the ciphertexts under one key, which is public.
+    The number of powers is usually not known in advance: a method may use hundreds of sums of few
+    ciphertexts and end early. So each time the number of powers computed has doubled, the tables
+    are replaced by tables for `TABLE_GROWTH` times that number, if these are wider by at least
+    `STEP` bits. Table costs grow so fast that all tables together cost less than twice the last.
+    The number of powers is the number of ciphertexts under a key, which is public.
     """
 
     def __init__(
@@ -235,27 +239,27 @@ class FixedBase:
     ) -> None:
         self._base, self._roots, self._bits, self._kernels = base, roots, exponent_bits, kernels
         self._tables: list[Table] = []
-        self._taken = self._due = 0
+        self._count = self._next_growth = 0
 
     def powers(self, exponents: Integers, plaintexts: Integers, expected: int) -> list[Integers]:
-        """Return base^a (1 + n)^m mod r^2, n the product of all roots, for each root r.
+        """Return base^a (1 + n)^m mod r^2 for each root r, where n is the product of all roots.
 
-        One m for each exponent a; whatever an exponent holds above `exponent_bits` is ignored.
-        expected: how many such powers this process will take in all, if known, else 0
+        There is one m for each exponent a; bits of an exponent beyond `exponent_bits` are ignored.
+        expected: total number of powers that this process will compute, if known, else 0
         """
-        self._taken += len(exponents)
-        if self._taken >= self._due:
-            self._tables = self._wide_enough(expected)
-            self._due = 2 * self._taken
+        self._count += len(exponents)
+        if self._count >= self._next_growth:
+            self._tables = self._wide_tables(expected)
+            self._next_growth = 2 * self._count
         n = math.prod(self._roots)
-        begun = [
+        computations = [
             table.begin(exponents, plaintexts, n // root)
             for table, root in zip(self._tables, self._roots, strict=True)
         ]
-        return in_two_threads(begun)
+        return in_two_threads(computations)
 
-    def _wide_enough(self, expected: int) -> list[Table]:
-        powers = max(expected, TABLE_GROWTH * self._taken if self._tables else self._taken)
+    def _wide_tables(self, expected: int) -> list[Table]:
+        powers = max(expected, TABLE_GROWTH * self._count if self._tables else self._count)
         bits, length = self._bits, max(self._roots).bit_length()
         window = choose_window(bits, length, powers, kernels=self._kernels)
         if self._tables and window < self._tables[0].window + STEP:
@@ -270,5 +274,5 @@ class FixedBase:
 def fixed_base(
     base: int, roots: tuple[int, ...], exponent_bits: int, *, kernels: bool
 ) -> FixedBase:
-    """Return the powers of a unit modulo each root^2; the last few are kept, with their tables."""
+    """Return the `FixedBase` of a unit modulo each root^2; the last ones are cached."""
     return FixedBase(base, roots, exponent_bits, kernels=kernels)

@@ -1,7 +1,7 @@
-"""Vectors of long non-negative integers, held as bytes: plaintexts and ciphertexts of Paillier.
+"""Vectors of long non-negative integers, stored as bytes: Paillier plaintexts and ciphertexts.
 
-`Integers` reads like a list of `int`, but no `int` exists before somebody looks at one: a million
-values make thousands of numbers of 4096 bits, which packing, kernels and messages want as bytes.
+`Integers` behaves like a list of `int` but creates an `int` only on access. Packing, kernels and
+messages work on bytes, and a million values make thousands of 4096-bit numbers.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Integers(Sequence[int]):
     def of(cls, values: Sequence[int], size: int, *, below: int | None = None) -> Integers:
         """Return the values as rows of `size` bytes.
 
-        Raises `OverflowError` for one that is negative, does not fit, or is not below `below`.
+        Raises `OverflowError` for a value that is negative, too long, or not below `below`.
         """
         if isinstance(values, Integers):
             integers = values.resized(size)
@@ -36,16 +36,16 @@ class Integers(Sequence[int]):
             data = b"".join([value.to_bytes(size, "little") for value in values])
             integers = cls.from_bytes(data, size)
         if below is not None and not integers.all_below(below):
-            raise OverflowError("an integer is too large")
+            raise OverflowError(f"an integer is not below {below}")
         return integers
 
     @classmethod
     def from_bytes(cls, data: bytes, size: int) -> Integers:
-        """Return what `to_bytes` wrote; the length of `data` must be a multiple of `size`."""
+        """Return the integers from the output of `to_bytes`; `size` must divide its length."""
         return cls(np.frombuffer(data, dtype=np.uint8).reshape(-1, size))
 
     def to_bytes(self) -> bytes:
-        """Return the integers one after the other, `size` little-endian bytes each."""
+        """Return the integers joined, `size` little-endian bytes for each."""
         return self.rows.tobytes()
 
     @property
@@ -66,7 +66,7 @@ class Integers(Sequence[int]):
 
     def all_below(self, bound: int) -> bool:
         """Return whether every integer is below `bound`."""
-        # The top eight bytes decide for all but those that share them with the bound.
+        # The top eight bytes decide, except for integers whose top bytes equal the bound's.
         shift = max(0, self.size - 8)
         top = np.zeros((len(self), 8), dtype=np.uint8)
         top[:, : self.size - shift] = self.rows[:, shift:]
@@ -90,10 +90,10 @@ class Integers(Sequence[int]):
         return int.from_bytes(self.rows[index].tobytes(), "little")
 
     def __eq__(self, other: object) -> bool:
-        """Equal to any sequence of equal integers, whatever the sizes."""
+        """Return whether `other` is a sequence of the same integers, in any size."""
         return isinstance(other, Sequence) and list(self) == list(other)
 
-    __hash__ = None  # type: ignore[assignment]  # as lists: the rows may change
+    __hash__ = None  # type: ignore[assignment]  # mutable, like a list
 
     def __repr__(self) -> str:
         return f"Integers({len(self)} of {self.size} bytes)"

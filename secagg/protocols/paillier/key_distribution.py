@@ -1,13 +1,13 @@
-"""Set-up of the Paillier protocols: one site deals a key, the coordinator relays it.
+"""Set-up of the Paillier protocols: one site, the dealer, makes a key; the coordinator relays it.
 
-Two phases, the same whatever is dealt. *deal*: a site draws a key, seals to every other site what
-that site may know, and shows the coordinator the public half. *install*: each site opens what was
-sealed to it. A site that does not answer the first request is passed over as dealer.
+There are two phases, for whole keys and for key shares. *deal*: the dealer draws a key, seals each
+other site's key or key share for it, and sends the public key to the coordinator. *install*: each
+site opens its envelope. If a dealer does not answer, the coordinator asks the next site.
 
-Threat model: the coordinator is curious, and may lie to get a key of its own choice accepted: only
-an envelope that a *site* sealed and signed in this session is taken. Trusted: the dealer, which
-knows the whole key while it deals. Not protected: a malicious coordinator may have several sites
-deal, and relay the key of one to some and that of another to others; it knows neither.
+Threat model: an honest-but-curious coordinator that may also try to make sites accept a key of its
+choice: sites accept only an envelope that a *site* sealed and signed in this session. Trusted: the
+dealer, which knows the whole key while it deals. Not protected: a malicious coordinator can ask
+several sites to deal, and relay different keys to different sites; it knows none of them.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ DEALING = (Phase("deal", Role.SITE), Phase("install", Role.SITE))
 
 
 def check_key_bits(key_bits: int) -> None:
-    """Raise `JobError` for a setting `key_bits` that no key is made with."""
+    """Raise `JobError` unless the setting `key_bits` is a supported length."""
     if key_bits % 2 or not MIN_BITS <= key_bits <= MAX_BITS:
         raise JobError(
             "protocol.key_bits",
-            f"{key_bits} is not an even length from {MIN_BITS} to {MAX_BITS}",
-            f"{DEFAULT_BITS} is the default.",
+            f"must be an even number from {MIN_BITS} to {MAX_BITS}, not {key_bits}",
+            f"The default is {DEFAULT_BITS}.",
         )
 
 
@@ -44,7 +44,7 @@ def check_key_bits(key_bits: int) -> None:
 
 
 def deal(public: PublicKey, bodies: Mapping[str, Body], context: Context) -> Body:
-    """Return the dealer's reply: the public key, and each of `bodies` sealed to its site."""
+    """Return the dealer's reply: the public key, and each body sealed for its site."""
     envelopes = {
         site: seal_frame(
             context.identity, context.roster, context.session, context.round, "deal", site, body
@@ -55,10 +55,10 @@ def deal(public: PublicKey, bodies: Mapping[str, Body], context: Context) -> Bod
 
 
 def open_dealt(body: Body, context: Context) -> tuple[str, dict[str, Any]]:
-    """Return the dealer and what it sealed for us. Raises `PeerError`."""
+    """Return the dealer's name and the content of its envelope. Raises `PeerError`."""
     match body:
         case {"dealer": str(dealer), "envelope": bytes(envelope)} if (
-            dealer in context.roster.named(Role.SITE)  # the coordinator must never know the key
+            dealer in context.roster.named(Role.SITE)  # a key from the coordinator is refused
         ):
             pass
         case _:
@@ -70,9 +70,9 @@ def open_dealt(body: Body, context: Context) -> tuple[str, dict[str, Any]]:
 
 
 def check_size(dealer: str, key: PublicKey, key_bits: int) -> None:
-    """Raise `PeerError` unless the key has the length that the job says."""
+    """Raise `PeerError` unless the key has the length of the job's setting."""
     if key.bits != key_bits:
-        raise PeerError(dealer, f"deals a key that has not the job's {key_bits} bits")
+        raise PeerError(dealer, f"the key has {key.bits} bits instead of the job's {key_bits} bits")
 
 
 # --- the coordinator -----------------------------------------------------------------------------
@@ -81,12 +81,12 @@ def check_size(dealer: str, key: PublicKey, key_bits: int) -> None:
 def relay(
     phase: str, state: State, replies: Mapping[str, Body], key_bits: int
 ) -> tuple[State, Ask | Ready]:
-    """Run the coordinator's side of set-up; it ends with n, h_s and the sites that hold the key."""
+    """Run the coordinator's side of set-up; the final state has n, h_s and the key holders."""
     match phase:
         case "setup":
             return _ask_dealer(sorted(replies))
         case "deal" if replies:
-            return _hand_out(state, replies, key_bits)
+            return _relay_key(state, replies, key_bits)
         case "deal":
             return _ask_dealer([s for s in state["candidates"] if s != state["dealer"]])
         case "install":
@@ -97,18 +97,18 @@ def relay(
 
 def _ask_dealer(candidates: list[str]) -> tuple[State, Ask]:
     if not candidates:
-        raise ProtocolAbort("paillier", "no site answered to make the key")
+        raise ProtocolAbort("paillier", "no site answered the request to make a key")
     state = {"candidates": candidates, "dealer": candidates[0]}
     return state, Ask("deal", {candidates[0]: {}})
 
 
-def _hand_out(state: State, replies: Mapping[str, Body], key_bits: int) -> tuple[State, Ask]:
+def _relay_key(state: State, replies: Mapping[str, Body], key_bits: int) -> tuple[State, Ask]:
     dealer = state["dealer"]
     match replies[dealer]:
         case {"n": int(n), "h_s": None | int() as h_s, "envelopes": dict(envelopes)}:
             public = PublicKey(n, h_s)
         case _:
-            raise PeerError(dealer, "deals a malformed key")
+            raise PeerError(dealer, "sent a malformed key")
     check_size(dealer, public, key_bits)
     check_public_key(public)
     bodies: dict[str, Body] = {

@@ -1,18 +1,18 @@
-"""Many ring values in one Paillier plaintext: slots side by side in a large integer.
+"""Packing of many ring values into one Paillier plaintext: a large integer divided into slots.
 
 Source: the packing of C. Zhang et al., "BatchCrypt: efficient homomorphic encryption for cross-silo
 federated learning" (USENIX ATC 2020), here with values that are already non-negative. Value i of a
-vector lies in plaintext i // slots, at bit (i % slots) slot_bits:
+vector is in plaintext i // slots, at bit (i % slots) slot_bits:
 
     plaintext = sum over j of value_j 2^(j slot_bits),    slot_bits = value_bits + guard_bits.
 
-**Sums never carry.** With K <= 2^guard_bits summands, each value at most 2^value_bits - 1, a slot
-of the sum is at most 2^guard_bits (2^value_bits - 1) < 2^slot_bits: it stays inside its slot. All
-slots together stay below 2^(slots slot_bits) <= 2^(modulus_bits - 1) <= n, so the sum modulo n is
-the sum. Hence adding packed integers adds the vectors slot by slot, exactly.
+**Sums do not overflow their slots.** For K <= 2^guard_bits summands, with values of at most
+2^value_bits - 1, a slot of the sum is at most 2^guard_bits (2^value_bits - 1) < 2^slot_bits. All
+slots together are below 2^(slots slot_bits) <= 2^(modulus_bits - 1) <= n, so the sum modulo n is
+the sum itself. Hence adding packed integers adds the vectors slot by slot, exactly.
 
-Not protected: a site that lies about its range, or more than 2^guard_bits summands, spills into
-neighbouring slots. `unpack` notices only what passes the last slot.
+Not protected: a site that exceeds its range, or more than 2^guard_bits summands, overflow into
+neighbouring slots. `unpack` detects only an overflow of the last slot.
 """
 
 from __future__ import annotations
@@ -32,17 +32,17 @@ Limbs = NDArray[np.uint64]
 MAX_VALUE_BITS = 128
 MAX_GUARD_BITS = 64
 _ALL_ONES = (1 << 64) - 1
-_BLOCK = 64  # plaintexts worked on together: a byte for each of their bits, to stay in the cache
+_BLOCK = 64  # plaintexts processed together, with one byte for each bit, so that they fit the cache
 
 
 @dataclass(frozen=True)
 class Packing:
-    """How values lie in plaintexts.
+    """How values are packed into plaintexts.
 
     value_bits: values are in [0, 2^value_bits); 1 to 128
     guard_bits: room for sums of up to 2^guard_bits values; 0 to 64
     modulus_bits: length of the Paillier modulus; a plaintext has at most one bit less
-    Raises `CapabilityError` where not even one slot fits, `UsageError` for other lengths.
+    Raises `CapabilityError` if not even one slot fits, `UsageError` for other lengths.
     """
 
     value_bits: int
@@ -56,14 +56,15 @@ class Packing:
             )
         if self.slots < 1:
             raise CapabilityError(
-                "packing", f"a modulus of {self.modulus_bits} bits holds no {self.slot_bits} bits"
+                "packing",
+                f"a slot of {self.slot_bits} bits does not fit a {self.modulus_bits}-bit modulus",
             )
 
     @classmethod
     def for_sites(cls, value_bits: int, sites: int, modulus_bits: int) -> Packing:
         """Return the packing for sums over `sites` >= 1: guard_bits = ceil(log2(sites))."""
         if sites < 1:
-            raise UsageError("packing", f"a sum over {sites} sites")
+            raise UsageError("packing", f"the number of sites must be at least 1, not {sites}")
         return cls(value_bits, (sites - 1).bit_length(), modulus_bits)
 
     @property
@@ -101,39 +102,41 @@ class Packing:
         limbs.reshape(count * self.slots, width)[: len(rows), : rows.shape[1]] = rows
         slots = limbs.view(np.uint8)
         plaintexts = np.empty((count, self._size), dtype=np.uint8)
-        # The bits of a slot that are in use, one to a byte; then side by side, eight to a byte.
-        for some in _blocks(count):
-            bits = np.unpackbits(slots[some], axis=2, count=self.slot_bits, bitorder="little")
+        # Expand the used bits of each slot to one byte per bit, join the slots, and pack the bits.
+        for block in _blocks(count):
+            bits = np.unpackbits(slots[block], axis=2, count=self.slot_bits, bitorder="little")
             bits = bits.reshape(-1, self.slots * self.slot_bits)
-            plaintexts[some] = np.packbits(bits, axis=1, bitorder="little")
+            plaintexts[block] = np.packbits(bits, axis=1, bitorder="little")
         return Integers(plaintexts)
 
     def unpack(self, plaintexts: Sequence[int], values: int) -> Limbs:
         """Return the `values` slots of a (summed) vector: uint64, shape (values, limbs).
 
-        Limbs are little-endian, `self.limbs` of them, whatever `pack` was given.
-        Raises `PeerError` for another number of plaintexts than `plaintexts(values)`, or for one
-        that is negative or wider than its slots (for the last: than those in use).
+        The limbs are in little-endian order, `self.limbs` for each value.
+        Raises `PeerError` if the number of plaintexts is not `plaintexts(values)`, or if one is
+        negative or exceeds its slots (the last one: the slots in use).
         """
         count = self.plaintexts(values)
         if len(plaintexts) != count:
-            raise PeerError("packing", f"{values} values come in {count} plaintexts")
+            raise PeerError(
+                "packing", f"{values} values require {count} plaintexts, not {len(plaintexts)}"
+            )
         last_bits = (values - (count - 1) * self.slots) * self.slot_bits
-        refusal = PeerError("packing", "a plaintext is wider than its slots")
+        too_wide = PeerError("packing", "a plaintext exceeds its slots")
         try:
             integers = Integers.of(plaintexts, self._size, below=1 << self.slots * self.slot_bits)
         except OverflowError:
-            raise refusal from None
+            raise too_wide from None
         if count and integers[-1].bit_length() > last_bits:
-            raise refusal
+            raise too_wide
         limbs = np.zeros((count, self.slots, self.limbs), dtype="<u8")
         slots = limbs.view(np.uint8)[:, :, : -(-self.slot_bits // 8)]
-        for some in _blocks(count):
+        for block in _blocks(count):
             bits = np.unpackbits(
-                integers.rows[some], axis=1, count=self.slots * self.slot_bits, bitorder="little"
+                integers.rows[block], axis=1, count=self.slots * self.slot_bits, bitorder="little"
             )
             bits = bits.reshape(-1, self.slots, self.slot_bits)
-            slots[some] = np.packbits(bits, axis=2, bitorder="little")
+            slots[block] = np.packbits(bits, axis=2, bitorder="little")
         return limbs.reshape(-1, self.limbs)[:values].astype(np.uint64, copy=False)
 
     @property

@@ -1,8 +1,9 @@
-"""Arithmetic on vectors of residues: by the kernels where they are, else by gmpy2. Same results.
+"""Arithmetic on vectors of residues, with compiled kernels if available and gmpy2 otherwise.
 
-Every function takes and returns `Integers`, reduced to [0, modulus), and is exact. What the kernels
-do and how long they take is explained in `secagg.protocols.kernels`; the portable half below is
-their specification, and the tests compare the two. Neither GMP nor Python runs in constant time.
+Both give the same results. Every function takes and returns `Integers`, reduced to [0, modulus),
+and is exact. `secagg.protocols.kernels` explains the kernels; the gmpy2 code below specifies what
+they compute, and tests compare the two. Not protected: timing (neither GMP nor Python runs in
+constant time).
 """
 
 from __future__ import annotations
@@ -16,12 +17,12 @@ from secagg.protocols.paillier.integers import Integers
 
 
 def use_kernels(modulus: int) -> bool:
-    """Return whether calculations modulo this number run on the kernels."""
+    """Return whether arithmetic modulo this number runs on the kernels."""
     return library.available() and modular.supports(modulus)
 
 
 def products(columns: Sequence[Integers], modulus: int) -> Integers:
-    """Return position by position the product of all columns, each reduced and of one length."""
+    """Return the elementwise product of all columns, which are reduced and of equal length."""
     if use_kernels(modulus):
         size = _size(modulus)
         return Integers(modular.products([c.resized(size).rows for c in columns], modulus))
@@ -33,7 +34,7 @@ def products(columns: Sequence[Integers], modulus: int) -> Integers:
 
 
 def scaled(values: Integers, factor: int, modulus: int) -> Integers:
-    """Return value times factor modulo the modulus."""
+    """Return value * factor modulo the modulus, for each value."""
     if use_kernels(modulus):
         return Integers(modular.scaled(values.rows, factor, modulus))
     f, m = mpz(factor), mpz(modulus)
@@ -41,14 +42,14 @@ def scaled(values: Integers, factor: int, modulus: int) -> Integers:
 
 
 def powers(values: Integers, exponent: int, modulus: int) -> Integers:
-    """Return value^exponent modulo the modulus, for one exponent >= 0."""
+    """Return value^exponent modulo the modulus, for each value; exponent >= 0."""
     if use_kernels(modulus):
         return Integers(modular.powers(values.rows, exponent, modulus))
     return _integers(powmod_base_list(list(values), exponent, modulus), modulus)
 
 
 def split_powers(values: Integers, exponent: int, root: int) -> tuple[Integers, Integers]:
-    """Return u and v, below the root, of value^exponent = u + v root modulo root^2."""
+    """Return u and v below root with value^exponent = u + v root modulo root^2, for each value."""
     if use_kernels(root * root):
         remainders, quotients = modular.split_powers(values.rows, exponent, root)
         return Integers(remainders), Integers(quotients)
@@ -60,7 +61,7 @@ def split_powers(values: Integers, exponent: int, root: int) -> tuple[Integers, 
 def chinese_remainders(
     first: Integers, second: Integers, modulus_1: int, modulus_2: int
 ) -> Integers:
-    """Return the x in [0, modulus_1 modulus_2) that have the given remainders."""
+    """Return the x in [0, modulus_1 modulus_2) with the given remainders."""
     if use_kernels(modulus_1 * modulus_2):
         return Integers(modular.chinese_remainders(first.rows, second.rows, modulus_1, modulus_2))
     m_1, m_2 = mpz(modulus_1), mpz(modulus_2)
@@ -70,9 +71,10 @@ def chinese_remainders(
 
 
 def all_units(values: Integers, modulus: int) -> bool:
-    """Return whether all are coprime to the modulus: one product, one gcd.
+    """Return whether all values are coprime to the modulus.
 
-    A prime divides the product exactly when it divides a factor, so the answer is exact.
+    Computes one gcd, of the product of all values: a prime divides it exactly when it divides one
+    of the values.
     """
     m, product = mpz(modulus), mpz(1)
     for value in modular.residue_product(values.rows, modulus) if use_kernels(modulus) else values:

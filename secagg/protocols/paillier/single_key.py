@@ -1,26 +1,27 @@
 """Sums under Paillier encryption: sites encrypt, the coordinator multiplies, a site decrypts.
 
 Follows P. Paillier, "Public-key cryptosystems based on composite degree residuosity classes"
-(EUROCRYPT 1999): the product of ciphertexts decrypts to the sum of plaintexts. Many values share a
-ciphertext, each in a slot with guard bits (`packing`; BatchCrypt, USENIX ATC 2020, is the reference
-in federated learning); keys, randomisers and their assumptions are in `djn_keys` and `djn`.
+(EUROCRYPT 1999): the product of ciphertexts decrypts to the sum of plaintexts. A ciphertext holds
+many values, each in a slot with guard bits (`packing`, after BatchCrypt, USENIX ATC 2020). Keys,
+randomisers and their assumptions are in `keys` and `cryptosystem`.
 
-Set-up: one site draws the key pair and seals the private key to every other site; the coordinator
-gets the public key only, and an unreadable envelope for each site to relay. A sum: every site sends
-ciphertexts; the coordinator multiplies them; one contributing site, after checking the release
-rules, decrypts the product and returns the sum. If it does not answer, another one is asked.
+Set-up: one site draws the key pair and seals the private key for every other site. The coordinator
+relays these envelopes, which it cannot read, and learns only the public key. A sum: every site
+sends ciphertexts; the coordinator multiplies them; one contributing site checks the release rules,
+decrypts the product and returns the sum. If that site does not answer, another one is asked.
 
-Threat model: a coordinator who follows the protocol and does not collude with any site. Sums are
-semantically secure under the decisional composite residuosity assumption (and factoring, for the
-half-length exponents of `djn`).
+Threat model: an honest-but-curious coordinator that does not collude with any site. Contributions
+are semantically secure under the decisional composite residuosity assumption (and factoring, for
+the half-length exponents of `cryptosystem`).
 
-Not protected: everything, against the coordinator together with a single site (it holds the private
-key); against a coordinator who asks for the decryption of one site's ciphertext instead of the
-product (the key holder cannot see the difference: threshold decryption with proofs is what mends
-that); and a dishonest site can spill into neighbouring slots, making the sum wrong.
+Not protected:
 
-A site's protocol state holds the private key in clear: whoever stores it keeps it as safe as the
-site's own keys.
+* Everything, against the coordinator together with a single site, which holds the private key.
+* A contribution, against a coordinator that asks a site to decrypt one site's ciphertext instead of
+  the product. The site cannot see the difference (`threshold_paillier` prevents this).
+* The result, against a malicious site, whose values can overflow into other slots.
+* A site's protocol state contains the private key in clear. It must be stored as safely as the
+  site's own keys.
 
 `phe` (GPLv3) is imported in this file only, and only by `to_phe` and `from_phe`.
 """
@@ -38,7 +39,7 @@ from secagg.core.randomness import RandomBytes
 from secagg.core.ring import RingVector
 from secagg.errors import InternalError, PeerError, PolicyRefusal, ProtocolAbort
 from secagg.protocols.paillier import cryptosystem, key_distribution
-from secagg.protocols.paillier.encrypted_vectors import EncryptedSums
+from secagg.protocols.paillier.encrypted_vectors import EncryptedVectors
 from secagg.protocols.paillier.keys import (
     DEFAULT_BITS,
     PrivateKey,
@@ -56,28 +57,28 @@ class Paillier:
     """Paillier sums under one key that all sites hold."""
 
     key_bits: int = DEFAULT_BITS
-    """Length of the modulus in bits, even, from 2048 (112-bit security) to 16384. 3072 is the
-    128-bit level."""
+    """Length of the modulus in bits: an even number from 2048 (112-bit security) to 16384. 3072
+    bits give 128-bit security."""
     short_exponents: bool = False
-    """Encrypt about five times faster, under the further assumption that short random powers look
-    random."""
+    """Encrypt about five times faster, under the further assumption that powers with short random
+    exponents cannot be distinguished from random ones."""
 
     name: ClassVar[str] = "paillier"
     capabilities: ClassVar[Capabilities] = Capabilities(
         ring_bits=(32, 64, 128),
         hides_from_coordinator=True,
-        dropouts="any site may drop out, as long as one that contributed can decrypt",
+        dropouts="any site may drop out, as long as one contributing site remains to decrypt",
         sees={
             "coordinator": "ciphertexts it cannot read, and the sum",
-            "site": "the cohort, the number of records in all, the method's messages, and the sum "
-            "when it is asked to decrypt (every site holds the private key)",
+            "site": "the cohort, the total number of records, the method's messages, and, if it is "
+            "asked to decrypt, the sum (every site holds the private key)",
         },
         unprotected=(
             "All sites hold the private key: the coordinator together with any one site could read "
             "every contribution.",
-            "A site that decrypts cannot see that it was given the sum and nothing else, nor what "
-            "other sites were asked to decrypt; the coordinator is trusted to follow the protocol.",
-            "A dishonest site can spill into neighbouring values and make the sum wrong.",
+            "The coordinator is trusted to follow the protocol: a site cannot check that it "
+            "decrypts the sum and not a single contribution.",
+            "A malicious site can change other values of the sum and so make it wrong.",
         ),
     )
     setup: ClassVar[tuple[Phase, ...]] = key_distribution.DEALING
@@ -90,19 +91,19 @@ class Paillier:
         key_distribution.check_key_bits(self.key_bits)
 
     def guarantee_text(self, sites: int) -> str:
-        """No site may collude with the coordinator."""
+        """Say that no site may collude with the coordinator."""
         return f"each of the {sites} sites holds the key: none may collude with the coordinator"
 
     def max_colluding(self, sites: int) -> int:
-        """No site: each holds the key."""
+        """Return 0: each site holds the key."""
         return 0
 
     def parties(self) -> tuple[tuple[str, Role], ...]:
-        """Need nobody beside sites and coordinator."""
+        """Return no further parties."""
         return ()
 
     def draw_key(self, random: RandomBytes) -> PrivateKey:
-        """Return a fresh key; whoever wants to deal an existing one overrides this."""
+        """Return a fresh key; override this to use an existing one."""
         return generate_keypair(self.key_bits, random)
 
     def client(
@@ -113,7 +114,7 @@ class Paillier:
         context: Context,
         contribution: RingVector | None = None,
     ) -> tuple[State, Body]:
-        """Deal, install, encrypt, decrypt: all at a site."""
+        """Run a phase at a site."""
         match phase:
             case "deal":
                 return self._deal(state, context)
@@ -133,8 +134,8 @@ class Paillier:
             case "setup" | "deal" | "install":
                 return key_distribution.relay(phase, state, replies, self.key_bits)
             case "sum":
-                asked = [site for site in replies if site in state["holders"]]
-                return state, Ask("encrypt", {site: {} for site in asked})
+                key_holders = [site for site in replies if site in state["holders"]]
+                return state, Ask("encrypt", {site: {} for site in key_holders})
             case "encrypt":
                 return _multiply(state, replies, context)
             case "decrypt":
@@ -154,9 +155,9 @@ class Paillier:
         return {"key": _plain_key(key), "opened": -1}, reply
 
     def _install(self, state: State, body: Body, context: Context) -> tuple[State, Body]:
-        """Take the private key that the dealer, a site, sealed for us, once a session."""
+        """Store the private key that the dealer, a site, sealed for this site; once a session."""
         if "key" in state:
-            raise PeerError(context.roster.coordinator, "deals a second key")
+            raise PeerError(context.roster.coordinator, "sends a second key")
         dealer, plain = key_distribution.open_dealt(body, context)
         key = _read_key(plain)
         key_distribution.check_size(dealer, key.public, self.key_bits)
@@ -166,7 +167,7 @@ class Paillier:
     def _encrypt(self, key: PrivateKey, contribution: RingVector, context: Context) -> bytes:
         ciphertexts = cryptosystem.encrypt_as_key_holder(
             key,
-            EncryptedSums.of(key.public, context).plaintexts(contribution),
+            EncryptedVectors.of(key.public, context).plaintexts(contribution),
             context.random,
             short_exponent_assumption=self.short_exponents,
         )
@@ -174,14 +175,14 @@ class Paillier:
 
 
 def _decrypt(state: State, body: Body, context: Context) -> tuple[State, Body]:
-    """Decrypt the product over the contributors, once a round; the rules were checked before."""
+    """Decrypt the product over the contributors, once a round; `Party` has checked the rules."""
     key = _key(state)
     if context.round <= state["opened"]:
-        raise PolicyRefusal(context.me, "a sum of this round was decrypted already")
+        raise PolicyRefusal(context.me, "has already decrypted a sum of this round")
     product = body.get("product")
     if not isinstance(product, bytes):
         raise PeerError(context.roster.coordinator, "malformed request: no ciphertexts")
-    sums = EncryptedSums.of(key.public, context)
+    sums = EncryptedVectors.of(key.public, context)
     ciphertexts = sums.ciphertexts(context.roster.coordinator, product)
     total = sums.total(cryptosystem.decrypt(key, ciphertexts), len(body["contributors"]))
     return {**state, "opened": context.round}, {"sum": total}
@@ -189,7 +190,7 @@ def _decrypt(state: State, body: Body, context: Context) -> tuple[State, Body]:
 
 def _key(state: State) -> PrivateKey:
     if "key" not in state:
-        raise PeerError("paillier", "this site was never dealt a key")
+        raise PeerError("paillier", "this site has no key")
     return _read_key(state["key"])
 
 
@@ -213,7 +214,7 @@ def _multiply(
     if not replies:
         raise ProtocolAbort("paillier", "no site sent ciphertexts")
     public = PublicKey(state["n"], state["h_s"])
-    sums = EncryptedSums.of(public, context)
+    sums = EncryptedVectors.of(public, context)
     columns = [sums.ciphertexts(site, body.get("ciphertexts")) for site, body in replies.items()]
     product = cryptosystem.ciphertexts_to_bytes(public, cryptosystem.multiply(public, columns))
     return _ask_decryption({**state, "product": product, "summed": list(replies)}, list(replies))
@@ -221,7 +222,7 @@ def _multiply(
 
 def _ask_decryption(state: State, candidates: list[str]) -> tuple[State, Ask]:
     if not candidates:
-        raise ProtocolAbort("paillier", "no contributing site answered to decrypt the sum")
+        raise ProtocolAbort("paillier", "no contributing site answered the request to decrypt")
     state = {**state, "decryptors": candidates}
     body: Body = {"product": state["product"]}
     return state, Ask("decrypt", {candidates[0]: body}, tuple(state["summed"]))
@@ -236,18 +237,18 @@ def _finish(
     values = body.get("sum")
     if not ring.is_vector(values, context.shape.length, context.shape.ring_bits):
         raise PeerError(site, "its decrypted sum has the wrong shape")
-    lasting = {key: state[key] for key in ("n", "h_s", "holders")}
-    return lasting, Total(values, tuple(state["summed"]))
+    session_state = {key: state[key] for key in ("n", "h_s", "holders")}
+    return session_state, Total(values, tuple(state["summed"]))
 
 
-# --- all parties on one screen -------------------------------------------------------------------
+# --- the whole protocol without messages ---------------------------------------------------------
 
 
 def run_ideal(
     contributions: Mapping[str, RingVector], shape: Shape, key: PrivateKey, random: RandomBytes
 ) -> RingVector:
-    """Play every party, without messages: offset and pack, encrypt, multiply, decrypt, unpack."""
-    sums = EncryptedSums(key.public, shape, len(contributions))
+    """Run all parties without messages: pack, encrypt, multiply, decrypt, unpack."""
+    sums = EncryptedVectors(key.public, shape, len(contributions))
     columns = [
         cryptosystem.encrypt(key.public, sums.plaintexts(contribution), random)
         for contribution in contributions.values()
@@ -261,16 +262,16 @@ def run_ideal(
 
 
 def to_phe(key: PrivateKey) -> phe.PaillierPrivateKey:
-    """Return our key as a `phe` private key (its public half in `.public_key`)."""
-    import phe  # noqa: PLC0415  # GPLv3: loaded only by who asks for its objects
+    """Return a key as a `phe` private key (public key in `.public_key`)."""
+    import phe  # noqa: PLC0415  # GPLv3: loaded only if these functions are used
 
     return phe.PaillierPrivateKey(phe.PaillierPublicKey(key.public.n), key.p, key.q)
 
 
 def from_phe(key: phe.PaillierPrivateKey) -> PrivateKey:
-    """Return a `phe` private key as ours. Raises `PeerError` if it is damaged or too short.
+    """Return a `phe` private key as a `PrivateKey`. Raises `PeerError` if damaged or too short.
 
-    Such keys lack h_s, so encryption uses the classical randomisers r^n: slower, same security.
+    Such keys have no h_s, so encryption uses the classical randomisers r^n: slower, same security.
     """
     imported = PrivateKey(PublicKey(int(key.public_key.n)), int(key.p), int(key.q))
     check_private_key(imported)

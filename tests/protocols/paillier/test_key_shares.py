@@ -50,7 +50,7 @@ def answers_of(shares: Sequence[KeyShare], ciphertexts: Sequence[int]) -> dict[i
 # --- any t decrypt --------------------------------------------------------------------------------
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(data=st.data())
 def test_every_threshold_of_the_sites_decrypts(data: st.DataObject) -> None:
     sites = data.draw(st.integers(1, 7))
@@ -125,7 +125,7 @@ def test_fewer_answers_do_not_decrypt() -> None:
     shares = share_key(TOY, 5, 3, random)
     ciphertexts = cryptosystem.encrypt(TOY.public, [123], random)
     for some in combinations(shares, 2):
-        with pytest.raises(ProtocolAbort, match="do not fit"):
+        with pytest.raises(ProtocolAbort, match="are inconsistent"):
             combine(TOY.public, 5, answers_of(list(some), ciphertexts), ciphertexts)
 
 
@@ -144,6 +144,7 @@ def test_two_shares_of_three_are_exactly_uniform() -> None:
     assert all(len(pairs) == m * m for pairs in every.values())
 
 
+@pytest.mark.statistical
 def test_shares_as_drawn_are_uniform() -> None:
     """Chi-square over the 115^2 pairs of values; false alarm once in a million seeds."""
     m, draws, random = 115, 100_000, replayable_random(3)
@@ -207,7 +208,7 @@ def test_answers_that_are_none() -> None:
     ciphertexts = cryptosystem.encrypt(TOY.public, [7, 8], replayable_random(2))
     good = answers_of(shares[:2], ciphertexts)
     for wrong in ([1], [1, 2, 3], [0, 1], [TOY.public.n, 1], [-1, 1], [TOY.p, 1]):
-        with pytest.raises(PeerError, match="share 2 gives no units"):
+        with pytest.raises(PeerError, match="share 2 are malformed"):
             combine(TOY.public, 3, {**good, 2: wrong}, ciphertexts)
 
 
@@ -227,20 +228,20 @@ def test_answers_on_the_wire() -> None:
 
 @pytest.mark.parametrize(("sites", "threshold"), [(3, 0), (3, 4), (0, 0), (3, -1)])
 def test_thresholds_out_of_range(sites: int, threshold: int) -> None:
-    with pytest.raises(UsageError, match="cannot decrypt"):
+    with pytest.raises(UsageError, match="the threshold must be"):
         share_key(TOY, sites, threshold, replayable_random(1))
 
 
 def test_keys_whose_shares_would_not_be_independent() -> None:
     share_key(SMALLEST, 4, 2, replayable_random(1))
-    with pytest.raises(UsageError, match="unfit for 5"):
+    with pytest.raises(UsageError, match="unsuitable for 5"):
         share_key(SMALLEST, 5, 2, replayable_random(1))
-    with pytest.raises(UsageError, match="unfit"):
+    with pytest.raises(UsageError, match="unsuitable"):
         share_key(toy_key(13, 23, 2), 2, 2, replayable_random(1))  # 12 * 22 / 4 = 66 is even
 
 
 def test_a_key_without_roots() -> None:
-    with pytest.raises(UsageError, match="unfit"):
+    with pytest.raises(UsageError, match="unsuitable"):
         share_key(toy_key(11, 23, 2), 3, 2, replayable_random(1))  # 11 divides 23 - 1
 
 
