@@ -1,8 +1,8 @@
 """What the sums of NOTEARS-ADMM tell about single sites: more than their pooled moments do.
 
-`NotearsAdmm.disclosure` says that sums of enough rounds can be solved for every site's own covariance,
-up to which site has which. Here they are, with W and rho2 of every round, which all parties see,
-and the sums, which the coordinator sees.
+`NotearsAdmm.disclosure` says that the sums of enough rounds determine every site's own covariance
+matrix, without saying which site has which. All parties see W and rho2 of every round, and the
+coordinator sees the sums.
 """
 
 from __future__ import annotations
