@@ -34,23 +34,23 @@ typedef uint8_t __mmask8;
 typedef uint64_t __mmask64;
 
 /* Define a function by element i of its result; `part` says of how many bits an element is. */
-#define VECTOR(type, name, part, parameters, element)                        \
-    static inline type name parameters                                       \
-    {                                                                        \
-        type out;                                                            \
-        for (size_t i = 0; i < sizeof out.part / sizeof out.part[0]; i++)    \
-            out.part[i] = (element);                                         \
-        return out;                                                          \
+#define VECTOR(type, name, part, parameters, element)                     \
+    static inline type name parameters                                    \
+    {                                                                     \
+        type out;                                                         \
+        for (size_t i = 0; i < sizeof out.part / sizeof out.part[0]; i++) \
+            out.part[i] = (element);                                      \
+        return out;                                                       \
     }
-#define MASK(name, parameters, element)             \
-    static inline __mmask8 name parameters          \
-    {                                               \
-        unsigned out = 0;                           \
-        for (size_t i = 0; i < 8; i++)              \
-            out |= (unsigned)(element) << i;        \
-        return (__mmask8)out;                       \
+#define MASK(name, parameters, element)      \
+    static inline __mmask8 name parameters   \
+    {                                        \
+        unsigned out = 0;                    \
+        for (size_t i = 0; i < 8; i++)       \
+            out |= (unsigned)(element) << i; \
+        return (__mmask8)out;                \
     }
-typedef __m512i V;
+typedef __m512i V; /* short, for the definitions below */
 typedef __m128i W;
 
 /* Arithmetic of 64 bits. */
@@ -93,7 +93,8 @@ static inline V _mm512_loadu_si512(const void *from)
 
 static inline void _mm512_storeu_si512(void *to, V x) { memcpy(to, &x, sizeof x); }
 
-VECTOR(V, _mm512_maskz_loadu_epi8, b, (__mmask64 m, const void *from), CHOSEN(m) ? ((const uint8_t *)from)[i] : 0)
+VECTOR(V, _mm512_maskz_loadu_epi8, b, (__mmask64 m, const void *from),
+       CHOSEN(m) ? ((const uint8_t *)from)[i] : 0)
 
 static inline void _mm512_mask_storeu_epi8(void *to, __mmask64 m, V x)
 {
@@ -117,7 +118,7 @@ VECTOR(W, _mm_xor_si128, d, (W x, W y), x.d[i] ^ y.d[i])
 VECTOR(W, _mm_shuffle_epi32, d, (W x, unsigned from), x.d[from >> 2 * i & 3])
 VECTOR(W, _mm_slli_si128, b, (W x, size_t n), i < n ? 0 : x.b[i - n])
 #define PARAMETERS_4(t) t x3, t x2, t x1, t x0
-#define PARAMETERS_16(t)                                                                             \
+#define PARAMETERS_16(t)                                                              \
     t x15, t x14, t x13, t x12, t x11, t x10, t x9, t x8, t x7, t x6, t x5, t x4, PARAMETERS_4(t)
 #define LIST_16 x0, x1, x2, x3, x4, x5, x6, x7, x8, x9, x10, x11, x12, x13, x14, x15
 VECTOR(W, _mm_set_epi32, d, (PARAMETERS_4(int)), (uint32_t)((int[]){x0, x1, x2, x3})[i])
