@@ -21,7 +21,7 @@ from harness import section, table
 from numpy.typing import NDArray
 
 from secagg.contracts import PublicFacts, SiteRecords, Variable
-from secagg.core.randomness import expanded
+from secagg.core.randomness import seeded_random
 from secagg.models.sparse_bayes.base import DRAWS
 from secagg.models.sparse_bayes.regression import SparseRegression
 
@@ -70,7 +70,7 @@ def sampled(step: Any, floor: float, chains: int, rounds: int) -> Estimate:
         warmup=rounds // 3, thin=rounds // 8,
     )  # fmt: skip
     rows = simulated()
-    randoms = [expanded(bytes([k]) * 32) for k in range(len(rows))]
+    randoms = [seeded_random(bytes([k]) * 32) for k in range(len(rows))]
     state, memories = method.initial_state(PUBLIC), [dict[str, Any]() for _ in rows]
     total, count = np.zeros((chains, len(QUANTITIES))), 0
     while (following := method.next_request(state)) is not None:

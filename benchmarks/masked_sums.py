@@ -19,7 +19,7 @@ import numpy as np
 from harness import timed
 from numpy.typing import NDArray
 
-from secagg.contracts import Ask, Body, Context, Field, Kind, State, Total
+from secagg.contracts import Body, Context, Field, Kind, PhaseRequest, State, Total
 from secagg.core import encoding as wire_encoding
 from secagg.core.identity import Identity, Role, Roster
 from secagg.core.randomness import system_random
@@ -42,7 +42,7 @@ class MaskedAt(Masked):
     least: int = 2
 
     def plan(self, context: Context) -> GraphPlan:
-        sites = len(context.roster.named(Role.SITE))
+        sites = len(context.roster.with_role(Role.SITE))
         return GraphPlan(sites, self.degree, self.threshold, self.least, -1.0)
 
 
@@ -84,7 +84,7 @@ class MaskedSums:
         cohort = self.cohort
         silent = set(cohort[len(cohort) - lost :])
         self.state, outcome = self.server("sum", {name: {} for name in cohort})
-        while isinstance(outcome, Ask):
+        while isinstance(outcome, PhaseRequest):
             phase = outcome.phase
             answering = [n for n in outcome.bodies if phase in SHARING or n not in silent]
             common = {"cohort": cohort, "contributors": list(outcome.contributors)}

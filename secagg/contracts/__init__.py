@@ -44,11 +44,11 @@ from secagg.contracts.method import (
     Result,
 )
 from secagg.contracts.protocol import (
-    Ask,
     Capabilities,
     Context,
     Engine,
     Phase,
+    PhaseRequest,
     Ready,
     SecureSum,
     Shape,
@@ -70,7 +70,7 @@ __all__ = [
     "ASKED_ONCE",
     "COLLECTED_DRAWS",
     "TRUSTED",
-    "Ask",
+    "PhaseRequest",
     "BatchedLocal",
     "Body",
     "Capabilities",

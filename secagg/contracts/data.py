@@ -107,7 +107,7 @@ class PublicFacts:
 
     clip: under differential privacy, how every site clips its records; otherwise None
     noise: under differential privacy, the noise of each stage, by name
-    repeated: whether one person may have several records, according to the job
+    repeated_persons: whether one person may have several records, according to the job
     """
 
     variables: tuple[Variable, ...]
@@ -116,7 +116,7 @@ class PublicFacts:
     sites: tuple[str, ...]
     clip: Clip | None = None
     noise: Mapping[str, Noise] = field(default_factory=dict)
-    repeated: bool = False
+    repeated_persons: bool = False
 
 
 @dataclass(frozen=True)

@@ -71,7 +71,7 @@ class Noise:
         `site`, the noise of each site)
     fraction_bits: of the stage's fields
     colluding: number of sites whose noise does not count, because colluding sites know it
-    least: the smallest number of sites that a sum can cover
+    min_sites: the smallest number of sites that a sum can cover
     weights: the variance of each number is multiplied by its weight (`Sensitivity.weights`)
     """
 
@@ -79,15 +79,15 @@ class Noise:
     variance: int
     fraction_bits: int
     colluding: int
-    least: int
+    min_sites: int
     weights: tuple[int, ...] = ()
 
-    def at_site(self, cohort: int) -> int:
+    def site_variance(self, cohort: int) -> int:
         """Return the variance of one site's noise in a sum that covers `cohort` sites."""
         if self.placement is Placement.SITE:
             return self.variance
         return -(-self.variance // (cohort - self.colluding))
 
-    def in_sum(self, cohort: int, at_site: int) -> float:
+    def sum_variance(self, cohort: int, site_variance: int) -> float:
         """Return the noise variance of a sum (weight 1), in the squared units of the fields."""
-        return float(cohort * at_site) * 4.0**-self.fraction_bits
+        return float(cohort * site_variance) * 4.0**-self.fraction_bits

@@ -62,8 +62,8 @@ class Context:
 
     identity: the private keys of the party that runs the step
     random: the party's source of random bytes
-    asked: digest of the request that the contributors to this sum answer (stage, cohort, number of
-        records, message); known to the coordinator, and to a site while it contributes
+    request_digest: of the request that the contributors to this sum answer (stage, cohort, number
+        of records, message); known to the coordinator, and to a site while it contributes
     min_sites: the smallest number of sites by the party's own release rule (0 if not set)
     """
 
@@ -73,7 +73,7 @@ class Context:
     roster: Roster
     shape: Shape
     random: RandomBytes
-    asked: bytes = b""
+    request_digest: bytes = b""
     min_sites: int = 0
 
     @property
@@ -83,7 +83,7 @@ class Context:
 
 
 @dataclass(frozen=True)
-class Ask:
+class PhaseRequest:
     """The coordinator's request to run a phase, with one message body for each party.
 
     contributors: for a phase that opens a sum, the sites whose contributions the sum covers
@@ -153,7 +153,7 @@ class SecureSum(Protocol):
 
     def server(
         self, phase: str, state: State, replies: Mapping[str, Body], context: Context
-    ) -> tuple[State, Ask | Total | Ready]:
+    ) -> tuple[State, PhaseRequest | Total | Ready]:
         """Process the replies to `phase` and return the next step.
 
         `phase` is "setup" at the start of the session's set-up and "sum" at the start of a sum.

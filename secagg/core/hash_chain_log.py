@@ -57,7 +57,7 @@ class RunLog:
         """
         entry = {**event, "seq": self.lines, "time": self.clock(), "prev": self.head}
         entry["hash"] = entry_hash(entry)
-        line = canonical(entry) + b"\n"
+        line = canonical_json(entry) + b"\n"
         with self.path.open("ab", buffering=0) as file:
             before = file.tell()
             try:
@@ -72,7 +72,7 @@ class RunLog:
         self.events.append(entry)
 
 
-def canonical(value: Any) -> bytes:
+def canonical_json(value: Any) -> bytes:
     """Return the canonical JSON text: sorted keys, no spaces, UTF-8."""
     text = json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
     return text.encode()
@@ -80,7 +80,9 @@ def canonical(value: Any) -> bytes:
 
 def entry_hash(entry: Mapping[str, Any]) -> str:
     """Return the hash of a log entry without its key `hash`."""
-    return hashlib.sha256(canonical({k: v for k, v in entry.items() if k != "hash"})).hexdigest()
+    return hashlib.sha256(
+        canonical_json({k: v for k, v in entry.items() if k != "hash"})
+    ).hexdigest()
 
 
 def read_log(path: Path) -> list[dict[str, Any]]:
@@ -98,7 +100,7 @@ def read_log(path: Path) -> list[dict[str, Any]]:
         where = f"{path.name} line {number}"
         try:
             entry = json.loads(line)
-            is_canonical = line == canonical(entry)
+            is_canonical = line == canonical_json(entry)
         except (ValueError, RecursionError):
             raise EvidenceError(where, "the line is not JSON") from None
         if not isinstance(entry, dict) or not is_canonical:

@@ -103,14 +103,14 @@ class Roster:
     def __init__(self, parties: Mapping[str, PublicIdentity]) -> None:
         self.parties = dict(sorted(parties.items()))
 
-    def named(self, role: Role) -> tuple[str, ...]:
+    def with_role(self, role: Role) -> tuple[str, ...]:
         """Return the names of all parties with this role, in sorted order."""
         return tuple(name for name, party in self.parties.items() if party.role is role)
 
     @property
     def coordinator(self) -> str:
         """The coordinator's name."""
-        return self.named(Role.COORDINATOR)[0]
+        return self.with_role(Role.COORDINATOR)[0]
 
     def to_plain(self) -> list[list[Any]]:
         """Return plain data for hashing, logging and sending."""

@@ -23,10 +23,10 @@ def system_random(n: int) -> bytes:
 
 def replayable_random(seed: int) -> RandomBytes:
     """Return a generator that repeats its output for an equal `seed`; for tests and vectors."""
-    return expanded(seed.to_bytes(32, "little"))
+    return seeded_random(seed.to_bytes(32, "little"))
 
 
-def expanded(seed: bytes) -> RandomBytes:
+def seeded_random(seed: bytes) -> RandomBytes:
     """Return the generator seeded with 32 secret bytes: AES-256 in counter mode.
 
     Without the seed its output cannot be told from uniform bytes; with it, anyone can repeat it.

@@ -70,7 +70,7 @@ def public_facts(job: Job, sites: tuple[str, ...]) -> PublicFacts:
     privacy = job.privacy
     repeated = privacy.person is not None and privacy.records_per_person > 1
     columns, most = tuple(job.columns), job.sites.max_rows
-    return PublicFacts(variables, columns, most, sites, clip, repeated=repeated)
+    return PublicFacts(variables, columns, most, sites, clip, repeated_persons=repeated)
 
 
 def _variables(name: str, column: Column, half_of_indicator: float) -> list[Variable]:

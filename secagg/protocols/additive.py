@@ -25,11 +25,11 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from secagg.contracts import (
-    Ask,
     Body,
     Capabilities,
     Context,
     Phase,
+    PhaseRequest,
     Ready,
     Shape,
     State,
@@ -115,22 +115,22 @@ class Additive:
 
     def server(
         self, phase: str, state: State, replies: Mapping[str, Body], context: Context
-    ) -> tuple[State, Ask | Total | Ready]:
+    ) -> tuple[State, PhaseRequest | Total | Ready]:
         """Relay envelopes, find the sites whose shares all aggregators hold, add their sums."""
         match phase:
             case "setup":
                 return state, Ready()
             case "sum":
-                return {}, Ask("share", {site: {} for site in replies})
+                return {}, PhaseRequest("share", {site: {} for site in replies})
             case "share":
-                return {}, Ask("hold", _sort_envelopes(replies, context))
+                return {}, PhaseRequest("hold", _sort_envelopes(replies, context))
             case "hold":
                 _need_all(replies, context)
                 survivors = _held_by_all(replies)
                 if not survivors:
                     raise ProtocolAbort("additive", "no site's shares reached all aggregators")
                 bodies: dict[str, Body] = {aggregator: {} for aggregator in replies}
-                return {"survivors": list(survivors)}, Ask("open", bodies, survivors)
+                return {"survivors": list(survivors)}, PhaseRequest("open", bodies, survivors)
             case "open":
                 _need_all(replies, context)
                 return {}, Total(_add_shares(replies, context.shape), tuple(state["survivors"]))
@@ -155,10 +155,10 @@ def split(
 
 
 def _seal_shares(contribution: RingVector, context: Context) -> dict[str, bytes]:
-    aggregators = context.roster.named(Role.AGGREGATOR)
+    aggregators = context.roster.with_role(Role.AGGREGATOR)
     seeds, remainder = split(contribution, len(aggregators) - 1, context.random)
     # The long share goes to another aggregator for each site, so that the load is balanced.
-    offset = context.roster.named(Role.SITE).index(context.me) % len(aggregators)
+    offset = context.roster.with_role(Role.SITE).index(context.me) % len(aggregators)
     recipients = aggregators[offset:] + aggregators[:offset]
     bodies: list[Body] = [{"vector": remainder}, *({"seed": seed} for seed in seeds)]
     return {
@@ -192,7 +192,7 @@ def _hold(state: State, body: Body, context: Context) -> tuple[State, Body]:
 
 
 def _read_share(site: str, envelope: object, context: Context) -> Body:
-    if site not in context.roster.named(Role.SITE) or not isinstance(envelope, bytes):
+    if site not in context.roster.with_role(Role.SITE) or not isinstance(envelope, bytes):
         raise PeerError(site, "malformed envelope, or one from a party that is not a site")
     share = open_frame(
         context.identity, context.roster, context.session, context.round, "share", site, envelope
@@ -234,7 +234,7 @@ def _sum_shares(shares: Sequence[Body], shape: Shape) -> RingVector:
 def _sort_envelopes(replies: Mapping[str, Body], context: Context) -> dict[str, Body]:
     """Group the envelopes by aggregator (each site's reply holds one for each aggregator)."""
     requests: dict[str, Body] = {
-        aggregator: {"envelopes": {}} for aggregator in context.roster.named(Role.AGGREGATOR)
+        aggregator: {"envelopes": {}} for aggregator in context.roster.with_role(Role.AGGREGATOR)
     }
     for site, reply in replies.items():
         envelopes = reply.get("envelopes")
@@ -246,7 +246,7 @@ def _sort_envelopes(replies: Mapping[str, Body], context: Context) -> dict[str, 
 
 
 def _need_all(replies: Mapping[str, Body], context: Context) -> None:
-    missing = sorted(set(context.roster.named(Role.AGGREGATOR)) - set(replies))
+    missing = sorted(set(context.roster.with_role(Role.AGGREGATOR)) - set(replies))
     if missing:
         raise ProtocolAbort(
             "additive", f"{missing[0]} did not answer, but all aggregators are required",

@@ -11,11 +11,11 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from secagg.contracts import (
-    Ask,
     Body,
     Capabilities,
     Context,
     Phase,
+    PhaseRequest,
     Ready,
     Shape,
     State,
@@ -75,12 +75,12 @@ class Plain:
 
     def server(
         self, phase: str, state: State, replies: Mapping[str, Body], context: Context
-    ) -> tuple[State, Ask | Total | Ready]:
+    ) -> tuple[State, PhaseRequest | Total | Ready]:
         """Add the contributions that arrived."""
         if phase == "setup":
             return state, Ready()
         if phase == "sum":
-            return state, Ask("submit", {site: {} for site in replies}, tuple(replies))
+            return state, PhaseRequest("submit", {site: {} for site in replies}, tuple(replies))
         if not replies:
             raise ProtocolAbort("plain", "no site sent a contribution")
         contributions: dict[str, RingVector] = {}

@@ -60,7 +60,9 @@ def counted(planned: Planned, state: CoordinatorState) -> RecordCount:
     records, noise = float(state.counts["records"][0]), planned.public.noise.get(COHORT)
     if noise is None:
         return RecordCount(records, 0.0)
-    return RecordCount(records, noise.in_sum(len(state.cohort), noise.at_site(noise.least)))
+    return RecordCount(
+        records, noise.sum_variance(len(state.cohort), noise.site_variance(noise.min_sites))
+    )
 
 
 def counts(planned: Planned, state: CoordinatorState) -> dict[str, Any]:
@@ -195,9 +197,9 @@ def traffic_by_role(session: Session) -> list[dict[str, Any]]:
     """Return messages and bytes that each role sent and received, from the transcript."""
     roles = {name: party.role.value for name, party in session.roster.parties.items()}
     table: dict[str, dict[str, Any]] = {
-        role.value: {"role": role.value, "parties": len(session.roster.named(role)),
+        role.value: {"role": role.value, "parties": len(session.roster.with_role(role)),
                      "sent": 0, "sent_bytes": 0, "received": 0, "received_bytes": 0}
-        for role in Role if session.roster.named(role)
+        for role in Role if session.roster.with_role(role)
     }  # fmt: skip
     for delivery in session.engine.transcript:
         sender, recipient = table[roles[delivery.sender]], table[roles[delivery.recipient]]

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from secagg.contracts import Result
-from secagg.core.hash_chain_log import RunLog, canonical
+from secagg.core.hash_chain_log import RunLog, canonical_json
 
 _TROUBLE = ("missing", "rejected", "restarted", "stopped", "resumed")
 """Events on what went wrong, and on how the run went on after it."""
@@ -66,7 +66,7 @@ def write_folder(folder: Path, result: Result, run_facts: dict[str, Any], log: R
 def facts_digest(run_facts: Mapping[str, Any]) -> str:
     """Return the SHA-256 of the facts in run.json, less what it says of the log."""
     bound = {key: value for key, value in run_facts.items() if key != "log"}
-    return hashlib.sha256(canonical(finite(bound))).hexdigest()
+    return hashlib.sha256(canonical_json(finite(bound))).hexdigest()
 
 
 def json_bytes(value: Any) -> bytes:

@@ -27,7 +27,7 @@ from secagg.contracts import (
     Update,
 )
 from secagg.core import ring
-from secagg.core.randomness import RandomBytes, expanded, system_random
+from secagg.core.randomness import RandomBytes, seeded_random, system_random
 from secagg.core.threads import single_threaded_blas
 from secagg.errors import CapabilityError
 from secagg.jobs.data_sources import Data
@@ -78,7 +78,7 @@ def simulate_planned(
         what = "simulates no noise: what it spends is entered in ledgers, which nobody keeps here"
         raise CapabilityError("privacy", what, "Use secagg.run.")
     method, public, names = planned.method, planned.public, sorted(planned.public.sites)
-    own = [expanded(random(32)) for _ in names]  # first, as in a session
+    own = [seeded_random(random(32)) for _ in names]  # first, as in a session
     rows = [read_records(planned, planned.sources[name]) for name in names]
     memories: list[State] = [{} for _ in names]
 

@@ -15,11 +15,11 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from secagg.contracts import (
-    Ask,
     Body,
     Context,
     Method,
     Phase,
+    PhaseRequest,
     PublicFacts,
     Ready,
     SecureSum,
@@ -140,7 +140,7 @@ class Coordinator:
         match outcome:
             case Ready():
                 return self._begin_sum(state.after(Event.READY, stage=COHORT), events)
-            case Ask():
+            case PhaseRequest():
                 return self._ask(state.after(Event.ASK), outcome, events)
             case Total():
                 return self._release(state.after(Event.TOTAL), outcome, events)
@@ -153,7 +153,7 @@ class Coordinator:
         replies: dict[str, Body] = {site: {} for site in state.cohort}
         return self._run_server("sum", replace(state, request=digest), replies, (*events, begun))
 
-    def _ask(self, state: CoordinatorState, ask: Ask, events: Events) -> Step:
+    def _ask(self, state: CoordinatorState, ask: PhaseRequest, events: Events) -> Step:
         """Send what the protocol asks for; who contributes or opens is told more."""
         phase = self._phase(ask.phase)
         shared: Body = {} if state.stage is None else {"stage": state.stage}

@@ -110,7 +110,7 @@ def plan_sum(
     clip_counts = Field(CLIPPED, (len(spec),), max(f.size for f in spec), 0, Kind.COUNT)
     tail = 0
     if noise is not None:
-        widest_noise = noise.at_site(noise.least) * max(noise.weights, default=1)
+        widest_noise = noise.site_variance(noise.min_sites) * max(noise.weights, default=1)
         tail = _TAIL_SD * (math.isqrt(widest_noise) + 1)
     if noise is not None and {field.fraction_bits for field in spec} != {noise.fraction_bits}:
         raise InternalError("codec", "noise is for fields on one grid")

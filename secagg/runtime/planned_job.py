@@ -9,7 +9,7 @@ from typing import Any
 
 from secagg.contracts import HasSiteResult, Method, PublicFacts, SecureSum, Stage
 from secagg.contracts.noise import Placement
-from secagg.core.hash_chain_log import canonical
+from secagg.core.hash_chain_log import canonical_json
 from secagg.core.identity import COORDINATOR, Role, Roster
 from secagg.core.version import __version__
 from secagg.errors import CapabilityError, DataError, JobError
@@ -147,4 +147,4 @@ def plan_facts(plans: StagePlans) -> list[dict[str, Any]]:
 
 def session_name(roster: Roster, nonce: bytes, agreed: Mapping[str, Any]) -> bytes:
     """Return the session's name; `agreed` is an `agreement`, or the same as read from a log."""
-    return roster.session(nonce, hashlib.sha256(canonical(agreed)).digest())
+    return roster.session(nonce, hashlib.sha256(canonical_json(agreed)).digest())

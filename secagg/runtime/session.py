@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 
 from secagg.contracts import SiteRecords
 from secagg.core.identity import COORDINATOR, Identity, Role, Roster
-from secagg.core.randomness import RandomBytes, expanded
+from secagg.core.randomness import RandomBytes, seeded_random
 from secagg.runtime.coordinator import Coordinator
 from secagg.runtime.engines.loopback import LoopbackEngine
 from secagg.runtime.engines.memory import MemoryEngine, Tamper
@@ -77,7 +77,7 @@ def open_session(
     """
     everyone = {COORDINATOR: Role.COORDINATOR} | roles(planned)
     # First of all, so that what methods draw is the same under every protocol.
-    own = {name: expanded(random(32)) for name in sorted(planned.public.sites)}
+    own = {name: seeded_random(random(32)) for name in sorted(planned.public.sites)}
     keys = {name: Identity.generate(name, role, random) for name, role in everyone.items()}
     if coordinator is not None:
         keys[COORDINATOR] = coordinator

@@ -19,7 +19,7 @@ from functools import cached_property
 from secagg.contracts import Body, Method, PublicFacts, SiteRecords, State
 from secagg.core.frames import MAX_COUNT, is_whole
 from secagg.core.identity import Role, Roster
-from secagg.core.randomness import RandomBytes, expanded, system_random
+from secagg.core.randomness import RandomBytes, seeded_random, system_random
 from secagg.core.ring import RingVector
 from secagg.core.threads import single_threaded_blas
 from secagg.errors import InternalError, PeerError, PolicyRefusal, SecaggError
@@ -102,7 +102,7 @@ class SiteSteps:
                 raise PeerError(self.roster.coordinator, "malformed request to contribute")
         if (records is None) != (stage == COHORT):
             raise PolicyRefusal(self.me, "the number of records in all is not known")
-        if self.me not in cohort or not set(cohort) <= set(self.roster.named(Role.SITE)):
+        if self.me not in cohort or not set(cohort) <= set(self.roster.with_role(Role.SITE)):
             raise PeerError(self.roster.coordinator, "names a cohort that is not of these sites")
         return Asked(round_, stage, cohort, records, message)
 
@@ -191,7 +191,7 @@ class SiteSteps:
         answer = self._planned_release(occasion, message)
         seed = self.random(32) if guard is None else guard.record_release(answer, self.random)
         if noise is not None:
-            random = expanded(seed)
+            random = seeded_random(seed)
             drawn = sample_weighted(answer.variance, noise.weights, plan.noised, random)
             add_noise(plan, vector, drawn)
 
@@ -228,8 +228,8 @@ class SiteSteps:
         noise, variance = self.context.public.noise.get(occasion.stage), 0
         if noise is not None:
             # The first sum may lose sites, down to `least`; later sums are over these or none.
-            sharing = noise.least if occasion.stage == COHORT else len(occasion.cohort)
-            variance = noise.at_site(sharing)
+            sharing = noise.min_sites if occasion.stage == COHORT else len(occasion.cohort)
+            variance = noise.site_variance(sharing)
         return PlannedRelease(occasion, self.plans.stages[occasion.stage].spec, message, variance)
 
 

@@ -17,7 +17,7 @@ from secagg.audits.attacks import hm1_solved_sums as hm1
 from secagg.audits.attacks import hm2_solved_sums as hm2
 from secagg.contracts import State, Update
 from secagg.core.arrays import Array
-from secagg.core.randomness import expanded
+from secagg.core.randomness import seeded_random
 from secagg.core.ring import total
 from secagg.jobs.job import parse_job
 from secagg.models.numerics.natural_gaussian import Natural, symmetric
@@ -34,7 +34,7 @@ class Sites:
         self.method: Any = planned.method
         self.public = planned.public
         self.rows = [rows_of(planned, name) for name in tables]
-        self.randoms = [expanded(bytes([k + 1]) * 32) for k in range(len(tables))]
+        self.randoms = [seeded_random(bytes([k + 1]) * 32) for k in range(len(tables))]
         self.memories: list[State] = [{} for _ in tables]
         stages = self.method.stages(self.public)
         self.plans = {stage.name: plan_sum(stage.spec, len(tables)) for stage in stages}

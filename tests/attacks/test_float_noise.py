@@ -35,7 +35,7 @@ def textbook(value: float, seed: int) -> Floats:
 
 def ours(value: float, seed: int, fraction_bits: int) -> Floats:
     """What the coordinator decodes of a site's contribution, all entries being `value`."""
-    noise = Noise(Placement.SITE, 4**fraction_bits, fraction_bits, colluding=0, least=1)
+    noise = Noise(Placement.SITE, 4**fraction_bits, fraction_bits, colluding=0, min_sites=1)
     spec = (Field("x", (DRAWS,), 1.0, fraction_bits, Kind.BOUNDED),)
     plan = plan_sum(spec, 1, noise=noise)
     vector = encode(plan, {"x": np.full(DRAWS, value)})

@@ -16,7 +16,7 @@ from support.parties import Parties
 from secagg.audits.run_integrity import verify_folder
 from secagg.core import encoding
 from secagg.core.frames import write_frame
-from secagg.core.hash_chain_log import GENESIS_HASH, canonical, entry_hash
+from secagg.core.hash_chain_log import GENESIS_HASH, canonical_json, entry_hash
 from secagg.errors import EvidenceError, PeerError, UsageError
 from secagg.runs.run import run
 from secagg.runs.run_files import facts_digest, file_digest, release_counts, write_json
@@ -52,7 +52,7 @@ def save_facts(folder: Path, value: Any) -> None:
 def rewrite(folder: Path, entries: list[dict[str, Any]]) -> None:
     """Forge a whole new chain, and the head in run.json: what the folder's owner can always do."""
     head = chain(entries)
-    (folder / "log.jsonl").write_bytes(b"".join(canonical(entry) + b"\n" for entry in entries))
+    (folder / "log.jsonl").write_bytes(b"".join(canonical_json(entry) + b"\n" for entry in entries))
     save_facts(folder, facts(folder) | {"log": {"lines": len(entries), "head": head}})
 
 
@@ -292,7 +292,7 @@ def test_a_line_added_to_the_end(folder: Path) -> None:
     entry = {**last, "seq": last["seq"] + 1, "prev": last["hash"]}
     entry["hash"] = entry_hash(entry)
     with (folder / "log.jsonl").open("ab") as file:
-        file.write(canonical(entry) + b"\n")
+        file.write(canonical_json(entry) + b"\n")
     error = bad(folder)
     assert error.where == "log.jsonl line 9" and "added" in error.what
 

@@ -30,7 +30,7 @@ from secagg.contracts import (
     Update,
 )
 from secagg.core import encoding, ring
-from secagg.core.randomness import expanded, replayable_random
+from secagg.core.randomness import replayable_random, seeded_random
 from secagg.errors import PeerError, UsageError
 from secagg.jobs.job import parse_job
 from secagg.jobs.registry import METHODS, make_method
@@ -118,7 +118,7 @@ def played(name: str) -> Played:
     method, public = planned.method, planned.public
     rows = [rows_of(planned, site) for site in SITES]
     random = replayable_random(5)
-    own = [expanded(random(32)) for _ in SITES]
+    own = [seeded_random(random(32)) for _ in SITES]
     memories: list[State] = [{} for _ in SITES]
     states, rounds = [method.initial_state(public)], list[Asked]()
     while (request := method.next_request(states[-1])) is not None:
@@ -189,7 +189,7 @@ def test_contributing_changes_nothing_that_was_passed_in(name: str) -> None:
             asked.message,
             asked.memories[0],
             play.public,
-            expanded(bytes(31) + b"1"),
+            seeded_random(bytes(31) + b"1"),
         )
         after = (rows, asked.message, asked.memories[0])
         assert encoding.digest(_plain(before)) == encoding.digest(_plain(after))
@@ -224,7 +224,7 @@ def test_a_site_with_no_or_one_record_contributes_or_refuses(name: str, count: i
                 asked.message,
                 memory,
                 play.public,
-                expanded(bytes(31) + b"2"),
+                seeded_random(bytes(31) + b"2"),
             )
         except UsageError:
             return
@@ -254,7 +254,7 @@ def test_a_message_that_makes_no_sense_is_the_peers_fault(name: str) -> None:
             try:
                 update, _ = play.method.contribute(
                     asked.stage.name, play.rows[0], message, asked.memories[0], play.public,
-                    expanded(bytes(31) + b"3"),
+                    seeded_random(bytes(31) + b"3"),
                 )  # fmt: skip
             except PeerError:
                 continue
@@ -270,7 +270,7 @@ def test_a_message_without_its_keys_is_refused(name: str) -> None:
             with pytest.raises(PeerError):
                 play.method.contribute(
                     asked.stage.name, play.rows[0], message, asked.memories[0], play.public,
-                    expanded(bytes(31) + b"4"),
+                    seeded_random(bytes(31) + b"4"),
                 )  # fmt: skip
 
 
@@ -279,14 +279,14 @@ def test_batched_contributions_are_the_single_ones(name: str) -> None:
     if not isinstance(play.method, BatchedLocal):
         return
     for asked in play.rounds:
-        randoms = [expanded(bytes(31) + bytes([i])) for i in range(3)]
+        randoms = [seeded_random(bytes(31) + bytes([i])) for i in range(3)]
         together = play.method.contribute_batched(
             asked.stage.name, play.rows, asked.message, asked.memories, play.public, randoms
         )
         for i, (update, memory) in enumerate(together):
             alone = play.method.contribute(
                 asked.stage.name, play.rows[i], asked.message, asked.memories[i], play.public,
-                expanded(bytes(31) + bytes([i])),
+                seeded_random(bytes(31) + bytes([i])),
             )  # fmt: skip
             assert encoding.dumps([update, memory]) == encoding.dumps(list(alone))
 

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from secagg.core.hash_chain_log import GENESIS_HASH, RunLog, canonical, entry_hash, read_log
+from secagg.core.hash_chain_log import GENESIS_HASH, RunLog, canonical_json, entry_hash, read_log
 from secagg.errors import EvidenceError
 
 EVENTS = [
@@ -42,7 +42,7 @@ def bad(path: Path, lines: list[bytes]) -> EvidenceError:
 
 def rehashed(line: bytes, **changed: Any) -> bytes:
     entry = {**json.loads(line), **changed}
-    return canonical({**entry, "hash": entry_hash(entry)})
+    return canonical_json({**entry, "hash": entry_hash(entry)})
 
 
 def test_an_intact_log(path: Path) -> None:
@@ -208,7 +208,7 @@ def test_a_line_of_any_other_number(path: Path, seq: Any) -> None:
 def test_links_of_any_other_form(path: Path, key: str, wrong: Any) -> None:
     lines = path.read_bytes().splitlines()
     entry = {**json.loads(lines[1]), key: wrong}
-    forged = canonical(entry) if key == "hash" else rehashed(lines[1], prev=wrong)
+    forged = canonical_json(entry) if key == "hash" else rehashed(lines[1], prev=wrong)
     assert bad(path, [lines[0], forged, *lines[2:]]).where == "log.jsonl line 2"
 
 
@@ -216,7 +216,7 @@ def test_missing_keys(path: Path) -> None:
     lines = path.read_bytes().splitlines()
     for key in ("seq", "prev", "hash"):
         entry = {k: v for k, v in json.loads(lines[0]).items() if k != key}
-        forged = canonical(entry if key == "hash" else {**entry, "hash": entry_hash(entry)})
+        forged = canonical_json(entry if key == "hash" else {**entry, "hash": entry_hash(entry)})
         assert bad(path, [forged, *lines[1:]]).where == "log.jsonl line 1"
 
 

@@ -184,7 +184,7 @@ def rounds_error(
     variance = math.ceil((Fraction(sd) * 2**bits) ** 2)
     noise = Noise(Placement.ROUND, variance, bits, COLLUDING, SITES)
     public = dataclasses.replace(public, noise={STAGE: noise})
-    in_sum = math.sqrt(noise.in_sum(SITES, noise.at_site(SITES)))
+    in_sum = math.sqrt(noise.sum_variance(SITES, noise.site_variance(SITES)))
     rows = SiteRecords(np.trunc(u * 2.0**16) * 2.0**-16, 0, np.zeros(1))
     state = method.initial_state(public)
     while (asked := method.next_request(state)) is not None:

@@ -1,9 +1,9 @@
 import numpy as np
 import pytest
-from scipy import stats
 from contracts.secure_sum import SecureSumContract, numbers
+from scipy import stats
 
-from secagg.contracts import Ask
+from secagg.contracts import PhaseRequest
 from secagg.core import ring
 from secagg.core.randomness import replayable_random
 from secagg.errors import JobError
@@ -26,7 +26,11 @@ class TestTwoAggregators(SecureSumContract):
         class Losing(Additive):
             def server(self, phase, state, replies, context):
                 state, outcome = super().server(phase, state, replies, context)
-                if isinstance(outcome, Ask) and outcome.phase == "hold" and context.round == 0:
+                if (
+                    isinstance(outcome, PhaseRequest)
+                    and outcome.phase == "hold"
+                    and context.round == 0
+                ):
                     del outcome.bodies["aggregator_2"]["envelopes"]["site_1"]
                 return state, outcome
 

@@ -60,7 +60,7 @@ def test_every_protocol_carries_noise(protocol: str) -> None:
     """Beyond 8 standard deviations, or within 1e-9 of zero: a false alarm in 10^7 runs."""
     raw = private("sum", protocol, colluding=int(protocol != "paillier"))
     noise = plan_job(parse_job(raw), tables()).public.noise["moments"]
-    sd = math.sqrt(noise.in_sum(3, noise.at_site(3)))
+    sd = math.sqrt(noise.sum_variance(3, noise.site_variance(3)))
     added = np.abs(played(raw)["moments"] - exactly_clipped(raw)) / np.sqrt(noise.weights) / sd
     assert np.all(added < 8) and np.all(added > 1e-9)
 
@@ -72,7 +72,7 @@ def test_the_noise_has_the_variance_that_is_stated(placement: str) -> None:
     raw = private(placement)
     planned = plan_job(parse_job(raw), tables())
     noise = planned.public.noise["moments"]
-    stated = noise.in_sum(3, noise.at_site(3))
+    stated = noise.sum_variance(3, noise.site_variance(3))
     exact = exactly_clipped(raw)
     found = np.array([played(raw, seed)["moments"] for seed in range(100)]) - exact
     found /= np.sqrt(noise.weights)
@@ -113,9 +113,9 @@ def test_the_counts_noise_is_sized_for_the_fewest_sites(tmp_path: Path) -> None:
             for line in ledger.history("a") if line.kind == "entry"
         }  # fmt: skip
     assert drawn == {
-        "cohort": noise["cohort"].at_site(3), "moments": noise["moments"].at_site(5),
+        "cohort": noise["cohort"].site_variance(3), "moments": noise["moments"].site_variance(5),
     }  # fmt: skip
-    assert noise["cohort"].at_site(3) > noise["cohort"].at_site(5)
+    assert noise["cohort"].site_variance(3) > noise["cohort"].site_variance(5)
 
 
 def test_nothing_exact_is_written_down(tmp_path: Path) -> None:

@@ -353,7 +353,7 @@ def test_a_bound_below_the_resolution() -> None:
 
 def test_noise_takes_out_the_clip_counts() -> None:
     """How many entries a site clipped depends on its records, and has no noise."""
-    noise = Noise(Placement.SITE, 4**8, 8, colluding=0, least=1)
+    noise = Noise(Placement.SITE, 4**8, 8, colluding=0, min_sites=1)
     plan = plan_sum((field(3),), 2, noise=noise)
     vector = encode(plan, {"x": np.array([5.0, 0.5, -5.0])})
     assert ring.to_integers(vector) == [256, 128, -256, 2]

@@ -24,7 +24,7 @@ import pytest
 from numpy.typing import NDArray
 from scipy import stats
 
-from secagg.contracts import Ask, Context, Shape, Total
+from secagg.contracts import Context, PhaseRequest, Shape, Total
 from secagg.core import ring
 from secagg.core.identity import Identity, Role, Roster
 from secagg.core.randomness import RandomBytes, replayable_random
@@ -174,7 +174,7 @@ class Session:
             self.server_state, step = self.protocol.server(
                 phase, self.server_state, replies, self.context("coordinator")
             )
-            if not isinstance(step, Ask):
+            if not isinstance(step, PhaseRequest):
                 break
             phase, replies = step.phase, {}
             named = {"cohort": self.cohort, "contributors": list(step.contributors)}

@@ -297,11 +297,11 @@ BUGS: dict[str, tuple[Plant, Case]] = {
         Case(short(), ADDED),
     ),
     "shares of all sites": (
-        planted(Noise, "at_site", lambda real: lambda noise, cohort: noise.variance // cohort),
+        planted(Noise, "site_variance", lambda real: lambda noise, cohort: noise.variance // cohort),
         Case(short(), ADDED),
     ),
     "shares of the sites invited": (
-        planted(Noise, "at_site", lambda real: lambda noise, cohort: real(noise, len(SITES))),
+        planted(Noise, "site_variance", lambda real: lambda noise, cohort: real(noise, len(SITES))),
         Case(short(min_sites=3), ADDED, play={"lost": ("south",)}),
     ),
     "noise in units, not in steps": (

@@ -24,7 +24,7 @@ from support.checkout import ROOT
 from support.playing import play, rows_of
 
 from secagg.contracts import PublicFacts, State, Variable
-from secagg.core.randomness import expanded
+from secagg.core.randomness import seeded_random
 from secagg.models.common.posterior_summary import Posterior, summarise
 from secagg.models.sparse_bayes.base import kept_draws
 from secagg.models.sparse_bayes.regression import SparseRegression
@@ -54,7 +54,7 @@ def simulated() -> list[Array]:
 def ours(method: SparseRegression) -> dict[str, Array]:
     """Return draws (draws, chains, ...) of what is common, and of what sites keep."""
     rows = [rows_of(part / HALF) for part in simulated()]
-    randoms = [expanded(bytes([k]) * 32) for k in range(1, len(rows) + 1)]
+    randoms = [seeded_random(bytes([k]) * 32) for k in range(1, len(rows) + 1)]
     own: dict[str, list[Array]] = {"theta_k": [], "s": []}
 
     def keep(state: State, memories: list[State]) -> None:

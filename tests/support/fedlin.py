@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 
 from secagg.contracts import Result
-from secagg.core.randomness import expanded, replayable_random
+from secagg.core.randomness import replayable_random, seeded_random
 from secagg.runs.simulate import simulate_sites
 
 Tables = Mapping[str, pd.DataFrame]
@@ -159,7 +159,7 @@ class Drawn:
     def __init__(self, sites: int, before: int) -> None:
         """before: rounds of other stages, in which sites draw as well"""
         random = replayable_random(SEED)
-        self.own = [expanded(random(32)) for _ in range(sites)]
+        self.own = [seeded_random(random(32)) for _ in range(sites)]
         for own in self.own:
             own(16 * before)
 

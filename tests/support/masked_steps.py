@@ -6,7 +6,7 @@ import pytest
 from contracts.secure_sum import numbers
 from support.world import STAGE, SumNumbers, World
 
-from secagg.contracts import Ask, Context
+from secagg.contracts import Context, PhaseRequest
 from secagg.core import ring
 from secagg.protocols.masked import masks
 from secagg.protocols.masked import site as site_steps
@@ -59,11 +59,11 @@ class Steps:
     def until(self, phase):
         """Run the first sum honestly until `phase`; return what each site is then asked."""
         outcome = self.serve("sum", {site: {} for site in ALL})
-        while isinstance(outcome, Ask) and outcome.phase != phase:
+        while isinstance(outcome, PhaseRequest) and outcome.phase != phase:
             asked = self.bodies(outcome).items()
             replies = {site: self.ask(site, outcome.phase, body) for site, body in asked}
             outcome = self.serve(outcome.phase, replies)
-        assert isinstance(outcome, Ask)
+        assert isinstance(outcome, PhaseRequest)
         return self.bodies(outcome)
 
     @staticmethod

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
-from secagg.contracts import Ask, Body, Capabilities, Context, Phase, Ready, State, Total
+from secagg.contracts import Body, Capabilities, Context, Phase, PhaseRequest, Ready, State, Total
 from secagg.core import ring
 from secagg.core.identity import Role
 from secagg.core.ring import RingVector
@@ -55,12 +55,12 @@ class Pad:
 
     def server(
         self, phase: str, state: State, replies: Mapping[str, Body], context: Context
-    ) -> tuple[State, Ask | Total | Ready]:
+    ) -> tuple[State, PhaseRequest | Total | Ready]:
         """Read, and add."""
         if phase == "setup":
             return state, Ready()
         if phase == "sum":
-            return state, Ask("write", {site: {} for site in replies}, tuple(replies))
+            return state, PhaseRequest("write", {site: {} for site in replies}, tuple(replies))
         written = [body["written"] for body in replies.values()]
         total = ring.total(written, context.shape.length, context.shape.ring_bits)
         return state, Total(total, tuple(replies))

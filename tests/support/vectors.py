@@ -78,7 +78,7 @@ def party_of(vector: dict[str, Any]) -> Party:
     identity = Identity(
         me.name, me.role, *(bytes.fromhex(vector[k]) for k in ("signing_key", "opening_key"))
     )
-    public = PublicFacts((PUBLIC_VARIABLE,), ("x",), 1 << 20, roster.named(Role.SITE))
+    public = PublicFacts((PUBLIC_VARIABLE,), ("x",), 1 << 20, roster.with_role(Role.SITE))
     side = None
     if me.role is Role.SITE:
         rows = SiteRecords(np.array(vector["numbers"], dtype=np.float64)[:, None], 0, np.zeros(1))

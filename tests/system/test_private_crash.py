@@ -33,7 +33,7 @@ from secagg.core import ring
 from secagg.core.frames import peek_header
 from secagg.core.hash_chain_log import read_log
 from secagg.core.private_files import exclusive_lock
-from secagg.core.randomness import expanded, system_random
+from secagg.core.randomness import seeded_random, system_random
 from secagg.jobs.job import load_job
 from secagg.privacy.accounting.budget import Cost
 from secagg.privacy.accounting.events import epsilon_of
@@ -91,7 +91,7 @@ def noise_of(row: Mapping[str, Any], planned: Planned) -> np.ndarray:
     """Draw again what was drawn for an entry."""
     stage, variance = row["content"]["stage"], row["content"]["variance"]
     weights, size = planned.public.noise[stage].weights, planned.plans.of(stage).noised
-    return sample_weighted(variance, weights, size, expanded(bytes.fromhex(row["seed"])))
+    return sample_weighted(variance, weights, size, seeded_random(bytes.fromhex(row["seed"])))
 
 
 def must_release(planned: Planned, ledgers: Mapping[str, Rows], session: str) -> np.ndarray:

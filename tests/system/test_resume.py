@@ -149,7 +149,7 @@ def test_what_a_sampler_collected_before_is_in_the_result(job: Path) -> None:
     place, _ = find_unfinished(out)
     setup = read_checked(place / "setup")
     roster, nonce = Roster.from_plain(setup["roster"]), setup["nonce"]
-    planned = plan_sites(Job.model_validate_json(setup["job"]), roster.named(Role.SITE), {})
+    planned = plan_sites(Job.model_validate_json(setup["job"]), roster.with_role(Role.SITE), {})
     journal = Journal(place / "journal", session_of(planned, roster, nonce))
     before = [draw["theta"] for draw in journal.read().step.state.method[COLLECTED_DRAWS]]
     assert 1 <= len(before) < rounds // 2  # killed after warmup, before the end

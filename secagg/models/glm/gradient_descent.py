@@ -163,8 +163,12 @@ class Gradient:
         """Begin at zero."""
         p = len(self._names(public))
         noise = public.noise.get(STAGE)
-        # A sum over fewer sites has more noise (`Noise.at_site`): the fewest give the bound.
-        variance = 0.0 if noise is None else noise.in_sum(noise.least, noise.at_site(noise.least))
+        # A sum over fewer sites has more noise (`Noise.site_variance`): the fewest give the bound.
+        variance = (
+            0.0
+            if noise is None
+            else noise.sum_variance(noise.min_sites, noise.site_variance(noise.min_sites))
+        )
         return {
             "status": "running",
             "rounds": 0,

@@ -204,7 +204,7 @@ class PooledMoments:
             quality = {"largest_correlation_error": moments.error}
         else:
             # sites that dropped out since the cohort was fixed leave less noise than this
-            variance = noise.in_sum(state["sites"], noise.at_site(state["sites"]))
+            variance = noise.sum_variance(state["sites"], noise.site_variance(state["sites"]))
             noisy = noisy_moments(state["upper"], public, variance, counted, CONSTANT)
             repair = repaired(noisy)
             upper = repair.matrix[np.triu_indices(len(repair.matrix))]
@@ -230,7 +230,7 @@ class PooledMoments:
                 continue
             if moments.noisy is not None and not isinstance(analysis, Ols):
                 result = replace(result, summary=_without_intervals(result.summary))
-            elif public.repeated:
+            elif public.repeated_persons:
                 notes = [REPEATED_NOTE, *result.summary["notes"]]
                 result = replace(result, summary={**result.summary, "notes": notes})
             if isinstance(analysis, Graph):

@@ -122,7 +122,7 @@ class Calibrated:
             unknown = sites - colluding if colluding <= withstands else 1
             square = sum(
                 m.rounds * m.mu(self.terms.adjacency) ** 2 * m.noise.variance
-                / (unknown * m.noise.at_site(m.noise.least if i == 0 else sites))
+                / (unknown * m.noise.site_variance(m.noise.min_sites if i == 0 else sites))
                 for i, m in enumerate(self.mechanisms.values())
             )  # fmt: skip
             epsilon = epsilon_at(math.sqrt(square), self.terms.delta, self._distance())
@@ -235,7 +235,7 @@ def _mechanism(terms: Terms, stage: Stage, mu: float, least: int) -> Mechanism:
     weights = stage.sensitivity.weights
     noise = Noise(terms.placement, variance, bits, terms.colluding, least, weights)
     sigma = math.sqrt(variance) * 2.0**-bits
-    if noise.at_site(least) * max(weights, default=1) > MAX_VARIANCE:
+    if noise.site_variance(least) * max(weights, default=1) > MAX_VARIANCE:
         raise JobError("privacy.epsilon", "takes more noise than 64 bits hold", "Raise it.")
     costs = [math.nextafter(math.nextafter(t / sigma, math.inf), math.inf) for t in (add, replace)]
     numbers = sum(field.size for field in stage.spec)

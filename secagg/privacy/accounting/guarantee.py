@@ -56,7 +56,7 @@ def guarantee(calibrated: Calibrated, clip: Clip, sites: int, withstands: int) -
         "withstands": withstands,
         "if_more_collude": [list(row) for row in calibrated.if_more_collude(sites, withstands)],
         "mechanisms": [
-            _facts(name, m, m.noise.at_site(m.noise.least if i == 0 else sites), sites)
+            _facts(name, m, m.noise.site_variance(m.noise.min_sites if i == 0 else sites), sites)
             for i, (name, m) in enumerate(calibrated.mechanisms.items())
         ],
         "unprotected": list(UNPROTECTED),
@@ -84,7 +84,7 @@ def _facts(stage: str, mechanism: Mechanism, at_site: int, sites: int) -> dict[s
         "sensitivity_replace": mechanism.replace * sigma,
         "sigma": sigma,
         "sigma_of_a_site": math.sqrt(at_site) * step,
-        "sigma_in_the_sum": math.sqrt(noise.in_sum(sites, at_site)),
+        "sigma_in_the_sum": math.sqrt(noise.sum_variance(sites, at_site)),
         "step": f"2^-{noise.fraction_bits}",
         "mu_add": mechanism.add,
         "mu_replace": mechanism.replace,

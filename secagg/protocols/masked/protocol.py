@@ -63,7 +63,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from secagg.contracts import Ask, Body, Capabilities, Context, Phase, Ready, Shape, State, Total
+from secagg.contracts import (
+    Body,
+    Capabilities,
+    Context,
+    Phase,
+    PhaseRequest,
+    Ready,
+    Shape,
+    State,
+    Total,
+)
 from secagg.core import ring
 from secagg.core.identity import Role
 from secagg.core.randomness import RandomBytes
@@ -152,7 +162,7 @@ class Masked:
 
     def plan(self, context: Context) -> GraphPlan:
         """Return the plan of the neighbour graph for the number of sites in the roster."""
-        return self._plan_for(len(context.roster.named(Role.SITE)))
+        return self._plan_for(len(context.roster.with_role(Role.SITE)))
 
     def _plan_for(self, sites: int) -> GraphPlan:
         return plan_graph(sites, self.colluding, self.dropping, FAILURE_LOG2 - GRINDING_LOG2)
@@ -182,16 +192,18 @@ class Masked:
 
     def server(
         self, phase: str, state: State, replies: Mapping[str, Body], context: Context
-    ) -> tuple[State, Ask | Total | Ready]:
+    ) -> tuple[State, PhaseRequest | Total | Ready]:
         """Relay keys and shares, add masked contributions, remove masks that do not cancel."""
         plan = self.plan(context)
         match phase:
             case "setup":
                 return {}, Ready()
             case "sum" if "first" in state:
-                return state, Ask("mask", {site: {} for site in replies})
+                return state, PhaseRequest("mask", {site: {} for site in replies})
             case "sum":
-                return {"first": context.round}, Ask("advertise", {site: {} for site in replies})
+                return {"first": context.round}, PhaseRequest(
+                    "advertise", {site: {} for site in replies}
+                )
             case "advertise":
                 return _relay_directory(state, replies, plan, context)
             case "share":
@@ -223,16 +235,18 @@ def _require_sites(plan: GraphPlan, count: int, what_they_did: str) -> None:
 
 def _relay_directory(
     state: State, replies: Mapping[str, Body], plan: GraphPlan, context: Context
-) -> tuple[State, Ask]:
+) -> tuple[State, PhaseRequest]:
     statements = {site: reply.get("keys") for site, reply in replies.items()}
     directory = masks.read_directory(statements, context)
     _require_sites(plan, len(directory), "advertised keys")
     plain = {site: keys.to_plain() for site, keys in directory.items()}
     body: Body = {"directory": statements}
-    return {**state, "directory": plain}, Ask("share", dict.fromkeys(directory, body))
+    return {**state, "directory": plain}, PhaseRequest("share", dict.fromkeys(directory, body))
 
 
-def _relay_shares(state: State, replies: Mapping[str, Body], plan: GraphPlan) -> tuple[State, Ask]:
+def _relay_shares(
+    state: State, replies: Mapping[str, Body], plan: GraphPlan
+) -> tuple[State, PhaseRequest]:
     sealed: dict[str, dict[Any, Any]] = {}
     for site, reply in replies.items():
         envelopes = reply.get("envelopes")
@@ -248,7 +262,7 @@ def _relay_shares(state: State, replies: Mapping[str, Body], plan: GraphPlan) ->
         }
         for site in sharing
     }
-    return {**state, "masking": sharing}, Ask("mask", bodies)
+    return {**state, "masking": sharing}, PhaseRequest("mask", bodies)
 
 
 def _read_masked(replies: Mapping[str, Body], shape: Shape) -> RingVector:
@@ -260,16 +274,16 @@ def _read_masked(replies: Mapping[str, Body], shape: Shape) -> RingVector:
 
 def _collect_first(
     state: State, replies: Mapping[str, Body], plan: GraphPlan, context: Context
-) -> tuple[State, Ask]:
+) -> tuple[State, PhaseRequest]:
     survivors = sorted(replies)
     _require_sites(plan, len(survivors), "sent a masked contribution")
     label = masks.label(
         context.session, context.round, masks.directory_digest(_directory(state)),
-        state["masking"], context.asked,
+        state["masking"], context.request_digest,
     )  # fmt: skip
     total = _read_masked(replies, context.shape)
     state = {**state, "survivors": survivors, "label": label, "masked": total}
-    return state, Ask("agree", {site: {"survivors": survivors} for site in survivors})
+    return state, PhaseRequest("agree", {site: {"survivors": survivors} for site in survivors})
 
 
 def _add_later(replies: Mapping[str, Body], shape: Shape) -> Total:
@@ -279,14 +293,14 @@ def _add_later(replies: Mapping[str, Body], shape: Shape) -> Total:
 
 def _relay_agreement(
     state: State, replies: Mapping[str, Body], plan: GraphPlan, context: Context
-) -> tuple[State, Ask]:
+) -> tuple[State, PhaseRequest]:
     _require_sites(plan, len(replies), "signed the list of survivors")
     # No more than required, because each site verifies each signature.
     signing = sorted(replies)[: plan.least_survivors]
     statements = {site: replies[site].get("statement") for site in signing}
     site_steps.check_agreement(statements, state["label"], state["survivors"], plan, context)
     body: Body = {"statements": statements}
-    return state, Ask("unmask", dict.fromkeys(replies, body), tuple(state["survivors"]))
+    return state, PhaseRequest("unmask", dict.fromkeys(replies, body), tuple(state["survivors"]))
 
 
 def _unmask(state: State, replies: Mapping[str, Body], plan: GraphPlan, context: Context) -> Total:

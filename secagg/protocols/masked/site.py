@@ -116,7 +116,7 @@ def _first_masks(
     held = {**state["held"], **opened}
     label = masks.label(
         context.session, context.round, masks.directory_digest(directory), masking_sites,
-        context.asked,
+        context.request_digest,
     )  # fmt: skip
     pairs = _pairs(own, "first", directory, peers, context)
     seeds = {site: masks.seed(key, label) for site, key in pairs.items()}
@@ -136,7 +136,9 @@ def _later_masks(
     session = state.get("session") or _begin_session(state, cohort, plan, context)
     if session["cohort"] != encoding.dumps(cohort):
         raise PolicyRefusal(context.me, "the sites changed after the first sum")
-    label = masks.label(context.session, context.round, session["label"], cohort, context.asked)
+    label = masks.label(
+        context.session, context.round, session["label"], cohort, context.request_digest
+    )
     seeds = {
         cohort[int.from_bytes(peer[KEY_BYTES:], "little")]: masks.seed(peer[:KEY_BYTES], label)
         for peer in _split(session["peers"])

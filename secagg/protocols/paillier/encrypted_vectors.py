@@ -35,7 +35,7 @@ class EncryptedVectors:
     @classmethod
     def of(cls, public: PublicKey, context: Context) -> EncryptedVectors:
         """Return the one for sums over all sites in the roster."""
-        return cls(public, context.shape, len(context.roster.named(Role.SITE)))
+        return cls(public, context.shape, len(context.roster.with_role(Role.SITE)))
 
     @property
     def packing(self) -> Packing:

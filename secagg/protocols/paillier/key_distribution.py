@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from secagg.contracts import Ask, Body, Context, Phase, Ready, State
+from secagg.contracts import Body, Context, Phase, PhaseRequest, Ready, State
 from secagg.core.frames import open_frame, seal_frame
 from secagg.core.identity import Role
 from secagg.errors import InternalError, JobError, PeerError, ProtocolAbort
@@ -58,7 +58,7 @@ def open_dealt(body: Body, context: Context) -> tuple[str, dict[str, Any]]:
     """Return the dealer's name and the content of its envelope. Raises `PeerError`."""
     match body:
         case {"dealer": str(dealer), "envelope": bytes(envelope)} if (
-            dealer in context.roster.named(Role.SITE)  # a key from the coordinator is refused
+            dealer in context.roster.with_role(Role.SITE)  # a key from the coordinator is refused
         ):
             pass
         case _:
@@ -80,7 +80,7 @@ def check_size(dealer: str, key: PublicKey, key_bits: int) -> None:
 
 def relay(
     phase: str, state: State, replies: Mapping[str, Body], key_bits: int
-) -> tuple[State, Ask | Ready]:
+) -> tuple[State, PhaseRequest | Ready]:
     """Run the coordinator's side of set-up; the final state has n, h_s and the key holders."""
     match phase:
         case "setup":
@@ -95,14 +95,16 @@ def relay(
     raise InternalError("dealing", f"no server step {phase!r}")
 
 
-def _ask_dealer(candidates: list[str]) -> tuple[State, Ask]:
+def _ask_dealer(candidates: list[str]) -> tuple[State, PhaseRequest]:
     if not candidates:
         raise ProtocolAbort("paillier", "no site answered the request to make a key")
     state = {"candidates": candidates, "dealer": candidates[0]}
-    return state, Ask("deal", {candidates[0]: {}})
+    return state, PhaseRequest("deal", {candidates[0]: {}})
 
 
-def _relay_key(state: State, replies: Mapping[str, Body], key_bits: int) -> tuple[State, Ask]:
+def _relay_key(
+    state: State, replies: Mapping[str, Body], key_bits: int
+) -> tuple[State, PhaseRequest]:
     dealer = state["dealer"]
     match replies[dealer]:
         case {"n": int(n), "h_s": None | int() as h_s, "envelopes": dict(envelopes)}:
@@ -116,4 +118,4 @@ def _relay_key(state: State, replies: Mapping[str, Body], key_bits: int) -> tupl
         for site, envelope in envelopes.items()
         if site in state["candidates"]
     }
-    return {**state, "n": n, "h_s": h_s}, Ask("install", bodies)
+    return {**state, "n": n, "h_s": h_s}, PhaseRequest("install", bodies)

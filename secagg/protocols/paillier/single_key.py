@@ -32,7 +32,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
-from secagg.contracts import Ask, Body, Capabilities, Context, Phase, Ready, Shape, State, Total
+from secagg.contracts import (
+    Body,
+    Capabilities,
+    Context,
+    Phase,
+    PhaseRequest,
+    Ready,
+    Shape,
+    State,
+    Total,
+)
 from secagg.core import ring
 from secagg.core.identity import Role
 from secagg.core.randomness import RandomBytes
@@ -128,14 +138,14 @@ class Paillier:
 
     def server(
         self, phase: str, state: State, replies: Mapping[str, Body], context: Context
-    ) -> tuple[State, Ask | Total | Ready]:
+    ) -> tuple[State, PhaseRequest | Total | Ready]:
         """Relay the key, multiply ciphertexts, ask one site after another to decrypt."""
         match phase:
             case "setup" | "deal" | "install":
                 return key_distribution.relay(phase, state, replies, self.key_bits)
             case "sum":
                 key_holders = [site for site in replies if site in state["holders"]]
-                return state, Ask("encrypt", {site: {} for site in key_holders})
+                return state, PhaseRequest("encrypt", {site: {} for site in key_holders})
             case "encrypt":
                 return _multiply(state, replies, context)
             case "decrypt":
@@ -148,7 +158,7 @@ class Paillier:
         if "key" in state:
             raise PeerError(context.roster.coordinator, "asks for a second key")
         key = self.draw_key(context.random)
-        others = [site for site in context.roster.named(Role.SITE) if site != context.me]
+        others = [site for site in context.roster.with_role(Role.SITE) if site != context.me]
         reply = key_distribution.deal(
             key.public, {site: _plain_key(key) for site in others}, context
         )
@@ -210,7 +220,7 @@ def _read_key(plain: Body) -> PrivateKey:
 
 def _multiply(
     state: State, replies: Mapping[str, Body], context: Context
-) -> tuple[State, Ask | Total]:
+) -> tuple[State, PhaseRequest | Total]:
     if not replies:
         raise ProtocolAbort("paillier", "no site sent ciphertexts")
     public = PublicKey(state["n"], state["h_s"])
@@ -220,17 +230,17 @@ def _multiply(
     return _ask_decryption({**state, "product": product, "summed": list(replies)}, list(replies))
 
 
-def _ask_decryption(state: State, candidates: list[str]) -> tuple[State, Ask]:
+def _ask_decryption(state: State, candidates: list[str]) -> tuple[State, PhaseRequest]:
     if not candidates:
         raise ProtocolAbort("paillier", "no contributing site answered the request to decrypt")
     state = {**state, "decryptors": candidates}
     body: Body = {"product": state["product"]}
-    return state, Ask("decrypt", {candidates[0]: body}, tuple(state["summed"]))
+    return state, PhaseRequest("decrypt", {candidates[0]: body}, tuple(state["summed"]))
 
 
 def _finish(
     state: State, replies: Mapping[str, Body], context: Context
-) -> tuple[State, Ask | Total]:
+) -> tuple[State, PhaseRequest | Total]:
     if not replies:
         return _ask_decryption(state, state["decryptors"][1:])
     ((site, body),) = replies.items()

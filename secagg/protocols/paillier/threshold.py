@@ -54,7 +54,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
-from secagg.contracts import Ask, Body, Capabilities, Context, Phase, Ready, Shape, State, Total
+from secagg.contracts import (
+    Body,
+    Capabilities,
+    Context,
+    Phase,
+    PhaseRequest,
+    Ready,
+    Shape,
+    State,
+    Total,
+)
 from secagg.core import encoding
 from secagg.core.frames import Header
 from secagg.core.identity import Role
@@ -187,7 +197,7 @@ class ThresholdPaillier:
 
     def server(
         self, phase: str, state: State, replies: Mapping[str, Body], context: Context
-    ) -> tuple[State, Ask | Total | Ready]:
+    ) -> tuple[State, PhaseRequest | Total | Ready]:
         """Relay key shares, multiply ciphertexts, ask sites to decrypt until t have answered."""
         match phase:
             case "setup" | "deal" | "install":
@@ -195,7 +205,7 @@ class ThresholdPaillier:
                 return key_distribution.relay(phase, state, replies, self.key_bits)
             case "sum":
                 key_holders = [site for site in replies if site in state["holders"]]
-                return state, Ask("encrypt", {site: {} for site in key_holders})
+                return state, PhaseRequest("encrypt", {site: {} for site in key_holders})
             case "encrypt":
                 return self._multiply(state, replies, context)
             case "decrypt":
@@ -277,7 +287,7 @@ class ThresholdPaillier:
 
     def _multiply(
         self, state: State, replies: Mapping[str, Body], context: Context
-    ) -> tuple[State, Ask]:
+    ) -> tuple[State, PhaseRequest]:
         public = PublicKey(state["n"], state["h_s"])
         sums = EncryptedVectors.of(public, context)
         columns: list[Integers] = []
@@ -303,7 +313,7 @@ class ThresholdPaillier:
         }
         return self._ask_missing(state, context)
 
-    def _ask_missing(self, state: State, context: Context) -> tuple[State, Ask]:
+    def _ask_missing(self, state: State, context: Context) -> tuple[State, PhaseRequest]:
         """Ask further sites for the missing answers; abort if there are too few sites."""
         threshold = self.threshold_of(len(_sites(context)))
         missing = threshold - len(state["answers"])
@@ -316,12 +326,12 @@ class ThresholdPaillier:
                 "Nothing was released. Run again when more sites can be reached.",
             )
         body: Body = {"ciphertexts": state["ciphertexts"]}
-        ask = Ask("decrypt", dict.fromkeys(next_sites, body), tuple(state["ciphertexts"]))
+        ask = PhaseRequest("decrypt", dict.fromkeys(next_sites, body), tuple(state["ciphertexts"]))
         return {**state, "unasked": unasked}, ask
 
     def _collect(
         self, state: State, replies: Mapping[str, Body], context: Context
-    ) -> tuple[State, Ask | Total]:
+    ) -> tuple[State, PhaseRequest | Total]:
         public = PublicKey(state["n"], state["h_s"])
         sums = EncryptedVectors.of(public, context)
         answers = dict(state["answers"])
@@ -345,7 +355,7 @@ class ThresholdPaillier:
 
 def _sites(context: Context) -> tuple[str, ...]:
     """Return the sites in the order of their key shares (index 1, 2, ...)."""
-    return context.roster.named(Role.SITE)
+    return context.roster.with_role(Role.SITE)
 
 
 def _contribution(ciphertexts: object, public: PublicKey) -> Body:

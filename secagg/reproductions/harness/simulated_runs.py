@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from secagg.contracts import Method, Result
-from secagg.core.randomness import expanded
+from secagg.core.randomness import seeded_random
 from secagg.jobs.data_sources import Data
 from secagg.jobs.job import parse_job
 from secagg.jobs.registry import settings_of
@@ -39,4 +39,4 @@ def simulated(
     planned = plan_job(parse_job(job), data)
     if variant is not None:
         planned = replace(planned, method=variant(**settings_of(planned.method)))
-    return simulate_planned(planned, random=expanded(seed.to_bytes(32, "little")))
+    return simulate_planned(planned, random=seeded_random(seed.to_bytes(32, "little")))

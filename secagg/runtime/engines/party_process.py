@@ -106,7 +106,7 @@ class PartyProcess:
         if is_site and me not in sources:
             raise DataError(me, "its file is gone", "Put it back.")
         self._source = sources.get(me)
-        planned = plan_sites(self._job, roster.named(Role.SITE), sources)
+        planned = plan_sites(self._job, roster.with_role(Role.SITE), sources)
         session = session_of(planned, roster, nonce)
         party = make_party(planned, self.identity, roster, session, system_random, system_random)
         if party.site is None:

@@ -18,7 +18,7 @@ from support.playing import play, rows_of
 
 import secagg
 from secagg.contracts import PublicFacts, State, Variable
-from secagg.core.randomness import expanded, replayable_random
+from secagg.core.randomness import replayable_random, seeded_random
 from secagg.errors import DataError, JobError, PeerError
 from secagg.jobs.design_matrix import public_facts
 from secagg.jobs.job import parse_job
@@ -100,7 +100,7 @@ def test_every_protocol_gives_the_same_bits(protocol: str, prior: str) -> None:
 
 def test_what_is_taken_of_a_change_is_what_the_site_keeps() -> None:
     method, public, rows, memory, message = opened()
-    random = expanded(bytes(32))
+    random = seeded_random(bytes(32))
     update, first = method.contribute("fit", rows, message, memory, public, random)
     state = {**method.initial_state(public), "status": "fit", "records": 18}
     large = {**update, "Q": update["Q"] + triangle(40 * np.eye(2))}  # of other sites
@@ -210,11 +210,13 @@ def test_at_points_a_site_keeps_what_it_had_and_takes_part() -> None:
     rows = rows_of(np.random.default_rng(0).uniform(-1, 1, (9, 4)))
     everybody = replace(method, participation=1.0)
     _, memory = everybody.contribute(
-        "fit", rows, everybody.next_request(state)[1], {}, public, expanded(bytes(32))
+        "fit", rows, everybody.next_request(state)[1], {}, public, seeded_random(bytes(32))
     )
     assert memory["own"]["pending"]["Q"].any()
     message = method.next_request({**state, "status": "points"})[1]
-    sums, after = method.contribute("points", rows, message, memory, public, expanded(bytes(32)))
+    sums, after = method.contribute(
+        "points", rows, message, memory, public, seeded_random(bytes(32))
+    )
     assert sums["precision"].any()
     for name in ("factor", "pending"):
         for part in ("r", "Q"):
@@ -322,7 +324,7 @@ def test_a_site_without_records_changes_nothing() -> None:
     found = []
     for each in (rows, [*rows, none]):
         public = PublicFacts(variables, names, 100, tuple(f"s{k}" for k in range(len(each))))
-        randoms = [expanded(bytes([k]) * 32) for k in range(len(each))]
+        randoms = [seeded_random(bytes([k]) * 32) for k in range(len(each))]
         found.append(play(method, each, public, randoms))
     np.testing.assert_allclose(
         found[1].result.arrays["shared_mean"], found[0].result.arrays["shared_mean"], atol=1e-9
@@ -400,7 +402,7 @@ def opened() -> tuple[FedLinHm2, PublicFacts, Any, State, dict[str, Any]]:
 )
 def test_messages_that_make_no_sense(changed: dict[str, Any]) -> None:
     method, public, rows, memory, message = opened()
-    random = expanded(bytes(32))
+    random = seeded_random(bytes(32))
     method.contribute("fit", rows, message, memory, public, random)
     with pytest.raises(PeerError):
         method.contribute("fit", rows, {**message, **changed}, memory, public, random)
@@ -410,7 +412,7 @@ def test_a_q_that_drives_a_site_out_of_range_is_refused() -> None:
     method, public, rows, memory, message = opened()
     bad = {**message, "r": np.array([1e49, -1e49]), "Q": triangle(1e49 * np.eye(2))}
     try:
-        update, _ = method.contribute("fit", rows, bad, memory, public, expanded(bytes(32)))
+        update, _ = method.contribute("fit", rows, bad, memory, public, seeded_random(bytes(32)))
     except DataError:
         return
     assert all(np.all(np.abs(values) <= 2.0**40) for values in update.values())

@@ -403,7 +403,7 @@ def test_noise_in_the_rounds_averages_out(family):
     fitted = sm.OLS(y, z).fit() if family == "gaussian" else sm.Logit(y, z).fit(disp=0, tol=1e-13)
     weight = np.ones(2000) if family == "gaussian" else fitted.predict() * (1 - fitted.predict())
     inverse = np.linalg.inv((z.T * weight) @ z)
-    in_sum = math.sqrt(noise.in_sum(2, noise.at_site(2)))
+    in_sum = math.sqrt(noise.sum_variance(2, noise.site_variance(2)))
     squares = []
     for seed in range(12):
         rng = np.random.default_rng(seed)
@@ -425,7 +425,7 @@ def test_a_step_allows_for_the_noise_of_the_sizes(family, times):
     """Two standard deviations of the mean of the sizes so far, in units of squared length."""
     noise = noise_of(300.0)
     public, method = public_of(3, 4.0, noise), method_of(3, family, clip=1.0)
-    sd = math.sqrt(noise.in_sum(2, noise.at_site(2)))
+    sd = math.sqrt(noise.sum_variance(2, noise.site_variance(2)))
     state = method.initial_state(public)
     unit = 4 * (1 + 3) / 1.0
     gradient = np.array([1.0, 0.0, -2.0, 0.0])

@@ -12,7 +12,7 @@ from support.playing import play, rows_of
 
 from secagg.contracts import PublicFacts, Result, State, Variable
 from secagg.core import encoding
-from secagg.core.randomness import expanded
+from secagg.core.randomness import seeded_random
 from secagg.errors import DataError, JobError, PeerError, UsageError
 from secagg.models.sparse_bayes.base import DRAWS
 from secagg.models.sparse_bayes.directed_graph import SparseDirected
@@ -49,7 +49,7 @@ def simulated(graph: Array, sizes: tuple[int, ...], seed: int = 1) -> list[Array
 
 def fit(method: SparseDirected, parts: list[Array]) -> tuple[Result, list[State]]:
     """Return the result, and what each site remembers."""
-    randoms = [expanded(bytes([k, 0]) * 16) for k in range(len(parts))]
+    randoms = [seeded_random(bytes([k, 0]) * 16) for k in range(len(parts))]
     played = play(method, [rows_of(part) for part in parts], public_of(len(parts)), randoms)
     return played.result, played.memories
 
@@ -104,7 +104,7 @@ SMALL = SparseDirected(rounds=16, chains=2)
 def test_step_sizes_are_adapted_in_warmup_only() -> None:
     parts, public = simulated(CYCLE, (40, 30)), public_of(2)
     method = SparseDirected(rounds=16, warmup=6, chains=2, sweeps=2)
-    state, random = method.initial_state(public), expanded(bytes(32))
+    state, random = method.initial_state(public), seeded_random(bytes(32))
     state = {**state, "status": "running", "records": 70, "scale": SCALE}
     sent = method.next_request(state)
     assert sent is not None
@@ -150,7 +150,7 @@ def test_a_site_without_information_draws_from_the_prior(sizes: tuple[int, ...])
     shape = (20, 1, 12)
     message = {"theta": np.full(shape, 0.1), "t": np.full(shape, 1e-4), "scale": SCALE}
     site, memory = rows_of(simulated(CYCLE, sizes)[0]), State()
-    random, above = expanded(bytes(32)), []
+    random, above = seeded_random(bytes(32)), []
     for _ in range(300):
         sent = {**message, "records": 500}
         _, memory = method.contribute(DRAWS, site, sent, memory, public, random)
@@ -183,7 +183,11 @@ def test_a_column_that_is_constant_everywhere_is_named() -> None:
     {"t": np.full((2, 1, 12), np.inf)}, {"scale": np.zeros(4)}, {"records": 1}, {"records": 19},
 ])  # fmt: skip
 def test_messages_that_make_no_sense(changed: dict[str, Any]) -> None:
-    public, site, random = public_of(2), rows_of(simulated(CYCLE, (20,))[0]), expanded(bytes(32))
+    public, site, random = (
+        public_of(2),
+        rows_of(simulated(CYCLE, (20,))[0]),
+        seeded_random(bytes(32)),
+    )
     shape = (2, 1, 12)
     good = {"theta": np.zeros(shape), "t": np.ones(shape), "scale": SCALE, "records": 60}
     SMALL.contribute(DRAWS, site, good, {}, public, random)
@@ -193,7 +197,7 @@ def test_messages_that_make_no_sense(changed: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize(("theta", "t"), [(1e50, 1.0), (1e50, 1e50), (0.0, 0.0), (-1e9, 1e-50)])
 def test_extreme_messages_are_answered_or_refused_without_warnings(theta: float, t: float) -> None:
-    public, random = public_of(2), expanded(bytes(32))
+    public, random = public_of(2), seeded_random(bytes(32))
     site, shape = rows_of(simulated(CYCLE, (20,))[0]), (2, 1, 12)
     sent = {"theta": np.full(shape, theta), "t": np.full(shape, t)}
     sent |= {"scale": SCALE, "records": 60}
@@ -233,10 +237,10 @@ def test_sites_computed_together_have_the_bits_they_have_alone() -> None:
         sent[1],
         [{}, {}],
         public,
-        [expanded(bytes([k]) * 32) for k in range(2)],
+        [seeded_random(bytes([k]) * 32) for k in range(2)],
     )
     for k, part in enumerate(parts):
-        random = expanded(bytes([k]) * 32)
+        random = seeded_random(bytes([k]) * 32)
         update, memory = SMALL.contribute(DRAWS, rows_of(part), sent[1], {}, public, random)
         assert encoding.dumps(both[k][1]) == encoding.dumps(memory)
         assert all(np.array_equal(both[k][0][name], update[name]) for name in update)

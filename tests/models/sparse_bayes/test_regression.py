@@ -12,7 +12,7 @@ from support.playing import play, rows_of
 
 from secagg.contracts import PublicFacts, Variable
 from secagg.core import encoding
-from secagg.core.randomness import RandomBytes, expanded
+from secagg.core.randomness import RandomBytes, seeded_random
 from secagg.errors import DataError, JobError, PeerError, UsageError
 from secagg.models.sparse_bayes.base import DRAWS, RECORDS, SparseModel
 from secagg.models.sparse_bayes.markov_random_field import SparseMarkov, discoveries
@@ -50,7 +50,7 @@ def simulated(sizes: tuple[int, ...], seed: int = 1) -> list[np.ndarray]:
 
 
 def randoms(sites: int) -> list[RandomBytes]:
-    return [expanded(bytes([k]) * 32) for k in range(1, sites + 1)]
+    return [seeded_random(bytes([k]) * 32) for k in range(1, sites + 1)]
 
 
 def fit(

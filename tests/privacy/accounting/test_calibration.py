@@ -68,14 +68,16 @@ def test_the_run_costs_what_was_promised_and_hardly_less(
 def test_shares_are_enough_without_colluders_whatever_the_cohort() -> None:
     noise = made(replace(TERMS, colluding=2)).mechanisms["moments"].noise
     for cohort in range(4, 40):
-        assert (cohort - 2) * noise.at_site(cohort) >= noise.variance
-        assert (cohort - 2) * (noise.at_site(cohort) - 1) < noise.variance
+        assert (cohort - 2) * noise.site_variance(cohort) >= noise.variance
+        assert (cohort - 2) * (noise.site_variance(cohort) - 1) < noise.variance
 
 
 def test_each_site_has_all_of_it_in_placement_site() -> None:
     noise = made(replace(TERMS, placement=Placement.SITE)).mechanisms["moments"].noise
-    assert noise.at_site(4) == noise.at_site(40) == noise.variance
-    assert noise.in_sum(9, noise.at_site(9)) == pytest.approx(9 * noise.variance * 4.0**-32)
+    assert noise.site_variance(4) == noise.site_variance(40) == noise.variance
+    assert noise.sum_variance(9, noise.site_variance(9)) == pytest.approx(
+        9 * noise.variance * 4.0**-32
+    )
 
 
 def test_a_person_at_several_sites_costs_less_where_sites_noise_alone() -> None:
@@ -215,5 +217,5 @@ def test_a_grid_too_coarse_for_delta_is_refused() -> None:
 
 def test_noise_in_the_sum_is_what_sites_add() -> None:
     noise = Noise(Placement.SUM, 1000, 3, 1, 4)
-    assert noise.at_site(5) == 250 and noise.in_sum(5, 250) == 1250 / 64
-    assert noise.at_site(4) == 334  # rounded up
+    assert noise.site_variance(5) == 250 and noise.sum_variance(5, 250) == 1250 / 64
+    assert noise.site_variance(4) == 334  # rounded up

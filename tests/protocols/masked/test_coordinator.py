@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from support.masked_steps import ALL, FIVE, OnARing, Steps, refuses
 
-from secagg.contracts import Ask, Total
+from secagg.contracts import PhaseRequest, Total
 from secagg.core import ring
 from secagg.errors import InternalError, PeerError, ProtocolAbort
 from secagg.protocols.masked import masks
@@ -26,7 +26,7 @@ def test_too_few_replies(phase):
     with refuses(ProtocolAbort, NEEDED[phase]) as caught:
         steps.serve(phase, {site: replies[site] for site in ALL[:4]})
     assert not isinstance(caught.value, PeerError)
-    assert isinstance(steps.serve(phase, {s: replies[s] for s in FIVE}), Ask | Total)
+    assert isinstance(steps.serve(phase, {s: replies[s] for s in FIVE}), PhaseRequest | Total)
 
 
 def wrong_bytes(given):
@@ -62,7 +62,7 @@ def test_malformed_replies(case):
     replies = steps.replies(phase)
     with refuses(PeerError, why):
         steps.serve(phase, {**replies, "site_3": reply})
-    assert isinstance(steps.serve(phase, replies), Ask)
+    assert isinstance(steps.serve(phase, replies), PhaseRequest)
 
 
 def test_a_signature_on_another_list():
@@ -78,7 +78,7 @@ def test_who_sent_is_in_the_sum_whether_it_signs_or_not():
     steps = Steps()
     signed = steps.replies("agree")
     ask = steps.serve("agree", {site: signed[site] for site in FIVE})
-    assert isinstance(ask, Ask)
+    assert isinstance(ask, PhaseRequest)
     assert (list(ask.bodies), ask.contributors) == (FIVE, tuple(ALL))
 
 

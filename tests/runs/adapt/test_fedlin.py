@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 
 import secagg
 from secagg.cli.main import app
-from secagg.core.randomness import expanded, replayable_random
+from secagg.core.randomness import replayable_random, seeded_random
 from secagg.errors import DataError, UsageError
 from secagg.jobs.job import parse_job
 from secagg.runs.adapt.fedlin import DRAWS, FinishedHm2Run, fit_new_site
@@ -43,7 +43,7 @@ def known() -> FinishedHm2Run:
 
 def test_a_posterior_prints_as_a_line(known: FinishedHm2Run) -> None:
     """And not as the thousands of draws that it is."""
-    told = repr(fit_new_site(known, records(12), random=expanded(bytes(32))))
+    told = repr(fit_new_site(known, records(12), random=seeded_random(bytes(32))))
     assert told == f"Newcomer(3 coefficients of 'y' from records: 12, draws: {DRAWS})"
     assert repr(known) == "SharedRun('t', of 'y')"
 
@@ -59,7 +59,7 @@ def test_the_posterior_given_what_is_shared(known: FinishedHm2Run, n: int) -> No
     X, y = table[["x0", "x1"]].to_numpy(), table["y"].to_numpy()
     cov = np.linalg.inv(X.T @ X / NOISE + np.eye(2) / TAU)
     mean, sd = cov @ (X.T @ y / NOISE + MU / TAU), np.sqrt(np.diagonal(cov))
-    found = fit_new_site(known, table, random=expanded(bytes(32))).table()[1:]
+    found = fit_new_site(known, table, random=seeded_random(bytes(32))).table()[1:]
     for j, row in enumerate(found):
         assert abs(row["mean"] - mean[j]) < 4.5 * sd[j] / np.sqrt(DRAWS) + 1e-3 * sd[j]
         assert abs(row["sd"] / sd[j] - 1) < 4.5 / np.sqrt(2 * DRAWS) + 1e-3
@@ -69,7 +69,7 @@ def test_its_own_intercept_is_as_uncertain_as_its_records_leave_it() -> None:
     """With slopes as good as known, N(mean of y - mu' mean of x, variance / n)."""
     run = shared({**KNOWN, "intercept": "site", "log_tau_mean": np.log(1e-8)})
     table, n = records(12), 12
-    row = fit_new_site(run, table, random=expanded(bytes(32))).table()[0]
+    row = fit_new_site(run, table, random=seeded_random(bytes(32))).table()[0]
     mean, sd = table["y"].mean() - MU * (table["x0"] + table["x1"]).mean(), np.sqrt(NOISE / n)
     assert abs(row["mean"] - mean) < 4.5 * sd / np.sqrt(DRAWS) + 1e-2 * sd
     assert abs(row["sd"] / sd - 1) < 4.5 / np.sqrt(2 * DRAWS) + 1e-3
@@ -89,7 +89,7 @@ def test_noise_is_its_own_where_sites_have_their_own(n: int) -> None:
     squares, left = 0.0, max(n - 3, 0)
     if left:
         squares = float(np.linalg.lstsq(X.to_numpy(), y.to_numpy(), rcond=None)[1][0])
-    told = fit_new_site(run, table, random=expanded(bytes(32))).summary()
+    told = fit_new_site(run, table, random=seeded_random(bytes(32))).summary()
     expected = (squares + 4 * pooled) / (left + 4)
     assert told["error_sd"] ** 2 == pytest.approx(expected, rel=1e-9)
 
@@ -104,7 +104,7 @@ def test_slopes_are_as_certain_as_its_own_noise_leaves_them() -> None:
     assert noise > 2 * run.noise
     cov = np.linalg.inv(X.T @ X / noise + np.eye(2) / TAU)
     mean, sd = cov @ (X.T @ y / noise + MU / TAU), np.sqrt(np.diagonal(cov))
-    found = fit_new_site(run, table.assign(y=y), random=expanded(bytes(32))).table()[1:]
+    found = fit_new_site(run, table.assign(y=y), random=seeded_random(bytes(32))).table()[1:]
     for j, row in enumerate(found):
         assert abs(row["mean"] - mean[j]) < 4.5 * sd[j] / np.sqrt(DRAWS) + 1e-3 * sd[j]
         assert abs(row["sd"] / sd[j] - 1) < 4.5 / np.sqrt(2 * DRAWS) + 1e-3
@@ -114,7 +114,7 @@ def test_slopes_are_as_certain_as_its_own_noise_leaves_them() -> None:
 def test_noise_is_the_runs_where_it_is_pooled_or_known(settings: dict[str, object]) -> None:
     run = shared({**POOLED, **settings})
     pooled = run.noise**0.5 * run.layout.half[0] / run.scale[0]
-    told = fit_new_site(run, records(40), random=expanded(bytes(32))).summary()
+    told = fit_new_site(run, records(40), random=seeded_random(bytes(32))).summary()
     assert told["error_sd"] == pytest.approx(settings.get("noise_sd", pooled), rel=1e-12)
 
 
@@ -122,9 +122,9 @@ def test_intervals_are_as_wide_as_its_own_noise() -> None:
     """A site with 7 times the others' noise: 90 % of 200 further records, if it is read rightly."""
     run = shared({**POOLED, "variance": "site"})
     noisy = linear_tables((300,), d=2, noise=2.0, seed=9)["s000"]
-    told = fit_new_site(run, noisy.iloc[:100], random=expanded(bytes(32)))
+    told = fit_new_site(run, noisy.iloc[:100], random=seeded_random(bytes(32)))
     further = noisy.iloc[100:]
-    ends = told.predictions(further, random=expanded(bytes(32)))
+    ends = told.predictions(further, random=seeded_random(bytes(32)))
     held = np.mean((ends["low"] < further["y"]) & (further["y"] < ends["high"]))
     # of 200 records; and ends move by 0.34 of an error of log sd, which is 1 / sqrt(2 n)
     assert abs(held - 0.9) < 4.5 * np.sqrt(0.09 / 200 + 0.34**2 / 200)
@@ -140,8 +140,8 @@ def test_predictions_have_the_noise_and_what_is_not_known(known: FinishedHm2Run)
     X, y = table[["x0", "x1"]].to_numpy(), table["y"].to_numpy()
     cov = np.linalg.inv(X.T @ X / NOISE + np.eye(2) / TAU)
     mean = cov @ (X.T @ y / NOISE + MU / TAU)
-    adapted = fit_new_site(known, table, random=expanded(bytes(32)))
-    told = adapted.predictions(further.drop(columns="y"), random=expanded(bytes(32)))
+    adapted = fit_new_site(known, table, random=seeded_random(bytes(32)))
+    told = adapted.predictions(further.drop(columns="y"), random=seeded_random(bytes(32)))
     Z = further[["x0", "x1"]].to_numpy()
     sd = np.sqrt(np.einsum("ij,jk,ik->i", Z, cov, Z) + NOISE)
     error = 2.2 * sd / np.sqrt(DRAWS)  # of a 5 % quantile: 1 / density there
@@ -161,9 +161,9 @@ def test_intervals_of_predictions_hold_what_comes(prior: str) -> None:
     held, many = 0, 0
     for k, site in enumerate(sorted(everything)[12:]):
         table = everything[site]
-        told = fit_new_site(run, table.iloc[:10], draws=1000, random=expanded(bytes([k] * 32)))
+        told = fit_new_site(run, table.iloc[:10], draws=1000, random=seeded_random(bytes([k] * 32)))
         further = table.iloc[10:]
-        ends = told.predictions(further, random=expanded(bytes([k] * 32)))
+        ends = told.predictions(further, random=seeded_random(bytes([k] * 32)))
         inside = (ends["low"] < further["y"]) & (further["y"] < ends["high"])
         held, many = held + int(inside.sum()), many + len(further)
     # Twelve sites' records are no independent draws: each site's intercept and slopes err together.
@@ -224,7 +224,7 @@ def test_a_site_that_nothing_can_be_drawn_of_is_said() -> None:
     mean = np.array([0.7, 0.7, -37.0, -37.0])
     run = replace(known, method=method, mean=mean, cov=cov, noise=1e-12)
     with pytest.raises(UsageError, match="no posterior can be drawn"):
-        fit_new_site(run, records(50), random=expanded(bytes(32)))
+        fit_new_site(run, records(50), random=seeded_random(bytes(32)))
 
 
 def test_an_outcomes_logarithm_is_undone() -> None:
@@ -235,7 +235,7 @@ def test_an_outcomes_logarithm_is_undone() -> None:
     job = fedlin_job({"name": "fedlin_hm2", "prior": "ridge", "draws": 100}, columns)
     run = FinishedHm2Run.of(parse_job(job), simulate(job, grown, random=replayable_random(1)))
     new = grown["s000"]
-    told = fit_new_site(run, new, random=expanded(bytes(32))).predictions(new)
+    told = fit_new_site(run, new, random=seeded_random(bytes(32))).predictions(new)
     assert np.all(told["low"] > 0)
     assert np.mean((told["low"] < new["y"]) & (new["y"] < told["high"])) > 0.7
 
