@@ -32,10 +32,11 @@ from secagg.core.threads import single_threaded_blas
 from secagg.errors import CapabilityError
 from secagg.jobs.data_sources import Data
 from secagg.jobs.job import Job, read_job
-from secagg.runtime.fixed_point import SumPlan, decode, encode
+from secagg.runtime.fixed_point import decode, encode
 from secagg.runtime.parties import read_records
 from secagg.runtime.planned_job import Planned, plan_job
 from secagg.runtime.rounds import COHORT, cohort_update
+from secagg.runtime.sum_plan import SumPlan
 
 
 def simulate(

@@ -1,15 +1,12 @@
-"""Fixed point between float64 contributions and ring elements, and the proof that sums fit.
+"""Fixed point between float64 contributions and ring elements.
 
 An entry x is clipped to [-bound, bound], or [0, bound] for counts and weights, and carried as the
-integer round(x * 2^f), f its field's fraction bits, ties to even. Rounding is monotone, so no
-integer exceeds B = round(bound * 2^f) in magnitude. A sum over K sites then has magnitude at most
-K * B, and a ring of w bits, read as signed, holds it if K * B <= 2^(w-1) - 1. `plan_sum` proves
-that for every field or refuses, from public numbers only, before any record is read.
+integer round(x * 2^f), f its field's fraction bits, ties to even. That no sum of these integers
+overflows is proved before any record is read (`secagg.runtime.sum_plan`).
 
-Where noise is added for differential privacy, it is added to these integers (`add_noise`), and the
-proof includes it: a site's noise v has |v| <= T, twelve of its standard deviations, and the sum has
-magnitude at most K * (B + T). A draw beyond that, of probability below 2^-100, is refused at the
-site; it depends on no record.
+Where noise is added for differential privacy, it is added to these integers (`add_noise`). A draw
+beyond the tail that the plan provided for, of probability below 2^-100, is refused at the site; it
+depends on no record.
 
 Guarantees
     * Encoding an entry within its bound errs by at most 2^-(f+1); sums of encoded values are exact.
@@ -31,125 +28,17 @@ nan, inf, -inf             refused: `DataError` at the site, nothing leaves it
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
-from fractions import Fraction
-from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
-from secagg.contracts import Field, Kind, Shape, Spec, Update
-from secagg.contracts.noise import Noise
+from secagg.contracts import Kind, Update
 from secagg.core import ring
 from secagg.core.ring import RingVector
-from secagg.errors import DataError, InternalError, JobError, OverflowRefusal, ProtocolAbort
+from secagg.errors import DataError, InternalError, ProtocolAbort
+from secagg.runtime.sum_plan import CLIPPED, FieldPlan, SumPlan
 
-CLIPPED = "clipped"
-_MAX_FRACTION_BITS = 500  # 2.0**f and its inverse stay normal floats
-_TAIL_SD = 12  # standard deviations: a Gaussian exceeds them with a probability of 2^-108
 _BLOCK = 1 << 15  # values at a time: what they are read from, made in and written to stays in L2
-
-
-@dataclass(frozen=True)
-class FieldPlan:
-    """One field's proof: K * (largest + tail) <= 2^(sum_bits - 1) - 1.
-
-    tail: largest magnitude of a site's noise; 0 without noise
-    """
-
-    field: Field
-    largest: int
-    sum_bits: int
-    tail: int = 0
-
-
-@dataclass(frozen=True)
-class SumPlan:
-    """How a spec is carried for at most `sites` sites; `fields` ends with the clip counts."""
-
-    fields: tuple[FieldPlan, ...]
-    sites: int
-    ring_bits: int
-
-    @cached_property
-    def length(self) -> int:
-        """Ring elements in one contribution."""
-        return sum(plan.field.size for plan in self.fields)
-
-    @property
-    def noised(self) -> int:
-        """How many of them are entries of the spec's fields, to which noise may be added."""
-        return self.length - self.fields[-1].field.size
-
-    @property
-    def sum_bits(self) -> int:
-        """Bits that the widest field's sum needs, sign included."""
-        return max(plan.sum_bits for plan in self.fields)
-
-    @property
-    def value_bits(self) -> int:
-        """Bits that the widest field of one contribution needs, sign included."""
-        return max(_signed_bits(plan.largest + plan.tail) for plan in self.fields)
-
-    @property
-    def shape(self) -> Shape:
-        """What a protocol may know of the numbers."""
-        return Shape(self.ring_bits, self.length, self.value_bits)
-
-
-def plan_sum(
-    spec: Spec,
-    sites: int,
-    ring_bits: tuple[int, ...] = ring.RING_BITS,
-    noise: Noise | None = None,
-) -> SumPlan:
-    """Return the smallest ring of `ring_bits` that provably holds the sums; pure arithmetic.
-
-    Raises `OverflowRefusal` naming the widest field if none does, `JobError` for an unusable bound.
-    """
-    clip_counts = Field(CLIPPED, (len(spec),), max(f.size for f in spec), 0, Kind.COUNT)
-    tail = 0
-    if noise is not None:
-        widest_noise = noise.site_variance(noise.min_sites) * max(noise.weights, default=1)
-        tail = _TAIL_SD * (math.isqrt(widest_noise) + 1)
-    if noise is not None and {field.fraction_bits for field in spec} != {noise.fraction_bits}:
-        raise InternalError("codec", "noise is for fields on one grid")
-    plans = (*(_plan_field(f, sites, tail) for f in spec), _plan_field(clip_counts, sites, 0))
-    if len({plan.field.name for plan in plans}) != len(plans):
-        raise InternalError("codec", f"two fields have the same name, or one is named {CLIPPED!r}")
-    widest = max(plans, key=lambda plan: plan.sum_bits)
-    for bits in sorted(ring_bits):
-        if widest.sum_bits <= bits:
-            return SumPlan(plans, sites, bits)
-    field = widest.field
-    noised = ", with noise," if widest.tail else ""
-    raise OverflowRefusal(
-        f"field {field.name!r}",
-        f"the sum over {sites} sites of values up to {field.bound:g} in steps of "
-        f"2^-{field.fraction_bits}{noised} needs {widest.sum_bits} bits, and the protocol's "
-        f"largest ring has {max(ring_bits)}",
-        "Lower the bound (max_rows, low, high) or the resolution.",
-    )
-
-
-def _plan_field(field: Field, sites: int, tail: int) -> FieldPlan:
-    if not (math.isfinite(field.bound) and field.bound > 0):
-        raise JobError(f"field {field.name!r}", f"bound {field.bound} is not positive and finite")
-    if abs(field.fraction_bits) > _MAX_FRACTION_BITS:
-        raise JobError(f"field {field.name!r}", f"resolution 2^-{field.fraction_bits} is absurd")
-    largest = round(Fraction(field.bound) * Fraction(2) ** field.fraction_bits)
-    if largest == 0:
-        raise JobError(
-            f"field {field.name!r}",
-            f"its bound {field.bound:g} is at most half a step of 2^-{field.fraction_bits}",
-            "Raise the resolution.",
-        )
-    return FieldPlan(field, largest, _signed_bits(sites * (largest + tail)), tail)
-
-
-def _signed_bits(magnitude: int) -> int:
-    """Bits of a two's complement integer that holds [-magnitude, magnitude]."""
-    return magnitude.bit_length() + 1
 
 
 def encode(plan: SumPlan, update: Update) -> RingVector:

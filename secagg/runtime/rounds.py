@@ -32,7 +32,7 @@ from secagg.contracts import (
 from secagg.contracts.noise import Sensitivity
 from secagg.core.identity import Role
 from secagg.errors import PeerError
-from secagg.runtime.fixed_point import SumPlan, plan_sum
+from secagg.runtime.sum_plan import SumPlan, plan_sum
 
 COHORT = "cohort"
 _COUNT_GRID = 32

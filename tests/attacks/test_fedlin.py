@@ -21,9 +21,10 @@ from secagg.core.randomness import seeded_random
 from secagg.core.ring import total
 from secagg.jobs.job import parse_job
 from secagg.models.numerics.natural_gaussian import Natural, symmetric
-from secagg.runtime.fixed_point import decode, encode, plan_sum
+from secagg.runtime.fixed_point import decode, encode
 from secagg.runtime.parties import rows_of
 from secagg.runtime.planned_job import plan_job
+from secagg.runtime.sum_plan import plan_sum
 
 
 class Sites:

@@ -55,10 +55,11 @@ from secagg.privacy.accounting.calibration import Calibrated
 from secagg.protocols.plain import Plain
 from secagg.runtime import site_steps
 from secagg.runtime.engines.memory import MemoryEngine
-from secagg.runtime.fixed_point import decode, plan_sum
+from secagg.runtime.fixed_point import decode
 from secagg.runtime.planned_job import Planned, plan_job
 from secagg.runtime.rounds import CONSENT, StagePlans, cohort_update
 from secagg.runtime.session import Session, open_session
+from secagg.runtime.sum_plan import plan_sum
 
 Floats = NDArray[np.float64]
 Table = Mapping[str, NDArray[Any]]

@@ -20,7 +20,8 @@ from secagg.core.randomness import system_random
 from secagg.errors import JobError, PeerError
 from secagg.models.glm.clipped_gradients import Family, exact_bits, residuals, site_sums
 from secagg.models.glm.gradient_descent import STAGE, Gradient
-from secagg.runtime.fixed_point import decode, encode, plan_sum
+from secagg.runtime.fixed_point import decode, encode
+from secagg.runtime.sum_plan import plan_sum
 
 GRID = 16
 FAMILIES: tuple[Family, ...] = ("gaussian", "binomial")

@@ -18,7 +18,8 @@ from secagg.models.graphs.notears import notears
 from secagg.models.local_graphs.learners import Learner, average, fit_sites, vote
 from secagg.models.local_graphs.method import STAGE, LocalGraphs
 from secagg.runs.site_baselines import fit_site_only
-from secagg.runtime.fixed_point import decode, encode, plan_sum
+from secagg.runtime.fixed_point import decode, encode
+from secagg.runtime.sum_plan import plan_sum
 
 NAMES = ("a", "b", "c", "d")
 HALF = 64.0  # of the bounds, about 0: scaling to [-1, 1] and back changes no bit

@@ -21,7 +21,8 @@ from secagg.models.moments.method import LEVELS_NOTE, PooledMoments
 from secagg.models.moments.within_sites import within_moments, within_spec, within_update
 from secagg.models.notears_admm.linear_site import spectrum
 from secagg.runs.site_baselines import fit_site_only
-from secagg.runtime.fixed_point import encode, plan_sum
+from secagg.runtime.fixed_point import encode
+from secagg.runtime.sum_plan import plan_sum
 
 COLUMNS = {
     "x": {"type": "continuous", "low": 1000, "high": 1100},

@@ -24,8 +24,8 @@ from secagg.protocols import prg
 from secagg.protocols.masked import masks
 from secagg.protocols.masked import site as site_steps
 from secagg.protocols.masked.protocol import Masked
-from secagg.runtime.fixed_point import plan_sum
 from secagg.runtime.rounds import COHORT
+from secagg.runtime.sum_plan import plan_sum
 
 EVERYBODY = ["site_0", "site_1", "site_2", "site_3", "site_4"]
 
