@@ -86,7 +86,7 @@ def resume_session(
         theirs = f"was begun by secagg {setup['secagg']}, and this is {__version__}"
         raise UsageError(str(folder), theirs, "Continue it with that version.")
     identity = Identity(COORDINATOR, Role.COORDINATOR, *setup["keys"])
-    sites = Roster.from_plain(setup["roster"]).named(Role.SITE)
+    sites = Roster.from_plain(setup["roster"]).with_role(Role.SITE)
     planned = plan_sites(Job.model_validate_json(setup["job"]), sites, {})
     with _engine(planned, folder, setup["cwd"], progress) as engine:
         if deadline is not None:

@@ -103,7 +103,7 @@ def test_private_keys_do_not_print() -> None:
 
 def test_roster() -> None:
     assert ROSTER.coordinator == "coordinator"
-    assert ROSTER.named(Role.SITE) == ("alice", "bob")
+    assert ROSTER.with_role(Role.SITE) == ("alice", "bob")
     shuffled = Roster(dict(reversed(ROSTER.parties.items())))
     assert shuffled.to_plain() == ROSTER.to_plain()
 

@@ -297,7 +297,7 @@ BUGS: dict[str, tuple[Plant, Case]] = {
         Case(short(), ADDED),
     ),
     "shares of all sites": (
-        planted(Noise, "site_variance", lambda real: lambda noise, cohort: noise.variance // cohort),
+        planted(Noise, "site_variance", lambda real: lambda noise, n: noise.variance // n),
         Case(short(), ADDED),
     ),
     "shares of the sites invited": (

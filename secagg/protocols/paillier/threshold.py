@@ -83,12 +83,7 @@ from secagg.protocols.paillier.key_shares import (
     partially_decrypt,
     share_key,
 )
-from secagg.protocols.paillier.keys import (
-    DEFAULT_BITS,
-    PrivateKey,
-    PublicKey,
-    check_public_key,
-)
+from secagg.protocols.paillier.keys import DEFAULT_BITS, PrivateKey, PublicKey, check_public_key
 
 
 @dataclass(frozen=True)
@@ -165,10 +160,7 @@ class ThresholdPaillier:
         if self.threshold is None:
             return 2 * sites // 3 + 1
         if self.threshold > sites:
-            raise JobError(
-                "protocol.threshold",
-                f"must be at most the number of sites, {sites}, not {self.threshold}",
-            )
+            raise JobError("protocol.threshold", f"must be at most {sites}, the number of sites")
         return self.threshold
 
     def draw_key(self, random: RandomBytes) -> PrivateKey:
@@ -247,10 +239,7 @@ class ThresholdPaillier:
         )
 
     def _decrypt(self, state: State, body: Body, context: Context) -> tuple[State, Body]:
-        """Partially decrypt the product over the contributors, once a round.
-
-        The module's docstring lists the conditions.
-        """
+        """Partially decrypt the product, once a round, on the conditions listed at the top."""
         share = _share(state, context)
         if context.round <= state["opened"]:
             raise PolicyRefusal(context.me, "has already helped to open a sum of this round")
