@@ -41,6 +41,7 @@ def test_the_interval_holds_the_truth(mu: float, numbers: int, coupled: bool) ->
     assert 0 <= found.threshold_low <= truth and not found.refuted
 
 
+@pytest.mark.statistical
 def test_lower_bounds_are_too_high_no_more_often_than_stated() -> None:
     mu, error, audits = 0.7, 0.2, 1000
     claim = gaussian_epsilon(mu, DELTA)

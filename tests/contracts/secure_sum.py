@@ -20,7 +20,7 @@ from secagg.errors import JobError, PolicyRefusal, ProtocolAbort, SecaggError
 from secagg.privacy.policy.release_rules import ReleasePolicy
 
 FEW = settings(
-    max_examples=10, deadline=None, suppress_health_check=[HealthCheck.differing_executors]
+    max_examples=6, deadline=None, suppress_health_check=[HealthCheck.differing_executors]
 )
 FUZZED = settings(deadline=None, suppress_health_check=[*HealthCheck])  # the profile's number
 
@@ -48,7 +48,7 @@ class SecureSumContract:
 
     @FEW
     @given(
-        sites=st.integers(2, 7),
+        sites=st.integers(2, 5),
         size=st.integers(1, 40),
         ring_bits=st.sampled_from(ring.RING_BITS),
         seed=st.integers(0, 99),
@@ -96,10 +96,10 @@ class SecureSumContract:
     def test_one_party_silent_in_one_phase(self) -> None:
         """Each party falls silent once: the survivors' exact sum, or an abort."""
         outcomes = set()
+        parties = [(name, round_) for name, _ in self.make().parties() for round_ in (0, 1)]
         for phase in self.phases():
-            for round_ in (0, 1):
-                for name in ["site_0", "site_2", *(n for n, _ in self.make().parties())]:
-                    outcomes.add(self.check_faulty(silence(name, phase, round_)))
+            for name, round_ in [("site_0", 0), ("site_2", 1), *parties]:
+                outcomes.add(self.check_faulty(silence(name, phase, round_)))
         assert "summed" in outcomes
 
     @pytest.mark.fuzz

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
+import pytest
 from support.checkout import ROOT
 from support.time_series import time_series
 from typer.testing import CliRunner
@@ -73,9 +74,10 @@ def test_effects_of_earlier_steps_are_shown(tmp_path: Path) -> None:
         assert f'<th scope="row">{source}</th>' in table
 
 
+@pytest.mark.system
 def test_the_job_over_time_of_the_documentation() -> None:
     """Its series, made as it says, are analysed, and what they were made with is found."""
-    text = (ROOT / "docs" / "jobs.md").read_text(encoding="utf-8")
+    text = (ROOT / "docs" / "methods" / "notears_admm.md").read_text(encoding="utf-8")
     blocks = re.findall(r"^```toml\n(.*?)^```$", text, re.M | re.S)
     (job,) = (tomllib.loads(block) for block in blocks if "\nlags = " in block)
     del job["sites"]["folder"]

@@ -261,6 +261,7 @@ def test_exact_sums_before_a_noised_run(tmp_path: Path) -> None:
         table.to_csv(tmp_path / f"{name}.csv", index=False)
     sites = {"folder": str(tmp_path), "max_rows": 200}
     raw = job("moments", "additive", sites=sites, simulation={})
+    raw["method"] = {"name": "moments"}
     exact = run(raw, out=tmp_path / "exact")
     assert "delta" not in exact.facts["ledger"]["spent"]
     assert "2 releases in 1 run" in text_of(exact)

@@ -16,7 +16,7 @@ class TestTrouble:
         def lose(sender: str, recipient: str, frame: bytes) -> list[bytes]:
             return [] if sender == "site 3" and peek_header(frame)[1] == "share" else [frame]
 
-        finished = written(job("moments", "additive"), tables(4), tamper=lose)
+        finished = written(job("logistic", "additive"), tables(4), tamper=lose)
         text = Page(page_of(finished)).text
         assert "site 3 dropped out before the first release and is in no sum" in text
         assert "0 missing no reply from site 3 in phase share" in text
@@ -25,7 +25,7 @@ class TestTrouble:
         def spoil(sender: str, recipient: str, frame: bytes) -> list[bytes]:
             return [frame[:-1] + b"!"] if sender == "site 3" else [frame]
 
-        finished = written(job("moments", "plain"), tables(4), tamper=spoil)
+        finished = written(job("logistic", "plain"), tables(4), tamper=spoil)
         (rejected,) = [e for e in finished.facts["trouble"] if e["event"] == "rejected"]
         assert rejected["why"] in Page(page_of(finished)).text
 

@@ -24,7 +24,7 @@ HOSTILE = "<script>alert(1)</script>"
 HOSTILE_COLUMN = "\"'><img src=x onerror=alert(1)>"
 HOSTILE_LEVEL = "'\"><svg onload=alert(1)>&lt;"
 METHODS = ("logistic", "moments")
-SPARSE = {"rounds": 40, "chains": 2}
+SPARSE = {"rounds": 20, "chains": 2}
 PROTOCOLS = ("plain", "additive", "paillier")
 TRUTH = [["x", "y"], ["y", "z"], ["z", "x2"]]
 VOID = frozenset({"br", "hr", "img", "input", "link", "meta"})

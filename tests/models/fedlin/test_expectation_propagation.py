@@ -284,15 +284,15 @@ def test_whole_changes_of_vague_cavities_are_taken_in_part_and_end_in_the_same_p
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     rng = np.random.default_rng(4)
-    sites = hierarchical(rng, 20, np.array([1.0, 2.0]), np.array([1.0, 0.5]), noise=0.1)
-    usual = run(NormalHierarchy(), sites, tolerance=0.01)
+    sites = hierarchical(rng, 8, np.array([1.0, 2.0]), np.array([1.0, 0.5]), noise=0.1)
+    usual = run(NormalHierarchy(), sites, tolerance=0.02)
     assert min(usual.shares) < 1  # tenfold would have been exceeded
     assert usual.shares[-1] == 1
     assert usual.strained == 0
-    monkeypatch.setattr("support.ep_rounds.share_taken", lambda q, total, most: 0.1)
-    slow = run(NormalHierarchy(), sites, tolerance=0.01, most=300)
+    monkeypatch.setattr("support.ep_rounds.damping_factor", lambda q, total, most: 0.1)
+    slow = run(NormalHierarchy(), sites, tolerance=0.02, most=300)
     assert slow.rounds > 3 * usual.rounds
-    assert step_norm(usual.q, slow.q) < 0.025  # the tolerance, twice
+    assert step_norm(usual.q, slow.q) < 0.05  # the tolerance, twice
 
 
 @pytest.mark.statistical

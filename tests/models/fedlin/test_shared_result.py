@@ -135,7 +135,7 @@ def test_all_that_a_result_says_of_phi_is_of_the_points() -> None:
 def test_a_sites_posterior_given_the_other(seed: int) -> None:
     """Two sites: the right powers of q_k and f_k; else means are 0.06 sds off and more, or sds.
 
-    Expectation propagation's own error is below 0.03; the rest is of 100,000 draws, one in 16
+    Expectation propagation's own error is below 0.03; the rest is of 30,000 draws, one in 16
     candidates.
     """
     rng = np.random.default_rng(seed)
@@ -147,9 +147,9 @@ def test_a_sites_posterior_given_the_other(seed: int) -> None:
     ended = run(WIDE, sites, 0.005)
     mean, sd = exact_sites(b, s, WIDE)
     for k, (site, own) in enumerate(zip(sites, ended.factors, strict=True)):
-        drawn, apart = posterior_draws(WIDE, site, ended.q, own, 100_000, rng)
+        drawn, apart = posterior_draws(WIDE, site, ended.q, own, 30_000, rng)
         assert apart
-        allowed = 0.03 + 4.5 * 1.15 / np.sqrt(100_000)
+        allowed = 0.03 + 4.5 * 1.15 / np.sqrt(30_000)
         assert abs(drawn.theta.mean() - mean[k]) < allowed * sd[k]
         assert abs(np.log(drawn.theta.std() / sd[k])) < allowed
 

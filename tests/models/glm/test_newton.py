@@ -118,7 +118,7 @@ unit = st.one_of(st.sampled_from([-1.0, 1.0, 0.0, 5e-324, -1 + EPS]), st.floats(
 coefficient = st.one_of(st.sampled_from([0.0, 1e299, -1e299, 1e-17, -1e-16]), st.floats(-800, 800))
 
 
-@settings(deadline=None, max_examples=300)
+@settings(deadline=None, max_examples=100)
 @given(data=st.data(), n=st.integers(1, 40), p=st.integers(1, 4))
 def test_the_public_bounds_hold_to_the_last_bit(data, n, p):
     X = data.draw(arrays(float, (n, p), elements=unit))
@@ -131,7 +131,7 @@ def test_the_public_bounds_hold_to_the_last_bit(data, n, p):
     assert np.all(np.abs(hessian) <= n / 4)
 
 
-@pytest.mark.parametrize("n", [100_003, 1_000_000])
+@pytest.mark.parametrize("n", [100_003, 500_000])
 def test_the_public_bounds_are_reached_and_not_passed(n):
     X = np.ones((n, 2))
     assert logistic_sums(X, np.zeros(n), np.array([800.0, 0.0]))[0] == -64.0 * n

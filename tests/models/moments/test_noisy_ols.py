@@ -88,7 +88,7 @@ def test_without_noise_it_is_ordinary_least_squares(middle):
 
 def test_little_noise_changes_little_and_the_same_release_says_the_same():
     rng = np.random.default_rng(1)
-    exact = moments_of(table(rng, 2000, d=4))
+    exact = moments_of(table(rng, 2000, d=2))
     noisy = exact + symmetric_noise(rng, exact.shape, 0.02)
     first = noisy_ols(as_released(noisy, 0.02**2), "y", ["x0", "x1"])
     plain = noisy_ols(as_released(exact, 0.0), "y", ["x0", "x1"])
@@ -115,6 +115,7 @@ def test_the_gradient_is_that_of_the_density():
     assert (slope[np.triu_indices(4, 1)] == 0).all()
 
 
+@pytest.mark.statistical
 @pytest.mark.parametrize("first", [16.0, 0.5])
 def test_the_draws_follow_the_posterior_that_is_stated(first):
     """Against importance sampling: noise about the release, weighted by the prior of M itself.
@@ -205,6 +206,7 @@ def test_noise_beyond_the_signal_gives_wide_intervals_and_says_why():
     assert fit.noise_ratio == 2 and "at least 2.0 times" in " ".join(fit.notes)
 
 
+@pytest.mark.statistical
 def test_collinearity_that_the_noise_may_hide_is_told(simulation):
     """Where slopes of predictors that are nearly the same are not covered, the result says so."""
     hidden = simulation.Design(1, 2000, pair=0.95)
@@ -226,6 +228,7 @@ def test_covariance_of_the_noise_in_the_estimating_equation(simulation):
     np.testing.assert_allclose(g.T @ g / 200_000, stated, atol=slack)
 
 
+@pytest.mark.statistical
 def test_intervals_cover_where_plugged_in_ones_do_not_and_first_order_ones_are_long(simulation):
     design = simulation.Design(1)
     ours, plugged, first = (
@@ -251,6 +254,7 @@ def test_ninety_percent_intervals_cover_ninety_percent(simulation, epsilon, kind
     assert plugged.share < 0.75
 
 
+@pytest.mark.statistical
 @pytest.mark.parametrize("design", [(4, 500, 0.8), (1, 2000, 0.8), (1, 500, 0.65)], ids=str)
 def test_collinear_predictors_are_covered(simulation, design):
     """Where the noise is near their least eigenvalue, and a prior that ignores them covers 0.75."""

@@ -127,12 +127,12 @@ MOST = 2.0  # sqrt(n) times the distance is larger once in 1500 runs (Kolmogorov
 @pytest.mark.parametrize("place", [0, 3])
 def test_moves_of_one_entry_have_its_conditional_density(place: int) -> None:
     rng = np.random.default_rng(5)
-    chains, p, n = 2000, 3, 6
+    chains, p, n = 1000, 3, 6
     graph = np.array([[0, 0.3, -0.5], [0.9, 0, 0.4], [0.2, -0.8, 0]])
     Y, m = rng.laplace(size=(p, n)), np.zeros(p)
     j, h = (int(where[place]) for where in places(p))
     mean, w = 0.4, 2.0
-    grid = np.linspace(-6, 6, 4001)
+    grid = np.linspace(-6, 6, 1501)
     density = np.empty_like(grid)
     for i, value in enumerate(grid):
         other = graph.copy()

@@ -26,7 +26,7 @@ def records(m: int, slope: float, seed: int) -> np.ndarray:
 def by_quadrature(theta: float, t: float, z: np.ndarray) -> tuple[float, float]:
     """Return mean and variance of theta_*: lambda by adaptive quadrature, s in closed form."""
     degrees = len(z) - 1
-    grid = np.linspace(-12, 12, 6001)
+    grid = np.linspace(-12, 12, 2001)
 
     def prior(value: float) -> float:
         def at(angle: float) -> float:  # lambda = tan(angle), uniform
@@ -132,6 +132,7 @@ def test_predictions_have_the_variance_of_an_error_and_of_the_intercept(m: int) 
     np.testing.assert_allclose(drawn.var(axis=0), variance, rtol=0, atol=error[1])
 
 
+@pytest.mark.statistical
 def test_predictions_cover_what_they_promise() -> None:
     """Newcomers from the model itself: 90 % intervals hold 90 % of further records."""
     rng, inside, m = np.random.default_rng(4), [], 6

@@ -131,7 +131,7 @@ cohorts_of_few = st.lists(
 )
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(cohorts_of_few, st.integers(1, 5))
 @example(of("ab", "bc", "ca"), 2)  # determinant 2: rank falls modulo 2, not modulo the prime
 @example(of("abd", "ace", "bcf", "defg"), 4)
@@ -148,7 +148,7 @@ def test_as_brute_force(cohorts: list[Cohort], least: int) -> None:
         assert_shown(found, cohorts)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(cohorts_of_few, st.integers(2, 5), st.data())
 def test_a_coalition_learns_of_no_fewer_others_than_promised(
     cohorts: list[Cohort], least: int, data: st.DataObject
@@ -271,6 +271,7 @@ def releases_until_exposed(
             return first, count
 
 
+@pytest.mark.statistical
 def test_without_control_sites_are_exposed_within_a_few_releases() -> None:
     """Figures of the project's own study: five sites, k = 3, 10% dropout: 3 and 13 releases.
 

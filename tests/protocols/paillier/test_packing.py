@@ -27,7 +27,7 @@ layouts = st.builds(
 
 
 @given(layouts, st.integers(0, 60), st.data())
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 def test_pack_is_the_sum_of_shifted_values(
     packing: Packing, length: int, data: st.DataObject
 ) -> None:

@@ -190,6 +190,7 @@ def test_table_4_of_engines_knows_its_file(tmp_path: Path) -> None:
     assert not set(figure.cells()) & set(paper_tables.table(4, 2, tmp_path).cells())
 
 
+@pytest.mark.system
 def test_engines_by_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """On a made file, with values between the sensors' public bounds, in this process."""
     rng = np.random.default_rng(0)

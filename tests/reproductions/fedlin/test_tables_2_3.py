@@ -48,6 +48,7 @@ def test_rates_are_of_true_effects_and_of_none() -> None:
     assert hm2_selection.rates(chosen, true) == {"correct": 0.5, "false": 0.25}
 
 
+@pytest.mark.system
 def test_a_cell_of_table_2(monkeypatch: pytest.MonkeyPatch) -> None:
     """A small case; every effect is found, and HM2's numbers are of the devices' own results."""
     case = hm2_selection.Case((2.0, 0.0, 0.0), (12, 15, 30), 50)

@@ -59,6 +59,7 @@ def log_density(*sites: SufficientStatistics) -> Factor:
     return found
 
 
+@pytest.mark.oracle
 @pytest.mark.parametrize(("n", "cavity"), [(20, vague(1.0, 3)), (2, vague(0.7, 3))])
 def test_tilted_moments_against_quadrature(n: int, cavity: Natural) -> None:
     site = sums(*regression(n, 1, seed=n))

@@ -49,6 +49,7 @@ def z_scores(values: Array, exact: Array) -> Array:
     return (values.mean(axis=0) - exact) / (values.std(axis=0, ddof=1) / np.sqrt(len(values)))
 
 
+@pytest.mark.oracle
 @pytest.mark.parametrize(
     ("n", "d", "cavity"),
     [
@@ -78,6 +79,7 @@ def test_tilted_moments_against_quadrature(n: int, d: int, cavity: Natural) -> N
     assert np.all(np.abs(ratio - 1) < MOST * 0.15)
 
 
+@pytest.mark.statistical
 def test_noise_vanishes_as_the_cavity_outweighs_the_site() -> None:
     """Of means and of covariances: else K sites would add K noises of the whole posterior's."""
     site = sums(*regression(30, 4, seed=1))
@@ -91,6 +93,7 @@ def test_noise_vanishes_as_the_cavity_outweighs_the_site() -> None:
         # plain averages of as many independent draws are worse than 1 / sqrt(512) = .04
 
 
+@pytest.mark.oracle
 def test_draws_against_quadrature_over_theta_and_phi() -> None:
     """One coefficient, a grid of three dimensions, nothing in closed form."""
     X, y = regression(4, 1, seed=7)

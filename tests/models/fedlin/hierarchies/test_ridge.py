@@ -75,7 +75,7 @@ def test_residuals_of_a_perfect_fit_are_not_lost() -> None:
 def test_tilted_moments_against_the_rows_own(n: int, d: int, cavity: Natural) -> None:
     X, y = regression(n, d, seed=n + d)
     found = Ridge().tilted(sums(X, y), cavity, RNG)
-    mean, cov = tilted_moments(lambda phi: log_marginal(X, y, phi), cavity, 81)
+    mean, cov = tilted_moments(lambda phi: log_marginal(X, y, phi), cavity, 61)
     sd = np.sqrt(np.diagonal(cov))
     assert np.all(np.abs(found.mean - mean) < 1e-4 * sd)
     assert np.all(np.abs(found.cov - cov) < 2e-4 * np.outer(sd, sd))
