@@ -15,6 +15,8 @@ from rich.console import Console
 from support.jobs import raw_job
 from support.ledger_runs import folder_with
 from support.reports import (
+    NAMES,
+    SHORT_SETTINGS,
     TRUTH,
     Page,
     banners,
@@ -41,22 +43,7 @@ from secagg.runs.plan import plan_run
 from secagg.runs.run import Run, run
 from secagg.runtime.planned_job import plan_job
 
-NAMES = ["x", "y", "z", "x2"]
 HIDDEN = "Is a single site's contribution hidden from the coordinator?"
-SETTINGS: dict[str, dict[str, Any]] = {
-    "moments": {},
-    "logistic": {"outcome": "case", "predictors": ["x"]},
-    "gradient": {"outcome": "y", "predictors": ["x"], "family": "gaussian", "rounds": 20},
-    "notears_admm": {"variables": NAMES, "rounds": 20},
-    "notears_mlp_admm": {"variables": NAMES, "rounds": 3, "hidden": 2},
-    "local_graphs": {"variables": NAMES},
-    "sparse_regression": {"outcome": "y", "predictors": ["x", "z"], "rounds": 8},
-    "sparse_markov": {"variables": NAMES, "rounds": 8},
-    "sparse_directed": {"variables": NAMES, "rounds": 8},
-    "fedavg": {"outcome": "y", "predictors": ["x", "z"], "rounds": 5},
-    "fedlin_hm1": {"outcome": "y", "predictors": ["x", "z"], "rounds": 5},
-    "fedlin_hm2": {"outcome": "y", "predictors": ["x", "z"], "rounds": 2, "draws": 100},
-}
 
 
 @functools.cache
@@ -68,7 +55,7 @@ def graph_run() -> Run:
 
 def totals(name: str, parts: list[np.ndarray[Any, Any]]) -> list[Update]:
     """Return the sums of every round over sites that have these records."""
-    method = make_method(Named.model_validate({"name": name, **SETTINGS[name]}))
+    method = make_method(Named.model_validate({"name": name, **SHORT_SETTINGS[name]}))
     sites = tuple(f"site {i}" for i in range(len(parts)))
     public = public_facts(parse_job(job("moments", "plain")), sites)
     state, memories = method.initial_state(public), [State() for _ in parts]
@@ -88,12 +75,12 @@ def totals(name: str, parts: list[np.ndarray[Any, Any]]) -> list[Update]:
 
 
 def test_every_method_is_looked_at() -> None:
-    assert SETTINGS.keys() == METHODS.keys()
+    assert SHORT_SETTINGS.keys() == METHODS.keys()
 
 
 def kind_of(name: str) -> DisclosureKind:
     """Return what a method declares."""
-    named = Named.model_validate({"name": name, **SETTINGS[name]})
+    named = Named.model_validate({"name": name, **SHORT_SETTINGS[name]})
     return make_method(named).disclosure.kind
 
 

@@ -79,6 +79,7 @@ def wait_until_alone(place: Path) -> None:
 # --- the coordinator is killed -------------------------------------------------------------------
 
 
+@pytest.mark.smoke
 def test_killed_once_and_continued_from_the_command_line(job: Path) -> None:
     out = kill_run(job, 3, after=True)
     assert not out.exists()

@@ -78,6 +78,7 @@ def test_randomisers_of_any_unit() -> None:
         assert combine(TOY.public, 5, answers, [ciphertext]) == [77]
 
 
+@pytest.mark.oracle
 def test_a_real_key() -> None:
     key = generate_keypair(2048, replayable_random(5))
     p, q, n = key.p, key.q, key.public.n

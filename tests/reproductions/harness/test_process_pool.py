@@ -89,6 +89,7 @@ def test_a_cell_that_raises_is_counted_and_tried_again(tmp_path: Path) -> None:
     assert "2, 1 failed" in page and "seed 1 has no result" in page and "second" not in page
 
 
+@pytest.mark.system
 def test_a_killed_process_is_the_failure_of_its_own_cell_only(tmp_path: Path) -> None:
     """Its neighbours, of which the pool loses one with it, are computed all the same."""
     found = entry_of(tmp_path, tmp_path / "calls", draw(4) | {1: "die"})
@@ -130,6 +131,7 @@ def is_running(pid: int) -> bool:
         return False
 
 
+@pytest.mark.system
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT])
 def test_a_run_that_was_killed_goes_on(
     tmp_path: Path, started: subprocess.Popen[str], number: signal.Signals
@@ -150,6 +152,7 @@ def test_a_run_that_was_killed_goes_on(
     assert seeds_called(tmp_path / "calls") == [0, 1, 2, 2, 3, 3]
 
 
+@pytest.mark.system
 @pytest.mark.parametrize("started", [1], indirect=True)
 def test_one_process_killed_in_mid_cell_leaves_a_page_of_the_runs_before(
     tmp_path: Path, started: subprocess.Popen[str]
@@ -169,6 +172,7 @@ def test_one_process_killed_in_mid_cell_leaves_a_page_of_the_runs_before(
     assert "Not finished" not in page.read_text()
 
 
+@pytest.mark.system
 def test_a_process_killed_from_outside_costs_nothing_but_time(
     tmp_path: Path, started: subprocess.Popen[str]
 ) -> None:
@@ -186,6 +190,7 @@ def cmdline(pid: int) -> bytes:
     return Path(f"/proc/{pid}/cmdline").read_bytes()
 
 
+@pytest.mark.system
 def test_two_runs_do_not_share_a_folder(tmp_path: Path, started: subprocess.Popen[str]) -> None:
     with pytest.raises(UsageError, match="in use by another process"):
         entry_of(tmp_path, tmp_path / "calls", draw(1))

@@ -1,0 +1,47 @@
+"""A short run of every method, of every protocol, and with noise: part of `make test`.
+
+Of runs that are killed and resumed, `test_resume.py` has the smoke test.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from support.keys import quick_keys
+from support.reports import SHORT_SETTINGS, job, private_job, tables
+
+from secagg.audits.run_integrity import verify_folder
+from secagg.jobs.registry import METHODS, PROTOCOLS
+from secagg.runs.run import run
+
+__all__ = ["quick_keys"]  # a fixture
+pytestmark = pytest.mark.smoke
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_method(method: str, tmp_path: Path) -> None:
+    settings = {"name": method, **SHORT_SETTINGS[method]}
+    raw = job("moments", "additive", simulation={}) | {"method": settings}
+    run(raw, tables(3), out=tmp_path / "run")
+    check(tmp_path / "run")
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+@pytest.mark.usefixtures("quick_keys")
+def test_protocol(protocol: str, tmp_path: Path) -> None:
+    raw = job("moments", protocol, simulation={}) | {"method": {"name": "moments"}}
+    if "paillier" in protocol:
+        raw["protocol"] = {"name": protocol, "key_bits": 2048}
+    run(raw, tables(3), out=tmp_path / "run")
+    check(tmp_path / "run")
+
+
+def test_noise(tmp_path: Path) -> None:
+    run(private_job("round"), tables(4, 150), out=tmp_path / "run")
+    check(tmp_path / "run")
+
+
+def check(folder: Path) -> None:
+    assert verify_folder(folder).failed is None
+    assert "<h1>" in (folder / "report.html").read_text("utf-8")
