@@ -15,23 +15,20 @@ report.html shows will not do: it is that of the log before the page, and does n
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from secagg.core.hash_chain_log import read_log
 from secagg.core.identity import PublicIdentity, Role, Roster
 from secagg.errors import EvidenceError, PeerError, UsageError
 from secagg.runs.run_files import (
     facts_digest,
     file_digest,
-    json_bytes,
-    log_facts,
     release_counts,
 )
+from secagg.runs.run_reader import MALFORMED_ERRORS, RunFolder
 from secagg.runtime.attestations import check_consent, read_attestations
 from secagg.runtime.planned_job import session_name
 
@@ -71,68 +68,34 @@ def verify_folder(folder: Path, head: str | None = None) -> Verified:
     if head is not None and not _DIGEST.fullmatch(head):
         what = f"{head!r} is not a head, which has 64 hexadecimal digits"
         raise UsageError("--head", what, _HEAD_ADVICE)
-    if folder.is_file():
-        raise UsageError(str(folder), "is a file", f"Give the run's folder: {folder.parent}.")
-    if not folder.is_dir():
-        raise UsageError(str(folder), "no such folder")
-    if (folder / "journal").exists():
-        raise UsageError(str(folder), "is an unfinished run", "Continue it: secagg resume.")
-    if not (folder / "run.json").exists() and (folder / "log.jsonl").is_file():
-        return _verify_failed(folder, head)
-    facts = _read_facts(folder / "run.json")
-    entries = read_log(folder / "log.jsonl")
+    run = RunFolder.open(folder)
+    if run.failed:
+        return _verify_failed(run, head)
+    facts, entries, releases = run.facts, run.events, run.releases
     _check_end(facts["log"], entries, head)
-    releases = log_facts(entries)["releases"]
-    try:
+    with run.well_formed("log or run.json"):
         _check_facts(facts, entries[0], entries[-2], releases)
         files = _check_files(folder, entries)
         roster = _roster(facts)
         session = _check_session(entries[0], roster)
         cohort = facts["cohort"]
-    except _MALFORMED_ERRORS:
-        raise EvidenceError(str(folder), "its log or run.json is not as secagg writes it") from None
     signatures = _check_signatures(entries, releases, cohort, roster, session)
     return Verified(len(entries), entries[-1]["hash"], files, len(releases), signatures)
 
 
-def _verify_failed(folder: Path, head: str | None) -> Verified:
+def _verify_failed(run: RunFolder, head: str | None) -> Verified:
     """Check what is left of a run that failed after a release: its log, ending in `failed`."""
-    entries = read_log(folder / "log.jsonl")
-    releases = log_facts(entries)["releases"]
+    entries, releases = run.events, run.releases
     if not releases or entries[-1].get("event") != "failed":
-        raise EvidenceError(str(folder / "run.json"), "is missing", "Is this a run folder?")
+        raise EvidenceError(str(run.path / "run.json"), "is missing", "Is this a run folder?")
     _check_head(entries, head)
-    try:
+    with run.well_formed("log"):
         roster = _roster(entries[0])
         session = _check_session(entries[0], roster)
         cohort = releases[0]["contributors"]
-    except _MALFORMED_ERRORS:
-        raise EvidenceError(str(folder), "its log is not as secagg writes it") from None
     signatures = _check_signatures(entries, releases, cohort, roster, session)
     code = str(entries[-1].get("code"))
     return Verified(len(entries), entries[-1]["hash"], (), len(releases), signatures, code)
-
-
-_MALFORMED_ERRORS = (LookupError, TypeError, ValueError, AttributeError)
-"""What reading data of any other form than ours can raise."""
-
-
-def _read_facts(path: Path) -> dict[str, Any]:
-    try:
-        written = path.read_bytes()
-        facts = json.loads(written)
-        if json_bytes(facts) != written:  # a key twice, say: readers differ in which one they show
-            raise ValueError
-        match facts["log"]:
-            case {"lines": int(), "head": str(), **others} if not others:
-                pass
-            case _:
-                raise ValueError
-    except OSError:
-        raise EvidenceError(str(path), "is missing", "Is this a run folder?") from None
-    except (*_MALFORMED_ERRORS, RecursionError):
-        raise EvidenceError(str(path), "is not as secagg writes it") from None
-    return dict(facts)
 
 
 def _check_end(written: Mapping[str, Any], entries: list[dict[str, Any]], head: str | None) -> None:
@@ -240,7 +203,7 @@ def _check_signatures(
         for site, parts in consent["claims"].items():
             claim = [bytes.fromhex(part) for part in parts]
             check_consent(site, claim, sorted(consent["claims"]), roster, session)
-    except (PeerError, *_MALFORMED_ERRORS):
+    except (PeerError, *MALFORMED_ERRORS):
         raise EvidenceError(where, "a site's signature under its consent does not hold") from None
     signed = sum(_check_release(entry, cohort, roster, session) for entry in releases)
     return len(consent["claims"]) + signed
@@ -258,7 +221,7 @@ def _check_release(
             site: [bytes.fromhex(part) for part in parts] for site, parts in entry["claims"].items()
         }
         thresholds = read_attestations(claims, entry["stage"], entry["round"], roster, session)
-    except (PeerError, *_MALFORMED_ERRORS):
+    except (PeerError, *MALFORMED_ERRORS):
         raise EvidenceError(
             where, "a site's signature does not hold, or is not for this release"
         ) from None

@@ -4,15 +4,11 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from secagg.errors import UsageError
-
-if TYPE_CHECKING:
-    from secagg.runs.adapt.fedlin import NewSitePosterior
-    from secagg.runs.adapt.sparse_bayes import AdaptedSite
 
 
 def adapt(
@@ -36,10 +32,11 @@ def adapt(
     from secagg.cli import output  # noqa: PLC0415  # when it runs
     from secagg.core.private_files import write_private  # noqa: PLC0415
     from secagg.jobs.site_tables import read_file  # noqa: PLC0415
+    from secagg.runs.adapt import adapt as adapt_run  # noqa: PLC0415
 
     if out is not None and out.exists():
         raise UsageError(str(out), "exists", "Choose another --out.")
-    adapted = _adapted(run, table, sweeps)
+    adapted = adapt_run(run, read_file(table), sweeps=sweeps)
     found = adapted.summary()
     written = (json.dumps(found, indent=1) + "\n").encode()
     if predict is not None:
@@ -63,13 +60,3 @@ def adapt(
         output.show_adapted(found)
         if out is not None:
             typer.echo(f"\nwritten: {out}")
-
-
-def _adapted(run: Path, table: Path, sweeps: int) -> AdaptedSite | NewSitePosterior:
-    """Fit the run that the folder holds, by its method."""
-    from secagg.jobs.site_tables import read_file  # noqa: PLC0415
-    from secagg.runs.adapt import fedlin, sparse_bayes  # noqa: PLC0415  # when it runs
-
-    if sparse_bayes.method_of(run) == "fedlin_hm2":
-        return fedlin.fit_new_site(fedlin.FinishedHm2Run.read(run), read_file(table))
-    return sparse_bayes.adapt(sparse_bayes.open_run(run), read_file(table), sweeps=sweeps)

@@ -9,7 +9,6 @@ or fails, to be resumed or, by a later run with `overwrite`, given up.
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import tempfile
@@ -32,6 +31,7 @@ from secagg.errors import (
     SecaggError,
     UsageError,
 )
+from secagg.runs.run_reader import RunFolder
 
 _PARTIAL = ".partial"
 
@@ -207,10 +207,12 @@ def check_unfinished(place: Path, target: Path, session: bytes) -> None:
 
     Then there is nothing left to do but to delete the unfinished copy.
     """
-    with suppress(OSError, ValueError, LookupError, TypeError):
-        if json.loads((target / "run.json").read_bytes())["session"] != session.hex():
-            return
-        (place / "journal").unlink()
+    try:
+        finished = RunFolder(target).session == session.hex()
+    except EvidenceError:
+        return
+    if finished:
+        (place / "journal").unlink(missing_ok=True)
         raise UsageError(str(target), "is finished", "There is nothing to resume.")
 
 

@@ -14,10 +14,8 @@ is written tells of them at least what a model fitted to them tells.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -38,6 +36,7 @@ from secagg.models.fedlin.site import Site
 from secagg.models.fedlin.site_posterior import drawn_level
 from secagg.models.numerics.natural_gaussian import Natural
 from secagg.runs.adapt.new_records import as_recorded, predictors_of
+from secagg.runs.run_reader import RunFolder
 
 DRAWS = 4000
 
@@ -79,18 +78,11 @@ class FinishedHm2Run:
         return cls(job, method, mean, cov, centre, scale, float(noise[0]), *told)
 
     @classmethod
-    def read(cls, folder: str | Path) -> FinishedHm2Run:
-        """Read a run's folder. Raises `UsageError` for anything but a finished run of HM2."""
-        folder = Path(folder)
-        try:
-            facts = json.loads((folder / "run.json").read_bytes())
-            summary = json.loads((folder / "result.json").read_bytes())
-            job = Job.model_validate_json(json.dumps(facts["job"]))
-            with np.load(folder / "arrays.npz", allow_pickle=False) as arrays:
-                return cls.of(job, Result(summary, dict(arrays)))
-        except (OSError, ValueError, LookupError, TypeError) as error:
-            what = "is no folder of a finished run of this version"
-            raise UsageError(str(folder), what, "Give the --out of a run.") from error
+    def read(cls, run: RunFolder) -> FinishedHm2Run:
+        """Read a run's folder. Raises `UsageError` for another method's run."""
+        job, result = run.job, run.result
+        with run.well_formed("result"):
+            return cls.of(job, result)
 
     def __repr__(self) -> str:
         return f"SharedRun({self.job.title!r}, of {self.method.outcome!r})"

@@ -11,10 +11,8 @@ tells. It is the site's own.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -26,7 +24,6 @@ from secagg.core.randomness import RandomBytes, system_random
 from secagg.errors import DataError, UsageError
 from secagg.jobs.design_matrix import public_facts, read_rows
 from secagg.jobs.job import Continuous, Job
-from secagg.jobs.registry import make_method
 from secagg.models.common.posterior_summary import (
     Posterior,
     complaints,
@@ -39,6 +36,7 @@ from secagg.models.sparse_bayes.new_site import NewSiteDraws, fit_new_site, have
 from secagg.models.sparse_bayes.regression import SparseRegression
 from secagg.models.sparse_bayes.result import MAX_R_HAT
 from secagg.models.sparse_bayes.sums import own_deviations
+from secagg.runs.run_reader import RunFolder
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -48,7 +46,7 @@ SWEEPS, MOST_DRAWS = 100, 1000
 
 
 @dataclass(frozen=True)
-class FinishedRun:
+class FinishedSparseRun:
     """What a finished run of sparse regression tells of a new site.
 
     theta, t: kept draws (draws, chains, q); deviations: of the outcome and the predictors, in the
@@ -66,6 +64,25 @@ class FinishedRun:
     converged: bool
     notes: tuple[str, ...]
 
+    @classmethod
+    def read(cls, run: RunFolder) -> FinishedSparseRun:
+        """Read a run's folder. Raises `UsageError` for another method's run."""
+        job, method, result = run.job, run.method, run.result
+        if not isinstance(method, SparseRegression):
+            raise UsageError(str(run.path), f"is a run of {method.name!r}")
+        with run.well_formed("result"):
+            summary, arrays = result.summary, result.arrays
+            deviations = None
+            if method.scale == "pooled":
+                rows = summary["coefficients"]
+                scales = [summary["outcome_deviation"], *(row["deviation"] for row in rows)]
+                deviations = np.array(scales)
+            return cls(
+                str(summary["title"]), run.session, job, method,
+                np.asarray(arrays["draws_theta"]), np.asarray(arrays["draws_tau_squared"]),
+                deviations, bool(summary["converged"]), tuple(map(str, summary["notes"])),
+            )  # fmt: skip
+
 
 @dataclass(frozen=True)
 class AdaptedSite:
@@ -77,7 +94,7 @@ class AdaptedSite:
     remarks: what its owner should know of the records
     """
 
-    run: FinishedRun
+    run: FinishedSparseRun
     newcomer: NewSiteDraws
     shape: tuple[int, int]
     records: int
@@ -118,8 +135,52 @@ class AdaptedSite:
     def predictions(
         self, table: pd.DataFrame, random: RandomBytes = system_random
     ) -> dict[str, Array]:
-        """Return what `predictions` returns."""
-        return predictions(self, table, random=random)
+        """Return "median", "low" and "high" of the outcome of each row, in the unit of its column.
+
+        table: complete records of the predictors
+        low and high are of further records, at the run's level. An outcome that the job takes the
+        logarithm of is given as itself: its quantiles are there, and its mean is not
+        (`secagg.models.sparse_bayes.new_site`).
+        Raises `UsageError` for a site without records, whose intercept nobody knows; `DataError`
+        for rows that lack a predictor or lie outside the job's bounds.
+        """
+        if self.records < 1:
+            what = "has no complete record, and only its own records tell where its outcomes lie"
+            raise UsageError("adapt", what, "Predictions need at least one.")
+        if not np.isfinite(self.deviations[0]):
+            what = "its outcome does not vary, and with scale = 'site' that is its unit"
+            raise UsageError("adapt", what, "Predictions need more records.")
+        run = self.run
+        terms = _columns_of(run)
+        job = run.job.model_copy(update={"columns": {k: run.job.columns[k] for k in terms}})
+        everything = public_facts(run.job, ("newcomer", "run"))
+        public = public_facts(job, ("newcomer", "run"))
+        rows = _rows(job, table, public)
+        if rows.incomplete:
+            what = f"{rows.incomplete} rows lack a predictor"
+            raise DataError("the table to predict", what, "Leave them out.")
+        for name, many in zip(public.columns, rows.outside.astype(int).tolist(), strict=True):
+            if many:
+                what = f"column {name!r}: {many} values lie outside the bounds that the run had"
+                raise DataError("the table to predict", what, "Leave those rows out.")
+        at = {variable.name: i for i, variable in enumerate(public.variables)}
+        chosen = run.method.columns(everything)
+        order = [at[everything.variables[i].name] for i in chosen[1:]]
+        x = (rows.values[:, order] - self.centre[1:]) / self.deviations[1:]
+        rng = np.random.default_rng(int.from_bytes(random(16), "little"))
+        drawn = predict(self.newcomer, x, self.records, rng)
+        outcome = everything.variables[int(chosen[0])]
+        carried = self.centre[0] + self.deviations[0] * drawn
+        values = outcome.middle + outcome.half * carried
+        column = run.job.columns[outcome.column]
+        if isinstance(column, Continuous) and column.transform == "log":
+            values = np.exp(values)
+        low, high = (1 - run.method.level) / 2, (1 + run.method.level) / 2
+        return {
+            "median": np.median(values, axis=0),
+            "low": np.quantile(values, low, axis=0),
+            "high": np.quantile(values, high, axis=0),
+        }
 
     def _predictors(self) -> list[str]:
         public = public_facts(self.run.job, ("newcomer", "run"))
@@ -173,43 +234,8 @@ def _without_moments(records: int, names: Sequence[str], moments: NDArray[np.boo
     ]
 
 
-def method_of(folder: str | Path) -> str | None:
-    """Return the name of a run's method; None where the folder tells of none."""
-    try:
-        return str(json.loads((Path(folder) / "run.json").read_bytes())["method"]["name"])
-    except (OSError, ValueError, LookupError, TypeError):
-        return None
-
-
-def open_run(folder: str | Path) -> FinishedRun:
-    """Read a run's folder. Raises `UsageError` for anything but a finished sparse regression."""
-    folder = Path(folder)
-    try:
-        facts = json.loads((folder / "run.json").read_bytes())
-        summary = json.loads((folder / "result.json").read_bytes())
-        name, session = str(facts["method"]["name"]), str(facts["session"])
-        job = Job.model_validate_json(json.dumps(facts["job"]))
-        method = make_method(job.method)
-        if not isinstance(method, SparseRegression):
-            what = f"is a run of {name!r}"
-            mend = "Only 'sparse_regression' and 'fedlin_hm2' go to a new site."
-            raise UsageError(str(folder), what, mend)
-        with np.load(folder / "arrays.npz", allow_pickle=False) as arrays:
-            theta, t = (np.asarray(arrays[key]) for key in ("draws_theta", "draws_tau_squared"))
-        deviations, rows = None, summary["coefficients"]
-        if method.scale == "pooled":
-            first = summary["outcome_deviation"]
-            deviations = np.array([first, *(row["deviation"] for row in rows)])
-        title, converged = str(summary["title"]), bool(summary["converged"])
-        notes = tuple(map(str, summary["notes"]))
-        return FinishedRun(title, session, job, method, theta, t, deviations, converged, notes)
-    except (OSError, ValueError, LookupError, TypeError) as error:  # pydantic's are ValueErrors
-        what = "is no folder of a finished run of this version"
-        raise UsageError(str(folder), what, "Give the --out of a run.") from error
-
-
 def adapt(
-    run: FinishedRun,
+    run: FinishedSparseRun,
     table: pd.DataFrame,
     *,
     sweeps: int = SWEEPS,
@@ -244,57 +270,7 @@ def adapt(
     )
 
 
-def predictions(
-    adapted: AdaptedSite, table: pd.DataFrame, *, random: RandomBytes = system_random
-) -> dict[str, Array]:
-    """Return "median", "low" and "high" of the outcome of each row, in the unit of its column.
-
-    table: complete records of the predictors; low and high: of further records, at the run's level.
-        An outcome that the job takes the logarithm of is given as itself: its quantiles are there,
-        and its mean is not (`secagg.models.sparse_bayes.new_site`).
-    Raises `UsageError` for a site without records, whose intercept nobody knows; `DataError` for
-    rows that lack a predictor or lie outside the job's bounds.
-    """
-    if adapted.records < 1:
-        what = "has no complete record, and only its own records tell where its outcomes lie"
-        raise UsageError("adapt", what, "Predictions need at least one.")
-    if not np.isfinite(adapted.deviations[0]):
-        what = "its outcome does not vary, and with scale = 'site' that is its unit"
-        raise UsageError("adapt", what, "Predictions need more records.")
-    run = adapted.run
-    terms = _columns_of(run)
-    job = run.job.model_copy(update={"columns": {k: run.job.columns[k] for k in terms}})
-    everything = public_facts(run.job, ("newcomer", "run"))
-    public = public_facts(job, ("newcomer", "run"))
-    rows = _rows(job, table, public)
-    if rows.incomplete:
-        what = f"{rows.incomplete} rows lack a predictor"
-        raise DataError("the table to predict", what, "Leave them out.")
-    for name, many in zip(public.columns, rows.outside.astype(int).tolist(), strict=True):
-        if many:
-            what = f"column {name!r}: {many} values lie outside the bounds that the run had"
-            raise DataError("the table to predict", what, "Leave those rows out.")
-    at = {variable.name: i for i, variable in enumerate(public.variables)}
-    chosen = run.method.columns(everything)
-    order = [at[everything.variables[i].name] for i in chosen[1:]]
-    x = (rows.values[:, order] - adapted.centre[1:]) / adapted.deviations[1:]
-    rng = np.random.default_rng(int.from_bytes(random(16), "little"))
-    drawn = predict(adapted.newcomer, x, adapted.records, rng)
-    outcome = everything.variables[int(chosen[0])]
-    carried = adapted.centre[0] + adapted.deviations[0] * drawn
-    values = outcome.middle + outcome.half * carried
-    column = run.job.columns[outcome.column]
-    if isinstance(column, Continuous) and column.transform == "log":
-        values = np.exp(values)
-    low, high = (1 - run.method.level) / 2, (1 + run.method.level) / 2
-    return {
-        "median": np.median(values, axis=0),
-        "low": np.quantile(values, low, axis=0),
-        "high": np.quantile(values, high, axis=0),
-    }
-
-
-def _columns_of(run: FinishedRun) -> list[str]:
+def _columns_of(run: FinishedSparseRun) -> list[str]:
     """Return the job's columns of the predictors, in the job's order."""
     public = public_facts(run.job, ("newcomer", "run"))
     used = {public.variables[i].column for i in run.method.columns(public)[1:]}

@@ -19,6 +19,7 @@ from secagg.core.randomness import replayable_random, seeded_random
 from secagg.errors import DataError, UsageError
 from secagg.jobs.job import parse_job
 from secagg.runs.adapt.fedlin import DRAWS, FinishedHm2Run, fit_new_site
+from secagg.runs.run_reader import RunFolder
 from secagg.runs.simulate import simulate
 
 MU, TAU, NOISE = 0.7, 0.4, 0.3
@@ -178,7 +179,7 @@ def test_from_a_folder_and_by_command(tmp_path: Path) -> None:
     tables = linear_tables((20, 25), d=2)
     job = fedlin_job({"name": "fedlin_hm2", "prior": "ridge", "draws": 100}, bounds(tables))
     ran = secagg.run(job, tables, out=tmp_path / "run", random=replayable_random(1))
-    read = FinishedHm2Run.read(tmp_path / "run")
+    read = FinishedHm2Run.read(RunFolder.open(tmp_path / "run"))
     np.testing.assert_array_equal(read.mean, ran.result.arrays["shared_mean"])
     assert read.converged
     records(6).to_csv(tmp_path / "new.csv", index=False)
@@ -242,7 +243,7 @@ def test_an_outcomes_logarithm_is_undone() -> None:
 
 def test_what_does_not_fit_is_said(known: FinishedHm2Run, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="no folder of a finished run"):
-        FinishedHm2Run.read(tmp_path)
+        RunFolder.open_finished(tmp_path)
     with pytest.raises(DataError, match="'x1' is missing"):
         fit_new_site(known, records(3).drop(columns="x1"))
     with pytest.raises(DataError, match="lack a predictor"):

@@ -16,8 +16,9 @@ import secagg
 from secagg.cli.main import app
 from secagg.cli.output import show_adapted, show_doubts
 from secagg.core.randomness import replayable_random
-from secagg.errors import DataError, UsageError
-from secagg.runs.adapt.sparse_bayes import FinishedRun, adapt, open_run, predictions
+from secagg.errors import DataError, EvidenceError, UsageError
+from secagg.runs.adapt.sparse_bayes import FinishedSparseRun, adapt
+from secagg.runs.run_reader import RunFolder
 
 LEVELS = ["low", "high"]
 
@@ -64,16 +65,20 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def run(folder: Path) -> FinishedRun:
-    return open_run(folder)
+def run(folder: Path) -> FinishedSparseRun:
+    return opened(folder)
 
 
-def means(run: FinishedRun, table: pd.DataFrame) -> dict[str, float]:
+def opened(folder: Path) -> FinishedSparseRun:
+    return FinishedSparseRun.read(RunFolder.open_finished(folder))
+
+
+def means(run: FinishedSparseRun, table: pd.DataFrame) -> dict[str, float]:
     found = adapt(run, table, random=replayable_random(2)).summary()
     return {row["term"]: row["mean"] for row in found["coefficients"]}
 
 
-def test_a_site_like_the_others_and_one_unlike_them(run: FinishedRun) -> None:
+def test_a_site_like_the_others_and_one_unlike_them(run: FinishedSparseRun) -> None:
     like, unlike = means(run, site(80, 7)), means(run, site(80, 8, slope=-2.0))
     assert list(like) == ["z", "group=high", "x"]
     scale = run.deviations
@@ -83,71 +88,73 @@ def test_a_site_like_the_others_and_one_unlike_them(run: FinishedRun) -> None:
     assert abs(like["z"]) < 0.05
 
 
-def test_a_site_without_records_has_what_is_common(run: FinishedRun) -> None:
+def test_a_site_without_records_has_what_is_common(run: FinishedSparseRun) -> None:
     empty = adapt(run, site(0, 1), random=replayable_random(3))
     middle = np.median(empty.newcomer.theta, axis=0)
     common = np.median(run.theta, axis=(0, 1))
     np.testing.assert_allclose(middle, common, atol=0.05)
     with pytest.raises(UsageError, match="no complete record"):
-        predictions(empty, site(3, 2))
+        empty.predictions(site(3, 2))
 
 
-def test_predictions_are_in_the_outcomes_unit(run: FinishedRun) -> None:
+def test_predictions_are_in_the_outcomes_unit(run: FinishedSparseRun) -> None:
     adapted = adapt(run, site(40, 11, level=70.0), random=replayable_random(4))
     further = site(300, 12, level=70.0)
-    found = predictions(adapted, further.drop(columns="y"), random=replayable_random(5))
+    found = adapted.predictions(further.drop(columns="y"), random=replayable_random(5))
     error = further["y"] - found["median"]
     assert abs(error.mean()) < 0.6 and error.std() < 1.3  # noise has 1; 40 records place the rest
     inside = np.mean((found["low"] < further["y"]) & (further["y"] < found["high"]))
     assert inside > 0.9
     shuffled = further[["x", "group", "z"]]
-    again = predictions(adapted, shuffled, random=replayable_random(5))
+    again = adapted.predictions(shuffled, random=replayable_random(5))
     np.testing.assert_array_equal(again["median"], found["median"])
 
 
 def test_where_each_site_has_its_own_scale_so_has_the_newcomer(tmp_path: Path) -> None:
     data = {f"s{k}": site(60, k) for k in range(3)}
-    secagg.run(job(scale="site"), data, out=tmp_path / "out", random=replayable_random(1))
-    run = open_run(tmp_path / "out")
+    secagg.run(
+        job(scale="site", rounds=100), data, out=tmp_path / "out", random=replayable_random(1)
+    )
+    run = opened(tmp_path / "out")
     assert run.deviations is None
     adapted = adapt(run, site(60, 9), random=replayable_random(2))
-    found = predictions(adapted, site(100, 10), random=replayable_random(3))
+    found = adapted.predictions(site(100, 10), random=replayable_random(3))
     assert np.std(site(100, 10)["y"] - found["median"]) < 1.3
 
 
-def test_what_does_not_fit_is_said(run: FinishedRun, folder: Path, tmp_path: Path) -> None:
+def test_what_does_not_fit_is_said(run: FinishedSparseRun, folder: Path, tmp_path: Path) -> None:
     with pytest.raises(DataError, match="'x' is missing"):
         adapt(run, site(5, 1).drop(columns="x"))
     broken = site(5, 1)
     broken.loc[2, "x"] = np.nan
     adapted = adapt(run, site(5, 1), random=replayable_random(1))
     with pytest.raises(DataError, match="1 rows lack"):
-        predictions(adapted, broken)
+        adapted.predictions(broken)
     with pytest.raises(UsageError, match="no folder of a finished run"):
-        open_run(tmp_path)
+        opened(tmp_path)
     for broken_facts in ("{}", "[]", '{"method": {}, "session": 1}'):
         (tmp_path / "run.json").write_text(broken_facts)
         (tmp_path / "result.json").write_text("{}")
-        with pytest.raises(UsageError, match="no folder of a finished run"):
-            open_run(tmp_path)
+        with pytest.raises(EvidenceError, match="not as secagg writes it"):
+            opened(tmp_path)
     with pytest.raises(UsageError, match="sweeps"):
         adapt(run, site(5, 1), sweeps=1)
     out = tmp_path / "moments"
     secagg.run(job() | {"method": {"name": "moments"}}, {"a": site(9, 1), "b": site(9, 2)}, out=out)
     with pytest.raises(UsageError, match="a run of 'moments'"):
-        open_run(out)
+        opened(out)
 
 
-def test_rows_outside_the_bounds_are_not_predicted_as_if_within(run: FinishedRun) -> None:
+def test_rows_outside_the_bounds_are_not_predicted_as_if_within(run: FinishedSparseRun) -> None:
     adapted = adapt(run, site(20, 1), random=replayable_random(1))
     far = site(3, 2)
     far.loc[1, "x"] = 1000.0
     with pytest.raises(DataError, match="1 values lie outside"):
-        predictions(adapted, far)
+        adapted.predictions(far)
     beyond = site(20, 1)
     beyond["x"] += 1000.0
     assert "clipped" in adapt(run, beyond, random=replayable_random(1)).remarks[0]
-    many = predictions(adapted, site(700, 3), random=replayable_random(1))  # max_rows is 500
+    many = adapted.predictions(site(700, 3), random=replayable_random(1))  # max_rows is 500
     assert len(many["median"]) == 700
 
 
@@ -163,10 +170,10 @@ def test_the_logarithm_of_an_outcome_is_undone(tmp_path: Path) -> None:
     }
     data = {f"s{k}": positive(50, k) for k in range(3)}
     out, random = tmp_path / "out", replayable_random(1)
-    secagg.run(job() | {"columns": columns}, data, out=out, random=random)
-    adapted = adapt(open_run(out), positive(40, 8), random=random)
+    secagg.run(job(rounds=100) | {"columns": columns}, data, out=out, random=random)
+    adapted = adapt(opened(out), positive(40, 8), random=random)
     further = positive(50, 9)
-    found = predictions(adapted, further, random=random)
+    found = adapted.predictions(further, random=random)
     assert adapted.summary()["logarithms"] == ["y"]
     assert np.all(found["low"] > 0)
     assert np.corrcoef(found["median"], further["y"])[0, 1] > 0.98
@@ -179,12 +186,12 @@ def test_a_site_with_one_record_under_a_vague_prior_has_numbers_that_json_has(
     data = {f"s{k}": site(40, k) for k in range(3)}
     vague = {"noise_shape": 1e-3, "noise_scale": 1e-3, "rounds": 50}
     secagg.run(job(**vague), data, out=tmp_path / "out", random=replayable_random(1))
-    adapted = adapt(open_run(tmp_path / "out"), site(1, 3), random=replayable_random(1))
+    adapted = adapt(opened(tmp_path / "out"), site(1, 3), random=replayable_random(1))
     json.dumps(adapted.summary(), allow_nan=False)
-    assert np.all(np.isfinite(predictions(adapted, site(3, 4))["median"]))
+    assert np.all(np.isfinite(adapted.predictions(site(3, 4))["median"]))
 
 
-def test_fewer_than_two_records_have_no_mean(run: FinishedRun) -> None:
+def test_fewer_than_two_records_have_no_mean(run: FinishedSparseRun) -> None:
     for m, said in ((0, "No record tells"), (1, "A single record does not tell"), (2, "")):
         table = site(m, 3).assign(group=LEVELS[:m])
         adapted = adapt(run, table, random=replayable_random(1))
@@ -198,14 +205,14 @@ def test_fewer_than_two_records_have_no_mean(run: FinishedRun) -> None:
         assert ("neither a mean" in " ".join(found["notes"])) is (m < 2)
 
 
-def test_a_column_that_does_not_vary_here_has_no_mean(run: FinishedRun) -> None:
+def test_a_column_that_does_not_vary_here_has_no_mean(run: FinishedSparseRun) -> None:
     found = adapt(run, site(30, 3).assign(group="low"), random=replayable_random(1)).summary()
     none = [row["term"] for row in found["coefficients"] if row["mean"] is None]
     assert none == ["group=high"]
     assert "do not tell of 'group=high', which does not vary in them" in found["notes"][-1]
 
 
-def test_own_units_are_those_of_the_run(run: FinishedRun) -> None:
+def test_own_units_are_those_of_the_run(run: FinishedSparseRun) -> None:
     found = adapt(run, site(80, 7), random=replayable_random(1)).summary()
     x = found["coefficients"][2]
     assert abs(x["own_units"]["mean"] - 2.0) < 0.15  # in y's units for one of x
@@ -221,7 +228,7 @@ def test_a_run_that_must_not_be_used_says_so_here_too(
     data = {f"s{k}": site(60, k) for k in range(3)}
     short = secagg.run(job(rounds=10), data, out=tmp_path / "out", random=replayable_random(1))
     assert not short.result.summary["converged"]
-    found = adapt(open_run(tmp_path / "out"), site(30, 5), random=replayable_random(1)).summary()
+    found = adapt(opened(tmp_path / "out"), site(30, 5), random=replayable_random(1)).summary()
     assert found["run"] == {"converged": False, "notes": short.result.summary["notes"]}
     show_adapted(found)
     printed = " ".join(capsys.readouterr().out.split())
@@ -235,7 +242,7 @@ def test_a_run_that_must_not_be_used_says_so_here_too(
     assert "the run: do not" not in printed and "notes on the run:\n  - a note on it" in printed
 
 
-def test_chains_that_disagree_disagree_about_the_newcomer(run: FinishedRun) -> None:
+def test_chains_that_disagree_disagree_about_the_newcomer(run: FinishedSparseRun) -> None:
     """One of the run's chains is elsewhere: no number of sweeps would mend that."""
     apart = run.theta + 10.0 * np.array([0, 1])[:, None]
     elsewhere = replace(run, theta=apart)
@@ -249,7 +256,7 @@ def test_chains_that_disagree_disagree_about_the_newcomer(run: FinishedRun) -> N
 
 
 def test_the_table_says_whose_deviations_and_how_well_it_was_drawn(
-    run: FinishedRun, capsys: pytest.CaptureFixture[str]
+    run: FinishedSparseRun, capsys: pytest.CaptureFixture[str]
 ) -> None:
     found = adapt(run, site(30, 5), random=replayable_random(1)).summary()
     show_adapted(found)

@@ -1,0 +1,139 @@
+"""A run folder of anybody's making: what is not as secagg writes it is named, whatever it is."""
+
+from __future__ import annotations
+
+import io
+import json
+import shutil
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from support.jobs import small_job, tables
+
+from secagg.errors import EvidenceError, UsageError
+from secagg.runs.run import run
+from secagg.runs.run_files import json_bytes
+from secagg.runs.run_reader import RunFolder
+
+READ: dict[str, Callable[[RunFolder], Any]] = {
+    "run.json": lambda folder: folder.facts,
+    "result.json": lambda folder: folder.result,
+    "arrays.npz": lambda folder: folder.result,
+    "log.jsonl": lambda folder: folder.releases,
+}
+
+
+@pytest.fixture(scope="module")
+def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("runs") / "out"
+    run(small_job(), tables(), out=out)
+    return out
+
+
+@pytest.fixture
+def folder(written: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(written, tmp_path / "copy"))
+
+
+def saved(**arrays: Any) -> bytes:
+    file = io.BytesIO()
+    np.savez(file, **arrays)
+    return file.getvalue()
+
+
+def huge() -> bytes:
+    """An archive whose header announces 10^15 numbers."""
+    array = io.BytesIO()
+    header = {"descr": "<f8", "fortran_order": False, "shape": (10**15,)}
+    np.lib.format.write_array_header_2_0(array, header)
+    file = io.BytesIO()
+    with zipfile.ZipFile(file, "w") as archive:
+        archive.writestr("x.npy", array.getvalue())
+    return file.getvalue()
+
+
+def test_what_a_run_wrote_is_read_back(folder: Path) -> None:
+    read = RunFolder.open_finished(folder)
+    assert not read.failed
+    assert read.facts["session"] == read.session and len(bytes.fromhex(read.session)) > 0
+    assert read.result.summary == json.loads((folder / "result.json").read_bytes())
+    assert set(read.result.arrays) == set(np.load(folder / "arrays.npz").files)
+    assert [event["event"] for event in read.releases] == ["release"] * len(read.releases) != []
+    assert read.job.model_dump(mode="json") == read.facts["job"]
+    assert read.method.name == read.facts["method"]["name"]
+
+
+@pytest.mark.parametrize("name", READ)
+@pytest.mark.parametrize("content", [b"", b"[]\n", b"{}\n", b"\xff", b"[" * 10**5, b"NaN", b"7\n"])
+def test_a_file_of_another_form(folder: Path, name: str, content: bytes) -> None:
+    (folder / name).write_bytes(content)
+    read = RunFolder.open(folder)
+    if (name, content) in {("result.json", b"{}\n"), ("log.jsonl", b"")}:  # of the form, but empty
+        assert READ[name](read) is not None
+        return
+    with pytest.raises(EvidenceError) as caught:
+        READ[name](read)
+    assert name in caught.value.where
+
+
+@pytest.mark.parametrize("name", READ)
+def test_a_missing_file(folder: Path, name: str) -> None:
+    (folder / name).unlink()
+    with pytest.raises(EvidenceError) as caught:
+        READ[name](RunFolder.open(folder))
+    assert name in caught.value.where
+
+
+@pytest.mark.parametrize(
+    "content",
+    [saved(x=np.ones(3))[:-7], saved(x=np.array([{}], dtype=object)), saved(x=1)[:40], huge()],
+    ids=["cut off", "pickled", "header only", "huge"],
+)
+def test_arrays_that_are_none(folder: Path, content: bytes) -> None:
+    (folder / "arrays.npz").write_bytes(content)
+    with pytest.raises(EvidenceError) as caught:
+        _ = RunFolder.open(folder).result
+    assert caught.value.where.endswith("arrays.npz")
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"job": {}},
+        {"job": None},
+        {"job": {"title": "t", "sites": {"max_rows": 1}, "columns": {"x": {"type": "new"}}}},
+    ],
+)
+def test_a_job_of_another_version(folder: Path, change: dict[str, Any]) -> None:
+    facts = json.loads((folder / "run.json").read_bytes())
+    (folder / "run.json").write_bytes(json_bytes(facts | change))
+    with pytest.raises(UsageError, match="this version does not know"):
+        _ = RunFolder.open(folder).job
+
+
+def test_a_method_of_another_version(folder: Path) -> None:
+    facts = json.loads((folder / "run.json").read_bytes())
+    facts["job"]["method"] = {"name": "unheard of"}
+    (folder / "run.json").write_bytes(json_bytes(facts))
+    with pytest.raises(UsageError, match="this version does not know"):
+        _ = RunFolder.open(folder).method
+
+
+def test_what_is_no_folder_of_a_finished_run(folder: Path, tmp_path: Path) -> None:
+    for path in (tmp_path / "none", folder / "run.json", tmp_path):
+        with pytest.raises(UsageError):
+            RunFolder.open_finished(path)
+    (folder / "journal").touch()
+    with pytest.raises(UsageError, match="unfinished"):
+        RunFolder.open(folder)
+
+
+def test_content_of_another_form_is_evidence(folder: Path) -> None:
+    read = RunFolder.open(folder)
+    wanted = pytest.raises(EvidenceError, match="its result is not as secagg writes it")
+    with wanted, read.well_formed("result"):
+        _ = read.result.summary["nothing"]
