@@ -22,7 +22,7 @@ from support.nursery import Nursery
 
 from secagg.core.hash_chain_log import RunLog
 from secagg.runs.run import resume, run
-from secagg.runtime.engines import loopback
+from secagg.runtime.engines import launcher
 from secagg.runtime.journal import Journal
 
 
@@ -59,7 +59,7 @@ def main() -> None:
     kind.write = write
     for handle in told["nursery"]:
         stand_in = Nursery(socket.socket(fileno=handle)).stand_in()
-        loopback.subprocess = stand_in  # type: ignore[assignment]
+        launcher.subprocess = stand_in  # type: ignore[assignment]
     if "run" in told:
         job, out, overrides = told["run"]
         run(Path(job), out=out, overrides=overrides)

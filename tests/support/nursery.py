@@ -27,7 +27,7 @@ from typing import IO
 
 import pytest
 
-from secagg.runtime.engines import loopback, party_process
+from secagg.runtime.engines import launcher, party_process
 
 COMMAND = [sys.executable, "-P", "-m", "secagg.runtime.engines.party_process"]
 
@@ -111,7 +111,7 @@ def nursery() -> Iterator[Nursery]:
 @pytest.fixture
 def quick_starts(nursery: Nursery, monkeypatch: pytest.MonkeyPatch) -> Nursery:
     """Let engines start their parties as forks."""
-    monkeypatch.setattr(loopback, "subprocess", nursery.stand_in())
+    monkeypatch.setattr(launcher, "subprocess", nursery.stand_in())
     return nursery
 
 

@@ -26,6 +26,7 @@ from secagg.errors import DataError, JobError, PolicyRefusal, ProtocolAbort, Usa
 from secagg.jobs.registry import PROTOCOLS
 from secagg.runs.run import Run, run
 from secagg.runtime.engines.channel import HOST
+from secagg.runtime.engines.launcher import Launcher
 from secagg.runtime.engines.loopback import LoopbackEngine
 
 __all__ = ["nursery", "quick_starts"]  # fixtures
@@ -51,7 +52,7 @@ def engines(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[LoopbackEngine]]:
     yield made
     assert made
     for engine in made:
-        assert all(process.poll() is not None for process in engine._processes.values())
+        assert all(process.poll() is not None for process in engine._launcher.processes.values())
 
 
 def overrides(protocol: str, **changed: Any) -> dict[str, str]:
@@ -163,7 +164,7 @@ def test_without_a_folder_nothing_stays(job: Path, engines: list[LoopbackEngine]
     logged = [e["event"] for e in seen if e["event"] not in ("asked", "starting")]
     assert [e["event"] for e in done.events] == logged
     assert done.folder is None and done.result.summary["records"] == 36
-    assert not any(folder.exists() for folder in engines[0]._folders.values())
+    assert not any(folder.exists() for folder in engines[0]._launcher.folders.values())
     assert sorted(path.name for path in job.parent.iterdir()) == ["data", "job.toml"]
 
 
@@ -174,7 +175,7 @@ def test_paths_start_where_the_run_was_started(
     monkeypatch.chdir(job.parent)
     (job.parent / "secagg.py").write_text("raise SystemExit('taken for a module')")
     assert processes(Path("job.toml")).facts["cohort"] == list(SITES)
-    assert engines[0]._cwd == str(job.parent)
+    assert engines[0]._launcher.cwd == str(job.parent)
 
 
 # --- what cannot be ------------------------------------------------------------------------------
@@ -223,14 +224,14 @@ def test_who_had_not_started_is_counted(
     job: Path, monkeypatch: pytest.MonkeyPatch, engines: list[LoopbackEngine]
 ) -> None:
     """The limit grows with the parties; here it is short, and one process never gets to run."""
-    real = LoopbackEngine._launch
+    real = Launcher.launch
 
-    def launch(self: LoopbackEngine, name: str) -> None:
-        real(self, name)
+    def launch(self: Launcher, name: str, port: int) -> None:
+        real(self, name, port)
         if name == "west":
-            os.kill(self._processes[name].pid, signal.SIGSTOP)
+            os.kill(self.processes[name].pid, signal.SIGSTOP)
 
-    monkeypatch.setattr(LoopbackEngine, "_launch", launch)
+    monkeypatch.setattr(Launcher, "launch", launch)
     monkeypatch.setattr(secagg.runtime.engines.loopback, "_START", 0.0)
     monkeypatch.setattr(secagg.runtime.engines.loopback, "_START_EACH", 3.0)
     with pytest.raises(ProtocolAbort, match="2 of 3 parties had started after 9 s") as caught:
@@ -254,7 +255,7 @@ def test_parties_killed_between_any_two_phases(
 
     def kill(engine: LoopbackEngine, *_: Any) -> None:
         killed.append(sorted(engine.parties)[len(killed) % len(engine.parties)])
-        engine._processes[killed[-1]].kill()
+        engine._launcher.processes[killed[-1]].kill()
 
     before_each(monkeypatch, kill)
     done = processes(job, protocol)
@@ -276,7 +277,7 @@ def test_parties_killed_while_they_answer(
     def kill(engine: LoopbackEngine, *_: Any) -> None:
         nonlocal moment
         moment += 0.002
-        for process in engine._processes.values():
+        for process in engine._launcher.processes.values():
             threading.Timer(moment, process.kill).start()
 
     before_each(monkeypatch, kill)
@@ -292,7 +293,7 @@ def test_a_party_that_stays_dead_is_noticed_at_once(
 ) -> None:
     def kill(engine: LoopbackEngine, round_: int, _: str) -> None:
         if round_ == 0:
-            engine._processes["west"].kill()
+            engine._launcher.processes["west"].kill()
 
     took = before_each(monkeypatch, kill)
     done = processes(job, **{"engine.restart": "false", "release.min_sites": 2})
@@ -308,18 +309,18 @@ def test_a_party_that_dies_of_its_request_is_given_up(
     job: Path, monkeypatch: pytest.MonkeyPatch, engines: list[LoopbackEngine]
 ) -> None:
     starts: list[str] = []
-    real = LoopbackEngine._launch
+    real = Launcher.launch
 
-    def launch(self: LoopbackEngine, name: str) -> None:
+    def launch(self: Launcher, name: str, port: int) -> None:
         starts.append(name)
-        real(self, name)
+        real(self, name, port)
         if starts.count("west") > 1 and name == "west":
-            self._processes["west"].kill()
+            self.processes["west"].kill()
 
     def kill(engine: LoopbackEngine, *_: Any) -> None:
-        engine._processes["west"].kill()
+        engine._launcher.processes["west"].kill()
 
-    monkeypatch.setattr(LoopbackEngine, "_launch", launch)
+    monkeypatch.setattr(Launcher, "launch", launch)
     before_each(monkeypatch, kill)
     done = processes(job, **{"release.min_sites": 2})
     restarts = [("restarted", 0, "west")] * 2
@@ -338,7 +339,7 @@ def test_a_party_that_hangs_is_noticed_at_the_deadline(
 
     def stop(engine: LoopbackEngine, round_: int, _: str) -> None:
         if round_ == 0:
-            os.kill(engine._processes["west"].pid, signal.SIGSTOP)
+            os.kill(engine._launcher.processes["west"].pid, signal.SIGSTOP)
 
     took = before_each(monkeypatch, stop)
     done = processes(job, **{"engine.deadline": 5, "release.min_sites": 2})
@@ -357,7 +358,7 @@ def test_a_party_that_comes_back_late_is_not_misunderstood(
     def exchange(self: LoopbackEngine, requests: Mapping[str, bytes]) -> Sequence[bytes]:
         if requests:
             self.start()
-            west = self._processes["west"].pid
+            west = self._launcher.processes["west"].pid
             os.kill(west, signal.SIGSTOP)
             self.deadline = 0.5
             tries.append([sender(reply) for reply in real(self, requests)])
@@ -415,11 +416,11 @@ def test_what_can_be_seen_from_outside_while_it_runs(
     tokens: list[bytes] = []
     seen: set[str] = set()
     logged: list[list[str]] = []
-    real = LoopbackEngine._launch
+    real = Launcher.launch
 
-    def launch(self: LoopbackEngine, name: str) -> None:
-        real(self, name)
-        tokens.append(self._tokens[name])
+    def launch(self: Launcher, name: str, port: int) -> None:
+        real(self, name, port)
+        tokens.append(self.tokens[name])
 
     def look(engine: LoopbackEngine, *_: Any) -> None:
         assert place.stat().st_mode & 0o777 == 0o700
@@ -429,20 +430,20 @@ def test_what_can_be_seen_from_outside_while_it_runs(
             if path.is_file() and path.name != "log.jsonl":
                 seen.add(path.name)
                 assert path.stat().st_mode & 0o777 == 0o600, path
-        for process in engine._processes.values():
+        for process in engine._launcher.processes.values():
             for what in ("cmdline", "environ"):
                 shown = Path(f"/proc/{process.pid}/{what}").read_bytes()
                 assert shown and not any(t in shown or t.hex().encode() in shown for t in tokens)
         events = read_log(place / "log.jsonl")
         logged.append([event["event"] for event in events])
 
-    monkeypatch.setattr(LoopbackEngine, "_launch", launch)
+    monkeypatch.setattr(Launcher, "launch", launch)
     before_each(monkeypatch, look)
     try:
         processes(job)
     finally:
         os.umask(before)
-    assert len(set(tokens)) == 3 and engines[0]._tokens == {}  # used up
+    assert len(set(tokens)) == 3 and engines[0]._launcher.tokens == {}  # used up
     assert seen >= {"setup", "journal", "lock", "keys", "session", "state", "seconds", "log.txt"}
     first = ["session", "consent", "round"]
     released = [*first, "release"]

@@ -355,9 +355,9 @@ def test_a_site_is_killed_between_entry_and_reply(
         while time.monotonic() < until and not any(r["round"] == round_ for r in releases(ledger)):
             time.sleep(0.01)
         (before,) = [row for row in releases(ledger) if row["round"] == round_]
-        engine._processes[name].send_signal(signal.SIGSTOP)  # lest it goes on without the pipe
+        engine._launcher.processes[name].send_signal(signal.SIGSTOP)  # lest it goes on without the pipe
         pipe.unlink()
-        engine._processes[name].kill()
+        engine._launcher.processes[name].kill()
         dead.append((name, round_, before["seed"]))
 
     def hindered(self: LoopbackEngine, requests: Mapping[str, bytes]) -> Sequence[bytes]:

@@ -24,24 +24,18 @@ import asyncio
 import contextlib
 import hashlib
 import itertools
-import os
-import signal
-import subprocess
-import sys
-import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
-from types import FrameType
-from typing import Any, ClassVar
+from typing import ClassVar, TypeVar
 
-from secagg.core import encoding
 from secagg.core.frames import Delivery, peek_header
 from secagg.core.identity import PublicIdentity, Role, Roster
-from secagg.core.private_files import read_checked
 from secagg.core.randomness import system_random
-from secagg.errors import EvidenceError, PeerError
+from secagg.errors import PeerError
 from secagg.jobs.job import Job
 from secagg.runtime.engines.channel import HOST, Caller, greet_party, receive
+from secagg.runtime.engines.event_loop import results_until, run_to_end
+from secagg.runtime.engines.launcher import Launcher
 
 _START, _START_EACH = 60.0, 3.0
 """Seconds in which n parties must have started: the first, and n times the second.
@@ -53,10 +47,10 @@ _GREETING = 10.0
 """Seconds for a greeting; a caller that says nothing is hung up on."""
 _MAX_STARTS = 3
 """Starts of one process for one request: what ends thrice will end again."""
-_CLOSE_SECONDS = 2.0
-"""Seconds that a party has to end by itself."""
 _CONNECTION_ERRORS = (PeerError, EOFError, OSError)
 """What a line can raise that is of no more use."""
+
+T = TypeVar("T")
 
 
 class LoopbackEngine:
@@ -84,19 +78,12 @@ class LoopbackEngine:
         self.restarted: list[str] = []
         self.silent: list[str] = []
         self.on_start: Callable[[int, int], None] = lambda started, parties: None
-        self._job, self._cwd = job.model_dump_json(), cwd
-        self._folders = {
-            name: folder / f"{i:02}-{_printable(name)}" for i, name in enumerate(sorted(parties))
-        }
-        for place in self._folders.values():
-            place.mkdir(parents=True, exist_ok=True, mode=0o700)
+        self._launcher = Launcher(job, parties, folder, cwd)
         self._opening: tuple[Roster, bytes, bytes] | None = None
-        self._tokens: dict[str, bytes] = {}
         self._callers: set[asyncio.StreamWriter] = set()
         self._lines: dict[str, Caller] = {}
-        self._processes: dict[str, subprocess.Popen[bytes]] = {}
         self._loop = asyncio.new_event_loop()
-        self._server = self._run(asyncio.start_server(self._called, HOST, 0))
+        self._server = run_to_end(self._loop, asyncio.start_server(self._called, HOST, 0))
         self.port: int = self._server.sockets[0].getsockname()[1]
 
     def __enter__(self) -> LoopbackEngine:
@@ -108,8 +95,7 @@ class LoopbackEngine:
     @property
     def seconds(self) -> dict[str, float]:
         """Processor time that each party spent on requests."""
-        spent = {name: read_seconds(folder) for name, folder in self._folders.items()}
-        return {name: seconds for name, seconds in spent.items() if seconds}
+        return self._launcher.seconds
 
     def start(self) -> dict[str, PublicIdentity]:
         """Start every party that was not started yet; return the public keys of those that came.
@@ -117,7 +103,7 @@ class LoopbackEngine:
         Starting does not count against the deadline of a phase. Its own limit is 60 seconds and 3
         more for each party: they may all share a core or two.
         """
-        new = [name for name in self.parties if name not in self._processes]
+        new = [name for name in self.parties if not self._launcher.was_started(name)]
         came = itertools.count()
 
         async def first_line(name: str) -> Caller | None:
@@ -128,12 +114,12 @@ class LoopbackEngine:
         if new:
             self.on_start(next(came), len(new))
         limit = _START + _START_EACH * len(new)
-        self._run(self._all({name: first_line(name) for name in new}, limit))
+        self._wait({name: first_line(name) for name in new}, limit)
         return {name: line.public for name, line in sorted(self._lines.items())}
 
     def is_running(self, name: str) -> bool:
         """Whether the party's process is there, be it busy or stuck."""
-        return name in self._processes and self._processes[name].poll() is None
+        return self._launcher.is_running(name)
 
     def open(self, roster: Roster, nonce: bytes, session: bytes) -> None:
         """Say which session this is; each party is told before its next request, and pins it."""
@@ -146,7 +132,7 @@ class LoopbackEngine:
             self.start()
         reached: set[str] = set()
         asked = {n: self._converse(n, request, reached) for n, request in requests.items()}
-        replies = self._run(self._all(asked, self.deadline))
+        replies = self._wait(asked, self.deadline)
         self.silent = sorted(set(requests) - set(replies))
         for name, request in requests.items():
             round_, phase = peek_header(request)
@@ -194,39 +180,16 @@ class LoopbackEngine:
         """Return the line to a party, whose process is started if need be; None if it ended."""
         if name in self._lines:
             return self._lines[name]
-        process = self._processes.get(name)
-        if process is None:
-            self._launch(name)
-        elif self.restart and process.poll() is not None:
-            self.restarted.append(name)
-            self._launch(name)
+        started = self._launcher.was_started(name)
+        if not started or (self.restart and not self._launcher.is_running(name)):
+            if started:
+                self.restarted.append(name)
+            self._launcher.launch(name, self.port)
         while name not in self._lines:
-            if self._processes[name].poll() is not None:
+            if not self._launcher.is_running(name):
                 return None
             await asyncio.sleep(0.01)
         return self._lines[name]
-
-    def _launch(self, name: str) -> None:
-        """Start a party's process; the token goes through a pipe, so that no list shows it."""
-        folder = self._folders[name]
-        log = os.open(folder / "log.txt", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
-        with os.fdopen(log, "wb") as words:
-            process = subprocess.Popen(
-                # -P: a file in the user's folder must not stand in for a module
-                [sys.executable, "-P", "-m", "secagg.runtime.engines.party_process"],
-                stdin=subprocess.PIPE, stdout=words, stderr=words, cwd=self._cwd,
-                start_new_session=True,  # Ctrl-C is for the coordinator
-            )  # fmt: skip
-        self._processes[name] = process
-        self._tokens[name] = system_random(32)
-        told = {
-            "folder": str(folder.absolute()), "name": name, "role": self.parties[name].value,
-            "job": self._job, "port": self.port, "token": self._tokens[name],
-        }  # fmt: skip
-        assert process.stdin is not None
-        with contextlib.suppress(BrokenPipeError):  # it has ended already, which will be seen
-            process.stdin.write(encoding.dumps(told))
-            process.stdin.close()
 
     async def _called(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Greet a caller, and if it is a party listen to it until its line breaks."""
@@ -245,7 +208,7 @@ class LoopbackEngine:
             writer.close()
 
     async def _greeted(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> Caller:
-        name = await greet_party(reader, writer, self._tokens, system_random)
+        name = await greet_party(reader, writer, self._launcher.tokens, system_random)
         match await receive(reader):
             case ["hello", bytes(verify), bytes(seal), None | bytes() as session]:
                 public = PublicIdentity(name, self.parties[name], verify, seal)
@@ -256,55 +219,20 @@ class LoopbackEngine:
     def _hang_up(self, name: str) -> None:
         """End a line, and the process that it was the life of."""
         self._lines.pop(name).writer.close()
-        _end(self._processes[name], 0.0)
+        self._launcher.kill(name)
 
     # --- all of them -------------------------------------------------------------------------
 
-    def _run(self, coroutine: Any) -> Any:
-        """Run it to its end. What a signal's handler raises meanwhile ends it, as a cancellation.
-
-        Raised anywhere in asyncio's own code, it could leave the loop unfit for the clean-up.
-        """
-        raised: list[BaseException] = []
-
-        def at_signal(number: int, frame: FrameType | None) -> None:
-            try:
-                handlers[number](number, frame)
-            except BaseException as error:  # whatever it is, it is raised below
-                raised.append(error)
-                self._loop.call_soon_threadsafe(task.cancel)
-
-        task = self._loop.create_task(coroutine)
-        handlers = _handlers()
-        try:
-            for number in handlers:
-                signal.signal(number, at_signal)
-            return self._loop.run_until_complete(task)
-        finally:
-            for number, handler in handlers.items():
-                signal.signal(number, handler)
-            if raised:
-                raise raised[0]
-
-    async def _all(self, waited: Mapping[str, Any], seconds: float) -> dict[str, Any]:
-        """Return what came, by name, before the time was up; the rest is cancelled."""
-        tasks = {name: asyncio.ensure_future(each) for name, each in waited.items()}
-        try:
-            if tasks:
-                await asyncio.wait(tasks.values(), timeout=seconds)
-        finally:
-            for task in tasks.values():
-                task.cancel()  # which does nothing to those that are done
-            await asyncio.gather(*tasks.values(), return_exceptions=True)
-        came = {n: task.result() for n, task in tasks.items() if not task.cancelled()}
-        return {name: result for name, result in came.items() if result is not None}
+    def _wait(self, waited: Mapping[str, Awaitable[T | None]], seconds: float) -> dict[str, T]:
+        """Return what came, by name, before the time was up."""
+        came: dict[str, T] = run_to_end(self._loop, results_until(waited, seconds))
+        return came
 
     def close(self) -> None:
         """Hang up on every party and wait for its end; who does not end is killed."""
         self._server.close()
-        self._run(self._settle())
-        for process in self._processes.values():
-            _end(process, _CLOSE_SECONDS)
+        run_to_end(self._loop, self._settle())
+        self._launcher.close()
         self._loop.close()
 
     async def _settle(self) -> None:
@@ -314,31 +242,3 @@ class LoopbackEngine:
         await asyncio.gather(
             *(asyncio.all_tasks() - {asyncio.current_task()}), return_exceptions=True
         )
-
-
-def _handlers() -> dict[int, Any]:
-    """Return the handlers, by signal, that may end a run by raising something."""
-    if threading.current_thread() is not threading.main_thread():
-        return {}  # only that thread runs handlers
-    found = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
-    return {number: handler for number, handler in found.items() if callable(handler)}
-
-
-def read_seconds(folder: Path) -> float:
-    """Return the processor time that the party of this folder has spent on requests, if known."""
-    try:
-        return float(read_checked(folder / "seconds"))
-    except EvidenceError:  # it has answered none yet, or the computer died before it was on disk
-        return 0.0
-
-
-def _end(process: subprocess.Popen[bytes], patience: float) -> None:
-    try:
-        process.wait(patience)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        process.wait()
-
-
-def _printable(name: str) -> str:
-    return "".join(c if c.isascii() and c.isalnum() else "_" for c in name)[:40]

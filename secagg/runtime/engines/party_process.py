@@ -46,7 +46,7 @@ from secagg.errors import DataError, PeerError, SecaggError
 from secagg.jobs.data_sources import SiteSource, find_sites
 from secagg.jobs.job import Job
 from secagg.runtime.engines.channel import Line
-from secagg.runtime.engines.loopback import read_seconds
+from secagg.runtime.engines.launcher import read_seconds
 from secagg.runtime.parties import make_party, read_records
 from secagg.runtime.party import Party
 from secagg.runtime.planned_job import Planned, plan_sites, session_of

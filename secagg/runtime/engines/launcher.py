@@ -1,0 +1,107 @@
+"""The processes of parties on this computer: started, told who they are, ended.
+
+Each party has a private folder, in which its own process alone reads and writes
+(`secagg.runtime.engines.party_process`); the exception is the time that it spent.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+from secagg.core import encoding
+from secagg.core.identity import Role
+from secagg.core.private_files import read_checked
+from secagg.core.randomness import system_random
+from secagg.errors import EvidenceError
+from secagg.jobs.job import Job
+
+_CLOSE_SECONDS = 2.0
+"""Seconds that a party has to end by itself."""
+
+
+class Launcher:
+    """Starts and ends the processes of `parties`, each in its folder; they greet with `tokens`."""
+
+    def __init__(self, job: Job, parties: Mapping[str, Role], folder: Path, cwd: str) -> None:
+        """Give each party a private folder in `folder`; nobody is started yet.
+
+        cwd: the folder at which relative paths in the job start
+        """
+        self._parties, self._job, self.cwd = dict(parties), job.model_dump_json(), cwd
+        self.folders = {
+            name: folder / f"{i:02}-{_printable(name)}" for i, name in enumerate(sorted(parties))
+        }
+        for place in self.folders.values():
+            place.mkdir(parents=True, exist_ok=True, mode=0o700)
+        self.processes: dict[str, subprocess.Popen[bytes]] = {}
+        self.tokens: dict[str, bytes] = {}
+
+    @property
+    def seconds(self) -> dict[str, float]:
+        """Processor time that each party spent on requests."""
+        spent = {name: read_seconds(folder) for name, folder in self.folders.items()}
+        return {name: seconds for name, seconds in spent.items() if seconds}
+
+    def was_started(self, name: str) -> bool:
+        """Whether the party's process was started, here and now."""
+        return name in self.processes
+
+    def is_running(self, name: str) -> bool:
+        """Whether the party's process is there, be it busy or stuck."""
+        return name in self.processes and self.processes[name].poll() is None
+
+    def launch(self, name: str, port: int) -> None:
+        """Start a party's process; the token goes through a pipe, so that no list shows it."""
+        folder = self.folders[name]
+        log = os.open(folder / "log.txt", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+        with os.fdopen(log, "wb") as words:
+            process = subprocess.Popen(
+                # -P: a file in the user's folder must not stand in for a module
+                [sys.executable, "-P", "-m", "secagg.runtime.engines.party_process"],
+                stdin=subprocess.PIPE, stdout=words, stderr=words, cwd=self.cwd,
+                start_new_session=True,  # Ctrl-C is for the coordinator
+            )  # fmt: skip
+        self.processes[name] = process
+        self.tokens[name] = system_random(32)
+        told = {
+            "folder": str(folder.absolute()), "name": name, "role": self._parties[name].value,
+            "job": self._job, "port": port, "token": self.tokens[name],
+        }  # fmt: skip
+        assert process.stdin is not None
+        with contextlib.suppress(BrokenPipeError):  # it has ended already, which will be seen
+            process.stdin.write(encoding.dumps(told))
+            process.stdin.close()
+
+    def kill(self, name: str) -> None:
+        """End a party's process, unless it has ended."""
+        _end(self.processes[name], 0.0)
+
+    def close(self) -> None:
+        """Wait for the end of every process; who does not end is killed."""
+        for process in self.processes.values():
+            _end(process, _CLOSE_SECONDS)
+
+
+def read_seconds(folder: Path) -> float:
+    """Return the processor time that the party of this folder has spent on requests, if known."""
+    try:
+        return float(read_checked(folder / "seconds"))
+    except EvidenceError:  # it has answered none yet, or the computer died before it was on disk
+        return 0.0
+
+
+def _end(process: subprocess.Popen[bytes], patience: float) -> None:
+    try:
+        process.wait(patience)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+
+
+def _printable(name: str) -> str:
+    return "".join(c if c.isascii() and c.isalnum() else "_" for c in name)[:40]
