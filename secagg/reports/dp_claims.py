@@ -153,7 +153,7 @@ def seen(sees: Mapping[str, str], *, noised: bool) -> dict[str, str]:
     if not noised:
         return dict(sees)
     exact = {
-        "the number of records in all": "the number of records in all (with noise)",
+        "the total number of records": "the total number of records (with noise)",
         "in clear": "with its noise",
     }
     found = dict(sees)

@@ -209,15 +209,14 @@ class TestNoExactWords:
         sees = dict(make_protocol(Named(name=protocol)).capabilities.sees)
         noised = seen(sees, noised=True)
         for text in noised.values():
-            assert "number of records" not in text.replace(
-                "number of records in all (with noise)", ""
-            )
+            noised_count = "total number of records (with noise)"
+            assert "number of records" not in text.replace(noised_count, "")
             assert "in clear" not in text
         assert seen(sees, noised=False) == sees
 
     def test_a_site_saw_the_number_with_noise(self) -> None:
         text = Page(page_of(noised_run("sum"))).text
-        assert text.count("the number of records in all (with noise)") == 3
+        assert text.count("the total number of records (with noise)") == 3
         assert "with noise" not in Page(page_of(small_run("moments", "additive"))).text
 
     def test_the_step_in_force(self) -> None:

@@ -45,7 +45,7 @@ class Silent:
 class OneSum(SumNumbers):
     """A method that is done after the cohort round: nothing but the first sum."""
 
-    def message(self, state):
+    def next_request(self, state):
         return None
 
 
