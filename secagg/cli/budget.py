@@ -80,9 +80,9 @@ def budget_history(
 ) -> None:
     """List entries and what each cost, re-uses, cohorts, caps and decisions, oldest first."""
     from secagg.cli import output  # noqa: PLC0415
-    from secagg.runs import budgets  # noqa: PLC0415
+    from secagg.runs import ledger_history  # noqa: PLC0415
 
-    rows = budgets.history(where, party, session, refused=refused)
+    rows = ledger_history.history(where, party, session, refused=refused)
     if as_json:
         print_json(rows)
     else:

@@ -1,4 +1,4 @@
-"""`secagg budget`: what ledgers hold, as plain data, and how a cap is set.
+"""`secagg budget`: what was spent and what is left, as plain data, and how a cap is set.
 
 Whoever may read a ledger may ask it: a site's officer its own, whoever runs a simulation all. No
 seed of any noise is ever shown.
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
@@ -23,8 +23,6 @@ from secagg.jobs.job import load_job
 from secagg.privacy.accounting.budget import Cap, Cost, affordable, spent_epsilon
 from secagg.privacy.accounting.events import curve, rdp_epsilon, zcdp_epsilon
 from secagg.privacy.ledger.ledger import Ledger
-from secagg.privacy.ledger.records import VOID
-from secagg.privacy.ledger.store import Line
 from secagg.runtime.session_ledgers import ALL_SITES, open_ledger
 
 _ENDING: Final = ".ledger"
@@ -103,7 +101,7 @@ def show(path: Path, delta: float = DELTA, *, in_full: bool = False) -> list[dic
             **_standing(ledger, dataset, delta, place.caps if dataset == place.dataset else ()),
             **({"in_full": _in_full(ledger.spent(dataset), delta)} if in_full else {}),
         }
-        for place, ledger in _opened(path)
+        for place, ledger in opened_ledgers(path)
         for dataset in ledger.datasets()
     ]
 
@@ -206,95 +204,7 @@ def _check_name(file: Path, dataset: str | None, what: str) -> None:
         raise UsageError(str(file), what, f"That is {ledger_name(dataset)!r}.")
 
 
-def history(
-    path: Path, party: str | None = None, session: str | None = None, *, refused: bool = False
-) -> list[dict[str, Any]]:
-    """Return the lines of every ledger, oldest first: entries, re-uses, cohorts, caps, decisions.
-
-    party, session: only of this party's ledger; only of sessions whose names begin so
-    refused: only decisions that refused something
-    """
-    rows = [
-        {
-            "time": line.when.isoformat(timespec="milliseconds"),
-            "party": line.content.get("party", place.party), "dataset": dataset,
-            "kind": line.kind, "session": line.session, "round": line.round,
-            "cost": _cost(line), "text": _words(line), "content": line.content,
-        }
-        for place, ledger in _opened(path, party)
-        for dataset in ledger.datasets()
-        for line in ledger.history(dataset)
-        if (session is None or (line.session or "").startswith(session))
-        and not (refused and line.content.get("allowed", True))
-    ]  # fmt: skip
-    return sorted(rows, key=lambda row: str(row["time"]))
-
-
-def in_all(rows: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Return, for each session and party in these rows of `history`, what its releases cost."""
-    paid: dict[tuple[str, str, float], Counter[Cost]] = {}
-    for row in rows:
-        if row["kind"] == "entry":
-            key = row["session"], row["party"], row["cost"]["delta"]
-            paid.setdefault(key, Counter())[Cost.of(row["content"]["cost"])] += 1
-    return [
-        f"session {session[:8]} cost {party} {_epsilons(costs, delta)} "
-        f"for {costs.total()} releases together"
-        for (session, party, delta), costs in paid.items()
-    ]
-
-
-def _epsilons(costs: Counter[Cost], delta: float) -> str:
-    if exact_releases(costs):
-        return "no finite epsilon"
-    each = (f"{spent_epsilon(costs, kind, delta):.3g} ({kind.value})" for kind in Adjacency)
-    return f"epsilon {', '.join(each)} at delta {delta:g}"
-
-
-def _cost(line: Line) -> dict[str, Any] | None:
-    """Return what an entry cost by itself, at its job's delta; None for what cost nothing."""
-    if line.kind != "entry":
-        return None
-    cost, delta = Cost.of(line.content["cost"]), line.content["delta"] or DELTA
-    return {"delta": delta} | {
-        f"epsilon_{adjacency.value}": spent_epsilon(Counter([cost]), adjacency, delta)
-        for adjacency in Adjacency
-    }
-
-
-def _words(line: Line) -> str:
-    content = line.content
-    match line.kind:
-        case "entry" | "use":
-            again = "again, same noise, no cost: " if line.kind == "use" else ""
-            return f"{again}{_released(content)}{_price(line)}"
-        case "cohort":
-            return f"sum over {', '.join(content['cohort'])}"
-        case "decision":
-            verdict = "allowed" if content["allowed"] else "REFUSED"
-            return f"{verdict}: {content['rule']}: {content['text']}"
-        case _:
-            return "; ".join(Cap.of(plain).words() for plain in content["caps"]) or "no cap"
-
-
-def _released(content: Mapping[str, Any]) -> str:
-    cohort = f" of {', '.join(content['cohort'])}" if content["cohort"] else ""
-    noise = "exact" if not content["variance"] else f"noise in the {content['placement']}"
-    noise += f", {VOID}" if content.get("privacy") == VOID else ""
-    return f"{content['stage']}{cohort}, {noise}"
-
-
-def _price(line: Line) -> str:
-    cost = _cost(line)
-    if cost is None:
-        return ""
-    if math.isinf(cost["epsilon_add_remove"]):
-        return ": no epsilon bounds it"
-    told = ", ".join(f"{cost[f'epsilon_{a.value}']:.3g} ({a.value})" for a in Adjacency)
-    return f": epsilon {told} at delta {cost['delta']:g}"
-
-
-def _opened(path: Path, party: str | None = None) -> Iterator[tuple[Place, Ledger]]:
+def opened_ledgers(path: Path, party: str | None = None) -> Iterator[tuple[Place, Ledger]]:
     """Yield the ledgers there are, each once: parties may have one data set between them.
 
     Raises `UsageError` if there is none.

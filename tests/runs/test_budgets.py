@@ -19,7 +19,7 @@ from secagg.core.randomness import replayable_random
 from secagg.errors import JobError, PolicyRefusal, UsageError
 from secagg.privacy.accounting.budget import Cap
 from secagg.privacy.accounting.calibration import EXACT
-from secagg.runs import budgets
+from secagg.runs import budgets, ledger_history
 from secagg.runtime.session_ledgers import open_ledger
 
 CAP = Cap(1.0, DELTA, None, Adjacency.ADD_REMOVE)
@@ -156,9 +156,9 @@ def test_two_sites_of_one_data_set_have_one_ledger(tmp_path: Path) -> None:
     assert [row["party"] for row in budgets.show(job)] == ["c"]
     run(data, privacy=noised(0.5))
     assert [row["party"] for row in budgets.show(job)] == [*"abce", "coordinator"]
-    both = [row for row in budgets.history(job, "c") if row["kind"] == "entry"]
+    both = [row for row in ledger_history.history(job, "c") if row["kind"] == "entry"]
     assert {row["party"] for row in both} == {"c", "d"}
-    assert both == [row for row in budgets.history(job, "d") if row["cost"]]
+    assert both == [row for row in ledger_history.history(job, "d") if row["cost"]]
 
 
 def test_show_says_which_epsilon_it_is(tmp_path: Path, monkeypatch: Any, capsys: Any) -> None:
@@ -205,7 +205,7 @@ def test_show_at_other_deltas_and_by_other_accountants(tmp_path: Path) -> None:
 def test_history_tells_what_each_release_cost(tmp_path: Path) -> None:
     data = folder_with(tmp_path)
     run(data, privacy=noised(2.0))
-    paid = [row for row in budgets.history(data, "a") if row["cost"] is not None]
+    paid = [row for row in ledger_history.history(data, "a") if row["cost"] is not None]
     assert [row["content"]["stage"] for row in paid] == ["cohort", "moments"]
     (one,) = [row for row in budgets.show(data) if row["party"] == "a"]
     for row in paid:
@@ -214,19 +214,19 @@ def test_history_tells_what_each_release_cost(tmp_path: Path) -> None:
         told = f"{row['cost']['epsilon_add_remove']:.3g} (add_remove)"
         assert f"noise in the sum: epsilon {told}" in row["text"]
     run(data)
-    assert budgets.history(data, "a")[-1]["text"].endswith("exact: no epsilon bounds it")
+    assert ledger_history.history(data, "a")[-1]["text"].endswith("exact: no epsilon bounds it")
 
 
 def test_history_tells_what_costs_nothing_and_what_protects_nothing(tmp_path: Path) -> None:
     data = folder_with(tmp_path)
     for _ in range(2):
         run(data, privacy=noised(placement="site"))
-    again = [row for row in budgets.history(data, "a") if row["kind"] == "use"]
+    again = [row for row in ledger_history.history(data, "a") if row["kind"] == "use"]
     assert len(again) == 2 and all(row["cost"] is None for row in again)
     assert again[1]["text"].startswith("again, same noise, no cost: moments")
     assert again[1]["text"].endswith("noise in the site")
     run(data, privacy=noised(), random=replayable_random(1))
-    last = budgets.history(data, "a")[-1]
+    last = ledger_history.history(data, "a")[-1]
     assert last["text"].endswith("void (replayable noise): no epsilon bounds it")
     assert last["content"]["cost"] == EXACT.plain()
 
@@ -237,18 +237,18 @@ def test_history_of_a_party_a_session_and_of_refusals(tmp_path: Path) -> None:
     with pytest.raises(PolicyRefusal):
         (data / "ledgers/coordinator.ledger").unlink()
         run(data, FIVE[:4])
-    everything = budgets.history(data)
+    everything = ledger_history.history(data)
     sessions = list(dict.fromkeys(row["session"] for row in everything))
     assert len(sessions) == 2
-    of_first = budgets.history(data, session=sessions[0][:6])
+    of_first = ledger_history.history(data, session=sessions[0][:6])
     assert of_first == [row for row in everything if row["session"] == sessions[0]] != []
-    assert budgets.history(data, "b") == [row for row in everything if row["party"] == "b"]
-    refused = budgets.history(data, refused=True)
+    assert ledger_history.history(data, "b") == [row for row in everything if row["party"] == "b"]
+    refused = ledger_history.history(data, refused=True)
     assert refused == [row for row in everything if "REFUSED" in row["text"]]
     assert {row["session"] for row in refused} == {sessions[1]}
-    assert budgets.history(data, "e", refused=True) == []
+    assert ledger_history.history(data, "e", refused=True) == []
     with pytest.raises(UsageError, match=r"no ledger of 'bb'. There is a, b, c, d, e"):
-        budgets.history(data, "bb")
+        ledger_history.history(data, "bb")
 
 
 def test_the_history_command(tmp_path: Path, monkeypatch: Any, capsys: Any) -> None:

@@ -19,7 +19,7 @@ from secagg.errors import JobError, PolicyRefusal
 from secagg.jobs.job import parse_job
 from secagg.privacy.accounting.budget import Cap
 from secagg.privacy.accounting.gaussian_dp import gaussian_epsilon, gaussian_mu
-from secagg.runs import budgets
+from secagg.runs import budgets, ledger_history
 from secagg.runtime.coordinator import Coordinator
 from secagg.runtime.planned_job import plan_job
 from secagg.runtime.session import open_session
@@ -54,7 +54,7 @@ def test_a_sites_own_ledger_refuses_where_the_coordinators_is_gone(tmp_path: Pat
     with pytest.raises(PolicyRefusal) as refused:
         run(data, ("a", "b", "c", "d"))
     assert refused.value.where == "a"
-    rows = [r for r in budgets.history(data / "ledgers") if "REFUSED" in r["text"]]
+    rows = [r for r in ledger_history.history(data / "ledgers") if "REFUSED" in r["text"]]
     assert {row["party"] for row in rows} == {"a", "b", "c", "d"}
     assert "cohorts" in rows[0]["text"] and "e" in rows[0]["text"].split("=")[1]
 

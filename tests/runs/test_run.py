@@ -14,6 +14,7 @@ from support.jobs import raw_job, small_job, tables, write_job
 import secagg
 import secagg.reports.page
 import secagg.runs.run
+import secagg.runs.session_loop
 from secagg.audits.run_integrity import verify_folder
 from secagg.core.frames import peek_header
 from secagg.core.hash_chain_log import RunLog, read_log
@@ -337,7 +338,7 @@ def test_a_partys_own_words_are_shown_for_the_same_failure_only(
         session.engine.errors["north"] = own
         raise PolicyRefusal("north", "in short")
 
-    monkeypatch.setattr(secagg.runs.run, "_loop", fail)
+    monkeypatch.setattr(secagg.runs.session_loop, "_loop", fail)
     with pytest.raises(PolicyRefusal, match=shown):
         run(small_job(), tables())
 

@@ -23,7 +23,7 @@ from secagg.privacy.accounting.budget import Cap
 from secagg.privacy.policy.release_rules import ReleasePolicy
 from secagg.protocols.additive import Additive
 from secagg.protocols.plain import Plain
-from secagg.runs import budgets
+from secagg.runs import budgets, ledger_history
 from secagg.runtime.attestations import digest_request
 from secagg.runtime.engines.memory import MemoryEngine
 from secagg.runtime.party import REFUSED, Handled, Party, SiteContext
@@ -36,7 +36,7 @@ POLICY = "min_sites = 3\nmin_records = 2\n"
 
 def entered(data: Path) -> list[str]:
     """Return the parties that have an entry in their ledgers."""
-    rows = budgets.history(data / "ledgers")
+    rows = ledger_history.history(data / "ledgers")
     return sorted({row["party"] for row in rows if row["kind"] in ("entry", "use")})
 
 
@@ -109,7 +109,7 @@ def test_a_run_that_one_site_refuses_charges_nobody(
     """The others have entered nothing by then; the refusal is in the site's own ledger."""
     data = refused(tmp_path, BY_THE_JOB[spoil], privacy)
     assert entered(data) == []
-    rows = [r for r in budgets.history(data / "ledgers") if "REFUSED" in r["text"]]
+    rows = [r for r in ledger_history.history(data / "ledgers") if "REFUSED" in r["text"]]
     assert [row["party"] for row in rows] == ["e"] * 3
 
 
@@ -127,7 +127,7 @@ def test_with_noise_consent_says_nothing_of_records(
 ) -> None:
     """It is free: otherwise whoever asks again and again would learn them for nothing."""
     data = refused(tmp_path, BY_RECORDS[spoil], privacy)
-    rows = [r for r in budgets.history(data / "ledgers") if r["kind"] == "entry"]
+    rows = [r for r in ledger_history.history(data / "ledgers") if r["kind"] == "entry"]
     assert {row["content"]["stage"] for row in rows} == {"cohort"}  # which was asked, and paid for
     assert {row["party"] for row in rows} == set(FIVE) - {"e"}
 
@@ -139,7 +139,7 @@ def test_what_the_count_shows_is_decided_before_the_next_sum(
 ) -> None:
     """A rule on all records: the count is paid for, as it was released; the moments are not."""
     data = refused(tmp_path, lambda data: write_policy(data, rule + "\n"), privacy)
-    rows = [r for r in budgets.history(data / "ledgers") if r["kind"] == "entry"]
+    rows = [r for r in ledger_history.history(data / "ledgers") if r["kind"] == "entry"]
     assert {row["content"]["stage"] for row in rows} == {"cohort"}
     assert {row["party"] for row in rows} == {*FIVE, "coordinator"}
 
@@ -180,7 +180,7 @@ def test_a_replay_needs_no_budget(tmp_path: Path) -> None:
 def test_decisions_are_written_once_and_refusals_always(tmp_path: Path) -> None:
     data = folder_with(tmp_path)
     run(data)
-    rows = [r for r in budgets.history(data / "ledgers") if r["kind"] == "decision"]
+    rows = [r for r in ledger_history.history(data / "ledgers") if r["kind"] == "decision"]
     for party in FIVE:
         said = [r["text"] for r in rows if r["party"] == party]
         assert len(said) == len(set(said)) >= 4
@@ -188,7 +188,7 @@ def test_decisions_are_written_once_and_refusals_always(tmp_path: Path) -> None:
     for number in (1, 2):
         with pytest.raises(PolicyRefusal):
             run(data)
-        rows = [r for r in budgets.history(data / "ledgers") if "REFUSED" in r["text"]]
+        rows = [r for r in ledger_history.history(data / "ledgers") if "REFUSED" in r["text"]]
         assert [r["party"] for r in rows] == ["e"] * number
 
 

@@ -16,7 +16,7 @@ from secagg.core.randomness import system_random
 from secagg.errors import PolicyRefusal
 from secagg.jobs.job import parse_job
 from secagg.privacy.accounting.budget import Cap
-from secagg.runs import budgets
+from secagg.runs import budgets, ledger_history
 from secagg.runtime.coordinator import Step
 from secagg.runtime.planned_job import plan_job
 from secagg.runtime.session import Session, open_session
@@ -89,6 +89,6 @@ def test_a_run_beyond_the_coordinators_own_cap_is_not_begun(tmp_path: Path) -> N
         budgets.set_cap(data / "ledgers/coordinator.ledger", None, ALL_SITES, cap)
         with pytest.raises(PolicyRefusal, match=r"its cap is epsilon 0\.5"):
             run(data, privacy=privacy)
-    rows = budgets.history(data / "ledgers")
+    rows = ledger_history.history(data / "ledgers")
     assert {row["kind"] for row in rows} == {"caps"}
     run(data, privacy=noised(0.4))

@@ -17,6 +17,7 @@ import pytest
 from support.jobs import TOML, write_job
 
 import secagg.runs.run
+import secagg.runs.session_loop
 from secagg.cli.main import main
 from secagg.core.frames import peek_header
 from secagg.core.hash_chain_log import read_log
@@ -250,7 +251,7 @@ def test_a_dropped_aggregator(
         return [] if lost else [frame]
 
     patch_run(monkeypatch, tamper=tamper)
-    line = "additive: aggregator_2 did not answer, and all aggregators are needed"
+    line = "additive: aggregator_2 did not answer, but all aggregators are required"
     check_failure(command, job, 4, line, "--protocol", "additive")
 
 
@@ -268,7 +269,7 @@ def test_our_own_bug(command: Command, job: Path, monkeypatch: pytest.MonkeyPatc
     def broken(*_: Any, **__: Any) -> None:
         raise RuntimeError("first line\nsecond line")
 
-    monkeypatch.setattr(secagg.runs.run, "_loop", broken)
+    monkeypatch.setattr(secagg.runs.session_loop, "_loop", broken)
     check_failure(
         command, job, 1, r"RuntimeError: first line\. A bug of ours: set SECAGG_TRACEBACK"
     )
@@ -303,7 +304,7 @@ def test_interrupted(
     def interrupt(*_: Any, **__: Any) -> None:
         signal.raise_signal(number)
 
-    monkeypatch.setattr(secagg.runs.run, "_loop", interrupt)
+    monkeypatch.setattr(secagg.runs.session_loop, "_loop", interrupt)
     before = everything_in(job.parent)
     more = ["--json"] if as_json else []
     code, out, err = command("run", job, "--out", job.parent / "some" / "out", *more)

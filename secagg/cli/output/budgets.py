@@ -11,7 +11,7 @@ from rich.table import Table
 from secagg.cli.output import terminal
 from secagg.contracts.noise import Adjacency
 from secagg.privacy.accounting.budget import rounded_down
-from secagg.runs import budgets
+from secagg.runs import ledger_history
 
 
 def show_budget(rows: Sequence[Mapping[str, Any]]) -> None:
@@ -69,5 +69,5 @@ def show_history(
         line = f"{row['time']} {row['party']} ({row['dataset']}){where}: {row['text']}"
         out.print(escape(line), soft_wrap=True)
     if session is not None:
-        for line in budgets.in_all(rows):
+        for line in ledger_history.in_all(rows):
             out.print(escape(line), soft_wrap=True)
