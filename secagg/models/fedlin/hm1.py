@@ -104,7 +104,11 @@ class FedLinHm1(LocalSteps, FedLinModel):
     size."""
 
     name: ClassVar[str] = "fedlin_hm1"
-    title: ClassVar[str] = "FedLin HM1 regression"
+
+    @property
+    def title(self) -> str:
+        """Return what a heading calls it."""
+        return "FedLin HM1 regression"
 
     @property
     def disclosure(self) -> Disclosure:

@@ -141,7 +141,11 @@ class FedLinHm2(Participation, FedLinModel):
     """With the other priors: prior standard deviation of log sigma^2."""
 
     name: ClassVar[str] = "fedlin_hm2"
-    title: ClassVar[str] = "FedLin HM2 regression"
+
+    @property
+    def title(self) -> str:
+        """Return what a heading calls it."""
+        return "FedLin HM2 regression"
 
     @property
     def disclosure(self) -> Disclosure:

@@ -21,7 +21,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from typing import Any, ClassVar, Literal, Protocol
+from typing import Any, Literal, Protocol
 
 import numpy as np
 
@@ -69,9 +69,10 @@ class Analysis(Protocol):
 class Describe:
     """Means, standard deviations and correlations of all variables."""
 
-    table: ClassVar[ResultTable] = ResultTable(
-        "Means, spread and correlations", TableKind.DESCRIPTION
-    )
+    @property
+    def table(self) -> ResultTable:
+        """Return how its result is shown."""
+        return ResultTable("Means, spread and correlations", TableKind.DESCRIPTION)
 
     def check(self, public: PublicFacts) -> None:
         """Need nothing."""
@@ -106,7 +107,10 @@ class Ols(_Regression):
     level: float = 0.95
     """Level of the confidence intervals, between 0 and 1."""
 
-    table: ClassVar[ResultTable] = regression_table("Linear regression (least squares)")
+    @property
+    def table(self) -> ResultTable:
+        """Return how its result is shown."""
+        return regression_table("Linear regression (least squares)")
 
     def check(self, public: PublicFacts) -> None:
         """Check columns and level."""
@@ -131,7 +135,10 @@ class Ridge(_Regression):
     """Level of the intervals, between 0 and 1. They cover neither the bias nor the choice of the
     penalty."""
 
-    table: ClassVar[ResultTable] = regression_table("Ridge regression")
+    @property
+    def table(self) -> ResultTable:
+        """Return how its result is shown."""
+        return regression_table("Ridge regression")
 
     def check(self, public: PublicFacts) -> None:
         """Check columns, penalty and level."""
@@ -152,7 +159,10 @@ class Lasso(_Regression):
     """Weight of the absolute slopes, above 0. `"bic"` takes the best of 100 penalties by BIC. In
     scikit-learn's terms, on standardised columns, it is alpha."""
 
-    table: ClassVar[ResultTable] = regression_table("Lasso")
+    @property
+    def table(self) -> ResultTable:
+        """Return how its result is shown."""
+        return regression_table("Lasso")
 
     def check(self, public: PublicFacts) -> None:
         """Check columns and penalty."""
@@ -194,7 +204,10 @@ class Pc(Graph):
     alpha: float = 0.05
     """Level of each test of independence, above 0 and below 1."""
 
-    table: ClassVar[ResultTable] = other_table("Graph by PC")
+    @property
+    def table(self) -> ResultTable:
+        """Return how its result is shown."""
+        return other_table("Graph by PC")
 
     def check(self, public: PublicFacts) -> None:
         """Check graph, level and package."""
@@ -214,7 +227,10 @@ class Ges(Graph):
     penalty: float = 1.0
     """Factor of the BIC penalty, above 0. 1 is BIC itself."""
 
-    table: ClassVar[ResultTable] = other_table("Graph by GES")
+    @property
+    def table(self) -> ResultTable:
+        """Return how its result is shown."""
+        return other_table("Graph by GES")
 
     def check(self, public: PublicFacts) -> None:
         """Check graph, penalty and package."""

@@ -82,11 +82,11 @@ def compute(settings: Settings) -> dict[str, dict[str, float]]:
     result, own = simulated(method, columns, tables, seed)
     good = {CONVERGED: float(result.summary.get("converged", True))}
     errors = {
-        _OTHERS.get(row["model"], row["model"]): row["mean_site_rmse"] / unit
+        _OTHERS.get(str(row["model"]), str(row["model"])): row["mean_site_rmse"] / unit
         for row in result.summary["errors"]
     }
-    ours = errors.pop(name.partition("-")[0])
-    found = {name: {"error": ours} | (_counts(own) if name.startswith("hm2") else {}) | good}
+    own_error = errors.pop(name.partition("-")[0])
+    found = {name: {"error": own_error} | (_counts(own) if name.startswith("hm2") else {}) | good}
     return found | {other: {"error": error, CONVERGED: 1.0} for other, error in errors.items()}
 
 
