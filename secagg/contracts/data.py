@@ -65,10 +65,9 @@ class Stage:
     """A kind of round. A method declares its stages before any data is read.
 
     sees: what its sum tells the coordinator, as text for the report
-    sensitivity: how far one record can move it; None where that is not bounded, and noise cannot
-        help. All fields of a stage that has one are on the same grid: they have equal
-        `fraction_bits`.
-    ends_early: whether the method may be done before `max_rounds`
+    sensitivity: how far one record can move the contribution; None if that is not bounded, so that
+        noise cannot protect it. With a sensitivity, all fields have equal `fraction_bits`.
+    ends_early: whether the method may end before `max_rounds`
     """
 
     name: str

@@ -50,7 +50,7 @@ _FLOAT: Final = struct.Struct("<d")
 class Pieces:
     """The encoding of a value in parts. Large arrays are views, copied only once, at the end.
 
-    `dumps` encodes a `Pieces` object as the bytes of its parts. The arrays must not change before.
+    `dumps` accepts a `Pieces` object in place of its bytes. The arrays must not change until then.
     """
 
     def __init__(self, value: Any) -> None:

@@ -1,10 +1,10 @@
 """Vectors over the rings Z_2^32, Z_2^64 and Z_2^128, in which all secure sums are computed.
 
 A vector of m elements of Z_2^w is a C-contiguous array of m rows: one uint32 for w = 32, one uint64
-for w = 64, two uint64 limbs, the low one first, for w = 128. Numpy's unsigned arithmetic wraps
+for w = 64, two uint64 limbs (the low limb first) for w = 128. Numpy's unsigned arithmetic wraps
 around, which is reduction modulo 2^w for one limb; two limbs need one carry. Sums are exact modulo
-2^w and do not depend on the order of the terms. `secagg.runtime.fixed_point` checks that the true
-sum fits into the ring, before any data is read.
+2^w and do not depend on the order of the terms. Before any data is read, `secagg.runtime.sum_plan`
+checks that the true sum fits into the ring.
 """
 
 from __future__ import annotations

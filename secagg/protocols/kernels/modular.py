@@ -1,8 +1,9 @@
-"""What protocols calculate with the kernels, on whole arrays of long integers.
+"""Modular arithmetic with the kernels, on whole arrays of long integers.
 
-Integers come and go as `Rows`: uint8 of shape (count, size), little-endian. All results are exact
-and fully reduced. "Rows of any value" have at most 2080 bytes. Work proceeds in blocks that stay in
-the cache. Sources and bounds: the C files beside this one; `test_modular.py` compares with gmpy2.
+Arguments and results are `Rows`: uint8 of shape (count, size), little-endian. All results are exact
+and fully reduced. "Rows of any value" have at most 2080 bytes. The work is done in blocks that fit
+the cache. Sources and bounds are in the C files of this folder; `test_modular.py` compares with
+gmpy2.
 """
 
 from __future__ import annotations
@@ -93,7 +94,7 @@ def split_powers(rows: Rows, exponent: int, root: int) -> tuple[Rows, Rows]:
 
 
 def chinese_remainders(first: Rows, second: Rows, modulus_1: int, modulus_2: int) -> Rows:
-    """Return the x below modulus_1 modulus_2 with these remainders; `first` below modulus_1.
+    """Return the x below modulus_1 modulus_2 with these remainders; `first` is below modulus_1.
 
     x = a + modulus_1 ((b - a) / modulus_1 mod modulus_2) (Garner, IRE Transactions EC-8, 1959).
     """

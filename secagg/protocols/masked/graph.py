@@ -76,7 +76,7 @@ def plan_graph(
 ) -> GraphPlan:
     """Return the plan of smallest degree whose failure probability is at most 2**failure_log2.
 
-    The graph is complete for up to MAX_COMPLETE_SITES sites, and if no ring meets the conditions.
+    The graph is complete if there are at most MAX_COMPLETE_SITES sites or no ring is safe enough.
 
     sites: at least 2
     colluding, dropping: largest fraction of the sites that may collude, or drop out; in [0, 1)

@@ -15,11 +15,10 @@ must learn nothing about any single plaintext. Semantic security (chosen plainte
   pseudorandom generators", J. Cryptology 16, 2003): if factoring is hard, h^a mod n with
   half-length a cannot be distinguished from h^a with full-length a. Taking n-th powers extends this
   to h_s^a. This project relies on that result without a proof of its own. With full-length a, DCR
-  is enough: in
-  h_s = (-z^2)^n, replace z^n by a random unit (1 + n)^t z^n. Under DCR nobody can notice the
-  change, and (1 + m n) h_s^a then has the factor (1 + n)^(m - ..a), where a modulo n is uniform and
-  independent of a modulo the order of -z^2 (n is coprime to that order), so m is hidden perfectly.
-  The argument needs no generator of the group, so small factors of p - 1 do no harm.
+  is enough: in h_s = (-z^2)^n, replace z^n by a random unit (1 + n)^t z^n. Under DCR nobody can
+  notice the change, and (1 + m n) h_s^a then has the factor (1 + n)^(m - ..a), where a modulo n is
+  uniform and independent of a modulo the order of -z^2 (n is coprime to that order), so m is hidden
+  perfectly. The argument needs no generator of the group, so small factors of p - 1 do no harm.
 
 Not protected:
 
