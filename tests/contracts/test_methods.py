@@ -36,7 +36,7 @@ from secagg.jobs.job import parse_job
 from secagg.jobs.registry import METHODS, make_method
 from secagg.runs.run import run
 from secagg.runtime.fixed_point import decode, encode
-from secagg.runtime.parties import rows_of
+from secagg.runtime.parties import read_records
 from secagg.runtime.planned_job import Planned, plan_job
 
 SHORT_SAMPLER = {"rounds": 12, "chains": 2, "warmup": 4}
@@ -116,7 +116,7 @@ class Played:
 def played(name: str) -> Played:
     planned = planned_of(name)
     method, public = planned.method, planned.public
-    rows = [rows_of(planned, site) for site in SITES]
+    rows = [read_records(planned, planned.sources[site]) for site in SITES]
     random = replayable_random(5)
     own = [seeded_random(random(32)) for _ in SITES]
     memories: list[State] = [{} for _ in SITES]

@@ -19,7 +19,7 @@ from secagg.errors import PeerError, PolicyRefusal, SecaggError
 from secagg.jobs.job import read_job
 from secagg.models.fedlin.hm1 import FedLinHm1
 from secagg.runtime.fixed_point import encode
-from secagg.runtime.parties import rows_of
+from secagg.runtime.parties import read_records
 from secagg.runtime.planned_job import plan_job
 
 METHODS: list[dict[str, Any]] = [
@@ -108,7 +108,7 @@ class Asked:
         planned = plan_job(read_job(fedlin_job(method, bounds(tables))), tables)
         self.method: Any = planned.method
         self.public, self.plans = planned.public, planned.plans
-        self.rows, self.random = rows_of(planned, "s000"), replayable_random(SEED)
+        self.rows, self.random = read_records(planned, planned.sources["s000"]), replayable_random(SEED)
         self.specs = {stage.name: stage.spec for stage in self.method.stages(self.public)}
         self.memory: State = {}
         self.many = len(self.method.layout(self.public).columns)
