@@ -14,7 +14,7 @@ from secagg.models.moments import noise_posterior
 def runs_of_all_tests() -> None:
     with pytest.MonkeyPatch.context() as patch:
         shorten(patch)
-        for protocol in ("plain", "additive"):
+        for protocol in ("plain", "additive", "paillier"):
             small_run("moments", protocol)
         for placement in ("sum", "site"):
             noised_run(placement)

@@ -78,7 +78,7 @@ def test_a_polynomial_is_of_the_column_over_its_bounds() -> None:
     given = {s: pd.DataFrame({"t": v, "y": 1 + v / 300 - 2 * (v / 300) ** 2}) for s, v in t.items()}
     columns = {"t": {"type": "continuous", "low": 0, "high": 300},
                "y": {"type": "continuous", "low": -5, "high": 5}}  # fmt: skip
-    settings = {"degree": 2, "noise_sd": 1e-4, "rounds": 400}
+    settings = {"degree": 2, "noise_sd": 1e-4, "rounds": 250}
     model = FedLin("hm1", columns=columns, settings=settings, seed=1).fit_sites(given)
     assert list(model.coef_.columns) == ["intercept", "t", "t^2"]
     # So little noise leaves least squares, which is exact here, but for what gradient steps leave.

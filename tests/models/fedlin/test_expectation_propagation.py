@@ -284,7 +284,7 @@ def test_whole_changes_of_vague_cavities_are_taken_in_part_and_end_in_the_same_p
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     rng = np.random.default_rng(4)
-    sites = hierarchical(rng, 8, np.array([1.0, 2.0]), np.array([1.0, 0.5]), noise=0.1)
+    sites = hierarchical(rng, 5, np.array([1.0, 2.0]), np.array([1.0, 0.5]), noise=0.1)
     usual = run(NormalHierarchy(), sites, tolerance=0.02)
     assert min(usual.shares) < 1  # tenfold would have been exceeded
     assert usual.shares[-1] == 1

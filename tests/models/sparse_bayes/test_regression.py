@@ -124,14 +124,14 @@ def test_small_sites(step: Any, sizes: tuple[int, ...]) -> None:
 
 
 @pytest.mark.parametrize("scale", ["pooled", "site"])
-@pytest.mark.parametrize("value", [0.0, 0.1, 0.3])
+@pytest.mark.parametrize("value", [0.0, 0.1])
 def test_a_column_that_is_constant_at_a_site_says_nothing_there(value: float, scale: Any) -> None:
     """0.1 less the mean of 0.1's is not 0: rounding must not become a record of no effect."""
     parts = simulated((40, 50, 30))
     parts[2][:, 1] = value
     same = [part.copy() for part in parts]
     same[2][:, 1] = 0.5  # exact in binary
-    method = SparseRegression(outcome="y", rounds=200, scale=scale)
+    method = SparseRegression(outcome="y", rounds=80, scale=scale)
     (first, memories), (second, _) = fit(method, parts), fit(method, same)
     if scale == "site":  # pooled deviations are summed with those of the others, and rounded
         assert first.arrays["draws_theta"].tobytes() == second.arrays["draws_theta"].tobytes()
@@ -253,7 +253,7 @@ def test_a_chain_of_neighbours_is_found() -> None:
         c = 0.9 * b + rng.standard_normal(n)
         parts.append(np.column_stack([a, b, c, rng.standard_normal(n)]) / HALF)
     public = public_of(5, ("a", "b", "c", "d"))
-    result, _ = fit(SparseMarkov(rounds=400, fdr=0.2), parts, public)
+    result, _ = fit(SparseMarkov(rounds=150, fdr=0.2), parts, public)
     edges = result.arrays["edges"]
     assert np.array_equal(edges, edges.T)
     assert {(i, j) for i, j in np.argwhere(np.triu(edges)).tolist()} == {(0, 1), (1, 2)}
@@ -304,7 +304,7 @@ def wide(sites: int, n: int, p: int) -> tuple[list[np.ndarray], PublicFacts]:
 
 def test_many_sites_with_fewer_records_than_predictors() -> None:
     parts, public = wide(sites=40, n=3, p=11)
-    method = SparseRegression(outcome="y", rounds=120, chains=2)
+    method = SparseRegression(outcome="y", rounds=60, chains=2)
     result, _ = fit(method, parts, public, together=True)
     pip = {row["term"]: row["pip"] for row in result.summary["coefficients"]}
     assert min(pip["x0"], pip["x1"]) > max(pip[f"x{j}"] for j in range(2, 11))
@@ -312,7 +312,7 @@ def test_many_sites_with_fewer_records_than_predictors() -> None:
 
 def test_two_hundred_predictors_run_and_their_field_is_refused() -> None:
     parts, public = wide(sites=3, n=60, p=200)
-    result, _ = fit(SparseRegression(outcome="y", rounds=12, chains=1), parts, public)
-    assert result.arrays["draws_theta"].shape == (6, 1, 200)
+    result, _ = fit(SparseRegression(outcome="y", rounds=8, chains=1), parts, public)
+    assert result.arrays["draws_theta"].shape == (4, 1, 200)
     with pytest.raises(JobError, match="numbers"):
         SparseMarkov().stages(public)

@@ -103,7 +103,7 @@ AGAIN: list[Step] = [(0, what, "heart", 3, 0) for what in ("enter", "settle", "e
 """A retry after its cohort was settled, which says again what it was entered with."""
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=25, deadline=None)
 @example(taken=AGAIN, since=None)
 @given(taken=steps, since=st.none() | st.integers(-60, 60))
 def test_all_that_was_committed_counts_once_and_nothing_else(

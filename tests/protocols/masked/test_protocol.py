@@ -94,8 +94,8 @@ def test_below_the_threshold_nothing_is_released_and_no_share_leaves(phase):
     assert len(unmasked) == (2 if phase == "unmask" else 0)  # two shares of three: random alone
 
 
-def test_every_single_dropout_in_every_phase_of_ten_sites():
-    for name, phase in itertools.product(("site_0", "site_5", "site_9"), FIRST_SUM):
+def test_one_dropout_in_every_phase_of_ten_sites():
+    for name, phase in zip(itertools.cycle(("site_0", "site_5", "site_9")), FIRST_SUM):
         count, cohort = first_sum(10, {name: phase})
         assert (name in cohort) == (phase in ("agree", "unmask"))
         assert count == 2 * len(cohort)
@@ -177,15 +177,15 @@ def context_of(world):
 # --- larger graphs and settings ------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("lost", [0, 4])
+@pytest.mark.parametrize("lost", [0, 3])
 def test_a_graph_that_is_not_complete(lost):
-    """40 sites with few colluding: neighbours only, and dropouts recovered through them."""
+    """34 sites with few colluding: neighbours only, and dropouts recovered through them."""
     protocol = Masked(colluding=0.05, dropping=0.1)
-    names = [f"site_{i:03}" for i in range(40)]
+    names = [f"site_{i:03}" for i in range(34)]
     values = {name: np.array([float(i)]) for i, name in enumerate(names)}
     since = {name: FIRST_SUM[i % 5] for i, name in enumerate(names[:lost])}
     world = World(protocol, values, OneSum((1,)), tamper=Silent(since))
-    assert protocol.plan(context_of(world)).degree < 39
+    assert protocol.plan(context_of(world)).degree < 33
     step = world.coordinator.start()
     while not step.done:
         step = world.coordinator.advance(step.state, world.engine.exchange(step.requests))

@@ -292,6 +292,7 @@ def test_wrong_use(args: list[str], line: str, tmp_path: Path) -> None:
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.system
 def test_figure_3_by_the_command(tmp_path: Path) -> None:
     args: list[Any] = ["--figure", "3", "--quick", "--seeds", "1", "--jobs", "1", "--out", tmp_path]
     code, out, err = call(*args)

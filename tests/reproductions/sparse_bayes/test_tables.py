@@ -155,6 +155,7 @@ def test_without_the_expression_data_it_says_how_to_get_them(
         paper_tables.study("heart")
 
 
+@pytest.mark.system
 def test_the_first_twenty_genes_of_four_studies() -> None:
     """Not marked `data`: survset is 47 MB for this one test, and CI does without."""
     needs("survset")

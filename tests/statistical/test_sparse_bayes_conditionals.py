@@ -160,7 +160,6 @@ def test_a_draw_is_of_its_conditional(form: str, own: bool, name: str) -> None:
     assert kstest(uniforms(form, own, name), "uniform").pvalue > 1e-4
 
 
-@pytest.mark.statistical  # with the above too long for a file that is run often
 @pytest.mark.parametrize(
     ("form", "name"),
     [("sweep", "b0"), ("sweep", "s0"), ("sweep", "w0"), ("sweep", "v0")]
