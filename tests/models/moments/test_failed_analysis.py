@@ -59,11 +59,12 @@ def test_the_other_analysis_and_the_report_are_there(job, tmp_path):
     assert secagg.verify_folder(tmp_path / "out").releases == 2
 
 
+@pytest.mark.system
 def test_the_command_says_so_and_exits_with_2(job, tmp_path):
     command = [
         sys.executable,
         "-m",
-        "secagg.cli.main",
+        "secagg.cli",
         "run",
         str(job),
         "--out",
