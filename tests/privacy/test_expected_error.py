@@ -34,13 +34,13 @@ DELTA = 1e-6
 SITES, COLLUDING = 5, 1
 
 
-def moments_touch(square: float) -> float:
+def moments_sensitivity(square: float) -> float:
     """Add or remove one record, moments of z = (c, u): see the sensitivity of that method."""
     return (CONSTANT**2 + square) / math.sqrt(2)
 
 
 def moments_noise(square: float, epsilon: float, placement: Placement) -> Noised:
-    return Noised(moments_touch(square), epsilon, DELTA, placement, SITES, COLLUDING)
+    return Noised(moments_sensitivity(square), epsilon, DELTA, placement, SITES, COLLUDING)
 
 
 # --- the table of the earlier study -----------------------------------------------------------
@@ -486,7 +486,7 @@ def test_a_result_is_plain_data():
     assert set(data) == fields | {"words"} and type(data["verdict"]) is str
 
 
-def test_the_touch_of_gradients_is_the_methods_own():
+def test_the_sensitivity_of_gradients_is_the_methods_own():
     assumed = Assumed(1000, 6, 0, 2.0)
     noised = rounds_noise(assumed, 1.0, 10)
     assert noised.sensitivity == gradient_sensitivity(math.sqrt(3.0) / 2).add
@@ -506,8 +506,8 @@ def test_the_touch_of_gradients_is_the_methods_own():
         {"correlation": 1.0},
         {"correlation": -0.2},
         {"explained": 1.0},
-        {"touch": 0.0},
-        {"touch": math.inf},
+        {"sensitivity": 0.0},
+        {"sensitivity": math.inf},
         {"epsilon": 0.0},
         {"epsilon": math.nan},
         {"delta": 1.0},

@@ -355,7 +355,7 @@ def test_a_site_is_killed_between_entry_and_reply(
         while time.monotonic() < until and not any(r["round"] == round_ for r in releases(ledger)):
             time.sleep(0.01)
         (before,) = [row for row in releases(ledger) if row["round"] == round_]
-        engine._launcher.processes[name].send_signal(signal.SIGSTOP)  # lest it goes on without the pipe
+        engine._launcher.processes[name].send_signal(signal.SIGSTOP)  # or it would go on
         pipe.unlink()
         engine._launcher.processes[name].kill()
         dead.append((name, round_, before["seed"]))

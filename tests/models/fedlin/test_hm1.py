@@ -134,7 +134,7 @@ def test_a_round_stays_where_the_posterior_mean_is(steps: int, step: float) -> N
     ("steps", "rounds", "alpha"), [(1, 1500, 0.1), (20, 100, 0.5)], ids=["one step", "many"]
 )
 def test_where_rounds_come_to_rest(steps: int, rounds: int, alpha: float) -> None:
-    """With one step that is E[Theta] given Omega for any X; with many beside it: docs/methods/fedlin_hm1.md."""
+    """One step gives E[Theta] given Omega for any X; many steps: docs/methods/fedlin_hm1.md."""
     written = Written.of(linear_tables((20, 30, 25, 40), noise=1.0, spread=0.5), "site", "pooled")
     noise, _ = written.noise(True)
     settings = {"steps": steps, "rounds": rounds, "alpha": alpha}

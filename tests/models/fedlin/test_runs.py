@@ -108,7 +108,10 @@ class Asked:
         planned = plan_job(read_job(fedlin_job(method, bounds(tables))), tables)
         self.method: Any = planned.method
         self.public, self.plans = planned.public, planned.plans
-        self.rows, self.random = read_records(planned, planned.sources["s000"]), replayable_random(SEED)
+        self.rows, self.random = (
+            read_records(planned, planned.sources["s000"]),
+            replayable_random(SEED),
+        )
         self.specs = {stage.name: stage.spec for stage in self.method.stages(self.public)}
         self.memory: State = {}
         self.many = len(self.method.layout(self.public).columns)

@@ -99,7 +99,7 @@ def test_equals_learn(variant, sizes: tuple[int, ...]) -> None:
 
 
 def test_the_last_sum_gives_the_pooled_covariance() -> None:
-    """What the docstring and the disclosure say: S = sum V_k (I - W)^-1, from public numbers alone."""
+    """As docstring and disclosure say: S = sum V_k (I - W)^-1, from public numbers alone."""
     parts = simulated(1, (20, 30, 50))
     result, transcript = play(NotearsAdmm(standardise=False), parts)
     _, message, total = transcript[-1]
@@ -127,7 +127,7 @@ def test_only_what_is_declared_leaves() -> None:
     ]
     assert (count.name, count.max_rounds) == (RECORDS, 1)
     assert (answers.name, answers.max_rounds) == (CONSENSUS, 9)
-    assert count.sensitivity is answers.touch is None
+    assert count.sensitivity is answers.sensitivity is None
 
 
 def test_constant_columns() -> None:
