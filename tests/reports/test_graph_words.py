@@ -81,7 +81,7 @@ def test_weights_have_units_and_arrows_a_warning() -> None:
     standardised, own, golem = (block.table for block in blocks_of("twice"))
     assert standardised.weights == golem.weights == "standard deviations"
     assert own.weights == "the columns' own units"
-    assert "standardised columns tell weakly" in standardised.caption
+    assert "standardised columns identify only weakly" in standardised.caption
     assert "by the columns' variances" in own.caption
     text = Page(page_of(run_of("twice"))).text
     for table in (standardised, own):

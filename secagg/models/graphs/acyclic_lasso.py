@@ -1,12 +1,12 @@
 """Least squares on a covariance, with an l1 penalty and the acyclicity function's multipliers.
 
-The problems inside NOTEARS (`secagg.models.graphs.notears`), for
+NOTEARS (`secagg.models.graphs.notears`) solves these problems with
 `secagg.models.graphs.proximal_newton`: f(W) = 1/2 tr((I - W)' S (I - W)). For a fixed multiplier mu
-of the linearised h, every column of V is a lasso by itself, with ridge weights 2 mu E_ij:
+of the linearised h, each column of V is a separate lasso with ridge weights 2 mu E_ij.
 `secagg.models.numerics.column_lassos` solves them all, as accurately as a proximal Newton step
-needs, however correlated the variables. The root of mu = alpha + rho max(0, linearised h) lies
-between any mu and its right side, which falls with mu, and is found by bisection of the exponent,
-each lasso starting from the one before.
+needs, also for strongly correlated variables. The wanted mu solves
+mu = alpha + rho max(0, linearised h). It lies between any mu and its right side, because the right
+side falls as mu grows. Bisection of the exponent finds it; each lasso starts from the previous one.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from secagg.models.numerics.column_lassos import ColumnLassos
 Matrix = NDArray[np.float64]
 
 MAX_STEPS = 10  # in one call
-STEP_TOLERANCE = 1e-5  # largest change of an entry, at which the steps end
+STEP_TOLERANCE = 1e-5  # the steps end when no entry changes by more than this
 _BISECTIONS = 12
-_MU_TOLERANCE_RATIO = 1.05  # ratio of the bounds on mu that is near enough
+_MU_TOLERANCE_RATIO = 1.05  # bisection ends when the bounds on mu are this close
 
 
 @dataclass(frozen=True)
 class LeastSquares:
-    """The `Fit`; S: (p, p) covariance; penalty: of every entry off the diagonal."""
+    """The `Fit`; S: (p, p) covariance; penalty: of each off-diagonal entry."""
 
     S: Matrix
     penalty: float
@@ -77,4 +77,4 @@ def acyclic_lasso(S: Matrix, start: Matrix, penalty: float, multipliers: Multipl
     """Minimise f(W) + penalty |W|_1 + alpha h(W) + rho/2 h(W)^2 with W_ii = 0, from `start`."""
     graph = LinearGraph(len(S), penalties=(penalty, 0.0), zero_diagonal=True)
     fit = LeastSquares(S, penalty)
-    return descend(graph, fit, start, multipliers, steps=MAX_STEPS, settled=STEP_TOLERANCE)
+    return descend(graph, fit, start, multipliers, steps=MAX_STEPS, tolerance=STEP_TOLERANCE)

@@ -1,17 +1,17 @@
-"""What NOTEARS and GOLEM share: the acyclicity function, a sparse minimiser, a threshold.
+"""Parts that NOTEARS and GOLEM share: the acyclicity function, a sparse minimiser, a threshold.
 
-h(W) = tr exp(W o W) - p >= 0, zero exactly for the weighted adjacency of a DAG (Zheng, Aragam,
-Ravikumar and Xing, "DAGs with NO TEARS", NeurIPS 2018, theorem 1).
+h(W) = tr exp(W o W) - p >= 0 is zero exactly for the weighted adjacency matrix of a DAG (Zheng,
+Aragam, Ravikumar and Xing, "DAGs with NO TEARS", NeurIPS 2018, theorem 1).
 
-Two failures of the published programs are guarded against.
+This module avoids two failures of the published programs.
 
 * exp(W o W) overflows at a long trial step of the line search: see `secagg.models.numerics.lbfgs`.
-* Two variables that look alike (any two standardised variables, if nothing else is related to
-  them) make the objective symmetric in W_ij and W_ji. Started from zero, a gradient method stays
-  on the symmetric ridge, where acyclicity can only be had by shrinking both weights to zero: the
-  strongest correlation in the data would give no edge, and h would report success. `break_ties`
-  moves the solution off the ridge by a fixed per mille, so that a true minimum next to it
-  is found. Which of two equally good directions it finds is then arbitrary, as it must be.
+* If two variables are interchangeable (any two standardised variables that are related to no
+  others), the objective is symmetric in W_ij and W_ji. A gradient method that starts from zero
+  stays on the symmetric ridge. There it can only reach acyclicity by shrinking both weights to
+  zero: the strongest correlation in the data would give no edge, and h would report success.
+  `break_ties` moves the solution off the ridge by a fixed 1/1000, so that the search finds a true
+  minimum next to it. Which of two equally good directions it finds is arbitrary.
 """
 
 from __future__ import annotations
@@ -34,12 +34,11 @@ Objective = Callable[[Matrix], tuple[float, Matrix]]
 def acyclicity(W: Matrix) -> tuple[float, Matrix]:
     """Return h(W) and its gradient exp(W o W)' o 2W; both may be inf or NaN for large W.
 
-    h has a relative error of a few units in the last place also where it is nearly zero, unless
-    only long cycles are left. A cycle of k edges of weight w adds w^2k / (k - 1)!: for w = 0.3 that
-    is 2.5e-7 at k = 5 and 1e-16 at k = 10, and truncation may lose it altogether
-    (`secagg.models.numerics.matrix_exponential`). So a small h, even h = 0, does not exclude a
-    cycle of edges of
-    0.3: ask `is_acyclic` about the edges over a threshold.
+    h has a relative error of a few units in the last place, even near zero, unless only long cycles
+    remain. A cycle of k edges of weight w adds w^2k / (k - 1)!. For w = 0.3 that is 2.5e-7 at k = 5
+    and 1e-16 at k = 10, and truncation may drop it (`secagg.models.numerics.matrix_exponential`). A
+    small h, even h = 0, therefore does not exclude a cycle of edges of 0.3. To test for cycles,
+    apply `is_acyclic` to the edges over a threshold.
     """
     with np.errstate(over="ignore", invalid="ignore"):
         exponential = exponential_minus_identity(W * W)
@@ -51,8 +50,10 @@ def acyclicity(W: Matrix) -> tuple[float, Matrix]:
 
 @dataclass(frozen=True, eq=False)
 class Minimum:
-    """W: the last accepted point; value: the objective there with its penalty; finite: False if
-    no finite step could be made from W; evaluations: of the objective.
+    """The end of a search.
+
+    W: the last accepted point; value: the objective there, with its penalty; finite: False if no
+    finite step could be made from W; evaluations: of the objective
     """
 
     W: Matrix
@@ -62,7 +63,7 @@ class Minimum:
 
 
 def minimise_sparse(objective: Objective, start: Matrix, penalty: float) -> Minimum:
-    """Minimise objective(W) + penalty * sum |W_ij| over W without its diagonal, by L-BFGS-B.
+    """Minimise objective(W) + penalty * sum |W_ij| over W with a zero diagonal, by L-BFGS-B.
 
     W = W+ - W-, both nonnegative, makes the penalty linear and the problem smooth with bounds, as
     in the program of Zheng et al. objective returns the value and the gradient, (p, p).
@@ -80,39 +81,39 @@ def minimise_sparse(objective: Objective, start: Matrix, penalty: float) -> Mini
         slope = gradient[free]
         return value + penalty * float(x.sum()), np.concatenate([slope, -slope]) + penalty
 
-    found = minimise_finite(
+    minimum = minimise_finite(
         penalised,
         np.concatenate([np.maximum(start[free], 0), np.maximum(-start[free], 0)]),
         nonnegative=True,
     )
-    return Minimum(join(found.x), found.value, found.finite, found.evaluations)
+    return Minimum(join(minimum.x), minimum.value, minimum.finite, minimum.evaluations)
 
 
 def break_ties(W: Matrix) -> Matrix:
-    """Return W with each entry changed by up to 1/1000 of itself, always in the same way."""
+    """Return W with each entry changed by up to 1/1000 of its size, always in the same way."""
     return W * (1 + 1e-3 * np.random.default_rng(0).uniform(-1, 1, W.shape))
 
 
 def is_acyclic(adjacency: NDArray[np.bool_]) -> bool:
-    """Tell whether the directed graph has no cycle."""
+    """Return whether the directed graph has no cycle."""
     graph = nx.from_numpy_array(adjacency, create_using=nx.DiGraph)
     return bool(nx.is_directed_acyclic_graph(graph))
 
 
 def acyclic_edges(W: Matrix, threshold: float) -> tuple[NDArray[np.bool_], float]:
-    """Return the edges |W_ij| > t and t: `threshold`, or the least above it that leaves no cycle.
+    """Return the edges |W_ij| > t, and t: the smallest value >= `threshold` that leaves no cycle.
 
     Raising t drops the weakest edges first, as the authors of GOLEM do.
     """
     size = np.abs(W)
     levels = [threshold, *np.unique(size[size > threshold]).tolist()]
-    # Dropping edges makes no cycle: the levels leave cycles up to some level and none from there.
+    # Dropping edges creates no cycle, so once a level leaves none, no higher level does.
     level = levels[bisect_left(levels, True, key=lambda t: is_acyclic(size > t))]
     return size > level, level
 
 
-def heaviest(W: Matrix, names: Sequence[str], threshold: float) -> str:
-    """Return why a graph has no edge although it has weights."""
+def largest_weight(W: Matrix, names: Sequence[str], threshold: float) -> str:
+    """Return a note that names the largest weight of a graph without edges."""
     i, j = divmod(int(np.argmax(np.abs(W))), len(W))
     return (
         f"no weight exceeds the threshold {threshold:g}; the largest in size is {W[i, j]:.3g} "
@@ -120,17 +121,17 @@ def heaviest(W: Matrix, names: Sequence[str], threshold: float) -> str:
     )
 
 
-def without_edges(W: Matrix, names: Sequence[str], threshold: float) -> str:
-    """Return why a learner's graph has no edge."""
+def no_edge_note(W: Matrix, names: Sequence[str], threshold: float) -> str:
+    """Return a note on why a learner's graph has no edge."""
     if np.any(W):
-        return f"no edge: {heaviest(W, names, threshold)}"
-    return "no edge: the penalty leaves no weight; lower it"
+        return f"no edge: {largest_weight(W, names, threshold)}"
+    return "no edge: the penalty sets all weights to zero; lower it"
 
 
-def remedy(*, standardised: bool) -> str:
-    """Return what helps an optimiser that failed."""
-    less = "raise the penalty or allow more rounds."
-    return less.capitalize() if standardised else f"Standardise the variables, {less}"
+def failure_advice(*, standardised: bool) -> str:
+    """Return advice for an optimiser that failed."""
+    advice = "raise the penalty or allow more rounds."
+    return advice.capitalize() if standardised else f"Standardise the variables, {advice}"
 
 
 def graph_over_threshold(
@@ -141,9 +142,9 @@ def graph_over_threshold(
 ) -> tuple[NDArray[np.bool_], float, tuple[str, ...]]:
     """Return a fit's edges, the threshold applied and the notes on both.
 
-    failure: why the optimiser failed, or None; advice: what helps then
-    After a failure cycles are left in: cleaning them away would make a diverged fit look like a
-    sparse DAG.
+    failure: why the optimiser failed, or None; advice: how to avoid the failure
+    After a failure, cycles stay in the graph: without them a diverged fit would look like a sparse
+    DAG.
     """
     if failure is not None:
         note = f"not converged ({failure}): do not rely on this graph. {advice}"

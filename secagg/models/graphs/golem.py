@@ -5,21 +5,22 @@
 where L is minus the profile log-likelihood per record of a linear Gaussian model x = B'x + e:
     EV, equal noise variances:  p/2 log tr((I - B)' S (I - B))          - log |det(I - B)|
     NV, any noise variances:    1/2 sum_j log ((I - B)' S (I - B))_jj   - log |det(I - B)|
-up to constants: the records enter through the covariance S alone. Acyclicity is a soft penalty,
-so a threshold makes the DAG. NV has many poor local minima and starts from the EV solution, as the
-paper recommends.
+up to constants: the records enter through the covariance S alone. The acyclicity penalty is soft,
+so a threshold makes the graph a DAG. NV has many poor local minima and starts from the EV solution,
+as the paper recommends.
 
-Reads pooled moments only, so it discloses nothing beyond the secure sum that made them.
+GOLEM reads pooled moments only. It discloses nothing beyond the secure sum that produced them.
 
-Different from the paper. The authors take 100 000 Adam steps on the subgradient; here L-BFGS-B
-minimises the same objective with the l1 term split into W+ - W-, again and again from a point
-perturbed by 1/1000 until that gains nothing. Weights that the penalty puts at zero are then exactly
-zero, and the stopping point is a minimum, not a step count. The two may stop in different minima.
+Difference from the paper. The authors take 100 000 Adam steps on the subgradient. Here L-BFGS-B
+minimises the same objective with the l1 term split into W+ - W-. It restarts from the minimum,
+perturbed by 1/1000, until a restart gains nothing. Weights that the penalty sets to zero are then
+exactly zero, and the search ends at a minimum, not after a number of steps. The two programs may
+stop in different minima.
 
-What the graph does not promise is as in `secagg.models.graphs.notears`: a local minimum; EV is
-right only for equal noise variances in the units analysed, and both variants depend on the units
-through the penalties (Reisach, Seiler and Weichwald, NeurIPS 2021). By default the variables are
-standardised. NV does not identify directions within a Markov equivalence class.
+Limits, as in `secagg.models.graphs.notears`: the result is a local minimum; EV is right only for
+equal noise variances in the units analysed; both variants depend on the units through the penalties
+(Reisach, Seiler and Weichwald, NeurIPS 2021). By default the variables are standardised. NV does
+not identify directions within a Markov equivalence class.
 """
 
 from __future__ import annotations
@@ -36,10 +37,10 @@ from secagg.models.graphs.acyclicity import (
     Objective,
     acyclicity,
     break_ties,
+    failure_advice,
     graph_over_threshold,
     minimise_sparse,
-    remedy,
-    without_edges,
+    no_edge_note,
 )
 from secagg.models.graphs.inputs import graph_input
 from secagg.models.graphs.result import GraphFit
@@ -47,16 +48,14 @@ from secagg.models.graphs.result import GraphFit
 Matrix = NDArray[np.float64]
 
 EV_PENALTY, NV_PENALTY = 0.02, 0.002  # lambda_1 of the paper's experiments
-MIN_RELATIVE_GAIN = (
-    1e-7  # of the objective, per restart, below which the minimum is taken as reached
-)
+MIN_GAIN = 1e-7  # of the objective; a restart that gains less ends the search
 MAX_RESTARTS = 50
 
 
 def golem_objective(S: Matrix, *, equal_variances: bool, dag_penalty: float) -> Objective:
     """Return the smooth part of the objective above, with its gradient, as a function of B.
 
-    The value is not finite, a failed step, where I - B is singular or the exponential overflows.
+    Where I - B is singular or the exponential overflows, the value is not finite: a failed step.
     """
 
     def objective(B: Matrix) -> tuple[float, Matrix]:
@@ -95,11 +94,11 @@ def golem(
     penalty: weight of sum |B_ij|, at least 0; None: the paper's 0.02 for EV and 0.002 for NV. The
         EV fit that starts NV uses 0.02.
     dag_penalty: weight of h, at least 0; 5 as in the paper
-    threshold: edges with |B_ij| <= threshold are dropped, at least 0; 0.3 as in the paper. It is
-        in the units analysed. Raised, with a note, as far as needed to leave no cycle.
-    Returns a `GraphFit`; diagnostics: h (not zero: the penalty is soft), evaluations, threshold
-    (as applied). Where the optimiser fails, converged is False and the edges are
-    B's over the threshold, cycles included: not to be used as a DAG.
+    threshold: edges with |B_ij| <= threshold are dropped, at least 0; 0.3 as in the paper. It is in
+        the units analysed. If cycles remain, it is raised until none is left, with a note.
+    Returns a `GraphFit`; diagnostics: h (not zero: the penalty is soft), evaluations, threshold (as
+    applied). If the optimiser fails, converged is False and the edges are those of B over the
+    threshold, including cycles: do not use them as a DAG.
     Raises `UsageError` as `graph_input` does, on a singular covariance (the likelihood is then
     unbounded), or on a setting out of range.
     """
@@ -121,10 +120,10 @@ def golem(
         evaluations += fit.evaluations
 
     directed, applied, notes = graph_over_threshold(
-        fit.W, threshold, failure, remedy(standardised=standardise)
+        fit.W, threshold, failure, failure_advice(standardised=standardise)
     )
     if failure is None and not np.any(directed):
-        notes += (without_edges(fit.W, data.names, threshold),)
+        notes += (no_edge_note(fit.W, data.names, threshold),)
     return GraphFit(
         method="golem-ev" if equal_variances else "golem-nv",
         names=data.names,
@@ -149,23 +148,24 @@ def golem(
 
 
 def _minimise(objective: Objective, start: Matrix, penalty: float) -> tuple[Minimum, str | None]:
-    """Minimise from `start`, then from perturbed minima until none is better by GAIN.
+    """Minimise from `start`, then from the perturbed minimum until a restart gains too little.
 
-    Returns the best minimum, with all evaluations counted, and why the end was not reached.
+    Returns the best minimum, with all evaluations counted, and why the search failed (None: it did
+    not).
     """
     best = minimise_sparse(objective, start, penalty)
-    evaluations, finite, settled = best.evaluations, best.finite, False
+    evaluations, finite, converged = best.evaluations, best.finite, False
     for _ in range(MAX_RESTARTS):
-        if settled or not finite:
+        if converged or not finite:
             break
         again = minimise_sparse(objective, break_ties(best.W), penalty)
         evaluations += again.evaluations
         finite = again.finite
-        settled = finite and again.value >= best.value - MIN_RELATIVE_GAIN
+        converged = finite and again.value >= best.value - MIN_GAIN
         best = min(best, again, key=lambda minimum: minimum.value)
     failure = None
     if not finite:
         failure = "no finite step could be made"
-    elif not settled:
-        failure = "the objective still fell"
+    elif not converged:
+        failure = "the objective was still falling"
     return Minimum(best.W, best.value, finite, evaluations), failure

@@ -1,7 +1,7 @@
-"""What every graph learner reads: the pooled covariance or correlation of the chosen variables.
+"""The input of every graph learner: the pooled covariance or correlation of the chosen variables.
 
-The checks stand here once, so that no learner can return a graph for moments that are not those
-of any data (noise added for privacy can do that) or that carry no information on a variable.
+All checks are here, so that no learner returns a graph for moments that no data can have (noise
+added for privacy can cause that) or that carry no information on a variable.
 """
 
 from __future__ import annotations
@@ -23,22 +23,24 @@ RANK_TOLERANCE = 1e-8
 
 @dataclass(frozen=True, eq=False)
 class GraphInput:
-    """names: p variables; n: records; matrix: (p, p) covariance, or correlation; full_rank: whether
-    the correlation matrix has it (see RANK_TOLERANCE).
+    """The checked moments.
 
-    effective: records of one population that would tell as much: n, but where each site took off
-        its own means less one for every site beyond the first. With normal noise the scatter within
-        sites is distributed as that of so many records of one population.
+    names: p variables; n: records; matrix: (p, p) covariance, or correlation
+    full_rank: whether the correlation matrix has full rank (see RANK_TOLERANCE)
+    effective_n: number of records of one population that carry the same information. It is n; if
+        each site's data were centred within the site, it is n less one for each site beyond the
+        first. With normal noise the scatter within sites is distributed as that of effective_n
+        records of one population.
     """
 
     names: tuple[str, ...]
     n: int
-    effective: int
+    effective_n: int
     matrix: NDArray[np.float64]
     full_rank: bool
 
     def require_full_rank(self, method: str) -> None:
-        """Refuse a singular matrix for a method whose likelihood it makes unbounded."""
+        """Raise `UsageError` on a singular matrix, for which the likelihood is unbounded."""
         if not self.full_rank:
             raise UsageError(
                 "analysis",
@@ -64,7 +66,7 @@ def graph_input(
             "analysis", "a graph needs at least two different variables", f"Given: {list(chosen)}."
         )
     if moments.n < 2:
-        raise UsageError("analysis", f"{moments.n} record is too few for a graph")
+        raise UsageError("analysis", f"a graph needs at least 2 records, not {moments.n}")
     selected = moments.select(chosen)
     if not np.all(np.isfinite(selected.scatter)):
         raise UsageError("analysis", "the pooled moments are not finite")
@@ -76,7 +78,7 @@ def graph_input(
             "analysis",
             f"the pooled covariance is not positive semidefinite (smallest eigenvalue of the "
             f"correlation matrix: {smallest:.3g})",
-            "Noise added for privacy can do this: use less noise, fewer variables or more records.",
+            "Privacy noise can cause it: use less noise, fewer variables or more records.",
         )
     matrix = correlation if standardise else selected.covariance
     return GraphInput(

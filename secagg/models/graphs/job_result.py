@@ -1,4 +1,4 @@
-"""A learned graph as a job's result, scored where the job states the true edges."""
+"""A learned graph as a job's result, with its score if the job states the true edges."""
 
 from __future__ import annotations
 
@@ -24,38 +24,39 @@ SHRUNK_NOTE = (
     "ignore that the graph was chosen from these records)."
 )
 NETWORKS_NOTE = (
-    "Each weight is the size of the first layer by which one variable's network reads another: it "
-    "has no sign, and is not an effect."
+    "Each weight is the size of the first layer by which one variable's network reads another. It "
+    "has no sign and is not an effect."
 )
 _DIRECTIONS_NOT_IDENTIFIED = (
-    "Columns were divided by their standard deviations, and such data hardly tell a linear score "
-    "the directions of edges"
+    "Columns were divided by their standard deviations; a linear score then hardly identifies the "
+    "directions of edges"
 )
 DIRECTIONS_NOTE = f"{_DIRECTIONS_NOT_IDENTIFIED}: compare the analysis 'pc' of 'moments'."
 """Reisach, Seiler and Weichwald (NeurIPS 2021): see `secagg.models.graphs.notears`."""
 LAGGED_DIRECTIONS_NOTE = f"{_DIRECTIONS_NOT_IDENTIFIED} within a step."
-"""The same for time series, of which `moments` learns no graph."""
+"""For time series, for which `moments` has no graph analysis."""
 
 
 def check_truth(
     truth: Edges | None, names: Sequence[str], public: PublicFacts, at: str = "method."
 ) -> None:
-    """Raise `JobError` unless there are two variables at least and the truth is a DAG over them.
+    """Raise `JobError` unless the graph has two or more variables and the truth is a DAG over them.
 
-    names: of the graph's variables; at: what stands before the keys `truth` and `variables`
+    names: of the graph's variables; at: prefix of the keys `truth` and `variables`
     """
     listed = f"Variables are {', '.join(names)}."
     if len(names) < 2:
         raise JobError(f"{at}variables", "a graph needs at least two variables", listed)
-    strangers = sorted({name for edge in truth or () for name in edge} - set(names))
-    if strangers:
-        own = [v.name for v in public.variables if strangers[0] == v.column and v.name in names]
-        quoted = " and ".join(map(repr, own))
-        called = f"the variable{'s' if len(own) > 1 else ''} {quoted}"
+    unknown = sorted({name for edge in truth or () for name in edge} - set(names))
+    if unknown:
+        column = unknown[0]
+        variables = [v.name for v in public.variables if column == v.column and v.name in names]
+        quoted = " and ".join(map(repr, variables))
+        described = f"the variable{'s' if len(variables) > 1 else ''} {quoted}"
         raise JobError(
             f"{at}truth",
-            f"{strangers[0]!r} is not one of the graph's variables",
-            f"Column {strangers[0]!r} is {called}. {listed}" if own else listed,
+            f"{column!r} is not one of the graph's variables",
+            f"Column {column!r} is {described}. {listed}" if variables else listed,
         )
     if not is_acyclic(adjacency(truth or (), names)):
         raise JobError(f"{at}truth", "the true edges form a cycle", "Leave one of them out.")
@@ -72,10 +73,10 @@ def adjacency(edges: Edges, names: Sequence[str]) -> NDArray[np.bool_]:
 def graph_result(fit: GraphFit, truth: Edges | None, *, linear: bool = True) -> Result:
     """Return the fit's summary and arrays, with its score if the truth is known.
 
-    linear: whether effects are taken to be; curved ones, of networks, may tell directions in any
-        units, and their weights are none
-    Every method's graphs come by here, so what holds of all that standardise, and of all weights
-    of a kind, is noted here.
+    linear: whether effects are assumed linear. Networks may identify directions in any units, and
+        their weights are not effects.
+    All methods build their graph results here. So this function adds the notes that hold for every
+    standardised graph and for every graph with weights.
     """
     if linear and fit.settings.get("standardise", False):
         note = LAGGED_DIRECTIONS_NOTE if fit.settings.get("lags") else DIRECTIONS_NOTE
@@ -97,9 +98,9 @@ def graph_result(fit: GraphFit, truth: Edges | None, *, linear: bool = True) -> 
 
 
 def note_indicators(result: Result, public: PublicFacts) -> Result:
-    """Return a graph's result, with a note if an edge is between two variables of one column.
+    """Return a graph's result, with a note if an edge joins two indicators of one column.
 
-    By construction they depend on one another, whatever the records are.
+    Such indicators depend on one another by construction, whatever the records are.
     """
     column = {v.name: v.column for v in public.variables}
     ends = [(edge["from"], edge["to"]) for edge in result.summary["edges"]]
@@ -107,7 +108,7 @@ def note_indicators(result: Result, public: PublicFacts) -> Result:
     if not columns:
         return result
     note = (
-        f"Indicators of one column exclude each other: an edge between those of "
-        f"{', '.join(map(repr, columns))} is no effect."
+        f"Indicators of one column exclude each other: an edge between two indicators of "
+        f"{', '.join(map(repr, columns))} is not an effect."
     )
     return replace(result, summary={**result.summary, "notes": [*result.summary["notes"], note]})

@@ -1,7 +1,4 @@
-"""Weighted adjacency matrices as parameters that make a graph.
-
-See `secagg.models.graphs.proximal_newton`.
-"""
+"""Linear graphs: W is the weighted adjacency matrix. See `secagg.models.graphs.proximal_newton`."""
 
 from __future__ import annotations
 
@@ -15,10 +12,10 @@ from secagg.core.arrays import Array
 
 @dataclass(frozen=True)
 class LinearGraph:
-    """What W is: shape (d (1 + lags), d), and its penalties; a `Graphed`.
+    """The shape of W, (d (1 + lags), d), and its penalties; a `GraphParameters`.
 
-    penalty, lag_penalty: lambda of instantaneous and of lagged coefficients, at least 0
-    zero_diagonal: hold W_ii at 0, as NOTEARS on pooled data does; the paper leaves that to h
+    penalties: lambda of instantaneous and of lagged coefficients, at least 0
+    zero_diagonal: fix W_ii at 0, as NOTEARS on pooled data does; the paper leaves that to h
     """
 
     d: int
@@ -33,7 +30,7 @@ class LinearGraph:
 
     @property
     def penalty(self) -> Array:
-        """Lambda for each entry of W; inf for one held at zero."""
+        """Lambda for each entry of W; inf for an entry that is fixed at zero."""
         return self._penalty
 
     @cached_property
@@ -51,7 +48,7 @@ class LinearGraph:
         return now * now
 
     def spread(self, slopes: Array) -> Array:
-        """Return the slopes over W's first block, zeros over lags."""
+        """Return the slopes in W's first block, zeros in the lagged blocks."""
         if self.lags == 0:
             return slopes
         return np.concatenate([slopes, np.zeros((self.d * self.lags, self.d))])

@@ -1,19 +1,19 @@
-"""How far a learned graph is from a known one: SHD, TPR and FDR.
+"""The distance of a learned graph from a known one: SHD, TPR and FDR.
 
 As in section 6 of Ng and Zhang (AISTATS 2022), who follow Zheng et al. (NeurIPS 2018): the truth
-is a DAG; an undirected edge of the estimate (PC and GES return equivalence classes) counts as a
-true positive where the truth has an edge between the two variables, in either direction.
+is a DAG. PC and GES return equivalence classes; an undirected edge of the estimate counts as a true
+positive if the truth has an edge between the two variables, in either direction.
 
-With the estimate's edges sorted into
+The estimate's edges are
     true      directed as in the truth, or undirected over a true edge
     reversed  directed against the only true edge between the two variables
     extra     over a pair that the truth leaves unconnected, or from a variable to itself
-and `missing`, the pairs that only the truth connects:
+and `missing` are the pairs that only the truth connects:
     SHD = missing pairs + extra pairs + reversed      TPR = true / edges of the truth
     FDR = (reversed + extra) / edges of the estimate
-An estimate may hold i -> j and j -> i at once (averages over sites can): SHD counts such an extra
-pair once; TPR and FDR count each of its two edges. And it may hold i -> i, where a search stopped
-before its constraint was met (NOTEARS-ADMM): one extra edge.
+An estimate may have both i -> j and j -> i (averages over sites can): SHD counts such an extra pair
+once; TPR and FDR count both edges. It may also have i -> i, if a search stopped before its
+constraint was met (NOTEARS-ADMM): one extra edge.
 """
 
 from __future__ import annotations
@@ -28,8 +28,10 @@ from secagg.errors import UsageError
 
 @dataclass(frozen=True)
 class GraphMetrics:
-    """shd, missing, extra (pairs), reversed (edges): counts; tpr, fdr: between 0 and 1, and 0
-    where the truth (for tpr) or the estimate (for fdr) has no edge.
+    """Scores of an estimated graph.
+
+    shd, missing, extra (pairs), reversed (edges): counts; tpr, fdr: between 0 and 1, and 0 where
+    the truth (for tpr) or the estimate (for fdr) has no edge
     """
 
     shd: int
@@ -55,11 +57,12 @@ def compare_graphs(
     line = _adjacency("undirected", np.zeros(arrow.shape) if undirected is None else undirected)
     if not true_edge.shape == arrow.shape == line.shape:
         raise UsageError("graph comparison", "the graphs differ in their number of variables")
-    if np.any(true_edge & true_edge.T):  # which a loop is, too
+    if np.any(true_edge & true_edge.T):  # a loop included
         raise UsageError("graph comparison", "the true graph is not a DAG")
     if np.any(line != line.T) or np.any(line & (arrow | arrow.T)) or np.any(np.diagonal(line)):
         raise UsageError(
-            "graph comparison", "undirected edges are not symmetric, or loops, or also directed"
+            "graph comparison",
+            "undirected edges must be symmetric, without loops, and not also directed",
         )
 
     line = np.triu(line)  # each undirected edge once

@@ -1,20 +1,20 @@
-"""Networks for nonlinear graphs: one small perceptron a variable, their loss and acyclicity.
+"""Networks for nonlinear graphs: one small perceptron per variable, their loss and acyclicity.
 
 The model of Zheng, Dan, Aragam, Ravikumar and Xing ("Learning sparse nonparametric DAGs", AISTATS
-2020, section 4.1) that Ng and Zhang (AISTATS 2022, section 5.2) learn by ADMM. Variable j is
-predicted from all others by a network of its own with one hidden layer of m sigmoid units,
+2020, section 4.1), which Ng and Zhang (AISTATS 2022, section 5.2) learn by ADMM. A separate network
+with one hidden layer of m sigmoid units predicts variable j from all others,
 
     f_j(x) = c_j + sum_h C_jh s(b_jh + sum_i A_ijh x_i),    s(z) = 1 / (1 + exp(-z)),   A_jjh = 0,
 
-and x_i has an effect on x_j only if some A_ijh is not zero: the equivalent adjacency is
-W_ij = root(sum_h A_ijh^2), a DAG where h = tr exp(W o W) - d is zero.
+and x_i has an effect on x_j only if some A_ijh is not zero. The equivalent adjacency is
+W_ij = root(sum_h A_ijh^2); it is a DAG where h = tr exp(W o W) - d is zero.
 
-All parameters are one flat vector theta, because optimisers and secure sums want one. Unless asked
-for, A_iih is not a parameter: then no network can read its own variable, whatever optimiser or peer
-made theta. (Ng and Zhang's program lets it, and leaves it to h to drive A_iih out.)
+All parameters are one flat vector theta, the form that optimisers and secure sums need. By default
+A_iih is not a parameter: no network can then read its own variable, whatever theta an optimiser or
+a peer returns. (Ng and Zhang's program keeps A_iih and relies on h to drive it to zero.)
 
-Value and gradient are written out by hand: for networks this small a library that differentiates
-would spend most of its time on bookkeeping, and no site has to install one.
+Value and gradient are coded by hand: for such small networks an automatic differentiation library
+would spend most of its time on bookkeeping, and sites need not install one.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ from secagg.core.arrays import Array
 
 FlatObjective = Callable[[Array], tuple[float, Array]]
 
-# Activations of one block of records: half a megabyte stays in a core's own cache, and memory does
-# not grow with the records.
+# Activations per block of records: half a megabyte fits into a core's cache, and memory use does
+# not grow with the number of records.
 _BLOCK = 2**16
 
 
 @dataclass(frozen=True)
 class Networks:
-    """What theta is, for d >= 2 variables and m >= 1 hidden units; a `Graphed`.
+    """The layout of theta, for d >= 2 variables and m >= 1 hidden units; a `GraphParameters`.
 
     theta: float64, shape (size,):
         A (d - 1, d, m), the entries with i != j in the order of (i, j), or (d, d, m);
@@ -82,11 +82,12 @@ class Networks:
         return A.reshape(-1, *shape), b.reshape(shape), C.reshape(shape), c
 
     def initial(self, rng: np.random.Generator, *, random_inputs: bool = False) -> Array:
-        """Return a start: no edges (A = 0), and all else uniform on +-1/root(inputs of its layer).
+        """Return a start: no edges (A = 0), all else uniform on +-1/root(inputs of its layer).
 
-        C and b are drawn because with equal ones all units of a network would stay equal.
-        random_inputs: draw A too, as the published programs do. That is a complete graph of
-            weights near root(m / 3d), and what a search does not take away of it are wrong edges.
+        C and b are random because otherwise all units of a network would stay equal.
+        random_inputs: draw A too, as the published programs do. That starts from a complete graph
+            with weights near root(m / 3d); whatever the search does not remove of it are wrong
+            edges.
         """
         theta = rng.uniform(-1, 1, self.size)
         A, b, C, c = self.split(theta)
@@ -96,27 +97,27 @@ class Networks:
             A[:] = 0
         return theta
 
-    def held(self, matrix: Array) -> Array:
-        """Return a view, shaped like A, of the entries of a (d, d, ...) array that theta holds.
+    def free_entries(self, matrix: Array) -> Array:
+        """Return a view, shaped like A, of the entries of a (d, d, ...) array that theta contains.
 
         matrix: contiguous
         """
         return off_diagonal(matrix) if self.zero_diagonal else matrix
 
     def squares(self, W: Array) -> Array:
-        """Return sum_h A_ijh^2, shape (d, d), of parameters W (theta, as `Graphed` calls it)."""
+        """Return sum_h A_ijh^2, shape (d, d). W is theta, by the name in `GraphParameters`."""
         A = self.split(W)[0]
         squares = np.zeros((self.d, self.d))
-        self.held(squares)[:] = np.einsum("ijh,ijh->ij", A, A)
+        self.free_entries(squares)[:] = np.einsum("ijh,ijh->ij", A, A)
         return squares
 
     def spread(self, slopes: Array) -> Array:
-        """Return, shape (size,), the slopes of sum_ij slopes_ij W_ij^2 in the squares of theta.
+        """Return the derivatives of sum_ij slopes_ij W_ij^2 by the squares of theta, shape (size,).
 
         slopes: (d, d); the gradient of h is 2 theta o spread(exp(W o W)')
         """
         spread = np.zeros(self.size)
-        self.split(spread)[0][:] = self.held(np.ascontiguousarray(slopes))[:, :, None]
+        self.split(spread)[0][:] = self.free_entries(np.ascontiguousarray(slopes))[:, :, None]
         return spread
 
     def adjacency(self, theta: Array) -> Array:
@@ -128,7 +129,7 @@ class Networks:
 def off_diagonal(matrix: Array) -> Array:
     """Return a view, shape (d - 1, d, ...), of the entries (i, j), i != j, of a (d, d, ...) array.
 
-    Without its first, every (d + 1)th entry of the d * d is the next one of the diagonal.
+    After the first of the d * d entries, every (d + 1)th one is on the diagonal.
     matrix: contiguous
     """
     d, *rest = matrix.shape[0], *matrix.shape[2:]
@@ -139,8 +140,8 @@ def squared_loss(networks: Networks, X: Array, n: int) -> FlatObjective:
     """Return theta -> (value, gradient) of 1/(2n) sum_i |x_i - f(x_i)|^2 over the rows of X.
 
     X: (records, d); n: the records of all sites together, as in equation (2) of Ng and Zhang
-
-    With t = tanh(z / 2), s = (1 + t) / 2 and s' = (1 - t^2) / 4: unlike exp, it cannot overflow.
+    The code uses t = tanh(z / 2), s = (1 + t) / 2 and s' = (1 - t^2) / 4: tanh cannot overflow, exp
+    can.
     """
     d, m = networks.d, networks.m
     height = max(1, _BLOCK // (d * m))
@@ -150,7 +151,7 @@ def squared_loss(networks: Networks, X: Array, n: int) -> FlatObjective:
     ]
     tanh, slope = np.empty((2, min(height, len(X)), d * m))
     layer = np.zeros((d + 1, d * m))  # [A; b] / 2, with zeros where theta has no entry
-    inputs, biases = networks.held(layer[:d].reshape(d, d, m)), layer[d].reshape(d, m)
+    inputs, biases = networks.free_entries(layer[:d].reshape(d, d, m)), layer[d].reshape(d, m)
 
     def objective(theta: Array) -> tuple[float, Array]:
         A, b, C, c = networks.split(theta)
@@ -176,7 +177,7 @@ def squared_loss(networks: Networks, X: Array, n: int) -> FlatObjective:
         by_layer *= 0.25 / n * C.ravel()
         gradient = np.empty_like(theta)
         dA, db, dC, dc = networks.split(gradient)
-        dA[:] = networks.held(by_layer[:d].reshape(d, d, m))
+        dA[:] = networks.free_entries(by_layer[:d].reshape(d, d, m))
         db[:] = by_layer[d].reshape(d, m)
         dC[:] = (by_tanh[:, 0] + by_residual[:, None]) / (2 * n)
         dc[:] = by_residual / n

@@ -4,28 +4,28 @@
     subject to  h(W) = tr exp(W o W) - p = 0,  W_ii = 0,
 
 with S the covariance (divisor n) or correlation: equations (1) and (2) of Ng and Zhang (AISTATS
-2022), because the least squares depend on the records through S alone. Solved by the augmented
+2022), because least squares depend on the records through S alone. The solver is the augmented
 Lagrangian of Zheng et al.'s algorithm 1: each round minimises
     loss + penalty * |W|_1 + alpha h(W) + rho/2 h(W)^2
-and multiplies rho by 10 until h falls to a quarter of the round before. A round's problem is solved
-by `secagg.models.graphs.acyclic_lasso`, where the authors' program takes L-BFGS-B.
+and multiplies rho by 10 until h falls to a quarter of its value in the round before.
+`secagg.models.graphs.acyclic_lasso` solves a round's problem; the authors' program uses L-BFGS-B.
 
 One step is not in the paper. With rho near 1e16 the last rounds hardly move along the constraint,
-and weights stop as much as 0.4 away from the optimum of their own graph. So the final W, with its
-smallest entries removed as far as it takes to break all cycles (they are of the order of the
-tolerance), fixes which edges are free, and the convex problem without the constraint is solved
-over those: the weights returned are a lasso of each variable on its parents.
+and weights end up to 0.4 away from the optimum of their own graph. So the last step removes the
+smallest entries of W until no cycle is left (they are of the order of the tolerance), keeps only
+the remaining edges free, and solves the convex problem without the constraint. The weights returned
+are a lasso of each variable on its parents.
 
-Reads pooled moments only, so it discloses nothing beyond the secure sum that made them.
+NOTEARS reads pooled moments only. It discloses nothing beyond the secure sum that produced them.
 
-What the graph does not promise. The objective is not convex: the result is a local minimum. Least
-squares are the right score only when all noise variances are equal; otherwise the method tends to
-order the variables by increasing variance (Reisach, Seiler and Weichwald, NeurIPS 2021,
-"varsortability"). Hence it depends on the units: on simulated data in their own units it does far
-better than on the same data standardised, and on real data with arbitrary units that gain is an
-accident of the units. By default the variables are standardised, so that the result at least does
-not depend on them; the direction of an edge is then weak evidence. The weights are shrunk
-by the penalty: refit each variable on its parents to estimate effects.
+Limits. The objective is not convex: the result is a local minimum. Least squares are the right
+score only if all noise variances are equal. Otherwise the method tends to order the variables by
+increasing variance (Reisach, Seiler and Weichwald, NeurIPS 2021, "varsortability"), so the result
+depends on the units. On simulated data in their own units the method does far better than on the
+same data standardised; on real data with arbitrary units that gain is an accident. By default the
+variables are standardised, so that the result does not depend on the units; the direction of an
+edge is then weak evidence. The penalty shrinks the weights: refit each variable on its parents to
+estimate effects.
 """
 
 from __future__ import annotations
@@ -40,18 +40,18 @@ from secagg.models.graphs.acyclic_lasso import acyclic_lasso
 from secagg.models.graphs.acyclicity import (
     acyclic_edges,
     break_ties,
+    failure_advice,
     graph_over_threshold,
-    remedy,
-    without_edges,
+    no_edge_note,
 )
 from secagg.models.graphs.inputs import graph_input
 from secagg.models.graphs.proximal_newton import Multipliers
 from secagg.models.graphs.result import GraphFit
 from secagg.models.numerics.column_lassos import ColumnLassos
 
-RHO_MAX = 1e16  # of the authors' program: beyond it h has no correct digit left
+RHO_MAX = 1e16  # from the authors' program: above it no digit of h is correct
 MAX_ROUNDS = 100
-DECREASE = 0.25  # of h, that a round must reach before alpha moves
+DECREASE = 0.25  # a round must reduce h by this factor before alpha changes
 GROWTH = 10.0  # of rho
 
 
@@ -68,12 +68,12 @@ def notears(
 
     variables: names to use (None: all); standardise: use the correlation matrix (see above)
     penalty: weight of sum |W_ij|, at least 0; 0.1 is the choice of the authors' program
-    threshold: edges with |W_ij| <= threshold are dropped, at least 0; 0.3 as in the paper. It is
-        in the units analysed.
-    tolerance: h(W) at or below which the fit counts as acyclic, above 0
-    Returns a `GraphFit`; diagnostics: h (before the last step), rounds, evaluations, rho. Where
-    the optimiser fails, converged is False and the edges are W's over the threshold,
-    cycles included: not to be used as a DAG.
+    threshold: edges with |W_ij| <= threshold are dropped, at least 0; 0.3 as in the paper. It is in
+        the units analysed.
+    tolerance: a fit with h(W) at most this counts as acyclic, above 0
+    Returns a `GraphFit`; diagnostics: h (before the last step), rounds, evaluations, rho. If the
+    optimiser fails, converged is False and the edges are those of W over the threshold, including
+    cycles: do not use them as a DAG.
     Raises `UsageError` as `graph_input` does, or on a setting out of range.
     """
     require_number("penalty", penalty, low=0)
@@ -108,10 +108,10 @@ def notears(
     elif h > tolerance:
         failure = f"h stayed at {h:.3g}"
     directed, _, notes = graph_over_threshold(
-        W, threshold, failure, remedy(standardised=standardise)
+        W, threshold, failure, failure_advice(standardised=standardise)
     )
     if failure is None and not np.any(directed):
-        notes += (without_edges(W, data.names, threshold),)
+        notes += (no_edge_note(W, data.names, threshold),)
     return GraphFit(
         method="notears",
         names=data.names,

@@ -3,26 +3,25 @@
     minimise  1/(2n) sum_i |x_i - f(x_i)|^2 + penalty * sum |A_ijh| + ridge/2 (|A|^2 + |C|^2)
     subject to  h = tr exp(W o W) - d = 0,
 
-f one small network a variable, A the weights into it and W_ij = |A_ij| its equivalent adjacency
-(`secagg.models.graphs.mlp`). Solved as linear NOTEARS is: an augmented Lagrangian whose penalty
-grows tenfold until h falls to a quarter of the round before, each round from the solution of the
-last.
+where f is one small network per variable, A its input weights and W_ij = |A_ij| its equivalent
+adjacency (`secagg.models.graphs.mlp`). The solver is that of linear NOTEARS: an augmented
+Lagrangian whose penalty grows tenfold until h falls to a quarter of its value in the round before.
+Each round starts from the solution of the last.
 
-The l1 term is the paper's, absolute values. The ridge is the authors' program's, and needed:
-without it A may shrink while C grows, the sigmoids become straight lines, and penalty and h go to
-zero with every effect still there.
+The l1 term is the paper's: absolute values. The ridge comes from the authors' program and is
+needed: without it A may shrink while C grows. The sigmoids then become straight lines, and penalty
+and h go to zero although every effect is still there.
 
-A round ends where the objective falls by less than 1e-6 of itself in a step, the authors' program
-at 2.2e-9: it takes fewer steps, and the last digits of the weights are not those of a minimum.
+A round ends when a step reduces the objective by less than 1e-6 of its value (the authors' program:
+2.2e-9). This takes fewer steps, and the last digits of the weights are not those of a minimum.
 
-This reads records. A federation runs it at each site alone (for votes and averages of local graphs)
-or on simulated data; over sites together it is `notears_mlp_admm`.
+This learner reads records. A federation runs it at each site alone (for votes and averages of local
+graphs) or on simulated data. For all sites together use `notears_mlp_admm`.
 
-What the graph does not promise: all that `secagg.models.graphs.notears` says of local minima and of
-units
-holds here, and more: another seed, which draws the networks' start, may give another graph.
-W_ij has no sign and is not an effect: it says how steep the network's inputs are, and may be large
-where its output hardly changes.
+Limits: those of `secagg.models.graphs.notears` on local minima and units, and two more. Another
+seed, which draws the networks' start, may give another graph. W_ij has no sign and is not an
+effect: it measures how steep the network's inputs are, and may be large where its output hardly
+changes.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ from secagg.core.arrays import Array
 from secagg.errors import UsageError
 from secagg.models.common.checks import require_number
 from secagg.models.common.pooled_moments import Moments
-from secagg.models.graphs.acyclicity import graph_over_threshold, remedy
+from secagg.models.graphs.acyclicity import failure_advice, graph_over_threshold
 from secagg.models.graphs.inputs import graph_input
 from secagg.models.graphs.mlp import FlatObjective, Networks, squared_loss
 from secagg.models.graphs.notears import DECREASE, GROWTH, MAX_ROUNDS, RHO_MAX
@@ -44,7 +43,7 @@ from secagg.models.graphs.proximal_newton import graph_constraint
 from secagg.models.graphs.result import GraphFit
 from secagg.models.numerics.owlqn import minimise_orthantwise
 
-_DECREASE, _SLOPE = 1e-6, 1e-4  # where a round ends: relative decrease, largest slope
+_DECREASE, _SLOPE = 1e-6, 1e-4  # a round ends here: relative decrease, largest slope
 
 
 def penalised_loss(
@@ -79,14 +78,15 @@ def notears_mlp(
 
     rows: (n, d) records, finite; names: of the d columns (None: x0, x1, ...)
     hidden: units of each network, at least 1; 10 as in the authors' program
-    standardise: divide by standard deviations. Means are always taken off.
+    standardise: divide by standard deviations; columns are always centred
     penalty, ridge: at least 0; 0.01 both, as in the authors' program
     threshold: edges with W_ij <= threshold are dropped, at least 0; 0.3 as in the paper
-    tolerance: h at or below which the fit counts as acyclic, above 0
+    tolerance: a fit with h at most this counts as acyclic, above 0
     seed: of the start, at least 0
     Returns a `GraphFit`, weights W. diagnostics: h, rounds, evaluations, rho, threshold (as
-    applied). Where the optimiser fails, converged is False and the edges are W's over the
-    threshold, cycles included: not to be used as a DAG.
+    applied). If the optimiser fails, converged is False and the edges are those of W over the
+    threshold,
+    including cycles: do not use them as a DAG.
     Raises `UsageError` as `graph_input` does (fewer than two records or columns, a constant
     column), or on a setting out of range.
     """
@@ -128,7 +128,7 @@ def notears_mlp(
         failure = f"h stayed at {h:.3g}"
     W = networks.adjacency(theta)
     directed, applied, notes = graph_over_threshold(
-        W, threshold, failure, remedy(standardised=standardise)
+        W, threshold, failure, failure_advice(standardised=standardise)
     )
     return GraphFit(
         method="notears-mlp",
@@ -160,7 +160,7 @@ def notears_mlp(
 def _table(
     rows: NDArray[np.float64], names: Sequence[str] | None, *, standardise: bool
 ) -> tuple[Array, tuple[str, ...]]:
-    """Return the records as analysed, and the variables' names, checked as moments are."""
+    """Return the records as analysed and the variables' names, checked by `graph_input`."""
     table = np.asarray(rows, dtype=np.float64)
     if table.ndim != 2 or len(table) == 0:
         raise UsageError("analysis", "there are no records", "Give a table of rows and columns.")

@@ -6,13 +6,13 @@ PC: Spirtes and Glymour (1991), in the order-independent "stable" form of Colomb
 matrix alone (Ng and Zhang, AISTATS 2022, section 4), both return a Markov equivalence class, and
 neither depends on the units of the variables.
 
-Reads pooled moments only, so it discloses nothing beyond the secure sum that made them.
+Both read pooled moments only. They disclose nothing beyond the secure sum that produced them.
 
-How PC gets the moments. causal-learn's `pc` takes rows, or the name of a test registered in a table
-global to the process. Rows made up to have the exact moments would need n x p numbers and
-n > p, and leave no say where a test has no degrees of freedom. So the three steps of `pc` are
-called here in its order (skeleton, colliders, Meek's rules) with a test object that reads the
-correlation matrix.
+How PC gets the moments. causal-learn's `pc` takes rows, or the name of a test in a table that is
+global to the process. Artificial rows with the same moments would need n x p numbers and n > p, and
+could not handle tests without degrees of freedom. This module therefore calls the three steps of
+`pc` in order (skeleton, colliders, Meek's rules), with a test object that reads the correlation
+matrix.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ BIDIRECTED_ON_CONFLICT = 1  # causal-learn's uc_priority; the others let column 
 class PartialCorrelationTest:
     """Fisher's z test of x independent of y given S, from a correlation matrix of n records.
 
-    The interface that causal-learn's skeleton search calls: `method`, and a call that returns p.
+    causal-learn's skeleton search reads `method` and calls the object, which returns p.
     """
 
     method = "fisherz"
@@ -51,7 +51,7 @@ class PartialCorrelationTest:
         self.n = n
 
     def __call__(self, x: int, y: int, given: Sequence[int]) -> float:
-        """Return the two-sided p value; 1 where n - |S| - 3 <= 0: no evidence of an edge."""
+        """Return the two-sided p value; 1 (no evidence of an edge) where n - |S| - 3 <= 0."""
         freedom = self.n - len(given) - 3
         if freedom <= 0:
             return 1.0
@@ -60,7 +60,7 @@ class PartialCorrelationTest:
         if np.linalg.eigvalsh(block)[0] <= RANK_TOLERANCE:
             raise UsageError(
                 "analysis",
-                "PC met linearly dependent variables",
+                "PC cannot test linearly dependent variables",
                 "Leave out variables that the others determine.",
             )
         precision = np.linalg.inv(block)
@@ -75,18 +75,18 @@ def pc(
     """Learn a Markov equivalence class by PC.
 
     variables: names to use (None: all); alpha: level of each test, above 0 and below 1
-    A collider x -> y <- z is set where y is in none of the sets, of the size at which x and z were
-    first separated, that separate them (causal-learn's rule). Where two colliders claim
-    the same edge in opposite directions it is left undirected, with a note. Neither depends on the
-    order of the variables; where the tests contradict one another, Meek's rules still can.
+    PC orients a collider x -> y <- z if y is in none of the sets that separate x and z, at the size
+    at which they were first separated (causal-learn's rule). An edge that two colliders orient in
+    opposite directions stays undirected, with a note. Neither rule depends on the order of the
+    variables; where the tests contradict one another, Meek's rules still can.
     diagnostics: conflicts, the number of such edges.
     Raises `UsageError` as `graph_input` does; without causal-learn; on linearly dependent variables
     in one test; on n <= 3, where no test has a degree of freedom; on a setting out of range.
     """
     require_number("alpha", alpha, low=np.finfo(float).tiny, below=1)
     data = graph_input(moments, variables, standardise=True)
-    if data.effective <= 3:
-        raise UsageError("analysis", f"PC needs more than 3 records, not {data.effective}")
+    if data.effective_n <= 3:
+        raise UsageError("analysis", f"PC needs more than 3 records, not {data.effective_n}")
     with _quiet():
         steps = [
             _causal_learn(f"utils.PCUtils.{step}")
@@ -96,7 +96,7 @@ def pc(
         graph = skeleton.skeleton_discovery(
             data.matrix,  # read for its number of columns only
             alpha,
-            PartialCorrelationTest(data.matrix, data.effective),
+            PartialCorrelationTest(data.matrix, data.effective_n),
             stable=True,
             show_progress=False,
         )
@@ -106,9 +106,9 @@ def pc(
     conflicts = int(np.sum(np.triu(conflict)))
     notes: list[str] = []
     if conflicts:
-        notes.append(f"edges left undirected as colliders claim both directions: {conflicts}")
+        notes.append(f"edges left undirected because colliders orient them both ways: {conflicts}")
     if not is_acyclic(directed):
-        notes.append("the directed edges form a cycle: the tests contradict one another")
+        notes.append("the directed edges form a cycle, because the tests contradict one another")
     return GraphFit(
         method="pc",
         names=data.names,
@@ -128,7 +128,7 @@ def ges(
     """Learn a Markov equivalence class by GES.
 
     variables: names to use (None: all)
-    penalty: times the BIC's 1/2 log n per parameter; above 0, and 1 for the BIC itself
+    penalty: factor of the BIC's 1/2 log n per parameter, above 0; 1 gives the BIC
     Raises `UsageError` as `graph_input` does; without causal-learn; on a singular covariance (a
     residual variance of zero has an unbounded score); on a setting out of range.
     """
@@ -138,7 +138,7 @@ def ges(
     with _quiet():
         search = _causal_learn("search.ScoreBased.GES")
         record = search.ges(
-            cov=data.matrix, n=data.effective, parameters={"lambda_value": 0.5 * penalty}
+            cov=data.matrix, n=data.effective_n, parameters={"lambda_value": 0.5 * penalty}
         )
     directed, undirected, _ = _edges(record["G"].graph)
     return GraphFit(
@@ -153,9 +153,9 @@ def ges(
 
 
 def require_causal_learn(where: str) -> None:
-    """Look for the optional package without importing it, which takes seconds.
+    """Raise `JobError` at the setting `where` if causal-learn is not installed.
 
-    Raises `JobError` at the setting `where` that asked for it.
+    The check does not import the package, which takes seconds.
     """
     if importlib.util.find_spec("causallearn") is None:
         raise JobError(
@@ -175,7 +175,7 @@ def _edges(
 
 
 def _causal_learn(module: str) -> Any:
-    """Import a module of causal-learn, here and not above because it is optional and slow."""
+    """Import a module of causal-learn; only when needed, because it is optional and slow."""
     try:
         return importlib.import_module(f"causallearn.{module}")
     except ImportError as error:

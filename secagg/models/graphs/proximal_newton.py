@@ -1,27 +1,29 @@
-"""Sparse parameters that make an acyclic graph: a proximal Newton method with h taken in squares.
+"""Sparse parameters of an acyclic graph, by a proximal Newton method that linearises h in squares.
 
-Both NOTEARS on pooled moments and the coordinator of NOTEARS-ADMM minimise, over and over,
+NOTEARS on pooled moments and the coordinator of NOTEARS-ADMM both minimise, over and over,
 
     F(W) = f(W) + lambda |W|_1 + alpha h(W) + rho/2 h(W)^2,                                    (F)
 
-f convex and quadratic. W may be any array of parameters that makes a graph through its squares:
-h(W) = tr exp(A) - d with A = P(W o W) for a linear map P without negative entries (`Graphed`): the
-identity for linear graphs, the instantaneous part for time series, sums over hidden units for
-networks. The published programs give (F) to L-BFGS, which spends most of its evaluations, each with
-an exponential of a matrix, on the kinks of |W|_1 and on learning how steep h is.
+f convex and quadratic. W is any array of parameters that defines a graph through its squares:
+h(W) = tr exp(A) - d with A = P(W o W) for a linear map P without negative entries
+(`GraphParameters`). P is the identity for linear graphs, the instantaneous part for time series,
+and sums over hidden units for networks. The published programs give (F) to L-BFGS. It spends most
+of its evaluations, each with a matrix exponential, on the kinks of |W|_1 and on learning the slope
+of h.
 
 Here h is linearised in the *squares*, not in W:
 
-    h(V) ~ h(W) + <E, V o V - W o W>,   E = P'(exp(A)') >= 0,
+    h(V) ~ h(W) + <E, V o V - W o W>,   E = P'(exp(A)') >= 0.
 
-which turns (F) into a convex problem in V, with the curvature of f and, in each entry, of h. For a
+This turns (F) into a convex problem in V, with the curvature of f and, in each entry, of h. For a
 fixed multiplier mu of the linearised h it is f(V) + lambda |V|_1 + mu <E, V o V>, a lasso with
-ridge weights, which the caller's f makes easy to solve; and the right mu is the root of
-mu = alpha + rho max(0, linearised h at V(mu)). V - W is then a direction of descent of F: that of a
+ridge weights, which the caller's f makes easy to solve. The right mu is the root of
+mu = alpha + rho max(0, linearised h at V(mu)). V - W is then a descent direction of F: that of a
 proximal Newton method (Lee, Sun and Saunders, SIAM J. Optim. 24, 2014) whose matrix is the Hessian
-of f plus 2 mu diag(E) plus that of rho/2 h^2, positive definite where f is or E > 0. A line search
-on F itself makes every step one down. A trial that is not finite is a failed one: the step is
-halved. Zeros are exact; a step costs one exponential; after small changes two or three are enough.
+of f plus 2 mu diag(E) plus that of rho/2 h^2. It is positive definite where f is or E > 0. A line
+search on F itself ensures that every step decreases F. A trial that is not finite has failed: the
+step is halved. Zeros are exact. A step costs one exponential, and two or three steps suffice after
+small changes.
 """
 
 from __future__ import annotations
@@ -36,16 +38,16 @@ from secagg.core.arrays import Array
 from secagg.models.numerics.matrix_exponential import exponential_minus_identity
 
 _MAX_HALVINGS = 30  # of a step
-_ARMIJO = 1e-4  # share of the predicted decrease that a step must reach
+_ARMIJO = 1e-4  # a step must reach this share of the predicted decrease
 _ROUNDING = 1e-15  # of F, relative
 
 
-class Graphed(Protocol):
-    """How parameters make a graph of d variables; see the module's docstring."""
+class GraphParameters(Protocol):
+    """How parameters define a graph of d variables; see the module's docstring."""
 
     @property
     def penalty(self) -> Array:
-        """Lambda for each entry, shaped like the parameters, at least 0; inf: held at zero."""
+        """Lambda for each entry, shaped like the parameters, at least 0; inf: fixed at zero."""
         ...
 
     def squares(self, W: Array) -> Array:
@@ -66,7 +68,7 @@ class Multipliers:
 
 
 class Fit(Protocol):
-    """The quadratic f, and the convex problems that it makes."""
+    """The quadratic f and its convex subproblems."""
 
     def value(self, W: Array) -> tuple[float, Array]:
         """Return f and its gradient."""
@@ -82,8 +84,10 @@ class Fit(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class Step:
-    """W: the point reached; h: there; finite: False if no finite step could be made and W is the
-    start; evaluations: of the exponential.
+    """The end of a minimisation.
+
+    W: the point reached; h: its value; finite: False if no finite step could be made, and then
+    W is the start; evaluations: of the exponential
     """
 
     W: Array
@@ -92,46 +96,46 @@ class Step:
     evaluations: int
 
 
-def graph_constraint(graphed: Graphed, W: Array) -> tuple[float, Array]:
+def graph_constraint(graph: GraphParameters, W: Array) -> tuple[float, Array]:
     """Return h(W) and E = P'(exp(A)'); both may be inf or NaN. The gradient of h is 2 W o E."""
     with np.errstate(over="ignore", invalid="ignore"):
-        exponential = exponential_minus_identity(graphed.squares(W))
+        exponential = exponential_minus_identity(graph.squares(W))
         h = float(np.trace(exponential))
         np.fill_diagonal(exponential, exponential.diagonal() + 1)
-        return h, graphed.spread(exponential.T)
+        return h, graph.spread(exponential.T)
 
 
-def penalties(graphed: Graphed) -> tuple[NDArray[np.bool_], Array]:
-    """Return which entries are held at zero, and lambda for all others (0 for these)."""
-    held = np.isinf(graphed.penalty)
-    return held, np.where(held, 0, graphed.penalty)
+def penalties(graph: GraphParameters) -> tuple[NDArray[np.bool_], Array]:
+    """Return which entries are fixed at zero, and lambda for all others (0 for fixed ones)."""
+    fixed = np.isinf(graph.penalty)
+    return fixed, np.where(fixed, 0, graph.penalty)
 
 
 def descend(
-    graphed: Graphed,
+    graph: GraphParameters,
     fit: Fit,
     start: Array,
     multipliers: Multipliers,
     *,
     steps: int,
-    settled: float,
+    tolerance: float,
 ) -> Step:
     """Minimise (F) from `start`.
 
-    steps: at most; settled: the largest change of an entry at which the steps end
+    steps: largest number of steps; tolerance: stop when no entry changes by more than this
     """
     alpha, rho = multipliers.alpha, multipliers.rho
-    held, penalty = penalties(graphed)
+    fixed, penalty = penalties(graph)
 
     def evaluate(W: Array) -> tuple[float, float, Array, Array]:
         """Return F, h, E and the gradient of F's smooth part."""
-        h, E = graph_constraint(graphed, W)
+        h, E = graph_constraint(graph, W)
         with np.errstate(over="ignore", invalid="ignore"):
             value, slope = fit.value(W)
             value += float(np.vdot(penalty, np.abs(W))) + (alpha + 0.5 * rho * h) * h
             return value, h, E, slope + 2 * (alpha + rho * h) * W * E
 
-    W = np.where(held, 0, start)
+    W = np.where(fixed, 0, start)
     value, h, E, slope = evaluate(W)
     evaluations = 1
     if not (np.isfinite(value) and np.all(np.isfinite(slope))):
@@ -143,16 +147,16 @@ def descend(
         length, finite = 1.0, False
         for _ in range(_MAX_HALVINGS):
             trial = W + length * direction
-            there = evaluate(trial)
+            candidate = evaluate(trial)
             evaluations += 1
-            finite = finite or bool(np.isfinite(there[0]))
-            allowed = value + _ARMIJO * length * min(predicted, 0) + _ROUNDING * abs(value)
-            if there[0] <= allowed and np.all(np.isfinite(there[3])):
+            finite = finite or bool(np.isfinite(candidate[0]))
+            max_value = value + _ARMIJO * length * min(predicted, 0) + _ROUNDING * abs(value)
+            if candidate[0] <= max_value and np.all(np.isfinite(candidate[3])):
                 break
             length /= 2
-        else:  # no step is down: W is a minimum as far as rounding can tell, if it could tell
+        else:  # no step decreases F: W is a minimum up to rounding, if any trial was finite
             return Step(W, h, finite, evaluations)
-        W, (value, h, E, slope) = trial, there
-        if length * float(np.max(np.abs(direction))) <= settled:
+        W, (value, h, E, slope) = trial, candidate
+        if length * float(np.max(np.abs(direction))) <= tolerance:
             break
     return Step(W, h, True, evaluations)

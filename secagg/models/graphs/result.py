@@ -1,4 +1,4 @@
-"""One result for every graph learner: a (partially) directed graph over named variables."""
+"""The result of every graph learner: a (partially) directed graph over named variables."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ class GraphFit:
     method: its learner, such as "notears", "golem-ev" or "notears-admm-fast"
     names: the p variables, in the order of all arrays below
     directed: bool (p, p), [i, j] true for an edge from i to j
-    undirected: bool (p, p), symmetric: an edge whose direction the method leaves open
+    undirected: bool (p, p), symmetric: edges whose direction the method does not determine
     weights: (p, p), [i, j] the estimated effect of i on j, before the threshold, in the units
-        analysed (standard deviations where the method standardised); None from PC and GES
-    converged: False where the optimiser did not reach its goal; `notes` then says what happened
-        and the graph must not be trusted
-    settings: what was asked for; diagnostics: what happened, as numbers; notes: as sentences
+        analysed (standard deviations if the method standardised); None from PC and GES
+    converged: False if the optimiser failed; `notes` then gives the reason, and the graph must not
+        be trusted
+    settings: of the method; diagnostics: numbers on the search; notes: sentences on it
     """
 
     method: str

@@ -1,4 +1,4 @@
-"""How learned graphs are shown, and how far their arrows may be read as causes."""
+"""How reports show learned graphs, and whether their arrows may be read as causes."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from secagg.contracts import Label, ResultTable, TableKind
 _LABELS: Final[Mapping[str, Label]] = {
     "h": ("acyclicity h", ""),
     "rho": ("penalty ρ", ""),
-    "threshold": ("threshold applied", "raised above the setting only where cycles had to go"),
+    "threshold": ("threshold applied", "above the setting only if cycles had to be removed"),
     "evaluations": ("evaluations of the acyclicity function", ""),
     "shd": (
         "structural Hamming distance",
@@ -33,18 +33,18 @@ def linear_table(
 ) -> ResultTable:
     """Return the table of a graph of linear effects, found by a penalised score.
 
-    Such scores tell directions by variances, if at all: standardised columns have none to go by
-    (Reisach, Seiler and Weichwald, NeurIPS 2021).
+    Such scores identify directions by variances, if at all; standardised columns have equal
+    variances (Reisach, Seiler and Weichwald, NeurIPS 2021).
     """
-    told = "which standardised columns tell weakly"
+    evidence = "which standardised columns identify only weakly"
     if not standardised:
-        told = "in own units mostly by the columns' variances, so that other units may turn them"
+        evidence = "in own units mostly by the columns' variances, so other units may reverse them"
     return ResultTable(
         title,
         TableKind.GRAPH,
         {**_LABELS, **(labels or {})},
         converged,
-        f"{_ARROWS}, {told}: do not read arrows as causes, even if no common cause is left out",
+        f"{_ARROWS}, {evidence}: do not read arrows as causes, even if no common cause is missing",
         "standard deviations" if standardised else "the columns' own units",
     )
 
@@ -56,9 +56,9 @@ def other_table(
     labels: Mapping[str, Label] | None = None,
     converged: str = "",
 ) -> ResultTable:
-    """Return the table of a graph by tests of independence, by a score of classes, or of networks.
+    """Return the table of a graph from independence tests, from GES, or of networks.
 
-    networks: whether weights are those of networks; otherwise there are none
+    networks: whether the weights are those of networks; otherwise there are no weights
     """
     return ResultTable(
         title,

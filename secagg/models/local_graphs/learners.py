@@ -1,22 +1,23 @@
-"""Graphs that sites learn alone, and what is made of them: voting, averaging, the best of them.
+"""Graphs that sites learn alone, and three ways to combine them: vote, average and best.
 
 The baselines of Ng and Zhang (AISTATS 2022), section 6. Every site learns a graph from its own
-records by NOTEARS, NOTEARS-MLP, PC or GES (for the paper's FGES: the same search, made faster).
-Of these graphs
+records by NOTEARS, NOTEARS-MLP, PC or GES (in place of the paper's FGES, a faster version of the
+same search). Of these graphs
 
-    vote     keeps an edge i -> j where more than half of all sites have it (Na and Yang 2010). An
+    vote     keeps an edge i -> j if more than half of all sites have it (Na and Yang 2010). An
              undirected edge i - j (PC and GES return equivalence classes) is a vote for i -> j and
-             one for j -> i; where both directions have a majority, so has the undirected edge
-    average  keeps i -> j where |mean of the sites' weights W_ij| > threshold; W_ij before the
-             site's own threshold, 0 where it has no edge
-    best     is the one closest to the true graph. Whoever could choose it would have no need to: an
-             oracle, for simulations only
+             one for j -> i; if both directions have a majority, the edge stays undirected
+    average  keeps i -> j if |mean of the sites' weights W_ij| > threshold; W_ij is the weight
+             before the site's own threshold, 0 if the site has no edge
+    best     is the graph closest to the true one. Choosing it requires the true graph: for
+             simulations only
 
-Vote and average may have cycles; as in the paper none is removed, and the fit says so. The paper
-does not publish the baselines' settings; those here are the learners' defaults.
+Vote and average may have cycles. As in the paper, none is removed, and the result has a note. The
+paper does not publish the settings of the baselines; those here are the learners' defaults.
 
-Few records are the normal case (n_k = 3 in the paper's figure 1), and one site's must not stop all.
-A site that cannot learn abstains: its fit has no edge, `converged` is False and a note says why.
+Few records are the normal case (n_k = 3 in the paper's figure 1), and one small site must not stop
+the run. A site that cannot learn abstains: its fit has no edge, `converged` is False and a note
+gives the reason.
 
 =============================  ====================================================================
 a site's records               its fit
@@ -24,18 +25,18 @@ a site's records               its fit
 none, or one                   abstains
 a constant column              the graph of the others; fewer than two others: abstains
 NOTEARS does not converge      abstains
-PC: n_k <= 3                   abstains: no test has a degree of freedom. Of larger n_k, tests that
-                               have none count as independent
-PC: dependent columns          abstains, if a test with degrees of freedom meets them
+PC: n_k <= 3                   abstains: no test has a degree of freedom. For larger n_k, a test
+                               without a degree of freedom counts as independence
+PC: dependent columns          abstains, if a test with degrees of freedom contains them
 GES: singular correlations R,  GES with (n_k R + I) / (n_k + 1): one more record's worth of evidence
-as always where n_k <= p       that nothing is correlated
+as always if n_k <= p          that nothing is correlated
 =============================  ====================================================================
 
-Without the last rule a variable with n_k - 1 parents has no residual, and a score without bound;
-with it, none has less residual than 1 / (n_k + 1), and the penalty counts again. To abstain would
-leave GES-voting without a voter in all of figure 1, where n_k = 0.3 p.
+Without the last rule a variable with n_k - 1 parents has no residual and an unbounded score. With
+it, no residual is below 1 / (n_k + 1), and the penalty has an effect again. If such sites
+abstained, GES-voting would have no voter in all of figure 1, where n_k = 0.3 p.
 
-A mean or majority is over all sites, as in the paper: to abstain is to vote against every edge.
+A mean or majority is over all sites, as in the paper: abstaining is a vote against every edge.
 """
 
 from __future__ import annotations
@@ -64,7 +65,7 @@ Algorithm = Literal["notears", "pc", "ges", "notears_mlp"]
 Combine = Literal["vote", "average"]
 
 EDGES, ABSTAINED = "edges", "abstained"
-"""The two arrays of a ballot: votes or weights, (p, p), and whether the site abstained, (1,)."""
+"""The two arrays of a contribution: votes or weights, (p, p); whether the site abstained, (1,)."""
 
 _MIN_POSITIVE = float(np.finfo(np.float64).tiny)
 
@@ -73,7 +74,7 @@ _MIN_POSITIVE = float(np.finfo(np.float64).tiny)
 class Learner:
     """How a site learns a graph from its own records.
 
-    standardise: for NOTEARS, linear or MLP, of records divided by their standard deviations
+    standardise: for NOTEARS, linear or MLP: divide columns by their standard deviations
     penalty: of NOTEARS, at least 0, or of GES, above 0; None for 0.1 (MLP: 0.01), or 1
     threshold: of NOTEARS, at least 0; alpha: level of PC's tests, above 0 and below 1
     """
@@ -96,16 +97,19 @@ class Learner:
             require_causal_learn("algorithm")
 
     def fit(self, rows: Matrix, names: Sequence[str]) -> GraphFit:
-        """Return the graph of one site's records; without edges where the site abstains.
+        """Return the graph of one site's records; without edges if the site abstains.
 
         rows: (n_k, p), in the units to be analysed; names: of the p columns
-        Raises `UsageError` as `check` does, and for records of another shape or not finite.
+        Raises `UsageError` as `check` does, and if the records are not finite or have another
+        shape.
         """
         self.check()
         if rows.ndim != 2 or rows.shape[1] != len(names) or not np.all(np.isfinite(rows)):
-            raise UsageError("analysis", f"not finite records of {len(names)} variables")
+            raise UsageError(
+                "analysis", f"records must be finite numbers of {len(names)} variables"
+            )
         if len(rows) < 2:
-            return self._abstains(names, f"{len(rows)} record is too few for a graph")
+            return self._abstention(names, f"a graph needs at least 2 records, not {len(rows)}")
         moments = _moments(rows, names)
         varying = [name for name, c in zip(names, moments.constant, strict=True) if not c]
         try:
@@ -113,23 +117,25 @@ class Learner:
                 fit = notears_mlp(rows[:, ~moments.constant], varying, **self.settings())
             else:
                 fit = self._learn(moments.select(varying))
-        except UsageError as error:  # settings and package are in order: it is about the records
-            return self._abstains(names, error.what)
-        return _among(fit, names) if fit.converged else self._abstains(names, *fit.notes)
+        except UsageError as error:  # settings and package were checked: the records are the cause
+            return self._abstention(names, error.what)
+        return _embed(fit, names) if fit.converged else self._abstention(names, *fit.notes)
 
     @property
     def weighted(self) -> bool:
-        """Say whether its graphs have weights, which can be averaged."""
+        """Return whether its graphs have weights, which can be averaged."""
         return self.algorithm in ("notears", "notears_mlp")
 
     def settings(self) -> dict[str, Any]:
         """Return the settings that the algorithm has, by name."""
         match self.algorithm:
             case "notears" | "notears_mlp":
-                usual = 0.1 if self.algorithm == "notears" else 0.01
-                penalty = usual if self.penalty is None else self.penalty
-                own = {"standardise": self.standardise, "threshold": self.threshold}
-                return {"penalty": penalty, **own}
+                default = 0.1 if self.algorithm == "notears" else 0.01
+                return {
+                    "penalty": default if self.penalty is None else self.penalty,
+                    "standardise": self.standardise,
+                    "threshold": self.threshold,
+                }
             case "pc":
                 return {"alpha": self.alpha}
             case "ges":
@@ -142,13 +148,13 @@ class Learner:
             case "ges":
                 if not graph_input(moments, None, standardise=True).full_rank:
                     n, R = moments.n, moments.correlation
-                    # as a scatter matrix, whose scale does not matter: GES reads correlations
+                    # the scale of the scatter matrix does not matter: GES reads correlations
                     moments = Moments(moments.names, n, np.zeros(len(R)), n * R + np.eye(len(R)))
                 return ges(moments, **self.settings())
             case _:
                 return notears(moments, **self.settings())
 
-    def _abstains(self, names: Sequence[str], *why: str) -> GraphFit:
+    def _abstention(self, names: Sequence[str], *reasons: str) -> GraphFit:
         none = np.zeros((len(names), len(names)), dtype=np.bool_)
         return GraphFit(
             method=self.algorithm,
@@ -158,14 +164,14 @@ class Learner:
             weights=none.astype(np.float64) if self.weighted else None,
             converged=False,
             settings={},
-            notes=tuple(f"abstains: {reason}" for reason in why),
+            notes=tuple(f"abstains: {reason}" for reason in reasons),
         )
 
 
 def fit_sites(
     parts: Sequence[Matrix], learner: Learner | None = None, names: Sequence[str] | None = None
 ) -> list[GraphFit]:
-    """Return each site's own graph: a simulation's shortcut for what sites do on their own.
+    """Return each site's own graph, for simulations.
 
     parts: each site's records (n_k, p), at least one site; learner: None for NOTEARS
     """
@@ -179,23 +185,23 @@ def local_adjacency(fit: GraphFit, combine: Combine) -> Update:
 
     Raises `UsageError` for the average of a method that has no weights.
     """
-    counts = fit.converged
+    learned = fit.converged
     if combine == "vote":
-        edges = (counts & (fit.directed | fit.undirected)).astype(np.float64)
+        edges = (learned & (fit.directed | fit.undirected)).astype(np.float64)
     elif fit.weights is None:
         raise UsageError("analysis", f"{fit.method} has no weights to average", "Vote instead.")
     else:
-        edges = fit.weights if counts else np.zeros_like(fit.weights)
-    return {EDGES: edges, ABSTAINED: np.array([float(not counts)])}
+        edges = fit.weights if learned else np.zeros_like(fit.weights)
+    return {EDGES: edges, ABSTAINED: np.array([float(not learned)])}
 
 
 def majority_graph(
     total: Update, sites: int, combine: Combine, threshold: float, names: Sequence[str]
 ) -> GraphFit:
-    """Return the graph that the sum of so many sites' ballots makes.
+    """Return the graph that the sum of the sites' contributions makes.
 
     threshold: of an average; a vote has none
-    diagnostics: sites, and how many abstained
+    diagnostics: the number of sites, and of those that abstained
     """
     edges, abstained = total[EDGES], round(float(total[ABSTAINED][0]))
     weights = None
@@ -209,14 +215,14 @@ def majority_graph(
         undirected = np.zeros_like(directed)
     notes = []
     if not is_acyclic(directed):
-        notes.append("the edges form a cycle: none was removed")
+        notes.append("the edges form a cycle; none was removed")
     if abstained:
         notes.append(
-            f"{abstained} of {sites} sites could not learn a graph, and vote for no edge: a site "
-            "cannot with one record, too few records for the learner, fewer than two columns that "
-            "vary or columns that depend linearly on one another, nor if its search does not "
-            "converge. No site says which; of all records together the analyses of 'moments' tell "
-            "whether columns do not vary or depend on others"
+            f"{abstained} of {sites} sites could not learn a graph and count as votes against "
+            "every edge. Possible reasons: one record, too few records for the learner, fewer than "
+            "two columns that vary, columns that depend linearly on one another, or a search that "
+            "does not converge. Sites do not report which; the analyses of 'moments' show for all "
+            "records together whether columns are constant or depend on others"
         )
     return GraphFit(
         method=combine,
@@ -232,27 +238,27 @@ def majority_graph(
 
 
 def vote(fits: Sequence[GraphFit]) -> GraphFit:
-    """Return the graph of the edges that more than half of the fits have (see above)."""
-    return _elected(fits, "vote", 0.0)
+    """Return the graph with the edges of more than half of the fits (see above)."""
+    return _combined(fits, "vote", 0.0)
 
 
 def average(fits: Sequence[GraphFit], threshold: float = 0.3) -> GraphFit:
-    """Return the graph of the mean weights that are above the threshold (see above)."""
-    return _elected(fits, "average", threshold)
+    """Return the graph with the edges whose mean weight exceeds the threshold (see above)."""
+    return _combined(fits, "average", threshold)
 
 
 def best_graph(fits: Sequence[GraphFit], truth: NDArray[np.bool_]) -> GraphFit:
-    """Return the fit of lowest SHD from the true graph, the first of equals. An oracle.
+    """Return the fit with the lowest SHD from the true graph, the first of equals; an oracle.
 
-    Of sites that abstained, only where all did: an empty graph can be closer than a bad one.
+    Fits of sites that abstained count only if all did: an empty graph can be closer than a bad one.
     """
     learned = [fit for fit in fits if fit.converged] or list(fits)
     return min(learned, key=lambda fit: compare_graphs(fit.directed, truth, fit.undirected).shd)
 
 
-def _elected(fits: Sequence[GraphFit], combine: Combine, threshold: float) -> GraphFit:
-    ballots = [local_adjacency(fit, combine) for fit in fits]
-    total = {name: np.sum([b[name] for b in ballots], axis=0) for name in (EDGES, ABSTAINED)}
+def _combined(fits: Sequence[GraphFit], combine: Combine, threshold: float) -> GraphFit:
+    updates = [local_adjacency(fit, combine) for fit in fits]
+    total = {name: np.sum([b[name] for b in updates], axis=0) for name in (EDGES, ABSTAINED)}
     return majority_graph(total, len(fits), combine, threshold, fits[0].names)
 
 
@@ -261,8 +267,8 @@ def _moments(rows: Matrix, names: Sequence[str]) -> Moments:
     return Moments(tuple(names), len(rows), mean, (rows - mean).T @ (rows - mean))
 
 
-def _among(fit: GraphFit, names: Sequence[str]) -> GraphFit:
-    """Return the fit over all the names, those that it lacks as isolated variables."""
+def _embed(fit: GraphFit, names: Sequence[str]) -> GraphFit:
+    """Return the fit over all names; a name that the fit lacks is an isolated variable."""
     index = [list(names).index(name) for name in fit.names]
     place, weights, p = np.ix_(index, index), None, len(names)
     directed, undirected = np.zeros((2, p, p), dtype=np.bool_)

@@ -1,28 +1,29 @@
-"""Graphs learned at each site alone, and put together by a vote or an average over secure sums.
+"""Graphs learned at each site alone, combined by a vote or an average over secure sums.
 
-Two baselines of Ng and Zhang (AISTATS 2022), section 6. What sites learn, what counts as a vote and
-what few records do to both stands in `secagg.models.local_graphs.learners`. Here one secure sum
-carries the sites' ballots: the 0/1 edges of each graph (`vote`) or its weights (`average`), and
-whether the site abstained. The third baseline, the best of the sites' graphs, needs the true
-graph, so it exists in simulations only (`best_graph` there).
+Two baselines of Ng and Zhang (AISTATS 2022), section 6. `secagg.models.local_graphs.learners` says
+what sites learn, what counts as a vote, and what happens with few records. Here one secure sum
+carries the 0/1 edges of each graph (`vote`) or its weights (`average`), and whether the site
+abstained. The third baseline, the best of the sites' graphs, needs the true graph, so it exists in
+simulations only (`best_graph` there).
 
-Units. By default NOTEARS divides a site's columns by their standard deviations there. In own units,
-the paper's, its weights are in units of the effect per unit of the cause. In neither are they
-bounded by the bounds of the columns: beyond 2^20 they are clipped, and counted as clipped.
+Units. By default NOTEARS divides a site's columns by their standard deviations at that site. In own
+units, as in the paper, its weights are in units of the effect per unit of the cause. In neither
+case do the bounds of the columns bound the weights: weights beyond 2^20 are clipped, and counted as
+clipped.
 
-What the transcript determines: one sum of graphs. A graph is a function of one site's records only,
-so the sum depends on how records are split over sites, and few sites do not hide one.
+What the transcript determines: one sum of graphs. A graph is a function of one site's records only.
+The sum therefore depends on how records are split over sites, and few sites do not hide one.
 
-* vote: for each edge how many of the K sites have it, and so nothing below a count; but a count of
-  0 or K is every site's. What some sites pool they subtract: where K - 1 do, the last one's graph
-  is left, so that two sites hide nothing from one another.
-* average: p (p - 1) real numbers instead of counts. A weight that is not zero at one site alone is
-  shown as it is, if not whose: a regression coefficient of few records. The l1 penalty leaves most
-  weights at zero, so that this is common.
-* how many sites abstained: at 0 or K, of every site, that it has or has not records to learn from.
+* vote: for each edge, how many of the K sites have it, and nothing below a count. A count of 0 or K
+  reveals every site's vote. Colluding sites can subtract their own graphs: K - 1 of them obtain the
+  last one's graph, so two sites hide nothing from each other.
+* average: p (p - 1) real numbers instead of counts. If only one site has a nonzero weight, the sum
+  is that weight, a regression coefficient of few records, though not whose it is. The l1 penalty
+  sets most weights to zero, so this is common.
+* how many sites abstained: a count of 0 or K reveals for every site whether it could learn a graph.
 
-One record can change a site's graph in every edge: nothing but the field's own bound limits it, so
-noise would have to hide a whole site, and differential privacy is refused.
+One record can change every edge of a site's graph, limited only by the field's bound. Noise would
+have to hide a whole site, so differential privacy is refused.
 """
 
 from __future__ import annotations
@@ -75,7 +76,7 @@ WEIGHT_BITS = 32  # with the bound above, sums over 1000 sites fit 64 bits
 class LocalGraphs:
     """Voting and averaging over the graphs that sites learn alone.
 
-    A setting that the learner does not read is refused.
+    A setting that the learner does not use is an error.
     """
 
     learner: Algorithm = "notears"
@@ -105,22 +106,22 @@ class LocalGraphs:
     disclosure: ClassVar[Disclosure] = Disclosure(
         DisclosureKind.SITES,
         "How many sites have each edge in the graph of their own records (vote), or the sum of its "
-        "weights over the sites (average), and how many sites could not learn a graph. An edge "
-        "that all sites have, or none, is known of every site; a weight that one site alone has is "
-        "that site's own regression coefficient.",
+        "weights over the sites (average), and how many sites could not learn a graph. A count of "
+        "none or all sites reveals every site's vote; a weight that only one site has is that "
+        "site's own regression coefficient.",
         ASKED_ONCE,
     )
     unknown_settings: ClassVar[Mapping[str, str]] = CENTRES_WITHIN_SITES
 
     @property
     def title(self) -> str:
-        """By how graphs are combined, and the learner."""
+        """The combination and the learner."""
         learner = {"notears": "NOTEARS", "notears_mlp": "NOTEARS-MLP", "pc": "PC", "ges": "GES"}
         graph = "Nonlinear graph" if self.learner == "notears_mlp" else "Graph"
         return f"{graph} by {self.combine} of the sites' {learner[self.learner]}"
 
     def tables(self, public: PublicFacts) -> tuple[ResultTable, ...]:
-        """Return that of the learner's graphs."""
+        """Return the table of the learner's graphs."""
         if self.learner == "notears":
             standardised = self.standardise is not False
             return (linear_table(self.title, standardised=standardised),)
@@ -130,7 +131,7 @@ class LocalGraphs:
         """Declare the one round."""
         combine, p = self._combine(), len(self._names(public))
         learner = self._learner()
-        for name in self._given():
+        for name in self._job_settings():
             if name not in learner.settings():
                 raise JobError(f"method.{name}", f"{self.learner!r} has no {name}", "Leave it out.")
         try:
@@ -148,11 +149,11 @@ class LocalGraphs:
         return (Stage(STAGE, spec, 1, f"{sees}; how many sites could not learn a graph"),)
 
     def initial_state(self, public: PublicFacts) -> State:
-        """Nothing is known yet."""
+        """Return an empty state."""
         return {}
 
     def next_request(self, state: State) -> tuple[str, Body] | None:
-        """Ask once."""
+        """Request the graphs once."""
         return None if EDGES in state else (STAGE, {})
 
     def contribute(
@@ -166,7 +167,7 @@ class LocalGraphs:
     ) -> tuple[Update, State]:
         """Learn a graph from this site's records, in the columns' own units.
 
-        The middle of the bounds is left out: no learner depends on where zero is.
+        The middle of the bounds is not added: no learner depends on the position of zero.
         """
         chosen = self._chosen(public)
         half = np.array([public.variables[i].half for i in chosen])
@@ -178,7 +179,7 @@ class LocalGraphs:
         return {**total, "sites": sites}
 
     def result(self, state: State, public: PublicFacts, counted: RecordCount) -> Result:
-        """Return the graph that was voted for, with all votes, or the mean graph.
+        """Return the graph that the vote or the average gives; for a vote, with all votes.
 
         status: "converged" unless all sites abstained
         """
@@ -203,18 +204,18 @@ class LocalGraphs:
         return Result(result.summary, arrays)
 
     def _learner(self) -> Learner:
-        return Learner(**{"algorithm": self.learner, "standardise": True, **self._given()})
+        return Learner(**{"algorithm": self.learner, "standardise": True, **self._job_settings()})
 
-    def _given(self) -> dict[str, Any]:
-        """Return the learner's settings that the job states, by name."""
+    def _job_settings(self) -> dict[str, Any]:
+        """Return the learner settings that the job sets, by name."""
         names = ("standardise", "penalty", "threshold", "alpha")
         return {name: value for name in names if (value := getattr(self, name)) is not None}
 
     def _combine(self) -> Combine:
-        """Return how graphs are put together, if the learner can do it."""
+        """Return how graphs are combined. Raises `JobError` if the learner cannot do it."""
         if self.combine == "average" and not self._learner().weighted:
             raise JobError(
-                "method.combine", f"{self.learner!r} has no weights to average", "Take 'vote'."
+                "method.combine", f"{self.learner!r} has no weights to average", "Use 'vote'."
             )
         return self.combine
 

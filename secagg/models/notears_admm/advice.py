@@ -1,8 +1,9 @@
-"""What to change where NOTEARS-ADMM did not converge, told by how far it came.
+"""Advice for a NOTEARS-ADMM run that did not converge, by what was still large at the end.
 
 h and the consensus residual shrink as their penalties grow (equations (8) and (9) of Ng and Zhang,
-AISTATS 2022). So which of the two is still large, and whether the penalties had reached their
-limit, tells which setting was in the way. No setting is named that is in force.
+AISTATS 2022). So two facts point to the setting to change: which of the two is still large, and
+whether the penalties had reached their limit. The advice never names a setting that is already in
+force.
 """
 
 from __future__ import annotations
@@ -17,31 +18,31 @@ _UNITS = (
 
 
 def advice(state: State, schedule: Schedule, *, standardised: bool) -> str:
-    """Return what helps; state: of a run that has ended without convergence."""
+    """Return advice; state: of a run that ended without convergence."""
     if state["status"] == "diverged":
-        return f"Numbers grew out of range. {_scale(standardised=standardised)}"
+        return f"The numbers left the range of floats. {_scale_advice(standardised=standardised)}"
     cycles = state["h"] > H_TOLERANCE
-    apart = state["residual"] > CONSENSUS_TOLERANCE
-    if cycles and not apart:
+    disagreement = state["residual"] > CONSENSUS_TOLERANCE
+    if cycles and not disagreement:
         return (
-            "The sites agreed on a graph before its cycles were gone: let the penalty of cycles "
+            "The sites agreed on a graph before its cycles were removed: let the penalty of cycles "
             "grow faster (a larger method.gamma1) or that of disagreement slower (a smaller "
             "method.gamma2)."
         )
-    large = "Cycles were left and sites still disagreed" if cycles else "Sites still disagreed"
+    what = "Cycles remained and sites still disagreed" if cycles else "Sites still disagreed"
     if state["status"] == "out of rounds":
         return (
-            f"{large} when the rounds ran out, and penalties were still growing: allow more than "
+            f"{what} when the rounds ran out, and penalties were still growing: allow more than "
             f"{schedule.rounds} (method.rounds)."
         )
     return (
-        f"{large} when the penalties had reached their limit; more rounds change nothing. "
-        f"{_scale(standardised=standardised)}"
+        f"{what} when the penalties had reached their limit; more rounds change nothing. "
+        f"{_scale_advice(standardised=standardised)}"
     )
 
 
-def _scale(*, standardised: bool) -> str:
-    """Return what helps where the data and the penalties do not fit each other."""
+def _scale_advice(*, standardised: bool) -> str:
+    """Return advice for data and penalties that do not fit each other."""
     if not standardised:
         return _UNITS
     return (

@@ -6,17 +6,17 @@ from the schedule, and contribute
 
     V_k = beta_k + rho2 (B_k - W),                                                            (V)
 
-B_k their solution of (4). The sum of V_k is what the paper's sum of rho2 B_k + beta_k is, less
-K rho2 W, which everybody knows: (5) needs no more of the sites. Where (4) is solved exactly,
-V_k = -grad l(B_k): of the size of the data while rho2 grows from 1e-3 to 1e16, so that one fixed
-point serves all rounds. From the sum of V_k the coordinator takes
+B_k their solution of (4). The sum of V_k is the paper's sum of rho2 B_k + beta_k less K rho2 W,
+which all parties know: (5) needs nothing more from the sites. If (4) is solved exactly,
+V_k = -grad l(B_k). It stays of the size of the data while rho2 grows from 1e-3 to 1e16, so one
+fixed point serves all rounds. From the sum of V_k the coordinator computes
 
     C = W + sum V_k / (K rho2), the target of (5);
     sum of beta_k after (7) = sum V_k + K rho2 (W - W'), W' the new W;
     mean over sites of B_k - W' = its change / (K rho2): the mean consensus residual.
 
-The largest residual of a single site is not a sum, so it is not known. With mean residual r it is
-at most r plus what sites' duals still move in opposite directions, divided by rho2.
+The largest residual of a single site is not a sum, so the coordinator cannot know it. With mean
+residual r it is at most r plus the opposite movements of the sites' duals, divided by rho2.
 
 Two settings:
 
@@ -24,12 +24,12 @@ Two settings:
 paper    problem (5) by `subgradient_step`; stops when both penalties are at 1e16 (197 rounds with
          gamma2 = 1.25 from 1e-3), whatever h and the residual are
 fast     problem (5) by `proximal_step`; stops as soon as h <= 1e-6 and the mean residual is
-         <= 1e-8, else as paper. W is moved by up to a per mille before each step while h is
-         above that (`break_ties`): of two variables that look alike, both directions would else
-         be kept or dropped together.
+         <= 1e-8, otherwise as paper. While h is above that, W is perturbed by up to 1/1000 before
+         each step (`break_ties`): otherwise two interchangeable variables would keep or lose both
+         directions together
 =======  =======================================================================================
 
-A W that cannot be made finite ends the run: the last finite one is kept, marked "diverged".
+If W cannot be made finite, the run ends with the last finite W and the status "diverged".
 """
 
 from __future__ import annotations
@@ -43,12 +43,12 @@ from secagg.contracts import State
 from secagg.core.arrays import Array
 from secagg.errors import JobError
 from secagg.models.graphs.acyclicity import break_ties
-from secagg.models.graphs.proximal_newton import Graphed, Multipliers
+from secagg.models.graphs.proximal_newton import GraphParameters, Multipliers
 from secagg.models.notears_admm.w_step import Pull, proximal_step, subgradient_step
 
 Variant = Literal["fast", "paper"]
 
-RHO_MIN, RHO_MAX = 1e-12, 1e16  # the last is appendix B's
+RHO_MIN, RHO_MAX = 1e-12, 1e16  # RHO_MAX is that of appendix B
 H_TOLERANCE = 1e-6
 CONSENSUS_TOLERANCE = 1e-8
 
@@ -58,7 +58,7 @@ class Schedule:
     """How penalties grow, and when to stop; the defaults are appendix B's for linear graphs.
 
     rho1, rho2: first penalties of h and of consensus; gamma1, gamma2: their growth, (8) and (9)
-    rounds: at most
+    rounds: largest number of rounds
     """
 
     variant: Variant = "fast"
@@ -79,11 +79,11 @@ class Schedule:
         if not 1 <= self.rounds <= 10_000:
             raise JobError("method.rounds", "must be between 1 and 10000")
 
-    def growing(self, rho2: float) -> float:
-        """Return the rho2 that follows one, (9), or the first after 0.
+    def next_rho2(self, rho2: float) -> float:
+        """Return the rho2 that follows this one, (9); the first one after 0.
 
-        The sites compute it too: a coordinator cannot choose it, but through the scale that it
-        sends where columns are standardised.
+        The sites compute it too, so the coordinator cannot choose it, except through the scale that
+        it sends if columns are standardised.
         """
         return min(self.gamma2 * rho2, RHO_MAX) if rho2 > 0 else self.rho2
 
@@ -105,16 +105,18 @@ def begin(schedule: Schedule, W: Array) -> State:
     }
 
 
-def advance(state: State, total: Array, sites: int, graphed: Graphed, schedule: Schedule) -> State:
-    """Take the sum of V_k over the sites: (5), (6), (8), (9), and whether to go on."""
+def advance(
+    state: State, total: Array, sites: int, graph: GraphParameters, schedule: Schedule
+) -> State:
+    """Process the sum of V_k over the sites: (5), (6), (8), (9), and the stopping rule."""
     W, dual, rho1, alpha = state["W"], state["dual"], state["rho1"], state["alpha"]
     strength = sites * state["rho2"]
     pull, multipliers = Pull(W + total / strength, strength), Multipliers(alpha, rho1)
     if schedule.variant == "paper":
-        step = subgradient_step(graphed, W, pull, multipliers)
+        step = subgradient_step(graph, W, pull, multipliers)
     else:
-        tied = state["rounds"] == 0 or state["h"] > H_TOLERANCE
-        step = proximal_step(graphed, break_ties(W) if tied else W, pull, multipliers)
+        perturbed = state["rounds"] == 0 or state["h"] > H_TOLERANCE
+        step = proximal_step(graph, break_ties(W) if perturbed else W, pull, multipliers)
     state = {
         **state,
         "rounds": state["rounds"] + 1,
@@ -131,18 +133,18 @@ def advance(state: State, total: Array, sites: int, graphed: Graphed, schedule: 
         "total": total,
         "alpha": alpha + rho1 * step.h,
         "rho1": min(schedule.gamma1 * rho1, RHO_MAX),
-        "rho2": schedule.growing(state["rho2"]),
+        "rho2": schedule.next_rho2(state["rho2"]),
     }
-    reached = state["h"] <= H_TOLERANCE and state["residual"] <= CONSENSUS_TOLERANCE
-    at_the_end = state["rho1"] == RHO_MAX == state["rho2"]
-    if (reached and schedule.variant == "fast") or at_the_end or state["rounds"] == schedule.rounds:
-        ended = "penalties at their end" if at_the_end else "out of rounds"
-        state["status"] = "converged" if reached else ended
+    converged = state["h"] <= H_TOLERANCE and state["residual"] <= CONSENSUS_TOLERANCE
+    at_limit = state["rho1"] == RHO_MAX == state["rho2"]
+    if (converged and schedule.variant == "fast") or at_limit or state["rounds"] == schedule.rounds:
+        reason = "penalty limit reached" if at_limit else "out of rounds"
+        state["status"] = "converged" if converged else reason
     return state
 
 
 def failure(state: State) -> str | None:
-    """Return why W is not to be relied on, or None."""
+    """Return why W must not be trusted, or None."""
     match state["status"]:
         case "converged":
             return None

@@ -2,39 +2,39 @@
 
 Round 0 sums the sites' numbers of records and their squared deviations. Then the coordinator sends
 W, each site answers V_k = S_k (J - B_k) of `secagg.models.notears_admm.linear_site`, and the
-coordinator makes the next W from their sum (`secagg.models.notears_admm.coordinator`). Every site
-centres its records by its own means, as the paper's program does: sites may differ in level.
+coordinator computes the next W from their sum (`secagg.models.notears_admm.coordinator`). Every
+site centres its records by its own means, as the paper's program does: sites may differ in level.
 
-Units. Records come as u = (x - middle) / half and are analysed as u times c: c is the inverse of
-u's pooled standard deviation, or half (own units, the paper's). V_k is carried as it is in the
-first case, where the S_k add up to a correlation matrix, and divided by half_i half_j in the
-second: |S_k| is then at most 1. What depends on B_k has no bound; a contribution beyond its bound
-means divergence, and the site refuses to send it clipped.
+Units. Records arrive as u = (x - middle) / half and are analysed as u times c. c is the inverse of
+u's pooled standard deviation, or half (own units, as in the paper). In the first case V_k is sent
+as it is; the S_k then add up to a correlation matrix. In the second it is divided by half_i half_j;
+|S_k| is then at most 1. B_k has no bound. A contribution beyond its bound means divergence, and the
+site refuses to send it clipped.
 
-What a refusal tells. A coordinator that lies about W or the records can make one site's answer
-leave its bound or not. The site's session ends with its first refusal (`secagg.runtime.party`), so
-that it reads the round in which that was and the kind of the error: one of 1 + rounds x kinds
-outcomes a session. rho2 and the schedule the sites know from the job, and in own units the scale;
-the pooled standard deviations they take from the coordinator, and another scale is as good as
-another rho2.
+What a refusal reveals. A coordinator that lies about W or the records can influence whether one
+site's answer exceeds its bound. The site's session ends with its first refusal
+(`secagg.runtime.party`). The coordinator learns the round of the refusal and the kind of the error:
+one of 1 + rounds x kinds outcomes per session. The sites know rho2 and the schedule from the job,
+and in own units the scale. They take the pooled standard deviations from the coordinator; a wrong
+scale has the same effect as another rho2.
 
 What the transcript determines (Guarantees: only this)
     * The last sum alone is S (J - W), because there B_k = W; S is the pooled covariance within
-      sites. A static graph's J - W is invertible: that gives S. Lags add more such sums.
+      sites. J - W of a static graph is invertible: that gives S. With lags, several sums give it.
     * More than that. In early rounds B_k is far from W, and the sum over k of
       S_k (S_k + rho2 I)^-1 (...) is not a function of S: it depends on how records are split over
-      sites. The sums of all rounds are equations in the sites' own covariances; as soon as they
-      have as many independent entries as there are unknowns, they can be solved for all S_k, up to
-      which site has which (d = 10, K = 10: 60 rounds, 550 unknowns).
+      sites. The sums of all rounds are equations in the sites' own covariances. Once they have as
+      many independent entries as there are unknowns, they can be solved for all S_k, without
+      knowing which site has which (d = 10, K = 10: 60 rounds, 550 unknowns).
     So one secure sum of moments within sites, and NOTEARS on it (method `moments` with centre =
-    "site"), releases strictly less, up to rounding: it is sent in finer steps (2^-80, V_k 2^-40 or
-    finer). Pooled moments hold the sites' means too, which no sum here does: beside one of these
-    runs they show how the means scatter.
+    "site"), releases strictly less, up to rounding: its steps are finer (2^-80; those of V_k are
+    2^-40 or finer). Pooled moments without centring also contain the sites' means, which no sum
+    here does: together with one of these runs they show how the means scatter.
 
 =================================  =================================================================
 site                               contribution
 =================================  =================================================================
-no record, or one                  S_k = 0, so V_k = 0; the graph is the others'
+no record, or one                  S_k = 0, so V_k = 0; the graph is that of the other sites
 a column that is constant there    zeros in its row and column of S_k
 fewer records than variables       S_k has rank n_k - 1: (10) needs no inverse of it
 constant everywhere                an isolated variable; with `standardise` an error names it
@@ -143,15 +143,15 @@ class NotearsAdmm:
 
     @property
     def title(self) -> str:
-        """By its variant."""
+        """The name, with the variant."""
         return f"Graph by NOTEARS-ADMM, variant “{self.variant}”"
 
     @property
     def disclosure(self) -> Disclosure:
-        """What the sums determine, and what releases less, where there is such a thing."""
-        given = "sums of several rounds give" if self.lags else "the last round's sum gives"
+        """What the sums determine, and which method releases less, if any."""
+        source = "sums of several rounds give" if self.lags else "the last round's sum gives"
         less = (
-            "One sum of moments does not stand in for these: 'moments' has no graph analysis with "
+            "One sum of moments cannot replace these sums: 'moments' has no graph analysis with "
             "lags."
             if self.lags
             else "One sum of moments (method 'moments', analyses 'pc' and 'notears') with centre = "
@@ -159,18 +159,20 @@ class NotearsAdmm:
         )
         return Disclosure(
             DisclosureKind.SITES,
-            f"The pooled covariance within sites ({given} it), and more: sums of early rounds "
-            "depend on how records are split over sites, and enough of them can be solved for "
-            f"every site's own covariance, without knowing which site has which. {less}",
+            f"The pooled covariance within sites ({source} it), and more: sums of early rounds "
+            "depend on how records are split over sites. Enough of them can be solved for every "
+            f"site's own covariance, without showing which site has which. {less}",
             ANY_MESSAGE,
             other_runs=means_by_subtraction(),
         )
 
     def tables(self, public: PublicFacts) -> tuple[ResultTable, ...]:
-        """Return that of a graph."""
-        labels, told = STATIONARITY_LABELS, CONVERGED
+        """Return the table of the graph."""
+        labels, converged = STATIONARITY_LABELS, CONVERGED
         return (
-            linear_table(self.title, standardised=self.standardise, labels=labels, converged=told),
+            linear_table(
+                self.title, standardised=self.standardise, labels=labels, converged=converged
+            ),
         )
 
     @cached_property
@@ -203,7 +205,7 @@ class NotearsAdmm:
                 CONSENSUS,
                 answers,
                 self.rounds,
-                "sum over sites of rho2 B_k + beta_k, less what it sent: the slopes of their "
+                "sum over sites of rho2 B_k + beta_k, less the W it sent: the slopes of the sites' "
                 "losses at their own solutions",
             ),
         )
@@ -219,7 +221,7 @@ class NotearsAdmm:
         }
 
     def next_request(self, state: State) -> tuple[str, Body] | None:
-        """Ask for the count, then for responses to W, until done."""
+        """Request the count, then responses to W, until done."""
         if state["status"] == "counting":
             return RECORDS, {}
         if state["status"] != "running":
@@ -240,20 +242,20 @@ class NotearsAdmm:
         if stage == RECORDS:
             return {"records": np.array([float(len(u))]), "squares": np.sum(u * u, axis=0)}, memory
         graph = self._graph(public)
-        news, facts = read_message(message, {"W": graph.shape}, {"scale": graph.shape[:1]})
+        received, facts = read_message(message, {"W": graph.shape}, {"scale": graph.shape[:1]})
         check_facts(memory, facts, len(u))
         if not self.standardise:
             check_own_units(facts, halves(public, self._chosen(public)))
         if not memory:
             Q, L = spectrum(u * facts["scale"], facts["records"])
             memory = {**begin_site(Q, L, graph.d), **facts}
-        V, memory = answer(memory, news["W"], self._schedule.growing(memory["rho2"]))
+        V, memory = answer(memory, received["W"], self._schedule.next_rho2(memory["rho2"]))
         return {"responses": within_bound(V / self._units(facts["scale"]))}, memory
 
     def aggregate(self, state: State, total: Update, sites: int) -> State:
-        """Take the count, or make the next W."""
+        """Process the count, or compute the next W."""
         if state["status"] == "counting":
-            return self._counted(state, total)
+            return self._after_count(state, total)
         graph = self._graph_of(total["responses"].shape[1])
         V = total["responses"] * self._units(state["scale"])
         return advance(state, V, sites, graph, self._schedule)
@@ -271,10 +273,10 @@ class NotearsAdmm:
             acyclic=self.acyclic,
             standardised=self.standardise,
         )
-        asked = {**fit.settings, "standardise": self.standardise, "rounds": self.rounds}
-        result = note_indicators(graph_result(replace(fit, settings=asked), self.truth), public)
+        settings = {**fit.settings, "standardise": self.standardise, "rounds": self.rounds}
+        result = note_indicators(graph_result(replace(fit, settings=settings), self.truth), public)
         result.summary["status"] = state["status"]
-        if self.standardise:  # what undoes it
+        if self.standardise:  # to undo it
             half = halves(public, self._chosen(public))
             result.arrays["deviations"] = half / state["scale"]
         if graph.lags:
@@ -286,16 +288,16 @@ class NotearsAdmm:
             ]
         return result
 
-    def _counted(self, state: State, total: Update) -> State:
+    def _after_count(self, state: State, total: Update) -> State:
         records = records_in(total)
         variance, scale = total["squares"] / records, state["scale"]
         if self.standardise:
             scale = 1 / deviations(variance, _MIN_VARIANCE, state["columns"])
-        known = {"records": records, "scale": scale, "deviations": np.sqrt(variance) * scale}
-        return {**state, "status": "running", **known}
+        facts = {"records": records, "scale": scale, "deviations": np.sqrt(variance) * scale}
+        return {**state, "status": "running", **facts}
 
     def _units(self, scale: Array) -> Array:
-        """Return what V_k is divided by to be carried, shape (q, d)."""
+        """Return the divisors of V_k when it is sent, shape (q, d)."""
         d = len(scale) // (1 + len(self.lags))
         return np.ones((len(scale), d)) if self.standardise else np.outer(scale, scale[:d])
 
@@ -316,9 +318,9 @@ class NotearsAdmm:
         """Return the positions of the variables, then of their values at each lag."""
         lagged = [choose(public, lag, "method.lags") for lag in self.lags]
         if self.variables is None:
-            taken = {int(i) for lag in lagged for i in lag}
-            rest = [i for i in range(len(public.variables)) if i not in taken]
-            now = np.array(rest, dtype=np.int64)
+            in_lags = {int(i) for lag in lagged for i in lag}
+            others = [i for i in range(len(public.variables)) if i not in in_lags]
+            now = np.array(others, dtype=np.int64)
         else:
             now = choose(public, self.variables, "method.variables")
         for lag in lagged:
@@ -326,9 +328,9 @@ class NotearsAdmm:
                 raise JobError(
                     "method.lags",
                     f"a lag has {len(lag)} columns and the graph {len(now)} variables",
-                    "Each lag lists the variables' earlier values, in their order.",
+                    "In each lag list the earlier values of all variables, in their order.",
                 )
-        everything = np.concatenate([now, *lagged])
-        if len(set(everything.tolist())) < len(everything):
-            raise JobError("method.lags", "a column is named twice")
-        return everything
+        positions = np.concatenate([now, *lagged])
+        if len(set(positions.tolist())) < len(positions):
+            raise JobError("method.lags", "a column is named twice", "Name each column once.")
+        return positions

@@ -1,14 +1,14 @@
 """Linear NOTEARS-ADMM (Ng and Zhang, AISTATS 2022): its graph, its result, and a simulation.
 
-The federated run is `secagg.models.notears_admm.linear`. `learn` here does the same for records
-that one process holds, all sites in one array: for simulations. Its sums are those of float64; a
-federated run rounds contributions to a fixed point. Weights then agree to about 1e-9 in the variant
-"fast", and to about 1e-3 in "paper", whose optimiser stops where rounding lets it at the l1 term's
-kinks.
+The federated run is `secagg.models.notears_admm.linear`. `learn` here runs the same algorithm on
+records that one process holds, for simulations. It sums in float64; a federated run rounds
+contributions to a fixed point. Weights then agree to about 1e-9 in the variant "fast", and to about
+1e-3 in "paper", whose optimiser stops at the kinks of the l1 term, at a point that depends on
+rounding.
 
-Time series (section 5.2; Pamfil et al., "DYNOTEARS", AISTATS 2020): W holds the instantaneous
-coefficients in its first d rows and those of each lag in d rows more. Only the first block has to
-be acyclic, an effect of the past on the present cannot close a cycle.
+Time series (section 5.2; Pamfil et al., "DYNOTEARS", AISTATS 2020): the first d rows of W hold the
+instantaneous coefficients, and each lag has d more rows. Only the first block has to be acyclic: an
+effect of the past on the present cannot close a cycle.
 """
 
 from __future__ import annotations
@@ -43,21 +43,21 @@ def learn(
 ) -> GraphFit:
     """Run linear NOTEARS-ADMM over sites' records held in one process.
 
-    sites: one (n_k, d (1 + lags)) array a site, in the units to analyse; centred here, each site by
+    sites: one (n_k, d (1 + lags)) array per site, in the units to analyse; each site is centred by
         its own means. Columns: the d variables, then their values one step before, and so on.
     The other arguments are those of the method `notears_admm`.
-    Raises `UsageError` for records that are not finite, are of different widths, or fewer than 2.
+    Raises `UsageError` if records are not finite, have different widths, or are fewer than 2.
     """
     q = sites[0].shape[1] if sites and sites[0].ndim == 2 else 0
     if q < 2 or q % (1 + lags) or any(X.ndim != 2 or X.shape[1] != q for X in sites):
-        raise UsageError("analysis", "sites must be tables of the same columns, two at least")
+        raise UsageError("analysis", "sites must be tables of the same columns, at least two")
     if not all(np.all(np.abs(X) <= _MAX_RECORD_VALUE) for X in sites):
         raise UsageError(
             "analysis", f"a site has a value that is not finite, or above {_MAX_RECORD_VALUE:g}"
         )
     n = sum(map(len, sites))
     if n < 2:
-        raise UsageError("analysis", f"{n} record is too few for a graph")
+        raise UsageError("analysis", f"a graph needs at least 2 records, not {n}")
     graph = LinearGraph(q // (1 + lags), lags, (penalty, lag_penalty), zero_diagonal)
     schedule = schedule or Schedule()
     Q, L = stack([spectrum(centred(X), n) for X in sites])
@@ -91,7 +91,7 @@ def linear_fit(
     """Return the graph of a finished run; see `consensus_fit`.
 
     deviations: pooled standard deviations within sites, of the columns, in the units analysed
-    Its weights are the instantaneous coefficients; those of lags are W's other rows.
+    The weights are the instantaneous coefficients; W's other rows are those of the lags.
     """
     return consensus_fit(
         state,

@@ -14,10 +14,10 @@ min(n_k - 1, q):
     V_k = Q [L / (L + rho2)] (rho2 (Q'J - Q'W) + Q'beta_k),                                   (10')
     Q'beta_k after (7) = Q'V_k + rho2 (Q'W - Q'W'),   W' the next W.                           (7')
 
-Nothing else of beta_k is ever needed: what is orthogonal to Q has no effect on V_k. So one
-eigendecomposition serves all rounds, a round costs two products with Q whatever rho2 is, and
-neither time nor memory depends on the number of records. (10') has no differences of large
-numbers at rho2 = 1e16. All functions take stacks of sites, shape (..., q, r), as well as one.
+No other part of beta_k is needed: what is orthogonal to Q has no effect on V_k. So one
+eigendecomposition serves all rounds. A round costs two products with Q, whatever rho2 is, and
+neither time nor memory depends on the number of records. (10') has no differences of large numbers
+at rho2 = 1e16. All functions also take stacks of sites, shape (..., q, r).
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def spectrum(X: Array, n: int) -> tuple[Array, Array]:
 
 
 def begin_site(Q: Array, L: Array, d: int) -> State:
-    """Return a site's memory before the first round: beta = 0, and W = 0 for the time before."""
+    """Return a site's memory before the first round: beta = 0, and W = 0 for the round before."""
     shape = (*L.shape, d)
     return {
         "Q": Q,
@@ -64,7 +64,7 @@ def answer(site: State, W: Array, rho2: float) -> tuple[Array, State]:
     Q, L = site["Q"], site["L"][..., None]
     transposed = np.swapaxes(Q, -1, -2)
     projected = transposed @ W
-    # In the first round rho2 of the round before is 0, and so is beta.
+    # In the first round the previous rho2 is 0, so beta is 0.
     beta = site["V"] + site["rho2"] * (site["W"] - projected)
     goal = transposed[..., : W.shape[1]]  # Q'J
     V = L / (L + rho2) * (rho2 * (goal - projected) + beta)
@@ -72,7 +72,7 @@ def answer(site: State, W: Array, rho2: float) -> tuple[Array, State]:
 
 
 def stack(spectra: Sequence[tuple[Array, Array]]) -> tuple[Array, Array]:
-    """Return the sites' Q and L in two arrays, with eigenvalues of zero where one has fewer."""
+    """Return the sites' Q and L as two arrays, padded with eigenvalues of zero."""
     ranks = [len(L) for _, L in spectra]
     q = spectra[0][0].shape[0]
     Q, L = np.zeros((len(spectra), q, max(ranks))), np.zeros((len(spectra), max(ranks)))

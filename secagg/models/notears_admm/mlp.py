@@ -1,34 +1,34 @@
 """Nonlinear NOTEARS-ADMM over secure sums (Ng and Zhang, AISTATS 2022, section 5.2).
 
-Every variable is predicted from the others by a small network (`secagg.models.graphs.mlp`); W and
-B_k are all networks' parameters. Round 0 sums the sites' numbers of records (and, to standardise,
-the columns' sums and sums of squares). Then the coordinator sends W, each site solves problem (4)
-and answers V_k, the slopes of its loss there (`secagg.models.notears_admm.mlp_site`), and the
-coordinator makes the next W from their sum (`secagg.models.notears_admm.coordinator`).
+A small network predicts each variable from the others (`secagg.models.graphs.mlp`); W and B_k are
+the parameters of all networks. Round 0 sums the sites' numbers of records (and, to standardise, the
+columns' sums and sums of squares). Then the coordinator sends W, each site solves problem (4) and
+answers V_k, the slopes of its loss there (`secagg.models.notears_admm.mlp_site`), and the
+coordinator computes the next W from their sum (`secagg.models.notears_admm.coordinator`).
 
-Units. Records are carried as u = (x - middle) / half and analysed as (u - centre) * scale: centre
-is 0 and scale is half (own units, about the middle of the declared bounds), or the pooled mean and
-the inverse of the pooled standard deviation. Records are not centred site by site, as linear ones
-are: a network's slope depends on the level. In own units V_k is carried divided by such as half_i
-half_j^2 for A_ijh, which undoes them. What depends on B_k has no bound; a contribution beyond
-`FIELD_BOUND` means divergence, and the site refuses to send it clipped.
+Units. Records are stored as u = (x - middle) / half and analysed as (u - centre) * scale. Either
+centre is 0 and scale is half (own units, about the middle of the declared bounds), or centre is the
+pooled mean and scale the inverse of the pooled standard deviation. Unlike linear ones, records are
+not centred site by site: a network's slope depends on the level. In own units V_k is divided before
+it is sent, for example by half_i half_j^2 for A_ijh, which removes the units. B_k has no bound. A
+contribution beyond `FIELD_BOUND` means divergence, and the site refuses to send it clipped.
 
 What the transcript determines (Guarantees: only this)
-    Every sum is that of the sites' slopes, each at its own B_k: in late rounds, where B_k = W, the
-    slope of the pooled loss at a W that everybody knows. With m hidden units that is d (d + 1) m
-    numbers a round and more, over some hundred rounds: far more equations than the records have
-    entries. Nothing but the difficulty of solving them protects the pooled records; and as in the
-    linear method the early rounds depend on how records are split over sites, each site's of which
-    may be solved for as well. A coordinator that chooses W, against the protocol, can choose it
-    such that a slope depends on few records, or one. No one-shot sum of moments stands in for this
+    Every sum is that of the sites' slopes, each at its own B_k. In late rounds, where B_k = W, it
+    is the slope of the pooled loss at a W that all parties know. With m hidden units that is
+    d (d + 1) m numbers or more per round, over some hundred rounds: far more equations than the
+    records have entries. Only the difficulty of solving them protects the pooled records. As in the
+    linear method, the early rounds depend on how records are split over sites, so each site's
+    records may be solved for as well. A coordinator that deviates from the protocol can choose W
+    so that a slope depends on few records, or on one. No single sum of moments can replace this
     method, because no fixed set of moments serves all networks.
 
 =================================  =================================================================
 site                               contribution
 =================================  =================================================================
-no record                          V_k = 0; the graph is the others'
-one record, or a constant column   as any other: its networks fit what is there, held by rho2
-a column constant at every site    not noticed, may get edges; an error with `standardise`
+no record                          V_k = 0; the graph is that of the other sites
+one record, or a constant column   as any other: its networks fit its records, held back by rho2
+a column constant at every site    not detected, may get edges; an error with `standardise`
 a W that is not finite             `PeerError`, nothing is sent
 =================================  =================================================================
 """
@@ -83,8 +83,8 @@ from secagg.models.notears_admm.range import (
 from secagg.models.notears_admm.result import CONVERGED, STATIONARITY_LABELS
 
 _MAX_HIDDEN = 1000
-# Of the difference of two numbers of the order of 1 that are rounded to 2^-53 and to steps of the
-# sums, 2^-BITS at every site: 16 of these. A scale that is off by some per cent is as good a scale.
+# The variance is a difference of two numbers near 1, rounded to 2^-53 and to steps of the sums,
+# 2^-BITS at every site: this is 16 steps. A scale that is wrong by a few per cent works as well.
 _MIN_VARIANCE = 2.0 ** (4 - FRACTION_BITS)
 
 
@@ -138,20 +138,20 @@ class NotearsMlpAdmm:
         "Each column's pooled mean and variance (if standardised), and sums of the slopes of the "
         "sites' losses, thousands of numbers in each of some hundred rounds: more equations than "
         "the records have entries. Only the difficulty of solving them protects the pooled "
-        "records, and how they are split over sites; a coordinator that chooses the networks it "
-        "sends can make a sum depend on few records.",
+        "records and their split over sites. A coordinator that chooses the networks it sends can "
+        "make a sum depend on few records.",
         ANY_MESSAGE,
     )
 
     @property
     def title(self) -> str:
-        """By its variant."""
+        """The name, with the variant."""
         return f"Nonlinear graph by NOTEARS-ADMM, variant “{self.variant}”"
 
     def tables(self, public: PublicFacts) -> tuple[ResultTable, ...]:
-        """Return that of a graph."""
-        labels, told = STATIONARITY_LABELS, CONVERGED
-        return (other_table(self.title, networks=True, labels=labels, converged=told),)
+        """Return the table of the graph."""
+        labels, converged = STATIONARITY_LABELS, CONVERGED
+        return (other_table(self.title, networks=True, labels=labels, converged=converged),)
 
     @cached_property
     def _schedule(self) -> Schedule:
@@ -201,7 +201,7 @@ class NotearsMlpAdmm:
         }
 
     def next_request(self, state: State) -> tuple[str, Body] | None:
-        """Ask for the count, then for slopes near W, until done."""
+        """Request the count, then slopes near W, until done."""
         if state["status"] == "counting":
             return RECORDS, {}
         if state["status"] != "running":
@@ -225,8 +225,8 @@ class NotearsMlpAdmm:
                 update |= {"sums": u.sum(axis=0), "squares": np.sum(u * u, axis=0)}
             return update, memory
         networks = self._networks(public)
-        known = {"centre": (networks.d,), "scale": (networks.d,)}
-        news, facts = read_message(message, {"W": (networks.size,)}, known)
+        shapes = {"centre": (networks.d,), "scale": (networks.d,)}
+        received, facts = read_message(message, {"W": (networks.size,)}, shapes)
         check_facts(memory, facts, len(u))
         if not self.standardise:
             check_own_units(facts, halves(public, self._chosen(public)))
@@ -234,14 +234,14 @@ class NotearsMlpAdmm:
             memory = {**begin_site(networks.size), **facts}
         X = (u - facts["centre"]) * facts["scale"]
         loss = squared_loss(networks, X, facts["records"])
-        V, site = answer(memory, loss, news["W"], self._schedule.growing(memory["rho2"]))
+        V, site = answer(memory, loss, received["W"], self._schedule.next_rho2(memory["rho2"]))
         slopes = within_bound(V / self._units(networks, facts["scale"]))
         return {"slopes": slopes}, {**site, **facts}
 
     def aggregate(self, state: State, total: Update, sites: int) -> State:
-        """Take the count, or make the next W."""
+        """Process the count, or compute the next W."""
         if state["status"] == "counting":
-            return self._counted(state, total)
+            return self._after_count(state, total)
         networks = self._networks_of(len(state["columns"]))
         V = total["slopes"] * self._units(networks, state["scale"])
         return advance(state, V, sites, networks, self._schedule)
@@ -268,7 +268,7 @@ class NotearsMlpAdmm:
         }
         result.summary["status"] = state["status"]
         result.arrays["parameters"] = state["W"]
-        if self.standardise:  # what undoes it: the networks read (x - means) / deviations
+        if self.standardise:  # to undo it: the networks read (x - means) / deviations
             chosen = self._chosen(public)
             half = halves(public, chosen)
             middle = np.array([public.variables[i].middle for i in chosen])
@@ -276,7 +276,7 @@ class NotearsMlpAdmm:
             result.arrays["deviations"] = half / state["scale"]
         return result
 
-    def _counted(self, state: State, total: Update) -> State:
+    def _after_count(self, state: State, total: Update) -> State:
         records = records_in(total)
         centre, scale = state["centre"], state["scale"]
         if self.standardise:
@@ -300,16 +300,16 @@ class NotearsMlpAdmm:
         return choose(public, self.variables, "method.variables")
 
     def _units(self, networks: Networks, scale: Array) -> Array:
-        """Return what V_k is divided by to be carried, shape (size,).
+        """Return the divisors of V_k when it is sent, shape (size,).
 
-        In own units those of the loss divided by those of each parameter: the loss of network j is
-        in scale_j^2, A_ijh in 1 / scale_i, C_jh and c_j in scale_j.
+        In own units: the unit of the loss divided by the unit of each parameter. The loss of
+        network j has the unit scale_j^2, A_ijh that of 1 / scale_i, C_jh and c_j that of scale_j.
         """
         units = np.ones(networks.size)
         if not self.standardise:
             A, b, C, c = networks.split(units)
             squares = scale**2
-            A[:] = networks.held(np.outer(scale, squares))[:, :, None]
+            A[:] = networks.free_entries(np.outer(scale, squares))[:, :, None]
             b[:] = squares[:, None]
             C[:] = scale[:, None]
             c[:] = scale

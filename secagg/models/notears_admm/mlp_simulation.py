@@ -1,14 +1,14 @@
 """Nonlinear NOTEARS-ADMM (Ng and Zhang, AISTATS 2022, section 5.2): its result, and a simulation.
 
-The federated run is `secagg.models.notears_admm.mlp`. `learn` here does the same for records that
-one process holds. Its sums are those of float64; a federated run rounds contributions to a fixed
+The federated run is `secagg.models.notears_admm.mlp`. `learn` here runs the same algorithm on
+records that one process holds. It sums in float64; a federated run rounds contributions to a fixed
 point, so weights agree to about 1e-8, not in their last bits.
 
 Appendix B has lambda = 0.001 and rho1 = rho2 = 0.1 for networks, chosen at 30 variables and 8
 sites. The l1 term here is the paper's sum of absolute values (the authors' program has the signed
-sum). Unlike that program, this starts from W without edges: with penalties that grow by a quarter
-and more a round, much of a random start is still there when they have grown, and with few variables
-it lies above the threshold (`random_inputs`). `secagg reproduce notears-admm --figure 4` has both.
+sum). Unlike that program, the search here starts from W without edges. The penalties grow by a
+quarter or more per round, so much of a random start remains once they are large; with few variables
+it exceeds the threshold (`random_inputs`). `secagg reproduce notears-admm --figure 4` shows both.
 """
 
 from __future__ import annotations
@@ -45,18 +45,18 @@ def learn(
 ) -> GraphFit:
     """Run nonlinear NOTEARS-ADMM over sites' records held in one process.
 
-    sites: one (n_k, d) array a site, in the units to analyse; not centred, networks have biases
+    sites: one (n_k, d) array per site, in the units to analyse; not centred, networks have biases
     The other arguments are those of the method `notears_mlp_admm`.
-    Raises `UsageError` for records that are not finite, are of different widths, or fewer than 2.
+    Raises `UsageError` if records are not finite, have different widths, or are fewer than 2.
     """
     d = sites[0].shape[1] if sites and sites[0].ndim == 2 else 0
     if d < 2 or any(X.ndim != 2 or X.shape[1] != d for X in sites):
-        raise UsageError("analysis", "sites must be tables of the same columns, two at least")
+        raise UsageError("analysis", "sites must be tables of the same columns, at least two")
     if not all(np.all(np.isfinite(X)) for X in sites):
         raise UsageError("analysis", "a site has a value that is not finite")
     n = sum(map(len, sites))
     if n < 2:
-        raise UsageError("analysis", f"{n} record is too few for a graph")
+        raise UsageError("analysis", f"a graph needs at least 2 records, not {n}")
     networks = Networks(d, hidden, penalty, zero_diagonal)
     schedule = schedule or Schedule(rho1=MLP_RHO, rho2=MLP_RHO)
     losses = [squared_loss(networks, X, n) for X in sites]
@@ -96,8 +96,9 @@ def graph_fit(
     """Return the graph of a finished run: edges W_ij > threshold, W the equivalent adjacency.
 
     acyclic: raise the threshold until no cycle is left
-    standardised: whether the variables are in units of their deviations; else those are not known
-    random_inputs: whether the search began with edges
+    standardised: whether the variables are in standard deviations; otherwise their units are not
+        known
+    random_inputs: whether the search started with edges
     """
     fit = consensus_fit(
         state,
@@ -117,17 +118,19 @@ def graph_fit(
         },
     )
     if fit.converged and not np.any(fit.directed):
-        return replace(fit, notes=(*fit.notes, _missed(schedule, random_inputs=random_inputs)))
+        return replace(
+            fit, notes=(*fit.notes, _missed_edges_note(schedule, random_inputs=random_inputs))
+        )
     return fit
 
 
-def _missed(schedule: Schedule, *, random_inputs: bool) -> str:
-    """Return what a graph without edges does not mean, and what else to try."""
+def _missed_edges_note(schedule: Schedule, *, random_inputs: bool) -> str:
+    """Return a note that a graph without edges proves nothing, and what else to try."""
     untried = [] if random_inputs else ["method.random_inputs = true"]
     if schedule.gamma1 > SLOWER_SCHEDULE.gamma1 or schedule.gamma2 > SLOWER_SCHEDULE.gamma2:
         untried.append(
             f"slower growth (method.gamma1 = {SLOWER_SCHEDULE.gamma1:g}, "
             f"gamma2 = {SLOWER_SCHEDULE.gamma2:g}, rounds = {SLOWER_SCHEDULE.rounds})"
         )
-    more = f": {' or '.join(untried)} may find more" if untried else ""
-    return f"no edge does not mean that there are no effects, which this search often misses{more}"
+    more = f"; {' or '.join(untried)} may find more" if untried else ""
+    return f"no edge does not mean that there are no effects: this search often misses them{more}"

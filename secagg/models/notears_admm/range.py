@@ -1,4 +1,4 @@
-"""What the linear and the nonlinear NOTEARS-ADMM share of their rounds, at the sites above all."""
+"""Stages and ranges that the linear and the nonlinear NOTEARS-ADMM share."""
 
 from __future__ import annotations
 
@@ -14,38 +14,39 @@ RECORDS, CONSENSUS = "records", "consensus"
 """The names of the stages: the count, and the rounds."""
 
 FIELD_BOUND = 1024.0
-"""Of an entry of V_k, in the units that it is carried in. Slopes of a loss are of the order of 1
-there, unless the method diverges; then the site refuses, because a clipped V_k would leave a wrong
-run going."""
+"""Bound of an entry of V_k, in the units in which it is sent. Slopes of a loss are near 1 in them,
+unless the method diverges. The site then refuses, because a run with a clipped V_k would go wrong
+unnoticed."""
 FRACTION_BITS = 40
-"""The least fraction bits of V_k: see `bits_for`."""
+"""Smallest number of fraction bits of V_k: see `bits_for`."""
 
 
 def bits_for(units: float, rho2: float) -> int:
-    """Return the fraction bits of V_k that lose nothing of the first rounds.
+    """Return the fraction bits of V_k that keep the accuracy of the first rounds.
 
-    units: the largest number that an entry of V_k is divided by to be carried
-    rho2: the first one. V_k begins at its order, and one step moves W by 2^-20 / rho2 of it, hence
-        by some 1e-6: coarser steps would move the first W, or round all of V_k to zero.
+    units: the largest divisor of an entry of V_k when it is sent
+    rho2: the first one. V_k starts at its order. One step of the fixed point moves W by 2^-20 /
+        rho2 of that, so by about 1e-6; coarser steps would change the first W, or round all of V_k
+        to zero.
     """
     return max(FRACTION_BITS, 20 + math.ceil(math.log2(units) - math.log2(rho2)))
 
 
 def check_own_units(facts: State, half: Array) -> None:
-    """Blame the peer for units other than the columns' own, which everybody knows.
+    """Raise `PeerError` unless the units are the columns' own, which all parties know.
 
-    Another scale would be another rho2: the sites' share of the schedule would not be theirs.
+    Another scale would act as another rho2, and the coordinator would control the sites' schedule.
     """
     if not np.array_equal(facts["scale"], half) or np.any(facts.get("centre", 0.0) != 0):
         raise PeerError("consensus", "the coordinator's units are not the columns' own")
 
 
 def within_bound(V: Array) -> Array:
-    """Return V_k as it is carried. Raises `DataError` where it left its range."""
+    """Return V_k unchanged. Raises `DataError` if it is beyond its bound."""
     if not np.all(np.abs(V) <= FIELD_BOUND):
         raise DataError(
             "consensus",
             "this site's solution has left the range that can be sent: the method diverges",
-            "Set method.standardise if it is not, or take a larger method.rho2.",
+            "Set method.standardise = true, or use a larger method.rho2.",
         )
     return V

@@ -4,10 +4,10 @@ With C the mean over sites of B_k + beta_k / rho2, problem (5) is, up to a const
 
     minimise  lambda |W|_1 + alpha h(W) + rho1/2 h(W)^2 + kappa/2 |W - C|_F^2,   kappa = K rho2. (5)
 
-`subgradient_step` is the paper's: L-BFGS with SciPy's settings, sign(W) for the slope of the l1
+`subgradient_step` is the paper's: L-BFGS with SciPy's settings, and sign(W) as the slope of the l1
 term (appendix B). `proximal_step` solves the same problem by
-`secagg.models.graphs.proximal_newton`, whose convex problems have a closed form here: for a
-multiplier mu each entry by itself,
+`secagg.models.graphs.proximal_newton`. Its convex problems have a closed form here; for a
+multiplier mu each entry is separate:
 
     V(mu) = soft(kappa C, lambda) / (kappa + 2 mu E),   soft(c, l) = sign(c) max(|c| - l, 0).
 """
@@ -20,7 +20,7 @@ import numpy as np
 
 from secagg.core.arrays import Array
 from secagg.models.graphs.proximal_newton import (
-    Graphed,
+    GraphParameters,
     Multipliers,
     Step,
     descend,
@@ -30,7 +30,7 @@ from secagg.models.graphs.proximal_newton import (
 from secagg.models.numerics.lbfgs import minimise_finite
 
 PROXIMAL_STEPS = 20  # in one call
-STEP_TOLERANCE = 1e-6  # largest change of an entry, at which the steps end
+STEP_TOLERANCE = 1e-6  # the steps end when no entry changes by more than this
 
 
 @dataclass(frozen=True)
@@ -46,32 +46,36 @@ class Pull:
         return 0.5 * self.strength * float(np.vdot(away, away)), self.strength * away
 
 
-def subgradient_step(graphed: Graphed, start: Array, pull: Pull, multipliers: Multipliers) -> Step:
-    """Solve (5) from a finite start as the paper does."""
-    held, penalty = penalties(graphed)
+def subgradient_step(
+    graph: GraphParameters, start: Array, pull: Pull, multipliers: Multipliers
+) -> Step:
+    """Solve (5) from a finite start, as the paper does."""
+    fixed, penalty = penalties(graph)
 
     def objective(x: Array) -> tuple[float, Array]:
         W = x.reshape(start.shape)
-        h, E = graph_constraint(graphed, W)
+        h, E = graph_constraint(graph, W)
         value, slope = pull.value(W)
         value += float(np.vdot(penalty, np.abs(W)))
         value += (multipliers.alpha + 0.5 * multipliers.rho * h) * h
         slope += penalty * np.sign(W) + 2 * (multipliers.alpha + multipliers.rho * h) * W * E
-        slope[held] = 0
+        slope[fixed] = 0
         return value, slope.ravel()
 
-    found = minimise_finite(objective, np.where(held, 0, start).ravel())
-    W = found.x.reshape(start.shape)
-    return Step(W, graph_constraint(graphed, W)[0], found.finite, found.evaluations)
+    minimum = minimise_finite(objective, np.where(fixed, 0, start).ravel())
+    W = minimum.x.reshape(start.shape)
+    return Step(W, graph_constraint(graph, W)[0], minimum.finite, minimum.evaluations)
 
 
-def proximal_step(graphed: Graphed, start: Array, pull: Pull, multipliers: Multipliers) -> Step:
-    """Solve (5) from a finite start by at most PROXIMAL_STEPS steps."""
-    # |C| - inf is -inf where an entry is held at zero.
-    over = np.abs(pull.target) - graphed.penalty / pull.strength
-    soft = np.copysign(np.maximum(over, 0), pull.target)  # soft(kappa C, lambda) / kappa
+def proximal_step(
+    graph: GraphParameters, start: Array, pull: Pull, multipliers: Multipliers
+) -> Step:
+    """Solve (5) from a finite start, in at most PROXIMAL_STEPS steps."""
+    # |C| - inf is -inf where an entry is fixed at zero.
+    excess_size = np.abs(pull.target) - graph.penalty / pull.strength
+    soft = np.copysign(np.maximum(excess_size, 0), pull.target)  # soft(kappa C, lambda) / kappa
     fit = _Shrunk(pull, soft)
-    return descend(graphed, fit, start, multipliers, steps=PROXIMAL_STEPS, settled=STEP_TOLERANCE)
+    return descend(graph, fit, start, multipliers, steps=PROXIMAL_STEPS, tolerance=STEP_TOLERANCE)
 
 
 @dataclass(frozen=True)
@@ -87,8 +91,8 @@ class _Shrunk:
     def solve(self, W: Array, E: Array, rest: float, multipliers: Multipliers) -> Array:
         """Return V(mu) for the root of f(mu) = mu - alpha - rho (rest + <E, V(mu)^2>).
 
-        f is increasing and concave, so that Newton's method from the left, mu = alpha, rises to the
-        root. Where f(alpha) is not negative, neither is the linearised h there, and mu = alpha.
+        f is increasing and concave, so Newton's method from the left, mu = alpha, rises to the
+        root. If f(alpha) >= 0, the linearised h there is not positive, and mu = alpha.
         """
         alpha, rho = multipliers.alpha, multipliers.rho
         ridge = 2 / self.pull.strength * E

@@ -165,7 +165,7 @@ def test_endless_descent_is_reported(monkeypatch, simulate) -> None:
     )
     fit = golem(simulate(1, 3, 2, 50).moments, equal_variances=True)
     assert not fit.converged
-    assert "still fell" in fit.notes[0]
+    assert "still falling" in fit.notes[0]
 
 
 @pytest.mark.parametrize(

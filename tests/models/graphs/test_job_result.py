@@ -142,4 +142,4 @@ def test_edges_between_indicators_are_noted_but_not_those_to_themselves() -> Non
     assert noted((0, 1), (1, 2), (2, 2)) == []
     for undirected in (False, True):
         (note,) = noted((3, 2), undirected=undirected)
-        assert "an edge between those of 'ward' is no effect" in note
+        assert "an edge between two indicators of 'ward'" in note

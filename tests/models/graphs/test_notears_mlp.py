@@ -149,7 +149,7 @@ def test_few_records() -> None:
     [
         (np.empty((0, 3)), "no records"),
         (np.ones(3), "no records"),
-        (np.ones((1, 3)), "too few"),
+        (np.ones((1, 3)), "at least 2 records"),
         (np.ones((5, 1)), "at least two"),
         (np.column_stack([np.arange(5.0), np.ones(5)]), "does not vary"),
         (np.array([[0.0, 1.0], [np.nan, 2.0], [1.0, 0.5]]), "finite"),

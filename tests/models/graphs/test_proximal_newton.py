@@ -57,21 +57,21 @@ class Ridged:
         return np.copysign(shrunk, self.target) / (self.strength + 2 * mu * E)
 
 
-def objective(graphed, fit, W: np.ndarray, multipliers: Multipliers) -> float:
-    A = graphed.squares(W)
+def objective(graph, fit, W: np.ndarray, multipliers: Multipliers) -> float:
+    A = graph.squares(W)
     h = float(np.trace(scipy.linalg.expm(A))) - len(A)
-    value = fit.value(W)[0] + float(np.sum(penalties(graphed)[1] * np.abs(W)))
+    value = fit.value(W)[0] + float(np.sum(penalties(graph)[1] * np.abs(W)))
     return value + multipliers.alpha * h + multipliers.rho / 2 * h * h
 
 
-def violation(graphed, fit, step: Step, multipliers: Multipliers) -> float:
+def violation(graph, fit, step: Step, multipliers: Multipliers) -> float:
     """Distance of 0 from the subdifferential of (F) by scipy's exponential, held entries aside."""
-    held, penalty = penalties(graphed)
-    A = graphed.squares(step.W)
+    held, penalty = penalties(graph)
+    A = graph.squares(step.W)
     exponential = scipy.linalg.expm(A)
     h = float(np.trace(exponential)) - len(A)
     mu = multipliers.alpha + multipliers.rho * h
-    slope = fit.value(step.W)[1] + 2 * mu * step.W * graphed.spread(exponential.T)
+    slope = fit.value(step.W)[1] + 2 * mu * step.W * graph.spread(exponential.T)
     distance = np.where(
         step.W == 0,
         np.maximum(np.abs(slope) - penalty, 0),
@@ -107,40 +107,38 @@ MULTIPLIERS = [Multipliers(0.0, 1e-3), Multipliers(0.7, 3.0), Multipliers(50.0, 
 
 @pytest.mark.parametrize("case", CASES)
 def test_constraint_and_its_gradient(case: str, numerical_gradient) -> None:
-    graphed, _, W = CASES[case]
+    graph, _, W = CASES[case]
     W = 0.5 * W
-    h, E = graph_constraint(graphed, W)
+    h, E = graph_constraint(graph, W)
     # trace(expm) - d: an absolute error of a few roundings of d.
-    assert h == pytest.approx(
-        np.trace(scipy.linalg.expm(graphed.squares(W))) - graphed.d, abs=1e-12
-    )
+    assert h == pytest.approx(np.trace(scipy.linalg.expm(graph.squares(W))) - graph.d, abs=1e-12)
     assert np.all(E >= 0)
-    numerical, error = numerical_gradient(lambda V: graph_constraint(graphed, V)[0], W)
+    numerical, error = numerical_gradient(lambda V: graph_constraint(graph, V)[0], W)
     np.testing.assert_allclose(2 * W * E, numerical, rtol=0, atol=error)
 
 
 @pytest.mark.parametrize("case", CASES)
 def test_spread_is_the_adjoint_of_squares(case: str) -> None:
     """squares(V) = P(V o V) with P linear: <slopes, P(V o V)> = <spread(slopes), V o V>."""
-    graphed, _, V = CASES[case]
-    slopes = np.random.default_rng(0).uniform(size=(graphed.d, graphed.d))
-    assert np.vdot(slopes, graphed.squares(V)) == pytest.approx(
-        np.vdot(graphed.spread(slopes), V * V), rel=1e-13
+    graph, _, V = CASES[case]
+    slopes = np.random.default_rng(0).uniform(size=(graph.d, graph.d))
+    assert np.vdot(slopes, graph.squares(V)) == pytest.approx(
+        np.vdot(graph.spread(slopes), V * V), rel=1e-13
     )
 
 
 @pytest.mark.parametrize("multipliers", MULTIPLIERS)
 @pytest.mark.parametrize("case", CASES)
 def test_every_step_is_down(case: str, multipliers: Multipliers) -> None:
-    graphed, fit, start = CASES[case]
-    start = np.where(penalties(graphed)[0], 0, start)
-    before = objective(graphed, fit, start, multipliers)
+    graph, fit, start = CASES[case]
+    start = np.where(penalties(graph)[0], 0, start)
+    before = objective(graph, fit, start, multipliers)
     for steps in range(1, 9):
-        W = descend(graphed, fit, start, multipliers, steps=steps, settled=0).W
-        value = objective(graphed, fit, W, multipliers)
+        W = descend(graph, fit, start, multipliers, steps=steps, tolerance=0).W
+        value = objective(graph, fit, W, multipliers)
         # scipy's h errs by about 1e-14, which mu = alpha + rho h amplifies; the method's own
         # slack is 1e-15 of F.
-        h = graph_constraint(graphed, W)[0]
+        h = graph_constraint(graph, W)[0]
         slack = 1e-13 * (abs(before) + multipliers.alpha + multipliers.rho * h)
         assert value <= before + slack
         before = value
@@ -149,32 +147,32 @@ def test_every_step_is_down(case: str, multipliers: Multipliers) -> None:
 @pytest.mark.parametrize("multipliers", MULTIPLIERS[:2])
 @pytest.mark.parametrize("case", CASES)
 def test_first_order_conditions_at_the_end(case: str, multipliers: Multipliers) -> None:
-    graphed, fit, start = CASES[case]
-    step = descend(graphed, fit, start, multipliers, steps=2000, settled=1e-9)
+    graph, fit, start = CASES[case]
+    step = descend(graph, fit, start, multipliers, steps=2000, tolerance=1e-9)
     assert step.finite
-    assert step.h == graph_constraint(graphed, step.W)[0]
+    assert step.h == graph_constraint(graph, step.W)[0]
     # The steps end where F cannot be told from F less its rounding, 1e-15 |F|: at curvatures c
     # between those of the fits here, 0.1 and 100, a slope g is worth g^2 / 2 c.
-    F = objective(graphed, fit, step.W, multipliers)
-    assert violation(graphed, fit, step, multipliers) <= 2 * np.sqrt(2 * 100 * 1e-15 * (1 + F))
+    F = objective(graph, fit, step.W, multipliers)
+    assert violation(graph, fit, step, multipliers) <= 2 * np.sqrt(2 * 100 * 1e-15 * (1 + F))
 
 
 def test_held_entries_are_zero_from_the_start() -> None:
-    graphed, fit, _ = CASES["lagged"]
-    start = np.ones(graphed.shape)
+    graph, fit, _ = CASES["lagged"]
+    start = np.ones(graph.shape)
     for steps in (0, 3):
-        W = descend(graphed, fit, start, Multipliers(0.5, 1.0), steps=steps, settled=0).W
-        assert not np.diagonal(W[: graphed.d]).any()
-        np.testing.assert_array_equal(start, np.ones(graphed.shape))
+        W = descend(graph, fit, start, Multipliers(0.5, 1.0), steps=steps, tolerance=0).W
+        assert not np.diagonal(W[: graph.d]).any()
+        np.testing.assert_array_equal(start, np.ones(graph.shape))
 
 
 def test_ends_when_settled() -> None:
-    graphed, fit, start = CASES["static"]
+    graph, fit, start = CASES["static"]
     run = {
-        s: descend(graphed, fit, start, MULTIPLIERS[1], steps=50, settled=s) for s in (1e9, 1e-9)
+        s: descend(graph, fit, start, MULTIPLIERS[1], steps=50, tolerance=s) for s in (1e9, 1e-9)
     }
     assert run[1e9].evaluations < run[1e-9].evaluations
-    once = descend(graphed, fit, start, MULTIPLIERS[1], steps=1, settled=0)
+    once = descend(graph, fit, start, MULTIPLIERS[1], steps=1, tolerance=0)
     np.testing.assert_array_equal(run[1e9].W, once.W)
 
 
@@ -192,7 +190,7 @@ def test_overflowing_trials_are_failed_steps(monkeypatch) -> None:
     monkeypatch.setattr(proximal_newton, "exponential_minus_identity", watched)
     graph = LinearGraph(4, penalties=(0.1, 0.0), zero_diagonal=True)
     fit = Ridged(np.full((4, 4), 100.0), 1.0, graph.penalty)
-    step = descend(graph, fit, np.zeros((4, 4)), Multipliers(0.0, 1e-3), steps=100, settled=1e-6)
+    step = descend(graph, fit, np.zeros((4, 4)), Multipliers(0.0, 1e-3), steps=100, tolerance=1e-6)
     assert overflowed > 0
     assert step.finite
     assert 0 < step.h < np.inf
@@ -205,7 +203,7 @@ def test_overflowing_trials_are_failed_steps(monkeypatch) -> None:
 def test_a_start_that_is_not_finite(start: np.ndarray) -> None:
     graph = LinearGraph(3)
     fit = Ridged(np.zeros((3, 3)), 1.0, graph.penalty)
-    step = descend(graph, fit, start, Multipliers(1.0, 1.0), steps=5, settled=0)
+    step = descend(graph, fit, start, Multipliers(1.0, 1.0), steps=5, tolerance=0)
     assert not step.finite
     np.testing.assert_array_equal(step.W, start)
     assert step.evaluations == 1
@@ -221,7 +219,7 @@ def test_nothing_but_overflow_around() -> None:
     graph = LinearGraph(3)
     start = 0.1 * np.ones((3, 3))
     step = descend(
-        graph, Absurd(start, 1.0, graph.penalty), start, Multipliers(1.0, 1.0), steps=5, settled=0
+        graph, Absurd(start, 1.0, graph.penalty), start, Multipliers(1.0, 1.0), steps=5, tolerance=0
     )
     np.testing.assert_array_equal(step.W, start)
     assert np.isfinite(step.h)

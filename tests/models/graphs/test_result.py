@@ -77,7 +77,7 @@ def test_singular_input_is_marked_and_refused_on_request() -> None:
         (GOOD, ["a", "a"], "two different variables"),
         (moments([[1]]), None, "two different variables"),
         (GOOD, ["a", "z"], "no column 'z'"),
-        (moments([[1, 0], [0, 1]], n=1), None, "too few"),
+        (moments([[1, 0], [0, 1]], n=1), None, "at least 2 records"),
         (moments([[1, np.nan], [np.nan, 1]]), None, "not finite"),
         (moments([[1, 0], [0, np.inf]]), None, "not finite"),
         (moments([[1, 0], [0, 0]]), None, "'b' does not vary"),

@@ -182,7 +182,7 @@ def test_a_fit_that_did_not_converge_is_not_used(monkeypatch: pytest.MonkeyPatch
     ],
 )
 def test_what_are_no_records_is_refused(rows: np.ndarray) -> None:
-    with pytest.raises(UsageError, match="not finite records of 4 variables"):
+    with pytest.raises(UsageError, match="finite numbers of 4 variables"):
         Learner().fit(rows, NAMES)
 
 
@@ -287,7 +287,8 @@ def test_a_cycle_is_left_and_said() -> None:
     fits = [graph("a>b", "b>c"), graph("b>c", "c>a"), graph("c>a", "a>b")]
     got = vote(fits)
     assert edges_of(got) == {"a>b", "b>c", "c>a"}
-    assert got.notes == ("the edges form a cycle: none was removed",)
+    (note,) = got.notes
+    assert "cycle" in note
     assert vote(fits[:1]).notes == ()
 
 

@@ -16,7 +16,7 @@ from secagg.models.notears_admm.coordinator import Schedule
 from secagg.runs.run import Run, run
 
 NAMES = ["x", "y", "z", "x2"]
-RAN_OUT, AT_THEIR_END = "out of rounds", "penalties at their end"
+RAN_OUT, AT_LIMIT = "out of rounds", "penalty limit reached"
 GROW_SLOWLY = "Let the penalties grow more slowly (smaller method.gamma1 and method.gamma2)"
 
 
@@ -28,10 +28,10 @@ def graph_run(**settings: Any) -> Run:
 @pytest.mark.parametrize(
     ("settings", "status", "said"),
     [
-        ({"rounds": 30}, RAN_OUT, "Cycles were left and sites still disagreed when the rounds ran"),
+        ({"rounds": 30}, RAN_OUT, "Cycles remained and sites still disagreed when"),
         ({"rounds": 70}, RAN_OUT, "Sites still disagreed when the rounds ran out"),
         ({"gamma1": 1.05, "rounds": 130}, RAN_OUT, "a larger method.gamma1"),
-        ({"gamma1": 50, "gamma2": 50}, AT_THEIR_END, GROW_SLOWLY),
+        ({"gamma1": 50, "gamma2": 50}, AT_LIMIT, GROW_SLOWLY),
     ],
 )
 def test_advice_by_cause(settings: dict[str, Any], status: str, said: str) -> None:
@@ -47,20 +47,20 @@ def test_taken_it_helps() -> None:
 
 
 @pytest.mark.parametrize(("standardised", "said"), [(False, "standardise = true"), (True, "grow")])
-@pytest.mark.parametrize("status", ["diverged", AT_THEIR_END])
+@pytest.mark.parametrize("status", ["diverged", AT_LIMIT])
 def test_what_does_not_fit_the_penalties(standardised: bool, said: str, status: str) -> None:
     """Numbers that left their range, or were still apart when the schedule had ended."""
     state = {"status": status, "h": 1.1, "residual": 0.5}
     found = advice(state, Schedule(rounds=200), standardised=standardised)
     assert said in found
-    assert ("more rounds change nothing" in found) == (status == AT_THEIR_END)
+    assert ("more rounds change nothing" in found) == (status == AT_LIMIT)
     assert ("standardise = true" in found) != standardised  # never what is in force
 
 
 def test_it_is_marked_on_the_terminal_and_on_the_page(monkeypatch: pytest.MonkeyPatch) -> None:
     finished = graph_run(rounds=30)
     said = finished.result.summary["notes"][0]
-    assert "Cycles were left" in said
+    assert "Cycles remained" in said
     recorded = Console(record=True, width=400, quiet=True)
     recorded.quiet = False
     monkeypatch.setattr(terminal, "standard_output", lambda: recorded)

@@ -25,7 +25,7 @@ def scripted(monkeypatch, *steps: Step) -> list[dict[str, Any]]:
     coming = iter(steps)
 
     def solver(name: str):
-        def solve(graphed, start, pull: Pull, multipliers: Multipliers) -> Step:
+        def solve(graph, start, pull: Pull, multipliers: Multipliers) -> Step:
             asked.append({"by": name, "start": start, "pull": pull, "multipliers": multipliers})
             return next(coming)
 

@@ -98,12 +98,12 @@ def test_too_few_rounds_are_reported() -> None:
     ("sites", "what"),
     [
         ([], "tables of the same columns"),
-        ([np.zeros((3, 1))], "two at least"),
+        ([np.zeros((3, 1))], "at least two"),
         ([np.zeros(3)], "tables"),
         ([np.zeros((3, 2)), np.zeros((3, 3))], "same columns"),
         ([np.zeros((3, 2)), np.full((3, 2), np.nan)], "not finite"),
         ([np.zeros((3, 2)), np.full((3, 2), np.inf)], "not finite"),
-        ([np.zeros((1, 2)), np.zeros((0, 2))], "too few"),
+        ([np.zeros((1, 2)), np.zeros((0, 2))], "at least 2 records"),
     ],
 )
 def test_unusable_records(sites: list[np.ndarray], what: str) -> None:

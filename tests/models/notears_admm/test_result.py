@@ -158,8 +158,8 @@ def test_advice_is_one_and_not_what_is_in_force() -> None:
     (note,) = ended(W, total, np.outer(spread, spread), slower)
     assert "standardise" in note
     assert "gamma" not in note
-    (note,) = ended(W, total, np.ones((3, 3)), status="penalties at their end")
-    assert note.startswith("not converged (penalties at their end")
+    (note,) = ended(W, total, np.ones((3, 3)), status="penalty limit reached")
+    assert note.startswith("not converged (penalty limit reached")
 
 
 @pytest.mark.parametrize(("ratio", "unlike"), [(5.0, False), (9.9, False), (10.1, True)])
