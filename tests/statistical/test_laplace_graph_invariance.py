@@ -25,7 +25,7 @@ from secagg.models.sparse_bayes.horseshoe import NoisePrior, SiteDraw
 from secagg.models.sparse_bayes.laplace_graph import (
     GraphDraw,
     draw_graph_noise,
-    places,
+    entry_positions,
     sweep_graph,
 )
 from secagg.models.sparse_bayes.spike_slab import Common, SpikeSlab
@@ -40,7 +40,7 @@ FLOOR = 1e-15  # of lambda: none
 
 
 def graphs(theta: Array) -> Array:
-    rows, columns = places(P)
+    rows, columns = entry_positions(P)
     made = np.zeros((len(theta), P, P))
     made[:, rows, columns] = theta
     return made

@@ -26,7 +26,7 @@ from support.playing import play, rows_of
 from secagg.contracts import PublicFacts, State, Variable
 from secagg.core.randomness import seeded_random
 from secagg.models.common.posterior_summary import Posterior, summarise
-from secagg.models.sparse_bayes.base import kept_draws
+from secagg.models.sparse_bayes.base import recorded_draws
 from secagg.models.sparse_bayes.regression import SparseRegression
 
 Array = NDArray[np.float64]
@@ -63,7 +63,7 @@ def ours(method: SparseRegression) -> dict[str, Array]:
             own["s"].append(np.stack([m["s"][:, 0] for m in memories], axis=1))
 
     played = play(method, rows, PUBLIC, randoms, after=keep, together=True)
-    kept = {name: draws[:, :, 0] for name, draws in kept_draws(played.state).items()}
+    kept = {name: draws[:, :, 0] for name, draws in recorded_draws(played.state).items()}
     return {
         "theta": kept["theta"],
         "inclusion": kept["inclusion"],

@@ -2,26 +2,26 @@
 
     minimise  1/2 tr((I - V)' S (I - V)) + penalty * sum |V_ij| + 1/2 sum ridge_ij V_ij^2    (P)
 
-over the entries of V that are free. Each column of V is a problem by itself; all are solved at
-once, in two stages.
+over the free entries of V. Each column of V is a separate problem. All are solved together, in two
+stages.
 
-* Accelerated proximal gradients (Beck and Teboulle, SIAM J. Imaging Sci. 2, 2009), whose momentum
-  starts anew when it points uphill (O'Donoghue and Candes, Found. Comput. Math. 15, 2015). Steps
-  are scaled to the variables: S <= L diag(S), L the largest eigenvalue of the correlation matrix.
-  On well-conditioned data that is all. Where variables are strongly correlated these steps crawl,
-  and that they are small tells nothing of the distance: they need about the root of the condition
-  number of them.
-* Then a search on the support (Lee, Battle, Raina and Ng, NeurIPS 2007, "feature-sign"), in which
-  no step goes up and the condition number does not matter: the entry that would move most enters;
-  while no sign changes (P) is a quadratic in the entries that are not zero, minimised by one
-  solve; entries whose sign would change leave, and it is solved again.
+* Accelerated proximal gradients (Beck and Teboulle, SIAM J. Imaging Sci. 2, 2009). The momentum
+  restarts when it points uphill (O'Donoghue and Candes, Found. Comput. Math. 15, 2015). Steps are
+  scaled to the variables: S <= L diag(S), L the largest eigenvalue of the correlation matrix. On
+  well-conditioned data this stage suffices. If variables are strongly correlated, it needs a number
+  of steps near the root of the condition number, and a small step does not mean that the minimum is
+  near.
+* Then a search on the support (Lee, Battle, Raina and Ng, NeurIPS 2007, "feature-sign"). No step
+  increases the objective, and the condition number does not matter. The entry that would move most
+  enters. While no sign changes, (P) is a quadratic in the nonzero entries, minimised by one solve.
+  Entries whose sign would change leave, and the solve is repeated.
 
-When to stop. Let r(V) be the most that V would move if a single entry of it were minimised over,
-the others held, times the root of the curvature there: r^2 / 2 is what that move gains. r is zero
-at minimisers and only there. The steps end when r(V) <= RELATIVE r(W), W the centre of the model
-that (P) is to the caller: the rule of inexact proximal Newton methods (Byrd, Nocedal and Oztoprak,
-Math. Program. 157, 2016), a residual relative to that at the centre. It asks for little where W is
-far from a minimum, and for ever more on the way there.
+When to stop. Consider minimising (P) over a single entry of V with the others fixed. Let r(V) be
+the largest such move, times the root of the curvature there: r^2 / 2 is what that move gains. r is
+zero exactly at minimisers. The steps end when r(V) <= RELATIVE r(W), where W is the point at which
+the caller built (P). This is the rule of inexact proximal Newton methods (Byrd, Nocedal and
+Oztoprak, Math. Program. 157, 2016): a residual relative to that at W. It asks for little accuracy
+while W is far from a minimum, and for more as W approaches one.
 """
 
 from __future__ import annotations
@@ -39,10 +39,10 @@ Matrix = NDArray[np.float64]
 Columns = NDArray[np.intp]
 
 RELATIVE = 0.1
-_ROUNDING_SHARE = 1e-12  # of an entry, and of r in standard deviations: below it rounding decides
+_ROUNDING_SHARE = 1e-12  # of an entry, and of r in standard deviations; less is rounding
 _MAX_GRADIENT_STEPS = 25
-_GRADIENT_TOLERANCE = 3e-6  # change of an entry in a gradient step, at which these end
-_MAX_ENTRIES_RATIO = 10  # times p: how many entries may enter a column; as many as it has are usual
+_GRADIENT_TOLERANCE = 3e-6  # gradient steps end when no entry changes by more than this
+_MAX_ENTRIES_RATIO = 10  # times p: how many entries may enter a column; p are usual
 _TINY = float(np.finfo(np.float64).tiny)  # for variables without variance: their slopes are zero
 
 
@@ -61,34 +61,34 @@ class ColumnLassos:
         """Return a minimiser of (P), descending from V.
 
         V: (p, p), zero where not free; ridge: (p, p), at least 0
-        centre: W of the rule above; None: go on to rounding
-        Should `_MAX_ENTRIES_RATIO` not suffice, it returns where it is.
+        centre: W of the rule above; None: continue to rounding accuracy
+        If `_MAX_ENTRIES_RATIO` does not suffice, returns the point reached.
         """
-        needed = _ROUNDING_SHARE * math.sqrt(float(np.max(np.diagonal(self.S))))
+        tolerance = _ROUNDING_SHARE * math.sqrt(float(np.max(np.diagonal(self.S))))
         if centre is not None:
-            needed = max(needed, RELATIVE * float(self._moves(centre, ridge)[1].max()))
+            tolerance = max(tolerance, RELATIVE * float(self._moves(centre, ridge)[1].max()))
         V = self._gradients(V, ridge)
         for _ in range(_MAX_ENTRIES_RATIO * len(V)):
             best, moves = self._moves(V, ridge)
-            columns = np.flatnonzero(moves.max(axis=0) > needed)
+            columns = np.flatnonzero(moves.max(axis=0) > tolerance)
             if columns.size == 0:
                 break
             rows = moves[:, columns].argmax(axis=0)
             V = V.copy()
             V[rows, columns] = best[rows, columns]
-            while columns.size:  # each time round, entries leave
+            while columns.size:  # entries leave in each iteration
                 V[:, columns], crossed = self._solve_on_support(V[:, columns], ridge, columns)
                 columns = columns[crossed]
         return V
 
     def _moves(self, V: Matrix, ridge: Matrix) -> tuple[Matrix, Matrix]:
-        """Return each entry's minimiser, the others held, and its |move| of which r is the most."""
+        """Return each entry's minimiser, the others fixed, and its move; r is the largest move."""
         curvature = np.maximum(np.diagonal(self.S)[:, None] + ridge, _TINY)
         target = V * curvature + self.S - self.S @ V - ridge * V
         best = np.copysign(np.maximum(np.abs(target) - self.penalty, 0), target) / curvature
         change = np.abs(best - V)
-        real = self.free & (change > _ROUNDING_SHARE * np.abs(best))
-        return best, np.where(real, change * np.sqrt(curvature), 0)
+        moving = self.free & (change > _ROUNDING_SHARE * np.abs(best))
+        return best, np.where(moving, change * np.sqrt(curvature), 0)
 
     @cached_property
     def _bound(self) -> Matrix:
@@ -117,45 +117,48 @@ class ColumnLassos:
         return V
 
     def _solve_on_support(
-        self, here: Matrix, ridge: Matrix, columns: Columns
+        self, current: Matrix, ridge: Matrix, columns: Columns
     ) -> tuple[Matrix, NDArray[np.bool_]]:
-        """Step to the minimum over the entries that are not zero, or to a change of sign before it.
+        """Step to the minimum over the nonzero entries, or to a change of sign before it.
 
-        here: (p, m), these m columns of V. Returns them after the step, and in which an entry left.
+        current: (p, m), these m columns of V
+        Returns them after the step, and in which of them an entry left.
         """
-        weights, support = ridge[:, columns], here != 0
-        downhill = self.S[:, columns] - self.S @ here - weights * here
-        slope = downhill - self.penalty * np.sign(here)
+        weights, support = ridge[:, columns], current != 0
+        downhill = self.S[:, columns] - self.S @ current - weights * current
+        slope = downhill - self.penalty * np.sign(current)
 
-        # Row c of `chosen`: the support of column c, and then others, to which `unit` gives no
-        # part. The unit makes the diagonal 1: ridge weights range over 20 orders of magnitude.
+        # Row c of `chosen`: the support of column c, then others, for which `unit` is zero. `unit`
+        # makes the diagonal 1: ridge weights range over 20 orders of magnitude.
         size = max(int(support.sum(axis=0).max()), 1)
         chosen = np.argsort(~support, axis=0, kind="stable")[:size].T
         curvature = np.maximum(np.diagonal(self.S)[:, None] + weights, _TINY)
         unit = np.take_along_axis(np.where(support, curvature**-0.5, 0).T, chosen, axis=1)
         gram = self.S[chosen[:, :, None], chosen[:, None, :]] * unit[:, :, None] * unit[:, None]
-        # Lifted by the eigenvalues' rounding it is positive definite where variables are collinear.
+        # The added rounding of the eigenvalues makes it positive definite for collinear variables.
         gram[:, np.arange(size), np.arange(size)] = 1 + ROUNDING * size
         right = np.take_along_axis(slope.T, chosen, axis=1) * unit
-        step = np.zeros_like(here.T)
+        step = np.zeros_like(current.T)
         np.put_along_axis(
             step, chosen, np.linalg.solve(gram, right[:, :, None])[:, :, 0] * unit, axis=1
         )
 
-        target = here + step.T
-        crossing = support & (np.sign(target) != np.sign(here))
-        # The whole step, without entries that would change sign, where that is one down; else as
-        # far as the first change of sign, which always is.
-        whole = np.where(crossing, 0, target)
-        moved = whole - here
+        target = current + step.T
+        crossing = support & (np.sign(target) != np.sign(current))
+        # Take the full step, without the entries that would change sign, if that decreases the
+        # objective. Otherwise go to the first change of sign, which always does.
+        full_step = np.where(crossing, 0, target)
+        moved = full_step - current
         gain = np.sum(
             moved * (downhill - 0.5 * (self.S @ moved + weights * moved))
-            - self.penalty * (np.abs(whole) - np.abs(here)),
+            - self.penalty * (np.abs(full_step) - np.abs(current)),
             axis=0,
         )
-        share = np.ones_like(here)
-        np.divide(here, here - target, out=share, where=crossing)
+        share = np.ones_like(current)
+        np.divide(current, current - target, out=share, where=crossing)
         first = share.min(axis=0)
-        part = np.where(crossing & (share == first), 0, here + first * (target - here))
+        partial_step = np.where(
+            crossing & (share == first), 0, current + first * (target - current)
+        )
         crossed = crossing.any(axis=0)
-        return np.where(crossed & (gain <= 0), part, whole), crossed
+        return np.where(crossed & (gain <= 0), partial_step, full_step), crossed

@@ -8,17 +8,17 @@ from secagg.core.arrays import Array
 
 SMALLEST, LARGEST = 1e-30, 1e30
 
-_MIN_GAMMA = 1e-200  # with a tiny shape a float's smallest number is above half of all draws
+MIN_GAMMA = 1e-200  # with a tiny shape half of all draws are below a float's smallest number
 
 
 def inverse_gamma(shape: Array | float, scale: Array, rng: np.random.Generator) -> Array:
     """Draw IG(shape, scale) for each entry of `scale`."""
-    drawn: Array = scale / np.maximum(rng.standard_gamma(shape, size=scale.shape), _MIN_GAMMA)
-    return drawn
+    draws: Array = scale / np.maximum(rng.standard_gamma(shape, size=scale.shape), MIN_GAMMA)
+    return draws
 
 
-def within(value: Array) -> Array:
-    """Keep a variance in the range that floating point can square, and divide by."""
+def clip_variance(value: Array) -> Array:
+    """Clip a variance to a range in which floats can square it and divide by it."""
     return np.minimum(np.maximum(value, SMALLEST), LARGEST)
 
 
@@ -28,22 +28,22 @@ def factor(root: Array, gram: Array) -> tuple[Array, Array]:
     try:
         return K, np.asarray(np.linalg.cholesky(K), dtype=np.float64)
     except np.linalg.LinAlgError:
-        pairs = [_factor_of_one(one) for one in K.reshape(-1, *K.shape[-2:])]
-        mended, L = (np.reshape(parts, K.shape) for parts in zip(*pairs, strict=True))
-        return mended, L
+        pairs = [_factor_single(matrix) for matrix in K.reshape(-1, *K.shape[-2:])]
+        repaired, L = (np.reshape(parts, K.shape) for parts in zip(*pairs, strict=True))
+        return repaired, L
 
 
 def normal_draw(K: Array, L: Array, slope: Array, noise: Array) -> Array:
     """Return a draw of N(K^-1 slope, K^-1) from standard normal `noise`: K^-1 slope + L'^-1 noise.
 
-    As one system, since L'^-1 = K^-1 L.
+    One linear system gives both terms, since L'^-1 = K^-1 L.
     """
     right = slope[..., None] + L @ noise[..., None]
     return np.asarray(np.linalg.solve(K, right)[..., 0], dtype=np.float64)
 
 
-def _factor_of_one(K: Array) -> tuple[Array, Array]:
-    """Return K and L of one K, which rounding may have left indefinite."""
+def _factor_single(K: Array) -> tuple[Array, Array]:
+    """Return K and L of a single K, which may be indefinite by rounding."""
     try:
         return K, np.asarray(np.linalg.cholesky(K), dtype=np.float64)
     except np.linalg.LinAlgError:
@@ -53,15 +53,15 @@ def _factor_of_one(K: Array) -> tuple[Array, Array]:
         return L @ L.T, L
 
 
-def _times(matrix: Array, vector: Array) -> Array:
+def times(matrix: Array, vector: Array) -> Array:
     product: Array = (matrix @ vector[..., None])[..., 0]
     return product
 
 
-def _dot(a: Array, b: Array) -> Array:
+def dot(a: Array, b: Array) -> Array:
     product: Array = (a[..., None, :] @ b[..., None])[..., 0, 0]
     return product
 
 
-def _transposed(matrix: Array) -> Array:
+def transpose(matrix: Array) -> Array:
     return np.swapaxes(matrix, -1, -2)

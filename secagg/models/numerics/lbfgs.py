@@ -1,9 +1,9 @@
-"""L-BFGS-B that never hands on a point at which its objective is not finite.
+"""L-BFGS-B that never accepts a point at which its objective is not finite.
 
-exp(W o W) overflows at a long trial step of the line search, and from then on every number of the
-published programs is NaN. Here such a trial is a failed step: the minimiser starts again from the
-last accepted point, with fresh curvature and therefore a first step of length one, then 0.1 and
-less. Where all fail it says so.
+exp(W o W) overflows at a long trial step of the line search; from then on every number of the
+published programs is NaN. Here such a trial is a failed step. The minimiser restarts from the last
+accepted point with fresh curvature, and so with a first step of length one, then 0.1 and less. If
+all restarts fail, it reports that.
 """
 
 from __future__ import annotations
@@ -18,14 +18,16 @@ from scipy.optimize import Bounds, OptimizeResult, minimize
 Vector = NDArray[np.float64]
 
 RESTARTS = 50  # after failed steps
-FIRST_STEP_AFTER_RESTART = 0.1  # the first step of a restart where the one before got nowhere,
-MIN_FIRST_STEP = 1e-3  # down to this: the gain of a much shorter step would look like convergence
+FIRST_STEP_AFTER_RESTART = 0.1  # shortens the first step if the last restart accepted no point
+MIN_FIRST_STEP = 1e-3  # the gain of a much shorter first step would look like convergence
 
 
 @dataclass(frozen=True, eq=False)
 class FinitePoint:
-    """x: the last accepted point; value: the objective there (inf if none was ever accepted);
-    finite: False if no finite step could be made from x; evaluations: of the objective.
+    """The end of a search.
+
+    x: the last accepted point; value: the objective there (inf if no point was accepted); finite:
+    False if no finite step could be made from x; evaluations: of the objective
     """
 
     x: Vector
@@ -50,17 +52,17 @@ def minimise_finite(
 
     objective: returns value and gradient; may overflow
     nonnegative: keep all entries at or above zero
-    decrease, slope: where it stops: relative decrease of the objective, largest slope; the
+    decrease, slope: stop at this relative decrease of the objective or this largest slope; the
         defaults are SciPy's
     """
     accepted, value = start, np.inf
     evaluations = 0
-    length = 1.0  # of a run's first step: L-BFGS-B makes it one in the variable it is given
+    length = 1.0  # of a restart's first step, which L-BFGS-B makes 1 in the scaled variable
 
     def scaled(y: Vector) -> tuple[float, Vector]:
         nonlocal evaluations
         evaluations += 1
-        with np.errstate(all="ignore"):  # what overflows is not finite, and tested next
+        with np.errstate(all="ignore"):  # overflow gives values that are not finite, tested next
             at, gradient = objective(length * y)
         if not (np.isfinite(at) and np.all(np.isfinite(gradient))):
             raise _NonFiniteStepError

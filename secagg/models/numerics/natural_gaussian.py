@@ -2,12 +2,12 @@
 
 Yue, Al Kontar and Estrada Gomez ("Federated data analytics: a study on linear models", 2022),
 section 4.2.2. A normal density with mean m and covariance C is exp(r'x - x'Qx / 2) up to a factor,
-with precision Q = C^-1 and shift r = Q m. Lemma 1: the product of two has the sums of both, the
-quotient the differences. A quotient's Q need not be positive definite; it is no density then.
+with precision Q = C^-1 and shift r = Q m. Lemma 1: a product of densities adds r and Q, a quotient
+subtracts them. The Q of a quotient may not be positive definite; it is then not a density.
 
-Q is kept exactly symmetric: what is antisymmetric in it, by rounding, is invisible in any density
-and would be multiplied by |1 - K delta| in every round of parallel updates. So it is carried as its
-upper triangle, row by row.
+Q is kept exactly symmetric, as its upper triangle, row by row. An antisymmetric part from rounding
+would not affect any density, but every round of parallel updates would multiply it by
+|1 - K delta|.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Natural:
         return Natural(self.r - other.r, self.Q - other.Q)
 
     def times(self, factor: float) -> Natural:
-        """Return the density's power."""
+        """Return the density to the power `factor`."""
         return Natural(factor * self.r, factor * self.Q)
 
     @property

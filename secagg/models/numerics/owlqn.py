@@ -3,11 +3,11 @@
     minimise  F(x) = f(x) + sum_i l_i |x_i|,   l_i >= 0
 
 by the method of Andrew and Gao ("Scalable training of L1-regularized log-linear models", ICML
-2007): within an orthant F is smooth, so a quasi-Newton step is projected onto the orthant that
-steepest descent points into. Entries that reach zero stay exactly there.
+2007). Within an orthant F is smooth, so a quasi-Newton step is projected onto the orthant that
+steepest descent points into. Entries that reach zero are exactly zero.
 
-For a network's many weights this takes the place of the split into W+ - W- that
-`secagg.models.graphs.acyclicity` uses for small matrices: half the variables.
+For a network's many weights this replaces the split into W+ - W- that
+`secagg.models.graphs.acyclicity` uses for small matrices, with half the variables.
 
 A trial point at which F is not finite is a failed step, as in `secagg.models.numerics.lbfgs`.
 """
@@ -25,10 +25,10 @@ from secagg.models.numerics.lbfgs import FinitePoint
 Vector = NDArray[np.float64]
 
 _MEMORY = 10  # pairs of steps and changes of slope
-_MAX_HALVINGS = 40  # of a step: the last is at the rounding of x
-_MAX_FIRST_STEP = 1e3  # of a first step, 1-norm: a curvature that is next to nothing says little
-_ARMIJO = 1e-4  # share of the predicted decrease that a step must reach
-_MIN_CURVATURE = 1e-10  # least curvature that a pair must show, relative
+_MAX_HALVINGS = 40  # of a step: the last one is as small as the rounding of x
+_MAX_FIRST_STEP = 1e3  # of a first step, 1-norm: a limit for a curvature near zero
+_ARMIJO = 1e-4  # a step must reach this share of the predicted decrease
+_MIN_CURVATURE = 1e-10  # smallest relative curvature of a pair
 
 
 def minimise_orthantwise(
@@ -38,24 +38,24 @@ def minimise_orthantwise(
     *,
     decrease: float,
     slope: float,
-    most: int = 15_000,
+    max_iterations: int = 15_000,
     curvature: float | None = None,
 ) -> FinitePoint:
     """Minimise F from `start`.
 
     objective: returns f and its gradient; may overflow
     penalty: l, shaped like x
+    decrease, slope: stop at this relative decrease of F or this largest slope
     curvature: of f, if known, for the first step; None for a step of length one at most
-    Ends at a relative decrease of F or a largest slope of at most those given, after `most`
-    iterations, or where no step is down as far as rounding can tell. finite is False where F is
-    not finite at the start, or at every trial of the last step.
+    The search also ends if no step decreases F beyond rounding. finite is False if F is not finite
+    at the start, or at every trial of the last step.
     """
     evaluations = 0
 
     def evaluate(x: Vector) -> tuple[float, Vector]:
         nonlocal evaluations
         evaluations += 1
-        with np.errstate(all="ignore"):  # what overflows is not finite, and tested next
+        with np.errstate(all="ignore"):  # overflow gives values that are not finite, tested next
             value, gradient = objective(x)
             if not (np.isfinite(value) and np.all(np.isfinite(gradient))):
                 return np.inf, gradient
@@ -65,7 +65,7 @@ def minimise_orthantwise(
     value, gradient = evaluate(x)
     if not np.isfinite(value):
         return FinitePoint(x, value, False, evaluations)
-    for _ in range(most):
+    for _ in range(max_iterations):
         downhill = _steepest(x, gradient, penalty)
         if np.max(np.abs(downhill)) <= slope:
             break
@@ -90,7 +90,7 @@ def minimise_orthantwise(
                 pairs = _Pairs()
                 continue
             return FinitePoint(x, value, seen_finite, evaluations)
-        pairs.learn(trial - x, trial_gradient - gradient)
+        pairs.add(trial - x, trial_gradient - gradient)
         gained = value - trial_value
         x, value, gradient = trial, trial_value, trial_gradient
         if gained <= decrease * max(abs(value), 1.0):
@@ -105,7 +105,7 @@ def _steepest(x: Vector, gradient: Vector, penalty: Vector) -> Vector:
 
 
 class _Pairs:
-    """The last steps s and changes y of the gradient of f; they stand for its inverse Hessian."""
+    """The last steps s and changes y of the gradient of f, which define the inverse Hessian."""
 
     def __init__(self) -> None:
         self._pairs: deque[tuple[Vector, Vector, float]] = deque(maxlen=_MEMORY)
@@ -113,8 +113,8 @@ class _Pairs:
     def __len__(self) -> int:
         return len(self._pairs)
 
-    def learn(self, s: Vector, y: Vector) -> None:
-        """Take a pair, unless it shows no positive curvature."""
+    def add(self, s: Vector, y: Vector) -> None:
+        """Add a pair, unless it has no positive curvature."""
         curvature, square = float(s @ y), float(y @ y)
         if curvature > _MIN_CURVATURE * square:
             self._pairs.append((s, y, curvature))

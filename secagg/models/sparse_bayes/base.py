@@ -1,15 +1,15 @@
-"""What all federated sparse Bayesian models share as methods: settings and steps.
+"""Settings and steps that all federated sparse Bayesian models share.
 
 See `secagg.models.sparse_bayes.sums` for a round and `secagg.models.sparse_bayes.spike_slab` for
 the model. Round 0 sums the sites' numbers of records and, for pooled deviations, squared deviations
-from the sites' own means. The rounds after it are the sampler's; what a site does in one is the
-subclass's, and so is the coordinator's draw of theta, unless it is the paper's.
+from the sites' own means. The sampler's rounds follow. A subclass defines what a site does in a
+round, and how the coordinator draws theta if that differs from the paper.
 
-Randomness. The coordinator's draws come from `seed`, which everybody knows: they are sent to all
-sites anyhow. A site's draws come from its own generator, seeded each round with 128 bits of
-`random`, which nobody else knows. That matters: with known draws the sums would be equations in the
-sites' X'X and X'y without any noise. (The generator is numpy's, not a cryptographic one; what of
-its output leaves the site is a sum over sites of functions of it and of the records.)
+Randomness. The coordinator's draws come from `seed`, which all parties know: the draws are sent to
+all sites anyway. A site's draws come from its own generator, seeded each round with 128 secret bits
+of `random`. This matters: with known draws the sums would be equations in the sites' X'X and X'y
+without any noise. (The generator is numpy's, not a cryptographic one. What depends on its output
+and leaves the site is only part of a sum over sites of functions of it and of the records.)
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ from secagg.models.common.disclosures import CENTRES_WITHIN_SITES
 from secagg.models.common.message_checks import check_facts, read_message
 from secagg.models.common.units import SQUARES_BITS, centred, deviations, records_in
 from secagg.models.common.variables import halves
-from secagg.models.numerics.gaussian_draws import within
+from secagg.models.numerics.gaussian_draws import clip_variance
 from secagg.models.sparse_bayes import spike_slab
 from secagg.models.sparse_bayes.horseshoe import NoisePrior
 from secagg.models.sparse_bayes.spike_slab import Common, SpikeSlab
@@ -53,21 +53,21 @@ from secagg.models.sparse_bayes.sums import (
 )
 
 RECORDS, DRAWS = "records", "draws"
-_MIN_SETTING = 1e-9  # of settings above 0
+_MIN_SETTING = 1e-9  # smallest value of a positive setting
 _MAX_MESSAGE_VALUES = 2**22  # in a round: 32 MiB from each site
 _MIN_VARIANCE = 2.0 ** (4 - SQUARES_BITS)  # 16 steps of the sum of squares
 RECORDED = ("theta", "t", "eta", "inclusion")
-"""The coordinator's draws that are kept, shape (chains, regressions, coefficients) each."""
+"""The coordinator's draws that a run records, shape (chains, regressions, coefficients) each."""
 SHARED_FIELDS = tuple(field.name for field in fields(Common))
 
 
-def kept_draws(state: State) -> dict[str, Array]:
-    """Return the kept draws of a run, (draws, chains, regressions, coefficients) of each."""
+def recorded_draws(state: State) -> dict[str, Array]:
+    """Return the recorded draws of a run, each (draws, chains, regressions, coefficients)."""
     return {name: np.array([draw[name] for draw in state[COLLECTED_DRAWS]]) for name in RECORDED}
 
 
 class Round(NamedTuple):
-    """What all sites know in a round: common theta and t as sent, and whether it is warmup."""
+    """What all sites know in a round: the common theta and t, and whether it is warmup."""
 
     theta: Array
     t: Array
@@ -140,12 +140,12 @@ class SparseModel(ABC):
 
     @property
     def discarded(self) -> int:
-        """Rounds of warmup."""
+        """Number of warmup rounds."""
         return self.rounds // 2 if self.warmup is None else self.warmup
 
     @property
-    def kept_rounds(self) -> int:
-        """Rounds after warmup."""
+    def recorded_rounds(self) -> int:
+        """Number of rounds after warmup."""
         return self.rounds - self.discarded
 
     @abstractmethod
@@ -154,14 +154,14 @@ class SparseModel(ABC):
 
     @abstractmethod
     def shape(self, public: PublicFacts) -> tuple[int, int]:
-        """Return how many regressions there are, each with its own slabs; coefficients in one."""
+        """Return the number of regressions, each with its own slabs, and of coefficients in one."""
 
     @abstractmethod
-    def gather(self, z: Array, public: PublicFacts) -> State:
-        """Return what a site keeps of its centred, scaled records (n_k, p), and its first draws."""
+    def begin_memory(self, z: Array, public: PublicFacts) -> State:
+        """Return a site's first memory, from its centred, scaled records (n_k, p)."""
 
     @abstractmethod
-    def sweeps_at(
+    def run_sweeps(
         self,
         sites: Sequence[State],
         records: Sequence[int],
@@ -169,23 +169,25 @@ class SparseModel(ABC):
         rngs: Sequence[np.random.Generator],
         public: PublicFacts,
     ) -> list[tuple[Update, State]]:
-        """Return, for each of these sites, its part of a round's sums and what it keeps.
+        """Return, for each of these sites, its contribution to a round's sums and its new memory.
 
-        No site's numbers may depend on which others are given with it.
+        A site's numbers must not depend on which other sites are in the same call.
         """
 
     def round_spec(self, public: PublicFacts) -> Spec:
         """Return the fields of one of the sampler's rounds."""
         return paper_spec((self.chains, *self.shape(public)), self.lambda_floor)
 
-    def told(self) -> str:
-        """Return what the sum of a round tells, in words."""
+    def describe_sum(self) -> str:
+        """Describe the sum of a round."""
         return (
-            "for each chain, sums over sites of 1, d and d^2 over lambda^2, d the difference of a "
-            "site's own coefficient"
+            "for each chain, sums over sites of 1, d and d^2 over lambda^2, d being a site's own "
+            "coefficient less the common one"
         )
 
-    def drawn(self, now: Common, total: Update, sites: int, rng: np.random.Generator) -> Common:
+    def draw_common(
+        self, now: Common, total: Update, sites: int, rng: np.random.Generator
+    ) -> Common:
         """Return the coordinator's draws after a round's sums."""
         sums = (total["one"], total["d"] * np.sqrt(now.t), total["dd"] * now.t)
         return spike_slab.paper(now, *sums, sites, self.prior, rng)
@@ -203,17 +205,23 @@ class SparseModel(ABC):
             sees += ", and each column's sum of squared deviations from its sites' means"
         return (
             Stage(RECORDS, tuple(count), 1, sees),
-            Stage(DRAWS, self._carried(public), self.rounds, self.told(), ends_early=False),
+            Stage(
+                DRAWS,
+                self._checked_spec(public),
+                self.rounds,
+                self.describe_sum(),
+                ends_early=False,
+            ),
         )
 
     def initial_state(self, public: PublicFacts) -> State:
-        """Begin with the count, and chains that start apart."""
+        """Begin with the count, and chains with different starts."""
         shape = (self.chains, *self.shape(public))
         rng = self._generator(0)
         tau = np.abs(rng.standard_cauchy(shape))
-        begun = Common(
+        common = Common(
             theta=rng.standard_normal(shape),
-            t=within(tau**2),
+            t=clip_variance(tau**2),
             x=np.ones(shape),
             eta=np.ones(shape),
             g=np.round(rng.random(shape)),
@@ -225,12 +233,12 @@ class SparseModel(ABC):
             "round": 0,
             "columns": [public.variables[i].name for i in self.columns(public)],
             "scale": halves(public, self.columns(public)),
-            "common": asdict(begun),
+            "common": asdict(common),
             COLLECTED_DRAWS: list[State](),
         }
 
     def next_request(self, state: State) -> tuple[str, Body] | None:
-        """Ask for the count, then send theta and t until all rounds are done."""
+        """Request the count, then send theta and t until all rounds are done."""
         if state["status"] == "counting":
             return RECORDS, {}
         if state["status"] != "running":
@@ -260,7 +268,7 @@ class SparseModel(ABC):
         public: PublicFacts,
         randoms: Sequence[RandomBytes],
     ) -> list[tuple[Update, State]]:
-        """Return what `contribute` returns at each of these sites, bit for bit."""
+        """Return the results of `contribute` at each of these sites, bit for bit."""
         chosen = self.columns(public)
         if stage == RECORDS:
             return [(self._count(each.values[:, chosen]), memory)
@@ -269,25 +277,25 @@ class SparseModel(ABC):
         news = {"theta": shape, "t": shape}
         sent, facts = read_message(message, news, {"scale": (len(chosen),)})
         if np.any(sent["t"] <= 0):
-            raise PeerError("message", "the coordinator's t is not above 0")
+            raise PeerError("message", "the coordinator's t must be above 0")
         counts, sites = [len(each.values) for each in rows], []
         for each, memory in zip(rows, memories, strict=True):
             check_facts(memory, facts, len(each.values))
-            sites.append(memory or self._begun(each.values[:, chosen], facts, public))
+            sites.append(memory or self._initial_memory(each.values[:, chosen], facts, public))
         number = sites[0]["round"]
-        now = Round(sent["theta"], within(sent["t"]), number, number < self.discarded)
+        now = Round(sent["theta"], clip_variance(sent["t"]), number, number < self.discarded)
         rngs = [np.random.default_rng(int.from_bytes(random(16), "little")) for random in randoms]
         return [
             (update, {**memory, "round": number + 1})
-            for update, memory in self.sweeps_at(sites, counts, now, rngs, public)
+            for update, memory in self.run_sweeps(sites, counts, now, rngs, public)
         ]
 
     def aggregate(self, state: State, total: Update, sites: int) -> State:
-        """Take the count, or draw what is common to all sites."""
+        """Process the count, or draw the common parameters."""
         if state["status"] == "counting":
-            return self._counted(state, total)
+            return self._after_count(state, total)
         rng = self._generator(state["round"] + 1)
-        drawn = self.drawn(Common(**state["common"]), total, sites, rng)
+        drawn = self.draw_common(Common(**state["common"]), total, sites, rng)
         common = {name: getattr(drawn, name) for name in SHARED_FIELDS}
         done, kept = state["round"] + 1, state[COLLECTED_DRAWS]
         if done > self.discarded and (done - self.discarded) % self.thin == 0:
@@ -295,16 +303,16 @@ class SparseModel(ABC):
         status = "done" if done == self.rounds else "running"
         return {**state, "status": status, "round": done, "common": common, COLLECTED_DRAWS: kept}
 
-    def _carried(self, public: PublicFacts) -> Spec:
-        """Return a round's fields. Raises `JobError` where they would be too many numbers."""
+    def _checked_spec(self, public: PublicFacts) -> Spec:
+        """Return a round's fields. Raises `JobError` if they have too many numbers."""
         spec = self.round_spec(public)
         values = sum(field.size for field in spec)
         if values > _MAX_MESSAGE_VALUES:
             raise JobError(
                 "method",
-                f"a round of so many columns and chains has {values:.2g} numbers",
-                f"Take fewer (at most {_MAX_MESSAGE_VALUES:.2g} numbers), or step 'paper' if it "
-                "is not.",
+                f"a round with these columns and chains has {values:.2g} numbers",
+                f"Use fewer columns or chains (at most {_MAX_MESSAGE_VALUES:.2g} numbers), or step "
+                "'paper'.",
             )
         return spec
 
@@ -317,12 +325,14 @@ class SparseModel(ABC):
                 raise JobError(f"method.{name}", f"must be at most {1 / _MIN_SETTING:g}")
         check_numbers(self, {"chains": 1, "rounds": 8, "sweeps": 1, "thin": 1, "seed": 0})
         if self.spike_ratio >= 1:
-            raise JobError("method.spike_ratio", "must be below 1: the spike is the narrower one")
+            raise JobError(
+                "method.spike_ratio", "must be below 1, because the spike is narrower than the slab"
+            )
         if not 0 <= self.discarded <= self.rounds - 4 * self.thin:
             raise JobError(
                 "method.warmup",
-                f"{self.rounds} rounds, {self.discarded} of them warmup, keep fewer than 4 draws",
-                "More method.rounds, less method.warmup or method.thin.",
+                f"{self.rounds} rounds with {self.discarded} of warmup keep fewer than 4 draws",
+                "Use more method.rounds, or a smaller method.warmup or method.thin.",
             )
 
     def _count(self, values: Array) -> Update:
@@ -332,8 +342,8 @@ class SparseModel(ABC):
             update["squares"] = np.sum(u * u, axis=0)
         return update
 
-    def _begun(self, values: Array, facts: State, public: PublicFacts) -> State:
-        """Return what a site has before its first round."""
+    def _initial_memory(self, values: Array, facts: State, public: PublicFacts) -> State:
+        """Return a site's memory before its first round."""
         z, unit = centred(values), 1 / facts["scale"]
         if self.scale == "site":
             unit = own_deviations(values)
@@ -341,13 +351,14 @@ class SparseModel(ABC):
         else:
             z = np.where(np.ptp(values, axis=0) > 0, z, 0.0) if len(values) else z
             z = z * facts["scale"]
-            most = facts["records"] + len(public.sites)  # as of pooled deviations; see `round_spec`
-            if np.any(np.sum(z * z, axis=0) > most):
+            # pooled deviations imply this bound; see `round_spec`
+            max_square = facts["records"] + len(public.sites)
+            if np.any(np.sum(z * z, axis=0) > max_square):
                 raise PeerError("message", "the coordinator's scale is not the columns' own")
-        known = {"round": 0, "here": len(values), "unit": unit}
-        return {**facts, **known, **self.gather(z, public)}
+        site = {"round": 0, "here": len(values), "unit": unit}
+        return {**facts, **site, **self.begin_memory(z, public)}
 
-    def _counted(self, state: State, total: Update) -> State:
+    def _after_count(self, state: State, total: Update) -> State:
         records, scale = records_in(total), state["scale"]
         if self.scale == "pooled":
             variance = total["squares"] / records

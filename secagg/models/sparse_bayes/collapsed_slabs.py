@@ -1,16 +1,17 @@
-"""Spike or slab of each coefficient, drawn with the coefficient itself integrated out.
+"""Draws spike or slab of each coefficient with the coefficient itself integrated out.
 
-Added to step `paper` of `secagg.models.sparse_bayes.spike_slab`, before its own draws: there g_j is
-drawn given theta_j, and theta_j given g_j. Where the sites' theta_kj agree on an effect but theta_j
-sits in the spike, both hold each other for hundreds of rounds. Given w of the sites, with S = SUM_k
-1 / w_kj and m_j the mean of theta_kj weighted by 1 / w_kj,
+This precedes the draws of step `paper` in `secagg.models.sparse_bayes.spike_slab`. There g_j is
+drawn given theta_j, and theta_j given g_j. If the sites' theta_kj agree on an effect but theta_j is
+in the spike, each keeps the other in place for hundreds of rounds. Given w of the sites, with
+S = SUM_k 1 / w_kj and m_j the mean of theta_kj weighted by 1 / w_kj,
 
     m_j | g_j ~ N(0, e_j + 1 / S)                          theta_j integrated out                (1)
     theta_j | g_j, m_j ~ N(S m_j / (S + 1 / e_j), 1 / (S + 1 / e_j))                             (2)
 
-e_j = eta_j in the slab and c0 eta_j in the spike: g_j is drawn by (1) and rho, then theta_j by (2).
-That is one draw of both. The sums over sites are those that `paper` has; since they are of
-d_k = theta_kj - theta_j, they are carried over to the new theta_j.
+e_j = eta_j in the slab and c0 eta_j in the spike. (1) and rho give the draw of g_j, then (2) that
+of
+theta_j: a joint draw of both. The sums over sites are those of `paper`. They are sums of
+d_k = theta_kj - theta_j, so they are adjusted to the new theta_j.
 """
 
 from __future__ import annotations

@@ -1,46 +1,47 @@
 """Federated sparse directed graphs, cycles allowed (Kidd, Wang, Xu and Ni, PSB 2023, section 2.4).
 
-Every column is a linear function of the others plus an error, Y = mu + Theta_k Y + e at site k,
-with errors that are Laplace, which tells causes from effects where normal ones would not. Sites
-have graphs of their own, drawn together by a horseshoe around a common one, whose entries are in a
-spike or in a slab and reported with the probability of the slab (PIP).
-`secagg.models.sparse_bayes.laplace_graph` has the site's part; the coordinator's is step `paper` of
-`secagg.models.sparse_bayes.spike_slab`, and before it `secagg.models.sparse_bayes.collapsed_slabs`.
-There is no `collapsed` step: Theta_k is not normal given the records, and cannot be integrated out.
-So chains need more rounds than those of regressions (thousands), and the floor of lambda, which
-`secagg.models.sparse_bayes.sums` explains, applies to what is sent. The p (p - 1) entries are one
-family: one eta and one rho for the whole graph, as the paper has one graph, or one eta for each
-entry (`own_eta`). Edges are chosen by the Bayesian false discovery rate
-(`secagg.models.sparse_bayes.markov_random_field.discoveries`), arrows each for itself.
+Every column is a linear function of the others plus an error, Y = mu + Theta_k Y + e at site k.
+Errors are Laplace, which identifies causes and effects; normal errors would not. Sites have their
+own graphs. A horseshoe shrinks them towards a common graph, whose entries are in a spike or in a
+slab; results have the probability of the slab (PIP). `secagg.models.sparse_bayes.laplace_graph` has
+the site's part. The coordinator runs `secagg.models.sparse_bayes.collapsed_slabs`, then step
+`paper` of `secagg.models.sparse_bayes.spike_slab`. There is no `collapsed` step: Theta_k is not
+normal given the records and cannot be integrated out. So chains need more rounds (thousands) than
+those of regressions, and the floor of lambda (`secagg.models.sparse_bayes.sums`) applies to the
+sums. The p (p - 1) entries are one family: one eta and one rho for the whole graph, as the paper
+has one graph, or one eta for each entry (`own_eta`). The Bayesian false discovery rate
+(`secagg.models.sparse_bayes.markov_random_field.discoveries`) selects edges, each arrow separately.
 
-What the posterior means. theta_jh is how much j would change, before anything comes back round a
-cycle, if h were set one unit higher by force: if Y is linear, errors are independent of one another
-(no common cause is missing) and Laplace or nearly so, none of which is tested here. Even then a
-graph with cycles is only determined up to exchanging rows of I - Theta. Of an exchange class
-whose cycles have no column in common exactly one graph has spectral radius below 1, and the others
-say of the same records that effects grow without end (Lacerda, Spirtes, Ramsey and Hoyer, UAI
-2008); where cycles meet there may be several, and the posterior spreads over them. Where cycles are
-strong, or records few, an exchanged graph with a radius just below 1 is nearly as likely as the
-right one, at one site or at all, and chains stay with one of them for long: then R-hat is large,
-and PIPs are of nothing. A column's error absorbs what is constant: each site has its own mu.
+What the posterior means. theta_jh is the change of j, before any feedback through a cycle, if an
+intervention sets h one unit higher. This holds if Y is linear and if errors are independent of one
+another (no common cause is missing) and Laplace or nearly so; this method tests none of that. Even
+then a graph with cycles is determined only up to exchanging rows of I - Theta. If the cycles of an
+exchange class share no column, exactly one of its graphs has spectral radius below 1. The others
+explain the same records with effects that grow without end (Lacerda, Spirtes, Ramsey and Hoyer, UAI
+2008). If cycles share columns, there may be several such graphs, and the posterior spreads over
+them. With strong cycles or few records, an exchanged graph with a radius just below 1 is nearly as
+likely as the right one, at one site or at all. Chains then stay at one of them for long: R-hat is
+large, and the PIPs mean nothing. A column's error absorbs what is constant: each site has its own
+mu.
 
 What the transcript determines (Guarantees: only this)
     * The number of records and, with scale = "pooled", columns' pooled variances within sites.
     * In each round, for each chain and entry, sums over sites of 1/l, d/l and d^2/l, where
-      l = lambda_k^2 and d = theta_k - theta are random draws of the site's own. Their law at a site
-      depends on all of its records, not on a few moments, so that many rounds tell, in sums,
-      ever more of the sites' likelihoods of Theta_k near where these are large.
-    What a site keeps to itself: Theta_k, b_k, lambda_k, step sizes, acceptance rates, and how many
-    records it has. Its records, centred and scaled, are in its own memory between rounds.
+      l = lambda_k^2 and d = theta_k - theta are the site's own random draws. Their distribution at
+      a site depends on all of its records, not on a few moments. Over many rounds the sums
+      therefore reveal more and more of the sites' likelihoods of Theta_k near their maxima, summed
+      over sites.
+    A site keeps to itself: Theta_k, b_k, lambda_k, step sizes, acceptance rates, and its number of
+    records. Its memory between rounds has its records, centred and scaled.
 
 ===============================  ===================================================================
 site                             contribution
 ===============================  ===================================================================
 no record, or one                (3) of `laplace_graph` is constant: the prior, given theta
-fewer records than columns       nothing but I - Theta is inverted: as with many
-a column that is constant there  its errors are its effects' sum: effects on it are drawn to zero
-                                 there; its own effects have no record, and follow theta
-columns that are collinear       the prior decides between them; R-hat and ESS tell how well
+fewer records than columns       as with many: only I - Theta is inverted
+a column that is constant there  its errors are the sum of effects on it, so these are drawn to zero
+                                 there; its own effects have no data there and follow theta
+columns that are collinear       the prior decides between them; R-hat and ESS show how well
 a column constant everywhere     with scale = "pooled" an error names it
 a theta or t that is not finite  `PeerError`, nothing is sent
 ===============================  ===================================================================
@@ -70,24 +71,24 @@ from secagg.errors import JobError
 from secagg.models.common.posterior_summary import summarise
 from secagg.models.common.variables import choose
 from secagg.models.sparse_bayes import spike_slab
-from secagg.models.sparse_bayes.base import Round, SparseModel, kept_draws
+from secagg.models.sparse_bayes.base import Round, SparseModel, recorded_draws
 from secagg.models.sparse_bayes.collapsed_slabs import choose_slabs
 from secagg.models.sparse_bayes.horseshoe import SiteDraw
 from secagg.models.sparse_bayes.laplace_graph import (
     GraphDraw,
     draw_graph_noise,
-    places,
+    entry_positions,
     sweep_graph,
 )
 from secagg.models.sparse_bayes.markov_random_field import discoveries, expected_fdr
 from secagg.models.sparse_bayes.metropolis_entries import adapted
 from secagg.models.sparse_bayes.result import (
     LABELS,
-    arrays_of,
-    beside,
     check_share,
     coefficient,
-    disclosed,
+    draw_arrays,
+    sampler_disclosure,
+    summary_fields,
 )
 from secagg.models.sparse_bayes.site_posterior import add_draw, begin_sums, own_posterior
 from secagg.models.sparse_bayes.spike_slab import Common
@@ -107,16 +108,16 @@ class SparseDirected(SparseModel):
 
     name: ClassVar[str] = "sparse_directed"
     title: ClassVar[str] = "Sparse directed graph, cycles allowed"
-    disclosure: ClassVar[Disclosure] = disclosed(
+    disclosure: ClassVar[Disclosure] = sampler_disclosure(
         "The number of records; with scale = 'pooled' each column's variance within sites; and in "
         "every round, for every chain, sums over sites of differences between each site's own "
-        "graph, drawn at random given its records, and the common one. Draws average out, and "
-        "errors are not normal: no fixed set of statistics bounds what all rounds together tell "
-        "of the sites' records, in sums over sites."
+        "graph, drawn at random given its records, and the common one. Draws average out over "
+        "rounds, and errors are not normal: no fixed set of statistics bounds what all rounds "
+        "together reveal of the sites' records, in sums over sites."
     )
 
     def tables(self, public: PublicFacts) -> tuple[ResultTable, ...]:
-        """Return that of a graph."""
+        """Return the table of the graph."""
         return (ResultTable(self.title, TableKind.POSTERIOR_GRAPH, LABELS),)
 
     def columns(self, public: PublicFacts) -> NDArray[np.int64]:
@@ -132,8 +133,8 @@ class SparseDirected(SparseModel):
             raise JobError("method.variables", "a graph needs at least two variables")
         return 1, p * (p - 1)
 
-    def gather(self, z: Array, public: PublicFacts) -> State:
-        """Return the records, a column a record, and first draws: an empty graph."""
+    def begin_memory(self, z: Array, public: PublicFacts) -> State:
+        """Return the records, one per column, and first draws: an empty graph."""
         p = z.shape[1]
         entries, rows = (self.chains, p * (p - 1)), (self.chains, p)
         return {
@@ -141,13 +142,15 @@ class SparseDirected(SparseModel):
             "theta": np.zeros(entries),
             "b": np.ones(rows),
             "v": np.ones(entries),
-            "reach": np.full(entries, 1 / np.sqrt(max(len(z), 1))),  # of a slope by n records
+            "reach": np.full(
+                entries, 1 / np.sqrt(max(len(z), 1))
+            ),  # standard deviation of a slope from n records
             "own": begin_sums(
                 {"theta": entries, "b": rows, "moves_taken": entries, "turns_taken": rows}
             ),
         }
 
-    def sweeps_at(
+    def run_sweeps(
         self,
         sites: Sequence[State],
         records: Sequence[int],
@@ -155,23 +158,25 @@ class SparseDirected(SparseModel):
         rngs: Sequence[np.random.Generator],
         public: PublicFacts,
     ) -> list[tuple[Update, State]]:
-        """Return, for each of these sites, its part of a round's sums and what it keeps."""
+        """Return, for each of these sites, its contribution to a round's sums and its memory."""
         return [
-            self._swept(site, n, now, rng)
+            self._run_sweeps(site, n, now, rng)
             for site, n, rng in zip(sites, records, rngs, strict=True)
         ]
 
-    def drawn(self, now: Common, total: Update, sites: int, rng: np.random.Generator) -> Common:
+    def draw_common(
+        self, now: Common, total: Update, sites: int, rng: np.random.Generator
+    ) -> Common:
         """Return the coordinator's draws after a round's sums."""
         one, d, dd = total["one"], total["d"] * np.sqrt(now.t), total["dd"] * now.t
         chosen, d, dd = choose_slabs(now, one, d, dd, self.prior, rng)
         return spike_slab.paper(chosen, one, d, dd, sites, self.prior, rng)
 
     def site_result(self, memory: State, public: PublicFacts) -> Result | None:
-        """Return a site's own graph and errors' scales, in the units analysed, and acceptance."""
+        """Return a site's own graph, error scales (in the units analysed) and acceptance rates."""
         if memory.get("round") != self.rounds:
             return None
-        own = {name: own_posterior(held) for name, held in memory["own"].items()}
+        own = {name: own_posterior(sums) for name, sums in memory["own"].items()}
         names = [public.variables[i].name for i in self.columns(public)]
         effects = [
             {
@@ -180,7 +185,7 @@ class SparseDirected(SparseModel):
                 **{key: float(values[i]) for key, values in own["theta"].items()},
                 "moves_taken": float(own["moves_taken"]["mean"][i]),
             }
-            for i, (j, h) in enumerate(zip(*places(len(names)), strict=True))
+            for i, (j, h) in enumerate(zip(*entry_positions(len(names)), strict=True))
         ]
         scales = [
             {"column": name, **{key: float(values[j]) for key, values in own["b"].items()}}
@@ -193,20 +198,20 @@ class SparseDirected(SparseModel):
     def result(self, state: State, public: PublicFacts, counted: RecordCount) -> Result:
         """Return every arrow and whether it is an edge, and the draws.
 
-        Matrices have [h, j] for h -> j, as those of all graphs here; draws have the entries in the
-        order of `laplace_graph.places`, which "targets" and "sources" hold.
+        Matrices have [h, j] for h -> j, as for all graphs here. Draws have the entries in the order
+        of `laplace_graph.entry_positions`, given by "targets" and "sources".
         """
-        kept, names = kept_draws(state), state["columns"]
-        targets, sources = places(len(names))
-        found = {name: summarise(kept[name], self.level) for name in ("theta", "inclusion")}
-        pip = found["inclusion"].mean[0]
+        kept, names = recorded_draws(state), state["columns"]
+        targets, sources = entry_positions(len(names))
+        posteriors = {name: summarise(kept[name], self.level) for name in ("theta", "inclusion")}
+        pip = posteriors["inclusion"].mean[0]
         edges = discoveries(pip, self.fdr)
         arrows: list[dict[str, Any]] = [
             {
                 "from": names[sources[i]],
                 "to": names[targets[i]],
                 "edge": bool(edges[i]),
-                **coefficient(found["theta"], found["inclusion"], (0, int(i))),
+                **coefficient(posteriors["theta"], posteriors["inclusion"], (0, int(i))),
             }
             for i in np.argsort(-pip, kind="stable")
         ]
@@ -218,24 +223,30 @@ class SparseDirected(SparseModel):
             "fdr_at_most": self.fdr,
             "expected_fdr": expected_fdr(pip[edges]),
             "arrows": arrows,
-            **beside(self, state, kept, found, labels),
+            **summary_fields(self, state, kept, posteriors, labels),
         }
-        matrices = {"pip": pip, "mean": found["theta"].mean[0], "sd": found["theta"].sd[0]}
-        made = {name: np.zeros((len(names),) * 2) for name in matrices}
+        matrices = {
+            "pip": pip,
+            "mean": posteriors["theta"].mean[0],
+            "sd": posteriors["theta"].sd[0],
+        }
+        filled = {name: np.zeros((len(names),) * 2) for name in matrices}
         for name, values in matrices.items():
-            made[name][sources, targets] = values
+            filled[name][sources, targets] = values
         chosen = np.zeros((len(names),) * 2, dtype=bool)
         chosen[sources, targets] = edges
         places_of = {"sources": sources, "targets": targets}
-        drawn = arrays_of(kept, own_eta=self.own_eta)
-        return Result(summary, {**made, "edges": chosen, **places_of, **drawn})
+        drawn = draw_arrays(kept, own_eta=self.own_eta)
+        return Result(summary, {**filled, "edges": chosen, **places_of, **drawn})
 
-    def _swept(
+    def _run_sweeps(
         self, site: State, n: int, now: Round, rng: np.random.Generator
     ) -> tuple[Update, State]:
-        """Return one site's part of a round's sums and what it keeps."""
+        """Return one site's contribution to a round's sums and its memory."""
         Y, theta, t, reach = site["Y"], now.theta[:, 0], now.t[:, 0], site["reach"]
-        draw = GraphDraw(site["theta"], site["b"], t, site["v"])  # any w: it is drawn anew
+        draw = GraphDraw(
+            site["theta"], site["b"], t, site["v"]
+        )  # t is a placeholder: a sweep does not read w
         moves, turns = np.zeros(theta.shape), np.zeros(draw.b.shape)
         for i in range(self.sweeps):
             noise = draw_graph_noise(self.chains, len(Y), n, self.noise, rng)
@@ -249,7 +260,7 @@ class SparseDirected(SparseModel):
         own = site["own"]
         if not now.warmup:
             news = {"theta": draw.theta, "b": draw.b, "moves_taken": moves, "turns_taken": turns}
-            own = add_draw(own, news, now.number - self.discarded, self.kept_rounds)
+            own = add_draw(own, news, now.number - self.discarded, self.recorded_rounds)
         update = {name: values[:, None] for name, values in sums.items()}
         return update, {**site, **kept, "own": own}
 

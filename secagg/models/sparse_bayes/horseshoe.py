@@ -7,34 +7,34 @@ coordinator,
     y_k ~ N(X_k theta_k, s_k I),  s_k ~ IG(a_s, b_s)                                             (1)
     theta_kj ~ N(theta_j, w_kj),  w_kj = lambda_kj^2 t_j,  lambda_kj ~ C+(0, 1)                  (2)
 
-(IG has shape and scale; C+ is half-Cauchy.) The paper's Algorithm 2, the local update, is missing
-from its text; this is the Gibbs sampler of (1) and (2). A half-Cauchy is two inverse gammas
-(Makalic and Schmidt 2016), w | v ~ IG(1/2, t / v) and v ~ IG(1/2, 1), so that all conditionals are
-known. One sweep draws, in this order,
+(IG has shape and scale; C+ is half-Cauchy.) The paper does not print its Algorithm 2, the local
+update; this is the Gibbs sampler of (1) and (2). A half-Cauchy is two inverse gammas (Makalic and
+Schmidt 2016), w | v ~ IG(1/2, t / v) and v ~ IG(1/2, 1), so all conditionals are known. One sweep
+draws, in this order,
 
     theta_k  ~ N(C (X'y / s + theta / w), C),  C = (X'X / s + 1 / w)^-1                          (3)
     s_k      ~ IG(a_s + n_k / 2, b_s + |y - X theta_k|^2 / 2)                                    (4)
     w_kj     ~ IG(1, t_j / v_kj + (theta_kj - theta_j)^2 / 2)                                    (5)
     v_kj     ~ IG(1, 1 + t_j / w_kj)                                                             (6)
 
-from standard variates drawn before (`SweepNoise`), so that a sweep is a function of its arguments
-and several sites' sweeps may be computed at once: no number depends on what it is stacked with.
+from standard variates drawn before (`SweepNoise`). A sweep is thus a function of its arguments, and
+the sweeps of several sites can be computed together: no number depends on the other sites.
 
-The records enter through X'X, X'y, y'y and n_k alone, which is all that a site keeps.
+The records enter through X'X, X'y, y'y and n_k alone. A site keeps nothing else.
 
-Why the state is w and not lambda^2 = w / t as in the paper: with w_k held, t_j and theta are
-independent of one another given the sites, and the coordinator may draw both after one sum
+The state is w, not lambda^2 = w / t as in the paper. Given w_k, t_j and theta are independent given
+the sites, and the coordinator can draw both after one sum
 (`secagg.models.sparse_bayes.spike_slab`). The posterior is the same.
 
 Numerics. With R = diag(sqrt(w)), (3) is
 
     theta_k = theta + R z,  z ~ N(K^-1 R (...), K^-1),  K = I + R (X'X / s) R >= I               (7)
 
-which a tiny w does not spoil, and a huge one only where X'X is singular: rounding can then leave K
-indefinite, and its eigenvalues are raised to 1, which they are at least. What is lost there is in
-|y - X theta_k|^2, by about w times the precision of a float, with w above 1e12 in more than one
-column of a null space. w is kept within [1e-30, 1e30]: the prior has less than 1e-14 beyond either
-end, for t = 1.
+A tiny w does no harm. A huge w does harm only if X'X is singular: rounding can then make K
+indefinite, and its eigenvalues are raised to 1, their lower bound. The error is in
+|y - X theta_k|^2, about w times the precision of a float, if w is above 1e12 in more than one
+column of a null space. w is kept within [1e-30, 1e30]: for t = 1 the prior has less than 1e-14
+beyond either end.
 
 All arrays may have leading axes: chains, regressions, sites. Shapes are (..., q) and (..., q, q).
 """
@@ -47,19 +47,19 @@ import numpy as np
 
 from secagg.core.arrays import Array
 from secagg.models.numerics.gaussian_draws import (
-    _MIN_GAMMA,
-    _dot,
-    _times,
-    _transposed,
+    MIN_GAMMA,
+    clip_variance,
+    dot,
     factor,
     normal_draw,
-    within,
+    times,
+    transpose,
 )
 
 
 @dataclass(frozen=True)
 class Regression:
-    """What a sweep needs of a site's records: X'X (..., q, q), X'y (..., q) and y'y (...)."""
+    """The statistics of a site's records for a sweep: X'X (..., q, q), X'y (..., q), y'y (...)."""
 
     gram: Array
     cross: Array
@@ -100,10 +100,10 @@ class SweepNoise:
 def draw_noise(
     shape: tuple[int, ...], records: float, prior: NoisePrior, rng: np.random.Generator
 ) -> SweepNoise:
-    """Draw the variates of one sweep at a site with so many records; shape: (..., q)."""
+    """Draw the variates of one sweep at a site with this many records; shape: (..., q)."""
     return SweepNoise(
         rng.standard_normal(shape),
-        np.maximum(rng.standard_gamma(prior.shape + records / 2, shape[:-1]), _MIN_GAMMA),
+        np.maximum(rng.standard_gamma(prior.shape + records / 2, shape[:-1]), MIN_GAMMA),
         rng.standard_exponential(shape),
         rng.standard_exponential(shape),
     )
@@ -120,13 +120,13 @@ def sweep(
     """Draw (3) to (6) once, given the coordinator's theta and t, shape (..., q)."""
     root = np.sqrt(draw.w)
     gram = data.gram / draw.s[..., None, None]
-    slope = root * (data.cross / draw.s[..., None] - _times(gram, theta))
-    mine = theta + root * normal_draw(*factor(root, gram), slope, noise.normal)
-    left = data.square - 2 * _dot(mine, data.cross) + _dot(mine, _times(data.gram, mine))
-    half = np.maximum(left, 0.0) / 2  # below 0 by rounding only
-    s = within((prior.scale + half) / noise.gamma)
-    w = within((t / draw.v + (mine - theta) ** 2 / 2) / noise.w)
-    return SiteDraw(mine, s, w, (1 + t / w) / noise.v)
+    slope = root * (data.cross / draw.s[..., None] - times(gram, theta))
+    own = theta + root * normal_draw(*factor(root, gram), slope, noise.normal)
+    residual = data.square - 2 * dot(own, data.cross) + dot(own, times(data.gram, own))
+    half = np.maximum(residual, 0.0) / 2  # below 0 by rounding only
+    s = clip_variance((prior.scale + half) / noise.gamma)
+    w = clip_variance((t / draw.v + (own - theta) ** 2 / 2) / noise.w)
+    return SiteDraw(own, s, w, (1 + t / w) / noise.v)
 
 
 def marginal(data: Regression, draw: SiteDraw) -> tuple[Array, Array]:
@@ -143,5 +143,5 @@ def marginal(data: Regression, draw: SiteDraw) -> tuple[Array, Array]:
     gram, cross = data.gram / draw.s[..., None, None], data.cross / draw.s[..., None]
     inverse = np.asarray(np.linalg.inv(factor(root, gram)[1]), dtype=np.float64)
     H = inverse @ (root[..., :, None] * gram)
-    h = _times(inverse, root * cross)
-    return gram - _transposed(H) @ H, cross - _times(_transposed(H), h)
+    h = times(inverse, root * cross)
+    return gram - transpose(H) @ H, cross - times(transpose(H), h)

@@ -1,11 +1,11 @@
 """Rounds of federated sparse *linear* models: regression, and Markov random fields by regressions.
 
-A site keeps X'X of its columns and its own last draws (`secagg.models.sparse_bayes.horseshoe`); the
+A site keeps X'X of its columns and its own last draws (`secagg.models.sparse_bayes.horseshoe`). The
 coordinator draws theta with the sites' own coefficients integrated out, or as in the paper
-(`secagg.models.sparse_bayes.spike_slab`). See `secagg.models.sparse_bayes.sums` for what is sent.
+(`secagg.models.sparse_bayes.spike_slab`). See `secagg.models.sparse_bayes.sums` for the sums.
 
-Several sites' sweeps are computed at once, their arrays stacked along a first axis: every operation
-is one matrix's or one number's own, so that no bit depends on what else is in the stack.
+The sweeps of several sites are computed together, with arrays stacked along a first axis. Every
+operation acts on one matrix or one number alone, so no bit depends on the rest of the stack.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from secagg.contracts import PublicFacts, Result, Spec, State, Update
 from secagg.core.arrays import Array
 from secagg.models.common.posterior_summary import number
 from secagg.models.common.variables import halves
-from secagg.models.numerics.gaussian_draws import within
+from secagg.models.numerics.gaussian_draws import clip_variance
 from secagg.models.sparse_bayes import spike_slab
 from secagg.models.sparse_bayes.base import Round, SparseModel
 from secagg.models.sparse_bayes.horseshoe import (
@@ -60,7 +60,7 @@ class SparseLinear(SparseModel, ABC):
         """Return the regressions, in positions within `columns`."""
 
     def shape(self, public: PublicFacts) -> tuple[int, int]:
-        """Return how many regressions there are, and coefficients in each."""
+        """Return the number of regressions, and of coefficients in each."""
         return self.design(public).shape
 
     def round_spec(self, public: PublicFacts) -> Spec:
@@ -69,28 +69,28 @@ class SparseLinear(SparseModel, ABC):
             return super().round_spec(public)
         rows, sites = public.max_rows, len(public.sites)
         # |X_i|^2 is at most the number of records of all sites or, scaled by the site's own
-        # deviation, of this one. Pooled squares are rounded, by half a step a site, and divided by
-        # a variance of 16 steps or more: 1/32 a site, and what is added is ample for all rounding.
+        # deviation, of this one. Pooled squares are rounded, by half a step per site, and divided
+        # by a variance of 16 steps or more: 1/32 per site. Adding 1 per site covers all rounding.
         norm = float(rows if self.scale == "site" else rows * sites) + sites
         return collapsed_spec((self.chains, *self.shape(public)), norm, rows, sites, self.noise)
 
-    def told(self) -> str:
-        """Return what the sum of a round tells, in words."""
+    def describe_sum(self) -> str:
+        """Describe the sum of a round."""
         if self.step == "paper":
-            return super().told()
+            return super().describe_sum()
         return (
             "for each chain, the precision and the slope of the pooled likelihood of theta, given "
             "the sites' own draws"
         )
 
-    def gather(self, z: Array, public: PublicFacts) -> State:
+    def begin_memory(self, z: Array, public: PublicFacts) -> State:
         """Return X'X of the columns analysed, and first draws."""
-        begun = begin_site((self.chains, *self.shape(public)))
-        shapes = {"theta": begun["theta"].shape, "s": begun["s"].shape}
+        draws = begin_site((self.chains, *self.shape(public)))
+        shapes = {"theta": draws["theta"].shape, "s": draws["s"].shape}
         own = begin_sums({**shapes, "common": shapes["theta"]})
-        return {"gram": z.T @ z, "own": own, "t": np.ones_like(begun["w"]), **begun}
+        return {"gram": z.T @ z, "own": own, "t": np.ones_like(draws["w"]), **draws}
 
-    def sweeps_at(
+    def run_sweeps(
         self,
         sites: Sequence[State],
         records: Sequence[int],
@@ -98,14 +98,14 @@ class SparseLinear(SparseModel, ABC):
         rngs: Sequence[np.random.Generator],
         public: PublicFacts,
     ) -> list[tuple[Update, State]]:
-        """Return, for each of these sites, its part of a round's sums and what it keeps."""
-        # A flat prior on a site's intercept, integrated out, leaves centred records, and one less.
+        """Return, for each of these sites, its contribution to a round's sums and its memory."""
+        # Integrating out a flat prior on a site's intercept leaves centred records, one fewer.
         counted = [max(n - 1, 0) for n in records]
         data = _stacked(self.design(public), [site["gram"] for site in sites])
         draw = SiteDraw(*(np.array([site[name] for site in sites]) for name in _DRAW))
-        if self.step == "paper":  # lambda is held, and w = lambda^2 t
+        if self.step == "paper":  # lambda stays, and w = lambda^2 t
             before = np.array([site["t"] for site in sites])
-            draw = SiteDraw(draw.theta, draw.s, within(draw.w * now.t / before), draw.v)
+            draw = SiteDraw(draw.theta, draw.s, clip_variance(draw.w * now.t / before), draw.v)
         for _ in range(self.sweeps):
             each = [
                 draw_noise(now.t.shape, n, self.noise, rng)
@@ -118,46 +118,46 @@ class SparseLinear(SparseModel, ABC):
             update = {"P": upper(P), "r": r, "c": now.t / (draw.v * draw.w)}
         else:
             update, draw = paper_update(draw, now.theta, now.t, self.lambda_floor)
-        found = []
+        results = []
         for k, site in enumerate(sites):
-            mine = SiteDraw(*(getattr(draw, name)[k] for name in _DRAW))
-            kept = {name: getattr(mine, name) for name in _DRAW}
+            site_draw = SiteDraw(*(getattr(draw, name)[k] for name in _DRAW))
+            kept = {name: getattr(site_draw, name) for name in _DRAW}
             own = site["own"]
             if not now.warmup:
                 at = now.number - self.discarded
-                own = add_draw(own, {**kept, "common": now.theta}, at, self.kept_rounds)
+                own = add_draw(own, {**kept, "common": now.theta}, at, self.recorded_rounds)
             sent = {name: values[k] for name, values in update.items()}
-            found.append((sent, {**site, **kept, "t": now.t, "own": own}))
-        return found
+            results.append((sent, {**site, **kept, "t": now.t, "own": own}))
+        return results
 
     def site_result(self, memory: State, public: PublicFacts) -> Result | None:
-        """Return a site's own coefficients and error variances, beside the common coefficients."""
+        """Return a site's own coefficients and error variances, and the common coefficients."""
         if memory.get("round") != self.rounds:
             return None
-        found = {name: own_posterior(sums) for name, sums in memory["own"].items()}
+        posteriors = {name: own_posterior(sums) for name, sums in memory["own"].items()}
         chosen, design = self.columns(public), self.design(public)
         names = [public.variables[i].name for i in chosen]
         deviations = memory["unit"] * halves(public, chosen)
 
-        # Elsewhere theta_kj has the tails of a Cauchy, no mean and no sd: see `newcomer`.
-        known = (memory["here"] > 1) & (np.diagonal(memory["gram"]) > 0)
+        # Otherwise theta_kj has Cauchy tails, no mean and no sd: see `new_site`.
+        estimable = (memory["here"] > 1) & (np.diagonal(memory["gram"]) > 0)
 
-        def told(kind: str, at: tuple[int, ...], factor: float = 1.0) -> dict[str, float | None]:
-            return {key: number(factor * values[at]) for key, values in found[kind].items()}
+        def numbers(kind: str, at: tuple[int, ...], factor: float = 1.0) -> dict[str, float | None]:
+            return {key: number(factor * values[at]) for key, values in posteriors[kind].items()}
 
         def own(i: int, j: int, h: int, factor: float = 1.0) -> dict[str, float | None]:
-            return told("theta", (i, j), factor if known[h] else np.nan)
+            return numbers("theta", (i, j), factor if estimable[h] else np.nan)
 
         regressions = [
             {
                 "outcome": names[y],
-                "error_variance": told("s", (i,)),
+                "error_variance": numbers("s", (i,)),
                 "coefficients": [
                     {
                         "term": names[h],
                         **own(i, j, h),
                         "own_units": own(i, j, h, deviations[y] / deviations[h]),
-                        "common": told("common", (i, j)),
+                        "common": numbers("common", (i, j)),
                     }
                     for j, h in enumerate(design.predictors[i])
                 ],
@@ -167,16 +167,22 @@ class SparseLinear(SparseModel, ABC):
         pooled = "pooled within sites" if self.scale == "pooled" else "of this site's records"
         notes = [f"Coefficients are in standard deviations {pooled}; own_units in the columns'."]
         if memory["here"] < design.shape[1] + 2:
-            few = "Fewer records are here than there are coefficients: these are mostly the prior's"
-            notes.append(f"{few}, around the common ones.")
-        if not np.all(known):
-            notes.append("null: with fewer than two records, or a column that does not vary here.")
+            notes.append(
+                "This site has fewer records than coefficients: the prior around the common "
+                "coefficients mostly determines its own."
+            )
+        if not np.all(estimable):
+            notes.append(
+                "null means fewer than two records, or a column that does not vary at this site."
+            )
         return Result({"records_here": memory["here"], "notes": notes, "regressions": regressions})
 
-    def drawn(self, now: Common, total: Update, sites: int, rng: np.random.Generator) -> Common:
+    def draw_common(
+        self, now: Common, total: Update, sites: int, rng: np.random.Generator
+    ) -> Common:
         """Return the coordinator's draws after a round's sums."""
         if self.step == "paper":
-            return super().drawn(now, total, sites, rng)
+            return super().draw_common(now, total, sites, rng)
         P = full(total["P"], now.theta.shape[-1])
         return spike_slab.collapsed(now, P, total["r"], total["c"], sites, self.prior, rng)
 

@@ -1,19 +1,18 @@
 """Federated sparse Markov random fields (Kidd, Wang, Xu and Ni, PSB 2023, section 2.3).
 
-Neighbourhood selection (Meinshausen and Bühlmann 2006): each column is regressed on all others by
-federated sparse regression, all p regressions in one round's contribution. In a Gaussian field with
+Neighbourhood selection (Meinshausen and Bühlmann 2006): federated sparse regression regresses each
+column on all others, all p regressions in one round's contribution. In a Gaussian field with
 precision matrix Omega the coefficients of column j are -Omega_j,h / Omega_jj: column h is a
-neighbour of j where its coefficient is not zero. (The paper's text has the sign lost, and "if and
-only if omega = 0" where it is "not 0".) So PIP_jh is the probability of the edge as seen from j;
-the two sides of an edge need not agree, and both are reported.
+neighbour of j if its coefficient is not zero. (The paper's text omits the sign, and has "if and
+only if omega = 0" in place of "not 0".) So PIP_jh is the probability of the edge in the regression
+of j. The two sides of an edge may disagree; results have both.
 
-An edge is in the graph by the "union" of the two sides (the larger PIP) or their "intersection"
-(the smaller). Which PIPs are edges is decided by the Bayesian false discovery rate (Müller,
-Parmigiani and Rice 2006): the largest set, from the highest PIP down, whose mean of 1 - PIP is at
-most `fdr`.
+The graph combines the two sides of an edge by their "union" (the larger PIP) or "intersection" (the
+smaller). The Bayesian false discovery rate (Müller, Parmigiani and Rice 2006) selects the edges:
+the largest set, from the highest PIP down, whose mean of 1 - PIP is at most `fdr`.
 
-What the transcript determines, and the edge cases, are those of
-`secagg.models.sparse_bayes.regression`, of each column on the others.
+For what the transcript determines, and for edge cases, see
+`secagg.models.sparse_bayes.regression`, applied to each column on the others.
 """
 
 from __future__ import annotations
@@ -38,15 +37,15 @@ from secagg.core.arrays import Array
 from secagg.errors import JobError
 from secagg.models.common.posterior_summary import summarise
 from secagg.models.common.variables import choose
-from secagg.models.sparse_bayes.base import kept_draws
+from secagg.models.sparse_bayes.base import recorded_draws
 from secagg.models.sparse_bayes.linear_rounds import SparseLinear
 from secagg.models.sparse_bayes.result import (
     LABELS,
-    arrays_of,
-    beside,
     check_share,
     coefficient,
+    draw_arrays,
     linear_disclosure,
+    summary_fields,
 )
 from secagg.models.sparse_bayes.sums import Design
 
@@ -69,18 +68,18 @@ class SparseMarkov(SparseLinear):
 
     @property
     def title(self) -> str:
-        """By its step."""
+        """The name, with the step."""
         return "Sparse Markov random field" + (
             "" if self.step == "collapsed" else f", step “{self.step}”"
         )
 
     @property
     def disclosure(self) -> Disclosure:
-        """What the sums determine, by its step."""
+        """What the sums determine, for the step."""
         return linear_disclosure(collapsed=self.step == "collapsed")
 
     def tables(self, public: PublicFacts) -> tuple[ResultTable, ...]:
-        """Return that of a graph."""
+        """Return the table of the graph."""
         return (ResultTable(self.title, TableKind.POSTERIOR_GRAPH, LABELS),)
 
     def columns(self, public: PublicFacts) -> NDArray[np.int64]:
@@ -99,13 +98,13 @@ class SparseMarkov(SparseLinear):
 
     def result(self, state: State, public: PublicFacts, counted: RecordCount) -> Result:
         """Return every pair with its two sides and whether it is an edge, and the draws."""
-        kept = kept_draws(state)
+        kept = recorded_draws(state)
         names, design = state["columns"], self.design(public)
-        found = {name: summarise(kept[name], self.level) for name in ("theta", "inclusion")}
+        posteriors = {name: summarise(kept[name], self.level) for name in ("theta", "inclusion")}
         at = (np.arange(len(names))[:, None], design.predictors)
         pip, mean, sd = (np.zeros((len(names), len(names))) for _ in range(3))
-        pip[at], mean[at] = found["inclusion"].mean, found["theta"].mean
-        sd[at] = found["theta"].sd
+        pip[at], mean[at] = posteriors["inclusion"].mean, posteriors["theta"].mean
+        sd[at] = posteriors["theta"].sd
         both = np.maximum(pip, pip.T) if self.combine == "union" else np.minimum(pip, pip.T)
         edges = np.zeros_like(both, dtype=bool)
         upper = np.triu_indices(len(names), 1)
@@ -114,7 +113,7 @@ class SparseMarkov(SparseLinear):
             (j, h): {
                 "outcome": names[j],
                 "predictor": names[h],
-                **coefficient(found["theta"], found["inclusion"], (j, i)),
+                **coefficient(posteriors["theta"], posteriors["inclusion"], (j, i)),
             }
             for j, others in enumerate(design.predictors.tolist())
             for i, h in enumerate(others)
@@ -138,9 +137,9 @@ class SparseMarkov(SparseLinear):
             "fdr_at_most": self.fdr,
             "expected_fdr": expected_fdr(both[edges]),
             "pairs": pairs,
-            **beside(self, state, kept, found, labels),
+            **summary_fields(self, state, kept, posteriors, labels),
         }
-        drawn = arrays_of(kept, own_eta=self.own_eta)
+        drawn = draw_arrays(kept, own_eta=self.own_eta)
         matrices = {"pip": pip, "mean": mean, "sd": sd, "edges": edges | edges.T}
         return Result(summary, {"predictors": design.predictors, **matrices, **drawn})
 
@@ -151,11 +150,12 @@ class SparseMarkov(SparseLinear):
 
 
 def partial_correlation(one: float, other: float) -> float | None:
-    """Return the partial correlation that two coefficients of a pair mean; None if signs differ.
+    """Return the partial correlation from the two coefficients of a pair; None if signs differ.
 
-    In a Gaussian field they are r sqrt(v) and r / sqrt(v), v the ratio of the two columns'
-    variances given all others: r is their geometric mean. Of posterior means, which are shrunken,
-    it is a shrunken one.
+    In a Gaussian field the coefficients are r sqrt(v) and r / sqrt(v), v the ratio of the two
+    columns'
+    variances given all others: r is their geometric mean. Posterior means are shrunken, so the
+    result is too.
     """
     if one * other <= 0:
         return None
@@ -163,7 +163,7 @@ def partial_correlation(one: float, other: float) -> float | None:
 
 
 def expected_fdr(pip: Array) -> float | None:
-    """Return the mean of 1 - PIP over the edges, None where there are none."""
+    """Return the mean of 1 - PIP over the edges; None without edges."""
     return float(np.mean(1 - pip)) if pip.size else None
 
 
@@ -171,6 +171,6 @@ def discoveries(pip: Array, rate: float) -> NDArray[np.bool_]:
     """Return which of the PIPs are discoveries at the Bayesian false discovery rate."""
     order = np.argsort(-pip, kind="stable")
     expected = np.cumsum(1 - pip[order]) / np.arange(1, len(pip) + 1)
-    taken = np.zeros(len(pip), dtype=bool)
-    taken[order[expected <= rate]] = True
-    return taken
+    selected = np.zeros(len(pip), dtype=bool)
+    selected[order[expected <= rate]] = True
+    return selected

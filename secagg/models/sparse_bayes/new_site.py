@@ -1,41 +1,40 @@
-"""A site that took no part in a run: its own coefficients, and predictions of its records.
+"""A site that took no part in a run: its own coefficients, and predictions for its records.
 
 Kidd, Wang, Xu and Ni (PSB 2023), section 2.2: a site's coefficients are drawn around common ones,
 
     theta_*j ~ N(theta_j, lambda_*j^2 t_j),  lambda_*j ~ C+(0, 1)                                (1)
 
-and so are those of a site nobody has seen yet. Given each kept draw (theta, t) of a finished run,
-Gibbs sweeps over the newcomer's own parameters (`secagg.models.sparse_bayes.horseshoe`) draw from
+and so are those of a new site. Given each recorded draw (theta, t) of a finished run, Gibbs sweeps
+over the new site's own parameters (`secagg.models.sparse_bayes.horseshoe`) draw from
 
     p(theta_*, s_* | its records, theta, t)                                                      (2)
 
-all draws at once, one for each (theta, t). So its records, which stay where they are, bring the
-newcomer's own posterior about; they do not change the common one, in which it had no part (a "cut"
+all draws together, one for each (theta, t). The new site's records never leave it. They give its
+own posterior and do not change the common one, to which the site did not contribute (a "cut"
 posterior: Plummer 2015, "Cuts in Bayesian graphical models"). Without records (2) is the prior (1):
-what the run's sites tell of others.
+what the run's sites imply for other sites.
 
 Predictions. Records are centred at the site's own means, with a flat prior on its intercept, so
 that for m records with means x-bar and y-bar
 
     y = y-bar + (x - x-bar)' theta_* + e,  e ~ N(0, s_* (1 + 1/m))                               (3)
 
-where 1/m is what is not known of the intercept. At least one record is needed.
+where 1/m is the uncertainty of the intercept. At least one record is needed.
 
-Moments. A coefficient that has a posterior by (2) need not have a mean. Far out its prior (1) is of
-order 1 / theta_*j^2 (Carvalho, Polson and Scott 2010, "The horseshoe estimator for sparse signals",
+Moments. A coefficient with a posterior by (2) may have no mean. Far out its prior (1) is of order
+1 / theta_*j^2 (Carvalho, Polson and Scott 2010, "The horseshoe estimator for sparse signals",
 theorem 1), which has none. The likelihood, integrated over s_* ~ IG(a, b), is
-(b + |y - X theta_*|^2 / 2)^-(a + (m - 1)/2). Let theta_* go to infinity as r in some direction with
-theta_*j among what grows, in a subspace of dimension e where n >= e coefficients grow:
+(b + |y - X theta_*|^2 / 2)^-(a + (m - 1)/2). Let theta_* go to infinity as r in a direction in
+which theta_*j grows, in a subspace of dimension e where n >= e coefficients grow:
 
     X theta_* grows       density r^-(2n + 2a + m - 1): a variance if e - 2n + 2 < 2a + m - 1, which
-                          for n >= e >= 1 holds where m >= 2, as a > 0
-    X theta_* stays 0     density r^-2n: a variance if e + 2 < 2n, which holds for n > e, as where
+                          for n >= e >= 1 holds if m >= 2, as a > 0
+    X theta_* stays 0     density r^-2n: a variance if e + 2 < 2n, which holds for n > e, as when
                           collinear predictors grow together, and fails for e = n = 1: j alone
 
-So theta_*j has a mean and a variance if there are two records and predictor j varies in them, and
-neither otherwise. Quantiles it always has. Fourth moments, of which an error of the sd would
-tell, may be lacking then too; and the mean of exp(y) of (3) is infinite, since y's tails are
-powers.
+So theta_*j has a mean and a variance if the site has two records and predictor j varies in them,
+and neither otherwise. It always has quantiles. Even then fourth moments, which an error of the sd
+needs, may not exist. The mean of exp(y) of (3) is infinite, since y has power-law tails.
 """
 
 from __future__ import annotations
@@ -46,29 +45,29 @@ import numpy as np
 from numpy.typing import NDArray
 
 from secagg.core.arrays import Array
-from secagg.models.numerics.gaussian_draws import inverse_gamma, within
+from secagg.models.numerics.gaussian_draws import clip_variance, inverse_gamma
 from secagg.models.sparse_bayes.horseshoe import NoisePrior, Regression, SiteDraw, draw_noise, sweep
 
-_MAX_DISTANCE_SE = 5.0  # standard errors
+_MAX_SHIFT = 5.0  # standard errors
 
 
 @dataclass(frozen=True)
 class NewSiteDraws:
-    """Draws of a newcomer's coefficients (draws, q) and error variance (draws,), in units analysed.
+    """Draws of a new site's coefficients (draws, q) and error variance (draws,), in units analysed.
 
-    settled: the largest distance, in standard errors, of the coefficients' means after half the
-        sweeps and after all; above 5 more sweeps are needed. It tells of sweeps only: whether the
-        run's own chains agree is seen in R-hat.
+    shift: the largest difference, in standard errors, between the coefficients' means after half
+        the sweeps and after all; above 5, more sweeps are needed. It says nothing on the agreement
+        of the run's own chains: see R-hat.
     """
 
     theta: Array
     s: Array
-    settled: float
+    shift: float
 
     @property
-    def has_settled(self) -> bool:
-        """Whether more sweeps, given the run's draws, would change nothing that can be seen."""
-        return self.settled <= _MAX_DISTANCE_SE
+    def has_converged(self) -> bool:
+        """Whether more sweeps, given the run's draws, would make no visible difference."""
+        return self.shift <= _MAX_SHIFT
 
 
 def fit_new_site(
@@ -79,14 +78,14 @@ def fit_new_site(
     sweeps: int,
     rng: np.random.Generator,
 ) -> NewSiteDraws:
-    """Draw a newcomer's parameters by (2), one for each draw of the run.
+    """Draw a new site's parameters by (2), one for each draw of the run.
 
     theta, t: draws (draws, q); z: its records (m, 1 + q), the outcome first, centred, in the units
     of theta; sweeps: at least 2
     """
-    gram, records = z.T @ z, max(len(z) - 1, 0)  # the intercept takes one
+    gram, records = z.T @ z, max(len(z) - 1, 0)  # one less, for the intercept
     data = Regression(gram[1:, 1:], gram[1:, 0], np.asarray(gram[0, 0]))
-    w = within(t * rng.standard_cauchy(t.shape) ** 2)
+    w = clip_variance(t * rng.standard_cauchy(t.shape) ** 2)
     v = inverse_gamma(1.0, 1 + t / w, rng)
     s = inverse_gamma(prior.shape, np.full(t.shape[:-1], prior.scale), rng)
     draw = SiteDraw(theta, s, w, v)
@@ -102,7 +101,7 @@ def fit_new_site(
 
 
 def have_moments(predictors: Array) -> NDArray[np.bool_]:
-    """Return which coefficients have a mean and a variance, by the predictors' values (m, q)."""
+    """Return which coefficients have a mean and a variance, from the predictors' values (m, q)."""
     if len(predictors) < 2:
         return np.zeros(predictors.shape[1], dtype=bool)
     return np.asarray(np.ptp(predictors, axis=0) > 0)

@@ -1,36 +1,37 @@
 """Federated sparse Bayesian regression (Kidd, Wang, Xu and Ni, PSB 2023, section 2.2).
 
-One outcome is regressed on many predictors at every site. Sites have coefficients of their own,
-drawn together by a horseshoe around common ones; the common ones are in a spike or in a slab, and
-reported with the probability of the slab (PIP). `secagg.models.sparse_bayes.horseshoe` has a site's
-part, `secagg.models.sparse_bayes.spike_slab` the coordinator's, `secagg.models.sparse_bayes.base`
-the settings.
+One outcome is regressed on many predictors at every site. Sites have their own coefficients, and a
+horseshoe shrinks them towards common ones. The common ones are in a spike or in a slab; results
+have the probability of the slab (PIP). `secagg.models.sparse_bayes.horseshoe` has a site's part,
+`secagg.models.sparse_bayes.spike_slab` the coordinator's, `secagg.models.sparse_bayes.base` the
+settings.
 
 What the transcript determines (Guarantees: only this)
     * The number of records and, with scale = "pooled", columns' pooled variances within sites.
     * `collapsed`: in each round, for each chain, SUM P_k and SUM r_k, where P_k is
-      X'(s I + X W X')^-1 X of a site with random s_k and w_k of its own. The mean over rounds of
-      such sums is a smooth function of the sites' X'X and X'y. Where w_k is large P_k is small;
-      where it is small P_k is nearly X'X / s_k: over many rounds the sums tell the pooled X'X and
-      X'y about as exactly as one sum of moments would, and something of how they are split over
-      sites.
-    * `paper`: sums of 1/l, d/l and d^2/l, functions of the sites' draws, which are centred near
-      their own least squares where the data decide: over many rounds they tell of these, in sums.
-    What a site keeps to itself: theta_k, s_k, lambda_k, and how many records it has.
+      X'(s I + X W X')^-1 X of a site with its own random s_k and w_k. The mean of such sums over
+      rounds is a smooth function of the sites' X'X and X'y. P_k is small if w_k is large, and
+      nearly X'X / s_k if w_k is small. Over many rounds the sums reveal the pooled X'X and X'y
+      about as exactly as one sum of moments would, and part of how they are split over sites.
+    * `paper`: sums of 1/l, d/l and d^2/l, functions of the sites' draws. Where the data decide,
+      these are centred near the sites' own least squares; over many rounds the sums reveal sums of
+      those.
+    A site keeps to itself: theta_k, s_k, lambda_k, and its number of records.
 
 Not protected: against a coordinator that does not send what `secagg.models.sparse_bayes.spike_slab`
-draws. t near 0 for some rounds ties theta_k to theta; then a huge theta_j gives every site whose
-column j varies a huge s_k, and its part of the sum vanishes: what is left is X'X / s_k and X'y /
-s_k of a site where column j is constant. Sites cannot tell such messages from an unlucky chain's;
-they refuse only a scale that is not the columns' own, and numbers out of all range.
+draws. t near 0 for some rounds ties theta_k to theta. A huge theta_j then gives every site whose
+column j varies a huge s_k, and its part of the sum vanishes. What remains is X'X / s_k and X'y /
+s_k of a site where column j is constant. Sites cannot distinguish such messages from those of an
+unlucky chain; they refuse only a scale that is not the columns' own, and numbers out of all range.
 
 ===============================  ===================================================================
 site                             contribution
 ===============================  ===================================================================
 no record, or one                X'X = 0: it draws from the prior, given theta
-fewer records than predictors    X'X is singular, and (7) of `secagg.models.sparse_bayes.horseshoe`
-minds not a column that is constant there  zeros in X'X: its coefficient there is drawn given theta
-alone predictors that are collinear    the prior decides between them; R-hat and ESS tell how well
+fewer records than predictors    X'X is singular; (7) of `secagg.models.sparse_bayes.horseshoe`
+                                 allows that
+a column that is constant there  zeros in X'X: its coefficient there is drawn given theta alone
+predictors that are collinear    the prior decides between them; R-hat and ESS show how well
 a column constant everywhere     with scale = "pooled" an error names it
 a theta or t that is not finite  `PeerError`, nothing is sent
 ===============================  ===================================================================
@@ -57,15 +58,15 @@ from secagg.contracts import (
 from secagg.errors import JobError
 from secagg.models.common.posterior_summary import summarise
 from secagg.models.common.variables import choose, halves
-from secagg.models.sparse_bayes.base import kept_draws
+from secagg.models.sparse_bayes.base import recorded_draws
 from secagg.models.sparse_bayes.linear_rounds import SparseLinear
 from secagg.models.sparse_bayes.result import (
     LABELS,
-    arrays_of,
-    beside,
     check_share,
     coefficient,
+    draw_arrays,
     linear_disclosure,
+    summary_fields,
 )
 from secagg.models.sparse_bayes.sums import Design
 
@@ -86,18 +87,18 @@ class SparseRegression(SparseLinear):
 
     @property
     def title(self) -> str:
-        """By its step."""
+        """The name, with the step."""
         return "Sparse Bayesian regression" + (
             "" if self.step == "collapsed" else f", step “{self.step}”"
         )
 
     @property
     def disclosure(self) -> Disclosure:
-        """What the sums determine, by its step."""
+        """What the sums determine, for the step."""
         return linear_disclosure(collapsed=self.step == "collapsed")
 
     def tables(self, public: PublicFacts) -> tuple[ResultTable, ...]:
-        """Return that of a regression."""
+        """Return the table of the regression."""
         return (ResultTable(self.title, TableKind.POSTERIOR, LABELS),)
 
     def columns(self, public: PublicFacts) -> NDArray[np.int64]:
@@ -106,10 +107,10 @@ class SparseRegression(SparseLinear):
         if len(outcome) != 1:
             raise JobError("method.outcome", f"{self.outcome!r} has more than one variable")
         if self.predictors is None:
-            column = public.variables[outcome[0]].column  # an indicator's siblings sum with it to 1
+            column = public.variables[outcome[0]].column  # indicators of one column add up to 1
             others = [i for i, other in enumerate(public.variables) if other.column != column]
             if not others:
-                raise JobError("columns", "there is none but the outcome", "Declare predictors.")
+                raise JobError("columns", "the outcome is the only column", "Declare predictors.")
             return np.array([int(outcome[0]), *others], dtype=np.int64)
         chosen = choose(public, self.predictors, "method.predictors", self.outcome)
         return np.concatenate([outcome, chosen])
@@ -121,27 +122,30 @@ class SparseRegression(SparseLinear):
 
     def result(self, state: State, public: PublicFacts, counted: RecordCount) -> Result:
         """Return coefficients in standardised and in the columns' own units, and the draws."""
-        kept = {name: draws[:, :, 0] for name, draws in kept_draws(state).items()}
+        kept = {name: draws[:, :, 0] for name, draws in recorded_draws(state).items()}
         terms = state["columns"][1:]
-        found = {name: summarise(kept[name], self.level) for name in ("theta", "inclusion")}
+        posteriors = {name: summarise(kept[name], self.level) for name in ("theta", "inclusion")}
         table = [
-            {"term": term, **coefficient(found["theta"], found["inclusion"], (j,))}
+            {"term": term, **coefficient(posteriors["theta"], posteriors["inclusion"], (j,))}
             for j, term in enumerate(terms)
         ]
-        of_outcome: dict[str, Any] = {"outcome": self.outcome}
+        outcome_facts: dict[str, Any] = {"outcome": self.outcome}
         if self.scale == "pooled":
             deviation = halves(public, self.columns(public)) / state["scale"]
-            of_outcome["outcome_deviation"] = float(deviation[0])
-            for row, each in zip(table, deviation[1:], strict=True):
-                row |= {"deviation": float(each), "own_units": _rescaled(row, deviation[0] / each)}
+            outcome_facts["outcome_deviation"] = float(deviation[0])
+            for row, predictor_deviation in zip(table, deviation[1:], strict=True):
+                row |= {
+                    "deviation": float(predictor_deviation),
+                    "own_units": _rescaled(row, deviation[0] / predictor_deviation),
+                }
         summary = {
             "method": f"sparse-regression-{self.step}",
-            **of_outcome,
+            **outcome_facts,
             "level": self.level,
             "coefficients": table,
-            **beside(self, state, kept, found, [repr(term) for term in terms]),
+            **summary_fields(self, state, kept, posteriors, [repr(term) for term in terms]),
         }
-        return Result(summary, arrays_of(kept, own_eta=self.own_eta))
+        return Result(summary, draw_arrays(kept, own_eta=self.own_eta))
 
     def _check(self) -> None:
         super()._check()
@@ -149,7 +153,7 @@ class SparseRegression(SparseLinear):
 
 
 def _rescaled(row: Mapping[str, Any], factor: float) -> dict[str, float | None]:
-    """Return a coefficient's numbers that have a unit, in the columns' own."""
+    """Return a coefficient's numbers that have a unit, in the columns' own units."""
     return {
         name: None if row[name] is None else float(factor * row[name])
         for name in ("mean", "sd", "low", "high", "mcse_mean")

@@ -1,9 +1,9 @@
-"""A site's own posterior, from sums: what it keeps of its draws, which never leave it.
+"""A site's own posterior, from sums of its draws; neither draws nor sums leave the site.
 
-All draws of a long run would be too much to write to the disk in every round; sums are enough for
+All draws of a long run would be too much to write to disk in every round. Sums are enough for
 means, standard deviations and, by batches, Monte Carlo errors (Flegal, Haran and Jones 2008,
 "Markov chain Monte Carlo: can we trust the third significant figure?", section 3.2). Each chain's
-draws are cut into `BATCHES` runs of rounds; means of long runs are nearly independent, and
+draws are split into `BATCHES` runs of rounds. Means of long runs are nearly independent, and
 
     mcse(mean)^2 = variance of the batches' means / number of batches                            (1)
 """
@@ -21,7 +21,7 @@ BATCHES = 10  # of each chain
 
 
 def begin_sums(shapes: Mapping[str, tuple[int, ...]]) -> State:
-    """Return sums without a draw; shapes: (chains, ...) of each quantity."""
+    """Return sums of no draws; shapes: (chains, ...) of each quantity."""
     return {
         name: {
             "draws": np.zeros(BATCHES),
@@ -33,25 +33,25 @@ def begin_sums(shapes: Mapping[str, tuple[int, ...]]) -> State:
 
 
 def add_draw(sums: State, draw: Mapping[str, Array], at: int, of: int) -> State:
-    """Return the sums with the draws of all chains in round `at` of `of` rounds; from 0."""
+    """Return the sums with the draws of all chains in round `at` of `of` rounds, counted from 0."""
     batch = at * BATCHES // of
-    made: State = {}
-    for name, held in sums.items():
-        made[name] = {key: values.copy() for key, values in held.items()}
-        made[name]["draws"][batch] += 1
-        made[name]["sum"][batch] += draw[name]
-        made[name]["square"][batch] += draw[name] ** 2
-    return made
+    updated: State = {}
+    for name, old in sums.items():
+        updated[name] = {key: values.copy() for key, values in old.items()}
+        updated[name]["draws"][batch] += 1
+        updated[name]["sum"][batch] += draw[name]
+        updated[name]["square"][batch] += draw[name] ** 2
+    return updated
 
 
-def own_posterior(held: State) -> dict[str, Array]:
+def own_posterior(sums: State) -> dict[str, Array]:
     """Return "mean", "sd" and "mcse" of a quantity over all chains and batches."""
-    draws, chains = held["draws"], held["sum"].shape[1]
-    many = draws.sum() * chains
-    mean = held["sum"].sum(axis=(0, 1)) / many
-    variance = held["square"].sum(axis=(0, 1)) / many - mean**2
+    draws, chains = sums["draws"], sums["sum"].shape[1]
+    count = draws.sum() * chains
+    mean = sums["sum"].sum(axis=(0, 1)) / count
+    variance = sums["square"].sum(axis=(0, 1)) / count - mean**2
     used = draws > 0
-    means = held["sum"][used] / draws[used].reshape(-1, *[1] * (held["sum"].ndim - 1))
+    means = sums["sum"][used] / draws[used].reshape(-1, *[1] * (sums["sum"].ndim - 1))
     batches = means.shape[0] * chains
     error = means.reshape(batches, *mean.shape).std(axis=0, ddof=1 if batches > 1 else 0)
     sd = np.sqrt(np.maximum(variance, 0.0))  # below 0 by rounding only

@@ -14,7 +14,7 @@ sums over sites:
 * `paper`, (7) to (9): sums of 1/l, d/l and d^2/l, with l_kj = lambda_kj^2 and d = theta_kj -
   theta_j. Two scales of the printed algorithm are corrected.
 
-Both then draw eta (10), g and rho (11). The means of P(g_j = 1) are reported.
+Both then draw eta (10), g and rho (11). Results have the means of P(g_j = 1).
 
 docs/math/spike-and-slab.md has the equations.
 """
@@ -27,14 +27,14 @@ import numpy as np
 from scipy.special import expit
 
 from secagg.core.arrays import Array
-from secagg.models.numerics.gaussian_draws import factor, inverse_gamma, normal_draw, within
+from secagg.models.numerics.gaussian_draws import clip_variance, factor, inverse_gamma, normal_draw
 
 
 @dataclass(frozen=True)
 class SpikeSlab:
     """The prior's constants.
 
-    ratio: c0, variance of the spike over that of the slab
+    ratio: c0, variance of the spike divided by that of the slab
     a_e, b_e, a_r, b_r: as in (2); own: one eta for each coefficient
     """
 
@@ -50,7 +50,7 @@ class SpikeSlab:
 class Common:
     """The coordinator's draw: theta, t, x, eta, g, inclusion (P_j) of shape (..., q), rho (...).
 
-    With one eta for all, every entry along the last axis is the same.
+    With a common eta, all entries along its last axis are equal.
     """
 
     theta: Array
@@ -74,9 +74,9 @@ def collapsed(
     """Draw (4) to (6), then (10) and (11); P (..., q, q), r and c (..., q) are sums over sites."""
     root = np.sqrt(_spread(now, prior))  # Q^-1 = R K^-1 R, with K = I + R (SUM P_k) R
     theta = root * normal_draw(*factor(root, P), root * r, rng.standard_normal(r.shape))
-    t = within(rng.standard_gamma((sites + 1) / 2, size=c.shape) / (now.x + c / now.t))
+    t = clip_variance(rng.standard_gamma((sites + 1) / 2, size=c.shape) / (now.x + c / now.t))
     x = rng.standard_gamma(1.0, size=t.shape) / (1 + t)
-    return _selected(replace(now, theta=theta, t=t, x=x), prior, rng)
+    return _draw_slabs(replace(now, theta=theta, t=t, x=x), prior, rng)
 
 
 def paper(
@@ -90,14 +90,14 @@ def paper(
 ) -> Common:
     """Draw (7) to (11); one, d and dd (..., q) are the sums of 1/l, d/l and d^2/l."""
     x = inverse_gamma(1.0, 1 + 1 / now.t, rng)
-    t = within(inverse_gamma((sites + 1) / 2, 1 / x + dd / 2, rng))
+    t = clip_variance(inverse_gamma((sites + 1) / 2, 1 / x + dd / 2, rng))
     precision = 1 / _spread(now, prior) + one / t
     mean = (now.theta * one + d) / t / precision
     theta = mean + rng.standard_normal(mean.shape) / np.sqrt(precision)
-    return _selected(replace(now, theta=theta, t=t, x=x), prior, rng)
+    return _draw_slabs(replace(now, theta=theta, t=t, x=x), prior, rng)
 
 
-def _selected(now: Common, prior: SpikeSlab, rng: np.random.Generator) -> Common:
+def _draw_slabs(now: Common, prior: SpikeSlab, rng: np.random.Generator) -> Common:
     """Draw (10) and (11)."""
     q = now.theta.shape[-1]
     scaled = now.theta**2 / (2 * np.where(now.g > 0, 1.0, prior.ratio))

@@ -1,32 +1,32 @@
 """The rounds of federated sparse regression and Markov random fields: fields, bounds, memories.
 
-Kidd, Wang, Xu and Ni ("Federated learning for sparse Bayesian models", PSB 2023), Algorithm 1. A
-round: the coordinator sends theta and t of all chains and regressions; each site runs `sweeps`
+Kidd, Wang, Xu and Ni ("Federated learning for sparse Bayesian models", PSB 2023), Algorithm 1. In a
+round the coordinator sends theta and t of all chains and regressions. Each site runs `sweeps`
 sweeps of its own (`secagg.models.sparse_bayes.horseshoe`) and contributes to the sums from which
 the coordinator draws the next theta and t (`secagg.models.sparse_bayes.spike_slab`). Records are
-centred by each site's own means, which stands for an intercept of each site's own, and divided by
+centred by each site's own means, which replaces an intercept for each site. They are divided by
 standard deviations pooled within sites, or by the site's own.
 
 Ranges. Let X_i be a column as analysed and n_k the site's records, at most N; |X_i|^2 <= N, or N
 times the number of sites with pooled deviations. `collapsed` sends
 
-    P_kij, r_ki   |.| <= |X_i| |X_j| / s_k, and 1 / s_k <= G / b_s, where G is what
-                  Gamma(a_s + N/2) exceeds with probability 1e-17
-    c_kj          at most the Exp(1) that v_kj was drawn with: 64 with probability 1 - 1.6e-28
+    P_kij, r_ki   |.| <= |X_i| |X_j| / s_k, and 1 / s_k <= G / b_s, where Gamma(a_s + N/2) exceeds G
+                  with probability 1e-17
+    c_kj          at most the Exp(1) with which v_kj was drawn: 64 with probability 1 - 1.6e-28
 
 `paper` sends 1/l, d/(l sqrt(t)) and d^2/(l t), where l was drawn with 1/l at most Exp(1) 2 t / d^2:
 
     d^2/(l t)     at most 128 with probability 1 - 1.6e-28
-    1/l           has a tail like x^-1/2, which no bound holds: l is raised to `lambda_floor`^2
-    d/(l sqrt(t)) at most sqrt(128) / lambda_floor, by the two
+    1/l           has a tail like x^-1/2, which has no bound: l is raised to `lambda_floor`^2
+    d/(l sqrt(t)) at most sqrt(128) / lambda_floor, by these two
 
-Steps. P and r are rounded to 2^-24 or finer; then R P R in the coordinator's K = I + R P R, where
-R^2 is the spread e of theta, is wrong by less than q M e / 2^25, and K >= I: with e about 1 far
-less than any Monte Carlo error. (With e of 1e8 and P singular a draw would be some per cent too
-wide. Where K is indefinite its eigenvalues are raised to 1.)
+Steps. P and r are rounded to 2^-24 or finer. The error of R P R in the coordinator's K = I + R P R,
+where R^2 is the spread e of theta, is then below q M e / 2^25, and K >= I. With e about 1 that is
+far below any Monte Carlo error. (With e of 1e8 and P singular a draw would be a few per cent too
+wide. If K is indefinite, its eigenvalues are raised to 1.)
 
-A number beyond its bound, which chance does not explain, is an error at the site (`Field.strict`):
-nothing is clipped.
+A number beyond its bound, which chance does not explain, is an error at the site (`Field.strict`).
+Nothing is clipped.
 """
 
 from __future__ import annotations
@@ -45,14 +45,14 @@ from secagg.models.sparse_bayes.horseshoe import NoisePrior, Regression, SiteDra
 
 Indices = NDArray[np.int64]
 
-FRACTION_BITS, LEAST_BITS = 40, 24
+FRACTION_BITS, MIN_BITS = 40, 24
 _FIELD_EXCESS_PROBABILITY = 1e-17
-_MOST_C, _MOST_DD = 64.0, 128.0
+_MAX_C, _MAX_DD = 64.0, 128.0
 
 
 @dataclass(frozen=True)
 class Design:
-    """Which regressions are run at once, in the positions of the p columns analysed.
+    """The regressions of a round, in the positions of the p columns analysed.
 
     outcomes: (R,); predictors: (R, q), none of them the outcome
     """
@@ -75,30 +75,30 @@ class Design:
 def collapsed_spec(
     shape: tuple[int, int, int], norm: float, rows: int, sites: int, prior: NoisePrior
 ) -> Spec:
-    """Return the fields of a round; norm: the largest |X_i|^2 at one site of at most `rows`."""
+    """Return the fields of a round; norm: largest |X_i|^2 at a site with at most `rows` records."""
     chains, R, q = shape
     largest = float(gammainccinv(prior.shape + rows / 2, _FIELD_EXCESS_PROBABILITY)) / prior.scale
     bound = norm * largest
-    # Few enough bits for a sum over the sites in 64, where steps of 2^-24 can be had that way.
-    bits = min(FRACTION_BITS, max(LEAST_BITS, 62 - math.ceil(math.log2(sites * bound))))
+    # As many bits as a sum over the sites in 64 bits allows, but at least 24.
+    bits = min(FRACTION_BITS, max(MIN_BITS, 62 - math.ceil(math.log2(sites * bound))))
     return (
         Field("P", (chains, R, q * (q + 1) // 2), bound, bits, Kind.BOUNDED, strict=True),
         Field("r", (chains, R, q), bound, bits, Kind.BOUNDED, strict=True),
-        Field("c", (chains, R, q), _MOST_C, FRACTION_BITS, Kind.WEIGHT, strict=True),
+        Field("c", (chains, R, q), _MAX_C, FRACTION_BITS, Kind.WEIGHT, strict=True),
     )
 
 
 def paper_spec(shape: tuple[int, int, int], floor: float) -> Spec:
-    """Return the fields of a round; floor: the least lambda."""
+    """Return the fields of a round; floor: the smallest lambda."""
     return (
         Field("one", shape, 1 / floor**2, FRACTION_BITS, Kind.WEIGHT, strict=True),
-        Field("d", shape, math.sqrt(_MOST_DD) / floor, FRACTION_BITS, Kind.BOUNDED, strict=True),
-        Field("dd", shape, _MOST_DD, FRACTION_BITS, Kind.WEIGHT, strict=True),
+        Field("d", shape, math.sqrt(_MAX_DD) / floor, FRACTION_BITS, Kind.BOUNDED, strict=True),
+        Field("dd", shape, _MAX_DD, FRACTION_BITS, Kind.WEIGHT, strict=True),
     )
 
 
 def begin_site(shape: tuple[int, int, int]) -> State:
-    """Return a site's draws before the first round: theta_k is drawn before it is used."""
+    """Return a site's draws before the first round; theta_k is drawn before its first use."""
     return {
         "theta": np.zeros(shape),
         "s": np.ones(shape[:-1]),
@@ -116,10 +116,10 @@ def paper_update(draw: SiteDraw, theta: Array, t: Array, floor: float) -> tuple[
 
 
 def own_deviations(values: Array) -> Array:
-    """Return columns' deviations from their means (divisor n); of a constant one, infinity.
+    """Return columns' standard deviations (divisor n); infinity for a constant column.
 
-    Divided by it a constant column is zero. Its deviations from its mean are not, by rounding, and
-    divided by themselves they would be a column like any other.
+    Division by infinity makes a constant column zero. Its deviations from its mean are not zero,
+    because of rounding, and division by their own size would make it look like any other column.
     """
     if not len(values):
         return np.full(values.shape[1], np.inf)
@@ -141,7 +141,7 @@ def upper(symmetric: Array) -> Array:
 def full(triangles: Array, q: int) -> Array:
     """Return the symmetric matrices (..., q, q) of `upper`."""
     rows, columns = _triangle(q)
-    made = np.empty((*triangles.shape[:-1], q, q))
-    made[..., rows, columns] = triangles
-    made[..., columns, rows] = triangles
-    return made
+    matrices = np.empty((*triangles.shape[:-1], q, q))
+    matrices[..., rows, columns] = triangles
+    matrices[..., columns, rows] = triangles
+    return matrices

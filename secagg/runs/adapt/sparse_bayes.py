@@ -126,7 +126,7 @@ class AdaptedSite:
             "run": {"converged": self.run.converged, "notes": list(self.run.notes)},
             "converged": largest is None or largest <= MAX_R_HAT,
             "notes": [*complained, *_without_moments(self.records, names, self.moments)],
-            "enough_sweeps": self.newcomer.has_settled,
+            "enough_sweeps": self.newcomer.has_converged,
             "error_sd": float(np.median(np.sqrt(self.newcomer.s))),
             "remarks": list(self.remarks),
             "coefficients": self._coefficients(names, draws, found),

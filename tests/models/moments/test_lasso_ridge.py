@@ -306,7 +306,7 @@ def test_bad_columns_and_moments_are_refused(method):
     with pytest.raises(UsageError, match="'flat' does not vary"):
         method(moments_of(flat, ["flat", "y"]), "y", ["flat"])
     scatter = np.array([[1.0, 1.2, 0.1], [1.2, 1.0, 0.1], [0.1, 0.1, 1.0]])
-    with pytest.raises(UsageError, match="those of no table"):
+    with pytest.raises(UsageError, match="no table has these"):
         method(Moments(("a", "b", "y"), 50, np.zeros(3), scatter), "y", ["a", "b"])
 
 

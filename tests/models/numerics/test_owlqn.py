@@ -22,7 +22,7 @@ def test_lasso_meets_its_conditions(seed: int) -> None:
     penalty = np.full(12, 0.4)
     penalty[:3] = 0  # as a network's biases
     found = minimise_orthantwise(
-        objective, np.ones(12), penalty, decrease=0.0, slope=1e-6, most=10_000
+        objective, np.ones(12), penalty, decrease=0.0, slope=1e-6, max_iterations=10_000
     )
     assert found.finite
     slope = H @ found.x - g
@@ -48,7 +48,7 @@ def test_against_the_split_into_positive_and_negative_parts() -> None:
         return value + penalty * x.sum(), np.concatenate([gradient, -gradient]) + penalty
 
     found = minimise_orthantwise(
-        logistic, np.zeros(8), np.full(8, penalty), decrease=0.0, slope=1e-6, most=10_000
+        logistic, np.zeros(8), np.full(8, penalty), decrease=0.0, slope=1e-6, max_iterations=10_000
     )
     other = minimize(
         split, np.zeros(16), jac=True, method="L-BFGS-B", bounds=Bounds(0, np.inf),
@@ -110,7 +110,7 @@ def test_no_finite_step_is_reported_with_the_start() -> None:
 def test_end_by_iterations() -> None:
     _, _, objective = quadratic(10, 5)
     found = minimise_orthantwise(
-        objective, np.zeros(10), np.zeros(10), decrease=0.0, slope=0.0, most=3
+        objective, np.zeros(10), np.zeros(10), decrease=0.0, slope=0.0, max_iterations=3
     )
     assert found.finite
     assert found.value < 0

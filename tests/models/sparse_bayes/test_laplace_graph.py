@@ -13,8 +13,8 @@ from secagg.models.sparse_bayes.horseshoe import NoisePrior
 from secagg.models.sparse_bayes.laplace_graph import (
     GraphDraw,
     draw_graph_noise,
+    entry_positions,
     matrices,
-    places,
     sweep_graph,
 )
 from secagg.models.sparse_bayes.laplace_location import draw_location
@@ -77,7 +77,7 @@ def test_moves_are_those_of_a_sampler_that_recomputes_everything(n: int) -> None
     w, chance = rng.gamma(1.0, size=entries), -rng.exponential(size=entries)
     slow, taken, stopped = graph.copy(), np.zeros(entries, dtype=bool), 0
     for c in range(chains):
-        for i, (j, h) in enumerate(zip(*places(p), strict=True)):
+        for i, (j, h) in enumerate(zip(*entry_positions(p), strict=True)):
             other = slow[c].copy()
             other[j, h] += steps[c, i]
             gain = without_scales(other, Y, m) - without_scales(slow[c], Y, m)
@@ -90,7 +90,7 @@ def test_moves_are_those_of_a_sampler_that_recomputes_everything(n: int) -> None
                 slow[c] = other
     assert stopped > 20  # or the test of the radius would not be tested
     fast, errors = graph.copy(), Y - graph @ Y - m[:, None]
-    before = graph[:, *places(p)]
+    before = graph[:, *entry_positions(p)]
     toll = chance + ((before + steps - theta) ** 2 - (before - theta) ** 2) / (2 * w)
     moved, sums = move_entries(Y, fast, errors, steps, toll, PRIOR)
     assert np.array_equal(moved, taken)
@@ -130,7 +130,7 @@ def test_moves_of_one_entry_have_its_conditional_density(place: int) -> None:
     chains, p, n = 1000, 3, 6
     graph = np.array([[0, 0.3, -0.5], [0.9, 0, 0.4], [0.2, -0.8, 0]])
     Y, m = rng.laplace(size=(p, n)), np.zeros(p)
-    j, h = (int(where[place]) for where in places(p))
+    j, h = (int(where[place]) for where in entry_positions(p))
     mean, w = 0.4, 2.0
     grid = np.linspace(-6, 6, 1501)
     density = np.empty_like(grid)

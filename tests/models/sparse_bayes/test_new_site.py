@@ -54,7 +54,7 @@ def test_the_posterior_is_that_of_quadrature(m: int, slope: float) -> None:
     assert abs(drawn.mean() - mean) < 4.5 * np.sqrt(variance / DRAWS)
     fourth = np.mean((drawn - mean) ** 4)
     assert abs(drawn.var() - variance) < 4.5 * np.sqrt((fourth - variance**2) / DRAWS)
-    assert found.has_settled
+    assert found.has_converged
 
 
 def test_without_records_it_is_the_prior_around_the_common_draws() -> None:
@@ -117,7 +117,7 @@ def test_too_few_sweeps_are_noticed() -> None:
     rng = np.random.default_rng(3)
     z = records(400, 8.0, 5)
     common = np.zeros((DRAWS, 1)), np.full((DRAWS, 1), 1e-8)
-    assert not fit_new_site(*common, z, PRIOR, 2, rng).has_settled
+    assert not fit_new_site(*common, z, PRIOR, 2, rng).has_converged
 
 
 @pytest.mark.parametrize("m", [1, 2, 6])

@@ -34,7 +34,7 @@ from secagg.models.fedlin.hierarchies.penalised_density import (
     Penalty,
     Sizes,
 )
-from secagg.models.numerics.gaussian_draws import SMALLEST, factor, within
+from secagg.models.numerics.gaussian_draws import SMALLEST, clip_variance, factor
 from secagg.models.numerics.natural_gaussian import Natural
 
 _WALK_STEPS = 4  # of random walk, in each of (1) and (3)
@@ -131,7 +131,7 @@ class Chains:
         phi, theta = z[:, :-1], self._theta * np.exp(z[:, -1:])
 
         l1, l2 = density.penalty.rates(phi)
-        w = within(mixture(np.abs(theta) * np.exp(-phi[:, -1:] / 2), l1[:, None], rng))
+        w = clip_variance(mixture(np.abs(theta) * np.exp(-phi[:, -1:] / 2), l1[:, None], rng))
         centre, noise, q = self._solve(w / (1 + l2[:, None] * w))
         mixing = Mixing(np.sum(w, axis=-1), q)
         visit = ChainState(phi, theta, density.sizes(theta), mixing)
