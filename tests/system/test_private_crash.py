@@ -42,7 +42,7 @@ from secagg.privacy.sampling.sampler import sample_weighted
 from secagg.runs.facts import counted
 from secagg.runs.run import resume, run
 from secagg.runtime import fixed_point
-from secagg.runtime.coordinator_state import CoordinatorState
+from secagg.runtime.coordinator_state import CoordinatorState, Status
 from secagg.runtime.engines.loopback import LoopbackEngine
 from secagg.runtime.journal import Journal
 from secagg.runtime.planned_job import Planned, plan_job
@@ -113,7 +113,7 @@ def must_release(planned: Planned, ledgers: Mapping[str, Rows], session: str) ->
     opened.close()
     method, public = planned.method, planned.public
     state = method.aggregate(method.initial_state(public), sums[1], len(SITES))
-    first = counted(planned, {"counts": sums[0], "cohort": SITES})
+    first = counted(planned, CoordinatorState(Status.DONE, SITES, {}, counts=sums[0]))
     matrix: np.ndarray = method.result(state, public, first).arrays["released"]
     return matrix
 
@@ -365,7 +365,7 @@ def test_a_site_is_killed_between_entry_and_reply(
         if header is None or header[1] != "mask":
             return exchange(self, requests)
         name = next(victims)
-        pipe = self._folders[name] / "state.new"
+        pipe = self._launcher.folders[name] / "state.new"
         os.mkfifo(pipe)
         killer = threading.Thread(target=kill, args=(self, name, pipe, header[0]))
         killer.start()
