@@ -20,10 +20,10 @@ draws, in this order,
 from standard variates drawn before (`SweepNoise`). A sweep is thus a function of its arguments, and
 the sweeps of several sites can be computed together: no number depends on the other sites.
 
-The records enter through X'X, X'y, y'y and n_k alone. A site keeps nothing else.
+The records enter through X'X, X'y, y'y and n_k alone. A site keeps nothing else of them.
 
-The state is w, not lambda^2 = w / t as in the paper. Given w_k, t_j and theta are independent given
-the sites, and the coordinator can draw both after one sum
+The state is w, not lambda^2 = w / t as in the paper. Given the sites and w_k, t_j and theta
+are independent, and the coordinator can draw both after one sum
 (`secagg.models.sparse_bayes.spike_slab`). The posterior is the same.
 
 Numerics. With R = diag(sqrt(w)), (3) is

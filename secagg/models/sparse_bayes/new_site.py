@@ -107,12 +107,12 @@ def have_moments(predictors: Array) -> NDArray[np.bool_]:
     return np.asarray(np.ptp(predictors, axis=0) > 0)
 
 
-def predict(newcomer: NewSiteDraws, x: Array, records: int, rng: np.random.Generator) -> Array:
+def predict(draws: NewSiteDraws, x: Array, records: int, rng: np.random.Generator) -> Array:
     """Return draws (draws, n) of outcomes by (3), less y-bar, in the units analysed.
 
     x: predictors (n, q), less the site's own means; records: m, at least 1
     """
-    mean = newcomer.theta @ x.T
-    spread = np.sqrt(newcomer.s * (1 + 1 / records))
+    mean = draws.theta @ x.T
+    spread = np.sqrt(draws.s * (1 + 1 / records))
     predicted: Array = mean + spread[:, None] * rng.standard_normal(mean.shape)
     return predicted

@@ -1,4 +1,4 @@
-"""The problems inside NOTEARS: the same minima as by a general minimiser, constraint or none."""
+"""The problems inside NOTEARS: a general minimiser finds the same minima."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def violation(S: np.ndarray, W: np.ndarray, multipliers: Multipliers) -> float:
 
 
 def settle(S: np.ndarray, multipliers: Multipliers, start: np.ndarray) -> np.ndarray:
-    """Call it until F goes down no more; every call must go down."""
+    """Call it until F stops falling; every call must decrease F."""
     W, value = start, objective(S, start, multipliers)
     for _ in range(300):
         step = acyclic_lasso(S, W, PENALTY, multipliers)
@@ -101,7 +101,7 @@ def test_it_goes_below_where_the_published_minimiser_ends(seed: int) -> None:
 
 @pytest.mark.parametrize("seed", range(5))
 def test_each_solution_is_a_direction_of_descent(seed: int) -> None:
-    """All that `descend` asks of it: the slope of F along V - W, penalty included, is negative."""
+    """`descend` requires a negative slope of F along V - W, including the penalty."""
     rng = np.random.default_rng(seed)
     S, W, multipliers = covariance(seed, 5, 60), 0.4 * rng.normal(size=(5, 5)), Multipliers(0.5, 20)
     np.fill_diagonal(W, 0)

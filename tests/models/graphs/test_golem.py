@@ -102,7 +102,7 @@ def test_equal_variances_against_the_best_of_all_dags(simulate) -> None:
         assert fit.weights is not None
         best = min(score(S, fit_in_order(S, order, True), True) for order in permutations(range(p)))
         reached += score(S, fit.weights, True) <= best + 1e-7  # as above
-    # The problem is not convex: a descent may end elsewhere. It should rarely, this small.
+    # The problem is not convex: a descent may end elsewhere, but rarely for problems this small.
     assert reached >= 7
 
 

@@ -56,7 +56,7 @@ def test_standardised_linear_scores_say_that_they_hardly_tell_directions(of_rows
 
 
 def test_why_a_fit_failed_comes_first(of_rows: OfRows) -> None:
-    """The report shows the first note where a site by itself has no result."""
+    """The report shows the first note if a site alone has no result."""
     failed = replace(notears(of_rows(ROWS)), converged=False, notes=("it did not",))
     assert notes(failed) == ["it did not", DIRECTIONS_NOTE, SHRUNK_NOTE]
 

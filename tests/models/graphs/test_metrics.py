@@ -64,7 +64,7 @@ def test_a_loop_is_one_extra_edge() -> None:
 
 
 def published(estimate: np.ndarray, undirected: np.ndarray, truth: np.ndarray) -> tuple:
-    """Zheng et al.'s definitions by sets of edges: an oracle of the whole, entry by entry."""
+    """Zheng et al.'s definitions by sets of edges: an oracle for all numbers, entry by entry."""
     ordered = [(i, j) for i in range(len(truth)) for j in range(len(truth))]
     true = {e for e in ordered if truth[e]}
     skeleton = {frozenset(e) for e in true}

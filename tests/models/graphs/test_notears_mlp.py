@@ -15,7 +15,7 @@ from secagg.reproductions.data.simulated_graphs import erdos_renyi_dag, mlp_rows
 
 
 def parabola(n: int = 300, seed: int = 1) -> np.ndarray:
-    """x -> y, uncorrelated; z apart."""
+    """x -> y, uncorrelated; z separate."""
     rng = np.random.default_rng(seed)
     x, z = rng.normal(size=(2, n))
     return np.column_stack([x, 3 * x**2 + 0.5 * rng.normal(size=n), z])
@@ -114,7 +114,7 @@ def test_h_that_stays_is_a_failure(monkeypatch) -> None:
 
 
 def test_the_multiplier_grows_by_rho_h(monkeypatch) -> None:
-    """The augmented Lagrangian's: by it h goes to zero long before rho is at its end."""
+    """The augmented Lagrangian's: it drives h to zero long before rho reaches its limit."""
     multipliers = []
 
     def asked(networks, X, ridge, alpha, rho):

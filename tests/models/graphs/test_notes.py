@@ -1,4 +1,4 @@
-"""What results of all methods that learn graphs say beside the graph, through whole sessions."""
+"""The notes on learned graphs of every method, in whole sessions."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ GRAPHS: dict[str, dict[str, Any]] = {
 
 
 def learned(method: dict[str, Any]) -> dict[str, Any]:
-    """Return the graph of three sites; b hangs on a, and ward on nothing."""
+    """Return the graph of three sites; b depends on a, and ward on nothing."""
     rng = np.random.default_rng(1)
     sites = {}
     for name in ("north", "south", "west"):
@@ -67,7 +67,7 @@ def learned(method: dict[str, Any]) -> dict[str, Any]:
 def test_an_edge_between_indicators_of_one_column_is_no_effect(method: dict[str, Any]) -> None:
     graph = learned(method)
     pairs = [{edge["from"], edge["to"]} for edge in graph["edges"]]
-    assert {"ward=surgical", "ward=other"} in pairs  # else there is nothing to say
+    assert {"ward=surgical", "ward=other"} in pairs  # otherwise there is no note
     assert graph["notes"].count(NO_EFFECT) == 1
 
 
@@ -140,17 +140,17 @@ SLOWER = {"random_inputs": True, "gamma1": 1.3, "gamma2": 1.1, "rounds": 500}
     [
         ({}, "method.random_inputs = true or slower growth (method.gamma1 = 1.3, "),
         ({"random_inputs": True}, "slower growth"),
-        pytest.param(SLOWER, "which this search often misses", marks=pytest.mark.system),
+        pytest.param(SLOWER, "this search often misses them", marks=pytest.mark.system),
     ],
 )
 def test_an_empty_graph_of_networks_says_what_else_to_try(
     settings: dict[str, Any], said: str
 ) -> None:
-    """By threshold: what lies below it is told, and that effects may be there all the same."""
+    """Weights below the threshold give a note that effects may still exist."""
     empty = {"name": "notears_mlp_admm", "hidden": 2, "threshold": 50.0, "variables": ["a", "b"]}
     notes = learned({**empty, **settings})["notes"]
     assert notes[0].startswith("no edge: no weight exceeds the threshold 50; the largest in")
     (note,) = (n for n in notes if n.startswith("no edge does not mean that there are no"))
     assert said in note
     assert ("random_inputs" in note) == (settings == {})
-    assert note.endswith("which this search often misses") == (settings == SLOWER)
+    assert note.endswith("this search often misses them") == (settings == SLOWER)

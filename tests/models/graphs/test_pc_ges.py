@@ -233,7 +233,7 @@ def test_too_few_records() -> None:
 
 
 def within_sites(r: float, n: int, sites: int) -> Moments:
-    """Two variables with correlation r within sites, each of which took off its own means."""
+    """Two variables with correlation r within sites, after centring within sites."""
     return replace(moments(np.array([[1, r], [r, 1]]), n), within=sites)
 
 

@@ -1,4 +1,4 @@
-"""The proximal Newton method, by fits and graphs of the tests' own as well as the library's."""
+"""The proximal Newton method, with test fits and graphs and those of the library."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Units:
 
 @dataclass(frozen=True)
 class Ridged:
-    """f(W) = strength / 2 |W - target|^2; h's multiplier is held at alpha, as the crudest fit may.
+    """f(W) = strength / 2 |W - target|^2; h's multiplier stays at alpha, as in the simplest fit.
 
     The library's own fits solve for it; the steps here must go down with any of them.
     """
@@ -65,7 +65,7 @@ def objective(graph, fit, W: np.ndarray, multipliers: Multipliers) -> float:
 
 
 def violation(graph, fit, step: Step, multipliers: Multipliers) -> float:
-    """Distance of 0 from the subdifferential of (F) by scipy's exponential, held entries aside."""
+    """Distance of 0 from the subdifferential of (F) by scipy's exponential, free entries only."""
     held, penalty = penalties(graph)
     A = graph.squares(step.W)
     exponential = scipy.linalg.expm(A)
@@ -151,7 +151,7 @@ def test_first_order_conditions_at_the_end(case: str, multipliers: Multipliers) 
     step = descend(graph, fit, start, multipliers, steps=2000, tolerance=1e-9)
     assert step.finite
     assert step.h == graph_constraint(graph, step.W)[0]
-    # The steps end where F cannot be told from F less its rounding, 1e-15 |F|: at curvatures c
+    # The steps end where a decrease of F is below its rounding, 1e-15 |F|: at curvatures c
     # between those of the fits here, 0.1 and 100, a slope g is worth g^2 / 2 c.
     F = objective(graph, fit, step.W, multipliers)
     assert violation(graph, fit, step, multipliers) <= 2 * np.sqrt(2 * 100 * 1e-15 * (1 + F))
@@ -166,7 +166,7 @@ def test_held_entries_are_zero_from_the_start() -> None:
         np.testing.assert_array_equal(start, np.ones(graph.shape))
 
 
-def test_ends_when_settled() -> None:
+def test_ends_at_the_tolerance() -> None:
     graph, fit, start = CASES["static"]
     run = {
         s: descend(graph, fit, start, MULTIPLIERS[1], steps=50, tolerance=s) for s in (1e9, 1e-9)
@@ -210,7 +210,7 @@ def test_a_start_that_is_not_finite(start: np.ndarray) -> None:
 
 
 def test_nothing_but_overflow_around() -> None:
-    """A fit that always proposes the absurd: the start is returned, which is finite."""
+    """A fit that always proposes huge steps: the result is the start, which is finite."""
 
     class Absurd(Ridged):
         def solve(self, W, E, rest, multipliers):

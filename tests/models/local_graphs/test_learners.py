@@ -46,7 +46,7 @@ def edges_of(fit: GraphFit) -> set[str]:
 
 
 def records(n: int, seed: int = 0, p: int = 4) -> np.ndarray:
-    """A chain of strong effects, off centre."""
+    """A chain of strong effects, with nonzero means."""
     rng = np.random.default_rng(seed)
     rows = rng.normal(size=(n, p))
     for j in range(1, p):
@@ -129,7 +129,7 @@ def test_one_varying_column_is_no_graph(algorithm: Algorithm) -> None:
 def test_copies_of_a_column() -> None:
     rows = records(40)
     rows[:, 3] = 2 * rows[:, 0]
-    assert not Learner(algorithm="pc").fit(rows, NAMES).converged  # cannot tell which one matters
+    assert not Learner(algorithm="pc").fit(rows, NAMES).converged  # cannot choose between them
     assert Learner(algorithm="ges").fit(rows, NAMES).converged
     assert Learner().fit(rows, NAMES).converged
 
@@ -137,7 +137,7 @@ def test_copies_of_a_column() -> None:
 def test_singular_ges_has_one_more_records_worth(
     of_rows: Callable[[np.ndarray], Moments],
 ) -> None:
-    """As records: the p unit vectors beside the standardised ones add I to n R."""
+    """As records: p unit vectors added to the standardised rows add I to n R."""
     names = tuple(f"x{j}" for j in range(6))
     edges = 0
     for seed in range(12):
@@ -218,7 +218,7 @@ def test_without_its_package_nobody_abstains(
     ("sites", "expected"),
     [
         ([["a>b"], ["a>b"], []], {"a>b"}),
-        ([["a>b"], []], set()),  # half is not more than half
+        ([["a>b"], []], set()),  # half is not a majority
         ([["a>b"], ["a>b"], [], []], set()),
         ([["a>b"], ["b>a"], ["a>b"]], {"a>b"}),
         ([["a-b"], ["a>b"], ["a>b"]], {"a>b"}),  # 3 votes for a>b, 1 for b>a
@@ -283,7 +283,7 @@ def test_averages_by_brute_force(seed: int) -> None:
     assert got.settings == {"threshold": 0.25}
 
 
-def test_a_cycle_is_left_and_said() -> None:
+def test_a_cycle_stays_with_a_note() -> None:
     fits = [graph("a>b", "b>c"), graph("b>c", "c>a"), graph("c>a", "a>b")]
     got = vote(fits)
     assert edges_of(got) == {"a>b", "b>c", "c>a"}
@@ -310,7 +310,7 @@ def test_the_best_is_the_closest_of_those_that_learned() -> None:
     assert distances == [2, 4, 1, 0]  # the second: a>b reversed, c>d missing, two edges too many
     assert best_graph(fits, truth) is fits[3]
     assert best_graph(fits[:3], truth) is fits[2]
-    assert best_graph(fits[:2], truth) is fits[1]  # though no graph at all is closer
+    assert best_graph(fits[:2], truth) is fits[1]  # although an empty graph is closer
     assert best_graph(fits[:1], truth) is fits[0]
 
 
@@ -332,7 +332,7 @@ def test_networks_are_learned_at_sites_too() -> None:
     rng = np.random.default_rng(4)
     cause = rng.uniform(-2, 2, (400, 1))
     rows = np.hstack([cause, np.sin(2 * cause) + 0.2 * rng.standard_normal((400, 1))])
-    rows = np.hstack([rows, np.full((400, 1), 7.0)])  # a constant stays alone
+    rows = np.hstack([rows, np.full((400, 1), 7.0)])  # a constant column has no edge
     fits = fit_sites(np.split(rows, 2), Learner(algorithm="notears_mlp", standardise=True))
     assert all(fit.method == "notears-mlp" and fit.converged for fit in fits)
     for together in (vote(fits), average(fits)):

@@ -1,4 +1,4 @@
-"""Voting and averaging through real sessions, against what is computed without them."""
+"""Voting and averaging in real sessions, against direct computation."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def public_of(**changed: Any) -> PublicFacts:
 
 
 def own_weights(rows: np.ndarray) -> np.ndarray:
-    """One site's NOTEARS, standardised, with moments of our own."""
+    """One site's NOTEARS, standardised, with moments computed here."""
     centred = rows - rows.mean(axis=0)
     moments = Moments(NAMES, len(rows), rows.mean(axis=0), centred.T @ centred)
     weights = notears(moments).weights
@@ -97,7 +97,9 @@ def test_votes_are_counted(weights: list[np.ndarray]) -> None:
     told = {(v["from"], v["to"]): v["sites"] for v in result.summary["votes"]}
     assert told == {(NAMES[i], NAMES[j]): votes[i, j] for i, j in np.argwhere(votes)}
     counts = list(told.values())
-    assert counts == sorted(counts, reverse=True) and counts[-1] < 2  # the losing ones, too
+    assert (
+        counts == sorted(counts, reverse=True) and counts[-1] < 2
+    )  # including edges without a majority
     assert result.summary["status"] == "converged"
     assert SHRUNK_NOTE not in result.summary["notes"]  # a vote has no weights
 
@@ -120,7 +122,7 @@ def test_equivalence_classes_are_voted_on(learner: Any) -> None:
     expected = vote(fit_sites(parts_of(data), Learner(algorithm=learner), NAMES))
     assert np.array_equal(result.arrays["directed"], expected.directed)
     assert np.array_equal(result.arrays["undirected"], expected.undirected)
-    assert expected.undirected.any()  # a chain has no collider: nothing gives its direction away
+    assert expected.undirected.any()  # a chain has no collider: nothing identifies its direction
     votes = result.arrays["votes"]
     assert np.array_equal(votes * 2 > 3, expected.directed | expected.undirected)
 
@@ -177,7 +179,7 @@ def test_what_standardised_linear_graphs_tell_of_directions() -> None:
 
 
 def test_own_units_if_not_standardised() -> None:
-    """With a in units a tenth as large, and bounds to match, correlations are what they were."""
+    """With a in units a tenth as large, and bounds to match, correlations do not change."""
     method = LocalGraphs(combine="average", standardise=False)
     standardised, columns = LocalGraphs(combine="average"), np.array([0.1, 1, 1, 1])
     rows = SiteRecords(parts_of(sites(40))[0] / HALF, 0, np.zeros(4))
@@ -254,7 +256,7 @@ def test_records_that_are_incomplete_are_left_out() -> None:
 
 
 def test_a_site_without_records_is_refused_by_the_rules() -> None:
-    """min_records is at least 1: no method gets to see such a site."""
+    """min_records is at least 1: no method receives the records of such a site."""
     with pytest.raises(PolicyRefusal):
         run(sites(20, 0, 20))
 

@@ -1,4 +1,4 @@
-"""Advice on a graph that did not converge: by cause, and taken, it helps."""
+"""Advice on a graph that did not converge: it depends on the cause, and following it helps."""
 
 from __future__ import annotations
 
@@ -49,12 +49,12 @@ def test_taken_it_helps() -> None:
 @pytest.mark.parametrize(("standardised", "said"), [(False, "standardise = true"), (True, "grow")])
 @pytest.mark.parametrize("status", ["diverged", AT_LIMIT])
 def test_what_does_not_fit_the_penalties(standardised: bool, said: str, status: str) -> None:
-    """Numbers that left their range, or were still apart when the schedule had ended."""
+    """Numbers out of range, or sites that still disagreed at the end of the schedule."""
     state = {"status": status, "h": 1.1, "residual": 0.5}
     found = advice(state, Schedule(rounds=200), standardised=standardised)
     assert said in found
     assert ("more rounds change nothing" in found) == (status == AT_LIMIT)
-    assert ("standardise = true" in found) != standardised  # never what is in force
+    assert ("standardise = true" in found) != standardised  # never a setting that is in force
 
 
 def test_it_is_marked_on_the_terminal_and_on_the_page(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -67,7 +67,7 @@ def test_it_is_marked_on_the_terminal_and_on_the_page(monkeypatch: pytest.Monkey
     output.show_run(finished)
     lines = [line.strip() for line in recorded.export_text().splitlines() if line.strip()]
     name = "Graph by NOTEARS-ADMM, variant “fast”"
-    assert lines[2] == f"! {name}: do not rely on this result"  # title, records, then it
+    assert lines[2] == f"! {name}: do not rely on this result"  # after the title and the records
     assert f"- {said}" in lines
     assert any(line.startswith(f"! {name}: edges") for line in lines)
 
@@ -76,7 +76,7 @@ def test_it_is_marked_on_the_terminal_and_on_the_page(monkeypatch: pytest.Monkey
     assert (False, "A result that must not be used") in banners(page)
     assert re.search(r'<h3 id="analysis-1"><span class="mark">!</span> Graph by NOTEARS-ADMM', page)
     assert "(notears_admm) ! A result that must not be used" in Page(page).text
-    assert Page(page).text.count(said) == 2  # first page, and beside the graph
+    assert Page(page).text.count(said) == 2  # on the first page and next to the graph
 
 
 def test_notes_of_a_converged_graph_are_on_the_terminal(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,4 +1,4 @@
-"""The coordinator's round: what it takes from the sum, when it stops, what a failure leaves."""
+"""The coordinator's round: what it computes from the sum, when it stops, what a failure keeps."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ NEXT = np.array([[0, 0.4, 0], [0, 0, -0.3], [0, 0, 0]])
 
 
 def scripted(monkeypatch, *steps: Step) -> list[dict[str, Any]]:
-    """Let both solvers of (5) return these in turn; return what they were asked."""
-    asked: list[dict[str, Any]] = []
+    """Let both solvers of (5) return these steps in turn; return their arguments."""
+    requests: list[dict[str, Any]] = []
     coming = iter(steps)
 
     def solver(name: str):
         def solve(graph, start, pull: Pull, multipliers: Multipliers) -> Step:
-            asked.append({"by": name, "start": start, "pull": pull, "multipliers": multipliers})
+            requests.append({"by": name, "start": start, "pull": pull, "multipliers": multipliers})
             return next(coming)
 
         return solve
 
     monkeypatch.setattr(coordinator, "subgradient_step", solver("subgradient"))
     monkeypatch.setattr(coordinator, "proximal_step", solver("proximal"))
-    return asked
+    return requests
 
 
 def sites(seed: int, W: np.ndarray, rho2: float) -> tuple[np.ndarray, ...]:
@@ -51,18 +51,18 @@ def test_a_round_by_the_paper(monkeypatch, variant) -> None:
     before |= {"alpha": 0.7, "h": 0.4, "rounds": 5}
     B, beta, total = sites(1, before["W"], 0.5)
     before["dual"] = beta.sum(axis=0)
-    asked = scripted(monkeypatch, Step(NEXT, 0.25, True, 7))
+    requests = scripted(monkeypatch, Step(NEXT, 0.25, True, 7))
     after = advance(before, total, 4, GRAPH, schedule)
 
-    (question,) = asked
-    assert question["by"] == {"paper": "subgradient", "fast": "proximal"}[variant]
-    assert question["multipliers"] == Multipliers(0.7, 0.2)
+    (request,) = requests
+    assert request["by"] == {"paper": "subgradient", "fast": "proximal"}[variant]
+    assert request["multipliers"] == Multipliers(0.7, 0.2)
     # Sums of four numbers near 1, in another order: some 1e-15.
-    assert question["pull"].strength == 4 * 0.5
+    assert request["pull"].strength == 4 * 0.5
     mean = np.mean(B + beta / 0.5, axis=0)
-    np.testing.assert_allclose(question["pull"].target, mean, rtol=0, atol=1e-14)
+    np.testing.assert_allclose(request["pull"].target, mean, rtol=0, atol=1e-14)
     moved = before["W"] if variant == "paper" else break_ties(before["W"])
-    np.testing.assert_array_equal(question["start"], moved)
+    np.testing.assert_array_equal(request["start"], moved)
 
     np.testing.assert_array_equal(after["W"], NEXT)
     np.testing.assert_array_equal(after["total"], total)
@@ -78,16 +78,16 @@ def test_a_round_by_the_paper(monkeypatch, variant) -> None:
 
 
 def test_ties_are_broken_until_the_graph_is_acyclic(monkeypatch) -> None:
-    asked = scripted(monkeypatch, *[Step(NEXT, 1e-7, True, 1)] * 2)
+    requests = scripted(monkeypatch, *[Step(NEXT, 1e-7, True, 1)] * 2)
     state = begin(Schedule(), NEXT)
     for _ in range(2):
         state = advance(state, np.ones((3, 3)), 2, GRAPH, Schedule())
-    np.testing.assert_array_equal(asked[0]["start"], break_ties(NEXT))  # h is not known yet
-    np.testing.assert_array_equal(asked[1]["start"], NEXT)
+    np.testing.assert_array_equal(requests[0]["start"], break_ties(NEXT))  # h is not known yet
+    np.testing.assert_array_equal(requests[1]["start"], NEXT)
 
 
 def reached(state, W: np.ndarray) -> np.ndarray:
-    """A sum for which the residual is zero: beta stays what it was."""
+    """A sum for which the residual is zero: beta does not change."""
     return state["dual"] - 2 * state["rho2"] * (state["W"] - W)
 
 
@@ -96,7 +96,7 @@ def test_fast_stops_when_both_goals_are_reached(monkeypatch, h: float, status: s
     scripted(monkeypatch, *[Step(NEXT, h, True, 1)] * 2)
     state = begin(Schedule(), np.zeros((3, 3)))
     assert advance(state, reached(state, NEXT), 2, GRAPH, Schedule())["status"] == status
-    # A residual of 1e-3 / (2 rho2) = 0.5 is none to stop at.
+    # The run must not stop at a residual of 1e-3 / (2 rho2) = 0.5.
     far = reached(state, NEXT) + 1e-3
     assert advance(state, far, 2, GRAPH, Schedule())["status"] == "running"
 
@@ -108,7 +108,7 @@ def test_paper_goes_on_until_both_penalties_are_at_their_end(monkeypatch) -> Non
     while state["status"] == "running":
         assert state["rho1"] < 1e16 or state["rho2"] < 1e16
         state = advance(state, reached(state, NEXT), 2, GRAPH, schedule)
-    # 1e-3 * 1.25^t >= 1e16 first for t = 197; rho1 is there after 79.
+    # 1e-3 * 1.25^t >= 1e16 first for t = 197; rho1 reaches it after 79.
     assert state["rounds"] == 197 == int(np.ceil(np.log(1e19) / np.log(1.25)))
     assert state["rho1"] == state["rho2"] == 1e16
     assert state["status"] == "converged"
@@ -123,9 +123,9 @@ def test_out_of_rounds_is_no_success(monkeypatch, variant) -> None:
         assert state["status"] == "running"
         state = advance(state, reached(state, NEXT), 2, GRAPH, schedule)
     assert state["status"] == "out of rounds"
-    told = failure(state)
-    assert told is not None
-    assert "after 3 rounds h is 0.5" in told
+    reason = failure(state)
+    assert reason is not None
+    assert "after 3 rounds h is 0.5" in reason
 
 
 @pytest.mark.parametrize("variant", ["paper", "fast"])

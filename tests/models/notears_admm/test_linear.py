@@ -1,4 +1,4 @@
-"""The method's functions by hand: what a site answers, and what it refuses to answer."""
+"""The method's functions, called directly: what a site answers and what it refuses."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ PUBLIC = public_of()
 
 
 def simulated(seed: int, sizes: tuple[int, ...], d: int = 4) -> list[np.ndarray]:
-    """Records of the sites in their own units, each site at its own level."""
+    """Records of the sites in their own units, with different means at each site."""
     rng = np.random.default_rng(seed)
     rows = linear_gaussian_rows(edge_weights(erdos_renyi_dag(d, d, rng), rng), sum(sizes), rng)
     parts = np.split(rows, np.cumsum(sizes)[:-1])
@@ -54,8 +54,8 @@ def play(method: NotearsAdmm, parts: list[np.ndarray], public: PublicFacts = PUB
     spec = {stage.name: stage for stage in method.stages(public)}
     state, transcript = method.initial_state(public), []
     memories: list[dict[str, Any]] = [{} for _ in parts]
-    while (asked := method.next_request(state)) is not None:
-        stage, message = asked
+    while (sent := method.next_request(state)) is not None:
+        stage, message = sent
         total = {field.name: np.zeros(field.shape) for field in spec[stage].spec}
         for k, part in enumerate(parts):
             update, memories[k] = method.contribute(
@@ -68,7 +68,7 @@ def play(method: NotearsAdmm, parts: list[np.ndarray], public: PublicFacts = PUB
             )
             memories[k] = encoding.loads(
                 encoding.dumps(memories[k])
-            )  # what a fresh process would read
+            )  # what a new process would read
             for field in spec[stage].spec:
                 assert update[field.name].shape == field.shape
                 assert np.all(np.abs(update[field.name]) <= field.bound)
@@ -137,7 +137,7 @@ def test_constant_columns() -> None:
     np.testing.assert_allclose(
         result.arrays["weights"], learn(parts).weights, rtol=0, atol=1e-5
     )  # as above
-    parts[1][:, 1] = 4.0  # constant at either, though not over both
+    parts[1][:, 1] = 4.0  # constant at each site, but not over both
     result, _ = play(NotearsAdmm(standardise=False), parts)
     assert not result.arrays["directed"][1].any()
     assert not result.arrays["directed"][:, 1].any()
@@ -156,7 +156,7 @@ def test_too_few_records(sizes: tuple[int, ...]) -> None:
 # --- messages that make no sense -----------------------------------------------------------------
 
 
-def asked(**changed: Any) -> dict[str, Any]:
+def request(**changed: Any) -> dict[str, Any]:
     good = {"W": np.zeros((4, 4)), "records": 60, "scale": HALF.copy()}
     return good | changed
 
@@ -183,14 +183,14 @@ HOLE = np.where(np.eye(4) > 0, np.nan, 0.0)
     ],
 )  # fmt: skip
 def test_messages_out_of_range(changed: dict[str, Any]) -> None:
-    local(asked())
+    local(request())
     with pytest.raises(PeerError):
-        local(asked(**changed))
+        local(request(**changed))
 
 
 @pytest.mark.parametrize("name", ["W", "records", "scale"])
 def test_messages_that_lack_something(name: str) -> None:
-    message = asked()
+    message = request()
     del message[name]
     with pytest.raises(PeerError):
         local(message)
@@ -198,34 +198,34 @@ def test_messages_that_lack_something(name: str) -> None:
 
 @pytest.mark.parametrize("changed", [{"records": 61}, {"scale": HALF * 1.01}])
 def test_facts_do_not_change_between_rounds(changed: dict[str, Any]) -> None:
-    _, memory = local(asked())
-    local(asked(), memory)
+    _, memory = local(request())
+    local(request(), memory)
     with pytest.raises(PeerError, match="changed the number of records, or units"):
-        local(asked(**changed), memory)
+        local(request(**changed), memory)
 
 
 def test_in_own_units_the_scale_is_known() -> None:
-    """Another one would be another rho2, which a coordinator must not choose."""
+    """Another scale acts as another rho2, which a coordinator must not choose."""
     site, method = rows_of(simulated(3, (20,))[0]), NotearsAdmm(standardise=False)
-    method.contribute(CONSENSUS, site, asked(), {}, PUBLIC, system_random)
+    method.contribute(CONSENSUS, site, request(), {}, PUBLIC, system_random)
     with pytest.raises(PeerError, match="not the columns' own"):
-        method.contribute(CONSENSUS, site, asked(scale=100 * HALF), {}, PUBLIC, system_random)
+        method.contribute(CONSENSUS, site, request(scale=100 * HALF), {}, PUBLIC, system_random)
 
 
 @pytest.mark.parametrize("W", [1e9, 1e49])
 def test_an_answer_beyond_its_bound_is_not_sent(W: float) -> None:
     with pytest.raises(DataError, match="the method diverges"):
-        local(asked(W=np.full((4, 4), W)))
+        local(request(W=np.full((4, 4), W)))
 
 
 @pytest.mark.parametrize("size", [1e-300, 1e-60, 1e60, 1e200, 1e307])
 def test_absurd_numbers_are_no_bug_of_ours(size: float) -> None:
     """Finite, but a product of a few of them would not be. pytest forbids warnings."""
     with pytest.raises(PeerError):
-        local(asked(scale=np.full(4, size)))
+        local(request(scale=np.full(4, size)))
     if size > 1:
         with pytest.raises(PeerError):
-            local(asked(W=np.full((4, 4), size)))
+            local(request(W=np.full((4, 4), size)))
 
 
 # --- settings ------------------------------------------------------------------------------------

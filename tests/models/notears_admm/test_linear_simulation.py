@@ -1,4 +1,4 @@
-"""Linear NOTEARS-ADMM in one process against Algorithm 1 as it is written."""
+"""Linear NOTEARS-ADMM in one process against a literal version of Algorithm 1."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ PAPER = Schedule("paper")
 
 
 def simulated(seed: int, d: int, sizes: tuple[int, ...]) -> tuple[np.ndarray, list[np.ndarray]]:
-    """The truth and records of sites of these sizes, each at a level of its own."""
+    """The truth and records of sites of these sizes, each with its own means."""
     rng = np.random.default_rng(seed)
     W = edge_weights(erdos_renyi_dag(d, d, rng), rng)
     rows = linear_gaussian_rows(W, sum(sizes), rng)
@@ -33,7 +33,7 @@ def simulated(seed: int, d: int, sizes: tuple[int, ...]) -> tuple[np.ndarray, li
 
 @dataclass
 class Sites:
-    """B_k and beta_k of every site, by (10) and (7) as they are written."""
+    """B_k and beta_k of every site, by (10) and (7), literally."""
 
     S: list[np.ndarray]
     beta: list[np.ndarray] = field(init=False)
@@ -99,9 +99,9 @@ def test_against_algorithm_1(seed: int, penalty: float) -> None:
     np.testing.assert_array_equal(fit.directed, np.abs(W) > 0.3)
     # Both solve (5) only until L-BFGS gains less than 2.2e-9 of the objective, here below 1, where
     # the curvature is K rho2, 0.003 in the first rounds: W is known to sqrt(2 * 2.2e-9 / 0.003) =
-    # 1.2e-3 there. Later rounds bring that down, but not to nothing. With an l1 term a subgradient
+    # 1.2e-3 there. Later rounds reduce that, but not to zero. With an l1 term a subgradient
     # may also stop at a kink, a slope of up to 2 lambda away from the minimum, which moves
-    # least squares by up to 2 lambda over the least curvature of the pooled covariance.
+    # least squares by up to 2 lambda over the smallest curvature of the pooled covariance.
     curvature = np.linalg.eigvalsh(sum(Sites.of(sites).S))[0]
     near = 1.2e-3 + 2 * penalty / curvature
     np.testing.assert_allclose(fit.weights, W, rtol=0, atol=near)
@@ -123,7 +123,7 @@ def watched(monkeypatch) -> list[tuple[dict, dict]]:
 
 @pytest.mark.parametrize(("sizes", "d"), [((40, 70, 90), 5), ((3,) * 10, 10), ((1, 2, 30, 4), 6)])
 def test_every_site_agrees_at_the_end(watched, sizes: tuple[int, ...], d: int) -> None:
-    """The coordinator knows the mean residual only; here is that of each site, from its own B_k."""
+    """The coordinator knows only the mean residual; this is each site's, from its own B_k."""
     _, sites = simulated(3, d, sizes)
     fit = learn(sites)
     assert fit.converged
@@ -138,7 +138,7 @@ def test_every_site_agrees_at_the_end(watched, sizes: tuple[int, ...], d: int) -
         parties.dual(after["W"], rho2)
     residuals = [float(np.abs(B - after["W"]).max()) for B in parties.B]
     mean = float(np.abs(np.mean(parties.B, axis=0) - after["W"]).max())
-    # Ten times the tolerance on the mean: that sites' differences do not hide behind their mean.
+    # Ten times the tolerance on the mean, so that the mean does not hide sites' differences.
     assert max(residuals) <= 1e-7
     assert fit.diagnostics["consensus_residual"] == pytest.approx(mean, abs=1e-14)
     assert fit.diagnostics["consensus_residual"] <= 1e-8
@@ -150,7 +150,7 @@ def test_every_site_agrees_at_the_end(watched, sizes: tuple[int, ...], d: int) -
 
 
 def test_early_sums_depend_on_who_has_which_records(watched) -> None:
-    """What the method's docstring warns of: they are no function of the pooled covariance."""
+    """As the method's docstring warns, they are not a function of the pooled covariance."""
     _, (X,) = simulated(4, 5, (80,))
     A, B, C, D = (part - part.mean(axis=0) for part in np.split(X, 4))
     pairs = [((A, B), (C, D)), ((A, C), (B, D))]

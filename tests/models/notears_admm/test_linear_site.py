@@ -1,4 +1,4 @@
-"""Sites in eigenvectors against problem (4), (7) and (10) as they are written, in 60 digits."""
+"""Sites in eigenvectors against literal versions of (4), (7) and (10), in 60 digits."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def test_many_rounds(rows: int, q: int, d: int, settling: bool) -> None:
         size = rho2 * (1 + np.abs(W).max()) + float(mp.mnorm(literal.beta, "f"))
         B = float(mp.mnorm(literal.B, "f"))
         matrix = largest * (1 + B) * (1 + largest / (largest + rho2) * (1 + 1 / rho2))
-        # 1e-40: sixty digits have an end too.
+        # 1e-40: sixty digits are rounded, too.
         error = 1e-40 + share * error + 20 * q * ROUNDING * (share * size + matrix)
         np.testing.assert_allclose(V, expected, rtol=0, atol=error)
         # (V) says what leaves: S_k (J - B_k), less what rounding of 1e16 B_k loses without it.
@@ -163,7 +163,7 @@ def test_memory_does_not_depend_on_the_number_of_records() -> None:
 
 
 def test_a_round_leaves_the_memory_before_it_alone() -> None:
-    """A killed run goes on from there: answering twice is answering once."""
+    """A killed run resumes from there: a repeated answer changes nothing."""
     site = begin_site(*spectrum(centred(records(3, 12, 4)), 12), 4)
     W = np.random.default_rng(3).normal(size=(4, 4))
     _, site = answer(site, W, 0.1)

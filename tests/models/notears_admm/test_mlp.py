@@ -31,7 +31,7 @@ PUBLIC = PublicFacts(
 
 
 def tables(sizes=(40, 25, 35), seed: int = 0) -> list[np.ndarray]:
-    """x0 -> x1, not linear; x2 apart."""
+    """x0 -> x1, not linear; x2 separate."""
     rng = np.random.default_rng(seed)
     n = sum(sizes)
     x = np.clip(rng.normal(size=n), -4, 4)
@@ -95,7 +95,7 @@ def test_every_protocol_gives_the_same_bytes(protocol: str) -> None:
         assert ours.arrays[name].tobytes() == array.tobytes()
     assert ours.summary["status"] == "out of rounds"
     assert "not converged" in ours.summary["notes"][0]
-    assert DIRECTIONS_NOTE not in ours.summary["notes"]  # curved effects
+    assert DIRECTIONS_NOTE not in ours.summary["notes"]  # nonlinear effects
 
 
 def test_paper_variant_ends_with_its_schedule() -> None:
@@ -200,7 +200,7 @@ def test_constant_everywhere() -> None:
         run(NotearsMlpAdmm(), sites)
 
 
-def asked() -> dict[str, object]:
+def request() -> dict[str, object]:
     networks = Networks(3, 4)
     return {
         "W": networks.initial(np.random.default_rng(0)),
@@ -227,7 +227,7 @@ def asked() -> dict[str, object]:
 def test_message_that_makes_no_sense(changed: dict[str, object]) -> None:
     with pytest.raises(PeerError):
         METHOD.contribute(
-            CONSENSUS, rows(tables()[0]), {**asked(), **changed}, {}, PUBLIC, system_random
+            CONSENSUS, rows(tables()[0]), {**request(), **changed}, {}, PUBLIC, system_random
         )
 
 
@@ -236,21 +236,21 @@ def test_message_that_makes_no_sense(changed: dict[str, object]) -> None:
 )
 def test_what_no_round_may_change(changed: dict[str, object]) -> None:
     site = rows(tables()[0])
-    _, memory = METHOD.contribute(CONSENSUS, site, asked(), {}, PUBLIC, system_random)
+    _, memory = METHOD.contribute(CONSENSUS, site, request(), {}, PUBLIC, system_random)
     with pytest.raises(PeerError, match="changed"):
-        METHOD.contribute(CONSENSUS, site, {**asked(), **changed}, memory, PUBLIC, system_random)
+        METHOD.contribute(CONSENSUS, site, {**request(), **changed}, memory, PUBLIC, system_random)
 
 
 @pytest.mark.parametrize("changed", [{"scale": np.full(3, 2.0)}, {"centre": np.full(3, 0.1)}])
 def test_in_own_units_scale_and_centre_are_known(changed: dict[str, object]) -> None:
     with pytest.raises(PeerError, match="not the columns' own"):
         METHOD.contribute(
-            CONSENSUS, rows(tables()[0]), {**asked(), **changed}, {}, PUBLIC, system_random
+            CONSENSUS, rows(tables()[0]), {**request(), **changed}, {}, PUBLIC, system_random
         )
 
 
 def test_slopes_in_own_units_are_carried_without_units() -> None:
-    """The same records and networks in other units: what is carried is the same."""
+    """The same records and networks in other units: the sent numbers are the same."""
     factor = np.array([0.25, 2.0, 4.0])
     method = replace(METHOD, rho2=1e16)  # B is W, whatever the units
     networks = Networks(3, 4)
@@ -267,7 +267,7 @@ def test_slopes_in_own_units_are_carried_without_units() -> None:
         method.contribute(
             CONSENSUS,
             rows(tables()[0]),
-            {**asked(), "W": at, "scale": np.array([v.half for v in variables])},
+            {**request(), "W": at, "scale": np.array([v.half for v in variables])},
             {},
             replace(PUBLIC, variables=variables),
             system_random,
@@ -281,7 +281,7 @@ def test_slopes_in_own_units_are_carried_without_units() -> None:
 
 @pytest.mark.parametrize("size", [1e6, 1e40])
 def test_divergence_is_not_clipped(size: float) -> None:
-    message = {**asked(), "W": np.full(Networks(3, 4).size, size)}
+    message = {**request(), "W": np.full(Networks(3, 4).size, size)}
     with pytest.raises(DataError, match="diverges"):
         METHOD.contribute(CONSENSUS, rows(tables()[0]), message, {}, PUBLIC, system_random)
 

@@ -49,7 +49,7 @@ def test_answer_is_a_minimum() -> None:
 
 
 def test_a_site_goes_on_from_its_own_networks() -> None:
-    """Of the minima of a loss it keeps to the one that it is in, though W came nearer another."""
+    """It stays in its minimum of the loss, although W moves closer to another one."""
 
     def loss(theta: np.ndarray) -> tuple[float, np.ndarray]:  # a minimum at each whole number
         turned = 2 * np.pi * theta

@@ -1,4 +1,4 @@
-"""What `learn` makes of time series, of raw scales, of failures and of what is no data."""
+"""`learn` on time series, raw scales, failures and invalid data."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def test_zero_diagonal() -> None:
 
 
 def test_raw_scales_do_not_end_in_a_clean_looking_graph() -> None:
-    """Standard deviations of 12 to 428, as Sachs et al.'s: the published program's W is lost."""
+    """Standard deviations of 12 to 428, as in Sachs et al.: the published program overflows."""
     sites = simulated(8, 6, (100,) * 4)
     scale = np.geomspace(12, 428, 6)
     for variant in ("paper", "fast"):

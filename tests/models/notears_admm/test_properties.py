@@ -1,4 +1,4 @@
-"""Whatever finite records there are: a result that says what it is worth, or a typed error."""
+"""Any finite records give a result with the right notes, or a typed error."""
 
 from __future__ import annotations
 

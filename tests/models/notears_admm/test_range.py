@@ -1,4 +1,4 @@
-"""What the linear and the nonlinear method share: how finely a round's answers are carried."""
+"""The fixed-point steps of a round's answers, for the linear and the nonlinear method."""
 
 from __future__ import annotations
 

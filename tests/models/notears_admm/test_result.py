@@ -1,4 +1,4 @@
-"""How far from optimal: against conditions written out with networkx, and a real optimum."""
+"""Stationarity, against conditions computed with networkx and against a known optimum."""
 
 from __future__ import annotations
 
@@ -133,7 +133,7 @@ def ended(
                          settings=settings).notes  # fmt: skip
 
 
-def test_slopes_that_are_left_are_told_in_units_of_correlations() -> None:
+def test_remaining_slopes_are_noted_in_units_of_correlations() -> None:
     W, total = np.diag([1.0, 1.0], k=1), np.zeros((3, 3))
     total[0, 2] = 30.0
     units = np.full((3, 3), 100.0)
@@ -142,13 +142,13 @@ def test_slopes_that_are_left_are_told_in_units_of_correlations() -> None:
     assert "a stationarity of 0.3 " in note
     assert "method.gamma1 = 1.3 and gamma2 = 1.1" in note
     assert ended(W, total / 10, units) == ()
-    (note,) = ended(W, total, None)  # nothing to compare it with
+    (note,) = ended(W, total, None)  # without units for comparison
     assert "own units" in note
     units[0, 2] = 0  # a variable without variance
     assert ended(W, total, units) == ()
 
 
-def test_advice_is_one_and_not_what_is_in_force() -> None:
+def test_advice_is_single_and_not_a_setting_in_force() -> None:
     W, total = np.diag([1.0, 1.0], k=1), np.zeros((3, 3))
     total[0, 2] = 0.5
     slower = Schedule(gamma1=1.3, gamma2=1.1)
@@ -171,7 +171,7 @@ def test_columns_are_unlike_by_the_ratio_of_their_deviations(ratio: float, unlik
     assert ("method.standardise" in note) == unlike
 
 
-def test_an_edge_of_a_variable_to_itself_is_told() -> None:
+def test_an_edge_of_a_variable_to_itself_is_noted() -> None:
     W = np.diag([1.0, 1.0], k=1)
     assert not any("to itself" in note for note in ended(W, np.zeros((3, 3)), None))
     W[1, 1] = 0.5
@@ -185,19 +185,19 @@ def test_an_empty_graph_says_why() -> None:
     assert note.startswith("no edge: no slope of the loss exceeds the penalty")
     assert note.endswith("; standardise, or lower method.penalty")
     (note,) = ended(np.zeros((3, 3)), np.zeros((3, 3)), np.ones((3, 3)), standardised=True)
-    assert note.endswith("; lower method.penalty")  # the other is in force
+    assert note.endswith("; lower method.penalty")  # standardise is already set
 
 
 def test_weights_below_the_threshold_leave_a_graph_empty_too() -> None:
     W = np.zeros((3, 3))
     W[1, 0], W[1, 2] = -0.2345, 0.1
     (note,) = ended(W, np.zeros((3, 3)), np.ones((3, 3)))
-    told = "no weight exceeds the threshold 0.3; the largest in size is -0.234 (b -> a)"
-    assert note == f"no edge: {told}"
+    reason = "no weight exceeds the threshold 0.3; the largest in size is -0.234 (b -> a)"
+    assert note == f"no edge: {reason}"
     (note,) = ended(W, np.zeros((3, 3)), np.ones((3, 3)), lags=1)
-    assert note == f"no edge within a step: {told}"
+    assert note == f"no edge within a step: {reason}"
     first, second = ended(W, np.full((3, 3), 0.5), np.ones((3, 3)))
-    assert told in first and second.startswith("not a local optimum")
+    assert reason in first and second.startswith("not a local optimum")
     (note,) = ended(W, np.zeros((3, 3)), np.ones((3, 3)), status="diverged")
     assert note.startswith("not converged")
 

@@ -35,7 +35,7 @@ HALF = 20.0
 # rounds the curvature is that of (5), K rho2 = 0.003, which later rounds forget.
 AT_THE_END, EARLY = 1e-8, 2e-7
 OWN = {"standardise": False}
-SHORT = {"rounds": 25}  # where it does not matter how the run ends
+SHORT = {"rounds": 25}  # for tests that do not depend on how the run ends
 
 
 def job(method: dict[str, Any], protocol: str = "plain", **changed: Any) -> dict[str, Any]:
@@ -202,7 +202,7 @@ def test_settings_are_refused_before_data(method: dict[str, Any], line: str) -> 
 
 @pytest.mark.parametrize("placement", ["sum", "site", "round"])
 def test_differential_privacy_is_refused(placement: str) -> None:
-    """No bound on what one record changes: the line says so, and what to take instead."""
+    """Nothing bounds what one record changes: the error says so and names an alternative."""
     privacy = {"placement": placement, "epsilon": 1.0, "delta": 1e-5}
     with pytest.raises(CapabilityError, match="no bound on what one record changes") as caught:
         secagg.run(job({}, "masked", privacy=privacy), tables())
@@ -250,7 +250,7 @@ def narrow(request: pytest.FixtureRequest) -> tuple[dict[str, Any], Any]:
 
 
 def test_wide_bounds_lose_no_edge(narrow: tuple[dict[str, Any], Any]) -> None:
-    """V_k begins at the order of rho2: a step that grew with the bounds once rounded it to zero."""
+    """V_k starts at the order of rho2; a step that grew with the bounds would round it to zero."""
     method, narrow = narrow
     wide = secagg.run(within(1e9, method), tables()).result
     assert narrow.summary["edges"]

@@ -12,7 +12,7 @@ from secagg.models.graphs.proximal_newton import Multipliers
 from secagg.models.notears_admm.w_step import Pull, _Shrunk, proximal_step, subgradient_step
 
 ROUNDING = 2.0**-53
-CONVEX = Multipliers(0.0, 1e-30)  # h counts for nothing
+CONVEX = Multipliers(0.0, 1e-30)  # h has almost no weight
 
 
 def soft(c: np.ndarray, by: float | np.ndarray) -> np.ndarray:
@@ -120,12 +120,12 @@ def test_small_entries_are_exactly_zero() -> None:
 @pytest.mark.parametrize("zero_diagonal", [False, True])
 @pytest.mark.parametrize("step", [proximal_step, subgradient_step])
 def test_held_and_lagged_entries(step, zero_diagonal: bool) -> None:
-    """Held entries are zero whatever start and target are; lagged ones do not enter h."""
+    """Fixed entries are zero for any start and target; lagged ones do not enter h."""
     rng = np.random.default_rng(4)
     graph = LinearGraph(4, 2, (0.0, 0.1), zero_diagonal)
     target = rng.normal(size=(12, 4))
     target[4:] = np.copysign(np.abs(target[4:]) + 0.2, target[4:])  # above the threshold 0.05
-    # The start has the signs that the lagged entries keep: no kink is in the way of subgradients.
+    # The start has the final signs of the lagged entries, so subgradients meet no kink.
     found = step(graph, np.sign(target), Pull(target, 2.0), Multipliers(0.5, 1.0))
     assert found.finite
     assert np.all((np.diagonal(found.W[:4]) == 0) == zero_diagonal)
@@ -148,7 +148,7 @@ def test_neither_solver_goes_up_and_the_proximal_is_at_least_as_good(seed: int) 
         assert values[-1] < objective(graph, pull, multipliers, start)
         A = found.W * found.W
         assert found.h == pytest.approx(np.trace(scipy.linalg.expm(A)) - 5, abs=1e-12)
-    # Started from where the other ended it does not go up; its own end may be another minimum.
+    # Started at the other's end it does not increase F; its own end may be another minimum.
     again = proximal_step(graph, found.W, pull, multipliers)
     assert objective(graph, pull, multipliers, again.W) <= values[1] * (1 + 1e-14)
 
@@ -163,7 +163,7 @@ def test_a_start_beyond_overflow_is_handed_back(step) -> None:
 
 @pytest.mark.parametrize("step", [proximal_step, subgradient_step])
 def test_a_target_beyond_overflow(step) -> None:
-    """Hundreds away on both sides of a cycle: exp(W o W) overflows on the way."""
+    """Both weights of a cycle are in the hundreds: exp(W o W) overflows on the way."""
     target = 300.0 * (np.ones((3, 3)) - np.eye(3))
     found = step(LinearGraph(3), np.zeros((3, 3)), Pull(target, 1e-3), Multipliers(0.0, 1e-3))
     assert np.all(np.isfinite(found.W))

@@ -99,7 +99,7 @@ def test_near_a_centre_as_near_as_is_asked() -> None:
     lassos = ColumnLassos(S, 0.01, free)
     best = objective(S, lassos.minimise(np.zeros((10, 10)), ridge), ridge, 0.01)
     centre = np.zeros((10, 10))
-    for _ in range(5):  # each call asks for a tenth of what the last left
+    for _ in range(5):  # each call reduces the residual tenfold
         value = objective(S, centre, ridge, 0.01)
         centre = lassos.minimise(centre, ridge, centre=centre)
         assert objective(S, centre, ridge, 0.01) <= value + 1e-14 * abs(value)

@@ -16,7 +16,7 @@ def quadratic(centre: Vector, curvature: Vector):
 
 
 class Walled:
-    """An objective that is not finite beyond a wall, and how often it was asked there."""
+    """An objective that is not finite beyond a wall, and the number of calls there."""
 
     def __init__(self, objective, inside, *, value: float = np.inf, slope: float = 1.0) -> None:
         self.objective, self.inside = objective, inside
@@ -122,7 +122,7 @@ def test_not_even_the_start(value: float) -> None:
 
 
 def test_a_failing_objective_ends() -> None:
-    """Finite for so many calls only: whatever is accepted in between, it ends and says so."""
+    """Finite for so many calls only: the search ends and reports that."""
     calls = 0
 
     def dying(x: Vector) -> tuple[float, Vector]:

@@ -109,7 +109,7 @@ def test_trace_where_an_ordinary_exponential_has_no_digit(back: float) -> None:
 
 
 def test_what_a_truncated_series_leaves_out() -> None:
-    """A ring of ten: what only long paths reach may be lost, but is nothing beside the rest."""
+    """A ring of ten: entries of long paths only may be lost, but are negligible."""
     p, w = 10, 1e-4
     A = w * np.roll(np.eye(p), 1, axis=1)
     F, truth = exponential_minus_identity(A), exact(A)

@@ -43,7 +43,7 @@ def test_moments_come_back() -> None:
 
 
 def test_all_stays_symmetric_bit_for_bit() -> None:
-    """What is antisymmetric would grow from round to round, unseen by any density."""
+    """An antisymmetric part would grow from round to round without effect on the density."""
     rng = np.random.default_rng(1)
     one, other = (Natural.of(*random_moments(rng, 6)) for _ in range(2))
     each = (one, one + other.times(0.3), one - other, Natural.of(*one.moments()))

@@ -20,7 +20,7 @@ def test_the_joint_law_of_slab_and_coefficient(apart: float) -> None:
     one, total, squares = (np.sum(d**power / share) * wide for power in (0, 1, 2))
     rng = np.random.default_rng(1)
     drawn, new_d, new_dd = choose_slabs(common, one, total, squares, prior, rng)
-    # The law by its definition: p(g) N(x; 0, e_g) PROD_k N(theta_k; x, l_k t).
+    # The joint density by its definition: p(g) N(x; 0, e_g) PROD_k N(theta_k; x, l_k t).
     grid = np.linspace(-4, 4, 8001)
     sites = np.exp(-np.sum((mine[:, None] - grid) ** 2 / (2 * share * t)[:, None], axis=0))
     parts = [
@@ -29,7 +29,7 @@ def test_the_joint_law_of_slab_and_coefficient(apart: float) -> None:
     ]
     spike, slab = (part.sum() for part in parts)
     expected = slab / (slab + spike)
-    # 4.5 standard errors: of a share, and of means of two normal laws
+    # 4.5 standard errors: for a share, and for means of two normal distributions
     assert drawn.g.mean() == pytest.approx(expected, abs=4.5 * np.sqrt(0.25 / many))
     for g, part in enumerate(parts):
         values = drawn.theta[drawn.g == g]

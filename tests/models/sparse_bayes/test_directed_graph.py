@@ -1,4 +1,4 @@
-"""Federated sparse directed graphs, their steps played by hand."""
+"""Federated sparse directed graphs, with every step of a run called directly."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def public_of(sites: int, names: tuple[str, ...] = NAMES) -> PublicFacts:
 
 
 def simulated(graph: Array, sizes: tuple[int, ...], seed: int = 1) -> list[Array]:
-    """Return records of the graph with Laplace errors and levels of each site's own."""
+    """Return records of the graph with Laplace errors; each site has its own means."""
     rng, p = np.random.default_rng(seed), len(graph)
     parts = []
     for n in sizes:
@@ -48,7 +48,7 @@ def simulated(graph: Array, sizes: tuple[int, ...], seed: int = 1) -> list[Array
 
 
 def fit(method: SparseDirected, parts: list[Array]) -> tuple[Result, list[State]]:
-    """Return the result, and what each site remembers."""
+    """Return the result and the memory of each site."""
     randoms = [seeded_random(bytes([k, 0]) * 16) for k in range(len(parts))]
     played = play(method, [rows_of(part) for part in parts], public_of(len(parts)), randoms)
     return played.result, played.memories
@@ -115,7 +115,7 @@ def test_step_sizes_are_adapted_in_warmup_only() -> None:
         reaches.append(memory["reach"])
     changed = [not np.array_equal(a, b) for a, b in pairwise(reaches)]
     assert changed == [True] * 5 + [False] * 4
-    assert np.all(reaches[0] != 1 / np.sqrt(40))  # the first round is of the warmup, too
+    assert np.all(reaches[0] != 1 / np.sqrt(40))  # the first round is part of the warmup
 
 
 def test_a_site_has_its_own_graph() -> None:
@@ -127,7 +127,7 @@ def test_a_site_has_its_own_graph() -> None:
     effects = {(row["from"], row["to"]): row for row in own.summary["effects"]}
     assert len(effects) == 12
     assert effects["a", "b"]["mean"] > 0.3 and effects["b", "d"]["mean"] < -0.2
-    assert all(0.2 < row["moves_taken"] < 0.6 for row in effects.values())  # 0.4 is aimed at
+    assert all(0.2 < row["moves_taken"] < 0.6 for row in effects.values())  # the target is 0.4
     assert 0 <= own.summary["turns_taken"] < 1
     # Laplace errors of scale 1 over deviations of the columns, sqrt(2) for a.
     scales = {row["column"]: row for row in own.summary["error_scales"]}
@@ -145,7 +145,7 @@ def test_small_sites(sizes: tuple[int, ...]) -> None:
 
 @pytest.mark.parametrize("sizes", [(0, 500), (1, 500)])
 def test_a_site_without_information_draws_from_the_prior(sizes: tuple[int, ...]) -> None:
-    """Given theta and t, its theta_k is symmetric about theta: records would pull it away."""
+    """Given theta and t, its theta_k is symmetric about theta: records would break the symmetry."""
     public = public_of(2)
     method = SparseDirected(rounds=1500, warmup=0, chains=20)
     shape = (20, 1, 12)
@@ -206,7 +206,7 @@ def test_extreme_messages_are_answered_or_refused_without_warnings(theta: float,
     try:
         for _ in range(3):
             update, memory = SMALL.contribute(DRAWS, site, sent, memory, public, random)
-    except (DataError, PeerError):  # out of a number's bound, or no sense: nothing is sent
+    except (DataError, PeerError):  # a number out of bounds or an invalid message: nothing is sent
         pass
     assert all(np.all(np.isfinite(values)) for values in update.values())
 

@@ -1,4 +1,4 @@
-"""A site's draws of its own graph, each step against a slow one that is written from the model."""
+"""A site's draws of its own graph: each step against a slow one derived from the model."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def without_scales(graph: Array, Y: Array, m: Array) -> float:
 
 
 def stable_graphs(chains: int, p: int, rng: np.random.Generator) -> Array:
-    """Draw graphs with a radius below 1, also such whose absolute values have a larger one."""
+    """Draw graphs with a radius below 1, some of whose absolute values have a larger one."""
     made = rng.standard_normal((chains, p, p)) * ~np.eye(p, dtype=bool)
     radii = np.abs(np.linalg.eigvals(made)).max(axis=-1)
     graphs: Array = made / radii[:, None, None] * rng.uniform(0.3, 0.99, (chains, 1, 1))
@@ -71,7 +71,7 @@ def test_moves_are_those_of_a_sampler_that_recomputes_everything(n: int) -> None
     graph, Y, m = stable_graphs(chains, p, rng), rng.laplace(size=(p, n)), rng.normal(size=p)
     entries = (chains, p * (p - 1))
     theta, steps = rng.normal(size=entries), rng.normal(size=entries) * 0.4
-    # In half of them all ways round add up, and the moves of a row bring the radius up together.
+    # In half of them all cycles add up, and the moves of a row raise the radius together.
     alike = np.abs(graph[:40])
     graph[:40], steps[:40] = alike / np.abs(np.linalg.eigvals(alike)).max() * 0.9, 0.1
     w, chance = rng.gamma(1.0, size=entries), -rng.exponential(size=entries)
@@ -88,7 +88,7 @@ def test_moves_are_those_of_a_sampler_that_recomputes_everything(n: int) -> None
             stopped += gain == -np.inf
             if taken[c, i]:
                 slow[c] = other
-    assert stopped > 20  # or the test of the radius would not be tested
+    assert stopped > 20  # so that the test of the radius is exercised
     fast, errors = graph.copy(), Y - graph @ Y - m[:, None]
     before = graph[:, *entry_positions(p)]
     toll = chance + ((before + steps - theta) ** 2 - (before - theta) ** 2) / (2 * w)
@@ -181,7 +181,7 @@ def law(graph: Array, b: Array, m: Array, Y: Array, mean: Array, square: Array) 
 
 
 def turned_by_hand(point: Array, p: int, two: list[int], angle: float) -> Array:
-    """Return (theta, b, m) of two rows after a turn, from and to one vector."""
+    """Return (theta, b, m) of two rows after a rotation, as one flat vector."""
     rows = point.reshape(2, p + 1)  # effects with b in place of the diagonal, then m
     A, b = np.zeros((2, p)), np.zeros(2)
     for i, j in enumerate(two):
@@ -242,7 +242,7 @@ def test_turns_are_taken_by_the_ratio_of_densities_and_volumes(n: int) -> None:
                 np.testing.assert_allclose(errors[0], Y - now[0] @ Y - new_m[:, None], atol=1e-8)
             else:
                 assert np.array_equal(now[0], graph) and np.array_equal(scale[0], b)
-    assert 10 < reached < 48  # some turns leave the radius below 1, some do not
+    assert 10 < reached < 48  # some rotations keep the radius below 1, some do not
 
 
 def begun(chains: int, p: int) -> GraphDraw:

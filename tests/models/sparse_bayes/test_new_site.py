@@ -1,4 +1,4 @@
-"""A newcomer's posterior against quadrature, and its predictions against what they promise."""
+"""A new site's posterior against quadrature, and the coverage of its predictions."""
 
 from __future__ import annotations
 
@@ -87,17 +87,17 @@ def test_tails_are_of_the_order_that_moments_are_judged_by(m: int, a: float) -> 
         return float(horseshoe(np.array(value))) * (1 + left / 2) ** -(a + (m - 1) / 2)
 
     found = order(density, 1e3)
-    # terms of order 1 / theta are left out
+    # without terms of order 1 / theta
     expected = -(2 + 2 * a + m - 1) if m > 1 else -2
     assert found == pytest.approx(expected, abs=0.02)
-    assert have_moments(z[:, 1:])[0] == (found < -3)  # of theta^2 there is an integral
+    assert have_moments(z[:, 1:])[0] == (found < -3)  # theta^2 is integrable
 
 
 def test_tails_of_collinear_predictors_have_a_variance() -> None:
-    """Only theta_1 + theta_2 is told: far out both are large, and each prior brings 1/theta^2."""
+    """Data on theta_1 + theta_2 only: far out both are large; each prior gives 1/theta^2."""
     x = np.tile(np.random.default_rng(1).standard_normal((5, 1)), 2)
     total = np.linspace(-60, 60, 4001)
-    likelihood = (1 + (total - 0.5) ** 2) ** -4.0  # order 8: what is cut off is nothing
+    likelihood = (1 + (total - 0.5) ** 2) ** -4.0  # order 8: the truncated tail is negligible
 
     def density(value: float) -> float:
         return float(horseshoe(np.array(value)) * (likelihood @ horseshoe(total - value)))
@@ -113,7 +113,7 @@ def test_a_predictor_that_does_not_vary_leaves_no_moments() -> None:
 
 
 def test_too_few_sweeps_are_noticed() -> None:
-    """Many precise records, far from where the run's sites are: the start is forgotten slowly."""
+    """Many precise records, far from the run's sites: the chain leaves its start slowly."""
     rng = np.random.default_rng(3)
     z = records(400, 8.0, 5)
     common = np.zeros((DRAWS, 1)), np.full((DRAWS, 1), 1e-8)
@@ -134,7 +134,7 @@ def test_predictions_have_the_variance_of_an_error_and_of_the_intercept(m: int) 
 
 @pytest.mark.statistical
 def test_predictions_cover_what_they_promise() -> None:
-    """Newcomers from the model itself: 90 % intervals hold 90 % of further records."""
+    """New sites from the model itself: 90 % intervals hold 90 % of further records."""
     rng, inside, m = np.random.default_rng(4), [], 6
     for _ in range(400):
         t = np.full(2, 0.2)

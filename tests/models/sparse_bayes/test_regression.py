@@ -1,4 +1,4 @@
-"""Federated sparse regression and Markov random fields, their steps played by hand."""
+"""Federated sparse regression and Markov random fields, with every step called directly."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def test_an_indicators_siblings_are_no_predictors() -> None:
 
 
 def simulated(sizes: tuple[int, ...], seed: int = 1) -> list[np.ndarray]:
-    """y = 0.9 a + noise, levels that differ from site to site; as carried, in units of HALF."""
+    """y = 0.9 a + noise, with different means at each site; scaled, in units of HALF."""
     rng = np.random.default_rng(seed)
     parts = []
     for n in sizes:
@@ -61,7 +61,7 @@ def fit(
     *,
     together: bool = False,
 ) -> Any:
-    """Return the result, and what each site remembers; together: sites computed in one call."""
+    """Return the result and the memory of each site; together: all sites in one call."""
     public, rows = public or public_of(len(parts)), [rows_of(part) for part in parts]
     played = play(method, rows, public, randoms(len(parts)), together=together)
     return played.result, played.memories
@@ -139,7 +139,7 @@ def test_a_column_that_is_constant_at_a_site_says_nothing_there(value: float, sc
         method.site_result(memory, public_of(3)).summary["regressions"][0]["coefficients"]
         for memory in (memories[2], memories[0])
     )
-    assert [row["sd"] is None for row in there] == [True, False, False]  # it has the prior's tails
+    assert [row["sd"] is None for row in there] == [True, False, False]  # the prior's tails: no sd
     assert all(row["sd"] < 1 for row in elsewhere)
     spread = memories[2]["own"]["theta"]["square"].sum(axis=(0, 1))[0]
     assert spread[0] > 4 * spread[1]
@@ -159,7 +159,7 @@ def test_a_scale_that_is_not_the_columns_own_is_refused() -> None:
 
 @pytest.mark.parametrize("step", ["collapsed", "paper"])
 def test_a_number_beyond_its_bound_is_an_error_at_the_site(step: Any) -> None:
-    """Clipped it would be another posterior."""
+    """Clipping would change the posterior."""
     _, stage = SparseRegression(outcome="y", step=step).stages(public_of(2))
     plan, nothing = plan_sum(stage.spec, 2), {f.name: np.zeros(f.shape) for f in stage.spec}
     encode(plan, nothing)
@@ -269,7 +269,7 @@ def test_discoveries_by_hand() -> None:
 
 @pytest.mark.parametrize("step", ["collapsed", "paper"])
 def test_sites_together_have_the_bits_of_each_alone(step: Any) -> None:
-    """Also beside a site without records, and one where rounding breaks a Cholesky."""
+    """Also with a site without records, and one where rounding breaks a Cholesky."""
     parts = simulated((40, 0, 25, 1))
     parts[2][:, 2] = parts[2][:, 1]
     public, method = public_of(4), SparseRegression(outcome="y", step=step, chains=3, sweeps=2)
@@ -291,7 +291,7 @@ def test_sites_together_have_the_bits_of_each_alone(step: Any) -> None:
 
 
 def wide(sites: int, n: int, p: int) -> tuple[list[np.ndarray], PublicFacts]:
-    """Two effects among p predictors; as carried, in units of HALF."""
+    """Two effects among p predictors; scaled, in units of HALF."""
     names = ("y", *(f"x{j}" for j in range(p)))
     parts = []
     for k in range(sites):

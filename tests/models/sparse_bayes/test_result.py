@@ -23,7 +23,7 @@ HALF = {"y": 60.0, "a": 6.0, "b": 6.0, "c": 6.0}
 
 
 def records(sizes: tuple[int, ...] = (80, 120, 100)) -> dict[str, pd.DataFrame]:
-    """A field y - a - b, and c by itself; y in units ten times as large, sites at own levels."""
+    """A field y - a - b, and c separate; y in units ten times as large, site-specific means."""
     rng = np.random.default_rng(11)
     found = {}
     for k, n in enumerate(sizes):
@@ -36,7 +36,7 @@ def records(sizes: tuple[int, ...] = (80, 120, 100)) -> dict[str, pd.DataFrame]:
 
 
 def simulate(raw: dict[str, Any], data: dict[str, pd.DataFrame]) -> Result:
-    """Simulate with known draws: what is tested here is what is said of them."""
+    """Simulate with known draws, to test their summaries."""
     return simulate_with(raw, data, random=replayable_random(5))
 
 
@@ -87,7 +87,7 @@ class TestRegression:
     def test_own_units_are_those_of_the_columns(self, regression: Result) -> None:
         deviation = within_deviations(records())
         for row, each in zip(regression.summary["coefficients"], deviation[1:], strict=True):
-            # sums of squares are carried in steps of 2^-80 of the bounds' squares
+            # sums of squares are sent in steps of 2^-80 of the bounds' squares
             assert row["deviation"] == pytest.approx(each, rel=1e-9)
             for name in ("mean", "sd", "low", "high", "mcse_mean"):
                 factor = deviation[0] / each
@@ -102,11 +102,11 @@ class TestRegression:
         assert summary["scale"] == "site"
         assert not any("own_units" in row for row in summary["coefficients"])
 
-    def test_prior_sampler_and_widths_are_told(self) -> None:
-        told = {"own_eta": True, "slab_shape": 2.0, "slab_scale": 0.5, "spike_ratio": 0.04,
+    def test_prior_sampler_and_widths_are_in_the_summary(self) -> None:
+        prior = {"own_eta": True, "slab_shape": 2.0, "slab_scale": 0.5, "spike_ratio": 0.04,
                 "rho_a": 1.5, "rho_b": 3.0, "noise_shape": 1.1, "noise_scale": 0.9}  # fmt: skip
-        result = simulate(job(**told, rounds=20, warmup=8, thin=3, chains=2, sweeps=2), records())
-        assert result.summary["prior"] == told
+        result = simulate(job(**prior, rounds=20, warmup=8, thin=3, chains=2, sweeps=2), records())
+        assert result.summary["prior"] == prior
         assert result.summary["sampler"] == {
             "chains": 2, "rounds": 20, "warmup": 8, "sweeps": 2, "thin": 3, "kept": 4
         }  # fmt: skip
@@ -124,7 +124,7 @@ class TestRegression:
         assert summary["notes"][0].startswith("One chain")
 
     def test_chains_that_disagree_are_not_to_be_used(self) -> None:
-        """Eight rounds leave chains where they began, which is apart."""
+        """After eight rounds the chains are still near their different starts."""
         summary = simulate(job(rounds=8, warmup=0), records((10, 12))).summary
         assert summary["diagnostics"]["largest_r_hat"] > 1.1 and not summary["converged"]
 

@@ -1,4 +1,4 @@
-"""A site's sums of its own draws say what the draws themselves would."""
+"""A site's sums of its draws give the same summaries as the draws."""
 
 from __future__ import annotations
 
