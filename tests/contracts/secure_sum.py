@@ -96,7 +96,7 @@ class SecureSumContract:
     def test_one_party_silent_in_one_phase(self) -> None:
         """Each party falls silent once: the survivors' exact sum, or an abort."""
         outcomes = set()
-        parties = [(name, i % 2) for i, (name, _) in enumerate(self.make().parties())]
+        parties = [(name, i) for i, (name, _) in enumerate(self.make().parties()[:2])]
         for phase in self.phases():
             for name, round_ in [("site_0", 0), ("site_2", 1), *parties]:
                 outcomes.add(self.check_faulty(silence(name, phase, round_)))

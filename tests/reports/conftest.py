@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 from support.reports import noised_run, small_run
+from support.short_chains import short_chains, shorten
 
-from secagg.models.moments import noise_posterior
+__all__ = ["short_chains"]  # a fixture
 
 
-@pytest.fixture(scope="session", autouse=True)
+@pytest.fixture(scope="session")
 def runs_of_all_tests() -> None:
     with pytest.MonkeyPatch.context() as patch:
         shorten(patch)
@@ -21,13 +20,5 @@ def runs_of_all_tests() -> None:
 
 
 @pytest.fixture(autouse=True)
-def short_chains() -> Iterator[None]:
-    with pytest.MonkeyPatch.context() as patch:
-        shorten(patch)
-        yield
-
-
-def shorten(patch: pytest.MonkeyPatch) -> None:
-    """Draw less from noisy moments, in a quarter of the time: no report says how well."""
-    patch.setattr(noise_posterior, "WARM_UP", 20)
-    patch.setattr(noise_posterior.draw_factors, "__defaults__", (20, None))
+def prepared(runs_of_all_tests: None, short_chains: None) -> None:
+    """No report says how many draws there were."""

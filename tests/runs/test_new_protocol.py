@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from support.reports import Page, banners, job, page_of, private_job, tables, written
+from support.short_chains import short_chains
 from typer.testing import CliRunner
 
 from secagg.audits.run_integrity import verify_folder
@@ -16,6 +17,8 @@ from secagg.errors import CapabilityError
 from secagg.jobs import registry
 from secagg.runs.plan import plan
 from secagg.runs.run import run
+
+__all__ = ["short_chains"]  # a fixture
 
 
 @pytest.fixture(autouse=True)
@@ -50,6 +53,7 @@ def test_the_plan_and_the_list_know_it() -> None:
     assert "pad" in json.dumps(json.loads(listed.output))
 
 
+@pytest.mark.usefixtures("short_chains")
 def test_what_noise_needs_is_asked_of_its_capabilities() -> None:
     """It hides nothing: noise of all sites together would not do, noise at each site does."""
     with pytest.raises(CapabilityError):

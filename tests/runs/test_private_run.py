@@ -15,6 +15,8 @@ import numpy as np
 import pytest
 from support.checkout import ROOT
 from support.jobs import as_csv, raw_job, table, tables
+from support.keys import quick_keys
+from support.short_chains import short_chains
 
 import secagg
 from secagg.core.randomness import replayable_random, system_random
@@ -26,6 +28,8 @@ from secagg.runs.plan import plan_run
 from secagg.runtime import fixed_point
 from secagg.runtime.planned_job import plan_job
 from secagg.runtime.session import Session, open_session
+
+__all__ = ["quick_keys", "short_chains"]  # fixtures
 
 HIDING = ("additive", "masked", "paillier", "threshold_paillier")
 DELTA = 1e-6
@@ -56,6 +60,7 @@ def played(raw: dict[str, Any], seed: int | None = None) -> dict[str, np.ndarray
 
 
 @pytest.mark.parametrize("protocol", HIDING)
+@pytest.mark.usefixtures("quick_keys")
 def test_every_protocol_carries_noise(protocol: str) -> None:
     """Beyond 8 standard deviations, or within 1e-9 of zero: a false alarm in 10^7 runs."""
     raw = private("sum", protocol, colluding=int(protocol != "paillier"))
@@ -169,6 +174,7 @@ def test_no_seed_of_any_noise_leaves_the_ledgers(tmp_path: Path) -> None:
         assert seed not in written and seed.hex().encode() not in written
 
 
+@pytest.mark.usefixtures("short_chains")
 def test_no_generator_but_the_one_passed_in_draws_secrets() -> None:
     """Pitfall 2: numpy's generators are for simulations; what protects draws from `RandomBytes`."""
     places = [ROOT / "secagg" / part for part in ("privacy", "protocols", "runtime")]
@@ -249,6 +255,7 @@ def test_a_persons_further_records_are_left_out() -> None:
     assert few < 18 < many  # 3 and 36, with noise of 1.6
 
 
+@pytest.mark.usefixtures("short_chains")
 @pytest.mark.parametrize("most", [1, 3])
 def test_intervals_of_several_records_of_a_person_come_with_a_warning(most: int) -> None:
     ids = {n: {**table(i, 60), "id": np.arange(60) // 3} for i, n in enumerate("abc")}
@@ -267,6 +274,7 @@ def test_the_promise_to_persons_takes_more_noise() -> None:
     assert ratio == pytest.approx(9.0, rel=1e-9)
 
 
+@pytest.mark.usefixtures("short_chains")
 def test_other_analyses_give_no_intervals_that_would_be_too_short() -> None:
     of = {"outcome": "age", "predictors": ["sex"]}
     analyses = [{"kind": "ols", **of}, {"kind": "ridge", **of}]

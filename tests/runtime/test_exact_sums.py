@@ -89,7 +89,7 @@ def numpy_sum(contributions: list[list[int]], bits: int) -> list[int]:
     return [int(total) for total in np.array(contributions, dtype=kind).sum(axis=0)]
 
 
-@pytest.mark.parametrize("sites", [2, 4, 20])
+@pytest.mark.parametrize("sites", [2, 4, 12])
 @pytest.mark.parametrize("protocol", ["plain", "additive", "masked"])
 @pytest.mark.parametrize(("bits", "ring_bits"), [(32, 64), (48, 128)])
 def test_moments(protocol: str, sites: int, bits: int, ring_bits: int) -> None:
@@ -117,7 +117,7 @@ class Repeated(PooledMoments):
         return {name: values * 2.0**30 for name, values in update.items()}, memory
 
 
-@pytest.mark.parametrize("sites", [2, 20])
+@pytest.mark.parametrize("sites", [2, 12])
 @pytest.mark.parametrize("protocol", ["plain", "additive", "masked"])
 def test_huge_n(protocol: str, sites: int) -> None:
     """A million million rows a site take the 128-bit ring, and the sums exceed 64 bits."""

@@ -6,6 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from scipy.stats import chi2
+from support.short_chains import short_chains
 
 import secagg
 from secagg.contracts import PublicFacts, RecordCount, Variable
@@ -13,6 +14,8 @@ from secagg.core.randomness import replayable_random
 from secagg.errors import UsageError
 from secagg.models.common.noisy_moments import NOISE_NOTE, NoisyMoments, noisy_moments, repaired
 from secagg.privacy.accounting.gaussian_dp import gaussian_mu
+
+__all__ = ["short_chains"]  # a fixture
 
 
 def symmetric(rng, shape, deviation):
@@ -215,6 +218,7 @@ def test_the_mean_squared_error_of_the_number_of_records_is_the_variance_stated(
     assert stated == pytest.approx(1 / (1 / 8 + 1 / 3), rel=1e-14)
 
 
+@pytest.mark.usefixtures("short_chains")
 def test_a_number_of_records_below_zero_is_not_told_as_if_it_were_one():
     """Four records and a noise of about 100: half of all runs find none."""
     seen = set()
@@ -233,6 +237,7 @@ def test_a_number_of_records_below_zero_is_not_told_as_if_it_were_one():
     assert seen == {True, False}
 
 
+@pytest.mark.usefixtures("short_chains")
 @pytest.mark.parametrize("epsilon", [0.2, 10.0])
 def test_a_private_job_answers_whatever_the_noise_and_says_what_holds_it(epsilon):
     # At epsilon 0.2 the floor is near 180, the variables' eigenvalues near 70; at 10, 5 and 40.

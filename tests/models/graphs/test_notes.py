@@ -80,7 +80,7 @@ def test_edges_between_columns_have_no_such_note() -> None:
 @pytest.mark.parametrize(
     "method",
     [
-        {"name": "notears_mlp_admm", "hidden": 2},
+        {"name": "notears_mlp_admm", "hidden": 2, "rounds": 40},
         {"name": "local_graphs", "learner": "notears_mlp", "combine": "average"},
     ],
     ids=lambda method: method["name"],

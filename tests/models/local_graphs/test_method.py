@@ -227,9 +227,9 @@ def test_a_constant_column_and_few_records(learner: Any) -> None:
     """A column that one site does not vary in; sites with fewer records than variables."""
     data = sites(40, 30, 3, 2)
     data["site1"]["c"] = np.full(30, 7.3)
-    result = run(data, PROTOCOLS[1], learner=learner)
+    result = run(data, PROTOCOLS[1], learner=learner, variables=["a", "b", "c"])
     same = Learner(algorithm=learner, standardise=True)
-    expected = vote(fit_sites(parts_of(data), same, NAMES))
+    expected = vote(fit_sites([rows[:, :3] for rows in parts_of(data)], same, NAMES[:3]))
     assert np.array_equal(result.arrays["directed"], expected.directed)
     assert result.summary["diagnostics"]["abstained"] == (2 if learner == "pc" else 0)
 

@@ -9,6 +9,7 @@ import pytest
 import statsmodels.api as sm
 from scipy.special import beta
 from support.checkout import ROOT
+from support.short_chains import short_chains
 
 from secagg.errors import UsageError
 from secagg.models.common.noisy_moments import NoisyMoments
@@ -16,6 +17,8 @@ from secagg.models.common.pooled_moments import Moments
 from secagg.models.moments.noise_posterior import Target, draw_factors, mixing
 from secagg.models.moments.noisy_ols import noisy_ols
 from secagg.models.moments.ols import ols
+
+__all__ = ["short_chains"]  # a fixture
 
 LEVEL = 0.9
 
@@ -86,7 +89,7 @@ def test_without_noise_it_is_ordinary_least_squares(middle):
     assert (ours.noise_ratio, ours.r_hat) == (0, 1)
 
 
-def test_little_noise_changes_little_and_the_same_release_says_the_same():
+def test_little_noise_changes_little():
     rng = np.random.default_rng(1)
     exact = moments_of(table(rng, 2000, d=2))
     noisy = exact + symmetric_noise(rng, exact.shape, 0.02)
@@ -95,8 +98,15 @@ def test_little_noise_changes_little_and_the_same_release_says_the_same():
     for ours, theirs in zip(first.terms, plain.terms, strict=True):
         assert ours.estimate == pytest.approx(theirs.estimate, abs=0.05 * theirs.std_error)
         assert ours.std_error == pytest.approx(theirs.std_error, rel=0.01)
-    assert first == noisy_ols(as_released(noisy, 0.02**2), "y", ["x0", "x1"])
     assert first.noise_ratio < 0.01 and len(first.notes) == 2
+
+
+@pytest.mark.usefixtures("short_chains")
+def test_the_same_release_says_the_same():
+    rng = np.random.default_rng(1)
+    exact = moments_of(table(rng, 200, d=2))
+    noisy = as_released(exact + symmetric_noise(rng, exact.shape, 0.02), 0.02**2)
+    assert noisy_ols(noisy, "y", ["x0", "x1"]) == noisy_ols(noisy, "y", ["x0", "x1"])
 
 
 def test_the_gradient_is_that_of_the_density():

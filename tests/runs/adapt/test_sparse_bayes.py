@@ -113,7 +113,7 @@ def test_predictions_are_in_the_outcomes_unit(run: FinishedSparseRun) -> None:
 def test_where_each_site_has_its_own_scale_so_has_the_newcomer(tmp_path: Path) -> None:
     data = {f"s{k}": site(60, k) for k in range(3)}
     secagg.run(
-        job(scale="site", rounds=100), data, out=tmp_path / "out", random=replayable_random(1)
+        job(scale="site", rounds=50), data, out=tmp_path / "out", random=replayable_random(1)
     )
     run = opened(tmp_path / "out")
     assert run.deviations is None
@@ -170,7 +170,7 @@ def test_the_logarithm_of_an_outcome_is_undone(tmp_path: Path) -> None:
     }
     data = {f"s{k}": positive(50, k) for k in range(3)}
     out, random = tmp_path / "out", replayable_random(1)
-    secagg.run(job(rounds=100) | {"columns": columns}, data, out=out, random=random)
+    secagg.run(job(rounds=50) | {"columns": columns}, data, out=out, random=random)
     adapted = adapt(opened(out), positive(40, 8), random=random)
     further = positive(50, 9)
     found = adapted.predictions(further, random=random)

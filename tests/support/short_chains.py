@@ -1,0 +1,21 @@
+"""Fewer draws from noisy moments, in a quarter of the time, where nothing hangs on how many."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from secagg.models.moments import noise_posterior
+
+
+def shorten(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(noise_posterior, "WARM_UP", 20)
+    patch.setattr(noise_posterior.draw_factors, "__defaults__", (20, None))
+
+
+@pytest.fixture
+def short_chains() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        shorten(patch)
+        yield
