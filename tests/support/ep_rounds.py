@@ -11,13 +11,13 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from secagg.models.fedlin.expectation_propagation import (
+from secagg.models.fedlin.hierarchies.base import Hierarchy, SufficientStatistics
+from secagg.models.fedlin.posterior.expectation_propagation import (
     damping_factor,
     next_damping_limit,
     site_change,
     step_norm,
 )
-from secagg.models.fedlin.hierarchies.base import Hierarchy, SufficientStatistics
 from secagg.models.numerics.natural_gaussian import Natural
 
 Array = NDArray[np.float64]

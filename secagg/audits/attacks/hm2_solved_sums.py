@@ -2,8 +2,8 @@
 
 Yue, Al Kontar and Estrada Gomez (2022), example 4.1. Given the variances tau between sites, what a
 site's records say of the common mean is a normal density, whose precision and shift are known
-functions of its X'X and X'y (equation (1) of `secagg.models.fedlin.importance_points`). Sums of
-these at enough points tau are solved by nonlinear least squares.
+functions of its X'X and X'y: equation (1) of `secagg.models.fedlin.posterior.importance_points`.
+Sums of these at enough points tau are solved by nonlinear least squares.
 
 The attacker is the coordinator, who knows all sums over sites. With the setting `points`, it only
 has to look: the points' sums of an honest run are enough (`sums_at_points`). Without, it departs
@@ -27,7 +27,7 @@ from secagg.contracts import PublicFacts, Update
 from secagg.core.arrays import Array
 from secagg.models.fedlin.base import ROUNDS
 from secagg.models.fedlin.hm2 import FedLinHm2
-from secagg.models.fedlin.importance_points import quasi_random_points
+from secagg.models.fedlin.posterior.importance_points import quasi_random_points
 from secagg.models.numerics.natural_gaussian import Natural, symmetric, triangle
 
 AskSites = Callable[[str, Mapping[str, Any]], Update]

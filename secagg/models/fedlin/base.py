@@ -17,7 +17,6 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal
 
 import numpy as np
 
@@ -35,15 +34,15 @@ from secagg.contracts import (
 )
 from secagg.core.arrays import Array
 from secagg.core.randomness import RandomBytes
-from secagg.errors import InternalError, JobError, PeerError, UsageError
-from secagg.models.common.checks import check_numbers
+from secagg.errors import InternalError, PeerError, UsageError
 from secagg.models.common.message_checks import check_facts, read_message
 from secagg.models.common.units import SQUARES_BITS, records_in
 from secagg.models.fedlin.descriptions import MEAN_ONLY, SITE_OLS, sites_table
-from secagg.models.fedlin.design import Intercept, Layout, Scale
+from secagg.models.fedlin.design import Layout
 from secagg.models.fedlin.final_sum import ending_fields, ending_sees, ending_sums
 from secagg.models.fedlin.round import Round
-from secagg.models.fedlin.site import HoldoutRule, Site, split_holdout
+from secagg.models.fedlin.settings import FedLinSettings
+from secagg.models.fedlin.site import Site, split_holdout
 from secagg.models.fedlin.units import pooled_units, unit_sums, units_fields
 
 RECORDS, NOISE, ROUNDS, FINISH = "records", "noise", "fit", "finish"
@@ -54,34 +53,8 @@ _MIN_NOISE_VARIANCE = 1e-12  # of the outcome's half width, squared: an exact fi
 
 
 @dataclass(frozen=True, kw_only=True)
-class FedLinModel(ABC):
-    """Settings that all FedLin methods have."""
-
-    outcome: str
-    """The outcome: a continuous or binary column, or a single variable such as `ward=other`."""
-    predictors: tuple[str, ...] | None = None
-    """The predictors. If it is not set, all other columns. The other indicators of a categorical
-    outcome are then left out."""
-    degree: int = 1
-    """Above 1: a polynomial of the one predictor, in powers of it from 0 to 1 over its public
-    bounds. At most 12."""
-    intercept: Intercept = "site"
-    """Each site has its own, and centres its records (`"site"`); or the intercept is a coefficient
-    like the others (`"modelled"`); or there is none (`"none"`, own units only)."""
-    scale: Scale = "pooled"
-    """Columns in standard deviations of all records, which are released (`"pooled"`), or in their
-    own units, as in the paper (`"own"`)."""
-    variance: Literal["pooled", "site"] = "pooled"
-    """The noise variance, where the method needs it: pooled over sites, or each site's own, shrunk
-    to the pooled one as if by four more records."""
-    noise_sd: float | None = None
-    """Standard deviation of the noise in the outcome's unit, if it is known. Above 0. Otherwise it
-    is estimated."""
-    holdout: float = 0.0
-    """Share of each site's records that is held out to measure how well records are predicted, from
-    0 to below 1. At least one record where a site has two."""
-    holdout_rows: HoldoutRule = "random"
-    """Which records are held out: drawn at random by each site, or the last of its file."""
+class FedLinModel(FedLinSettings, ABC):
+    """One run of a FedLin method: what its coordinator and its sites do in every stage."""
 
     # --- what a method adds ----------------------------------------------------------------------
 
@@ -152,17 +125,13 @@ class FedLinModel(ABC):
 
     # --- the run ---------------------------------------------------------------------------------
 
-    def layout(self, public: PublicFacts) -> Layout:
-        """Return the regression."""
-        return Layout.of(public, self.outcome, self.predictors, self.intercept, self.degree)
-
     def stages(self, public: PublicFacts) -> tuple[Stage, ...]:
         """Declare all kinds of round."""
-        self._check()
+        self.check_settings(uses_noise=self.needs_noise)
         layout = self.layout(public)
         declared = [self._records_stage(layout, public)]
         if self._asks_noise:
-            reach = self._reach(layout)
+            reach = self.outcome_range(layout)
             noise = (
                 Field("residual", (1,), public.max_rows * reach**2, SQUARES_BITS, Kind.WEIGHT),
                 Field("freedom", (1,), float(public.max_rows), 0, Kind.COUNT),
@@ -299,26 +268,6 @@ class FedLinModel(ABC):
     @abstractmethod
     def short(self) -> str:
         """Return the method's own name among the predictions."""
-
-    def _check(self) -> None:
-        check_numbers(self, {"holdout": 0})
-        if not 0 <= self.holdout < 1:
-            raise JobError("method.holdout", "must be from 0 to below 1: 0.2 is a fifth")
-        if self.noise_sd is not None and not 1e-9 <= self.noise_sd <= 1e9:
-            raise JobError("method.noise_sd", "must be positive, from 1e-9 to 1e9")
-        for name, unset in (("noise_sd", None), ("variance", "pooled")):
-            if not self.needs_noise and getattr(self, name) != unset:
-                what = "is not used: the noise's variance is not estimated here, or not by itself"
-                raise JobError(f"method.{name}", what, "Leave it out.")
-        if self.intercept == "none" and self.scale == "pooled":
-            what = 'is "none", and "pooled" units have the pooled mean for their origin'
-            raise JobError("method.intercept", what, 'Take scale = "own", or another intercept.')
-
-    def _reach(self, layout: Layout) -> float:
-        """Return the largest |y| / half: y is taken from the origin, or from a mean."""
-        if self.scale == "own" and layout.intercept == "none":
-            return float(np.abs(layout.own_units[0][0])) + 1
-        return 2.0
 
     def _records_stage(self, layout: Layout, public: PublicFacts) -> Stage:
         spec: Spec = (Field("records", (1,), float(public.max_rows), 0, Kind.COUNT),)

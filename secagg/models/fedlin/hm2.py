@@ -9,7 +9,8 @@ What the transcript determines (Guarantees: only this)
       means, their squares, inclusions and errors.
     * In each round the sum over sites of changes of q_k, a normal approximation of a function of
       the site's X'X and X'y. It depends on q, so many rounds may tell more than the last.
-    * With `points`, X'X and X'y of each of a few sites (`secagg.models.fedlin.importance_points`).
+    * With `points`, X'X and X'y of each of a few sites: see
+      `secagg.models.fedlin.posterior.importance_points`.
     * A coordinator that departs from the method has X'X and X'y of each of a few sites in some tens
       of rounds. It is trusted to send q: sites check only that q is a density.
     A site keeps q_k, its posterior, which of its records are held out, and whether it took part.
@@ -58,25 +59,26 @@ from secagg.models.fedlin.descriptions import (
     disclosed_by_hm2,
     seen_by_subtraction,
 )
-from secagg.models.fedlin.expectation_propagation import (
+from secagg.models.fedlin.hierarchies.base import Hierarchy, SufficientStatistics
+from secagg.models.fedlin.hierarchies.elastic_net import ElasticNet
+from secagg.models.fedlin.hierarchies.lasso import Lasso
+from secagg.models.fedlin.hierarchies.normal import NormalHierarchy
+from secagg.models.fedlin.hierarchies.ridge import Ridge
+from secagg.models.fedlin.participation import SINGLE_SITE_ROUNDS_NOTE, Participation
+from secagg.models.fedlin.posterior.expectation_propagation import (
     damping_factor,
     next_damping_limit,
     no_change,
     site_change,
     step_norm,
 )
-from secagg.models.fedlin.hierarchies.base import Hierarchy, SufficientStatistics
-from secagg.models.fedlin.hierarchies.elastic_net import ElasticNet
-from secagg.models.fedlin.hierarchies.lasso import Lasso
-from secagg.models.fedlin.hierarchies.normal import NormalHierarchy
-from secagg.models.fedlin.hierarchies.ridge import Ridge
-from secagg.models.fedlin.importance_points import (
+from secagg.models.fedlin.posterior.importance_points import (
     points_fields,
     points_sums,
     points_values,
     quasi_random_points,
 )
-from secagg.models.fedlin.participation import SINGLE_SITE_ROUNDS_NOTE, Participation
+from secagg.models.fedlin.posterior.site_posterior import posterior_draws, site_posterior
 from secagg.models.fedlin.result import joined, own_summary, summary
 from secagg.models.fedlin.round import FIELD_BOUND, FRACTION_BITS, Round, within_range
 from secagg.models.fedlin.shared_result import (
@@ -89,7 +91,6 @@ from secagg.models.fedlin.shared_result import (
     shared_rows,
 )
 from secagg.models.fedlin.site import Site
-from secagg.models.fedlin.site_posterior import posterior_draws, site_posterior
 from secagg.models.numerics.natural_gaussian import Natural, symmetric, triangle
 
 POINTS_STAGE = "points"

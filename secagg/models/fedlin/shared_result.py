@@ -23,7 +23,7 @@ from secagg.contracts import State, Update
 from secagg.core.arrays import Array
 from secagg.models.fedlin.design import INTERCEPT, Layout
 from secagg.models.fedlin.hierarchies.normal import NormalHierarchy
-from secagg.models.fedlin.importance_points import Mixture
+from secagg.models.fedlin.posterior.importance_points import Mixture
 from secagg.models.numerics.natural_gaussian import Natural
 
 _FEW_SITES = 15

@@ -31,9 +31,9 @@ from secagg.jobs.registry import make_method
 from secagg.models.fedlin.design import INTERCEPT, Layout
 from secagg.models.fedlin.hierarchies.base import SufficientStatistics
 from secagg.models.fedlin.hm2 import FedLinHm2
-from secagg.models.fedlin.selection import select
+from secagg.models.fedlin.posterior.selection import select
+from secagg.models.fedlin.posterior.site_posterior import drawn_level
 from secagg.models.fedlin.site import Site
-from secagg.models.fedlin.site_posterior import drawn_level
 from secagg.models.numerics.natural_gaussian import Natural
 from secagg.runs.adapt.new_records import as_recorded, predictors_of
 from secagg.runs.run_reader import RunFolder

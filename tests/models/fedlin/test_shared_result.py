@@ -14,7 +14,8 @@ from support.few_sites import exact_sites
 from secagg.models.fedlin import hm2
 from secagg.models.fedlin.hierarchies.base import SufficientStatistics
 from secagg.models.fedlin.hierarchies.normal import NormalHierarchy
-from secagg.models.fedlin.importance_points import Mixture, points_fields, points_sums
+from secagg.models.fedlin.posterior.importance_points import Mixture, points_fields, points_sums
+from secagg.models.fedlin.posterior.site_posterior import posterior_draws
 from secagg.models.fedlin.shared_result import (
     cautions,
     importance_rows,
@@ -22,7 +23,6 @@ from secagg.models.fedlin.shared_result import (
     importance_weighted,
     shared_rows,
 )
-from secagg.models.fedlin.site_posterior import posterior_draws
 from secagg.models.numerics.natural_gaussian import Natural
 
 WIDE = NormalHierarchy(0.0, 1.0, -3.0, 2.0)

@@ -2,7 +2,7 @@
 
 Yue, Al Kontar and Estrada Gomez (2022), section 4. Sites have y_k ~ N(X_k theta_k, sigma_k^2 I) and
 theta_k ~ p(theta_k | phi), phi ~ p(phi) normal on an unconstrained scale. Expectation propagation
-(`secagg.models.fedlin.expectation_propagation`) approximates each site's factor
+(`secagg.models.fedlin.posterior.expectation_propagation`) approximates each site's factor
 
     f_k(phi) = INTEGRAL p(y_k | theta_k, phi) p(theta_k | phi) d theta_k
 

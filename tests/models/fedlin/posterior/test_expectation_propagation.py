@@ -16,7 +16,13 @@ import pytest
 from numpy.typing import NDArray
 from support.ep_rounds import one_term, run
 
-from secagg.models.fedlin.expectation_propagation import (
+from secagg.models.fedlin.hierarchies.base import (
+    PosteriorDraws,
+    SufficientStatistics,
+    TiltedMoments,
+)
+from secagg.models.fedlin.hierarchies.normal import NormalHierarchy
+from secagg.models.fedlin.posterior.expectation_propagation import (
     Change,
     damping_factor,
     next_damping_limit,
@@ -24,12 +30,6 @@ from secagg.models.fedlin.expectation_propagation import (
     site_change,
     step_norm,
 )
-from secagg.models.fedlin.hierarchies.base import (
-    PosteriorDraws,
-    SufficientStatistics,
-    TiltedMoments,
-)
-from secagg.models.fedlin.hierarchies.normal import NormalHierarchy
 from secagg.models.numerics.natural_gaussian import Natural
 
 Array = NDArray[np.float64]

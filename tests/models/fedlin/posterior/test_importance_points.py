@@ -14,7 +14,7 @@ from support.few_sites import exact
 from secagg.models.fedlin.hierarchies.base import SufficientStatistics
 from secagg.models.fedlin.hierarchies.normal import NormalHierarchy
 from secagg.models.fedlin.hierarchies.pseudo_data import cholesky_factors, spread_covariances
-from secagg.models.fedlin.importance_points import (
+from secagg.models.fedlin.posterior.importance_points import (
     Mixture,
     points_fields,
     points_sums,

@@ -15,8 +15,8 @@ from secagg.core.arrays import Array
 from secagg.errors import DataError
 from secagg.models.fedlin.design import Layout, Level
 from secagg.models.fedlin.hierarchies.base import Hierarchy, PosteriorDraws, SufficientStatistics
+from secagg.models.fedlin.posterior.selection import select
 from secagg.models.fedlin.round import Round
-from secagg.models.fedlin.selection import select
 from secagg.models.fedlin.site import Site
 from secagg.models.numerics.natural_gaussian import Natural
 

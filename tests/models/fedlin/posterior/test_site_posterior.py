@@ -13,10 +13,10 @@ from secagg.models.fedlin.design import Layout
 from secagg.models.fedlin.hierarchies.elastic_net import ElasticNet
 from secagg.models.fedlin.hierarchies.normal import NormalHierarchy
 from secagg.models.fedlin.hierarchies.ridge import Ridge
+from secagg.models.fedlin.posterior.site_posterior import site_posterior
 from secagg.models.fedlin.round import Round
 from secagg.models.fedlin.shared_result import in_words, shared_rows
 from secagg.models.fedlin.site import Site
-from secagg.models.fedlin.site_posterior import site_posterior
 
 NAMES = ("x[kg]", "w]", "log tau[x", "y")
 LEVEL = 0.9

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy.stats import norm
 
-from secagg.models.fedlin.selection import select
+from secagg.models.fedlin.posterior.selection import select
 
 MEANS = np.array([3.0, 0.2, -3.0, 0.0])
 MANY = 4000

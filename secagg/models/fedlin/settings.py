@@ -1,0 +1,70 @@
+"""Settings that all FedLin methods share, their checks, and the regression that they describe."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from secagg.contracts import PublicFacts
+from secagg.errors import JobError
+from secagg.models.common.checks import check_numbers
+from secagg.models.fedlin.design import Intercept, Layout, Scale
+from secagg.models.fedlin.site import HoldoutRule
+
+
+@dataclass(frozen=True, kw_only=True)
+class FedLinSettings:
+    """Settings that all FedLin methods have."""
+
+    outcome: str
+    """The outcome: a continuous or binary column, or a single variable such as `ward=other`."""
+    predictors: tuple[str, ...] | None = None
+    """The predictors. If it is not set, all other columns. The other indicators of a categorical
+    outcome are then left out."""
+    degree: int = 1
+    """Above 1: a polynomial of the one predictor, in powers of it from 0 to 1 over its public
+    bounds. At most 12."""
+    intercept: Intercept = "site"
+    """Each site has its own, and centres its records (`"site"`); or the intercept is a coefficient
+    like the others (`"modelled"`); or there is none (`"none"`, own units only)."""
+    scale: Scale = "pooled"
+    """Columns in standard deviations of all records, which are released (`"pooled"`), or in their
+    own units, as in the paper (`"own"`)."""
+    variance: Literal["pooled", "site"] = "pooled"
+    """The noise variance, where the method needs it: pooled over sites, or each site's own, shrunk
+    to the pooled one as if by four more records."""
+    noise_sd: float | None = None
+    """Standard deviation of the noise in the outcome's unit, if it is known. Above 0. Otherwise it
+    is estimated."""
+    holdout: float = 0.0
+    """Share of each site's records that is held out to measure how well records are predicted, from
+    0 to below 1. At least one record where a site has two."""
+    holdout_rows: HoldoutRule = "random"
+    """Which records are held out: drawn at random by each site, or the last of its file."""
+
+    def layout(self, public: PublicFacts) -> Layout:
+        """Return the regression."""
+        return Layout.of(public, self.outcome, self.predictors, self.intercept, self.degree)
+
+    def check_settings(self, *, uses_noise: bool) -> None:
+        """Raise `JobError` for a setting that is out of range, or that the method does not use."""
+        check_numbers(self, {"holdout": 0})
+        if not 0 <= self.holdout < 1:
+            raise JobError("method.holdout", "must be from 0 to below 1: 0.2 is a fifth")
+        if self.noise_sd is not None and not 1e-9 <= self.noise_sd <= 1e9:
+            raise JobError("method.noise_sd", "must be positive, from 1e-9 to 1e9")
+        for name, unset in (("noise_sd", None), ("variance", "pooled")):
+            if not uses_noise and getattr(self, name) != unset:
+                what = "is not used: the noise's variance is not estimated here, or not by itself"
+                raise JobError(f"method.{name}", what, "Leave it out.")
+        if self.intercept == "none" and self.scale == "pooled":
+            what = 'is "none", and "pooled" units have the pooled mean for their origin'
+            raise JobError("method.intercept", what, 'Take scale = "own", or another intercept.')
+
+    def outcome_range(self, layout: Layout) -> float:
+        """Return the largest |y| / half: y is taken from the origin, or from a mean."""
+        if self.scale == "own" and layout.intercept == "none":
+            return float(np.abs(layout.own_units[0][0])) + 1
+        return 2.0
