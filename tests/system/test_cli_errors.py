@@ -270,9 +270,7 @@ def test_our_own_bug(command: Command, job: Path, monkeypatch: pytest.MonkeyPatc
         raise RuntimeError("first line\nsecond line")
 
     monkeypatch.setattr(secagg.runs.session_loop, "_loop", broken)
-    check_failure(
-        command, job, 1, r"RuntimeError: first line\. A bug of ours: set SECAGG_TRACEBACK"
-    )
+    check_failure(command, job, 1, r"RuntimeError: first line\. .*SECAGG_TRACEBACK=1")
 
 
 def test_our_own_bug_at_a_site(
@@ -282,7 +280,7 @@ def test_our_own_bug_at_a_site(
         raise RuntimeError("first line\nsecond line")
 
     monkeypatch.setattr(PooledMoments, "contribute", broken)
-    line = r"north: RuntimeError: first line\. A bug of ours: set SECAGG_TRACEBACK=1"
+    line = r"north: RuntimeError: first line\. .*SECAGG_TRACEBACK=1"
     check_failure(command, job, 1, line)
     monkeypatch.setenv("SECAGG_TRACEBACK", "1")
     monkeypatch.setattr(sys, "argv", ["secagg", "run", str(job), "--out", str(job.parent / "out")])

@@ -178,6 +178,7 @@ def graph_page(folder: Path, method: str) -> Path:
         graph["votes"] = [{"from": a, "to": b, "sites": 3} for a, b in ends]
         graph["diagnostics"] |= {"sites": 4}
     result.summary["analyses"] = [graph]
+    facts["method"]["tables"] = facts["method"]["tables"][-2:-1]
     del result.summary["simulation"]  # no site has this graph
     path = folder / f"{method}.html"
     path.write_text(render(facts, result), encoding="utf-8")

@@ -108,9 +108,10 @@ def reproduce(
         try:
             compute_all(missing, jobs, keep)
         except BaseException as interruption:
+            kept = sum(map(cache.holds, cells))  # one may be on disk that is not in `outcomes` yet
             interruption.add_note(
-                f"{len(outcomes)} of {len(cells)} cells are kept in {cache.folder}; the same "
-                "command goes on from there."
+                f"{kept} of {len(cells)} cells are kept in {cache.folder}; the same command goes "
+                "on from there."
             )
             raise
         return written(outcomes, len(missing))

@@ -44,6 +44,10 @@ class Cache:
         except EvidenceError:
             return None
 
+    def holds(self, cell: Cell) -> bool:
+        """Return whether the cell has a file."""
+        return (self.folder / key(cell)).is_file()
+
     def save(self, cell: Cell, outcome: Outcome) -> None:
         """Write the outcome; it is on disk when this returns."""
         write_checked(self.folder / key(cell), outcome.to_plain())
