@@ -20,7 +20,7 @@ import pytest
 from numpy.typing import NDArray
 from scipy.stats import chi2
 
-from secagg.models.numerics.gaussian_draws import within
+from secagg.models.numerics.gaussian_draws import clip_variance
 from secagg.models.sparse_bayes import spike_slab
 from secagg.models.sparse_bayes.horseshoe import (
     NoisePrior,
@@ -75,7 +75,7 @@ class Case:
             share, away = sites.w / common.t, sites.theta - common.theta
             one, d, dd = (np.sum(away**i / share, axis=0) for i in range(3))
             drawn = spike_slab.paper(common, one, d, dd * (1 + self.printed), M, self.prior, rng)
-            sites = replace(sites, w=within(share * drawn.t))  # lambda is held
+            sites = replace(sites, w=clip_variance(share * drawn.t))  # lambda is held
         records = [n - 1 + self.counted for n in RECORDS]
         each = [draw_noise(drawn.t.shape, n, NOISE, rng) for n in records]
         noise = SweepNoise(*(np.array([getattr(one, field.name) for one in each])

@@ -38,7 +38,7 @@ def test_a_site_lost_after_the_first_release_comes_back(
     def exchange(self: LoopbackEngine, requests: Mapping[str, bytes]) -> Any:
         calls.append(len(requests))
         if len(calls) == 3:
-            self._processes["west"].kill()
+            self._launcher.processes["west"].kill()
         return real(self, requests)
 
     out = job.parent / "out"
@@ -65,7 +65,7 @@ def test_a_site_that_was_too_slow_gets_more_time(
     real = LoopbackEngine.exchange
 
     def exchange(self: LoopbackEngine, requests: Mapping[str, bytes]) -> Any:
-        os.kill(self._processes["west"].pid, signal.SIGSTOP)
+        os.kill(self._launcher.processes["west"].pid, signal.SIGSTOP)
         return real(self, requests)
 
     out = job.parent / "out"
