@@ -62,9 +62,13 @@ class Header:
                 str(recipient),
                 dict(note),
                 bytes(body_digest),
-            ] if version is not True and version == FRAME_VERSION and is_whole(round_, MAX_ROUND):
+            ] if _is_this_version(version) and is_whole(round_, MAX_ROUND):
                 return cls(session, round_, phase, sender, recipient, note, body_digest)
         raise PeerError("wire", "malformed message: not a frame header of this version")
+
+
+def _is_this_version(value: object) -> bool:
+    return is_whole(value, FRAME_VERSION) and value == FRAME_VERSION
 
 
 def is_whole(value: object, largest: int) -> TypeGuard[int]:

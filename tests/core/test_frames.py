@@ -91,6 +91,7 @@ def test_a_good_frame() -> None:
         (resigned(header_parts(round=None)), "not a frame header"),
         *((resigned(header_parts(round=n)), "not a frame header") for n in NO_ROUNDS),
         (resigned(header_parts(version=True)), "not a frame header"),
+        (resigned(header_parts(version=np.zeros(3))), "not a frame header"),
         (resigned(header_parts(phase=b"share")), "not a frame header"),
         (resigned(header_parts(note=[])), "not a frame header"),
         (resigned(header_parts(digest="")), "not a frame header"),
