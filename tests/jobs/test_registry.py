@@ -113,7 +113,10 @@ def test_nothing_to_set() -> None:
             {"name": "notears_admm", "centre": "site"},
             "method.centre: notears_admm always subtracts each site's own means. Leave it out.",
         ),
-        ({"name": "local_graphs", "centre": "pooled"}, "method.centre: local_graphs always subtracts"),
+        (
+            {"name": "local_graphs", "centre": "pooled"},
+            "method.centre: local_graphs always subtracts",
+        ),
         ({"name": "notears_mlp_admm", "centre": "site"}, "method: unknown key 'centre'"),
     ],
 )
