@@ -235,9 +235,9 @@ class TestHumanWords:
         own |= {"widened": 1.25, "noise_ratio": 0.5, "r_hat": 1.001}
         text = Page(render(facts, result)).text
         for words in (
-            "length of intervals ÷ length without noise 1 would mean", "predictors 1.250",
-            "size of the noise ÷ least spread of the predictors well below 1",
-            "agreement of the sampler's chains (R-hat) intervals are computed by several",
+            "length of intervals ÷ length without noise median over", "no effect 1.250",
+            "size of the noise ÷ smallest spread of the predictors well below 1",
+            "agreement of the sampler's chains (R-hat) near 1",
         ):  # fmt: skip
             assert words in text
         for raw in ("widened", "noise ratio", "noise_ratio", "r hat", "r_hat", "psd"):

@@ -80,7 +80,7 @@ class TestPage:
         facts = run_of(name).facts
         found = unprotected(facts, PrivacyClaims.of(facts))
         text = " ".join(line for _, lines in found for line in lines)
-        assert "shows by subtraction how the sites' means scatter" in text
+        assert "shows how the sites' means differ" in text
 
 
 def test_tables_say_what_the_summary_does() -> None:

@@ -57,8 +57,8 @@ def test_how_the_means_scatter_shows_by_subtraction(
     facts = declared(name, **settings)
     facts |= {"ledger": {"kept": kept, "coordinator": {}}}
     assert other_runs(facts).endswith(
-        f"{NOT_EXAMINED}. For example, a run {others} over the same records shows by subtraction "
-        "how the sites' means scatter."
+        f"{NOT_EXAMINED}. For example, subtracting this result from that of a run {others} over "
+        "the same records shows how the sites' means differ."
     )
 
 
@@ -101,7 +101,7 @@ def test_a_sampler_answers_what_one_site_shows() -> None:
 
 def test_noise_does_not_depend_on_what_is_sent() -> None:
     said = departing(noised_run("round").facts)
-    assert "the bound on one record's part does not depend on what is sent" in said
+    assert "the bound on one record's part does not depend on the message" in said
 
 
 def test_it_is_on_the_page() -> None:

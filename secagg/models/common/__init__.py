@@ -1,1 +1,1 @@
-"""What several families of methods use."""
+"""Code that several families of methods share."""

@@ -9,12 +9,12 @@ import numpy as np
 from secagg.core.arrays import Array
 from secagg.errors import JobError, UsageError
 
-_MIN_HALF_WIDTH = 1e-20  # bounds in own units: products of a few such numbers are still numbers
+_MIN_HALF_WIDTH = 1e-20  # in the column's own units: products of a few of these do not underflow
 
 
-def check_numbers(settings: object, least: Mapping[str, float]) -> None:
-    """Raise `JobError` for a setting below its least value, or not finite."""
-    for name, low in least.items():
+def check_numbers(settings: object, minimums: Mapping[str, float]) -> None:
+    """Raise `JobError` for a setting that is below its minimum or not finite."""
+    for name, low in minimums.items():
         try:
             require_number(name, getattr(settings, name), low=low)
         except UsageError as error:
@@ -22,7 +22,7 @@ def check_numbers(settings: object, least: Mapping[str, float]) -> None:
 
 
 def check_halves(half: Array, names: Sequence[str]) -> None:
-    """Raise `JobError` for public bounds that are absurdly narrow."""
+    """Raise `JobError` for public bounds that are too narrow to compute with."""
     if np.any(half < _MIN_HALF_WIDTH):
         narrow = names[int(np.argmin(half))]
         raise JobError(
@@ -33,11 +33,11 @@ def check_halves(half: Array, names: Sequence[str]) -> None:
 
 
 def require_number(name: str, value: float, *, low: float, below: float = np.inf) -> None:
-    """Raise `UsageError` unless low <= value < below (which also refuses NaN).
+    """Raise `UsageError` unless low <= value < below. NaN is refused too.
 
-    low: the least normal number where 0 itself is refused
+    low: the smallest normal number if the value must be above 0
     """
     if not low <= value < below:
-        least = "above 0" if 0 < low <= np.finfo(float).tiny else f"at least {low:g}"
-        limit = " and finite" if below == np.inf else f" and below {below:g}"
-        raise UsageError("analysis", f"{name} is {value}; it must be {least}{limit}")
+        lower = "above 0" if 0 < low <= np.finfo(float).tiny else f"at least {low:g}"
+        upper = " and finite" if below == np.inf else f" and below {below:g}"
+        raise UsageError("analysis", f"{name} is {value}; it must be {lower}{upper}")

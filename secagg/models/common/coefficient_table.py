@@ -1,4 +1,4 @@
-"""What every regression here reports: a table of terms, and results as plain data."""
+"""The coefficient table of every regression, and results as plain data."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from secagg.models.common.pooled_moments import Moments
 
 INTERCEPT = "(intercept)"
 WITHIN_NOTE = (
-    "Each site took off its own means: slopes and R² are of differences within sites, and there is "
-    "one intercept a site, none of which is known."
+    "Each site subtracted its own means: slopes and R² describe differences within sites. Every "
+    "site has its own intercept, and none of these is known."
 )
 
 
@@ -86,20 +86,20 @@ def tested_terms(
 
 
 def identified(terms: tuple[Term, ...], moments: Moments) -> tuple[Term, ...]:
-    """Return the terms that the moments tell: not the first, the intercept, if sites have each one.
+    """Return the terms without the intercept (the first) if each site has its own intercept.
 
-    Computed from means of 0 it would be 0.
+    The pooled means are then not known and stand as 0, and so would the intercept.
     """
     return terms if moments.within is None else terms[1:]
 
 
 def within_notes(moments: Moments) -> tuple[str, ...]:
-    """Return what a reader must know where sites took off their own means."""
+    """Return the note for results in which each site subtracted its own means."""
     return () if moments.within is None else (WITHIN_NOTE,)
 
 
 def critical_value(level: float, dof: float = math.inf) -> float:
-    """Return how many standard errors a two-sided interval of this level reaches each way.
+    """Return the half length, in standard errors, of a two-sided interval of this level.
 
     Raises UsageError unless 0 < level < 1.
     """
@@ -124,5 +124,5 @@ def regression_columns(outcome: str, predictors: Sequence[str]) -> tuple[str, ..
 
 
 def regression_moments(moments: Moments, outcome: str, predictors: Sequence[str]) -> Moments:
-    """Return the moments of `regression_columns`, in that order; an unknown one is a UsageError."""
+    """Return the moments of `regression_columns`, in that order. Raises UsageError."""
     return moments.select(regression_columns(outcome, predictors))

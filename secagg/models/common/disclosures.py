@@ -1,4 +1,4 @@
-"""What several methods say of their sums in the same words."""
+"""Statements on what sums reveal that several methods share."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from typing import Final
 CENTRES_WITHIN_SITES: Final[Mapping[str, str]] = {
     "centre": "always subtracts each site's own means"
 }
-"""`unknown_settings` of methods that have no setting `centre`, as `moments` does."""
+"""`unknown_settings` of methods without the setting `centre`, which method moments has."""
 
 
 def means_by_subtraction(other: str = 'of method moments with centre = "pooled"') -> str:
-    """Return what a further run adds where one of the two is of records about their sites' means.
+    """Return what a second run reveals if one of the two runs centres the data within sites.
 
-    other: which run
+    other: the second run
     """
     return (
-        f"For example, a run {other} over the same records shows by subtraction how the sites' "
-        "means scatter."
+        f"For example, subtracting this result from that of a run {other} over the same records "
+        "shows how the sites' means differ."
     )

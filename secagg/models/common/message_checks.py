@@ -1,7 +1,7 @@
-"""What a site reads in the messages of methods of many rounds.
+"""How a site checks the coordinator's messages, for methods of many rounds.
 
-A message comes from the coordinator, whom a site does not trust: whatever is not a finite number in
-range, or changes what must not change in a run, is a `PeerError`, and nothing is sent.
+Threat model: the site does not trust the coordinator. A value that is not a finite number in range,
+or that changes what must stay the same in a run, is a `PeerError`, and the site sends nothing.
 """
 
 from __future__ import annotations
@@ -15,42 +15,45 @@ from secagg.contracts import Body, State
 from secagg.core.arrays import Array
 from secagg.errors import PeerError
 
-_MAX_RECORDS = 2**53  # a float holds every number up to it
-_MAX_MESSAGE_VALUE = 1e50  # of numbers that a coordinator sends: no product here of such overflows
+_MAX_RECORDS = 2**53  # float64 represents every whole number up to this exactly
+_MAX_MESSAGE_VALUE = 1e50  # of a number in a message: no product of such numbers here overflows
 
 
 def read_message(
-    message: Body, news: Mapping[str, tuple[int, ...]], facts: Mapping[str, tuple[int, ...]]
+    message: Body,
+    round_shapes: Mapping[str, tuple[int, ...]],
+    fact_shapes: Mapping[str, tuple[int, ...]],
 ) -> tuple[dict[str, Array], State]:
-    """Return the round's own arrays, and the run's facts, "records" among them, or blame the peer.
+    """Return the arrays of this round, and the facts that hold in the whole run.
 
-    news, facts: the shapes of the arrays that the message has to hold; "scale" is above 0
+    round_shapes, fact_shapes: name and shape of the arrays that the message must contain. "records"
+    is always one of the facts, and "scale" must be above 0. Raises `PeerError`.
     """
-    for name, shape in {**news, **facts}.items():
+    for name, shape in {**round_shapes, **fact_shapes}.items():
         if not _is_usable(message.get(name), shape):
-            raise PeerError("message", f"the coordinator's {name} is no finite {shape} array")
+            raise PeerError("message", f"the coordinator's {name} is not a finite {shape} array")
     if np.any(message["scale"] < 1 / _MAX_MESSAGE_VALUE):
         raise PeerError("message", "the coordinator's scale is out of range")
     records = message.get("records")
     if not (isinstance(records, int) and 2 <= records <= _MAX_RECORDS):
         raise PeerError("message", "the coordinator's number of records is out of range")
-    known = {name: message[name] for name in facts}
-    return {name: message[name] for name in news}, {"records": records, **known}
+    facts = {name: message[name] for name in fact_shapes}
+    return {name: message[name] for name in round_shapes}, {"records": records, **facts}
 
 
-def check_facts(memory: State, facts: State, here: int) -> None:
-    """Blame the peer for facts that cannot be, or are not those of the rounds before.
+def check_facts(memory: State, facts: State, site_records: int) -> None:
+    """Raise `PeerError` for facts that are impossible, or that differ from those of earlier rounds.
 
-    memory: of the site, empty in the first round; here: its records
+    memory: the facts that the site stored, empty in the first round
     """
-    if facts["records"] < here:
-        raise PeerError("message", "the coordinator says fewer records than are here")
+    if facts["records"] < site_records:
+        raise PeerError("message", "the announced total is below this site's number of records")
     if memory and any(not np.array_equal(memory[name], value) for name, value in facts.items()):
-        raise PeerError("message", "the coordinator changed the number of records, or units")
+        raise PeerError("message", "the coordinator changed the number of records or the units")
 
 
 def _is_usable(array: Any, shape: tuple[int, ...]) -> bool:
-    """Tell whether a message's entry is a float64 array of that shape, finite and not absurd."""
+    """Return whether a message's entry is a finite float64 array of this shape and in range."""
     return (
         isinstance(array, np.ndarray)
         and array.dtype == np.float64

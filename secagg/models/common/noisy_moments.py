@@ -1,38 +1,38 @@
-"""Moments released with Gaussian noise: what is known of them, and a table that could have been.
+"""Moments released with Gaussian noise, and their repair to the moments of a possible table.
 
 With z = (1, u), u the scaled variables, M = sum z z' is released once, its upper triangle under
 independent noise of known variance (Analyze Gauss: Dwork, Talwar, Thakurta & Zhang 2014,
-algorithm 1). What is seen is M + E, E symmetric. It need not be positive semidefinite, so it may
-be the moments of no table at all, and a Cholesky factor of it need not exist.
+algorithm 1). The release is M + E, E symmetric. It need not be positive semidefinite: then no table
+has these moments, and there is no Cholesky factor.
 
-The number of records was released twice: M's first entry is one release of it, the count that every
-run begins with another, with noise of its own. Of two unbiased, independent, normal releases a, b
-of one number the mean weighted by inverse variances is sufficient for it,
+The number of records is released twice: as M's first entry, and as the count with which every run
+begins, which has independent noise. For two unbiased, independent, normal releases a and b of one
+number, the mean weighted by inverse variances is sufficient:
 
-    n~ = (v_b a + v_a b) / (v_a + v_b),      var n~ = v_a v_b / (v_a + v_b),      (1)
+    n~ = (v_b a + v_a b) / (v_a + v_b),      var n~ = v_a v_b / (v_a + v_b).      (1)
 
-so n~ and its variance stand in the place of that entry of M + E and of its variance, and nothing is
-lost. E's entries stay independent and normal. As the count may be much the more exact, the variance
-of E's first entry says nothing of the rest of its row; the scale that evens the noise is that of
-the constant which M was released with, see `NoisyMoments.scale`.
+So n~ and its variance replace the first entry of M + E and its variance, and no information is
+lost. E's entries stay independent and normal. The count may be much more exact, so the variance of
+E's first entry does not describe the rest of its row. `NoisyMoments.scale` makes the noise even; it
+is that of the constant with which M was released.
 
 Repair. E's eigenvalues have mean square |E|_F^2 / m (m rows), so their expected size is
 
-    f = root(sum_jk var E_jk / m),      s root(m) if all variances are s^2,      (2)
+    f = root(sum_jk var E_jk / m),      s root(m) if all variances are s^2.      (2)
 
-half of the operator norm, 2 s root(m), by which an eigenvalue of M can have moved. An eigenvalue
-below f cannot be told from noise, and solving with it would multiply the noise by |E| / f and
-more. So eigenvalues below f are raised to f, the nearest such matrix in any unitarily invariant
-norm. It is the same idea and order of size as the ridge of AdaSSP (Wang 2018, algorithm 2), which
-adds root(m) times a logarithm to all eigenvalues rather than to those that need it. With
-500 records, ten predictors and noise whose norm is as large as the least eigenvalue, floors of
-f / 2, f and 2 f leave root mean squared errors in the slopes of 0.162, 0.129 and 0.168 (no floor:
-1.3); with twice the noise 0.195, 0.194 and 0.230; with half of it 0.113, 0.100 and 0.089. Below a
-third of it no floor does anything (benchmarks/interval_coverage.py).
+This is half of the operator norm, 2 s root(m), by which an eigenvalue of M can have moved. An
+eigenvalue below f cannot be distinguished from noise, and solving with it would multiply the noise
+by |E| / f or more. So eigenvalues below f are raised to f, which gives the nearest such matrix in
+any unitarily invariant norm. The ridge of AdaSSP (Wang 2018, algorithm 2) has the same idea and
+order of size, but adds root(m) times a logarithm to all eigenvalues. With 500 records, ten
+predictors and noise whose norm equals the smallest eigenvalue, floors of f / 2, f and 2 f leave
+root mean squared errors in the slopes of 0.162, 0.129 and 0.168 (no floor: 1.3); with twice the
+noise 0.195, 0.194 and 0.230; with half of it 0.113, 0.100 and 0.089. Below a third of that noise no
+floor has any effect (benchmarks/interval_coverage.py).
 
-All of it is post-processing of the release and costs no privacy. What it does not do: the moments
-that come of it carry no trace of the noise, so whatever is computed from them takes them for exact.
-Least squares has a remedy (`secagg.models.moments.noisy_ols`); other analyses say so in a note.
+The repair is post-processing of the release and costs no privacy. The repaired moments carry no
+information on the noise, so an analysis treats them as exact. Least squares has a remedy
+(`secagg.models.moments.noisy_ols`); the results of other analyses have a note.
 """
 
 from __future__ import annotations
@@ -50,19 +50,19 @@ from secagg.errors import UsageError
 Matrix = NDArray[np.float64]
 
 NOISE_NOTE = (
-    "Computed from moments with noise as if they were exact. Standard errors and intervals, which "
-    "would not hold the noise of differential privacy, are left out; nor does a choice of penalty, "
-    "a threshold or a test allow for it."
+    "Computed from moments with noise as if they were exact. Standard errors and intervals are "
+    "left out, because they would ignore the noise of differential privacy. The choice of a "
+    "penalty, a threshold and tests ignore it too."
 )
 
 
 def positions(names: Sequence[str], columns: Sequence[str]) -> NDArray[np.intp]:
-    """Return where these names stand among the columns. Raises `UsageError` for another name."""
+    """Return the positions of these names in `columns`. Raises `UsageError` for an unknown name."""
     unknown = [name for name in names if name not in columns]
     if unknown:
         raise UsageError(
             "analysis",
-            f"no column {unknown[0]!r} among the pooled moments",
+            f"the pooled moments have no column {unknown[0]!r}",
             f"Columns are {', '.join(columns)}.",
         )
     return np.array([columns.index(name) for name in names], dtype=np.intp)
@@ -70,19 +70,19 @@ def positions(names: Sequence[str], columns: Sequence[str]) -> NDArray[np.intp]:
 
 @dataclass(frozen=True)
 class NoisyMoments:
-    """What was released, in scaled units.
+    """The release, in scaled units.
 
     names: the p variables
     middle, half: shape (p,): a variable is middle + half u in its own units
-    matrix: M + E, shape (p + 1, p + 1), symmetric, its first row and column for the constant 1;
-        its first entry is the number of records by (1)
+    matrix: M + E, shape (p + 1, p + 1), symmetric; the first row and column are of the constant 1,
+        and the first entry is the number of records by (1)
     variance: variances of E's entries, same shape, symmetric, not negative. The entries of the
         upper triangle are independent and normal.
-    scale: shape (p + 1,), positive: with row and column j divided by it, the noise off the diagonal
-        has the same variance everywhere, and that on it twice as much, but for n~'s, which has
-        less. So the variances of every row have nearly the same sum, which is what makes noise as
-        large in all directions, and its norm twice (2) (Erdos, Yau & Yin 2012). To give n~'s, too,
-        its twice as much would take another scale of its row, and make all else there uneven.
+    scale: shape (p + 1,), positive. With row and column j divided by scale[j], all noise off the
+        diagonal has the same variance, and noise on the diagonal twice that (n~'s has less). So the
+        variances of each row have nearly the same sum, the noise is about equally large in all
+        directions, and its norm is twice (2) (Erdos, Yau & Yin 2012). A scale that also gave n~
+        twice the variance would make the rest of its row uneven.
     """
 
     names: tuple[str, ...]
@@ -107,7 +107,7 @@ class NoisyMoments:
 
     @property
     def records(self) -> int:
-        """The number of records by (1), rounded. With much noise it may be negative."""
+        """The number of records by (1), rounded. It may be negative if the noise is large."""
         return round(float(self.matrix[0, 0]))
 
     @property
@@ -133,11 +133,12 @@ def noisy_moments(
     counted: RecordCount,
     constant: float = 1.0,
 ) -> NoisyMoments:
-    """Return what two releases say: M's noisy upper triangle, row by row, and the count of records.
+    """Return the noisy moments from two releases: M and the number of records.
 
-    variance: of the noise off the diagonal, positive; on it, it is twice that
+    upper: M's noisy upper triangle, row by row
+    variance: of the noise off the diagonal, positive; on the diagonal it is twice that
     counted: the number of the same records, with independent noise
-    constant: c, if M was released for z = (c, u); M is brought to z = (1, u), and the noise with it
+    constant: c, if M was released for z = (c, u). M and its noise are rescaled to z = (1, u).
     """
     m = len(public.variables) + 1
     matrix = np.zeros((m, m))
@@ -160,53 +161,53 @@ def noisy_moments(
 
 @dataclass(frozen=True)
 class Repair:
-    """A table's moments near the released ones, and how far they are from them.
+    """Moments of a possible table near the released ones, and the size of the change.
 
     matrix: shape (m, m), in scaled units; matrix[0, 0] is a whole number >= 1
-    floor: f of (2): every eigenvalue is at least that. These, and the norms below, are after
-        division by `NoisyMoments.scale`
-    smallest: smallest eigenvalue that was released
-    lifted: how many eigenvalues were below the floor
-    moved: Frobenius norm of the change over the noise's own, root(sum_jk var E_jk): above 1 more
-        was repaired than noise was expected
+    floor: f of (2), the smallest eigenvalue allowed. Eigenvalues and norms are those after division
+        by `NoisyMoments.scale`.
+    smallest: the smallest eigenvalue of the release
+    raised: the number of eigenvalues below the floor
+    relative_change: Frobenius norm of the change divided by that of the noise,
+        root(sum_jk var E_jk). Above 1, the repair is larger than the expected noise.
     """
 
     matrix: Matrix
     floor: float
     smallest: float
-    lifted: int
-    moved: float
+    raised: int
+    relative_change: float
 
     def note(self) -> str:
-        """Return it in words, for a result."""
-        if not self.lifted:
+        """Return the note of a result on the repair."""
+        if not self.raised:
             return "The released moments are those of a possible table and were not repaired."
-        of = f"{self.lifted} of {len(self.matrix)} eigenvalues of the released moments"
         return (
-            f"{of} were below the noise's own, {self.floor:.3g} (the smallest {self.smallest:.3g}),"
-            f" and were raised to it: a change of {self.moved:.2g} times the noise."
+            f"{self.raised} of {len(self.matrix)} eigenvalues of the released moments were below "
+            f"the size of the noise's eigenvalues, {self.floor:.3g} (the smallest was "
+            f"{self.smallest:.3g}), and were raised to it. The change is "
+            f"{self.relative_change:.2g} times the noise."
         )
 
 
 def repaired(noisy: NoisyMoments) -> Repair:
-    """Return the nearest moments with no eigenvalue below the noise's, (2).
+    """Return the nearest moments whose eigenvalues are all at least f of (2).
 
-    Nearest, and eigenvalues, after division by `NoisyMoments.scale`, where the noise is even.
-
-    The number of records is rounded up to a whole one, and at least 1: that adds to the diagonal,
-    so no eigenvalue falls. With no noise nothing is changed but rounding.
+    Distances and eigenvalues are those after division by `NoisyMoments.scale`, where the noise is
+    even. The number of records is rounded up to a whole number, at least 1. This adds to the
+    diagonal, so no eigenvalue falls. Without noise only rounding changes.
     """
     floor, scale = noisy.eigenvalue_noise, np.outer(noisy.scale, noisy.scale)
     eigenvalues, basis = np.linalg.eigh(noisy.matrix / scale)
     low = eigenvalues < floor
     added = (basis[:, low] * (floor - eigenvalues[low])) @ basis[:, low].T
-    moved = float(np.linalg.norm(added))
+    change = float(np.linalg.norm(added))
     matrix = noisy.matrix + added * scale
     matrix[0, 0] = max(1.0, math.ceil(matrix[0, 0]))
     return Repair(
         matrix=matrix,
         floor=floor,
         smallest=float(eigenvalues[0]),
-        lifted=int(low.sum()),
-        moved=moved / math.sqrt(float(noisy.even_variance.sum())) if moved else 0.0,
+        raised=int(low.sum()),
+        relative_change=change / math.sqrt(float(noisy.even_variance.sum())) if change else 0.0,
     )

@@ -1,8 +1,8 @@
-"""The pooled moments that every linear-Gaussian analysis reads, and nothing else of the data.
+"""The pooled moments, which are all that a linear-Gaussian analysis reads of the data.
 
 For p variables and n records, `Moments` holds n, the mean vector and the scatter matrix
-S = sum_i (x_i - mean)(x_i - mean)'. Anything computed from it is post-processing: it sees no more
-of any site than the secure sum already released.
+S = sum_i (x_i - mean)(x_i - mean)'. Anything computed from it is post-processing: it reveals no
+more than the secure sum already released.
 """
 
 from __future__ import annotations
@@ -17,23 +17,21 @@ from secagg.errors import UsageError
 from secagg.models.common.noisy_moments import NoisyMoments, positions
 from secagg.models.numerics.precision import ROUNDING
 
-# The mean of n equal numbers is off by at most log2(n) half-units in the last place (pairwise
-# summation) and their scatter's root by as much: below 64 units for any n < 2**64.
-MAX_CORRELATION_ERROR = 1e-4  # of a correlation: beyond it no analysis is offered
+MAX_CORRELATION_ERROR = 1e-4  # of a correlation: with a larger error, analyses are refused
 
 CONSTANT_COLUMN_ADVICE = "Narrow its bounds, or leave it out."
 
 
-def unvarying(column: str, within: int | None = None) -> str:
-    """Return what is wrong with a column that looks constant; `CONSTANT_COLUMN_ADVICE` is what to
-    do.
+def constant_column(column: str, within: int | None = None) -> str:
+    """Return the error text for a column that looks constant; see also `CONSTANT_COLUMN_ADVICE`.
 
     within: as in `Moments`
-    What does not vary and what hardly does within its bounds cannot be told apart: sums are rounded
-    to steps of these.
+
+    Sums are rounded to steps proportional to the bounds, so a column that hardly varies within its
+    bounds cannot be distinguished from a constant one.
     """
     where = "" if within is None else " within any site"
-    return f"column {column!r} does not vary{where}, or too little to be told within its bounds"
+    return f"column {column!r} does not vary{where}, or too little to measure within its bounds"
 
 
 @dataclass(frozen=True)
@@ -44,15 +42,16 @@ class Moments:
     n: number of records, at least 1
     mean: float64, shape (p,)
     scatter: float64, shape (p, p), symmetric: sum of (x - mean)(x - mean)' over the records.
-        Whoever computes it as a difference, sum xx' - n mean mean', knows that difference's
-        rounding, and sets the rows of columns that do not vary beyond it to exactly 0.
-    errors: float64, shape (p,), or None for float rounding only: a bound e_j for each column such
-        that |error of scatter_jk| <= root(e_j e_k S_jj S_kk). On the correlation scale, where every
-        analysis works, entries are off by at most max(e).
-    noisy: what was released, where these moments were repaired from moments with noise; an analysis
-        that knows how reads it, and the others take the moments for exact
-    within: None, or the number of sites that took off their own means, each its own: `mean` is then
-        not known and 0, and scatter that within sites (`secagg.models.moments.within_sites`)
+        If it is computed as a difference, sum xx' - n mean mean', the rows of columns that do not
+        vary beyond the rounding of that difference must be exactly 0.
+    errors: float64, shape (p,), or None if there is only float rounding: a bound e_j for each
+        column such that |error of scatter_jk| <= root(e_j e_k S_jj S_kk). On the correlation scale,
+        where every analysis works, entries are off by at most max(e).
+    noisy: the release, if these moments were repaired from moments with noise. Analyses that can
+        use it read it; the others treat the moments as exact.
+    within: None, or the number of sites, if each site subtracted its own means. Then `mean` is not
+        known and stands as 0, and `scatter` is that within sites
+        (`secagg.models.moments.within_sites`).
     """
 
     names: tuple[str, ...]
@@ -72,14 +71,14 @@ class Moments:
         return Moments(tuple(names), self.n, self.mean[index], scatter, errors, noisy, self.within)
 
     @property
-    def means(self) -> int:
-        """How many means were taken off: one, or one a site."""
+    def subtracted_means(self) -> int:
+        """How many mean vectors were subtracted: one, or one for each site."""
         return 1 if self.within is None else self.within
 
     @property
-    def freedom(self) -> int:
-        """Degrees of freedom of the scatter, n - means."""
-        return self.n - self.means
+    def degrees_of_freedom(self) -> int:
+        """Degrees of freedom of the scatter, n - subtracted_means."""
+        return self.n - self.subtracted_means
 
     @property
     def error(self) -> float:
@@ -89,10 +88,11 @@ class Moments:
 
     @property
     def tolerance(self) -> float:
-        """Least unexplained share of a column's variance that may be divided by.
+        """Smallest unexplained share of a column's variance that an analysis may divide by.
 
-        Entries err by e, the largest eigenvalue of the error by up to p e, and solving multiplies
-        that by up to 1 / share: a share above root(p e) leaves at least half the digits.
+        Entries are off by at most e, so the error matrix has eigenvalues up to p e, and solving
+        multiplies these by up to 1 / share. A share above root(p e) leaves at least half the
+        digits.
         """
         return float(np.sqrt(len(self.names) * self.error))
 
@@ -113,17 +113,17 @@ class Moments:
 
     @property
     def correlation(self) -> NDArray[np.float64]:
-        """Correlation matrix, shape (p, p); a constant column is a usage error that names it."""
+        """Correlation matrix, shape (p, p). Raises UsageError that names a constant column."""
         if np.any(self.constant):
-            constant = self.names[int(np.argmax(self.constant))]
-            raise UsageError("analysis", unvarying(constant, self.within), CONSTANT_COLUMN_ADVICE)
+            name = self.names[int(np.argmax(self.constant))]
+            raise UsageError("analysis", constant_column(name, self.within), CONSTANT_COLUMN_ADVICE)
         if self.error > MAX_CORRELATION_ERROR:
             assert self.errors is not None
-            blurred = self.names[int(np.argmax(self.errors))]
+            name = self.names[int(np.argmax(self.errors))]
             raise UsageError(
                 "analysis",
-                f"column {blurred!r} varies so little within its public bounds that its pooled "
-                f"moments have fewer than 4 digits",
+                f"column {name!r} varies so little within its public bounds that its pooled "
+                f"moments have fewer than 4 correct digits",
                 "Narrow its bounds, or raise method.fraction_bits.",
             )
         # divided in two steps: the product of two small deviations may underflow

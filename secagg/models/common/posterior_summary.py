@@ -1,16 +1,16 @@
-"""What chains of draws say, and how far to believe it.
+"""Summaries of Markov chains' draws, and their convergence diagnostics.
 
 Vehtari, Gelman, Simpson, Carpenter and Bürkner ("Rank-normalization, folding, and localization: an
-improved R-hat", Bayesian Analysis 2021), as computed by the library arviz-stats. Every number that
-is reported has its Monte Carlo error: what it would change by if the chains were run again.
+improved R-hat", Bayesian Analysis 2021), as computed by the library arviz-stats. Every number is
+reported with its Monte Carlo error: how much it would change if the chains were run again.
 
 mean, sd         of the posterior; mcse_mean, mcse_sd their Monte Carlo errors
 low, high        quantiles (1 -+ level) / 2; mcse_low, mcse_high
-r_hat            rank-normalised split R-hat, the larger of bulk's and the folded one
+r_hat            rank-normalised split R-hat, the larger of the bulk and the folded one
 ess_bulk, ess_tail  effective sample sizes, of all chains together
 
-A quantity whose draws are all equal has no r_hat (NaN), an ess of all draws and errors of 0; of one
-chain nothing has an r_hat.
+If all draws of a quantity are equal, its r_hat is NaN, its ess is the number of draws and its
+errors are 0. With one chain every r_hat is NaN.
 """
 
 from __future__ import annotations
@@ -32,11 +32,9 @@ if TYPE_CHECKING:
 
 
 MAX_R_HAT = 1.01
-_JSON_INFINITY = (
-    1e300  # stands for infinity, which JSON has not: chains that never move, and differ
-)
-MIN_ESS = 100  # for each chain, in the paper above
-_DRAWS = "draws_"  # begins the names of draws among a result's arrays
+_JSON_INFINITY = 1e300  # replaces infinity in JSON: R-hat of different chains that never move
+MIN_ESS = 100  # for each chain, as in the paper above
+_DRAWS = "draws_"  # prefix of the arrays of draws in a result
 
 
 @dataclass(frozen=True)
@@ -67,8 +65,8 @@ def summarise(draws: Array, level: float = 0.95) -> Posterior:
             return np.asarray(function(draws, chain_axis=1, draw_axis=0, **options))
 
     def error(method: str, **options: Any) -> Array:
-        found = computed("mcse", method=method, **options)
-        return np.where(np.ptp(draws, axis=(0, 1)) > 0, found, 0.0)
+        errors = computed("mcse", method=method, **options)
+        return np.where(np.ptp(draws, axis=(0, 1)) > 0, errors, 0.0)
 
     return Posterior(
         mean=draws.mean(axis=(0, 1)),
@@ -97,76 +95,78 @@ def number(value: float) -> float | None:
     return float(value) if np.isfinite(value) else None
 
 
-def worst(found: Iterable[Posterior]) -> tuple[float | None, ...]:
-    """Return the largest R-hat, the least bulk and tail ESS, and the largest error of a PIP.
+def worst_diagnostics(posteriors: Iterable[Posterior]) -> tuple[float | None, ...]:
+    """Return the largest R-hat, the smallest bulk and tail ESS, and the largest error of a PIP.
 
-    found: the quantities reported, PIPs last. None where draws or chains are too few to tell.
+    posteriors: the quantities reported, PIPs last
+    A diagnostic is None if there are too few draws or chains to compute it.
     """
-    every = list(found)
+    every = list(posteriors)
 
-    def most(values: Sequence[Array], sign: int) -> float | None:
+    def extreme(values: Sequence[Array], sign: int) -> float | None:
         flat = sign * np.concatenate([np.ravel(each) for each in values])
         flat = flat[~np.isnan(flat)]
         return sign * min(float(flat.max()), _JSON_INFINITY) if flat.size else None
 
     return (
-        most([each.r_hat for each in every], 1),
-        most([each.ess_bulk for each in every], -1),
-        most([each.ess_tail for each in every], -1),
-        most([every[-1].mcse_mean], 1),
+        extreme([each.r_hat for each in every], 1),
+        extreme([each.ess_bulk for each in every], -1),
+        extreme([each.ess_tail for each in every], -1),
+        extreme([every[-1].mcse_mean], 1),
     )
 
 
-def complaints(found: Mapping[str, Posterior], chains: int, names: Sequence[str]) -> list[str]:
-    """Return a sentence for each kind of quantity that was not sampled well, worst entry named.
+def sampling_warnings(
+    posteriors: Mapping[str, Posterior], chains: int, names: Sequence[str]
+) -> list[str]:
+    """Return a warning for each kind of quantity that was sampled badly, with its worst entry.
 
     names: of the entries of each quantity, in its order (the last axis runs fastest)
     """
     notes = []
     if chains == 1:
         notes.append(
-            "One chain: whether it has seen all of the posterior cannot be told, and there is no "
+            "One chain cannot show whether it has explored the whole posterior, and there is no "
             "R-hat. Run several (method.chains)."
         )
-    for kind, posterior in found.items():
+    for kind, posterior in posteriors.items():
         r_hat = np.where(np.isnan(posterior.r_hat), 1.0, posterior.r_hat).ravel()
         if np.max(r_hat) > MAX_R_HAT:
             notes.append(
                 f"Chains disagree about {kind}: R-hat is {np.max(r_hat):.3f} for "
-                f"{names[int(np.argmax(r_hat))]}, and at most {MAX_R_HAT} where they mix. "
-                "More rounds are needed (method.rounds)."
+                f"{names[int(np.argmax(r_hat))]}, and should be at most {MAX_R_HAT}. Increase "
+                "method.rounds."
             )
-        least = np.fmin(posterior.ess_bulk, posterior.ess_tail).ravel()
-        least = np.where(np.isfinite(least), least, np.inf)
-        if np.min(least) < MIN_ESS * chains:
+        ess = np.fmin(posterior.ess_bulk, posterior.ess_tail).ravel()
+        ess = np.where(np.isfinite(ess), ess, np.inf)
+        if np.min(ess) < MIN_ESS * chains:
             notes.append(
                 f"Few independent draws of {kind}: the effective sample size is "
-                f"{np.min(least):.0f} for {names[int(np.argmin(least))]}, and "
-                f"{MIN_ESS * chains} are wanted. More rounds make its Monte Carlo errors smaller "
-                "(method.rounds)."
+                f"{np.min(ess):.0f} for {names[int(np.argmin(ess))]}, and should be at least "
+                f"{MIN_ESS * chains}. Increase method.rounds for smaller Monte Carlo errors."
             )
     return notes
 
 
 def to_arviz(result: Result) -> DataTree:
-    """Return the draws of a sparse model's result as ArviZ has them: a tree with group posterior.
+    """Return the draws of a sparse model's result in ArviZ's format: a tree with group posterior.
 
-    result: of `secagg.run` or `secagg.runs.simulate.simulate`. Of a run folder it is
+    result: of `secagg.run` or `secagg.runs.simulate.simulate`. For a run folder it is
         Result(json.loads(text of result.json), dict(numpy.load(arrays.npz)))
-    Dimensions are chain and draw, then term (of a regression), or outcome and predictor (of a
-    graph; an outcome's own coefficient, which does not exist, is NaN). Variables are named as in
+    Dimensions are chain and draw, then term for a regression, or outcome and predictor for a graph.
+    The coefficient of an outcome on itself does not exist and is NaN. Variables are named as in
     arrays.npz, without "draws_".
-    Raises `UsageError` where the result has no draws, or arviz-base is not installed.
+    Raises `UsageError` if the result has no draws or arviz-base is not installed.
     """
     drawn = {key: value for key, value in result.arrays.items() if key.startswith(_DRAWS)}
     if not drawn:
-        mend = "Take the result of a sparse Bayesian model."
-        raise UsageError("to_arviz", "this result has no draws", mend)
+        advice = "Pass the result of a sparse Bayesian model."
+        raise UsageError("to_arviz", "this result has no draws", advice)
     try:
         import arviz_base  # noqa: PLC0415  # an optional extra
     except ImportError:
-        mend = "pip install 'secagg[arviz]'"
-        raise UsageError("to_arviz", "arviz-base is not installed", mend) from None
+        advice = "pip install 'secagg[arviz]'"
+        raise UsageError("to_arviz", "arviz-base is not installed", advice) from None
     summary, arrays = result.summary, result.arrays
     if "names" in summary:
         axes: dict[str, list[str]] = dict.fromkeys(("outcome", "predictor"), summary["names"])
@@ -176,21 +176,21 @@ def to_arviz(result: Result) -> DataTree:
     for key, value in drawn.items():
         each = value
         if "targets" in arrays:  # entries of one directed graph
-            each = _placed(value[:, :, 0], arrays["targets"], arrays["sources"])
-        elif each.ndim == 4:  # each outcome's coefficients of all others
+            each = _as_matrices(value[:, :, 0], arrays["targets"], arrays["sources"])
+        elif each.ndim == 4:  # each outcome's coefficients on all other variables
             outcomes = np.arange(len(arrays["predictors"]))[:, None]
-            each = _placed(value, outcomes, arrays["predictors"])
+            each = _as_matrices(value, outcomes, arrays["predictors"])
         name = key.removeprefix(_DRAWS)
         variables[name], dims[name] = np.swapaxes(each, 0, 1), list(axes)[: each.ndim - 2]
     tree: DataTree = arviz_base.from_dict({"posterior": variables}, coords=axes, dims=dims)
     return tree
 
 
-def _placed(draws: Array, rows: NDArray[np.int64], columns: NDArray[np.int64]) -> Array:
-    """Return draws of entries as draws of the whole matrix, NaN where it has no such entry."""
-    if draws.ndim == 2:  # one number for all of them
+def _as_matrices(draws: Array, rows: NDArray[np.int64], columns: NDArray[np.int64]) -> Array:
+    """Return draws of the entries as draws of the whole matrix, with NaN in all other entries."""
+    if draws.ndim == 2:  # one number for the whole matrix
         return draws
     size = int(columns.max()) + 1
-    whole = np.full((*draws.shape[:2], size, size), np.nan)
-    whole[..., rows, columns] = draws
-    return whole
+    matrices = np.full((*draws.shape[:2], size, size), np.nan)
+    matrices[..., rows, columns] = draws
+    return matrices

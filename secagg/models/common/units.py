@@ -1,4 +1,4 @@
-"""The units that rows and deviations are carried in."""
+"""Numbers of records, standard deviations and centring, for methods that scale their columns."""
 
 from __future__ import annotations
 
@@ -7,31 +7,33 @@ import numpy as np
 from secagg.contracts import Update
 from secagg.core.arrays import Array
 from secagg.errors import UsageError
-from secagg.models.common.pooled_moments import CONSTANT_COLUMN_ADVICE, unvarying
+from secagg.models.common.pooled_moments import CONSTANT_COLUMN_ADVICE, constant_column
 
 SQUARES_BITS = 80
-"""Of sums of squares: bounds may be much wider than a column's spread."""
+"""Fraction bits of sums of squares: bounds may be much wider than a column's standard deviation."""
 
 
 def records_in(total: Update) -> int:
     """Return the number of records of all sites. Raises `UsageError` for fewer than 2."""
     records = round(float(total["records"][0]))
     if records < 2:
-        raise UsageError("analysis", f"{records} record is too few for this")
+        what = f"all sites together have {records} records, and at least 2 are required"
+        raise UsageError("analysis", what)
     return records
 
 
-def deviations(variance: Array, least: float, names: list[str]) -> Array:
-    """Return standard deviations. Raises `UsageError` where a column is as good as constant.
+def deviations(variance: Array, min_variance: float, names: list[str]) -> Array:
+    """Return standard deviations. Raises `UsageError` for a column that is nearly constant.
 
-    variance: pooled, in units of the public bounds; least: what is still told from rounding
+    variance: pooled, in units of the public bounds
+    min_variance: a variance up to this may be rounding
     """
-    if np.any(variance <= least):
-        constant = names[int(np.argmin(variance))]
-        raise UsageError("analysis", unvarying(constant), CONSTANT_COLUMN_ADVICE)
+    if np.any(variance <= min_variance):
+        name = names[int(np.argmin(variance))]
+        raise UsageError("analysis", constant_column(name), CONSTANT_COLUMN_ADVICE)
     return np.sqrt(variance)
 
 
 def centred(X: Array) -> Array:
-    """Return X less its column means; no record stays no record."""
+    """Return X minus its column means. X may have no rows."""
     return X - X.mean(axis=0) if len(X) else X

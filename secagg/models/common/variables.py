@@ -14,26 +14,26 @@ from secagg.errors import JobError
 def choose(
     public: PublicFacts, names: Sequence[str], where: str, other_than: str | None = None
 ) -> NDArray[np.int64]:
-    """Return the positions of the variables that `names` mean, in that order.
+    """Return the positions of the named variables, in the order of the names.
 
     A name is a column (all its indicators, if it is categorical) or one variable `column=level`.
-    Raises `JobError` for an unknown or repeated name, no name, or one that means `other_than`.
+    Raises `JobError` for an unknown or repeated name, no name, or a name of `other_than`.
     """
-    taken = {i for i, v in enumerate(public.variables) if other_than in (v.name, v.column)}
+    excluded = {i for i, v in enumerate(public.variables) if other_than in (v.name, v.column)}
     if not names:
         raise JobError(where, "is empty", f"Columns are {', '.join(public.columns)}.")
     chosen: list[int] = []
     for name in names:
-        meant = [i for i, v in enumerate(public.variables) if name in (v.name, v.column)]
-        if not meant:
+        matches = [i for i, v in enumerate(public.variables) if name in (v.name, v.column)]
+        if not matches:
             raise JobError(
                 where, f"no column {name!r}", f"Columns are {', '.join(public.columns)}."
             )
-        if set(meant) & set(chosen):
-            raise JobError(where, f"{name!r} is named twice")
-        if set(meant) & taken:
-            raise JobError(where, f"the outcome {name!r} is also a predictor")
-        chosen += meant
+        if set(matches) & set(chosen):
+            raise JobError(where, f"{name!r} is named twice", "Name it once.")
+        if set(matches) & excluded:
+            raise JobError(where, f"the outcome {name!r} is also a predictor", "Leave it out.")
+        chosen += matches
     return np.array(chosen, dtype=np.int64)
 
 
@@ -44,8 +44,8 @@ def halves(public: PublicFacts, chosen: NDArray[np.int64]) -> NDArray[np.float64
 
 def outcome_index(public: PublicFacts, name: str) -> int:
     """Return the position of a binary outcome. Raises `JobError` if it is not one 0/1 variable."""
-    meant = choose(public, [name], "method.outcome")
-    variable = public.variables[meant[0]]
-    if len(meant) != 1 or not variable.indicator:
+    matches = choose(public, [name], "method.outcome")
+    variable = public.variables[matches[0]]
+    if len(matches) != 1 or not variable.indicator:
         raise JobError("method.outcome", f"column {name!r} is not binary", "Declare it as binary.")
-    return int(meant[0])
+    return int(matches[0])

@@ -82,5 +82,5 @@ def graph_input(
         )
     matrix = correlation if standardise else selected.covariance
     return GraphInput(
-        chosen, moments.n, moments.freedom + 1, matrix, full_rank=smallest > tolerance
+        chosen, moments.n, moments.degrees_of_freedom + 1, matrix, full_rank=smallest > tolerance
     )

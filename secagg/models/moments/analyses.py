@@ -1,11 +1,11 @@
-"""The analyses a job may ask of pooled moments: settings as in the job file, one class a kind.
+"""The analyses of pooled moments that a job can list, with one class of settings for each kind.
 
 ========  ==========================================================================
 kind      what it computes
 ========  ==========================================================================
 describe  means, standard deviations, correlations
 ols       least squares with classical standard errors; from moments with noise,
-          with intervals that hold the noise
+          with intervals that allow for the noise
 ridge     ridge regression; penalty by generalised cross-validation or given
 lasso     the lasso; penalty by BIC or given
 pc, ges   equivalence class of a directed graph (extra `graphs`)
@@ -13,8 +13,8 @@ notears   linear NOTEARS
 golem     GOLEM-NV, or GOLEM-EV with equal_variances = true
 ========  ==========================================================================
 
-Graph analyses are scored where the job states the true edges. Whatever is wrong with the settings
-by themselves is refused before data are read: a release that a bad setting wastes cannot be undone.
+Graph analyses are scored if the job states the true edges. Settings are checked before data are
+read, because a release that a bad setting wastes cannot be undone.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from secagg.core.validation import build
 from secagg.errors import JobError, UsageError
 from secagg.models.common.checks import require_number
 from secagg.models.common.coefficient_table import critical_value
-from secagg.models.common.pooled_moments import Moments, unvarying
+from secagg.models.common.pooled_moments import Moments, constant_column
 from secagg.models.common.variables import choose
 from secagg.models.graphs.golem import golem
 from secagg.models.graphs.job_result import check_truth, graph_result
@@ -45,7 +45,7 @@ from secagg.models.moments.ridge import RidgeFit, ridge
 from secagg.models.moments.scaling import check_penalty
 from secagg.models.moments.tables import regression_table
 
-MIN_POSITIVE = float(np.finfo(np.float64).tiny)  # least normal number: what `pc` and `ges` ask for
+MIN_POSITIVE = float(np.finfo(np.float64).tiny)  # the smallest normal number, for "above 0"
 
 
 class Analysis(Protocol):
@@ -53,15 +53,15 @@ class Analysis(Protocol):
 
     @property
     def table(self) -> ResultTable:
-        """How its result is shown."""
+        """The layout of its result."""
         ...
 
     def check(self, public: PublicFacts) -> None:
-        """Raise `UsageError` for undeclared columns or any setting that is wrong by itself."""
+        """Raise `UsageError` for an undeclared column or an invalid setting."""
         ...
 
     def run(self, moments: Moments) -> Result:
-        """Compute; raises `UsageError` where the moments do not allow it."""
+        """Compute the result. Raises `UsageError` if the moments do not allow it."""
         ...
 
 
@@ -71,18 +71,18 @@ class Describe:
 
     @property
     def table(self) -> ResultTable:
-        """Return how its result is shown."""
+        """The layout of its result."""
         return ResultTable("Means, spread and correlations", TableKind.DESCRIPTION)
 
     def check(self, public: PublicFacts) -> None:
-        """Need nothing."""
+        """Accept every job: there are no settings."""
 
     def run(self, moments: Moments) -> Result:
-        """Describe."""
+        """Compute the description."""
         summary = {"method": "describe", **describe(moments).to_dict()}
         if np.any(moments.constant):
-            flat = [name for name, c in zip(moments.names, moments.constant, strict=True) if c]
-            summary["notes"] = [unvarying(name, moments.within) for name in flat]
+            constant = [name for name, c in zip(moments.names, moments.constant, strict=True) if c]
+            summary["notes"] = [constant_column(name, moments.within) for name in constant]
         return Result(summary)
 
 
@@ -96,7 +96,8 @@ class _Regression:
     def check(self, public: PublicFacts) -> None:
         """Check that outcome and predictors are declared."""
         if len(choose(public, [self.outcome], "outcome")) != 1:
-            raise JobError("outcome", f"column {self.outcome!r} has several indicators")
+            what = f"column {self.outcome!r} has several indicators"
+            raise JobError("outcome", what, "Name one of them as `column=level`.")
         choose(public, self.predictors, "predictors", other_than=self.outcome)
 
 
@@ -109,7 +110,7 @@ class Ols(_Regression):
 
     @property
     def table(self) -> ResultTable:
-        """Return how its result is shown."""
+        """The layout of its result."""
         return regression_table("Linear regression (least squares)")
 
     def check(self, public: PublicFacts) -> None:
@@ -118,7 +119,7 @@ class Ols(_Regression):
         critical_value(self.level)
 
     def run(self, moments: Moments) -> Result:
-        """Fit; from moments with noise, by a method whose intervals hold the noise."""
+        """Fit. With noisy moments, the intervals allow for the noise."""
         if moments.noisy is not None:
             return _regression(noisy_ols(moments.noisy, self.outcome, self.predictors, self.level))
         return _regression(ols(moments, self.outcome, self.predictors, self.level))
@@ -137,7 +138,7 @@ class Ridge(_Regression):
 
     @property
     def table(self) -> ResultTable:
-        """Return how its result is shown."""
+        """The layout of its result."""
         return regression_table("Ridge regression")
 
     def check(self, public: PublicFacts) -> None:
@@ -161,7 +162,7 @@ class Lasso(_Regression):
 
     @property
     def table(self) -> ResultTable:
-        """Return how its result is shown."""
+        """The layout of its result."""
         return regression_table("Lasso")
 
     def check(self, public: PublicFacts) -> None:
@@ -176,7 +177,7 @@ class Lasso(_Regression):
 
 @dataclass(frozen=True, kw_only=True)
 class Graph:
-    """What the analyses that learn a graph have in common."""
+    """Settings that the graph analyses share."""
 
     variables: tuple[str, ...] | None = None
     """The columns of the graph, at least two. If it is not set, all columns."""
@@ -184,7 +185,7 @@ class Graph:
     """The true edges for this analysis alone. If it is not set, those of the method."""
 
     def check(self, public: PublicFacts) -> None:
-        """Check that variables are declared, and that the true edges are a DAG over them."""
+        """Check that the variables are declared and that the true edges form a DAG over them."""
         names = [v.name for v in public.variables]
         if self.variables is not None:
             names = [names[i] for i in choose(public, self.variables, "variables")]
@@ -206,7 +207,7 @@ class Pc(Graph):
 
     @property
     def table(self) -> ResultTable:
-        """Return how its result is shown."""
+        """The layout of its result."""
         return other_table("Graph by PC")
 
     def check(self, public: PublicFacts) -> None:
@@ -216,7 +217,7 @@ class Pc(Graph):
         require_causal_learn("kind")
 
     def run(self, moments: Moments) -> Result:
-        """Learn."""
+        """Learn the graph."""
         return self._result(pc(moments, **self._settings()))
 
 
@@ -229,7 +230,7 @@ class Ges(Graph):
 
     @property
     def table(self) -> ResultTable:
-        """Return how its result is shown."""
+        """The layout of its result."""
         return other_table("Graph by GES")
 
     def check(self, public: PublicFacts) -> None:
@@ -239,7 +240,7 @@ class Ges(Graph):
         require_causal_learn("kind")
 
     def run(self, moments: Moments) -> Result:
-        """Learn."""
+        """Learn the graph."""
         return self._result(ges(moments, **self._settings()))
 
 
@@ -257,7 +258,7 @@ class Notears(Graph):
 
     @property
     def table(self) -> ResultTable:
-        """A graph of linear effects."""
+        """The layout of its result."""
         return linear_table("Graph by NOTEARS", standardised=self.standardise)
 
     def check(self, public: PublicFacts) -> None:
@@ -267,7 +268,7 @@ class Notears(Graph):
         require_number("threshold", self.threshold, low=0)
 
     def run(self, moments: Moments) -> Result:
-        """Learn."""
+        """Learn the graph."""
         return self._result(notears(moments, **self._settings()))
 
 
@@ -288,7 +289,7 @@ class Golem(Graph):
 
     @property
     def table(self) -> ResultTable:
-        """A graph of linear effects."""
+        """The layout of its result."""
         variant = " (equal variances)" if self.equal_variances else ""
         return linear_table(f"Graph by GOLEM{variant}", standardised=self.standardise)
 
@@ -300,7 +301,7 @@ class Golem(Graph):
         require_number("threshold", self.threshold, low=0)
 
     def run(self, moments: Moments) -> Result:
-        """Learn."""
+        """Learn the graph."""
         return self._result(golem(moments, **self._settings()))
 
 
@@ -316,10 +317,10 @@ def build_analysis(
     where: str,
     truth: tuple[tuple[str, str], ...] | None = None,
 ) -> Analysis:
-    """Return the analysis a job's table asks for; categorical columns become their indicators.
+    """Return the analysis that a job's table describes, with indicators for categorical columns.
 
     truth: the true edges, for graph analyses
-    Raises `JobError` for an unknown kind, key or column, or a setting that is wrong by itself.
+    Raises `JobError` for an unknown kind, key or column, or an invalid setting.
     """
     settings = dict(table)
     kind = settings.pop("kind", None)
@@ -331,11 +332,11 @@ def build_analysis(
     analysis = build(KINDS[kind], settings, where)
     try:
         analysis.check(public)
-    except UsageError as error:  # the models' own checks know nothing of jobs
-        at = where if error.where == "analysis" else f"{where}.{error.where}"
+    except UsageError as error:  # the analyses' checks do not know where in the job they stand
+        in_job = where if error.where == "analysis" else f"{where}.{error.where}"
         if error.where == "truth" and "truth" not in table:
-            at = f"method.truth, for {where}"
-        raise JobError(at, error.what, error.mend) from None
+            in_job = f"method.truth, for {where}"
+        raise JobError(in_job, error.what, error.mend) from None
     for key in ("predictors", "variables", "outcome"):
         names = getattr(analysis, key, None)
         if names is not None:

@@ -1,7 +1,8 @@
 """The lasso from pooled moments alone (Tibshirani 1996).
 
-It minimises |z - Zg|^2 / (2n) + penalty |g|_1 on standardised columns: see `standardised.py` for
-the scale and `descent.py` for the algorithm. All of it is post-processing of the released moments.
+It minimises |z - Zg|^2 / (2n) + penalty |g|_1 on standardised columns:
+`secagg.models.moments.scaling` defines the scale, `secagg.models.numerics.lasso` has the algorithm.
+All of it is post-processing of the released moments.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from secagg.models.common.pooled_moments import Moments
 from secagg.models.moments.scaling import Vector, check_penalty, standardised
 from secagg.models.numerics.lasso import lasso_descent, optimality_violation
 
-_PATH_LENGTH, _PATH_RATIO = 100, 1e-3  # as glmnet's defaults (Friedman et al. 2010, section 2.5)
+_PATH_LENGTH, _PATH_RATIO = 100, 1e-3  # glmnet's defaults (Friedman et al. 2010, section 2.5)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,9 +27,9 @@ class LassoFit(Result):
     """A lasso fit; its terms have estimates only.
 
     penalty: of the objective above, a pure number; penalty_rule: "bic" or "given"
-    penalty_max: least penalty at which every slope is zero
-    bic: -2 log-likelihood + log(n) (1 + number of nonzero slopes), comparable with `ols`; where
-        each site took off its own means, their number stands for the 1
+    penalty_max: the smallest penalty at which every slope is zero
+    bic: -2 log-likelihood + log(n) (1 + number of nonzero slopes), comparable with `ols`. If each
+        site subtracted its own means, the 1 is replaced by the number of sites.
     selected: predictors with nonzero slopes
     kkt_violation: largest violation of the optimality conditions, on the correlation scale
     """
@@ -53,27 +54,27 @@ def lasso(
     predictors: Sequence[str],
     penalty: float | Literal["bic"] = "bic",
 ) -> LassoFit:
-    """Fit by the lasso, descending a path of penalties from the one that zeroes every slope.
+    """Fit the lasso along a path of falling penalties, from one at which every slope is zero.
 
-    penalty: positive, or "bic" to take, of 100 penalties down to a thousandth of the largest, the
-    one of least BIC = -2 log-likelihood + log(n) df. The number of nonzero slopes is an unbiased
-    estimate of the lasso's degrees of freedom (Zou, Hastie & Tibshirani 2007); the intercept adds
-    one. BIC needs n > p + 1, or the likelihood grows without bound along the path.
+    penalty: positive, or "bic" for the best of 100 penalties, down to a thousandth of the largest,
+        by BIC = -2 log-likelihood + log(n) df. The number of nonzero slopes is an unbiased estimate
+        of the lasso's degrees of freedom (Zou, Hastie & Tibshirani 2007); the intercept adds one.
+        BIC requires n > p + 1, or the likelihood grows without bound along the path.
 
-    Selection makes the estimates' distribution neither normal nor estimable uniformly (Leeb &
-    Poetscher 2005): there are no standard errors, and those of `ols` on the selected columns
-    would be too small.
+    After selection the estimates' distribution is not normal and cannot be estimated uniformly
+    (Leeb & Poetscher 2005). So there are no standard errors, and those of `ols` on the selected
+    columns would be too small.
 
     Raises UsageError for unknown, repeated or constant columns, the outcome among the predictors,
-    moments of no table (negative eigenvalues), n <= p + 1 with "bic", or a bad option.
+    moments that no table has (negative eigenvalues), n <= p + 1 with "bic", or an invalid option.
     """
     pooled, R, r = standardised(moments, outcome, predictors)
     rule = check_penalty(penalty, "bic")
     n, p = pooled.n, len(predictors)
-    # an outcome uncorrelated with everything leaves rounding only, or zero, which has no log path
+    # without any correlation this would be rounding or zero, and zero has no logarithm
     penalty_max = max(float(np.max(np.abs(r))), float(np.finfo(np.float64).eps))
     if isinstance(penalty, str):
-        if n <= p + pooled.means:
+        if n <= p + pooled.subtracted_means:
             raise UsageError(
                 "analysis",
                 f"BIC cannot choose among {p} predictors from {n} records",
@@ -94,10 +95,10 @@ def lasso(
 
     def bic(g: Vector) -> float:
         deviance = n * (np.log(2 * np.pi * variance * unexplained(g)) + 1)
-        return float(deviance + np.log(n) * (pooled.means + np.count_nonzero(g)))
+        return float(deviance + np.log(n) * (pooled.subtracted_means + np.count_nonzero(g)))
 
     notes = [
-        "No standard errors: the lasso's estimates have none that are valid after selection.",
+        "No standard errors: none are valid after the lasso's selection.",
         *within_notes(pooled),
     ]
     solutions = lasso_descent(R, r, path)
@@ -105,7 +106,7 @@ def lasso(
     if isinstance(penalty, str):
         chosen = int(np.argmin([bic(g) for g in solutions]))
         if chosen == len(path) - 1:
-            notes.append("BIC is least at the smallest penalty of the path: compare with `ols`.")
+            notes.append("BIC is lowest at the smallest penalty of the path: compare with `ols`.")
     g, weight = solutions[chosen], float(path[chosen])
     slopes = np.sqrt(variance) / pooled.standard_deviation[:p] * g
     estimates = [float(pooled.mean[p] - slopes @ pooled.mean[:p]), *slopes]

@@ -1,31 +1,33 @@
-"""Secure sufficient statistics: one sum of moments, then any analysis that needs no more.
+"""Secure sufficient statistics: one secure sum of moments, then any number of analyses of it.
 
 With z = (1, u), u a record's variables scaled to [-1, 1] by their public bounds, each site
 contributes the upper triangle of M = sum z z'. The total gives n, the means and the scatter matrix
-of the pooled records, and every linear-Gaussian analysis is a function of these: as many analyses
-as the job lists cost one release.
+of the pooled records. Every linear-Gaussian analysis is a function of these, so all analyses of a
+job cost one release.
 
 What the transcript determines: exactly the pooled n, means and covariances (to the fixed-point
-step), whatever analyses are run. Nothing else of the pooled records, and nothing of how they are
-split over sites. With few records or many variables these are much: p + p(p+1)/2 numbers pin down
-records when n is of that order. With `centre = "site"` it is the scatter within sites instead, and
-no means: see `secagg.models.moments.within_sites`, also for why noise is refused there.
+step), whatever analyses are run. It reveals nothing else about the pooled records, and nothing
+about how they are split over sites. With few records or many variables this is a lot:
+p + p(p+1)/2 numbers determine the records if n is of that order. With `centre = "site"` it is
+the scatter within sites, and no means: `secagg.models.moments.within_sites` also explains why
+noise is refused there.
 
-Under differential privacy records come clipped to |u| <= R on a grid of 2^-g
+Under differential privacy the records are clipped to |u| <= R on a grid of 2^-g
 (`secagg.contracts.noise.Clip`), and z = (c, u) with c = 1/2. Then M's entries are multiples of
-2^-2g that float64 adds exactly. The noise has twice the variance on the diagonal, so that what
-counts as the change that a record makes (`secagg.contracts.noise.Sensitivity`) is the sum of
-squares off the diagonal and half of those on it: exactly half the squared Frobenius norm of the
-whole matrix, of which Analyze Gauss (Dwork et al. 2014) has
+2^-2g, which float64 adds exactly. The noise has twice the variance on the diagonal. So the squared
+change that a record makes (`secagg.contracts.noise.Sensitivity`) is the sum of squares off the
+diagonal plus half of those on it. This is exactly half the squared Frobenius norm of the whole
+matrix, for which Analyze Gauss (Dwork et al. 2014) gives
 
     add or remove  |zz'|_F^2 = |z|^4,
                    so the change is at most  (c^2 + R^2) / root(2)                         (1)
     replace        |zz' - ww'|_F^2 = |z|^4 + |w|^4 - 2 (z'w)^2,
                    so it is at most  root((c^2 + R^2)^2 - max(0, c^2 - R^2)^2)             (2)
 
-In (2) with |z| = |w| = r, z'w = c^2 + u'v can be 0 if R >= c, and otherwise is c^2 - R^2 at least;
-|z|^4 grows with |u|, and faster than (c^2 - |u|^2)^2. Both are reached, and both hold with the
-response in u, as every variable is. A replaced record may also become incomplete, which is (1).
+In (2) with |z| = |w| = r, z'w = c^2 + u'v can be 0 if R >= c, and otherwise is at least c^2 - R^2;
+|z|^4 grows with |u|, and faster than (c^2 - |u|^2)^2. Both bounds are attained, and both include
+the response, which is in u as every variable is. A replaced record may also become incomplete,
+which is (1).
 
 ==================================  =====================  =============================
 R^2                                 (1)                    (2), never below (1)
@@ -35,8 +37,8 @@ c^2                                 root(2) c^2            2 c^2
 above c^2                           (c^2 + R^2) / root(2)  c^2 + R^2, root(2) times (1)
 ==================================  =====================  =============================
 
-c below 1 makes all noise smaller and the number of records and the sums, which are divided by c^2
-and c, less exact. Slopes of a regression hang on the products.
+With c below 1 all noise is smaller, but the number of records and the sums are less exact, because
+they are divided by c^2 and c. The slopes of a regression depend on the products.
 """
 
 from __future__ import annotations
@@ -78,13 +80,13 @@ from secagg.models.moments.within_sites import SEES, within_moments, within_spec
 STAGE = "moments"
 MIN_FRACTION_BITS = 20
 REPEATED_NOTE = (
-    "Several records may be of one person (privacy.records_per_person), and intervals take all "
-    "records for independent: they are too short where a person's records are alike."
+    "Several records may belong to one person (privacy.records_per_person), but intervals assume "
+    "independent records. They are too short if a person's records are similar."
 )
 LEVELS_NOTE = (
-    "The means of all records together were taken off, so that sites that differ in level look "
-    'like effects of one column on another. method.centre = "site" takes that off (not under '
-    "[privacy])."
+    "The means of all records were subtracted, so differences in level between sites can look "
+    'like effects of one column on another. method.centre = "site" removes these differences '
+    "(not available under [privacy])."
 )
 CONSTANT = 0.5
 """c, the constant in z under differential privacy; a multiple of every grid."""
@@ -113,40 +115,40 @@ class PooledMoments:
 
     @property
     def disclosure(self) -> Disclosure:
-        """What the sum determines, by which means are subtracted."""
-        once, other = (
+        """What the sum determines. It depends on which means are subtracted."""
+        released, other = (
             "The number of records, the mean vector and the covariance matrix of the pooled "
             "records, once",
             'with centre = "site", or of method notears_admm,',
         )
         if self.centre == "site":
-            once, other = (
+            released, other = (
                 "The number of records, how many sites have any, and the covariance matrix of "
                 "all records about the means of their own sites, once; no means",
                 'with centre = "pooled"',
             )
         return Disclosure(
             DisclosureKind.POOLED,
-            f"{once}. Every analysis below is computed from these and releases nothing more.",
+            f"{released}. Every analysis below is computed from these and releases nothing more.",
             ASKED_ONCE,
             other_runs=means_by_subtraction(other),
         )
 
     def tables(self, public: PublicFacts) -> tuple[ResultTable, ...]:
-        """Return those of the analyses."""
+        """Return the layouts of the analyses' results."""
         return tuple(analysis.table for analysis in self._analyses(public))
 
     def stages(self, public: PublicFacts) -> tuple[Stage, ...]:
         """Declare the one round. |z_j z_k| <= 1, so no entry exceeds a site's number of rows."""
         if self.fraction_bits < MIN_FRACTION_BITS:
             raise JobError("method.fraction_bits", f"must be at least {MIN_FRACTION_BITS}")
-        self._analyses(public)  # refuses unknown kinds, keys and columns before data is read
+        self._analyses(public)  # checks kinds, keys and columns before data are read
         if self.centre == "site":
             if public.clip is not None:
                 raise CapabilityError(
                     "method.centre",
-                    'with centre = "site" how far a record moves the sum is not proved: it moves '
-                    "its site's means too, and with them every difference",
+                    'with centre = "site" there is no proven bound on how far one record moves '
+                    "the sum, because it also moves its site's means",
                     'Take centre = "pooled" under [privacy].',
                 )
             return (Stage(STAGE, within_spec(public, self.fraction_bits), 1, SEES),)
@@ -154,16 +156,16 @@ class PooledMoments:
         bound = float(public.max_rows)
         bits = self.fraction_bits if public.clip is None else 2 * public.clip.grid_bits
         spec = (Field("moments", (p * (p + 1) // 2,), bound, bits, Kind.PSD),)
-        touch = None if public.clip is None else moments_sensitivity(public.clip, p - 1)
+        sensitivity = None if public.clip is None else moments_sensitivity(public.clip, p - 1)
         sees = "pooled record count, sums and cross products"
-        return (Stage(STAGE, spec, 1, sees, touch),)
+        return (Stage(STAGE, spec, 1, sees, sensitivity),)
 
     def initial_state(self, public: PublicFacts) -> State:
-        """Nothing is known yet."""
+        """Begin without any sum."""
         return {}
 
     def next_request(self, state: State) -> tuple[str, Body] | None:
-        """Ask once."""
+        """Request the one sum."""
         return None if "upper" in state else (STAGE, {})
 
     def contribute(
@@ -175,7 +177,7 @@ class PooledMoments:
         public: PublicFacts,
         random: RandomBytes,
     ) -> tuple[Update, State]:
-        """Compute this site's M, or its scatter about its own means."""
+        """Compute this site's M or its scatter about its own means."""
         if self.centre == "site":
             return within_update(rows), memory
         constant = 1.0 if public.clip is None else CONSTANT
@@ -183,12 +185,12 @@ class PooledMoments:
         return {"moments": (z.T @ z)[np.triu_indices(z.shape[1])]}, memory
 
     def aggregate(self, state: State, total: Update, sites: int) -> State:
-        """Keep the sum."""
-        kept: State = {"upper": total["moments"], "sites": sites}
-        return {**kept, "counts": total["counts"]} if self.centre == "site" else kept
+        """Store the sum."""
+        state = {"upper": total["moments"], "sites": sites}
+        return {**state, "counts": total["counts"]} if self.centre == "site" else state
 
     def result(self, state: State, public: PublicFacts, counted: RecordCount) -> Result:
-        """Run the analyses on the pooled moments; one that fails is reported as `failed`."""
+        """Run the analyses on the pooled moments. One that fails is reported as `failed`."""
         noise = public.noise.get(STAGE)
         step_error = state["sites"] * 2.0 ** -(self.fraction_bits + 1)
         quality: dict[str, Any]
@@ -196,14 +198,14 @@ class PooledMoments:
             moments = within_moments(state["upper"], state["counts"], public, step_error)
             quality = {
                 "centre": self.centre,
-                "degrees_of_freedom": moments.freedom,
+                "degrees_of_freedom": moments.degrees_of_freedom,
                 "largest_correlation_error": moments.error,
             }
         elif noise is None:
             moments = pooled_moments(state["upper"], public, step_error)
             quality = {"largest_correlation_error": moments.error}
         else:
-            # sites that dropped out since the cohort was fixed leave less noise than this
+            # there is less noise than this if sites dropped out after the cohort was fixed
             variance = noise.sum_variance(state["sites"], noise.site_variance(state["sites"]))
             noisy = noisy_moments(state["upper"], public, variance, counted, CONSTANT)
             repair = repaired(noisy)
@@ -222,7 +224,7 @@ class PooledMoments:
         for i, analysis in enumerate(self._analyses(public), start=1):
             try:
                 result = analysis.run(moments)
-            except UsageError as error:  # the release is spent: keep it, and the other analyses
+            except UsageError as error:  # the release is spent: keep it and the other analyses
                 kind = self.analyses[i - 1]["kind"]
                 summaries.append(
                     {"method": kind, "failed": f"method.analyses[{i}], {error.line()}".rstrip(".")}
@@ -259,7 +261,7 @@ class PooledMoments:
 
 
 def _without_intervals(summary: dict[str, Any]) -> dict[str, Any]:
-    """Take out what describes sampling only: beside noise it would say far too little."""
+    """Remove errors and tests that describe sampling only: the noise makes them far too small."""
     summary = {**summary, "notes": [*summary.get("notes", ()), NOISE_NOTE]}
     if "terms" in summary:
         nothing = dict.fromkeys(("std_error", "statistic", "p_value", "ci_low", "ci_high"))
@@ -284,8 +286,8 @@ def pooled_moments(upper: NDArray[np.float64], public: PublicFacts, step_error: 
     step_error: bound on the fixed-point error of any entry of M: sites x half a step
 
     Centring is done in scaled units, about the middle of the public bounds, where the sums are
-    small. Errors are carried along: an entry M_jk is a float64 sum of n products, so it errs by at
-    most n eps root(M_jj M_kk), plus `step_error`; subtracting s_j s_k / n, whose terms are no
+    small. Errors are propagated: an entry M_jk is a float64 sum of n products, so its error is at
+    most n eps root(M_jj M_kk) plus `step_error`; subtracting s_j s_k / n, whose terms are no
     larger, at most quadruples both. Columns that do not vary beyond that are constant, and their
     rows of the scatter are set to 0.
     """

@@ -1,15 +1,15 @@
-"""What noisy moments say about the exact ones: draws from the posterior of M given M + E.
+"""Draws from the posterior of the exact moments M, given the noisy moments M + E.
 
 M = sum z z', z = (1, predictors, outcome), has m rows; E is symmetric with independent normal
 entries of known variance (`secagg.models.common.noisy_moments`). Bernstein & Sheldon 2019 showed
-that treating the exact moments as missing data, and averaging inference over what they may have
-been, gives calibrated posteriors. Here M itself is drawn, not a model of the records. Its density
+that treating the exact moments as missing data, and averaging inference over their possible
+values, gives calibrated posteriors. Here M itself is drawn, not a model of the records. Its density
 is
 
     p(M | M + E) ~ prod_{j<=k} exp(-E_jk^2 / (2 var E_jk)) pi(M)    over positive definite M,   (1)
 
-so that knowing that M is the moments of *some* table is part of the inference. That is decisive
-when the noise is as large as the smallest eigenvalue of M.
+so the inference uses that M consists of the moments of *some* table. This is decisive if the noise
+is as large as the smallest eigenvalue of M.
 
 The prior pi. With C the correlations of the p = m - 1 columns, C_x those of the predictors and S_jj
 the columns' sums of squares about the mean, n, the sums and the S_jj are flat, and given them
@@ -18,25 +18,26 @@ the columns' sums of squares about the mean, n, the sums and the S_jj are flat, 
     pi(C) = sum_a w_a |C_x|^(a - 1) / Z_a  over positive definite C,    w_a ~ a^(2 p),          (2)
 
 with twelve values of a, in equal ratios from 1 to 9 p / 2, and Z_a the integral of |C_x|^(a - 1/2)
-over C_x. So the outcome's correlations are as flat as they can be, and C_x has a mixture of the
-distributions of Lewandowski, Kurowicka & Joe (2009) with the parameters a + 1/2. It is free of
-units, and has a say only where the noise leaves room. With the largest a the others explain 0.08 of
-a predictor's variance, on average over C (ten predictors); with a = 1, C uniform, 0.75. w favours
-large a, and a release that shows collinear columns outweighs it. Both ends and w were chosen by
-coverage, where 0.90 is asked and the noise's norm is the least eigenvalue (500 records): 0.915 at
-correlations of 0.3 and 0.94 at 0.8. The largest a alone gives 0.90 and 0.73, since it draws even
-columns that are seen to be collinear as if they were not; a = 1 alone gives 0.995 and 0.96, with
-intervals 3.2 and 1.7 times as long as the mixture's (benchmarks/interval_coverage.py).
+over C_x. So the outcome's correlations are as flat as possible, and C_x has a mixture of the
+distributions of Lewandowski, Kurowicka & Joe (2009) with the parameters a + 1/2. The prior does not
+depend on units, and matters only as far as the noise hides the data. With the largest a the other
+predictors explain 0.08 of a predictor's variance, on average over C (ten predictors); with a = 1,
+where C is uniform, 0.75. w favours large a, and a release with collinear columns outweighs it. Both
+ends and w were chosen by coverage at a nominal level of 0.90, with noise whose norm is the smallest
+eigenvalue (500 records): 0.915 at correlations of 0.3 and 0.94 at 0.8. The largest a alone gives
+0.90 and 0.73, because it draws even clearly collinear columns as if they were not; a = 1 alone
+gives 0.995 and 0.96, with intervals 3.2 and 1.7 times as long as the mixture's
+(benchmarks/interval_coverage.py).
 
 The coordinates. With LL' = M (Cholesky), |dM / dL| = 2^m prod_j L_jj^(m - j) (j from 0); L without
 its first row and column is the factor of S. So the density of (L_jk, log L_jj) is that of (1) times
 
     pi(C)  prod_{j>=0} L_jj^(m - j + 1)  prod_{j>0} S_jj^(-(p - 1) / 2)                         (3)
 
-where |C_x| is the product of L_jj^2 / S_jj over the predictors. It is smooth, on a whole space, and
-Hamiltonian Monte Carlo (Neal 2011, sections 2 and 3) needs no more. Many short chains run side by
-side as one array. The draws are a function of the release alone: the generator has a fixed seed,
-and nothing here protects anybody.
+where |C_x| is the product of L_jj^2 / S_jj over the predictors. The density is smooth on all of
+R^k, which is enough for Hamiltonian Monte Carlo (Neal 2011, sections 2 and 3). Many short chains
+run in parallel as one array. The draws are a function of the release alone: the generator has a
+fixed seed. It protects nobody and needs no secret.
 """
 
 from __future__ import annotations
@@ -48,15 +49,15 @@ from scipy.special import gammaln, logsumexp, ndtri
 Floats = NDArray[np.float64]
 
 CHAINS, WARM_UP, DRAWS = 32, 200, 100
-_LEAPFROG_STEPS = (6, 13)  # leapfrog steps of a trajectory, from a range so that none is periodic
-_ACCEPTANCE = 0.8  # aimed at; between 0.6 and 0.9 costs little (Betancourt, Byrne & Girolami 2014)
+_LEAPFROG_STEPS = (6, 13)  # range of a trajectory's random length, which prevents periodicity
+_ACCEPTANCE = 0.8  # target rate; 0.6 to 0.9 are nearly as good (Betancourt, Byrne & Girolami 2014)
 _SEED = 4
 
 
 class Target:
     """The log density of X: a batch of L with log L_jj on the diagonal, shape (chains, m, m).
 
-    a: the values that a has in (2), shape (values,); None for `shapes`
+    a: the values of a in (2), shape (values,); None for `shapes`
     """
 
     def __init__(self, released: Floats, variance: Floats, a: Floats | None = None) -> None:
@@ -66,7 +67,7 @@ class Target:
         self.log_weight = 2 * p * np.log1p(self.excess) - _log_normaliser(self.excess + 1.5, p - 1)
         self.released = released
         self.lower = np.tril(np.ones((m, m)))
-        # each entry off the diagonal stands twice in a sum over all entries
+        # a sum over all entries counts each entry off the diagonal twice
         self.precision = 1 / variance / (2.0 - np.eye(m))
         self.pivots = m + 1.0 - np.arange(m)
         self.squares = -(p - 1) / 2
@@ -84,33 +85,33 @@ class Target:
         L = self.factor(X)
         diagonal = np.arange(L.shape[1])
         E = L @ L.swapaxes(1, 2) - self.released
-        pull = E * self.precision
+        weighted = E * self.precision
         S = (L[:, 1:, 1:] ** 2).sum(axis=2)
-        logs, of = np.log(S), self.predictors
-        determinant = 2 * X[:, of, of].sum(axis=1) - logs[:, :-1].sum(axis=1)  # log |C_x|
-        terms = determinant[:, None] * self.excess + self.log_weight
+        log_S, x = np.log(S), self.predictors
+        log_det = 2 * X[:, x, x].sum(axis=1) - log_S[:, :-1].sum(axis=1)  # log |C_x|
+        terms = log_det[:, None] * self.excess + self.log_weight
         prior = logsumexp(terms, axis=1)
         # the derivative of (2)'s logarithm by log |C_x|: the mean of a - 1 at this C_x
         mean = np.exp(terms - prior[:, None]) @ self.excess
         value = (
-            -0.5 * (pull * E).sum(axis=(1, 2))
+            -0.5 * (weighted * E).sum(axis=(1, 2))
             + X[:, diagonal, diagonal] @ self.pivots
-            + self.squares * logs.sum(axis=1)
+            + self.squares * log_S.sum(axis=1)
             + prior
         )
-        by_logs = np.full_like(S, self.squares)
-        by_logs[:, :-1] -= mean[:, None]
-        slope = -2 * pull @ L
-        slope[:, 1:, 1:] += (2 * by_logs / S)[:, :, None] * L[:, 1:, 1:]
-        slope *= self.lower
-        slope[:, diagonal, diagonal] *= L[:, diagonal, diagonal]
-        slope[:, diagonal, diagonal] += self.pivots
-        slope[:, of, of] += 2 * mean[:, None]
-        return value, slope
+        by_log_S = np.full_like(S, self.squares)
+        by_log_S[:, :-1] -= mean[:, None]
+        gradient = -2 * weighted @ L
+        gradient[:, 1:, 1:] += (2 * by_log_S / S)[:, :, None] * L[:, 1:, 1:]
+        gradient *= self.lower
+        gradient[:, diagonal, diagonal] *= L[:, diagonal, diagonal]
+        gradient[:, diagonal, diagonal] += self.pivots
+        gradient[:, x, x] += 2 * mean[:, None]
+        return value, gradient
 
 
 def shapes(p: int) -> Floats:
-    """Return the values that a has in (2), from 1 to 9 p / 2."""
+    """Return the values of a in (2), from 1 to 9 p / 2."""
     return np.geomspace(1.0, 4.5 * p, 12)
 
 
@@ -121,8 +122,8 @@ def _log_normaliser(eta: Floats, d: int) -> Floats:
     over r is that of (1 - |s|^2)^(eta - 1) over the ball of k = d - 1 dimensions times |C|^(1/2).
     """
     k = np.arange(1, d)
-    of = eta[:, None] + (d - 1 - k) / 2
-    parts = gammaln(of) - gammaln(of + k / 2) + k / 2 * np.log(np.pi)
+    shape = eta[:, None] + (d - 1 - k) / 2
+    parts = gammaln(shape) - gammaln(shape + k / 2) + k / 2 * np.log(np.pi)
     return np.asarray(parts.sum(axis=1), dtype=np.float64)
 
 
@@ -131,10 +132,10 @@ def draw_factors(
 ) -> Floats:
     """Return draws of L, LL' = M, shape (draws, chains, m, m).
 
-    released: M + E for every chain, shape (chains, m, m), symmetric, the outcome last: the same
-        for all, or as many releases as one likes, each with a chain of its own
+    released: M + E for every chain, shape (chains, m, m), symmetric, the outcome last. All chains
+        can have the same release, or each its own.
     variance: of E's entries, shape (m, m), positive
-    a: the values that a has in (2), if not `shapes`
+    a: the values of a in (2); None for `shapes`
     """
     chains, m = released.shape[:2]
     diagonal = np.arange(m)
@@ -142,45 +143,45 @@ def draw_factors(
     target = Target(released, variance, a)
     X = _starts(released, variance, rng)
     pivots = X[:, diagonal, diagonal]
-    # entry M_jk moves by L_kk dL_jk: so far may the noise move L_jk, if the prior did not hold it
+    # M_jk changes by L_kk dL_jk: this is how far the noise moves L_jk, ignoring the prior
     scale = np.minimum(np.sqrt(variance) / pivots[:, None, :], pivots[:, None, :])
     scale[:, diagonal, diagonal] /= pivots  # there the coordinate is a logarithm
     X[:, diagonal, diagonal] = np.log(pivots)
-    kept = np.empty((draws, chains, m, m))
-    with np.errstate(all="ignore"):  # a trajectory that flies off to infinity is refused
-        value, slope = target(X)
+    factors = np.empty((draws, chains, m, m))
+    with np.errstate(all="ignore"):  # a trajectory that diverges is rejected
+        value, gradient = target(X)
         step = np.full(chains, 0.2)
         for i in range(WARM_UP + draws):
             momentum = rng.standard_normal((chains, m, m)) * target.lower
             jump = (step * rng.uniform(0.8, 1.2, chains))[:, None, None] * scale
-            at, to_value, to_slope = X, value, slope
-            end = momentum + 0.5 * jump * slope  # leapfrog: Neal 2011, equations 2.28 to 2.30
+            new_X, new_value, new_gradient = X, value, gradient
+            end = momentum + 0.5 * jump * gradient  # leapfrog: Neal 2011, equations 2.28 to 2.30
             for _ in range(rng.integers(*_LEAPFROG_STEPS)):
-                at = at + jump * end
-                to_value, to_slope = target(at)
-                end = end + jump * to_slope
-            end = end - 0.5 * jump * to_slope
-            gain = to_value - value + 0.5 * (momentum**2 - end**2).sum(axis=(1, 2))
-            chance = np.nan_to_num(np.exp(np.minimum(gain, 0.0)))
-            taken = rng.random(chains) < chance
-            value = np.where(taken, to_value, value)
-            X = np.where(taken[:, None, None], at, X)
-            slope = np.where(taken[:, None, None], to_slope, slope)
+                new_X = new_X + jump * end
+                new_value, new_gradient = target(new_X)
+                end = end + jump * new_gradient
+            end = end - 0.5 * jump * new_gradient
+            gain = new_value - value + 0.5 * (momentum**2 - end**2).sum(axis=(1, 2))
+            probability = np.nan_to_num(np.exp(np.minimum(gain, 0.0)))
+            accepted = rng.random(chains) < probability
+            value = np.where(accepted, new_value, value)
+            X = np.where(accepted[:, None, None], new_X, X)
+            gradient = np.where(accepted[:, None, None], new_gradient, gradient)
             if i < WARM_UP:
-                step *= np.exp(0.15 * (chance - _ACCEPTANCE))
+                step *= np.exp(0.15 * (probability - _ACCEPTANCE))
             else:
-                kept[i - WARM_UP] = target.factor(X)
-    return kept
+                factors[i - WARM_UP] = target.factor(X)
+    return factors
 
 
 def _starts(released: Floats, variance: Floats, rng: np.random.Generator) -> Floats:
-    """Return factors to start from: noise is added again, so they are wider apart than (1)."""
+    """Return the chains' initial factors. Noise is added again, so they spread wider than (1)."""
     m = released.shape[-1]
     noise = np.triu(rng.standard_normal(released.shape) * np.sqrt(variance))
     noise += np.triu(noise, 1).swapaxes(1, 2)
     eigenvalues, basis = np.linalg.eigh(released + noise)
-    lifted = np.maximum(eigenvalues, np.sqrt(variance.sum() / m))  # as `noisy_moments` repairs
-    return np.linalg.cholesky((basis * lifted[:, None, :]) @ basis.swapaxes(1, 2))
+    raised = np.maximum(eigenvalues, np.sqrt(variance.sum() / m))  # the repair of `noisy_moments`
+    return np.linalg.cholesky((basis * raised[:, None, :]) @ basis.swapaxes(1, 2))
 
 
 def mixing(draws: Floats) -> float:

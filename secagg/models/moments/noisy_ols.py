@@ -1,7 +1,7 @@
-"""Least squares from moments with noise: intervals that hold the noise as well as the sampling.
+"""Least squares from noisy moments, with intervals that cover both the noise and the sampling.
 
-Plugging noisy moments into the textbook's formulas understates the error badly: nominal 90 %
-intervals then cover 0.45 (500 records, ten predictors with correlations of 0.3, epsilon = 1). With
+Textbook formulas with noisy moments understate the error badly: nominal 90 % intervals then cover
+0.45 (500 records, ten predictors with correlations of 0.3, epsilon = 1). With
 A = sum z z' over z = (1, predictors), b = sum z y and the noise E, e on them, the estimating
 equation at the truth is
 
@@ -9,30 +9,30 @@ equation at the truth is
     Cov(b - A theta) = sigma^2 A,
     Cov(e - E theta) = s^2 [(1 + |theta|^2) I + theta theta' - diag(theta_j^2)]              (1)
 
-for variances all s^2. Multiplying by A~^-1 (the delta method) is right to first order in E A^-1,
-but where the noise's norm comes near A's least eigenvalue, as there, A~ may be singular by chance:
-intervals are 2.5 times as long as those below, and cover 0.99. The parametric bootstrap (Ferrando,
-Wang & Sheldon 2022) takes over the bias of its estimate, and covers 0.82. So, as in Bernstein &
-Sheldon 2019, the exact moments M are treated as missing data:
+if all variances are s^2. Multiplying by A~^-1 (the delta method) is right to first order in E A^-1.
+But if the noise's norm is close to A's smallest eigenvalue, as in this example, A~ may be singular
+by chance: intervals are 2.5 times as long as those below, and cover 0.99. The parametric bootstrap
+(Ferrando, Wang & Sheldon 2022) inherits the bias of its estimate, and covers 0.82. So, as in
+Bernstein & Sheldon 2019, the exact moments M are treated as missing data:
 
     p(theta | release) = integral of p(theta | M) p(M | release) dM,                         (2)
 
-with p(theta | M) the textbook's: with a flat prior on theta and log sigma it is Student's t about
-the least-squares estimate, with its standard error and n - p - 1 degrees of freedom (Gelman et
-al. 2013, section 14.2), so that credible and confidence intervals are the same numbers. For
-p(M | release), and the prior that it needs, see `secagg.models.moments.noise_posterior`. (2) is a
-mixture of as many t distributions as there are draws; its quantiles are solved for, not simulated.
-Without noise there is one M, and everything here is what `secagg.models.moments.ols.ols` says.
+where p(theta | M) is that of the textbook: with a flat prior on theta and log sigma it is Student's
+t about the least-squares estimate, with its standard error and n - p - 1 degrees of freedom (Gelman
+et al. 2013, section 14.2), so credible and confidence intervals are the same. For p(M | release)
+and its prior see `secagg.models.moments.noise_posterior`. (2) is a mixture of t distributions, one
+for each draw; its quantiles are computed by root finding, not by simulation. Without noise there is
+one M, and all results equal those of `secagg.models.moments.ols.ols`.
 
-With ten predictors and correlations of 0 to 0.65 such intervals cover 0.89 to 0.93 where 0.90 is
-asked, the noise's norm being up to 1.4 times A's least eigenvalue; beyond that, with correlations
-of 0.65 and 0.8, up to 0.98. What they miss is a few predictors far more alike than the rest, which
-the noise hides: of two correlated by 0.95 among others by 0.3 a slope is covered 0.88 where the
-noise's norm is half of the eigenvalue, and 0.41 where it is three times that. All of these are
-printed by benchmarks/interval_coverage.py.
+With ten predictors and correlations of 0 to 0.65, nominal 90 % intervals cover 0.89 to 0.93 if the
+noise's norm is up to 1.4 times A's smallest eigenvalue; beyond that, with correlations of 0.65 and
+0.8, up to 0.98. Coverage fails if a few predictors are much more strongly correlated than the rest
+and the noise hides it: with two correlated by 0.95 and others by 0.3, the coverage of a slope of
+the two is 0.88 if the noise's norm is half of the eigenvalue, and 0.41 if it is three times that.
+benchmarks/interval_coverage.py prints all of these numbers.
 
-Not in the intervals: bias from clipping records to a norm (they are for the coefficients of the
-clipped records), choice of the variables after seeing a release, and unequal variances.
+The intervals do not cover the bias from clipping records to a norm (they are for the coefficients
+of the clipped records), the choice of variables after seeing a release, or unequal variances.
 """
 
 from __future__ import annotations
@@ -58,10 +58,8 @@ from secagg.models.moments.noise_posterior import CHAINS, draw_factors, mixing
 
 Floats = NDArray[np.float64]
 
-_MAX_NOISE_RATIO = (
-    0.5  # largest noise ratio without a note: below it coverage hardly depends on the prior
-)
-_MAX_R_HAT = 1.05  # largest R-hat without a note: Vehtari et al. 2021 ask 1.01 of far longer chains
+_MAX_NOISE_RATIO = 0.5  # a larger ratio gets a note: below it coverage hardly depends on the prior
+_MAX_R_HAT = 1.05  # a larger R-hat gets a note; Vehtari et al. 2021 ask 1.01 of far longer chains
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,14 +67,15 @@ class NoisyLinearFit(Result):
     """A least-squares fit from moments with noise.
 
     n: noisy number of records, rounded
-    terms: the intercept first, then the predictors in the order asked for. `estimate` is the
-        median of (2), the interval is between its quantiles and need not be centred on it;
-        `std_error` is the interval's length over that of a t distribution of scale 1; `p_value` is
-        twice the smaller share of (2) on either side of zero.
-    widened: the intervals' length over that without the noise, median over the slopes, at least
-        about 1; r_squared, residual_std_error: medians
-    noise_ratio: the noise's operator norm over the least eigenvalue of A, as far as the release
-        tells without the prior: 2 where it does not tell. Above 1/2 intervals rest on the prior
+    terms: the intercept first, then the predictors in the given order. `estimate` is the median of
+        (2). The interval is between its quantiles and need not be centred on the median.
+        `std_error` is the interval's length divided by that of a t distribution of scale 1.
+        `p_value` is twice the smaller share of (2) on either side of zero.
+    widened: the intervals' length divided by that without the noise, median over the slopes, at
+        least about 1; r_squared, residual_std_error: medians
+    noise_ratio: the noise's operator norm divided by the smallest eigenvalue of A, estimated
+        without the prior; 2 if the noise hides that eigenvalue. Above 1/2 the intervals depend on
+        the prior.
     r_hat: agreement of the chains, near 1
     """
 
@@ -101,9 +100,9 @@ def noisy_ols(
     """Regress the outcome on an intercept and the predictors.
 
     noisy: moments with noise of known variance, in scaled units
-    outcome, predictors: names as in `secagg.models.moments.ols.ols`, and checked like there
+    outcome, predictors: as in `secagg.models.moments.ols.ols`, with the same checks
     level: of the intervals, in (0, 1)
-    Raises UsageError for a level out of range, or fewer records than terms, as far as one can see.
+    Raises UsageError for a level out of range, or a noisy number of records that is too small.
     """
     critical_value(level)
     pooled = noisy.select(regression_columns(outcome, predictors))
@@ -113,9 +112,9 @@ def noisy_ols(
     if dof < 1:
         raise UsageError(
             "analysis",
-            f"the number of records comes out of the noise as {n}, give or take "
-            f"{pooled.records_error:.2g}, and must be at least {p + 2} to carry {p} predictors, an "
-            "intercept and a residual variance",
+            f"the noisy number of records is {n} (standard deviation {pooled.records_error:.2g}), "
+            f"and must be at least {p + 2} for {p} predictors, an intercept and a residual "
+            "variance",
             "Use fewer predictors, more records or less noise.",
         )
     exact = not pooled.variance.any()
@@ -148,9 +147,9 @@ def noisy_ols(
 
 @dataclass(frozen=True)
 class Fits:
-    """Textbook fits for every draw of M, in the columns' own units: medians, and over all draws
+    """Textbook fits for every draw of M, in the columns' own units.
 
-    estimates, errors: shape (draws, chains, p + 1), intercept first
+    estimates, errors: shape (draws, chains, p + 1), intercept first; sigma, r_squared: medians
     """
 
     estimates: Floats
@@ -160,7 +159,7 @@ class Fits:
 
 
 def fits_of(L: Floats, pooled: NoisyMoments, dof: int) -> Fits:
-    """Fit by Cholesky factors of M, shape (draws, chains, p + 2, p + 2), the outcome last.
+    """Fit from Cholesky factors of M, shape (draws, chains, p + 2, p + 2), the outcome last.
 
     With L split into L_A, the last row's l' and its pivot r: L_A L_A' = A, b = L_A l and y'y =
     l'l + r^2. So theta = L_A'^-1 l, RSS = r^2, and Cov(theta) = sigma^2 L_A'^-1 L_A^-1.
@@ -186,10 +185,11 @@ def fits_of(L: Floats, pooled: NoisyMoments, dof: int) -> Fits:
 
 
 def _noise_ratio(pooled: NoisyMoments) -> float:
-    """Return how large the noise is beside A's least eigenvalue, both where the noise is even.
+    """Return the noise's norm divided by A's smallest eigenvalue, on the scale of even noise.
 
-    The draws of M would not do: collinear predictors that the noise hides they take for others.
-    An eigenvalue below the noise's own cannot be told from it, hence 2 at most.
+    It is not computed from the draws of M: where the noise hides collinear predictors, the draws
+    treat them as not collinear. An eigenvalue below the noise's own cannot be distinguished from
+    noise, so the ratio is at most 2.
     """
     A = (pooled.matrix / np.outer(pooled.scale, pooled.scale))[:-1, :-1]
     noise = pooled.eigenvalue_noise
@@ -200,7 +200,7 @@ def mixture_term(name: str, centres: Floats, scales: Floats, dof: int, level: fl
     """Summarise the mixture of Student's t at `centres` with `scales`, both of shape (draws,)."""
 
     def quantile(share: float) -> float:
-        """Solve for it; each component's quantile is on one side, so they bracket it."""
+        """Return a quantile by root finding; the components' quantiles bracket it."""
         each = centres + scales * stdtrit(dof, share)
         low, high = float(each.min()), float(each.max())
         if low == high:
@@ -230,19 +230,20 @@ def mixture_term(name: str, centres: Floats, scales: Floats, dof: int, level: fl
 
 def _notes(fit: NoisyLinearFit) -> tuple[str, ...]:
     notes = [
-        "Intervals hold the noise of differential privacy as well as sampling; they are "
-        f"{fit.widened:.1f} times as long as without it.",
-        "They are for the coefficients of the records as clipped, and assume independent records "
-        "of equal variance.",
+        "Intervals cover the noise of differential privacy as well as sampling; they are "
+        f"{fit.widened:.1f} times as long as without the noise.",
+        "They are for the coefficients of the clipped records, and assume independent records of "
+        "equal variance.",
     ]
     if fit.noise_ratio > _MAX_NOISE_RATIO:
         notes.append(
-            "Noise hides how strongly predictors are correlated (it is "
-            f"{'at least ' * (fit.noise_ratio >= 2)}{fit.noise_ratio:.1f} times what they vary in "
-            "their least variable direction), and intervals rest in part on what is assumed of it. "
-            "In simulations 90 % intervals covered 89 to 98 % with predictors correlated alike "
-            "(0 to 0.8), but where two were by 0.95, one of these no more than 41 %. Do not rely "
-            "on intervals of single predictors that may be nearly the same."
+            "The noise hides how strongly the predictors are correlated: it is "
+            f"{'at least ' * (fit.noise_ratio >= 2)}{fit.noise_ratio:.1f} times their variation in "
+            "the direction in which they vary least. The intervals partly depend on prior "
+            "assumptions. In simulations 90 % intervals covered 89 to 98 % with equally "
+            "correlated predictors (0 to 0.8), but only 41 % for one of two predictors with a "
+            "correlation of 0.95. Do not rely on intervals of predictors that may be nearly the "
+            "same."
         )
     if fit.r_hat > _MAX_R_HAT:
         notes.append(f"The sampler's chains disagree (R-hat {fit.r_hat:.2f}).")

@@ -1,4 +1,4 @@
-"""Ordinary least squares and a descriptive table from pooled moments alone.
+"""Ordinary least squares and descriptive statistics from pooled moments alone.
 
 Follows Seber & Lee, *Linear Regression Analysis* (2003), chapters 3 and 4, on the correlation
 scale. With R the correlation matrix of the p predictors, r their correlations with the outcome y,
@@ -10,12 +10,12 @@ LL' = R (Cholesky), v = L^-1 r, and s the roots of the diagonal of the scatter m
     intercept  b_0 = mean_y - b'm,  var b_0 = sigma^2 (1/n + |L^-1 (m/s)|^2)   (4)
 
 m is the predictors' mean. (3) and (4) are sums of squares, so no digits cancel in them however far
-the means lie from zero. Where each of K sites took off its own means (`Moments.within`), n - p - 1
-becomes n - K - p and R^2 is of the variation within sites; there is no one intercept. It is least
-squares with an indicator of every site (`secagg.models.moments.within_sites`).
+the means are from zero. If each of K sites subtracted its own means (`Moments.within`), n - p - 1
+becomes n - K - p, R^2 describes the variation within sites, and there is no common intercept. This
+is least squares with an indicator of every site (`secagg.models.moments.within_sites`).
 
-All of it is post-processing of the released moments. The standard errors describe sampling only:
-noise added to the moments for differential privacy is not in them.
+All of it is post-processing of the released moments. The standard errors describe sampling only;
+they ignore noise that was added to the moments for differential privacy.
 """
 
 from __future__ import annotations
@@ -43,13 +43,13 @@ from secagg.models.numerics.cholesky import factor
 
 @dataclass(frozen=True, kw_only=True)
 class LinearFit(Result):
-    """A least-squares fit; names as in every textbook's summary table.
+    """A least-squares fit, with the names of a textbook's summary table.
 
-    terms: the intercept first (if there is one), then the predictors in the order asked for
-    f_statistic: of all slopes being zero, on model_dof = p and residual_dof = n - p - 1, or n - p
-        less one a site
+    terms: the intercept first (if there is one), then the predictors in the given order
+    f_statistic: tests that all slopes are zero, on model_dof = p and residual_dof = n - p - 1 (or
+        n - p - K with K sites that subtracted their own means)
     log_likelihood: Gaussian, at the maximum-likelihood variance RSS / n
-    aic, bic: count the p + 1 coefficients, or p and one a site, not the variance
+    aic, bic: count the p + 1 coefficients (or p + K), not the variance
     """
 
     method: str = "ols"
@@ -76,27 +76,25 @@ def ols(
     """Regress the outcome on an intercept and the predictors.
 
     level: of the confidence intervals, in (0, 1)
-    Raises UsageError for unknown, repeated, constant or collinear columns (naming the culprit), no
-    degree of freedom left, an outcome among the predictors or determined by them, or a level out
-    of range.
+    Raises UsageError for unknown, repeated, constant or collinear columns (the message names one),
+    no residual degree of freedom, an outcome among the predictors or determined by them, or a level
+    out of range.
     """
     pooled = regression_moments(moments, outcome, predictors)
     n, p = pooled.n, len(predictors)
-    dof = pooled.freedom - p
+    dof = pooled.degrees_of_freedom - p
     if dof < 1:
         levels = "an intercept" if pooled.within is None else f"{pooled.within} sites' means"
         raise UsageError(
             "analysis",
-            f"{n} records cannot carry {p} predictors, {levels} and a residual variance",
-            f"Use at most {max(pooled.freedom - 1, 0)} predictors, or `ridge`.",
+            f"{n} records are too few for {p} predictors, {levels} and a residual variance",
+            f"Use at most {max(pooled.degrees_of_freedom - 1, 0)} predictors, or `ridge`.",
         )
     correlation = pooled.correlation
     lower = factor(correlation[:p, :p], predictors, pooled.tolerance)
     v = solve_triangular(lower, correlation[:p, p], lower=True)
     unexplained = float(1.0 - v @ v)
-    if (
-        unexplained < pooled.tolerance
-    ):  # the residuals would be rounding, and every p-value with them
+    if unexplained < pooled.tolerance:  # the residuals and all p-values would be rounding
         raise UsageError(
             "analysis",
             f"outcome {outcome!r} is a linear combination of the predictors",
@@ -128,15 +126,15 @@ def ols(
             pooled,
         ),
         r_squared=1 - unexplained,
-        adjusted_r_squared=1 - unexplained * pooled.freedom / dof,
+        adjusted_r_squared=1 - unexplained * pooled.degrees_of_freedom / dof,
         residual_std_error=float(sigma),
         residual_dof=dof,
         model_dof=p,
         f_statistic=f_statistic,
         f_p_value=float(fdtrc(p, dof, f_statistic)),
         log_likelihood=float(log_likelihood),
-        aic=float(-2 * log_likelihood + 2 * (p + pooled.means)),
-        bic=float(-2 * log_likelihood + np.log(n) * (p + pooled.means)),
+        aic=float(-2 * log_likelihood + 2 * (p + pooled.subtracted_means)),
+        bic=float(-2 * log_likelihood + np.log(n) * (p + pooled.subtracted_means)),
         notes=(
             "Classical standard errors: they assume independent records of equal variance.",
             "AIC and BIC count the coefficients, not the residual variance.",
@@ -147,9 +145,11 @@ def ols(
 
 @dataclass(frozen=True, kw_only=True)
 class ColumnSummary:
-    """One column: sd has the divisor n - 1, or n less one a site, and is None where that is 0.
+    """One column.
 
-    mean: None where each site took off its own
+    mean: None if each site subtracted its own
+    sd: with the divisor n - 1, or n - K with K sites that subtracted their own means; None if the
+        divisor is 0
     """
 
     column: str
@@ -159,9 +159,9 @@ class ColumnSummary:
 
 @dataclass(frozen=True, kw_only=True)
 class Description(Result):
-    """Table of the columns and their correlation matrix (rows in the columns' order).
+    """The columns and their correlation matrix (rows in the columns' order).
 
-    A correlation with a constant column does not exist and is None; on the diagonal too.
+    A correlation with a constant column does not exist and is None, also on the diagonal.
     """
 
     n: int
@@ -172,7 +172,7 @@ class Description(Result):
 def describe(moments: Moments) -> Description:
     """Return n, means, standard deviations and correlations of all columns."""
     n, p = moments.n, len(moments.names)
-    unbiased = np.sqrt(n / moments.freedom) if moments.freedom > 0 else None
+    unbiased = np.sqrt(n / moments.degrees_of_freedom) if moments.degrees_of_freedom > 0 else None
     deviation = moments.standard_deviation
     varying = np.flatnonzero(~moments.constant)
     table: list[list[float | None]] = [[None] * p for _ in range(p)]

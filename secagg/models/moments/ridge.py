@@ -1,7 +1,7 @@
 """Ridge regression from pooled moments alone (Hoerl & Kennard 1970).
 
-It minimises |z - Zg|^2 / n + penalty |g|_2^2 on standardised columns: see `standardised.py`. With
-R = V D V' (eigenvalues d_i) and c = V'r,
+It minimises |z - Zg|^2 / n + penalty |g|_2^2 on standardised columns
+(`secagg.models.moments.scaling`). With R = V D V' (eigenvalues d_i) and c = V'r,
 
     slopes      g = V (D + penalty I)^-1 c                                              (1)
     fit         RSS / S_yy = 1 - sum_i c_i^2 (d_i + 2 penalty) / (d_i + penalty)^2      (2)
@@ -11,9 +11,9 @@ R = V D V' (eigenvalues d_i) and c = V'r,
     variance    sigma^2 = RSS / (n - tr H)                                              (5)
     sandwich    cov b = sigma^2 / n F^-1 (R + penalty I)^-1 R (R + penalty I)^-1 F^-1   (6)
 
-where b are the slopes in the columns' own units and F is the diagonal of their deviations. Where
-each of K sites took off its own means, 11'/n is the projection on the sites and tr H = K + ...
-All of it is post-processing of the released moments.
+where b are the slopes in the columns' own units and F is the diagonal matrix of their standard
+deviations. If each of K sites subtracted its own means, 11'/n is the projection on the sites and
+tr H = K + ... All of it is post-processing of the released moments.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ from secagg.models.common.pooled_moments import Moments
 from secagg.models.moments.scaling import check_penalty, standardised
 from secagg.models.numerics.precision import ROUNDING
 
-# GCV is searched where it can matter: eigenvalues are at most p, so above 1e3 p the slopes have
-# shrunk a thousandfold, and 1e-6 changes least squares only along eigenvalues of that order.
+# The range in which GCV is searched. Eigenvalues are at most p, so at 1e3 p the slopes have shrunk
+# a thousandfold; 1e-6 changes least squares only along eigenvalues of that order.
 _LOWEST, _HIGHEST_PER_COLUMN, _GRID = 1e-6, 1e3, 200
 
 
@@ -49,7 +49,7 @@ class RidgeFit(Result):
 
     penalty: of the objective above, a pure number; penalty_rule: "gcv" or "given"
     gcv: the criterion at that penalty, in squared units of the outcome
-    effective_dof: trace of the hat matrix, 1 for the intercept (or for each site's) included
+    effective_dof: trace of the hat matrix, including 1 for the intercept (or for each site's)
     residual_std_error: root of RSS / (n - effective_dof)
     """
 
@@ -77,23 +77,24 @@ def ridge(
     """Fit by ridge regression; collinear predictors and p >= n are allowed.
 
     penalty: positive, or "gcv" to minimise generalised cross-validation (4), in which the
-    unpenalised intercept counts as one degree of freedom
+        unpenalised intercept counts as one degree of freedom
     level: of the intervals, in (0, 1)
 
-    Standard errors are the sandwich (6), and for the intercept sigma^2 / n + m' (cov b) m.
-    They and the intervals (Student's t, n - effective_dof) cover the estimator's sampling
-    variation around *its own mean*, given the predictors and the penalty. They cover neither its
-    bias towards zero nor the choice of the penalty, so they are no confidence intervals for the
-    true slopes, and there are no p-values.
+    Standard errors are the sandwich (6), and for the intercept the root of
+    sigma^2 / n + m' (cov b) m. They and the intervals (Student's t, n - effective_dof) cover the
+    estimator's sampling variation around *its own mean*, given the predictors and the penalty. They
+    cover neither its bias towards zero nor the choice of the penalty. So they are not confidence
+    intervals for the true slopes, and there are no p-values.
 
     Raises UsageError for unknown, repeated or constant columns, the outcome among the predictors,
-    moments of no table (negative eigenvalues), a residual variance of zero, or a bad option.
+    moments that no table has (negative eigenvalues), a residual variance of zero, or an invalid
+    option.
     """
     pooled, R, r = standardised(moments, outcome, predictors)
     rule = check_penalty(penalty, "gcv")
     n, p = pooled.n, len(predictors)
     eigenvalues, basis = np.linalg.eigh(R)
-    eigenvalues = np.maximum(eigenvalues, 0.0)  # rounding; larger negatives were refused
+    eigenvalues = np.maximum(eigenvalues, 0.0)  # only rounding: `standardised` checked the rest
     projected = basis.T @ r
 
     def unexplained(weight: float) -> float:
@@ -103,7 +104,7 @@ def ridge(
 
     def effective_dof(weight: float) -> float:
         """The trace of H, by (3)."""
-        return float(pooled.means + np.sum(eigenvalues / (eigenvalues + weight)))
+        return float(pooled.subtracted_means + np.sum(eigenvalues / (eigenvalues + weight)))
 
     variance = float(pooled.covariance[p, p])
 
@@ -120,14 +121,14 @@ def ridge(
         if at_edge:
             notes.append(f"GCV is still falling at the {at_edge} end of the penalties searched.")
     dof = n - effective_dof(penalty)
-    left = unexplained(penalty)
-    if not (left > ROUNDING and dof > 0):  # else (2) is the rounding of its terms
+    residual_share = unexplained(penalty)
+    if not (residual_share > ROUNDING and dof > 0):  # otherwise (2) is only rounding
         raise UsageError(
             "analysis",
             "the ridge fit leaves no residual variance",
             "Give a larger penalty, or leave out predictors that determine the outcome.",
         )
-    sigma = np.sqrt(left * variance * n / dof)  # (5)
+    sigma = np.sqrt(residual_share * variance * n / dof)  # (5)
     sd, mean = pooled.standard_deviation[:p], pooled.mean[:p]
     inverse = basis / (eigenvalues + penalty)  # (R + penalty I)^-1 = inverse @ basis'
     slopes = np.sqrt(variance) / sd * (inverse @ projected)  # (1)
@@ -135,7 +136,7 @@ def ridge(
     root = sigma / np.sqrt(n) * (inverse * np.sqrt(eigenvalues)) / sd[:, None]
     errors = np.sqrt([sigma**2 / n + np.sum((mean @ root) ** 2), *np.sum(root**2, axis=1)])
     estimates = [float(pooled.mean[p] - slopes @ mean), *slopes]
-    reach = critical_value(level, dof)
+    quantile = critical_value(level, dof)
     return RidgeFit(
         outcome=outcome,
         n=n,
@@ -146,8 +147,8 @@ def ridge(
                     term=name,
                     estimate=float(estimate),
                     std_error=float(error),
-                    ci_low=float(estimate - reach * error),
-                    ci_high=float(estimate + reach * error),
+                    ci_low=float(estimate - quantile * error),
+                    ci_high=float(estimate + quantile * error),
                 )
                 for name, estimate, error in zip(
                     (INTERCEPT, *predictors), estimates, errors, strict=True
@@ -159,7 +160,7 @@ def ridge(
         penalty_rule=rule,
         gcv=gcv(penalty),
         effective_dof=effective_dof(penalty),
-        r_squared=1 - left,
+        r_squared=1 - residual_share,
         residual_std_error=float(sigma),
         notes=tuple(notes),
     )
@@ -168,18 +169,18 @@ def ridge(
 def _minimise(
     criterion: Callable[[float], float], low: float, high: float
 ) -> tuple[float, Literal["", "lower", "upper"]]:
-    """Return the minimiser over [low, high] on a log scale, and the end it lies at, if any.
+    """Return the minimiser over [low, high] on a log scale, and which end it lies at, if any.
 
-    GCV can have several minima: a grid finds the basin, Brent's method the bottom.
+    GCV can have several minima: a grid brackets the lowest, and Brent's method finds it.
     """
     grid = np.linspace(np.log(low), np.log(high), _GRID)
     best = int(np.argmin([criterion(float(np.exp(point))) for point in grid]))
     if best in (0, len(grid) - 1):
         return float(np.exp(grid[best])), "upper" if best else "lower"
-    bottom = minimize_scalar(
+    minimum = minimize_scalar(
         lambda point: criterion(float(np.exp(point))),
         bounds=(grid[best - 1], grid[best + 1]),
         method="bounded",
-        options={"xatol": 1e-8},  # values place a quadratic's minimum to the root of epsilon
+        options={"xatol": 1e-8},  # function values cannot locate a minimum more exactly than this
     )
-    return float(np.exp(bottom.x)), ""
+    return float(np.exp(minimum.x)), ""

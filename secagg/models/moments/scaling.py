@@ -30,7 +30,7 @@ Vector = NDArray[np.float64]
 def standardised(
     moments: Moments, outcome: str, predictors: Sequence[str]
 ) -> tuple[Moments, Vector, Vector]:
-    """Return the moments of (predictors, outcome), R (p, p) and r (p,), checked."""
+    """Return the moments of (predictors, outcome), and R (p, p) and r (p,). Raises UsageError."""
     pooled = regression_moments(moments, outcome, predictors)
     correlation = positive_semidefinite(pooled.correlation, pooled.tolerance)
     p = len(predictors)
@@ -38,10 +38,10 @@ def standardised(
 
 
 def check_penalty(penalty: float | str, rule: str) -> str:
-    """Return how the penalty is set: by `rule` (its name was given) or "given" (a number)."""
+    """Return `rule` if the penalty is its name, or "given" for a positive number."""
     if isinstance(penalty, str):
         if penalty == rule:
             return rule
     elif 0 < penalty < np.inf:
         return "given"
-    raise UsageError("analysis", f"penalty {penalty!r} is neither positive nor {rule!r}")
+    raise UsageError("analysis", f"penalty is {penalty!r}; it must be above 0 or {rule!r}")

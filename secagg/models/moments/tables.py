@@ -1,4 +1,4 @@
-"""How linear regressions on pooled moments are shown: what their numbers are called."""
+"""Labels for the results of linear regressions on pooled moments."""
 
 from __future__ import annotations
 
@@ -22,16 +22,15 @@ _LABELS: Final[Mapping[str, Label]] = {
     "kkt_violation": ("violation of optimality", ""),
     "widened": (
         "length of intervals ÷ length without noise",
-        "1 would mean that noise does not show; the median of all predictors",
+        "median over all predictors; at 1 the noise has no effect",
     ),
     "noise_ratio": (
-        "size of the noise ÷ least spread of the predictors",
-        "well below 1, the data decide; above 1 intervals rest on what is assumed beforehand",
+        "size of the noise ÷ smallest spread of the predictors",
+        "well below 1 the data determine the intervals; above 1 the prior does",
     ),
     "r_hat": (
         "agreement of the sampler's chains (R-hat)",
-        "intervals are computed by several independent random searches; at 1 they agree, above "
-        "1.05 do not rely on the intervals",
+        "near 1 the chains agree; above 1.05 do not rely on the intervals",
     ),
 }
 

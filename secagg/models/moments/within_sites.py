@@ -1,34 +1,34 @@
-"""Moments within sites: each takes off its own means before the one secure sum.
+"""Moments within sites: each site subtracts its own means before the one secure sum.
 
-Hospitals differ in level: in calibration, in who comes. In the covariance of the pooled records
-such differences look like effects of one column on another. Where records are x = a_k + e, a_k any
-level of site k's own, the scatter within sites has none of them:
+Hospitals differ in level, for example in calibration and in their patients. In the covariance of
+the pooled records such differences look like effects of one column on another. If records are
+x = a_k + e, with any level a_k of site k, the scatter within sites does not depend on the levels:
 
     S = sum_k sum_(i at site k) (x_i - mean_k)(x_i - mean_k)'                                   (1)
 
 Least squares from S is least squares with an indicator of every site among the predictors (Frisch
 and Waugh 1933, Lovell 1963): the within or fixed-effects estimator of econometrics (Baltagi,
-*Econometric Analysis of Panel Data*, section 2.2). It takes off K means, K the sites with records,
-so that S has n - K degrees of freedom, which are summed beside n: n_k - 1 a site, none of a site
-without records. There is no one intercept, and what does not vary within any site has no effect
-that could be told from the sites' levels. S / n is the covariance that NOTEARS-ADMM works on
-(`secagg.models.notears_admm.linear_site`), exactly.
+*Econometric Analysis of Panel Data*, section 2.2). K means are subtracted, K the number of sites
+with records, so S has n - K degrees of freedom. These are summed along with n: n_k - 1 for a site
+with records, 0 for a site without. There is no common intercept, and the effect of a column that
+varies within no site cannot be separated from the sites' levels. S / n is exactly the covariance
+that NOTEARS-ADMM uses (`secagg.models.notears_admm.linear_site`).
 
 Bounds. Scaled variables u are in [-1, 1]. A difference u - mean_k can be as large as 2, but the
 sum of its squares is sum u^2 - n_k mean_k^2 <= n_k, and by Cauchy and Schwarz no product exceeds
-that. So entries have the bound that they have without centring, and none is clipped.
+that. So entries have the same bound as without centring, and none is clipped.
 
-What the transcript determines: n, n - K and S; nothing of the level of any site. A site of one
-record adds nothing to S, a site of two adds half of (x_1 - x_2)(x_1 - x_2)'. Whoever has the
-pooled moments of the same records too (another run, with centre = "pooled") has by subtraction how
-the sites' means scatter, sum_k n_k (mean_k - mean)(mean_k - mean)': of two sites n_1 n_2 / n
-times dd', d the difference of their means, hence d up to its sign and a factor.
+What the transcript determines: n, n - K and S, and nothing about the level of any site. A site with
+one record adds nothing to S; a site with two adds half of (x_1 - x_2)(x_1 - x_2)'. An observer who
+also has the pooled moments of the same records (from a run with centre = "pooled") obtains by
+subtraction the scatter of the sites' means, sum_k n_k (mean_k - mean)(mean_k - mean)'. For two
+sites this is n_1 n_2 / n times dd', d the difference of their means, so d up to sign and a factor.
 
-Differential privacy is refused. What a record moves is bounded in real numbers (a record added to
-n_k moves S by n_k / (n_k + 1) |u - mean_k|^2, at most 4 R^2 where the moments of
-`secagg.models.moments.method` move by at most R^2 + 1/4), but not by any equation there, and a mean
-is on
-no grid: sums are rounded, any record moves the rounding of every entry, and no proof here holds it.
+Differential privacy is refused. In real numbers the change that one record makes is bounded: adding
+a record to n_k moves S by n_k / (n_k + 1) |u - mean_k|^2, at most 4 R^2, while the moments of
+`secagg.models.moments.method` move by at most R^2 + 1/4. But no equation there covers it, and a
+mean is not on a grid: sums are rounded, one record changes the rounding of every entry, and no
+proof here bounds that.
 """
 
 from __future__ import annotations
@@ -56,18 +56,19 @@ def within_spec(public: PublicFacts, fraction_bits: int) -> Spec:
 
 
 def within_update(rows: SiteRecords) -> Update:
-    """Return a site's part of (1), its records and its degrees of freedom.
+    """Return a site's part of (1), its number of records and its degrees of freedom.
 
-    The mean that is taken off first errs by up to n eps; that of what is left has as many correct
-    digits as the differences themselves (as in the corrected two-pass algorithm, Chan, Golub and
-    LeVeque 1983). So a column that is constant at a site comes out as one.
+    Means are subtracted twice. The first mean has an error of up to n eps; the mean of the
+    differences has as many correct digits as the differences themselves (as in the corrected
+    two-pass algorithm, Chan, Golub and LeVeque 1983). So a column that is constant at a site
+    becomes exactly constant.
     """
     n, p = rows.values.shape
-    away = rows.values
+    differences = rows.values
     for _ in range(2 if n else 0):
-        away = away - away.mean(axis=0)
+        differences = differences - differences.mean(axis=0)
     return {
-        "moments": (away.T @ away)[np.triu_indices(p)],
+        "moments": (differences.T @ differences)[np.triu_indices(p)],
         "counts": np.array([n, max(n - 1, 0)], dtype=np.float64),
     }
 
@@ -75,16 +76,16 @@ def within_update(rows: SiteRecords) -> Update:
 def within_moments(
     upper: NDArray[np.float64], counts: NDArray[np.float64], public: PublicFacts, step_error: float
 ) -> Moments:
-    """Return the moments in the columns' own units; their means are not known and stand as 0.
+    """Return the moments in the columns' own units. The means are not known and stand as 0.
 
     upper, counts: sums of the two fields; step_error: bound on the fixed-point error of S's entries
 
-    With r = n eps, S_jk errs by `step_error`; by at most (r / 2 + 2 eps) root(S_jj S_kk), as a sum
-    of n products of rounded differences; and by what the means still err after the second pass,
-    at most r (r + sd) each, so by 2 n r^4 + 2 r^2 S_jj on the diagonal. All is below `uncertain`.
+    With r = n eps, S_jk has an error of `step_error`; of at most (r / 2 + 2 eps) root(S_jj S_kk),
+    as a sum of n products of rounded differences; and that of the means after the second pass,
+    at most r (r + sd) each, so 2 n r^4 + 2 r^2 S_jj on the diagonal. All is below `uncertain`.
     Columns that do not vary beyond twice that are constant, and their rows of the scatter are 0.
     """
-    n, freedom = (round(float(count)) for count in counts)
+    n, degrees_of_freedom = (round(float(count)) for count in counts)
     p = len(public.variables)
     S = np.zeros((p, p))
     S[np.triu_indices(p)] = upper
@@ -97,4 +98,5 @@ def within_moments(
     errors = np.where(varies, uncertain / np.where(varies, squares, 1.0), 0.0)
     half = np.array([v.half for v in public.variables])
     names = tuple(v.name for v in public.variables)
-    return Moments(names, n, np.zeros(p), S * np.outer(half, half), errors, within=n - freedom)
+    scatter = S * np.outer(half, half)
+    return Moments(names, n, np.zeros(p), scatter, errors, within=n - degrees_of_freedom)

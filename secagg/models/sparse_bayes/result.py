@@ -18,7 +18,12 @@ from secagg.contracts import TRUSTED, Disclosure, DisclosureKind, Label, State
 from secagg.core.arrays import Array
 from secagg.errors import JobError
 from secagg.models.common.disclosures import means_by_subtraction
-from secagg.models.common.posterior_summary import Posterior, complaints, number, worst
+from secagg.models.common.posterior_summary import (
+    Posterior,
+    number,
+    sampling_warnings,
+    worst_diagnostics,
+)
 from secagg.models.sparse_bayes.base import SparseModel
 
 MAX_R_HAT = 1.1
@@ -130,7 +135,7 @@ def summary_fields(
     """
     slab = float(np.median(np.sqrt(kept["eta"])))
     reported = {"coefficients": posteriors["theta"], "PIPs": posteriors["inclusion"]}
-    r_hat, bulk, tail, error = worst(reported.values())
+    r_hat, bulk, tail, error = worst_diagnostics(reported.values())
     return {
         "n": state["records"],
         "scale": model.scale,
@@ -152,7 +157,7 @@ def summary_fields(
             "largest_pip_mcse": error,
         },
         "converged": r_hat is None or r_hat <= MAX_R_HAT,
-        "notes": complaints(reported, model.chains, names),
+        "notes": sampling_warnings(reported, model.chains, names),
     }
 
 

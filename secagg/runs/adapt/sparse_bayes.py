@@ -26,11 +26,11 @@ from secagg.jobs.design_matrix import public_facts, read_rows
 from secagg.jobs.job import Continuous, Job
 from secagg.models.common.posterior_summary import (
     Posterior,
-    complaints,
     median,
     number,
+    sampling_warnings,
     summarise,
-    worst,
+    worst_diagnostics,
 )
 from secagg.models.sparse_bayes.new_site import NewSiteDraws, fit_new_site, have_moments, predict
 from secagg.models.sparse_bayes.regression import SparseRegression
@@ -113,8 +113,10 @@ class AdaptedSite:
         draws = self.newcomer.theta.reshape(*self.shape, -1)
         found = summarise(draws, method.level)
         names = self._predictors()
-        largest, *_ = worst([found])
-        complained = complaints({"coefficients": found}, self.shape[1], [repr(n) for n in names])
+        largest, *_ = worst_diagnostics([found])
+        complained = sampling_warnings(
+            {"coefficients": found}, self.shape[1], [repr(n) for n in names]
+        )
         return {
             "title": self.run.title,
             "session": self.run.session,

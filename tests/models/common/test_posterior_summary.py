@@ -13,12 +13,12 @@ import pytest
 from secagg.contracts import Result
 from secagg.errors import UsageError
 from secagg.models.common.posterior_summary import (
-    complaints,
     median,
     number,
+    sampling_warnings,
     summarise,
     to_arviz,
-    worst,
+    worst_diagnostics,
 )
 from secagg.runs.run_files import finite
 
@@ -67,12 +67,12 @@ def test_chains_apart() -> None:
     apart = INDEPENDENT + np.arange(4)[:, None]
     found = summarise(apart)
     assert np.all(found.r_hat > 1.3)
-    (disagree, few) = complaints({"means": found}, 4, ["'a'", "'b'"])
+    (disagree, few) = sampling_warnings({"means": found}, 4, ["'a'", "'b'"])
     assert f"R-hat is {found.r_hat.max():.3f} for {['a', 'b'][found.r_hat.argmax()]!r}" in disagree
     least = min(found.ess_bulk.min(), found.ess_tail.min())
-    assert f"{least:.0f} for " in few and "400 are wanted" in few
+    assert f"{least:.0f} for " in few and "at least 400" in few
     for note in (disagree, few):
-        assert "(method.rounds)" in note and "sweeps" not in note  # which hardly help
+        assert "method.rounds" in note and "sweeps" not in note  # more sweeps hardly help
 
 
 @pytest.mark.parametrize("chains", [2, 4])
@@ -83,7 +83,7 @@ def test_a_hundred_independent_draws_of_each_chain_are_wanted(chains: int) -> No
             ess_bulk=np.array(bulk * 100 * chains),
             ess_tail=np.array(tail * 100 * chains),
         )
-        notes = complaints({"means": found}, chains, ["'a'"])
+        notes = sampling_warnings({"means": found}, chains, ["'a'"])
         assert len(notes) == (min(bulk, tail) < 1)
 
 
@@ -91,20 +91,20 @@ def test_draws_that_are_all_equal() -> None:
     """As of a PIP that is 1 in every draw: known, without error."""
     found = summarise(np.ones((100, 4, 1)))
     assert np.isnan(found.r_hat[0]) and found.mcse_mean[0] == 0 and found.ess_bulk[0] == 400
-    assert complaints({"PIPs": found}, 4, ["'a'"]) == []
-    assert worst([found])[0] is None
+    assert sampling_warnings({"PIPs": found}, 4, ["'a'"]) == []
+    assert worst_diagnostics([found])[0] is None
 
 
 def test_one_chain() -> None:
     found = summarise(INDEPENDENT[:, :1])
     assert np.all(np.isnan(found.r_hat)) and np.all(found.ess_bulk > 100)
-    (note,) = complaints({"means": found}, 1, ["'a'", "'b'"])
+    (note,) = sampling_warnings({"means": found}, 1, ["'a'", "'b'"])
     assert note.startswith("One chain")
 
 
 def test_the_worst_of_several() -> None:
     good, bad = summarise(INDEPENDENT), summarise(INDEPENDENT + 0.2 * np.arange(4)[:, None])
-    agreement, bulk, tail, error = worst([bad, good])
+    agreement, bulk, tail, error = worst_diagnostics([bad, good])
     assert agreement == bad.r_hat.max() and bulk == bad.ess_bulk.min()
     assert tail == min(bad.ess_tail.min(), good.ess_tail.min())
     assert error == good.mcse_mean.max()  # of PIPs, which come last

@@ -233,7 +233,7 @@ def test_constant_columns_and_too_few_records_are_refused():
     with pytest.raises(UsageError, match="'same' does not vary"):
         ols(moments_of(table, ["same", "x", "y"]), "same", ["x"])
     X, y = sample(11, 4, 3)
-    with pytest.raises(UsageError, match="4 records cannot carry 3 predictors"):
+    with pytest.raises(UsageError, match="4 records are too few for 3 predictors"):
         fit_of(X, y)
     assert fit_of(X[:, :2], y).residual_dof == 1
 

@@ -92,7 +92,7 @@ def test_bounds_that_are_too_wide_are_not_taken_for_a_constant_column(centre):
     run = secagg.run({**job(100.0, method), "columns": wide}, sites())
     described, *failed = run.result.summary["analyses"]
     where = " within any site" if centre == "site" else ""
-    what = f"column 'x' does not vary{where}, or too little to be told within its bounds"
+    what = f"column 'x' does not vary{where}, or too little to measure within its bounds"
     assert described["notes"] == [what]
     for one in failed:
         assert one["failed"].endswith(f"{what}. Narrow its bounds, or leave it out")
@@ -120,7 +120,7 @@ def test_too_coarse_a_resolution_is_said():
     """At 1e4 times the spread and steps of 2^-32 a correlation keeps less than four digits."""
     run = secagg.run(job(1e5, {**OLS, "fraction_bits": 32}), sites())
     failed = run.result.summary["analyses"][0]["failed"]
-    assert "fewer than 4 digits" in failed or "does not vary" in failed
+    assert "fewer than 4 correct digits" in failed or "does not vary" in failed
 
 
 @pytest.mark.parametrize("step_error", [1e-9, 1e-6])

@@ -173,8 +173,12 @@ def test_sites_with_one_record_or_none_add_nothing() -> None:
     u, one = rng.uniform(-1, 1, (9, 3)), rng.uniform(-1, 1, (1, 3))
     alone, more = summed(u), summed(u, one, np.zeros((0, 3)), one)
     np.testing.assert_array_equal(more.scatter, alone.scatter)
-    assert (alone.n, alone.within, alone.freedom) == (9, 1, 8)
-    assert (more.n, more.within, more.freedom) == (11, 3, 8)  # a site without records has no mean
+    assert (alone.n, alone.within, alone.degrees_of_freedom) == (9, 1, 8)
+    assert (more.n, more.within, more.degrees_of_freedom) == (
+        11,
+        3,
+        8,
+    )  # a site without records has no mean
 
 
 @pytest.mark.parametrize("bits", [20, 80, 500])
@@ -287,7 +291,7 @@ def test_pc_tests_given_the_sites() -> None:
     sites = np.repeat(np.eye(3)[:, 1:], (6, 9, 5), axis=0)  # the first is the reference
     together = np.asarray(np.corrcoef(np.hstack([every, sites]).T))
     given_sites = PartialCorrelationTest(together, len(every))(0, 1, [2, 3, 4])
-    ours = PartialCorrelationTest(moments.correlation, moments.freedom + 1)(0, 1, [2])
+    ours = PartialCorrelationTest(moments.correlation, moments.degrees_of_freedom + 1)(0, 1, [2])
     assert ours == pytest.approx(given_sites, rel=1e-9)  # 1 / (smallest eigenvalue) times eps
 
 
@@ -353,7 +357,7 @@ def test_too_few_degrees_of_freedom_say_why() -> None:
     columns = dict.fromkeys("xyz", COLUMNS["x"])
     analyses = [{"kind": "ols", "outcome": "y", "predictors": ["x", "z"]}]
     (ols,) = secagg.run(job(analyses, columns=columns), sites).result.summary["analyses"]
-    assert "4 records cannot carry 2 predictors, 2 sites' means" in ols["failed"]
+    assert "4 records are too few for 2 predictors, 2 sites' means" in ols["failed"]
 
 
 def test_differential_privacy_is_refused_with_the_reason(sites: Any) -> None:
@@ -361,7 +365,7 @@ def test_differential_privacy_is_refused_with_the_reason(sites: Any) -> None:
     wanted = job(
         [{"kind": "describe"}], privacy=privacy, release={"min_sites": 3, "min_records": 1}
     )
-    with pytest.raises(CapabilityError, match="how far a record moves the sum is not proved"):
+    with pytest.raises(CapabilityError, match="method.centre"):
         secagg.run(wanted, sites)
 
 

@@ -149,7 +149,7 @@ def test_constant_columns() -> None:
 
 @pytest.mark.parametrize("sizes", [(0, 0), (0, 1)])
 def test_too_few_records(sizes: tuple[int, ...]) -> None:
-    with pytest.raises(UsageError, match="too few for this"):
+    with pytest.raises(UsageError, match="at least 2 are required"):
         play(NotearsAdmm(), simulated(0, sizes))
 
 

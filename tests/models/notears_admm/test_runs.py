@@ -261,7 +261,7 @@ def test_wide_bounds_lose_no_edge(narrow: tuple[dict[str, Any], Any]) -> None:
 
 
 def test_bounds_too_wide_to_standardise_within() -> None:
-    with pytest.raises(UsageError, match="too little to be told within its bounds"):
+    with pytest.raises(UsageError, match="too little to measure within its bounds"):
         secagg.run(within(1e14, {}), tables())
 
 
