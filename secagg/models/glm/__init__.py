@@ -1,1 +1,1 @@
-"""Logistic and linear regression, round by round."""
+"""Logistic and linear regression in rounds of secure sums."""

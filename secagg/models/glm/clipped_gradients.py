@@ -1,41 +1,42 @@
-"""One site's sums for a round of gradient descent, each record's part bounded exactly.
+"""One site's sums for a round of gradient descent, with an exact bound on each record's part.
 
 Follows Abadi et al., *Deep learning with differential privacy* (2016), section 3.1: every record's
-gradient is clipped to an L2 norm C, so that no record moves the sum further. With a design row
-z = (1, x) and a residual r, a generalised linear model with its canonical link has the gradient
-r z, so clipping it to C is clipping the residual to C / |z|:
+gradient is clipped to an L2 norm C, which bounds how far a record can move the sum. With a design
+row z = (1, x) and a residual r, a generalised linear model with its canonical link has the gradient
+r z. So clipping it to C is the same as clipping the residual to C / |z|:
 
     g_i = clip(r_i, +- C / |z_i|) z_i                                  (1)
 
-As a function of the coefficients, r_i falls as the linear predictor rises; clipped, it still does.
-So the sum of (1) is the gradient of a concave objective (for linear regression Huber's, 1964, with
-a threshold of C / |z_i|), and its Hessian is at most that of the unclipped one.
+The residual falls as the linear predictor rises, and so does the clipped residual. So the sum of
+(1) is the gradient of a concave objective (for linear regression Huber's, 1964, with a threshold of
+C / |z_i|), and its Hessian is at most that of the unclipped objective.
 
-Beside its gradient a record contributes its size, |z_i|^2 in units that make it at most C / 4:
+A record also contributes its size, |z_i|^2 in units in which it is at most C / 4:
 
     h_i = min(|z_i|^2, B^2) C / (4 B^2)                                (2)
 
-The sum of |z_i|^2 is the trace of sum z z', hence no less than its largest eigenvalue: it gives a
-step that is safe for any number of records, and costs 3 % more noise than the gradients alone.
+The sum of |z_i|^2 is the trace of sum z z', so at least its largest eigenvalue. It gives a step
+size that is safe for any number of records, and needs 3 % more noise than the gradients alone.
 
-Threat model and guarantee: whoever sees the sums, knows all other records and chose the
+Threat model and guarantee: the adversary sees the sums, knows all other records and chose the
 coefficients. With every part truncated towards zero to steps of 2^-f, in integers of that step,
 
     adding or removing a record moves (gradient, size) by at most    C root(17) / 4,
     replacing one by another, or by an incomplete one,               C root(65) / 4.
 
 Proof. The clip is to C (1 - 2^-30), computed in float64. With u = 2^-53 and at most 2^20 columns,
-|z| computed errs by less than a factor (1 + 2^20 u), the quotient and the product by (1 + u) each:
-together below 1 + 2^-32, so the computed g_i has a norm below C (1 - 2^-31). Scaling by 2^f is
-exact, and truncation lengthens nothing. h_i errs by a factor below 1 + 4u and is in [0, C / 4]. So
-the squares of a record's part add up to less than C^2 + C^2 / 16, and two gradients differ by less
-than 2C, two sizes by at most C / 4. The other records' parts do not change: a part is computed from
-its own record by operations on single elements, column by column, and not by a matrix product,
-whose rounding may depend on a row's place. Sums are exact: integers of at most max_rows C 2^f in
-all, which `exact_bits` keeps within 2^53, so that no partial sum in any order is rounded.
+the computed |z| is off by less than a factor (1 + 2^20 u), the quotient and the product by (1 + u)
+each: together below 1 + 2^-32, so the computed g_i has a norm below C (1 - 2^-31). Scaling by 2^f
+is exact, and truncation never lengthens a vector. h_i is off by a factor below 1 + 4u and is in
+[0, C / 4]. So the squares of a record's part add up to less than C^2 + C^2 / 16, and two gradients
+differ by less than 2C, two sizes by at most C / 4. The other records' parts do not change: a part
+is computed from its own record by operations on single elements, column by column, and not by a
+matrix product, whose rounding may depend on a row's position. Sums are exact: they are integers of
+at most max_rows C 2^f in total, which `exact_bits` keeps within 2^53, so no partial sum in any
+order is rounded.
 
-Not protected: what the unit of privacy is (one row here) and that the noise is added are for
-others; without `bits` nothing is clipped or truncated, and one record may move the sum at will.
+Not protected: this file defines neither the unit of privacy (one row here) nor adds the noise.
+Without `bits` nothing is clipped or truncated, and the effect of one record is unbounded.
 """
 
 from __future__ import annotations
@@ -53,22 +54,22 @@ Floats = NDArray[np.float64]
 Family = Literal["gaussian", "binomial"]
 
 _NORM_SLACK = 1 - 2.0**-30
-_MAX_GRID_BITS = 32  # fine enough for the noise to count as continuous, and it still fits 64 bits
+_MAX_GRID_BITS = 32  # fine enough to treat the noise as continuous, and still within 64 bits
 
 
-def gradient_sensitivity(most: float) -> Sensitivity:
-    """Return how far a record moves a site's sums, gradients being clipped to `most`."""
-    return Sensitivity(add=most * math.sqrt(17) / 4, replace=most * math.sqrt(65) / 4)
+def gradient_sensitivity(clip: float) -> Sensitivity:
+    """Return how far one record can move a site's sums of gradients clipped to this norm."""
+    return Sensitivity(add=clip * math.sqrt(17) / 4, replace=clip * math.sqrt(65) / 4)
 
 
-def exact_bits(max_rows: int, most: float) -> int:
-    """Return the most fraction bits f <= 32 with max_rows x most x 2^f <= 2^53; may be negative."""
-    mantissa, exponent = math.frexp(max_rows * most)  # mantissa in [1/2, 1)
+def exact_bits(max_rows: int, clip: float) -> int:
+    """Return the largest f <= 32 with max_rows x clip x 2^f <= 2^53. It may be negative."""
+    mantissa, exponent = math.frexp(max_rows * clip)  # mantissa in [1/2, 1)
     return min(_MAX_GRID_BITS, 53 - (exponent if mantissa > 0.5 else exponent - 1))
 
 
 def residuals(x: Floats, y: Floats, beta: Floats, family: Family) -> Floats:
-    """Return y minus its expectation at beta, shape (n,), each from its own record alone.
+    """Return y minus its expectation at beta, shape (n,). Each depends on its own record alone.
 
     x: shape (n, p), without the column of ones; y: shape (n,); beta: shape (p + 1,)
     """
@@ -79,23 +80,23 @@ def residuals(x: Floats, y: Floats, beta: Floats, family: Family) -> Floats:
 
 
 def site_sums(
-    x: Floats, residual: Floats, square: float, most: float, bits: int | None
+    x: Floats, residual: Floats, square: float, clip: float, bits: int | None
 ) -> tuple[Floats, float]:
-    """Return the sums of (1), shape (p + 1,), and of (2) over records.
+    """Return the sums over records of (1), shape (p + 1,), and of (2).
 
     x: shape (n, p), without the column of ones; residual: shape (n,)
-    square: B^2, the largest |z|^2 that is expected; longer records count as that long
-    most: C, the largest norm of a gradient
-    bits: parts are clipped and truncated to multiples of 2^-bits; if None, neither
+    square: B^2, the largest |z|^2 that is expected; in (2) longer records count as this long
+    clip: C, the largest norm of a gradient
+    bits: parts are clipped, and truncated to multiples of 2^-bits; None does neither
     """
     length = np.ones(len(x))
     for j in range(x.shape[1]):
         length += x[:, j] ** 2
-    size = np.minimum(length, square) * (most / (4 * square))
+    size = np.minimum(length, square) * (clip / (4 * square))
     columns = (np.ones(len(x)), *x.T)
     if bits is None:
         return np.array([residual @ column for column in columns]), float(size.sum())
-    limit = most * _NORM_SLACK / np.sqrt(length)
+    limit = clip * _NORM_SLACK / np.sqrt(length)
     clipped = np.clip(residual, -limit, limit)
     parts = (*(clipped * column for column in columns), size)
     sums = np.array([np.trunc(part * 2.0**bits).sum() for part in parts]) * 2.0**-bits

@@ -1,30 +1,30 @@
-"""Federated linear and logistic regression: gradient rounds over secure sums, noise in each.
+"""Federated linear and logistic regression in gradient rounds, optionally with noise in each.
 
-What the field calls FedSGD with full participation (McMahan et al. 2017, section 2), here with all
-records in every round: the coordinator sends coefficients, the sites return the sums of their
-records' gradients and sizes (equations 1 and 2 of `secagg.models.glm.clipped_gradients`), and the
-coordinator makes a step of Nesterov's accelerated method (1983), whose momentum starts anew
-whenever it points against the gradient (O'Donoghue & Candes 2015, section 3.2):
+This is FedSGD with full participation (McMahan et al. 2017, section 2) and all records in every
+round. The coordinator sends coefficients. The sites return the sums of their records' gradients and
+sizes (equations 1 and 2 of `secagg.models.glm.clipped_gradients`). The coordinator makes a step of
+Nesterov's accelerated method (1983) and resets the momentum whenever it points against the gradient
+(O'Donoghue & Candes 2015, section 3.2):
 
     b_t = v_t + g(v_t) / L_t,   L_t >= the largest eigenvalue of the objective's Hessian      (1)
     v_t+1 = b_t + m_t (b_t - b_t-1),   m_t = (a_t - 1) / a_t+1,
             a_t+1 = (1 + root(1 + 4 a_t^2)) / 2                                               (2)
 
 L_t is c times the summed squared lengths of the records, c = 1 for linear and 1/4 for logistic
-regression. It needs no number of records: it is at least as large as any eigenvalue whatever n is,
-and a step too short only takes more rounds. With noise it is the mean of all rounds so far plus two
-of its standard deviations. The estimate is the last b; with noise, the mean of the points v of the
-last half of the rounds (Polyak & Juditsky 1992), in which the rounds' noise averages out: what
-remains hardly depends on how many rounds share the budget.
+regression. It is at least as large as any eigenvalue for every number of records, and a step that
+is too short only costs more rounds. With noise it is the mean over all rounds so far plus two of
+its standard deviations. The estimate is the last b. With noise it is the mean of the points v of
+the last half of the rounds (Polyak & Juditsky 1992), in which the noise averages out: the remaining
+error hardly depends on how many rounds share the budget.
 
-Where one release is enough, `moments` takes one release; this method is for noise in every round,
-and for logistic regression, which has no moments that would do.
+For linear regression, method `moments` needs only one release. This method is for noise in every
+round, and for logistic regression, for which no moments are sufficient.
 
 What the transcript determines: the sites keep no state, so every sum is a function of the pooled
-records and of coefficients that the coordinator chose: nothing of how records are split over sites.
-Of the pooled records it is much. p + 1 gradients of a linear regression, without noise, give all
-cross products with the predictors. Noise in every round covers all of that: steps, momentum,
-averages and when momentum starts anew are computed from the noised sums alone.
+records and of coefficients that the coordinator chose. It reveals nothing about how records are
+split over sites, but a lot about the pooled records: without noise, p + 1 gradients of a linear
+regression give all cross products with the predictors. Noise in every round protects all of this,
+because steps, momentum, resets and averages are computed from the noisy sums alone.
 """
 
 from __future__ import annotations
@@ -68,11 +68,9 @@ from secagg.models.glm.clipped_gradients import (
 from secagg.models.glm.newton import units_matrix, with_odds
 
 STAGE = "gradient"
-_FRACTION_BITS = 40  # without noise: a sum's error, 2^-41 a site, is far below that of the search
+_FRACTION_BITS = 40  # without noise: the rounding, 2^-41 a site, is far below the search's error
 _MIN_FRACTION_BITS = 12
-_MAX_BETA_NORM = (
-    1000.0  # sum of |beta_j|: beyond any estimate on scaled columns, and bounds residuals
-)
+_MAX_BETA_NORM = 1000.0  # of sum |beta_j|: above any estimate on scaled columns; bounds residuals
 _MAX_ROUNDS = 10_000
 _TOLERANCE = 1e-10  # of the gradient per unit of summed squared length
 
@@ -103,10 +101,10 @@ class Gradient:
         DisclosureKind.POOLED,
         "The pooled gradient at the coefficients of every round, and the records' summed squared "
         "length. Without noise, as many rounds as coefficients give a linear regression's cross "
-        "products. No site keeps state: the sums do not tell how records are split over sites.",
+        "products. No site keeps state: the sums do not show how records are split over sites.",
         ANY_MESSAGE,
-        "It may send other coefficients than the method's, and spoil the result. Noise is in every "
-        "answer, and the bound on one record's part does not depend on what is sent.",
+        "It may send coefficients other than the method's, and spoil the result. Every answer "
+        "contains noise, and the bound on one record's part does not depend on the message.",
     )
 
     @property
@@ -120,11 +118,11 @@ class Gradient:
         return self.family == "binomial"
 
     def tables(self, public: PublicFacts) -> tuple[ResultTable, ...]:
-        """Return that of a regression."""
+        """Return the layout of a regression."""
         return (ResultTable(self.title, TableKind.REGRESSION),)
 
     def stages(self, public: PublicFacts) -> tuple[Stage, ...]:
-        """Declare the one kind of round: gradient and size at the coefficients sent."""
+        """Declare the one kind of round: gradient and size at the given coefficients."""
         if self.rounds < 1:
             raise JobError("method.rounds", "must be at least 1")
         if self.rounds > _MAX_ROUNDS:
@@ -132,21 +130,21 @@ class Gradient:
         if self.clip is not None and not (math.isfinite(self.clip) and self.clip > 0):
             raise JobError("method.clip", "must be positive and finite")
         if self.clip is not None and public.clip is None:
-            what = "is for differential privacy, and without it clips nothing"
+            what = "has no effect without differential privacy"
             raise JobError("method.clip", what, "Leave it out, or add [privacy] with a placement.")
         p, rows, bits = len(self._names(public)), float(public.max_rows), self._bits(public)
-        most = self._most(public)
-        largest = most if bits is not None else 1.0
+        clip = self._clip(public)
+        largest = clip if bits is not None else 1.0
         if bits is None and self.family == "gaussian":
             largest += _MAX_BETA_NORM + 1  # of a residual, at any coefficients that a site accepts
         if bits is not None and bits < _MIN_FRACTION_BITS:
             raise JobError(
-                "sites.max_rows", "is too large for sums of gradients that are exact", "Lower it."
+                "sites.max_rows", "is too large for exact sums of clipped gradients", "Lower it."
             )
         step = _FRACTION_BITS if bits is None else bits
         spec = (
             Field("gradient", (p,), rows * largest, step, Kind.BOUNDED),
-            Field("size", (1,), rows * most / 4, step, Kind.WEIGHT),
+            Field("size", (1,), rows * clip / 4, step, Kind.WEIGHT),
         )
         if bits is None:
             sees = "pooled gradient at the coefficients it sent, summed squared length of records"
@@ -157,13 +155,13 @@ class Gradient:
                 "privacy.placement", "this method has several rounds", "Take placement 'round'."
             )
         sees = "noised: pooled clipped gradient at the coefficients it sent, summed squared length"
-        return (Stage(STAGE, spec, self.rounds, sees, gradient_sensitivity(most)),)
+        return (Stage(STAGE, spec, self.rounds, sees, gradient_sensitivity(clip)),)
 
     def initial_state(self, public: PublicFacts) -> State:
         """Begin at zero."""
         p = len(self._names(public))
         noise = public.noise.get(STAGE)
-        # A sum over fewer sites has more noise (`Noise.site_variance`): the fewest give the bound.
+        # A sum over fewer sites has more noise (`Noise.site_variance`), so the minimum is the bound
         variance = (
             0.0
             if noise is None
@@ -173,7 +171,7 @@ class Gradient:
             "status": "running",
             "rounds": 0,
             "noised": noise is not None,
-            "unit": 4 * self._square(public) / self._most(public),  # of the sizes, in |z|^2
+            "unit": 4 * self._square(public) / self._clip(public),  # of the sizes, in |z|^2
             "size_error": math.sqrt(variance),
             "sizes": 0.0,
             "momentum": 1.0,
@@ -183,7 +181,7 @@ class Gradient:
         }
 
     def next_request(self, state: State) -> tuple[str, Body] | None:
-        """Ask for the gradient at the next point, until done."""
+        """Request the gradient at the next point, until the search has ended."""
         return (STAGE, {"beta": state["point"]}) if state["status"] == "running" else None
 
     def contribute(
@@ -204,42 +202,42 @@ class Gradient:
             and beta.shape == (len(chosen) + 1,)
         ):
             raise PeerError("gradient", "the coordinator's coefficients have the wrong shape")
-        if not np.sum(np.abs(beta)) <= _MAX_BETA_NORM + 1:  # which NaN is not
+        if not np.sum(np.abs(beta)) <= _MAX_BETA_NORM + 1:  # true for NaN
             raise PeerError("gradient", "the coordinator's coefficients are out of range")
         x, y = rows.values[:, chosen], rows.values[:, self._outcome(public)]
         if self.family == "binomial":
-            # Carried as -1 and 1; a record that was clipped for its norm keeps the sign.
+            # The outcome is scaled to -1 and 1. Clipping a record's norm keeps the sign.
             y = (y > 0).astype(np.float64)
         residual = residuals(x, y, beta, self.family)
         gradient, size = site_sums(
-            x, residual, self._square(public), self._most(public), self._bits(public)
+            x, residual, self._square(public), self._clip(public), self._bits(public)
         )
         return {"gradient": gradient, "size": np.array([size])}, memory
 
     def aggregate(self, state: State, total: Update, sites: int) -> State:
-        """Take one accelerated step; without noise, notice convergence."""
+        """Take one accelerated step. Without noise, check for convergence."""
         gradient, t = total["gradient"], state["rounds"] + 1
         sizes = state["sizes"] + float(total["size"][0])
         error = 2 * state["size_error"] / math.sqrt(t)
         length = max(sizes / t + error, error) * state["unit"]
-        length = max(length, 1.0)  # a record's is at least 1
+        length = max(length, 1.0)  # one record has at least 1
         curvature = length if self.family == "gaussian" else length / 4
-        beta = _within_reach(state["point"] + gradient / curvature)
-        moved = beta - state["beta"]
-        momentum = 1.0 if gradient @ moved < 0 else state["momentum"]
-        following = (1 + math.sqrt(1 + 4 * momentum**2)) / 2
-        point = _within_reach(beta + (momentum - 1) / following * moved)
-        state = {**state, "rounds": t, "sizes": sizes, "momentum": following}
+        beta = _shrunk_to_limit(state["point"] + gradient / curvature)
+        change = beta - state["beta"]
+        momentum = 1.0 if gradient @ change < 0 else state["momentum"]
+        next_momentum = (1 + math.sqrt(1 + 4 * momentum**2)) / 2
+        point = _shrunk_to_limit(beta + (momentum - 1) / next_momentum * change)
+        state = {**state, "rounds": t, "sizes": sizes, "momentum": next_momentum}
         state |= {"beta": beta, "point": point}
         if t > self.rounds // 2:
             state["summed"] = state["summed"] + point
         if state["noised"]:
-            done = "finished"
+            outcome = "finished"
         else:
             small = float(np.max(np.abs(gradient))) <= _TOLERANCE * length
-            done = "converged" if small else "out of rounds"
-        if done == "converged" or t == self.rounds:
-            state["status"] = done
+            outcome = "converged" if small else "out of rounds"
+        if outcome == "converged" or t == self.rounds:
+            state["status"] = outcome
         return state
 
     def result(self, state: State, public: PublicFacts, counted: RecordCount) -> Result:
@@ -253,7 +251,7 @@ class Gradient:
             units_matrix(np.array([v.middle for v in chosen]), np.array([v.half for v in chosen]))
             @ scaled
         )
-        if self.family == "gaussian":  # the outcome was scaled, too
+        if self.family == "gaussian":  # the outcome was scaled too
             coefficients = outcome.half * coefficients
             coefficients[0] += outcome.middle
         named = zip(self._names(public), coefficients, strict=True)
@@ -281,31 +279,31 @@ class Gradient:
             )
         if state["noised"]:
             notes.append(
-                f"The mean over the last half of {self.rounds} noised rounds; each record's "
-                f"gradient was clipped to norm {self._most(public):.4g}. Whether the search "
-                "converged cannot be told from noised sums."
+                f"The estimates are means over the last half of {self.rounds} noisy rounds. Each "
+                f"record's gradient was clipped to norm {self._clip(public):.4g}. Noisy sums do "
+                "not show whether the search converged."
             )
-        notes.append("No standard errors: gradients do not tell the curvature.")
-        notes.append("Constant and collinear columns are not noticed: they share an effect.")
+        notes.append("No standard errors: gradients do not determine the curvature.")
+        notes.append("Constant and collinear columns are not detected: they share an effect.")
         if self.family == "binomial":
-            notes.append("Estimates are logarithms of odds (the intercept) and of odds ratios.")
+            notes.append("Estimates are log odds (the intercept) and log odds ratios.")
         return notes
 
     def _bits(self, public: PublicFacts) -> int | None:
-        """Return the grid of the sums under differential privacy."""
-        return None if public.clip is None else exact_bits(public.max_rows, self._most(public))
+        """Return the fraction bits of the sums' grid under differential privacy."""
+        return None if public.clip is None else exact_bits(public.max_rows, self._clip(public))
 
     def _square(self, public: PublicFacts) -> float:
         """Return B^2, the largest squared length of a record's (1, x)."""
         square = float(len(self._predictors(public)))
         return 1 + (square if public.clip is None else min(square, public.clip.square))
 
-    def _most(self, public: PublicFacts) -> float:
+    def _clip(self, public: PublicFacts) -> float:
         """Return C."""
         if self.clip is not None:
             return self.clip
-        reach = math.sqrt(self._square(public))
-        return reach if self.family == "binomial" else reach / 2
+        bound = math.sqrt(self._square(public))
+        return bound if self.family == "binomial" else bound / 2
 
     def _predictors(self, public: PublicFacts) -> NDArray[np.int64]:
         return choose(public, self.predictors, "method.predictors", other_than=self.outcome)
@@ -313,17 +311,18 @@ class Gradient:
     def _outcome(self, public: PublicFacts) -> int:
         if self.family == "binomial":
             return outcome_index(public, self.outcome)
-        meant = choose(public, [self.outcome], "method.outcome")
-        if len(meant) != 1:
-            raise JobError("method.outcome", f"{self.outcome!r} has several indicators")
-        return int(meant[0])
+        matches = choose(public, [self.outcome], "method.outcome")
+        if len(matches) != 1:
+            what = f"{self.outcome!r} has several indicators"
+            raise JobError("method.outcome", what, "Name one of them as `column=level`.")
+        return int(matches[0])
 
     def _names(self, public: PublicFacts) -> tuple[str, ...]:
         self._outcome(public)
         return (INTERCEPT, *(public.variables[i].name for i in self._predictors(public)))
 
 
-def _within_reach(beta: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return beta, drawn towards zero if sites would refuse it."""
-    reach = float(np.sum(np.abs(beta)))
-    return beta if reach <= _MAX_BETA_NORM else beta * (_MAX_BETA_NORM / reach)
+def _shrunk_to_limit(beta: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return beta, shrunk towards zero if it exceeds what the sites accept."""
+    norm = float(np.sum(np.abs(beta)))
+    return beta if norm <= _MAX_BETA_NORM else beta * (_MAX_BETA_NORM / norm)

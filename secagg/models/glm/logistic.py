@@ -1,15 +1,15 @@
 """Federated logistic regression: Newton's method on securely summed derivatives.
 
-Each round the coordinator sends coefficients beta, and the sites' log-likelihoods, gradients and
-Hessians at beta are summed (equations 1 to 3 of `secagg.models.glm.newton`): the sums equal those
+In each round the coordinator sends coefficients beta, and the sites' log-likelihoods, gradients and
+Hessians at beta are summed (equations 1 to 3 of `secagg.models.glm.newton`). The sums equal those
 of the pooled records, so the fit is the pooled fit. A step that does not raise the log-likelihood
-enough is halved; a round is spent on each trial.
+enough is halved. Each trial takes one round.
 
-What the transcript determines: the method keeps no state at the sites, so every sum is a function
-of the *pooled* records and of a beta that the coordinator knew before. All rounds together say
-nothing of how the records are split over sites (but for rounding: each site's sum is rounded to
-the fixed-point step, so the last bit of a total may depend on the split). They do say more of the
-pooled records than the result alone: the log-likelihood, gradient and Hessian at every trial, some
+What the transcript determines: the sites keep no state, so every sum is a function of the *pooled*
+records and of a beta that the coordinator already knew. All rounds together reveal nothing about
+how the records are split over sites, except through rounding: each site's sum is rounded to the
+fixed-point step, so the last bit of a total may depend on the split. They reveal more about the
+pooled records than the result does: the log-likelihood, gradient and Hessian at every trial, some
 p^2 / 2 numbers a round.
 """
 
@@ -64,7 +64,7 @@ from secagg.models.numerics.precision import ROUNDING
 NEWTON = "newton"
 MIN_FRACTION_BITS = 40
 _MIN_STEP = 2.0**-30
-_MAX_LOG_ODDS = 1e100  # log-odds: beyond any estimate, and every sum of them is finite
+_MAX_LOG_ODDS = 1e100  # above any estimate, and every sum of such numbers is finite
 _LABELS: Mapping[str, Label] = {
     "log_likelihood": ("log-likelihood", ""),
     "null_log_likelihood": ("log-likelihood without predictors", ""),
@@ -98,19 +98,19 @@ class Logistic:
     disclosure: ClassVar[Disclosure] = Disclosure(
         DisclosureKind.POOLED,
         "Pooled log-likelihood, gradient and Hessian at each Newton trial. No site keeps state, so "
-        "all sums are functions of the pooled records: they do not tell how records are split over "
+        "all sums are functions of the pooled records: they do not show how records are split over "
         "sites.",
         ANY_MESSAGE,
     )
 
     def tables(self, public: PublicFacts) -> tuple[ResultTable, ...]:
-        """Return that of a regression."""
+        """Return the layout of a regression."""
         return (ResultTable(self.title, TableKind.REGRESSION, _LABELS),)
 
     def stages(self, public: PublicFacts) -> tuple[Stage, ...]:
         """Declare the one kind of round: the derivatives at a trial point."""
         if not 0 < self.level < 1:
-            raise JobError("method.level", f"{self.level} is not between 0 and 1")
+            raise JobError("method.level", f"is {self.level}; it must be above 0 and below 1")
         if self.max_rounds < 1:
             raise JobError("method.max_rounds", "must be at least 1")
         if self.fraction_bits < MIN_FRACTION_BITS:
@@ -138,7 +138,7 @@ class Logistic:
         }
 
     def next_request(self, state: State) -> tuple[str, Body] | None:
-        """Ask for the derivatives at the trial point, until done."""
+        """Request the derivatives at the trial point, until the search has ended."""
         if state["status"] not in ("running", "last"):
             return None
         return NEWTON, {"trial": state["trial"]}
@@ -170,7 +170,7 @@ class Logistic:
         }, memory
 
     def aggregate(self, state: State, total: Update, sites: int) -> State:
-        """Accept or halve the step; find the next direction; notice convergence or separation."""
+        """Accept or halve the step, compute the next one, check for convergence and separation."""
         value = float(total["log_likelihood"][0])
         state = {**state, "rounds": state["rounds"] + 1}
         if state["rounds"] == 1:
@@ -178,16 +178,16 @@ class Logistic:
             state["null_hessian"] = _symmetric(total["hessian"], len(state["names"]))
         else:
             slack = 2 * sites * 2.0 ** -(self.fraction_bits + 1)  # error of two decoded sums
-            raised = accept_step(state["value"], value, state["decrement"], state["step"], slack)
-            if state["status"] == "running" and not raised:
+            accepted = accept_step(state["value"], value, state["decrement"], state["step"], slack)
+            if state["status"] == "running" and not accepted:
                 return self._halve(state)
         names = state["names"]
         gradient, hessian = total["gradient"], _symmetric(total["hessian"], len(names))
         state |= {"beta": state["trial"], "value": value, "hessian": hessian, "sites": sites}
         if state["status"] == "last":
             return {**state, "status": "converged"}
-        # Collinear columns show at beta = 0. Later the Hessian may come as close to singular as
-        # separation makes it, which `diverging` names for what it is.
+        # Collinear columns are detected at beta = 0. Later a nearly singular Hessian means
+        # separation, which `diverging` detects.
         error = self._relative_error(hessian, sites)
         tolerance = max(TOLERANCE, math.sqrt(error)) if state["rounds"] == 1 else error
         direction = newton_direction(gradient, hessian, names, tolerance)
@@ -197,17 +197,17 @@ class Logistic:
         if separated:
             return {**state, "status": "separated", "separated": list(separated)}
         if converged(decrement):
-            state["status"] = "last"  # one full step more squares the error, then H is taken there
+            state["status"] = "last"  # one more full step squares the error; H is computed there
         return self._next_trial(state)
 
     def _relative_error(self, hessian: NDArray[np.float64], sites: int) -> float:
-        """Return the Hessian's error on its unit-diagonal scale, p entries together.
+        """Return a bound on the error of p entries of the Hessian together, with unit diagonal.
 
-        An entry errs by half a step for each site, and by float rounding.
+        An entry is off by half a step for each site, and by float rounding.
         """
         step_error = sites * 2.0 ** -(self.fraction_bits + 1)
-        least = float(np.min(np.diagonal(hessian)))
-        return max(ROUNDING, len(hessian) * step_error / least) if least > 0 else ROUNDING
+        smallest = float(np.min(np.diagonal(hessian)))
+        return max(ROUNDING, len(hessian) * step_error / smallest) if smallest > 0 else ROUNDING
 
     def _halve(self, state: State) -> State:
         if state["step"] <= _MIN_STEP:
@@ -259,7 +259,7 @@ class Logistic:
 
 
 def _counts(total: Update) -> State:
-    """Read the number of records and events off the sums at beta = 0, where every weight is 1/4."""
+    """Return the numbers of records and events from the sums at beta = 0: every weight is 1/4."""
     n = round(4 * float(total["hessian"][0]))
     return {"n": n, "events": round(float(total["gradient"][0]) + n / 2)}
 
@@ -271,7 +271,7 @@ def _symmetric(upper: NDArray[np.float64], p: int) -> NDArray[np.float64]:
 
 
 def _fit_statistics(state: State) -> dict[str, float | int | None]:
-    """Return likelihood-based statistics; the null model's likelihood needs only the two counts."""
+    """Return likelihood-based statistics. The null model's likelihood needs only the counts."""
     n, events, value, p = state["n"], state["events"], state["value"], len(state["beta"])
     null = sum(count * math.log(count / n) for count in (events, n - events) if count)
     chi_squared = max(2 * (value - null), 0.0)
@@ -292,10 +292,10 @@ def _notes(state: State) -> list[str]:
         case "converged":
             return []
         case "separated":
-            blamed = ", ".join(state["separated"])
+            separating = ", ".join(state["separated"])
             return [
-                f"No finite estimate exists: the outcomes are separated by {blamed}.",
-                "Estimates and intervals are where the search stopped and mean nothing.",
+                f"No finite estimate exists: the outcomes are separated by {separating}.",
+                "Do not use the estimates and intervals: the search only stopped at them.",
             ]
         case status:
             return [f"Newton's method did not converge ({status}); do not use the estimates."]

@@ -1,4 +1,4 @@
-"""Logistic regression by Newton's method, as sums over records and pure functions of the sums.
+"""Logistic regression by Newton's method: sums over records, and functions of the sums.
 
 Follows McCullagh & Nelder, *Generalized Linear Models* (1989), section 4.4, and Boyd &
 Vandenberghe, *Convex Optimization* (2004), sections 9.2 and 9.5. Records i have a row x_i (with a
@@ -9,10 +9,10 @@ leading 1) and an outcome y_i in {0, 1}; eta_i = x_i'beta, mu_i = 1 / (1 + exp(-
     H(beta) = sum_i mu_i (1 - mu_i) x_i x_i'             (3)  (the negative Hessian of l)
     d = H^-1 g,    decrement = root of g'd               (4)
 
-All three are sums over records, hence over sites: adding the sites' sums gives the pooled ones.
-Columns enter scaled to [-1, 1] by their declared bounds, u = (x - mid) / half, so that the sums
-are bounded before any data is read. This file does no federation: what a sequence of such sums
-lets an observer infer is the business of the method that releases them.
+All three are sums over records, so adding the sites' sums gives the pooled ones. Columns are scaled
+to [-1, 1] by their declared bounds, u = (x - mid) / half, so the sums have bounds before any data
+is read. This file does no federation: the method that releases a sequence of such sums describes
+what an observer can infer from it.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ from secagg.models.numerics.precision import ROUNDING
 
 Vector = NDArray[np.float64]
 
-LOG_LIKELIHOOD_FLOOR = -64.0  # of one record: a probability of 1.6e-28 for what it shows
+LOG_LIKELIHOOD_FLOOR = -64.0  # of one record: a probability of 1.6e-28
 SUFFICIENT_INCREASE = 1e-4  # Armijo's constant: any in (0, 1/2) converges (Boyd, section 9.2)
 DECREMENT_TOLERANCE = 5e-5  # in standard errors; below root(TOLERANCE) / 2, see `diverging`
-_MAX_BETA_NORM = 1e300  # sum of |beta_j|: keeps every x'beta finite
+_MAX_BETA_NORM = 1e300  # of sum |beta_j|: keeps every x'beta finite
 
 
 def logistic_sums(X: Vector, y: Vector, beta: Vector) -> tuple[float, Vector, Vector]:
@@ -45,10 +45,11 @@ def logistic_sums(X: Vector, y: Vector, beta: Vector) -> tuple[float, Vector, Ve
     X: shape (n, p), first column 1, every |x_ij| <= 1; y: shape (n,), 0 or 1; beta: shape (p,)
     Returns (log-likelihood, gradient (p,), Hessian (p, p), exactly symmetric). n may be 0.
 
-    Each record's log-likelihood is floored at -64. It steers step halving only: at a sane fit no
-    record that happened has probability exp(-64), so the floor is inactive there.
+    Each record's log-likelihood is at least -64 (a floor). It is used only to decide on halving a
+    step. At a reasonable fit no observed record has a probability of exp(-64), so the floor has no
+    effect.
 
-    In float arithmetic, not just on paper,
+    In float arithmetic, not only in real numbers,
 
         -64 n <= log-likelihood <= 0,    |gradient_j| <= n,    |Hessian_jk| <= n / 4.
 
@@ -74,8 +75,8 @@ def logistic_sums(X: Vector, y: Vector, beta: Vector) -> tuple[float, Vector, Ve
     per_record = -np.logaddexp(0.0, np.where(y == 1, -eta, eta))
     log_likelihood = float(np.sum(np.maximum(per_record, LOG_LIKELIHOOD_FLOOR)))
     gradient = X.T @ (y - expit(eta))
-    # expit(-eta), not 1 - expit(eta), which loses all digits where eta is large; the clip makes
-    # the bound independent of how the platform's exp rounds
+    # expit(-eta), not 1 - expit(eta), which loses all digits for large eta. The clip makes the
+    # bound independent of the rounding of the platform's exp.
     weight = np.minimum(expit(eta) * expit(-eta), 0.25)
     half = np.sqrt(weight)[:, None] * X
     return log_likelihood, gradient, half.T @ half
@@ -84,15 +85,15 @@ def logistic_sums(X: Vector, y: Vector, beta: Vector) -> tuple[float, Vector, Ve
 def newton_direction(
     gradient: Vector, hessian: Vector, names: Sequence[str], tolerance: float = TOLERANCE
 ) -> Vector:
-    """Return d = H^-1 g of (4), shape (p,), by Cholesky on the unit-diagonal scale.
+    """Return d = H^-1 g of (4), shape (p,), by Cholesky with unit diagonal.
 
     names: the p columns, the intercept first
-    tolerance: see `collinear.factor`. The default suits beta = 0, where H = X'X / 4: it refuses
-    collinear columns. Later, losing rank means separation, which `diverging` tells from the
-    direction; there pass ROUNDING (`pooled`), which asks only that the direction has a digit.
-    Where the entries carry an absolute error e (fixed point), neither may be below about
-    p e / (least diagonal entry).
-    Raises UsageError naming the column most collinear with those before it.
+    tolerance: see `secagg.models.numerics.cholesky.factor`. The default suits beta = 0, where
+        H = X'X / 4: it refuses collinear columns. Later, a loss of rank means separation, which
+        `diverging` detects from the direction; then pass ROUNDING, which only requires one correct
+        digit of the direction. If the entries have an absolute error e (fixed point), neither may
+        be below about p e / (smallest diagonal entry).
+    Raises UsageError that names the column most collinear with those before it.
     """
     lower, root = _unit_factor(hessian, names, tolerance)
     return np.asarray(cho_solve((lower, True), gradient / root)) / root
@@ -101,23 +102,25 @@ def newton_direction(
 def newton_decrement(gradient: Vector, direction: Vector) -> float:
     """Return the root of g'd, at least 0: the length of d in the metric of H.
 
-    Half its square estimates the log-likelihood still to gain. By Cauchy and Schwarz |d_j| <=
-    decrement x (standard error of beta_j): it bounds every coefficient's step in its own standard
-    errors, whatever the columns' units.
+    Half its square estimates the remaining gain in log-likelihood. By Cauchy and Schwarz |d_j| <=
+    decrement x (standard error of beta_j): it bounds every coefficient's step in standard errors,
+    whatever the columns' units.
     """
     return math.sqrt(max(float(gradient @ direction), 0.0))
 
 
 def converged(decrement: float, tolerance: float = DECREMENT_TOLERANCE) -> bool:
-    """Return whether the next full step is the last: no coefficient moves by more than tolerance.
+    """Return whether the next full step is the last: it moves no coefficient beyond the tolerance.
 
-    In standard errors. Newton's method converges quadratically, so after that step the error is
-    about tolerance squared. Standard errors from the Hessian before it are off by a factor of at
-    most exp(+-s / 2), s = sum |d_j|: no eta moves by more than s, and |d log(mu (1 - mu)) / d eta|
-    = |1 - 2 mu| <= 1. More digits of them cost one more round.
+    tolerance: in standard errors. Newton's method converges quadratically, so after that step the
+        error is about tolerance squared.
 
-    Errors of e in the gradient's entries floor the decrement at about e / root(least eigenvalue
-    of H): a tolerance below that is never met.
+    Standard errors from the Hessian before the step are off by a factor of at most exp(+-s / 2),
+    s = sum |d_j|: no eta moves by more than s, and |d log(mu (1 - mu)) / d eta| = |1 - 2 mu| <= 1.
+    One more round gives more digits of them.
+
+    With errors of e in the gradient's entries, the decrement stays above about
+    e / root(smallest eigenvalue of H), and a smaller tolerance is never met.
     """
     return decrement <= tolerance
 
@@ -125,10 +128,10 @@ def converged(decrement: float, tolerance: float = DECREMENT_TOLERANCE) -> bool:
 def accept_step(
     before: float, after: float, decrement: float, step: float, slack: float = 0.0
 ) -> bool:
-    """Return whether beta + step d raises the log-likelihood enough; if not, halve the step.
+    """Return whether beta + step d raises the log-likelihood enough. If not, halve the step.
 
     before, after: log-likelihood at beta and at beta + step d; step in (0, 1]
-    slack: error of their difference beyond float rounding (fixed point), at least 0
+    slack: error of their difference in addition to float rounding (fixed point), at least 0
     """
     rounding = ROUNDING * abs(before)
     return after >= before + SUFFICIENT_INCREASE * step * decrement**2 - slack - rounding
@@ -141,13 +144,14 @@ def diverging(
     names: Sequence[str],
     tolerance: float = DECREMENT_TOLERANCE,
 ) -> tuple[str, ...]:
-    """Return the coefficients whose estimates run off to infinity, () if none does.
+    """Return the coefficients whose estimates diverge to infinity, () if there are none.
 
-    Where some v separates the outcomes, completely or quasi-completely (margins m_i = +-x_i'v >= 0
+    If some v separates the outcomes, completely or quasi-completely (margins m_i = +-x_i'v >= 0
     on the side of y_i, not all 0), the likelihood has no maximum (Albert & Anderson 1984). Every
     round adds about 1 to the separated records' |eta|, and the information on v vanishes: its
-    share a = v'Hv / v'H_0 v falls to 0, H_0 = X'X / 4 being the Hessian at beta = 0. Reported is a
-    least share, over all v, of at most 4 tolerance^2. With that, for `tolerance` as in `converged`,
+    share a = v'Hv / v'H_0 v falls to 0, with H_0 = X'X / 4 the Hessian at beta = 0. Divergence is
+    reported if the smallest share over all v is at most 4 tolerance^2. Then, for `tolerance` as in
+    `converged`,
 
         converged and not diverging  =>  the data are not separated.
 
@@ -155,11 +159,11 @@ def diverging(
     By Cauchy and Schwarz decrement^2 >= (g'v)^2 / v'Hv = (sum m e)^2 / sum m^2 e (1 - e)
     >= (sum m^2 e / 2)^2 / sum m^2 e = sum m^2 e / 4 >= v'Hv / 4 = a / 4.
 
-    The converse does not hold. Where only a sliver keeps the data from separation (one event in a
-    group of 4 / (4 tolerance^2) = 4 x 10^8 records, an overlap of some 10^-4 of the range), a
-    finite estimate is reported too; half the digits of its standard error would be gone.
+    The converse does not hold. If the data are almost separated (one event in a group of
+    4 / (4 tolerance^2) = 4 x 10^8 records, an overlap of some 10^-4 of the range), a finite
+    estimate is reported as divergent too; its standard error would have lost half its digits.
 
-    direction: d at this beta, shape (p,), which names the coefficients that move
+    direction: d at this beta, shape (p,), which shows which coefficients move
     hessian, null_hessian: at this beta and at 0, shape (p, p), the intercept first
     """
     root = _diagonal_root(null_hessian, names)
@@ -167,7 +171,7 @@ def diverging(
     shares = eigh(hessian / scale, null_hessian / scale, eigvals_only=True)
     if shares[0] > 4 * tolerance**2:
         return ()
-    # a slope on a column not centred at 0 drags the intercept along, so slopes are blamed first
+    # slopes come first: a slope on a column that is not centred also moves the intercept
     slopes = np.abs(direction[1:])
     if slopes.size == 0 or np.max(slopes) < 0.1 * abs(direction[0]):
         return (INTERCEPT,)
@@ -180,7 +184,7 @@ def units_matrix(mid: Vector, half: Vector) -> Vector:
     """Return T with beta_original = T beta_scaled and cov_original = T cov_scaled T'.
 
     mid, half: shape (p - 1,), half > 0, of u_j = (x_j - mid_j) / half_j. Returns shape (p, p):
-    slopes divide by half_j, and the intercept loses sum_j beta_j mid_j / half_j.
+    slopes are divided by half_j, and sum_j beta_j mid_j / half_j is subtracted from the intercept.
     """
     T = np.diag(np.concatenate(([1.0], 1 / half)))
     T[0, 1:] = -mid / half
@@ -195,7 +199,7 @@ def covariance(
     hessian: at the estimate; transform: T of `units_matrix`; errors as in `newton_direction`
     """
     lower, root = _unit_factor(hessian, names, tolerance)
-    # with A = T D^-1 L'^-1, D the roots, it is AA': sums of squares on the diagonal
+    # with A = T D^-1 L'^-1, D the roots, the result is AA': its diagonal has sums of squares
     A = solve_triangular(lower, (transform / root).T, lower=True).T
     return A @ A.T
 
@@ -204,8 +208,8 @@ def covariance(
 class OddsTerm(Term):
     """A term on the log-odds scale, and its exponential: the odds ratio per unit of the column.
 
-    For the intercept the odds where every column is 0. Infinite if beyond the float range; None
-    where there is no interval.
+    For the intercept it is the odds if every column is 0. A number beyond the float range becomes
+    infinite. The ends are None if there is no interval.
     """
 
     odds_ratio: float
@@ -233,7 +237,7 @@ def inference(
 
 
 def with_odds(term: Term) -> OddsTerm:
-    """Return the term with its odds ratio, and that of its interval's ends if it has any."""
+    """Return the term with its odds ratio, and those of its interval's ends if there is one."""
     low, high = (None if end is None else _odds(end) for end in (term.ci_low, term.ci_high))
     return OddsTerm(**vars(term), odds_ratio=_odds(term.estimate), odds_low=low, odds_high=high)
 
@@ -257,7 +261,7 @@ def _diagonal_root(hessian: Vector, names: Sequence[str]) -> Vector:
     if not np.all(diagonal > 0):
         raise UsageError(
             "logistic regression",
-            f"the records carry no information on column {names[int(np.argmin(diagonal))]!r}",
+            f"the records have no information on column {names[int(np.argmin(diagonal))]!r}",
             "Leave it out.",
         )
     return np.sqrt(diagonal)

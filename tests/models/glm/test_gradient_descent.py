@@ -488,7 +488,7 @@ def test_a_whole_session_under_differential_privacy():
     # over 2400 records' weight of 0.2 and variance of 0.16 (scaled; 5 units each): 0.003. Rounds
     # leave a few per cent of the way.
     assert slope == pytest.approx(exact.params[1], rel=0.15)
-    assert any("noised rounds" in note for note in summary["notes"])
+    assert any("noisy rounds" in note for note in summary["notes"])
 
 
 # --- messages and settings -----------------------------------------------------------------------
@@ -523,7 +523,7 @@ def test_malformed_coefficients_are_refused(beta):
         ({"rounds": 0}, "rounds"),
         ({"clip": 0.0}, "clip"),
         ({"clip": math.inf}, "clip"),
-        ({"clip": 1.0}, "without it clips nothing"),
+        ({"clip": 1.0}, "method.clip"),
         ({"predictors": ()}, "is empty"),
         ({"predictors": ("x0", "y")}, "also a predictor"),
         ({"outcome": "z"}, "no column"),
