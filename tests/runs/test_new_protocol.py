@@ -34,7 +34,8 @@ def test_sums_have_the_same_bits_as_in_clear() -> None:
 
 
 def test_the_report_has_its_words(tmp_path: Path) -> None:
-    done = run(job("moments", "pad"), tables(4), out=tmp_path / "run")
+    raw = job("moments", "pad", simulation={})
+    done = run(raw, tables(4), out=tmp_path / "run")
     page = page_of(done)
     text = Page(page).text
     assert "Protocol pad: 4 sites write on one pad" in text

@@ -207,6 +207,7 @@ def test_too_few_records_and_bad_levels_are_refused():
         noisy_ols(as_released(100 * np.eye(4), 1.0), "y", ["x0"], level=1.0)
 
 
+@pytest.mark.usefixtures("short_chains")
 def test_noise_beyond_the_signal_gives_wide_intervals_and_says_why():
     rng = np.random.default_rng(5)
     matrix = moments_of(table(rng, 300, d=4)) + symmetric_noise(rng, (6, 6), 30.0)

@@ -22,7 +22,7 @@ GROW_SLOWLY = "Let the penalties grow more slowly (smaller method.gamma1 and met
 
 def graph_run(**settings: Any) -> Run:
     method = {"name": "notears_admm", "variables": NAMES} | settings
-    return run(job("moments", "plain", simulation={}) | {"method": method}, tables(4))
+    return run(job("moments", "plain", simulation={}) | {"method": method}, tables(3))
 
 
 @pytest.mark.parametrize(

@@ -60,7 +60,7 @@ def first_sum(sites, since):
     return step.state.records, list(step.state.cohort)
 
 
-@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=10, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(data=st.data(), sites=st.integers(4, 9))
 def test_any_survivors_above_the_threshold_give_their_exact_sum(data, sites):
     """Whoever drops out, wherever: the exact sum of those who sent, or a typed abort."""
