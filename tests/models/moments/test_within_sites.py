@@ -365,7 +365,7 @@ def test_differential_privacy_is_refused_with_the_reason(sites: Any) -> None:
     wanted = job(
         [{"kind": "describe"}], privacy=privacy, release={"min_sites": 3, "min_records": 1}
     )
-    with pytest.raises(CapabilityError, match="method.centre"):
+    with pytest.raises(CapabilityError, match=r"method\.centre"):
         secagg.run(wanted, sites)
 
 
