@@ -1,9 +1,9 @@
 """The errors of secagg, one class for each kind of failure.
 
-An error has three fields: `where` (file, column, phase or party), `what` (what is wrong) and `mend`
-(how to fix it). `line()` joins them into the one line that a user sees. Only `code` may be sent to
-another party: it names the kind of failure and carries no data. The other fields stay at the site,
-because they may quote a cell of a record.
+An error has three fields: `where` (file, column, phase or party), `what` (what is wrong) and
+`advice` (how to fix it). `line()` joins them into the one line that a user sees. Only `code` may be
+sent to another party: it names the kind of failure and carries no data. The other fields stay at
+the site, because they may quote a cell of a record.
 
 =====================  =========  ===========================================================
 class                  exit code  meaning
@@ -25,21 +25,21 @@ from typing import ClassVar
 
 
 class SecaggError(Exception):
-    """Base class of all errors; the module describes `where`, `what` and `mend`."""
+    """Base class of all errors; the module describes `where`, `what` and `advice`."""
 
     exit_code: ClassVar[int] = 1
     code: ClassVar[str] = "internal"
 
-    def __init__(self, where: str, what: str, mend: str = "") -> None:
-        super().__init__(where, what, mend)
+    def __init__(self, where: str, what: str, advice: str = "") -> None:
+        super().__init__(where, what, advice)
         self.where = where
         self.what = what
-        self.mend = mend
+        self.advice = advice
 
     def line(self) -> str:
         """Return the one line that a user reads: where, what, how to fix it."""
         text = f"{self.where}: {self.what}"
-        return f"{text}. {self.mend}" if self.mend else text
+        return f"{text}. {self.advice}" if self.advice else text
 
     def __str__(self) -> str:
         return self.line()
@@ -106,6 +106,6 @@ class EvidenceError(SecaggError):
     exit_code = 6
     code = "evidence"
 
-    def __init__(self, where: str, what: str, mend: str = "") -> None:
-        advice = "Do not rely on this folder; get the original from the person who ran the job."
-        super().__init__(where, what, mend or advice)
+    def __init__(self, where: str, what: str, advice: str = "") -> None:
+        altered = "Do not rely on this folder; get the original from the person who ran the job."
+        super().__init__(where, what, advice or altered)

@@ -39,7 +39,7 @@ class InterruptedRun(SecaggError):
 def exit_with(error: SecaggError, exit_code: int | None = None) -> None:
     """Print the error, as one line or as JSON, and exit with its code."""
     if "--json" in sys.argv:
-        fields = {k: getattr(error, k) for k in ("code", "where", "what", "mend")}
+        fields = {k: getattr(error, k) for k in ("code", "where", "what", "advice")}
         typer.echo(json.dumps({"error": fields}, ensure_ascii=False), err=True)
     else:
         typer.echo(f"secagg: {error.line()}".replace("\n", " "), err=True)

@@ -2,8 +2,7 @@
 
 Exit codes: 0 done; 1 an internal error; 2 wrong use, job or data; 3 refused by a release rule;
 4 the protocol aborted; 6 a run folder was changed. `plan` ends with 0 even if a site would refuse
-the job. An error is one line on standard error (with --json, one object): where, what, and how to
-mend it.
+the job. An error is one line on standard error (with --json, one object): where, what, advice.
 """
 
 from __future__ import annotations

@@ -82,22 +82,22 @@ class Stage:
 class Variable:
     """One numeric column of the design matrix; categorical columns have become indicators.
 
-    Values are scaled to u = (x - middle) / half, so that |u| <= 1 by the public bounds.
+    Values are scaled to u = (x - midpoint) / half_range, so that |u| <= 1 by the public bounds.
 
-    indicator: x is 0 or 1. Under differential privacy `half` is 1 for indicators, so |u| = 1/2.
+    indicator: x is 0 or 1. Under differential privacy `half_range` is 1 for indicators, so |u| = 1/2.
         Otherwise indicators would dominate the norm of a record, and with it the noise.
     """
 
     name: str
     column: str
-    middle: float
-    half: float
+    midpoint: float
+    half_range: float
     indicator: bool = False
 
     @property
-    def largest(self) -> float:
+    def max_abs(self) -> float:
         """The largest |u| that the public bounds allow."""
-        return 0.5 / self.half if self.indicator else 1.0
+        return 0.5 / self.half_range if self.indicator else 1.0
 
 
 @dataclass(frozen=True)

@@ -49,18 +49,18 @@ class Adjacency(StrEnum):
 class Clip:
     """How sites clip each record first, under differential privacy.
 
-    square: R^2, where R is the largest L2 norm of a record's scaled variables; at most what the
+    squared_norm: R^2, where R is the largest L2 norm of a record's scaled variables; at most what the
         public bounds allow
     grid_bits: values are truncated, towards zero, to multiples of 2**-grid_bits
     """
 
-    square: float
+    squared_norm: float
     grid_bits: int
 
     @property
     def norm(self) -> float:
         """R, rounded to float64."""
-        return math.sqrt(self.square)
+        return math.sqrt(self.squared_norm)
 
 
 @dataclass(frozen=True)

@@ -56,8 +56,8 @@ def unknown_key(where: str, key: str, known: Iterable[str]) -> JobError:
     if not close and len(partial := [name for name in known if last in name.split("_")]) == 1:
         close = partial  # one word of the key: "alone" for "site_alone"
     listed = ", ".join(known) or "none"
-    mend = f"Did you mean {close[0]!r}?" if close else f"Known keys here: {listed}."
-    return JobError(where, f"unknown key {key!r}", mend)
+    advice = f"Did you mean {close[0]!r}?" if close else f"Known keys here: {listed}."
+    return JobError(where, f"unknown key {key!r}", advice)
 
 
 def describe(first: Mapping[str, Any], key: str) -> str:

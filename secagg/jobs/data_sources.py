@@ -111,13 +111,13 @@ def _check_names(source: SiteSource) -> None:
     And a data set whose ledger, which holds seeds of noise, would be the coordinator's file.
     """
     if (source.policy.dataset or "").casefold() == "coordinator":
-        where, mend = f"{source.name}{_POLICY}", "Give the data set another name."
-        raise JobError(where, "dataset: 'coordinator' is the coordinator's own ledger", mend)
+        where, advice = f"{source.name}{_POLICY}", "Give the data set another name."
+        raise JobError(where, "dataset: 'coordinator' is the coordinator's own ledger", advice)
     for key, known in (("methods", METHODS), ("protocols", PROTOCOLS)):
         for name in getattr(source.policy, key) or ():
             if name not in known:
                 error = unknown_key(f"{source.name}{_POLICY}", name, known)
-                raise JobError(error.where, f"{key}: there is no {name!r}", error.mend)
+                raise JobError(error.where, f"{key}: there is no {name!r}", error.advice)
 
 
 def ledger_folder(job: Job) -> Path | None:

@@ -63,7 +63,7 @@ def public_facts(job: Job, sites: tuple[str, ...]) -> PublicFacts:
             raise JobError("columns", f"{INTERCEPT!r} names the intercept", "Rename the column.")
     clip = None
     if noised:
-        implied = sum(v.largest**2 for v in variables)
+        implied = sum(v.max_abs**2 for v in variables)
         clip = choose_clip(job.privacy.record_norm, implied, job.sites.max_rows)
         if clip is None:
             raise JobError("sites.max_rows", "is too large for exact sums under [privacy]")
@@ -119,10 +119,10 @@ def read_rows(
     found = Counter(table.columns)
     for name in (*columns, *([] if person is None else [person])):
         if found[name] == 0:
-            mend = f"It has {', '.join(map(str, table.columns))}."
+            advice = f"It has {', '.join(map(str, table.columns))}."
             if who in public.sites:  # and not somebody who came later
-                mend += " (Every file in sites.folder is a site.)"
-            raise DataError(who, f"column {name!r} is missing", mend)
+                advice += " (Every file in sites.folder is a site.)"
+            raise DataError(who, f"column {name!r} is missing", advice)
         if found[name] > 1:
             raise DataError(who, f"column {name!r} is there {found[name]} times", "Keep one.")
     if len(table) > public.max_rows:
@@ -143,8 +143,8 @@ def read_rows(
             )
     design = np.hstack(parts)
     complete = np.asarray(~np.isnan(design).any(axis=1))
-    middle = np.array([v.middle for v in public.variables])
-    half = np.array([v.half for v in public.variables])
+    middle = np.array([v.midpoint for v in public.variables])
+    half = np.array([v.half_range for v in public.variables])
     if person is not None:
         rows = np.flatnonzero(complete)
         whose = [_text(table[person].iloc[row]) for row in rows]
@@ -184,13 +184,38 @@ def _numbers(cells: pd.Series[Any], where: str) -> NDArray[np.float64]:
             raise DataError(
                 f"{where}, record {row + 1}",
                 f"{text!r} is not a number",
-                "Mend the cell or empty it.",
+                _not_a_number(cells),
             ) from None
         if math.isinf(numbers[row]):
             raise DataError(
                 f"{where}, record {row + 1}", "the value is infinite", "Empty the cell."
             )
     return numbers
+
+
+def _not_a_number(cells: pd.Series[Any]) -> str:
+    """Return the advice for a column in which some cells are not numbers."""
+    texts = [text for text in map(_text, cells) if text.lower() not in MISSING]
+    wrong = [text for text in texts if not _is_number(text)]
+    if all(_is_number(text.replace(",", ".")) for text in wrong):
+        return "Write decimal points instead of commas, for instance when you export the table."
+    if len(wrong) > len(texts) / 2:
+        return (
+            f"{len(wrong)} of {len(texts)} cells are not numbers. Declare the column with levels, or "
+            "convert it when you export the table (a date to days since a fixed day)."
+        )
+    return (
+        f"{len(wrong)} of {len(texts)} cells are not numbers. Correct them from the source; only a "
+        "value that is really missing may be left empty."
+    )
+
+
+def _is_number(text: str) -> bool:
+    try:
+        _number(text)
+    except ValueError:
+        return False
+    return True
 
 
 def _number(text: str) -> float:

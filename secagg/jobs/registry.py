@@ -92,16 +92,16 @@ def _check_no_analysis(name: str) -> None:
     kind = name.lower()
     if kind in KINDS:
         what = f"{name!r} is an analysis of the method 'moments'"
-        mend = (
+        advice = (
             f'Write: name = "moments", analyses = [{{ kind = "{kind}" }}], with the settings of '
             f"{kind} beside its kind."
         )
-        raise JobError("method.name", what, mend)
+        raise JobError("method.name", what, advice)
 
 
 def _find(table: dict[str, tuple[str, str]], what: str, name: str) -> type[Any]:
     if name not in table:
         error = unknown_key(f"{what}.name", name, table)
-        raise JobError(error.where, f"no {what} {name!r}", error.mend)
+        raise JobError(error.where, f"no {what} {name!r}", error.advice)
     module, attribute = table[name]
     return cast("type[Any]", getattr(importlib.import_module(module), attribute))

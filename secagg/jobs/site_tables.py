@@ -137,8 +137,8 @@ def read_file(path: Path, only: str | None = None) -> pd.DataFrame:
         raise DataError(str(path), f"cannot be read ({error.strerror})") from None
     except ValueError as error:  # as pandas' parser errors are
         what = str(error).removeprefix("Error tokenizing data. C error: ").strip()
-        mend = "Are its cells separated by commas, as many in each row as in the header?"
-        raise DataError(str(path), f"cannot be read: {what}", mend) from None
+        advice = "Are its cells separated by commas, as many in each row as in the header?"
+        raise DataError(str(path), f"cannot be read: {what}", advice) from None
     if len(header) == 1 and any(mark in header[0] for mark in ";\t|"):
         raise DataError(
             str(path), f"its cells are not separated by commas ({header[0]!r})", "Use commas."

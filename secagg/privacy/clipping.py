@@ -62,7 +62,7 @@ def choose_clip(norm: float | None, implied: float, max_rows: int) -> Clip | Non
 def clip_rows(values: NDArray[np.float64], clip: Clip) -> NDArray[np.float64]:
     """Return the records, shape (n, p), entries in [-1, 1], as clipped; see the module's text."""
     steps = 2.0**clip.grid_bits
-    most = math.floor(Fraction(clip.square) * 4**clip.grid_bits)
+    most = math.floor(Fraction(clip.squared_norm) * 4**clip.grid_bits)
     whole = np.trunc(values * steps).astype(np.int64)
     long = (whole**2).sum(axis=1) > most
     shrink = clip.norm * (1 - 2.0**-40)  # the root and the quotient err by less

@@ -119,8 +119,8 @@ class Feasibility:
         line += "(how far noise moves the slopes, of their size"
         more = f"method.rounds to {self.least_rounds}"
         if self.least_epsilon is None or self.least_records is None:
-            mend = "narrow the columns' bounds" if self.least_rounds is None else f"raise {more}"
-            return f"{line}, or too few rounds leave them off); usable at no epsilon: {mend}"
+            advice = "narrow the columns' bounds" if self.least_rounds is None else f"raise {more}"
+            return f"{line}, or too few rounds leave them off); usable at no epsilon: {advice}"
         line += f"); usable, at most {percent(USABLE_ERROR)}, from epsilon "
         line += _two_digits(self.least_epsilon)
         if self.verdict is Verdict.RED:

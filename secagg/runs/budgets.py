@@ -169,8 +169,8 @@ def set_cap(path: Path, party: str | None, dataset: str | None, cap: Cap) -> dic
     places = find_places(path)
     names = ", ".join(place.party for place in places)
     if not places:
-        mend = "Give the job instead, and --party: the name of a site, or 'coordinator'."
-        raise UsageError(str(path), "there is no ledger yet", mend)
+        advice = "Give the job instead, and --party: the name of a site, or 'coordinator'."
+        raise UsageError(str(path), "there is no ledger yet", advice)
     if party is None and len(places) > 1:
         raise UsageError(str(path), "holds several ledgers", f"Name one with --party: {names}.")
     meant = [place for place in places if party in (None, place.party)]
@@ -211,8 +211,8 @@ def opened_ledgers(path: Path, party: str | None = None) -> Iterator[tuple[Place
     """
     places = [place for place in find_places(path) if place.file.exists()]
     if not places:
-        mend = "It is made by the first run on these records, or by: secagg budget set."
-        raise UsageError(str(path), "there is no ledger yet", mend)
+        advice = "It is made by the first run on these records, or by: secagg budget set."
+        raise UsageError(str(path), "there is no ledger yet", advice)
     meant = [place for place in places if party in (None, place.party)]
     if not meant:
         names = ", ".join(place.party for place in places)

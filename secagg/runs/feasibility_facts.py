@@ -35,7 +35,11 @@ def prospect(planned: Planned, guarantee: Mapping[str, Any]) -> dict[str, Any]:
     adjacency = "add" if guarantee["adjacency"] == Adjacency.ADD_REMOVE.value else "replace"
     return feasibility(
         Assumed(
-            job.privacy.expected_records, continuous, len(kinds) - continuous, clip.square, logistic
+            job.privacy.expected_records,
+            continuous,
+            len(kinds) - continuous,
+            clip.squared_norm,
+            logistic,
         ),
         Noised(
             sensitivity=noised[f"sensitivity_{adjacency}"],

@@ -106,7 +106,7 @@ def run(
                 kept = keep_log(log, folder, target, getattr(error, "code", "interrupted"))
                 more = f"Sums released before are on record in {kept}."
                 if isinstance(error, SecaggError):
-                    error.mend = f"{error.mend} {more}".strip()
+                    error.advice = f"{error.advice} {more}".strip()
                 else:
                     error.add_note(more)  # for who interrupts
             elif not released:

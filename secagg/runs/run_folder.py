@@ -98,7 +98,7 @@ def move_into_place(folder: Path, target: Path, overwrite: bool, session: str) -
         if isinstance(error, JobError):
             beside = target.with_name(f"{target.name}.{session}")
             folder.rename(beside)
-            error.mend = f"The finished run is in {beside}."
+            error.advice = f"The finished run is in {beside}."
         raise
     shutil.rmtree(earlier, ignore_errors=True)  # what cannot be deleted stays, under that name
 
@@ -158,8 +158,8 @@ def resumable(place: Path, target: Path) -> Iterator[None]:
             error.add_note(more if begun else "No sum was asked for yet, and nothing is kept.")
         elif kept and not isinstance(error, EvidenceError):
             more = f"{_resume_advice(error, place, target)} " if begun else ""
-            error.mend = f"{error.mend} {more}The parties' own logs are in {place / 'parties'}."
-            error.mend = error.mend.strip()
+            error.advice = f"{error.advice} {more}The parties' own logs are in {place / 'parties'}."
+            error.advice = error.advice.strip()
         raise
     finally:
         if not kept:
@@ -178,11 +178,13 @@ def _resume_advice(error: SecaggError, place: Path, target: Path) -> str:
         return f"As it is, this job cannot succeed: {otherwise}"
     if error.where == COORDINATOR:  # its rule is the job's, which only a returning site can meet
         return f"If sites were missing and come back, continue with {again}; otherwise {otherwise}"
-    return f"Once the site's rule or data is mended, continue with {again}; otherwise {otherwise}"
+    return (
+        f"Once the site's rule or data is corrected, continue with {again}; otherwise {otherwise}"
+    )
 
 
 _CANNOT_FIT = JobError | OverflowRefusal | CapabilityError
-"""What no site can mend."""
+"""What no site can fix."""
 
 
 def partial_path(target: Path) -> Path:

@@ -168,5 +168,5 @@ class RunFolder:
             raise EvidenceError(str(path), "is not as secagg writes it") from None
 
     def _of_another_version(self) -> UsageError:
-        mend = "Take the version of secagg that run.json names under 'versions'."
-        return UsageError(str(self.path), "holds a job that this version does not know", mend)
+        advice = "Take the version of secagg that run.json names under 'versions'."
+        return UsageError(str(self.path), "holds a job that this version does not know", advice)

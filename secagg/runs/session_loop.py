@@ -199,4 +199,4 @@ def _put_on_record(
         more = (
             f"{', '.join(late)} gave no answer within {engine.deadline:g} s: a longer --deadline "
         )
-        error.mend = f"{error.mend} {more}with 'secagg resume' gives it more time.".strip()
+        error.advice = f"{error.advice} {more}with 'secagg resume' gives it more time.".strip()

@@ -94,8 +94,8 @@ def _encode_field(plan: FieldPlan, values: NDArray[np.float64], out: RingVector)
         if low < least or high > most:
             if field.strict:
                 what = "a number is beyond the bound that was shown for it"
-                mend = "The coordinator's message is invalid, or this is a bug in secagg."
-                raise DataError(f"field {field.name!r}", what, mend)
+                advice = "The coordinator's message is invalid, or this is a bug in secagg."
+                raise DataError(f"field {field.name!r}", what, advice)
             clipped += int(np.count_nonzero((raw < least) | (raw > most)))
             raw = np.clip(raw, least, most)
         _round(plan, raw, buffer[: len(raw)], out[start : start + _BLOCK])

@@ -51,8 +51,8 @@ def plan_sites(job: Job, names: tuple[str, ...], sources: Mapping[str, SiteSourc
         raise DataError("sites", f"no site may be called {min(taken)!r}", "Rename its file.")
     if job.simulation.site_alone and isinstance(method, HasSiteResult):
         what = f"{method.name} tells what sites have in common, which one site alone does not know"
-        mend = "Leave it out: what each site finds for itself is in its own result."
-        raise JobError("simulation.site_alone", what, mend)
+        advice = "Leave it out: what each site finds for itself is in its own result."
+        raise JobError("simulation.site_alone", what, advice)
     public = public_facts(job, names)
     private = _calibrate(job, declared_stages(method, public), protocol, len(names))
     if private is not None:
@@ -69,8 +69,8 @@ def _calibrate(
     if terms is None:
         return None
     if job.simulation.site_alone:
-        mend = "Add --set simulation.site_alone=false."
-        raise JobError("simulation.site_alone", "shows each site's results without noise", mend)
+        advice = "Add --set simulation.site_alone=false."
+        raise JobError("simulation.site_alone", "shows each site's results without noise", advice)
     if job.release.min_sites is None or job.release.min_records is None:
         unset = "min_sites" if job.release.min_sites is None else "min_records"
         raise JobError(f"release.{unset}", "is not set, and the noise is sized by it", "Set it.")
@@ -94,12 +94,12 @@ def _calibrate(
 
 def _check_apart(job: Job, data: Data | None) -> None:
     """Refuse what would need all records in one process. Raises `JobError`."""
-    mend = 'Leave it out, or take engine "memory".'
+    advice = 'Leave it out, or take engine "memory".'
     if data is not None:
-        raise JobError("data", "is in this process, and a site's process reads its own", mend)
+        raise JobError("data", "is in this process, and a site's process reads its own", advice)
     if job.simulation.site_alone:
-        mend = 'Add --set simulation.site_alone=false, or take engine "memory".'
-        raise JobError("simulation.site_alone", "reads all sites' records in one process", mend)
+        advice = 'Add --set simulation.site_alone=false, or take engine "memory".'
+        raise JobError("simulation.site_alone", "reads all sites' records in one process", advice)
 
 
 def roles(planned: Planned) -> dict[str, Role]:

@@ -44,8 +44,8 @@ def open_ledger(path: Path | None) -> Ledger:
     try:
         path.parent.mkdir(mode=0o700, exist_ok=True)
     except OSError as error:
-        mend = "Set sites.ledgers to a folder that secagg may write to."
-        raise UsageError(str(path.parent), f"cannot be made ({error.strerror})", mend) from None
+        advice = "Set sites.ledgers to a folder that secagg may write to."
+        raise UsageError(str(path.parent), f"cannot be made ({error.strerror})", advice) from None
     return Ledger.open(path, create=True, now=_now)
 
 

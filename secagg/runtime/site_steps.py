@@ -181,8 +181,8 @@ class SiteSteps:
             raise
         except Exception as error:  # whatever it is, the message may have brought it about
             what = f"{type(error).__name__}: {error}".splitlines()[0]
-            mend = "This is an internal error. Set SECAGG_TRACEBACK=1 and report what is printed."
-            raise InternalError(self.me, what, mend) from error
+            advice = "This is an internal error. Set SECAGG_TRACEBACK=1 and report what is printed."
+            raise InternalError(self.me, what, advice) from error
 
     def _release(self, occasion: ContributionRequest, message: Body, vector: RingVector) -> None:
         """Enter the contribution in the ledger, and add its noise. From here on it may leave."""

@@ -177,7 +177,7 @@ def test_a_log_that_went_on_after_the_head(folder: Path, i: int) -> None:
 def test_what_cannot_be_a_head(folder: Path, head: str) -> None:
     with pytest.raises(UsageError, match=r"is not a head, which has 64 hexadecimal digits") as told:
         verify_folder(folder, head)
-    assert "printed at the end of the run" in told.value.mend
+    assert "printed at the end of the run" in told.value.advice
 
 
 def test_a_head_that_was_cut_short(folder: Path) -> None:
@@ -190,7 +190,7 @@ def test_a_file_of_the_folder(folder: Path) -> None:
         UsageError, match=r"report\.html: is a file\. Give the run's folder"
     ) as told:
         verify_folder(folder / "report.html")
-    assert told.value.mend.endswith(f": {folder}.")
+    assert told.value.advice.endswith(f": {folder}.")
 
 
 def test_no_folder(tmp_path: Path) -> None:

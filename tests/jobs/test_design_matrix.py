@@ -51,7 +51,7 @@ def scaled(column: dict[str, Any], cells: Any) -> list[Any]:
 def test_variables() -> None:
     public = facts({"x": REAL, "l": LOG, "y": YES, "sex": SEX, "g": GRADE})
     assert public.columns == ("x", "l", "y", "sex", "g")
-    assert [(v.name, v.column, v.middle, v.half) for v in public.variables] == [
+    assert [(v.name, v.column, v.midpoint, v.half_range) for v in public.variables] == [
         ("x", "x", 20.0, 10.0),
         ("l", "l", math.log(100) / 2, math.log(100) / 2),
         ("y", "y", 0.5, 0.5),
@@ -150,6 +150,20 @@ def test_text_in_a_continuous_column(cell: Any) -> None:
     assert caught.value.where == "north, column 'x', record 3"
 
 
+@pytest.mark.parametrize(
+    ("cells", "advice"),
+    [
+        (["1,5", "2,25", "3"], "decimal points"),
+        (["2024-01-05", "2024-02-01", "NA"], "a date to days"),
+        (["12", "13", "14", "l5"], "only a value that is really missing may be left empty"),
+    ],
+)
+def test_advice_never_empties_a_column(cells: list[str], advice: str) -> None:
+    with pytest.raises(DataError) as caught:
+        rows(REAL, cells)
+    assert advice in caught.value.advice
+
+
 @pytest.mark.parametrize("cell", ["inf", "-inf", "Infinity", "1e400", math.inf, -np.inf])
 def test_infinite_cells(cell: Any) -> None:
     with pytest.raises(DataError, match="infinite") as caught:
@@ -163,7 +177,7 @@ def test_levels_that_were_not_declared(column: Any, cell: Any) -> None:
     with pytest.raises(DataError, match="is not a declared level") as caught:
         rows(column, [cell])
     assert caught.value.where == "north, column 'x', record 1"
-    assert ", ".join(job_of({"x": column}).columns["x"].levels) in caught.value.mend  # type: ignore[union-attr]
+    assert ", ".join(job_of({"x": column}).columns["x"].levels) in caught.value.advice  # type: ignore[union-attr]
 
 
 def test_values_outside_are_clipped_and_counted() -> None:

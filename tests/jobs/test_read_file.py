@@ -150,4 +150,4 @@ def test_parquet_without_its_package(tmp_path: Path, monkeypatch: pytest.MonkeyP
     path = save(tmp_path / "north.parquet", b"PAR1")
     with pytest.raises(DataError, match="Parquet needs a further package") as caught:
         read_file(path)
-    assert "secagg[parquet]" in caught.value.mend
+    assert "secagg[parquet]" in caught.value.advice

@@ -63,13 +63,13 @@ def test_mistakes(settings: dict[str, Any], line: str) -> None:
 def test_only_what_is_close_is_suggested() -> None:
     """Two thirds of the letters, as of these, may be in common by chance."""
     known = ["noise_scale", "noise_shape", "spike_ratio", "lambda_floor"]
-    for key, mend in {
+    for key, advice in {
         "iterations": "Known keys here: lambda_floor, noise_scale, noise_shape, spike_ratio.",
         "noise": "Known keys here: ",
         "lambda": "Did you mean 'lambda_floor'?",
         "spike_ration": "Did you mean 'spike_ratio'?",
     }.items():
-        assert mend in unknown_key("method", key, known).line()
+        assert advice in unknown_key("method", key, known).line()
 
 
 def test_nothing_to_set() -> None:
@@ -131,7 +131,7 @@ def test_how_to_ask_for_an_analysis(kind: str) -> None:
     """What the line says to write is a job that is built."""
     with pytest.raises(JobError, match="is an analysis of the method 'moments'") as caught:
         make_method(Named(name=kind))
-    written = caught.value.mend.removeprefix("Write: ").partition(", with")[0]
+    written = caught.value.advice.removeprefix("Write: ").partition(", with")[0]
     name, analyses = written.split(", ", 1)
     method = make_method(Named.model_validate(tomllib.loads(f"{name}\n{analyses}")))
     assert isinstance(method, PooledMoments) and method.analyses == ({"kind": kind},)

@@ -35,7 +35,7 @@ def test_no_record_is_longer_than_promised(
     clip = Clip(min(square, float(values.shape[1])), bits)
     rows = integers(clip_rows(values, clip), clip)
     for row in rows:
-        assert sum(q * q for q in row) <= Fraction(clip.square) * 4**bits
+        assert sum(q * q for q in row) <= Fraction(clip.squared_norm) * 4**bits
         assert all(abs(q) <= 2**bits for q in row)
 
 

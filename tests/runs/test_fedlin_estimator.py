@@ -174,7 +174,7 @@ def test_what_is_an_argument_is_no_setting(key: str, argument: str) -> None:
     model = FedLin("hm1", settings={key: "y"}, seed=1)
     with pytest.raises(UsageError, match=f"settings have '{key}', which is the argument") as raised:
         model.fit_sites(tables())
-    assert f"FedLin({argument}=...)" in raised.value.mend
+    assert f"FedLin({argument}=...)" in raised.value.advice
     assert not hasattr(model, "result_")
 
 
@@ -300,7 +300,7 @@ def test_what_cannot_be_is_said(fitted: FedLin) -> None:
         FedLin().predict(tables()["s0"], "s0")
     with pytest.raises(UsageError, match="no site 'x'") as raised:
         fitted.predict(tables()["s0"], "x")
-    assert raised.value.mend == "There are s0, s1, s2, s3."  # and no more
+    assert raised.value.advice == "There are s0, s1, s2, s3."  # and no more
     with pytest.raises(UsageError, match="no model 'hm3'"):
         FedLin("hm3").fit_sites(tables())
     with pytest.raises(UsageError, match="at least two sites"):

@@ -105,7 +105,7 @@ def test_a_cap_refuses_and_says_what_is_left(tmp_path: Path) -> None:
     with pytest.raises(PolicyRefusal) as refused:
         run(data, privacy=noised(1.2))
     assert "its cap is epsilon 1.5" in refused.value.what
-    left = float(refused.value.mend.split("epsilon ")[1].split(" ")[0])
+    left = float(refused.value.advice.split("epsilon ")[1].split(" ")[0])
     before = spent(data, "b")
     with pytest.raises(PolicyRefusal):
         run(data, privacy=noised(left * 1.02))

@@ -201,7 +201,7 @@ def test_a_failure_after_the_releases_keeps_their_log(
     assert events.count("release") == 2 and events[-1] == "failed"
     if isinstance(caught.value, UsageError):
         assert caught.value.where == str(tmp_path / "x")
-        assert "No space left on device" in caught.value.what and str(kept) in caught.value.mend
+        assert "No space left on device" in caught.value.what and str(kept) in caught.value.advice
 
 
 def test_a_disk_that_stays_full_keeps_the_releases(

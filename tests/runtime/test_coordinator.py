@@ -231,7 +231,7 @@ def test_who_drops_out_later_ends_the_run(protocol: Any) -> None:
     with pytest.raises(ProtocolAbort, match="d dropped out after the first release") as caught:
         run_all(w)
     assert caught.value.exit_code == 4
-    assert "with the same sites" in caught.value.mend  # a run without d would show d's records
+    assert "with the same sites" in caught.value.advice  # a run without d would show d's records
 
 
 @both

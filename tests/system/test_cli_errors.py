@@ -80,7 +80,7 @@ def check_failure(command: Command, job: Path, code: int, line: str, *args: str)
     got, out, err = command(*run, "--json")
     assert (got, out) == (code, "")
     error = json.loads(err)["error"]
-    assert error.keys() == {"code", "where", "what", "mend"}
+    assert error.keys() == {"code", "where", "what", "advice"}
     assert error["where"] in shown[0] and error["what"].split("\n")[0] in shown[0]
     logs = sorted((job.parent / "some").glob("out.failed-*"))
     for kept in logs:
@@ -111,7 +111,7 @@ DATA: dict[str, tuple[Callable[[str], str], int, str]] = {
     "missing column": (lambda t: t.replace("age,", "years,", 1), 2,
                        r"north: column 'age' is missing\. It has years, sex, grade\."),
     "text in a numeric column": (lambda t: re.sub(r"\n[\d.]+,", "\nold,", t, count=1), 2,
-                                 r"north, column 'age', record 1: 'old' is not a number\. Mend"),
+                                 r"north, column 'age', record 1: 'old' is not a number"),
     "a level not declared": (lambda t: t.replace("mid", "middle"), 2,
                              r"north, column 'grade', record \d+: 'middle' is not a declared"),
     "an infinite value": (lambda t: re.sub(r"\n[\d.]+,", "\ninf,", t, count=1), 2, "infinite"),
@@ -155,7 +155,7 @@ SETTINGS: dict[str, tuple[list[str], int, str]] = {
                                 r"privacy: epsilon is set and placement is not, so .*exact"),
     "a clip without noise": (['method={name="gradient",family="gaussian",outcome="age",'
                               'predictors=["sex"],clip=1.0}'], 2,
-                             r"method\.clip: is for differential privacy, and without it"),
+                             r"method\.clip: has no effect without differential privacy"),
     "absurd resolution": (["method.fraction_bits=9999"], 2, "is absurd"),
     "low above high": (["columns.age.low=200"], 2, "must be below high"),
     "no such folder": (["sites.folder=nowhere"], 2, "no such folder"),
@@ -307,12 +307,12 @@ def test_interrupted(
     more = ["--json"] if as_json else []
     code, out, err = command("run", job, "--out", job.parent / "some" / "out", *more)
     assert code == expected and out == ""
-    mend = "No sum was released, and nothing is kept."
+    advice = "No sum was released, and nothing is kept."
     if as_json:
-        told = {"code": "interrupted", "where": "command", "what": "interrupted", "mend": mend}
+        told = {"code": "interrupted", "where": "command", "what": "interrupted", "advice": advice}
         assert json.loads(err) == {"error": told}
     else:
-        assert err == f"secagg: command: interrupted. {mend}\n"
+        assert err == f"secagg: command: interrupted. {advice}\n"
     assert everything_in(job.parent) == before
 
 

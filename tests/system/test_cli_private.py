@@ -235,7 +235,7 @@ class TestRun:
             "means and standard",
             "notes on Means, spread and correlations: - Computed from moments",
             f"{least_squares} of y: coefficient",
-            f"notes on {least_squares}: - Intervals hold",
+            f"notes on {least_squares}: - Intervals cover",
         )
         assert sorted(parts, key=out.index) == list(parts)
 

@@ -77,7 +77,7 @@ def test_wrong_use(args: list[str], line: str, tmp_path: Path) -> None:
 def test_an_error_as_json(tmp_path: Path) -> None:
     code, _, err = run("notears-admm", "--figure", "1", "--skip", "x", "--json")
     assert code == 2
-    assert json.loads(err)["error"].keys() == {"code", "where", "what", "mend"}
+    assert json.loads(err)["error"].keys() == {"code", "where", "what", "advice"}
 
 
 def test_ctrl_c_says_what_is_kept(tmp_path: Path) -> None:

@@ -185,7 +185,7 @@ def test_records_in_this_process_are_refused(job: Path) -> None:
     for protocol in ("plain", "additive"):
         with pytest.raises(JobError, match="reads all sites' records in one process") as caught:
             processes(job, protocol, **{"simulation.site_alone": "true"})
-        assert "--set simulation.site_alone=false" in caught.value.mend
+        assert "--set simulation.site_alone=false" in caught.value.advice
     raw = {"engine": {"name": "processes"}}
     import tomllib
 
@@ -211,9 +211,9 @@ def test_a_sites_own_words_stay_with_it(job: Path, engines: list[LoopbackEngine]
         processes(job)
     assert "secret" not in caught.value.line()
     place = job.parent / "out.partial"
-    assert f"secagg resume {job.parent / 'out'}" in caught.value.mend
-    assert "begin again with --overwrite (nothing was released yet)" in caught.value.mend
-    assert str(place / "parties") in caught.value.mend
+    assert f"secagg resume {job.parent / 'out'}" in caught.value.advice
+    assert "begin again with --overwrite (nothing was released yet)" in caught.value.advice
+    assert str(place / "parties") in caught.value.advice
     own = (place / "parties/00-north/log.txt").read_text()
     assert "'secret' is not a declared level" in own
     kept = [p for p in place.rglob("*") if p.is_file() and b"secret" in p.read_bytes()]

@@ -275,7 +275,7 @@ def test_what_was_tampered_with_is_not_resumed_and_not_lost(job: Path) -> None:
         before = {p: p.read_bytes() for p in place.rglob("*") if p.is_file()}
         with pytest.raises((EvidenceError, UsageError)) as caught:
             resume(out)
-        assert caught.value.exit_code in (2, 6) and caught.value.mend
+        assert caught.value.exit_code in (2, 6) and caught.value.advice
         assert {p: p.read_bytes() for p in place.rglob("*") if p.is_file()} == before
         (place / name).write_bytes(whole)
     resume(out)

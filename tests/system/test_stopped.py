@@ -46,7 +46,7 @@ def test_a_site_lost_after_the_first_release_comes_back(
         patch.setattr(LoopbackEngine, "exchange", exchange)
         with pytest.raises(ProtocolAbort, match="west dropped out after the first release") as why:
             run(job, out=out, overrides=APART | {"engine.restart": "false"})
-    assert f"secagg resume {out}" in why.value.mend and "no answer within" not in why.value.mend
+    assert f"secagg resume {out}" in why.value.advice and "no answer within" not in why.value.advice
     done = resume(out, deadline=60.0)
     run(job, out=job.parent / "memory")
     check(out, job.parent / "memory", 1, "missing", "stopped")
@@ -75,7 +75,7 @@ def test_a_site_that_was_too_slow_gets_more_time(
             PolicyRefusal, match="west gave no answer within 5 s: a longer --dead"
         ) as e:
             run(job, out=out, overrides=APART | {"engine.deadline": "5"})
-    assert f"missing and come back, continue with 'secagg resume {out}'" in e.value.mend
+    assert f"missing and come back, continue with 'secagg resume {out}'" in e.value.advice
     resume(out, deadline=60.0)
     run(job, out=job.parent / "memory")
     check(out, job.parent / "memory", 1, "missing", "stopped")
@@ -130,10 +130,10 @@ def test_a_rule_is_mended_or_the_job_changed(job: Path) -> None:
     with pytest.raises(PolicyRefusal, match="north: refuses") as caught:
         run(job, out=out, overrides=APART)
     for way in (
-        f"is mended, continue with 'secagg resume {out}'",
+        f"is corrected, continue with 'secagg resume {out}'",
         "change the job and begin again",
     ):
-        assert way in caught.value.mend
+        assert way in caught.value.advice
     rule.unlink()
     resume(out)
     run(job, out=job.parent / "memory")

@@ -73,7 +73,7 @@ class NoisyMoments:
     """The release, in scaled units.
 
     names: the p variables
-    middle, half: shape (p,): a variable is middle + half u in its own units
+    midpoint, half_range: shape (p,): a variable is midpoint + half_range u in its own units
     matrix: M + E, shape (p + 1, p + 1), symmetric; the first row and column are of the constant 1,
         and the first entry is the number of records by (1)
     variance: variances of E's entries, same shape, symmetric, not negative. The entries of the
@@ -86,8 +86,8 @@ class NoisyMoments:
     """
 
     names: tuple[str, ...]
-    middle: NDArray[np.float64]
-    half: NDArray[np.float64]
+    midpoint: NDArray[np.float64]
+    half_range: NDArray[np.float64]
     matrix: Matrix
     variance: Matrix
     scale: NDArray[np.float64]
@@ -98,8 +98,8 @@ class NoisyMoments:
         rows = np.ix_([0, *(index + 1)], [0, *(index + 1)])
         return NoisyMoments(
             tuple(names),
-            self.middle[index],
-            self.half[index],
+            self.midpoint[index],
+            self.half_range[index],
             self.matrix[rows],
             self.variance[rows],
             self.scale[[0, *(index + 1)]],
@@ -151,8 +151,8 @@ def noisy_moments(
     variances[0, 0] = own * other / (own + other)
     return NoisyMoments(
         tuple(v.name for v in public.variables),
-        np.array([v.middle for v in public.variables]),
-        np.array([v.half for v in public.variables]),
+        np.array([v.midpoint for v in public.variables]),
+        np.array([v.half_range for v in public.variables]),
         matrix,
         variances,
         unit,

@@ -39,7 +39,7 @@ def choose(
 
 def halves(public: PublicFacts, chosen: NDArray[np.int64]) -> NDArray[np.float64]:
     """Return half the width of the public bounds of the variables at those positions."""
-    return np.array([public.variables[i].half for i in chosen])
+    return np.array([public.variables[i].half_range for i in chosen])
 
 
 def outcome_index(public: PublicFacts, name: str) -> int:

@@ -153,14 +153,14 @@ class FedLinModel(FedLinSettings, ABC):
         centre, scale = layout.own_units
         noise = 0.0  # in half widths of the outcome's bounds, squared, as it is summed
         if self.noise_sd is not None:
-            noise = (self.noise_sd / float(layout.half[0])) ** 2
+            noise = (self.noise_sd / float(layout.half_range[0])) ** 2
         return {
             "status": RECORDS,
             "round": 0,
             "quiet": 0,
             "centre": centre,
             "scale": scale,
-            "half": float(layout.half[0]),
+            "half": float(layout.half_range[0]),
             "names": list(layout.names),
             "noise": noise,
             **self.begin(public),
@@ -315,7 +315,7 @@ class FedLinModel(FedLinSettings, ABC):
             own = " about their sites' own means" if self.intercept == "site" else ""
             left = f"method.holdout = {self.holdout:g} leaves {records} records to learn from"
             what = f"{left}, and in these{own} {error.what}"
-            raise UsageError(error.where, what, f"Hold fewer out. Or: {error.mend}") from error
+            raise UsageError(error.where, what, f"Hold fewer out. Or: {error.advice}") from error
 
     def _check_units(self, layout: Layout, facts: State) -> None:
         centre, scale = layout.own_units

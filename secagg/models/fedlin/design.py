@@ -1,7 +1,7 @@
 """The linear regression that every FedLin method fits: columns, intercept, powers and units.
 
 Yue, Al Kontar and Estrada Gomez (2022), sections 3 to 6: y_k = X_k' theta_k + noise at each site,
-with a polynomial of one column in section 6.2. Records come as u = (x - middle) / half and are
+with a polynomial of one column in section 6.2. Records come as u = (x - midpoint) / half_range and are
 analysed as z = (u - centre) scale, column by column:
 
     own units   z = x, whatever the public bounds are (the paper's simulations)
@@ -48,15 +48,15 @@ class Level(NamedTuple):
 
 @dataclass(frozen=True)
 class Layout:
-    """columns: positions of the outcome, then of the predictors; half, middle: of their bounds
+    """columns: positions of the outcome, then of the predictors; half_range, midpoint: of their bounds
 
     terms: the coefficients' names
     """
 
     columns: NDArray[np.int64]
     names: tuple[str, ...]
-    half: Array
-    middle: Array
+    half_range: Array
+    midpoint: Array
     terms: tuple[str, ...]
     degree: int
     intercept: Intercept
@@ -95,12 +95,12 @@ class Layout:
         if degree > 1 and len(rest) > 1:
             what = f"is {degree}, and there are {len(rest)} predictors"
             raise JobError("method.degree", what, "A polynomial is of one column.")
-        half = np.array([v.half for v in variables])
+        half = np.array([v.half_range for v in variables])
         check_halves(half, names)
         powers = [names[1], *(f"{names[1]}^{k}" for k in range(2, degree + 1))]
         terms = powers if degree > 1 else list(names[1:])
         terms = [INTERCEPT, *terms] if intercept == "modelled" else terms
-        middle = np.array([v.middle for v in variables])
+        middle = np.array([v.midpoint for v in variables])
         return cls(chosen, names, half, middle, tuple(terms), degree, intercept)
 
     @property
@@ -111,7 +111,7 @@ class Layout:
     @property
     def own_units(self) -> tuple[Array, Array]:
         """Return centre and scale for which z = x; of a polynomial's column they are not used."""
-        return -self.middle / self.half, self.half
+        return -self.midpoint / self.half_range, self.half_range
 
     @property
     def scaled(self) -> int:
@@ -131,7 +131,7 @@ class Layout:
 
     def rounding(self, centre: Array, scale: Array) -> Array:
         """Return how far numbers of each column of X may be off, for bounds far from 0 (d,)."""
-        wide = 1 + np.abs(self.middle[1:]) / self.half[1:]
+        wide = 1 + np.abs(self.midpoint[1:]) / self.half_range[1:]
         if self.degree > 1:
             off = wide * np.arange(1, self.degree + 1)
         else:
@@ -152,10 +152,10 @@ class Layout:
 
     def slope_units(self, scale: Array) -> Array:
         """Return what takes slopes to the columns' own units, all above 0."""
-        unit = self.half[0] / scale[0]
+        unit = self.half_range[0] / scale[0]
         if self.degree > 1:
             return np.full(self.degree, unit)
-        units: Array = unit * scale[1:] / self.half[1:]
+        units: Array = unit * scale[1:] / self.half_range[1:]
         return units
 
     def in_own_units(self, theta: Array, centre: Array, scale: Array, level: Level) -> Array:
@@ -167,8 +167,8 @@ class Layout:
         if self.intercept == "modelled":
             slopes, constant = theta[..., 1:], constant + theta[..., 0]
         if self.degree == 1:
-            origin = scale[1:] * (centre[1:] + self.middle[1:] / self.half[1:])
+            origin = scale[1:] * (centre[1:] + self.midpoint[1:] / self.half_range[1:])
             constant = constant - slopes @ origin
-        unit = self.half[0] / scale[0]
-        start = self.middle[0] + self.half[0] * centre[0] + unit * constant
+        unit = self.half_range[0] / scale[0]
+        start = self.midpoint[0] + self.half_range[0] * centre[0] + unit * constant
         return np.concatenate([start[..., None], slopes * self.slope_units(scale)], axis=-1)

@@ -148,7 +148,7 @@ def own_summary(method: FedLinModel, memory: State, public: PublicFacts) -> Resu
     layout, facts = method.layout(public), memory["facts"]
     site, errors = Site.read(memory["site"]), memory["errors"]
     centre, scale = facts["centre"], facts["scale"]
-    half, held = float(layout.half[0]), errors.get("held_here", 0)
+    half, held = float(layout.half_range[0]), errors.get("held_here", 0)
     fitted = {method.short: memory["own"]["theta"], SITE_OLS: site.separate}
     units = {
         name: layout.in_own_units(theta, centre, scale, site.level)

@@ -108,11 +108,11 @@ def in_words(
     rows: Sequence[Shared], layout: Layout, centre: Array, scale: Array
 ) -> list[dict[str, Any]]:
     """Return the components as people read them, in the columns' own units."""
-    unit = float(layout.half[0] / scale[0])
+    unit = float(layout.half_range[0] / scale[0])
     slopes = layout.slope_units(scale)
     units = dict(zip(layout.terms[layout.d - len(slopes) :], slopes.tolist(), strict=True))
     units[INTERCEPT] = unit
-    start = float(layout.middle[0] + layout.half[0] * centre[0])
+    start = float(layout.midpoint[0] + layout.half_range[0] * centre[0])
     found = []
     for row in rows:
         ends = np.array([row.median, row.low, row.high])

@@ -248,12 +248,14 @@ class Gradient:
         chosen = [public.variables[i] for i in self._predictors(public)]
         outcome = public.variables[self._outcome(public)]
         coefficients = (
-            units_matrix(np.array([v.middle for v in chosen]), np.array([v.half for v in chosen]))
+            units_matrix(
+                np.array([v.midpoint for v in chosen]), np.array([v.half_range for v in chosen])
+            )
             @ scaled
         )
         if self.family == "gaussian":  # the outcome was scaled too
-            coefficients = outcome.half * coefficients
-            coefficients[0] += outcome.middle
+            coefficients = outcome.half_range * coefficients
+            coefficients[0] += outcome.midpoint
         named = zip(self._names(public), coefficients, strict=True)
         terms = tuple(Term(term=name, estimate=float(b)) for name, b in named)
         if self.family == "binomial":
@@ -296,7 +298,7 @@ class Gradient:
     def _square(self, public: PublicFacts) -> float:
         """Return B^2, the largest squared length of a record's (1, x)."""
         square = float(len(self._predictors(public)))
-        return 1 + (square if public.clip is None else min(square, public.clip.square))
+        return 1 + (square if public.clip is None else min(square, public.clip.squared_norm))
 
     def _clip(self, public: PublicFacts) -> float:
         """Return C."""

@@ -156,7 +156,7 @@ class Logistic:
         X = np.column_stack([np.ones(len(rows.values)), rows.values[:, self._predictors(public)]])
         index = outcome_index(public, self.outcome)
         outcome = public.variables[index]
-        y = outcome.middle + outcome.half * rows.values[:, index]  # 0 or 1, exactly
+        y = outcome.midpoint + outcome.half_range * rows.values[:, index]  # 0 or 1, exactly
         trial = message.get("trial")
         if not (isinstance(trial, np.ndarray) and trial.shape == X.shape[1:]):
             raise PeerError("logistic", "the coordinator's coefficients have the wrong shape")
@@ -223,7 +223,7 @@ class Logistic:
         """Return odds ratios with Wald intervals, in the columns' own units."""
         chosen = [public.variables[i] for i in self._predictors(public)]
         transform = units_matrix(
-            np.array([v.middle for v in chosen]), np.array([v.half for v in chosen])
+            np.array([v.midpoint for v in chosen]), np.array([v.half_range for v in chosen])
         )
         error = self._relative_error(state["hessian"], state["sites"])
         terms = inference(

@@ -137,7 +137,7 @@ class LocalGraphs:
         try:
             learner.check()
         except UsageError as error:
-            raise JobError("method", error.what, error.mend) from None
+            raise JobError("method", error.what, error.advice) from None
         check_truth(self.truth, self._names(public), public)
         if combine == "vote":
             edges = Field(EDGES, (p, p), 1.0, 0, Kind.COUNT)
@@ -170,7 +170,7 @@ class LocalGraphs:
         The middle of the bounds is not added: no learner depends on the position of zero.
         """
         chosen = self._chosen(public)
-        half = np.array([public.variables[i].half for i in chosen])
+        half = np.array([public.variables[i].half_range for i in chosen])
         fit = self._learner().fit(half * rows.values[:, chosen], self._names(public))
         return local_adjacency(fit, self._combine()), memory
 

@@ -336,7 +336,7 @@ def build_analysis(
         in_job = where if error.where == "analysis" else f"{where}.{error.where}"
         if error.where == "truth" and "truth" not in table:
             in_job = f"method.truth, for {where}"
-        raise JobError(in_job, error.what, error.mend) from None
+        raise JobError(in_job, error.what, error.advice) from None
     for key in ("predictors", "variables", "outcome"):
         names = getattr(analysis, key, None)
         if names is not None:

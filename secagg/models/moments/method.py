@@ -271,7 +271,7 @@ def _without_intervals(summary: dict[str, Any]) -> dict[str, Any]:
 
 def moments_sensitivity(clip: Clip, variables: int) -> Sensitivity:
     """Return how far one record can move M's upper triangle: equations (1) and (2), rounded up."""
-    constant, square = CONSTANT**2, clip.square
+    constant, square = CONSTANT**2, clip.squared_norm
     added = (constant + square) / math.sqrt(2)
     replaced = math.sqrt((constant + square) ** 2 - max(0.0, constant - square) ** 2)
     rows, columns = np.triu_indices(variables + 1)
@@ -302,8 +302,8 @@ def pooled_moments(upper: NDArray[np.float64], public: PublicFacts, step_error: 
     centred[~varies] = 0.0
     centred[:, ~varies] = 0.0
     errors = np.where(varies, uncertain / np.where(varies, np.diagonal(centred), 1.0), 0.0)
-    middle = np.array([v.middle for v in public.variables])
-    half = np.array([v.half for v in public.variables])
+    middle = np.array([v.midpoint for v in public.variables])
+    half = np.array([v.half_range for v in public.variables])
     names = tuple(v.name for v in public.variables)
     return Moments(
         names, n, middle + half * sums / n, centred * half[:, None] * half[None, :], errors

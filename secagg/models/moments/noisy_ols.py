@@ -167,7 +167,7 @@ def fits_of(L: Floats, pooled: NoisyMoments, dof: int) -> Fits:
     root = np.linalg.inv(L[..., :-1, :-1])
     theta = np.einsum("...ij,...i->...j", root, L[..., -1, :-1])
     rss = L[..., -1, -1] ** 2
-    half, middle = pooled.half, pooled.middle
+    half, middle = pooled.half_range, pooled.midpoint
     # y = m_y + h_y (theta_0 + sum theta_j (x_j - m_j) / h_j)
     units = np.diag([1.0, *(1 / half[:-1])])
     units[0, 1:] = -middle[:-1] / half[:-1]

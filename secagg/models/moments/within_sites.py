@@ -96,7 +96,7 @@ def within_moments(
     varies = squares > 2 * uncertain
     S = np.where(np.outer(varies, varies), S, 0.0)
     errors = np.where(varies, uncertain / np.where(varies, squares, 1.0), 0.0)
-    half = np.array([v.half for v in public.variables])
+    half = np.array([v.half_range for v in public.variables])
     names = tuple(v.name for v in public.variables)
     scatter = S * np.outer(half, half)
     return Moments(names, n, np.zeros(p), scatter, errors, within=n - degrees_of_freedom)

@@ -271,7 +271,7 @@ class NotearsMlpAdmm:
         if self.standardise:  # to undo it: the networks read (x - means) / deviations
             chosen = self._chosen(public)
             half = halves(public, chosen)
-            middle = np.array([public.variables[i].middle for i in chosen])
+            middle = np.array([public.variables[i].midpoint for i in chosen])
             result.arrays["means"] = middle + half * state["centre"]
             result.arrays["deviations"] = half / state["scale"]
         return result

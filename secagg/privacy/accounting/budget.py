@@ -198,11 +198,11 @@ def check_caps(
     least, cap, spent = min(each, key=lambda found: found[0])
     if adjacency is None:
         terms = f"epsilon {rounded_down(least)} at delta {cap.delta:g} ({cap.adjacency.value})"
-        mend = f"Exact sums fit under no cap; with noise, what is left suffices for {terms}."
+        advice = f"Exact sums fit under no cap; with noise, what is left suffices for {terms}."
     else:
         least = _scaled(all_spent, wanted, delta, adjacency)
         terms = f"privacy.epsilon {rounded_down(least)} at delta {delta:g} ({adjacency.value})"
-        mend = f"What is left suffices for {terms}."
+        advice = f"What is left suffices for {terms}."
     exact = any(math.isinf(c.event(cap.adjacency).mu) for c in spent)
     nothing = "Nothing is left"
     nothing += ", since exact sums were released: no noise makes up for that." if exact else "."
@@ -213,7 +213,7 @@ def check_caps(
     raise PolicyRefusal(
         where,
         f"with this job it would have given away {would}, and its cap is {cap.words()}",
-        mend if least > 0.0 else nothing,
+        advice if least > 0.0 else nothing,
     )
 
 

@@ -145,7 +145,7 @@ def on_cohorts(
     return (Decision("cohorts", exposure is None, text),)
 
 
-_MEND = {
+_ADVICE = {
     "budget": "Lower privacy.epsilon or privacy.delta; the policy's owner decides.",
     "budget.unit": "Set privacy.person to the column that names persons, or leave it out.",
     "delta": "Lower privacy.delta.",
@@ -157,9 +157,9 @@ def enforce(who: str, decisions: Sequence[Decision]) -> None:
     """Raise `PolicyRefusal` for the first decision that refuses; its text stays at the site."""
     for decision in decisions:
         if not decision.allowed:
-            mend = "Its policy's owner decides; its ledger's history has all decisions."
-            mend = _MEND.get(decision.rule, mend)
-            raise PolicyRefusal(who, f"release rule {decision.rule}: {decision.text}", mend)
+            advice = "Its policy's owner decides; its ledger's history has all decisions."
+            advice = _ADVICE.get(decision.rule, advice)
+            raise PolicyRefusal(who, f"release rule {decision.rule}: {decision.text}", advice)
 
 
 # --- rules on public facts -----------------------------------------------------------------------

@@ -246,7 +246,7 @@ class Guard:
         except PolicyRefusal as error:
             said = error.what if error.where == self.asked.site else f"{error.where}: {error.what}"
             self._write(occasion, [evaluation.Decision(rule, False, said)])
-            raise PolicyRefusal(self.asked.site, said, error.mend) from None
+            raise PolicyRefusal(self.asked.site, said, error.advice) from None
 
     def _settle(
         self, occasion: ContributionRequest, cohort: tuple[str, ...], round_: int = 0

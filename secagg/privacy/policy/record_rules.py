@@ -47,12 +47,12 @@ def own_records(rows: SiteRecords, public: PublicFacts) -> OwnRecords:
     magnitudes: dict[str, NDArray[np.float64]] = {}
     levels: dict[str, int] = {}
     for variable, scaled in zip(public.variables, rows.values.T, strict=True):
-        values = variable.middle + variable.half * scaled
+        values = variable.midpoint + variable.half_range * scaled
         if variable.indicator:  # a record that was clipped to a norm keeps its side
             levels[variable.name] = int(np.count_nonzero(scaled > 0))
         elif len(np.unique(scaled)) == 2:  # however the job declares it
             levels[variable.name] = int(np.count_nonzero(scaled > scaled.min()))
-        elif variable.middle >= variable.half:
+        elif variable.midpoint >= variable.half_range:
             # scaled >= -1, and rounding is monotone: no value is below 0
             magnitudes[variable.name], magnitudes[f"{variable.name}^2"] = values, values**2
     return OwnRecords(len(rows.values), magnitudes, levels)

@@ -38,5 +38,5 @@ def adapt(
             return fedlin.fit_new_site(fedlin.FinishedHm2Run.read(run), table, random=random)
         case other:
             what = f"is a run of {other.name!r}"
-            mend = f"Only {SparseRegression.name!r} and {FedLinHm2.name!r} go to a new site."
-            raise UsageError(str(folder), what, mend)
+            advice = f"Only {SparseRegression.name!r} and {FedLinHm2.name!r} go to a new site."
+            raise UsageError(str(folder), what, advice)

@@ -206,5 +206,5 @@ def fit_new_site(
     variance = run.method.noise_of(drawn.phi, noise)
     level = drawn_level(layout, site, variance, rng)
     coefficients = layout.in_own_units(drawn.theta, run.centre, run.scale, level)
-    unit = float(layout.half[0] / run.scale[0])
+    unit = float(layout.half_range[0] / run.scale[0])
     return NewSitePosterior(run, site.here, coefficients, unit * np.sqrt(variance), rows.remarks)

@@ -33,7 +33,7 @@ def predictors_of(job: Job, layout: Layout, table: pd.DataFrame) -> Array:
     raw = _read(job, [variables[i] for i in layout.columns[1:]], table, "a predictor")
     if layout.degree == 1:
         return raw
-    return layout.powers((raw[:, 0] - layout.middle[1]) / layout.half[1])
+    return layout.powers((raw[:, 0] - layout.midpoint[1]) / layout.half_range[1])
 
 
 def outcomes_of(job: Job, layout: Layout, table: pd.DataFrame) -> Array:
@@ -71,8 +71,8 @@ def _read(job: Job, variables: Sequence[Variable], table: pd.DataFrame, what: st
         raise DataError(NEW_RECORDS_SOURCE, lack, f"Leave {'it' if one else 'them'} out.")
     at = {v.name: i for i, v in enumerate(here.variables)}
     order = [at[v.name] for v in variables]
-    middle = np.array([here.variables[i].middle for i in order])
-    half = np.array([here.variables[i].half for i in order])
+    middle = np.array([here.variables[i].midpoint for i in order])
+    half = np.array([here.variables[i].half_range for i in order])
     raw: Array = middle + half * rows.values[:, order]
     return raw
 

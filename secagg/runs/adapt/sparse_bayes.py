@@ -173,7 +173,7 @@ class AdaptedSite:
         drawn = predict(self.newcomer, x, self.records, rng)
         outcome = everything.variables[int(chosen[0])]
         carried = self.centre[0] + self.deviations[0] * drawn
-        values = outcome.middle + outcome.half * carried
+        values = outcome.midpoint + outcome.half_range * carried
         column = run.job.columns[outcome.column]
         if isinstance(column, Continuous) and column.transform == "log":
             values = np.exp(values)
@@ -257,7 +257,7 @@ def adapt(
     chosen = run.method.columns(public)
     carried = rows.values[:, chosen]
     centre = carried.mean(axis=0) if len(carried) else np.zeros(len(chosen))
-    half = np.array([public.variables[i].half for i in chosen])
+    half = np.array([public.variables[i].half_range for i in chosen])
     deviations = own_deviations(carried) if run.deviations is None else run.deviations / half
     step = -(-len(run.theta) // max(1, most_draws // run.theta.shape[1]))
     theta, t = run.theta[::step], run.t[::step]

@@ -39,7 +39,7 @@ def test_reads_the_upper_triangle_row_by_row():
     assert noisy.variance.tolist() == [[1 / 6, 0.25, 0.25], [0.25, 0.5, 0.25], [0.25, 0.25, 0.5]]
     assert noisy.scale.tolist() == [1, 1, 1]
     assert (noisy.records, noisy.records_error) == (11, math.sqrt(1 / 6))
-    assert (noisy.middle.tolist(), noisy.half.tolist()) == ([5, -1], [2, 3])
+    assert (noisy.midpoint.tolist(), noisy.half_range.tolist()) == ([5, -1], [2, 3])
 
 
 def test_a_release_with_another_constant_is_brought_to_one():
@@ -68,7 +68,7 @@ def test_select_keeps_the_constant_and_orders_the_rest():
     rows = np.ix_([0, 3, 1], [0, 3, 1])
     np.testing.assert_array_equal(chosen.matrix, matrix[rows])
     np.testing.assert_array_equal(chosen.variance, variance[rows])
-    assert (chosen.middle.tolist(), chosen.half.tolist()) == ([2, 0], [3, 1])
+    assert (chosen.midpoint.tolist(), chosen.half_range.tolist()) == ([2, 0], [3, 1])
     assert chosen.scale.tolist() == [2, 4, 1]
     with pytest.raises(UsageError, match="no column 'd'"):
         noisy.select(["d"])

@@ -136,7 +136,7 @@ def test_a_holdout_that_leaves_too_few_is_named(intercept: str) -> None:
         simulated(method, columns, tables)
     assert "does not vary" in raised.value.what
     assert ("own means" in raised.value.what) == (intercept == "site")
-    assert "Hold fewer out" in raised.value.mend
+    assert "Hold fewer out" in raised.value.advice
 
 
 def test_a_column_that_never_varies_is_no_holdouts_doing() -> None:
@@ -151,4 +151,4 @@ def test_a_holdout_that_leaves_no_noise_is_named() -> None:
     method = {"name": "fedlin_hm1", "holdout": 0.5}
     with pytest.raises(UsageError, match="none tells the noise") as raised:
         simulated(method, bounds(tables), tables)
-    assert "hold out less than 0.5" in raised.value.mend
+    assert "hold out less than 0.5" in raised.value.advice

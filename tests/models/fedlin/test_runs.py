@@ -188,7 +188,7 @@ def test_messages_that_are_none(method: dict[str, Any]) -> None:
 def test_facts_that_change_or_cannot_be(method: dict[str, Any]) -> None:
     probe = Asked(method)
     few = {**probe.message("fit"), "records": 3}
-    with pytest.raises(PeerError, match="fewer records than are here"):
+    with pytest.raises(PeerError, match="below this site's number of records"):
         probe.send("fit", few)
     for factor in (0.0, -1.0):
         broken = {**probe.message("fit"), "scale": factor * probe.facts["scale"]}

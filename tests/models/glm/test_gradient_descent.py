@@ -104,7 +104,7 @@ def records(n: int, p: int, family: str, seed: int) -> np.ndarray:
 
 def in_units(public: PublicFacts, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return (design with ones, outcome) in the columns' own units."""
-    own = values * [v.half for v in public.variables] + [v.middle for v in public.variables]
+    own = values * [v.half_range for v in public.variables] + [v.midpoint for v in public.variables]
     return sm.add_constant(own[:, :-1], has_constant="add"), own[:, -1]
 
 
@@ -136,7 +136,7 @@ def test_converges_to_the_pooled_fit(family):
     model = sm.OLS(outcome, design) if family == "gaussian" else sm.Logit(outcome, design)
     oracle = model.fit() if family == "gaussian" else model.fit(disp=0, tol=1e-13)
     # In own units the intercept is off by up to sum |middle / half| times a scaled coefficient.
-    scale = 1 + sum(abs(v.middle / v.half) for v in public.variables)
+    scale = 1 + sum(abs(v.midpoint / v.half_range) for v in public.variables)
     allowed = scale * tolerance(pooled, family)
     assert allowed < 1e-5  # or the test would show little
     np.testing.assert_allclose(result.arrays["coefficients"], oracle.params, atol=allowed)

@@ -99,7 +99,7 @@ def test_bounds_that_are_too_wide_are_not_taken_for_a_constant_column(centre):
     with pytest.raises(UsageError) as caught:
         secagg.run({**job(100.0, {"name": "notears_admm"}), "columns": wide}, sites())
     assert caught.value.what == what.replace(where, "")
-    assert caught.value.mend == "Narrow its bounds, or leave it out."
+    assert caught.value.advice == "Narrow its bounds, or leave it out."
 
 
 def test_columns_that_vary_are_described_without_a_note():

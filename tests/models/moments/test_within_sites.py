@@ -204,7 +204,7 @@ def test_errors_are_within_what_is_stated(seed: int, sizes: list[int]) -> None:
     moments = summed(*parts)
     away = [np.asarray(u, dtype=np.longdouble) for u in parts if len(u)]
     away = [u - u.mean(axis=0) for u in away]
-    half = np.array([v.half for v in PUBLIC.variables])
+    half = np.array([v.half_range for v in PUBLIC.variables])
     exact = sum(u.T @ u for u in away) * np.outer(half, half)
     root = np.sqrt(moments.errors * np.diagonal(moments.scatter))
     varies = ~moments.constant

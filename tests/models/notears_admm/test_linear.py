@@ -45,7 +45,7 @@ def simulated(seed: int, sizes: tuple[int, ...], d: int = 4) -> list[np.ndarray]
 
 
 def rows_of(part: np.ndarray, public: PublicFacts = PUBLIC) -> SiteRecords:
-    half = np.array([v.half for v in public.variables])
+    half = np.array([v.half_range for v in public.variables])
     return SiteRecords((part - MIDDLE) / half, 0, np.zeros(part.shape[1]))
 
 
@@ -200,7 +200,7 @@ def test_messages_that_lack_something(name: str) -> None:
 def test_facts_do_not_change_between_rounds(changed: dict[str, Any]) -> None:
     _, memory = local(request())
     local(request(), memory)
-    with pytest.raises(PeerError, match="changed the number of records, or units"):
+    with pytest.raises(PeerError, match="changed the number of records or the units"):
         local(request(**changed), memory)
 
 

@@ -41,7 +41,7 @@ def tables(sizes=(40, 25, 35), seed: int = 0) -> list[np.ndarray]:
 
 
 def rows(table: np.ndarray, public: PublicFacts = PUBLIC) -> SiteRecords:
-    half = np.array([v.half for v in public.variables])
+    half = np.array([v.half_range for v in public.variables])
     return rows_of((table - MIDDLE) / half)
 
 
@@ -130,7 +130,7 @@ def test_standardised_it_does_not_depend_on_units() -> None:
 def test_wide_bounds_lose_nothing(standardise: bool) -> None:
     method = NotearsMlpAdmm(hidden=3, standardise=standardise, rho1=1.0, rho2=1.0, rounds=20)
     narrow = run(method, tables())[1]["W"]
-    wide = tuple(replace(v, half=1e4 * v.half) for v in PUBLIC.variables)
+    wide = tuple(replace(v, half_range=1e4 * v.half_range) for v in PUBLIC.variables)
     again = run(method, tables(), replace(PUBLIC, variables=wide))[1]["W"]
     np.testing.assert_allclose(again, narrow, rtol=0, atol=1e-5)
 
@@ -261,13 +261,14 @@ def test_slopes_in_own_units_are_carried_without_units() -> None:
     C *= factor[:, None]
     c *= factor
     other = tuple(
-        replace(v, half=v.half * by) for v, by in zip(PUBLIC.variables, factor, strict=True)
+        replace(v, half_range=v.half_range * by)
+        for v, by in zip(PUBLIC.variables, factor, strict=True)
     )
     carried = [
         method.contribute(
             CONSENSUS,
             rows(tables()[0]),
-            {**request(), "W": at, "scale": np.array([v.half for v in variables])},
+            {**request(), "W": at, "scale": np.array([v.half_range for v in variables])},
             {},
             replace(PUBLIC, variables=variables),
             system_random,

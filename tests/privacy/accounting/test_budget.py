@@ -153,7 +153,7 @@ def test_what_is_said_is_of_the_job_and_holds_under_every_cap(adjacency: Adjacen
     caps = [Cap(1.0, 1e-6, None, ADD), Cap(1.0, 1e-6, None, REPLACE)]
     with pytest.raises(PolicyRefusal) as caught:
         check_caps("x", caps, lambda _: Counter(job(0.3)), Counter(job(2.0)), 1e-6, adjacency)
-    said = float(caught.value.mend.split("privacy.epsilon ")[1].split()[0])
+    said = float(caught.value.advice.split("privacy.epsilon ")[1].split()[0])
     fits = functools.partial(check_caps, "x", caps, lambda _: Counter(job(0.3)))
     fits(Counter(job(said)), 1e-6, adjacency)
     with pytest.raises(PolicyRefusal):

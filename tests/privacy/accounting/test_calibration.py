@@ -202,7 +202,7 @@ def test_the_rounds_that_cannot_be_noised_are_named() -> None:
     says = "stage 'consensus' has no bound on what one record changes: its rounds build on one"
     with pytest.raises(CapabilityError, match=says) as caught:
         calibrate(TERMS, (COUNT, count, rounds), 4, 100, hides=True)
-    assert "moments" in caught.value.mend and "notears" in caught.value.mend
+    assert "moments" in caught.value.advice and "notears" in caught.value.advice
 
 
 def test_plain_may_noise_at_each_site() -> None:

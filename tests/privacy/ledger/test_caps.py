@@ -70,7 +70,7 @@ def test_what_is_affordable_is_said_and_gets_in(ledger: Ledger) -> None:
     seed_of(ledger, numbered(0, 2), CAP)
     with pytest.raises(PolicyRefusal) as caught:
         seed_of(ledger, numbered(1, 1), CAP)
-    epsilon = float(caught.value.mend.split("epsilon ")[1].split()[0])
+    epsilon = float(caught.value.advice.split("epsilon ")[1].split()[0])
     mu = gaussian_mu(epsilon, CAP.delta)
     assert 0.6 < epsilon < 0.75
     seed_of(ledger, replace(numbered(1, 2), cost=Cost(Gaussian(mu), Gaussian(mu))), CAP)

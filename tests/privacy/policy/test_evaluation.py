@@ -342,8 +342,11 @@ def rows(**columns: list[float]) -> SiteRecords:
     """Rows of PUBLIC's variables in their own units; what is not named is at the middle or 0."""
     length = len(next(iter(columns.values())))
     values = [
-        (np.array(columns.get(v.column, [v.middle if v.half > 1 else 0.0] * length)) - v.middle)
-        / v.half
+        (
+            np.array(columns.get(v.column, [v.midpoint if v.half_range > 1 else 0.0] * length))
+            - v.midpoint
+        )
+        / v.half_range
         for v in PUBLIC.variables
     ]
     return SiteRecords(np.column_stack(values), 0, np.zeros(5))

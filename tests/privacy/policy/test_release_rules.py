@@ -60,7 +60,7 @@ def test_a_refusal_says_where_its_rule_is_written(tmp_path: Path) -> None:
     policy = read_policy(file).at_least(ReleasePolicy(3, 3))
     with refused("min_sites is not set") as caught:
         check_invitation(policy.release, "me", ABC, None)
-    assert caught.value.mend == f"Set min_sites in {file} (a profile sets it too)."
+    assert caught.value.advice == f"Set min_sites in {file} (a profile sets it too)."
     file.write_text("min_sites = 3\nmin_records = 5\n")
     rules = read_policy(file).at_least(ReleasePolicy(3, 3)).release
     for check in (
@@ -69,17 +69,19 @@ def test_a_refusal_says_where_its_rule_is_written(tmp_path: Path) -> None:
     ):
         with refused(r"asks for \(5\)|15 are needed") as caught:
             check()
-        mend = f"min_records in {file} (a profile sets it too) or the job's [release], whichever"
-        assert f"{mend} asks for more." in caught.value.mend
+        advice = f"min_records in {file} (a profile sets it too) or the job's [release], whichever"
+        assert f"{advice} asks for more." in caught.value.advice
     with refused("not set") as caught:
         check_records(ReleasePolicy(3, None), "me", 4)
-    assert caught.value.mend == "Set min_records in the job's [release]."
+    assert caught.value.advice == "Set min_records in the job's [release]."
     with refused("fewer complete records") as caught:
         check_records(THREE, "me", 4)
-    assert caught.value.mend == "Leave the site out, or change min_records in the job's [release]."
+    assert (
+        caught.value.advice == "Leave the site out, or change min_records in the job's [release]."
+    )
     with refused("fewer complete records") as caught:
         check_records(ReleasePolicy(3, 1), "me", 0)
-    assert caught.value.mend == "Leave the site out."  # no rule asks for less than one record
+    assert caught.value.advice == "Leave the site out."  # no rule asks for less than one record
 
 
 @pytest.mark.parametrize("sites", [1, 0, -1])

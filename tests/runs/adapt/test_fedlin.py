@@ -84,7 +84,7 @@ def test_noise_is_its_own_where_sites_have_their_own(n: int) -> None:
     """(Squared residuals + 4 pooled) / (degrees of freedom + 4), in the outcome's unit."""
     run, table = shared({**POOLED, "variance": "site"}), records(n)
     table["y"] *= 3  # noisier than the run's sites
-    pooled = run.noise * (run.layout.half[0] / run.scale[0]) ** 2
+    pooled = run.noise * (run.layout.half_range[0] / run.scale[0]) ** 2
     X = table[["x0", "x1"]] - table[["x0", "x1"]].mean()
     y = table["y"] - table["y"].mean()
     squares, left = 0.0, max(n - 3, 0)
@@ -114,7 +114,7 @@ def test_slopes_are_as_certain_as_its_own_noise_leaves_them() -> None:
 @pytest.mark.parametrize("settings", [{}, {"variance": "site", "noise_sd": 0.45}])
 def test_noise_is_the_runs_where_it_is_pooled_or_known(settings: dict[str, object]) -> None:
     run = shared({**POOLED, **settings})
-    pooled = run.noise**0.5 * run.layout.half[0] / run.scale[0]
+    pooled = run.noise**0.5 * run.layout.half_range[0] / run.scale[0]
     told = fit_new_site(run, records(40), random=seeded_random(bytes(32))).summary()
     assert told["error_sd"] == pytest.approx(settings.get("noise_sd", pooled), rel=1e-12)
 

@@ -243,7 +243,7 @@ def test_a_run_that_must_not_be_used_says_so_here_too(
 
 
 def test_chains_that_disagree_disagree_about_the_newcomer(run: FinishedSparseRun) -> None:
-    """One of the run's chains is elsewhere: no number of sweeps would mend that."""
+    """One of the run's chains is elsewhere: no number of sweeps would help."""
     apart = run.theta + 10.0 * np.array([0, 1])[:, None]
     elsewhere = replace(run, theta=apart)
     found = adapt(elsewhere, site(0, 5), random=replayable_random(1)).summary()
