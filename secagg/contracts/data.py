@@ -84,8 +84,8 @@ class Variable:
 
     Values are scaled to u = (x - midpoint) / half_range, so that |u| <= 1 by the public bounds.
 
-    indicator: x is 0 or 1. Under differential privacy `half_range` is 1 for indicators, so |u| = 1/2.
-        Otherwise indicators would dominate the norm of a record, and with it the noise.
+    indicator: x is 0 or 1. Under differential privacy `half_range` is 1 for indicators, so that
+        |u| = 1/2. Otherwise indicators would dominate the norm of a record, and with it the noise.
     """
 
     name: str

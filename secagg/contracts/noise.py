@@ -49,8 +49,8 @@ class Adjacency(StrEnum):
 class Clip:
     """How sites clip each record first, under differential privacy.
 
-    squared_norm: R^2, where R is the largest L2 norm of a record's scaled variables; at most what the
-        public bounds allow
+    squared_norm: R^2, where R is the largest L2 norm of a record's scaled variables; at most what
+        the public bounds allow
     grid_bits: values are truncated, towards zero, to multiples of 2**-grid_bits
     """
 

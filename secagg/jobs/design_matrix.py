@@ -201,8 +201,8 @@ def _not_a_number(cells: pd.Series[Any]) -> str:
         return "Write decimal points instead of commas, for instance when you export the table."
     if len(wrong) > len(texts) / 2:
         return (
-            f"{len(wrong)} of {len(texts)} cells are not numbers. Declare the column with levels, or "
-            "convert it when you export the table (a date to days since a fixed day)."
+            f"{len(wrong)} of {len(texts)} cells are not numbers. Declare the column with levels, "
+            "or convert it when you export the table (a date to days since a fixed day)."
         )
     return (
         f"{len(wrong)} of {len(texts)} cells are not numbers. Correct them from the source; only a "

@@ -1,8 +1,8 @@
 """The linear regression that every FedLin method fits: columns, intercept, powers and units.
 
 Yue, Al Kontar and Estrada Gomez (2022), sections 3 to 6: y_k = X_k' theta_k + noise at each site,
-with a polynomial of one column in section 6.2. Records come as u = (x - midpoint) / half_range and are
-analysed as z = (u - centre) scale, column by column:
+with a polynomial of one column in section 6.2. Records come as u = (x - midpoint) / half_range and
+are analysed as z = (u - centre) scale, column by column:
 
     own units   z = x, whatever the public bounds are (the paper's simulations)
     pooled      centre and scale are the mean and the inverse standard deviation of all records, or
@@ -48,8 +48,10 @@ class Level(NamedTuple):
 
 @dataclass(frozen=True)
 class Layout:
-    """columns: positions of the outcome, then of the predictors; half_range, midpoint: of their bounds
+    """The columns of the regression and its terms.
 
+    columns: positions of the outcome, then of the predictors
+    half_range, midpoint: of their bounds
     terms: the coefficients' names
     """
 
