@@ -30,7 +30,7 @@ def moments_of(rows: np.ndarray) -> Moments:
     return Moments(names, len(rows), rows.mean(axis=0), centred.T @ centred)
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def of_rows() -> Callable[[np.ndarray], Moments]:
     return moments_of
 

@@ -1,4 +1,4 @@
-"""Linear NOTEARS-ADMM in one process against a literal version of Algorithm 1."""
+"""Linear NOTEARS-ADMM in one process: against a literal Algorithm 1, and on difficult data."""
 
 from __future__ import annotations
 
@@ -7,12 +7,19 @@ from dataclasses import dataclass, field
 import numpy as np
 import pytest
 import scipy.linalg
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
 from scipy.optimize import minimize
+from support.time_series import time_series
 
+from secagg.errors import SecaggError, UsageError
+from secagg.models.graphs.acyclicity import is_acyclic
 from secagg.models.graphs.metrics import compare_graphs
 from secagg.models.notears_admm import coordinator, linear_simulation
 from secagg.models.notears_admm.coordinator import Schedule
 from secagg.models.notears_admm.linear_simulation import learn
+from secagg.models.notears_admm.result import MAX_GRADIENT
 from secagg.reproductions.data.simulated_graphs import (
     edge_weights,
     erdos_renyi_dag,
@@ -22,13 +29,12 @@ from secagg.reproductions.data.simulated_graphs import (
 PAPER = Schedule("paper")
 
 
-def simulated(seed: int, d: int, sizes: tuple[int, ...]) -> tuple[np.ndarray, list[np.ndarray]]:
-    """The truth and records of sites of these sizes, each with its own means."""
+def simulated(seed: int, d: int, sizes: tuple[int, ...]) -> list[np.ndarray]:
+    """Records of sites of these sizes, each with its own means."""
     rng = np.random.default_rng(seed)
-    W = edge_weights(erdos_renyi_dag(d, d, rng), rng)
-    rows = linear_gaussian_rows(W, sum(sizes), rng)
+    rows = linear_gaussian_rows(edge_weights(erdos_renyi_dag(d, d, rng), rng), sum(sizes), rng)
     parts = np.split(rows, np.cumsum(sizes)[:-1])
-    return W != 0, [part + rng.normal(size=d) for part in parts]
+    return [part + rng.normal(size=d) for part in parts]
 
 
 @dataclass
@@ -91,7 +97,7 @@ def algorithm_1(sites: list[np.ndarray], penalty: float) -> tuple[np.ndarray, in
 @pytest.mark.parametrize("penalty", [0.0, 0.01])
 @pytest.mark.parametrize("seed", [1, 2])
 def test_against_algorithm_1(seed: int, penalty: float) -> None:
-    _, sites = simulated(seed, 5, (30, 60, 110))
+    sites = simulated(seed, 5, (30, 60, 110))
     W, rounds = algorithm_1(sites, penalty)
     fit = learn(sites, schedule=PAPER, penalty=penalty)
     assert fit.weights is not None
@@ -124,7 +130,7 @@ def watched(monkeypatch) -> list[tuple[dict, dict]]:
 @pytest.mark.parametrize(("sizes", "d"), [((40, 70, 90), 5), ((3,) * 10, 10), ((1, 2, 30, 4), 6)])
 def test_every_site_agrees_at_the_end(watched, sizes: tuple[int, ...], d: int) -> None:
     """The coordinator knows only the mean residual; this is each site's, from its own B_k."""
-    _, sites = simulated(3, d, sizes)
+    sites = simulated(3, d, sizes)
     fit = learn(sites)
     assert fit.converged
     parties = Sites.of(sites)
@@ -151,7 +157,7 @@ def test_every_site_agrees_at_the_end(watched, sizes: tuple[int, ...], d: int) -
 
 def test_early_sums_depend_on_who_has_which_records(watched) -> None:
     """As the method's docstring warns, they are not a function of the pooled covariance."""
-    _, (X,) = simulated(4, 5, (80,))
+    (X,) = simulated(4, 5, (80,))
     A, B, C, D = (part - part.mean(axis=0) for part in np.split(X, 4))
     pairs = [((A, B), (C, D)), ((A, C), (B, D))]
     for sites in pairs:
@@ -168,21 +174,110 @@ def test_early_sums_depend_on_who_has_which_records(watched) -> None:
     assert np.abs(first - second).max() > 1e-9  # far above the tolerance on either
 
 
-def test_records_count_alike_wherever_they_are() -> None:
-    """Sites are weighted by their records, n_k / n: empty ones change nothing but K rho2."""
-    truth, sites = simulated(5, 6, (1000,))
-    X = sites[0]
-    whole, uneven = learn([X]), learn([X[:10], X[10:200], X[200:], X[:0]])
-    assert compare_graphs(uneven.directed, truth).shd == 0
-    assert compare_graphs(whole.directed, truth).shd == 0
-
-
 def test_a_site_twice_is_a_site_of_twice_the_records() -> None:
     """sum_k S_k and all that follows is the same: K sites of S / K each, at a K-th of rho2."""
-    _, (X,) = simulated(6, 5, (60,))
+    (X,) = simulated(6, 5, (60,))
     both = learn([X, X], schedule=Schedule(rho2=1e-3))
     one = learn([X], schedule=Schedule(rho2=2e-3))
     assert both.diagnostics["rounds"] == one.diagnostics["rounds"]
     # (5) is the same problem in both, to rounding, and each is solved to changes of W of 1e-6.
     np.testing.assert_allclose(both.weights, one.weights, rtol=0, atol=1e-6)
     np.testing.assert_array_equal(both.directed, one.directed)
+
+
+@pytest.mark.parametrize("variant", ["fast", pytest.param("paper", marks=pytest.mark.statistical)])
+def test_finds_the_structure_of_a_vector_autoregression(variant) -> None:
+    """In four models of 4000 windows at most one wrong edge of five, on the mean.
+
+    Not none: penalties grow faster than the multipliers settle, so that W stops short of the
+    optimum by up to half a weight, whatever the number of records.
+    """
+    wrong, runs = 0, 4
+    for seed in range(runs):
+        rng = np.random.default_rng(seed)
+        model = time_series(5, 1, rng, edges=5, lagged_edges=5)
+        fit = learn(
+            np.split(model.rows(4000, rng), [500, 2000]), lags=1, schedule=Schedule(variant)
+        )
+        assert fit.converged
+        assert is_acyclic(fit.directed)
+        wrong += compare_graphs(fit.directed, model.W != 0).shd
+    assert wrong <= runs
+
+
+def test_zero_diagonal() -> None:
+    sites = simulated(7, 6, (20, 30))
+    assert not np.diagonal(learn(sites, zero_diagonal=True).weights).any()
+    assert np.diagonal(learn(sites, schedule=Schedule(rounds=5)).weights).any()
+
+
+@pytest.mark.parametrize("variant", ["fast", "paper"])
+def test_raw_scales_do_not_end_in_a_clean_looking_graph(variant) -> None:
+    """Standard deviations of 12 to 428, as in Sachs et al.: the published program overflows."""
+    sites = simulated(8, 5, (100,) * 4)
+    fit = learn([X * np.geomspace(12, 428, 5) for X in sites], schedule=Schedule(variant))
+    assert np.all(np.isfinite(fit.weights))
+    assert is_acyclic(fit.directed) or fit.notes
+    if fit.converged:  # rho2 = 0.001 does not suit 428^2
+        assert fit.diagnostics["h"] <= 1e-6
+        assert fit.diagnostics["stationarity"] > MAX_GRADIENT
+        assert "method.standardise" in fit.notes[-1]
+
+
+@pytest.mark.parametrize(
+    ("sites", "lags"),
+    [
+        ([], 0),
+        ([np.zeros((3, 1))], 0),
+        ([np.zeros(3)], 0),
+        ([np.zeros((4, 5))], 1),  # columns that are no multiple of the lags
+        ([np.zeros((3, 2)), np.zeros((3, 3))], 0),
+        ([np.zeros((3, 2)), np.full((3, 2), np.nan)], 0),
+        ([np.zeros((3, 2)), np.full((3, 2), np.inf)], 0),
+        ([np.zeros((1, 2)), np.zeros((0, 2))], 0),
+    ],
+)
+def test_unusable_records(sites: list[np.ndarray], lags: int) -> None:
+    with pytest.raises(UsageError):
+        learn(sites, lags=lags)
+
+
+VALUES = st.one_of(
+    st.floats(-10, 10),
+    st.floats(-1e6, 1e6),
+    st.sampled_from([0.0, 1.0, -1.0, 1e-300, 1e100, -1e300]),
+)
+
+
+@st.composite
+def some_sites(draw: st.DrawFn) -> list[np.ndarray]:
+    q = draw(st.integers(1, 5))
+    rows = draw(st.lists(st.integers(0, 6), min_size=1, max_size=4))
+    scale = draw(st.sampled_from([1.0, 1e-8, 1e3]))
+    return [scale * draw(arrays(np.float64, (n, q), elements=VALUES)) for n in rows]
+
+
+@settings(max_examples=50, deadline=None, derandomize=True)
+@given(
+    some_sites(),
+    st.sampled_from([Schedule()] * 6 + [Schedule("paper", rounds=20)]),
+    st.sampled_from([0.0, 0.01, 5.0]),
+    st.booleans(),
+)
+def test_any_finite_records(
+    sites: list[np.ndarray], schedule: Schedule, penalty: float, zero_diagonal: bool
+) -> None:
+    """They give a finite graph that says whether it converged, or a typed error."""
+    try:
+        fit = learn(sites, schedule=schedule, penalty=penalty, zero_diagonal=zero_diagonal)
+    except SecaggError:
+        return
+    assert np.all(np.isfinite(fit.weights))
+    assert not (zero_diagonal and np.diagonal(fit.weights).any())
+    if fit.converged:
+        assert fit.diagnostics["h"] <= 1e-6
+        assert fit.diagnostics["consensus_residual"] <= 1e-8
+        # An edge above 0.3 in a cycle of d <= 5 has h >= d 0.09^d / d! > 1e-7: hence the note.
+        assert is_acyclic(fit.directed) or fit.notes
+    else:
+        assert fit.notes

@@ -37,9 +37,9 @@ def literal(W: np.ndarray, slope: np.ndarray, graph: LinearGraph) -> float:
     return largest
 
 
-@pytest.mark.parametrize("lags", [0, 2])
-@pytest.mark.parametrize("zero_diagonal", [False, True])
-@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize(
+    ("seed", "zero_diagonal", "lags"), [(0, False, 0), (1, True, 0), (2, False, 2), (3, True, 2)]
+)
 def test_against_the_conditions_written_out(seed: int, zero_diagonal: bool, lags: int) -> None:
     rng = np.random.default_rng(seed)
     graph = LinearGraph(6, lags, (0.4, 0.1), zero_diagonal)
@@ -49,7 +49,7 @@ def test_against_the_conditions_written_out(seed: int, zero_diagonal: bool, lags
     assert stationarity(W, slope, graph) == literal(W, slope, graph)
 
 
-@pytest.mark.parametrize("d", [20, 34, 100])
+@pytest.mark.parametrize("d", [20, 34])
 def test_long_paths_close_cycles_too(d: int) -> None:
     """A chain: every entry from a later variable to an earlier one would close a cycle."""
     W = np.eye(d, k=1)
@@ -115,7 +115,15 @@ def test_cycles_above_the_threshold(acyclic: bool) -> None:
     assert "cycle" in fit.notes[0]
 
 
-def ended(
+LINE = np.diag([1.0, 1.0], k=1)
+SLOPE = np.zeros((3, 3))
+SLOPE[0, 2] = 0.5
+SLOWER = Schedule(gamma1=1.3, gamma2=1.1)
+NO_EDGE = np.zeros((3, 3))
+ALIKE = np.ones((3, 3))
+
+
+def notes(
     W: np.ndarray,
     total: np.ndarray,
     units: np.ndarray | None,
@@ -134,75 +142,60 @@ def ended(
 
 
 def test_remaining_slopes_are_noted_in_units_of_correlations() -> None:
-    W, total = np.diag([1.0, 1.0], k=1), np.zeros((3, 3))
-    total[0, 2] = 30.0
     units = np.full((3, 3), 100.0)
-    (note,) = ended(W, total, units)
-    assert note.startswith("not a local optimum")
+    (note,) = notes(LINE, 60 * SLOPE, units)
     assert "a stationarity of 0.3 " in note
     assert "method.gamma1 = 1.3 and gamma2 = 1.1" in note
-    assert ended(W, total / 10, units) == ()
-    (note,) = ended(W, total, None)  # without units for comparison
-    assert "own units" in note
+    assert notes(LINE, 6 * SLOPE, units) == ()
+    (note,) = notes(LINE, 60 * SLOPE, None)  # without units for comparison
+    assert "method.standardise" in note and "stationarity" not in note
     units[0, 2] = 0  # a variable without variance
-    assert ended(W, total, units) == ()
+    assert notes(LINE, 60 * SLOPE, units) == ()
 
 
-def test_advice_is_single_and_not_a_setting_in_force() -> None:
-    W, total = np.diag([1.0, 1.0], k=1), np.zeros((3, 3))
-    total[0, 2] = 0.5
-    slower = Schedule(gamma1=1.3, gamma2=1.1)
-    (note,) = ended(W, total, np.ones((3, 3)), slower)
-    assert note.endswith("in standardised units)")
+def test_advice_names_no_setting_that_is_in_force() -> None:
+    (note,) = notes(LINE, SLOPE, ALIKE, SLOWER)
+    assert "method." not in note
     spread = np.array([1.0, 11.0, 1.0])
-    (note,) = ended(W, total, np.outer(spread, spread), slower)
-    assert "standardise" in note
-    assert "gamma" not in note
-    (note,) = ended(W, total, np.ones((3, 3)), status="penalty limit reached")
-    assert note.startswith("not converged (penalty limit reached")
-
-
-@pytest.mark.parametrize(("ratio", "unlike"), [(5.0, False), (9.9, False), (10.1, True)])
-def test_columns_are_unlike_by_the_ratio_of_their_deviations(ratio: float, unlike: bool) -> None:
-    """Not by that of the products of two of them, the units."""
-    W, total, spread = np.diag([1.0, 1.0], k=1), np.zeros((3, 3)), np.array([1.0, ratio, 1.0])
-    total[0, 2] = 0.5
-    (note,) = ended(W, total, np.outer(spread, spread))
-    assert ("method.standardise" in note) == unlike
-
-
-def test_an_edge_of_a_variable_to_itself_is_noted() -> None:
-    W = np.diag([1.0, 1.0], k=1)
-    assert not any("to itself" in note for note in ended(W, np.zeros((3, 3)), None))
-    W[1, 1] = 0.5
-    for status in ("converged", "out of rounds"):
-        notes = ended(W, np.zeros((3, 3)), None, status=status)
-        assert any("to itself" in note for note in notes)
-
-
-def test_an_empty_graph_says_why() -> None:
-    (note,) = ended(np.zeros((3, 3)), np.full((3, 3), 0.005), np.ones((3, 3)))
-    assert note.startswith("no edge: no slope of the loss exceeds the penalty")
-    assert note.endswith("; standardise, or lower method.penalty")
-    (note,) = ended(np.zeros((3, 3)), np.zeros((3, 3)), np.ones((3, 3)), standardised=True)
-    assert note.endswith("; lower method.penalty")  # standardise is already set
-
-
-def test_weights_below_the_threshold_leave_a_graph_empty_too() -> None:
-    W = np.zeros((3, 3))
-    W[1, 0], W[1, 2] = -0.2345, 0.1
-    (note,) = ended(W, np.zeros((3, 3)), np.ones((3, 3)))
-    reason = "no weight exceeds the threshold 0.3; the largest in size is -0.234 (b -> a)"
-    assert note == f"no edge: {reason}"
-    (note,) = ended(W, np.zeros((3, 3)), np.ones((3, 3)), lags=1)
-    assert note == f"no edge within a step: {reason}"
-    first, second = ended(W, np.full((3, 3), 0.5), np.ones((3, 3)))
-    assert reason in first and second.startswith("not a local optimum")
-    (note,) = ended(W, np.zeros((3, 3)), np.ones((3, 3)), status="diverged")
+    (note,) = notes(LINE, SLOPE, np.outer(spread, spread), SLOWER)
+    assert "method.standardise" in note and "gamma" not in note
+    (note,) = notes(LINE, SLOPE, ALIKE, status="penalty limit reached")
     assert note.startswith("not converged")
 
 
-@pytest.mark.parametrize("unit", [1e-2, 1.0, 1e3])
+@pytest.mark.parametrize(("ratio", "unlike"), [(9.9, False), (10.1, True)])
+def test_columns_are_unlike_by_the_ratio_of_their_deviations(ratio: float, unlike: bool) -> None:
+    """Not by that of the products of two of them, the units."""
+    spread = np.array([1.0, ratio, 1.0])
+    (note,) = notes(LINE, SLOPE, np.outer(spread, spread))
+    assert ("method.standardise" in note) == unlike
+
+
+@pytest.mark.parametrize("status", ["converged", "out of rounds"])
+def test_an_edge_of_a_variable_to_itself_is_noted(status: str) -> None:
+    loop = LINE + np.diag([0, 0.5, 0])
+    assert len(notes(loop, NO_EDGE, ALIKE, status=status)) > len(
+        notes(LINE, NO_EDGE, ALIKE, status=status)
+    )
+
+
+def test_an_empty_graph_says_why() -> None:
+    (note,) = notes(NO_EDGE, 0.01 * SLOPE, ALIKE)
+    assert note.startswith("no edge: no slope") and "standardise" in note
+    (note,) = notes(NO_EDGE, NO_EDGE, ALIKE, standardised=True)
+    assert note.startswith("no edge: no slope") and "standardise" not in note
+    W = np.zeros((3, 3))
+    W[1, 0], W[1, 2] = -0.2345, 0.1  # below the threshold
+    (note,) = notes(W, NO_EDGE, ALIKE)
+    assert note.startswith("no edge: ") and note.endswith("-0.234 (b -> a)")
+    (note,) = notes(W, NO_EDGE, ALIKE, lags=1)
+    assert note.startswith("no edge within a step: ")
+    assert len(notes(W, SLOPE, ALIKE)) == 2  # and that the slope is too large
+    (note,) = notes(W, NO_EDGE, ALIKE, status="diverged")
+    assert note.startswith("not converged")
+
+
+@pytest.mark.parametrize("unit", [1e-2, 1e3])
 def test_stationarity_does_not_depend_on_units(unit: float) -> None:
     """W, and the penalty with the square of the unit: the same problem."""
     rng = np.random.default_rng(0)

@@ -1,4 +1,4 @@
-"""NOTEARS-ADMM through whole sessions: protocols, broken tables, a killed run."""
+"""NOTEARS-ADMM through whole sessions: results, refusals, a killed run."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from support.folders import Killed, dying, folders
 from support.time_series import time_series
 
 import secagg
-from secagg.errors import CapabilityError, JobError, PolicyRefusal, ProtocolAbort, UsageError
-from secagg.models.graphs.job_result import DIRECTIONS_NOTE
+from secagg.errors import CapabilityError, JobError, UsageError
+from secagg.models.graphs.job_result import DIRECTIONS_NOTE, adjacency
 from secagg.models.graphs.metrics import compare_graphs
 from secagg.models.notears_admm.coordinator import Schedule
 from secagg.models.notears_admm.linear_simulation import learn
@@ -28,7 +28,6 @@ from secagg.runtime.journal import Journal
 __all__ = ["folders"]  # a fixture
 
 NAMES = ["v", "w", "x", "y"]
-PROTOCOLS = ["plain", "additive", "masked", pytest.param("paillier", marks=pytest.mark.system)]
 HALF = 20.0
 # Answers are rounded to 2^-41, half a step, in units of half^2 = 400: three sites' sum is off by
 # 5e-10, and W at the end by that over the curvature of the pooled covariance, 0.1 here. In first
@@ -40,13 +39,12 @@ SHORT = {"rounds": 25}  # for tests that do not depend on how the run ends
 
 def job(method: dict[str, Any], protocol: str = "plain", **changed: Any) -> dict[str, Any]:
     column = {"type": "continuous", "low": -HALF, "high": HALF}
-    more = {"key_bits": 2048} if protocol == "paillier" else {}
     return {
         "title": "t",
         "sites": {"max_rows": 100},
         "columns": dict.fromkeys(NAMES, column),
         "method": {"name": "notears_admm", **method},
-        "protocol": {"name": protocol, **more},
+        "protocol": {"name": protocol},
         "release": {"min_sites": 2, "min_records": 1},
     } | changed
 
@@ -63,38 +61,18 @@ def records(sites: dict[str, pd.DataFrame]) -> list[np.ndarray]:
     return [table.to_numpy() for table in sites.values()]
 
 
-def named(edges: list[list[str]]) -> np.ndarray:
-    matrix = np.zeros((4, 4), dtype=bool)
-    for cause, effect in edges:
-        matrix[NAMES.index(cause), NAMES.index(effect)] = True
-    return matrix
-
-
-@pytest.fixture(scope="module")
-def plain():
-    return secagg.run(job(OWN), tables()).result
-
-
-@pytest.mark.parametrize("protocol", PROTOCOLS[1:])
-def test_every_protocol_gives_the_same_bytes(protocol: str) -> None:
-    plain, result = (secagg.run(job(SHORT, p), tables()).result for p in ("plain", protocol))
-    assert result.arrays.keys() == plain.arrays.keys() >= {"directed", "undirected", "weights"}
-    for name, array in plain.arrays.items():
-        assert result.arrays[name].tobytes() == array.tobytes()
-    assert result.summary["diagnostics"] == plain.summary["diagnostics"]
-
-
-def test_equals_learn_and_is_scored(plain) -> None:
+def test_equals_learn_and_is_scored() -> None:
+    result = secagg.run(job(OWN), tables()).result
     fit = learn(records(tables()), names=NAMES)
-    np.testing.assert_allclose(plain.arrays["weights"], fit.weights, rtol=0, atol=AT_THE_END)
-    np.testing.assert_array_equal(plain.arrays["directed"], fit.directed)
-    assert plain.summary["diagnostics"]["rounds"] == fit.diagnostics["rounds"]
-    assert plain.summary["status"] == "converged"
-    assert "score" not in plain.summary
-    assert DIRECTIONS_NOTE not in plain.summary["notes"]  # own units
+    np.testing.assert_allclose(result.arrays["weights"], fit.weights, rtol=0, atol=AT_THE_END)
+    np.testing.assert_array_equal(result.arrays["directed"], fit.directed)
+    assert result.summary["diagnostics"]["rounds"] == fit.diagnostics["rounds"]
+    assert result.summary["status"] == "converged"
+    assert "score" not in result.summary
+    assert DIRECTIONS_NOTE not in result.summary["notes"]  # own units
     edges = [[NAMES[i], NAMES[j]] for i, j in np.argwhere(fit.directed)]
     scored = secagg.run(job({"truth": edges[1:], **SHORT, **OWN}), tables()).result
-    score = compare_graphs(scored.arrays["directed"], named(edges[1:]))
+    score = compare_graphs(scored.arrays["directed"], adjacency(edges[1:], NAMES))
     assert scored.summary["score"] == asdict(score)
     assert scored.summary["truth"] == edges[1:]
 
@@ -109,6 +87,9 @@ def test_standardised_by_the_pooled_spread_within_sites() -> None:
     np.testing.assert_allclose(result.arrays["weights"], fit.weights, rtol=0, atol=EARLY)
     assert result.summary["settings"]["standardise"] is True
     assert DIRECTIONS_NOTE in result.summary["notes"]
+    # What undoes it is in the result.
+    np.testing.assert_allclose(result.arrays["deviations"], spread, rtol=1e-12)
+    assert "deviations" not in secagg.run(job({"rounds": 1} | OWN), sites).result.arrays
     # Units do not matter then: the same records in others, within others' bounds.
     units = np.array([1.0, 1000.0, 0.01, 7.0])
     other = job(SHORT)
@@ -131,80 +112,34 @@ def test_time_series() -> None:
     np.testing.assert_allclose(result.arrays["weights"], fit.weights, rtol=0, atol=AT_THE_END)
     lagged = result.arrays["lagged_weights"]
     assert lagged.shape == (1, 2, 2)
-    told = {(e["from"], e["to"]): e["weight"] for e in result.summary["lagged_edges"]}
+    edges = {(e["from"], e["to"]): e["weight"] for e in result.summary["lagged_edges"]}
     expected = {
         (("x", "y")[i], ("v", "w")[j]): lagged[0, i, j]
         for i, j in np.argwhere(np.abs(lagged[0]) > 0.3)
     }
-    assert told == expected != {}
-
-
-def test_incomplete_records_are_left_out() -> None:
-    sites = tables(2)
-    holes = {site: table.copy() for site, table in sites.items()}
-    holes["s0"].loc[3, "w"] = np.nan
-    holes["s2"].loc[[0, 7], "y"] = np.nan
-    result = secagg.run(job(SHORT | OWN), holes).result
-    complete = [table.dropna().to_numpy() for table in holes.values()]
-    kept = learn(complete, schedule=Schedule(**SHORT))
-    np.testing.assert_allclose(result.arrays["weights"], kept.weights, rtol=0, atol=EARLY)
-    assert (result.summary["records"], result.summary["incomplete_records"]) == (87, 3)
-
-
-@pytest.mark.parametrize("sizes", [(1, 30, 30), (2, 2, 2)], ids=str)
-def test_small_sites(sizes: tuple[int, ...]) -> None:
-    sites = tables(3, sizes)
-    result = secagg.run(job(SHORT | OWN, "additive"), sites).result
-    fit = learn(records(sites), schedule=Schedule(**SHORT))
-    np.testing.assert_array_equal(result.arrays["directed"], fit.directed)
-    if min(sizes) != 2:  # six records, four variables: a singular covariance bounds nothing
-        np.testing.assert_allclose(result.arrays["weights"], fit.weights, rtol=0, atol=EARLY)
-
-
-def test_a_site_without_records_is_left_to_the_rules() -> None:
-    with pytest.raises(PolicyRefusal, match="s1: it has fewer complete records"):
-        secagg.run(job({}), tables(3, (20, 0, 40)))
-
-
-def test_a_column_that_is_constant_everywhere_is_named() -> None:
-    sites = {site: table.assign(x=1.0) for site, table in tables().items()}
-    with pytest.raises(UsageError, match="column 'x' does not vary"):
-        secagg.run(job({}), sites)
-
-
-def test_a_site_with_other_columns() -> None:
-    sites = tables()
-    sites["s1"] = sites["s1"].rename(columns={"x": "z"})
-    with pytest.raises((UsageError, ProtocolAbort)) as caught:
-        secagg.run(job({}), sites)
-    assert "s1" in caught.value.line()
+    assert edges == expected != {}
 
 
 @pytest.mark.parametrize(
-    ("method", "line"),
+    ("method", "where"),
     [
-        ({"penalty": -0.1}, "method.penalty"),
         ({"threshold": float("nan")}, "method.threshold"),
-        ({"rho2": 0.0}, "method.rho2"),
-        ({"rounds": 0}, "method.rounds"),
-        ({"variant": "slow"}, "method: variant"),
+        ({"variant": "slow"}, "method"),
         ({"lags": [["x"]]}, "method.lags"),
-        ({"lambda": 0.1}, "method: unknown key 'lambda'"),
-        ({"variables": ["v"]}, "method.variables"),
     ],
 )
-def test_settings_are_refused_before_data(method: dict[str, Any], line: str) -> None:
+def test_settings_are_refused_before_data(method: dict[str, Any], where: str) -> None:
     unreadable = {"a": object(), "b": object()}
     with pytest.raises(JobError) as caught:
         secagg.run(job(method), unreadable)
-    assert caught.value.line().startswith(line)
+    assert caught.value.where == where
 
 
 @pytest.mark.parametrize("placement", ["sum", "site", "round"])
 def test_differential_privacy_is_refused(placement: str) -> None:
     """Nothing bounds what one record changes: the error says so and names an alternative."""
     privacy = {"placement": placement, "epsilon": 1.0, "delta": 1e-5}
-    with pytest.raises(CapabilityError, match="no bound on what one record changes") as caught:
+    with pytest.raises(CapabilityError) as caught:
         secagg.run(job({}, "masked", privacy=privacy), tables())
     assert "moments" in caught.value.line()
 
@@ -212,13 +147,18 @@ def test_differential_privacy_is_refused(placement: str) -> None:
 @pytest.mark.usefixtures("folders")
 def test_a_killed_run_goes_on_with_what_sites_remember(tmp_path: Path) -> None:
     """Q'beta, Q'V and Q'W come back from a site's file: the same bytes as without a break."""
-    settings = job({"rounds": 4})
-    settings["sites"] = {"max_rows": 100, "folder": "data"}
     (tmp_path / "data").mkdir()
     for site, table in tables().items():
         table.to_csv(tmp_path / "data" / f"{site}.csv", index=False)
+    bounds = f'{{ type = "continuous", low = -{HALF}, high = {HALF} }}'
     path = tmp_path / "job.toml"
-    path.write_text(as_toml(settings), encoding="utf-8")
+    path.write_text(
+        'title = "t"\nsites = { max_rows = 100, folder = "data" }\n'
+        'protocol = { name = "plain" }\nrelease = { min_sites = 2, min_records = 1 }\n'
+        'method = { name = "notears_admm", rounds = 4 }\n'
+        f"[columns]\n{''.join(f'{name} = {bounds}' + chr(10) for name in NAMES)}",
+        encoding="utf-8",
+    )
     whole, out = tmp_path / "whole", tmp_path / "out"
     secagg.run(path, out=whole)
     apart = {"engine.name": "processes"}
@@ -227,15 +167,6 @@ def test_a_killed_run_goes_on_with_what_sites_remember(tmp_path: Path) -> None:
     secagg.resume(out)
     for name in ("arrays.npz", "result.json"):
         assert (out / name).read_bytes() == (whole / name).read_bytes()
-
-
-def as_toml(settings: dict[str, Any]) -> str:
-    def value(of: Any) -> str:
-        if isinstance(of, dict):
-            return "{ " + ", ".join(f"{k} = {value(v)}" for k, v in of.items()) + " }"
-        return f'"{of}"' if isinstance(of, str) else str(of)
-
-    return "\n".join(f"{key} = {value(of)}" for key, of in settings.items()) + "\n"
 
 
 def within(width: float, method: dict[str, Any]) -> dict[str, Any]:
@@ -260,21 +191,9 @@ def test_wide_bounds_lose_no_edge(narrow: tuple[dict[str, Any], Any]) -> None:
     assert narrow.summary["notes"] == wide.summary["notes"]
 
 
-def test_bounds_too_wide_to_standardise_within() -> None:
-    with pytest.raises(UsageError, match="too little to measure within its bounds"):
+def test_bounds_too_wide_or_too_narrow() -> None:
+    with pytest.raises(UsageError):  # too wide to standardise within
         secagg.run(within(1e14, {}), tables())
-
-
-def test_bounds_that_are_absurdly_narrow() -> None:
-    with pytest.raises(JobError, match="bounds are narrower than") as caught:
+    with pytest.raises(JobError) as caught:
         secagg.run(within(1e-170, OWN), tables())
     assert caught.value.where == "columns.v"
-
-
-def test_what_undoes_standardising_is_in_the_result() -> None:
-    result = secagg.run(job(SHORT), tables()).result
-    parts = records(tables())
-    squares = sum(np.sum((part - part.mean(axis=0)) ** 2, axis=0) for part in parts)
-    expected = np.sqrt(squares / sum(map(len, parts)))
-    np.testing.assert_allclose(result.arrays["deviations"], expected, rtol=1e-12)
-    assert "deviations" not in secagg.run(job(SHORT | OWN), tables()).result.arrays
