@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import tempfile
 import time
 from collections import Counter
@@ -59,6 +60,8 @@ def pytest_configure(config: pytest.Config) -> None:
 
     Whoever sets TMPDIR, or runs without workers to look at the files, finds them on the disk.
     """
+    # A shell starts a background job with SIGINT ignored, and processes would inherit that.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     workers = config.getoption("numprocesses", None)  # which starts them, and has pytest-xdist
     if workers and not hasattr(config, "workerinput") and "TMPDIR" not in os.environ and _room():
         folder = tempfile.mkdtemp(prefix="secagg-tests-", dir=MEMORY)
