@@ -122,7 +122,7 @@ def test_python_makes_the_graph() -> None:
 def test_noise_needs_pooled_means() -> None:
     job = tomllib.loads(JOB)
     job["privacy"] = {"placement": "sum", "epsilon": 1.0, "delta": 1e-6}
-    with pytest.raises(secagg.errors.CapabilityError, match="Take centre = "):
+    with pytest.raises(secagg.errors.CapabilityError, match="Set centre = "):
         secagg.run(job)
     job["method"]["centre"] = "pooled"
     assert secagg.run(job).result.summary["n_error"] > 0

@@ -66,12 +66,12 @@ def lasso(
     columns would be too small.
 
     Raises UsageError for unknown, repeated or constant columns, the outcome among the predictors,
-    moments that no table has (negative eigenvalues), n <= p + 1 with "bic", or an invalid option.
+    moments that no data can have (negative eigenvalues), n <= p + 1 with "bic", or an invalid option.
     """
     pooled, R, r = standardised(moments, outcome, predictors)
     rule = check_penalty(penalty, "bic")
     n, p = pooled.n, len(predictors)
-    # without any correlation this would be rounding or zero, and zero has no logarithm
+    # without any correlation the maximum is 0, which has no logarithm, or a rounding error
     penalty_max = max(float(np.max(np.abs(r))), float(np.finfo(np.float64).eps))
     if isinstance(penalty, str):
         if n <= p + pooled.subtracted_means:
@@ -81,7 +81,7 @@ def lasso(
                 "Give a penalty as a number, or use fewer predictors.",
             )
         path = np.geomspace(penalty_max, _PATH_RATIO * penalty_max, _PATH_LENGTH)
-    elif penalty < penalty_max:  # steps of 10 %, so that each start is near its solution
+    elif penalty < penalty_max:  # steps of 10 %: each start is near its solution
         steps = 2 + int(np.log(penalty_max / penalty) / 0.1)
         path = np.geomspace(penalty_max, penalty, steps)
         path[-1] = penalty

@@ -3,12 +3,12 @@
 With z = (1, u), u a record's variables scaled to [-1, 1] by their public bounds, each site
 contributes the upper triangle of M = sum z z'. The total gives n, the means and the scatter matrix
 of the pooled records. Every linear-Gaussian analysis is a function of these, so all analyses of a
-job cost one release.
+job need one release.
 
-What the transcript determines: exactly the pooled n, means and covariances (to the fixed-point
-step), whatever analyses are run. It reveals nothing else about the pooled records, and nothing
-about how they are split over sites. With few records or many variables this is a lot:
-p + p(p+1)/2 numbers determine the records if n is of that order. With `centre = "site"` it is
+The transcript determines exactly the pooled n, means and covariances (to the fixed-point step),
+whatever analyses are run. It reveals nothing else about the pooled records, and nothing about how
+they are split over sites. With few records or many variables this is a lot: p + p(p+1)/2 numbers
+determine the records if n is of that order. With `centre = "site"` it is
 the scatter within sites, and no means: `secagg.models.moments.within_sites` also explains why
 noise is refused there.
 
@@ -30,9 +30,9 @@ the response, which is in u as every variable is. A replaced record may also bec
 which is (1).
 
 ==================================  =====================  =============================
-R^2                                 (1)                    (2), never below (1)
+R^2                                 (1)                    (2), at least (1)
 ==================================  =====================  =============================
-0 (nothing but the count)           c^2 / root(2)          the same: it may be incomplete
+0 (only the count)                  c^2 / root(2)          c^2 / root(2), by (1)
 c^2                                 root(2) c^2            2 c^2
 above c^2                           (c^2 + R^2) / root(2)  c^2 + R^2, root(2) times (1)
 ==================================  =====================  =============================
@@ -149,7 +149,7 @@ class PooledMoments:
                     "method.centre",
                     'with centre = "site" there is no proven bound on how far one record moves '
                     "the sum, because it also moves its site's means",
-                    'Take centre = "pooled" under [privacy].',
+                    'Set centre = "pooled" under [privacy].',
                 )
             return (Stage(STAGE, within_spec(public, self.fraction_bits), 1, SEES),)
         p = len(public.variables) + 1
@@ -205,7 +205,7 @@ class PooledMoments:
             moments = pooled_moments(state["upper"], public, step_error)
             quality = {"largest_correlation_error": moments.error}
         else:
-            # there is less noise than this if sites dropped out after the cohort was fixed
+            # an upper bound if sites dropped out after the cohort was fixed
             variance = noise.sum_variance(state["sites"], noise.site_variance(state["sites"]))
             noisy = noisy_moments(state["upper"], public, variance, counted, CONSTANT)
             repair = repaired(noisy)
@@ -224,7 +224,7 @@ class PooledMoments:
         for i, analysis in enumerate(self._analyses(public), start=1):
             try:
                 result = analysis.run(moments)
-            except UsageError as error:  # the release is spent: keep it and the other analyses
+            except UsageError as error:  # the release is made: keep it and the other analyses
                 kind = self.analyses[i - 1]["kind"]
                 summaries.append(
                     {"method": kind, "failed": f"method.analyses[{i}], {error.line()}".rstrip(".")}

@@ -1,43 +1,24 @@
 """Draws from the posterior of the exact moments M, given the noisy moments M + E.
 
 M = sum z z', z = (1, predictors, outcome), has m rows; E is symmetric with independent normal
-entries of known variance (`secagg.models.common.noisy_moments`). Bernstein & Sheldon 2019 showed
-that treating the exact moments as missing data, and averaging inference over their possible
-values, gives calibrated posteriors. Here M itself is drawn, not a model of the records. Its density
-is
+entries of known variance (`secagg.models.common.noisy_moments`). The exact moments are missing data
+(Bernstein & Sheldon 2019) with the density
 
-    p(M | M + E) ~ prod_{j<=k} exp(-E_jk^2 / (2 var E_jk)) pi(M)    over positive definite M,   (1)
+    p(M | M + E) ~ prod_{j<=k} exp(-E_jk^2 / (2 var E_jk)) pi(M)    over positive definite M.   (1)
 
-so the inference uses that M consists of the moments of *some* table. This is decisive if the noise
-is as large as the smallest eigenvalue of M.
-
-The prior pi. With C the correlations of the p = m - 1 columns, C_x those of the predictors and S_jj
-the columns' sums of squares about the mean, n, the sums and the S_jj are flat, and given them
-(separation of scale and correlation: Barnard, McCulloch & Meng 2000)
+The prior is flat in n, the sums and the columns' sums of squares S_jj. For the correlations C of
+the p = m - 1 columns, C_x those of the predictors,
 
     pi(C) = sum_a w_a |C_x|^(a - 1) / Z_a  over positive definite C,    w_a ~ a^(2 p),          (2)
 
-with twelve values of a, in equal ratios from 1 to 9 p / 2, and Z_a the integral of |C_x|^(a - 1/2)
-over C_x. So the outcome's correlations are as flat as possible, and C_x has a mixture of the
-distributions of Lewandowski, Kurowicka & Joe (2009) with the parameters a + 1/2. The prior does not
-depend on units, and matters only as far as the noise hides the data. With the largest a the other
-predictors explain 0.08 of a predictor's variance, on average over C (ten predictors); with a = 1,
-where C is uniform, 0.75. w favours large a, and a release with collinear columns outweighs it. Both
-ends and w were chosen by coverage at a nominal level of 0.90, with noise whose norm is the smallest
-eigenvalue (500 records): 0.915 at correlations of 0.3 and 0.94 at 0.8. The largest a alone gives
-0.90 and 0.73, because it draws even clearly collinear columns as if they were not; a = 1 alone
-gives 0.995 and 0.96, with intervals 3.2 and 1.7 times as long as the mixture's
-(benchmarks/interval_coverage.py).
+with twelve values of a. In the coordinates (L_jk, log L_jj), LL' = M, (1) is multiplied by
 
-The coordinates. With LL' = M (Cholesky), |dM / dL| = 2^m prod_j L_jj^(m - j) (j from 0); L without
-its first row and column is the factor of S. So the density of (L_jk, log L_jj) is that of (1) times
+    pi(C)  prod_{j>=0} L_jj^(m - j + 1)  prod_{j>0} S_jj^(-(p - 1) / 2).                        (3)
 
-    pi(C)  prod_{j>=0} L_jj^(m - j + 1)  prod_{j>0} S_jj^(-(p - 1) / 2)                         (3)
+docs/math/noise-posterior.md derives this, and reports the coverage that decided the prior.
 
-where |C_x| is the product of L_jj^2 / S_jj over the predictors. The density is smooth on all of
-R^k, which is enough for Hamiltonian Monte Carlo (Neal 2011, sections 2 and 3). Many short chains
-run in parallel as one array. The draws are a function of the release alone: the generator has a
-fixed seed. It protects nobody and needs no secret.
+Hamiltonian Monte Carlo runs many short chains in parallel as one array. The draws are a function of
+the release alone: the generator has a fixed seed. It protects nobody and needs no secret.
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ Bernstein & Sheldon 2019, the exact moments M are treated as missing data:
 
     p(theta | release) = integral of p(theta | M) p(M | release) dM,                         (2)
 
-where p(theta | M) is that of the textbook: with a flat prior on theta and log sigma it is Student's
+where p(theta | M) is the textbook posterior: with a flat prior on theta and log sigma it is Student's
 t about the least-squares estimate, with its standard error and n - p - 1 degrees of freedom (Gelman
 et al. 2013, section 14.2), so credible and confidence intervals are the same. For p(M | release)
 and its prior see `secagg.models.moments.noise_posterior`. (2) is a mixture of t distributions, one
@@ -58,8 +58,8 @@ from secagg.models.moments.noise_posterior import CHAINS, draw_factors, mixing
 
 Floats = NDArray[np.float64]
 
-_MAX_NOISE_RATIO = 0.5  # a larger ratio gets a note: below it coverage hardly depends on the prior
-_MAX_R_HAT = 1.05  # a larger R-hat gets a note; Vehtari et al. 2021 ask 1.01 of far longer chains
+_MAX_NOISE_RATIO = 0.5  # above it a note: coverage depends on the prior
+_MAX_R_HAT = 1.05  # above it a note; Vehtari et al. 2021 require 1.01 of far longer chains
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -87,7 +87,7 @@ def ridge(
     intervals for the true slopes, and there are no p-values.
 
     Raises UsageError for unknown, repeated or constant columns, the outcome among the predictors,
-    moments that no table has (negative eigenvalues), a residual variance of zero, or an invalid
+    moments that no data can have (negative eigenvalues), a residual variance of zero, or an invalid
     option.
     """
     pooled, R, r = standardised(moments, outcome, predictors)
@@ -122,7 +122,7 @@ def ridge(
             notes.append(f"GCV is still falling at the {at_edge} end of the penalties searched.")
     dof = n - effective_dof(penalty)
     residual_share = unexplained(penalty)
-    if not (residual_share > ROUNDING and dof > 0):  # otherwise (2) is only rounding
+    if not (residual_share > ROUNDING and dof > 0):  # otherwise (2) is a rounding error
         raise UsageError(
             "analysis",
             "the ridge fit leaves no residual variance",
@@ -169,7 +169,7 @@ def ridge(
 def _minimise(
     criterion: Callable[[float], float], low: float, high: float
 ) -> tuple[float, Literal["", "lower", "upper"]]:
-    """Return the minimiser over [low, high] on a log scale, and which end it lies at, if any.
+    """Return the minimiser over [low, high] on a log scale, and the end at which it lies, if any.
 
     GCV can have several minima: a grid brackets the lowest, and Brent's method finds it.
     """
@@ -181,6 +181,6 @@ def _minimise(
         lambda point: criterion(float(np.exp(point))),
         bounds=(grid[best - 1], grid[best + 1]),
         method="bounded",
-        options={"xatol": 1e-8},  # function values cannot locate a minimum more exactly than this
+        options={"xatol": 1e-8},  # rounded function values locate a minimum no better
     )
     return float(np.exp(minimum.x)), ""

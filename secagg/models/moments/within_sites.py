@@ -26,9 +26,8 @@ sites this is n_1 n_2 / n times dd', d the difference of their means, so d up to
 
 Differential privacy is refused. In real numbers the change that one record makes is bounded: adding
 a record to n_k moves S by n_k / (n_k + 1) |u - mean_k|^2, at most 4 R^2, while the moments of
-`secagg.models.moments.method` move by at most R^2 + 1/4. But no equation there covers it, and a
-mean is not on a grid: sums are rounded, one record changes the rounding of every entry, and no
-proof here bounds that.
+`secagg.models.moments.method` move by at most R^2 + 1/4. In floating point there is no proof: a
+mean is not on a grid, so one record changes the rounding of every entry.
 """
 
 from __future__ import annotations
@@ -76,7 +75,7 @@ def within_update(rows: SiteRecords) -> Update:
 def within_moments(
     upper: NDArray[np.float64], counts: NDArray[np.float64], public: PublicFacts, step_error: float
 ) -> Moments:
-    """Return the moments in the columns' own units. The means are not known and stand as 0.
+    """Return the moments in the columns' own units. The means are unknown and set to 0.
 
     upper, counts: sums of the two fields; step_error: bound on the fixed-point error of S's entries
 
