@@ -22,45 +22,28 @@ def lines(*edges: tuple[int, int]) -> np.ndarray:
     return graph(*edges) | graph(*edges).T
 
 
-def test_the_truth_itself_scores_perfectly() -> None:
-    result = compare_graphs(TRUTH, TRUTH)
-    assert (result.shd, result.tpr, result.fdr) == (0, 1.0, 0.0)
+NONE = graph()
 
 
-def test_hand_counted_errors() -> None:
-    # 0 -> 1 right, 2 -> 1 reversed, 3 -> 0 extra: SHD 2, one of two found, two of three false.
-    result = compare_graphs(graph((0, 1), (2, 1), (3, 0)), TRUTH)
-    assert (result.shd, result.missing, result.extra, result.reversed) == (2, 0, 1, 1)
-    assert result.tpr == 1 / 2
-    assert result.fdr == 2 / 3
-
-
-def test_an_empty_graph_misses_every_edge() -> None:
-    result = compare_graphs(graph(), TRUTH)
-    assert (result.shd, result.missing, result.tpr, result.fdr) == (2, 2, 0.0, 0.0)
-
-
-def test_an_undirected_edge_over_a_true_one_is_a_hit() -> None:
-    result = compare_graphs(graph((1, 2)), TRUTH, lines((0, 1)))
-    assert (result.shd, result.tpr, result.fdr) == (0, 1.0, 0.0)
-
-
-def test_an_undirected_edge_elsewhere_is_one_extra() -> None:
-    result = compare_graphs(TRUTH, TRUTH, lines((2, 3)))
-    assert (result.shd, result.extra, result.tpr, result.fdr) == (1, 1, 1.0, 1 / 3)
-
-
-def test_two_way_edges_of_a_vote() -> None:
-    # Over a true edge: one hit, one reversed. Over no edge: one extra pair, two false edges.
-    result = compare_graphs(graph((0, 1), (1, 0), (0, 3), (3, 0)), TRUTH)
-    assert (result.shd, result.missing, result.extra, result.reversed) == (3, 1, 1, 1)
-    assert (result.tpr, result.fdr) == (1 / 2, 3 / 4)
-
-
-def test_a_loop_is_one_extra_edge() -> None:
-    result = compare_graphs(graph((0, 1), (1, 2), (3, 3)), TRUTH)
-    assert (result.shd, result.missing, result.extra, result.reversed) == (1, 0, 1, 0)
-    assert (result.tpr, result.fdr) == (1.0, 1 / 3)
+@pytest.mark.parametrize(
+    ("directed", "undirected", "counts", "rates"),
+    [  # counts: shd, missing, extra, reversed; rates: tpr, fdr
+        (TRUTH, NONE, (0, 0, 0, 0), (1.0, 0.0)),
+        # 0 -> 1 right, 2 -> 1 reversed, 3 -> 0 extra: one of two found, two of three false.
+        (graph((0, 1), (2, 1), (3, 0)), NONE, (2, 0, 1, 1), (1 / 2, 2 / 3)),
+        (NONE, NONE, (2, 2, 0, 0), (0.0, 0.0)),
+        # An undirected edge over a true one is a hit, elsewhere one extra.
+        (graph((1, 2)), lines((0, 1)), (0, 0, 0, 0), (1.0, 0.0)),
+        (TRUTH, lines((2, 3)), (1, 0, 1, 0), (1.0, 1 / 3)),
+        # Two-way edges over a true one: one hit, one reversed; over none: one pair, two false.
+        (graph((0, 1), (1, 0), (0, 3), (3, 0)), NONE, (3, 1, 1, 1), (1 / 2, 3 / 4)),
+        (graph((0, 1), (1, 2), (3, 3)), NONE, (1, 0, 1, 0), (1.0, 1 / 3)),  # a loop: one extra
+    ],
+)
+def test_hand_counted_graphs(directed, undirected, counts, rates) -> None:
+    result = compare_graphs(directed, TRUTH, undirected)
+    assert (result.shd, result.missing, result.extra, result.reversed) == counts
+    assert (result.tpr, result.fdr) == rates
 
 
 def published(estimate: np.ndarray, undirected: np.ndarray, truth: np.ndarray) -> tuple:

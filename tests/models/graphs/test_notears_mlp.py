@@ -74,7 +74,6 @@ def test_better_than_a_linear_model_on_simulated_networks(of_rows) -> None:
 def test_repeats_exactly_and_a_seed_changes_it() -> None:
     rows = parabola(100)
     first, second = notears_mlp(rows), notears_mlp(rows)
-    assert first.weights is not None
     np.testing.assert_array_equal(first.weights, second.weights)
     other = notears_mlp(rows, seed=1)
     assert not np.array_equal(first.weights, other.weights)
@@ -84,33 +83,24 @@ def test_standardised_it_does_not_depend_on_units() -> None:
     rows = parabola(100)
     moved = rows * np.array([1024.0, 0.25, 8.0]) + np.array([64.0, 0.0, -32.0])
     ours, theirs = notears_mlp(rows), notears_mlp(moved)
-    assert ours.weights is not None
-    assert theirs.weights is not None
     np.testing.assert_array_equal(ours.directed, theirs.directed)
     # Powers of two: only the shift rounds the records, by 1e-16 of 64, and a search that ends at a
     # decrease of 1e-6 can end a step apart for it.
     np.testing.assert_allclose(ours.weights, theirs.weights, rtol=0, atol=0.05)
 
 
-def test_a_failed_search_is_no_clean_graph(monkeypatch) -> None:
-    def fails(objective, start, penalty, **settings):
-        return FinitePoint(np.ones_like(start), np.inf, False, 1)
+@pytest.mark.parametrize(("value", "finite"), [(np.inf, False), (1.0, True)])
+def test_a_failed_search_is_no_clean_graph(monkeypatch, value: float, finite: bool) -> None:
+    """No finite step could be made, or h stays where it is."""
 
-    monkeypatch.setattr(module, "minimise_orthantwise", fails)
-    fit = notears_mlp(parabola(50))
-    assert not fit.converged
-    assert not is_acyclic(fit.directed)
-    assert "no finite step" in fit.notes[0]
-
-
-def test_h_that_stays_is_a_failure(monkeypatch) -> None:
     def stuck(objective, start, penalty, **settings):
-        return FinitePoint(np.full_like(start, 0.2), 1.0, True, 1)
+        return FinitePoint(np.ones_like(start), value, finite, 1)
 
     monkeypatch.setattr(module, "minimise_orthantwise", stuck)
     fit = notears_mlp(parabola(50))
     assert not fit.converged
-    assert "h stayed at" in fit.notes[0]
+    assert not is_acyclic(fit.directed)
+    assert fit.notes[0].startswith("not converged")
 
 
 def test_the_multiplier_grows_by_rho_h(monkeypatch) -> None:
@@ -138,38 +128,27 @@ def test_the_multiplier_grows_by_rho_h(monkeypatch) -> None:
     assert multipliers == list(zip(alphas, [1, 1, 10, 10, 10], strict=True))
 
 
-def test_few_records() -> None:
-    fit = notears_mlp(parabola()[:4], standardise=False)
-    assert fit.names == ("x0", "x1", "x2")
-    assert np.all(np.isfinite(fit.weights))
-
-
 @pytest.mark.parametrize(
-    ("rows", "what"),
+    "rows",
     [
-        (np.empty((0, 3)), "no records"),
-        (np.ones(3), "no records"),
-        (np.ones((1, 3)), "at least 2 records"),
-        (np.ones((5, 1)), "at least two"),
-        (np.column_stack([np.arange(5.0), np.ones(5)]), "does not vary"),
-        (np.array([[0.0, 1.0], [np.nan, 2.0], [1.0, 0.5]]), "finite"),
+        np.empty((0, 3)),
+        np.ones(3),
+        np.ones((1, 3)),
+        np.arange(5.0)[:, None],
+        np.column_stack([np.arange(5.0), np.ones(5)]),
+        np.array([[0.0, 1.0], [np.nan, 2.0], [1.0, 0.5]]),
     ],
 )
-def test_records_that_make_no_graph(rows: np.ndarray, what: str) -> None:
-    with pytest.raises(UsageError, match=what):
+def test_records_that_make_no_graph(rows: np.ndarray) -> None:
+    with pytest.raises(UsageError):
         notears_mlp(rows)
 
 
 @pytest.mark.parametrize(
     ("setting", "value"),
     [("hidden", 0), ("penalty", -1), ("ridge", -1), ("threshold", -1),
-     ("tolerance", 0), ("seed", -1)],
+     ("tolerance", 0), ("seed", -1), ("names", ["x", "y"])],
 )  # fmt: skip
-def test_settings_out_of_range(setting: str, value: int) -> None:
+def test_settings_out_of_range(setting: str, value: object) -> None:
     with pytest.raises(UsageError, match=setting):
         notears_mlp(parabola(20), **{setting: value})
-
-
-def test_names_that_do_not_fit() -> None:
-    with pytest.raises(UsageError, match="2 names"):
-        notears_mlp(parabola(20), ["x", "y"])

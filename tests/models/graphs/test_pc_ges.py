@@ -103,7 +103,7 @@ def test_no_degrees_of_freedom_is_no_evidence() -> None:
 
 
 @LEARNERS
-@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("seed", range(3))
 def test_known_network_without_sampling_error(simulate, learner, seed: int) -> None:
     network = simulate(seed, 6, 6, 100_000)
     assert_same(learner(network.exact), *equivalence_class(network.truth))
@@ -116,7 +116,7 @@ def test_ges_against_the_best_of_all_dags(simulate, seed: int) -> None:
     assert_same(ges(data), *equivalence_class(best))
 
 
-@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("seed", range(3))
 def test_moments_give_what_rows_give(simulate, seed: int) -> None:
     from causallearn.search.ConstraintBased.PC import pc as pc_on_rows
     from causallearn.search.ScoreBased.GES import ges as ges_on_rows
@@ -134,22 +134,13 @@ def test_moments_give_what_rows_give(simulate, seed: int) -> None:
 
 
 @LEARNERS
-@pytest.mark.parametrize("seed", range(4))
-def test_the_order_of_the_variables_does_not_matter(simulate, learner, seed: int) -> None:
-    data = simulate(seed, 8, 8, 400).moments
-    order = np.random.default_rng(seed).permutation(8)
+def test_the_order_of_the_variables_does_not_matter(simulate, learner) -> None:
+    data = simulate(0, 8, 8, 400).moments
+    order = np.random.default_rng(0).permutation(8)
     first, second = learner(data), learner(data, variables=[data.names[j] for j in order])
     assert_same(
         second, first.directed[np.ix_(order, order)], first.undirected[np.ix_(order, order)]
     )
-
-
-@LEARNERS
-def test_units_do_not_matter_and_runs_repeat(simulate, learner) -> None:
-    data = simulate(5, 6, 7, 300).moments
-    scale = 2.0 ** np.arange(6)
-    scaled = Moments(data.names, data.n, data.mean * scale, data.scatter * np.outer(scale, scale))
-    assert learner(data).to_dict() == learner(scaled).to_dict() == learner(data).to_dict()
 
 
 def test_conflicting_colliders_leave_the_edge_undirected() -> None:
@@ -174,17 +165,6 @@ def test_contradicting_tests_are_noted(monkeypatch, simulate) -> None:
     assert "cycle" in pc(simulate(1, 3, 2, 50).moments).notes[0]
 
 
-def test_stricter_settings_leave_fewer_edges(simulate) -> None:
-    data = simulate(6, 8, 12, 300).moments
-    assert len(ges(data, penalty=20).edges()) < len(ges(data).edges())
-    assert len(pc(data, alpha=1e-12).edges()) < len(pc(data).edges())
-
-
-def test_pc_with_fewer_records_than_variables(simulate) -> None:
-    fit = pc(simulate(4, 9, 9, 7).moments)
-    assert fit.names == tuple(f"x{j}" for j in range(9))
-
-
 @LEARNERS
 def test_nothing_is_printed_and_no_filter_is_left(simulate, learner, capsys) -> None:
     filters = list(warnings.filters)
@@ -199,37 +179,18 @@ def test_missing_package_says_what_to_install(monkeypatch, simulate, learner) ->
         if name.startswith("causallearn"):
             monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "causallearn", None)
-    with pytest.raises(UsageError, match=r"pip install 'secagg\[graphs\]'"):
+    with pytest.raises(UsageError) as caught:
         learner(simulate(1, 3, 2, 50).moments)
+    assert caught.value.advice == "pip install 'secagg[graphs]'"
 
 
 @LEARNERS
-def test_linear_dependence_is_refused(learner) -> None:
+def test_unusable_moments(learner) -> None:
     rows = np.random.default_rng(0).normal(size=(50, 3))
-    rows = np.column_stack([rows, rows.sum(axis=1)])
-    with pytest.raises(UsageError, match="linearly"):
-        learner(moments(np.cov(rows.T)))
-
-
-@LEARNERS
-@pytest.mark.parametrize(
-    ("S", "words"),
-    [
-        (np.diag([1.0, 0.0]), "does not vary"),
-        (np.full((2, 2), np.nan), "not finite"),
-        (np.eye(1), "two different"),
-    ],
-)
-def test_unusable_moments(learner, S: np.ndarray, words: str) -> None:
-    with pytest.raises(UsageError, match=words):
-        learner(moments(S))
-
-
-def test_too_few_records() -> None:
-    with pytest.raises(UsageError, match="more than 3 records"):
-        pc(moments(np.eye(2), n=3))
-    with pytest.raises(UsageError, match="GES needs"):
-        ges(moments(np.ones((2, 2)), n=2))
+    dependent = np.cov(np.column_stack([rows, rows.sum(axis=1)]).T)
+    for S in (dependent, np.diag([1.0, 0.0]), np.full((2, 2), np.nan), np.eye(1)):
+        with pytest.raises(UsageError):
+            learner(moments(S))
 
 
 def within_sites(r: float, n: int, sites: int) -> Moments:
@@ -238,38 +199,36 @@ def within_sites(r: float, n: int, sites: int) -> Moments:
 
 
 @pytest.mark.parametrize("off", [-1e-9, 1e-9])
-def test_pc_counts_a_record_less_for_each_site_beyond_the_first(off: float) -> None:
-    """20 records at 10 sites tell as much as 11 of one population, to nine digits of p."""
-    z = np.sqrt(11 - 3) * np.arctanh(0.5)
-    alpha = 2 * stats.norm.sf(z) * (1 + off)
-    assert len(pc(within_sites(0.5, 20, 10), alpha=alpha).edges()) == (off > 0)
-    assert len(pc(within_sites(0.5, 11, 1), alpha=alpha).edges()) == (off > 0)
-    assert len(pc(within_sites(0.5, 20, 1), alpha=alpha).edges()) == 1
-    assert len(pc(within_sites(0.5, 19, 10), alpha=alpha).edges()) == 0
+@pytest.mark.parametrize("learner", ["pc", "ges"])
+def test_a_record_less_counts_for_each_site_beyond_the_first(learner: str, off: float) -> None:
+    """20 records at 10 sites tell as much as 11 of one population, to nine digits of p or BIC."""
+    alpha = 2 * stats.norm.sf(np.sqrt(11 - 3) * np.arctanh(0.5)) * (1 + off)
+    # An edge adds -n/2 log(1 - r^2) to the log-likelihood, and costs penalty/2 log n.
+    penalty = -11 * np.log(1 - 0.5**2) / np.log(11) * (1 - off)
+
+    def edges(n: int, sites: int) -> int:
+        data = within_sites(0.5, n, sites)
+        fit = pc(data, alpha=alpha) if learner == "pc" else ges(data, penalty=penalty)
+        return len(fit.edges())
+
+    assert edges(20, 10) == edges(11, 1) == (off > 0)
+    assert edges(20, 1) == 1
+    assert edges(19, 10) == 0
 
 
-@pytest.mark.parametrize("off", [-1e-9, 1e-9])
-def test_ges_counts_a_record_less_for_each_site_beyond_the_first(off: float) -> None:
-    """An edge adds -n/2 log(1 - r^2) to the log-likelihood, and costs penalty/2 log n."""
-    penalty = -11 * np.log(1 - 0.5**2) / np.log(11) * (1 + off)
-    assert len(ges(within_sites(0.5, 20, 10), penalty=penalty).edges()) == (off < 0)
-    assert len(ges(within_sites(0.5, 11, 1), penalty=penalty).edges()) == (off < 0)
-    assert len(ges(within_sites(0.5, 20, 1), penalty=penalty).edges()) == 1
-    assert len(ges(within_sites(0.5, 19, 10), penalty=penalty).edges()) == 0
-
-
-def test_too_few_records_beyond_the_sites() -> None:
-    with pytest.raises(UsageError, match="more than 3 records"):
-        pc(within_sites(0.5, 12, 10))
+def test_too_few_records() -> None:
+    for data in (moments(np.eye(2), n=3), within_sites(0.5, 12, 10)):
+        with pytest.raises(UsageError):
+            pc(data)
     assert pc(within_sites(0.5, 13, 10)).edges() == []
+    with pytest.raises(UsageError):
+        ges(moments(np.ones((2, 2)), n=2))
 
 
-@pytest.mark.parametrize("alpha", [0.0, 1.0, np.nan])
-def test_pc_level_out_of_range(alpha: float) -> None:
-    with pytest.raises(UsageError, match="alpha"):
-        pc(moments(np.eye(2)), alpha=alpha)
-
-
-def test_ges_penalty_out_of_range() -> None:
-    with pytest.raises(UsageError, match="penalty"):
-        ges(moments(np.eye(2)), penalty=0.0)
+@pytest.mark.parametrize(
+    ("learner", "setting"),
+    [(pc, {"alpha": 0.0}), (pc, {"alpha": 1.0}), (pc, {"alpha": np.nan}), (ges, {"penalty": 0.0})],
+)
+def test_settings_out_of_range(learner, setting: dict[str, float]) -> None:
+    with pytest.raises(UsageError, match=next(iter(setting))):
+        learner(moments(np.eye(2)), **setting)

@@ -107,28 +107,6 @@ def test_tolerance_means_something() -> None:
     assert np.abs(beta + rho2 * (B - W) - V).max() > 0.1
 
 
-@pytest.mark.parametrize("rows", [0, 1, 3, 4, 100])
-def test_spectrum(rows: int) -> None:
-    X = centred(records(7, rows, 4))
-    Q, L = spectrum(X, 20)
-    assert Q.shape == (4, min(rows, 4))
-    assert L.shape == (min(rows, 4),)
-    assert np.all(L >= 0)
-    near = 20 * ROUNDING * 4 * float(np.sum(X * X)) / 20
-    np.testing.assert_allclose(Q * L @ Q.T, X.T @ X / 20, rtol=0, atol=near)
-    np.testing.assert_allclose(Q.T @ Q, np.eye(min(rows, 4)), rtol=0, atol=80 * ROUNDING)
-
-
-def test_constant_column_answers_zeros() -> None:
-    X = records(1, 20, 3)
-    X[:, 1] = 7.0
-    site = begin_site(*spectrum(centred(X), 20), 3)
-    W = np.random.default_rng(0).normal(size=(3, 3))
-    V, _ = answer(site, W, 0.5)
-    np.testing.assert_allclose(V[1], 0, atol=100 * ROUNDING)  # of sizes near 1
-    assert np.abs(V[0]).max() > 0.1
-
-
 def test_stacked_sites_are_the_single_ones() -> None:
     spectra = [
         spectrum(centred(records(k, rows, 5)), 60) for k, rows in enumerate((20, 3, 1, 0, 36))

@@ -69,15 +69,6 @@ def test_federated_is_the_simulation() -> None:
     assert result.arrays["parameters"].shape == (Networks(3, 4).size,)
 
 
-def test_paper_variant_ends_with_its_schedule() -> None:
-    method = NotearsMlpAdmm(hidden=2, variant="paper", gamma1=10.0, gamma2=5.0)
-    result, state = run(method, tables((20, 20, 20)))
-    assert state["rho1"] == state["rho2"] == 1e16
-    assert state["rounds"] == 25  # 0.1 * 5^25 is the first above 1e16
-    assert result.summary["method"] == "notears-mlp-admm-paper"
-    assert not np.any(np.diagonal(result.arrays["directed"]))
-
-
 def test_standardised_it_does_not_depend_on_units() -> None:
     method = NotearsMlpAdmm(hidden=3, rho1=1.0, rho2=1.0)
     sites = tables((30, 30, 30))

@@ -5,9 +5,7 @@ from __future__ import annotations
 import networkx as nx
 import numpy as np
 import pytest
-from support.sparse_minimum import exact_minimum
 
-from secagg.models.graphs.acyclic_lasso import LeastSquares
 from secagg.models.graphs.linear_graph import LinearGraph
 from secagg.models.notears_admm.coordinator import Schedule, begin
 from secagg.models.notears_admm.linear_simulation import learn
@@ -64,24 +62,6 @@ def test_weak_cycles_are_dropped_first() -> None:
     dag = np.where(np.abs(W) > 0.5, W, 0)
     slope = np.random.default_rng(0).normal(size=(3, 3))
     assert stationarity(W, slope, graph) == literal(dag, slope, graph)
-
-
-@pytest.mark.parametrize("seed", range(3))
-def test_zero_at_a_lasso_on_all_predecessors(seed: int) -> None:
-    """All pairs of an order free: its lasso is a local minimum over DAGs, if no entry is zero."""
-    rng = np.random.default_rng(seed)
-    order = np.triu(np.ones((5, 5), dtype=bool), 1)
-    X = linear_gaussian_rows(edge_weights(order, rng), 500, rng)
-    S = np.cov(X.T, bias=True)
-    loss = LeastSquares(S, PENALTY).value
-    best = exact_minimum(loss, np.zeros((5, 5)), PENALTY, free=order).W
-    assert np.all((best != 0) == order)
-    graph = LinearGraph(5, penalties=(PENALTY, 0.0))
-    # The minimiser's slopes: 1e-9, or where rounding ends it, sqrt(2 |S| 1e-15 f).
-    near = 1e-9 + np.sqrt(2 * np.linalg.norm(S, 2) * 1e-15 * loss(best)[0])
-    assert stationarity(best, loss(best)[1], graph) <= 10 * near
-    moved = np.where(order, best + 0.01, 0)
-    assert stationarity(moved, loss(moved)[1], graph) > 1e-3
 
 
 def test_a_run_says_how_far_from_optimal_it_ended() -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import scipy.linalg
-from scipy.optimize import minimize
 
 from secagg.models.graphs.linear_graph import LinearGraph
 from secagg.models.graphs.proximal_newton import Multipliers
@@ -71,29 +70,6 @@ def test_convex_problem_by_its_first_order_conditions(seed: int) -> None:
     cancelled = rho * 20 * ROUNDING * float(abs(rest) + terms.sum())
     right = alpha + rho * max(0.0, rest + float(terms.sum()))
     assert abs(mu - right) <= (unsure + 2e-9 * mu) * slope + cancelled + 20 * ROUNDING * alpha
-
-
-def test_convex_problem_against_a_search() -> None:
-    """A general minimiser without derivatives finds the same, and nothing better."""
-    rng = np.random.default_rng(1)
-    C, E, W = rng.normal(size=(3, 3)), rng.uniform(0, 3, size=(3, 3)), rng.uniform(0, 0.3, (3, 3))
-    kappa, penalty, alpha, rho = 2.0, 0.3, 0.4, 5.0
-    rest = 1.5 - float(np.vdot(E, W * W))
-    V = _Shrunk(Pull(C, kappa), soft(C, penalty / kappa)).solve(W, E, rest, Multipliers(alpha, rho))
-
-    def convex(x: np.ndarray) -> float:
-        linearised = rest + float(np.vdot(E, x.reshape(3, 3) ** 2))
-        value = penalty * np.abs(x).sum() + kappa / 2 * np.sum((x.reshape(3, 3) - C) ** 2)
-        return float(value + alpha * linearised + rho / 2 * max(0.0, linearised) ** 2)
-
-    assert rest + np.vdot(E, V * V) > 0.01  # both terms count
-    at = convex(V.ravel())
-    for start in (V, W, C, np.zeros((3, 3))):
-        options = {"xtol": 1e-9, "ftol": 1e-14, "maxiter": 10_000}
-        found = minimize(convex, start.ravel(), method="Powell", options=options)
-        assert found.fun >= at * (1 - 1e-13)  # rounding of either sum
-    # Powell's own tolerance, over curvatures of at least kappa.
-    np.testing.assert_allclose(found.x.reshape(3, 3), V, rtol=0, atol=1e-4)
 
 
 @pytest.mark.parametrize("step", [proximal_step, subgradient_step])

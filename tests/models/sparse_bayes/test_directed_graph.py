@@ -10,8 +10,7 @@ import pytest
 from numpy.typing import NDArray
 from support.playing import play, rows_of
 
-from secagg.contracts import PublicFacts, Result, State, Variable
-from secagg.core import encoding
+from secagg.contracts import PublicFacts, Result, State, Update, Variable
 from secagg.core.randomness import seeded_random
 from secagg.errors import DataError, JobError, PeerError, UsageError
 from secagg.models.sparse_bayes.base import DRAWS
@@ -100,6 +99,14 @@ def test_arrays_have_causes_by_row() -> None:
 
 
 SMALL = SparseDirected(rounds=16, chains=2)
+SHAPE = (2, 1, 12)
+REQUEST = {"theta": np.zeros(SHAPE), "t": np.ones(SHAPE), "scale": SCALE, "records": 60}
+
+
+def respond(message: State, memory: State | None = None) -> tuple[Update, State]:
+    """Return the answer of a site of 20 records."""
+    site, random = rows_of(simulated(CYCLE, (20,))[0]), seeded_random(bytes(32))
+    return SMALL.contribute(DRAWS, site, message, memory or {}, public_of(2), random)
 
 
 def test_step_sizes_are_adapted_in_warmup_only() -> None:
@@ -135,9 +142,8 @@ def test_a_site_has_its_own_graph() -> None:
     assert method.site_result({**memories[0], "round": 99}, public) is None
 
 
-@pytest.mark.parametrize("sizes", [(0, 30), (1, 30), (2, 3, 30), (30, 1, 0)])
-def test_small_sites(sizes: tuple[int, ...]) -> None:
-    result, memories = fit(SMALL, simulated(CYCLE, sizes))
+def test_small_sites() -> None:
+    result, memories = fit(SMALL, simulated(CYCLE, (0, 1, 2, 3, 30)))
     assert np.all(np.isfinite(result.arrays["draws_theta"]))
     for memory in memories:
         assert np.all(np.abs(np.linalg.eigvals(matrices(memory["theta"], 4))) < 1)
@@ -172,76 +178,46 @@ def test_constant_and_collinear_columns(scale: Any) -> None:
 
 
 def test_a_column_that_is_constant_everywhere_is_named() -> None:
-    parts = simulated(CYCLE, (30, 40))
-    for part in parts:
-        part[:, 2] = 0.25
-    with pytest.raises(UsageError, match="'c' does not vary"):
+    parts = [
+        np.column_stack([each[:, :3], np.full(len(each), 0.25)])
+        for each in simulated(CYCLE, (30, 40))
+    ]
+    with pytest.raises(UsageError, match="'d' does not vary"):
         fit(SMALL, parts)
 
 
 @pytest.mark.parametrize("changed", [
-    {"theta": None}, {"theta": np.zeros((2, 1, 11))}, {"theta": np.full((2, 1, 12), np.nan)},
-    {"t": np.full((2, 1, 12), np.inf)}, {"scale": np.zeros(4)}, {"records": 1}, {"records": 19},
+    {"theta": np.zeros((2, 1, 11))}, {"theta": np.full(SHAPE, np.nan)},
+    {"t": np.full(SHAPE, np.inf)}, {"scale": np.zeros(4)}, {"records": 1}, {"records": 19},
 ])  # fmt: skip
-def test_messages_that_make_no_sense(changed: dict[str, Any]) -> None:
-    public, site, random = (
-        public_of(2),
-        rows_of(simulated(CYCLE, (20,))[0]),
-        seeded_random(bytes(32)),
-    )
-    shape = (2, 1, 12)
-    good = {"theta": np.zeros(shape), "t": np.ones(shape), "scale": SCALE, "records": 60}
-    SMALL.contribute(DRAWS, site, good, {}, public, random)
+def test_messages_out_of_range(changed: dict[str, Any]) -> None:
+    respond(REQUEST)
     with pytest.raises(PeerError):
-        SMALL.contribute(DRAWS, site, {**good, **changed}, {}, public, random)
+        respond({**REQUEST, **changed})
 
 
 @pytest.mark.parametrize(("theta", "t"), [(1e50, 1.0), (1e50, 1e50), (0.0, 0.0), (-1e9, 1e-50)])
 def test_extreme_messages_are_answered_or_refused_without_warnings(theta: float, t: float) -> None:
-    public, random = public_of(2), seeded_random(bytes(32))
-    site, shape = rows_of(simulated(CYCLE, (20,))[0]), (2, 1, 12)
-    sent = {"theta": np.full(shape, theta), "t": np.full(shape, t)}
-    sent |= {"scale": SCALE, "records": 60}
+    message = {**REQUEST, "theta": np.full(SHAPE, theta), "t": np.full(SHAPE, t)}
     memory, update = State(), {"one": np.zeros(1)}
     try:
         for _ in range(3):
-            update, memory = SMALL.contribute(DRAWS, site, sent, memory, public, random)
+            update, memory = respond(message, memory)
     except (DataError, PeerError):  # a number out of bounds or an invalid message: nothing is sent
         pass
     assert all(np.all(np.isfinite(values)) for values in update.values())
 
 
 @pytest.mark.parametrize(("key", "value"), [
-    ("fdr", 0.0), ("fdr", 1.0), ("level", 1.0), ("variables", ("a",)), ("variables", ("a", "x")),
-    ("noise_scale", 0.0), ("lambda_floor", 0.0),
+    ("fdr", 0.0), ("level", 1.0), ("variables", ("a",)), ("noise_scale", 0.0),
 ])  # fmt: skip
 def test_settings_out_of_range(key: str, value: Any) -> None:
-    settings: dict[str, Any] = {"rounds": 20, key: value}
-    with pytest.raises(JobError, match=f"method.{key}"):
-        SparseDirected(**settings).stages(public_of(2))
+    with pytest.raises(JobError) as caught:
+        SparseDirected(**{key: value}).stages(public_of(2))
+    assert caught.value.where == f"method.{key}"
 
 
 def test_variables_chosen() -> None:
     method = SparseDirected(rounds=20, chains=2, variables=("c", "a"))
     result, _ = fit(method, simulated(CYCLE, (30, 30)))
     assert result.summary["names"] == ["c", "a"] and result.arrays["pip"].shape == (2, 2)
-
-
-def test_sites_computed_together_have_the_bits_they_have_alone() -> None:
-    parts, public = simulated(CYCLE, (40, 25)), public_of(2)
-    state = {**SMALL.initial_state(public), "status": "running", "records": 65, "scale": SCALE}
-    sent = SMALL.next_request(state)
-    assert sent is not None
-    both = SMALL.contribute_batched(
-        DRAWS,
-        [rows_of(part) for part in parts],
-        sent[1],
-        [{}, {}],
-        public,
-        [seeded_random(bytes([k]) * 32) for k in range(2)],
-    )
-    for k, part in enumerate(parts):
-        random = seeded_random(bytes([k]) * 32)
-        update, memory = SMALL.contribute(DRAWS, rows_of(part), sent[1], {}, public, random)
-        assert encoding.dumps(both[k][1]) == encoding.dumps(memory)
-        assert all(np.array_equal(both[k][0][name], update[name]) for name in update)

@@ -260,25 +260,6 @@ def test_no_sweep_begins_with_w() -> None:
     assert all(np.array_equal(getattr(one, f.name), getattr(two, f.name)) for f in fields(one))
 
 
-def test_a_sweep_is_a_function_of_its_noise_and_changes_nothing() -> None:
-    rng = np.random.default_rng(8)
-    chains, p, n = 3, 4, 20
-    Y, theta, t = rng.laplace(size=(p, n)), np.zeros((chains, 12)), np.ones((chains, 12))
-    reach = np.full((chains, 12), 0.2)
-    given = [Y, theta, t, reach]
-    kept = [array.copy() for array in given]
-    draw, noise = begun(chains, p), draw_graph_noise(chains, p, n, PRIOR, rng)
-    one, other = (sweep_graph(Y, draw, reach, theta, t, PRIOR, noise) for _ in range(2))
-    for field in fields(GraphDraw):
-        assert np.array_equal(getattr(one[0], field.name), getattr(other[0], field.name))
-        assert np.array_equal(getattr(draw, field.name), getattr(begun(chains, p), field.name))
-    assert all(np.array_equal(a, b) for a, b in zip(given, kept, strict=True))
-    alone = draw_graph_noise(chains, p, n, PRIOR, np.random.default_rng(9))
-    first = sweep_graph(Y, draw, reach, theta, t, PRIOR, alone)[0]
-    again = draw_graph_noise(chains, p, n, PRIOR, np.random.default_rng(9))
-    assert np.array_equal(first.theta, sweep_graph(Y, draw, reach, theta, t, PRIOR, again)[0].theta)
-
-
 def test_every_graph_of_a_long_run_dies_out() -> None:
     rng = np.random.default_rng(10)
     chains, p, n = 50, 4, 3  # so few records that the bound is often near

@@ -30,14 +30,6 @@ def public_of(sites: int, names: tuple[str, ...] = NAMES) -> PublicFacts:
     return PublicFacts(variables, names, 500, tuple(f"s{k}" for k in range(sites)))
 
 
-def test_an_indicators_siblings_are_no_predictors() -> None:
-    """They and the outcome sum to 1."""
-    indicators = tuple(Variable(f"ward={w}", "ward", 0.0, 1.0) for w in "abc")
-    public = replace(public_of(2), variables=(*indicators, *public_of(2).variables))
-    names = [public.variables[j].name for j in SparseRegression(outcome="ward=b").columns(public)]
-    assert names == ["ward=b", *NAMES]
-
-
 def simulated(sizes: tuple[int, ...], seed: int = 1) -> list[np.ndarray]:
     """y = 0.9 a + noise, with different means at each site; scaled, in units of HALF."""
     rng = np.random.default_rng(seed)
@@ -103,28 +95,25 @@ SMALL = SparseRegression(outcome="y", rounds=20, chains=2)
 
 
 def test_the_outcome_is_the_first_of_the_columns_then_predictors_as_asked() -> None:
-    assert list(SMALL.columns(public_of(2))) == [0, 1, 2, 3]
-    chosen = SparseRegression(outcome="b", predictors=("c", "y"))
-    assert list(chosen.columns(public_of(2))) == [2, 3, 0]
-
-
-def test_what_is_kept() -> None:
-    result, memories = fit(
-        SparseRegression(outcome="y", rounds=20, chains=3, thin=2, warmup=8), simulated((30, 30))
-    )
-    assert result.arrays["draws_theta"].shape == (6, 3, 3)
-    assert {m["own"]["theta"]["draws"].sum() for m in memories} == {12}
+    public = public_of(2)
+    assert list(SMALL.columns(public)) == [0, 1, 2, 3]
+    assert list(SparseRegression(outcome="b", predictors=("c", "y")).columns(public)) == [2, 3, 0]
+    # Other indicators of the outcome's column are no predictors: all sum to 1.
+    indicators = tuple(Variable(f"ward={w}", "ward", 0.0, 1.0) for w in "abc")
+    public = replace(public, variables=(*indicators, *public.variables))
+    assert list(SparseRegression(outcome="ward=b").columns(public)) == [1, 3, 4, 5, 6]
 
 
 @pytest.mark.parametrize("step", ["collapsed", "paper"])
-@pytest.mark.parametrize("sizes", [(0, 30), (1, 30), (2, 2, 30), (30, 1, 0)])
-def test_small_sites(step: Any, sizes: tuple[int, ...]) -> None:
-    result, _ = fit(SparseRegression(outcome="y", rounds=20, step=step), simulated(sizes))
-    assert all(np.isfinite(result.arrays["draws_theta"]).ravel())
+def test_small_sites(step: Any) -> None:
+    method = SparseRegression(outcome="y", rounds=20, chains=3, thin=2, warmup=8, step=step)
+    result, memories = fit(method, simulated((0, 1, 2, 2, 30)))
+    assert result.arrays["draws_theta"].shape == (6, 3, 3)
+    assert np.all(np.isfinite(result.arrays["draws_theta"]))
+    assert {m["own"]["theta"]["draws"].sum() for m in memories} == {12}
 
 
-@pytest.mark.parametrize("scale", ["pooled", "site"])
-@pytest.mark.parametrize("value", [0.0, 0.1])
+@pytest.mark.parametrize(("scale", "value"), [("pooled", 0.1), ("site", 0.1), ("site", 0.0)])
 def test_a_column_that_is_constant_at_a_site_says_nothing_there(value: float, scale: Any) -> None:
     """0.1 less the mean of 0.1's is not 0: rounding must not become a record of no effect."""
     parts = simulated((40, 50, 30))
@@ -146,15 +135,13 @@ def test_a_column_that_is_constant_at_a_site_says_nothing_there(value: float, sc
 
 
 def test_a_scale_that_is_not_the_columns_own_is_refused() -> None:
-    public, site, random = public_of(2), rows_of(simulated((20,))[0]), randoms(1)[0]
-    message = asked(SMALL, public)
-    squares = np.sum((site.values - site.values.mean(axis=0)) ** 2, axis=0)
+    site, message = simulated((20,))[0], request()
+    squares = np.sum((site - site.mean(axis=0)) ** 2, axis=0)
     edge = np.sqrt((message["records"] + 2) / squares.max())  # of 60 records at 2 sites
-    SMALL.contribute(DRAWS, site, message | {"scale": np.full(4, 0.999 * edge)}, {}, public, random)
+    respond(message | {"scale": np.full(4, 0.999 * edge)})
     for scale in (1.001 * edge, 1e6):
-        wide = message | {"scale": np.full(4, scale)}
-        with pytest.raises(PeerError, match="scale is not the columns' own"):
-            SMALL.contribute(DRAWS, site, wide, {}, public, random)
+        with pytest.raises(PeerError):
+            respond(message | {"scale": np.full(4, scale)})
 
 
 @pytest.mark.parametrize("step", ["collapsed", "paper"])
@@ -164,7 +151,7 @@ def test_a_number_beyond_its_bound_is_an_error_at_the_site(step: Any) -> None:
     plan, nothing = plan_sum(stage.spec, 2), {f.name: np.zeros(f.shape) for f in stage.spec}
     encode(plan, nothing)
     for field in stage.spec:
-        with pytest.raises(DataError, match="beyond the bound"):
+        with pytest.raises(DataError):
             encode(plan, nothing | {field.name: np.full(field.shape, 1.001 * field.bound)})
 
 
@@ -180,60 +167,70 @@ def test_a_vague_prior_of_errors_at_a_site_without_records_stays_finite() -> Non
 def test_a_round_of_too_many_numbers_is_refused() -> None:
     names = ("y", *(f"x{j}" for j in range(300)))
     for changed in ({"chains": 100}, {"chains": 10_000, "step": "paper"}):
-        with pytest.raises(JobError, match="numbers"):
+        with pytest.raises(JobError):
             SparseRegression(outcome="y", **changed).stages(public_of(2, names))
+    with pytest.raises(JobError):
+        SparseMarkov().stages(public_of(2, names[:201]))
+    assert SparseRegression(outcome="y", chains=1).stages(public_of(2, names[:201]))
 
 
-@pytest.mark.parametrize("step", ["collapsed", "paper"])
-@pytest.mark.parametrize("scale", ["pooled", "site"])
+@pytest.mark.parametrize(
+    ("step", "scale"), [("collapsed", "pooled"), ("collapsed", "site"), ("paper", "pooled")]
+)
 def test_constant_and_collinear_columns(step: Any, scale: Any) -> None:
     parts = simulated((30, 40))
     parts[0][:, 2] = 0.25  # constant there
     parts[1][:, 3] = parts[1][:, 1]  # the same column twice
     method = SparseRegression(outcome="y", rounds=60, step=step, scale=scale)
-    result, _ = fit(method, parts)
-    assert np.all(np.isfinite(result.arrays["draws_theta"]))
+    assert np.all(np.isfinite(fit(method, parts)[0].arrays["draws_theta"]))
+    parts[1][:, 2] = 0.25
+    if scale == "pooled":
+        with pytest.raises(UsageError, match="'b' does not vary"):
+            fit(SMALL, parts)
 
 
-def test_a_column_that_is_constant_everywhere_is_named() -> None:
-    parts = simulated((30, 40))
-    for part in parts:
-        part[:, 2] = 0.25
-    with pytest.raises(UsageError, match="'b' does not vary"):
-        fit(SMALL, parts)
-
-
-def asked(method: SparseModel, public: PublicFacts) -> dict[str, Any]:
-    shape = (method.chains, *method.design(public).shape)
+def request(method: SparseModel | None = None, sites: int = 2) -> dict[str, Any]:
+    method = method or SMALL
+    shape = (method.chains, *method.design(public_of(sites)).shape)
     return {"theta": np.zeros(shape), "t": np.ones(shape), "scale": np.full(4, HALF), "records": 60}
 
 
+def respond(message: dict[str, Any], memory: dict[str, Any] | None = None) -> Any:
+    """Return the answer of a site of 20 records."""
+    site = rows_of(simulated((20,))[0])
+    return SMALL.contribute(DRAWS, site, message, memory or {}, public_of(2), randoms(1)[0])
+
+
 @pytest.mark.parametrize("changed", [
-    {"theta": None}, {"theta": np.zeros((2, 1, 2))}, {"theta": np.full((2, 1, 3), np.nan)},
+    {"theta": np.zeros((2, 1, 2))}, {"theta": np.full((2, 1, 3), np.nan)},
     {"t": np.full((2, 1, 3), np.inf)}, {"t": np.zeros((2, 1, 3))}, {"t": -np.ones((2, 1, 3))},
     {"scale": np.zeros(4)}, {"records": 1}, {"records": 19},
 ])  # fmt: skip
-def test_messages_that_make_no_sense(changed: dict[str, Any]) -> None:
-    public, site, random = public_of(2), rows_of(simulated((20,))[0]), randoms(1)[0]
-    good = asked(SMALL, public)
-    _, memory = SMALL.contribute(DRAWS, site, good, {}, public, random)
-    SMALL.contribute(DRAWS, site, good, memory, public, random)
+def test_messages_out_of_range(changed: dict[str, Any]) -> None:
+    respond(request())
     with pytest.raises(PeerError):
-        SMALL.contribute(DRAWS, site, {**good, **changed}, {}, public, random)
-    with pytest.raises(PeerError, match="changed"):
-        SMALL.contribute(DRAWS, site, {**good, "records": 61}, memory, public, random)
+        respond({**request(), **changed})
+
+
+def test_facts_do_not_change_between_rounds() -> None:
+    _, memory = respond(request())
+    respond(request(), memory)
+    for changed in ({"records": 61}, {"scale": np.full(4, HALF / 2)}):
+        with pytest.raises(PeerError):
+            respond(request() | changed, memory)
 
 
 @pytest.mark.parametrize(("key", "value"), [
     ("chains", 0), ("rounds", 7), ("sweeps", 0), ("thin", 0), ("seed", -1), ("spike_ratio", 0.0),
     ("spike_ratio", 1.0), ("slab_shape", 0.0), ("slab_scale", -1.0), ("rho_a", np.nan),
     ("noise_scale", np.inf), ("lambda_floor", 0.0), ("lambda_floor", 1e-170), ("rho_b", 1e-300),
-    ("slab_scale", 1e308), ("warmup", 18), ("warmup", -1),
+    ("slab_scale", 1e308), ("warmup", 18), ("warmup", -1), ("level", 0.0), ("level", 1.0),
 ])  # fmt: skip
 def test_settings_out_of_range(key: str, value: float) -> None:
     settings: dict[str, Any] = {"outcome": "y", "rounds": 20, key: value}
-    with pytest.raises(JobError, match=f"method.{key}"):
+    with pytest.raises(JobError) as caught:
         SparseRegression(**settings).stages(public_of(2))
+    assert caught.value.where == f"method.{key}"
 
 
 def test_a_site_counts_and_tells_nothing_else_before_the_rounds() -> None:
@@ -242,22 +239,6 @@ def test_a_site_counts_and_tells_nothing_else_before_the_rounds() -> None:
         method = SparseRegression(outcome="y", scale=scale)
         update, memory = method.contribute(RECORDS, site, {}, {}, public, randoms(1)[0])
         assert update.keys() == fields and not memory
-
-
-def test_a_chain_of_neighbours_is_found() -> None:
-    rng = np.random.default_rng(3)
-    parts = []
-    for n in (60, 50, 70, 40, 80):
-        a = rng.standard_normal(n)
-        b = 0.9 * a + rng.standard_normal(n)
-        c = 0.9 * b + rng.standard_normal(n)
-        parts.append(np.column_stack([a, b, c, rng.standard_normal(n)]) / HALF)
-    public = public_of(5, ("a", "b", "c", "d"))
-    result, _ = fit(SparseMarkov(rounds=150, fdr=0.2), parts, public)
-    edges = result.arrays["edges"]
-    assert np.array_equal(edges, edges.T)
-    assert {(i, j) for i, j in np.argwhere(np.triu(edges)).tolist()} == {(0, 1), (1, 2)}
-    assert np.all(np.diagonal(result.arrays["pip"]) == 0)
 
 
 def test_discoveries_by_hand() -> None:
@@ -273,7 +254,7 @@ def test_sites_together_have_the_bits_of_each_alone(step: Any) -> None:
     parts = simulated((40, 0, 25, 1))
     parts[2][:, 2] = parts[2][:, 1]
     public, method = public_of(4), SparseRegression(outcome="y", step=step, chains=3, sweeps=2)
-    message, rows = asked(method, public), [rows_of(part) for part in parts]
+    message, rows = request(method, 4), [rows_of(part) for part in parts]
     message |= {"records": 66, "scale": np.full(4, HALF / 2)}
     alone: list[Any] = [{}] * 4
     stacked: list[Any] = [{}] * 4
@@ -290,29 +271,16 @@ def test_sites_together_have_the_bits_of_each_alone(step: Any) -> None:
             assert encoding.dumps(alone[k]) == encoding.dumps(stacked[k])
 
 
-def wide(sites: int, n: int, p: int) -> tuple[list[np.ndarray], PublicFacts]:
-    """Two effects among p predictors; scaled, in units of HALF."""
-    names = ("y", *(f"x{j}" for j in range(p)))
-    parts = []
-    for k in range(sites):
-        rng = np.random.default_rng(k)
-        X = rng.standard_normal((n, p))
-        y = X[:, 0] - X[:, 1] + 0.5 * rng.standard_normal(n)
-        parts.append(np.clip(np.column_stack([y, X]) / HALF, -1, 1))
-    return parts, public_of(sites, names)
-
-
 def test_many_sites_with_fewer_records_than_predictors() -> None:
-    parts, public = wide(sites=40, n=3, p=11)
-    method = SparseRegression(outcome="y", rounds=60, chains=2)
-    result, _ = fit(method, parts, public, together=True)
-    pip = {row["term"]: row["pip"] for row in result.summary["coefficients"]}
-    assert min(pip["x0"], pip["x1"]) > max(pip[f"x{j}"] for j in range(2, 11))
-
-
-def test_two_hundred_predictors_run_and_their_field_is_refused() -> None:
-    parts, public = wide(sites=3, n=60, p=200)
-    result, _ = fit(SparseRegression(outcome="y", rounds=8, chains=1), parts, public)
-    assert result.arrays["draws_theta"].shape == (4, 1, 200)
-    with pytest.raises(JobError, match="numbers"):
-        SparseMarkov().stages(public)
+    """Two effects among eleven predictors."""
+    rng, parts = np.random.default_rng(0), []
+    for _ in range(40):
+        X = rng.standard_normal((3, 11))
+        y = X[:, 0] - X[:, 1] + 0.5 * rng.standard_normal(3)
+        parts.append(np.clip(np.column_stack([y, X]) / HALF, -1, 1))
+    public = public_of(40, ("y", *(f"x{j}" for j in range(11))))
+    result, _ = fit(
+        SparseRegression(outcome="y", rounds=60, chains=2), parts, public, together=True
+    )
+    pip = [row["pip"] for row in result.summary["coefficients"]]
+    assert min(pip[:2]) > max(pip[2:])
