@@ -1,0 +1,13 @@
+"""Posteriors by NUTS, stored because they take minutes to compute."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from support.checkout import ROOT
+
+SIMULATED: dict[str, Any] = json.loads(
+    (ROOT / "tests" / "oracles" / "simulated_gold.json").read_text()
+)["posteriors"]
+"""See oracles/make_simulated_gold.py."""
