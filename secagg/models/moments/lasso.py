@@ -66,7 +66,8 @@ def lasso(
     columns would be too small.
 
     Raises UsageError for unknown, repeated or constant columns, the outcome among the predictors,
-    moments that no data can have (negative eigenvalues), n <= p + 1 with "bic", or an invalid option.
+    moments that no data can have (negative eigenvalues), n <= p + 1 with "bic", or an invalid
+    option.
     """
     pooled, R, r = standardised(moments, outcome, predictors)
     rule = check_penalty(penalty, "bic")

@@ -17,12 +17,12 @@ Bernstein & Sheldon 2019, the exact moments M are treated as missing data:
 
     p(theta | release) = integral of p(theta | M) p(M | release) dM,                         (2)
 
-where p(theta | M) is the textbook posterior: with a flat prior on theta and log sigma it is Student's
-t about the least-squares estimate, with its standard error and n - p - 1 degrees of freedom (Gelman
-et al. 2013, section 14.2), so credible and confidence intervals are the same. For p(M | release)
-and its prior see `secagg.models.moments.noise_posterior`. (2) is a mixture of t distributions, one
-for each draw; its quantiles are computed by root finding, not by simulation. Without noise there is
-one M, and all results equal those of `secagg.models.moments.ols.ols`.
+where p(theta | M) is the textbook posterior. With a flat prior on theta and log sigma it is
+Student's t about the least-squares estimate, with its standard error and n - p - 1 degrees of
+freedom (Gelman et al. 2013, section 14.2), so credible and confidence intervals are the same. For
+p(M | release) and its prior see `secagg.models.moments.noise_posterior`. (2) is a mixture of t
+distributions, one for each draw; its quantiles are computed by root finding, not by simulation.
+Without noise there is one M, and all results equal those of `secagg.models.moments.ols.ols`.
 
 With ten predictors and correlations of 0 to 0.65, nominal 90 % intervals cover 0.89 to 0.93 if the
 noise's norm is up to 1.4 times A's smallest eigenvalue; beyond that, with correlations of 0.65 and

@@ -19,7 +19,6 @@ from support.fedlin import (
 )
 
 from secagg.errors import DataError, JobError
-from secagg.models.fedlin.fedavg import FedAvg
 
 FEDAVG = {"name": "fedavg"}
 SIZES = (12, 30, 7, 55, 3)
@@ -60,14 +59,9 @@ def near(written: Written, k: int, theta: np.ndarray, personal: float) -> np.nda
 
 
 SETTINGS: list[dict[str, Any]] = [
-    {},
-    {"weights": "equal"},
     {"participation": 0.4},
-    {"participation": 0.4, "weights": "equal"},
     {"participation": 0.05},  # in most rounds nobody
-    {"batch": 9, "step": 0.1},
     {"batch": 9, "step": 0.1, "participation": 0.5, "weights": "equal"},
-    {"intercept": "modelled"},
     {"intercept": "modelled", "scale": "own", "steps": 3},
     {"scale": "own", "weights": "equal"},
     {"intercept": "none", "scale": "own"},
@@ -98,8 +92,10 @@ def test_a_run_is_a_plain_loop(method: dict[str, Any]) -> None:
     )
 
 
-@pytest.mark.parametrize("personal", [1e-3, 0.1, 1.0, 30.0])
-@pytest.mark.parametrize("method", [{}, {"intercept": "modelled"}, {"scale": "own"}], ids=str)
+@pytest.mark.parametrize(
+    ("personal", "method"),
+    [(1e-3, {}), (0.1, {"intercept": "modelled"}), (1.0, {"scale": "own"}), (30.0, {})],
+)
 def test_ditto_is_equation_1(personal: float, method: dict[str, Any]) -> None:
     tables = linear_tables(SIZES)
     settings = {**FEDAVG, **method, "personal": personal}
@@ -117,17 +113,6 @@ def test_ditto_is_equation_1(personal: float, method: dict[str, Any]) -> None:
     assert result.summary["personal"] == personal
 
 
-def test_ditto_between_fedavg_and_separate() -> None:
-    """lambda of 1e9 is FedAvg, of 1e-9 a site's own least squares, to that order."""
-    tables = linear_tables((20, 40, 15))
-    _, fedavg = simulated(FEDAVG, bounds(tables), tables)
-    _, high = simulated({**FEDAVG, "personal": 1e9}, bounds(tables), tables)
-    _, low = simulated({**FEDAVG, "personal": 1e-9}, bounds(tables), tables)
-    for site in tables:
-        np.testing.assert_allclose(told(high[site], "ditto"), told(fedavg[site], "fedavg"), 1e-7)
-        np.testing.assert_allclose(told(low[site], "ditto"), told(low[site], "site_ols"), 1e-6)
-
-
 def test_ditto_in_own_units_of_any_size() -> None:
     """A slope per 1e-3 beside one per 1e6: eigenvalues of X'X, 18 powers of ten apart, lose it."""
     rng = np.random.default_rng(0)
@@ -141,25 +126,6 @@ def test_ditto_in_own_units_of_any_size() -> None:
         X = np.column_stack([np.ones(30), table.x0 * 1e3, table.x1 * 1e-6])
         expected = np.linalg.lstsq(X, table.y, rcond=None)[0] * [1, 1e3, 1e-6]
         np.testing.assert_allclose(told(own[name], "ditto")[1:], expected[1:], rtol=1e-2)
-
-
-def test_sites_alike_come_to_their_least_squares() -> None:
-    """Where all sites have the same records their mean is what one of them reaches: pooled OLS."""
-    table = linear_tables((25,))["s000"]
-    tables = {f"s{k}": table.copy() for k in range(3)}
-    result, own = simulated({**FEDAVG, "rounds": 200}, bounds(tables), tables)
-    for each in own.values():
-        np.testing.assert_allclose(told(each, "fedavg"), told(each, "site_ols"), atol=1e-11)
-    assert result.summary["change"] < 1e-11
-
-
-def test_equal_weights_are_not_records() -> None:
-    tables = linear_tables((10, 90))
-    one, other = (
-        simulated({**FEDAVG, "weights": weights}, bounds(tables), tables)[0].summary["common"]
-        for weights in ("records", "equal")
-    )
-    assert any(abs(one[term] - other[term]) > 0.05 for term in one)
 
 
 def test_rounds_in_which_theta_stays_do_not_end_a_run() -> None:
@@ -186,7 +152,7 @@ def test_a_tolerance_ends_the_rounds() -> None:
 
 @pytest.mark.parametrize(
     ("method", "noted"),
-    [({}, True), ({"rounds": 100}, False), ({"tolerance": 8e-3}, True)],
+    [({}, True), ({"rounds": 100}, False)],
     ids=str,
 )
 def test_what_is_still_to_come(method: dict[str, Any], noted: bool) -> None:
@@ -200,7 +166,7 @@ def test_what_is_still_to_come(method: dict[str, Any], noted: bool) -> None:
     summary = result.summary
     assert summary["change"] < 0.01
     assert summary["remaining"] == pytest.approx(away, rel=0.05)  # of moves of one direction
-    assert any("of their size to go" in note for note in summary["notes"]) == noted
+    assert bool(summary["notes"]) == noted
     assert late.summary["remaining"] < 1e-12
     assert late.summary["notes"] == []
 
@@ -211,15 +177,6 @@ def test_what_is_still_to_come_is_not_told_by_chance() -> None:
         result, _ = simulated({**FEDAVG, **chance}, bounds(tables), tables)
         assert result.summary["change"] > 0
         assert result.summary["remaining"] is None
-
-
-@pytest.mark.parametrize(("personal", "whose"), [(None, ""), (0.5, "their own ")])
-def test_what_is_left_at_the_end_is_said(personal: float | None, whose: str) -> None:
-    text = FedAvg(outcome="y", personal=personal).disclosure.text
-    assert text.endswith(
-        f"At the end, sums over sites of {whose}coefficients, of more than two sites their "
-        "squares, and errors of predictions."
-    )
 
 
 def test_a_site_without_records() -> None:
@@ -238,23 +195,13 @@ def test_a_site_without_records() -> None:
         assert {row["training_rmse"] for row in nobody["errors"]} == {None}
 
 
-@pytest.mark.parametrize("personal", [0.0, -1.0, 1e10, float("nan")])
-def test_lambda_out_of_range(personal: float) -> None:
-    tables = linear_tables((5, 6))
-    with pytest.raises(JobError) as caught:
-        simulated({**FEDAVG, "personal": personal}, bounds(tables), tables)
-    assert caught.value.line().startswith("method.personal")
-
-
 @pytest.mark.parametrize(
     ("setting", "where"),
     [
-        ({"rounds": 0}, "method.rounds"),
-        ({"tolerance": -1.0}, "method.tolerance"),
-        ({"steps": 0}, "method.steps"),
-        ({"step": 1.0}, "method.step"),
-        ({"batch": 0}, "method.batch"),
-        ({"participation": 0.0}, "method.participation"),
+        ({"personal": 0.0}, "method.personal"),
+        ({"personal": -1.0}, "method.personal"),
+        ({"personal": 1e10}, "method.personal"),
+        ({"personal": float("nan")}, "method.personal"),
         ({"weights": "rows"}, "method: weights"),
         ({"alpha": 0.1}, "method: unknown key"),
     ],
@@ -271,8 +218,9 @@ def test_batches_too_small_for_their_steps_end_with_an_error() -> None:
     """eta_k is for all records: a batch of one in 40 may be steeper, times 40."""
     tables = linear_tables((40, 40), d=6)
     method = {**FEDAVG, "batch": 1, "step": 0.99, "rounds": 100, "steps": 200}
-    with pytest.raises(DataError, match=r"the method diverges.*smaller method\.step"):
+    with pytest.raises(DataError) as raised:
         simulated(method, bounds(tables), tables)
+    assert "method.step" in raised.value.advice
 
 
 def test_coefficients_beyond_what_is_told_are_refused() -> None:
@@ -281,8 +229,9 @@ def test_coefficients_beyond_what_is_told_are_refused() -> None:
     x = [rng.uniform(-1e-7, 1e-7, 20) for _ in range(2)]
     tables = {f"s{k}": pd.DataFrame({"x0": each, "y": 2e7 * each}) for k, each in enumerate(x)}
     columns = {"x0": continuous(-1e-7, 1e-7), "y": continuous(-2, 2)}
-    with pytest.raises(DataError, match=r"method\.scale = 'pooled'"):
+    with pytest.raises(DataError) as raised:
         simulated({**FEDAVG, "scale": "own"}, columns, tables)
+    assert "method.scale" in raised.value.advice
     result, own = simulated(FEDAVG, columns, tables)
     assert result.summary["across_sites"][0]["own_units"]["mean"] == pytest.approx(2e7)
     assert told(own["s0"], "fedavg")[1] == pytest.approx(2e7)
