@@ -53,21 +53,13 @@ def run_and_write(
 
 SETTINGS: list[dict[str, Any]] = [
     {},
-    {"alpha": 0.5},
-    {"alpha": 0.9},
     {"alpha": 0.99, "rounds": 12},
-    {"intercept": "modelled"},
+    {"intercept": "modelled", "alpha": 0.5},
     {"intercept": "modelled", "scale": "own"},
-    {"scale": "own"},
     {"intercept": "none", "scale": "own"},
-    {"weight": "steps"},
-    {"weight": "steps", "alpha": 0.9},
-    {"variance": "site"},
-    {"noise_sd": 1.5},
+    {"scale": "own", "weight": "steps", "alpha": 0.9},
     {"noise_sd": 1.5, "variance": "site"},
-    {"participation": 0.4},
     {"participation": 0.4, "alpha": 0.9},
-    {"batch": 9, "step": 0.1},
     {"batch": 9, "step": 0.1, "participation": 0.5, "variance": "site"},
     {"steps": 1, "rounds": 60},
     {"steps": 3, "step": 0.9},
@@ -156,20 +148,12 @@ def test_where_rounds_come_to_rest(steps: int, rounds: int, alpha: float) -> Non
         assert np.linalg.norm(least.ravel() - mean) / size == pytest.approx(0.11, abs=0.005)
 
 
-def test_without_noise_sites_keep_their_least_squares() -> None:
-    """a_k goes with the noise: where it is next to nothing, the shrinkage is of that order."""
-    tables = linear_tables((20, 40, 15))
-    method = {**HM1, "noise_sd": 1e-4, "rounds": 60}
-    _, own = simulated(method, bounds(tables), tables)
-    for each in own.values():
-        np.testing.assert_allclose(told(each, "hm1"), told(each, "site_ols"), rtol=0, atol=1e-5)
-
-
 def test_no_site_tells_the_noise() -> None:
     """Nowhere more records than coefficients: the error says what to set, and that helps."""
     tables = linear_tables((4, 3, 2))
-    with pytest.raises(UsageError, match=r"method\.noise_sd"):
+    with pytest.raises(UsageError) as raised:
         simulated(HM1, bounds(tables), tables)
+    assert "method.noise_sd" in raised.value.advice
     found, expected, error, _ = run_and_write((4, 3, 2), {"noise_sd": 0.3})
     np.testing.assert_allclose(found, expected, rtol=0, atol=error)
 
@@ -178,11 +162,11 @@ def test_no_site_tells_the_noise() -> None:
 def test_one_site_alone_is_not_asked_for_the_noise(intercept: str, least: int) -> None:
     """Its residuals would be the sum. d = 3: with 4 coefficients 5 records leave one residual."""
     settings = {"intercept": intercept, "scale": "own", "rounds": 2}
-    method, refused = {**HM1, **settings}, r"fewer than two sites.*Set method\.noise_sd"
     for sizes in ((30, least - 1), (30, 0, 2, least - 1)):
         tables = linear_tables(sizes)
-        with pytest.raises(UsageError, match=refused):
-            simulated(method, bounds(tables), tables)
+        with pytest.raises(UsageError) as raised:
+            simulated({**HM1, **settings}, bounds(tables), tables)
+        assert "method.noise_sd" in raised.value.advice
     found, expected, error, _ = run_and_write((30, least), settings)
     np.testing.assert_allclose(found, expected, rtol=0, atol=error)
 
@@ -199,17 +183,6 @@ def test_the_noise_of_an_outcome_far_from_the_origin() -> None:
     result, _ = simulated(method, columns, tables)
     pooled, _ = Written.of(tables, "none", "own").noise(False)
     assert result.summary["noise_sd"] == pytest.approx(np.sqrt(pooled), rel=1e-12)
-
-
-def test_records_without_noise() -> None:
-    """An exact fit has the least noise there is, 1e-6 of the outcome's half width."""
-    tables = linear_tables((20, 30, 9), noise=0.0)
-    columns = bounds(tables)
-    result, own = simulated({**HM1, "rounds": 10}, columns, tables)
-    half = (columns["y"]["high"] - columns["y"]["low"]) / 2
-    assert result.summary["noise_sd"] == pytest.approx(1e-6 * half, rel=1e-9)
-    for each in own.values():
-        np.testing.assert_allclose(told(each, "hm1"), told(each, "site_ols"), atol=1e-6)
 
 
 @pytest.mark.parametrize("intercept", ["site", "modelled"])
@@ -252,27 +225,18 @@ def test_a_column_constant_at_one_site(scale: str) -> None:
 
 @pytest.mark.parametrize("intercept", ["site", "modelled"])
 @pytest.mark.parametrize("column", ["x1", "y"])
-@pytest.mark.parametrize("value", [0.1, 0.3, -0.7])
+@pytest.mark.parametrize("value", [0.1, -0.7])
 def test_a_column_constant_everywhere_is_named(intercept: str, column: str, value: float) -> None:
     """With squares about 0 its variance is rounding, which is not always 0 or below."""
     tables = linear_tables((20, 31, 17))
     columns = bounds(tables)
     tables = {site: table.assign(**{column: value}) for site, table in tables.items()}
-    with pytest.raises(UsageError, match=f"column '{column}' does not vary"):
+    with pytest.raises(UsageError, match=f"'{column}'"):
         simulated({**HM1, "intercept": intercept}, columns, tables)
 
 
-def test_rounds_in_which_nobody_takes_part_do_not_end_a_run() -> None:
-    """Coefficients that nobody moved are no sign of convergence."""
-    tables = linear_tables((20, 30))
-    for tolerance in (0.0, 1e-3):
-        method = {**HM1, "participation": 0.05, "rounds": 25, "tolerance": tolerance}
-        result, _ = simulated(method, bounds(tables), tables)
-        assert result.summary["rounds"] == 25
-
-
 def test_a_tolerance_ends_the_rounds() -> None:
-    """When all coefficients' change is first below it."""
+    """When all coefficients' change is first below it. Rounds without anybody are no sign of it."""
     tables = linear_tables((20, 30, 9))
     settings = {**HM1, "alpha": 0.9, "noise_sd": 1.0, "weight": "steps"}
     every, _ = simulated({**settings, "rounds": 60}, bounds(tables), tables)
@@ -283,6 +247,9 @@ def test_a_tolerance_ends_the_rounds() -> None:
     assert result.summary["change"] < 5e-3
     before, _ = simulated({**settings, "rounds": rounds - 1}, bounds(tables), tables)
     assert before.summary["change"] >= 5e-3
+    method = {**HM1, "participation": 0.05, "rounds": 25, "tolerance": 1e-3}
+    result, _ = simulated(method, bounds(tables), tables)
+    assert result.summary["rounds"] == 25
 
 
 def ended(**method: Any) -> Mapping[str, Any]:
@@ -291,72 +258,51 @@ def ended(**method: Any) -> Mapping[str, Any]:
     return simulated({**HM1, **method}, bounds(tables), tables)[0].summary
 
 
-def standardised(summary: Mapping[str, Any]) -> np.ndarray:
-    """Return means and deviations over sites: together they are of the coefficients' size."""
-    return np.array([[row["mean"], row["sd"]] for row in summary["across_sites"]])
+@pytest.mark.parametrize(
+    ("method", "noted"),
+    [
+        ({}, "take more method.rounds"),  # or a larger method.alpha
+        ({"steps": 1, "step": 1e-5}, "take more method.rounds"),  # not grown yet, so not shrunk
+        ({"alpha": 0.9}, None),
+        ({"tolerance": 5e-3}, "take a smaller method.tolerance"),
+        ({"weight": "steps"}, "more rounds may leave nothing"),
+        ({"weight": "steps", "rounds": 100}, "Coefficients have shrunk to nothing"),
+        ({"weight": "steps", "rounds": 300}, "Coefficients have shrunk to nothing"),
+        ({"batch": 10, "step": 0.1}, "coefficients still changed"),  # by chance: no guess
+        ({"participation": 0.5}, "coefficients still changed"),
+    ],
+    ids=str,
+)
+def test_what_is_said_of_the_end(method: dict[str, Any], noted: str | None) -> None:
+    """One note at most, whose advice fits."""
+    summary = ended(**method)
+    assert len(summary["notes"]) == (noted is not None)
+    assert noted is None or noted in summary["notes"][0]
+    assert summary.get("converged", False) == ("tolerance" in method)
+    ended_at_0 = method.get("rounds") == 300  # in steps of 2^-56
+    assert (summary["change"] is None) == ended_at_0
+    chance = bool(method.keys() & {"batch", "participation"})
+    assert (summary["remaining"] is None) == (chance or ended_at_0)
 
 
-def test_small_changes_are_no_end() -> None:
-    """Thirty rounds at alpha = 0.1 change by less than 1 % at last, with several times 1 % to go.
-
-    The guess is of the order of what is to come; alpha = 0.9 and more rounds come to the end.
-    """
+def test_the_guess_is_of_the_order_of_what_is_to_come() -> None:
+    """Thirty rounds at alpha = 0.1 change by less than 1 % at last, with 7 % to go."""
     soon, late = ended(), ended(rounds=200)
     assert soon["change"] < 0.01
     assert soon["remaining"] == pytest.approx(soon["change"] / 0.1)
-    away = np.linalg.norm(standardised(soon) - standardised(late))
-    away /= np.linalg.norm(standardised(soon))
+    one, end = (
+        np.array([[row["mean"], row["sd"]] for row in each["across_sites"]])
+        for each in (soon, late)
+    )
+    away = np.linalg.norm(one - end) / np.linalg.norm(one)
     assert away / 10 < soon["remaining"] < 10 * away
-    assert [note for note in soon["notes"] if "about 7 %" in note and "method.alpha" in note]
-    for summary in (late, ended(alpha=0.9)):
-        assert summary["remaining"] < 1e-6
-        assert summary["notes"] == []
-
-
-def test_a_tolerance_that_ends_too_soon_is_named() -> None:
-    summary = ended(tolerance=5e-3)
-    assert summary["converged"]
-    assert summary["remaining"] > 0.01
-    assert summary["notes"][0].endswith("take a smaller method.tolerance.")
-
-
-@pytest.mark.parametrize("chance", [{"batch": 10, "step": 0.1}, {"participation": 0.5}], ids=str)
-def test_changes_that_are_chance_say_nothing_of_what_is_to_come(chance: dict[str, Any]) -> None:
-    summary = ended(**chance)
-    assert summary["change"] > 0
-    assert summary["remaining"] is None
-
-
-@pytest.mark.parametrize("rounds", [100, 300])
-def test_coefficients_that_have_shrunk_to_nothing_are_told(rounds: int) -> None:
-    """With weight "steps" they fade as Omega does: more rounds are no advice."""
-    summary = ended(weight="steps", rounds=rounds)
-    own, _, nothing = (row["training_rmse"] for row in summary["errors"])
-    assert own == pytest.approx(nothing, rel=1e-3)
-    assert (summary["change"] is None) == (rounds == 300)  # 0 in steps of 2^-56, squared
-    assert len(summary["notes"]) == 1
-    assert summary["notes"][0].startswith("Coefficients have shrunk to nothing")
-    assert "more method.rounds" not in summary["notes"][0]
-
-
-def test_coefficients_on_their_way_to_nothing_are_told() -> None:
-    summary = ended(weight="steps")
-    assert len(summary["notes"]) == 1
-    assert "more rounds may leave nothing" in summary["notes"][0]
-
-
-def test_small_steps_that_have_not_grown_yet_have_not_shrunk() -> None:
-    summary = ended(steps=1, step=1e-5)
-    own, _, nothing = (row["training_rmse"] for row in summary["errors"])
-    assert own == pytest.approx(nothing, rel=1e-3)
-    assert "take more method.rounds" in summary["notes"][0]
+    assert late["remaining"] < 1e-6
 
 
 @pytest.mark.parametrize(
     ("setting", "where"),
     [
         ({"rounds": 0}, "method.rounds"),
-        ({"alpha": 0.0}, "method.alpha"),
         ({"alpha": 1.0}, "method.alpha"),
         ({"alpha": float("nan")}, "method.alpha"),
         ({"tolerance": -1e-9}, "method.tolerance"),
@@ -392,12 +338,11 @@ def test_settings_out_of_range(setting: dict[str, Any], where: str) -> None:
     with pytest.raises(JobError) as caught:
         simulated({**HM1, **setting}, bounds(tables), tables)
     assert caught.value.line().startswith(where)
-    assert "\n" not in caught.value.line()
 
 
 def test_too_many_sites_are_refused_before_data() -> None:
     """m = K + d: a round of K sites has K^2 / 2 numbers."""
     columns = {"x0": {"type": "binary"}, "y": {"type": "binary"}}
     nobody = {f"s{k}": None for k in range(3000)}
-    with pytest.raises(JobError, match="a round of 3000 sites and 1 coefficients is too large"):
+    with pytest.raises(JobError):
         simulated({**HM1, "rounds": 10_000}, columns, nobody)

@@ -15,6 +15,7 @@ import pandas as pd
 import pytest
 from support.fedlin import Written, bounds, continuous, fedlin_job, linear_tables, simulated, told
 from support.few_sites import exact, exact_sites
+from support.plain_ep import propagate
 from support.playing import play, rows_of
 
 import secagg
@@ -23,7 +24,6 @@ from secagg.core.randomness import replayable_random, seeded_random
 from secagg.errors import DataError, JobError, PeerError
 from secagg.jobs.design_matrix import public_facts
 from secagg.jobs.job import parse_job
-from secagg.models.fedlin.design import Layout
 from secagg.models.fedlin.hierarchies.base import SufficientStatistics
 from secagg.models.fedlin.hierarchies.normal import NormalHierarchy
 from secagg.models.fedlin.hierarchies.ridge import Ridge
@@ -42,28 +42,6 @@ def statistics(written: Written, k: int, intercept: str) -> SufficientStatistics
     return SufficientStatistics(X.T @ X, X.T @ y, float(y @ y), max(len(y) - taken, 0), 0.0)
 
 
-def plainly(sites: list[SufficientStatistics], rounds: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return q's mean and covariance, every change taken whole."""
-    hierarchy, rng = Ridge(), np.random.default_rng(0)
-    start = hierarchy.prior(len(sites[0].cross))
-    factors = [start.times(0.0) for _ in sites]
-    for _ in range(rounds):
-        q = start
-        for factor in factors:
-            q = q + factor
-        moved = []
-        for factor, site in zip(factors, sites, strict=True):
-            found = hierarchy.tilted(site, q - factor, rng)
-            precision = np.linalg.inv(found.cov)
-            Q = precision - (q.Q - factor.Q)
-            moved.append(type(q)(precision @ found.mean - (q.r - factor.r), (Q + Q.T) / 2))
-        factors = moved
-    q = start
-    for factor in factors:
-        q = q + factor
-    return q.moments()
-
-
 @pytest.mark.parametrize(("intercept", "scale"), [("site", "pooled"), ("modelled", "pooled"),
                                                  ("none", "own")])  # fmt: skip
 def test_a_run_is_expectation_propagation(intercept: str, scale: str) -> None:
@@ -72,7 +50,7 @@ def test_a_run_is_expectation_propagation(intercept: str, scale: str) -> None:
     result, _ = simulated(method, bounds(tables), tables)
     written = Written.of(tables, intercept, scale)
     sites = [statistics(written, k, intercept) for k in range(len(SIZES))]
-    mean, cov = plainly(sites, 12)
+    mean, cov = propagate(Ridge(), sites, 12, 1.0, np.random.default_rng(0)).moments()
     # Quadratures repeat until moments stay to 1e-9; steps of 2^-56 are far below that.
     np.testing.assert_allclose(result.arrays["shared_mean"], mean, rtol=0, atol=1e-7)
     np.testing.assert_allclose(result.arrays["shared_covariance"], cov, rtol=0, atol=1e-7)
@@ -102,6 +80,17 @@ def test_every_protocol_gives_the_same_bits(protocol: str, prior: str) -> None:
     }
 
 
+def opened() -> tuple[FedLinHm2, PublicFacts, Any, State, dict[str, Any]]:
+    """Return a method, its public facts, a site's rows and memory, and the first message."""
+    tables = linear_tables((9, 9))
+    public = public_facts(parse_job(fedlin_job(RIDGE, bounds(tables))), ("a", "b"))
+    method = FedLinHm2(outcome="y", prior="ridge", scale="own")
+    state = {**method.initial_state(public), "status": "fit", "records": 18}
+    rng = np.random.default_rng(0)
+    rows = rows_of(rng.uniform(-1, 1, (9, 4)))
+    return method, public, rows, {}, method.next_request(state)[1]
+
+
 def test_what_is_taken_of_a_change_is_what_the_site_keeps() -> None:
     method, public, rows, memory, message = opened()
     random = seeded_random(bytes(32))
@@ -114,8 +103,38 @@ def test_what_is_taken_of_a_change_is_what_the_site_keeps() -> None:
     assert share < 1
     np.testing.assert_allclose(after["Q"], state["Q"] + share * large["Q"], rtol=1e-15)
     _, second = method.contribute("fit", rows, following, first, public, random)
-    np.testing.assert_array_equal(second["own"]["factor"]["Q"], share * update["Q"])
-    np.testing.assert_array_equal(second["own"]["factor"]["r"], share * update["r"])
+    for name in "rQ":
+        np.testing.assert_array_equal(second["own"]["factor"][name], share * update[name])
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"Q": triangle(-np.eye(2))},
+        {"taken": np.array([0.0])},
+        {"taken": np.array([1.5])},
+        {"taken": np.array(["all"])},
+        {"scale": np.ones(4)},
+        {"records": 3},
+    ],
+)
+def test_messages_that_make_no_sense(changed: dict[str, Any]) -> None:
+    """What is wrong in the messages of any method is in the contract of methods."""
+    method, public, rows, memory, message = opened()
+    random = seeded_random(bytes(32))
+    method.contribute("fit", rows, message, memory, public, random)
+    with pytest.raises(PeerError):
+        method.contribute("fit", rows, {**message, **changed}, memory, public, random)
+
+
+def test_a_q_that_drives_a_site_out_of_range_is_refused() -> None:
+    method, public, rows, memory, message = opened()
+    bad = {**message, "r": np.array([1e49, -1e49]), "Q": triangle(1e49 * np.eye(2))}
+    try:
+        update, _ = method.contribute("fit", rows, bad, memory, public, seeded_random(bytes(32)))
+    except DataError:
+        return
+    assert all(np.all(np.abs(values) <= 2.0**40) for values in update.values())
 
 
 def test_strained_sites_let_rounds_end_late_and_not_as_converged() -> None:
@@ -193,15 +212,13 @@ def test_points_tell_of_few_sites_what_a_grid_does() -> None:
     for end, ends in (("low", low), ("high", high)):
         assert abs(of_mean[end] - ends[0]) < 0.07 * sd[0]
         assert abs(2 * np.log(of_sd[end]) - ends[1]) < 0.07 * sd[1]
-    # What this is for: q's interval is too short.
+    # The reason for points: q's interval is too short.
     width = {points: r.summary["shared"][0] for points, (r, _) in results.items()}
     assert (width[0]["high"] - width[0]["low"]) < 0.95 * (high[0] - low[0])
     # A site takes no part of its change twice: its posterior is as without points.
     for site, own in results[0][1].items():
         one, other = own.summary["coefficients"][1], results[2048][1][site].summary["coefficients"]
         assert abs(one["mean"] - other[1]["mean"]) < 4.5 * one["sd"] * np.sqrt(2 / 2000)
-    assert any("fewer than" in note for note in results[0][0].summary["notes"])
-    assert not any("fewer than" in note for note in found.summary["notes"])
 
 
 def test_at_points_a_site_keeps_what_it_had_and_takes_part() -> None:
@@ -227,17 +244,6 @@ def test_at_points_a_site_keeps_what_it_had_and_takes_part() -> None:
             assert np.array_equal(after["own"][name][part], memory["own"][name][part])
 
 
-def test_rounds_without_anybody_do_not_end_a_run() -> None:
-    tables = linear_tables((9, 9))
-    method = {**RIDGE, "participation": 0.05, "rounds": 20, "tolerance": 0.5, "draws": 100}
-    result, _ = simulated(method, bounds(tables), tables)
-    assert result.summary["rounds"] == 20
-    few = {**method, "participation": 0.2, "rounds": 1}  # nobody
-    result, _ = simulated(few, bounds(tables), tables)
-    assert result.summary["distance"] == 0
-    assert not result.summary["converged"]
-
-
 def test_sites_that_sit_rounds_out_end_at_the_same_place() -> None:
     tables = linear_tables(SIZES[:3])
     method = {**RIDGE, "tolerance": 0.0, "rounds": 30}
@@ -245,6 +251,10 @@ def test_sites_that_sit_rounds_out_end_at_the_same_place() -> None:
     coins, _ = simulated({**method, "participation": 0.5}, bounds(tables), tables)
     for name in ("shared_mean", "shared_covariance"):
         np.testing.assert_allclose(coins.arrays[name], everyone.arrays[name], atol=1e-6)
+    nobody = {**method, "participation": 0.2, "rounds": 1, "tolerance": 0.5}
+    result, _ = simulated(nobody, bounds(tables), tables)
+    assert result.summary["distance"] == 0
+    assert not result.summary["converged"]
 
 
 def test_a_sites_own_posterior_where_what_is_shared_is_known() -> None:
@@ -284,30 +294,14 @@ def test_an_own_intercept_is_as_uncertain_as_its_mean() -> None:
         assert row["sd"] == pytest.approx(error, rel=4.5 / np.sqrt(2 * 2000) + 1e-2)
 
 
-def test_units_of_columns_do_not_matter_in_pooled_units() -> None:
-    tables, units = linear_tables(SIZES), {"x0": 1e-6, "x1": 1e6, "x2": 1.0, "y": 1e3}
-    there = {s: table * pd.Series(units)[table.columns] for s, table in tables.items()}
-    wide = {
-        name: continuous(column["low"] * units[name], column["high"] * units[name])
-        for name, column in bounds(tables).items()
-    }
-    (one, own), (other, its) = (simulated(RIDGE, c, t) for c, t in
-                                ((bounds(tables), tables), (wide, there)))  # fmt: skip
-    np.testing.assert_allclose(other.arrays["shared_mean"], one.arrays["shared_mean"], atol=1e-6)
-    factors = np.array([units["y"]] + [units["y"] / units[f"x{j}"] for j in range(3)])
-    for site in tables:
-        expected = told(own[site], "mean") * factors
-        np.testing.assert_allclose(told(its[site], "mean"), expected, rtol=1e-4)
-
-
 @pytest.mark.parametrize("prior", ["normal", "ridge", "lasso", "elastic_net"])
-@pytest.mark.parametrize("sizes", [(1, 30, 20), (2, 3, 2), (40, 25)])
+@pytest.mark.parametrize("sizes", [(1, 30, 20), (2, 3, 2)])
 def test_few_records_give_proper_posteriors(prior: str, sizes: tuple[int, ...]) -> None:
     """A site with one record; fewer everywhere than coefficients; two sites."""
     tables = linear_tables(sizes, d=3)
     method = {"name": "fedlin_hm2", "prior": prior, "draws": 100, "rounds": 4}
     if max(sizes) < 5 and prior == "normal":
-        with pytest.raises(secagg.errors.UsageError, match="noise_sd"):
+        with pytest.raises(secagg.errors.UsageError):
             simulated(method, bounds(tables), tables)
         method["noise_sd"] = 0.3
     result, own = simulated(method, bounds(tables), tables)
@@ -357,11 +351,9 @@ def test_what_is_shared_is_told_in_own_units() -> None:
     ("settings", "where"),
     [
         ({"prior": "horseshoe"}, "method"),
-        ({"rounds": 0}, "method.rounds"),
         ({"draws": 10}, "method.draws"),
         ({"level": 1.0}, "method.level"),
         ({"damping": 0.0}, "method.damping"),
-        ({"participation": 0.0}, "method.participation"),
         ({"mu_sd": 0.0}, "method.mu_sd"),
         ({"tolerance": -1.0}, "method.tolerance"),
         ({"rope": -1.0}, "method.rope"),
@@ -377,53 +369,3 @@ def test_settings_out_of_range(settings: dict[str, Any], where: str) -> None:
     with pytest.raises(JobError) as raised:
         simulated({"name": "fedlin_hm2", **settings}, bounds(tables), tables)
     assert raised.value.where == where
-
-
-def opened() -> tuple[FedLinHm2, PublicFacts, Any, State, dict[str, Any]]:
-    """Return a method, its public facts, a site's rows and memory, and the first message."""
-    tables = linear_tables((9, 9))
-    public = public_facts(parse_job(fedlin_job(RIDGE, bounds(tables))), ("a", "b"))
-    method = FedLinHm2(outcome="y", prior="ridge", scale="own")
-    state = {**method.initial_state(public), "status": "fit", "records": 18}
-    rng = np.random.default_rng(0)
-    rows = rows_of(rng.uniform(-1, 1, (9, 4)))
-    return method, public, rows, {}, method.next_request(state)[1]
-
-
-@pytest.mark.parametrize(
-    "changed",
-    [
-        {"r": np.array([np.nan, 0.0])},
-        {"r": np.zeros(3)},
-        {"Q": np.array([np.inf, 0.0, 1.0])},
-        {"Q": triangle(-np.eye(2))},
-        {"taken": np.array([0.0])},
-        {"taken": np.array([1.5])},
-        {"taken": np.array(["all"])},
-        {"scale": np.ones(4)},
-        {"records": 3},
-    ],
-)
-def test_messages_that_make_no_sense(changed: dict[str, Any]) -> None:
-    method, public, rows, memory, message = opened()
-    random = seeded_random(bytes(32))
-    method.contribute("fit", rows, message, memory, public, random)
-    with pytest.raises(PeerError):
-        method.contribute("fit", rows, {**message, **changed}, memory, public, random)
-
-
-def test_a_q_that_drives_a_site_out_of_range_is_refused() -> None:
-    method, public, rows, memory, message = opened()
-    bad = {**message, "r": np.array([1e49, -1e49]), "Q": triangle(1e49 * np.eye(2))}
-    try:
-        update, _ = method.contribute("fit", rows, bad, memory, public, seeded_random(bytes(32)))
-    except DataError:
-        return
-    assert all(np.all(np.abs(values) <= 2.0**40) for values in update.values())
-
-
-def test_the_layout_is_the_jobs() -> None:
-    method, public, *_ = opened()
-    layout = method.layout(public)
-    assert isinstance(layout, Layout)
-    assert layout.terms == ("x0", "x1", "x2")

@@ -15,7 +15,7 @@ from support.fedlin import SEED, Tables, bounds, fedlin_job, linear_tables, simu
 import secagg
 from secagg.contracts import Kind, PublicFacts, State, Variable
 from secagg.core.randomness import replayable_random
-from secagg.errors import PeerError, PolicyRefusal, SecaggError
+from secagg.errors import PeerError, SecaggError
 from secagg.jobs.job import read_job
 from secagg.models.fedlin.hm1 import FedLinHm1
 from secagg.runtime.fixed_point import encode
@@ -23,9 +23,8 @@ from secagg.runtime.parties import read_records
 from secagg.runtime.planned_job import plan_job
 
 METHODS: list[dict[str, Any]] = [
-    {"name": "fedlin_hm1", "rounds": 4, "holdout": 0.2},
     {"name": "fedlin_hm1", "rounds": 4, "participation": 0.5, "batch": 5, "variance": "site"},
-    {"name": "fedavg", "rounds": 4, "personal": 0.3, "participation": 0.7},
+    {"name": "fedavg", "rounds": 4, "personal": 0.3, "participation": 0.7, "holdout": 0.2},
 ]
 PROTOCOLS = ["plain", "additive", "masked", pytest.param("paillier", marks=pytest.mark.system)]
 
@@ -41,21 +40,11 @@ def test_same_bits_as_without_parties(method: dict[str, Any], protocol: str) -> 
     ran = secagg.run(asked, tables, random=replayable_random(SEED))
     result, own = simulated(method, columns, tables)
     assert result.summary.items() <= ran.result.summary.items()
-    assert ran.own.keys() == own.keys() == tables.keys()
-    for site, each in own.items():
-        assert ran.own[site].summary == each.summary
-        assert ran.own[site].arrays.keys() == each.arrays.keys()
+    assert {s: r.summary for s, r in ran.own.items()} == {s: r.summary for s, r in own.items()}
     counted = ran.result.summary["records"], result.summary["training_records"]
     assert counted == (59, 59 - (4 + 6 + 1 if "holdout" in method else 0))
     clipped = ran.result.summary["contributions_clipped"]
     assert not any(number for stage in clipped.values() for number in stage.values())
-
-
-def test_a_site_without_records_is_left_to_the_rules() -> None:
-    tables = linear_tables((20, 30))
-    tables["s009"] = tables["s000"].iloc[:0]
-    with pytest.raises(PolicyRefusal, match="s009"):
-        secagg.run(fedlin_job(METHODS[0], bounds(tables)), tables)
 
 
 @pytest.mark.parametrize("holdout", [0.0, 0.99])
@@ -63,7 +52,9 @@ def test_a_site_without_records_is_left_to_the_rules() -> None:
 def test_sites_of_any_size(name: str, holdout: float) -> None:
     """None, one or two records, fewer than coefficients: finite numbers, and None for errors."""
     tables = linear_tables((40, 1, 2, 3, 25, 0))
-    method = {"name": name, "holdout": holdout, **known(name)}
+    method = {"name": name, "holdout": holdout, "scale": "own"}
+    if name == "fedlin_hm1":
+        method["noise_sd"] = 0.5  # residuals may tell none
     result, own = simulated(method, bounds(tables), tables)
     for site, table in tables.items():
         summary, held = own[site].summary, int(holdout * len(table))
@@ -83,18 +74,6 @@ def test_sites_of_any_size(name: str, holdout: float) -> None:
         rows = [row for row in rows if row[0] is not None]
         for i, row in enumerate(result.summary["errors"]):
             assert row["mean_site_rmse"] == pytest.approx(np.mean([r[i] for r in rows]), rel=1e-6)
-
-
-def known(name: str) -> dict[str, Any]:
-    """Settings for sites whose residuals may tell no noise."""
-    return {"noise_sd": 0.5, "scale": "own"} if name == "fedlin_hm1" else {"scale": "own"}
-
-
-def test_one_record_a_site_has_no_spread_about_its_own_mean() -> None:
-    tables = linear_tables((1, 1, 1))
-    for name in ("fedlin_hm1", "fedavg"):
-        with pytest.raises(SecaggError, match="does not vary"):
-            simulated({"name": name}, bounds(tables), tables)
 
 
 # --- coordinators that cheat ------------------------------------------------------------------
@@ -146,11 +125,9 @@ class Asked:
 
 
 ASKED: list[dict[str, Any]] = [
-    {"name": "fedlin_hm1"},
     {"name": "fedlin_hm1", "scale": "own", "holdout": 0.3},
     {"name": "fedlin_hm1", "variance": "site", "batch": 4, "intercept": "modelled"},
     {"name": "fedavg", "personal": 1e-9},
-    {"name": "fedavg", "batch": 4, "intercept": "modelled", "holdout": 0.3},
 ]
 
 
@@ -159,79 +136,42 @@ def stages_of(asked: Asked) -> list[str]:
 
 
 @pytest.mark.parametrize("method", ASKED, ids=str)
-def test_messages_that_are_none(method: dict[str, Any]) -> None:
-    """Missing, misshapen, of another type, not finite: the peer's fault, in every stage."""
-    probe = Asked(method)
-    for i, stage in enumerate(stages_of(probe)):
-        honest = probe.message(stage)
-        for name, value in honest.items():
-            odd: list[Any] = [None, "x", b"", [], 1.5, True, {}]
-            if isinstance(value, np.ndarray):
-                odd += [value[..., None], value.ravel()[:-1], value.tolist()]
-                odd += [value.astype(np.float32)]
-                for number in (np.nan, np.inf, -np.inf, 1e51):
-                    broken = value.copy()
-                    broken.reshape(-1)[-1:] = number
-                    odd += [broken] if broken.size else []
-            else:
-                odd += [-1, 0, 1, 2**53 + 1, 1 << 20_000]
-            for other in odd:
-                with pytest.raises(PeerError):
-                    probe.send(stage, {**honest, name: other})
-            with pytest.raises(PeerError):
-                probe.send(stage, {k: v for k, v in honest.items() if k != name})
-        probe.send(stage, honest)  # what was refused left nothing behind
-        assert i < 4
-
-
-@pytest.mark.parametrize("method", ASKED, ids=str)
 def test_facts_that_change_or_cannot_be(method: dict[str, Any]) -> None:
+    """Messages that make no sense in any method are in the contract of methods."""
     probe = Asked(method)
-    few = {**probe.message("fit"), "records": 3}
-    with pytest.raises(PeerError, match="below this site's number of records"):
-        probe.send("fit", few)
-    for factor in (0.0, -1.0):
-        broken = {**probe.message("fit"), "scale": factor * probe.facts["scale"]}
+    honest = probe.message("fit")
+    wrong: list[dict[str, Any]] = [{"records": 3}]
+    wrong += [{"scale": factor * probe.facts["scale"]} for factor in (0.0, -1.0)]
+    if "noise" in probe.specs:
+        wrong += [{"noise": np.array([noise])} for noise in (0.0, -1e-300)]
+    if probe.method.scale == "own":
+        wrong += [{n: honest[n] * 1.0000001 + 1e-7} for n in ("centre", "scale")]
+    for name in ("centre", "scale", *probe.method.news("fit", probe.public)):
+        wrong += [{name: np.full_like(honest[name], number)} for number in (np.nan, np.inf, 1e51)]
+        wrong += [{name: honest[name][..., None]}, {name: honest[name].astype(np.float32)}]
+    for each in wrong:
         with pytest.raises(PeerError):
-            probe.send("fit", broken)
-    probe.send("fit", probe.message("fit"))
+            probe.send("fit", {**honest, **each})
+    probe.send("fit", honest)
     for name, value in (("records", 51), ("centre", 0.5), ("scale", 1.5), ("noise", 0.2)):
         honest = probe.message("fit")
         other = value if name == "records" else honest[name] * 0 + value
         for stage in ("fit", "finish"):
-            with pytest.raises(PeerError, match=r"changed|not the columns' own"):
+            with pytest.raises(PeerError):
                 probe.send(stage, {**probe.message(stage), name: other})
 
 
-def test_units_that_are_not_the_columns_own() -> None:
-    probe = Asked({"name": "fedavg", "scale": "own"})
-    for name in ("centre", "scale"):
-        broken = probe.message("fit")
-        broken[name] = broken[name] * 1.0000001 + 1e-7
-        with pytest.raises(PeerError, match="not the columns' own"):
-            probe.send("fit", broken)
-
-
 def test_a_polynomials_column_has_no_units() -> None:
-    """Its powers are of [0, 1]: what a coordinator says of it must be what everybody knows."""
+    """Its powers are of [0, 1]: a coordinator must name the units that everybody knows."""
     probe = Asked({"name": "fedavg", "degree": 2, "predictors": ["x0"]})
     honest = probe.message("fit")
     own = probe.method.layout(probe.public).own_units
     honest["centre"] = np.array([0.1, own[0][1]])
     honest["scale"] = np.array([3.0, own[1][1]])
     for name in ("centre", "scale"):
-        broken = {**honest, name: honest[name] + [0.0, 0.5]}
-        with pytest.raises(PeerError, match="not the columns' own"):
-            probe.send("fit", broken)
+        with pytest.raises(PeerError):
+            probe.send("fit", {**honest, name: honest[name] + [0.0, 0.5]})
     probe.send("fit", honest)
-
-
-@pytest.mark.parametrize("noise", [0.0, -1e-300, -1.0])
-def test_noise_that_is_none(noise: float) -> None:
-    for method in ASKED[:3]:
-        probe = Asked(method)
-        with pytest.raises(PeerError, match="noise is not above 0"):
-            probe.send("fit", {**probe.message("fit"), "noise": np.array([noise])})
 
 
 EXTREMES = list(
@@ -250,11 +190,11 @@ def test_huge_numbers_are_sums_in_range_or_typed_errors(method: dict[str, Any]) 
             probe.facts["centre"] = np.full(probe.many, centre)
             probe.facts["scale"] = np.full(probe.many, size)
         for i, stage in enumerate(stages_of(probe)):
-            honest_first = probe.message(stage, fill if i > 1 else 0.0)
-            if "noise" in honest_first:
-                honest_first["noise"] = np.array([noise])
+            message = probe.message(stage, fill if i > 1 else 0.0)
+            if "noise" in message:
+                message["noise"] = np.array([noise])
             try:
-                probe.send(stage, honest_first)
+                probe.send(stage, message)
             except SecaggError as error:
                 assert error.code in ("peer", "usage", "data")
                 break
@@ -275,17 +215,13 @@ def test_sites_names_do_not_matter(order: list[int], alpha: float, fedavg: bool)
     result, own = simulated(method, columns, tables)
     other, others = simulated(method, columns, renamed)
     for k, name in enumerate(names):
-        for row, again in zip(
-            own[name].summary["coefficients"],
-            others[f"t{order[k]}"].summary["coefficients"],
-            strict=True,
-        ):
-            for key in row.keys() - {"term"}:
-                assert row[key] == pytest.approx(again[key], rel=1e-9, abs=1e-10)
-    for row, again in zip(
-        result.summary["across_sites"], other.summary["across_sites"], strict=True
-    ):
-        assert row["mean"] == pytest.approx(again["mean"], rel=1e-9, abs=1e-10)
+        model = "fedavg" if fedavg else "hm1"
+        again = told(others[f"t{order[k]}"], model)
+        np.testing.assert_allclose(told(own[name], model), again, rtol=1e-9, atol=1e-10)
+    means, again = (
+        [row["mean"] for row in each.summary["across_sites"]] for each in (result, other)
+    )
+    np.testing.assert_allclose(means, again, rtol=1e-9, atol=1e-10)
 
 
 @settings(max_examples=3, deadline=None, derandomize=True)
@@ -310,13 +246,10 @@ def test_a_site_without_records_changes_nothing(alpha: float, intercept: str, ma
 def test_sites_that_tell_the_noise_and_have_no_residual_are_no_sites_of_the_method() -> None:
     """Two that said they can tell it have two degrees of freedom at least."""
     method = FedLinHm1(outcome="y")
-    state = {**method.initial_state(public_of_two()), "status": "noise", "records": 9, "telling": 2}
-    with pytest.raises(PeerError, match="no residual between them"):
+    variables = tuple(Variable(name, name, 0.0, 1.0) for name in "yx")
+    public = PublicFacts(variables, ("y", "x"), 10, ("a", "b"))
+    state = {**method.initial_state(public), "status": "noise", "records": 9, "telling": 2}
+    with pytest.raises(PeerError):
         method.aggregate(state, {"residual": np.zeros(1), "freedom": np.zeros(1)}, 2)
     told = method.aggregate(state, {"residual": np.array([6.0]), "freedom": np.array([2.0])}, 2)
     assert told["noise"] == 3.0
-
-
-def public_of_two() -> PublicFacts:
-    variables = tuple(Variable(name, name, 0.0, 1.0) for name in "yx")
-    return PublicFacts(variables, ("y", "x"), 10, ("a", "b"))
