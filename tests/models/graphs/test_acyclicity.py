@@ -117,8 +117,5 @@ def test_levels_against_removal_one_by_one() -> None:
 
 
 def test_a_failed_fit_keeps_its_cycles() -> None:
-    W = np.ones((2, 2)) - np.eye(2)
-    edges, level, notes = graph_over_threshold(W, 0.3, "it failed")
-    assert edges.sum() == 2
-    assert level == 0.3
-    assert "it failed" in notes[0]
+    edges, level, notes = graph_over_threshold(np.ones((2, 2)) - np.eye(2), 0.3, "it failed")
+    assert (edges.sum(), level) == (2, 0.3) and "it failed" in notes[0]

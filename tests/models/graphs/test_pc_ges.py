@@ -223,12 +223,3 @@ def test_too_few_records() -> None:
     assert pc(within_sites(0.5, 13, 10)).edges() == []
     with pytest.raises(UsageError):
         ges(moments(np.ones((2, 2)), n=2))
-
-
-@pytest.mark.parametrize(
-    ("learner", "setting"),
-    [(pc, {"alpha": 0.0}), (pc, {"alpha": 1.0}), (pc, {"alpha": np.nan}), (ges, {"penalty": 0.0})],
-)
-def test_settings_out_of_range(learner, setting: dict[str, float]) -> None:
-    with pytest.raises(UsageError, match=next(iter(setting))):
-        learner(moments(np.eye(2)), **setting)

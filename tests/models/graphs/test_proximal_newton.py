@@ -11,6 +11,7 @@ import scipy.linalg
 from secagg.models.graphs import proximal_newton
 from secagg.models.graphs.acyclic_lasso import LeastSquares
 from secagg.models.graphs.linear_graph import LinearGraph
+from secagg.models.graphs.mlp import Networks
 from secagg.models.graphs.proximal_newton import (
     Multipliers,
     Step,
@@ -19,21 +20,6 @@ from secagg.models.graphs.proximal_newton import (
     penalties,
 )
 from secagg.models.notears_admm.w_step import Pull
-
-
-@dataclass(frozen=True)
-class Units:
-    """m parameters for each edge, whose squares are summed: a small network's graph."""
-
-    d: int
-    m: int
-    penalty: np.ndarray
-
-    def squares(self, W: np.ndarray) -> np.ndarray:
-        return np.sum(W * W, axis=2)
-
-    def spread(self, slopes: np.ndarray) -> np.ndarray:
-        return np.repeat(slopes[:, :, None], self.m, axis=2)
 
 
 @dataclass(frozen=True)
@@ -86,13 +72,13 @@ def cases():
     target = rng.normal(size=(d, d))
     X = rng.normal(size=(40, d)) @ rng.normal(size=(d, d))
     lagged = LinearGraph(d, 1, (0.3, 0.1), zero_diagonal=True)
-    units, three = Units(d, 3, np.full((d, d, 3), 0.2)), rng.normal(size=(d, d, 3))
-    units.penalty[0, 1] = np.inf
+    networks = Networks(3, 2, 0.2)
+    theta = rng.normal(size=networks.size)
     static, both = LinearGraph(d, penalties=(0.3, 0.0)), rng.normal(size=(2 * d, d))
     return {
         "static": (static, Ridged(target, 2.0, static.penalty), target),
         "lagged": (lagged, Ridged(both, 0.5, lagged.penalty), both),
-        "units": (units, Ridged(three, 1.0, units.penalty), 0.3 * np.ones(three.shape)),
+        "networks": (networks, Ridged(theta, 1.0, networks.penalty), np.full(theta.shape, 0.3)),
         "least squares": (
             LinearGraph(d, penalties=(0.1, 0.0), zero_diagonal=True),
             LeastSquares(np.cov(X.T), 0.1),

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
@@ -8,7 +9,10 @@ import pytest
 
 from secagg.errors import UsageError
 from secagg.models.common.pooled_moments import Moments
+from secagg.models.graphs.golem import golem
 from secagg.models.graphs.inputs import graph_input
+from secagg.models.graphs.notears import notears
+from secagg.models.graphs.pc_ges import ges, pc
 from secagg.models.graphs.result import GraphFit
 
 DIRECTED = np.array([[False, True, False], [False] * 3, [False] * 3])
@@ -84,3 +88,17 @@ def test_singular_input_is_marked_and_refused_on_request() -> None:
 def test_unusable_moments_are_refused(bad: Moments, variables) -> None:
     with pytest.raises(UsageError):
         graph_input(bad, variables, standardise=False)
+
+
+@pytest.mark.parametrize(
+    ("learner", "setting", "value"),
+    [(notears, "penalty", -1.0), (notears, "penalty", np.nan), (notears, "threshold", -0.1),
+     (notears, "tolerance", 0.0), (golem, "penalty", -1.0), (golem, "dag_penalty", np.nan),
+     (golem, "threshold", -0.1), (pc, "alpha", 0.0), (pc, "alpha", 1.0), (pc, "alpha", np.nan),
+     (ges, "penalty", 0.0)],
+)  # fmt: skip
+def test_settings_out_of_range(
+    learner: Callable[..., GraphFit], setting: str, value: float
+) -> None:
+    with pytest.raises(UsageError, match=setting):
+        learner(GOOD, **{setting: value})

@@ -174,17 +174,6 @@ def test_early_sums_depend_on_who_has_which_records(watched) -> None:
     assert np.abs(first - second).max() > 1e-9  # far above the tolerance on either
 
 
-def test_a_site_twice_is_a_site_of_twice_the_records() -> None:
-    """sum_k S_k and all that follows is the same: K sites of S / K each, at a K-th of rho2."""
-    (X,) = simulated(6, 5, (60,))
-    both = learn([X, X], schedule=Schedule(rho2=1e-3))
-    one = learn([X], schedule=Schedule(rho2=2e-3))
-    assert both.diagnostics["rounds"] == one.diagnostics["rounds"]
-    # (5) is the same problem in both, to rounding, and each is solved to changes of W of 1e-6.
-    np.testing.assert_allclose(both.weights, one.weights, rtol=0, atol=1e-6)
-    np.testing.assert_array_equal(both.directed, one.directed)
-
-
 @pytest.mark.parametrize("variant", ["fast", pytest.param("paper", marks=pytest.mark.statistical)])
 def test_finds_the_structure_of_a_vector_autoregression(variant) -> None:
     """In four models of 4000 windows at most one wrong edge of five, on the mean.
@@ -257,7 +246,7 @@ def some_sites(draw: st.DrawFn) -> list[np.ndarray]:
     return [scale * draw(arrays(np.float64, (n, q), elements=VALUES)) for n in rows]
 
 
-@settings(max_examples=50, deadline=None, derandomize=True)
+@settings(max_examples=35, deadline=None, derandomize=True)
 @given(
     some_sites(),
     st.sampled_from([Schedule()] * 6 + [Schedule("paper", rounds=20)]),

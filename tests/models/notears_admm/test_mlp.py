@@ -14,7 +14,6 @@ from secagg.models.graphs.mlp import Networks
 from secagg.models.notears_admm.coordinator import Schedule
 from secagg.models.notears_admm.mlp import CONSENSUS, NotearsMlpAdmm
 from secagg.models.notears_admm.mlp_simulation import learn
-from secagg.models.notears_admm.result import stationarity
 from secagg.reproductions.data.simulated_graphs import erdos_renyi_dag, mlp_rows
 
 MIDDLE, HALF = np.array([0.0, 3.0, -1.0]), np.array([4.0, 8.0, 16.0])
@@ -95,24 +94,6 @@ def test_wide_bounds_lose_nothing(standardise: bool) -> None:
     wide = tuple(replace(v, half_range=1e4 * v.half_range) for v in PUBLIC.variables)
     again = run(method, tables(), replace(PUBLIC, variables=wide))[1]["W"]
     np.testing.assert_allclose(again, narrow, rtol=0, atol=1e-5)
-
-
-def test_stationarity_is_the_distance_from_the_first_order_conditions() -> None:
-    networks = Networks(3, 4, 0.01)
-    # Without edges: a minimum where no slope exceeds the penalty, and only there.
-    W, slope = np.zeros(networks.size), np.zeros(networks.size)
-    slope[0] = 0.015
-    assert stationarity(W, slope, networks) == pytest.approx(0.005)
-    assert stationarity(W, 0.5 * slope, networks) == 0
-    # With 0 -> 1 the entries of 1 -> 0 would close a cycle, and those of 0 -> 1 are not at a kink.
-    A, W_edge = networks.split(slope)[0], np.zeros(networks.size)
-    networks.split(W_edge)[0][0, 0, 0] = 1.0  # of A: (0, 1), hidden unit 0
-    slope[0] = -0.01
-    A[0, 2] = 5.0  # (1, 0), the third of the six pairs
-    assert stationarity(W_edge, slope, networks) == pytest.approx(0, abs=1e-17)
-    assert stationarity(W, slope, networks) == pytest.approx(4.99)
-    networks.split(slope)[3][2] = 0.3  # a bias has no kink
-    assert stationarity(W_edge, slope, networks) == pytest.approx(0.3)
 
 
 @pytest.mark.statistical

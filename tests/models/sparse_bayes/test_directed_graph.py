@@ -158,11 +158,11 @@ def test_a_site_without_information_draws_from_the_prior(sizes: tuple[int, ...])
     message = {"theta": np.full(shape, 0.1), "t": np.full(shape, 1e-4), "scale": SCALE}
     site, memory = rows_of(simulated(CYCLE, sizes)[0]), State()
     random, above = seeded_random(bytes(32)), []
-    for _ in range(300):
+    for _ in range(200):
         sent = {**message, "records": 500}
         _, memory = method.contribute(DRAWS, site, sent, memory, public, random)
         above.append(np.mean(memory["theta"] > 0.1))
-    # 20 chains of 12 entries; with 300 rounds some 3000 independent signs at the least, whatever
+    # 20 chains of 12 entries; with 200 rounds some 2000 independent signs at the least, whatever
     # slow chains there are: a deviation of 0.01. Small w leave the bound on the radius far away.
     assert np.mean(above[50:]) == pytest.approx(0.5, abs=0.05)
 

@@ -124,34 +124,6 @@ def distance(draws: Array, grid: Array, log_density: Array) -> float:
 MOST = 2.0  # sqrt(n) times the distance is larger once in 1500 runs (Kolmogorov)
 
 
-@pytest.mark.parametrize("place", [0, 3])
-def test_moves_of_one_entry_have_its_conditional_density(place: int) -> None:
-    rng = np.random.default_rng(5)
-    chains, p, n = 1000, 3, 6
-    graph = np.array([[0, 0.3, -0.5], [0.9, 0, 0.4], [0.2, -0.8, 0]])
-    Y, m = rng.laplace(size=(p, n)), np.zeros(p)
-    j, h = (int(where[place]) for where in entry_positions(p))
-    mean, w = 0.4, 2.0
-    grid = np.linspace(-6, 6, 1501)
-    density = np.empty_like(grid)
-    for i, value in enumerate(grid):
-        other = graph.copy()
-        other[j, h] = value
-        density[i] = without_scales(other, Y, m) - (value - mean) ** 2 / (2 * w)
-    assert np.isneginf(density[[0, -1]]).all()  # it ends where the radius is 1
-    now = np.repeat(graph[None], chains, axis=0)
-    errors = Y - now @ Y
-    for _ in range(60):
-        steps, toll = np.zeros((2, chains, p * (p - 1)))
-        steps[:, place] = rng.normal(size=chains)
-        was = now[:, j, h]
-        away = (was + steps[:, place] - mean) ** 2 - (was - mean) ** 2
-        toll[:] = -np.inf  # the others stay where they are
-        toll[:, place] = -rng.exponential(size=chains) + away / (2 * w)
-        move_entries(Y, now, errors, steps, toll, PRIOR)
-    assert np.sqrt(chains) * distance(now[:, j, h], grid, density) < MOST
-
-
 @pytest.mark.parametrize(
     "x", [[0.3], [0.0, 1.0], [1.0, -2.0, 0.5], [2.0, 2.0, -1.0, 2.0, 0.1, 9.0]]
 )

@@ -168,12 +168,10 @@ class TestField:
 
     def test_a_complaint_names_the_pair(self) -> None:
         summary = simulate(job(name="sparse_markov", rounds=8, warmup=0), records((10, 12))).summary
-        (note, *_) = [note for note in summary["notes"] if note.startswith("Chains disagree")]
-        worst = max(
-            (side for pair in summary["pairs"] for side in pair["sides"]),
-            key=lambda side: side["r_hat"],
-        )
-        assert f"for {worst['predictor']!r} as seen from {worst['outcome']!r}," in note
+        worst = max((side for pair in summary["pairs"] for side in pair["sides"]),
+                    key=lambda side: side["r_hat"])  # fmt: skip
+        names = [repr(worst[name]) for name in ("predictor", "outcome")]
+        assert any(all(name in note for name in names) for note in summary["notes"])
 
     def test_draws_say_which_columns_they_are_of(self, field: Result) -> None:
         theta, others = field.arrays["draws_theta"], field.arrays["predictors"]
