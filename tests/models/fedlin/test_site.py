@@ -25,8 +25,8 @@ def rows(n: int, d: int = 3, seed: int = 0) -> np.ndarray:
     return np.random.default_rng(seed).uniform(-1, 1, (n, 1 + d))
 
 
-@pytest.mark.parametrize("n", [0, 1, 2, 5, 37, 100])
-@pytest.mark.parametrize("share", [0.0, 0.01, 0.2, 0.5, 0.99])
+@pytest.mark.parametrize("n", [0, 1, 2, 37])
+@pytest.mark.parametrize("share", [0.0, 0.01, 0.2, 0.99])
 @pytest.mark.parametrize("which", ["random", "last"])
 def test_records_are_parted_into_two(n: int, share: float, which) -> None:
     values = np.arange(2.0 * n).reshape(n, 2)
@@ -38,40 +38,27 @@ def test_records_are_parted_into_two(n: int, share: float, which) -> None:
         assert list(part[:, 0]) == sorted(part[:, 0])
     if which == "last":
         np.testing.assert_array_equal(np.concatenate([kept, held]), values)
-
-
-def test_the_random_part_is_the_seeds() -> None:
-    values = rows(50)
-    again = [split_holdout(values, 0.3, "random", seed)[1] for seed in (SEED, SEED, bytes(16))]
-    np.testing.assert_array_equal(again[0], again[1])
-    assert not np.array_equal(again[0], again[2])
-
-
-@pytest.mark.parametrize("n", [1, 2, 4, 5, 30])
-@pytest.mark.parametrize("d", [1, 4])
-def test_least_squares_are_numpys(n: int, d: int) -> None:
-    rng = np.random.default_rng(n)
-    X, y = rng.standard_normal((n, d)), rng.standard_normal(n)
-    theta, rank = least_squares(X, y, np.full(d, 1e-16))
-    np.testing.assert_allclose(theta, np.linalg.lstsq(X, y, rcond=None)[0], atol=1e-12)
-    assert rank == min(n, d)
+    elif 1 < len(held) < n - 1:  # the seed's
+        again, other = (split_holdout(values, share, which, seed)[1] for seed in (SEED, bytes(16)))
+        np.testing.assert_array_equal(again, held)
+        assert not np.array_equal(other, held)
 
 
 def test_least_squares_are_the_shortest() -> None:
-    """Collinear columns, a column of zeros, fewer records than columns."""
+    """Collinear columns, a column of zeros, fewer records than columns, nothing at all."""
     rng = np.random.default_rng(0)
     X = rng.standard_normal((20, 5)) * [1, 2, 3, 4, 5]
     X[:, 2] = X[:, 0] - 0.3 * X[:, 1]
     X[:, 3] = 0
     y = rng.standard_normal(20)
-    for part in (slice(None), slice(2)):
-        theta, rank = least_squares(X[part], y[part], np.full(5, 1e-16))
-        expected = np.linalg.lstsq(X[part], y[part], rcond=1e-12)[0]
+    for part in (X, X[:2], X[:0], 0 * X):
+        theta, rank = least_squares(part, y[: len(part)], np.full(5, 1e-16))
+        expected = np.linalg.lstsq(part, y[: len(part)], rcond=1e-12)[0]
         np.testing.assert_allclose(theta, expected, atol=1e-12)
-        assert rank == min(3, len(X[part]))
+        assert rank == (min(3, len(part)) if part.any() else 0)
 
 
-@pytest.mark.parametrize("far", [1e-12, 1e-6, 1.0, 1e6, 1e12])
+@pytest.mark.parametrize("far", [1e-12, 1.0, 1e12])
 def test_units_do_not_change_the_rank(far: float) -> None:
     rng = np.random.default_rng(1)
     X, theta = rng.standard_normal((30, 3)), np.array([1.0, -2.0, 0.5])
@@ -79,13 +66,6 @@ def test_units_do_not_change_the_rank(far: float) -> None:
     found, rank = least_squares(X * units, X @ theta, np.full(3, 0.0))
     np.testing.assert_allclose(found * units, theta, rtol=1e-12)
     assert rank == 3
-
-
-def test_no_records_and_no_columns_that_vary() -> None:
-    for X in (np.zeros((0, 3)), np.zeros((5, 3))):
-        theta, rank = least_squares(X, np.ones(len(X)), np.full(3, 1e-16))
-        np.testing.assert_array_equal(theta, np.zeros(3))
-        assert rank == 0
 
 
 @pytest.mark.parametrize("intercept", ["site", "modelled", "none"])
@@ -112,6 +92,11 @@ def test_a_site_is_its_records(intercept: Intercept, n: int) -> None:
     theta = rng.standard_normal(regression.d)
     wrong = site.errors(theta, regression, values, CENTRE, SCALE)
     np.testing.assert_allclose(wrong, y - X @ theta, atol=1e-12)
+    for weight in (1e-6, 0.3, 1e6) if n else ():  # near theta: least squares of more rows
+        more = np.vstack([X, np.sqrt(weight) * np.eye(len(theta))])
+        target = np.concatenate([y, np.sqrt(weight) * theta])
+        expected = np.linalg.lstsq(more, target, rcond=None)[0]
+        np.testing.assert_allclose(site.near(theta, weight), expected, rtol=0, atol=1e-9)
 
 
 @pytest.mark.parametrize("n", [0, 2, 25])
@@ -129,22 +114,8 @@ def test_what_a_site_keeps_is_all_it_needs(n: int) -> None:
     assert again.level.y == site.level.y
 
 
-@pytest.mark.parametrize("n", [1, 2, 25])
-@pytest.mark.parametrize("weight", [1e-6, 0.3, 1e6])
-def test_near_is_least_squares_of_more_rows(n: int, weight: float) -> None:
-    regression, values = layout(), rows(n)
-    site = Site.of(regression, values, CENTRE, SCALE)
-    X, y = regression.design(values, CENTRE, SCALE)
-    X, y = X - site.level.x, y - site.level.y
-    theta = np.array([0.3, -1.0, 2.0])
-    more = np.vstack([X, np.sqrt(weight) * np.eye(3)])
-    target = np.concatenate([y, np.sqrt(weight) * theta])
-    expected = np.linalg.lstsq(more, target, rcond=None)[0]
-    np.testing.assert_allclose(site.near(theta, weight), expected, rtol=0, atol=1e-9)
-
-
-@pytest.mark.parametrize("value", [0.1, 0.7, -1 / 3])
-@pytest.mark.parametrize("n", [2, 3, 7, 20])
+@pytest.mark.parametrize("value", [0.1, -1 / 3])
+@pytest.mark.parametrize("n", [2, 7, 20])
 def test_a_column_that_does_not_vary_is_nothing(value: float, n: int) -> None:
     """Its mean is off by rounding: what is left of it must not be taken for records that vary."""
     values = rows(n)
@@ -183,18 +154,3 @@ def test_columns_as_good_as_collinear(apart: float, rounding: float, rank: int) 
     expected = np.linalg.lstsq(X, y, rcond=None if rank == 2 else 1e-6)[0]
     error = 1e-6 if rank == 1 else 1e-12 / apart**2  # the slopes' own size is 1 / apart
     np.testing.assert_allclose(theta, expected, rtol=0, atol=error)
-
-
-def test_columns_collinear_but_for_bounds_far_from_0() -> None:
-    """Raw x1 = 2 x0 near 1e8, in steps of 1e-8: carried apart, and still one direction."""
-    variables = (Variable("y", "y", 0.0, 4.0), Variable("x0", "x0", 1e8, 4.0))
-    variables = (*variables, Variable("x1", "x1", 2e8, 8.0))
-    public = PublicFacts(variables, ("y", "x0", "x1"), 100, ("a", "b"))
-    regression = Layout.of(public, "y", None, "site", 1)
-    rng = np.random.default_rng(0)
-    x0 = 1e8 + rng.uniform(-4, 4, 50)
-    x1 = 3 * x0 - x0 + np.spacing(2e8) * rng.integers(-1, 2, 50)  # its last digit is anyone's
-    values = np.column_stack([rng.uniform(-1, 1, 50), (x0 - 1e8) / 4, (x1 - 2e8) / 8])
-    site = Site.of(regression, values, np.zeros(3), np.array([1.0, 2.0, 2.0]))
-    assert site.rank == 1
-    assert site.separate[0] == pytest.approx(site.separate[1], rel=1e-6)
