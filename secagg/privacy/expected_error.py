@@ -1,20 +1,20 @@
-"""Will the result be usable? From public numbers alone, before any record is read.
+"""Will the result be usable? Answered from public numbers, before any record is read.
 
-Noise for differential privacy does not shrink when there are few records, so whether a regression
-survives it can be computed beforehand. The records are not known, so their spread, correlation and
+Noise for differential privacy does not shrink when there are few records, so its effect on a
+regression can be computed beforehand. The records are unknown, so their spread, correlation and
 explained variance are assumed (`spread`, `indicator_size`, `indicator_spread`, `explained`).
 Clipping to norm R shrinks all variances by E min(q, R^2) / E q, q a record's squared length.
 
-The error is relative to the slopes per standard deviation: that of the noise in the moments (1), or
-that of the noise in every round (2) with what the rounds leave of the way to the optimum (3).
-`ratio` is the expected spectral norm of the noise over the least eigenvalue of the scatter matrix:
-from 1 on, the noisy matrix may not even be positive definite.
+The error is relative to the slopes per standard deviation. It comes from the noise in the moments
+(1), or from the noise in every round (2) and the remaining distance to the optimum (3).
+`ratio` is the expected spectral norm of the noise over the smallest eigenvalue of the scatter
+matrix: from 1 on, the noisy matrix may not even be positive definite.
 
 docs/math/expected-error.md states the assumptions and derives (1) to (3).
 
-Not covered: sampling error (the error is that against the fit without noise), the bias of clipping,
-and single variables with a much smaller spread, whose slopes suffer most. Nothing here is a
-guarantee of privacy, and nothing here reads a record, so it costs no privacy.
+Not covered: sampling error (the error is relative to the fit without noise), the bias of clipping,
+and single variables with a much smaller spread, whose slopes suffer most. This module reads no
+record, so it costs no privacy; it gives no privacy guarantee either.
 """
 
 from __future__ import annotations
@@ -38,13 +38,13 @@ Vector = NDArray[np.float64]
 
 GREEN_ERROR = 0.1
 USABLE_ERROR = 0.3
-_LITTLE_LEFT = 0.05
-"""Of the way: then more rounds do not show beside the rest of a green error."""
+_CONVERGED = 0.05
+"""Remaining distance to the optimum below which more rounds hardly improve a green error."""
 _MAX_ROUNDS = 10_000
 
 
 class Verdict(StrEnum):
-    """Green: noise hardly shows. Amber: directions and large effects. Red: do not run it."""
+    """Green: little effect. Amber: signs and large effects are usable. Red: do not run it."""
 
     GREEN = "green"
     AMBER = "amber"
@@ -52,13 +52,13 @@ class Verdict(StrEnum):
 
 
 @dataclass(frozen=True)
-class Assumed:
-    """What is expected of the records, from public knowledge; see the module's text.
+class Assumptions:
+    """What is assumed about the records, from public knowledge.
 
-    records: in all sites together
-    continuous, indicators: how many variables of either kind, the outcome among them; together at
-        least 2. The outcome is continuous if there is any, but an indicator if `logistic`
-    square: R^2, to which records are clipped
+    records: total over all sites
+    continuous, indicators: numbers of variables of each kind, the outcome included; together at
+        least 2. The outcome is continuous if any variable is, but an indicator if `logistic`
+    squared_norm: R^2, to which records are clipped
     logistic: log odds are modelled. `explained` is then the share of the variance of the latent
         logistic variable, whose residual has variance pi^2 / 3
     """
@@ -66,7 +66,7 @@ class Assumed:
     records: int
     continuous: int
     indicators: int
-    square: float
+    squared_norm: float
     logistic: bool = False
     indicator_size: float = 0.5
     spread: float = 0.2
@@ -76,12 +76,12 @@ class Assumed:
 
 
 @dataclass(frozen=True)
-class Noised:
+class PlannedNoise:
     """The noise that a job asks for.
 
-    touch: L2 sensitivity of one release under the job's adjacency, for its unit of privacy
-    share: of the budget of mu^2 that these releases have together, in (0, 1]
-    rounds: of a method that releases gradients (placement `round`); otherwise 1
+    sensitivity: L2 sensitivity of one release under the job's adjacency, for its unit of privacy
+    share: share of the budget of mu^2 that all these releases take together, in (0, 1]
+    rounds: number of rounds of a method that releases gradients (placement `round`); otherwise 1
     """
 
     sensitivity: float
@@ -96,14 +96,14 @@ class Noised:
 
 @dataclass(frozen=True)
 class Feasibility:
-    """The verdict, and what would be enough; see the module's text.
+    """The verdict, and the smallest numbers that would make the result usable.
 
     error: expected relative error of the slopes, 0 to 1, against the fit without noise
-    ratio: of the noise's spectral norm to the least eigenvalue of the scatter; None for gradients
-    least_epsilon: the smallest epsilon at which `error` is 0.3; None where none is enough
-    least_records: as many records would do at the epsilon asked for; None likewise
-    least_rounds: so many rounds would leave at most a twentieth of the way, where those asked for
-        leave more; None also where no number of rounds would
+    ratio: the noise's spectral norm over the smallest eigenvalue of the scatter; None for gradients
+    least_epsilon: the smallest epsilon at which `error` is 0.3; None if no epsilon is enough
+    least_records: the number of records that suffices at the requested epsilon; None likewise
+    least_rounds: the number of rounds that leaves at most a twentieth of the distance to the
+        optimum; None if the requested rounds do, or if no number of rounds does
     """
 
     verdict: Verdict
@@ -116,16 +116,15 @@ class Feasibility:
     def words(self) -> str:
         """Return one line for the plan."""
         line = f"{self.verdict.value}: expected coefficient error {percent(self.error)} "
-        line += "(how far noise moves the slopes, of their size"
-        more = f"method.rounds to {self.least_rounds}"
+        line += "(relative to the coefficients without noise); "
+        more = f"raise method.rounds to {self.least_rounds}"
         if self.least_epsilon is None or self.least_records is None:
-            advice = "narrow the columns' bounds" if self.least_rounds is None else f"raise {more}"
-            return f"{line}, or too few rounds leave them off); usable at no epsilon: {advice}"
-        line += f"); usable, at most {percent(USABLE_ERROR)}, from epsilon "
-        line += _two_digits(self.least_epsilon)
+            advice = "narrow the columns' bounds" if self.least_rounds is None else more
+            return f"{line}not usable at any epsilon with these rounds: {advice}"
+        line += f"at most {percent(USABLE_ERROR)} needs epsilon {_two_digits(self.least_epsilon)}"
         if self.verdict is Verdict.RED:
-            line += f", or from {_two_digits(self.least_records)} records"
-        return line if self.least_rounds is None else f"{line}; better: raise {more}"
+            line += f", or {_two_digits(self.least_records)} records"
+        return line if self.least_rounds is None else f"{line}; better: {more}"
 
     def to_dict(self) -> dict[str, Any]:
         """Return the fields and the line as plain data."""
@@ -137,11 +136,11 @@ def percent(share: float) -> str:
     return "less than 1 %" if 0 < share < 0.01 else f"{100 * share:.0f} %"
 
 
-def feasibility(assumed: Assumed, noised: Noised) -> Feasibility:
+def feasibility(assumed: Assumptions, planned: PlannedNoise) -> Feasibility:
     """Return whether the result will be usable. Raises `UsageError` for impossible numbers."""
-    _check(assumed, noised)
-    mu = math.sqrt(noised.share) * gaussian_mu(noised.epsilon, noised.delta)
-    noise = noised.sensitivity / mu * math.sqrt(_in_sum(noised))
+    _check(assumed, planned)
+    mu = math.sqrt(planned.share) * gaussian_mu(planned.epsilon, planned.delta)
+    noise = planned.sensitivity / mu * math.sqrt(_sum_variance(planned))
     records, rho = assumed.records, assumed.correlation
     *predictors, outcome = _variances(assumed)
     d = len(predictors)
@@ -153,15 +152,17 @@ def feasibility(assumed: Assumed, noised: Noised) -> Feasibility:
         weight, signal = _logistic(assumed.explained)
     noise_of_slopes = noise * math.sqrt(inverse * trace / signal) / (records * weight)
     ratio: float | None = None
-    least_rounds: int | None = None
-    if noised.placement is Placement.ROUND:
+    min_rounds: int | None = None
+    if planned.placement is Placement.ROUND:
         random = math.sqrt(2.0) * noise_of_slopes  # (2)
-        longest = 1 + sum(predictors) + _off_centre(assumed)
+        squared_length = 1 + sum(predictors) + _squared_means(assumed)
         parts = Counter(product(predictors, values))
         log_odds = signal if assumed.logistic else 0.0
-        left, least_rounds = _left(parts, longest, log_odds, noised.rounds)  # (3)
-        error = min(1.0, math.hypot(random, left))
-        needed = math.sqrt(max(USABLE_ERROR**2 - left**2, 0.0))  # of `random`
+        distance, min_rounds = _distance_to_optimum(  # (3)
+            parts, squared_length, log_odds, planned.rounds
+        )
+        error = min(1.0, math.hypot(random, distance))
+        needed = math.sqrt(max(USABLE_ERROR**2 - distance**2, 0.0))  # usable `random` error
     else:
         random = math.sqrt(1 + signal * inverse) * noise_of_slopes  # (1)
         error = random / math.hypot(1.0, random)
@@ -171,120 +172,124 @@ def feasibility(assumed: Assumed, noised: Noised) -> Feasibility:
     if error <= USABLE_ERROR:
         verdict = Verdict.GREEN if error <= GREEN_ERROR else Verdict.AMBER
     if needed == 0:
-        return Feasibility(verdict, error, ratio, None, None, least_rounds)
-    excess = random / needed  # and `random` is proportional to 1 / mu and to 1 / records
-    least_epsilon = gaussian_epsilon(excess * mu / math.sqrt(noised.share), noised.delta)
-    least_records = math.ceil(excess * records)
-    return Feasibility(verdict, error, ratio, least_epsilon, least_records, least_rounds)
+        return Feasibility(verdict, error, ratio, None, None, min_rounds)
+    excess = random / needed  # `random` is proportional to 1 / mu and to 1 / records
+    min_epsilon = gaussian_epsilon(excess * mu / math.sqrt(planned.share), planned.delta)
+    min_records = math.ceil(excess * records)
+    return Feasibility(verdict, error, ratio, min_epsilon, min_records, min_rounds)
 
 
-def _in_sum(noised: Noised) -> float:
-    """Return the variance of noise in the sum, in units of what protects a record."""
-    if noised.placement is Placement.SITE:
-        return noised.sites
-    return noised.sites / (noised.sites - noised.colluding)
+def _sum_variance(planned: PlannedNoise) -> float:
+    """Return the variance of the noise in the sum over that of the noise a record relies on."""
+    if planned.placement is Placement.SITE:
+        return planned.sites
+    return planned.sites / (planned.sites - planned.colluding)
 
 
-def _variances(assumed: Assumed) -> list[float]:
-    """Return the variances of the scaled variables, as clipped; the outcome's last."""
-    kept = _kept(assumed)
-    continuous, indicator = kept * assumed.spread**2, kept * assumed.indicator_spread**2
-    found = [indicator] * assumed.indicators + [continuous] * assumed.continuous
-    return found[::-1] if assumed.logistic else found
+def _variances(assumed: Assumptions) -> list[float]:
+    """Return the variances of the scaled variables after clipping, with the outcome's last."""
+    share = _variance_after_clipping(assumed)
+    continuous, indicator = share * assumed.spread**2, share * assumed.indicator_spread**2
+    variances = [indicator] * assumed.indicators + [continuous] * assumed.continuous
+    return variances[::-1] if assumed.logistic else variances
 
 
-def _kept(assumed: Assumed) -> float:
-    """Return E min(q, R^2) / E q, the share of their variance that clipping leaves."""
-    k, square = assumed.continuous, assumed.square
+def _variance_after_clipping(assumed: Assumptions) -> float:
+    """Return E min(q, R^2) / E q, the share of the variance that remains after clipping."""
+    k, limit = assumed.continuous, assumed.squared_norm
     fixed = assumed.indicators * assumed.indicator_size**2
-    if k == 0 or square <= fixed:
-        return min(1.0, square / (fixed + k * assumed.spread**2))
+    if k == 0 or limit <= fixed:
+        return min(1.0, limit / (fixed + k * assumed.spread**2))
     mean, relative = k * assumed.spread**2, 2 * (1 + (k - 1) * assumed.correlation**2) / k
-    shape, limit = 1 / relative, (square - fixed) / (mean * relative)
-    least = mean * gammainc(shape + 1, limit) + (square - fixed) * gammaincc(shape, limit)
-    return float((fixed + least) / (fixed + mean))
+    shape, scaled = 1 / relative, (limit - fixed) / (mean * relative)
+    clipped = mean * gammainc(shape + 1, scaled) + (limit - fixed) * gammaincc(shape, scaled)
+    return float((fixed + clipped) / (fixed + mean))
 
 
 def _logistic(explained: float) -> tuple[float, float]:
-    """Return (w, g) for log odds of variance g: about the mean of the logistic density."""
+    """Return (w, g) for log odds of variance g: w is about the mean of the logistic density."""
     signal = explained / (1 - explained) * math.pi**2 / 3
     return 0.25 / math.sqrt(1 + math.pi * signal / 8), signal
 
 
-def _off_centre(assumed: Assumed) -> float:
+def _squared_means(assumed: Assumptions) -> float:
     """Return the sum of the predictors' squared means."""
     outcome = assumed.logistic or assumed.continuous == 0
-    off_centre = assumed.indicator_size**2 - assumed.indicator_spread**2
-    return _kept(assumed) * (assumed.indicators - outcome) * off_centre
+    square = assumed.indicator_size**2 - assumed.indicator_spread**2
+    return _variance_after_clipping(assumed) * (assumed.indicators - outcome) * square
 
 
-def _left(
-    parts: Counter[tuple[float, float]], longest: float, log_odds: float, rounds: int
+def _distance_to_optimum(
+    parts: Counter[tuple[float, float]], squared_length: float, log_odds: float, rounds: int
 ) -> tuple[float, int | None]:
-    """Return (3), and how many rounds would leave little: equations (1), (2) of `gradient`.
+    """Return (3), and how many rounds would make it small: equations (1), (2) of `gradient`.
 
-    parts: how many parts of c have a variance and an eigenvalue
-    longest: the mean squared length of (1, x), the steepest that the method's steps allow for; for
-        log odds it is a quarter of that, as the weight at zero is, over which W is taken here
+    parts: number of parts of c, by (variance, eigenvalue)
+    squared_length: mean squared length of (1, x), the largest curvature that the method's steps
+        allow for. For log odds the curvature is a quarter of it, as is the weight at zero, by
+        which W is divided here
     log_odds: their variance; 0 for linear regression
     """
     variance, eigenvalue = np.array(list(parts)).T
     count = np.array(list(parts.values()))
-    curved, signal = variance * eigenvalue / longest, count * eigenvalue
+    curvature, signal = variance * eigenvalue / squared_length, count * eigenvalue
 
     def weight(share: Vector) -> float:
-        reached = float(signal @ share**2 / signal.sum())
-        return 1 / math.sqrt(1 + math.pi / 8 * log_odds * reached)  # as in `_logistic`
+        variance_share = float(signal @ share**2 / signal.sum())
+        return 1 / math.sqrt(1 + math.pi / 8 * log_odds * variance_share)  # as in `_logistic`
 
     at_end = weight(np.ones(len(count)))
     share, point = np.zeros(len(count)), np.zeros(len(count))
-    sums, momentum, left = [np.zeros(len(count))], 1.0, 1.0
+    sums, momentum, requested = [np.zeros(len(count))], 1.0, 1.0
     for t in range(1, _MAX_ROUNDS + 1):
-        gradient = curved * (at_end - point * weight(point))
+        gradient = curvature * (at_end - point * weight(point))
         before, share = share, point + gradient
-        if (count / variance * gradient) @ (share - before) < 0:  # in scaled variables, b not c
+        if (count / variance * gradient) @ (share - before) < 0:  # in scaled variables: b, not c
             momentum = 1.0
         following = (1 + math.sqrt(1 + 4 * momentum**2)) / 2
         point = share + (momentum - 1) / following * (share - before)
         momentum = following
         sums.append(sums[-1] + point)
         missing = 1 - (sums[t] - sums[t // 2]) / (t - t // 2)
-        now = math.sqrt(float(np.average(missing**2, weights=count)))
+        distance = math.sqrt(float(np.average(missing**2, weights=count)))
         if t == rounds:
-            left = now
-        if t >= rounds and now <= _LITTLE_LEFT:
-            return left, None if t == rounds else t
-    return left, None
+            requested = distance
+        if t >= rounds and distance <= _CONVERGED:
+            return requested, None if t == rounds else t
+    return requested, None
 
 
 def _two_digits(number: float) -> str:
-    """Return a number from 0 on written with two digits, rounded up so that it still suffices."""
-    if number == 0:  # an epsilon of which delta alone is enough
+    """Write a number from 0 on with two digits, rounded up so that it still suffices."""
+    if number == 0:  # an epsilon: delta alone is enough
         return "0"
     step = 10.0 ** (math.floor(math.log10(number)) - 1)
     return f"{math.ceil(number / step) * step:.15g}" if number < 1e15 else f"{number:.1e}"
 
 
-def _check(assumed: Assumed, noised: Noised) -> None:
+def _check(assumed: Assumptions, planned: PlannedNoise) -> None:
     """Raise `UsageError` for numbers that no data set and no job can have."""
     predictors = assumed.continuous + assumed.indicators - 1
     for name, fits in (
         ("records", assumed.records >= 1),
         ("number of variables", min(assumed.continuous, assumed.indicators) >= 0 < predictors),
         ("logistic", assumed.indicators >= 1 or not assumed.logistic),
-        ("square", assumed.square > 0),
+        ("squared_norm", assumed.squared_norm > 0),
         ("spread", 0 < assumed.spread <= 1),
         ("indicators", 0 < assumed.indicator_spread <= assumed.indicator_size <= 1),
         ("correlation", -1 / max(predictors - 1, 1) < assumed.correlation < 1),
         ("explained", 0 < assumed.explained < 1),
-        ("touch", 0 < noised.sensitivity < math.inf),
-        ("epsilon", 0 < noised.epsilon < math.inf),
-        ("delta", 0 < noised.delta < 1),
-        ("sites", noised.sites >= 1),
-        ("colluding", 0 <= noised.colluding < noised.sites or noised.placement is Placement.SITE),
-        ("share", 0 < noised.share <= 1),
-        ("rounds", noised.rounds >= 1),
-        ("placement", noised.placement is not Placement.NONE),
+        ("sensitivity", 0 < planned.sensitivity < math.inf),
+        ("epsilon", 0 < planned.epsilon < math.inf),
+        ("delta", 0 < planned.delta < 1),
+        ("sites", planned.sites >= 1),
+        (
+            "colluding",
+            0 <= planned.colluding < planned.sites or planned.placement is Placement.SITE,
+        ),
+        ("share", 0 < planned.share <= 1),
+        ("rounds", planned.rounds >= 1),
+        ("placement", planned.placement is not Placement.NONE),
     ):
         if not fits:
             raise UsageError("feasibility", f"{name} is out of range")

@@ -8,8 +8,8 @@ from typing import Any
 from secagg.contracts import OneRegression
 from secagg.contracts.noise import Adjacency, Placement
 from secagg.privacy.expected_error import (
-    Assumed,
-    Noised,
+    Assumptions,
+    PlannedNoise,
     feasibility,
 )
 from secagg.runtime.planned_job import Planned
@@ -34,14 +34,14 @@ def prospect(planned: Planned, guarantee: Mapping[str, Any]) -> dict[str, Any]:
     _, noised = guarantee["mechanisms"]  # of the count of records, and of the method's one stage
     adjacency = "add" if guarantee["adjacency"] == Adjacency.ADD_REMOVE.value else "replace"
     return feasibility(
-        Assumed(
+        Assumptions(
             job.privacy.expected_records,
             continuous,
             len(kinds) - continuous,
             clip.squared_norm,
             logistic,
         ),
-        Noised(
+        PlannedNoise(
             sensitivity=noised[f"sensitivity_{adjacency}"],
             epsilon=guarantee["epsilon"],
             delta=guarantee["delta"],

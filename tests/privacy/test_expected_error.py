@@ -24,8 +24,8 @@ from secagg.privacy.accounting.gaussian_dp import gaussian_mu
 from secagg.privacy.expected_error import (
     GREEN_ERROR,
     USABLE_ERROR,
-    Assumed,
-    Noised,
+    Assumptions,
+    PlannedNoise,
     Verdict,
     feasibility,
 )
@@ -39,8 +39,8 @@ def moments_sensitivity(square: float) -> float:
     return (CONSTANT**2 + square) / math.sqrt(2)
 
 
-def moments_noise(square: float, epsilon: float, placement: Placement) -> Noised:
-    return Noised(moments_sensitivity(square), epsilon, DELTA, placement, SITES, COLLUDING)
+def moments_noise(square: float, epsilon: float, placement: Placement) -> PlannedNoise:
+    return PlannedNoise(moments_sensitivity(square), epsilon, DELTA, placement, SITES, COLLUDING)
 
 
 # --- the table of the earlier study -----------------------------------------------------------
@@ -59,8 +59,8 @@ TABLE = {
 
 def as_in_the_study(n: int, sites: int, p: int, epsilon: float, placement: Placement) -> float:
     """Standardised columns, R^2 = p clipping little, sensitivity 1 + R^2, nobody colludes."""
-    assumed = Assumed(n, p, 0, square=100.0 * p, spread=1.0)
-    noised = Noised(1.0 + p, epsilon, DELTA, placement, sites, colluding=0)
+    assumed = Assumptions(n, p, 0, squared_norm=100.0 * p, spread=1.0)
+    noised = PlannedNoise(1.0 + p, epsilon, DELTA, placement, sites, colluding=0)
     ratio = feasibility(assumed, noised).ratio
     assert ratio is not None
     return ratio
@@ -82,27 +82,10 @@ def test_the_ratio_is_that_of_the_study(case):
             assert 0.9 * (number - last_digit / 2) <= ours <= 1.5 * (number + last_digit / 2)
 
 
-@pytest.mark.parametrize("case", [(552, 4, 13), (1044, 2, 39)], ids=str)
-def test_the_ratio_is_near_that_of_drawn_matrices(case):
-    n, sites, p = case
-    sd = (1.0 + p) / gaussian_mu(1.0, DELTA)
-    drawn = []
-    for seed in range(20):
-        rng = np.random.default_rng(seed)
-        x = math.sqrt(0.7) * rng.normal(size=(n, p)) + math.sqrt(0.3) * rng.normal(size=(n, 1))
-        upper = np.triu(rng.normal(0, sd, (p, p)))
-        noise = upper + np.triu(upper, 1).T
-        least = np.linalg.eigvalsh(np.corrcoef(x.T))[0] * n
-        drawn.append(np.linalg.norm(noise, 2) / least)
-    # A sample's least eigenvalue is below the model's, by root(p/n) twice over; the norm too.
-    ours = as_in_the_study(n, sites, p, 1.0, Placement.SUM)
-    assert 0.6 * np.median(drawn) < ours < 1.3 * np.median(drawn)
-
-
 # --- errors that are measured --------------------------------------------------------------------
 
 
-def population(assumed: Assumed, rng: np.random.Generator) -> np.ndarray:
+def population(assumed: Assumptions, rng: np.random.Generator) -> np.ndarray:
     """Return records as assumed, clipped to norm R, the outcome last.
 
     Indicators are 1 for a fifth of the records. Their latent normals have the correlation assumed,
@@ -126,7 +109,7 @@ def population(assumed: Assumed, rng: np.random.Generator) -> np.ndarray:
     x[:, indicators:] *= assumed.spread
     x[:, :indicators] = assumed.indicator_size * np.sign(x[:, :indicators])
     u = np.column_stack([x, y]).clip(-1, 1)
-    return u * np.minimum(1, math.sqrt(assumed.square) / np.linalg.norm(u, axis=1))[:, None]
+    return u * np.minimum(1, math.sqrt(assumed.squared_norm) / np.linalg.norm(u, axis=1))[:, None]
 
 
 def relative(found: np.ndarray, exact: np.ndarray, u: np.ndarray) -> float:
@@ -135,7 +118,7 @@ def relative(found: np.ndarray, exact: np.ndarray, u: np.ndarray) -> float:
     return float(np.linalg.norm(spread * (found - exact)) / np.linalg.norm(spread * exact))
 
 
-def moments_error(u: np.ndarray, noised: Noised, rng: np.random.Generator) -> float:
+def moments_error(u: np.ndarray, noised: PlannedNoise, rng: np.random.Generator) -> float:
     """Least squares from noised moments, eigenvalues below half the noise's norm raised to it."""
     n, p = u.shape
     variance = noised.sites if noised.placement is Placement.SITE else 1 / (1 - COLLUDING / SITES)
@@ -153,29 +136,29 @@ def moments_error(u: np.ndarray, noised: Noised, rng: np.random.Generator) -> fl
     return relative(slopes(z.T @ z + noise, sd * math.sqrt(p)), slopes(z.T @ z, 0.0), u)
 
 
-def method_for(assumed: Assumed, rounds: int) -> tuple[Gradient, PublicFacts]:
+def method_for(assumed: Assumptions, rounds: int) -> tuple[Gradient, PublicFacts]:
     names = tuple(f"x{j}" for j in range(assumed.continuous + assumed.indicators - 1))
     variables = (
         *(Variable(n, n, 0.0, 1.0) for n in names),
         Variable("y", "y", 0.5, 0.5, indicator=True),
     )
     sites = tuple(f"s{k}" for k in range(SITES))
-    public = PublicFacts(variables, (*names, "y"), 10**6, sites, Clip(assumed.square, 16))
+    public = PublicFacts(variables, (*names, "y"), 10**6, sites, Clip(assumed.squared_norm, 16))
     family = "binomial" if assumed.logistic else "gaussian"
     return Gradient("y", names, family, rounds), public
 
 
-def rounds_noise(assumed: Assumed, epsilon: float, rounds: int) -> Noised:
+def rounds_noise(assumed: Assumptions, epsilon: float, rounds: int) -> PlannedNoise:
     method, public = method_for(assumed, rounds)
     (stage,) = method.stages(public)
     assert stage.sensitivity is not None
-    return Noised(
+    return PlannedNoise(
         stage.sensitivity.add, epsilon, DELTA, Placement.ROUND, SITES, COLLUDING, rounds=rounds
     )
 
 
 def rounds_error(
-    u: np.ndarray, assumed: Assumed, noised: Noised, rng: np.random.Generator
+    u: np.ndarray, assumed: Assumptions, noised: PlannedNoise, rng: np.random.Generator
 ) -> float:
     """Run the gradient method itself, noise drawn on its sums."""
     method, public = method_for(assumed, noised.rounds)
@@ -200,7 +183,7 @@ def rounds_error(
     return relative(found[1:], exact[1:], u)
 
 
-def measured(assumed: Assumed, repeats: int, once: Callable[..., float]) -> float:
+def measured(assumed: Assumptions, repeats: int, once: Callable[..., float]) -> float:
     """Return the root mean square error over fresh records and fresh noise."""
     squares = []
     for seed in range(repeats):
@@ -225,20 +208,16 @@ Case = tuple[int, int, int, float, float]
 MOMENTS: list[Case] = [  # records, continuous, indicators, R^2, spread
     (500, 3, 0, 3.0, 0.3),
     (5000, 3, 0, 3.0, 0.3),
-    (500, 6, 0, 1.0, 0.3),
     (2000, 6, 0, 1.0, 0.3),
-    (2000, 6, 0, 6.0, 0.2),
-    (2000, 11, 0, 1.0, 0.3),
     (10_000, 11, 0, 11.0, 0.3),
     (5000, 3, 2, 2.5, 0.2),
-    (20_000, 4, 4, 8.0, 0.2),
     (20_000, 4, 4, 2.0, 0.2),
 ]
 
 
-def of_moments(case: Case, logistic: bool = False) -> Assumed:
+def of_moments(case: Case, logistic: bool = False) -> Assumptions:
     records, continuous, indicators, square, spread = case
-    return Assumed(records, continuous, indicators, square, logistic, spread=spread)
+    return Assumptions(records, continuous, indicators, square, logistic, spread=spread)
 
 
 @pytest.mark.parametrize("placement", [Placement.SUM, Placement.SITE])
@@ -251,7 +230,7 @@ def test_the_verdict_on_moments_agrees_with_the_measured_error(case, placement):
     """
     assumed = of_moments(case)
     for epsilon in (1.0, 4.0):
-        noised = moments_noise(assumed.square, epsilon, placement)
+        noised = moments_noise(assumed.squared_norm, epsilon, placement)
         found = feasibility(assumed, noised)
         error = measured(assumed, 24, lambda u, rng, n=noised: moments_error(u, n, rng))
         assert agrees(found.verdict, error, 1.4)
@@ -261,20 +240,16 @@ def test_the_verdict_on_moments_agrees_with_the_measured_error(case, placement):
 
 
 ROUNDS = [  # as above, epsilon, rounds; the first with a binary outcome
-    ((1000, 6, 0, 1.0, 0.3), 1.0, 10, False),
     ((1000, 6, 0, 1.0, 0.3), 1.0, 40, False),
     ((4000, 6, 0, 1.0, 0.3), 1.0, 40, False),
     ((4000, 11, 0, 11.0, 0.3), 4.0, 60, False),
-    ((4000, 11, 0, 11.0, 0.3), 0.5, 60, False),
     ((4000, 3, 2, 5.0, 0.2), 4.0, 20, False),
-    ((4000, 3, 2, 5.0, 0.2), 4.0, 80, False),
     ((2000, 5, 1, 1.5, 0.3), 2.0, 10, True),
-    ((2000, 5, 1, 1.5, 0.3), 2.0, 60, True),
     ((8000, 5, 1, 1.5, 0.3), 4.0, 60, True),
 ]
 
 
-def of_rounds(case, epsilon, rounds, logistic) -> tuple[Assumed, Noised]:
+def of_rounds(case, epsilon, rounds, logistic) -> tuple[Assumptions, PlannedNoise]:
     assumed = of_moments(case, logistic)
     return assumed, rounds_noise(assumed, epsilon, rounds)
 
@@ -293,13 +268,8 @@ def test_the_verdict_on_rounds_agrees_with_the_measured_error(case):
 @pytest.mark.parametrize(
     ("case", "rounds", "logistic"),
     [
-        ((4000, 5, 0, 5.0, 0.2), 20, False),
-        ((4000, 3, 2, 5.0, 0.2), 20, False),
         ((4000, 2, 4, 6.0, 0.2), 20, False),
-        ((4000, 3, 2, 5.0, 0.2), 20, True),
         ((4000, 3, 4, 7.0, 0.2), 20, True),
-        ((4000, 5, 1, 6.0, 0.12), 40, True),
-        ((4000, 4, 5, 8.0, 0.2), 40, True),
         ((4000, 5, 1, 6.0, 0.12), 60, True),
         ((4000, 5, 1, 6.0, 0.2), 40, True),  # where linear odds would swing through the optimum
         ((4000, 5, 0, 5.0, 0.2), 40, False),  # where momentum has begun anew
@@ -317,42 +287,24 @@ def test_what_too_few_rounds_leave_is_foreseen(case, rounds, logistic):
 
 @pytest.mark.parametrize("logistic", [False, True])
 def test_so_many_rounds_leave_little_of_the_way(logistic):
-    assumed = Assumed(10**6, 5, 3, 8.0, logistic)
-    few = Noised(1.0, 1.0, DELTA, Placement.ROUND, SITES, rounds=10)
+    assumed = Assumptions(10**6, 5, 3, 8.0, logistic)
+    few = PlannedNoise(1.0, 1.0, DELTA, Placement.ROUND, SITES, rounds=10)
     enough = feasibility(assumed, few).least_rounds
-    assert (
-        enough is not None
-        and f"raise method.rounds to {enough}" in feasibility(assumed, few).words()
-    )
+    assert enough is not None
     before, then = (
         feasibility(assumed, dataclasses.replace(few, rounds=r)) for r in (enough - 1, enough)
     )
     assert before.error > 0.05 >= then.error
     assert (before.least_rounds, then.least_rounds) == (enough, None)
-    assert "better: raise method.rounds" in before.words() and "rounds" not in then.words()
     flat = dataclasses.replace(assumed, spread=1e-4, indicator_spread=1e-4)
-    assert (
-        feasibility(flat, few).words().endswith("usable at no epsilon: narrow the columns' bounds")
-    )
-
-
-def test_the_grid_has_every_verdict():
-    """Or the tests above would say little."""
-    moments = {
-        feasibility(of_moments(case), moments_noise(case[3], epsilon, placement)).verdict
-        for case in MOMENTS
-        for epsilon in (1.0, 4.0)
-        for placement in (Placement.SUM, Placement.SITE)
-    }
-    rounds = {feasibility(*of_rounds(*case)).verdict for case in ROUNDS}
-    assert moments == rounds == set(Verdict)
+    assert feasibility(flat, few).least_rounds is None
 
 
 @pytest.mark.parametrize("rounds", [1, 2, 5, 10])
 def test_what_the_rounds_leave_is_what_the_method_leaves(rounds):
     """Two kinds of records on a line, no noise to speak of: one eigenvector, one number."""
     spread, slope = 0.25, 0.5
-    assumed = Assumed(1000, 2, 0, 1e3, spread=spread)
+    assumed = Assumptions(1000, 2, 0, 1e3, spread=spread)
     method, public = method_for(assumed, rounds)
     method = dataclasses.replace(method, clip=2.0)
     noise = Noise(Placement.ROUND, 1, 24, COLLUDING, SITES)
@@ -364,7 +316,9 @@ def test_what_the_rounds_leave_is_what_the_method_leaves(rounds):
         update, _ = method.contribute(STAGE, rows, asked[1], {}, public, system_random)
         state = method.aggregate(state, update, SITES)
     found = method.result(state, public, RecordCount(1000, 0.0)).arrays["scaled_coefficients"][1]
-    left = feasibility(assumed, Noised(1e-9, 1.0, DELTA, Placement.ROUND, SITES, rounds=rounds))
+    left = feasibility(
+        assumed, PlannedNoise(1e-9, 1.0, DELTA, Placement.ROUND, SITES, rounds=rounds)
+    )
     # truncation to 2^-24 and the margin for one step of noise in 1000 records
     assert left.error == pytest.approx(abs(slope - found) / slope, abs=1e-5)
 
@@ -372,13 +326,13 @@ def test_what_the_rounds_leave_is_what_the_method_leaves(rounds):
 # --- what would be enough ------------------------------------------------------------------------
 
 CASES = [
-    (Assumed(800, 4, 3, 3.24), moments_noise(3.24, 1.0, Placement.SUM)),
-    (Assumed(800, 4, 3, 3.24), moments_noise(3.24, 8.0, Placement.SITE)),
-    (Assumed(800, 4, 3, 3.24), Noised(2.0, 1.0, DELTA, Placement.ROUND, 4, rounds=100)),
-    (Assumed(800, 0, 4, 3.0), moments_noise(3.0, 1.0, Placement.SUM)),
+    (Assumptions(800, 4, 3, 3.24), moments_noise(3.24, 1.0, Placement.SUM)),
+    (Assumptions(800, 4, 3, 3.24), moments_noise(3.24, 8.0, Placement.SITE)),
+    (Assumptions(800, 4, 3, 3.24), PlannedNoise(2.0, 1.0, DELTA, Placement.ROUND, 4, rounds=100)),
+    (Assumptions(800, 0, 4, 3.0), moments_noise(3.0, 1.0, Placement.SUM)),
     (
-        Assumed(10**6, 20, 10, 30.0, logistic=True),
-        Noised(5.0, 0.1, 1e-9, Placement.ROUND, 4, 2, 0.9, 300),
+        Assumptions(10**6, 20, 10, 30.0, logistic=True),
+        PlannedNoise(5.0, 0.1, 1e-9, Placement.ROUND, 4, 2, 0.9, 300),
     ),
 ]
 
@@ -403,17 +357,16 @@ def test_the_least_records_are_just_enough(assumed, noised):
 
 
 def test_too_few_rounds_are_not_mended_by_epsilon():
-    assumed = Assumed(10**6, 10, 0, 10.0)
-    found = feasibility(assumed, Noised(2.0, 5.0, DELTA, Placement.ROUND, 4, rounds=5))
-    assert found.verdict is Verdict.RED
+    assumed = Assumptions(10**6, 10, 0, 10.0)
+    found = feasibility(assumed, PlannedNoise(2.0, 5.0, DELTA, Placement.ROUND, 4, rounds=5))
+    assert found.verdict is Verdict.RED and found.least_rounds > 5
     assert found.least_epsilon is None and found.least_records is None
-    assert "raise method.rounds" in found.words()
 
 
 def test_noise_at_sites_costs_what_the_sum_saves():
     """In a sum of K sites: K times the variance, against K / (K - c)."""
     ratios = [
-        feasibility(Assumed(5000, 6, 2, 8.0), moments_noise(8.0, 1.0, p)).ratio
+        feasibility(Assumptions(5000, 6, 2, 8.0), moments_noise(8.0, 1.0, p)).ratio
         for p in (Placement.SITE, Placement.SUM)
     ]
     assert ratios[0] is not None and ratios[1] is not None
@@ -429,8 +382,8 @@ def test_the_spread_that_clipping_leaves(beyond, indicators):
         return
     clipped, whole = (
         feasibility(
-            Assumed(n, k, indicators, s, False, 1.0, 0.3, 0.8),
-            Noised(1.0, 1.0, DELTA, Placement.SUM, 3),
+            Assumptions(n, k, indicators, s, False, 1.0, 0.3, 0.8),
+            PlannedNoise(1.0, 1.0, DELTA, Placement.SUM, 3),
         ).ratio
         for s in (square, 100.0)
     )
@@ -447,30 +400,24 @@ def test_the_spread_that_clipping_leaves(beyond, indicators):
 
 
 def test_words_for_the_plan():
-    green = feasibility(Assumed(100_000, 6, 0, 2.0), moments_noise(2.0, 1.0, Placement.SUM))
-    assert green.words().startswith("green: expected coefficient error less than 1 % (how far ")
-    amber = feasibility(
-        Assumed(2000, 6, 0, 1.0, spread=0.3), moments_noise(1.0, 1.0, Placement.SUM)
+    """The one snapshot of its wording."""
+    assumed = Assumptions(2000, 6, 0, 1.0, spread=0.3)
+    assert feasibility(assumed, moments_noise(1.0, 1.0, Placement.SUM)).words() == (
+        "amber: expected coefficient error 12 % (relative to the coefficients without noise); "
+        "at most 30 % needs epsilon 0.38"
     )
-    assert amber.words() == (
-        "amber: expected coefficient error 12 % (how far noise moves the slopes, of their size); "
-        "usable, at most 30 %, from epsilon 0.38"
-    )
-    red = feasibility(Assumed(500, 6, 0, 1.0), moments_noise(1.0, 1.0, Placement.SUM))
-    assert red.verdict is Verdict.RED
-    assert red.words().endswith("records")
-
-
-def test_where_delta_alone_is_enough_the_least_epsilon_is_none():
-    found = feasibility(Assumed(10**9, 6, 0, 2.0), moments_noise(2.0, 1.0, Placement.SUM))
-    assert found.least_epsilon == 0 and found.words().endswith("from epsilon 0")
+    easy = feasibility(Assumptions(10**9, 6, 0, 2.0), moments_noise(2.0, 1.0, Placement.SUM))
+    assert easy.least_epsilon == 0 and easy.words().endswith("needs epsilon 0")  # delta is enough
+    rounds = PlannedNoise(2.0, 5.0, DELTA, Placement.ROUND, 4, rounds=5)
+    few = feasibility(Assumptions(10**6, 10, 0, 10.0), rounds)
+    assert few.words().endswith(f"raise method.rounds to {few.least_rounds}")
 
 
 def test_numbers_in_words_still_suffice():
     assumed, noised = CASES[0]
     words = feasibility(assumed, noised).words()
     epsilon = float(words.split("epsilon ")[1].split(",")[0])
-    records = int(words.split(", or from ")[1].split()[0])
+    records = int(words.split(", or ")[1].split()[0])
     for enough in (
         feasibility(assumed, dataclasses.replace(noised, epsilon=epsilon)),
         feasibility(dataclasses.replace(assumed, records=records), noised),
@@ -487,7 +434,7 @@ def test_a_result_is_plain_data():
 
 
 def test_the_sensitivity_of_gradients_is_the_methods_own():
-    assumed = Assumed(1000, 6, 0, 2.0)
+    assumed = Assumptions(1000, 6, 0, 2.0)
     noised = rounds_noise(assumed, 1.0, 10)
     assert noised.sensitivity == gradient_sensitivity(math.sqrt(3.0) / 2).add
 
@@ -495,34 +442,20 @@ def test_the_sensitivity_of_gradients_is_the_methods_own():
 @pytest.mark.parametrize(
     "changed",
     [
-        {"records": 0},
-        {"continuous": 0, "indicators": 1},
-        {"continuous": -1},
-        {"indicators": 0, "logistic": True},
-        {"square": 0.0},
-        {"spread": 0.0},
-        {"spread": 1.1},
-        {"indicator_spread": 0.0},
-        {"correlation": 1.0},
-        {"correlation": -0.2},
-        {"explained": 1.0},
-        {"sensitivity": 0.0},
-        {"sensitivity": math.inf},
-        {"epsilon": 0.0},
-        {"epsilon": math.nan},
-        {"delta": 1.0},
-        {"colluding": 5},
-        {"sites": 0, "placement": Placement.SITE},
-        {"share": 0.0},
-        {"rounds": 0},
+        {"records": 0}, {"continuous": 0, "indicators": 1}, {"continuous": -1},
+        {"indicators": 0, "logistic": True}, {"squared_norm": 0.0}, {"spread": 0.0},
+        {"spread": 1.1}, {"indicator_spread": 0.0}, {"correlation": 1.0}, {"correlation": -0.2},
+        {"explained": 1.0}, {"sensitivity": 0.0}, {"sensitivity": math.inf}, {"epsilon": 0.0},
+        {"epsilon": math.nan}, {"delta": 1.0}, {"colluding": 5},
+        {"sites": 0, "placement": Placement.SITE}, {"share": 0.0}, {"rounds": 0},
         {"placement": Placement.NONE},
     ],
     ids=str,
-)
+)  # fmt: skip
 def test_impossible_numbers_are_refused(changed):
-    assumed, noised = Assumed(800, 4, 3, 3.0), moments_noise(3.0, 1.0, Placement.SUM)
-    ours = {f.name for f in dataclasses.fields(Assumed)}
+    assumed, noised = Assumptions(800, 4, 3, 3.0), moments_noise(3.0, 1.0, Placement.SUM)
+    ours = {f.name for f in dataclasses.fields(Assumptions)}
     assumed = dataclasses.replace(assumed, **{k: v for k, v in changed.items() if k in ours})
     noised = dataclasses.replace(noised, **{k: v for k, v in changed.items() if k not in ours})
-    with pytest.raises(UsageError, match="out of range"):
+    with pytest.raises(UsageError):
         feasibility(assumed, noised)

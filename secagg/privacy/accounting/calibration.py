@@ -1,33 +1,34 @@
-"""From (epsilon, delta) to the noise of each stage, and what it then guarantees.
+"""From (epsilon, delta) to the noise of each stage, and the guarantee of that noise.
 
-Every noised sum is a Gaussian mechanism on integers: with a record's largest L2 effect Delta and
-noise of standard deviation sigma on every number, its cost is mu = Delta / sigma, and the releases
-of a run compose to mu^2 = sum of mu_i^2, exactly (`secagg.privacy.accounting.gaussian_dp`). So a
-budget of (epsilon, delta) is a budget of mu^2, of which the count of records takes `count_share`
-and the method's rounds equal parts.
+Every noised sum is a Gaussian mechanism on integers. With L2 sensitivity Delta of one unit and
+noise of standard deviation sigma on every number, it costs mu = Delta / sigma. The releases of a
+run compose exactly to mu^2 = sum of mu_i^2 (`secagg.privacy.accounting.gaussian_dp`). So a budget
+of (epsilon, delta) is a budget of mu^2: the count of records takes `count_share` of it, and the
+method's rounds take equal parts of the rest.
 
 Guarantees
-    * With at most `colluding` sites sharing what they know, the coordinator among them, everything
-      that the run releases is (epsilon, delta)-differentially private for one unit: a record, or
-      all records of a person within the caps.
-    * Each variance is rounded up to whole squared steps, each mu is computed from it and rounded
-      up; the discreteness of the noise is paid from a reserved part of delta (`discretised`).
+    * If at most `colluding` sites share their knowledge with each other and the coordinator, all
+      releases of the run are (epsilon, delta)-differentially private for one unit: a record, or all
+      records of a person within the caps.
+    * Each variance is rounded up to a whole number of squared steps, and each mu computed from it
+      is rounded up. A reserved part of delta pays for the discreteness of the noise
+      (`secagg.privacy.accounting.discretisation`).
 
 =========================================  =====================================================
-case                                       outcome
+case                                       result
 =========================================  =====================================================
-min_sites not above `colluding`            refused: no site is sure to add noise that is unknown
+min_sites not above `colluding`            refused: the colluding sites might know all the noise
 protocol shows the coordinator all         only placement `site`
 several rounds                             only placement `round`
-a stage whose records may move it freely   refused: no noise is enough
+a stage without a bounded sensitivity      refused: no amount of noise is enough
 delta not below 1 / number of records      refused: it would allow publishing a random record
-person with m records at s sites           Delta times m s (times m root(s) where sites noise alone)
-placement `site`, more than `colluding`    as promised: each site's own noise suffices
+person with m records at s sites           Delta times m s (m root(s) in placement `site`)
+placement `site`, more than `colluding`    unchanged: each site's own noise suffices
 placement `sum`, all but one collude       the remaining site's share alone: see `if_more_collude`
 =========================================  =====================================================
 
-Not protected: which sites take part, that a site refuses for want of records, what is declared in
-the job, sizes and times of messages, and a site that leaves out its noise.
+Not protected: which sites take part, that a site refuses because it has too few records, what the
+job declares, sizes and times of messages, and a site that leaves out its noise.
 """
 
 from __future__ import annotations
@@ -49,23 +50,23 @@ from secagg.privacy.sampling.batched_gaussian import MAX_VARIANCE
 from secagg.privacy.sampling.sampler import sample_error
 
 EXACT = Cost(Gaussian(math.inf), Gaussian(math.inf))
-"""What a release without noise costs."""
+"""The cost of a release without noise."""
 
-_MIN_MU = 1e-200  # below it, variances are beyond any number a float holds
-_MAX_BISECTIONS = 50
+_MIN_MU = 1e-200  # below it, variances are too large for a float
+_MAX_ITERATIONS = 50
 _MAX_EPSILON = 700.0  # e^epsilon is still a float
 _DELTA_RESERVE = 1e-3
-"""Share of delta kept for the discreteness of the noise."""
+"""Share of delta reserved for the discreteness of the noise."""
 
 
 @dataclass(frozen=True)
 class Mechanism:
     """One noised release, made up to `rounds` times.
 
-    add, replace: mu of one release for the unit, under either adjacency
-    numbers: how many numbers are noised
-    distance: from a Gaussian mechanism, in total variation, as noise is discrete; of all releases
-        that the unit moves at once, which in placement `site` are those of several sites
+    add, replace: mu of one release for the unit, under each adjacency
+    numbers: how many numbers get noise
+    distance: total variation distance from a Gaussian mechanism, because noise is discrete. In
+        placement `site` it covers the releases of all sites that hold the unit's records
     """
 
     noise: Noise
@@ -86,7 +87,7 @@ class Mechanism:
 
 @dataclass(frozen=True)
 class Calibrated:
-    """The mechanisms of a run, by stage, and what they add up to."""
+    """The mechanisms of a run, by stage, and their total cost."""
 
     terms: Terms
     mechanisms: Mapping[str, Mechanism]
@@ -98,11 +99,11 @@ class Calibrated:
         return math.sqrt(sum(m.rounds * m.mu(chosen) ** 2 for m in self.mechanisms.values()))
 
     def remainder(self, epsilon: float) -> float:
-        """Return what the discreteness of all noise adds to delta at this epsilon."""
+        """Return the delta that the discreteness of all noise adds at this epsilon."""
         return (1 + math.exp(epsilon)) * self._distance()
 
     def epsilon(self, delta: float) -> float:
-        """Return epsilon of the whole run at `delta`, the discreteness included."""
+        """Return epsilon of the whole run at `delta`, including discreteness."""
         return epsilon_at(self.mu(), delta, self._distance())
 
     def _distance(self) -> float:
@@ -111,9 +112,9 @@ class Calibrated:
     def if_more_collude(self, sites: int, withstands: int) -> list[tuple[int, float]]:
         """Return (colluding sites, epsilon at the job's delta), up to all but one of `sites`.
 
-        Their noise does not count. Where they are more than the protocol withstands they see single
-        contributions, and only that site's own share protects its records. In placement `site`
-        nothing changes.
+        The noise of colluding sites does not count. If more sites collude than the protocol
+        withstands, they see single contributions, and only a site's own share protects its records.
+        Empty in placement `site`, where collusion changes nothing.
         """
         if self.terms.placement is Placement.SITE:
             return []
@@ -131,17 +132,17 @@ class Calibrated:
 
 
 def epsilon_at(mu: float, delta: float, distance: float) -> float:
-    """Return epsilon at `delta` of releases that cost mu together; infinite where there is none.
+    """Return epsilon at `delta` of releases with total cost mu; infinite if there is none.
 
-    distance: of all of them from Gaussian ones, in total variation; of delta it takes
-        (1 + e^epsilon) distance, which grows with the epsilon that is to be found
+    distance: total variation distance of all releases from Gaussian ones. It takes
+        (1 + e^epsilon) distance of delta, so epsilon is found by iteration
     """
     epsilon = gaussian_epsilon(mu, delta)
-    for _ in range(_MAX_BISECTIONS):
-        left = delta - (1 + math.exp(epsilon)) * distance if epsilon < _MAX_EPSILON else 0.0
-        if left <= 0:
+    for _ in range(_MAX_ITERATIONS):
+        rest = delta - (1 + math.exp(epsilon)) * distance if epsilon < _MAX_EPSILON else 0.0
+        if rest <= 0:
             return math.inf
-        following = gaussian_epsilon(mu, left)
+        following = gaussian_epsilon(mu, rest)
         if following <= epsilon * (1 + 1e-12):
             return following
         epsilon = following
@@ -149,25 +150,25 @@ def epsilon_at(mu: float, delta: float, distance: float) -> float:
 
 
 def calibrate(
-    terms: Terms, stages: Sequence[Stage], least: int, expected: int, hides: bool
+    terms: Terms, stages: Sequence[Stage], min_sites: int, expected_records: int, hides: bool
 ) -> Calibrated:
-    """Return the noise of each stage; the first is the count of records.
+    """Return the noise of each stage; the first stage is the count of records.
 
-    least: fewest sites that a sum may cover (release.min_sites)
-    expected: at least so many records are expected
+    min_sites: the smallest number of sites in a sum (release.min_sites)
+    expected_records: at least this many records are expected
     hides: whether the protocol hides contributions from the coordinator
-    Raises `JobError` or `CapabilityError` for what cannot be promised.
+    Raises `JobError` or `CapabilityError` if the terms cannot be met.
     """
     counting, *method = stages
-    _check(terms, method, least, expected, hides)
+    _check(terms, method, min_sites, expected_records, hides)
     mu = gaussian_mu(terms.epsilon, terms.delta * (1 - _DELTA_RESERVE))
     if mu <= _MIN_MU:
-        what = f"{terms.delta:g} is too small to be reckoned with"
+        what = f"{terms.delta:g} is too small"
         raise JobError("privacy.delta", what, "A common choice is a tenth of 1 / records.")
     rounds = sum(stage.max_rounds for stage in method)
     parts = {counting.name: terms.count_share * mu**2}
     parts |= {stage.name: (1 - terms.count_share) * mu**2 / rounds for stage in method}
-    mechanisms = {s.name: _mechanism(terms, s, math.sqrt(parts[s.name]), least) for s in stages}
+    mechanisms = {s.name: _mechanism(terms, s, math.sqrt(parts[s.name]), min_sites) for s in stages}
     calibrated = Calibrated(terms, mechanisms)
     if calibrated.remainder(terms.epsilon) > _DELTA_RESERVE * terms.delta:
         raise JobError(
@@ -177,70 +178,73 @@ def calibrate(
     return calibrated
 
 
-def _check(terms: Terms, method: Sequence[Stage], least: int, expected: int, hides: bool) -> None:
-    free = [stage for stage in method if stage.sensitivity is None]
-    if free:
-        worst = max(free, key=lambda stage: stage.max_rounds)  # a count beside it is not the cause
-        building = "its rounds build on one another, and " if worst.max_rounds > 1 else ""
+def _check(
+    terms: Terms, method: Sequence[Stage], min_sites: int, expected_records: int, hides: bool
+) -> None:
+    unbounded = [stage for stage in method if stage.sensitivity is None]
+    if unbounded:
+        worst = max(unbounded, key=lambda stage: stage.max_rounds)  # not a count next to it
+        iterative = "its rounds build on each other, so " if worst.max_rounds > 1 else ""
         raise CapabilityError(
             "privacy.placement",
-            f"stage {worst.name!r} has no bound on what one record changes: {building}no noise is "
-            "sure to hide it",
-            "Noise goes with moments ('sum' or 'site'), whose analyses include linear regression "
-            "and graphs, notears among them, and with gradient ('round'): for logistic regression "
-            "take family = 'binomial'.",
+            f"in stage {worst.name!r}, the influence of one record is unbounded: {iterative}no "
+            "amount of noise is enough",
+            "Noise works with method moments ('sum' or 'site'; linear regression, graphs and "
+            "notears use it) and with method gradient ('round'; for logistic regression set "
+            "family = 'binomial').",
         )
     once = sum(stage.max_rounds for stage in method) == 1
     if once and terms.placement is Placement.ROUND:
         raise CapabilityError(
             "privacy.placement", "'round' is for several rounds, and this method has one release",
-            "Take 'sum', or 'site'; or method gradient, which has several rounds.",
+            "Use 'sum' or 'site', or method gradient, which has several rounds.",
         )  # fmt: skip
     if not once and terms.placement is not Placement.ROUND:
         raise CapabilityError(
             "privacy.placement",
             f"{terms.placement.value!r} is for one release, and this method has several rounds",
-            "Take 'round'.",
+            "Use 'round'.",
         )
     if terms.placement is not Placement.SITE:
         if not hides:
             raise CapabilityError(
                 "privacy.placement",
-                "this protocol shows the coordinator each contribution with its share of noise "
-                "only",
-                "Take placement 'site', or another protocol.",
+                "this protocol shows the coordinator each contribution, with only that site's "
+                "share of the noise",
+                "Use placement 'site' or another protocol.",
             )
-        if least <= terms.colluding:
+        if min_sites <= terms.colluding:
             raise JobError(
                 "privacy.colluding",
-                f"{terms.colluding} of the {least} sites that a sum may cover would leave no noise",
+                f"{terms.colluding} colluding sites of the {min_sites} in a sum would leave no "
+                "noise",
                 "Lower it, or raise release.min_sites.",
             )
-    if terms.delta * expected >= 1:
+    if terms.delta * expected_records >= 1:
         raise JobError(
             "privacy.delta",
-            f"is not below 1 / {expected}: so large a delta allows publishing a record",
+            f"must be below 1 / {expected_records}: a larger delta allows publishing a record",
             "A common choice is a tenth of 1 / records, or less.",
         )
 
 
-def _mechanism(terms: Terms, stage: Stage, mu: float, least: int) -> Mechanism:
+def _mechanism(terms: Terms, stage: Stage, mu: float, min_sites: int) -> Mechanism:
     assert stage.sensitivity is not None
     bits = stage.spec[0].fraction_bits
     add, replace = (terms.group() * t for t in (stage.sensitivity.add, stage.sensitivity.replace))
-    if terms.placement is Placement.SITE:  # the other record may be another site's
+    if terms.placement is Placement.SITE:  # the replacing record may be at another site
         replace = max(replace, math.sqrt(2) * add)
-    moved = add if terms.adjacency is Adjacency.ADD_REMOVE else replace
-    variance = math.ceil((Fraction(moved) * 2**bits / Fraction(mu)) ** 2)
+    sensitivity = add if terms.adjacency is Adjacency.ADD_REMOVE else replace
+    variance = math.ceil((Fraction(sensitivity) * 2**bits / Fraction(mu)) ** 2)
     weights = stage.sensitivity.weights
-    noise = Noise(terms.placement, variance, bits, terms.colluding, least, weights)
+    noise = Noise(terms.placement, variance, bits, terms.colluding, min_sites, weights)
     sigma = math.sqrt(variance) * 2.0**-bits
-    if noise.site_variance(least) * max(weights, default=1) > MAX_VARIANCE:
-        raise JobError("privacy.epsilon", "takes more noise than 64 bits hold", "Raise it.")
+    if noise.site_variance(min_sites) * max(weights, default=1) > MAX_VARIANCE:
+        raise JobError("privacy.epsilon", "needs noise beyond 64 bits", "Raise it.")
     costs = [math.nextafter(math.nextafter(t / sigma, math.inf), math.inf) for t in (add, replace)]
     numbers = sum(field.size for field in stage.spec)
-    shares, moves = least - terms.colluding, 1
-    if terms.placement is Placement.SITE:  # a unit and the one in its place, each at all its sites
-        shares, moves = 1, 2 * terms.sites
-    off = moves * numbers * distance(math.sqrt(variance), shares, sample_error(numbers))
-    return Mechanism(noise, stage.max_rounds, costs[0], costs[1], numbers, off)
+    shares, affected = min_sites - terms.colluding, 1
+    if terms.placement is Placement.SITE:  # a unit and its replacement, each at all its sites
+        shares, affected = 1, 2 * terms.sites
+    total = affected * numbers * distance(math.sqrt(variance), shares, sample_error(numbers))
+    return Mechanism(noise, stage.max_rounds, costs[0], costs[1], numbers, total)

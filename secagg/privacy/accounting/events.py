@@ -1,26 +1,26 @@
-"""Releases as events, apart from what they cost; and the cost of any number of them together.
+"""Releases as Gaussian events, and the cost of any number of them together.
 
-A ledger stores events and no epsilons: which epsilon they make, at which delta, is a question for
-later, asked of all of them together. All noise here is Gaussian, and Gaussian events compose
-exactly (`secagg.privacy.accounting.gaussian_dp`). Never the normal approximation of composed losses
-(the "GDP central limit theorem"), which may be a quarter too low.
+A ledger stores events, not epsilons. The epsilon, at any delta, is computed later from all events
+together. All noise is Gaussian, and Gaussian events compose exactly
+(`secagg.privacy.accounting.gaussian_dp`). The normal approximation of composed losses (the "GDP
+central limit theorem") is not used: it can be a quarter too low.
 
 ====================================  =================================================
 case                                  epsilon
 ====================================  =================================================
 no events, or all of cost 0           0
-delta = 0, an event that costs        inf
+delta = 0, an event with a cost       inf
 delta >= 1                            0
-an exact release (mu = inf)           inf, below delta = 1
+an exact release (mu = inf)           inf, for delta < 1
 delta at epsilon = inf                0
 negative or not a number              `UsageError`
 ====================================  =================================================
 
-Events of one data set add up whoever got the releases; events of the same people at several sites
-too. A release read again is no event. A cap also holds if the noise of a release was chosen after
-looking at earlier results (Smith & Thakurta 2022).
+Events of one data set compose even if different people received the releases. So do events of the
+same people at several sites. Reading an old release again is not an event. A cap holds even if the
+noise of a release was chosen after seeing earlier results (Smith & Thakurta 2022).
 
-Not protected: what was released and not written down as an event.
+Not protected: a release that was never recorded as an event.
 """
 
 from __future__ import annotations
@@ -44,11 +44,11 @@ class Gaussian:
 
     def __post_init__(self) -> None:
         if not self.mu >= 0:
-            raise UsageError("mu", f"{self.mu} is not a number from 0 on")
+            raise UsageError("mu", f"{self.mu} is not a number of at least 0")
 
 
 def epsilon_of(events: Iterable[Gaussian], delta: float) -> float:
-    """Return the least epsilon that all events together keep at delta (0 to 1); never below it.
+    """Return the smallest epsilon of all events together at delta (0 to 1); never below it.
 
     Raises `UsageError` for a delta that is negative or not a number.
     """
@@ -67,10 +67,10 @@ def curve(events: Iterable[Gaussian], deltas: Sequence[float]) -> list[tuple[flo
 
 
 def rdp_epsilon(events: Iterable[Gaussian], delta: float) -> float:
-    """Return epsilon by Renyi divergences, for information: an upper bound, not the least one.
+    """Return epsilon by Renyi divergences, for information: an upper bound, not the smallest one.
 
-    Mironov 2017; turned into epsilon by proposition 12 of Canonne, Kamath & Steinke 2020. delta in
-    (0, 1); of Renyi orders 1 + t, the best t is about root(-2 log delta) / mu.
+    Mironov 2017, converted by proposition 12 of Canonne, Kamath & Steinke 2020. delta in (0, 1).
+    The best Renyi order 1 + t has t of about root(-2 log delta) / mu.
     """
     mu = compose(events)
     if mu in (0.0, math.inf):
@@ -96,12 +96,12 @@ def zcdp_epsilon(events: Iterable[Gaussian], delta: float) -> float:
 def compose(events: Iterable[Gaussian]) -> float:
     """Return mu of all events together: the root of the sum of their squares, never below it."""
     mus = [0.0, *(event.mu for event in events)]
-    mu = math.hypot(*mus)  # rounds to nearest
+    mu = math.hypot(*mus)  # rounded to nearest
     return mu if mu == max(mus) else math.nextafter(mu, math.inf)
 
 
 def to_data(event: Gaussian) -> dict[str, Any]:
-    """Return the event as plain data for JSON, which knows no infinity: "inf" stands for it."""
+    """Return the event as plain data. JSON has no infinity, so "inf" stands for it."""
     return {"law": "gaussian", "mu": "inf" if event.mu == math.inf else event.mu}
 
 
@@ -114,6 +114,6 @@ def from_data(data: Mapping[str, Any]) -> Gaussian:
             if not isinstance(mu, bool):
                 return Gaussian(float(mu))
         case {"law": str() as law} if law != "gaussian":
-            what = f"has noise of the kind {law!r}, and this version reads only 'gaussian'"
-            raise UsageError("event of a ledger", what)
-    raise UsageError("event of a ledger", f"{dict(data)} is not an event")
+            what = f"has noise of the kind {law!r}; this version reads only 'gaussian'"
+            raise UsageError("ledger event", what)
+    raise UsageError("ledger event", f"{dict(data)} is not an event")

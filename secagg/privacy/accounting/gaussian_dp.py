@@ -1,40 +1,42 @@
-"""What Gaussian noise promises: epsilon and delta of mu, exactly (Balle & Wang 2018, theorem 8).
+"""The guarantee of Gaussian noise: epsilon and delta of mu, exactly (Balle & Wang 2018, theorem 8).
 
 mu is the L2 sensitivity of the released numbers over the standard deviation of their noise (the
 "mu-GDP" of Dong, Roth & Su 2022). Releases compose exactly: mu of all of them together is the root
-of the sum of their squares, so these three functions are the whole accountant of Gaussian noise.
+of the sum of their squares. So these three functions are the whole accountant of Gaussian noise.
 
 With a = epsilon/mu - mu/2, b = epsilon/mu + mu/2, the normal distribution function Phi and its
 density phi,
 
     delta(epsilon) = Phi(-a) - e^epsilon Phi(-b) = Phi(-a) - phi(a) R(b),        (Balle & Wang, 8)
 
-where R(x) = Phi(-x) / phi(x) is Mills' ratio, and e^epsilon phi(b) = phi(a) took away the product
-of a huge and a tiny number. Where mu is small the two terms cancel, and delta is phi(a) times the
-integral of -R'(x) = 1 - x R(x) from a to b instead, by Gauss and Legendre's rule.
+where R(x) = Phi(-x) / phi(x) is Mills' ratio. The last form uses e^epsilon phi(b) = phi(a) and so
+avoids the product of a very large and a very small number. For small mu the two terms cancel. Then
+delta is computed as phi(a) times the integral of -R'(x) = 1 - x R(x) from a to b, by
+Gauss-Legendre quadrature.
 
-Rounding is on the safe side: a delta or an epsilon returned is never below the true one, a mu never
-above; `_rounding` says by how much they may be off.
+Rounding is on the safe side: a returned delta or epsilon is never below the true one, a returned mu
+never above. `_rounding` bounds the error.
 
 ===========================  =====================  ==============================================
-case                         answer                 because
+case                         result                 reason
 ===========================  =====================  ==============================================
 delta of mu = 0              0                      nothing about the records was released
-delta of mu = inf            1, but 0 at eps = inf  an exact release; epsilon = inf promises nothing
+delta of mu = inf            1, but 0 at eps = inf  an exact release; epsilon = inf is no guarantee
 delta of epsilon = 0         2 Phi(mu/2) - 1        total variation between N(0, 1) and N(mu, 1)
-delta below 5e-324           5e-324                 positive, however far the tail
-epsilon of delta >= 1        0                      delta = 1 promises nothing
+delta below 5e-324           5e-324                 a Gaussian tail is positive everywhere
+epsilon of delta >= 1        0                      delta = 1 is no guarantee
 epsilon of a large delta     0                      delta(0) is no larger
-epsilon of delta = 0         inf, but 0 at mu = 0   a Gaussian's loss has no bound
-delta below 1e-300           as delta = 0           floats below it lose their digits
+epsilon of delta = 0         inf, but 0 at mu = 0   a Gaussian's privacy loss is unbounded
+delta below 1e-300           as delta = 0           floats below it lose digits
 epsilon of mu = inf          inf                    where delta < 1
-mu of delta >= 1 or eps=inf  inf                    every release keeps such a promise
-mu of delta = 0              0                      only silence does
+mu of delta >= 1 or eps=inf  inf                    every release satisfies this guarantee
+mu of delta = 0              0                      only a release of nothing satisfies it
 negative or not a number     `UsageError`
 ===========================  =====================  ==============================================
 
-Not protected: this is arithmetic. It says what noise of that size promises, not that such noise was
-drawn, that the sensitivity is right, or that nobody who knows a share of the noise looks on.
+Not protected: this is arithmetic. It gives the guarantee of noise of a given size. It cannot show
+that the noise was drawn, that the sensitivity is right, or that the adversary knows no share of the
+noise.
 """
 
 from __future__ import annotations
@@ -60,8 +62,8 @@ _NODES, _WEIGHTS = (_LEGENDRE[0] + 1) / 2, _LEGENDRE[1] / 2  # on [0, 1]
 def gaussian_delta(mu: float, epsilon: float) -> float:
     """Return delta at epsilon of Gaussian noise with this mu, in [0, 1]; never below the truth.
 
-    mu: sensitivity over standard deviation, 0 to inf; epsilon: 0 to inf. Balle & Wang 2018,
-    theorem 8. Raises `UsageError` for a negative argument or one that is not a number.
+    mu: sensitivity over standard deviation, 0 to inf; epsilon: 0 to inf
+    Raises `UsageError` for a negative argument or one that is not a number.
     """
     _check(mu=mu, epsilon=epsilon)
     if mu == 0 or epsilon == math.inf:
@@ -76,65 +78,67 @@ def gaussian_delta(mu: float, epsilon: float) -> float:
 
 
 def gaussian_epsilon(mu: float, delta: float) -> float:
-    """Return the least epsilon that Gaussian noise with this mu keeps at delta; never below it.
+    """Return the smallest epsilon of Gaussian noise with this mu at delta; never below the truth.
 
-    mu: sensitivity over standard deviation, 0 to inf; delta: 0 to 1. inf where there is none.
-    Raises `UsageError` for a negative argument or one that is not a number.
+    mu: sensitivity over standard deviation, 0 to inf; delta: 0 to 1
+    Returns inf if no epsilon holds. Raises `UsageError` for a negative argument or one that is not
+    a number.
 
-    delta is the chance that the loss, which is normal, exceeds epsilon plus an exponential
-    variable. Sums of log-concave variables have log-concave tails, so log delta is concave in
-    epsilon, and Newton's steps come down to the root from above, each of them on the safe side.
+    delta is the probability that the privacy loss, which is normal, exceeds epsilon plus an
+    exponential variable. Sums of log-concave variables have log-concave tails, so log delta is
+    concave in epsilon, and Newton's method approaches the root from above. Every step is on the
+    safe side.
     """
     _check(mu=mu, delta=delta)
     if gaussian_delta(mu, 0.0) <= delta:
         return 0.0
     if delta < _MIN_DELTA:
         return math.inf
-    # delta < exp(-a^2 / 2), so the root is below this.
+    # delta < exp(-a^2 / 2), so the root is below this value.
     epsilon = mu * (mu / 2 + math.sqrt(-2 * math.log(delta)))
     if epsilon == math.inf:
         return math.inf
     step = epsilon
     while step > 1e-12 * epsilon:
-        here = gaussian_delta(mu, epsilon)
+        current = gaussian_delta(mu, epsilon)
         a, b = epsilon / mu - mu / 2, epsilon / mu + mu / 2
         # -d delta / d epsilon = e^epsilon Phi(-b) = phi(a) R(b)
-        slope = math.exp(-a * a / 2) / _ROOT_TAU * float(_mills(np.asarray(b))) / here
-        step = math.log(delta / here) / slope
+        slope = math.exp(-a * a / 2) / _ROOT_TAU * float(_mills(np.asarray(b))) / current
+        step = math.log(delta / current) / slope
         epsilon = max(epsilon - step, 0.0)
     push = _UNIT * epsilon
-    while gaussian_delta(mu, epsilon) > delta:  # rounding may end a hair below the root
+    while gaussian_delta(mu, epsilon) > delta:  # rounding may have stopped just below the root
         epsilon, push = epsilon + push, 2 * push
     return epsilon
 
 
 def gaussian_mu(epsilon: float, delta: float) -> float:
-    """Return the largest mu whose Gaussian noise keeps (epsilon, delta); never above it.
+    """Return the largest mu whose Gaussian noise is (epsilon, delta)-private; never above it.
 
-    epsilon: 0 to inf; delta: 0 to 1. The standard deviation to draw is the sensitivity over mu.
+    epsilon: 0 to inf; delta: 0 to 1. The noise needs the standard deviation sensitivity / mu.
     Raises `UsageError` for a negative argument or one that is not a number.
 
-    d log delta / d log mu = mu phi(a) / delta is one over the mean of -R' on [a, b]. The middle of
-    that interval, epsilon/mu, moves down with mu and its length mu grows; -R' is decreasing and
-    convex (R is the Laplace transform of e^(-t^2/2)), so its mean grows: log delta is concave in
-    log mu, and Newton's steps come up to the root from below, each of them on the safe side.
+    d log delta / d log mu = mu phi(a) / delta is one over the mean of -R' on [a, b]. As mu grows,
+    the middle of that interval, epsilon/mu, falls and its length mu grows. -R' is decreasing and
+    convex (R is the Laplace transform of e^(-t^2/2)), so its mean grows. Hence log delta is concave
+    in log mu, and Newton's method approaches the root from below. Every step is on the safe side.
     """
     _check(epsilon=epsilon, delta=delta)
     if delta >= 1 or epsilon == math.inf:
         return math.inf
     if delta < _MIN_DELTA:
         return 0.0
-    # mu (mu/2 + root) = epsilon keeps it, by the bound above; so does mu = delta, at epsilon = 0.
+    # mu (mu/2 + root) = epsilon is private enough, by the bound above; so is mu = delta.
     root = math.sqrt(-2 * math.log(delta))
     mu = max(2 * epsilon / (math.sqrt(root * root + 2 * epsilon) + root), delta)
     step = 1.0
-    while step > 1e-13 and (here := gaussian_delta(mu, epsilon)) > _MIN_DELTA:
+    while step > 1e-13 and (current := gaussian_delta(mu, epsilon)) > _MIN_DELTA:
         a = epsilon / mu - mu / 2
-        slope = mu * math.exp(-a * a / 2) / _ROOT_TAU / here
-        step = math.log(delta / here) / slope
+        slope = mu * math.exp(-a * a / 2) / _ROOT_TAU / current
+        step = math.log(delta / current) / slope
         mu *= math.exp(step)
     push = _UNIT * mu
-    while gaussian_delta(mu, epsilon) > delta:  # rounding may end a hair above the root
+    while gaussian_delta(mu, epsilon) > delta:  # rounding may have stopped just above the root
         mu, push = mu - push, 2 * push
     return mu
 
@@ -155,11 +159,12 @@ def _mills(x: Floats) -> Floats:
 
 
 def _rounding(mu: float, epsilon: float) -> float:
-    """Return a bound of the relative error of delta as computed here (checked against mpmath).
+    """Bound the relative rounding error of `_delta_from` (checked against mpmath).
 
-    Each of a, b is off by about two units of b. Delta changes by less than a factor e^((a + 2) da)
-    when a moves by da, phi by e^(a da), and 1 - x R(x), about 1/x^2, cancels b^2 of its digits;
-    for mu > 1 the two terms of delta cancel by less than a factor a + 2, after phi's own a^2 units.
+    a and b are each wrong by about two units of b. If a moves by da, delta changes by less than a
+    factor e^((a + 2) da), and phi by e^(a da). 1 - x R(x), about 1/x^2, loses b^2 units by
+    cancellation. For mu > 1 the two terms of delta lose less than a factor a + 2 by cancellation,
+    after the a^2 units of phi.
     """
     b = epsilon / mu + mu / 2
     near = max(epsilon / mu - mu / 2, 0.0) + 2
@@ -169,4 +174,4 @@ def _rounding(mu: float, epsilon: float) -> float:
 def _check(**arguments: float) -> None:
     for name, value in arguments.items():
         if not value >= 0:
-            raise UsageError(name, f"{value} is not a number from 0 on")
+            raise UsageError(name, f"{value} is not a number of at least 0")

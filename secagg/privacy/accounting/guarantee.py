@@ -1,8 +1,8 @@
 """What a run guarantees under differential privacy, as plain data and in one sentence.
 
-The same facts go into `secagg plan`, run.json and the report, so that a reader finds there what
-NIST SP 800-226 asks a claim to state: unit, adjacency, clipping, sensitivity, noise, placement,
-accountant, epsilon and delta, what it rests on, and what is outside of it.
+The same facts go into `secagg plan`, run.json and the report. They are what NIST SP 800-226 asks a
+claim to state: unit, adjacency, clipping, sensitivity, noise, placement, accountant, epsilon and
+delta, assumptions, and what is not covered.
 """
 
 from __future__ import annotations
@@ -16,22 +16,22 @@ from secagg.privacy.accounting.calibration import Calibrated, Mechanism
 
 _DELTAS = (1e-9, 1e-8, 1e-7, 1e-6, 1e-5, 1e-4)
 UNPROTECTED = (
-    "Which sites take part, when they send and how much. Times are in the log to the millisecond, "
-    "and a site with more records takes longer.",
-    "Where sites noise once and for all, that a later run finds the same: the records and the "
-    "columns asked for have not changed.",
-    "That a site refuses, or does not, because of its records: too few, or a cell that cannot be "
-    "read. Whoever writes jobs chooses the thresholds, bounds and levels that this is about; a "
-    "refusal costs nothing, and taking part the count of records of one run.",
+    "Which sites take part, and when and how much they send. The log holds times to the "
+    "millisecond, and a site with more records takes longer.",
+    "In placement 'site', an unchanged answer in a later run shows that the records and the "
+    "requested columns have not changed.",
+    "Whether a site refuses because of its records: too few, or a cell that cannot be read. The "
+    "job's author chooses the thresholds, bounds and levels behind this. A refusal costs no "
+    "budget; consent costs that of one count of records.",
     "What the job itself declares: columns, bounds, levels, the expected number of records.",
     "A site that leaves out its noise, or invents records within the bounds.",
 )
 
 
 def guarantee(calibrated: Calibrated, clip: Clip, sites: int, withstands: int) -> dict[str, Any]:
-    """Return the facts of the guarantee for a cohort of so many sites.
+    """Return the facts of the guarantee for a cohort of `sites` sites.
 
-    withstands: how many colluding sites the protocol hides single contributions from
+    withstands: the number of colluding sites from which the protocol hides single contributions
     """
     terms = calibrated.terms
     adjacency = terms.adjacency
@@ -68,9 +68,10 @@ def _other(adjacency: Adjacency) -> Adjacency:
 
 
 def _facts(stage: str, mechanism: Mechanism, at_site: int, sites: int) -> dict[str, Any]:
-    """Return a mechanism's facts. at_site: variance of each site's noise.
+    """Return a mechanism's facts.
 
-    In the first sum, which may lose sites, that is sized for the fewest.
+    at_site: variance of each site's noise. The first sum may lose sites, so there it is sized for
+        the smallest number of sites
     """
     noise = mechanism.noise
     step = 2.0**-noise.fraction_bits
@@ -92,9 +93,9 @@ def _facts(stage: str, mechanism: Mechanism, at_site: int, sites: int) -> dict[s
 
 
 def sentence(facts: Mapping[str, Any]) -> str:
-    """Return the claim in a sentence, for the first page of a report; two where it is of persons.
+    """Return the claim in one sentence, for the first page of a report.
 
-    The second says how much of a person the claim is about.
+    If the unit is a person, a second sentence states the caps on their records.
     """
     unit = "one record" if facts["unit"] == "record" else "one person"
     change = (
@@ -110,13 +111,13 @@ def sentence(facts: Mapping[str, Any]) -> str:
 
 
 def _against(facts: Mapping[str, Any]) -> str:
-    """Return against whom the claim holds: a site knows its own noise without telling anybody."""
+    """Return the adversaries against whom the claim holds. Each site knows its own noise."""
     if facts["placement"] == Placement.SITE.value:
-        return "whoever else colludes"
+        return "even if all other sites collude"
     if facts["colluding"] == 0:
         return (
-            "as long as no site tells anybody its share of the noise; but not against the sites "
-            "themselves, each of which knows its own share"
+            "as long as no site reveals its share of the noise; the claim does not hold against "
+            "the sites themselves, because each knows its own share"
         )
     return f"as long as at most {facts['colluding']} of the sites collude with the coordinator"
 
@@ -126,7 +127,7 @@ def _caps(facts: Mapping[str, Any]) -> str:
         return ""
     records, sites = facts["records_per_person"], facts["sites_per_person"]
     return (
-        f" One person means at most {records} record{'s' if records > 1 else ''} at a site, where "
-        f"further ones are left out, and records at no more than {sites} "
-        f"site{'s' if sites > 1 else ''}, which nobody checks."
+        f" One person means at most {records} record{'s' if records > 1 else ''} at a site (the "
+        f"site drops further ones) and records at no more than {sites} "
+        f"site{'s' if sites > 1 else ''} (nobody checks this)."
     )

@@ -1,7 +1,7 @@
-"""What a job asks of differential privacy.
+"""What a job requests of differential privacy.
 
-`secagg.jobs.job.Privacy.terms` makes the terms once; calibration, sites' policies, ledgers and run
-facts all read the same object.
+`secagg.jobs.job.Privacy.terms` builds the terms once. Calibration, site policies, ledgers and run
+facts all read this object.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from secagg.contracts.noise import Adjacency, Placement
 
 @dataclass(frozen=True)
 class Terms:
-    """The guarantee that is asked for, and where its noise goes; see `secagg.jobs.job.Privacy`.
+    """The requested guarantee and the placement of the noise; see `secagg.jobs.job.Privacy`.
 
-    records, sites: the unit of privacy has at most so many records at a site, at so many sites
-    person: the column that names the person of each record; without it the unit is a record
+    records, sites: the unit of privacy has at most this many records at a site, at this many sites
+    person: the column that names the person of each record; None if the unit is a record
     """
 
     placement: Placement
@@ -32,15 +32,15 @@ class Terms:
 
     @property
     def unit(self) -> str:
-        """What is protected: a record, or a person with all their records within the caps."""
+        """The unit of privacy: a record, or a person with all their records within the caps."""
         return "record" if self.person is None else "person"
 
     def group(self) -> float:
-        """Return how many times further a unit moves the releases than a single record does.
+        """Return the factor by which a unit's sensitivity exceeds that of a single record.
 
-        Its effects add up (triangle inequality) where they meet in one sum. Where each site's
-        contribution has its own noise, a unit's records at s sites cost mu at each, root(s) mu in
-        all.
+        In one sum, the effects of a unit's records add up (triangle inequality). Where each site's
+        contribution has its own noise, a unit with records at s sites costs mu at each of them, and
+        root(s) mu in total.
         """
         spread = math.sqrt(self.sites) if self.placement is Placement.SITE else self.sites
         return self.records * spread

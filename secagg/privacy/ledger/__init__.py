@@ -1,1 +1,1 @@
-"""What was released of a data set, on disk before it leaves."""
+"""Ledgers: each release is recorded on disk before it leaves."""

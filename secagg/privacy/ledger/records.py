@@ -1,7 +1,8 @@
-"""What a party tells its ledger: what is about to leave, what rules said, whose sum it was.
+"""What a party writes to its ledger: a release, the decisions of its rules, the cohort of a sum.
 
-A release is bound to its noise by `Release.key`: noise is drawn once for a key, and what decides
-which noise is right (who, what was computed, how much noise, drawn how) is compared or in the key.
+`Release.key` binds a release to its noise. Noise is drawn once for each key. Everything that
+determines the right noise (party, computation, size and placement of the noise) is in the key or is
+compared with the first entry.
 """
 
 from __future__ import annotations
@@ -18,21 +19,20 @@ from secagg.privacy.accounting.budget import Cost
 VOID: Final = "void (replayable noise)"
 
 PER_RELEASE_FIELDS: Final = ("session", "round", "cohort", "delta")
-"""What differs when a site answers again with the noise of an earlier run."""
+"""Fields that may differ when a site answers again with the noise of an earlier run."""
 
 
 @dataclass(frozen=True)
 class Release:
-    """What is about to leave this party.
+    """A release that is about to leave this party.
 
-    session, round: hex, and the round in it; stage: its name
-    query: hex digest of all that decides what was computed: spec, clipping, columns, bounds, ...
-    records: hex digest of the records; needed in placement `site` only, and stored nowhere
-    cohort: the sites of the sum, or () while that is not known
-    delta: of the job, in whose terms a refusal says what is affordable
-    variance: of this party's own noise, in squared steps of 2**-fraction_bits; 0 for an exact one
-    replayable: the noise can be drawn again by whoever knows a number, so it protects nothing
-    adjacency: of the job, None without noise: a refusal says what is affordable in its terms
+    session: in hex; round: within the session; stage: its name
+    query: hex digest of all that determines the computation: spec, clipping, columns, bounds, ...
+    records: hex digest of the records; used in placement `site` only, and never stored
+    cohort: the sites of the sum, or () while they are unknown
+    delta, adjacency: of the job, for the advice in a refusal; adjacency is None without noise
+    variance: of this party's own noise, in squared steps of 2**-fraction_bits; 0 without noise
+    replayable: the noise comes from a known seed, so it gives no protection
     """
 
     party: str
@@ -52,20 +52,20 @@ class Release:
     adjacency: Adjacency | None = None
 
     def content(self) -> dict[str, Any]:
-        """Return what the ledger keeps of it, as plain data."""
-        kept = {k: v for k, v in asdict(self).items() if k != "records"}
-        kept |= {"cost": self.cost.plain(), "cohort": sorted(set(self.cohort))}
-        return kept | ({"privacy": VOID} if self.replayable else {})
+        """Return the fields that the ledger stores, as plain data."""
+        stored = {k: v for k, v in asdict(self).items() if k != "records"}
+        stored |= {"cost": self.cost.plain(), "cohort": sorted(set(self.cohort))}
+        return stored | ({"privacy": VOID} if self.replayable else {})
 
     def key(self) -> str:
-        """Return what its noise is drawn for, as a digest.
+        """Return a digest of what the noise is drawn for.
 
-        In placement `site`: these records and everything that was computed on them, whenever.
-        Otherwise: this party's answer in this round.
+        In placement `site`: these records and this computation, in any run. Otherwise: this party's
+        answer in this round.
         """
         if self.placement is Placement.SITE:
             if not self.records:
-                raise InternalError("ledger", "noise of a site is drawn for records, and none came")
+                raise InternalError("ledger", "placement 'site' needs a digest of the records")
             content = self.content()
             what = [[n, v] for n, v in content.items() if n not in (*PER_RELEASE_FIELDS, "dataset")]
             return hashlib.sha256(encoding.dumps(["site", self.records, what])).hexdigest()
@@ -75,9 +75,9 @@ class Release:
 
 @dataclass(frozen=True)
 class Entered:
-    """The answer of the ledger: what is entered may leave, with noise expanded from `seed`.
+    """The ledger's answer: the release may leave, with noise expanded from `seed`.
 
-    seed: 32 bytes, which no message or traceback shows; empty if no generator was given
+    seed: 32 bytes that no message or traceback shows; empty if no generator was given
     """
 
     seed: bytes = field(repr=False)
@@ -85,7 +85,7 @@ class Entered:
 
 @dataclass(frozen=True)
 class Decision:
-    """What a rule said of a request, in full; it stays in this party's file."""
+    """A rule's decision about a request, with its full text; it stays in this party's file."""
 
     dataset: str
     session: str
@@ -98,7 +98,7 @@ class Decision:
 
 @dataclass(frozen=True)
 class Cohort:
-    """The sites of one sum that left, or may have."""
+    """The sites of one sum that was released, or may have been."""
 
     sites: frozenset[str]
     session: str

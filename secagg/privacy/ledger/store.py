@@ -1,32 +1,31 @@
-"""The file under a ledger: one SQLite file of hash-chained lines, only ever appended to.
+"""The file of a ledger: one append-only SQLite file of hash-chained lines.
 
-SQLite's rollback journal with synchronous = EXTRA (sqlite.org: "Atomic Commit In SQLite"): when
-`transaction` returns, its lines and the folder that names them are on the disk; when the process is
-killed before, the next one to open the file finds none of them. BEGIN IMMEDIATE lets one writer in
-at a time, and what a writer has read is what holds when it commits.
+It uses SQLite's rollback journal with synchronous = EXTRA (sqlite.org: "Atomic Commit In SQLite").
+When `transaction` returns, its lines and the folder entry of the file are on disk. If the process
+is killed earlier, the next process to open the file finds none of its lines. BEGIN IMMEDIATE admits
+one writer at a time, so what a writer has read still holds when it commits.
 
-Line i holds SHA-256 of its own content and the hash of line i - 1, so damage that SQLite does not
-see (a digit of a number) is seen when the file is opened.
+Line i holds SHA-256 of its own content and the hash of line i - 1. So opening the file also detects
+damage that SQLite does not see, such as a changed digit.
 
 ====================================  ==========================================================
-file                                  outcome of opening it
+file                                  result of opening it
 ====================================  ==========================================================
 missing, `create` false               `UsageError`
-missing, `create` true                made beside its place, then linked into it: whole or not at
-                                      all, and by one of several who try
-empty, or of another program          `EvidenceError`: an empty file is never taken for a new one
+missing, `create` true                made under another name, then linked: complete or not at
+                                      all, and by one of several processes that try
+empty, or of another program          `EvidenceError`: an empty file never counts as a new ledger
 of another version                    `EvidenceError`
 damaged, or lines changed             `EvidenceError`
 folder, symbolic link, device         `UsageError`
 others may read or write it           `UsageError`
-a killed writer's journal beside it   that writer's lines are taken back (SQLite)
-SITE.ledger.new.XXXX beside it        left by a process killed while it made the ledger; empty, and
-                                      never looked at: another process may be at work on it, so its
-                                      owner deletes it
+with a killed writer's journal        SQLite rolls that writer's lines back
+with SITE.ledger.new.XXXX next to it  ignored: an empty file of a process that was killed while it
+                                      made the ledger, or is still at work; its owner deletes it
 ====================================  ==========================================================
 
-Not protected: against its owner and the superuser, who can put back an older copy or write a whole
-new chain; against a computer or disk that says "written" before it is (loss of power was not
+Not protected: against its owner and the superuser, who can restore an older copy or write a whole
+new chain; against a computer or disk that reports "written" too early (loss of power was not
 simulated); on network file systems whose locks do not work. Deleted files leave old blocks.
 """
 
@@ -84,7 +83,7 @@ Value = str | int | bytes | None
 
 @dataclass(frozen=True)
 class Line:
-    """One line. Columns as in the schema; `seq` is 0 until it is appended, `seed` mostly empty."""
+    """One line, with the columns of the schema. `seq` is 0 until the line is appended."""
 
     time: int
     kind: str
@@ -103,7 +102,7 @@ class Line:
         return datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=self.time)
 
     def without_seed(self) -> Line:
-        """Return it as others than the drawing of noise may see it."""
+        """Return the line without its secret."""
         return replace(self, seed=b"")
 
 
@@ -112,18 +111,17 @@ def open_file(path: Path, *, create: bool) -> sqlite3.Connection:
     if create and not os.path.lexists(path):
         _create(path)
     try:
-        found = path.lstat()
+        mode = path.lstat().st_mode
     except FileNotFoundError:
         raise UsageError(str(path), "there is no ledger") from None
     except OSError as error:
         raise UsageError(str(path), f"cannot be read ({error.strerror})") from None
-    if not stat.S_ISREG(found.st_mode):
+    if not stat.S_ISREG(mode):
         raise UsageError(str(path), "is not a file (a folder, a link or a device)")
-    if found.st_mode & 0o077:
-        raise UsageError(
-            str(path), "is open to other users, and it holds seeds of noise", "chmod 600 it."
-        )
-    with named_errors(str(path)):
+    if mode & 0o077:
+        what = "holds secret seeds of noise, and other users can read or write it"
+        raise UsageError(str(path), what, "Run chmod 600 on it.")
+    with _secagg_errors(str(path)):
         db = _connect(f"{path.absolute().as_uri()}?mode=rw")
         try:
             _check(db, str(path))
@@ -142,18 +140,18 @@ def open_memory() -> sqlite3.Connection:
 
 @contextmanager
 def transaction(db: sqlite3.Connection, where: str) -> Iterator[None]:
-    """Do all of the block's changes or none; they are on disk when it ends. One writer at a time.
+    """Make all changes of the block or none. They are on disk when it ends. One writer at a time.
 
-    Raises `UsageError` where the file cannot be written now, `EvidenceError` where it is damaged.
+    Raises `UsageError` if the file cannot be written now, `EvidenceError` if it is damaged.
     """
-    with named_errors(where):
+    with _secagg_errors(where):
         db.execute("BEGIN IMMEDIATE")
         try:
             yield
             db.execute("COMMIT")
         finally:
             if db.in_transaction:
-                with suppress(sqlite3.Error):  # then whoever opens the file next takes it back
+                with suppress(sqlite3.Error):  # then the next process to open the file does it
                     db.execute("ROLLBACK")
 
 
@@ -173,9 +171,9 @@ def append(db: sqlite3.Connection, line: Line) -> None:
 def lines(
     db: sqlite3.Connection, where: str, condition: str, values: Sequence[Value]
 ) -> list[Line]:
-    """Return the lines for which an SQL condition holds, in order. Raises as `transaction` does."""
-    with named_errors(where):
-        rows = db.execute(f"SELECT {_COLUMNS} FROM lines WHERE {condition} ORDER BY seq", values)  # noqa: S608  # ours
+    """Return the lines that satisfy an SQL condition, in order. Raises as `transaction` does."""
+    with _secagg_errors(where):
+        rows = db.execute(f"SELECT {_COLUMNS} FROM lines WHERE {condition} ORDER BY seq", values)  # noqa: S608  # secagg's own conditions
         return [_line(row) for row in rows]
 
 
@@ -186,24 +184,24 @@ def _line(row: Sequence[Any]) -> Line:
 
 
 @contextmanager
-def named_errors(where: str) -> Iterator[None]:
-    """Turn what SQLite raises into errors of secagg."""
+def _secagg_errors(where: str) -> Iterator[None]:
+    """Turn SQLite's exceptions into errors of secagg."""
     try:
         yield
-    except UnicodeDecodeError as error:  # of damaged names, in SQLite's own words on the damage
-        raise _damaged(where, "its text is not text") from error
+    except UnicodeDecodeError as error:  # SQLite's message on the damage quotes a damaged name
+        raise _damaged(where, "it holds invalid text") from error
     except sqlite3.Error as error:
         raise _named(error, where) from error
 
 
 def _named(error: sqlite3.Error, where: str) -> SecaggError:
-    # None: raised by Python's module itself, as for text that is not UTF-8
+    # None: raised by Python's sqlite3 module, for example for text that is not UTF-8
     code: int | None = getattr(error, "sqlite_errorcode", None)
     match None if code is None else code & 0xFF:
         case sqlite3.SQLITE_BUSY | sqlite3.SQLITE_LOCKED:
-            return UsageError(where, "is in use by another process", "Let it end, or end it.")
+            return UsageError(where, "is in use by another process", "Wait until it has ended.")
         case sqlite3.SQLITE_CONSTRAINT | sqlite3.SQLITE_MISUSE:
-            return InternalError(where, f"does not take a line of secagg's ({error})")
+            return InternalError(where, f"rejects a line of secagg ({error})")
         case sqlite3.SQLITE_ERROR | sqlite3.SQLITE_CORRUPT | sqlite3.SQLITE_NOTADB:
             return _damaged(where, str(error))
         case None if isinstance(error, sqlite3.OperationalError):
@@ -214,7 +212,7 @@ def _named(error: sqlite3.Error, where: str) -> SecaggError:
             return UsageError(
                 where,
                 f"cannot be read or written ({error})",
-                "Nothing leaves without its entry. Make room, or let secagg write there.",
+                "Free disk space, or give secagg write access to the folder.",
             )
 
 
@@ -222,12 +220,12 @@ def _damaged(where: str, what: str) -> EvidenceError:
     return EvidenceError(
         where,
         f"is damaged, or not a ledger ({what})",
-        "Put back a copy made after the last release, or take the whole budget as spent.",
+        "Restore a copy made after the last release, or treat the whole budget as spent.",
     )
 
 
 def _connect(name: str) -> sqlite3.Connection:
-    """Return a connection that begins transactions only where it is told to."""
+    """Return a connection that never begins a transaction by itself."""
     db = sqlite3.connect(name, uri=True, timeout=_LOCK_SECONDS, isolation_level=None)
     try:
         for setting in (
@@ -254,16 +252,16 @@ def _write_schema(db: sqlite3.Connection) -> None:
 
 
 def _create(path: Path) -> None:
-    """Make an empty ledger; whoever else made one meanwhile is not disturbed."""
+    """Make an empty ledger, unless another process makes one meanwhile."""
     try:
         handle, name = tempfile.mkstemp(dir=path.parent, prefix=f"{path.name}.new.")  # mode 0600
         os.close(handle)
         new = Path(name)
         try:
-            with named_errors(str(path)), closing(_connect(new.absolute().as_uri())) as db:
+            with _secagg_errors(str(path)), closing(_connect(new.absolute().as_uri())) as db:
                 _write_schema(db)
             with suppress(FileExistsError):
-                os.link(new, path)  # unlike a rename it never replaces a ledger
+                os.link(new, path)  # unlike a rename, it never replaces a ledger
         finally:
             new.unlink()
         folder = os.open(path.parent, os.O_RDONLY)
@@ -276,16 +274,16 @@ def _create(path: Path) -> None:
 
 
 def _check(db: sqlite3.Connection, where: str) -> None:
-    """Raise `EvidenceError` unless this is a whole ledger of our version."""
+    """Raise `EvidenceError` unless this is an undamaged ledger of this version."""
     if _one(db, "PRAGMA application_id") != _APPLICATION:
-        raise _damaged(where, "another program's, or empty")
+        raise _damaged(where, "empty, or made by another program")
     version = _one(db, "PRAGMA user_version")
     if version != _VERSION:
-        what = f"is of version {version!r}, and this secagg knows version {_VERSION}"
+        what = f"has version {version!r}; this secagg reads version {_VERSION}"
         raise EvidenceError(where, what, "Use the secagg that wrote it.")
-    db.execute("BEGIN")  # the checks see one state, whatever others append meanwhile
-    kept = {row[0] for row in db.execute("SELECT sql FROM sqlite_master WHERE sql IS NOT NULL")}
-    if kept != set(_SCHEMA):
+    db.execute("BEGIN")  # one state for all checks, whatever others append meanwhile
+    schema = {row[0] for row in db.execute("SELECT sql FROM sqlite_master WHERE sql IS NOT NULL")}
+    if schema != set(_SCHEMA):
         raise _damaged(where, "its tables are not those of a ledger")
     if _one(db, "PRAGMA integrity_check") != "ok" or _one(db, "PRAGMA foreign_key_check"):
         raise _damaged(where, "SQLite finds it inconsistent")
@@ -293,7 +291,7 @@ def _check(db: sqlite3.Connection, where: str) -> None:
     rows = db.execute(f"SELECT {_COLUMNS}, hash FROM lines ORDER BY seq")  # noqa: S608  # names above
     for seq, (*row, digest) in enumerate(rows, start=1):
         if digest != _hash(before, row):
-            raise _damaged(where, f"line {seq} is not as it was written")
+            raise _damaged(where, f"line {seq} was changed")
         before = digest
     db.execute("COMMIT")
 

@@ -1,13 +1,12 @@
-"""What the lines of one data set come to: its costs, its cohorts and its caps, as they are read.
+"""Running totals of one data set's ledger lines: its costs, cohorts and caps.
 
-A ledger's lines are only ever appended, so each is read once and added here; what a release may
-cost is then asked of the sums, however long the ledger is. Costs are kept as how often, and when,
-each was paid: a job pays the same one in every round, and n equal Gaussian releases compose to one
-(`secagg.privacy.accounting.budget`). What is counted so is what is counted line by line: the tests
-compare.
+A ledger only grows, so each line is read once and added here. Checking a release then takes the
+same time however long the ledger is. For each cost, the times of payment are kept: a job pays the
+same cost in every round, and n equal Gaussian releases compose to one
+(`secagg.privacy.accounting.budget`). Tests compare the totals with a count line by line.
 
-Not protected: a tally knows what it was given; `Ledger` sees to it that this is all that was
-committed, and nothing else.
+Not protected: a tally counts the lines it is given. `Ledger` makes sure that these are the
+committed lines, each once.
 """
 
 from __future__ import annotations
@@ -26,20 +25,20 @@ Answer = tuple[str, str, int]
 
 @dataclass
 class Tally:
-    """The standing of one data set. Add its lines in their order, each once.
+    """The totals of one data set. Add its lines in order, each once.
 
-    caps: those set last
+    caps: the caps that were set last
     """
 
     caps: tuple[Cap, ...] = ()
     _paid: dict[Cost, list[int]] = field(default_factory=dict)
-    """when each cost was paid, sorted: clocks may have been set back"""
+    """sorted times of payment of each cost; the clock may have been set back between them"""
     _cohorts: dict[Answer, Cohort] = field(default_factory=dict)
-    """in the order of their first lines; without sites while these are not known"""
+    """in the order of their first lines; without sites while these are unknown"""
     _settled: set[Answer] = field(default_factory=set)
 
     def add(self, line: Line) -> None:
-        """Count a line; those that change nothing here, decisions, may be left out."""
+        """Add a line. Decisions change nothing here and may be skipped."""
         match line.kind:
             case "entry":
                 insort(self._paid.setdefault(Cost.of(line.content["cost"]), []), line.time)
@@ -50,30 +49,30 @@ class Tally:
                 self.caps = tuple(Cap.of(plain) for plain in line.content["caps"])
 
     def spent(self, since: int | None = None) -> Counter[Cost]:
-        """Return how often each cost was paid at `since` or later, in the future too.
+        """Return how often each cost was paid at `since` or later, future times included.
 
-        since: in microseconds, as lines have it; None for ever
+        since: in microseconds, as in the lines; None for all time
         """
-        paid = {
+        counts = {
             cost: len(times) - (0 if since is None else bisect_left(times, since))
             for cost, times in self._paid.items()
         }
-        return Counter({cost: often for cost, often in paid.items() if often})
+        return Counter({cost: count for cost, count in counts.items() if count})
 
-    def cohorts(self, but: Answer | None = None) -> tuple[Cohort, ...]:
-        """Return the cohort of each release whose cohort is known, but for one release.
+    def cohorts(self, excluding: Answer | None = None) -> tuple[Cohort, ...]:
+        """Return the known cohorts of all releases except one, in order of entry.
 
-        In the order in which they were entered, by which a refusal counts them. Where a cohort was
-        settled, that; otherwise the one that the release was entered with.
+        A settled cohort replaces the one with which the release was entered. Refusals number
+        releases by this order.
         """
         known = self._cohorts.items()
-        return tuple(cohort for answer, cohort in known if cohort.sites and answer != but)
+        return tuple(cohort for answer, cohort in known if cohort.sites and answer != excluding)
 
     def _cohort(self, line: Line) -> None:
         assert line.session is not None and line.round is not None
         answer = line.content["party"], line.session, line.round
         sites = frozenset(line.content["cohort"])
-        first = answer not in self._cohorts  # which gives it its place, whatever it knows
+        first = answer not in self._cohorts  # keeps its place in the order, even without sites
         if first or (sites and answer not in self._settled):
             self._cohorts[answer] = Cohort(sites, line.session, line.round)
         if line.kind == "cohort":

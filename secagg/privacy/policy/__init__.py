@@ -1,1 +1,1 @@
-"""A site's own rules, and the guard that applies them."""
+"""A site's policy, and the guard that applies it."""

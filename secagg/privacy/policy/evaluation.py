@@ -1,10 +1,11 @@
-"""A site's policy applied to one request: every rule, its decision, and the reason for it.
+"""A site's policy applied to one request: every rule, its decision and the reason.
 
-`before_data` takes public facts only and may be asked by anybody, `secagg plan` included.
-`with_data` takes the site's own numbers as well, and runs at the site, before it contributes. Each
-evaluates all of its rules and returns all decisions, for the site's ledger; `enforce` then raises
-the first refusal. A rule that the policy does not set makes no decision, but for the counting
-rules, which refuse where they are unset (see `secagg.privacy.policy.site_policy`).
+`before_data` uses public facts only, so anyone may call it, `secagg plan` included.
+`secagg.privacy.policy.record_rules.with_data` also uses the site's own numbers and runs at the
+site, before it contributes. Each evaluates all of its rules and returns all decisions, for the
+site's ledger. `enforce` then raises the first refusal. A rule that is not set makes no decision,
+except the counting rules: they block the release if they are unset
+(see `secagg.privacy.policy.site_policy`).
 
 ====================  ===================================================================  ======
 rule                  allowed if                                                           when
@@ -12,13 +13,13 @@ rule                  allowed if                                                
 min_sites             it is set, and so many sites take part, this one among them          before
 min_records           it is set                                                            before
 min_total_records     the cohort has so many records, and min_sites * min_records          before
-min_residual_dof      records in all - parameters >= it                                    before
+min_residual_dof      total records - parameters >= it                                     before
 cohorts               fixed: the sites are those of an earlier release, if there is one;   before
                       checked: no group is exposed (`secagg.privacy.policy.differencing`)
 methods               the job's method is listed                                           before
 columns               all of the job's columns are listed                                  before
 protocols             the job's protocol is listed                                         before
-keys.coordinators     the key of the coordinator who asks is listed                        before
+keys.coordinators     the requesting coordinator's key is listed                           before
 noise                 required: there is noise; own: placed at each site                   before
 budget                epsilon and delta of the whole job are not above the policy's        before
 budget.adjacency      the job's is listed                                                  before
@@ -27,23 +28,23 @@ budget.person         the job protects persons, and this is the column that name
 budget.colluding      the noise allows for so many colluding sites, or is the site's own   before
 min_records           the site has so many                                                 with
 max_parameters_ratio  parameters <= ratio * the site's records                             with
-min_level_records     each 0/1 variable has no ones or so many, and likewise zeros         with
-dominance             see `record_rules`                                                      with
-max_site_share        the site's records <= share * records in all                         with
-delta                 (always, where there is noise) delta < 1 / number of records         with
+min_level_records     each value of a 0/1 variable has no records or so many               with
+dominance             see `secagg.privacy.policy.record_rules`                             with
+max_site_share        the site's records <= share * total records                          with
+delta                 (always, if there is noise) delta < 1 / number of records            with
 ====================  ===================================================================  ======
 
-Records in all are unknown in the round that counts them; there, rules about them decide nothing.
+The total of records is unknown in the round that counts them; rules about it make no decision then.
 
-Parameters (`parameters`): of the largest model that the released sums determine, whichever analysis
-is asked for. They come as the triangle of a p x p matrix, and p it is: with moments of v variables,
-v + 1 (one variable regressed on all others: intercept, v - 1 slopes, variance of the residuals);
-with logistic regression, its coefficients. Where a sum has no such matrix, all its numbers count.
+Parameters (`parameters`) are those of the largest model that the released sums determine, whichever
+analysis the job requests. The triangle of a p x p matrix counts as p: with moments of v variables,
+v + 1 (one variable regressed on all others: intercept, v - 1 slopes, residual variance); with
+logistic regression, its coefficients. If a sum has no such matrix, all its numbers count.
 
-Not protected. Both refusal and consent tell the coordinator something of the records (not which of
-the rules on records it was). The rules count and compare; they do not bound what somebody learns
-who knows other records, which takes noise. Cells of two variables or more, products of columns,
-small pooled counts where each site's are large or 0, and columns of both signs are not looked at.
+Not protected. Both refusal and consent reveal something about the records (but not which rule on
+records it was). The rules count and compare. They do not bound what someone learns who knows other
+records; that takes noise. They do not look at cells of two or more variables, products of columns,
+columns of both signs, or small pooled counts where each site's are large or 0.
 """
 
 from __future__ import annotations
@@ -62,12 +63,13 @@ from secagg.privacy.policy.site_policy import Budget, SitePolicy
 
 @dataclass(frozen=True, kw_only=True)
 class PolicyRequest:
-    """What a coordinator asks a site to take part in: public facts, all of them.
+    """A coordinator's request to a site to take part; all of it is public.
 
-    site: who decides; coordinator_key: of whoever asks, 32 bytes, as pinned in the roster
+    site: the site that decides
+    coordinator_key: 32 bytes, as pinned in the roster
     parameters: see `parameters`
-    cohort: names of the sites whose sum is asked for
-    earlier: the cohorts of all that was released from this data set before, from the ledger
+    cohort: names of the sites of the requested sum
+    earlier: the cohorts of all earlier releases of this data set, from the ledger
     total_records: of the cohort, once counted; counting: this is the round that counts them
     terms: of the whole job; None without noise
     """
@@ -86,12 +88,12 @@ class PolicyRequest:
 
     @property
     def delta(self) -> float:
-        """Return delta of the whole job; 0 without noise."""
+        """Delta of the whole job; 0 without noise."""
         return 0.0 if self.terms is None else self.terms.delta
 
     @property
     def adjacency(self) -> Adjacency | None:
-        """Return the job's adjacency; None without noise."""
+        """The job's adjacency; None without noise."""
         return None if self.terms is None else self.terms.adjacency
 
 
@@ -99,7 +101,7 @@ class PolicyRequest:
 class Decision:
     """One rule's decision.
 
-    text: with all numbers, for the site's ledger and its own log; it stays at the site
+    text: with all numbers, for the site's ledger and log; it stays at the site
     """
 
     rule: str
@@ -109,34 +111,34 @@ class Decision:
 
 def parameters(stages: Iterable[Stage]) -> int:
     """Return the free parameters of the largest model that the sums of these stages determine."""
-    most = 0
+    largest = 0
     for stage in stages:
-        # a triangle of a p x p matrix has p (p + 1) / 2 numbers
+        # the triangle of a p x p matrix has p (p + 1) / 2 numbers
         sides = [(math.isqrt(8 * f.size + 1) - 1) // 2 for f in stage.spec if f.kind is Kind.PSD]
-        most = max(most, max(sides, default=sum(field.size for field in stage.spec)))
-    return most
+        largest = max(largest, max(sides, default=sum(field.size for field in stage.spec)))
+    return largest
 
 
 def before_data(policy: SitePolicy, request: PolicyRequest) -> tuple[Decision, ...]:
-    """Decide by every rule that needs public facts only; pure."""
+    """Return the decisions of all rules that need public facts only; pure."""
     return (
-        *_on_cohort(policy, request),
-        *_on_lists(policy, request),
-        *_on_noise(policy, request),
+        *_check_cohort(policy, request),
+        *_check_lists(policy, request),
+        *_check_noise(policy, request),
     )
 
 
 def on_cohorts(
     policy: SitePolicy, earlier: Sequence[frozenset[str]], cohort: Sequence[str]
 ) -> tuple[Decision, ...]:
-    """Decide by the rule on cohorts alone, as `before_data` does: for a cohort that became known.
+    """Return the decision of the rule on cohorts alone, once a cohort is known.
 
     The first sum of a run may cover fewer sites than were invited.
     """
     sites = frozenset(cohort)
     if policy.cohorts == "fixed":
         known = not earlier or sites in earlier
-        text = "the sites are those of an earlier release" if known else "other sites than before"
+        text = "the sites of an earlier release" if known else "not the sites of an earlier release"
         return (Decision("cohorts", known, text if earlier else "the first release"),)
     if policy.min_sites is None:
         return (Decision("cohorts", False, "min_sites is not set"),)
@@ -146,10 +148,10 @@ def on_cohorts(
 
 
 _ADVICE = {
-    "budget": "Lower privacy.epsilon or privacy.delta; the policy's owner decides.",
+    "budget": "Lower privacy.epsilon or privacy.delta, or ask the policy's owner.",
     "budget.unit": "Set privacy.person to the column that names persons, or leave it out.",
     "delta": "Lower privacy.delta.",
-    "keys.coordinators": "Run with --key FILE and the key that its policy lists.",
+    "keys.coordinators": "Run with --key FILE and the key that the policy lists.",
 }
 
 
@@ -157,7 +159,7 @@ def enforce(who: str, decisions: Sequence[Decision]) -> None:
     """Raise `PolicyRefusal` for the first decision that refuses; its text stays at the site."""
     for decision in decisions:
         if not decision.allowed:
-            advice = "Its policy's owner decides; its ledger's history has all decisions."
+            advice = "Ask the policy's owner; the site's ledger holds all decisions."
             advice = _ADVICE.get(decision.rule, advice)
             raise PolicyRefusal(who, f"release rule {decision.rule}: {decision.text}", advice)
 
@@ -165,15 +167,15 @@ def enforce(who: str, decisions: Sequence[Decision]) -> None:
 # --- rules on public facts -----------------------------------------------------------------------
 
 
-def _on_cohort(policy: SitePolicy, request: PolicyRequest) -> Iterable[Decision]:
+def _check_cohort(policy: SitePolicy, request: PolicyRequest) -> Iterable[Decision]:
     cohort, total = request.cohort, request.total_records
     if policy.min_sites is None:
         yield Decision("min_sites", False, "is not set")
     else:
         text = f"{len(cohort)} sites, {policy.min_sites} needed"
-        proper = request.site in cohort and len(set(cohort)) == len(cohort)
-        text += "" if proper else "; a site is counted twice, or this one is not counted"
-        yield Decision("min_sites", proper and len(cohort) >= policy.min_sites, text)
+        valid = request.site in cohort and len(set(cohort)) == len(cohort)
+        text += "" if valid else "; a site is counted twice, or this one is not counted"
+        yield Decision("min_sites", valid and len(cohort) >= policy.min_sites, text)
     if policy.min_records is None:
         yield Decision("min_records", False, "is not set")
     if not request.counting:
@@ -184,21 +186,22 @@ def _on_cohort(policy: SitePolicy, request: PolicyRequest) -> Iterable[Decision]
     yield from on_cohorts(policy, request.earlier, cohort)
 
 
-def _at_least(rule: str, total: int | None, least: int, less: int) -> Decision:
+def _at_least(rule: str, total: int | None, minimum: int, parameters: int) -> Decision:
     if total is None:
-        return Decision(rule, False, "the number of records in all is not known")
-    minus = f" less {less} parameters" if less else ""
-    return Decision(rule, total - less >= least, f"{total} records in all{minus}, {least} needed")
+        return Decision(rule, False, "the total number of records is unknown")
+    minus = f" minus {parameters} parameters" if parameters else ""
+    text = f"{total} records in total{minus}, {minimum} needed"
+    return Decision(rule, total - parameters >= minimum, text)
 
 
-def _on_lists(policy: SitePolicy, request: PolicyRequest) -> Iterable[Decision]:
-    for rule, allowed, asked in (
+def _check_lists(policy: SitePolicy, request: PolicyRequest) -> Iterable[Decision]:
+    for rule, allowed, names in (
         ("methods", policy.methods, (request.method,)),
         ("columns", policy.columns, request.columns),
         ("protocols", policy.protocols, (request.protocol,)),
     ):
         if allowed is not None:
-            others = [name for name in asked if name not in allowed]
+            others = [name for name in names if name not in allowed]
             text = f"{others[0]!r} is not listed" if others else "all listed"
             yield Decision(rule, not others, text)
     if policy.keys is not None:
@@ -207,13 +210,13 @@ def _on_lists(policy: SitePolicy, request: PolicyRequest) -> Iterable[Decision]:
         yield Decision("keys.coordinators", listed, f"{key} is {'' if listed else 'not '}listed")
 
 
-def _on_noise(policy: SitePolicy, request: PolicyRequest) -> Iterable[Decision]:
+def _check_noise(policy: SitePolicy, request: PolicyRequest) -> Iterable[Decision]:
     terms, budget = request.terms, policy.budget
     placement = Placement.NONE if terms is None else terms.placement
     if policy.noise != "any":
         own = policy.noise == "own"
         needs = "placement 'site'" if own else "privacy.placement and epsilon"
-        text = f"{policy.noise!r}, for which it takes {needs}; the job has {placement.value!r}"
+        text = f"{policy.noise!r} requires {needs}; the job has placement {placement.value!r}"
         allowed = placement is Placement.SITE if own else terms is not None
         yield Decision("noise", allowed, text)
     if budget is None:
@@ -223,16 +226,16 @@ def _on_noise(policy: SitePolicy, request: PolicyRequest) -> Iterable[Decision]:
         if terms is not None:
             claim = f"epsilon {terms.epsilon:g} at delta {terms.delta:g}"
             fits = terms.epsilon <= budget.epsilon and terms.delta <= budget.delta
-        most = f"at most epsilon {budget.epsilon:g} at delta {budget.delta:g}"
-        yield Decision("budget", fits, f"the job has {claim}, and a job may have {most}")
+        limit = f"at most epsilon {budget.epsilon:g} at delta {budget.delta:g}"
+        yield Decision("budget", fits, f"the job has {claim}; allowed is {limit}")
     elif terms is None:
         yield Decision("budget", False, "no noise, and the period's budget is finite")
     if terms is not None:
-        yield from _on_terms(budget, terms)
+        yield from _check_terms(budget, terms)
 
 
-def _on_terms(budget: Budget, terms: Terms) -> Iterable[Decision]:
-    """Decide whether this is the kind of guarantee that the policy asks for."""
+def _check_terms(budget: Budget, terms: Terms) -> Iterable[Decision]:
+    """Decide whether the guarantee is of the kind that the policy requires."""
     if budget.adjacency is not None:
         listed = terms.adjacency in budget.adjacency
         text = f"{terms.adjacency.value} is {'' if listed else 'not '}listed"
@@ -242,8 +245,8 @@ def _on_terms(budget: Budget, terms: Terms) -> Iterable[Decision]:
         text = f"the job's unit is {terms.unit}, {'' if listed else 'not '}listed"
         yield Decision("budget.unit", listed, text)
     if budget.person is not None:
-        named = "no column" if terms.person is None else f"column {terms.person!r}"
-        text = f"persons are named by {named} in the job, and by column {budget.person!r} here"
+        column = "no column" if terms.person is None else f"column {terms.person!r}"
+        text = f"the job names persons by {column}, the policy by column {budget.person!r}"
         yield Decision("budget.person", terms.person == budget.person, text)
     if budget.colluding is not None:
         text = f"noise allows for {terms.colluding} colluding sites, {budget.colluding} needed"

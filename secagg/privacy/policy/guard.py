@@ -1,20 +1,21 @@
-"""What stands between a site's records and the wire: its policy, its ledger, its noise.
+"""The checks between a site's records and the wire: its policy, its ledger, its noise.
 
-`secagg.runtime.party` asks the guard at each step of a contribution, in this order: `admit`, before
-any record is read; `check`, once they are; `record_release`, when the contribution is computed,
-which puts it on the disk and returns the noise's seed; and `opened`, before the site helps to open
-a sum. Each of them raises `PolicyRefusal`, and nothing leaves then. For the site's consent, which
-comes before, `admit` is asked, `check` where that is paid for or nothing is noised
-(`secagg.runtime.party`), and then `check_budget`, which enters nothing. What the rules decided is
-in the ledger, in full; what crosses the wire is a code.
+`secagg.runtime.party` calls the guard at each step of a contribution, in this order: `admit` before
+any record is read; `check` once they are read; `record_release` when the contribution is computed,
+which writes it to disk and returns the noise's seed; and `opened` before the site helps to open a
+sum. Each raises `PolicyRefusal`, and then nothing leaves. For the site's consent, which comes
+first, the party calls `admit`, `check` (if the count is paid for, or nothing is noised) and then
+`check_budget`, which enters nothing. The ledger keeps the full text of all decisions; only a code
+crosses the wire.
 
-Exact sums cost more than any budget from the first one on, so that for each stage only the first
-round is entered. The cohort of the round that counts records is known to a site when it is asked to
-open it, if its protocol has sites do that, and otherwise in the round after it.
+The first exact sum already costs more than any budget. So without noise, only the first round of
+each stage is entered. A site learns the cohort of the round that counts records when it is asked to
+open that sum, if its protocol has sites do that, and otherwise in the next round.
 
-Not protected: see `secagg.privacy.policy.evaluation`, `ledger`, `differencing`. In particular,
-aggregators of `additive` open the first sum without asking a ledger of any site: there the
-coordinator's own has to do, and the sites' from the second sum on.
+Not protected: see `secagg.privacy.policy.evaluation`, `secagg.privacy.ledger.ledger` and
+`secagg.privacy.policy.differencing`. In particular, the aggregators of `additive` open the first
+sum without any site's ledger; only the coordinator's ledger covers it. From the second sum on, the
+sites' ledgers do too.
 """
 
 from __future__ import annotations
@@ -41,8 +42,8 @@ from secagg.privacy.policy.site_policy import SitePolicy
 class ContributionRequest:
     """One request to contribute.
 
-    cohort: the sites asked; total: records in all, None in the round that counts them
-    before: how many rounds of its stage this session has had
+    cohort: the requested sites; total: of their records, None in the round that counts them
+    before: the number of earlier rounds of this stage in the session
     """
 
     round: int
@@ -53,18 +54,18 @@ class ContributionRequest:
 
     @property
     def counting(self) -> bool:
-        """Whether this is the round that counts records; only later is the cohort certain."""
+        """Whether this is the round that counts records. The cohort is final only after it."""
         return self.total is None
 
 
 @dataclass(frozen=True)
 class PlannedRelease:
-    """A contribution as the ledger knows it.
+    """A contribution before it is entered.
 
-    message: what it answers; variance: of the noise to be added, 0 for none
+    message: the coordinator's message; variance: of the noise to be added, 0 for none
     """
 
-    occasion: ContributionRequest
+    request: ContributionRequest
     spec: Spec
     message: Body
     variance: int
@@ -74,17 +75,17 @@ class PlannedRelease:
 class Guard:
     """One site's guard in one session.
 
-    asked: what the coordinator asks for, the same in every round; the rest is filled in
-    question: digest of all in the job that decides what is computed of which records
-    calibrated: the mechanisms, under differential privacy
-    open_ledger: opens the site's ledger; called when it is first needed
-    replayable: whether whoever knows a number can draw the noise again
+    template: the part of the policy request that is the same in every round
+    question: digest of everything in the job that determines the computation and its records
+    calibrated: the mechanisms; None without noise
+    open_ledger: opens the site's ledger; called on first use
+    replayable: the noise comes from a known seed, so others can draw it again
     """
 
     session: str
     dataset: str
     policy: SitePolicy
-    asked: evaluation.PolicyRequest
+    template: evaluation.PolicyRequest
     calibrated: Calibrated | None
     open_ledger: Callable[[], Ledger]
     question: bytes
@@ -92,7 +93,7 @@ class Guard:
     _ledger: Ledger | None = field(default=None, init=False)
     _own: record_rules.OwnRecords | None = field(default=None, init=False, repr=False)
     _records: str = field(default="", init=False, repr=False)
-    _said: set[evaluation.Decision] = field(default_factory=set, init=False, repr=False)
+    _written: set[evaluation.Decision] = field(default_factory=set, init=False, repr=False)
 
     @property
     def ledger(self) -> Ledger:
@@ -103,166 +104,163 @@ class Guard:
 
     @property
     def placement(self) -> Placement:
-        """Where the noise goes; `asked` has none where the noise can be drawn again by others."""
+        """Where the noise goes, even if it is replayable (the template then has no terms)."""
         return Placement.NONE if self.calibrated is None else self.calibrated.terms.placement
 
     def close(self) -> None:
-        """Let the ledger go."""
+        """Close the ledger."""
         if self._ledger is not None:
             self._ledger.close()
             self._ledger = None
 
-    def admit(self, occasion: ContributionRequest) -> None:
+    def admit(self, request: ContributionRequest) -> None:
         """Decide on public facts. Raises `PolicyRefusal`."""
         earlier = tuple(c.sites for c in self.ledger.cohorts(self.dataset))
-        request = self._request(occasion, earlier)
-        decisions = evaluation.before_data(self.policy, request)
-        self._write(occasion, decisions)
-        check_invitation(self.policy.release, request.site, occasion.cohort, occasion.total)
-        evaluation.enforce(request.site, decisions)
+        decisions = evaluation.before_data(self.policy, self._policy_request(request, earlier))
+        self._write(request, decisions)
+        site = self.template.site
+        check_invitation(self.policy.release, site, request.cohort, request.total)
+        evaluation.enforce(site, decisions)
 
-    def check(self, occasion: ContributionRequest, rows: SiteRecords, public: PublicFacts) -> None:
+    def check(self, request: ContributionRequest, rows: SiteRecords, public: PublicFacts) -> None:
         """Decide on the site's own records. Raises `PolicyRefusal`."""
         if self._own is None:
             self._own = record_rules.own_records(rows, public)
             self._records = encoding.digest(rows.values).hex()
-        request = self._request(occasion, ())
-        decisions = record_rules.with_data(self.policy, request, self._own)
-        self._write(occasion, decisions)
-        check_records(self.policy.release, request.site, self._own.records)
-        evaluation.enforce(request.site, decisions)
+        policy_request = self._policy_request(request, ())
+        decisions = record_rules.with_data(self.policy, policy_request, self._own)
+        self._write(request, decisions)
+        check_records(self.policy.release, self.template.site, self._own.records)
+        evaluation.enforce(self.template.site, decisions)
 
     def check_budget(
         self, answers: Sequence[PlannedRelease], load: Callable[[], SiteRecords]
     ) -> None:
         """Decide whether a run that begins with these answers fits the budget; enter nothing.
 
-        load: returns the records: noise of placement `site` that was drawn before is free
-        Raises `PolicyRefusal`. Another run may still take what is left before this one does.
+        load: returns the records; they show whether placement `site` re-uses noise, at no cost
+        Raises `PolicyRefusal`. Another run may still use the budget before this one does.
         """
-        rest = self._rest(answers[-1].occasion)
+        rest = self._rest(answers[-1].request)
         if self.placement is Placement.SITE and not self._records:
-            with suppress(SecaggError):  # what is wrong with them is for the sum to say
+            with suppress(SecaggError):  # the sum reports errors in the records
                 self._records = encoding.digest(load().values).hex()
-        with self._on_record(answers[0].occasion, "budget"):
+        with self._write_refusal(answers[0].request, "budget"):
             if self.placement is Placement.SITE and not self._records:  # so all of it is new
-                costs = [*(self._cost(answer.occasion.stage) for answer in answers), *rest]
-                self.ledger.check_costs(
-                    self.dataset, costs, self._caps(), self.asked.delta, self.asked.adjacency
-                )
+                costs = [*(self._cost(answer.request.stage) for answer in answers), *rest]
+                job = self.template
+                self.ledger.check_costs(self.dataset, costs, self._caps(), job.delta, job.adjacency)
             else:
                 releases = [self._release(answer) for answer in answers]
                 self.ledger.check_budget(releases, self._caps(), rest)
 
     def record_release(self, answer: PlannedRelease, random: RandomBytes) -> bytes:
-        """Put the contribution in the ledger, and return the seed of its noise.
+        """Enter the contribution in the ledger, and return the seed of its noise.
 
-        Raises `PolicyRefusal` where it does not fit the budget.
+        Raises `PolicyRefusal` if it does not fit the budget.
         """
-        occasion = answer.occasion
-        if self.calibrated is None and occasion.before:
+        request = answer.request
+        if self.calibrated is None and request.before:
             return b""
-        if not occasion.counting:
-            self._settle(occasion, occasion.cohort)
-        with self._on_record(occasion, "budget"):
-            release, rest = self._release(answer), self._rest(occasion)
+        if not request.counting:
+            self._settle(request, request.cohort)
+        with self._write_refusal(request, "budget"):
+            release, rest = self._release(answer), self._rest(request)
             return self.ledger.record_release(release, self._caps(), rest, random).seed
 
     def opened(self, round_: int, stage: str, counting: bool, contributors: Sequence[str]) -> None:
         """Decide on a sum that this site is asked to help open. Raises `PolicyRefusal`."""
-        if counting:  # told by the stage: the round's number is the coordinator's choice
+        if counting:  # by the stage, because the coordinator chooses the round's number
             cohort = tuple(contributors)
             self._settle(ContributionRequest(round_, stage, cohort, None, 0), cohort, round_)
 
     # --- inside ------------------------------------------------------------------------------
 
     def _release(self, answer: PlannedRelease) -> Release:
-        occasion = answer.occasion
+        request = answer.request
         return Release(
-            party=self.asked.site,
+            party=self.template.site,
             dataset=self.dataset,
             session=self.session,
-            round=occasion.round,
-            stage=occasion.stage,
+            round=request.round,
+            stage=request.stage,
             query=encoding.digest([self.question, _plain(answer.spec), answer.message]).hex(),
             placement=self.placement,
-            cost=self._cost(occasion.stage),
-            delta=self.asked.delta,
-            cohort=() if occasion.counting else occasion.cohort,
-            # Not of the contribution: two questions whose answers happen to be equal would get
-            # equal noise, and so tell that they are equal.
+            cost=self._cost(request.stage),
+            delta=self.template.delta,
+            cohort=() if request.counting else request.cohort,
+            # Of the records, not of the contribution: otherwise two queries whose answers happen to
+            # be equal would get equal noise, which reveals that they are equal.
             records=self._records,
             variance=answer.variance,
             fraction_bits=answer.spec[0].fraction_bits,
             replayable=self.replayable,
-            adjacency=self.asked.adjacency,
+            adjacency=self.template.adjacency,
         )
 
     def _caps(self) -> tuple[Cap, ...]:
         return () if self.policy.budget is None else self.policy.budget.caps
 
-    def _request(
-        self, occasion: ContributionRequest, earlier: tuple[frozenset[str], ...]
+    def _policy_request(
+        self, request: ContributionRequest, earlier: tuple[frozenset[str], ...]
     ) -> evaluation.PolicyRequest:
         return replace(
-            self.asked, cohort=occasion.cohort, earlier=earlier, total_records=occasion.total,
-            counting=occasion.counting,
+            self.template, cohort=request.cohort, earlier=earlier, total_records=request.total,
+            counting=request.counting,
         )  # fmt: skip
 
     def _write(
-        self, occasion: ContributionRequest, decisions: Sequence[evaluation.Decision]
+        self, request: ContributionRequest, decisions: Sequence[evaluation.Decision]
     ) -> None:
-        """Write down what was not said before in this session, and every refusal."""
-        new = [made for made in decisions if made not in self._said or not made.allowed]
+        """Record the decisions that are new in this session, and every refusal."""
+        new = [d for d in decisions if d not in self._written or not d.allowed]
         if new:
             self.ledger.decide(*(
-                Decision(self.dataset, self.session, occasion.round, occasion.stage, made.rule,
-                         made.allowed, made.text)
-                for made in new
+                Decision(self.dataset, self.session, request.round, request.stage, d.rule,
+                         d.allowed, d.text)
+                for d in new
             ))  # fmt: skip
-            self._said.update(new)
+            self._written.update(new)
 
     def _cost(self, stage: str) -> Cost:
-        if self.calibrated is None or self.replayable:  # noise that can be taken away is none
+        if self.calibrated is None or self.replayable:  # others can subtract replayable noise
             return EXACT
         return self.calibrated.mechanisms[stage].cost()
 
-    def _rest(self, occasion: ContributionRequest) -> list[Cost]:
-        """Return the costs of the rounds that the job has still to come."""
+    def _rest(self, request: ContributionRequest) -> list[Cost]:
+        """Return the costs of the job's later rounds."""
         rest: list[Cost] = []
         mechanisms = {} if self.calibrated is None else self.calibrated.mechanisms
         for stage, mechanism in reversed(list(mechanisms.items())):
-            done = occasion.before + 1 if stage == occasion.stage else 0
+            done = request.before + 1 if stage == request.stage else 0
             rest += [mechanism.cost()] * (mechanism.rounds - done)
-            if stage == occasion.stage:
+            if stage == request.stage:
                 break
         return rest
 
     @contextmanager
-    def _on_record(self, occasion: ContributionRequest, rule: str) -> Iterator[None]:
-        """Write down a refusal that the ledger itself makes, as this site's."""
+    def _write_refusal(self, request: ContributionRequest, rule: str) -> Iterator[None]:
+        """Record a refusal by the ledger as this site's decision, and raise it as this site's."""
+        site = self.template.site
         try:
             yield
         except PolicyRefusal as error:
-            said = error.what if error.where == self.asked.site else f"{error.where}: {error.what}"
-            self._write(occasion, [evaluation.Decision(rule, False, said)])
-            raise PolicyRefusal(self.asked.site, said, error.advice) from None
+            text = error.what if error.where == site else f"{error.where}: {error.what}"
+            self._write(request, [evaluation.Decision(rule, False, text)])
+            raise PolicyRefusal(site, text, error.advice) from None
 
     def _settle(
-        self, occasion: ContributionRequest, cohort: tuple[str, ...], round_: int = 0
+        self, request: ContributionRequest, cohort: tuple[str, ...], round_: int = 0
     ) -> None:
-        """Put down whose records were counted, once that is certain; check it like any cohort."""
-        with self._on_record(occasion, "cohorts"):
-            self.ledger.settle(self.asked.site, self.session, round_, cohort, self._compare(cohort))
-
-    def _compare(self, cohort: tuple[str, ...]) -> Callable[[Sequence[Cohort]], None]:
-        """Return what checks a cohort against earlier ones, for the ledger's transaction."""
+        """Record and check the cohort of the count of records, once it is final."""
+        site = self.template.site
 
         def compare(earlier: Sequence[Cohort]) -> None:
-            sites = tuple(known.sites for known in earlier)
-            evaluation.enforce(self.asked.site, evaluation.on_cohorts(self.policy, sites, cohort))
+            known = tuple(release.sites for release in earlier)
+            evaluation.enforce(site, evaluation.on_cohorts(self.policy, known, cohort))
 
-        return compare
+        with self._write_refusal(request, "cohorts"):
+            self.ledger.settle(site, self.session, round_, cohort, compare)
 
 
 def _plain(spec: Spec) -> list[list[object]]:

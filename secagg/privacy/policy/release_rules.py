@@ -1,19 +1,19 @@
 """Release rules: how many sites and records a sum must cover before anybody may see it.
 
-Each site owns its `ReleasePolicy`. It is checked three times: by the site before it contributes, by
-whoever holds shares or keys before a sum is opened (with the thresholds that the contributing sites
-signed, so the strictest site decides), and by the coordinator before it decodes.
+Each site owns its `ReleasePolicy`. It is checked three times: by the site before it contributes; by
+the holders of shares or keys before they open a sum (with the thresholds that the contributing
+sites signed, so the strictest site decides); and by the coordinator before it decodes.
 
 Guarantees
-    * A sum is opened only over at least max(min_sites of every contributor and of the opener)
+    * A sum is opened only over at least max(min_sites of all contributors and of the opener)
       distinct sites, each of which signed its part in this round.
-    * Within a session no party helps to open sums over two cohorts: the first one it opened (or
-      contributed to, after the cohort round) is fixed, because the difference of two cohorts' sums
-      is the contribution of the sites between them.
+    * Within a session no party helps to open sums over two cohorts. The first one that it opened
+      (or contributed to, after the cohort round) is fixed, because the difference of two cohorts'
+      sums is the contribution of the sites in which they differ.
     * A site with fewer than min_records complete records contributes nothing.
 
 =============================================  ======================================
-case                                           outcome
+case                                           result
 =============================================  ======================================
 min_sites or min_records unset                 refused
 min_sites = number of sites                    allowed
@@ -25,14 +25,13 @@ records = min_records                          allowed
 total records unknown after the cohort round   refused
 =============================================  ======================================
 
-Across sessions a ledger knows the cohorts of earlier releases, and `check_cohort` compares.
+Across sessions, `check_cohort` compares with the cohorts of earlier releases in a ledger.
 
 Not protected: between openers that each open once and do not compare (the key holders of
-`paillier`, for a coordinator who breaks the protocol); the total of records, which is known, and
-checked, only when the cohort round has released it, and which sites take from the coordinator;
-records against an
-adversary who knows all others (that takes noise, not counts); and against min_sites - 1 colluding
-sites, who can subtract their own contributions from a sum.
+`paillier`, against a coordinator who breaks the protocol); the total of records, which sites take
+from the coordinator, and which is checked only after the cohort round; records against an adversary
+who knows all others (that takes noise, not counts); and against min_sites - 1 colluding sites, who
+can subtract their own contributions from a sum.
 """
 
 from __future__ import annotations
@@ -48,12 +47,12 @@ _JOB = "the job's [release]"
 
 @dataclass(frozen=True)
 class ReleasePolicy:
-    """One party's release rules; None means unset, and an unset rule refuses.
+    """One party's release rules. None means unset; an unset rule blocks the release.
 
-    min_sites: least number of sites in any sum that is opened, at least 2
-    min_records: least number of complete records at a site that contributes, at least 1
-    min_total_records: least number of records in all; never below min_sites * min_records
-    place: where these rules are written, for whoever has to set one
+    min_sites: smallest number of sites in a sum, at least 2
+    min_records: smallest number of complete records at a contributing site, at least 1
+    min_total_records: smallest total number of records; never below min_sites * min_records
+    place: the file or table that holds these rules, for the advice in errors
     """
 
     min_sites: int | None
@@ -64,21 +63,21 @@ class ReleasePolicy:
     def __post_init__(self) -> None:
         if self.min_sites is not None and self.min_sites < 2:
             raise JobError(
-                "release.min_sites", "a sum over one site is that site's data: at least 2"
+                "release.min_sites", "must be at least 2: a sum over one site is that site's data"
             )
         if self.min_records is not None and self.min_records < 1:
             raise JobError("release.min_records", "must be at least 1")
 
     @property
     def places(self) -> str:
-        """Say where a threshold may come from: a party's own are raised to the job's."""
+        """The places that may set a threshold: a party's own rules and the job's."""
         own = self.place != _JOB
-        return f"{self.place} or {_JOB}, whichever asks for more" if own else _JOB
+        return f"{self.place} or {_JOB} (the stricter one counts)" if own else _JOB
 
     def at_least(self, agreed: ReleasePolicy) -> ReleasePolicy:
-        """Return these rules, made as strict as the agreed ones; what is unset here stays unset.
+        """Return these rules, made at least as strict as the agreed ones.
 
-        (But for the total, which has a default.)
+        An unset rule stays unset, except the total, which has a default.
         """
         totals = [n for n in (self.min_total_records, agreed.min_total_records) if n is not None]
         return ReleasePolicy(
@@ -102,29 +101,33 @@ class ReleasePolicy:
 def check_invitation(
     policy: ReleasePolicy, who: str, cohort: Sequence[str], total_records: int | None
 ) -> None:
-    """A site asks before it reads its data: may I take part with this cohort?
+    """Check at a site, before it reads its data, that it may take part with this cohort.
 
-    total_records is None only in the round that counts them. Raises `PolicyRefusal`.
+    total_records: None only in the round that counts them
+    Raises `PolicyRefusal`.
     """
     min_sites, _, min_total = policy.thresholds(who)
     _check_sites(who, cohort, min_sites)
     if total_records is not None and total_records < min_total:
         raise PolicyRefusal(
             who,
-            f"the cohort has {total_records} records in all, and {min_total} are needed",
+            f"the cohort has {total_records} records, and {min_total} are needed",
             f"Wait for more records, or change min_total_records or min_records in "
             f"{policy.places}.",
         )
 
 
 def check_records(policy: ReleasePolicy, who: str, records: int) -> None:
-    """A site asks before it contributes: have I enough complete records? `PolicyRefusal` if not."""
+    """Check at a site, before it contributes, that it has enough complete records.
+
+    Raises `PolicyRefusal`.
+    """
     _, min_records, _ = policy.thresholds(who)
     if records < min_records:
         change = f", or change min_records in {policy.places}" if min_records > 1 else ""
         raise PolicyRefusal(
             who,
-            f"it has fewer complete records than its rule asks for ({min_records})",
+            f"the site has fewer complete records than its rule requires ({min_records})",
             f"Leave the site out{change}.",
         )
 
@@ -136,7 +139,7 @@ def check_release(
     signed_thresholds: Mapping[str, int],
     first_cohort: Sequence[str] | None,
 ) -> None:
-    """Whoever can open a sum asks first: may the sum over these sites be seen?
+    """Check, at each party that helps to open a sum, that the sum over these sites may be seen.
 
     signed_thresholds: min_sites of each contributor, from its verified signature in this round
     first_cohort: the sites of the session's first release, or None before it
@@ -152,30 +155,31 @@ def check_release(
         raise PolicyRefusal(
             who,
             f"the sites changed after the first release (then {len(first_cohort)}, now "
-            f"{len(contributors)}): the difference would show the sites between",
-            "Run again with the same sites as then.",
+            f"{len(contributors)}); the difference would reveal the sites that changed",
+            "Run again with the sites of the first release.",
         )
 
 
 def check_cohort(
     policy: ReleasePolicy, who: str, cohort: Sequence[str], earlier: Sequence[frozenset[str]]
 ) -> None:
-    """Ask of a sum over these sites: would it, with all earlier ones, show fewer than min_sites?
+    """Check that a sum over these sites, with all earlier ones, exposes no group of sites.
 
-    earlier: the cohorts of earlier sessions. Raises `PolicyRefusal`, which names them.
+    earlier: the cohorts of earlier sessions
+    Raises `PolicyRefusal`, which names the exposed sites.
     """
-    least, _, _ = policy.thresholds(who)
-    exposure = exposed(earlier, frozenset(cohort), least)
+    min_sites, _, _ = policy.thresholds(who)
+    exposure = exposed(earlier, frozenset(cohort), min_sites)
     if exposure is not None:
         raise PolicyRefusal(who, exposure.line(), "Run again with the sites of an earlier release.")
 
 
-def _check_sites(who: str, sites: Sequence[str], least: int) -> None:
+def _check_sites(who: str, sites: Sequence[str], min_sites: int) -> None:
     if len(set(sites)) != len(sites):
         raise PolicyRefusal(who, "a site is counted twice")
-    if len(sites) < least:
+    if len(sites) < min_sites:
         raise PolicyRefusal(
             who,
-            f"{len(sites)} sites take part, and the release rule asks for {least}",
+            f"{len(sites)} sites take part, and the release rule requires {min_sites}",
             "Wait for more sites, or agree on another release.min_sites.",
         )

@@ -6,9 +6,9 @@ site, to each request, before anything leaves it.
 Guarantees
     * It fails closed. A file that cannot be read, or that holds an unknown key, is an error. A
       policy without min_sites or min_records, and without a profile that sets them, refuses all.
-    * A file that names a profile is never looser than it: a key beside it that is looser is an
-      error. (So a report may quote the profile's name. Who wants to be looser names no profile.)
-    * A job can make a site's counting rules stricter and nothing looser (`at_least`).
+    * A file that names a profile is never weaker than the profile: a weaker key is an error. So a
+      report may quote the profile's name. For weaker rules, leave out the profile.
+    * A job can make a site's counting rules stricter, and no rule weaker (`at_least`).
 
 =======  =========  ===========  =====  ================  =======================================
 profile  min_sites  min_records  ratio  dof; dominance    the convention that it follows
@@ -16,16 +16,16 @@ profile  min_sites  min_records  ratio  dof; dominance    the convention that it
 3        3          3            0.33                     DataSHIELD: nfilter.subset, nfilter.glm
 5        3          5            0.33                     many registries; OMOP's usual minimum
 7        3          8            0.33                     OpenSAFELY: counts up to 7 not shown
-10       3          10           0.33   10; 2, 0.9, 0.1   SACRO, as it is set; ABS, rule of ten
+10       3          10           0.33   10; 2, 0.9, 0.1   SACRO's defaults; ABS, rule of ten
 11       3          11           0.33   10; 2, 0.9, 0.1   CMS: cells of 1 to 10 not shown
 =======  =========  ===========  =====  ================  =======================================
 
-Dominance is `largest`, `share`, `remainder`. Three sites are no part of these conventions: of two,
-each reads the other's sum. Those that ask for a least count only are filled up with DataSHIELD's
-ratio, and CMS with all of profile 10.
+Dominance is `largest`, `share`, `remainder`. The minimum of three sites is not part of these
+conventions: of two sites, each can compute the other's sum. Conventions with only a minimum count
+get DataSHIELD's ratio, and CMS also the other rules of profile 10.
 
 Not protected: a policy is as good as its owner's control over the file and over the code that reads
-it; nothing here proves to others that a site keeps to it.
+it. Nothing here proves to others that a site follows its policy.
 """
 
 from __future__ import annotations
@@ -74,20 +74,20 @@ class _Strict(BaseModel):
 
 
 class Dominance(_Strict):
-    """No few records may make up most of a total (Hundepool et al. 2012, section 4.2)."""
+    """A few records may not make up most of a total (Hundepool et al. 2012, section 4.2)."""
 
     largest: int = Field(default=1, ge=1)
-    """How many of the largest contributions `share` is about."""
+    """The number of largest contributions that `share` limits."""
     share: Share | None = None
-    """They make up at most this share of the total at this site: the (n, k) rule with n = `largest`
-    and k = 100 `share`."""
+    """Largest share that they may have of the total at this site: the (n, k) rule with n =
+    `largest` and k = 100 `share`."""
     remainder: float | None = Field(default=None, gt=0, allow_inf_nan=False)
     """The total without the two largest contributions is at least this multiple of the largest: the
     p% rule with p = 100 `remainder`. Otherwise the owner of the second largest could estimate the
     largest too closely."""
 
     @model_validator(mode="after")
-    def _says_something(self) -> Dominance:
+    def _not_empty(self) -> Dominance:
         if self.share is None and self.remainder is None:
             raise ValueError("set share, remainder, or both")
         return self
@@ -105,21 +105,21 @@ class Budget(_Strict):
     period_delta: float | None = Field(default=None, gt=0, lt=1)
     """Belongs to `period_epsilon`."""
     period_days: float | None = Field(default=None, gt=0, allow_inf_nan=False)
-    """Length in days of the period that ends now. If it is not set, all time: only that bounds what
-    someone can learn who keeps everything. An answer repeated with its first noise (placement
-    `site`) counts when it was first given."""
+    """Length in days of the period, which ends now. If it is not set, all time: only that bounds
+    what someone can learn who keeps all releases. An answer repeated with its first noise
+    (placement `site`) counts when it was first given."""
     adjacency: tuple[Adjacency, ...] | None = Field(default=None, min_length=1)
-    """The adjacencies that are accepted. If it is not set, either. The period's budget holds under
-    each of them."""
+    """The adjacencies that are accepted. If it is not set, both are. The period's budget holds
+    under each of them."""
     unit: tuple[Literal["record", "person"], ...] | None = Field(default=None, min_length=1)
-    """Who must be protected: a single record, or all records of a person. If it is not set,
-    either."""
+    """The units that jobs may protect: a single record, or all records of a person. If it is not
+    set, both are accepted."""
     person: str | None = Field(default=None, min_length=1)
-    """The column that names persons: jobs must protect them, by this column. If it is not set,
-    any."""
+    """The column that names persons: jobs must protect persons, by this column. If it is not set,
+    any column is accepted, or none."""
     colluding: int | None = Field(default=None, ge=1)
-    """The noise must allow for this many sites that tell the coordinator theirs, unless all of it
-    is this site's own (placement `"site"`)."""
+    """The noise must allow for this many sites that reveal their noise to the coordinator, unless
+    this site adds all of it itself (placement `"site"`)."""
 
     @model_validator(mode="after")
     def _complete(self) -> Budget:
@@ -130,12 +130,12 @@ class Budget(_Strict):
         if self.period_days is not None and self.period_epsilon is None:
             raise ValueError("period_days needs period_epsilon and period_delta")
         if self.epsilon is None and self.period_epsilon is None:
-            raise ValueError("set epsilon and delta, or period_epsilon and period_delta, or all")
+            raise ValueError("set epsilon and delta, or period_epsilon and period_delta, or both")
         return self
 
     @property
     def caps(self) -> tuple[Cap, ...]:
-        """What the ledger has to keep to: the period's epsilon, under each adjacency accepted."""
+        """The caps for the ledger: the period's epsilon, under each accepted adjacency."""
         if self.period_epsilon is None or self.period_delta is None:
             return ()
         return tuple(
@@ -155,7 +155,7 @@ def _is_key(text: str) -> str:
 
 
 class Keys(_Strict):
-    """Whose requests are answered: Ed25519 verify keys, in hexadecimal."""
+    """The keys of those whose requests the site answers."""
 
     coordinators: tuple[Annotated[str, AfterValidator(_is_key)], ...] = Field(min_length=1)
     """The coordinators whose requests are answered: Ed25519 verify keys, 64 hexadecimal digits
@@ -163,61 +163,61 @@ class Keys(_Strict):
 
 
 class SitePolicy(_Strict):
-    """A site's rules; an unset one does not restrict, but for min_sites and min_records."""
+    """A site's rules. A rule that is not set does not restrict, except min_sites, min_records."""
 
     profile: Literal[3, 5, 7, 10, 11] | None = None
     """Rules from the table of profiles."""
     dataset: str | None = Field(default=None, min_length=1)
-    """The name under which the ledger keeps what was released from these records. Keep it when the
-    file is renamed or rows are added: under another name the ledger starts anew. If it is not set,
-    whoever runs the site names it."""
+    """The name under which the ledger records releases of these records. Keep it when the file is
+    renamed or rows are added: under another name, the ledger starts again. If it is not set, the
+    operator of the site names the data set."""
     min_sites: int | None = Field(default=None, ge=2)
-    """Least number of sites in any sum. If neither this nor a profile is set, everything is
+    """Smallest number of sites in a sum. If neither this nor a profile is set, everything is
     refused."""
     min_records: int | None = Field(default=None, ge=1)
-    """Least number of complete records of this site. If neither this nor a profile is set,
+    """Smallest number of complete records of this site. If neither this nor a profile is set,
     everything is refused."""
     min_total_records: int | None = Field(default=None, ge=1)
-    """Least number of complete records in all. It is at least `min_sites` times `min_records`."""
+    """Smallest total number of complete records. It is at least `min_sites` times `min_records`."""
     min_level_records: int | None = Field(default=None, ge=1)
     """For each 0/1 variable, and so for each level of a categorical column: this site has either no
     ones or at least this many; the same for zeros. It is strict, because it looks at this site's
     count."""
     methods: Names | None = None
-    """The methods that are allowed. If it is not set, any."""
+    """The methods that are allowed. If it is not set, all are."""
     columns: Names | None = None
-    """The columns that are allowed: a job that declares another is refused. If it is not set,
-    any."""
+    """The columns that are allowed. A job that declares another is refused. If it is not set, all
+    are allowed."""
     protocols: Names | None = None
-    """The protocols that are allowed. If it is not set, any. `"plain"` shows the coordinator
+    """The protocols that are allowed. If it is not set, all are. `"plain"` shows the coordinator
     everything."""
     max_parameters_ratio: float | None = Field(default=None, gt=0, allow_inf_nan=False)
     """Largest number of parameters for each of this site's records."""
     min_residual_dof: int | None = Field(default=None, ge=1)
-    """Least number of records in all, minus the parameters."""
+    """Smallest difference between the total number of records and the number of parameters."""
     max_site_share: Share | None = None
     """Largest share of all records that this site may have. A sum that is mostly one site's reveals
     that site."""
     cohorts: Literal["checked", "fixed"] = "checked"
-    """Which sites may take part, given all that these records were released with before.
-    `"checked"`: no combination of releases may isolate fewer than `min_sites` sites. `"fixed"`:
-    only the sites of an earlier release."""
+    """Which sites may take part, given all earlier releases of these records. `"checked"`: no
+    combination of releases may isolate fewer than `min_sites` sites. `"fixed"`: only the sites of
+    an earlier release."""
     noise: Literal["any", "required", "own"] = "any"
-    """`"required"`: no exact releases, only with differential privacy. `"own"`: and all of the
-    noise is added at this site (placement `"site"`), so that it does not depend on other sites."""
+    """`"required"`: only releases with differential privacy. `"own"`: in addition, this site adds
+    all of the noise itself (placement `"site"`), so that it does not depend on other sites."""
     dominance: Dominance | None = None
-    """No few records may make up most of a total."""
+    """A few records may not make up most of a total."""
     budget: Budget | None = None
     """How much privacy one job, and all jobs together, may cost."""
     keys: Keys | None = None
-    """Who may ask."""
+    """Whose requests are answered."""
     _file: str = PrivateAttr(default="")
 
     @model_validator(mode="before")
     @classmethod
     def _fill_from_profile(cls, raw: Any) -> Any:
         if not isinstance(raw, dict) or not isinstance(raw.get("profile"), int | float):
-            return raw  # no profile, or one of a wrong type, which its field refuses
+            return raw  # no profile, or one of a wrong type, which its field rejects
         known = PROFILES.get(raw["profile"], {})
         filled = {**known, **raw}
         if "dominance" in known and isinstance(filled["dominance"], dict):
@@ -227,28 +227,28 @@ class SitePolicy(_Strict):
     @model_validator(mode="after")
     def _not_looser_than_profile(self) -> SitePolicy:
         if self.profile is not None:
-            asked = dict(PROFILES[self.profile])
-            _refuse_looser(self.dominance, asked.pop("dominance", {}), "dominance.")
-            _refuse_looser(self, asked, "")
+            rules = dict(PROFILES[self.profile])
+            _refuse_looser(self.dominance, rules.pop("dominance", {}), "dominance.")
+            _refuse_looser(self, rules, "")
         return self
 
     @property
     def release(self) -> ReleasePolicy:
-        """The counting rules, for whoever opens a sum."""
+        """The counting rules, for those who open a sum."""
         rules = ReleasePolicy(self.min_sites, self.min_records, self.min_total_records)
         return (
             replace(rules, place=f"{self._file} (a profile sets it too)") if self._file else rules
         )
 
     def at_least(self, agreed: ReleasePolicy) -> SitePolicy:
-        """Return this policy with counting rules as strict as the agreed ones, if it sets them."""
+        """Return this policy with its counting rules raised to the agreed ones, if it sets any."""
         release = self.release.at_least(agreed)
         counts = ("min_sites", "min_records", "min_total_records")
         return self.model_copy(update={key: getattr(release, key) for key in counts})
 
 
 def policy_of(release: ReleasePolicy) -> SitePolicy:
-    """Return the policy of a site that has none of its own: the counting rules agreed by all."""
+    """Return the policy of a site without a policy file: the counting rules that all agreed on."""
     return SitePolicy(
         min_sites=release.min_sites,
         min_records=release.min_records,
@@ -257,7 +257,7 @@ def policy_of(release: ReleasePolicy) -> SitePolicy:
 
 
 def read_policy(path: Path) -> SitePolicy:
-    """Read a site's policy file. Raises `JobError` with one line; there is no policy then."""
+    """Read a site's policy file. Raises `JobError` with one line."""
     try:
         raw = tomllib.loads(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
@@ -268,13 +268,13 @@ def read_policy(path: Path) -> SitePolicy:
 
 
 def parse_policy(raw: Mapping[str, Any], where: str) -> SitePolicy:
-    """Return the policy that TOML data hold. Raises `JobError` naming the key."""
+    """Return the policy in TOML data. Raises `JobError` naming the key."""
     try:
         return SitePolicy.model_validate(dict(raw))
     except ValidationError as error:
         errors = error.errors(include_url=False)
     unknown = [e for e in errors if e["type"] == "extra_forbidden"]
-    first = (unknown or errors)[0]  # a misspelt key explains the one that is missing
+    first = (unknown or errors)[0]  # a misspelt key explains a missing one
     path = [str(part) for part in first["loc"]]
     key = ".".join(path)
     if not unknown:
@@ -288,10 +288,10 @@ _SMALLER_IS_STRICTER = ("max_parameters_ratio", "share")
 
 
 def _refuse_looser(own: BaseModel | None, profile: Mapping[str, Any], table: str) -> None:
-    for key, asked in profile.items():
+    for key, required in profile.items():
         value = getattr(own, key)
-        if value < asked if key not in _SMALLER_IS_STRICTER else value > asked:
+        if value < required if key not in _SMALLER_IS_STRICTER else value > required:
             raise ValueError(
-                f"{table}{key} = {value} is looser than the profile's {asked}: leave one of them "
-                "out"
+                f"{table}{key} = {value} is looser than the profile's {required}: leave out one of "
+                "them"
             )

@@ -1,37 +1,28 @@
-"""Many draws of the discrete Gaussian at once: law exact but for 2^-179, a million in a blink.
+"""Many draws of the discrete Gaussian at once, fast; each law is exact up to 2^-179.
 
-Sources: high and low part, joined by a rejection: Ducas, Durmus, Lepoint and Lyubashevsky 2013
+Sources: high and low part joined by a rejection: Ducas, Durmus, Lepoint and Lyubashevsky 2013
 ("Lattice signatures and bimodal Gaussians", CRYPTO), section 6; the table: Walker 1977, filled as
-by Vose 1991; the coin of the rejection: Canonne, Kamath and Steinke 2020, algorithm 1, see `coins`.
-(Weighted sums of table draws, Micciancio and Walter 2017, are the other way: several draws where
-this takes one, and an error of their own.)
+by Vose 1991; the coin of the rejection: Canonne, Kamath and Steinke 2020, algorithm 1, see
+`bernoulli`. (The alternative, weighted sums of table draws by Micciancio and Walter 2017, needs
+several draws for each number and has its own error.)
 
-How it works. Let K = 2^shift be such that s0 = sigma / K is in [64, 128), or K = 1 if sigma is
-below. For x >= 0 write x = K y + u, 0 <= u < K. Then
+Algorithm. Let K = 2^shift be such that s0 = sigma / K is in [64, 128), or K = 1 if sigma is below
+64. For x >= 0 write x = K y + u, 0 <= u < K. Then
 
     exp(-x^2 / 2 sigma^2) = exp(-y^2 / 2 s0^2) exp(-gamma),    gamma = u (u + 2 K y) / 2 sigma^2.
 
-So draw y from a table of exp(-y^2 / 2 s0^2), u uniformly, and keep them with probability
-exp(-gamma). As gamma <= (1 + 2 y) / 2 s0^2, nearly all are kept (one in 160 is lost at s0 = 64,
-fewer above). A random sign makes the law two-sided; zero with a minus is thrown back.
+So y is drawn from a table of exp(-y^2 / 2 s0^2), u uniformly, and the pair is accepted with
+probability exp(-gamma). As gamma <= (1 + 2 y) / 2 s0^2, nearly all pairs are accepted (one in 160
+is rejected at s0 = 64, fewer above). A random sign makes the law two-sided; minus zero is rejected.
 
-What is exact. The integers u, the sign and the coin: a random word is compared with gamma in
-floating point only where they differ by more than floating point can err (2^-48 against 2^-51), and
-otherwise as integers of any length. So not even the last bit depends on the machine: the same bytes
-give the same draws everywhere, which is what re-using noise on a retry stands on.
+Exact: the integers u, the sign and the coin. A random word is compared with gamma in floating point
+only if they differ by more than the rounding error (2^-48 against 2^-51), and otherwise as integers
+of any length. So not even the last bit depends on the machine: the same bytes give the same draws
+everywhere. Re-using noise on a retry relies on this.
 
-What is not. The table has y < N = 2^11, N >= 16 s0, as integer parts of N 2^181. Total variation,
-with rho(y) = exp(-y^2 / 2 s0^2):
+Not exact: the table, which is off by less than `ERROR` (docs/math/discrete-noise.md).
 
-    tail: the sum of rho from N on is at most rho(N) times that from 0 on         exp(-128) < 2^-184
-    weights: N of them, each within 2 of 2^224 rho(y)                         2 N / 2^224   = 2^-212
-    parts: each at most 1 below its share; what is missing is given to y = 0  N / (N 2^181) = 2^-181
-
-If proposals are off by e, and a share A of them is kept, then what is kept is off by 3 e / (2 A) at
-most; A >= 1/2 (half is lost where all mass is at zero). In all, 3 (2^-184 + 2^-212 + 2^-181)
-< 2^-179 = `ERROR`.
-
-Not protected: timing, as in `coins`.
+Not protected: timing, as in `bernoulli`.
 """
 
 from __future__ import annotations
@@ -52,26 +43,26 @@ MAX_VARIANCE = 2**118 - 1
 """Largest variance: draws stay below 2^63, which is 16 standard deviations or more."""
 
 ERROR = 2.0**-179
-"""Total variation between one draw and the discrete Gaussian, an upper bound (see above)."""
+"""Upper bound of the total variation distance between one draw and the discrete Gaussian."""
 
 _COLUMN_BITS = 11
-_HIGH_BITS = WORD_BITS - _COLUMN_BITS  # of a random word, after it has chosen a column
-_LOW_BYTES = 16  # of further randomness, used where the high bits are equal
+_HIGH_BITS = WORD_BITS - _COLUMN_BITS  # remaining bits of a random word that chose a column
+_LOW_BYTES = 16  # further random bytes, used where the high bits are equal
 _PART_BITS = _HIGH_BITS + 8 * _LOW_BYTES
 _WEIGHT_BITS = 224
-_DIGITS = 100  # of decimal arithmetic: far more than weights are kept to
-_NEAR = 2.0**-48  # gamma / k < 1/2 is rounded five times, a word once: in all less than 2^-51
-_BLOCK = 2**14  # draws at once: what a block needs stays in the processor's cache
+_DIGITS = 100  # decimal digits: far more than the weights need
+_NEAR = 2.0**-48  # gamma / k < 1/2 is rounded five times, a word once: less than 2^-51 together
+_BLOCK = 2**14  # draws at once, so that a block fits the processor's cache
 
 Words = NDArray[np.uint64]
 
 
 @dataclass(frozen=True)
 class _Table:
-    """Walker's table: a column is chosen evenly, then `column` or `other`.
+    """Walker's table: choose a column uniformly, then return it or its `other`.
 
-    high, low: the odds of staying at the column, in parts of 2^_PART_BITS, as its high bits and the
-        rest; high is 2^_HIGH_BITS where there is no other
+    high, low: the probability of returning the column, in parts of 2^_PART_BITS, as high bits and
+        low bits; high is 2^_HIGH_BITS where there is no other
     """
 
     variance: Fraction
@@ -84,23 +75,23 @@ class _Table:
 def fast_gaussian(variance: int | Fraction, size: int, random: RandomBytes) -> NDArray[np.int64]:
     """Return `size` independent draws x, P(x) proportional to exp(-x^2 / (2 variance)).
 
-    variance: sigma^2, exact, 0 < variance <= MAX_VARIANCE; else raises `InternalError`
+    variance: sigma^2, exact; raises `InternalError` unless 0 < variance <= MAX_VARIANCE
     Each draw is within `ERROR` of that law, in total variation.
     """
     if not 0 < variance <= MAX_VARIANCE:
-        raise InternalError("noise", f"no noise of variance {variance} fits 64 bits")
+        raise InternalError("noise", f"variance {variance} is out of range for 64-bit noise")
     table = _table(Fraction(variance))
-    drawn = np.empty(size, dtype=np.int64)
+    draws = np.empty(size, dtype=np.int64)
     done = 0
     while done < size:
-        kept = _draw(table, min(size - done, _BLOCK), random)
-        drawn[done : done + len(kept)] = kept
-        done += len(kept)
-    return drawn
+        accepted = _draw(table, min(size - done, _BLOCK), random)
+        draws[done : done + len(accepted)] = accepted
+        done += len(accepted)
+    return draws
 
 
 def _draw(table: _Table, count: int, random: RandomBytes) -> NDArray[np.int64]:
-    """Draw `count` proposals; return those that are kept."""
+    """Draw `count` proposals; return the accepted ones."""
     first, second = _words(2 * count, random).reshape(2, count)
     y = _look_up(table, first, random)
     negative = (second & np.uint64(1)).astype(np.int64)
@@ -117,10 +108,10 @@ def _draw(table: _Table, count: int, random: RandomBytes) -> NDArray[np.int64]:
 def _look_up(table: _Table, words: Words, random: RandomBytes) -> NDArray[np.int64]:
     """Return y >= 0 for each random word: its top bits choose a column, the rest is compared."""
     column = (words >> np.uint64(_HIGH_BITS)).astype(np.int64)
-    drawn = words & np.uint64(2**_HIGH_BITS - 1)
+    rest = words & np.uint64(2**_HIGH_BITS - 1)
     high = table.high[column]
-    y = np.where(drawn < high, column, table.other[column])
-    for i in np.flatnonzero(drawn == high):  # one in 2^53
+    y = np.where(rest < high, column, table.other[column])
+    for i in np.flatnonzero(rest == high):  # one in 2^53
         if int.from_bytes(random(_LOW_BYTES), "little") < table.low[column[i]]:
             y[i] = column[i]
     return y
@@ -129,10 +120,10 @@ def _look_up(table: _Table, words: Words, random: RandomBytes) -> NDArray[np.int
 def _coin_exp(
     table: _Table, y: NDArray[np.int64], u: NDArray[np.int64], random: RandomBytes
 ) -> NDArray[np.bool_]:
-    """Return True with probability exp(-gamma) for each (y, u): `coins.bernoulli_exp` for many.
+    """Return True with probability exp(-gamma) for each (y, u): `bernoulli_exp`, vectorised.
 
-    All throw the coin gamma; those whose coin succeeds throw gamma/2, then gamma/3, ...: True if
-    the number of throws is odd. gamma < 1/2, as y < 2^11 and s0 >= 64.
+    Coins of probability gamma, gamma/2, gamma/3, ... are thrown until the first fails. The result
+    is True if the number of throws is odd. gamma < 1/2, as y < 2^11 and s0 >= 64.
     """
     low = u * 2.0**-table.shift  # exact, as u has at most 52 bits
     gamma = low * (low + 2.0 * y) * float(Fraction(4**table.shift) / (2 * table.variance))
@@ -141,8 +132,7 @@ def _coin_exp(
     k = 1
     while len(throwing):
         words = _words(len(throwing), random)
-        odds = gamma[throwing] / k
-        gap = words * 2.0**-WORD_BITS - odds
+        gap = words * 2.0**-WORD_BITS - gamma[throwing] / k
         heads = gap < 0
         for i in np.flatnonzero(np.abs(gap) < _NEAR):  # one in 2^47
             at = throwing[i]
@@ -154,7 +144,7 @@ def _coin_exp(
 
 
 def _compare(table: _Table, y: int, u: int, k: int, word: int, random: RandomBytes) -> bool:
-    """Return the coin of odds gamma/k whose first 64 random bits are `word`, exactly."""
+    """Return the coin of probability gamma/k whose first 64 random bits are `word`, exactly."""
     n = u * (u + (y << table.shift + 1)) * table.variance.denominator
     d = 2 * table.variance.numerator * k
     digit, rest = divmod(n << WORD_BITS, d)
@@ -187,9 +177,9 @@ def _shift(variance: Fraction) -> int:
 
 
 def _parts(variance: Fraction) -> list[int]:
-    """Return how many of N 2^_PART_BITS parts each y has; proportional to exp(-y^2/2variance)."""
-    # rho(y + 1) = rho(y) r^(2y + 1), r = exp(-1/(2 variance)). Each operation is off by 10^-100 of
-    # its result at most, and rho(y) takes y^2 of them: 10^-93, below the unit 2^-224 of weights.
+    """Return each y's share of N 2^_PART_BITS parts, proportional to exp(-y^2 / (2 variance))."""
+    # rho(y + 1) = rho(y) r^(2y + 1), r = exp(-1/(2 variance)). Each operation has a relative error
+    # of at most 10^-100, and rho(y) takes y^2 of them: 10^-93, below the unit 2^-224 of weights.
     context = Context(prec=_DIGITS)
     half = context.divide(Decimal(-variance.denominator), Decimal(2 * variance.numerator))
     step = context.exp(half)
@@ -207,20 +197,20 @@ def _parts(variance: Fraction) -> list[int]:
 
 
 def _columns(parts: list[int]) -> tuple[list[int], list[int]]:
-    """Fill columns of 2^_PART_BITS parts, each with what two values have (Vose 1991).
+    """Fill columns of 2^_PART_BITS parts, each from at most two values (Vose 1991).
 
-    parts: adds up to all columns. Returns for each column how many parts are its own, and whose the
-    others are. Integers, so nothing is lost: while some value has too little for its column, some
-    value has more than it needs for its own.
+    parts: sum to the capacity of all columns. Returns for each column the number of its own parts,
+    and the value that fills the rest. Integers lose nothing: while one value has too few parts for
+    its column, another has too many.
     """
     capacity = 1 << _PART_BITS
     own, other = list(parts), list(range(len(parts)))
-    short = [y for y, part in enumerate(own) if part < capacity]
-    rich = [y for y, part in enumerate(own) if part > capacity]
-    while short:
-        y, donor = short.pop(), rich[-1]
+    below = [y for y, part in enumerate(own) if part < capacity]
+    above = [y for y, part in enumerate(own) if part > capacity]
+    while below:
+        y, donor = below.pop(), above[-1]
         other[y] = donor
         own[donor] -= capacity - own[y]
         if own[donor] < capacity:
-            short.append(rich.pop())
+            below.append(above.pop())
     return own, other

@@ -1,21 +1,21 @@
 """The discrete Gaussian, drawn exactly: P(x) proportional to exp(-x^2 / (2 variance)) on integers.
 
 Source: Canonne, Kamath and Steinke 2020, "The discrete Gaussian for differential privacy" (NeurIPS;
-arXiv:2004.00010), algorithm 3: a discrete Laplace proposal, accepted so that a Gaussian is left.
-Integers only: the law accounted for is the one that is drawn from, given uniform random bytes.
+arXiv:2004.00010), algorithm 3: a discrete Laplace proposal and a rejection step. All arithmetic is
+on integers, so given uniform random bytes the law that is drawn is the law that is accounted for.
 
-`variance` is the paper's sigma^2. The variance of what is drawn is never above it, and below it by
-4 pi^2 sigma^4 exp(-2 pi^2 sigma^2), nearly: nothing to speak of from sigma = 2 upwards.
+`variance` is the paper's sigma^2. The variance of the draws is never above it, and below it by
+about 4 pi^2 sigma^4 exp(-2 pi^2 sigma^2), which is negligible from sigma = 2 on.
 
 =======================  =====================================================
-case                     outcome
+case                     result
 =======================  =====================================================
-variance 0 or negative   `InternalError`: whoever sizes noise has a bug
-variance 1/4             allowed: any positive `Fraction` is
-variance 2^200           allowed: Python's integers have no end
+variance 0 or negative   `InternalError`: the caller has a bug
+variance 1/4             allowed, as is any positive `Fraction`
+variance 2^200           allowed: Python's integers have no limit
 =======================  =====================================================
 
-Not protected: timing, as in `coins`; and speed, for which there is `fast_gaussian`.
+Not protected: timing, as in `bernoulli`. `fast_gaussian` is much faster.
 """
 
 from __future__ import annotations
@@ -32,15 +32,15 @@ from secagg.privacy.sampling.discrete_laplace import discrete_laplace
 def discrete_gaussian(variance: int | Fraction, random: RandomBytes) -> int:
     """Return one integer x, with probability proportional to exp(-x^2 / (2 variance)).
 
-    variance: sigma^2 > 0, exact, hence no float. Raises `InternalError` if it is not positive.
+    variance: sigma^2 > 0, exact, so not a float. Raises `InternalError` if it is not positive.
     """
     if variance <= 0:
         raise InternalError("noise", f"a variance must be positive: {variance}")
     p, q = variance.numerator, variance.denominator
-    t = isqrt(p // q) + 1  # floor(sigma) + 1; any t > 0 is right, this one wastes few proposals
+    t = isqrt(p // q) + 1  # floor(sigma) + 1; any t > 0 is correct, this one rejects little
     while True:
         y = discrete_laplace(t, random)
-        # exp(-|y|/t) exp(-(|y| - sigma^2/t)^2 / (2 sigma^2)) is exp(-y^2 / (2 sigma^2)), but for a
-        # factor without y; and (|y| - p/(q t))^2 q / (2 p) is this, over one denominator:
+        # Up to a factor without y, exp(-|y|/t) exp(-(|y| - sigma^2/t)^2 / (2 sigma^2)) is
+        # exp(-y^2 / (2 sigma^2)); and (|y| - p/(q t))^2 q / (2 p), over one denominator, is
         if bernoulli_exp((abs(y) * t * q - p) ** 2, 2 * p * q * t * t, random):
             return y

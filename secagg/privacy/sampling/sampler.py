@@ -1,11 +1,11 @@
-"""Noise for a vector of integers: which sampler draws it, and what that adds to delta.
+"""Noise for a vector of integers: selects the sampler and states its error.
 
-Both draw the discrete Gaussian of Canonne, Kamath and Steinke 2020. Short vectors, such as the
-moments of a few variables, get the sampler that is exact (`discrete_gaussian`); long ones the one
-that is a thousand times as fast, and off by 2^-179 (`fast_gaussian`). Who accounts for a release of
-`size` numbers adds size * sample_error(size), times 1 + e^epsilon, to its delta.
+Both samplers draw the discrete Gaussian of Canonne, Kamath and Steinke 2020. Short vectors, such as
+the moments of a few variables, use the exact sampler (`discrete_gaussian`). Long ones use a sampler
+that is a thousand times as fast and within 2^-179 of the law (`fast_gaussian`). Accounting for a
+release of `size` numbers adds size * sample_error(size) * (1 + e^epsilon) to its delta.
 
-Not protected: noise is as secret as the bytes it is drawn from; and timing, as in `coins`.
+Not protected: noise is as secret as the random bytes it is drawn from; timing, as in `bernoulli`.
 """
 
 from __future__ import annotations
@@ -22,43 +22,43 @@ from secagg.privacy.sampling.batched_gaussian import ERROR, MAX_VARIANCE, fast_g
 from secagg.privacy.sampling.discrete_gaussian import discrete_gaussian
 
 EXACT_UP_TO = 1024
-"""Longest vector that is drawn exactly: some 20 ms."""
+"""Longest vector that is drawn exactly; it takes about 20 ms."""
 
 
 def sample(variance: int | Fraction, size: int, random: RandomBytes) -> NDArray[np.int64]:
     """Return `size` independent integers x, P(x) proportional to exp(-x^2 / (2 variance)).
 
-    variance: sigma^2 in squared units of the integers, exact, 0 < variance <= `MAX_VARIANCE`, so
-        that 16 standard deviations fit 64 bits; else raises `InternalError`
+    variance: sigma^2 in squared steps of the integers, exact; raises `InternalError` unless
+        0 < variance <= `MAX_VARIANCE`, so that 16 standard deviations fit 64 bits
     The same bytes of `random` give the same integers on every machine.
     """
     if not 0 < variance <= MAX_VARIANCE:
-        raise InternalError("noise", f"no noise of variance {variance} fits 64 bits")
+        raise InternalError("noise", f"variance {variance} is out of range for 64-bit noise")
     if size > EXACT_UP_TO:
         return fast_gaussian(variance, size, random)
-    # One beyond 64 bits, of probability 2^-184, would raise OverflowError here, not wrap around.
+    # A draw beyond 64 bits (probability 2^-184) raises OverflowError here and does not wrap around.
     return np.array([discrete_gaussian(variance, random) for _ in range(size)], dtype=np.int64)
 
 
 def sample_weighted(
     variance: int, weights: Sequence[int], size: int, random: RandomBytes
 ) -> NDArray[np.int64]:
-    """Return as `sample` does, but the i-th number's variance is weights[i] times as large.
+    """Return the draws of `sample`, but the i-th number's variance is weights[i] times as large.
 
-    weights: as many as `size`, or none, which means all 1
+    weights: `size` of them, or an empty sequence if all are 1
     """
     if not weights:
         return sample(variance, size, random)
     if len(weights) != size:
         raise InternalError("noise", f"{len(weights)} weights for {size} numbers")
-    each = np.asarray(weights)
-    drawn = np.empty(size, dtype=np.int64)
+    weight_of = np.asarray(weights)
+    draws = np.empty(size, dtype=np.int64)
     for weight in sorted(set(weights)):
-        chosen = each == weight
-        drawn[chosen] = sample(variance * weight, int(chosen.sum()), random)
-    return drawn
+        chosen = weight_of == weight
+        draws[chosen] = sample(variance * weight, int(chosen.sum()), random)
+    return draws
 
 
 def sample_error(size: int) -> float:
-    """Return how far one of `size` draws is from its law at most, in total variation."""
+    """Bound the total variation distance between one of `size` draws and the discrete Gaussian."""
     return ERROR if size > EXACT_UP_TO else 0.0

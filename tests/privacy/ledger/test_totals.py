@@ -156,30 +156,6 @@ def test_a_refusal_counts_releases_as_they_were_entered() -> None:
     assert found.line().startswith("this release - release 3 = e: one site")
 
 
-def test_a_writer_sees_what_another_one_committed_just_before(tmp_path: Path) -> None:
-    path, clock = tmp_path / "n.ledger", Clock()
-    with (
-        Ledger.open(path, create=True, now=clock) as one,
-        Ledger.open(path, create=True, now=clock) as other,
-    ):
-        for number in range(6):
-            seed_of((one, other)[number % 2], numbered(number, 6), CAP)
-        for ledger in (one, other):
-            with pytest.raises(PolicyRefusal):
-                seed_of(ledger, numbered(7, 6), CAP)
-
-
-def test_a_clock_set_back_hides_nothing_that_was_spent() -> None:
-    clock, days = Clock(), (0, -10, 5, -3)
-    with Ledger.in_memory(clock) as ledger:
-        for number, day in enumerate(days):
-            clock.time = START + timedelta(days=day)
-            seed_of(ledger, numbered(number, 9))  # of one cost
-        for since in range(-11, 7):
-            spent = ledger.spent("heart", START + timedelta(days=since))
-            assert spent.total() == sum(day >= since for day in days)
-
-
 def test_a_line_is_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
     read: list[int] = []
 

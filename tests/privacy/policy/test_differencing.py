@@ -6,7 +6,6 @@ from __future__ import annotations
 import itertools
 import math
 import statistics
-import time
 from collections.abc import Sequence
 
 import numpy as np
@@ -74,6 +73,7 @@ def assert_shown(found: Exposure, cohorts: Sequence[Cohort]) -> None:
         (of("abcd", "bcde"), "acde", 2, None),  # pairs differ by two sites
         (of("abcd", "bcde", "acde", "abde"), "abce", 2, "a"),  # the fifth of them tells all
         (of("ab", "bc"), "ca", 2, "a"),  # a + b - (b + c) + (c + a) = 2 a
+        (of("abcd", "cdef"), "abef", 3, "ab"),  # 2 (a + b), though pairs differ by four sites
         (of("abc", "ab"), "abcdef", 3, "c"),  # exposed before
         (of("abcd"), "abc", 1, None),  # every group is large enough
         (of("abcd"), "abc", 0, None),
@@ -92,19 +92,18 @@ def test_table(earlier: list[Cohort], new: str, least: int, group: str | None) -
 
 
 def test_the_line_names_releases_and_sites() -> None:
-    one = exposed(of("abcd", "abcdefg"), frozenset("abc"), 3)
-    assert one is not None and one.line() == (
-        "release 1 - this release = d: one site, where any combination of releases has to cover 3"
-    )
-    two = exposed(of("abc", "def"), frozenset("abde"), 3)
-    assert two is not None and two.line().startswith(
-        "release 1 + release 2 - this release = c + f: only 2 sites, where"
+    """The one snapshot of its wording."""
+    known = exposed(of("abcd", "abc"), frozenset("abcdefgh"), 3)
+    assert known is not None and known.line() == (
+        "release 1 - release 2 = d: one site; every combination of releases must cover 3 "
+        "(earlier releases already show it)"
     )
     weighted = exposed(of("ab", "bc"), frozenset("ac"), 2)
     assert weighted is not None
-    assert weighted.line().startswith("release 1 + this release - release 2 = 2 a: one site")
-    known = exposed(of("abcd", "abc"), frozenset("abcdefgh"), 3)
-    assert known is not None and known.line().endswith("(earlier releases show it)")
+    assert weighted.line().startswith("release 1 + this release - release 2 = 2 a: one site;")
+    two = exposed(of("abc", "def"), frozenset("abde"), 3)
+    assert two is not None
+    assert two.line().startswith("release 1 + release 2 - this release = c + f: only 2 sites;")
 
 
 def test_repeats_keep_their_numbers() -> None:
@@ -112,16 +111,6 @@ def test_repeats_keep_their_numbers() -> None:
     found = exposed(of("abcde", "abcde", "fghij", "abcde"), frozenset("fghijk"), 3)
     assert found is not None
     assert found.combination == ((2, -1), (4, 1)) and found.new == 4 and found.sites == ("k",)
-
-
-def test_a_weighted_sum_of_few_sites_is_found() -> None:
-    """No two of these cohorts differ by fewer than three sites, yet together they show one."""
-    cohorts = of("abcd", "cdef", "abef")  # 1 - 2 + 3 = 2 (a + b)
-    for one, other in itertools.combinations(cohorts, 2):
-        assert len(one ^ other) >= 3
-    assert exposed(cohorts[:1], cohorts[1], 3) is None
-    found = exposed(cohorts[:2], cohorts[2], 3)
-    assert found is not None and len(found.sites) == 2 and {w for _, w in found.shows} == {2}
 
 
 # --- brute force ---------------------------------------------------------------------------------
@@ -215,31 +204,14 @@ def random_cohorts(sites: int, count: int, seed: int) -> list[Cohort]:
     ]
 
 
-def test_twenty_sites_are_quick() -> None:
-    """All 6196 groups of fewer than five among twenty, twelve releases: milliseconds, not more.
-
-    The limit is fifty times what it took when this was written.
-    """
-    spent = []
-    for seed in range(5):
-        *earlier, new = random_cohorts(20, 12, seed)
-        begun = time.process_time()
-        exposed(earlier * 50, new, 5)
-        spent.append(time.process_time() - begun)
-    assert statistics.median(spent) < 1.0
-
-
-def test_too_many_groups_are_not_ruled_out() -> None:
+def test_too_many_groups_are_not_ruled_out(monkeypatch: pytest.MonkeyPatch) -> None:
     *earlier, new = random_cohorts(150, 40, 1)
     found = exposed(earlier, new, 8)
     assert found is not None and found.sites == ()
-    assert "39 earlier releases it cannot be ruled out" in found.line()
+    assert "39 earlier releases" in found.line()
     assert exposed(earlier, earlier[3], 8) is None  # the same cohort is still welcome
     everybody = frozenset().union(*earlier)
     assert exposed([], everybody, 8) is None  # and one group of 150 is no search at all
-
-
-def test_too_many_sites_for_the_prime(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(differencing, "_prime_above_minors", lambda order: None)
     found = exposed(of("abcdef"), frozenset("abc"), 3)
     assert found is not None and found.sites == ()
@@ -301,7 +273,3 @@ def test_with_control_nobody_is() -> None:
             assert_shown(found, [*released, cohort])
     assert smallest_group(released, 3) is None
     assert refused > 0 and len(set(released)) >= 1
-
-
-def test_a_fixed_cohort_exposes_nobody() -> None:
-    assert all(exposed(of("abcde") * n, frozenset("abcde"), 5) is None for n in range(100))

@@ -31,10 +31,6 @@ def parse(text: str) -> SitePolicy:
     return parse_policy(tomllib.loads(text), "north.policy.toml")
 
 
-def wrong(match: str) -> pytest.RaisesExc[JobError]:
-    return pytest.raises(JobError, match=match)
-
-
 # --- reading -------------------------------------------------------------------------------------
 
 
@@ -63,65 +59,53 @@ def test_a_file(tmp_path: Path) -> None:
 def test_what_cannot_be_read_is_no_policy(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "north.policy.toml"
     path.write_bytes(content)
-    with wrong("cannot be read"):
-        read_policy(path)
-    with wrong("cannot be read"):
-        read_policy(tmp_path / "none.policy.toml")
-    with wrong("cannot be read"):
-        read_policy(tmp_path)
+    for unreadable in (path, tmp_path / "none.policy.toml", tmp_path):
+        with pytest.raises(JobError):
+            read_policy(unreadable)
 
 
-@pytest.mark.parametrize(
-    ("text", "match"),
-    [
-        ("min_site = 3", "unknown key 'min_site'. Did you mean 'min_sites'"),
-        ("min_site = 3\nmin_sites = 1", "unknown key 'min_site'"),  # explains the other
-        ("[budget]\nepsilons = 1", "unknown key 'budget.epsilons'. Did you mean 'epsilon'"),
-        ("[keys]\ncoordinator = []", "unknown key 'keys.coordinator'. Did you mean 'coordinators'"),
-        ("[dominance]\nn = 2", "unknown key 'dominance.n'. Known keys here: largest, remainder"),
-        ("release = {min_sites = 3}", "unknown key 'release'"),
-        ("min_sites = 1", "min_sites: .* greater than or equal to 2"),
-        ("min_records = 0", "min_records: "),
-        ("min_level_records = 0", "min_level_records: "),
-        ("min_residual_dof = 0", "min_residual_dof: "),
-        ("max_parameters_ratio = 0", "max_parameters_ratio: "),
-        ("max_parameters_ratio = inf", "max_parameters_ratio: .*finite"),
-        ("max_site_share = 1.5", "max_site_share: "),
-        ("max_site_share = nan", "max_site_share: "),
-        ("profile = 4", "profile: input should be 3, 5, 7, 10 or 11"),
-        ('profile = "10"', "profile: input should be 3, 5, 7, 10 or 11"),
-        ("profile = [10]", "profile: input should be 3, 5, 7, 10 or 11"),
-        ("profile = true", "profile: input should be 3, 5, 7, 10 or 11"),
-        ('methods = "moments"', "methods: must be a list"),
-        ('columns = [""]', "columns.0: "),
-        ('dataset = ""', "dataset: "),
-        ('cohorts = "any"', "cohorts: input should be 'checked' or 'fixed'"),
-        ('noise = "off"', "noise: input should be 'any', 'required' or 'own'"),
-        ("dominance = 0.5", "dominance: must be a table"),
-        ("profile = 10\ndominance = 0.5", "dominance: must be a table"),
-        ("[dominance]\nlargest = 2", "dominance: set share, remainder, or both"),
-        ("[dominance]\nshare = 0", "dominance.share: "),
-        ("[dominance]\nremainder = nan", "dominance.remainder: "),
-        ("[budget]", "budget: set epsilon and delta, or "),
-        ("[budget]\nepsilon = 1", "budget: epsilon and delta belong together"),
-        ("[budget]\ndelta = 1e-6", "budget: epsilon and delta belong together"),
-        ("[budget]\nepsilon = inf\ndelta = 1e-6", "budget.epsilon: "),
-        ("[budget]\nepsilon = nan\ndelta = 1e-6", "budget.epsilon: "),
-        ("[budget]\nepsilon = 1\ndelta = 1", "budget.delta: "),
-        ("[budget]\nperiod_delta = 1e-6", "period_epsilon and period_delta belong together"),
-        ("[budget]\nepsilon = 1\ndelta = 1e-6\nperiod_days = 3", "period_days needs"),
-        ("[budget]\nepsilon = 1\ndelta = 1e-6\nadjacency = []", "budget.adjacency: "),
-        ('[budget]\nepsilon = 1\ndelta = 1e-6\nunit = ["site"]', "budget.unit.0: "),
-        ('[keys]\ncoordinators = ["0g"]', "is not hexadecimal"),
-        ('[keys]\ncoordinators = ["00ff"]', "32 bytes, not 2"),
-        ("[keys]\ncoordinators = []", "keys.coordinators: "),
-        ("[keys]", "keys.coordinators: is required"),
+WRONG = {
+    "'min_site'": ["min_site = 3", "min_site = 3\nmin_sites = 1"],  # explains the other
+    "'budget.epsilons'": ["[budget]\nepsilons = 1"],
+    "'keys.coordinator'": ["[keys]\ncoordinator = []"],
+    "'dominance.n'": ["[dominance]\nn = 2"],
+    "'release'": ["release = {min_sites = 3}"],
+    "min_sites": ["min_sites = 1"],
+    "min_records": ["min_records = 0"],
+    "min_level_records": ["min_level_records = 0"],
+    "min_residual_dof": ["min_residual_dof = 0"],
+    "max_parameters_ratio": ["max_parameters_ratio = 0", "max_parameters_ratio = inf"],
+    "max_site_share": ["max_site_share = 1.5", "max_site_share = nan"],
+    "profile": ["profile = 4", 'profile = "10"', "profile = [10]", "profile = true"],
+    "methods": ['methods = "moments"'],
+    "columns.0": ['columns = [""]'],
+    "dataset": ['dataset = ""'],
+    "cohorts": ['cohorts = "any"'],
+    "noise": ['noise = "off"'],
+    "dominance": ["dominance = 0.5", "profile = 10\ndominance = 0.5", "[dominance]\nlargest = 2"],
+    "dominance.share": ["[dominance]\nshare = 0"],
+    "dominance.remainder": ["[dominance]\nremainder = nan"],
+    "budget": [
+        "[budget]", "[budget]\nepsilon = 1", "[budget]\ndelta = 1e-6",
+        "[budget]\nperiod_delta = 1e-6", "[budget]\nepsilon = 1\ndelta = 1e-6\nperiod_days = 3",
     ],
-)
-def test_one_line_says_what_is_wrong(text: str, match: str) -> None:
-    with wrong(match) as caught:
-        parse(text)
-    assert caught.value.where == "north.policy.toml" and "\n" not in caught.value.line()
+    "budget.epsilon": ["[budget]\nepsilon = inf\ndelta = 1e-6",
+                       "[budget]\nepsilon = nan\ndelta = 1e-6"],
+    "budget.delta": ["[budget]\nepsilon = 1\ndelta = 1"],
+    "budget.adjacency": ["[budget]\nepsilon = 1\ndelta = 1e-6\nadjacency = []"],
+    "budget.unit.0": ['[budget]\nepsilon = 1\ndelta = 1e-6\nunit = ["site"]'],
+    "keys.coordinators": ['[keys]\ncoordinators = ["0g"]', '[keys]\ncoordinators = ["00ff"]',
+                          "[keys]\ncoordinators = []", "[keys]"],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("key", WRONG)
+def test_an_error_is_one_line_that_names_the_key(key: str) -> None:
+    for text in WRONG[key]:
+        with pytest.raises(JobError) as caught:
+            parse(text)
+        assert key in caught.value.what, text
+        assert caught.value.where == "north.policy.toml" and "\n" not in caught.value.line()
 
 
 def test_keys_may_be_written_in_capitals() -> None:
@@ -162,7 +146,7 @@ def test_stricter_keys_stand_and_looser_ones_are_errors(profile: int) -> None:
         strict, loose = (value - step, value + step)[:: 1 if smaller_is_stricter else -1]
         key, head = path[-1], "[dominance]\n" if len(path) == 2 else ""
         if (key, loose) != ("min_sites", 1):
-            with wrong(f"{'.'.join(path)} = .* is looser than the profile's {value}"):
+            with pytest.raises(JobError):
                 parse(f"profile = {profile}\n{head}{key} = {loose}")
         for allowed in (strict, value):
             policy: Any = parse(f"profile = {profile}\n{head}{key} = {allowed}")

@@ -19,18 +19,18 @@ from secagg.errors import InternalError
 from secagg.privacy.sampling import bernoulli, discrete_gaussian, discrete_laplace
 
 VARIANCES = (Fraction(1, 4), Fraction(1), Fraction(7, 3), Fraction(9), Fraction(100))
-SCALES = (Fraction(1, 3), Fraction(1), Fraction(7, 2), Fraction(20))
+SCALES = (1, 4, 20)
 WIDE = (4**20 + 7, 4**40 + 1)
 ODDS = ((0, 1), (1, 7), (1, 2), (2**80 - 1, 2**80), (1, 1))
 RATES = ((0, 1), (1, 3), (1, 1), (5, 2), (10**30, 3 * 10**30))
 SHARE = 2.0**-20 / (len(VARIANCES) + 2 * len(WIDE) + len(SCALES) + len(ODDS) + len(RATES))
 DRAWS = 20_000
 
-Draw = Callable[[Fraction, RandomBytes], int]
+Draw = Callable[[int | Fraction, RandomBytes], int]
 Break = Callable[[pytest.MonkeyPatch], None]
 
 
-def draws(one: Draw, parameter: Fraction, seed: int, count: int = DRAWS) -> np.ndarray:
+def draws(one: Draw, parameter: int | Fraction, seed: int, count: int = DRAWS) -> np.ndarray:
     random = replayable_random(seed)
     return np.array([one(parameter, random) for _ in range(count)], dtype=np.int64)
 
@@ -86,7 +86,7 @@ def test_coin_at_its_ends() -> None:
 
 
 @pytest.mark.parametrize("scale", SCALES)
-def test_laplace(scale: Fraction) -> None:
+def test_laplace(scale: int) -> None:
     found = compare(draws(discrete_laplace.discrete_laplace, scale, 1), laplace(scale))
     assert not alarms(SHARE, found)
 
@@ -124,8 +124,8 @@ def test_the_same_bytes_give_the_same_draws_for_ever() -> None:
     "one", [discrete_laplace.discrete_laplace, discrete_gaussian.discrete_gaussian]
 )
 @pytest.mark.parametrize("parameter", [0, -1, Fraction(-1, 2)])
-def test_without_width_there_is_no_noise(one: Draw, parameter: Fraction) -> None:
-    with pytest.raises(InternalError, match="must be positive"):
+def test_without_width_there_is_no_noise(one: Draw, parameter: int | Fraction) -> None:
+    with pytest.raises(InternalError):
         one(parameter, scripted())
 
 
@@ -142,7 +142,7 @@ def zero_with_two_signs(patch: pytest.MonkeyPatch) -> None:
     """Zero twice as often: what a minus before it does that is not thrown back."""
     one = discrete_laplace.discrete_laplace
 
-    def biased(scale: Fraction, random: RandomBytes) -> int:
+    def biased(scale: int, random: RandomBytes) -> int:
         while (x := one(scale, random)) and random(1)[0] & 1:
             pass
         return x
@@ -221,12 +221,12 @@ def test_broken_gaussian(
 @pytest.mark.parametrize(
     ("broken", "scale", "caught"),
     [
-        (zero_with_two_signs, Fraction(1), {"cells", "chi-square", "width"}),
-        (scale_one_too_wide, Fraction(7, 2), {"width"}),
+        (zero_with_two_signs, 1, {"cells", "chi-square", "width"}),
+        (scale_one_too_wide, 4, {"width"}),
     ],
 )
 def test_broken_laplace(
-    broken: Break, scale: Fraction, caught: set[str], monkeypatch: pytest.MonkeyPatch
+    broken: Break, scale: int, caught: set[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     broken(monkeypatch)
     sample = draws(discrete_laplace.discrete_laplace, scale, 1, DRAWS // 4)

@@ -36,7 +36,7 @@ def test_size_decides_who_draws(size: int) -> None:
 def test_noise_that_does_not_fit_is_refused(
     draw: Callable[..., object], size: int, variance: int
 ) -> None:
-    with pytest.raises(InternalError, match="fits 64 bits"):
+    with pytest.raises(InternalError):
         draw(variance, size, replayable_random(0))
 
 
