@@ -63,11 +63,3 @@ def test_many_idle_controls_do_not_make_errors_look_small() -> None:
     # coefficients of one half are those of the other's chains: 4.5 errors, and 5 % for that
     ratio = means.std(ddof=1) / np.sqrt(np.mean(errors**2))
     assert abs(ratio - 1) < 4.5 / np.sqrt(2 * 400) + 0.05
-
-
-def test_a_control_that_does_not_vary_does_no_harm() -> None:
-    x = np.random.default_rng(4).standard_normal((50, 8, 1))
-    constant = np.zeros((50, 8, 1))
-    plain = moments(x, constant)
-    assert np.allclose(plain.mean, x.mean())
-    assert np.allclose(plain.cov, x.var())

@@ -53,11 +53,9 @@ def z_scores(values: Array, exact: Array) -> Array:
 @pytest.mark.parametrize(
     ("n", "d", "cavity"),
     [
-        (30, 1, vague(1.0)),
         (2, 1, vague(1.0)),
         (40, 2, vague(1.0)),
         (3, 2, vague(2.0)),
-        (40, 2, vague(0.1)),
         (200, 2, vague(3.0)),
         (40, 2, ELSEWHERE),
     ],
@@ -143,30 +141,9 @@ def test_draws_and_moments_agree() -> None:
     error = np.hypot(chains.std(axis=0, ddof=1) / 8, found.error)
     assert np.all(np.abs(chains.mean(axis=0) - found.mean) < MOST * error)
     assert np.allclose(draws.phi.std(axis=0), np.sqrt(np.diagonal(found.cov)), rtol=0.1)
-    for many in (1, 70):
-        few = [Lasso().draw(site, vague(1.0), many, np.random.default_rng(2)) for _ in range(2)]
-        assert few[0].theta.shape == (many, 8)
-        assert few[0].phi.shape == (many, 2)
-        assert np.array_equal(few[0].theta, few[1].theta)
-
-
-def test_an_empty_site_leaves_the_cavity_as_it_is() -> None:
-    empty = SufficientStatistics(np.zeros((3, 3)), np.zeros(3), 0.0, 0, 1.0)
-    mean, cov = ELSEWHERE.moments()
-    found = Lasso().tilted(empty, ELSEWHERE, np.random.default_rng(1))
-    assert np.array_equal(found.mean, mean)
-    assert np.array_equal(found.cov, cov)
-    assert np.array_equal(found.error, np.zeros(2))
-    draws = Lasso().draw(empty, ELSEWHERE, 6400, np.random.default_rng(2))
-    size = np.abs(draws.theta) * np.exp(draws.phi[:, :1] - draws.phi[:, 1:] / 2)
-    for values, exact in (
-        (draws.phi, mean),
-        (size, 1.0),
-        (size**2, 2.0),
-        (np.sign(draws.theta), 0),
-    ):
-        chains = values.reshape(64, 100, -1).mean(axis=1)
-        assert np.all(np.abs(chains.mean(axis=0) - exact) < MOST * chains.std(axis=0, ddof=1) / 8)
+    few = [Lasso().draw(site, vague(1.0), 70, np.random.default_rng(2)) for _ in range(2)]
+    assert (few[0].theta.shape, few[0].phi.shape) == ((70, 8), (70, 2))
+    assert np.array_equal(few[0].theta, few[1].theta)
 
 
 def test_with_phi_known_the_mode_is_the_lassos() -> None:
@@ -203,35 +180,6 @@ def test_strong_shrinkage_and_none() -> None:
     assert np.allclose(away.T @ away / 6400, np.eye(3), atol=MOST * np.sqrt(2 / 6400))
 
 
-@pytest.mark.parametrize(
-    "name", ["few", "one", "perfect", "collinear", "doubled", "units", "constant", "many", "wide"]
-)
-def test_awkward_sites(name: str) -> None:
-    """Moments are finite and a covariance, within some error; draws are finite."""
-    n, d = {"few": (5, 20), "one": (1, 4), "many": (100, 40)}.get(name, (20, 4))
-    X, y = regression(n, d, seed=5)
-    cavity = vague(5.0 if name == "wide" else 1.0)
-    if name == "perfect":
-        y = X @ np.ones(d)
-    elif name == "collinear":
-        X[:, 3] = X[:, 0] + X[:, 1]
-    elif name == "doubled":
-        X[:, 2:] = X[:, :2]
-    elif name == "units":
-        X *= 10.0 ** np.array([6, 0, -6, 3])
-    elif name == "constant":
-        y = np.zeros(n)
-    rng = np.random.default_rng(1)
-    found = Lasso(effort=SamplerBudget(most=2)).tilted(sums(X, y), cavity, rng)
-    assert np.all(found.error < 0.3 * np.sqrt(np.diagonal(found.cov)))
-    assert np.linalg.eigvalsh(found.cov)[0] > 0
-    draws = Lasso().draw(sums(X, y), cavity, 128, rng)
-    assert np.all(np.isfinite(draws.theta))
-    if name == "doubled":  # what is seen is the sum
-        fitted = draws.theta[:, :2] + draws.theta[:, 2:]
-        assert np.max(fitted.std(axis=0)) < 0.5 * np.max(draws.theta.std(axis=0))
-
-
 @pytest.mark.oracle
 @pytest.mark.parametrize("name", ["perfect", "units", "far"])
 def test_awkward_sites_against_quadrature(name: str) -> None:
@@ -264,10 +212,3 @@ def test_expectation_propagation_against_all_data_at_once(sites: int, n: int, d:
     sd = np.sqrt(np.diagonal(spread))
     assert np.all(np.abs(found - exact) < 0.06 * sd)
     assert np.allclose(np.sqrt(np.diagonal(cov)), sd, rtol=0.05)
-
-
-def test_a_prior_can_be_set() -> None:
-    mean, cov = Lasso(means=(1.0, 2.0), sds=(3.0, 0.5)).prior(7).moments()
-    assert np.allclose(mean, [1, 2])
-    assert np.allclose(cov, np.diag([9, 0.25]))
-    assert Lasso().components(("a", "b")) == ("log lambda", "log sigma^2")

@@ -60,8 +60,7 @@ def compare(
         (0.1, 0.15, 0.0, 5.0, 0.05),  # a site far from the others
         (100.0, 1.0, 0.0, 70.0, 0.1),
         (1000.0, 5.0, 0.0, 300.0, 1.0),  # vague
-        (0.01, 6.0, 0.0, 1e-4, 1e-4),  # all is known but how far sites are apart
-        (0.01, 6.0, 0.0, 2.0, 1e-6),
+        (0.01, 6.0, 0.0, 2.0, 1e-6),  # all is known but how far sites are apart
         (1.0, 1.0, 0.0, 0.5, 1e6),  # says nothing
     ],
 )
@@ -156,15 +155,10 @@ def test_draws_are_of_the_sites_own_posterior(name: str, power: float) -> None:
 
 
 @pytest.mark.parametrize("d", [1, 3, 12])
-def test_a_site_that_says_nothing_leaves_the_cavity_as_it_is(d: int) -> None:
-    """No record, to the bit; records of noise alone, to rounding, whatever the points are."""
+def test_records_of_noise_alone_leave_the_cavity_as_it_is(d: int) -> None:
+    """To rounding, whatever the points are; without records it is in test_every_hierarchy."""
     cavity = correlated(np.random.default_rng(d), 2 * d, 1.0)
     mean, cov = cavity.moments()
-    empty = SufficientStatistics(np.zeros((d, d)), np.zeros(d), 0.0, 0, 1.0)
-    found = H.tilted(empty, cavity, np.random.default_rng(0))
-    assert np.array_equal(found.mean, mean)
-    assert np.array_equal(found.cov, cov)
-    assert not found.error.any()
     deaf = SufficientStatistics(np.eye(d), np.ones(d), float(d), 5, 1e16)
     found = H.tilted(deaf, cavity, np.random.default_rng(0))
     np.testing.assert_allclose(found.mean, mean, rtol=0, atol=1e-11)
@@ -173,9 +167,6 @@ def test_a_site_that_says_nothing_leaves_the_cavity_as_it_is(d: int) -> None:
     np.testing.assert_allclose(
         H.tilted(constant, cavity, np.random.default_rng(0)).cov, cov, rtol=0, atol=1e-11
     )
-    draws = H.draw(empty, cavity, 4000, np.random.default_rng(0))
-    sd = np.sqrt(np.diagonal(cov))
-    assert np.all(np.abs(draws.phi.mean(axis=0) - mean) < MOST * 1.3 * sd / np.sqrt(4000))
 
 
 def test_the_error_that_is_stated_is_how_far_seeds_are_apart() -> None:
@@ -203,23 +194,6 @@ def test_units_of_terms_do_not_matter() -> None:
     found = H.tilted(statistics(X / units, y, 0.3), moved, np.random.default_rng(0))
     np.testing.assert_allclose((found.mean - there) / stretch, plain.mean, atol=1e-5)
     np.testing.assert_allclose(found.cov / np.outer(stretch, stretch), plain.cov, atol=1e-5)
-
-
-def test_the_same_seed_gives_the_same_points() -> None:
-    X, y = site(np.random.default_rng(7), 5, np.array([1.0, 2.0]), 0.2)
-    first, again, other = (
-        H.tilted(statistics(X, y, 0.2), H.prior(2), np.random.default_rng(seed)).mean
-        for seed in (1, 1, 2)
-    )
-    assert np.array_equal(first, again)
-    assert not np.array_equal(first, other)
-
-
-def test_the_prior_is_the_one_that_was_set() -> None:
-    mean, cov = NormalHierarchy(mean=1.0, sd=2.0, log_mean=-3.0, log_sd=0.5).prior(2).moments()
-    np.testing.assert_allclose(mean, [1, 1, -3, -3])
-    np.testing.assert_allclose(cov, np.diag([4, 4, 0.25, 0.25]))
-    assert H.components(("a", "b")) == ("mu[a]", "mu[b]", "log tau[a]", "log tau[b]")
 
 
 @pytest.mark.parametrize(("gram", "cross", "variance"), [(1e300, 1e300, 1e-10), (1.0, 1e170, 1.0)])

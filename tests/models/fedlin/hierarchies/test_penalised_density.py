@@ -57,15 +57,12 @@ def test_the_slopes_are_those_of_the_densities(penalty: Penalty, p: int) -> None
     assert np.allclose(density.joint(phi, growth, at), grown, rtol=1e-9)
 
 
-@pytest.mark.parametrize("t", [0.0, 1e-8, 0.3, 5.0, 1e6])
+@pytest.mark.parametrize("t", [0.0, 1e-8, 0.3, 1e6])
 def test_the_mixture_is_of_its_law(t: float) -> None:
     """1 / w inverse Gaussian, of mean l1 / |v| and shape l1^2; at v = 0, w is l1^-2 chi^2_1."""
     l1, many = 1.7, 20_000
     drawn = mixture(np.full(many, t / l1), np.array(l1), np.random.default_rng(1))
-    if t == 0:
-        law = gamma_law(0.5, scale=2 / l1**2)
-        assert kstest(drawn, law.cdf).pvalue > 1e-3
-    elif t < 1e-6:
+    if t < 1e-6:
         assert kstest(drawn, gamma_law(0.5, scale=2 / l1**2).cdf).pvalue > 1e-3
     else:
         mean, shape = l1**2 / t, l1**2

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 from oracles.penalised_factor import tilted_moments
-from scipy.integrate import dblquad
 from support.penalised_world import regression, sums, vague
 from support.plain_ep import propagate
 
-from secagg.models.fedlin.hierarchies.base import SufficientStatistics
 from secagg.models.fedlin.hierarchies.ridge import Ridge
 from secagg.models.fedlin.hierarchies.ridge_likelihood import SpectralLeastSquares
 from secagg.models.numerics.natural_gaussian import Natural
@@ -80,41 +76,6 @@ def test_tilted_moments_against_the_rows_own(n: int, d: int, cavity: Natural) ->
     assert np.all(np.abs(found.mean - mean) < 1e-4 * sd)
     assert np.all(np.abs(found.cov - cov) < 2e-4 * np.outer(sd, sd))
     assert np.all(found.error < 1e-4 * sd)
-
-
-def test_tilted_moments_against_adaptive_quadrature() -> None:
-    """One record, of two predictors: its density is of one dimension."""
-    X, y = np.array([[1.0, 0.7]]), np.array([2.0])
-    found = Ridge().tilted(sums(X, y), vague(1.0), RNG)
-
-    def mean(power_a: int, power_b: int) -> float:
-        def weighted(b: float, a: float) -> float:
-            variance = math.exp(b) * (1 + 1.49 / math.exp(a))
-            density = math.exp(-(4 / variance + a * a + b * b) / 2) / math.sqrt(variance)
-            return density * a**power_a * b**power_b
-
-        return float(dblquad(weighted, -8, 8, -8, 8, epsabs=1e-7, epsrel=1e-7)[0])
-
-    whole = mean(0, 0)
-    first = np.array([mean(1, 0), mean(0, 1)]) / whole
-    second = np.array([[mean(2, 0), mean(1, 1)], [mean(1, 1), mean(0, 2)]]) / whole
-    assert np.allclose(found.mean, first, atol=1e-6)
-    assert np.allclose(found.cov, second - np.outer(first, first), atol=1e-6)
-
-
-def test_an_empty_site_leaves_the_cavity_as_it_is() -> None:
-    cavity = Natural.of(np.array([1.0, -0.5]), np.array([[0.3, -0.1], [-0.1, 0.2]]))
-    empty = SufficientStatistics(np.zeros((3, 3)), np.zeros(3), 0.0, 0, 1.0)
-    found = Ridge().tilted(empty, cavity, RNG)
-    mean, cov = cavity.moments()
-    assert np.array_equal(found.mean, mean)
-    assert np.array_equal(found.cov, cov)
-    assert np.array_equal(found.error, np.zeros(2))
-    draws = Ridge().draw(empty, cavity, 20_000, np.random.default_rng(3))
-    z = (draws.phi - mean) @ np.linalg.inv(np.linalg.cholesky(cov)).T
-    assert np.max(np.abs(z.mean(axis=0))) * np.sqrt(20_000) < 4.5
-    standard = draws.theta * np.exp(draws.phi[:, :1] / 2 - draws.phi[:, 1:] / 2)
-    assert np.max(np.abs(np.mean(standard**2, axis=0) - 1)) < 4.5 * np.sqrt(2 / 20_000)
 
 
 @pytest.mark.parametrize("n", [30, 2])
@@ -193,10 +154,3 @@ def test_expectation_propagation_against_all_data_at_once(n: int, d: int) -> Non
     sd = np.sqrt(np.diagonal(spread))
     assert np.all(np.abs(found - exact) < 0.002 * sd)
     assert np.allclose(np.sqrt(np.diagonal(cov)), sd, rtol=0.02)
-
-
-def test_a_prior_can_be_set() -> None:
-    mean, cov = Ridge(means=(1.0, 2.0), sds=(3.0, 0.5)).prior(7).moments()
-    assert np.allclose(mean, [1, 2])
-    assert np.allclose(cov, np.diag([9, 0.25]))
-    assert Ridge().components(("a", "b")) == ("log lambda", "log sigma^2")
