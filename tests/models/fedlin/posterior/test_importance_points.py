@@ -13,7 +13,6 @@ from support.few_sites import exact
 
 from secagg.models.fedlin.hierarchies.base import SufficientStatistics
 from secagg.models.fedlin.hierarchies.normal import NormalHierarchy
-from secagg.models.fedlin.hierarchies.pseudo_data import cholesky_factors, spread_covariances
 from secagg.models.fedlin.posterior.importance_points import (
     Mixture,
     points_fields,
@@ -60,16 +59,9 @@ def test_the_sums_are_the_records_density(shape: str) -> None:
         ours += [c, c + b @ mu - mu @ A @ mu / 2]
         cov = X @ np.diag(np.exp(log_tau[:, j])) @ X.T + noise**2 * np.eye(len(X))
         theirs += [multivariate_normal(X @ m, cov).logpdf(y) for m in (np.zeros(2), mu)]
+    assert abs(np.mean(sums["level"])) < 1e-12 * np.max(np.abs(sums["level"]))  # not sent
     apart = np.array(ours) - np.array(theirs)
     assert np.ptp(apart) < 1e-9 * np.max(np.abs(theirs))
-
-
-def test_what_all_points_have_in_common_is_not_sent() -> None:
-    rng = np.random.default_rng(1)
-    X = rng.standard_normal((9, 2))
-    level = points_sums(site(X, rng.standard_normal(9), 0.4), quasi_random_points(Q2, 64))["level"]
-    assert abs(np.mean(level)) < 1e-12 * np.max(np.abs(level))
-    assert np.ptp(level) > 1
 
 
 def test_three_terms_against_the_records_own_density() -> None:
@@ -113,15 +105,6 @@ def test_three_terms_against_the_records_own_density() -> None:
     assert np.max(np.abs(spread - want) / np.outer(sd, sd)) < MOST * np.sqrt(2 / effective)
 
 
-def test_rounding_beside_a_huge_spread_leaves_factors() -> None:
-    """A pivot that is 1 and more comes out as 0 or less: W of rank one and 1e40."""
-    R = np.array([[1.0, 0.5], [1.0, -0.3]])
-    W = np.eye(2)[:, :, None] + spread_covariances(R, np.array([[1e40], [1e-3]]))
-    L = cholesky_factors(W)[:, :, 0]
-    assert np.all(np.isfinite(L))
-    assert np.all(np.diagonal(L) >= 1)
-
-
 def test_a_site_without_records_says_nothing() -> None:
     nothing = points_sums(site(np.zeros((0, 2)), np.zeros(0), 1.0), quasi_random_points(Q2, 64))
     for field in points_fields(2, 64):
@@ -144,8 +127,11 @@ FEW = np.array([0.1, 0.9, -0.4, 1.6]), np.array([0.04, 0.3, 0.1, 0.2])
 ALIKE = np.array([0.50, 0.52, 0.49]), np.array([0.01, 0.02, 0.01])
 
 
-@pytest.mark.parametrize("prior", [PRIOR, NormalHierarchy(0.0, 1.0, -3.0, 2.0)], ids=str)
-@pytest.mark.parametrize(("b", "s"), [FEW, ALIKE], ids=["apart", "alike"])
+@pytest.mark.parametrize(
+    ("b", "s", "prior"),
+    [(*FEW, PRIOR), (*ALIKE, PRIOR), (*ALIKE, NormalHierarchy(0.0, 1.0, -3.0, 2.0))],
+    ids=["apart", "alike", "alike, vague"],
+)
 def test_few_sites_against_a_grid(b: Array, s: Array, prior: NormalHierarchy) -> None:
     """Where q is badly placed and too narrow, as it is with few sites; and within its own error.
 

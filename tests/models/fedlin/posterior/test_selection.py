@@ -55,10 +55,3 @@ def test_draws_that_depend_are_worth_fewer() -> None:
         draws[i] = phi * draws[i - 1] + np.sqrt(1 - phi**2) * draws[i]
     found = select(draws)
     assert found.mcse_mean[0] == pytest.approx(4.36 / np.sqrt(20_000), rel=4.5 / np.sqrt(38))
-
-
-def test_what_all_draws_agree_on() -> None:
-    found = select(np.abs(DRAWS[:100]) + 1)
-    assert np.all(found.included)
-    assert np.all(found.direction == 1)
-    assert np.all(found.null == 0)
