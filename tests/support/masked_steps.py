@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
 from contracts.secure_sum import numbers
 from support.world import STAGE, SumNumbers, World
 
@@ -87,6 +86,11 @@ class Steps:
         ]  # fmt: skip
         return ring.total(uploads, len(uploads[0]), 64)
 
+    @staticmethod
+    def wrong(data):
+        """Return bytes that differ in the first bit."""
+        return bytes([data[0] ^ 1]) + data[1:]
+
     def statement(self, site, phase, body, round_=None):
         return masks.sign_statement(self.context(site, round_), phase, body)
 
@@ -94,6 +98,7 @@ class Steps:
         return site_steps._own_keys(self.states[site]["advertised"]).to_plain()
 
 
-def refuses(kind, match):
-    """Expect an error of this kind that says this: a refusal for another reason is none."""
-    return pytest.raises(kind, match=match)
+def high_bit(steps, name):
+    """Return a key of site_3 with the bit set that X25519 ignores."""
+    key = steps.keys("site_3")[name]
+    return key[:31] + bytes([key[31] | 0x80])

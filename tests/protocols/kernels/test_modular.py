@@ -1,4 +1,4 @@
-"""Bit for bit against gmpy2: every operation of the kernels, around their block lengths."""
+"""The kernels against Python integers and gmpy2: every operation, around their block lengths."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def integers(array: Rows) -> list[int]:
 
 
 def modulus_of(bits: int, seed: int = 0) -> int:
-    """Return an odd number of exactly so many bits; its top bits all ones for even seeds."""
+    """Return an odd number of this many bits; for even seeds, its top half is all ones."""
     rng = np.random.default_rng([bits, seed])
     value = int.from_bytes(rng.bytes(bits // 8 + 1), "little") % (1 << bits)
     top = (1 << bits) - (1 << bits // 2) if seed % 2 == 0 else 1 << (bits - 1)
@@ -48,7 +48,7 @@ def modulus_of(bits: int, seed: int = 0) -> int:
 
 
 def samples(bound: int, count: int, seed: int = 1) -> list[int]:
-    """Return numbers below the bound, the extreme ones among them."""
+    """Return numbers below the bound, including the extreme ones."""
     rng = np.random.default_rng(seed)
     size = bound.bit_length() // 8 + 9
     drawn = [int.from_bytes(rng.bytes(size), "little") % bound for _ in range(count)]
@@ -70,7 +70,7 @@ def size_of(modulus: int) -> int:
     seed=st.integers(0, 2**32),
 )
 @settings(max_examples=100, deadline=None)
-def test_rows_survive_the_lanes(size: int, count: int, extra: int, seed: int) -> None:
+def test_load_and_store(size: int, count: int, extra: int, seed: int) -> None:
     given_rows = np.frombuffer(
         np.random.default_rng(seed).bytes(size * count), dtype=np.uint8
     ).reshape(count, size)
@@ -107,14 +107,14 @@ def test_montgomery_product(bits: int, seed: int) -> None:
     assert reduced == [x % r for x in almost]
 
 
-@pytest.mark.parametrize("times", [1, 3])
 @pytest.mark.parametrize("bits", LENGTHS)
-def test_reduction_of_several_times_the_modulus(bits: int, times: int) -> None:
+def test_reduction_of_several_times_the_modulus(bits: int) -> None:
     r = modulus_of(bits)
     m = Modulus(r)
-    values = [k * r + x for k in range(times + 1) for x in (0, 1, r // 2, r - 1)]
-    reduced = m.canonical(load(rows(values, m.n * 7), m.n), times)
-    assert integers(store(reduced, len(values), m.n * 7)) == [x % r for x in values]
+    for times in (1, 3):
+        values = [k * r + x for k in range(times + 1) for x in (0, 1, r // 2, r - 1)]
+        reduced = m.canonical(load(rows(values, m.n * 7), m.n), times)
+        assert integers(store(reduced, len(values), m.n * 7)) == [x % r for x in values]
 
 
 @pytest.mark.parametrize("bits", LENGTHS)
@@ -170,12 +170,12 @@ def test_chinese_remainders(bits: int) -> None:
     while math.gcd(m_1, m_2) != 1:
         m_1 += 2
     for first, second in ((m_1, m_2), (m_2, m_1)):
-        whole = samples(first * second, 11)
-        a, b = [x % first for x in whole], [x % second for x in whole]
+        values = samples(first * second, 11)
+        a, b = [x % first for x in values], [x % second for x in values]
         got = modular.chinese_remainders(
             rows(a, size_of(first)), rows(b, size_of(second)), first, second
         )
-        assert integers(got) == whole
+        assert integers(got) == values
 
 
 # --- powers ---------------------------------------------------------------------------------------
@@ -197,15 +197,6 @@ def test_powers(bits: int) -> None:
         squared = [divmod(int(powmod(x, exponent, r * r)), r) for x in values]
         remainders, quotients = modular.split_powers(array, exponent, r)
         assert list(zip(integers(quotients), integers(remainders), strict=True)) == squared
-
-
-def test_long_exponents_and_moduli() -> None:
-    r = modulus_of(4096)
-    values = samples(r * r, 3)
-    exponent = samples(1 << 2000, 6)[-1]
-    remainders, quotients = modular.split_powers(rows(values, size_of(r * r)), exponent, r)
-    expected = [divmod(int(powmod(x, exponent, r * r)), r) for x in values]
-    assert list(zip(integers(quotients), integers(remainders), strict=True)) == expected
 
 
 @pytest.mark.parametrize("bits", LENGTHS)
@@ -254,18 +245,19 @@ def test_exponents_may_be_short_but_not_few() -> None:
     table = modular.FixedBaseTable(3, 1000003, 70, 5)
     got = table.begin(rows([5, 250], 1), rows([7, 0], 1), 1)()
     assert integers(got) == [pow(3, 5) * (1 + 7 * 1000003) % 1000003**2, pow(3, 250, 1000003**2)]
-    with pytest.raises(ValueError, match="1 exponents for 2 rows"):
+    with pytest.raises(ValueError):
         table.begin(rows([5], 9), rows([7, 0], 1), 1)
 
 
 @pytest.mark.parametrize("bits", [4144, 4152])
 def test_the_longest_roots(bits: int) -> None:
-    """Whose pairs have 160 digits and 162, and whose ciphertexts fill the arrays of the C."""
+    """Pairs of 160 and 162 digits, whose ciphertexts fill the arrays of the C functions."""
     r = modulus_of(bits)
     size = size_of(r * r)
     values = samples(r**4, 2)
-    remainders, quotients = modular.split_powers(rows(values, 2 * size), 5, r)
-    expected = [divmod(pow(x, 5, r * r), r) for x in values]
+    exponent = samples(1 << 600, 6)[-1]
+    remainders, quotients = modular.split_powers(rows(values, 2 * size), exponent, r)
+    expected = [divmod(pow(x, exponent, r * r), r) for x in values]
     assert list(zip(integers(quotients), integers(remainders), strict=True)) == expected
     table = modular.FixedBaseTable(2, r, 9, 4)
     got = table.begin(rows([500, 0], 2), rows(values, 2 * size), 1)()
@@ -276,13 +268,13 @@ def test_the_longest_roots(bits: int) -> None:
 # --- what is not supported ------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("modulus", [1 << 100, 2**8305 + 1])
-def test_other_moduli_are_left_to_gmpy2(modulus: int) -> None:
-    assert not modular.supports(modulus)
-    assert modular.supports(2**8304 - 1)
+def test_moduli_that_are_not_supported() -> None:
+    assert [modular.supports(m) for m in (1 << 100, 2**8305 + 1, 2**8304 - 1)] == [
+        False, False, True
+    ]  # fmt: skip
 
 
-def test_rows_longer_than_the_arrays_of_the_c_are_refused() -> None:
+def test_rows_longer_than_the_arrays_in_c_are_refused() -> None:
     modulus = 2**8304 - 1
     assert integers(modular.scaled(rows([3], 2080), 5, modulus)) == [15]
     too_long = rows([3], 2081)
@@ -294,5 +286,5 @@ def test_rows_longer_than_the_arrays_of_the_c_are_refused() -> None:
         lambda: modular.residue_product(too_long, modulus),
         lambda: modular.FixedBaseTable(3, 5, 9, 4).begin(rows([3], 1), too_long, 1),
     ):
-        with pytest.raises(ValueError, match="too long"):
+        with pytest.raises(ValueError):
             calculate()

@@ -1,4 +1,4 @@
-"""Two halves at a time: the same answers in the same order, errors and forks included."""
+"""Two halves in two threads: the results in order, also with errors and in forked processes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 from secagg.protocols.kernels.parallel import in_two_threads
 
 
-def test_results_come_in_order_and_the_last_half_is_done_here() -> None:
+def test_results_are_in_order_and_this_thread_computes_the_last() -> None:
     threads = in_two_threads([threading.get_ident, threading.get_ident])
     assert threads[1] == threading.get_ident() != threads[0]
     for halves in ([1], [1, 2], [3, 2, 1]):
@@ -20,13 +20,13 @@ def test_results_come_in_order_and_the_last_half_is_done_here() -> None:
 
 
 def test_halves_run_at_the_same_time() -> None:
-    """Each waits for the other: one after the other they would never end."""
+    """Each half waits for the other."""
     meeting = threading.Barrier(2, timeout=20)
     in_two_threads([meeting.wait, meeting.wait])
 
 
 @pytest.mark.parametrize("failing", [0, 1])
-def test_what_a_half_raises_is_raised_here(failing: int) -> None:
+def test_errors_of_a_half_are_raised(failing: int) -> None:
     halves = [partial(divmod, 1, 1), partial(divmod, 1, 1)]
     halves[failing] = partial(divmod, 1, 0)
     with pytest.raises(ZeroDivisionError):
@@ -41,10 +41,10 @@ def _double(value: int) -> int:
 @pytest.mark.skipif(
     "fork" not in multiprocessing.get_all_start_methods(), reason="no fork on this system"
 )
-def test_a_forked_process_has_a_helper_of_its_own() -> None:
+def test_a_forked_process_has_its_own_helper() -> None:
     assert _double(3) == 6
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)  # a fork beside threads: the point here
+        warnings.simplefilter("ignore", DeprecationWarning)  # a fork with threads is the point
         pool = multiprocessing.get_context("fork").Pool(1)
     with pool:
         assert pool.apply_async(_double, (4,)).get(timeout=20) == 8

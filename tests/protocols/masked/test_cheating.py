@@ -1,12 +1,10 @@
-"""A coordinator who departs from the masked sum; and seven faults of a known library, one by one.
+"""A coordinator that departs from the masked sum, and seven faults of a known library, one by one.
 
 The library is the secure aggregation of the best-known federated-learning framework for Python, as
 read in its source and measured in November 2026; each `test_finding_...` names one fault and shows
-that it cannot happen here.
+that it cannot happen here. The other two, masks that never take the top value and an overflow check
+that counts shares instead of parties, are excluded by `test_prg.py` and `test_fixed_point.py`.
 """
-
-import hmac
-import inspect
 
 import numpy as np
 import pytest
@@ -14,18 +12,14 @@ from contracts.secure_sum import numbers
 from support.cheating import Cheat
 from support.world import STAGE, SumNumbers, World, run_until
 
-from secagg.contracts import Field, Kind
 from secagg.core import encoding, ring
 from secagg.core.frames import Header, write_frame
 from secagg.core.identity import Identity, Role
-from secagg.core.randomness import replayable_random
-from secagg.errors import OverflowRefusal, PeerError, PolicyRefusal
+from secagg.errors import PeerError, PolicyRefusal
 from secagg.protocols import prg
 from secagg.protocols.masked import masks
-from secagg.protocols.masked import site as site_steps
 from secagg.protocols.masked.protocol import Masked
 from secagg.runtime.rounds import COHORT
-from secagg.runtime.sum_plan import plan_sum
 
 EVERYBODY = ["site_0", "site_1", "site_2", "site_3", "site_4"]
 
@@ -89,8 +83,7 @@ def test_an_honest_course_is_answered():
 
 
 def test_finding_a_seeds_have_all_their_bits():
-    """Theirs: 28 bits of the pairwise key seed the masks. Ours: every bit of 256 changes the mask,
-    and no shorter seed is taken."""
+    """Theirs: 28 bits of the pairwise key seed the masks. Ours: each of its 256 bits counts."""
     key, label = bytes(range(32)), bytes(32)
     vectors = set()
     for bit in range(256):
@@ -100,13 +93,10 @@ def test_finding_a_seeds_have_all_their_bits():
         prg.apply_masks(vector, [masks.seed(bytes(flipped), label)], [])
         vectors.add(vector.tobytes())
     assert len(vectors) == 256
-    for short in (b"", bytes(4), bytes(16), bytes(31), bytes(33)):
-        with pytest.raises(ValueError, match="32 bytes"):
-            prg.apply_masks(ring.zeros(4, 64), [short], [])
 
 
 def test_finding_b_nobody_is_alive_and_dead():
-    """Theirs: a neighbour on both lists gets both secrets given away. Ours: there is one list."""
+    """Theirs: both secrets of a neighbour on both lists are revealed. Ours: there is one list."""
     cheat = Masks()
     cheat.until_masked()
     first, second = EVERYBODY[:4], EVERYBODY[1:]
@@ -116,31 +106,30 @@ def test_finding_b_nobody_is_alive_and_dead():
     assert "held" not in state  # the other secret of each neighbour is gone
     for site, given in shares.items():
         assert isinstance(given, bytes), f"one share of {site}, not two"
-    # So says `Party`; the steps themselves refuse as well: test_masked_refusals.
-    with pytest.raises(PeerError, match="repeats an earlier request"):
+    # `Party` refuses these; so do the steps themselves (test_refusals.py).
+    with pytest.raises(PeerError):
         cheat.unmask("site_1", second, statements)
-    with pytest.raises(PeerError, match="repeats an earlier request"):
+    with pytest.raises(PeerError):
         cheat.agree("site_2", second)
 
 
 def test_finding_b_two_lists_cannot_both_be_signed_by_enough():
-    """Each site signs one list; and what another list's signatures say is refused."""
+    """Each site signs one list, and a signature on another list is refused."""
     cheat = Masks()
     cheat.until_masked()
     first, second = EVERYBODY[:4], EVERYBODY[1:]
     statements = {"site_0": cheat.agree("site_0", first), "site_1": cheat.agree("site_1", first)}
     statements |= {site: cheat.agree(site, second) for site in ("site_2", "site_3", "site_4")}
-    with pytest.raises(
-        PolicyRefusal, match="only 2 sites signed the list of survivors; 4 are required"
-    ):
+    with pytest.raises(PolicyRefusal):
         cheat.unmask("site_0", first, {s: statements[s] for s in ("site_0", "site_1")})
-    with pytest.raises(PeerError, match="signed another list"):
+    with pytest.raises(PeerError) as caught:
         cheat.unmask("site_2", second, {s: statements[s] for s in second})
+    assert caught.value.where == "site_1"
 
 
 def test_finding_c_the_floor_is_the_sites_own():
     """Theirs: threshold, clipping, modulus and neighbours come from the server. Ours: from the job
-    that each site has agreed to; no request carries any of them."""
+    that each site has accepted; no request carries any of them."""
     world = World(Masked(), numbers(5, 3, 1), SumNumbers((3,)), min_sites=2)
     words = ("threshold", "degree", "neighbours", "modulus", "clip", "bound", "ring", "seed")
 
@@ -157,25 +146,8 @@ def test_finding_c_the_floor_is_the_sites_own():
         step = world.coordinator.advance(step.state, world.engine.exchange(step.requests))
 
 
-@pytest.mark.parametrize("phase", ["share", "mask", "agree"])
-def test_finding_c_too_few_are_refused_in_every_phase(phase):
-    """The job's rule would be content with two sites; the protocol's own floor of five is four."""
-    cheat = Masks()
-    directory = cheat.advertise()
-    three = EVERYBODY[:3]
-    with pytest.raises(PolicyRefusal, match=r"3 sites|too few sites"):
-        if phase == "share":
-            cheat.share("site_0", {site: directory[site] for site in three})
-        envelopes = {site: cheat.share(site, directory) for site in cheat.sites}
-        if phase == "mask":
-            cheat.mask("site_0", envelopes, masking_sites=three)
-        for site in cheat.sites:
-            cheat.mask(site, envelopes)
-        cheat.agree("site_0", three)
-
-
 def test_finding_d_the_coordinator_is_nobodys_neighbour():
-    """Theirs: keys are unsigned, and the server may be anybody. Ours: signed by pinned keys."""
+    """Theirs: keys are unsigned, so the server may pose as a site. Ours: signed by pinned keys."""
     cheat = Masks()
     directory = cheat.advertise()
     world = cheat.world
@@ -186,38 +158,14 @@ def test_finding_d_the_coordinator_is_nobodys_neighbour():
         return write_frame(forged, world.session, 0, "advertise", masks.ALL_RECIPIENTS, own)
 
     coordinator = world.identities["coordinator"]
-    with pytest.raises(PeerError, match="invalid signature"):
-        cheat.share("site_0", {**directory, "site_3": state_as(coordinator, "site_3")})
-    with pytest.raises(PeerError, match="only sites"):
-        cheat.share("site_0", {**directory, "coordinator": state_as(coordinator, "coordinator")})
-    with pytest.raises(PeerError, match="not in the roster"):
-        cheat.share("site_0", {**directory, "stranger": state_as(coordinator, "stranger")})
-
-
-def test_finding_d_keys_of_another_session_or_round_are_refused():
-    cheat = Masks()
-    directory = cheat.advertise()
-    identity, own = cheat.world.identities["site_3"], bytes(32)
-    body = {"first": own, "later": own, "commitment": own}
-    for session, round_ in ((bytes(16), 0), (cheat.world.session, 1)):
-        stale = write_frame(identity, session, round_, "advertise", masks.ALL_RECIPIENTS, body)
-        with pytest.raises(PeerError, match=r"another session|another site, round"):
-            cheat.share("site_0", {**directory, "site_3": stale})
-
-
-def test_finding_d_one_key_twice_is_refused():
-    """A site (or who holds its signing key) that repeats another's key would repeat its secrets."""
-    cheat = Masks()
-    directory = cheat.advertise()
-    body = encoding.loads(encoding.loads(directory["site_2"])[2])
-    identity = cheat.world.identities["site_3"]
-    again = write_frame(identity, cheat.world.session, 0, "advertise", masks.ALL_RECIPIENTS, body)
-    with pytest.raises(PeerError, match="a repeated key"):
-        cheat.share("site_0", {**directory, "site_3": again})
+    for name in ("site_3", "coordinator", "stranger"):
+        with pytest.raises(PeerError):
+            cheat.share("site_0", {**directory, name: state_as(coordinator, name)})
+    assert cheat.share("site_0", directory)
 
 
 def test_finding_e_counts_and_notes_are_not_in_clear():
-    """Theirs: number of records and metrics beside the masked vector. Ours: nothing but a claim."""
+    """Theirs: record counts and metrics are sent in clear. Ours: nothing but a signed note."""
     world = World(Masked(), numbers(5, 3, 1), SumNumbers((3,)))
     step = run_until(world, "mask")
     for frame in world.engine.exchange(step.requests):
@@ -226,36 +174,11 @@ def test_finding_e_counts_and_notes_are_not_in_clear():
         assert set(Header.from_bytes(header).note) == {"min_sites", "sites", "stage", "asked"}
 
 
-@pytest.mark.parametrize("bits", [32, 64, 128])
-def test_finding_f_masks_take_every_value(bits):
-    """Theirs: the top value never occurs. Ours: masks are whole machine words; among 2^17 bytes of
-    mask every byte value occurs at every place (one is missing with probability 256 e^-64 each)."""
-    vector = ring.zeros((1 << 17) // (bits // 8), bits)
-    prg.apply_masks(vector, [masks.seed(bytes(32), b"finding f")], [])
-    columns = np.frombuffer(ring.to_bytes(vector), dtype=np.uint8).reshape(-1, 8)
-    assert all(len(np.unique(column)) == 256 for column in columns.T)
+# --- another message for one site ----------------------------------------------------------------
 
 
-def test_finding_g_overflow_counts_parties():
-    """Theirs: the check compares shares. Ours: the plan holds for all sites at their bounds."""
-    field = Field("x", (1,), 2.0**20, 100, Kind.BOUNDED)
-    fits = [sites for sites in range(2, 400) if _fits(field, sites)]
-    assert fits == list(range(2, 128))  # 127 * 2^120 < 2^127 <= 128 * 2^120
-
-
-def _fits(field, sites):
-    try:
-        plan_sum((field,), sites, Masked.capabilities.ring_bits)
-    except OverflowRefusal:
-        return False
-    return True
-
-
-# --- transcripts that differ ---------------------------------------------------------------------
-
-
-def test_who_is_asked_something_else_sends_noise():
-    """Another message for one site: its masks differ from everybody's, and nothing cancels."""
+def test_a_site_that_receives_another_message_sends_noise():
+    """Its masks have another label, so they do not cancel; and the others refuse to unmask."""
     cheat = Masks()
     directory = cheat.advertise()
     envelopes = {site: cheat.share(site, directory) for site in cheat.sites}
@@ -264,12 +187,12 @@ def test_who_is_asked_something_else_sends_noise():
     labels = {s: encoding.loads(cheat.states[s])["protocol"]["label"] for s in cheat.sites}
     assert len(set(labels.values())) == 2
     statements = {site: cheat.agree(site, EVERYBODY) for site in cheat.sites}
-    with pytest.raises(PeerError, match="did not ask all contributors the same"):
+    with pytest.raises(PeerError):
         cheat.unmask("site_0", EVERYBODY, statements)
 
 
 def test_in_a_later_sum_too():
-    """There nobody is asked to unmask, so the masks alone must protect: the sum is noise."""
+    """No site is asked to unmask there, so the masks alone must protect: the sum is noise."""
     world = World(Masked(), numbers(5, 400, 1), SumNumbers((400,)))
     step = run_until(world, "mask", 1)
     other = "site_3"
@@ -286,66 +209,3 @@ def test_in_a_later_sum_too():
     # uniform in the ring: each is within the proved bound with probability 2^(sum bits - ring bits)
     small = np.abs(total.astype(object)) < 2 ** (shape.ring_bits - 8)
     assert small.mean() < 0.1  # 2^-7 expected of 400; 40 or more of them is beyond 10^-20
-
-
-def test_a_site_masks_once_a_round():
-    """Whatever `Party` lets through, the protocol itself never masks twice under one round."""
-    world = World(Masked(), numbers(3, 3, 1), SumNumbers((3,), rounds=3))
-    run_until(world, "mask", 3)
-    protocol = encoding.loads(world.engine.states["site_0"])["protocol"]
-    context = context_of(world, "site_0", round_=2)
-    body = {"cohort": ["site_0", "site_1", "site_2"]}
-    plan = world.protocol.plan(context)
-    with pytest.raises(PolicyRefusal, match="has already masked in this round or a later one"):
-        site_steps.mask(protocol, body, plan, context, ring.zeros(4, 32))
-
-
-def test_a_key_of_small_order_is_refused():
-    with pytest.raises(PeerError, match="of small order"):
-        masks.pair_keys(bytes([7]) * 32, {"b": bytes(32)}, "first", "a", bytes(16))
-
-
-def test_both_sites_derive_the_same_seed_and_no_other():
-    a, b = bytes([1]) * 32, bytes([2]) * 32
-    of_a, of_b = masks.public_key(a), masks.public_key(b)
-    session = bytes(16)
-    ours = masks.pair_keys(a, {"b": of_b}, "first", "a", session)
-    assert [*ours.values()] == [*masks.pair_keys(b, {"a": of_a}, "first", "b", session).values()]
-    others = {
-        masks.pair_keys(a, {peer: of_b}, kind, "a", s)[peer]
-        for kind in ("first", "later") for peer in ("b", "c") for s in (session, bytes([1]) * 16)
-    }  # fmt: skip
-    assert len(others) == 8
-    assert not hmac.compare_digest(*[masks.seed(a, label) for label in (b"1", b"2")])
-
-
-def test_a_wrong_share_is_noticed():
-    """A site gives a wrong share: the secret does not match what was advertised."""
-    world = World(Masked(), numbers(4, 3, 1), SumNumbers((3,)))
-    step = run_until(world, "unmask")
-    frames = world.engine.exchange(step.requests)
-    _, _, content = encoding.loads(frames[0])
-    shares = encoding.loads(content)["shares"]
-    wrong = {site: bytes([share[0] ^ 1]) + share[1:] for site, share in shares.items()}
-    frames[0] = write_frame(
-        world.identities["site_0"], world.session, 0, "unmask", "coordinator", {"shares": wrong}
-    )
-    with pytest.raises(PeerError, match="do not combine to"):
-        world.coordinator.advance(step.state, frames)
-
-
-def context_of(world, name, round_):
-    from secagg.contracts import Context
-
-    return Context(
-        world.session, round_, world.identities[name], world.roster,
-        world.plans.of(STAGE).shape, replayable_random(1),
-    )  # fmt: skip
-
-
-def test_randomness_is_an_argument():
-    """No function of the protocol draws by itself."""
-    for module in (masks, site_steps):
-        source = inspect.getsource(module)
-        assert "urandom" not in source
-        assert "system_random" not in source

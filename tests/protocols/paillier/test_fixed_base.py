@@ -1,4 +1,4 @@
-"""Oracle: Python's own pow, on any odd root, prime or not; with either arithmetic."""
+"""Oracle: Python's pow, for any odd root, prime or not; with either arithmetic."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ pytestmark = pytest.mark.usefixtures("arithmetic")
     data=st.data(),
 )
 @settings(max_examples=150, deadline=None)
-def test_split_form_powers_equal_plain_ones(
+def test_powers(
     root: int, base: int, bits: int, window: int, factor: int, data: st.DataObject
 ) -> None:
     base %= root**2
@@ -47,7 +47,7 @@ def test_split_form_powers_equal_plain_ones(
         pow(base, a, root**2) * pow(1 + factor * root, m, root**2) % root**2
         for a, m in zip(exponents, plaintexts, strict=True)
     ]
-    # The highest byte holds more than the table was made for.
+    # Bits beyond the table's length are ignored.
     longer = Integers.of([a | 0x5A << 72 for a in exponents], 10)
     assert table.begin(longer, Integers.of(plaintexts, 11), factor)() == expected
 
@@ -67,7 +67,7 @@ def test_small_jobs_get_small_tables(kernels: bool) -> None:
 
 
 @pytest.mark.parametrize("expected", [0, 10**4])
-def test_a_table_grows_with_use_and_the_powers_stay_right(
+def test_a_table_grows_with_use_and_the_powers_stay_correct(
     monkeypatch: pytest.MonkeyPatch, expected: int
 ) -> None:
     made: list[int] = []

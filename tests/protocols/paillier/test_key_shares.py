@@ -1,4 +1,4 @@
-"""Oracles: `djn.decrypt` with the whole key, phe, rational Lagrange weights, enumeration."""
+"""Oracles: decryption with the private key, phe, rational Lagrange weights, enumeration."""
 
 from collections.abc import Sequence
 from fractions import Fraction
@@ -69,13 +69,12 @@ def test_every_threshold_of_the_sites_decrypts(data: st.DataObject) -> None:
 
 
 def test_randomisers_of_any_unit() -> None:
-    """Also ciphertexts of others, whose randomiser need not be a power of h."""
+    """Also ciphertexts whose randomiser is not a power of h_s."""
     n = TOY.public.n
     shares = share_key(TOY, 5, 3, replayable_random(1))
-    for r in range(2, 60):
-        ciphertext = (1 + 77 * n) * pow(r, n, n * n) % (n * n)
-        answers = answers_of(shares[1:4], [ciphertext])
-        assert combine(TOY.public, 5, answers, [ciphertext]) == [77]
+    ciphertexts = [(1 + 77 * n) * pow(r, n, n * n) % (n * n) for r in range(2, 60)]
+    answers = answers_of(shares[1:4], ciphertexts)
+    assert combine(TOY.public, 5, answers, ciphertexts) == [77] * 58
 
 
 @pytest.mark.oracle
@@ -87,10 +86,7 @@ def test_a_real_key() -> None:
     assert n.bit_length() == 2048
     assert p % 4 == q % 4 == 3
     assert gcd(p - 1, q - 1) == 2
-    for prime in (
-        p,
-        q,
-    ):  # h = -x^2 has an order that all odd factors below 2^16 divide only by luck
+    for prime in (p, q):
         assert is_prime(prime)
         assert gcd((prime - 1) // 2, factorial(1 << 12)) == 1
     assert key.public.h_s is not None
@@ -104,13 +100,7 @@ def test_a_real_key() -> None:
     assert combine(key.public, 40, answers, [*ours, *theirs]) == plaintexts * 2
 
 
-@pytest.mark.parametrize("bits", [2047, 1024, 20_000])
-def test_keys_of_other_lengths_are_refused(bits: int) -> None:
-    with pytest.raises(UsageError):
-        generate_keypair(bits, replayable_random(1))
-
-
-def test_weights_are_lagranges() -> None:
+def test_lagrange_weights() -> None:
     for sites in range(1, 8):
         for points in permutations(range(1, sites + 1), min(3, sites)):
             for i in points:
@@ -126,14 +116,14 @@ def test_fewer_answers_do_not_decrypt() -> None:
     shares = share_key(TOY, 5, 3, random)
     ciphertexts = cryptosystem.encrypt(TOY.public, [123], random)
     for some in combinations(shares, 2):
-        with pytest.raises(ProtocolAbort, match="are inconsistent"):
+        with pytest.raises(ProtocolAbort):
             combine(TOY.public, 5, answers_of(list(some), ciphertexts), ciphertexts)
 
 
 def test_two_shares_of_three_are_exactly_uniform() -> None:
-    """Over all polynomials, any two shares take each pair of values once: no secret shows in them.
+    """Over all polynomials, any two shares take each pair of values once.
 
-    m = 115, so every coefficient is one byte: the random bytes are counted through.
+    m = 115, so a coefficient is one byte, and all random bytes can be enumerated.
     """
     m, every = 115, {(i, j): set[tuple[int, int]]() for i, j in combinations(range(4), 2)}
     for first in range(m):
@@ -157,9 +147,11 @@ def test_shares_as_drawn_are_uniform() -> None:
 
 
 @settings(max_examples=40, deadline=None)
-@given(seed=st.integers(0, 999), corrupt=st.sets(st.integers(1, 6), min_size=3, max_size=3))
-def test_other_sites_answers_follow_from_the_randomiser(seed: int, corrupt: set[int]) -> None:
-    """Point 2 of the module's argument: t - 1 shares and r give everybody's answers."""
+@given(seed=st.integers(0, 999), colluding=st.sets(st.integers(1, 6), min_size=3, max_size=3))
+def test_other_answers_follow_from_the_colluding_shares_and_the_randomiser(
+    seed: int, colluding: set[int]
+) -> None:
+    """Part 2 of the proof in docs/math/threshold-decryption.md."""
     random = replayable_random(seed)
     n, sites = TOY.public.n, 6
     shares = {share.index: share for share in share_key(TOY, sites, 4, random)}
@@ -167,15 +159,15 @@ def test_other_sites_answers_follow_from_the_randomiser(seed: int, corrupt: set[
     assume(gcd(r, n) == 1)  # the primes of this toy are small enough to be hit
     ciphertext = (1 + 5 * n) * pow(r, n, n * n) % (n * n)
     delta = factorial(sites)
-    for i in set(shares) - corrupt:
-        points = sorted(corrupt | {0})
+    for i in set(shares) - colluding:
+        points = sorted(colluding | {0})
         weights = {
             j: prod((Fraction(i - k, j - k) for k in points if k != j), start=Fraction(delta))
             for j in points
         }
         assert all(weight.denominator == 1 for weight in weights.values())
         answer = powmod(r, 2 * int(weights[0]), n)  # c^(2 D) = r^2: the part of f(0) = D
-        for j in corrupt:
+        for j in colluding:
             answer = answer * powmod(ciphertext, 2 * int(weights[j]) * shares[j].value, n) % n
         assert [answer] == partially_decrypt(shares[i], [ciphertext])
 
@@ -201,64 +193,57 @@ def test_a_wrong_answer_never_changes_a_plaintext(
     except ProtocolAbort:
         assert lie != true
         return
-    assert found == [7, 8]  # the truth, or a lie with the same power, as -x where x is squared
+    assert found == [7, 8]  # the lie can have the same effect, as -x where x is squared
 
 
-def test_answers_that_are_none() -> None:
-    shares = share_key(TOY, 3, 2, replayable_random(1))
-    ciphertexts = cryptosystem.encrypt(TOY.public, [7, 8], replayable_random(2))
-    good = answers_of(shares[:2], ciphertexts)
-    for wrong in ([1], [1, 2, 3], [0, 1], [TOY.public.n, 1], [-1, 1], [TOY.p, 1]):
-        with pytest.raises(PeerError, match="share 2 are malformed"):
-            combine(TOY.public, 3, {**good, 2: wrong}, ciphertexts)
-
-
-def test_answers_on_the_wire() -> None:
+def test_malformed_answers() -> None:
     public, shares = TOY.public, share_key(TOY, 3, 2, replayable_random(1))
+    ciphertexts = cryptosystem.encrypt(public, [7, 8], replayable_random(2))
+    good = answers_of(shares[:2], ciphertexts)
+    for wrong in ([1], [1, 2, 3], [0, 1], [public.n, 1], [-1, 1], [TOY.p, 1]):
+        with pytest.raises(PeerError):
+            combine(public, 3, {**good, 2: wrong}, ciphertexts)
     answers = partially_decrypt(shares[0], [2, 3, 5])
     data = answers.to_bytes()
     assert len(data) == 3 * 3  # n has 21 bits
     assert answers_from_bytes(public, "site_1", data, 3) == answers
-    for wrong in (data[:-1], data + b"\0", b"", None, "text"):
-        with pytest.raises(PeerError, match="site_1"):
-            answers_from_bytes(public, "site_1", wrong, 3)
+    for malformed in (data[:-1], data + b"\0", b"", None, "text"):
+        with pytest.raises(PeerError) as caught:
+            answers_from_bytes(public, "site_1", malformed, 3)
+        assert caught.value.where == "site_1"
 
 
-# --- shares that are none -------------------------------------------------------------------------
+# --- arguments that are refused -------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("sites", "threshold"), [(3, 0), (3, 4), (0, 0), (3, -1)])
-def test_thresholds_out_of_range(sites: int, threshold: int) -> None:
-    with pytest.raises(UsageError, match="the threshold must be"):
-        share_key(TOY, sites, threshold, replayable_random(1))
-
-
-def test_keys_whose_shares_would_not_be_independent() -> None:
-    share_key(SMALLEST, 4, 2, replayable_random(1))
-    with pytest.raises(UsageError, match="unsuitable for 5"):
-        share_key(SMALLEST, 5, 2, replayable_random(1))
-    with pytest.raises(UsageError, match="unsuitable"):
-        share_key(toy_key(13, 23, 2), 2, 2, replayable_random(1))  # 12 * 22 / 4 = 66 is even
-
-
-def test_a_key_without_roots() -> None:
-    with pytest.raises(UsageError, match="unsuitable"):
-        share_key(toy_key(11, 23, 2), 3, 2, replayable_random(1))  # 11 divides 23 - 1
+def test_unsuitable_lengths_thresholds_and_keys() -> None:
+    random = replayable_random(1)
+    for bits in (2047, 1024, 20_000):
+        with pytest.raises(UsageError):
+            generate_keypair(bits, random)
+    share_key(SMALLEST, 4, 2, random)
+    for key, sites, threshold in (
+        (TOY, 3, 0),
+        (TOY, 3, 4),
+        (TOY, 0, 0),
+        (SMALLEST, 5, 2),  # 5 divides m
+        (toy_key(13, 23, 2), 2, 2),  # m = 12 * 22 / 4 = 66 is even
+        (toy_key(11, 23, 2), 3, 2),  # no n-th roots: 11 divides 23 - 1
+    ):
+        with pytest.raises(UsageError):
+            share_key(key, sites, threshold, random)
 
 
 def test_shares_out_of_range() -> None:
     good = share_key(TOY, 3, 2, replayable_random(1))[0]
     check_share(good)
     for value, index in ((-1, 1), (TOY.public.n >> 2, 1), (1, 0), (1, 4)):
-        with pytest.raises(PeerError, match="out of range"):
+        with pytest.raises(PeerError):
             check_share(KeyShare(TOY.public, 3, index, value))
 
 
-def test_shares_stay_out_of_logs() -> None:
-    share = share_key(
-        ordinary_keypair(64, replayable_random(8), insecure_for_tests=True),
-        1,
-        1,
-        replayable_random(1),
-    )[0]
-    assert str(share.value) not in repr(share)
+def test_secrets_are_not_in_repr() -> None:
+    key = ordinary_keypair(64, replayable_random(8), insecure_for_tests=True)
+    (share,) = share_key(key, 1, 1, replayable_random(1))
+    for secret, holder in ((share.value, share), (key.p, key), (key.q, key)):
+        assert str(secret) not in repr(holder)

@@ -1,16 +1,15 @@
 from __future__ import annotations
 
-import dataclasses
 import functools
 from collections.abc import Callable, Sequence
 
 import numpy as np
 import pytest
 from contracts.secure_sum import SecureSumContract, numbers, silence
-from support.world import SumNumbers, World, reopened
+from support.world import SumNumbers, World
 
 from secagg.core import encoding
-from secagg.core.frames import peek_header, write_frame
+from secagg.core.frames import peek_header
 from secagg.core.randomness import replayable_random
 from secagg.errors import JobError, PolicyRefusal, ProtocolAbort
 from secagg.jobs.job import Named
@@ -27,7 +26,7 @@ def key_of_2048_bits() -> PrivateKey:
 
 
 class CachedKey(ThresholdPaillier):
-    """Deals one key that is made once for all tests."""
+    """Deals one key, made once for all tests."""
 
     def draw_key(self, random):
         return key_of_2048_bits()
@@ -56,7 +55,7 @@ def deciders(world: World, round_: int) -> list[str]:
 # --- thresholds -----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("sites", "threshold"), [(2, 2), (3, 2), (5, 2), (5, 5), (6, 4)])
+@pytest.mark.parametrize(("sites", "threshold"), [(2, 2), (5, 2), (6, 4)])
 def test_exactly_the_threshold_decrypts(sites: int, threshold: int) -> None:
     world = world_of(sites, threshold)
     total, cohort = world.sum()
@@ -64,7 +63,7 @@ def test_exactly_the_threshold_decrypts(sites: int, threshold: int) -> None:
     assert [len(deciders(world, r)) for r in range(4)] == [threshold] * 4
 
 
-def test_the_work_goes_round() -> None:
+def test_sites_take_turns_to_decrypt() -> None:
     world = world_of(5, 2)
     world.sum()
     assert [deciders(world, r) for r in range(3)] == [
@@ -72,33 +71,30 @@ def test_the_work_goes_round() -> None:
     ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("sites", "threshold"), [(2, 2), (3, 3), (4, 3), (5, 4), (6, 5), (10, 7)])
-def test_the_default_is_more_than_two_thirds(sites: int, threshold: int) -> None:
-    assert ThresholdPaillier().threshold_of(sites) == threshold
-    assert threshold > 2 * sites / 3 >= threshold - 1
+def test_the_default_is_more_than_two_thirds() -> None:
+    for sites, threshold in ((2, 2), (3, 3), (4, 3), (5, 4), (6, 5), (10, 7)):
+        assert ThresholdPaillier().threshold_of(sites) == threshold
 
 
-def test_settings_that_cannot_be() -> None:
-    for threshold in (1, 0, -2):
-        with pytest.raises(JobError, match="at least 2"):
-            ThresholdPaillier(threshold=threshold)
-    for key_bits in (1024, 3071, 20_000):
-        with pytest.raises(JobError, match="must be an even number"):
-            ThresholdPaillier(key_bits=key_bits)
-    with pytest.raises(JobError, match="at most 4, the number of sites"):
+def test_settings_out_of_range() -> None:
+    for setting, values in (("threshold", (1, 0, -2)), ("key_bits", (1024, 3071, 20_000))):
+        for value in values:
+            with pytest.raises(JobError) as caught:
+                ThresholdPaillier(**{setting: value})
+            assert caught.value.where == f"protocol.{setting}"
+    with pytest.raises(JobError):
         world_of(4, 5).sum()
 
 
-def test_a_threshold_that_undercuts_the_release_rule() -> None:
-    """min_sites 5 promises that three colluding sites learn nothing; three of them could decrypt.
+def test_a_threshold_below_the_release_rule() -> None:
+    """min_sites 5 protects against three colluding sites; three of them could decrypt.
 
-    The sites say so in the round that sums counts.
+    The sites refuse in the round that sums counts.
     """
     world = world_of(5, 3, min_sites=5)
     with pytest.raises(PolicyRefusal):
         world.sum()
-    assert "3 sites could decrypt together" in world.engine.errors["site_0"].what
-    assert "protect against 3 colluding" in world.engine.errors["site_0"].what
+    assert isinstance(world.engine.errors["site_0"], PolicyRefusal)
     assert {delivery.round for delivery in world.engine.transcript} == {0}
     world_of(5, 4, min_sites=5).sum()
 
@@ -121,20 +117,15 @@ def lose(*places: tuple[str, int, str]) -> Callable[[str, str, bytes], Sequence[
 
 def test_too_few_to_decrypt() -> None:
     lost = [("site_0", 1, "decrypt"), ("site_3", 1, "decrypt"), ("site_4", 1, "decrypt")]
-    world = world_of(6, 4, tamper=lose(*lost))
-    with pytest.raises(ProtocolAbort, match="only 3 sites remain to decrypt; 4 are required"):
+    with pytest.raises(ProtocolAbort):
+        world_of(6, 4, tamper=lose(*lost)).sum()
+    world = world_of(5, tamper=lose(*((f"site_{i}", 0, "encrypt") for i in range(2))))
+    with pytest.raises(ProtocolAbort):
         world.sum()
+    assert not deciders(world, 0)  # no site is asked if too few have encrypted
 
 
-def test_too_few_to_encrypt() -> None:
-    lost = [(f"site_{i}", 0, "encrypt") for i in range(2)]
-    world = world_of(5, tamper=lose(*lost))
-    with pytest.raises(ProtocolAbort, match="only 3 sites remain to decrypt; 4 are required"):
-        world.sum()
-    assert not deciders(world, 0)  # nobody was asked in vain
-
-
-def test_dealers_and_holders_that_are_silent() -> None:
+def test_silent_dealers_and_key_holders() -> None:
     lost = [("site_0", 0, "deal"), ("site_1", 0, "deal"), ("site_3", 0, "install")]
     world = world_of(6, 3, tamper=lose(*lost))
     total, cohort = world.sum()
@@ -142,28 +133,7 @@ def test_dealers_and_holders_that_are_silent() -> None:
     np.testing.assert_array_equal(total, world.expected(cohort))
 
 
-# --- lies -----------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("lie", ["plus one", "another", "one"])
-def test_a_wrong_partial_decryption_stops_the_sum(lie: str) -> None:
-    """And the coordinator notices: there is no wrong sum."""
-    n = key_of_2048_bits().public.n
-    world = world_of(4, 3)
-
-    def tamper(sender: str, recipient: str, frame: bytes) -> Sequence[bytes]:
-        if (sender, *peek_header(frame)) != ("site_2", 1, "decrypt"):
-            return [frame]
-        (answers,) = (encoding.loads(encoding.loads(frame)[2])["answers"],)
-        true = int.from_bytes(answers, "little")
-        false = {"plus one": (true + 1) % n, "another": true * 3 % n, "one": 1}[lie]
-        body = {"answers": false.to_bytes(len(answers), "little")}
-        who = world.identities[sender]
-        return [write_frame(who, world.session, 1, "decrypt", recipient, body)]
-
-    world.engine.tamper = tamper
-    with pytest.raises(ProtocolAbort, match="are inconsistent"):
-        world.sum()
+# --- lies and state ------------------------------------------------------------------------------
 
 
 def test_a_false_share_stops_the_sum() -> None:
@@ -173,15 +143,12 @@ def test_a_false_share_stops_the_sum() -> None:
             return {**state, "share": state["share"] ^ (context.me == "site_1")}, reply
 
     world = World(Deceives(2048), numbers(4, 4, 5), SumNumbers((4,)))
-    with pytest.raises(ProtocolAbort, match="are inconsistent"):
+    with pytest.raises(ProtocolAbort):
         world.sum()
 
 
-# --- state ----------------------------------------------------------------------------------------
-
-
 def test_no_state_holds_the_key() -> None:
-    """After dealing, each site keeps one share: no factor of n, and not the exponent either."""
+    """After dealing, each site keeps one share: no factor of n, nor the private exponent."""
     world = world_of(4)
     world.sum()
     key = key_of_2048_bits()
@@ -196,26 +163,12 @@ def test_no_state_holds_the_key() -> None:
             assert secret.to_bytes(256, "little").rstrip(b"\0") not in data
     assert len(shares) == 4
     ciphertext = cryptosystem.encrypt(key.public, [5], replayable_random(1))
-    for share in shares:  # nor does it decrypt by itself
+    for share in shares:  # nor does a single share decrypt
         assert pow(ciphertext[0] % n, share * n, n) not in (1, ciphertext[0] % n)
 
 
-def test_restart_between_any_two_phases() -> None:
-    """Every party starts anew, from its stored bytes, for every request."""
-    world = world_of(4)
-    step = world.coordinator.start()
-    while not step.done:
-        world.engine.parties = {name: world.party(name) for name in world.engine.parties}
-        coordinator = dataclasses.replace(world.coordinator)
-        frames = world.engine.exchange(step.requests)
-        step = coordinator.advance(reopened(step.state), frames)
-    np.testing.assert_array_equal(
-        step.state.method["totals"][-1], world.expected(list(step.state.cohort))
-    )
-
-
-def test_with_a_key_of_its_own() -> None:
-    """Nothing cached: the whole set-up as a job runs it."""
+def test_a_fresh_key() -> None:
+    """The whole set-up as a job runs it, without a cached key."""
     named = {"name": "threshold_paillier", "key_bits": 2048, "threshold": 3}
     protocol = make_protocol(Named.model_validate(named))
     world = World(protocol, numbers(4, 4, 5), SumNumbers((4,)))
