@@ -67,8 +67,8 @@ def test_one_site_against_central_notears(d: int, n: int) -> None:
         support, _ = acyclic_edges(admm.weights, 0.0)
         own = np.where(support, admm.weights, 0)
         loss = LeastSquares(S, PENALTY).value
-        best = exact_minimum(loss, own, PENALTY, free=support).W
-        least = exact_minimum(loss, np.zeros((d, d)), PENALTY).W
+        best = exact_minimum(loss, own, PENALTY, free=support).x
+        least = exact_minimum(loss, np.zeros((d, d)), PENALTY).x
         values = [objective(S, W) for W in (least, central.weights, best, own)]
         assert values[2] <= values[3] * (1 + 1e-12)
         assert values[0] <= min(values[1:]) * (1 + 1e-12)

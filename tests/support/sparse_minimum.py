@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 
-from secagg.models.graphs.acyclicity import Minimum
-from secagg.models.numerics.lbfgs import minimise_finite
+from secagg.models.numerics.lbfgs import FinitePoint, minimise_finite
 
 
 def exact_minimum(
@@ -15,7 +15,7 @@ def exact_minimum(
     start: np.ndarray,
     penalty: float,
     free: np.ndarray | None = None,
-) -> Minimum:
+) -> FinitePoint:
     """Return it to the rounding of the objective, over the free entries, all but the diagonal."""
     free = ~np.eye(len(start), dtype=bool) if free is None else free
 
@@ -31,4 +31,4 @@ def exact_minimum(
 
     first = np.maximum(np.concatenate([start[free], -start[free]]), 0)
     found = minimise_finite(penalised, first, nonnegative=True, decrease=1e-15, slope=1e-9)
-    return Minimum(join(found.x), found.value, found.finite, found.evaluations)
+    return replace(found, x=join(found.x))

@@ -12,13 +12,15 @@ from secagg.errors import JobError
 
 
 def choose(
-    public: PublicFacts, names: Sequence[str], where: str, other_than: str | None = None
+    public: PublicFacts, names: Sequence[str] | None, where: str, other_than: str | None = None
 ) -> NDArray[np.int64]:
-    """Return the positions of the named variables, in the order of the names.
+    """Return the positions of the named variables, in the order of the names; of all, if None.
 
     A name is a column (all its indicators, if it is categorical) or one variable `column=level`.
     Raises `JobError` for an unknown or repeated name, no name, or a name of `other_than`.
     """
+    if names is None:
+        return np.arange(len(public.variables))
     excluded = {i for i, v in enumerate(public.variables) if other_than in (v.name, v.column)}
     if not names:
         raise JobError(where, "is empty", f"Columns are {', '.join(public.columns)}.")

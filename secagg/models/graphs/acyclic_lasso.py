@@ -16,13 +16,11 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-from numpy.typing import NDArray
 
+from secagg.core.arrays import Array
 from secagg.models.graphs.linear_graph import LinearGraph
 from secagg.models.graphs.proximal_newton import Multipliers, Step, descend
 from secagg.models.numerics.column_lassos import ColumnLassos
-
-Matrix = NDArray[np.float64]
 
 MAX_STEPS = 10  # in one call
 STEP_TOLERANCE = 1e-5  # the steps end when no entry changes by more than this
@@ -34,16 +32,16 @@ _MU_TOLERANCE_RATIO = 1.05  # bisection ends when the bounds on mu are this clos
 class LeastSquares:
     """The `Fit`; S: (p, p) covariance; penalty: of each off-diagonal entry."""
 
-    S: Matrix
+    S: Array
     penalty: float
 
-    def value(self, W: Matrix) -> tuple[float, Matrix]:
+    def value(self, W: Array) -> tuple[float, Array]:
         """Return 1/2 tr((I - W)' S (I - W)) and its gradient -S (I - W)."""
         residual = np.eye(len(self.S)) - W
         product = self.S @ residual
         return 0.5 * float(np.vdot(residual, product)), -product
 
-    def solve(self, W: Matrix, E: Matrix, rest: float, multipliers: Multipliers) -> Matrix:
+    def solve(self, W: Array, E: Array, rest: float, multipliers: Multipliers) -> Array:
         """Return V near the minimum of the convex problem; see `Fit`."""
         V = W
 
@@ -73,7 +71,7 @@ class LeastSquares:
         return ColumnLassos(self.S, self.penalty, ~np.eye(len(self.S), dtype=bool))
 
 
-def acyclic_lasso(S: Matrix, start: Matrix, penalty: float, multipliers: Multipliers) -> Step:
+def acyclic_lasso(S: Array, start: Array, penalty: float, multipliers: Multipliers) -> Step:
     """Minimise f(W) + penalty |W|_1 + alpha h(W) + rho/2 h(W)^2 with W_ii = 0, from `start`."""
     graph = LinearGraph(len(S), penalties=(penalty, 0.0), zero_diagonal=True)
     fit = LeastSquares(S, penalty)

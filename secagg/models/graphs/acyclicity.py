@@ -18,20 +18,20 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 
 import networkx as nx
 import numpy as np
 from numpy.typing import NDArray
 
-from secagg.models.numerics.lbfgs import minimise_finite
+from secagg.core.arrays import Array
+from secagg.models.numerics.lbfgs import FinitePoint, minimise_finite
 from secagg.models.numerics.matrix_exponential import exponential_minus_identity
 
-Matrix = NDArray[np.float64]
-Objective = Callable[[Matrix], tuple[float, Matrix]]
+Objective = Callable[[Array], tuple[float, Array]]
 
 
-def acyclicity(W: Matrix) -> tuple[float, Matrix]:
+def acyclicity(W: Array) -> tuple[float, Array]:
     """Return h(W) and its gradient exp(W o W)' o 2W; both may be inf or NaN for large W.
 
     h has a relative error of a few units in the last place, even near zero, unless only long cycles
@@ -48,35 +48,22 @@ def acyclicity(W: Matrix) -> tuple[float, Matrix]:
         return h, slopes * 2 * W
 
 
-@dataclass(frozen=True, eq=False)
-class Minimum:
-    """The end of a search.
-
-    W: the last accepted point; value: the objective there, with its penalty; finite: False if no
-    finite step could be made from W; evaluations: of the objective
-    """
-
-    W: Matrix
-    value: float
-    finite: bool
-    evaluations: int
-
-
-def minimise_sparse(objective: Objective, start: Matrix, penalty: float) -> Minimum:
+def minimise_sparse(objective: Objective, start: Array, penalty: float) -> FinitePoint:
     """Minimise objective(W) + penalty * sum |W_ij| over W with a zero diagonal, by L-BFGS-B.
 
     W = W+ - W-, both nonnegative, makes the penalty linear and the problem smooth with bounds, as
     in the program of Zheng et al. objective returns the value and the gradient, (p, p).
+    Returns a point whose x is W and whose value contains the penalty.
     """
     free = ~np.eye(len(start), dtype=bool)
 
-    def join(x: Matrix) -> Matrix:
+    def join(x: Array) -> Array:
         W = np.zeros_like(start)
         positive, negative = np.split(x, 2)
         W[free] = positive - negative
         return W
 
-    def penalised(x: Matrix) -> tuple[float, Matrix]:
+    def penalised(x: Array) -> tuple[float, Array]:
         value, gradient = objective(join(x))
         slope = gradient[free]
         return value + penalty * float(x.sum()), np.concatenate([slope, -slope]) + penalty
@@ -86,10 +73,10 @@ def minimise_sparse(objective: Objective, start: Matrix, penalty: float) -> Mini
         np.concatenate([np.maximum(start[free], 0), np.maximum(-start[free], 0)]),
         nonnegative=True,
     )
-    return Minimum(join(minimum.x), minimum.value, minimum.finite, minimum.evaluations)
+    return replace(minimum, x=join(minimum.x))
 
 
-def break_ties(W: Matrix) -> Matrix:
+def break_ties(W: Array) -> Array:
     """Return W with each entry changed by up to 1/1000 of its size, always in the same way."""
     return W * (1 + 1e-3 * np.random.default_rng(0).uniform(-1, 1, W.shape))
 
@@ -100,7 +87,7 @@ def is_acyclic(adjacency: NDArray[np.bool_]) -> bool:
     return bool(nx.is_directed_acyclic_graph(graph))
 
 
-def acyclic_edges(W: Matrix, threshold: float) -> tuple[NDArray[np.bool_], float]:
+def acyclic_edges(W: Array, threshold: float) -> tuple[NDArray[np.bool_], float]:
     """Return the edges |W_ij| > t, and t: the smallest value >= `threshold` that leaves no cycle.
 
     Raising t drops the weakest edges first, as the authors of GOLEM do.
@@ -112,7 +99,7 @@ def acyclic_edges(W: Matrix, threshold: float) -> tuple[NDArray[np.bool_], float
     return size > level, level
 
 
-def largest_weight(W: Matrix, names: Sequence[str], threshold: float) -> str:
+def largest_weight(W: Array, names: Sequence[str], threshold: float) -> str:
     """Return a note that names the largest weight of a graph without edges."""
     i, j = divmod(int(np.argmax(np.abs(W))), len(W))
     return (
@@ -121,7 +108,7 @@ def largest_weight(W: Matrix, names: Sequence[str], threshold: float) -> str:
     )
 
 
-def no_edge_note(W: Matrix, names: Sequence[str], threshold: float) -> str:
+def no_edge_note(W: Array, names: Sequence[str], threshold: float) -> str:
     """Return a note on why a learner's graph has no edge."""
     if np.any(W):
         return f"no edge: {largest_weight(W, names, threshold)}"
@@ -135,7 +122,7 @@ def failure_advice(*, standardised: bool) -> str:
 
 
 def graph_over_threshold(
-    W: Matrix,
+    W: Array,
     threshold: float,
     failure: str | None,
     advice: str = "",

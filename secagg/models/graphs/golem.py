@@ -28,12 +28,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
+from secagg.core.arrays import Array
 from secagg.models.common.checks import require_number
 from secagg.models.common.pooled_moments import Moments
 from secagg.models.graphs.acyclicity import (
-    Minimum,
     Objective,
     acyclicity,
     break_ties,
@@ -44,21 +43,20 @@ from secagg.models.graphs.acyclicity import (
 )
 from secagg.models.graphs.inputs import graph_input
 from secagg.models.graphs.result import GraphFit
-
-Matrix = NDArray[np.float64]
+from secagg.models.numerics.lbfgs import FinitePoint
 
 EV_PENALTY, NV_PENALTY = 0.02, 0.002  # lambda_1 of the paper's experiments
 MIN_GAIN = 1e-7  # of the objective; a restart that gains less ends the search
 MAX_RESTARTS = 50
 
 
-def golem_objective(S: Matrix, *, equal_variances: bool, dag_penalty: float) -> Objective:
+def golem_objective(S: Array, *, equal_variances: bool, dag_penalty: float) -> Objective:
     """Return the smooth part of the objective above, with its gradient, as a function of B.
 
     Where I - B is singular or the exponential overflows, the value is not finite: a failed step.
     """
 
-    def objective(B: Matrix) -> tuple[float, Matrix]:
+    def objective(B: Array) -> tuple[float, Array]:
         h, h_gradient = acyclicity(B)
         residual = np.eye(len(S)) - B
         sign, log_determinant = np.linalg.slogdet(residual)
@@ -116,20 +114,20 @@ def golem(
     evaluations = fit.evaluations
     if not equal_variances:
         nv = golem_objective(S, equal_variances=False, dag_penalty=dag_penalty)
-        fit, failure = _minimise(nv, fit.W, penalty)
+        fit, failure = _minimise(nv, fit.x, penalty)
         evaluations += fit.evaluations
 
     directed, applied, notes = graph_over_threshold(
-        fit.W, threshold, failure, failure_advice(standardised=standardise)
+        fit.x, threshold, failure, failure_advice(standardised=standardise)
     )
     if failure is None and not np.any(directed):
-        notes += (no_edge_note(fit.W, data.names, threshold),)
+        notes += (no_edge_note(fit.x, data.names, threshold),)
     return GraphFit(
         method="golem-ev" if equal_variances else "golem-nv",
         names=data.names,
         directed=directed,
         undirected=np.zeros_like(directed),
-        weights=fit.W,
+        weights=fit.x,
         converged=failure is None,
         settings={
             "equal_variances": equal_variances,
@@ -139,7 +137,7 @@ def golem(
             "threshold": threshold,
         },
         diagnostics={
-            "h": acyclicity(fit.W)[0],
+            "h": acyclicity(fit.x)[0],
             "evaluations": evaluations,
             "threshold": applied,
         },
@@ -147,7 +145,7 @@ def golem(
     )
 
 
-def _minimise(objective: Objective, start: Matrix, penalty: float) -> tuple[Minimum, str | None]:
+def _minimise(objective: Objective, start: Array, penalty: float) -> tuple[FinitePoint, str | None]:
     """Minimise from `start`, then from the perturbed minimum until a restart gains too little.
 
     Returns the best minimum, with all evaluations counted, and why the search failed (None: it did
@@ -158,7 +156,7 @@ def _minimise(objective: Objective, start: Matrix, penalty: float) -> tuple[Mini
     for _ in range(MAX_RESTARTS):
         if converged or not finite:
             break
-        again = minimise_sparse(objective, break_ties(best.W), penalty)
+        again = minimise_sparse(objective, break_ties(best.x), penalty)
         evaluations += again.evaluations
         finite = again.finite
         converged = finite and again.value >= best.value - MIN_GAIN
@@ -168,4 +166,4 @@ def _minimise(objective: Objective, start: Matrix, penalty: float) -> tuple[Mini
         failure = "no finite step could be made"
     elif not converged:
         failure = "the objective was still falling"
-    return Minimum(best.W, best.value, finite, evaluations), failure
+    return FinitePoint(best.x, best.value, finite, evaluations), failure

@@ -28,13 +28,9 @@ class LinearGraph:
         """The shape of W."""
         return self.d * (1 + self.lags), self.d
 
-    @property
+    @cached_property
     def penalty(self) -> Array:
         """Lambda for each entry of W; inf for an entry that is fixed at zero."""
-        return self._penalty
-
-    @cached_property
-    def _penalty(self) -> Array:
         now, lagged = self.penalties
         penalty = np.full(self.shape, lagged, dtype=np.float64)
         penalty[: self.d] = now

@@ -85,8 +85,7 @@ def notears_mlp(
     seed: of the start, at least 0
     Returns a `GraphFit`, weights W. diagnostics: h, rounds, evaluations, rho, threshold (as
     applied). If the optimiser fails, converged is False and the edges are those of W over the
-    threshold,
-    including cycles: do not use them as a DAG.
+    threshold, including cycles: do not use them as a DAG.
     Raises `UsageError` as `graph_input` does (fewer than two records or columns, a constant
     column), or on a setting out of range.
     """

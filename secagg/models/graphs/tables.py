@@ -39,14 +39,9 @@ def linear_table(
     evidence = "which standardised columns identify only weakly"
     if not standardised:
         evidence = "in own units mostly by the columns' variances, so other units may reverse them"
-    return ResultTable(
-        title,
-        TableKind.GRAPH,
-        {**_LABELS, **(labels or {})},
-        converged,
-        f"{_ARROWS}, {evidence}: do not read arrows as causes, even if no common cause is missing",
-        "standard deviations" if standardised else "the columns' own units",
-    )
+    arrows = f", {evidence}: do not read arrows as causes, even if no common cause is missing"
+    unit = "standard deviations" if standardised else "the columns' own units"
+    return _table(title, labels, converged, arrows, unit)
 
 
 def other_table(
@@ -60,11 +55,12 @@ def other_table(
 
     networks: whether the weights are those of networks; otherwise there are no weights
     """
-    return ResultTable(
-        title,
-        TableKind.GRAPH,
-        {**_LABELS, **(labels or {})},
-        converged,
-        f"{_ARROWS}; to read them as causes assumes that no common cause is left out",
-        _NETWORKS if networks else "",
-    )
+    arrows = "; to read them as causes assumes that no common cause is left out"
+    return _table(title, labels, converged, arrows, _NETWORKS if networks else "")
+
+
+def _table(
+    title: str, labels: Mapping[str, Label] | None, converged: str, arrows: str, unit: str
+) -> ResultTable:
+    all_labels = {**_LABELS, **(labels or {})}
+    return ResultTable(title, TableKind.GRAPH, all_labels, converged, f"{_ARROWS}{arrows}", unit)

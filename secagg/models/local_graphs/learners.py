@@ -49,6 +49,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from secagg.contracts import Update
+from secagg.core.arrays import Array
 from secagg.errors import UsageError
 from secagg.models.common.checks import require_number
 from secagg.models.common.pooled_moments import Moments
@@ -60,7 +61,6 @@ from secagg.models.graphs.notears_mlp import notears_mlp
 from secagg.models.graphs.pc_ges import ges, pc, require_causal_learn
 from secagg.models.graphs.result import GraphFit
 
-Matrix = NDArray[np.float64]
 Algorithm = Literal["notears", "pc", "ges", "notears_mlp"]
 Combine = Literal["vote", "average"]
 
@@ -96,7 +96,7 @@ class Learner:
         if self.algorithm in ("pc", "ges"):
             require_causal_learn("algorithm")
 
-    def fit(self, rows: Matrix, names: Sequence[str]) -> GraphFit:
+    def fit(self, rows: Array, names: Sequence[str]) -> GraphFit:
         """Return the graph of one site's records; without edges if the site abstains.
 
         rows: (n_k, p), in the units to be analysed; names: of the p columns
@@ -169,7 +169,7 @@ class Learner:
 
 
 def fit_sites(
-    parts: Sequence[Matrix], learner: Learner | None = None, names: Sequence[str] | None = None
+    parts: Sequence[Array], learner: Learner | None = None, names: Sequence[str] | None = None
 ) -> list[GraphFit]:
     """Return each site's own graph, for simulations.
 
@@ -262,7 +262,7 @@ def _combined(fits: Sequence[GraphFit], combine: Combine, threshold: float) -> G
     return majority_graph(total, len(fits), combine, threshold, fits[0].names)
 
 
-def _moments(rows: Matrix, names: Sequence[str]) -> Moments:
+def _moments(rows: Array, names: Sequence[str]) -> Moments:
     mean = rows.mean(axis=0)
     return Moments(tuple(names), len(rows), mean, (rows - mean).T @ (rows - mean))
 

@@ -295,8 +295,6 @@ class NotearsMlpAdmm:
         return tuple(public.variables[i].name for i in self._chosen(public))
 
     def _chosen(self, public: PublicFacts) -> NDArray[np.int64]:
-        if self.variables is None:
-            return np.arange(len(public.variables))
         return choose(public, self.variables, "method.variables")
 
     def _units(self, networks: Networks, scale: Array) -> Array:

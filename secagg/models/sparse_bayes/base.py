@@ -47,10 +47,7 @@ from secagg.models.numerics.gaussian_draws import clip_variance
 from secagg.models.sparse_bayes import spike_slab
 from secagg.models.sparse_bayes.horseshoe import NoisePrior
 from secagg.models.sparse_bayes.spike_slab import Common, SpikeSlab
-from secagg.models.sparse_bayes.sums import (
-    own_deviations,
-    paper_spec,
-)
+from secagg.models.sparse_bayes.sums import own_deviations, paper_spec
 
 RECORDS, DRAWS = "records", "draws"
 _MIN_SETTING = 1e-9  # smallest value of a positive setting
@@ -125,6 +122,8 @@ class SparseModel(ABC):
     the operating system."""
 
     unknown_settings: ClassVar[Mapping[str, str]] = CENTRES_WITHIN_SITES
+    shares: ClassVar[tuple[str, ...]] = ("level",)
+    """The settings that must be between 0 and 1."""
 
     @cached_property
     def prior(self) -> SpikeSlab:
@@ -334,6 +333,9 @@ class SparseModel(ABC):
                 f"{self.rounds} rounds with {self.discarded} of warmup keep fewer than 4 draws",
                 "Use more method.rounds, or a smaller method.warmup or method.thin.",
             )
+        for name in self.shares:
+            if not 0 < getattr(self, name) < 1:
+                raise JobError(f"method.{name}", f"{getattr(self, name)} is not between 0 and 1")
 
     def _count(self, values: Array) -> Update:
         update = {"records": np.array([float(len(values))])}

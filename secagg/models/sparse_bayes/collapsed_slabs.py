@@ -9,8 +9,7 @@ S = SUM_k 1 / w_kj and m_j the mean of theta_kj weighted by 1 / w_kj,
     theta_j | g_j, m_j ~ N(S m_j / (S + 1 / e_j), 1 / (S + 1 / e_j))                             (2)
 
 e_j = eta_j in the slab and c0 eta_j in the spike. (1) and rho give the draw of g_j, then (2) that
-of
-theta_j: a joint draw of both. The sums over sites are those of `paper`. They are sums of
+of theta_j: a joint draw of both. The sums over sites are those of `paper`. They are sums of
 d_k = theta_kj - theta_j, so they are adjusted to the new theta_j.
 """
 

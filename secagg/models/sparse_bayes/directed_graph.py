@@ -84,7 +84,6 @@ from secagg.models.sparse_bayes.markov_random_field import discoveries, expected
 from secagg.models.sparse_bayes.metropolis_entries import adapted
 from secagg.models.sparse_bayes.result import (
     LABELS,
-    check_share,
     coefficient,
     draw_arrays,
     sampler_disclosure,
@@ -107,6 +106,7 @@ class SparseDirected(SparseModel):
     """Level of the posterior intervals, between 0 and 1."""
 
     name: ClassVar[str] = "sparse_directed"
+    shares: ClassVar[tuple[str, ...]] = ("level", "fdr")
     title: ClassVar[str] = "Sparse directed graph, cycles allowed"
     disclosure: ClassVar[Disclosure] = sampler_disclosure(
         "The number of records; with scale = 'pooled' each column's variance within sites; and in "
@@ -122,8 +122,6 @@ class SparseDirected(SparseModel):
 
     def columns(self, public: PublicFacts) -> NDArray[np.int64]:
         """Return the positions of the graph's columns."""
-        if self.variables is None:
-            return np.arange(len(public.variables))
         return choose(public, self.variables, "method.variables")
 
     def shape(self, public: PublicFacts) -> tuple[int, int]:
@@ -142,9 +140,8 @@ class SparseDirected(SparseModel):
             "theta": np.zeros(entries),
             "b": np.ones(rows),
             "v": np.ones(entries),
-            "reach": np.full(
-                entries, 1 / np.sqrt(max(len(z), 1))
-            ),  # standard deviation of a slope from n records
+            # the standard deviation of a slope from n records
+            "reach": np.full(entries, 1 / np.sqrt(max(len(z), 1))),
             "own": begin_sums(
                 {"theta": entries, "b": rows, "moves_taken": entries, "turns_taken": rows}
             ),
@@ -244,9 +241,8 @@ class SparseDirected(SparseModel):
     ) -> tuple[Update, State]:
         """Return one site's contribution to a round's sums and its memory."""
         Y, theta, t, reach = site["Y"], now.theta[:, 0], now.t[:, 0], site["reach"]
-        draw = GraphDraw(
-            site["theta"], site["b"], t, site["v"]
-        )  # t is a placeholder: a sweep does not read w
+        # t is a placeholder: a sweep does not read w.
+        draw = GraphDraw(site["theta"], site["b"], t, site["v"])
         moves, turns = np.zeros(theta.shape), np.zeros(draw.b.shape)
         for i in range(self.sweeps):
             noise = draw_graph_noise(self.chains, len(Y), n, self.noise, rng)
@@ -263,8 +259,3 @@ class SparseDirected(SparseModel):
             own = add_draw(own, news, now.number - self.discarded, self.recorded_rounds)
         update = {name: values[:, None] for name, values in sums.items()}
         return update, {**site, **kept, "own": own}
-
-    def _check(self) -> None:
-        super()._check()
-        check_share("level", self.level)
-        check_share("fdr", self.fdr)

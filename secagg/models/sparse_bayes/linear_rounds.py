@@ -13,11 +13,11 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
-from typing import Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 
-from secagg.contracts import PublicFacts, Result, Spec, State, Update
+from secagg.contracts import Disclosure, PublicFacts, Result, Spec, State, Update
 from secagg.core.arrays import Array
 from secagg.models.common.posterior_summary import number
 from secagg.models.common.variables import halves
@@ -32,6 +32,7 @@ from secagg.models.sparse_bayes.horseshoe import (
     marginal,
     sweep,
 )
+from secagg.models.sparse_bayes.result import linear_disclosure
 from secagg.models.sparse_bayes.site_posterior import add_draw, begin_sums, own_posterior
 from secagg.models.sparse_bayes.spike_slab import Common
 from secagg.models.sparse_bayes.sums import (
@@ -54,6 +55,19 @@ class SparseLinear(SparseModel, ABC):
     step: Literal["collapsed", "paper"] = "collapsed"
     """How the coordinator draws the common coefficients. `"collapsed"` integrates out the sites'
     own coefficients; `"paper"` sends smaller messages and mixes much more slowly."""
+
+    model_name: ClassVar[str]
+
+    @property
+    def title(self) -> str:
+        """The name, with the step."""
+        step = "" if self.step == "collapsed" else f", step “{self.step}”"
+        return f"{self.model_name}{step}"
+
+    @property
+    def disclosure(self) -> Disclosure:
+        """What the sums determine, for the step."""
+        return linear_disclosure(collapsed=self.step == "collapsed")
 
     @abstractmethod
     def design(self, public: PublicFacts) -> Design:

@@ -25,7 +25,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from secagg.contracts import (
-    Disclosure,
     PublicFacts,
     RecordCount,
     Result,
@@ -41,10 +40,8 @@ from secagg.models.sparse_bayes.base import recorded_draws
 from secagg.models.sparse_bayes.linear_rounds import SparseLinear
 from secagg.models.sparse_bayes.result import (
     LABELS,
-    check_share,
     coefficient,
     draw_arrays,
-    linear_disclosure,
     summary_fields,
 )
 from secagg.models.sparse_bayes.sums import Design
@@ -65,18 +62,8 @@ class SparseMarkov(SparseLinear):
     """Level of the posterior intervals, between 0 and 1."""
 
     name: ClassVar[str] = "sparse_markov"
-
-    @property
-    def title(self) -> str:
-        """The name, with the step."""
-        return "Sparse Markov random field" + (
-            "" if self.step == "collapsed" else f", step “{self.step}”"
-        )
-
-    @property
-    def disclosure(self) -> Disclosure:
-        """What the sums determine, for the step."""
-        return linear_disclosure(collapsed=self.step == "collapsed")
+    model_name: ClassVar[str] = "Sparse Markov random field"
+    shares: ClassVar[tuple[str, ...]] = ("level", "fdr")
 
     def tables(self, public: PublicFacts) -> tuple[ResultTable, ...]:
         """Return the table of the graph."""
@@ -84,8 +71,6 @@ class SparseMarkov(SparseLinear):
 
     def columns(self, public: PublicFacts) -> NDArray[np.int64]:
         """Return the positions of the field's columns."""
-        if self.variables is None:
-            return np.arange(len(public.variables))
         return choose(public, self.variables, "method.variables")
 
     def design(self, public: PublicFacts) -> Design:
@@ -143,19 +128,13 @@ class SparseMarkov(SparseLinear):
         matrices = {"pip": pip, "mean": mean, "sd": sd, "edges": edges | edges.T}
         return Result(summary, {"predictors": design.predictors, **matrices, **drawn})
 
-    def _check(self) -> None:
-        super()._check()
-        check_share("level", self.level)
-        check_share("fdr", self.fdr)
-
 
 def partial_correlation(one: float, other: float) -> float | None:
     """Return the partial correlation from the two coefficients of a pair; None if signs differ.
 
     In a Gaussian field the coefficients are r sqrt(v) and r / sqrt(v), v the ratio of the two
-    columns'
-    variances given all others: r is their geometric mean. Posterior means are shrunken, so the
-    result is too.
+    columns' variances given all others: r is their geometric mean. Posterior means are shrunken,
+    so the result is too.
     """
     if one * other <= 0:
         return None

@@ -65,9 +65,8 @@ def rotate_rows(
         W = np.concatenate([unit[two] - theta, errors[:, two]], axis=-1) / scale[..., None]
         c, s = cosine[:, i, None], sine[:, i, None]
         turned = np.stack([c * W[:, 0] - s * W[:, 1], s * W[:, 0] + c * W[:, 1]], axis=1)
-        with np.errstate(
-            divide="ignore", invalid="ignore"
-        ):  # a diagonal entry of 0 is rejected below
+        # A diagonal entry of 0 is rejected below.
+        with np.errstate(divide="ignore", invalid="ignore"):
             scaled_rows = turned / turned[:, [0, 1], two][..., None]
             new_scale = 1 / np.abs(turned[:, [0, 1], two])
             new_theta = unit[two] - scaled_rows[..., :p]

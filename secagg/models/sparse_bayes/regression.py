@@ -47,7 +47,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from secagg.contracts import (
-    Disclosure,
     PublicFacts,
     RecordCount,
     Result,
@@ -62,10 +61,8 @@ from secagg.models.sparse_bayes.base import recorded_draws
 from secagg.models.sparse_bayes.linear_rounds import SparseLinear
 from secagg.models.sparse_bayes.result import (
     LABELS,
-    check_share,
     coefficient,
     draw_arrays,
-    linear_disclosure,
     summary_fields,
 )
 from secagg.models.sparse_bayes.sums import Design
@@ -84,18 +81,7 @@ class SparseRegression(SparseLinear):
     """Level of the posterior intervals, between 0 and 1."""
 
     name: ClassVar[str] = "sparse_regression"
-
-    @property
-    def title(self) -> str:
-        """The name, with the step."""
-        return "Sparse Bayesian regression" + (
-            "" if self.step == "collapsed" else f", step “{self.step}”"
-        )
-
-    @property
-    def disclosure(self) -> Disclosure:
-        """What the sums determine, for the step."""
-        return linear_disclosure(collapsed=self.step == "collapsed")
+    model_name: ClassVar[str] = "Sparse Bayesian regression"
 
     def tables(self, public: PublicFacts) -> tuple[ResultTable, ...]:
         """Return the table of the regression."""
@@ -146,10 +132,6 @@ class SparseRegression(SparseLinear):
             **summary_fields(self, state, kept, posteriors, [repr(term) for term in terms]),
         }
         return Result(summary, draw_arrays(kept, own_eta=self.own_eta))
-
-    def _check(self) -> None:
-        super()._check()
-        check_share("level", self.level)
 
 
 def _rescaled(row: Mapping[str, Any], factor: float) -> dict[str, float | None]:

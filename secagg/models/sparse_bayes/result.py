@@ -16,7 +16,6 @@ import numpy as np
 
 from secagg.contracts import TRUSTED, Disclosure, DisclosureKind, Label, State
 from secagg.core.arrays import Array
-from secagg.errors import JobError
 from secagg.models.common.disclosures import means_by_subtraction
 from secagg.models.common.posterior_summary import (
     Posterior,
@@ -105,12 +104,6 @@ _PRIOR = (
     "own_eta", "slab_shape", "slab_scale", "spike_ratio", "rho_a", "rho_b", "noise_shape",
     "noise_scale",
 )  # fmt: skip
-
-
-def check_share(name: str, value: float) -> None:
-    """Raise `JobError` for a setting that is not between 0 and 1."""
-    if not 0 < value < 1:
-        raise JobError(f"method.{name}", f"{value} is not between 0 and 1")
 
 
 def coefficient(theta: Posterior, inclusion: Posterior, at: tuple[int, ...]) -> dict[str, Any]:

@@ -55,7 +55,7 @@ def test_without_a_constraint_it_is_a_lasso_on_all_others(seed: int) -> None:
     near = 3 * np.sqrt(2e-15 * np.linalg.norm(S, 2))
     oracle = exact_minimum(LeastSquares(S, PENALTY).value, np.zeros((6, 6)), PENALTY)
     moved = np.sqrt(6) * (near + 1e-9) / np.linalg.eigvalsh(S)[0]  # a column of such slopes
-    np.testing.assert_allclose(W, oracle.W, rtol=0, atol=moved)
+    np.testing.assert_allclose(W, oracle.x, rtol=0, atol=moved)
 
 
 @pytest.mark.parametrize("seed", range(2))
@@ -70,9 +70,9 @@ def test_it_goes_below_where_the_published_minimiser_ends(seed: int) -> None:
 
     start = 0.3 * np.random.default_rng(seed).normal(size=(6, 6))
     oracle = exact_minimum(augmented, start, PENALTY)
-    ended = objective(S, oracle.W, multipliers)
+    ended = objective(S, oracle.x, multipliers)
     assert ended == pytest.approx(oracle.value, rel=1e-12)
-    assert objective(S, settle(S, multipliers, oracle.W), multipliers) <= ended * (1 + 1e-13)
+    assert objective(S, settle(S, multipliers, oracle.x), multipliers) <= ended * (1 + 1e-13)
 
 
 def test_a_variable_without_variance_stays_alone() -> None:

@@ -64,7 +64,7 @@ def test_minimiser_is_the_soft_threshold() -> None:
     # objective has curvature 1, the distance is at most the root of twice what it is above least.
     assert fit.finite
     assert least <= fit.value <= least * (1 + 1e-8)
-    np.testing.assert_allclose(fit.W, expected, rtol=0, atol=np.sqrt(2e-8 * least))
+    np.testing.assert_allclose(fit.x, expected, rtol=0, atol=np.sqrt(2e-8 * least))
 
 
 @pytest.mark.parametrize("value", [np.inf, np.nan])
@@ -79,10 +79,10 @@ def test_no_finite_step_is_reported(value: float) -> None:
 
     fit = minimise_sparse(only_at_start, start, 0.0)
     assert not fit.finite
-    np.testing.assert_array_equal(fit.W, start)
+    np.testing.assert_array_equal(fit.x, start)
     nowhere = minimise_sparse(lambda W: (value, W), start, 0.0)
     assert not nowhere.finite
-    np.testing.assert_array_equal(nowhere.W, start)
+    np.testing.assert_array_equal(nowhere.x, start)
 
 
 def test_break_ties_is_small_fixed_and_keeps_zeros() -> None:

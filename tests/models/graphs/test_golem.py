@@ -7,9 +7,10 @@ import pytest
 from secagg.errors import UsageError
 from secagg.models.common.pooled_moments import Moments
 from secagg.models.graphs import golem as module
-from secagg.models.graphs.acyclicity import Minimum, acyclic_edges, is_acyclic
+from secagg.models.graphs.acyclicity import acyclic_edges, is_acyclic
 from secagg.models.graphs.golem import golem, golem_objective
 from secagg.models.graphs.metrics import compare_graphs
+from secagg.models.numerics.lbfgs import FinitePoint
 
 BOTH = pytest.mark.parametrize("equal_variances", [True, False])
 
@@ -129,7 +130,9 @@ def test_a_failed_search_keeps_its_cycles(monkeypatch, simulate, finite: bool, v
     """No finite step could be made, or the objective never stops falling."""
     cyclic, coming = np.array([[0, 1.0, 0], [0, 0, 1.0], [1.0, 0, 0]]), iter(values)
     monkeypatch.setattr(
-        module, "minimise_sparse", lambda *_, **__: Minimum(cyclic, float(next(coming)), finite, 1)
+        module,
+        "minimise_sparse",
+        lambda *_, **__: FinitePoint(cyclic, float(next(coming)), finite, 1),
     )
     fit = golem(simulate(1, 3, 2, 50).moments, equal_variances=True)
     assert not fit.converged
