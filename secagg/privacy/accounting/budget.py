@@ -164,12 +164,20 @@ def affordable(cap: Cap, spent: Counter[Cost], distance: float, delta: float) ->
     """
     distance += _distance(spent)
     events = _events(spent, cap.adjacency)
-    low, high = 0.0, gaussian_mu(cap.epsilon, cap.delta)
+    mu = _largest(
+        gaussian_mu(cap.epsilon, cap.delta),
+        lambda mu: cap.allows([*events, Gaussian(mu)], distance),
+    )
+    return gaussian_epsilon(mu, delta) if mu > 0.0 else 0.0
+
+
+def _largest(high: float, fits: Callable[[float], bool]) -> float:
+    """Return the largest number below `high` that fits, by bisection; 0 for none."""
+    low = 0.0
     for _ in range(_MAX_BISECTIONS):
         middle = (low + high) / 2
-        fits = cap.allows([*events, Gaussian(middle)], distance)
-        low, high = (middle, high) if fits else (low, middle)
-    return gaussian_epsilon(low, delta) if low > 0.0 else 0.0
+        low, high = (middle, high) if fits(middle) else (low, middle)
+    return low
 
 
 def check_caps(
@@ -208,7 +216,7 @@ def check_caps(
         would += " plus discreteness of the noise, which needs more delta than is left"
     raise PolicyRefusal(
         where,
-        f"the total with this job would be {would}; the cap is {cap.words()}",
+        f"the total with this job would be {would}; its cap is {cap.words()}",
         advice if largest > 0.0 else nothing,
     )
 
@@ -228,15 +236,11 @@ def _scaled(
     before = [
         (cap, _events(costs, cap.adjacency), _distance(costs + requested)) for cap, costs in spent
     ]
-    low, high = 0.0, 1.0
-    for _ in range(_MAX_BISECTIONS):
-        f = (low + high) / 2
-        fits = all(
-            cap.allows([*events, Gaussian(f * mus[cap.adjacency])], distance)
-            for cap, events, distance in before
-        )
-        low, high = (f, high) if fits else (low, f)
-    return gaussian_epsilon(low * mus[adjacency], delta) if low > 0.0 else 0.0
+    factor = _largest(1.0, lambda f: all(
+        cap.allows([*events, Gaussian(f * mus[cap.adjacency])], distance)
+        for cap, events, distance in before
+    ))  # fmt: skip
+    return gaussian_epsilon(factor * mus[adjacency], delta) if factor > 0.0 else 0.0
 
 
 def _events(costs: Counter[Cost], adjacency: Adjacency) -> list[Gaussian]:

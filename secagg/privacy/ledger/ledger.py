@@ -225,15 +225,15 @@ class Ledger:
                     content={"party": party, "cohort": sites},
                 ))  # fmt: skip
 
-    def decide(self, *decisions: Decision) -> None:
-        """Record decisions of rules, in one transaction."""
+    def decide(
+        self, dataset: str, session: str, round_: int, stage: str, decisions: Sequence[Decision]
+    ) -> None:
+        """Record the decisions of rules about one request, in one transaction."""
         with self._change():
             for decision in decisions:
-                content = asdict(decision)
-                dataset, session = content.pop("dataset"), content.pop("session")
-                append(self._db, Line(
-                    self._time(), "decision", dataset, session, decision.round, content=content
-                ))  # fmt: skip
+                content = {"round": round_, "stage": stage, **asdict(decision)}
+                line = Line(self._time(), "decision", dataset, session, round_, content=content)
+                append(self._db, line)
 
     # --- caps ---------------------------------------------------------------------------------
 

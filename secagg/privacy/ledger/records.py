@@ -85,12 +85,11 @@ class Entered:
 
 @dataclass(frozen=True)
 class Decision:
-    """A rule's decision about a request, with its full text; it stays in this party's file."""
+    """One rule's decision about a request.
 
-    dataset: str
-    session: str
-    round: int
-    stage: str
+    text: with all numbers, for this party's ledger and log; it never leaves the party
+    """
+
     rule: str
     allowed: bool
     text: str

@@ -57,6 +57,7 @@ from secagg.contracts import Kind, Stage
 from secagg.contracts.noise import Adjacency, Placement
 from secagg.errors import PolicyRefusal
 from secagg.privacy.accounting.terms import Terms
+from secagg.privacy.ledger.records import Decision
 from secagg.privacy.policy.differencing import exposed
 from secagg.privacy.policy.site_policy import Budget, SitePolicy
 
@@ -95,18 +96,6 @@ class PolicyRequest:
     def adjacency(self) -> Adjacency | None:
         """The job's adjacency; None without noise."""
         return None if self.terms is None else self.terms.adjacency
-
-
-@dataclass(frozen=True)
-class Decision:
-    """One rule's decision.
-
-    text: with all numbers, for the site's ledger and log; it stays at the site
-    """
-
-    rule: str
-    allowed: bool
-    text: str
 
 
 def parameters(stages: Iterable[Stage]) -> int:

@@ -93,7 +93,7 @@ class Guard:
     _ledger: Ledger | None = field(default=None, init=False)
     _own: record_rules.OwnRecords | None = field(default=None, init=False, repr=False)
     _records: str = field(default="", init=False, repr=False)
-    _written: set[evaluation.Decision] = field(default_factory=set, init=False, repr=False)
+    _written: set[Decision] = field(default_factory=set, init=False, repr=False)
 
     @property
     def ledger(self) -> Ledger:
@@ -209,17 +209,11 @@ class Guard:
             counting=request.counting,
         )  # fmt: skip
 
-    def _write(
-        self, request: ContributionRequest, decisions: Sequence[evaluation.Decision]
-    ) -> None:
+    def _write(self, request: ContributionRequest, decisions: Sequence[Decision]) -> None:
         """Record the decisions that are new in this session, and every refusal."""
         new = [d for d in decisions if d not in self._written or not d.allowed]
         if new:
-            self.ledger.decide(*(
-                Decision(self.dataset, self.session, request.round, request.stage, d.rule,
-                         d.allowed, d.text)
-                for d in new
-            ))  # fmt: skip
+            self.ledger.decide(self.dataset, self.session, request.round, request.stage, new)
             self._written.update(new)
 
     def _cost(self, stage: str) -> Cost:
@@ -246,7 +240,7 @@ class Guard:
             yield
         except PolicyRefusal as error:
             text = error.what if error.where == site else f"{error.where}: {error.what}"
-            self._write(request, [evaluation.Decision(rule, False, text)])
+            self._write(request, [Decision(rule, False, text)])
             raise PolicyRefusal(site, text, error.advice) from None
 
     def _settle(

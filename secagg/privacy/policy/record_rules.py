@@ -23,7 +23,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from secagg.contracts import PublicFacts, SiteRecords
-from secagg.privacy.policy.evaluation import Decision, PolicyRequest
+from secagg.privacy.ledger.records import Decision
+from secagg.privacy.policy.evaluation import PolicyRequest
 from secagg.privacy.policy.site_policy import Dominance, SitePolicy
 
 

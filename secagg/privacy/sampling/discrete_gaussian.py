@@ -23,10 +23,9 @@ from __future__ import annotations
 from fractions import Fraction
 from math import isqrt
 
-from secagg.core.randomness import RandomBytes
+from secagg.core.randomness import RandomBytes, random_below
 from secagg.errors import InternalError
 from secagg.privacy.sampling.bernoulli import bernoulli_exp
-from secagg.privacy.sampling.discrete_laplace import discrete_laplace
 
 
 def discrete_gaussian(variance: int | Fraction, random: RandomBytes) -> int:
@@ -44,3 +43,24 @@ def discrete_gaussian(variance: int | Fraction, random: RandomBytes) -> int:
         # exp(-y^2 / (2 sigma^2)); and (|y| - p/(q t))^2 q / (2 p), over one denominator, is
         if bernoulli_exp((abs(y) * t * q - p) ** 2, 2 * p * q * t * t, random):
             return y
+
+
+def discrete_laplace(scale: int, random: RandomBytes) -> int:
+    """Return one integer x, with probability proportional to exp(-|x| / scale).
+
+    Algorithm 2 of the source; scale is its t > 0, with s = 1. Raises `InternalError` if it is not.
+    """
+    if scale <= 0:
+        raise InternalError("noise", f"a scale must be positive: {scale}")
+    while True:
+        u = random_below(scale, random)
+        if not bernoulli_exp(u, scale, random):
+            continue
+        v = 0
+        while bernoulli_exp(1, 1, random):
+            v += 1
+        size = u + scale * v  # geometric: P(size) is proportional to exp(-size / scale)
+        negative = random(1)[0] & 1
+        if negative and size == 0:
+            continue  # minus zero would count zero twice
+        return -size if negative else size

@@ -243,14 +243,14 @@ def test_between_comparing_and_entering_nobody_else_enters(
 
 
 def test_decisions_are_kept_in_full_and_all_at_once(ledger: Ledger) -> None:
-    said = [
-        Decision("heart", "5e55", 4, "moments", rule, allowed, text)
-        for rule, allowed, text in (("min_records", True, ""), ("budget", False, "é: 3 of 4"))
+    decisions = [Decision("min_records", True, ""), Decision("budget", False, "é: 3 of 4")]
+    ledger.decide("heart", "5e55", 4, "moments", decisions)
+    lines = ledger.history("heart")
+    assert [(line.kind, line.session, line.round) for line in lines] == [
+        ("decision", "5e55", 4)
+    ] * 2
+    assert [line.content for line in lines] == [
+        {"round": 4, "stage": "moments", "rule": d.rule, "allowed": d.allowed, "text": d.text}
+        for d in decisions
     ]
-    ledger.decide(*said)
-    kept = ledger.history("heart")
-    assert [line.kind for line in kept] == ["decision"] * 2
-    for line, decision in zip(kept, said, strict=True):
-        assert (line.session, line.round) == ("5e55", 4)
-        assert Decision(line.dataset, str(line.session), **line.content) == decision
     assert not ledger.spent("heart")

@@ -16,7 +16,7 @@ from support.noise_laws import alarms, compare, compare_wide, gaussian, laplace,
 
 from secagg.core.randomness import RandomBytes, replayable_random
 from secagg.errors import InternalError
-from secagg.privacy.sampling import bernoulli, discrete_gaussian, discrete_laplace
+from secagg.privacy.sampling import bernoulli, discrete_gaussian
 
 VARIANCES = (Fraction(1, 4), Fraction(1), Fraction(7, 3), Fraction(9), Fraction(100))
 SCALES = (1, 4, 20)
@@ -87,7 +87,7 @@ def test_coin_at_its_ends() -> None:
 
 @pytest.mark.parametrize("scale", SCALES)
 def test_laplace(scale: int) -> None:
-    found = compare(draws(discrete_laplace.discrete_laplace, scale, 1), laplace(scale))
+    found = compare(draws(discrete_gaussian.discrete_laplace, scale, 1), laplace(scale))
     assert not alarms(SHARE, found)
 
 
@@ -121,7 +121,7 @@ def test_the_same_bytes_give_the_same_draws_for_ever() -> None:
 
 
 @pytest.mark.parametrize(
-    "one", [discrete_laplace.discrete_laplace, discrete_gaussian.discrete_gaussian]
+    "one", [discrete_gaussian.discrete_laplace, discrete_gaussian.discrete_gaussian]
 )
 @pytest.mark.parametrize("parameter", [0, -1, Fraction(-1, 2)])
 def test_without_width_there_is_no_noise(one: Draw, parameter: int | Fraction) -> None:
@@ -140,26 +140,25 @@ def sigma_off(patch: pytest.MonkeyPatch) -> None:
 
 def zero_with_two_signs(patch: pytest.MonkeyPatch) -> None:
     """Zero twice as often: what a minus before it does that is not thrown back."""
-    one = discrete_laplace.discrete_laplace
+    one = discrete_gaussian.discrete_laplace
 
     def biased(scale: int, random: RandomBytes) -> int:
         while (x := one(scale, random)) and random(1)[0] & 1:
             pass
         return x
 
-    patch.setattr(discrete_laplace, "discrete_laplace", biased)
     patch.setattr(discrete_gaussian, "discrete_laplace", biased)
 
 
 def proposals_one_too_wide(patch: pytest.MonkeyPatch) -> None:
     """The proposal's scale is t + 1, and the rejection takes it for t."""
-    one = discrete_laplace.discrete_laplace
+    one = discrete_gaussian.discrete_laplace
     patch.setattr(discrete_gaussian, "discrete_laplace", lambda t, random: one(t + 1, random))
 
 
 def scale_one_too_wide(patch: pytest.MonkeyPatch) -> None:
-    one = discrete_laplace.discrete_laplace
-    patch.setattr(discrete_laplace, "discrete_laplace", lambda scale, r: one(scale + 1, r))
+    one = discrete_gaussian.discrete_laplace
+    patch.setattr(discrete_gaussian, "discrete_laplace", lambda scale, r: one(scale + 1, r))
 
 
 def series_cut_short(patch: pytest.MonkeyPatch) -> None:
@@ -229,5 +228,5 @@ def test_broken_laplace(
     broken: Break, scale: int, caught: set[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     broken(monkeypatch)
-    sample = draws(discrete_laplace.discrete_laplace, scale, 1, DRAWS // 4)
+    sample = draws(discrete_gaussian.discrete_laplace, scale, 1, DRAWS // 4)
     assert alarms(SHARE, compare(sample, laplace(scale))) >= caught
