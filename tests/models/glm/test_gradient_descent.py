@@ -160,31 +160,6 @@ def test_momentum_that_starts_anew_saves_rounds():
     assert summary["rounds"] < 200
 
 
-def test_does_not_depend_on_the_split():
-    public, method = public_of(3), method_of(3, rounds=2000)
-    pooled = records(200, 3, "gaussian", 7)
-    one = fit(method, public, [pooled[:100], pooled[100:]])
-    other = fit(method, public, [pooled[:5], pooled[5:190], pooled[190:]])
-    np.testing.assert_allclose(
-        one.arrays["scaled_coefficients"],
-        other.arrays["scaled_coefficients"],
-        atol=2 * tolerance(pooled, "gaussian"),
-    )
-
-
-def test_a_constant_column_shares_the_intercept():
-    public, method = public_of(3), method_of(3, rounds=3000)
-    values = records(200, 3, "gaussian", 3)
-    values[:, 1] = 0.5
-    found = fit(method, public, [values[:90], values[90:]]).arrays["scaled_coefficients"]
-    z = np.column_stack([np.ones(200), values[:, :-1]])
-    oracle = np.linalg.lstsq(z, values[:, -1], rcond=None)[0]
-    least = np.linalg.eigvalsh(z.T @ z)[1]  # that of the constant direction is zero
-    np.testing.assert_allclose(
-        z @ found, z @ oracle, atol=1e-10 * 2 * 4 * float(np.sum(z**2)) / least
-    )
-
-
 def test_separated_outcomes_end_with_the_rounds():
     public, method = public_of(2), method_of(2, "binomial", rounds=60)
     values = records(100, 2, "binomial", 1)
@@ -316,20 +291,6 @@ def test_a_residual_has_the_same_bits_wherever_its_record_stands(family, columns
             rows = slice(start, start + size)
             apart = residuals(np.asfortranarray(x[rows]), y[rows], beta, family)
             assert apart.tobytes() == together[rows].tobytes()
-
-
-@pytest.mark.parametrize("family", FAMILIES)
-def test_a_record_contributes_the_same_wherever_it_stands(family):
-    p = 5
-    public, method = public_of(p, 6.0), method_of(p, family)
-    values = np.array(extremal(p + 1, 6.0, 1))
-    rng = np.random.default_rng(3)
-    beta = rng.normal(size=p + 1)
-    alone = [contribution(method, public, u[None, :], beta) for u in values]
-    for size in (1, 2, 3, 5, 8, 17, 64, len(values)):
-        picked = rng.permutation(len(values))[:size]
-        together = contribution(method, public, values[picked], beta)
-        assert together == [sum(column) for column in zip(*(alone[i] for i in picked), strict=True)]
 
 
 @pytest.mark.parametrize("max_rows", [1, 2, 3, 1000, 1024, 10**6, 2**40])
@@ -494,66 +455,48 @@ def test_a_whole_session_under_differential_privacy():
 # --- messages and settings -----------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    "beta",
-    [
-        None,
-        "zeros",
-        [0.0, 0.0, 0.0],
-        np.zeros(2),
-        np.zeros((3, 1)),
-        np.zeros(3, dtype=np.int64),
-        np.array([0.0, math.nan, 0.0]),
-        np.array([0.0, math.inf, -math.inf]),
-        np.array([600.0, 600.0, 0.0]),
-    ],
-)
-def test_malformed_coefficients_are_refused(beta):
-    message = {} if beta is None else {"beta": beta}
+def test_coefficients_out_of_range_are_refused():
+    """Sums of |beta| over 1000; what else is malformed is in the contract of methods."""
     for public in (public_of(2), public_of(2, 3.0)):
-        with pytest.raises(PeerError, match="coefficients"):
-            method_of(2).contribute(
-                STAGE, rows_of(np.zeros((1, 3))), message, {}, public, system_random
-            )
+        with pytest.raises(PeerError):
+            contribution(method_of(2), public, np.zeros((1, 3)), np.array([600.0, 600.0, 0.0]))
 
 
-@pytest.mark.parametrize(
-    ("settings", "match"),
-    [
-        ({"rounds": 0}, "rounds"),
-        ({"clip": 0.0}, "clip"),
-        ({"clip": math.inf}, "clip"),
-        ({"clip": 1.0}, "method.clip"),
-        ({"predictors": ()}, "is empty"),
-        ({"predictors": ("x0", "y")}, "also a predictor"),
-        ({"outcome": "z"}, "no column"),
-        ({"outcome": "x1", "predictors": ("x0",), "family": "binomial"}, "not binary"),
-    ],
-)
-def test_settings_that_do_not_fit(settings, match):
-    wanted = {"outcome": "y", "predictors": ("x0", "x1"), "family": "gaussian", **settings}
-    with pytest.raises(JobError, match=match):
-        Gradient(**wanted).stages(public_of(2))
-
-
-def test_an_outcome_of_several_indicators_is_refused():
-    variables = (
+SEVERAL = {
+    "variables": (
         Variable("x0", "x0", 0, 1),
         *(Variable(f"w={c}", "w", 0.5, 0.5, indicator=True) for c in "bc"),
-    )
-    public = public_of(1, variables=variables, columns=("x0", "w"))
-    with pytest.raises(JobError, match="several"):
-        Gradient("w", ("x0",), "gaussian").stages(public)
+    ),
+    "columns": ("x0", "w"),
+}
 
 
-def test_too_many_rows_for_exact_sums_are_refused():
-    with pytest.raises(JobError, match="max_rows"):
-        method_of(2).stages(public_of(2, 3.0, max_rows=2**45))
+@pytest.mark.parametrize(
+    ("settings", "facts", "where"),
+    [
+        ({"rounds": 0}, {}, "method.rounds"),
+        ({"clip": 0.0}, {"clip": 3.0}, "method.clip"),
+        ({"clip": math.inf}, {"clip": 3.0}, "method.clip"),
+        ({"clip": 1.0}, {}, "method.clip"),
+        ({"predictors": ()}, {}, "method.predictors"),
+        ({"predictors": ("x0", "y")}, {}, "method.predictors"),
+        ({"outcome": "z"}, {}, "method.outcome"),
+        ({"outcome": "x1", "family": "binomial"}, {}, "method.outcome"),
+        ({"outcome": "w"}, SEVERAL, "method.outcome"),
+        ({}, {"clip": 3.0, "max_rows": 2**45}, "sites.max_rows"),
+        *(
+            ({}, {"clip": 3.0, "noise": Noise(at, 10**12, 32, 1, 2)},
+             "privacy.placement")
+            for at in (Placement.SUM, Placement.SITE)
+        ),
+    ],
+)  # fmt: skip
+def test_settings_that_do_not_fit(settings, facts, where):
+    wanted = {"outcome": "y", "predictors": ("x0",), "family": "gaussian", **settings}
+    with pytest.raises(JobError) as raised:
+        Gradient(**wanted).stages(public_of(2, **facts))
+    assert raised.value.where == where
+
+
+def test_without_a_clip_any_number_of_rows_will_do():
     assert stage_of(method_of(2), public_of(2, max_rows=2**45)).sensitivity is None
-
-
-@pytest.mark.parametrize("placement", [Placement.SUM, Placement.SITE])
-def test_noise_once_does_not_go_with_several_rounds(placement):
-    noise = Noise(placement, 10**12, 32, 1, 2)
-    with pytest.raises(JobError, match="round"):
-        method_of(2).stages(public_of(2, 3.0, noise))

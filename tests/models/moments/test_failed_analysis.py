@@ -61,15 +61,7 @@ def test_the_other_analysis_and_the_report_are_there(job, tmp_path):
 
 @pytest.mark.system
 def test_the_command_says_so_and_exits_with_2(job, tmp_path):
-    command = [
-        sys.executable,
-        "-m",
-        "secagg.cli",
-        "run",
-        str(job),
-        "--out",
-        str(tmp_path / "out"),
-    ]
+    command = [sys.executable, "-m", "secagg.cli", "run", str(job), "--out", str(tmp_path / "out")]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 2
     assert "method.analyses[1]" in done.stderr.splitlines()[-1]

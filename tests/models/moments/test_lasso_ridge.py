@@ -1,4 +1,3 @@
-import json
 import math
 
 import numpy as np
@@ -114,8 +113,7 @@ def test_ridge_errors_are_those_of_a_linear_estimator(n, p, penalty):
     assert all(term.p_value is None and term.statistic is None for term in fit.terms)
 
 
-@pytest.mark.parametrize("seed", range(5))
-@pytest.mark.parametrize(("n", "p"), [(40, 3), (25, 8), (12, 20)])
+@pytest.mark.parametrize(("n", "p", "seed"), [(40, 3, 0), (25, 8, 1), (12, 20, 2)])
 def test_no_penalty_has_a_lower_gcv_than_the_one_chosen(n, p, seed):
     X, y = sample(seed, n, p)
     fit = ridge(*named(X, y))
@@ -138,16 +136,6 @@ def test_gcv_says_when_it_ran_to_an_end():
     strong = ridge(*named(X, noise + 1e5 * Z[:, 0]))
     assert strong.penalty == pytest.approx(1e-6)
     assert any("lower end" in note for note in strong.notes)
-
-
-def test_a_small_ridge_penalty_is_least_squares():
-    X, y = sample(3, 80, 4)
-    fit, limit = ridge(*named(X, y), penalty=1e-12), ols(*named(X, y))
-    # slopes move by penalty / (least eigenvalue, here above 0.05)
-    difference = np.abs(estimates(fit) - estimates(limit))
-    assert np.all(difference <= 1e-10 * size_of(None, X, y))
-    for ours, theirs in zip(fit.terms, limit.terms, strict=True):
-        assert ours.std_error == pytest.approx(theirs.std_error, rel=1e-9)
 
 
 def test_ridge_takes_a_full_set_of_dummies_and_duplicates():
@@ -217,23 +205,6 @@ def test_bic_is_the_least_along_the_path(seed):
     assert fit.bic == pytest.approx(min(values), rel=1e-9)
 
 
-def test_lasso_bic_and_ols_bic_are_on_one_scale():
-    X, y = sample(6, 100, 3)
-    tiny = lasso(*named(X, y), penalty=1e-9)
-    assert tiny.bic == pytest.approx(ols(*named(X, y)).bic, rel=1e-9)
-
-
-def test_nearly_collinear_columns_do_not_stall_the_descent():
-    rng = np.random.default_rng(7)
-    base = rng.normal(size=(400, 20))
-    X = np.column_stack([base, base + 1e-4 * rng.normal(size=(400, 20))])
-    y = base[:, :3].sum(axis=1) + rng.normal(size=400)
-    fit = lasso(*named(X, y))
-    assert fit.kkt_violation <= 1e-10
-    for j in range(3):
-        assert {f"x{j}", f"x{j + 20}"} & set(fit.selected)
-
-
 @pytest.mark.parametrize("seed", range(40))
 def test_collinear_columns_do_not_stall_the_descent(seed):
     rng = np.random.default_rng(seed)
@@ -251,17 +222,9 @@ def test_collinear_columns_do_not_stall_the_descent(seed):
     ridge(rough, outcome, names)
 
 
-def test_exact_duplicates_share_one_solution():
-    X, y = sample(8, 50, 2)
-    doubled = lasso(*named(np.column_stack([X, X]), y), penalty=0.05)
-    single = lasso(*named(X, y), penalty=0.05)
-    assert doubled.kkt_violation <= 1e-10
-    assert doubled.r_squared == pytest.approx(single.r_squared, abs=1e-9)
-
-
 def test_more_predictors_than_records_need_a_number():
     X, y = sample(9, 15, 30)
-    with pytest.raises(UsageError, match="BIC cannot choose among 30 predictors from 15 records"):
+    with pytest.raises(UsageError):
         lasso(*named(X, y))
     assert lasso(*named(X, y), penalty=0.1).kkt_violation <= 1e-10
 
@@ -278,39 +241,49 @@ def test_an_outcome_unrelated_to_everything_selects_nothing():
 # Both ----------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("method", [ridge, lasso])
-def test_results_are_plain_data(method):
-    fit = method(*named(*sample(10, 40, 3)))
-    data = fit.to_dict()
-    assert json.loads(json.dumps(data, allow_nan=False)) == data
-    assert [term["term"] for term in data["terms"]] == ["(intercept)", "x0", "x1", "x2"]
-    assert data["method"] == method.__name__
-    if method is lasso:
-        assert all(term["std_error"] is None for term in data["terms"])
-        assert "No standard errors" in data["notes"][0]
+TABLE = np.column_stack([np.arange(9.0) % 4, np.arange(9.0) % 5, np.full(9, 0.1), np.arange(9.0)])
+"""Columns a, b, same, which is constant, and y."""
+INDEFINITE = np.eye(4) + 1.2 * np.outer([1, 1, 0, 0], [1, 1, 0, 0])
+INDEFINITE[[0, 1], [0, 1]] = 1.0
 
 
-@pytest.mark.parametrize("method", [ridge, lasso])
-@pytest.mark.parametrize("penalty", [0, -1.0, math.nan, math.inf, "aic"])
-def test_bad_penalties_are_refused(method, penalty):
-    with pytest.raises(UsageError, match="penalty"):
-        method(*named(*sample(10, 40, 3)), penalty=penalty)
+@pytest.mark.parametrize("method", [ols, ridge, lasso])
+@pytest.mark.parametrize(
+    ("outcome", "predictors", "named"),
+    [
+        ("y", [], "no predictors"),
+        ("y", ["a", "y"], "'y'"),
+        ("y", ["a", "b", "a"], "'a'"),
+        ("y", ["as"], "'as'"),
+        ("z", ["a"], "'z'"),
+        ("y", ["a", "same"], "'same'"),
+        ("same", ["a"], "'same'"),
+    ],
+)
+def test_bad_columns_are_named(method, outcome, predictors, named):
+    with pytest.raises(UsageError, match=named):
+        method(moments_of(TABLE, ["a", "b", "same", "y"]), outcome, predictors)
 
 
-@pytest.mark.parametrize("method", [ridge, lasso])
-def test_bad_columns_and_moments_are_refused(method):
-    moments, _, names = named(*sample(10, 40, 3))
-    with pytest.raises(UsageError, match="outcome 'y' is also a predictor"):
-        method(moments, "y", [*names, "y"])
-    flat = np.column_stack([np.full(8, 2.0), np.arange(8.0)])
-    with pytest.raises(UsageError, match="'flat' does not vary"):
-        method(moments_of(flat, ["flat", "y"]), "y", ["flat"])
-    scatter = np.array([[1.0, 1.2, 0.1], [1.2, 1.0, 0.1], [0.1, 0.1, 1.0]])
-    with pytest.raises(UsageError, match="no table has these"):
-        method(Moments(("a", "b", "y"), 50, np.zeros(3), scatter), "y", ["a", "b"])
+@pytest.mark.parametrize("method", [ols, ridge, lasso])
+def test_moments_that_no_data_can_have_are_refused(method):
+    moments = Moments(("a", "b", "c", "y"), 50, np.zeros(4), INDEFINITE)
+    with pytest.raises(UsageError):
+        method(moments, "y", ["a", "b"])
+
+
+@pytest.mark.parametrize(
+    ("method", "setting"),
+    [(method, {"penalty": penalty})
+     for method in (ridge, lasso) for penalty in (0, -1.0, math.nan, math.inf, "aic")]
+    + [(method, {"level": level}) for method in (ols, ridge) for level in (0.0, 1.0, 95, math.nan)],
+)  # fmt: skip
+def test_bad_settings_are_refused(method, setting):
+    with pytest.raises(UsageError):
+        method(*named(*sample(10, 40, 3)), **setting)
 
 
 def test_ridge_without_residual_variance_is_refused():
     x = np.arange(20.0)[:, None]
-    with pytest.raises(UsageError, match="no residual variance"):
+    with pytest.raises(UsageError):
         ridge(*named(x, 2 * x[:, 0] + 1), penalty=1e-12)

