@@ -1,4 +1,4 @@
-"""What a run folder holds besides its result: who took part, what was proved, who saw what.
+"""The facts of a run besides its result: who took part, what was proved, who saw what.
 
 Files: result.json (numbers and names), arrays.npz (the same numbers as arrays), run.json (the facts
 below, the log's head), log.jsonl (hash chain, with the digests of all other files), report.html.
@@ -10,7 +10,7 @@ import json
 import math
 import platform
 from collections.abc import Mapping, Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import asdict
 from importlib import metadata
 from typing import Any
@@ -35,7 +35,7 @@ _PACKAGES = ("numpy", "scipy", "pandas", "gmpy2", "phe", "cryptography", "pydant
 
 
 def opening(session: Session, *, replayable: bool) -> dict[str, Any]:
-    """Return the log's first event: what was agreed before any record was read."""
+    """Return the log's first event: what the parties agreed before any record was read."""
     return {
         "event": "session",
         "session": session.session.hex(),
@@ -56,7 +56,10 @@ def roster_facts(session: Session) -> list[dict[str, str]]:
 
 
 def counted(planned: Planned, state: CoordinatorState) -> RecordCount:
-    """Return what the first sum said; each site sized its noise for the fewest sites allowed."""
+    """Return the count of the first sum, and its noise variance.
+
+    Each site's noise is large enough for the smallest allowed number of sites.
+    """
     records, noise = float(state.counts["records"][0]), planned.public.noise.get(COHORT)
     if noise is None:
         return RecordCount(records, 0.0)
@@ -66,9 +69,9 @@ def counted(planned: Planned, state: CoordinatorState) -> RecordCount:
 
 
 def counts(planned: Planned, state: CoordinatorState) -> dict[str, Any]:
-    """Return the released record counts, and what was clipped, summed over the cohort.
+    """Return the released counts of records and of clipped values, summed over the cohort.
 
-    Under differential privacy only the number of records was asked for, and is noised.
+    Under differential privacy, only the number of records is released, with noise.
     """
     total, cohort = state.counts, list(state.cohort)
     if planned.private is not None:
@@ -85,7 +88,7 @@ def counts(planned: Planned, state: CoordinatorState) -> dict[str, Any]:
         stage: dict(
             zip((f.name for f in planned.plans.stages[stage].spec), map(int, values), strict=True)
         )
-        for stage in planned.plans.stages  # in their order, which a resumed run's state forgets
+        for stage in planned.plans.stages  # in plan order; the state of a resumed run has another
         if (values := state.clipped.get(stage)) is not None
     }
     return {
@@ -103,7 +106,7 @@ def facts(
     events: Sequence[Mapping[str, Any]],
     times: tuple[str, str],
 ) -> dict[str, Any]:
-    """Return all that is known of a finished run: of run.json, and of the log (`log_facts`)."""
+    """Return all facts of a finished run: those of run.json and of the log (`log_facts`)."""
     logged = log_facts(events)
     planned = session.planned
     capabilities = planned.protocol.capabilities
@@ -139,32 +142,32 @@ def facts(
 
 
 def method_facts(planned: Planned) -> dict[str, Any]:
-    """Return what the method says of itself: a report is made without it."""
+    """Return the method's title, disclosure and tables; the report needs no more of the method."""
     method = planned.method
     tables = [asdict(table) for table in method.tables(planned.public)]
-    said = {"title": method.title, "disclosure": asdict(method.disclosure), "tables": tables}
-    found: dict[str, Any] = json.loads(json.dumps(said))  # plain data, as run.json has it
-    return found
+    about = {"title": method.title, "disclosure": asdict(method.disclosure), "tables": tables}
+    plain: dict[str, Any] = json.loads(json.dumps(about))  # as in run.json
+    return plain
 
 
 def privacy_facts(planned: Planned, sites: int) -> dict[str, Any] | None:
-    """Return what is guaranteed under differential privacy for a cohort of so many sites."""
+    """Return the differential privacy guarantee for a cohort of this many sites, if any."""
     if planned.private is None:
         return None
-    assert planned.public.clip is not None  # wherever noise is, records are clipped
-    withstands = planned.protocol.max_colluding(len(planned.public.sites))
-    return guarantee(planned.private, planned.public.clip, sites, withstands)
+    assert planned.public.clip is not None  # with noise, records are always clipped
+    max_colluding = planned.protocol.max_colluding(len(planned.public.sites))
+    return guarantee(planned.private, planned.public.clip, sites, max_colluding)
 
 
 def feasibility_facts(planned: Planned) -> dict[str, Any] | None:
-    """Return what `secagg plan` says of the result to expect; None without noise."""
+    """Return the feasibility that `secagg plan` shows; None without noise."""
     facts = privacy_facts(planned, len(planned.public.sites))
     return None if facts is None else prospect(planned, facts)
 
 
 def ledger_facts(session: Session) -> dict[str, Any]:
-    """Return whether ledgers outlive the run, and what the coordinator's own says of all runs."""
-    path = None if session.book is None else session.book.path
+    """Return whether ledgers are kept in files, and the coordinator's account of all runs."""
+    path = None if session.ledger is None else session.ledger.path
     if path is None:
         return {"kept": False, "coordinator": None, "spent": None}
     with closing(open_ledger(path)) as ledger:
@@ -174,9 +177,9 @@ def ledger_facts(session: Session) -> dict[str, Any]:
 
 
 def site_facts(session: Session) -> list[dict[str, Any]] | None:
-    """Return each site's data set, rules and ledger, where all are in this process anyway.
+    """Return each site's data set, rules and ledger, if all sites run in this process.
 
-    Elsewhere they are the site's own, and the coordinator knows what a site signed: None.
+    Otherwise None: these are private to the site, and the coordinator knows only what it signed.
     """
     if not isinstance(session.engine, MemoryEngine):
         return None
@@ -185,10 +188,10 @@ def site_facts(session: Session) -> list[dict[str, Any]] | None:
 
 def engine_facts(session: Session, events: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """Return where the parties ran, in how many processes, and how often the run was resumed."""
-    alone = isinstance(session.engine, MemoryEngine)
+    one_process = isinstance(session.engine, MemoryEngine)
     return {
         "name": session.engine.name,
-        "processes": 1 if alone else len(session.roster.parties),
+        "processes": 1 if one_process else len(session.roster.parties),
         "resumed": sum(event["event"] == "resumed" for event in events),
     }
 
@@ -211,7 +214,7 @@ def traffic_by_role(session: Session) -> list[dict[str, Any]]:
 
 
 def traffic_by_phase(session: Session) -> list[dict[str, Any]]:
-    """Return, for each phase and direction, how many messages of how many bytes passed."""
+    """Return the number of messages and bytes for each phase and direction."""
     table: dict[tuple[str, str], dict[str, Any]] = {}
     for delivery in session.engine.transcript:
         request = delivery.sender == COORDINATOR
@@ -227,12 +230,12 @@ def traffic_by_phase(session: Session) -> list[dict[str, Any]]:
 
 
 def processor_seconds(session: Session, here: float) -> dict[str, float]:
-    """Return the processor seconds spent in all, by all sites and by all aggregators.
+    """Return the processor seconds: in total, of all sites, and of all aggregators.
 
-    here: spent by this process. What other processes spent on starting up is not counted.
+    here: those of this process. The start-up of other processes is not counted.
 
-    Rounded to 0.1 s: a site's processor time grows with its number of rows, so that finer digits
-    would tell of rows that no released sum counts. Under differential privacy even that would.
+    Rounded to 0.1 s: a site's processor time grows with its number of rows, so more digits would
+    reveal rows that no released sum counts. Under differential privacy no time is given.
     """
     if session.planned.private is not None:
         return {}
@@ -246,11 +249,9 @@ def processor_seconds(session: Session, here: float) -> dict[str, float]:
 
 
 def versions() -> dict[str, str]:
-    """Return the versions that the numbers may depend on."""
-    found = {"secagg": __version__, "python": platform.python_version()}
+    """Return the versions of the software that may affect the numbers."""
+    table = {"secagg": __version__, "python": platform.python_version()}
     for package in _PACKAGES:
-        try:
-            found[package] = metadata.version(package)
-        except metadata.PackageNotFoundError:
-            continue
-    return found
+        with suppress(metadata.PackageNotFoundError):
+            table[package] = metadata.version(package)
+    return table

@@ -1,7 +1,7 @@
-"""Plays a session to its end, and writes its evidence as it goes.
+"""Plays a session to its end, and writes its evidence on the way.
 
-The loop is the whole driver, whatever the engine: each step is kept in the journal, if there is
-one; its events go to disk, then its requests to the parties, then the coordinator advances.
+The loop drives every engine. For each step: save it in the journal, if there is one; write its
+events to disk; send its requests to the parties; advance the coordinator.
 """
 
 from __future__ import annotations
@@ -33,18 +33,19 @@ from secagg.runtime.journal import Entry
 from secagg.runtime.planned_job import Planned
 from secagg.runtime.process_session import Progress
 from secagg.runtime.session import Session
-from secagg.runtime.site_results import keep_own
+from secagg.runtime.site_results import write_site_result
 
 
 @dataclass(frozen=True)
 class Run:
     """A finished run.
 
-    result: what the method found; events: the log
-    facts: what run.json holds, with the log's releases and troubles (`secagg.runs.run_files`)
+    result: the method's result
+    facts: the content of run.json, with the log's releases and failures (`secagg.runs.run_files`)
+    events: the log
     folder: where it was written, or None
     transcript: every frame that was delivered
-    remarks: what sites in this process were told of their own records; in no file
+    remarks: remarks on the records of the sites in this process; never in a file
     own: what the method leaves at the sites in this process, by site
         (`secagg.runtime.site_results`)
     """
@@ -65,13 +66,13 @@ def play_session(
     progress: Progress | None,
     place: Path,
 ) -> Run:
-    """Play a session to its end, from its beginning or from where the journal stands."""
+    """Play a session to its end, from its beginning or from the journal's last entry."""
     began = time.process_time()
     engine, planned = session.engine, session.planned
     if entry is None:
         replayable = session.coordinator.random is not system_random
-        if session.book is not None:
-            session.book.check_budget()
+        if session.ledger is not None:
+            session.ledger.check_budget()
         step = session.coordinator.start()
         opening = run_facts.opening(session, replayable=replayable)
         entry = Entry(replace(step, events=(opening, *step.events)), 0, log.head, [], 0.0)
@@ -96,22 +97,22 @@ def play_session(
         with closing(session):
             state = _loop(session, entry.step, keep, write, progress)
     except SecaggError as error:
-        # In one process the party's own words are at hand; otherwise only the code arrives.
+        # In one process the party's own error is available; otherwise only its code arrives.
         errors = engine.errors if isinstance(engine, MemoryEngine) else {}
         own = errors.get(error.where)
-        told = error if own is None or own.code != error.code else own
-        raise told from told.__cause__  # of a bug of ours, where it is
+        shown = error if own is None or own.code != error.code else own
+        raise shown from shown.__cause__  # of an internal error
     with single_threaded_blas():
         result = planned.method.result(
             state.method, planned.public, run_facts.counted(planned, state)
         )
     summary = {"title": planned.job.title, **result.summary, **run_facts.counts(planned, state)}
     if planned.job.simulation.site_alone:
-        summary["simulation"] = {"site_alone": fit_each_site_only(session.sides)}
+        summary["simulation"] = {"site_alone": fit_each_site_only(session.sites)}
     result = Result(summary, result.arrays)
     facts = run_facts.facts(session, state, log.events, (log.events[0]["time"], utc_now()))
     facts["seconds"] = run_facts.processor_seconds(session, earlier + time.process_time())
-    read = [side.rows for site, side in session.sides.items() if site in state.cohort]
+    read = [side.rows for site, side in session.sites.items() if site in state.cohort]
     remarks = tuple(remark for rows in read for remark in rows.remarks)
     left, complaints = _own_results(engine, planned, session.session, state.cohort)
     remarks += complaints
@@ -121,11 +122,14 @@ def play_session(
 def _own_results(
     engine: MemoryEngine | LoopbackEngine, planned: Planned, session: bytes, cohort: Sequence[str]
 ) -> tuple[dict[str, Result], tuple[str, ...]]:
-    """Write what each site has of its own where it belongs; return it, and what went wrong."""
-    if not isinstance(engine, MemoryEngine):  # each site's process has done so
+    """Write each site's own result to its folder; return the results, and the errors as texts."""
+    if not isinstance(engine, MemoryEngine):  # each site's process has written its own
         return {}, ()
-    own = {name: result for name, result in engine.own.items() if name in cohort}
-    said = [keep_own(planned.sources[name], session, planned.job, one) for name, one in own.items()]
+    own = {name: result for name, result in engine.site_results.items() if name in cohort}
+    said = [
+        write_site_result(planned.sources[name], session, planned.job, one)
+        for name, one in own.items()
+    ]
     return own, tuple(why for why in said if why is not None)
 
 
@@ -136,7 +140,7 @@ def _loop(
     write: Progress,
     progress: Progress | None,
 ) -> CoordinatorState:
-    """Step until done: keep, log, send, advance."""
+    """Step until done: save, log, send, advance."""
     while True:
         entry = keep(step)
         for event in step.events:
@@ -150,17 +154,17 @@ def _loop(
         restarts = _restarts(session, step.state)
         try:
             following = session.coordinator.advance(step.state, frames)
-            if session.book is not None and following.state.total is not None:
-                # Before anything of it is on the disk: an opened sum without entry is not kept.
-                session.book.record_release(following.events[-1], following.state.total)
+            if session.ledger is not None and following.state.total is not None:
+                # Before the sum is written to disk: a sum without a ledger entry is never stored.
+                session.ledger.record_release(following.events[-1], following.state.total)
         except SecaggError as error:
-            _put_on_record(error, session, entry, restarts, write)
+            _log_stop(error, session, entry, restarts, write)
             raise
         step = replace(following, events=(*restarts, *following.events))
 
 
 def _restarts(session: Session, state: CoordinatorState) -> list[dict[str, Any]]:
-    """Return an event for each time that the engine had to start a party again."""
+    """Return an event for each party that the engine started again."""
     if isinstance(session.engine, MemoryEngine):
         return []
     return [
@@ -169,17 +173,17 @@ def _restarts(session: Session, state: CoordinatorState) -> list[dict[str, Any]]
     ]
 
 
-def _put_on_record(
+def _log_stop(
     error: SecaggError,
     session: Session,
     entry: Entry,
     restarts: list[dict[str, Any]],
     write: Progress,
 ) -> None:
-    """Log why a run that may be resumed stops: only what the coordinator knows, as it says it.
+    """Log why a run that may be resumed stops, with only what the coordinator knows.
 
-    The step stays the one to be repeated. It only gets further events, in the journal and then in
-    the log, so that the two belong together wherever this is interrupted.
+    The step remains the one to repeat. Its new events go to the journal and then to the log, so
+    that the two agree even if this is interrupted.
     """
     engine, state = session.engine, entry.step.state
     if session.journal is None or isinstance(engine, MemoryEngine):

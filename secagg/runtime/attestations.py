@@ -1,21 +1,22 @@
-"""What a contributing site signs in public, and what an opener reads from it.
+"""What a contributing site signs in public, and what a party that opens sums reads from it.
 
-The frame that carries a contribution has a signed header; its note says under which rule the site
-contributed and what exactly it was asked. Header and signature, without the body, form the site's
-*claim*: shown to whoever can open a sum, it proves that the site takes part, in this round, under
-this threshold, answering this request.
+The header of the frame that carries a contribution is signed. Its note contains the site's rule on
+the number of sites, and a digest of the request that the site answers. Header and signature,
+without the body, are the site's *claim*. A claim shows to every party that opens a sum that the
+site takes part in this round, under this threshold, and answers this request.
 
 Guarantees
-    * `read_attestations` returns only if every contributor answered one and the same request
-      (stage,
-      message, cohort, record count). Otherwise a coordinator could send one site a message of its
-      own (coefficients at which all other sites' derivatives vanish, or another stage) and read
-      that site's answer off the sum.
-    * In every round after the one that counts records, the contributors are as many as each of them
-      was told: by that number it sized its share of the noise of differential privacy.
+    * `read_attestations` returns only if every contributor answered the same request (stage,
+      message, cohort, number of records). Otherwise a coordinator could send one site a different
+      message (coefficients at which the derivatives of all other sites are zero, or another stage)
+      and read the answer of that site off the sum.
+    * In every round after the count of records, the number of contributors equals the number that
+      each of them was sent. A site uses this number to size its share of the noise for
+      differential privacy.
     * `check_consent` returns only for a site that signed its consent to a run over these sites in
-      this session, whose name is a digest of job, bounds and rules (`secagg.runtime.session`). A
-      site signs none after it has contributed (`secagg.runtime.party`).
+      this session. The session's name is a digest of job, bounds and rules
+      (`secagg.runtime.session`). A site signs no consent after it has contributed
+      (`secagg.runtime.party`).
 """
 
 from __future__ import annotations
@@ -35,10 +36,10 @@ _MAX_SITES = 2**32 - 1
 
 @dataclass(frozen=True)
 class ContributionAttestation:
-    """The note a site signed.
+    """The note that a site signs with its contribution.
 
-    min_sites: its own; sites: how many it was told would contribute
-    asked: digest of the request that it answers
+    min_sites: the site's own rule; sites: the number of contributors in the request
+    asked: digest of the request that the site answers
     """
 
     min_sites: int
@@ -47,7 +48,7 @@ class ContributionAttestation:
     asked: bytes
 
     def note(self) -> dict[str, Any]:
-        """Return the claim as the note of a frame."""
+        """Return the attestation as the note of a frame."""
         return {
             "min_sites": self.min_sites, "sites": self.sites, "stage": self.stage,
             "asked": self.asked,
@@ -57,14 +58,14 @@ class ContributionAttestation:
 def digest_request(
     stage: str, cohort: Sequence[str], records: int | None, message: Mapping[str, Any]
 ) -> bytes:
-    """Return the digest of what a site is asked to contribute to."""
+    """Return the digest of a request to contribute."""
     return encoding.digest(["secagg request 1", stage, list(cohort), records, dict(message)])
 
 
 def read_attestation(
     site: str, claim: object, round_: int, roster: Roster, session: bytes
 ) -> ContributionAttestation:
-    """Return what `site` signed when it contributed in this round.
+    """Return the attestation that `site` signed with its contribution to this round.
 
     `claim` is [header, signature] of the frame that carried the contribution. Raises `PeerError`.
     """
@@ -87,41 +88,42 @@ def read_attestation(
                     and sites > 0
                 ):
                     return ContributionAttestation(min_sites, sites, stage, asked)
-    raise PeerError(roster.coordinator, f"shows no valid proof that {site} takes part")
+    raise PeerError(roster.coordinator, f"sends no valid signature that {site} takes part")
 
 
 def read_attestations(
     claims: Mapping[str, object], stage: object, round_: int, roster: Roster, session: bytes
 ) -> dict[str, int]:
-    """Return each contributor's min_sites, if all answered the same request of this stage.
+    """Return each contributor's min_sites, if all answered the same request for this stage.
 
-    Raises `PeerError` for a claim that does not hold, or that answers something else.
+    Raises `PeerError` for an invalid claim, or a claim that answers another request.
     """
-    read = {
+    attestations = {
         site: read_attestation(site, claim, round_, roster, session)
         for site, claim in claims.items()
     }
-    if any(claim.stage != stage for claim in read.values()):
-        raise PeerError(roster.coordinator, "shows contributions to another stage")
-    if len({claim.asked for claim in read.values()}) > 1:
-        raise PeerError(roster.coordinator, "did not ask all contributors the same")
-    if stage != COHORT and any(claim.sites != len(read) for claim in read.values()):
-        raise PeerError(roster.coordinator, "told contributors of other sites than contributed")
-    return {site: claim.min_sites for site, claim in read.items()}
+    signed = attestations.values()
+    if any(each.stage != stage for each in signed):
+        raise PeerError(roster.coordinator, "sends claims for another stage")
+    if len({each.asked for each in signed}) > 1:
+        raise PeerError(roster.coordinator, "sent different requests to the contributors")
+    if stage != COHORT and any(each.sites != len(attestations) for each in signed):
+        raise PeerError(roster.coordinator, "announced another number of contributors")
+    return {site: each.min_sites for site, each in attestations.items()}
 
 
 def check_consent(
     site: str, claim: object, sites: Sequence[str], roster: Roster, session: bytes
 ) -> None:
-    """Raise `PeerError` unless `claim` shows that this site consented to a run over `sites`.
+    """Raise `PeerError` unless `claim` proves that this site consented to a run over `sites`.
 
-    `claim` is [header, signature] of its answer before the first sum.
+    `claim` is [header, signature] of the site's consent before the first sum.
     """
-    asked = {"asked": digest_request(COHORT, sites, None, {})}
+    note = {"asked": digest_request(COHORT, sites, None, {})}
     match claim:
         case [bytes(header_bytes), bytes(signature)]:
             header = verify_header(header_bytes, signature, roster, session)
-            said = (header.sender, header.round, header.phase, dict(header.note))
-            if said == (site, 0, CONSENT.name, asked):
+            signed = (header.sender, header.round, header.phase, dict(header.note))
+            if signed == (site, 0, CONSENT.name, note):
                 return
-    raise PeerError(roster.coordinator, f"shows no valid proof that {site} consented")
+    raise PeerError(roster.coordinator, f"sends no valid signature that {site} consented")

@@ -1,11 +1,11 @@
-"""The coordinator of one session: asks, collects, and never sees more than the sums.
+"""The coordinator of one session: it sends requests, collects replies, and sees only sums.
 
-`start` and `advance` are functions of a plain state and the frames that came back. Where the
-session stands, and what moves it on, is in the table of `secagg.runtime.coordinator_state`. A
-`Step` says what to write to the log, what to send, and whether the run is done; the caller writes
-`events` to disk *before* it sends or advances. When a sum has been opened, the coordinator first
-returns a step whose event records the release, and decodes the sum only in the next one: a release
-that is not on disk is never used (invariant 5 of the design).
+`start` and `advance` are functions of a plain state and the frames that came back. The table in
+`secagg.runtime.coordinator_state` defines the states and the transitions. A `Step` contains the
+events to log, the requests to send, and whether the run is done; the caller writes `events` to disk
+*before* it sends requests or advances. When a sum is open, the coordinator first returns a step
+whose event records the release, and decodes the sum only in the next step. So the coordinator never
+uses a release that is not on disk (invariant 5 of the design).
 """
 
 from __future__ import annotations
@@ -43,12 +43,12 @@ from secagg.runtime.replies import Replies, collect
 from secagg.runtime.rounds import COHORT, CONSENT, SETUP_SHAPE, StagePlans
 
 Events = tuple[dict[str, Any], ...]
-"""What a step writes to the log."""
+"""The events that a step writes to the log."""
 
 
 @dataclass(frozen=True)
 class Step:
-    """What follows from one step: log `events`, then send `requests`, then advance."""
+    """The outcome of one step: log `events`, then send `requests`, then advance."""
 
     state: CoordinatorState
     requests: dict[str, bytes] = field(default_factory=dict)
@@ -56,7 +56,7 @@ class Step:
 
     @property
     def done(self) -> bool:
-        """Whether the run is at its end."""
+        """Whether the run is finished."""
         return self.state.status is Status.DONE
 
 
@@ -74,16 +74,16 @@ class Coordinator:
     policy: ReleasePolicy
     random: RandomBytes
     earlier: tuple[frozenset[str], ...] = ()
-    """the sites of sums that were released in earlier sessions"""
+    """for each sum of an earlier session, its sites"""
 
     @single_threaded_blas()
     def start(self) -> Step:
-        """Begin the session by asking every site for its consent."""
+        """Start the session with a request for consent to every site."""
         sites, method = self.public.sites, self.method.initial_state(self.public)
         return self._ask_consent(CoordinatorState(Status.INVITING, sites, method, stage=COHORT), ())
 
     def advance(self, state: CoordinatorState, frames: Sequence[bytes]) -> Step:
-        """Take the frames that came back for the last step's requests, and go on."""
+        """Process the frames that answer the last step's requests, and return the next step."""
         if state.status is Status.RELEASED:
             return self._use_release(state)
         replies = collect(frames, state, self.identity.name, self.roster, self.session)
@@ -92,9 +92,9 @@ class Coordinator:
             if replies.missing and state.released:
                 raise ProtocolAbort(
                     f"round {state.round}",
-                    f"{replies.missing[0]} dropped out after the first release; a sum over the "
-                    "others would show what it contributed",
-                    "Run again with the same sites: sums without it would differ by its records.",
+                    f"{replies.missing[0]} dropped out after the first release, and a sum over "
+                    "the other sites would show what it contributed",
+                    "Start a new run with the same sites, not without this one.",
                 )
             state = replace(state, claims=replies.claims, checked=None)
         if phase is CONSENT:
@@ -104,16 +104,16 @@ class Coordinator:
     # --- consent -------------------------------------------------------------------------------
 
     def _ask_consent(self, state: CoordinatorState, events: Events) -> Step:
-        """Ask each site whether it will take part: before the first sum, and once it is known."""
+        """Ask each site for consent: to the count of records, or to the method's first stage."""
         check_invitation(self.policy, self.identity.name, state.cohort, state.records)
         check_cohort(self.policy, self.identity.name, state.cohort, self.earlier)
-        return self._send(state, CONSENT, dict.fromkeys(state.cohort, _asked(state)), events)
+        return self._send(state, CONSENT, dict.fromkeys(state.cohort, _site_request(state)), events)
 
     def _consented(self, state: CoordinatorState, replies: Replies) -> Step:
-        """Go on when all who were asked have consented; a refusal has ended the run.
+        """Continue if all sites consented; a refusal has already ended the run.
 
-        Silence is no consent. The others are then asked anew, because they consent to a sum over
-        certain sites, and one of them may want more than are left.
+        If a site does not answer, the coordinator asks the other sites again, because a site
+        consents to a sum over certain sites, and may require more sites than are left.
         """
         sites, events = tuple(sorted(state.claims)), replies.events
         if state.status is Status.CONFIRMING:
@@ -129,14 +129,14 @@ class Coordinator:
     def _run_server(
         self, phase: str, state: CoordinatorState, replies: Mapping[str, Body], events: Events
     ) -> Step:
-        """Run the protocol's own step, and do what it says comes next."""
+        """Run the protocol's step for the coordinator, and return the step that follows from it."""
         shape = SETUP_SHAPE if state.stage is None else self.plans.of(state.stage).shape
         context = Context(
             self.session, state.round, self.identity, self.roster, shape, self.random,
             state.request,
         )  # fmt: skip
-        kept, outcome = self.protocol.server(phase, state.protocol, replies, context)
-        state = replace(state, protocol=kept)
+        memory, outcome = self.protocol.server(phase, state.protocol, replies, context)
+        state = replace(state, protocol=memory)
         match outcome:
             case Ready():
                 return self._begin_sum(state.after(Event.READY, stage=COHORT), events)
@@ -146,24 +146,24 @@ class Coordinator:
                 return self._release(state.after(Event.TOTAL), outcome, events)
 
     def _begin_sum(self, state: CoordinatorState, events: Events) -> Step:
-        assert state.stage is not None  # only set-up has none
+        assert state.stage is not None  # it is None only during set-up
         check_invitation(self.policy, self.identity.name, state.cohort, state.records)
         digest = digest_request(state.stage, state.cohort, state.records, state.message)
-        begun = {"event": "round", "round": state.round, "stage": state.stage}
+        event = {"event": "round", "round": state.round, "stage": state.stage}
         replies: dict[str, Body] = {site: {} for site in state.cohort}
-        return self._run_server("sum", replace(state, request=digest), replies, (*events, begun))
+        return self._run_server("sum", replace(state, request=digest), replies, (*events, event))
 
-    def _ask(self, state: CoordinatorState, ask: PhaseRequest, events: Events) -> Step:
-        """Send what the protocol asks for; who contributes or opens is told more."""
-        phase = self._phase(ask.phase)
+    def _ask(self, state: CoordinatorState, request: PhaseRequest, events: Events) -> Step:
+        """Send the protocol's request, with what contributors and openers need to check it."""
+        phase = self._phase(request.phase)
         shared: Body = {} if state.stage is None else {"stage": state.stage}
         if phase.contributes:
-            shared = _asked(state)
+            shared = _site_request(state)
         if phase.opens:
-            state = self._check_release(state, ask.contributors)
-            shared["contributors"] = list(ask.contributors)
-            shared["claims"] = {site: state.claims[site] for site in ask.contributors}
-        bodies = {party: {**body, **shared} for party, body in ask.bodies.items()}
+            state = self._check_release(state, request.contributors)
+            shared["contributors"] = list(request.contributors)
+            shared["claims"] = {site: state.claims[site] for site in request.contributors}
+        bodies = {party: {**body, **shared} for party, body in request.bodies.items()}
         return self._send(state, phase, bodies, events)
 
     def _send(
@@ -186,10 +186,10 @@ class Coordinator:
     def _check_release(
         self, state: CoordinatorState, contributors: Sequence[str]
     ) -> CoordinatorState:
-        """Apply all rules to a sum over these sites, and note what they signed; once for each sum.
+        """Apply all rules to a sum over these sites; return the state with the signed thresholds.
 
-        It is asked for before the parties are asked to open a sum and again when it is open. Claims
-        come with contributions, and nothing else that is looked at changes in between.
+        The coordinator calls it before it asks parties to open a sum, and again when the sum is
+        open. In between, only the contributors may change, so it repeats the check only for others.
         """
         if state.checked is not None and sorted(state.checked) == sorted(contributors):
             return state
@@ -201,7 +201,7 @@ class Coordinator:
         return replace(state, checked=thresholds)
 
     def _release(self, state: CoordinatorState, total: Total, events: Events) -> Step:
-        """Record the release, once the rules allow it; the sum itself is not used yet."""
+        """Record the release, if the rules allow it. The next step uses the sum."""
         state = self._check_release(state, total.contributors)
         sites = tuple(sorted(total.contributors))
         event = {
@@ -216,9 +216,9 @@ class Coordinator:
 
     @single_threaded_blas()
     def _use_release(self, state: CoordinatorState) -> Step:
-        """Decode the recorded release, hand it to the method, and begin the next round."""
+        """Decode the recorded release, pass it to the method, and start the next round."""
         stage, cohort = state.stage, state.contributors
-        assert stage is not None and state.total is not None  # as in every released state
+        assert stage is not None and state.total is not None  # after a release
         fields, clipped = decode(self.plans.of(stage), state.total)
         clipped = clipped + state.clipped.get(stage, 0.0)
         state = replace(
@@ -227,9 +227,9 @@ class Coordinator:
             total=None, contributors=(), claims={}, checked=None,
         )  # fmt: skip
         if stage == COHORT:
-            # With noise it may be anything; that each site keeps to min_records is known.
-            least = len(cohort) * (self.policy.min_records or 0)
-            records = min(max(least, round(float(fields["records"][0]))), MAX_COUNT)
+            # Noise may make the count too small; each site has at least min_records records.
+            min_total = len(cohort) * (self.policy.min_records or 0)
+            records = min(max(min_total, round(float(fields["records"][0]))), MAX_COUNT)
             state = replace(state, counts=fields, records=records)
         else:
             method = self.method.aggregate(state.method, fields, len(cohort))
@@ -243,8 +243,8 @@ class Coordinator:
         return self._begin_sum(state.after(Event.NEXT), ())
 
 
-def _asked(state: CoordinatorState) -> Body:
-    """Return what a site is asked to consent or contribute to."""
+def _site_request(state: CoordinatorState) -> Body:
+    """Return a request for consent to a sum, or for a contribution to it."""
     return {
         "stage": state.stage, "cohort": list(state.cohort), "records": state.records,
         "message": state.message,

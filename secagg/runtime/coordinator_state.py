@@ -1,7 +1,7 @@
-"""What the coordinator knows of a session between two steps, and the one table of its transitions.
+"""The coordinator's state between two steps, and the table of its transitions.
 
 ==========  =====================  ==========
-status      when                   then
+status      event                  next
 ==========  =====================  ==========
 inviting    some are silent        inviting
 inviting    all consent            set-up
@@ -15,13 +15,13 @@ released    the method is done     done
 confirming  all consent            sum
 ==========  =====================  ==========
 
-inviting: every site is asked whether it consents to the count. confirming: once more, to the
-method's first stage, now that the number of records is known. set-up, sum: the protocol's phases.
-released: a sum is open and its release is in this step's events, which are on disk before the next
-step uses it. done: the method has its result.
+inviting: the coordinator asks every site for consent to the count of records. confirming: it asks
+again, for the method's first stage, now that the number of records is known. set-up, sum: the
+phases of the protocol. released: a sum is open. The events of this step record the release; they
+are on disk before the next step uses the sum. done: the method has its result.
 
-Whatever is not in the table ends the run by an error: a rule that refuses, a party that refuses, a
-site that drops out after the first release (sums without it would show what it contributed).
+Any other case ends the run with an error: a release rule forbids the sum, a party refuses, or a
+site drops out after the first release (a sum without it would show what it contributed).
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from secagg.errors import InternalError
 
 
 class Status(Enum):
-    """Where the session stands."""
+    """The status of the session."""
 
     INVITING = "inviting"
     SETUP = "set-up"
@@ -48,7 +48,7 @@ class Status(Enum):
 
 
 class Event(Enum):
-    """What moves the session on."""
+    """The events that change the status."""
 
     SILENCE = "some are silent"
     CONSENT = "all consent"
@@ -76,19 +76,20 @@ TRANSITIONS: Mapping[Status, Mapping[Event, Status]] = {
 
 @dataclass(frozen=True)
 class CoordinatorState:
-    """What the coordinator knows between two steps.
+    """What the coordinator remembers between two steps.
 
     cohort: the sites that take part
-    method, protocol: what these remember
-    stage, message: what the sites are asked to contribute to; no stage during set-up
-    records: the number of records in all, once counted
-    released: whether a sum of this session has been used; its sites stay the same from then on
-    phase, asked: of the requests that were sent last
-    request: digest of what this sum's contributors answer
-    claims: what the sites signed with their contributions (or consent)
+    method, protocol: the states of the method and the protocol
+    stage, message: of the current sum; stage is None during set-up
+    records: the total number of records, once counted
+    released: whether the method has used a sum; from then on the sites stay the same
+    phase, asked: the phase of the last requests, and the parties that received them
+    request: digest of the request that the contributors to this sum answer
+    claims: for each site, the signed header of its contribution (or consent)
     checked: the thresholds in these claims, once the release rules allowed a sum over the sites
-    total, contributors: the open sum, not used yet, and whose it is
-    counts: the decoded count; clipped: for each stage, how many values of each field were clipped
+    total, contributors: the open sum before it is used, and its sites
+    counts: the decoded count of records
+    clipped: for each stage, the number of clipped values in each field
     """
 
     status: Status
@@ -111,12 +112,12 @@ class CoordinatorState:
     clipped: Update = field(default_factory=dict)
 
     def after(self, event: Event, **changed: Any) -> CoordinatorState:
-        """Return the state after an event, with these fields changed."""
-        following = TRANSITIONS[self.status].get(event)
-        if following is None:
+        """Return the state after this event, with the given fields changed."""
+        status = TRANSITIONS[self.status].get(event)
+        if status is None:
             what = f"{event.value!r} cannot happen while the session is {self.status.value!r}"
             raise InternalError("coordinator", what)
-        return replace(self, status=following, **changed)
+        return replace(self, status=status, **changed)
 
     def to_plain(self) -> State:
         """Return the state as plain data."""
@@ -124,6 +125,6 @@ class CoordinatorState:
 
     @classmethod
     def from_plain(cls, plain: State) -> CoordinatorState:
-        """Return the state that `to_plain` gave."""
+        """Return the state that `to_plain` converted."""
         names = {key: tuple(plain[key]) for key in ("cohort", "asked", "contributors")}
         return cls(**{**plain, **names, "status": Status(plain["status"])})

@@ -1,21 +1,21 @@
 """Fixed point between float64 contributions and ring elements.
 
-An entry x is clipped to [-bound, bound], or [0, bound] for counts and weights, and carried as the
-integer round(x * 2^f), f its field's fraction bits, ties to even. That no sum of these integers
-overflows is proved before any record is read (`secagg.runtime.sum_plan`).
+An entry x is clipped to [-bound, bound], or to [0, bound] for counts and weights, and encoded as
+the integer round(x * 2^f), ties to even, where f is the number of fraction bits of its field.
+`secagg.runtime.sum_plan` checks from public bounds that no sum of these integers can overflow.
 
-Where noise is added for differential privacy, it is added to these integers (`add_noise`). A draw
-beyond the tail that the plan provided for, of probability below 2^-100, is refused at the site; it
-depends on no record.
+For differential privacy, noise is added to these integers (`add_noise`). A draw beyond the tail in
+the plan has probability below 2^-100 and does not depend on the records; the site refuses it.
 
 Guarantees
-    * Encoding an entry within its bound errs by at most 2^-(f+1); sums of encoded values are exact.
+    * The encoding error of an entry within its bound is at most 2^-(f+1). Sums of encoded values
+      are exact.
     * Decoding rounds the exact sum correctly to float64, so equal sums give equal bits.
-    * What was clipped is counted, and the counts leave the site only as a declared sum of their own
-      (field `clipped`, one count for each field of the spec); with noise they do not leave it.
+    * The number of clipped values leaves the site only as a declared sum (field `clipped`, one
+      count for each field of the spec), and not at all if there is noise.
 
 =========================  =================================================================
-entry                      what is carried
+entry                      encoded as
 =========================  =================================================================
 0, -0.0, subnormal         0 (unless f is so large that it is a multiple of 2^-f)
 exactly the bound          B, not counted as clipped
@@ -38,17 +38,17 @@ from secagg.core.ring import RingVector
 from secagg.errors import DataError, InternalError, ProtocolAbort
 from secagg.runtime.sum_plan import CLIPPED, FieldPlan, SumPlan
 
-_BLOCK = 1 << 15  # values at a time: what they are read from, made in and written to stays in L2
+_BLOCK = 1 << 15  # values at a time, so that input, buffer and output fit in the L2 cache
 
 
 def encode(plan: SumPlan, update: Update) -> RingVector:
     """Return one site's contribution as ring elements, clip counts last.
 
-    Raises `DataError` for a value that is not finite, or beyond a strict field's bound,
-    `InternalError` for a missing, unknown or misshapen field or a count that is not whole (the
-    method's bug, not the data's).
+    Raises `DataError` for a value that is not finite, or beyond the bound of a strict field.
+    Raises `InternalError` for a missing field, an unknown field, a wrong shape, or a count that is
+    not an integer; these are bugs of the method.
     """
-    declared = plan.fields[:-1]  # the last is for the clip counts
+    declared = plan.fields[:-1]  # the last one is for the clip counts
     if set(update) != {p.field.name for p in declared}:
         raise InternalError("codec", f"contribution has fields {sorted(update)}, not the spec's")
     vector = ring.empty(plan.length, plan.ring_bits)
@@ -61,18 +61,18 @@ def encode(plan: SumPlan, update: Update) -> RingVector:
         part = vector[at : at + field_plan.field.size]
         clipped[i] = _encode_field(field_plan, values.reshape(-1), part)
         at += field_plan.field.size
-    _to_ring(clipped, vector[at:])  # whole, and no more than a field has entries
+    _to_ring(clipped, vector[at:])  # integers, at most the size of the field
     return vector
 
 
 def add_noise(plan: SumPlan, vector: RingVector, noise: NDArray[np.int64]) -> None:
-    """Add integer noise, one number for each of the fields' entries, and take out the clip counts.
+    """Add integer noise, one number for each entry of the fields, and set the clip counts to zero.
 
-    Raises `InternalError` for noise that the plan did not provide for.
+    Raises `InternalError` for noise with another length, or beyond the plan's tail.
     """
     tail = min(p.tail for p in plan.fields[:-1])
     if noise.shape != (plan.noised,) or np.any(np.abs(noise) > tail):
-        raise InternalError("codec", "noise is not as long, or not as small, as was planned")
+        raise InternalError("codec", "noise has a wrong length, or exceeds the planned tail")
     ring.add_in_place(vector[: plan.noised], [ring.from_signed(noise, plan.ring_bits)])
     vector[plan.noised :] = 0
 
@@ -80,8 +80,8 @@ def add_noise(plan: SumPlan, vector: RingVector, noise: NDArray[np.int64]) -> No
 def _encode_field(plan: FieldPlan, values: NDArray[np.float64], out: RingVector) -> int:
     """Write the encoded values into `out`; return how many were clipped."""
     field = plan.field
-    most = field.bound
-    least = 0.0 if field.kind in (Kind.COUNT, Kind.WEIGHT) else -most
+    upper = field.bound
+    lower = 0.0 if field.kind in (Kind.COUNT, Kind.WEIGHT) else -upper
     buffer = np.empty(min(_BLOCK, len(values)), dtype=np.float64)
     clipped = 0
     for start in range(0, len(values), _BLOCK):
@@ -90,14 +90,16 @@ def _encode_field(plan: FieldPlan, values: NDArray[np.float64], out: RingVector)
         if not (math.isfinite(low) and math.isfinite(high)):  # nan spreads to both
             raise DataError(f"field {field.name!r}", "a contribution is not a finite number")
         if field.kind is Kind.COUNT and not np.array_equal(np.rint(raw), raw):
-            raise InternalError("codec", f"field {field.name!r} holds a count that is not whole")
-        if low < least or high > most:
+            raise InternalError(
+                "codec", f"field {field.name!r} holds a count that is not an integer"
+            )
+        if low < lower or high > upper:
             if field.strict:
-                what = "a number is beyond the bound that was shown for it"
+                what = "a number is beyond the bound that the method derived for it"
                 advice = "The coordinator's message is invalid, or this is a bug in secagg."
                 raise DataError(f"field {field.name!r}", what, advice)
-            clipped += int(np.count_nonzero((raw < least) | (raw > most)))
-            raw = np.clip(raw, least, most)
+            clipped += int(np.count_nonzero((raw < lower) | (raw > upper)))
+            raw = np.clip(raw, lower, upper)
         _round(plan, raw, buffer[: len(raw)], out[start : start + _BLOCK])
     return clipped
 
@@ -105,12 +107,12 @@ def _encode_field(plan: FieldPlan, values: NDArray[np.float64], out: RingVector)
 def _round(
     plan: FieldPlan, values: NDArray[np.float64], buffer: NDArray[np.float64], out: RingVector
 ) -> None:
-    """Write round(x 2^f), ties to even, of clipped values; `buffer` is as long, for the way there.
+    """Write round(x 2^f), ties to even, of clipped values; `buffer` has the same length.
 
-    Small ones take one addition. From 2^(52-f) to 2^(53-f) the floats are the multiples of 2^-f,
-    and neighbours among them are neighbours as bit patterns, read as integers. So for
-    |x| < 2^(51-f) and M = 1.5 2^(52-f), whose pattern is even, the float M + x is
-    M + round(x 2^f) 2^-f, and its pattern is that of M plus round(x 2^f).
+    Small values need one addition. From 2^(52-f) to 2^(53-f) the floats are the multiples of 2^-f,
+    and the bit patterns of neighbours, read as integers, differ by 1. For |x| < 2^(51-f) and
+    M = 1.5 2^(52-f), whose bit pattern is even, the float M + x is M + round(x 2^f) 2^-f, and its
+    bit pattern is that of M plus round(x 2^f).
     """
     if out.shape[1] == 1 and plan.largest < 2**51:
         anchor = np.float64(1.5 * 2.0 ** (52 - plan.field.fraction_bits))
@@ -118,28 +120,28 @@ def _round(
         if out.itemsize == 8:
             np.subtract(pattern, anchor.view(np.uint64), out=out[:, 0])
         else:
-            np.copyto(out[:, 0], pattern, casting="unsafe")  # the last 32 bits of M's are zero
+            np.copyto(out[:, 0], pattern, casting="unsafe")  # the last 32 bits of M are zero
         return
     np.multiply(values, 2.0**plan.field.fraction_bits, out=buffer)  # a power of two: exact
     _to_ring(np.rint(buffer, out=buffer), out)
 
 
-def _to_ring(whole: NDArray[np.float64], out: RingVector) -> None:
-    """Write whole floats (|x| < 2^(bits-1)) as two's complement limbs, exactly."""
+def _to_ring(integers: NDArray[np.float64], out: RingVector) -> None:
+    """Write floats that are integers (|x| < 2^(bits-1)) as two's complement limbs, exactly."""
     if out.shape[1] == 1:
-        np.copyto(ring.signed(out), whole, casting="unsafe")  # whole and in range: nothing is lost
+        np.copyto(ring.signed(out), integers, casting="unsafe")  # in range: exact
         return
     for rows in ring.blocks(out):
-        # x = upper 2^64 + rest. Both have its sign and at most its 53 bits: both steps are exact.
-        upper = np.trunc(whole[rows] * 2.0**-64)
-        rest = whole[rows] - upper * 2.0**64
+        # x = upper 2^64 + rest. Both have the sign of x and at most 53 bits, so this is exact.
+        upper = np.trunc(integers[rows] * 2.0**-64)
+        rest = integers[rows] - upper * 2.0**64
         negative = rest < 0
         out[rows, 0] = _negated(np.abs(rest).astype(np.uint64), negative)
-        ring.signed(out[rows])[:] = upper.astype(np.int64) - negative  # it borrows 2^64
+        ring.signed(out[rows])[:] = upper.astype(np.int64) - negative  # borrow 2^64
 
 
 def _negated(limb: NDArray[np.uint64], where: NDArray[np.bool_]) -> NDArray[np.uint64]:
-    """Return the limbs, some of them negated modulo 2^64: -x = ~x - (-1), and x = x - 0."""
+    """Return the limbs, negated modulo 2^64 at `where`: -x = ~x - (-1), and x = x - 0."""
     ones = np.subtract(0, where, dtype=np.uint64)  # -1, or 0
     return (limb ^ ones) - ones
 
@@ -147,8 +149,8 @@ def _negated(limb: NDArray[np.uint64], where: NDArray[np.bool_]) -> NDArray[np.u
 def decode(plan: SumPlan, total: RingVector) -> tuple[Update, NDArray[np.float64]]:
     """Return the summed fields as float64, and the summed clip counts (one for each field).
 
-    Raises `ProtocolAbort` if an element lies outside what `plan` proved: some party did not send
-    what it should have, and the sum is wrong.
+    Raises `ProtocolAbort` if an element is outside the range of the plan: then a party did not
+    follow the protocol, and the sum is wrong.
     """
     fields: Update = {}
     at = 0
@@ -161,10 +163,10 @@ def decode(plan: SumPlan, total: RingVector) -> tuple[Update, NDArray[np.float64
 
 
 def _decode_field(plan: FieldPlan, sites: int, part: RingVector) -> NDArray[np.float64]:
-    most = sites * (plan.largest + plan.tail)
-    least = -sites * plan.tail if plan.field.kind in (Kind.COUNT, Kind.WEIGHT) else -most
+    upper = sites * (plan.largest + plan.tail)
+    lower = -sites * plan.tail if plan.field.kind in (Kind.COUNT, Kind.WEIGHT) else -upper
     smallest, largest = _extremes(part)
-    if smallest < least or largest > most:
+    if smallest < lower or largest > upper:
         raise ProtocolAbort("codec", f"the sum of field {plan.field.name!r} is out of its range")
     if part.shape[1] == 1:
         values = ring.signed(part).astype(np.float64)  # rounds to nearest, ties to even
@@ -177,7 +179,7 @@ def _decode_field(plan: FieldPlan, sites: int, part: RingVector) -> NDArray[np.f
 
 
 def _extremes(part: RingVector) -> tuple[int, int]:
-    """Return the smallest and the largest element, exactly; of none, zeros."""
+    """Return the smallest and the largest element, exactly; zeros if there is no element."""
     if not len(part):
         return 0, 0
     high = ring.signed(part)
@@ -185,28 +187,28 @@ def _extremes(part: RingVector) -> tuple[int, int]:
     if part.shape[1] == 1:
         return first, last
     low = part[:, 0]
-    least = np.where(high == first, low, np.uint64(2**64 - 1)).min()
-    most = np.where(high == last, low, np.uint64(0)).max()
-    return (first << 64) + int(least), (last << 64) + int(most)
+    low_of_first = np.where(high == first, low, np.uint64(2**64 - 1)).min()
+    low_of_last = np.where(high == last, low, np.uint64(0)).max()
+    return (first << 64) + int(low_of_first), (last << 64) + int(low_of_last)
 
 
 def _rounded(part: RingVector) -> NDArray[np.float64]:
     """Return elements of Z_2^128 (but not -2^127) as the nearest float64, ties to even.
 
-    A magnitude high 2^64 + low with high > 0 becomes t 2^shift, where t is its top 64 bits (or 63)
-    with the last one set if any bit below is: "sticky". Rounding t to 53 bits looks at its bit 54
-    and at whether anything follows, and t has at least 63: so t rounds as the whole magnitude does,
-    in the one rounding of the conversion from uint64. The scaling is exact.
+    A magnitude high 2^64 + low with high > 0 becomes t 2^shift. Here t is its top 64 bits (or 63),
+    with the last bit set if any bit below is set (a sticky bit). Rounding t to 53 bits depends on
+    bit 54 and on whether a later bit is set, and t has at least 63 bits. So t rounds like the whole
+    magnitude, in the single rounding of the conversion from uint64. The scaling is exact.
     """
     sign = ring.signed(part)
     low, high = part.T.copy()
     negative = sign < 0
     high += negative & (low != 0)  # -(high 2^64 + low) = -(high + 1) 2^64 + (2^64 - low)
     low, high = _negated(low, negative), _negated(high, negative)
-    # high < 2^shift, tight or one too much (where high's own float rounded up to a power of two);
-    # no more than 63 are ever needed, since high < 2^63.
+    # The smallest shift with high < 2^shift, or one more (if converting `high` rounded up to a
+    # power of two). At most 63, since high < 2^63.
     shift = np.minimum(np.frexp(high.astype(np.float64))[1], 63).astype(np.uint64)
-    left = 63 - shift  # with one more: 64 - shift in two steps, each less than the width
+    left = 63 - shift  # a shift by 64 - shift takes two steps: each must be less than 64
     top = high << left << 1 | low >> shift
     top |= (low << left << 1) != 0
     values: NDArray[np.float64] = np.ldexp(top.astype(np.float64), shift.astype(np.int32))

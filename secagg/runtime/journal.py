@@ -1,26 +1,25 @@
-"""The coordinator's journal: what it is about to do, on disk before it does it.
+"""The coordinator's journal: each step is on disk before the coordinator carries it out.
 
-Before the events of a step are logged and its requests sent, the whole step is written, with the
-number of lines that the log has until then. So a coordinator that is killed anywhere can go on:
+Before the coordinator logs the events of a step and sends its requests, it writes the whole step,
+with the number of lines in the log so far. A coordinator that is killed at any point can resume:
 
-1. it writes those events of the step that the log does not have yet, and no other;
-2. it sends the step's requests, the same bytes; who has answered them gives the same reply again
-   (`secagg.runtime.engines.party_process`), who has not answers now.
+1. it writes those events of the step that the log does not have yet;
+2. it sends the requests of the step, byte for byte the same. A party that has answered repeats its
+   reply (`secagg.runtime.engines.party_process`); any other party answers now.
 
-Nothing that was sent is ever based on a step that is not in the journal, so what a killed
-coordinator had computed beyond it may be computed anew, with other randomness.
+Every message that was sent belongs to a step in the journal. What a killed coordinator had computed
+after that step may therefore be computed again, with new randomness.
 
-Two things grow with every round: the transcript's list of frames, and what a method collects
-(`secagg.contracts.COLLECTED_DRAWS`). They are in files of their own, which are only ever appended
-to (`secagg.core.private_files.AppendOnlyFile`); what the journal has of them is how far they were
-written.
+Two lists grow with every round: the frames of the transcript, and the draws that a method collects
+(`secagg.contracts.COLLECTED_DRAWS`). Each has its own append-only file
+(`secagg.core.private_files.AppendOnlyFile`); the journal stores how far each file was written.
 
-The files hold released sums and all that the coordinator knows; it is private
-(`secagg.core.private_files`), and the run's own folder never holds them. A checksum finds a damaged
-journal, the log one that is older or from elsewhere. Not protected: against whoever owns the files
-and writes both anew, with the coordinator's key, which lies beside them. Parties take no request
-that this key has not signed, and none twice, so that even he cannot make them open another sum than
-the coordinator could.
+The files hold released sums and the whole state of the coordinator. They are private
+(`secagg.core.private_files`), and the folder of the finished run does not contain them. A checksum
+detects a damaged journal; the log detects a journal that is older or from another run. Not
+protected: the owner of the files can write journal and log anew, with the coordinator's key, which
+lies in the same folder. Parties accept only requests signed with this key, and none twice, so the
+owner cannot open any sum that the coordinator could not open.
 """
 
 from __future__ import annotations
@@ -44,10 +43,10 @@ _FORMAT = 3
 
 @dataclass(frozen=True)
 class Entry:
-    """What the journal holds.
+    """The content of the journal.
 
-    lines, head: of the log, before the step's events; delivered: the transcript until then
-    seconds: processor time of the coordinator until then
+    lines, head: length and last hash of the log, before the events of the step
+    delivered, seconds: the transcript, and the coordinator's processor time, before the step
     """
 
     step: Step
@@ -59,7 +58,7 @@ class Entry:
 
 @dataclass(frozen=True)
 class Journal:
-    """One file of one session, replaced at each step, and two beside it that grow."""
+    """The journal file of one session, replaced at each step, and two append-only files."""
 
     path: Path
     session: bytes
@@ -75,13 +74,10 @@ class Journal:
     def write(self, entry: Entry) -> None:
         """Replace the entry; it is on disk when this returns. Raises `OSError`."""
         step, state = entry.step, entry.step.state.to_plain()
-        grown = state["method"].get(COLLECTED_DRAWS)
-        if grown is not None:
-            method = {
-                **state["method"],
-                COLLECTED_DRAWS: self._collected.append(grown, lambda item: item),
-            }
-            state = {**state, "method": method}
+        draws = state["method"].get(COLLECTED_DRAWS)
+        if draws is not None:
+            length = self._collected.append(draws, lambda item: item)
+            state = {**state, "method": {**state["method"], COLLECTED_DRAWS: length}}
         content = {
             "format": _FORMAT, "session": self.session, "state": state,
             "requests": step.requests, "events": list(step.events),
@@ -91,39 +87,38 @@ class Journal:
         write_checked(self.path, content)
 
     def read(self) -> Entry:
-        """Return the entry. Raises `EvidenceError` for anything but what `write` wrote."""
-        kept = read_checked(self.path)
-        if (kept["format"], kept["session"]) != (_FORMAT, self.session):
-            raise EvidenceError(str(self.path), "is of another session or version", RESTART_ADVICE)
-        state = kept["state"]
-        if COLLECTED_DRAWS in state["method"]:
-            state["method"][COLLECTED_DRAWS] = self._collected.read(
-                state["method"][COLLECTED_DRAWS]
-            )
-        known = CoordinatorState.from_plain(state)
-        step = Step(known, kept["requests"], tuple(kept["events"]))
-        delivered = [Delivery(*row) for row in self._delivered.read(kept["delivered"])]
-        return Entry(step, kept["lines"], kept["head"], delivered, kept["seconds"])
+        """Return the entry. Raises `EvidenceError` unless `write` wrote it for this session."""
+        content = read_checked(self.path)
+        if (content["format"], content["session"]) != (_FORMAT, self.session):
+            what = "belongs to another session or version"
+            raise EvidenceError(str(self.path), what, RESTART_ADVICE)
+        state, method = content["state"], content["state"]["method"]
+        if COLLECTED_DRAWS in method:
+            method[COLLECTED_DRAWS] = self._collected.read(method[COLLECTED_DRAWS])
+        step = Step(
+            CoordinatorState.from_plain(state), content["requests"], tuple(content["events"])
+        )
+        delivered = [Delivery(*row) for row in self._delivered.read(content["delivered"])]
+        return Entry(step, content["lines"], content["head"], delivered, content["seconds"])
 
 
 def still_to_log(entry: Entry, log: RunLog) -> Step:
-    """Return the step with only those of its events that the log does not have yet.
+    """Return the step with only the events that the log does not have yet.
 
-    Raises `EvidenceError` if log and journal do not belong together.
+    Raises `EvidenceError` if log and journal do not match.
     """
     events: Sequence[dict[str, Any]] = entry.step.events
     written = [_content(line) for line in log.events[entry.lines :]]
-    before = [GENESIS_HASH, *(line["hash"] for line in log.events)][: entry.lines + 1]
-    same = before[-1] == entry.head and len(before) == entry.lines + 1
-    if not same or written != list(events[: len(written)]):
-        raise EvidenceError(
-            str(log.path), "does not belong to the journal: one of them is older", RESTART_ADVICE
-        )
+    hashes = [GENESIS_HASH, *(line["hash"] for line in log.events)][: entry.lines + 1]
+    matches = hashes[-1] == entry.head and len(hashes) == entry.lines + 1
+    if not matches or written != list(events[: len(written)]):
+        what = "does not match the journal; one of the two is older"
+        raise EvidenceError(str(log.path), what, RESTART_ADVICE)
     return replace(entry.step, events=tuple(events[len(written) :]))
 
 
-def _as_row(sent: Delivery) -> list[Any]:
-    return [sent.round, sent.phase, sent.sender, sent.recipient, sent.size]
+def _as_row(frame: Delivery) -> list[Any]:
+    return [frame.round, frame.phase, frame.sender, frame.recipient, frame.size]
 
 
 def _content(line: dict[str, Any]) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""The parties of one session, and what each of them holds."""
+"""Build the parties of one session, each with what it holds."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from secagg.runtime.session_ledgers import CoordinatorLedger, make_guard
 
 
 def open_coordinator_ledger(planned: Planned, session: bytes) -> CoordinatorLedger:
-    """Return the coordinator's ledger for a session; it outlives the run where the sites' do."""
-    job, lasting = planned.job, all(s.ledger is not None for s in planned.sources.values())
-    folder = ledger_folder(job) if lasting else None
+    """Return the coordinator's ledger for a session; it is on disk if all ledgers of sites are."""
+    job, on_disk = planned.job, all(s.ledger is not None for s in planned.sources.values())
+    folder = ledger_folder(job) if on_disk else None
     return CoordinatorLedger.of(job, planned.private, planned.plans.stages, session, folder)
 
 
@@ -29,15 +29,15 @@ def make_party(
     roster: Roster,
     session: bytes,
     random: RandomBytes,
-    own: RandomBytes,
+    method_random: RandomBytes,
     stand_in: SiteRecords | None = None,
 ) -> Party:
-    """Return one party; a site with its own policy and records, which `planned.sources` holds.
+    """Return one party; a site has its own policy and its records from `planned.sources`.
 
-    own: for the draws of a site's method
-    stand_in: rows to use instead of the site's records, which then need no guard
+    method_random: for the draws of a site's method
+    stand_in: rows to use instead of the site's records; then there is no guard
     """
-    policy, side = as_policy(planned.job.release), None
+    policy, site = as_policy(planned.job.release), None
     if identity.role is Role.SITE:
         source = planned.sources[identity.name]
         policy, guard = source.policy.release, None
@@ -47,9 +47,9 @@ def make_party(
                 planned.job, stages, planned.private, source, roster, session, random
             )
         load = functools.partial(read_records, planned, source, stand_in)
-        side = SiteContext(planned.method, planned.public, load, guard, own)
+        site = SiteContext(planned.method, planned.public, load, guard, method_random)
     return Party(
-        identity, roster, session, planned.protocol, planned.plans, policy, random, side
+        identity, roster, session, planned.protocol, planned.plans, policy, random, site
     )  # fmt: skip
 
 
@@ -59,22 +59,19 @@ def make_coordinator(
     roster: Roster,
     session: bytes,
     random: RandomBytes,
-    book: CoordinatorLedger | None = None,
+    ledger: CoordinatorLedger | None = None,
 ) -> Coordinator:
-    """Return the coordinator, which needs no records; without a book it knows no earlier sums."""
+    """Return the coordinator; without a ledger it knows of no earlier sums."""
     return Coordinator(
         identity, roster, session, planned.protocol, planned.method, planned.public, planned.plans,
-        as_policy(planned.job.release), random, () if book is None else book.earlier,
+        as_policy(planned.job.release), random, () if ledger is None else ledger.earlier,
     )  # fmt: skip
 
 
 def read_records(
     planned: Planned, source: SiteSource, stand_in: SiteRecords | None = None
 ) -> SiteRecords:
-    """Return a site's complete records, scaled, read now. Raises `DataError`.
-
-    stand_in: returned in their place, if given
-    """
+    """Read and return a site's complete records, scaled; or `stand_in`. Raises `DataError`."""
     if stand_in is not None:
         return stand_in
     table, privacy = source.read(), planned.job.privacy

@@ -1,32 +1,34 @@
-"""One party beside the coordinator (a site or an aggregator): it answers signed requests.
+"""A party other than the coordinator (a site or an aggregator): it answers signed requests.
 
 `Party.handle` is a function of (request bytes, state bytes). It verifies the request, applies the
-party's own release rules, runs one step of the protocol, and returns a signed reply. The order is
-fixed here and in `secagg.runtime.site_steps`, for every method and protocol: rules, data, clip and
-encode, ledger, noise, protect; and before anything is opened, rules again. Which requests a party
-answers in which state, and what a refusal leaves behind, is in the two tables of
-`secagg.runtime.party_transitions`, and nowhere else.
+party's own release rules, runs one step of the protocol, and returns a signed reply. The order of
+the steps is the same for every method and protocol (`secagg.runtime.site_steps`): rules, data, clip
+and encode, ledger, noise, protect. Before a party helps to open a sum, it applies the rules again.
+Two tables in `secagg.runtime.party_transitions` define which requests a party answers in which
+state, and how a refusal changes that state.
 
-Consent comes first. Before the first sum, and again once the number of records is known, each site
-checks rules and budget, and nothing is computed, entered or sent. A coordinator that skips this, or
-goes on after a refusal, wastes the budgets of other sites; it learns nothing from it.
+Each site gives its consent before the first sum, and again once the number of records is known. For
+this it checks its rules and its budget; it computes nothing, writes nothing to the ledger and sends
+no data. A coordinator that skips consent, or continues after a refusal, wastes the budgets of other
+sites but learns nothing.
 
-A refusal tells something too. If it depends on the records and on something that the coordinator
-chose, it tells a bit about the records, and a site that answered again and again would answer a
-search. Therefore a site remembers such refusals:
+A refusal also reveals something. If it depends on the records and on a value that the coordinator
+chose, it reveals one bit about the records; a site that kept answering would allow the coordinator
+to search for a record. A site therefore limits such refusals:
 
-* It accepts one number of records in all. Its rules compare its own records with that number.
-* Once the method has looked at a message, a refusal ends the session, whoever refused: the method,
-  the ledger or the protocol. The site then refuses every further request. Otherwise the coordinator
-  could send a request that the ledger or the protocol is bound to refuse, and learn without cost
+* It accepts one total number of records per session. Its rules compare its own number of records
+  with that total.
+* After the method has processed a message, any refusal ends the session, whether it comes from the
+  method, the ledger or the protocol. The site then refuses every further request. Otherwise the
+  coordinator could send a request that the ledger or the protocol must refuse, and learn at no cost
   whether the method had refused it first.
 
-So a session tells at most in which round it ended, and by which kind of error. Refusals before the
-method has looked at a message change nothing: once the cause is mended (a rule, a file), the same
-request may come again.
+A session therefore reveals at most the round in which it ended and the kind of error. A refusal
+before the method has processed a message changes nothing: after the cause is fixed (a rule, a
+file), the coordinator may send the same request again.
 
-When something is wrong, only a code without data crosses the wire. The text stays at the party, in
-`Handled.error`.
+Only an error code, without data, is sent to the coordinator. The text of the error stays with the
+party, in `Handled.error`.
 """
 
 from __future__ import annotations
@@ -46,9 +48,9 @@ from secagg.errors import PeerError, SecaggError
 from secagg.privacy.policy.release_rules import ReleasePolicy, check_release
 from secagg.runtime.attestations import ContributionAttestation, read_attestations
 from secagg.runtime.party_state import Attempt, PartyState, RefusedError
-from secagg.runtime.party_transitions import Denial, Request, Step
+from secagg.runtime.party_transitions import Denial, RequestKind, Step
 from secagg.runtime.rounds import COHORT, CONSENT, SETUP_SHAPE, StagePlans
-from secagg.runtime.site_steps import Asked, SiteContext, SiteSteps, are_names
+from secagg.runtime.site_steps import SiteContext, SiteRequest, SiteSteps, are_names
 
 __all__ = ["REFUSED", "Handled", "Party", "SiteContext"]
 
@@ -58,20 +60,20 @@ REFUSED = "refused"
 
 @dataclass(frozen=True)
 class Handled:
-    """What came of one request: the reply, the new state, and the party's own view of an error.
+    """The outcome of one request: the reply, the new state, and the full error if there is one.
 
-    own: what the method leaves at this site, with its part in the last round
+    site_result: the site's own result, once it has contributed to the last round
     """
 
     reply: bytes
     state: bytes = field(repr=False)  # may hold private keys
     error: SecaggError | None = None
-    own: Result | None = None
+    site_result: Result | None = None
 
 
 @dataclass(frozen=True)
 class _Answer:
-    """What a party answers: its state from then on, the reply's body and its signed note."""
+    """An answer: the new state, the body of the reply and its signed note."""
 
     state: PartyState
     body: Body
@@ -96,7 +98,7 @@ class Party:
         return encoding.dumps(PartyState().to_plain())
 
     def handle(self, request: bytes, state_bytes: bytes) -> Handled:
-        """Answer one frame of the coordinator; a `SecaggError` is in the result, not raised."""
+        """Answer one frame of the coordinator; an error is in `Handled.error` and is not raised."""
         state = PartyState.from_plain(encoding.loads(state_bytes))
         round_ = max(state.round, 0)
         try:
@@ -107,45 +109,44 @@ class Party:
         except SecaggError as error:
             return Handled(self._refusal(round_, error), state_bytes, error)
         except RefusedError as refused:
-            left = encoding.dumps(refused.left.to_plain())
-            return Handled(self._refusal(round_, refused.why), left, refused.why)
+            new_state = encoding.dumps(refused.state.to_plain())
+            return Handled(self._refusal(round_, refused.error), new_state, refused.error)
         reply = self._frame(round_, phase.name, answer.body, answer.note)
-        own = self._own_result(phase, answer.state)
-        return Handled(reply, encoding.dumps(answer.state.to_plain()), own=own)
+        new_state = encoding.dumps(answer.state.to_plain())
+        return Handled(reply, new_state, site_result=self._site_result(phase, answer.state))
 
     def _admit(self, header: Header, state: PartyState) -> Phase:
-        """Return the phase that is asked for, if it is ours to run, now and for the first time."""
+        """Return the requested phase, if this party runs it and has not answered it yet."""
         if header.sender != self.roster.coordinator:
-            raise PeerError(header.sender, "only the coordinator makes requests")
-        if state.over:  # whatever is asked, even what no table has
+            raise PeerError(header.sender, "only the coordinator may send requests")
+        if state.over:  # before any other check: every request gets the same refusal
             raise Denial.SESSION_OVER.error(self.identity.name, self.roster.coordinator)
         phases = (CONSENT, *self.protocol.setup, *self.protocol.phases)
         phase = {phase.name: phase for phase in phases}.get(header.phase)
         if phase is None or phase.role is not self.identity.role:
-            raise PeerError(header.sender, "asks for a phase that is not this party's")
+            raise PeerError(header.sender, "requests a phase that this party does not run")
         if state.has_answered(header.round, phase):
-            raise PeerError(header.sender, "repeats an earlier request")
+            raise PeerError(header.sender, "sends an old request, or the same request twice")
         return phase
 
     def _answer(self, frame: Frame, phase: Phase, before: PartyState) -> _Answer:
-        """Answer a request that was admitted."""
+        """Answer an admitted request."""
         round_, body, stage = frame.header.round, frame.body, frame.body.get("stage")
-        request, state = Request.of(phase, stage), before.answering(round_, phase)
+        kind, state = RequestKind.of(phase, stage), before.answering(round_, phase)
         if phase is CONSENT:
-            site, asked = self._site_steps(round_, body)
-            attempt = Attempt(request, before, asked.records)
-            return _Answer(site.consent(attempt, asked, state), {}, {"asked": asked.digest})
+            site, request = self._site_steps(round_, body)
+            attempt = Attempt(kind, before, request.records)
+            return _Answer(site.consent(attempt, request, state), {}, {"asked": request.digest})
         shape = SETUP_SHAPE if phase in self.protocol.setup else self.plans.of(stage).shape
-        attempt = Attempt(request, before)
+        attempt = Attempt(kind, before)
         contribution: RingVector | None = None
         note: Mapping[str, Any] = {}
         digest = b""
         if phase.contributes:
-            site, asked = self._site_steps(round_, body)
-            attempt = replace(attempt, told=asked.records)
-            state, contribution = site.contribute(attempt, asked, state)
-            digest = asked.digest
-            note = self._attested(asked)
+            site, request = self._site_steps(round_, body)
+            attempt = replace(attempt, records=request.records)
+            state, contribution = site.contribute(attempt, request, state)
+            digest, note = request.digest, self._attestation(request).note()
         if phase.opens:
             with attempt.step(Step.FACTS):
                 cohort = self._check_opening(round_, body, state)
@@ -155,13 +156,13 @@ class Party:
             self.policy.min_sites or 0,
         )  # fmt: skip
         with attempt.step(Step.PROTOCOL):
-            kept, reply = self.protocol.client(
+            memory, reply = self.protocol.client(
                 phase.name, state.protocol, body, context, contribution
             )
-        return _Answer(replace(state, protocol=kept), reply, note)
+        return _Answer(replace(state, protocol=memory), reply, note)
 
-    def _site_steps(self, round_: int, body: Body) -> tuple[SiteSteps, Asked]:
-        """Return a site's own steps, and what it is asked. Raises `PeerError` elsewhere."""
+    def _site_steps(self, round_: int, body: Body) -> tuple[SiteSteps, SiteRequest]:
+        """Return the steps of this site, and its request. Raises `PeerError` if it is no site."""
         if self.site is None:
             raise PeerError(self.roster.coordinator, "asks a party without data to contribute")
         site = SiteSteps(
@@ -169,16 +170,17 @@ class Party:
         )
         return site, site.read_request(round_, body)
 
-    def _attested(self, asked: Asked) -> Mapping[str, Any]:
-        """Return what a site signs in public when it contributes."""
-        least = self.policy.thresholds(self.identity.name)[0]
-        told = len(asked.cohort)
-        return ContributionAttestation(least, told, asked.stage, asked.digest).note()
+    def _attestation(self, request: SiteRequest) -> ContributionAttestation:
+        """Return the public statement that a site signs when it contributes."""
+        min_sites = self.policy.thresholds(self.identity.name)[0]
+        return ContributionAttestation(
+            min_sites, len(request.cohort), request.stage, request.digest
+        )
 
     def _check_opening(self, round_: int, body: Body, state: PartyState) -> tuple[str, ...]:
-        """Return whose sum is opened, once the release rules allow it.
+        """Return the sites of the sum to open, if the release rules allow it.
 
-        They are checked with the thresholds that the contributors signed.
+        The rules apply with the thresholds that the contributors signed.
         """
         match body:
             case {"contributors": list(sites), "claims": dict(claims)} if are_names(sites):
@@ -192,8 +194,8 @@ class Party:
             self.site.guard.opened(round_, stage, stage == COHORT, sites)
         return tuple(sorted(sites))
 
-    def _own_result(self, phase: Phase, state: PartyState) -> Result | None:
-        """Return what the method leaves at this site, when this was its part in the last round."""
+    def _site_result(self, phase: Phase, state: PartyState) -> Result | None:
+        """Return the site's own result, if the method has one and this was the last round."""
         site = self.site
         if site is None or not phase.contributes or not isinstance(site.method, HasSiteResult):
             return None

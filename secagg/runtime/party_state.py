@@ -1,7 +1,7 @@
-"""What a party remembers of a session, and what one request does to it.
+"""The state of a party in a session, and how one request changes it.
 
-Which requests it answers, and what a refusal leaves behind, is in the tables of
-`secagg.runtime.party_transitions`.
+The tables in `secagg.runtime.party_transitions` define which requests a party answers, and what
+remains of the state after a refusal.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from dataclasses import dataclass, field, replace
 from secagg.contracts import Phase, State
 from secagg.errors import SecaggError
 from secagg.runtime.party_transitions import (
-    REFUSAL_LEAVES,
+    REFUSAL_EFFECTS,
     TRANSITIONS,
     Denial,
-    Leaves,
-    Request,
+    RefusalEffect,
+    RequestKind,
     Standing,
     Step,
 )
@@ -28,13 +28,13 @@ from secagg.runtime.rounds import COHORT, CONSENT
 class PartyState:
     """What a party remembers between requests.
 
-    round, handled: the latest round, and its phases that have had an answer
-    over: whether it refuses whatever is asked from now on
-    records: the number of records in all that it was told
-    contributed: for each stage, in how many rounds
-    consented: the method's stages to which it consented
-    cohort: the sites of the first release, which stay the same from then on
-    protocol, method: what these remember
+    round, handled: the latest round, and the phases of that round that the party has answered
+    over: whether the party refuses every further request
+    records: the total number of records that the coordinator announced
+    contributed: for each stage, the number of rounds with a contribution
+    consented: the method's stages to which the party consented
+    cohort: the sites of the first release; later sums must cover the same sites
+    protocol, method: the states of the protocol and the method
     """
 
     round: int = -1
@@ -53,7 +53,7 @@ class PartyState:
 
     @classmethod
     def from_plain(cls, plain: State) -> PartyState:
-        """Return the state that `to_plain` gave."""
+        """Return the state that `to_plain` converted."""
         cohort = plain["cohort"]
         return cls(**{
             **plain, "handled": tuple(plain["handled"]), "consented": tuple(plain["consented"]),
@@ -61,7 +61,7 @@ class PartyState:
         })  # fmt: skip
 
     def standing(self, stage: str, rounds: int) -> Standing:
-        """Return where the party stands with a stage of so many rounds."""
+        """Return the party's standing with a stage that has this many rounds."""
         done = self.contributed.get(stage, 0)
         if self.over:
             return Standing.OVER
@@ -75,64 +75,64 @@ class PartyState:
         return Standing.NEW if counted else Standing.UNCOUNTED
 
     def has_answered(self, round_: int, phase: Phase) -> bool:
-        """Return whether a request for this phase comes too late: it is old, or a repetition."""
+        """Return whether the round is over, or the phase already has its answer in this round."""
         again = round_ == self.round and phase.name in self.handled and phase is not CONSENT
         return round_ < self.round or again
 
     def answering(self, round_: int, phase: Phase) -> PartyState:
-        """Return the state in which this phase of this round has been answered."""
+        """Return the state after an answer to this phase of this round."""
         earlier = self.handled if round_ == self.round else ()
         return replace(self, round=round_, handled=(*earlier, phase.name))
 
     def contributing(self, stage: str) -> PartyState:
-        """Return the state with one more contribution to a stage."""
+        """Return the state after one more contribution to a stage."""
         done = self.contributed.get(stage, 0) + 1
         return replace(self, contributed={**self.contributed, stage: done})
 
-    def told(self, records: int | None) -> PartyState:
-        """Return the state in which the party was told this number of records in all, if any."""
+    def with_records(self, records: int | None) -> PartyState:
+        """Return the state with this total number of records; None changes nothing."""
         return self if records is None else replace(self, records=records)
 
 
 class RefusedError(Exception):
-    """A request was refused for the reason given; `left` is the state that remains."""
+    """The party refused a request with `error`; `state` is its state after the refusal."""
 
-    def __init__(self, why: SecaggError, left: PartyState) -> None:
-        super().__init__(why)
-        self.why, self.left = why, left
+    def __init__(self, error: SecaggError, state: PartyState) -> None:
+        super().__init__(error)
+        self.error, self.state = error, state
 
 
 @dataclass(frozen=True)
 class Attempt:
     """One request that a party tries to answer.
 
-    before: its state until then; told: the number of records in all, if the request names one
+    before: the state before the request; records: the total number in the request, if it has one
     """
 
-    request: Request
+    kind: RequestKind
     before: PartyState
-    told: int | None = None
+    records: int | None = None
 
     def check_standing(self, me: str, coordinator: str, stage: str, rounds: int) -> None:
-        """Raise the error of the transition table, if it has one for this request."""
-        verdict = TRANSITIONS[self.request][self.before.standing(stage, rounds)]
+        """Raise the error that the transition table has for this request, if any."""
+        verdict = TRANSITIONS[self.kind][self.before.standing(stage, rounds)]
         if isinstance(verdict, Denial):
             raise verdict.error(me, coordinator, stage, rounds)
 
     @contextmanager
     def step(self, step: Step) -> Iterator[None]:
-        """Take one step; a refusal in it leaves what `REFUSAL_LEAVES` says."""
-        leaves = REFUSAL_LEAVES[self.request][step]
+        """Run one step; after a refusal, the state changes as `REFUSAL_EFFECTS` defines."""
+        effect = REFUSAL_EFFECTS[self.kind][step]
         try:
             yield
         except SecaggError as error:
-            raise RefusedError(error, self._left(leaves)) from None
+            raise RefusedError(error, self._after_refusal(effect)) from None
 
-    def _left(self, leaves: Leaves) -> PartyState:
-        match leaves:
-            case Leaves.NOTHING:
+    def _after_refusal(self, effect: RefusalEffect) -> PartyState:
+        match effect:
+            case RefusalEffect.NOTHING:
                 return self.before
-            case Leaves.RECORD_COUNT:
-                return self.before.told(self.told)
-            case Leaves.OVER:
+            case RefusalEffect.RECORD_COUNT:
+                return self.before.with_records(self.records)
+            case RefusalEffect.OVER:
                 return replace(self.before, over=True)

@@ -1,9 +1,10 @@
-"""What a party answers when: all of it in two tables, as data.
+"""Two tables: which requests a party answers, and what a refusal changes.
 
-In the first table, rows are the requests of the coordinator, and columns are where the party stands
-with the stage that a request names. An entry says where it stands after an answer, or why it
-refuses. Each request has at most one answer: rounds never go back, and within a round a phase is
-answered once. (Consent is the exception: when sites are silent, the others are asked again.)
+In the first table, a row is a request of the coordinator, and a column is the party's standing with
+the stage that the request names. An entry is the standing after the answer, or the reason for a
+refusal. Each request has at most one answer: round numbers never decrease, and a party answers a
+phase once per round. (Consent is the exception: if a site does not answer, the coordinator asks the
+other sites again.)
 
 ================  ===========  ===========  ===========  ===========  ========  ============
 request           uncounted    new          consented    contributed  complete  over
@@ -16,11 +17,12 @@ open a sum        uncounted    new          consented    contributed  complete  
 other             uncounted    new          consented    contributed  complete  session over
 ================  ===========  ===========  ===========  ===========  ========  ============
 
-uncounted: nothing was answered about this stage of the method, nor was the first sum, the count.
-complete: contributed in all rounds that the job declares for the stage. A dot cannot happen.
+uncounted: the party has answered no request for this stage, and has not contributed to the count of
+records, which is the first sum. complete: it has contributed to every round that the job declares
+for the stage. A dot is a case that cannot occur.
 
-A refusal may leave something behind. The second table names the steps of each answer in their
-order, and what a refusal at that step leaves:
+The second table has the steps of each answer in their order, and what a refusal at that step
+changes in the party's state:
 
 ================  =======  ============  =======  =======  =======  ========
 request           facts    records       budget   method   ledger   protocol
@@ -33,12 +35,13 @@ open a sum        nothing  .             .        .        .        nothing
 other             .        .             .        .        .        nothing
 ================  =======  ============  =======  =======  =======  ========
 
-nothing: the state stays as it was, so that the same may be asked again once the cause is mended.
-record count: the party remembers the number of records in all that it was told, and accepts no
-other in this session. Its rules compare the site's own records with this number, so that refusals
-under many numbers would answer a search.
-over: the party refuses every further request of this session. The method has looked at a message by
-then, so that a second question would tell more about the records than the first refusal did.
+nothing: the state does not change. The coordinator may send the same request again once the cause
+is fixed.
+record count: the party remembers the announced total number of records, and accepts no other total
+in this session. Its rules compare the site's own number of records with the total, so refusals
+under many totals would reveal that number.
+over: the party refuses every further request of this session. The method has processed a message,
+so a second refusal would reveal more about the records than the first one.
 """
 
 from __future__ import annotations
@@ -51,8 +54,8 @@ from secagg.errors import PeerError, PolicyRefusal, SecaggError
 from secagg.runtime.rounds import COHORT, CONSENT
 
 
-class Request(Enum):
-    """What the coordinator asks of a party."""
+class RequestKind(Enum):
+    """The kind of a request from the coordinator."""
 
     CONSENT_TO_COUNT = "consent to count"
     COUNT = "count"
@@ -63,9 +66,9 @@ class Request(Enum):
     """a protocol's set-up, and phases in which parties only pass on keys or shares"""
 
     @classmethod
-    def of(cls, phase: Phase, stage: object) -> Request:
-        """Return what a phase asks for, given the stage that the message names."""
-        is_count = isinstance(stage, str) and stage == COHORT  # an array would not compare
+    def of(cls, phase: Phase, stage: object) -> RequestKind:
+        """Return the kind of a request for this phase and the stage that its message names."""
+        is_count = isinstance(stage, str) and stage == COHORT  # an array has no single truth value
         if phase is CONSENT:
             return cls.CONSENT_TO_COUNT if is_count else cls.CONSENT_TO_STAGE
         if phase.contributes:
@@ -74,7 +77,7 @@ class Request(Enum):
 
 
 class Standing(Enum):
-    """Where a party stands with one stage."""
+    """The standing of a party with one stage."""
 
     UNCOUNTED = "uncounted"
     NEW = "new"
@@ -85,7 +88,7 @@ class Standing(Enum):
 
 
 class Denial(Enum):
-    """Why a request is refused whatever it says."""
+    """Why the party refuses a request regardless of its content."""
 
     TOO_EARLY = "too early"
     ANSWERED = "answered"
@@ -93,37 +96,39 @@ class Denial(Enum):
     SESSION_OVER = "session over"
 
     def error(self, me: str, coordinator: str, stage: str = "", rounds: int = 0) -> SecaggError:
-        """Return the error. `rounds` is how many the job declares for the stage."""
+        """Return the error; `rounds` is the number of rounds declared for the stage."""
         match self:
             case Denial.TOO_EARLY:
-                return PeerError(coordinator, "asks for consent to more than is known")
+                return PeerError(
+                    coordinator, "asks for consent to this stage before the records were counted"
+                )
             case Denial.ANSWERED:
-                return PeerError(coordinator, "asks for consent to what it had an answer to")
+                return PeerError(coordinator, "asks again for consent that the site already gave")
             case Denial.NO_ROUND:
-                what = f"stage {stage!r} has had all the rounds it declares ({rounds})"
+                what = f"stage {stage!r} has already used its declared rounds ({rounds})"
                 return PolicyRefusal(me, what)
             case Denial.SESSION_OVER:
-                what = "the session was over here when an answer to the method's message was "
-                return PolicyRefusal(me, f"{what}refused", "Begin a new run.")
+                what = "the session ended at this site with an earlier refusal"
+                return PolicyRefusal(me, what, "Start a new run.")
 
 
 class Step(Enum):
-    """One step of an answer, in the order in which they are taken."""
+    """The steps of an answer, in their order."""
 
     FACTS = "facts"
     """rules that need no record"""
     RECORDS = "records"
-    """rules on the records, which are read for this if they were not yet"""
+    """rules on the records; the site reads them here for the first time"""
     BUDGET = "budget"
     METHOD = "method"
     """the method's contribution, encoded"""
     LEDGER = "ledger"
-    """the entry in the ledger, and the noise"""
+    """the ledger entry, and the noise"""
     PROTOCOL = "protocol"
 
 
-class Leaves(Enum):
-    """What a refusal leaves in the party's state."""
+class RefusalEffect(Enum):
+    """What a refusal changes in the party's state."""
 
     NOTHING = "nothing"
     RECORD_COUNT = "record count"
@@ -133,20 +138,20 @@ class Leaves(Enum):
 _KEPT = {standing: standing for standing in Standing if standing is not Standing.OVER} | {
     Standing.OVER: Denial.SESSION_OVER
 }
-TRANSITIONS: Mapping[Request, Mapping[Standing, Standing | Denial]] = {
-    Request.CONSENT_TO_COUNT: {
+TRANSITIONS: Mapping[RequestKind, Mapping[Standing, Standing | Denial]] = {
+    RequestKind.CONSENT_TO_COUNT: {
         Standing.NEW: Standing.NEW,
         Standing.CONTRIBUTED: Denial.ANSWERED,
         Standing.COMPLETE: Denial.ANSWERED,
         Standing.OVER: Denial.SESSION_OVER,
     },
-    Request.COUNT: {
+    RequestKind.COUNT: {
         Standing.NEW: Standing.CONTRIBUTED,
         Standing.CONTRIBUTED: Standing.CONTRIBUTED,
         Standing.COMPLETE: Denial.NO_ROUND,
         Standing.OVER: Denial.SESSION_OVER,
     },
-    Request.CONSENT_TO_STAGE: {
+    RequestKind.CONSENT_TO_STAGE: {
         Standing.UNCOUNTED: Denial.TOO_EARLY,
         Standing.NEW: Standing.CONSENTED,
         Standing.CONSENTED: Denial.ANSWERED,
@@ -154,7 +159,7 @@ TRANSITIONS: Mapping[Request, Mapping[Standing, Standing | Denial]] = {
         Standing.COMPLETE: Denial.ANSWERED,
         Standing.OVER: Denial.SESSION_OVER,
     },
-    Request.CONTRIBUTE: {
+    RequestKind.CONTRIBUTE: {
         Standing.UNCOUNTED: Standing.CONTRIBUTED,
         Standing.NEW: Standing.CONTRIBUTED,
         Standing.CONSENTED: Standing.CONTRIBUTED,
@@ -162,48 +167,48 @@ TRANSITIONS: Mapping[Request, Mapping[Standing, Standing | Denial]] = {
         Standing.COMPLETE: Denial.NO_ROUND,
         Standing.OVER: Denial.SESSION_OVER,
     },
-    Request.OPEN: _KEPT,
-    Request.OTHER: _KEPT,
+    RequestKind.OPEN: _KEPT,
+    RequestKind.OTHER: _KEPT,
 }
-"""Where a party stands after an answer (CONTRIBUTED, or COMPLETE after the last round), or why it
-refuses."""
+"""The standing after an answer (COMPLETE in place of CONTRIBUTED after the last round), or the
+reason for a refusal."""
 
-REFUSAL_LEAVES: Mapping[Request, Mapping[Step, Leaves]] = {
-    Request.CONSENT_TO_COUNT: {
-        Step.FACTS: Leaves.NOTHING,
-        Step.RECORDS: Leaves.NOTHING,
-        Step.BUDGET: Leaves.NOTHING,
+REFUSAL_EFFECTS: Mapping[RequestKind, Mapping[Step, RefusalEffect]] = {
+    RequestKind.CONSENT_TO_COUNT: {
+        Step.FACTS: RefusalEffect.NOTHING,
+        Step.RECORDS: RefusalEffect.NOTHING,
+        Step.BUDGET: RefusalEffect.NOTHING,
     },
-    Request.COUNT: {
-        Step.FACTS: Leaves.NOTHING,
-        Step.RECORDS: Leaves.NOTHING,
-        Step.METHOD: Leaves.NOTHING,
-        Step.LEDGER: Leaves.NOTHING,
-        Step.PROTOCOL: Leaves.NOTHING,
+    RequestKind.COUNT: {
+        Step.FACTS: RefusalEffect.NOTHING,
+        Step.RECORDS: RefusalEffect.NOTHING,
+        Step.METHOD: RefusalEffect.NOTHING,
+        Step.LEDGER: RefusalEffect.NOTHING,
+        Step.PROTOCOL: RefusalEffect.NOTHING,
     },
-    Request.CONSENT_TO_STAGE: {
-        Step.FACTS: Leaves.NOTHING,
-        Step.RECORDS: Leaves.RECORD_COUNT,
-        Step.BUDGET: Leaves.NOTHING,
+    RequestKind.CONSENT_TO_STAGE: {
+        Step.FACTS: RefusalEffect.NOTHING,
+        Step.RECORDS: RefusalEffect.RECORD_COUNT,
+        Step.BUDGET: RefusalEffect.NOTHING,
     },
-    Request.CONTRIBUTE: {
-        Step.FACTS: Leaves.NOTHING,
-        Step.RECORDS: Leaves.RECORD_COUNT,
-        Step.METHOD: Leaves.OVER,
-        Step.LEDGER: Leaves.OVER,
-        Step.PROTOCOL: Leaves.OVER,
+    RequestKind.CONTRIBUTE: {
+        Step.FACTS: RefusalEffect.NOTHING,
+        Step.RECORDS: RefusalEffect.RECORD_COUNT,
+        Step.METHOD: RefusalEffect.OVER,
+        Step.LEDGER: RefusalEffect.OVER,
+        Step.PROTOCOL: RefusalEffect.OVER,
     },
-    Request.OPEN: {Step.FACTS: Leaves.NOTHING, Step.PROTOCOL: Leaves.NOTHING},
-    Request.OTHER: {Step.PROTOCOL: Leaves.NOTHING},
+    RequestKind.OPEN: {Step.FACTS: RefusalEffect.NOTHING, Step.PROTOCOL: RefusalEffect.NOTHING},
+    RequestKind.OTHER: {Step.PROTOCOL: RefusalEffect.NOTHING},
 }
-"""The steps of each answer in their order, and what a refusal at that step leaves."""
+"""The steps of each answer in their order, and what a refusal at that step changes."""
 
-REMEMBERS: Mapping[Request, frozenset[str]] = {
-    Request.CONSENT_TO_COUNT: frozenset(),
-    Request.COUNT: frozenset({"contributed", "protocol"}),
-    Request.CONSENT_TO_STAGE: frozenset({"records", "consented"}),
-    Request.CONTRIBUTE: frozenset({"records", "cohort", "contributed", "method", "protocol"}),
-    Request.OPEN: frozenset({"cohort", "protocol"}),
-    Request.OTHER: frozenset({"protocol"}),
+REMEMBERS: Mapping[RequestKind, frozenset[str]] = {
+    RequestKind.CONSENT_TO_COUNT: frozenset(),
+    RequestKind.COUNT: frozenset({"contributed", "protocol"}),
+    RequestKind.CONSENT_TO_STAGE: frozenset({"records", "consented"}),
+    RequestKind.CONTRIBUTE: frozenset({"records", "cohort", "contributed", "method", "protocol"}),
+    RequestKind.OPEN: frozenset({"cohort", "protocol"}),
+    RequestKind.OTHER: frozenset({"protocol"}),
 }
-"""The fields of `PartyState` that an answer may change, beside `round` and `handled`."""
+"""The fields of `PartyState` that an answer may change, apart from `round` and `handled`."""

@@ -1,4 +1,4 @@
-"""A job that is planned: its sums are proved to fit before any record is read."""
+"""A job with its plan: the public bounds show that no sum overflows, before data is read."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from secagg.runtime.rounds import StagePlans, declared_stages, plan_stages
 
 @dataclass(frozen=True)
 class Planned:
-    """A job that has been proved to fit, before any record was read."""
+    """A job whose sums were shown to fit, from public bounds."""
 
     job: Job
     sources: dict[str, SiteSource]
@@ -32,26 +32,26 @@ class Planned:
     protocol: SecureSum
     plans: StagePlans
     private: Calibrated | None = None
-    """the mechanisms of differential privacy, where the job asks for it"""
+    """the mechanisms for differential privacy, if the job requests it"""
 
 
 def plan_job(job: Job, data: Data | None = None) -> Planned:
-    """Find the sites by name and prove that every sum fits. Raises `UsageError`s."""
+    """Find the sites by name and check that every sum fits. Raises `UsageError`."""
     if job.engine.name == "processes":
-        _check_apart(job, data)
+        _check_processes(job, data)
     sources = find_sites(job, data)
     return plan_sites(job, tuple(sources), sources)
 
 
 def plan_sites(job: Job, names: tuple[str, ...], sources: Mapping[str, SiteSource]) -> Planned:
-    """Prove that every sum over these sites fits; `sources` are those that this process reads."""
+    """Check that every sum over these sites fits; `sources` are those that this process reads."""
     method, protocol = make_method(job.method), make_protocol(job.protocol)
     taken = set(names) & {COORDINATOR, *(name for name, _ in protocol.parties())}
     if taken:
-        raise DataError("sites", f"no site may be called {min(taken)!r}", "Rename its file.")
+        raise DataError("sites", f"a site cannot have the name {min(taken)!r}", "Rename its file.")
     if job.simulation.site_alone and isinstance(method, HasSiteResult):
-        what = f"{method.name} tells what sites have in common, which one site alone does not know"
-        advice = "Leave it out: what each site finds for itself is in its own result."
+        what = f"method {method.name!r} needs several sites, and one site alone has no result"
+        advice = "Remove this setting: each site's own result has its own estimates."
         raise JobError("simulation.site_alone", what, advice)
     public = public_facts(job, names)
     private = _calibrate(job, declared_stages(method, public), protocol, len(names))
@@ -70,12 +70,13 @@ def _calibrate(
         return None
     if job.simulation.site_alone:
         advice = "Add --set simulation.site_alone=false."
-        raise JobError("simulation.site_alone", "shows each site's results without noise", advice)
+        raise JobError("simulation.site_alone", "prints each site's results without noise", advice)
     if job.release.min_sites is None or job.release.min_records is None:
         unset = "min_sites" if job.release.min_sites is None else "min_records"
-        raise JobError(f"release.{unset}", "is not set, and the noise is sized by it", "Set it.")
-    # Whoever sees one contribution sees it with that site's share of the noise only. (All but one
-    # colluding, that share is all of it, and they can subtract theirs from the sum anyway.)
+        raise JobError(f"release.{unset}", "is not set, and the noise depends on it", "Set it.")
+    # A party that sees one contribution sees it with only that site's share of the noise. (If all
+    # other sites collude, this share is all of the noise; and they can subtract their own
+    # contributions from the sum anyway.)
     if (
         terms.placement is not Placement.SITE
         and protocol.capabilities.hides_from_coordinator
@@ -85,35 +86,38 @@ def _calibrate(
             "privacy.colluding",
             f"is {terms.colluding}, and protocol {protocol.name!r}: "
             f"{protocol.guarantee_text(sites)}",
-            "Lower it, or take another protocol or placement 'site'.",
+            "Lower it, or use another protocol or placement 'site'.",
         )
-    least = job.release.min_sites
-    expected = max(job.privacy.expected_records or 0, least * job.release.min_records)
-    return calibrate(terms, stages, least, expected, protocol.capabilities.hides_from_coordinator)
+    min_sites = job.release.min_sites
+    expected = max(job.privacy.expected_records or 0, min_sites * job.release.min_records)
+    hides = protocol.capabilities.hides_from_coordinator
+    return calibrate(terms, stages, min_sites, expected, hides)
 
 
-def _check_apart(job: Job, data: Data | None) -> None:
-    """Refuse what would need all records in one process. Raises `JobError`."""
-    advice = 'Leave it out, or take engine "memory".'
+def _check_processes(job: Job, data: Data | None) -> None:
+    """Refuse settings that need all records in one process. Raises `JobError`."""
     if data is not None:
-        raise JobError("data", "is in this process, and a site's process reads its own", advice)
+        advice = 'Leave out `data`, or use engine "memory".'
+        raise JobError("data", "engine 'processes' reads records from files only", advice)
     if job.simulation.site_alone:
-        advice = 'Add --set simulation.site_alone=false, or take engine "memory".'
-        raise JobError("simulation.site_alone", "reads all sites' records in one process", advice)
+        advice = 'Add --set simulation.site_alone=false, or use engine "memory".'
+        raise JobError(
+            "simulation.site_alone", "needs the records of all sites in one process", advice
+        )
 
 
 def roles(planned: Planned) -> dict[str, Role]:
-    """Return every party of the session but the coordinator."""
+    """Return every party of the session except the coordinator, with its role."""
     return dict.fromkeys(planned.public.sites, Role.SITE) | dict(planned.protocol.parties())
 
 
 def session_of(planned: Planned, roster: Roster, nonce: bytes) -> bytes:
-    """Return the name of the session in which these parties agree to this."""
+    """Return the name of the session in which these parties agree to this plan."""
     return session_name(roster, nonce, agreement(planned))
 
 
 def agreement(planned: Planned) -> dict[str, Any]:
-    """Return, as plain data for JSON, what the parties agree to before any record is read."""
+    """Return the agreement of the parties, before data is read, as plain data for JSON."""
     return {
         "secagg": __version__,
         "job": planned.job.model_dump(mode="json"),
@@ -124,7 +128,7 @@ def agreement(planned: Planned) -> dict[str, Any]:
 
 
 def plan_facts(plans: StagePlans) -> list[dict[str, Any]]:
-    """Return, for each stage, the bounds and the bits they were proved to fit in."""
+    """Return the bounds of each stage, and the numbers of bits that its sums need."""
     return [
         {
             "stage": name,
@@ -146,5 +150,5 @@ def plan_facts(plans: StagePlans) -> list[dict[str, Any]]:
 
 
 def session_name(roster: Roster, nonce: bytes, agreed: Mapping[str, Any]) -> bytes:
-    """Return the session's name; `agreed` is an `agreement`, or the same as read from a log."""
+    """Return the session's name; `agreed` is an `agreement`, or one read from a log."""
     return roster.session(nonce, hashlib.sha256(canonical_json(agreed)).digest())

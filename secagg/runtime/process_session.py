@@ -1,16 +1,15 @@
-"""Sessions whose parties are processes: begun, and taken up again after an interruption.
+"""Sessions in which each party is a process: start one, or resume one after an interruption.
 
-A run that is under way lives in one private folder, `OUT.partial` (mode 0700), until it is finished
-and becomes `OUT`:
+Until a run is finished and becomes `OUT`, it lies in one private folder, `OUT.partial` (mode 0700):
 
 =========  ======================================================================================
-lock       held by the process that runs it
-setup      the job, the roster, the nonce and the coordinator's own keys (mode 0600)
-journal*   what the coordinator is about to do (`secagg.runtime.journal`), in three files
+lock       held by the process that runs the session
+setup      the job, the roster, the nonce and the coordinator's private keys (mode 0600)
+journal*   the coordinator's next step (`secagg.runtime.journal`), in three files
 log.jsonl  the hash-chained log so far
 parties/   a private folder for each party, which only its own process reads or writes
-           (`secagg.runtime.engines.party_process`); the exception is the time it spent
-run/       the finished files, before they are moved to their place
+           (`secagg.runtime.engines.party_process`); the coordinator reads the file `seconds`
+run/       the finished files, before they move to `OUT`
 =========  ======================================================================================
 
 The coordinator reads no record: it knows the sites by the names of their files.
@@ -37,7 +36,7 @@ from secagg.runtime.planned_job import Planned, plan_sites, roles, session_of
 from secagg.runtime.session import Session
 
 Progress = Callable[[Mapping[str, Any]], None]
-"""Called with each event as it happens."""
+"""Called with each event when it occurs."""
 
 
 @contextmanager
@@ -50,8 +49,8 @@ def start_session(
 ) -> Iterator[Session]:
     """Start every party, and agree on a session.
 
-    overwrite: kept for `resume`; progress: told of each party that has started
-    coordinator: its own keys, if it has any
+    overwrite: stored for `resume`; progress: called for each party that has started
+    coordinator: its keys, if it has lasting ones
     Raises `ProtocolAbort` when a party does not start.
     """
     identity = coordinator or Identity.generate(COORDINATOR, Role.COORDINATOR, system_random)
@@ -75,16 +74,16 @@ def start_session(
 def resume_session(
     folder: Path, deadline: float | None, progress: Progress | None
 ) -> Iterator[tuple[Session, bool]]:
-    """Take up the session in this folder; yield it, and whether it is to overwrite an earlier run.
+    """Resume the session in this folder; yield it, and whether it may overwrite an earlier run.
 
-    deadline: instead of the job's; progress: told of each party that has started
-    Parties are started with the first request.
-    Raises `EvidenceError` for a folder that is not as it was written.
+    deadline: instead of the job's; progress: called for each party that has started
+    The parties start with the first request.
+    Raises `EvidenceError` if the folder was changed after it was written.
     """
     setup = read_checked(folder / "setup")
     if setup["secagg"] != __version__:
-        theirs = f"was begun by secagg {setup['secagg']}, and this is {__version__}"
-        raise UsageError(str(folder), theirs, "Continue it with that version.")
+        what = f"was started by secagg {setup['secagg']}, and this is {__version__}"
+        raise UsageError(str(folder), what, "Resume it with that version.")
     identity = Identity(COORDINATOR, Role.COORDINATOR, *setup["keys"])
     sites = Roster.from_plain(setup["roster"]).with_role(Role.SITE)
     planned = plan_sites(Job.model_validate_json(setup["job"]), sites, {})
@@ -106,15 +105,15 @@ def _engine(planned: Planned, folder: Path, cwd: str, progress: Progress | None)
 def _not_started(
     missing: list[str], started: int, seconds: float, engine: LoopbackEngine
 ) -> ProtocolAbort:
-    """Return the error that says who had not started by then, and whether its process had ended."""
+    """Return the error for a party that did not start; it says whether its process had ended."""
     ended = [name for name in missing if not engine.is_running(name)]
     name = (ended or missing)[0]
     what = (
         f"its process {'ended' if ended else 'was not ready'}; {started} of "
         f"{started + len(missing)} parties had started after {seconds:.0f} s"
     )
-    busy = "Is the computer busy, or are they too many for it? Try again."
-    return ProtocolAbort(name, what, "Its own log says why." if ended else busy)
+    busy = "The computer may be busy or too small for so many parties. Try again."
+    return ProtocolAbort(name, what, "The reason is in the log of this party." if ended else busy)
 
 
 def _session(
@@ -127,7 +126,7 @@ def _session(
     roster, nonce = Roster.from_plain(setup["roster"]), setup["nonce"]
     name = session_of(planned, roster, nonce)
     engine.open(roster, nonce, name)
-    book = open_coordinator_ledger(planned, name)
-    coordinator = make_coordinator(planned, identity, roster, name, system_random, book)
+    ledger = open_coordinator_ledger(planned, name)
+    coordinator = make_coordinator(planned, identity, roster, name, system_random, ledger)
     journal = Journal(folder / "journal", name)
-    return Session(planned, nonce, coordinator, engine, journal=journal, book=book)
+    return Session(planned, nonce, coordinator, engine, journal=journal, ledger=ledger)

@@ -1,4 +1,4 @@
-"""What came back to the coordinator: the good replies, refusals, and what is to be logged."""
+"""Sort the frames that came back to the coordinator: valid replies, refusals, rejected frames."""
 
 from __future__ import annotations
 
@@ -37,15 +37,15 @@ _REFUSALS: Mapping[str, type[SecaggError]] = {
         EvidenceError,
     )
 }
-"""Codes of a party's refusal that end the run. Any other code counts as no answer."""
+"""Refusal codes that end the run. A party that sends another code counts as missing."""
 
 
 @dataclass(frozen=True)
 class Replies:
-    """The good replies, by party.
+    """The valid replies, by party.
 
-    claims: header and signature of each; missing: who was asked and gave no good reply
-    events: what the log has to say of the others
+    claims: header and signature of each reply; missing: the parties without a valid reply
+    events: log events for rejected frames and missing parties
     """
 
     bodies: dict[str, Body]
@@ -57,11 +57,11 @@ class Replies:
 def collect(
     frames: Sequence[bytes], state: CoordinatorState, me: str, roster: Roster, session: bytes
 ) -> Replies:
-    """Keep the first good reply of each party that was asked; log what was not good.
+    """Return the first valid reply of each party that was asked, and log events for the rest.
 
-    Raises the error whose code a party sent, if it is one that ends the run.
+    If a party refused with a code in `_REFUSALS`, raises the error of that code.
     """
-    good: dict[str, Frame] = {}
+    valid: dict[str, Frame] = {}
     refusals: dict[str, str] = {}
     events: list[dict[str, Any]] = []
     for data in frames:
@@ -77,16 +77,16 @@ def collect(
         except PeerError as error:
             events.append({"event": "rejected", "round": state.round, "why": error.line()})
             continue
-        good.setdefault(frame.header.sender, frame)
+        valid.setdefault(frame.header.sender, frame)
     for party, code in refusals.items():
-        if party not in good and code in _REFUSALS:
-            raise _REFUSALS[code](party, f"refuses ({code}); its own log says why")
-    missing = tuple(sorted(set(state.asked) - set(good)))
+        if party not in valid and code in _REFUSALS:
+            raise _REFUSALS[code](party, f"refuses ({code}); the reason is in its own log")
+    missing = tuple(sorted(set(state.asked) - set(valid)))
     if missing:
-        about = {"round": state.round, "phase": state.phase, "parties": list(missing)}
-        events.append({"event": "missing", **about})
-    bodies = {party: good[party].body for party in sorted(good)}
-    claims = {party: list(frame.proof) for party, frame in good.items()}
+        event = {"event": "missing", "round": state.round, "phase": state.phase}
+        events.append({**event, "parties": list(missing)})
+    bodies = {party: valid[party].body for party in sorted(valid)}
+    claims = {party: list(frame.proof) for party, frame in valid.items()}
     return Replies(bodies, claims, missing, tuple(events))
 
 

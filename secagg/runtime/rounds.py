@@ -1,12 +1,11 @@
-"""The rounds of a run, planned before any record is read.
+"""The rounds of a run, planned before data is read.
 
-Before the first one every site is asked for its consent (`secagg.runtime.party`), so that a run
-which one site refuses costs the others nothing of their budgets. Then comes the `cohort` round, a
-secure sum
-like any other: how many complete records there are in all, how many were left out as incomplete,
-and how many values of each column lay outside the declared bounds. Under differential privacy it
-asks for the first of these only, noised like everything else. Consent again, now that the number of
-records is known, and the stages of the method follow.
+First the coordinator asks every site for consent (`secagg.runtime.party`), so a run that one site
+refuses spends no budget at the other sites. Then comes the `cohort` round, an ordinary secure sum:
+the number of complete records over all sites, the number of incomplete records that were left out,
+and for each column the number of values outside the declared bounds. Under differential privacy it
+asks only for the first number, with noise. Then the coordinator asks for consent again, now that
+the number of records is known, and the stages of the method follow.
 """
 
 from __future__ import annotations
@@ -36,22 +35,22 @@ from secagg.runtime.sum_plan import SumPlan, plan_sum
 
 COHORT = "cohort"
 _COUNT_GRID = 32
-"""Fraction bits of a noised count: the noise has to be wide on its grid (`discretised`)."""
+"""Fraction bits of a noised count: the noise must be wide on its grid (`discretised`)."""
 CONSENT = Phase("consent", Role.SITE)
-"""The first phase of every session, which no protocol has to provide."""
+"""The first phase of every session; it is the same for all protocols."""
 SETUP_SHAPE = Shape(ring_bits=64, length=0, value_bits=0)
-"""What a protocol's set-up phases know of the numbers: nothing."""
+"""The shape in set-up phases, in which a protocol has no numbers to sum."""
 
 
 @dataclass(frozen=True)
 class StagePlans:
-    """For each stage of a run, the proof that its sums fit."""
+    """The stages of a run, each with its plan."""
 
     stages: Mapping[str, Stage]
     plans: Mapping[str, SumPlan]
 
     def of(self, stage: object) -> SumPlan:
-        """Return the plan of the stage a message names. Raises `PeerError` for an unknown one."""
+        """Return the plan of the stage in a message. Raises `PeerError` if it is unknown."""
         if not isinstance(stage, str) or stage not in self.plans:
             raise PeerError("wire", "a message names a stage that the job does not have")
         return self.plans[stage]
@@ -73,25 +72,25 @@ def plan_stages(method: Method, public: PublicFacts, ring_bits: tuple[int, ...])
 
 
 def cohort_stage(public: PublicFacts) -> Stage:
-    """Return the round that counts records, incomplete records and values out of bounds.
+    """Return the stage that counts records, incomplete records and values out of bounds.
 
     Replacing a record by an incomplete one changes the first count by 1, as removing it does.
     """
-    most = float(public.max_rows)
+    bound = float(public.max_rows)
     if public.clip is not None:
-        records = Field("records", (1,), most, _COUNT_GRID, Kind.COUNT)
+        records = Field("records", (1,), bound, _COUNT_GRID, Kind.COUNT)
         sees = "number of complete records over all sites, with noise"
         return Stage(COHORT, (records,), 1, sees, Sensitivity(1.0, 1.0))
     spec = (
-        Field("records", (1,), most, 0, Kind.COUNT),
-        Field("incomplete", (1,), most, 0, Kind.COUNT),
-        Field("outside", (len(public.columns),), most, 0, Kind.COUNT),
+        Field("records", (1,), bound, 0, Kind.COUNT),
+        Field("incomplete", (1,), bound, 0, Kind.COUNT),
+        Field("outside", (len(public.columns),), bound, 0, Kind.COUNT),
     )
     return Stage(COHORT, spec, 1, "record counts over all sites: complete, incomplete, clipped")
 
 
 def cohort_update(rows: SiteRecords, spec: Spec) -> Update:
-    """Return a site's contribution to the cohort round: the counts that its spec asks for."""
+    """Return a site's contribution to the cohort round: the counts in the spec."""
     counts = {
         "records": np.array([len(rows.values)], dtype=np.float64),
         "incomplete": np.array([rows.incomplete], dtype=np.float64),

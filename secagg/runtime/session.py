@@ -1,12 +1,11 @@
 """Set up one session: sites, keys, roster, plan, parties, coordinator, engine.
 
-`open_session` does all of it in one process. Where each party has a process of its own, each makes
-its own `Party` with `make_party`, and `secagg.runtime.process_session` the coordinator with
-`make_coordinator`.
+`open_session` does this in one process. If each party has its own process, each of them builds its
+own `Party` with `make_party`, and `secagg.runtime.process_session` builds the coordinator.
 
-The session's name, which every signature in it covers, is a digest of the roster, a fresh nonce and
-what was agreed: job, bounds, rules, settings and version. So a signature given in one session is
-none under any other agreement, and `secagg verify` can check this from the log alone.
+The session's name is a digest of the roster, a fresh nonce and the agreement: job, bounds, rules,
+settings and version. Every signature covers this name, so a signature from one session is invalid
+under any other agreement. `secagg verify` checks the name from the log alone.
 """
 
 from __future__ import annotations
@@ -31,26 +30,26 @@ from secagg.runtime.session_ledgers import CoordinatorLedger
 class Session:
     """A planned job with keys and parties, ready to run.
 
-    sides: what the sites hold, where all of them are in this process
-    journal: where the coordinator's steps are kept, if the run is to be resumed
-    book: the coordinator's ledger
+    sites: the contexts of the sites, if they are in this process
+    journal: the journal of the coordinator's steps, for a run that can be resumed
+    ledger: the coordinator's ledger
     """
 
     planned: Planned
     nonce: bytes
     coordinator: Coordinator
     engine: MemoryEngine | LoopbackEngine
-    sides: Mapping[str, SiteContext] = field(default_factory=dict)
+    sites: Mapping[str, SiteContext] = field(default_factory=dict)
     journal: Journal | None = None
-    book: CoordinatorLedger | None = None
+    ledger: CoordinatorLedger | None = None
 
     def close(self) -> None:
-        """Let all ledgers go that are open in this process."""
-        for side in self.sides.values():
-            if side.guard is not None:
-                side.guard.close()
-        if self.book is not None:
-            self.book.close()
+        """Close all ledgers that are open in this process."""
+        for site in self.sites.values():
+            if site.guard is not None:
+                site.guard.close()
+        if self.ledger is not None:
+            self.ledger.close()
 
     @property
     def session(self) -> bytes:
@@ -59,7 +58,7 @@ class Session:
 
     @property
     def roster(self) -> Roster:
-        """Who takes part, with public keys."""
+        """All parties, with their public keys."""
         return self.coordinator.roster
 
 
@@ -73,11 +72,11 @@ def open_session(
     """Draw every party's keys, pin them in a roster, and build the parties, in this process.
 
     stand_in: rows to use at every site instead of its records
-    coordinator: its own keys, if it has any
+    coordinator: its keys, if it has lasting ones
     """
     everyone = {COORDINATOR: Role.COORDINATOR} | roles(planned)
-    # First of all, so that what methods draw is the same under every protocol.
-    own = {name: seeded_random(random(32)) for name in sorted(planned.public.sites)}
+    # Drawn first, so that the draws of a method are the same under every protocol.
+    method_random = {name: seeded_random(random(32)) for name in sorted(planned.public.sites)}
     keys = {name: Identity.generate(name, role, random) for name, role in everyone.items()}
     if coordinator is not None:
         keys[COORDINATOR] = coordinator
@@ -86,12 +85,12 @@ def open_session(
     session = session_of(planned, roster, nonce)
     parties = {
         name: make_party(
-            planned, keys[name], roster, session, random, own.get(name, random), stand_in
+            planned, keys[name], roster, session, random, method_random.get(name, random), stand_in
         )
         for name in roles(planned)
     }
-    book = None if stand_in is not None else open_coordinator_ledger(planned, session)
-    leader = make_coordinator(planned, keys[COORDINATOR], roster, session, random, book)
-    sides = {name: party.site for name, party in parties.items() if party.site is not None}
+    ledger = None if stand_in is not None else open_coordinator_ledger(planned, session)
+    leader = make_coordinator(planned, keys[COORDINATOR], roster, session, random, ledger)
+    sites = {name: party.site for name, party in parties.items() if party.site is not None}
     engine = MemoryEngine(COORDINATOR, parties, tamper)
-    return Session(planned, nonce, leader, engine, sides, book=book)
+    return Session(planned, nonce, leader, engine, sites, ledger=ledger)

@@ -1,9 +1,9 @@
-"""Guards and ledgers of a session: whose they are, and what they are told.
+"""The guards of the sites and the ledger of the coordinator, in one session.
 
-A site's guard (`secagg.privacy.policy.guard`) knows the job as its own process read it, and its own
-policy and ledger. The coordinator has a ledger too, without seeds: before a released sum is used,
-it puts down over which sites it was and what it cost, and it asks for no sum that, with all earlier
-ones, would show fewer sites than the job's `min_sites`.
+A site's guard (`secagg.privacy.policy.guard`) has the job as the site's own process read it, and
+the site's own policy and ledger. The coordinator's ledger has no seeds. Before the coordinator uses
+a released sum, it records the sites and the cost of the sum there. It requests no sum that would,
+combined with earlier sums, reveal the sum of fewer sites than the job's `min_sites`.
 """
 
 from __future__ import annotations
@@ -34,18 +34,20 @@ from secagg.privacy.policy.guard import Guard
 from secagg.privacy.policy.release_rules import check_cohort
 
 ALL_SITES = "all sites"
-"""The coordinator's name for the records of all sites together."""
+"""The dataset name in the coordinator's ledger: the records of all sites."""
 
 
 def open_ledger(path: Path | None) -> Ledger:
-    """Open a party's ledger, make it if there is none; one in memory if it has no place."""
+    """Open a party's ledger, and create it if it does not exist; without a path, in memory."""
     if path is None:
         return Ledger.in_memory(_now)
     try:
         path.parent.mkdir(mode=0o700, exist_ok=True)
     except OSError as error:
         advice = "Set sites.ledgers to a folder that secagg may write to."
-        raise UsageError(str(path.parent), f"cannot be made ({error.strerror})", advice) from None
+        raise UsageError(
+            str(path.parent), f"cannot be created ({error.strerror})", advice
+        ) from None
     return Ledger.open(path, create=True, now=_now)
 
 
@@ -57,12 +59,12 @@ def make_guard(
     job: Job, stages: Sequence[Stage], private: Calibrated | None, source: SiteSource,
     roster: Roster, session: bytes, random: RandomBytes,
 ) -> Guard:  # fmt: skip
-    """Return a site's guard. `stages` are the method's own."""
+    """Return a site's guard; `stages` are those of the method."""
     key, replayable = roster.parties[roster.coordinator].verify_key, random is not system_random
     terms = None if private is None or replayable else private.terms
-    asked = contribution_request(job, stages, source.name, key, terms)
+    request = contribution_request(job, stages, source.name, key, terms)
     return Guard(
-        session.hex(), source.dataset, source.policy, asked, private,
+        session.hex(), source.dataset, source.policy, request, private,
         functools.partial(open_ledger, source.ledger), query_digest(job), replayable,
     )  # fmt: skip
 
@@ -70,10 +72,10 @@ def make_guard(
 def contribution_request(
     job: Job, stages: Sequence[Stage], site: str, key: bytes, terms: Terms | None
 ) -> PolicyRequest:
-    """Return what a job asks of a site, all but the cohort.
+    """Return the request of a job to a site, without the cohort.
 
-    stages: the method's own; key: of the coordinator who asks
-    terms: None without noise; noise that others can draw again is none
+    stages: those of the method; key: the coordinator's signing key
+    terms: None without noise, or if other parties can draw the same noise again
     """
     return PolicyRequest(
         site=site,
@@ -89,22 +91,23 @@ def contribution_request(
 
 
 def query_digest(job: Job) -> bytes:
-    """Return a digest of what decides a contribution, beside its spec and the message.
+    """Return a digest of all that determines a contribution, except its spec and the message.
 
-    A method's other settings decide what is made of the sums (`moments`: which analyses).
+    The method's settings are not part of it: apart from spec and message, they only determine how
+    the coordinator uses the sums (`moments`: which analyses).
     """
     columns = [[name, column.model_dump(mode="json")] for name, column in job.columns.items()]
     privacy = job.privacy
-    whose = [privacy.record_norm, privacy.person, privacy.records_per_person]
-    return encoding.digest([job.method.name, columns, whose])
+    unit = [privacy.record_norm, privacy.person, privacy.records_per_person]
+    return encoding.digest([job.method.name, columns, unit])
 
 
 @dataclass(eq=False)
 class CoordinatorLedger:
-    """The coordinator's side of a ledger in one session.
+    """The coordinator's ledger in one session; it is open from the first release on.
 
-    path: of the ledger, which is open from the first release on; None where nothing is kept
-    earlier: the cohorts of all that it released before this session
+    path: of the ledger; None if releases are not recorded
+    earlier: the cohorts of all releases before this session
     """
 
     job: Job
@@ -124,18 +127,19 @@ class CoordinatorLedger:
         session: bytes,
         folder: Path | None,
     ) -> CoordinatorLedger:
-        """Read the coordinator's ledger in this folder, if there is one already."""
+        """Read the coordinator's ledger in this folder, if it exists."""
         path = None if folder is None else folder / ledger_name("coordinator")
         earlier: tuple[frozenset[str], ...] = ()
         if path is not None and path.exists():
             with closing(open_ledger(path)) as ledger:
-                earlier = tuple(known.sites for known in ledger.cohorts(ALL_SITES))
+                earlier = tuple(cohort.sites for cohort in ledger.cohorts(ALL_SITES))
         return cls(job, private, stages, session.hex(), path, earlier)
 
     def check_budget(self) -> None:
-        """Decide whether the whole run fits the coordinator's own caps. Raises `PolicyRefusal`.
+        """Check that the whole run fits the coordinator's own caps. Raises `PolicyRefusal`.
 
-        Not for noise of the sites' own: only the sums tell whether it was released before.
+        With placement `site` there is no check: noise that a site drew before costs nothing, and
+        only the sums show whether that is the case.
         """
         job, private = self.job, self.private
         if self.path is None or not self.path.exists() or job.privacy.placement is Placement.SITE:
@@ -148,9 +152,10 @@ class CoordinatorLedger:
         self._open().check_costs(ALL_SITES, costs, (), delta, adjacency)
 
     def record_release(self, event: Mapping[str, Any], total: RingVector) -> None:
-        """Put down a release, before its sum is kept or used. Raises `PolicyRefusal`.
+        """Record a release before its sum is stored or used. Raises `PolicyRefusal`.
 
-        Where sites noise once and for all, the same sum again tells nothing new, and costs nothing.
+        With placement `site`, the same sum with the same noise reveals nothing new and costs
+        nothing.
         """
         if self.path is None:
             return
@@ -176,7 +181,7 @@ class CoordinatorLedger:
         self._open().record_release(release, compare=functools.partial(self._compare, cohort))
 
     def close(self) -> None:
-        """Let the ledger go."""
+        """Close the ledger."""
         if self._ledger is not None:
             self._ledger.close()
             self._ledger = None
@@ -187,5 +192,5 @@ class CoordinatorLedger:
         return self._ledger
 
     def _compare(self, cohort: Sequence[str], earlier: Sequence[Cohort]) -> None:
-        sites = [known.sites for known in earlier]
+        sites = [each.sites for each in earlier]
         check_cohort(as_policy(self.job.release), "coordinator", cohort, sites)

@@ -1,18 +1,16 @@
-"""A site's own result: what a run leaves there for the site's own eyes, as a private file.
+"""A site's own result: a private file at the site, for methods with parameters of each site.
 
-It is written with the site's part in the last round, before that round's sum is opened: should the
-run fail after that, the file is there all the same.
+Such a method implements `secagg.contracts.HasSiteResult`. The process that reads the site's records
+writes the file into the folder of the site's ledger, as `SITE.SESSION.json` (the session by its
+first 8 hexadecimal digits). Nothing of it is sent, and the coordinator's folder does not contain
+it. If all sites are in one process, that process has all these results (`secagg.runs.run.Run.own`).
 
-Methods whose sites have parameters of their own (`secagg.contracts.HasSiteResult`) leave them
-there. The file is written at the site, by the process that reads its records, into the folder of
-its
-ledger: `SITE.SESSION.json`, the session by its first 8 hexadecimal digits. Nothing of it crosses
-the wire, and the coordinator's folder does not have it. Where all sites are in one process, that
-process has all of it anyhow (`secagg.runs.run.Run.own`).
+The site writes the file when it contributes to the last round, before that round's sum is opened.
+The file therefore remains even if the run fails after that.
 
-Not protected: the file tells of the site's records at least what a model fitted to them tells. Its
-place is the ledger's: where a site has no policy of its own the job chooses that (`sites.ledgers`),
-and so where the file lies (`secagg.jobs.data_sources`).
+Not protected: the file reveals at least as much about the site's records as a model fitted to them.
+It lies with the ledger. If a site has no policy of its own, the job chooses this folder
+(`sites.ledgers`, see `secagg.jobs.data_sources`).
 """
 
 from __future__ import annotations
@@ -27,19 +25,19 @@ from secagg.jobs.data_sources import SiteSource
 from secagg.jobs.job import Job
 
 
-def own_file(source: SiteSource, session: bytes) -> Path | None:
-    """Return where a site's own result goes; None for records given in Python."""
+def site_result_path(source: SiteSource, session: bytes) -> Path | None:
+    """Return the path of a site's own result; None for records given in Python."""
     if source.ledger is None:
         return None
     return source.ledger.parent / f"{quote(source.name, safe=' ')}.{session.hex()[:8]}.json"
 
 
-def keep_own(source: SiteSource, session: bytes, job: Job, result: Result) -> str | None:
-    """Write a site's own result to its file, if it has one. Returns why it could not be written.
+def write_site_result(source: SiteSource, session: bytes, job: Job, result: Result) -> str | None:
+    """Write a site's own result, if it has a file; return an error text if that fails.
 
-    That is for the site to know; it is no reason to end a run that the others have finished.
+    The text is for the site. A file that cannot be written does not end the run.
     """
-    path = own_file(source, session)
+    path = site_result_path(source, session)
     if path is None:
         return None
     content = {
@@ -52,7 +50,7 @@ def keep_own(source: SiteSource, session: bytes, job: Job, result: Result) -> st
     try:
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         write_private(path, (json.dumps(content, indent=1, allow_nan=False) + "\n").encode())
-    except (OSError, ValueError) as error:  # the latter for a number that JSON has not
+    except (OSError, ValueError) as error:  # ValueError: nan or inf
         why = getattr(error, "strerror", None) or error
-        return f"{source.name}: its own result, {path}, cannot be written ({why})"
+        return f"{source.name}: cannot write the site's own result to {path} ({why})"
     return None

@@ -1,13 +1,13 @@
-"""What a site does with a request, from its rules to its contribution.
+"""The steps of a site, from its rules to its contribution.
 
 The order is the same for every method and protocol: rules that need no record; rules on the
-records, which are read for this; the method's contribution, encoded; the entry in the ledger;
-noise. Which of these steps leaves something behind when it refuses is in
-`secagg.runtime.party_transitions`.
+records, which are read here for the first time; the method's contribution, encoded; the ledger
+entry; noise. `secagg.runtime.party_transitions` defines what a refusal at each step changes.
 
-Consent asks for the rules and the budget only. Nothing is computed, entered or sent, so that it
-costs no budget. It must not be a way to ask about records either: with noise, the records are
-looked at when the count is paid for, and no stage is consented to after that count but once.
+Consent covers the rules and the budget only. It costs no budget, because the site computes nothing,
+writes nothing to the ledger and sends no data. Consent must not reveal anything about the records
+either. Under differential privacy, a site therefore applies the rules on its records only when it
+contributes to the count, which spends budget; and after the count it consents to each stage once.
 """
 
 from __future__ import annotations
@@ -35,15 +35,15 @@ from secagg.runtime.rounds import COHORT, StagePlans, cohort_update
 
 @dataclass(frozen=True)
 class SiteContext:
-    """What only a site has: its records (read when first needed) and the method to run on them."""
+    """What only a site has: its records (read when first needed), the method and the guard."""
 
     method: Method
     public: PublicFacts
     load: Callable[[], SiteRecords]
     guard: Guard | None = None
-    """policy and ledger; None where nothing of this can be released: a dry run"""
+    """policy and ledger; None in a dry run, which releases nothing"""
     random: RandomBytes = system_random
-    """for the method's own draws, a stream apart from the protocol's"""
+    """for the draws of the method; the protocol draws from a separate stream"""
 
     @cached_property
     def rows(self) -> SiteRecords:
@@ -52,11 +52,11 @@ class SiteContext:
 
 
 @dataclass(frozen=True)
-class Asked:
-    """What a site is asked to contribute to.
+class SiteRequest:
+    """A request to contribute.
 
-    records: the number of records in all, None before they are counted
-    message: the method's, for this round
+    records: the total number of records, None before the count
+    message: the method's message for this round
     """
 
     round: int
@@ -70,8 +70,8 @@ class Asked:
         """The digest that the site signs."""
         return digest_request(self.stage, self.cohort, self.records, self.message)
 
-    def occasion(self, before: int) -> ContributionRequest:
-        """Return the request as rules and ledger know it; `before`: contributions so far."""
+    def for_guard(self, before: int) -> ContributionRequest:
+        """Return the request for the guard; `before` counts earlier contributions to the stage."""
         cohort = tuple(sorted(self.cohort))
         return ContributionRequest(self.round, self.stage, cohort, self.records, before)
 
@@ -87,8 +87,8 @@ class SiteSteps:
     random: RandomBytes
     context: SiteContext
 
-    def read_request(self, round_: int, body: Body) -> Asked:
-        """Return what is asked, once it makes sense. Raises `PeerError` or `PolicyRefusal`."""
+    def read_request(self, round_: int, body: Body) -> SiteRequest:
+        """Return the request, if it is valid. Raises `PeerError` or `PolicyRefusal`."""
         self.plans.of(body.get("stage"))
         match body:
             case {
@@ -101,138 +101,148 @@ class SiteSteps:
             case _:
                 raise PeerError(self.roster.coordinator, "malformed request to contribute")
         if (records is None) != (stage == COHORT):
-            raise PolicyRefusal(self.me, "the number of records in all is not known")
+            raise PolicyRefusal(
+                self.me, "the total number of records is missing, or was sent too early"
+            )
         if self.me not in cohort or not set(cohort) <= set(self.roster.with_role(Role.SITE)):
-            raise PeerError(self.roster.coordinator, "names a cohort that is not of these sites")
-        return Asked(round_, stage, cohort, records, message)
+            raise PeerError(self.roster.coordinator, "names an invalid cohort for this site")
+        return SiteRequest(round_, stage, cohort, records, message)
 
     # --- consent -------------------------------------------------------------------------------
 
-    def consent(self, attempt: Attempt, asked: Asked, state: PartyState) -> PartyState:
-        """Decide whether to take part, as far as that is known before anybody contributes."""
-        guard, counting = self.context.guard, asked.stage == COHORT
-        self._check_standing(attempt, asked)
-        occasion = asked.occasion(before=0)
+    def consent(self, attempt: Attempt, request: SiteRequest, state: PartyState) -> PartyState:
+        """Decide whether to take part. The state that it returns holds the consent."""
+        guard, counting = self.context.guard, request.stage == COHORT
+        self._check_standing(attempt, request)
+        contribution = request.for_guard(before=0)
         with attempt.step(Step.FACTS):
-            self._check_facts(occasion)
+            self._check_facts(contribution)
         if not counting or guard is None or guard.calibrated is None:
-            state = self._check_records(attempt, occasion, state)
+            state = self._check_records(attempt, contribution, state)
         if guard is not None:
             with attempt.step(Step.BUDGET):
-                answers = self._planned(occasion, asked.message)
-                guard.check_budget(answers, lambda: self.context.rows)
+                releases = self._planned_releases(contribution, request.message)
+                guard.check_budget(releases, lambda: self.context.rows)
         if not counting:
-            state = replace(state, consented=(*state.consented, asked.stage))
+            state = replace(state, consented=(*state.consented, request.stage))
         return state
 
-    def _planned(self, occasion: ContributionRequest, message: Body) -> list[PlannedRelease]:
-        """Return what the ledger has to know of this contribution, and of one after the count."""
-        answers = [self._planned_release(occasion, message)]
-        if occasion.stage == COHORT:
+    def _planned_releases(
+        self, contribution: ContributionRequest, message: Body
+    ) -> list[PlannedRelease]:
+        """Return the release of this contribution; for the count, also that of the next round."""
+        releases = [self._planned_release(contribution, message)]
+        if contribution.stage == COHORT:
             method, public = self.context.method, self.context.public
             with single_threaded_blas():
                 first = method.next_request(method.initial_state(public))
             if first is not None:
-                stage, sent = first
-                after = replace(occasion, round=occasion.round + 1, stage=stage, total=0)
-                answers.append(self._planned_release(after, sent))
-        return answers
+                stage, first_message = first
+                following = replace(
+                    contribution, round=contribution.round + 1, stage=stage, total=0
+                )
+                releases.append(self._planned_release(following, first_message))
+        return releases
 
     # --- contribution --------------------------------------------------------------------------
 
     def contribute(
-        self, attempt: Attempt, asked: Asked, state: PartyState
+        self, attempt: Attempt, request: SiteRequest, state: PartyState
     ) -> tuple[PartyState, RingVector]:
-        """Apply the site's rules, then compute, encode and noise its contribution."""
-        occasion = asked.occasion(state.contributed.get(asked.stage, 0))
+        """Apply the site's rules; then compute and encode its contribution, and add noise."""
+        contribution = request.for_guard(state.contributed.get(request.stage, 0))
         with attempt.step(Step.FACTS):
-            self._check_facts(occasion)
-            self._check_standing(attempt, asked)
-            state = state.contributing(asked.stage)
-            if asked.stage != COHORT:
-                state = self._same_cohort(occasion, state)
-        state = self._check_records(attempt, occasion, state)
+            self._check_facts(contribution)
+            self._check_standing(attempt, request)
+            state = state.contributing(request.stage)
+            if request.stage != COHORT:
+                state = self._same_cohort(contribution, state)
+        state = self._check_records(attempt, contribution, state)
         with attempt.step(Step.METHOD):
-            vector, memory = self._compute(asked, state.method)
+            vector, memory = self._compute(request, state.method)
         with attempt.step(Step.LEDGER):
-            self._release(occasion, asked.message, vector)
+            self._release(contribution, request.message, vector)
         return replace(state, method=memory), vector
 
-    def _same_cohort(self, occasion: ContributionRequest, state: PartyState) -> PartyState:
-        """Refuse other sites than before: two sums would differ by the sites between."""
-        first = state.cohort or occasion.cohort
-        if occasion.cohort != first:
+    def _same_cohort(self, contribution: ContributionRequest, state: PartyState) -> PartyState:
+        """Refuse a changed cohort: two sums would show what the sites in only one of them sent."""
+        first = state.cohort or contribution.cohort
+        if contribution.cohort != first:
             raise PolicyRefusal(self.me, "the sites changed after the first release")
         return replace(state, cohort=first)
 
-    def _compute(self, asked: Asked, memory: State) -> tuple[RingVector, State]:
-        """Return the contribution, encoded, and what the method remembers."""
-        site, plan = self.context, self.plans.of(asked.stage)
-        if asked.stage == COHORT:
-            counts = cohort_update(site.rows, self.plans.stages[asked.stage].spec)
+    def _compute(self, request: SiteRequest, memory: State) -> tuple[RingVector, State]:
+        """Return the encoded contribution, and the new state of the method."""
+        site, plan = self.context, self.plans.of(request.stage)
+        if request.stage == COHORT:
+            counts = cohort_update(site.rows, self.plans.stages[request.stage].spec)
             return encode(plan, counts), memory
         try:
             with single_threaded_blas():
                 update, memory = site.method.contribute(
-                    asked.stage, site.rows, asked.message, memory, site.public, site.random
+                    request.stage, site.rows, request.message, memory, site.public, site.random
                 )
             return encode(plan, update), memory
         except SecaggError:
             raise
-        except Exception as error:  # whatever it is, the message may have brought it about
+        except Exception as error:  # any error: the message may have caused it
             what = f"{type(error).__name__}: {error}".splitlines()[0]
-            advice = "This is an internal error. Set SECAGG_TRACEBACK=1 and report what is printed."
+            advice = "This is an internal error. Set SECAGG_TRACEBACK=1 and report the output."
             raise InternalError(self.me, what, advice) from error
 
-    def _release(self, occasion: ContributionRequest, message: Body, vector: RingVector) -> None:
-        """Enter the contribution in the ledger, and add its noise. From here on it may leave."""
-        plan, guard = self.plans.of(occasion.stage), self.context.guard
-        noise = self.context.public.noise.get(occasion.stage)
-        answer = self._planned_release(occasion, message)
-        seed = self.random(32) if guard is None else guard.record_release(answer, self.random)
+    def _release(
+        self, contribution: ContributionRequest, message: Body, vector: RingVector
+    ) -> None:
+        """Record the contribution in the ledger and add its noise; then it may leave the site."""
+        plan, guard = self.plans.of(contribution.stage), self.context.guard
+        noise = self.context.public.noise.get(contribution.stage)
+        release = self._planned_release(contribution, message)
+        seed = self.random(32) if guard is None else guard.record_release(release, self.random)
         if noise is not None:
             random = seeded_random(seed)
-            drawn = sample_weighted(answer.variance, noise.weights, plan.noised, random)
+            drawn = sample_weighted(release.variance, noise.weights, plan.noised, random)
             add_noise(plan, vector, drawn)
 
-    # --- of both -------------------------------------------------------------------------------
+    # --- checks of consent and contribution ----------------------------------------------------
 
-    def _check_standing(self, attempt: Attempt, asked: Asked) -> None:
-        rounds = self.plans.stages[asked.stage].max_rounds
-        attempt.check_standing(self.me, self.roster.coordinator, asked.stage, rounds)
+    def _check_standing(self, attempt: Attempt, request: SiteRequest) -> None:
+        rounds = self.plans.stages[request.stage].max_rounds
+        attempt.check_standing(self.me, self.roster.coordinator, request.stage, rounds)
 
-    def _check_facts(self, occasion: ContributionRequest) -> None:
+    def _check_facts(self, contribution: ContributionRequest) -> None:
         """Apply the rules that need no record."""
         guard = self.context.guard
         if guard is None:
-            check_invitation(self.policy, self.me, occasion.cohort, occasion.total)
+            check_invitation(self.policy, self.me, contribution.cohort, contribution.total)
         else:
-            guard.admit(occasion)
+            guard.admit(contribution)
 
     def _check_records(
-        self, attempt: Attempt, occasion: ContributionRequest, state: PartyState
+        self, attempt: Attempt, contribution: ContributionRequest, state: PartyState
     ) -> PartyState:
-        """Read the records, the first time, and apply the rules on them."""
-        site, told = self.context, occasion.total
-        if told is not None and state.records not in (None, told):
-            raise PolicyRefusal(self.me, "the number of records in all has changed")
+        """Read the records, if that is still to do, and apply the rules on them."""
+        site, total = self.context, contribution.total
+        if total is not None and state.records not in (None, total):
+            raise PolicyRefusal(self.me, "the total number of records has changed")
         with attempt.step(Step.RECORDS):
             if site.guard is None:
                 check_records(self.policy, self.me, len(site.rows.values))
             else:
-                site.guard.check(occasion, site.rows, site.public)
-        return state.told(told)
+                site.guard.check(contribution, site.rows, site.public)
+        return state.with_records(total)
 
-    def _planned_release(self, occasion: ContributionRequest, message: Body) -> PlannedRelease:
-        """Return what the ledger has to know of a contribution."""
-        noise, variance = self.context.public.noise.get(occasion.stage), 0
+    def _planned_release(self, contribution: ContributionRequest, message: Body) -> PlannedRelease:
+        """Return the release of a contribution, as the ledger records it."""
+        noise, variance = self.context.public.noise.get(contribution.stage), 0
         if noise is not None:
-            # The first sum may lose sites, down to `least`; later sums are over these or none.
-            sharing = noise.min_sites if occasion.stage == COHORT else len(occasion.cohort)
+            # The first sum may lose sites, down to min_sites. A later sum covers its whole cohort.
+            sharing = noise.min_sites if contribution.stage == COHORT else len(contribution.cohort)
             variance = noise.site_variance(sharing)
-        return PlannedRelease(occasion, self.plans.stages[occasion.stage].spec, message, variance)
+        return PlannedRelease(
+            contribution, self.plans.stages[contribution.stage].spec, message, variance
+        )
 
 
 def are_names(values: Sequence[object]) -> bool:
-    """Return whether all of these are texts."""
+    """Return whether all values are strings."""
     return all(isinstance(value, str) for value in values)

@@ -90,7 +90,7 @@ def test_the_noise_has_the_variance_that_is_stated(placement: str) -> None:
 def exactly_clipped(raw: dict[str, Any]) -> np.ndarray:
     """Return M's upper triangle over all sites' records as clipped, as released but for noise."""
     session = open_session(plan_job(parse_job(raw), tables()), system_random)
-    u = np.vstack([side.rows.values for side in session.sides.values()])
+    u = np.vstack([side.rows.values for side in session.sites.values()])
     session.close()
     z = np.column_stack([np.full(len(u), CONSTANT), u])
     upper: np.ndarray = (z.T @ z)[np.triu_indices(z.shape[1])]
@@ -100,7 +100,7 @@ def exactly_clipped(raw: dict[str, Any]) -> np.ndarray:
 def test_records_are_clipped_before_anything_is_computed() -> None:
     planned = plan_job(parse_job(private(record_norm=0.7)), tables())
     session = open_session(planned, system_random)
-    for side in session.sides.values():
+    for side in session.sites.values():
         norms = np.sqrt((side.rows.values**2).sum(axis=1))
         assert 0.69 < norms.max() <= 0.7
     session.close()

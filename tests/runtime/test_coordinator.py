@@ -1,4 +1,4 @@
-"""The coordinator: when it gives up, and that a release is on record before it is used."""
+"""The coordinator: when it ends a run, and that it records a release before using it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,6 @@ from secagg.core.frames import peek_header, write_frame
 from secagg.errors import DataError, OverflowRefusal, PolicyRefusal, ProtocolAbort, SecaggError
 from secagg.privacy.policy.release_rules import ReleasePolicy
 from secagg.protocols.additive import Additive
-from secagg.protocols.paillier.single_key import Paillier
 from secagg.protocols.plain import Plain
 from secagg.runtime.attestations import read_attestation, read_attestations
 from secagg.runtime.coordinator import Step
@@ -58,7 +57,7 @@ def run_all(w: World) -> list[Step]:
 def test_a_release_is_recorded_before_it_is_used(
     protocol: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Events of a step are on disk before the next advance: so decode only ever in a later step."""
+    """A step's events are on disk before the next advance, so only a later step may decode."""
     import secagg.runtime.coordinator as module
 
     decoded: list[Any] = []
@@ -130,20 +129,20 @@ def test_what_was_signed_is_read_once_for_each_sum(
 
 
 class Fewer(Additive):
-    """Opens a sum over other sites than were said to be in it."""
+    """Opens a sum over other sites than it announced."""
 
     def server(self, phase, state, replies, context):
         state, outcome = super().server(phase, state, replies, context)
         if isinstance(outcome, Total):
-            outcome = replace(outcome, contributors=self.left(outcome.contributors))
+            outcome = replace(outcome, contributors=self.contributors(outcome.contributors))
         return state, outcome
 
-    def left(self, sites: tuple[str, ...]) -> tuple[str, ...]:
+    def contributors(self, sites: tuple[str, ...]) -> tuple[str, ...]:
         return sites[:2]
 
 
 class Twice(Fewer):
-    def left(self, sites: tuple[str, ...]) -> tuple[str, ...]:
+    def contributors(self, sites: tuple[str, ...]) -> tuple[str, ...]:
         return (*sites[:3], sites[0])
 
 
@@ -158,7 +157,7 @@ def test_a_sum_over_others_is_checked_anew(protocol: Any) -> None:
 def test_dropouts_that_would_expose_a_site_end_the_run_before_the_sum_is_known(
     protocol: Any,
 ) -> None:
-    """All four were released before. d falls silent only after all have consented."""
+    """A sum over all four was released before. d does not answer after its consent."""
     w = world(protocol)
     w.coordinator = replace(w.coordinator, earlier=(frozenset(SITES),))
     w.engine.tamper = silent("d", 0, contributes(w))
@@ -179,35 +178,29 @@ def test_dropouts_that_would_expose_a_site_end_the_run_before_the_sum_is_known(
 def test_three_of_four_sites_when_four_are_needed() -> None:
     numbers = {site: NUMBERS[site] for site in "abc"}
     w = World(Plain(), numbers, SumNumbers((2,)), min_sites=4)
-    with pytest.raises(
-        PolicyRefusal, match="3 sites take part, and the release rule asks for 4"
-    ) as e:
+    with pytest.raises(PolicyRefusal) as caught:
         w.coordinator.start()
-    assert e.value.exit_code == 3
-
-
-def test_the_rules_are_checked_before_set_up() -> None:
-    numbers = {site: NUMBERS[site] for site in "abc"}
-    w = World(Paillier(), numbers, SumNumbers((2,)), min_sites=4)
-    with pytest.raises(PolicyRefusal, match="3 sites take part"):
-        w.coordinator.start()
+    assert (caught.value.where, caught.value.exit_code) == ("coordinator", 3)
 
 
 def test_the_coordinators_own_rule_for_records_in_all() -> None:
-    """The sites would go on; the coordinator knows the total first, and does not ask."""
+    """The sites would continue; the coordinator knows the total first, and sends no request."""
     w = world()
-    object.__setattr__(w.coordinator, "policy", ReleasePolicy(2, 1, min_total_records=9))
-    with pytest.raises(PolicyRefusal, match="8 records in all, and 9 are needed"):
+    w.coordinator = replace(w.coordinator, policy=ReleasePolicy(2, 1, min_total_records=9))
+    with pytest.raises(PolicyRefusal) as caught:
         run_all(w)
+    assert caught.value.where == "coordinator"
     assert {delivery.round for delivery in w.engine.transcript} == {0}
+    w = world()  # with 8 records, and 8 required
+    w.coordinator = replace(w.coordinator, policy=ReleasePolicy(2, 1, min_total_records=8))
+    run_all(w)
 
 
 @pytest.mark.parametrize("unset", [ReleasePolicy(None, 1), ReleasePolicy(2, None)])
 def test_an_unset_rule_refuses_at_the_start(unset: ReleasePolicy) -> None:
     w = world()
-    object.__setattr__(w.coordinator, "policy", unset)
-    with pytest.raises(PolicyRefusal, match="is not set"):
-        w.coordinator.start()
+    with pytest.raises(PolicyRefusal):
+        replace(w.coordinator, policy=unset).start()
 
 
 @both
@@ -228,28 +221,23 @@ def test_who_drops_out_of_the_first_round_is_left_out(protocol: Any) -> None:
 def test_who_drops_out_later_ends_the_run(protocol: Any) -> None:
     w = world(protocol, rounds=2)
     w.engine.tamper = silent("d", 1, contributes(w))
-    with pytest.raises(ProtocolAbort, match="d dropped out after the first release") as caught:
+    with pytest.raises(ProtocolAbort) as caught:
         run_all(w)
-    assert caught.value.exit_code == 4
-    assert "with the same sites" in caught.value.advice  # a run without d would show d's records
+    assert caught.value.where == "round 1" and "same sites" in caught.value.advice
 
 
 @both
 def test_nobody_answers(protocol: Any) -> None:
     w = world(protocol)
     w.engine.tamper = lambda sender, recipient, frame: [frame] if recipient != "coordinator" else []
-    with pytest.raises(PolicyRefusal, match="0 sites take part"):
+    with pytest.raises(PolicyRefusal):
         run_all(w)
-
-
-@pytest.mark.parametrize("protocol", [Plain(), Additive(2)])
-def test_all_consent_and_then_nobody_answers(protocol: Any) -> None:
-    w = world(protocol)
 
     def tamper(sender: str, recipient: str, frame: bytes) -> list[bytes]:
         return [frame] if recipient != "coordinator" or peek_header(frame)[1] == "consent" else []
 
-    w.engine.tamper = tamper
+    w = world(protocol)
+    w.engine.tamper = tamper  # all consent, and then nobody answers
     with pytest.raises(ProtocolAbort):
         run_all(w)
 
@@ -257,19 +245,16 @@ def test_all_consent_and_then_nobody_answers(protocol: Any) -> None:
 def test_too_few_answer() -> None:
     w = world(Additive(2), min_sites=4)
     w.engine.tamper = silent("d", 0, "share")
-    with pytest.raises(PolicyRefusal, match="3 sites take part"):
+    with pytest.raises(PolicyRefusal):
         run_all(w)
-    assert all(d.phase != "open" for d in w.engine.transcript)  # nobody was even asked to open
+    assert all(d.phase != "open" for d in w.engine.transcript)  # no party was asked to open
 
 
 # --- refusals ------------------------------------------------------------------------------------
 
 
 @both
-@pytest.mark.parametrize(
-    "policy",
-    [ReleasePolicy(2, 3), ReleasePolicy(5, 1), ReleasePolicy(None, 1), ReleasePolicy(2, None)],
-)
+@pytest.mark.parametrize("policy", [ReleasePolicy(2, 3), ReleasePolicy(5, 1)])
 def test_a_site_that_refuses_ends_the_run(protocol: Any, policy: ReleasePolicy) -> None:
     w = world(protocol, policies={"c": policy})
     with pytest.raises(PolicyRefusal) as caught:
@@ -285,7 +270,8 @@ def test_a_site_whose_data_will_not_do_ends_the_run(error: SecaggError) -> None:
     def fail() -> SiteRecords:
         raise error
 
-    object.__setattr__(w.engine.parties["c"], "site", SiteContext(w.method, w.public, fail))
+    site = SiteContext(w.method, w.public, fail)
+    w.engine.parties = {**w.engine.parties, "c": replace(w.engine.parties["c"], site=site)}
     with pytest.raises(type(error)) as caught:
         run_all(w)
     assert caught.value.where == "c" and "Smith" not in caught.value.line()

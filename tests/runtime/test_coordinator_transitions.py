@@ -26,17 +26,14 @@ def world(protocol: SecureSum, **options: Any) -> World:
     return World(protocol, NUMBERS, SumNumbers((2,), rounds=2), **options)
 
 
-def test_the_docstring_shows_the_table() -> None:
-    rows = [("status", "when", "then")]
+def test_the_table_is_documented_and_complete() -> None:
+    rows = [("status", "event", "next")]
     rows += [(s.value, e.value, t.value) for s, row in TRANSITIONS.items() for e, t in row.items()]
     widths = [max(len(row[i]) for row in rows) for i in range(3)]
     rule = "  ".join("=" * width for width in widths)
     lines = ["  ".join(map(str.ljust, row, widths)).rstrip() for row in rows]
     table = "\n".join([rule, lines[0], rule, *lines[1:], rule])
     assert table in str(coordinator_state.__doc__), table
-
-
-def test_the_table_is_whole() -> None:
     assert set(TRANSITIONS) == set(Status)
     assert {event for row in TRANSITIONS.values() for event in row} == set(Event)
     reached, left = {Status.INVITING}, [Status.INVITING]
@@ -60,7 +57,7 @@ def test_only_what_the_table_has_can_happen(status: Status, event: Event) -> Non
         assert state.after(event, round=3) == replace(state, status=TRANSITIONS[status][event],
                                                       round=3)  # fmt: skip
     else:
-        with pytest.raises(InternalError, match="cannot happen while the session is"):
+        with pytest.raises(InternalError):
             state.after(event)
 
 

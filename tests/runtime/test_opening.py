@@ -1,4 +1,4 @@
-"""Opening a sum: an aggregator checks the release rules, whatever the coordinator asks."""
+"""Opening a sum: an aggregator checks the release rules for every request."""
 
 from __future__ import annotations
 
@@ -40,17 +40,16 @@ def ask(w: World, round_: int, body: Mapping[str, Any], state: bytes | None = No
     return w.engine.parties[ME].handle(request, state or w.engine.states[ME])
 
 
-def check_refused(w: World, body: Mapping[str, Any], error: type[Exception], match: str) -> None:
+def check_refused(w: World, body: Mapping[str, Any], error: type[Exception]) -> None:
     handled = ask(w, 0, body)
     assert isinstance(handled.error, error), handled.error
-    assert match in handled.error.line()
     assert handled.state == w.engine.states[ME]
 
 
 def contribution_header(
     w: World, site: str, round_: int, note: Any, session: bytes | None = None
 ) -> Any:
-    """Return a signed claim; what `note` leaves out is as it should be, but for `min_sites`."""
+    """Return a signed claim, with valid defaults for all of `note` except `min_sites`."""
     note = {"sites": len(SITES), "stage": "cohort", "asked": bytes(32)} | note
     data = write_frame(
         w.identities[site], session or w.session, round_, "share", "coordinator", {}, note
@@ -64,12 +63,12 @@ def test_an_honest_opening() -> None:
     handled = ask(w, 0, body)
     assert handled.error is None
     again = ask(w, 0, body, handled.state)
-    assert isinstance(again.error, PeerError) and "repeats" in again.error.line()
+    assert isinstance(again.error, PeerError) and again.state == handled.state
 
 
 @pytest.mark.parametrize("survivors", [["a", "b", "c"], ["b", "c", "d"], list(SITES)])
 def test_a_second_opening_of_the_round(survivors: list[str]) -> None:
-    """Opened over four sites, then over three: the difference is the fourth's contribution."""
+    """Sums over four sites and then over three: their difference is the fourth's contribution."""
     w = world()
     body = about_to_open(w)
     opened = ask(w, 0, body)
@@ -93,7 +92,6 @@ def test_another_cohort_after_the_first_release(smaller: list[str]) -> None:
     body = about_to_open(w, round_=1)  # round 0 was opened over all four
     handled = ask(w, 1, {**body, "contributors": smaller})
     assert isinstance(handled.error, PolicyRefusal)
-    assert "the sites changed after the first release (then 4" in handled.error.line()
 
 
 def test_the_first_release_fixes_a_smaller_cohort_too() -> None:
@@ -105,102 +103,85 @@ def test_the_first_release_fixes_a_smaller_cohort_too() -> None:
 
 
 @pytest.mark.parametrize(
-    ("contributors", "error", "match"),
+    ("contributors", "error"),
     [
-        ([], PolicyRefusal, "0 sites take part"),
-        (["a"], PolicyRefusal, "1 sites take part"),
-        (["a", "b"], PolicyRefusal, "2 sites take part, and the release rule asks for 3"),
-        (["a", "b", "c", "c"], PolicyRefusal, "counted twice"),
-        (["a", "a", "a", "a"], PolicyRefusal, "counted twice"),
-        (["a", "b", "c", "e"], PolicyRefusal, "e has not signed"),
-        (["a", "b", "c", "coordinator"], PolicyRefusal, "coordinator has not signed"),
-        (["a", "b", 3], PeerError, "malformed"),
-        ("abc", PeerError, "malformed"),
-        (None, PeerError, "malformed"),
-        ({"a": 1, "b": 1, "c": 1}, PeerError, "malformed"),
+        ([], PolicyRefusal),
+        (["a", "b"], PolicyRefusal),
+        (["a", "b", "c", "c"], PolicyRefusal),
+        (["a", "b", "b"], PolicyRefusal),
+        (["a", "b", "c", "e"], PolicyRefusal),
+        (["a", "b", "c", "coordinator"], PolicyRefusal),
+        (["a", "b", 3], PeerError),
+        ("abc", PeerError),
+        (None, PeerError),
+        ({"a": 1, "b": 1, "c": 1}, PeerError),
     ],
 )
-def test_contributors(contributors: Any, error: type[Exception], match: str) -> None:
+def test_contributors(contributors: Any, error: type[Exception]) -> None:
     w = world(min_sites=3)
     body = about_to_open(w)
-    check_refused(w, {**body, "contributors": contributors}, error, match)
+    check_refused(w, {**body, "contributors": contributors}, error)
 
 
 def test_the_strictest_site_decides() -> None:
-    """Site b signed that it wants four; nobody opens three of which it is one."""
+    """Site b signed that it requires four sites, so no sum of b and two others is opened."""
     w = world(policies={"b": ReleasePolicy(4, 1)})
     body = about_to_open(w)
-    check_refused(w, {**body, "contributors": ["a", "b", "c"]}, PolicyRefusal, "asks for 4")
+    check_refused(w, {**body, "contributors": ["a", "b", "c"]}, PolicyRefusal)
     assert ask(w, 0, {**body, "contributors": ["a", "c", "d"]}).error is None
 
 
-NO_PROOF = "shows no valid proof that d takes part"
-
-
-def forged_claims(w: World) -> dict[str, tuple[Any, str]]:
-    """What a coordinator might show in place of d's signed part in round 0."""
-    good = contribution_header(w, "d", 0, {"min_sites": 2})
+def forged_claims(w: World) -> dict[str, Any]:
+    """Claims that a coordinator might send in place of d's signed claim in round 0."""
+    header, signature = contribution_header(w, "d", 0, {"min_sites": 2})
+    notes: dict[str, dict[str, Any]] = {
+        "another request": {"min_sites": 2},
+        "another stage": {"min_sites": 2, "stage": "sum"},
+        "no threshold": {},
+        "threshold as text": {"min_sites": "2"},
+        "threshold as bool": {"min_sites": True},
+        "number of sites as text": {"min_sites": 2, "sites": "4"},
+        **{f"min_sites={n}": {"min_sites": n} for n in (0, -3, 10**300)},
+        **{f"sites={n}": {"min_sites": 2, "sites": n} for n in (0, -4, 2**32, 2**70)},
+    }
     return {
-        "another round": (contribution_header(w, "d", 1, {"min_sites": 2}), NO_PROOF),
-        "another site": (contribution_header(w, "a", 0, {"min_sites": 2}), NO_PROOF),
-        "no threshold": (contribution_header(w, "d", 0, {}), NO_PROOF),
-        "a threshold of zero": (contribution_header(w, "d", 0, {"min_sites": 0}), NO_PROOF),
-        "a negative one": (contribution_header(w, "d", 0, {"min_sites": -3}), NO_PROOF),
-        "an absurd one": (contribution_header(w, "d", 0, {"min_sites": 10**5000}), NO_PROOF),
-        "no whole number": (contribution_header(w, "d", 0, {"min_sites": True}), NO_PROOF),
-        "no number": (contribution_header(w, "d", 0, {"min_sites": "2"}), NO_PROOF),
-        "another request": (good, "did not ask all contributors the same"),
-        "another stage": (
-            contribution_header(w, "d", 0, {"min_sites": 2, "stage": "sum"}),
-            "shows contributions to another stage",
-        ),
-        "no number of sites": (
-            contribution_header(w, "d", 0, {"min_sites": 2, "sites": "4"}),
-            NO_PROOF,
-        ),
-        **{
-            f"{sites} sites": (
-                contribution_header(w, "d", 0, {"min_sites": 2, "sites": sites}),
-                NO_PROOF,
-            )
-            for sites in (0, -4, True, 2**32, 2**63, 2**70)
-        },
-        "signed by itself": (
-            [good[0], w.identities["coordinator"].sign(good[0])],
-            "invalid signature",
-        ),
-        "header only": (good[:1], NO_PROOF),
-        "nothing": (None, NO_PROOF),
-        "a dict": ({"header": good[0]}, NO_PROOF),
-        "another header": ([good[0][:-1] + b"x", good[1]], "invalid signature"),
-        "another session": (
-            contribution_header(w, "d", 0, {"min_sites": 2}, session=bytes(16)),
-            "another session",
-        ),
-        "junk": ([b"", b""], "malformed"),
+        **{kind: contribution_header(w, "d", 0, note) for kind, note in notes.items()},
+        "another round": contribution_header(w, "d", 1, {"min_sites": 2}),
+        "another site": contribution_header(w, "a", 0, {"min_sites": 2}),
+        "another session": contribution_header(w, "d", 0, {"min_sites": 2}, session=bytes(16)),
+        "another signer": [header, w.identities["coordinator"].sign(header)],
+        "another header": [header[:-1] + b"x", signature],
+        "header only": [header],
+        "nothing": None,
+        "a dict": {"header": header},
+        "junk": [b"", b""],
     }
 
 
 @pytest.mark.parametrize("kind", sorted(forged_claims(world())))
 def test_forged_claims(kind: str) -> None:
+    """Each claim alone is rejected, and so is the request to open a sum with it."""
     w = world()
     body = about_to_open(w)
-    claim, match = forged_claims(w)[kind]
-    check_refused(w, {**body, "claims": {**body["claims"], "d": claim}}, PeerError, match)
+    claim = forged_claims(w)[kind]
+    check_refused(w, {**body, "claims": {**body["claims"], "d": claim}}, PeerError)
+    if kind not in ("another request", "another stage"):  # valid alone, but not like the others
+        with pytest.raises(PeerError):
+            read_attestation("d", claim, 0, w.roster, w.session)
 
 
-def test_contributors_were_told_of_more_sites_than_contribute() -> None:
+def test_fewer_sites_contribute_than_announced() -> None:
     """Each site would add a smaller share of the noise than the sum needs."""
     w = world()
     claims = {
         site: contribution_header(w, site, 1, {"min_sites": 2, "stage": "sum", "sites": 4})
         for site in ("a", "b", "c")
     }
-    with pytest.raises(PeerError, match="told contributors of other sites"):
+    with pytest.raises(PeerError):
         read_attestations(claims, "sum", 1, w.roster, w.session)
     counted = {
         site: contribution_header(w, site, 0, {"min_sites": 2}) for site in ("a", "b", "c")
-    }  # the round that counts may lose sites: its noise is sized for the fewest
+    }  # the count may lose sites: its noise is for min_sites
     assert read_attestations(counted, "cohort", 0, w.roster, w.session) == {"a": 2, "b": 2, "c": 2}
 
 
@@ -208,22 +189,22 @@ def test_missing_claims() -> None:
     w = world()
     body = about_to_open(w)
     three = {site: body["claims"][site] for site in "abc"}
-    check_refused(w, {**body, "claims": three}, PolicyRefusal, "d has not signed")
+    check_refused(w, {**body, "claims": three}, PolicyRefusal)
     for claims in (None, [], list(body["claims"].items())):
-        check_refused(w, {**body, "claims": claims}, PeerError, "malformed")
+        check_refused(w, {**body, "claims": claims}, PeerError)
 
 
 @pytest.mark.parametrize("stand_in", ["coordinator", "aggregator_2"])
 def test_only_sites_count_as_contributors(stand_in: str) -> None:
-    """The coordinator pads a cohort with parties that have no data but can sign."""
+    """The coordinator adds parties to the cohort that have no data but can sign."""
     w = world()
     claim = contribution_header(w, stand_in, 0, {"min_sites": 2})
-    with pytest.raises(PeerError, match="no valid proof"):
+    with pytest.raises(PeerError):
         read_attestation(stand_in, claim, 0, w.roster, w.session)
     body = about_to_open(w)
     padded = {**body, "contributors": [*SITES, stand_in],
               "claims": {**body["claims"], stand_in: claim}}  # fmt: skip
-    check_refused(w, padded, PeerError, "no valid proof")
+    check_refused(w, padded, PeerError)
 
 
 def test_a_site_whose_shares_are_not_here() -> None:

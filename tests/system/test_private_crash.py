@@ -99,7 +99,7 @@ def must_release(planned: Planned, ledgers: Mapping[str, Rows], session: str) ->
     opened, sums = open_session(planned, system_random), []
     for round_, stage in enumerate(STAGES):
         plan, vectors = planned.plans.of(stage), []
-        for site, side in opened.sides.items():
+        for site, side in opened.sites.items():
             if stage == COHORT:
                 update = cohort_update(side.rows, planned.plans.stages[stage].spec)
             else:

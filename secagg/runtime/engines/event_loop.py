@@ -1,4 +1,4 @@
-"""An event loop that code without one drives: until an end, a deadline or a signal."""
+"""Run an event loop from code without one, until an end, a deadline or a signal."""
 
 from __future__ import annotations
 
@@ -11,16 +11,17 @@ from typing import Any
 
 
 def run_to_end(loop: asyncio.AbstractEventLoop, coroutine: Any) -> Any:
-    """Run it to its end. What a signal's handler raises meanwhile ends it, as a cancellation.
+    """Run the coroutine to its end. An exception in a signal handler cancels it and is raised here.
 
-    Raised anywhere in asyncio's own code, it could leave the loop unfit for the clean-up.
+    An exception that a signal raises inside asyncio's own code could leave the loop unusable for
+    the clean-up.
     """
     raised: list[BaseException] = []
 
     def at_signal(number: int, frame: FrameType | None) -> None:
         try:
             handlers[number](number, frame)
-        except BaseException as error:  # whatever it is, it is raised below
+        except BaseException as error:  # raised again below
             raised.append(error)
             loop.call_soon_threadsafe(task.cancel)
 
@@ -38,22 +39,22 @@ def run_to_end(loop: asyncio.AbstractEventLoop, coroutine: Any) -> Any:
 
 
 def _handlers() -> dict[int, Any]:
-    """Return the handlers, by signal, that may end a run by raising something."""
+    """Return the handlers, by signal, that may end a run with an exception."""
     if threading.current_thread() is not threading.main_thread():
-        return {}  # only that thread runs handlers
-    found = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
-    return {number: handler for number, handler in found.items() if callable(handler)}
+        return {}  # only the main thread runs handlers
+    handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    return {number: handler for number, handler in handlers.items() if callable(handler)}
 
 
-async def results_until(waited: Mapping[str, Any], seconds: float) -> dict[str, Any]:
-    """Return what came, by name, before the time was up; the rest is cancelled."""
-    tasks = {name: asyncio.ensure_future(each) for name, each in waited.items()}
+async def results_until(awaitables: Mapping[str, Any], seconds: float) -> dict[str, Any]:
+    """Return the results that are ready in time, by name, without None; cancel the rest."""
+    tasks = {name: asyncio.ensure_future(each) for name, each in awaitables.items()}
     try:
         if tasks:
             await asyncio.wait(tasks.values(), timeout=seconds)
     finally:
         for task in tasks.values():
-            task.cancel()  # which does nothing to those that are done
+            task.cancel()  # no effect on a finished task
         await asyncio.gather(*tasks.values(), return_exceptions=True)
-    came = {n: task.result() for n, task in tasks.items() if not task.cancelled()}
-    return {name: result for name, result in came.items() if result is not None}
+    results = {n: task.result() for n, task in tasks.items() if not task.cancelled()}
+    return {name: result for name, result in results.items() if result is not None}

@@ -1,7 +1,7 @@
-"""The processes of parties on this computer: started, told who they are, ended.
+"""Start and end the processes of the parties on this computer.
 
-Each party has a private folder, in which its own process alone reads and writes
-(`secagg.runtime.engines.party_process`); the exception is the time that it spent.
+Each party has a private folder that only its own process reads or writes
+(`secagg.runtime.engines.party_process`). The exception is the file with its processor time.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ from secagg.errors import EvidenceError
 from secagg.jobs.job import Job
 
 _CLOSE_SECONDS = 2.0
-"""Seconds that a party has to end by itself."""
+"""Seconds in which a process must end before it is killed."""
 
 
 class Launcher:
-    """Starts and ends the processes of `parties`, each in its folder; they greet with `tokens`."""
+    """Starts and ends the processes of `parties`; each has a folder and a token (for greetings)."""
 
     def __init__(self, job: Job, parties: Mapping[str, Role], folder: Path, cwd: str) -> None:
-        """Give each party a private folder in `folder`; nobody is started yet.
+        """Create a private folder for each party in `folder`; this starts no process.
 
-        cwd: the folder at which relative paths in the job start
+        cwd: the working directory of the processes, for relative paths in the job
         """
         self._parties, self._job, self.cwd = dict(parties), job.model_dump_json(), cwd
         self.folders = {
@@ -48,50 +48,50 @@ class Launcher:
         return {name: seconds for name, seconds in spent.items() if seconds}
 
     def was_started(self, name: str) -> bool:
-        """Whether the party's process was started, here and now."""
+        """Whether this object has started the party's process."""
         return name in self.processes
 
     def is_running(self, name: str) -> bool:
-        """Whether the party's process is there, be it busy or stuck."""
+        """Whether the party's process exists; it may be busy or stuck."""
         return name in self.processes and self.processes[name].poll() is None
 
     def launch(self, name: str, port: int) -> None:
-        """Start a party's process; the token goes through a pipe, so that no list shows it."""
+        """Start a party's process; it gets the token through a pipe, invisible in process lists."""
         folder = self.folders[name]
         log = os.open(folder / "log.txt", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
-        with os.fdopen(log, "wb") as words:
+        with os.fdopen(log, "wb") as output:
             process = subprocess.Popen(
-                # -P: a file in the user's folder must not stand in for a module
+                # -P: a file in the user's folder must not replace a module
                 [sys.executable, "-P", "-m", "secagg.runtime.engines.party_process"],
-                stdin=subprocess.PIPE, stdout=words, stderr=words, cwd=self.cwd,
+                stdin=subprocess.PIPE, stdout=output, stderr=output, cwd=self.cwd,
                 start_new_session=True,  # Ctrl-C is for the coordinator
             )  # fmt: skip
         self.processes[name] = process
         self.tokens[name] = system_random(32)
-        told = {
+        setup = {
             "folder": str(folder.absolute()), "name": name, "role": self._parties[name].value,
             "job": self._job, "port": port, "token": self.tokens[name],
         }  # fmt: skip
         assert process.stdin is not None
-        with contextlib.suppress(BrokenPipeError):  # it has ended already, which will be seen
-            process.stdin.write(encoding.dumps(told))
+        with contextlib.suppress(BrokenPipeError):  # the process has ended; the caller will notice
+            process.stdin.write(encoding.dumps(setup))
             process.stdin.close()
 
     def kill(self, name: str) -> None:
-        """End a party's process, unless it has ended."""
+        """Kill a party's process, unless it has ended."""
         _end(self.processes[name], 0.0)
 
     def close(self) -> None:
-        """Wait for the end of every process; who does not end is killed."""
+        """Wait for every process to end; kill those that do not end in time."""
         for process in self.processes.values():
             _end(process, _CLOSE_SECONDS)
 
 
 def read_seconds(folder: Path) -> float:
-    """Return the processor time that the party of this folder has spent on requests, if known."""
+    """Return the processor time of the party with this folder; 0 if it is unknown."""
     try:
         return float(read_checked(folder / "seconds"))
-    except EvidenceError:  # it has answered none yet, or the computer died before it was on disk
+    except EvidenceError:  # no answer yet, or the computer crashed before the write
         return 0.0
 
 

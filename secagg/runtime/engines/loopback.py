@@ -1,21 +1,23 @@
-"""Every party in an operating-system process of its own, on this computer: the coordinator's side.
+"""Each party in its own operating-system process on this computer: the coordinator's side.
 
-It starts the parties (`secagg.runtime.engines.party_process`), hears them over TCP on 127.0.0.1
-(`secagg.runtime.engines.channel`) and carries frames to all of them at once, with one deadline a
-phase:
+The engine starts the parties (`secagg.runtime.engines.party_process`), talks to them over TCP on
+127.0.0.1 (`secagg.runtime.engines.channel`), and sends frames to all of them in parallel, with one
+deadline for each phase:
 
-* a process that ends is noticed at once, since its line breaks. It is started again on its saved
-  state and asked again, within the same deadline; with `restart` off it has dropped out;
-* a process that hangs, or is slow, is noticed at the deadline. It keeps its line: what it says
-  later to an earlier request is dropped, and the next request finds it if it has recovered;
-* a party that says what makes no sense is hung up on, and counts as one that ended.
+* If a process ends, its connection closes, and the engine notices at once. It starts the process
+  again on its saved state and repeats the request, within the same deadline. With `restart` off,
+  the party has dropped out.
+* If a process hangs or is slow, the engine notices at the deadline. The connection stays open. The
+  engine drops late answers to earlier requests, and the next request is sent as usual.
+* If a party sends a malformed message, the engine closes the connection and kills the process.
 
-Parties call the coordinator, never the reverse, as sites behind a firewall do; so no party has an
-open port. This engine is for one computer: it binds to the loopback and nothing else.
+Parties connect to the coordinator, never the reverse, like sites behind a firewall; so no party has
+an open port. This engine is for one computer only: it binds to the loopback address.
 
-Threat model: that of `secagg.runtime.engines.channel`. All processes run under one user, who can
-read what each of them holds; separate processes show that the protocol needs nothing but its
-messages, and that it survives their death. They do not make the parties strangers to each other.
+Threat model: that of `secagg.runtime.engines.channel`. All processes belong to one user, who can
+read the data of each of them. The separate processes show that the protocol needs only its
+messages, and that a run survives the death of a process. They do not protect the parties from each
+other.
 """
 
 from __future__ import annotations
@@ -38,17 +40,17 @@ from secagg.runtime.engines.event_loop import results_until, run_to_end
 from secagg.runtime.engines.launcher import Launcher
 
 _START, _START_EACH = 60.0, 3.0
-"""Seconds in which n parties must have started: the first, and n times the second.
+"""Time limit for the start of n parties, in seconds: the first number plus n times the second.
 
-They read no record and compute nothing, but each loads its libraries: up to 3 s of processor time
-where it was slowest. That many for each is enough where they all share one core.
+A starting party only loads its libraries, which took up to 3 s of processor time on the slowest
+computer. So the limit is sufficient even if all parties share one core.
 """
 _GREETING = 10.0
-"""Seconds for a greeting; a caller that says nothing is hung up on."""
+"""Time limit for a greeting, in seconds; then the connection is closed."""
 _MAX_STARTS = 3
-"""Starts of one process for one request: what ends thrice will end again."""
+"""The engine gives up after three failed starts of one process for one request."""
 _CONNECTION_ERRORS = (PeerError, EOFError, OSError)
-"""What a line can raise that is of no more use."""
+"""The errors of a broken connection."""
 
 T = TypeVar("T")
 
@@ -56,7 +58,7 @@ T = TypeVar("T")
 class LoopbackEngine:
     """Carries frames between `coordinator` and parties that are processes; see `Engine`.
 
-    To be used as a context: at its end no process is left.
+    It is a context manager, which ends all processes on exit.
     """
 
     name: ClassVar[str] = "processes"
@@ -64,13 +66,13 @@ class LoopbackEngine:
     def __init__(
         self, coordinator: str, job: Job, parties: Mapping[str, Role], folder: Path, cwd: str
     ) -> None:
-        """Give each party a private folder in `folder`, and listen; nobody is started yet.
+        """Create a private folder for each party in `folder`, and listen; this starts no process.
 
-        cwd: the folder at which relative paths in the job start
-        `deadline` and `restart` are the job's, and may be changed
-        `restarted` and `silent` tell of the last exchange: who was started again, once for each
-        time, and who gave no answer
-        `on_start` is called with the numbers of parties that have started and that are to start
+        cwd: the working directory of the processes, for relative paths in the job
+        `deadline` and `restart` are set from the job, and may be changed.
+        `restarted` and `silent` describe the last exchange: the parties that were started again
+        (once for each restart), and the parties without an answer.
+        The engine calls `on_start` with the numbers of parties that have started and must start.
         """
         self.coordinator, self.parties = coordinator, dict(parties)
         self.deadline, self.restart = job.engine.deadline, job.engine.restart
@@ -81,7 +83,7 @@ class LoopbackEngine:
         self._launcher = Launcher(job, parties, folder, cwd)
         self._opening: tuple[Roster, bytes, bytes] | None = None
         self._callers: set[asyncio.StreamWriter] = set()
-        self._lines: dict[str, Caller] = {}
+        self._connections: dict[str, Caller] = {}
         self._loop = asyncio.new_event_loop()
         self._server = run_to_end(self._loop, asyncio.start_server(self._called, HOST, 0))
         self.port: int = self._server.sockets[0].getsockname()[1]
@@ -94,151 +96,154 @@ class LoopbackEngine:
 
     @property
     def seconds(self) -> dict[str, float]:
-        """Processor time that each party spent on requests."""
+        """Processor time of each party for its requests."""
         return self._launcher.seconds
 
     def start(self) -> dict[str, PublicIdentity]:
-        """Start every party that was not started yet; return the public keys of those that came.
+        """Start every party that has not started yet; return the public keys of all that are ready.
 
-        Starting does not count against the deadline of a phase. Its own limit is 60 seconds and 3
-        more for each party: they may all share a core or two.
+        The deadline of a phase does not include this time. The time limit is 60 seconds plus 3
+        seconds for each party, since all parties may share one core.
         """
         new = [name for name in self.parties if not self._launcher.was_started(name)]
-        came = itertools.count()
+        started = itertools.count()
 
-        async def first_line(name: str) -> Caller | None:
-            if line := await self._line(name):
-                self.on_start(next(came), len(new))
-            return line
+        async def connect(name: str) -> Caller | None:
+            if caller := await self._connection(name):
+                self.on_start(next(started), len(new))
+            return caller
 
         if new:
-            self.on_start(next(came), len(new))
+            self.on_start(next(started), len(new))
         limit = _START + _START_EACH * len(new)
-        self._wait({name: first_line(name) for name in new}, limit)
-        return {name: line.public for name, line in sorted(self._lines.items())}
+        self._wait({name: connect(name) for name in new}, limit)
+        return {name: caller.public for name, caller in sorted(self._connections.items())}
 
     def is_running(self, name: str) -> bool:
-        """Whether the party's process is there, be it busy or stuck."""
+        """Whether the party's process exists; it may be busy or stuck."""
         return self._launcher.is_running(name)
 
     def open(self, roster: Roster, nonce: bytes, session: bytes) -> None:
-        """Say which session this is; each party is told before its next request, and pins it."""
+        """Set the session; each party receives it before its next request, and accepts no other."""
         self._opening = roster, nonce, session
 
     def exchange(self, requests: Mapping[str, bytes]) -> Sequence[bytes]:
-        """Deliver all requests at once, and return what came back before the deadline."""
+        """Deliver all requests in parallel, and return the replies before the deadline."""
         self.restarted = []
         if requests:
             self.start()
         reached: set[str] = set()
-        asked = {n: self._converse(n, request, reached) for n, request in requests.items()}
-        replies = self._wait(asked, self.deadline)
+        pending = {n: self._converse(n, request, reached) for n, request in requests.items()}
+        replies = self._wait(pending, self.deadline)
         self.silent = sorted(set(requests) - set(replies))
         for name, request in requests.items():
             round_, phase = peek_header(request)
-            there, back = (self.coordinator, name), (name, self.coordinator)
             if name in reached:
-                self.transcript.append(Delivery(round_, phase, *there, len(request)))
+                self.transcript.append(
+                    Delivery(round_, phase, self.coordinator, name, len(request))
+                )
             if name in replies:
-                with contextlib.suppress(PeerError):  # no frame: the coordinator will say so
+                with contextlib.suppress(PeerError):  # not a frame: the coordinator rejects it
                     round_, phase = peek_header(replies[name])
-                self.transcript.append(Delivery(round_, phase, *back, len(replies[name])))
+                self.transcript.append(
+                    Delivery(round_, phase, name, self.coordinator, len(replies[name]))
+                )
         return list(replies.values())
 
     # --- one party ---------------------------------------------------------------------------
 
     async def _converse(self, name: str, request: bytes, reached: set[str]) -> bytes | None:
-        """Return the party's reply, or None if it has dropped out; note whom a request reached."""
+        """Return the reply, or None after a dropout; add the party to `reached` after sending."""
         for _ in range(_MAX_STARTS if self.restart else 1):
-            line = await self._line(name)
-            if line is None:
+            caller = await self._connection(name)
+            if caller is None:
                 continue
             try:
-                await self._open_session(line)
-                await line.send(["handle", request])
+                await self._open_session(caller)
+                await caller.send(["handle", request])
                 reached.add(name)
-                match await line.hear("handled", hashlib.sha256(request).digest()):
+                match await caller.receive("handled", hashlib.sha256(request).digest()):
                     case bytes(reply):
                         return reply
-                raise PeerError(name, "answers no frame")
+                raise PeerError(name, "its answer is not a frame")
             except _CONNECTION_ERRORS:
-                self._hang_up(name)
+                self._disconnect(name)
         return None
 
-    async def _open_session(self, line: Caller) -> None:
+    async def _open_session(self, caller: Caller) -> None:
         assert self._opening is not None
         roster, nonce, session = self._opening
-        if roster.parties[line.public.name] != line.public:
-            raise PeerError(line.public.name, "has other keys than at its first start")
-        if line.session is None:
-            await line.send(["open", roster.to_plain(), nonce])
-            line.session = await line.hear("opened")
-        if line.session != session:
-            raise PeerError(line.public.name, "agrees to another session")
+        if roster.parties[caller.public.name] != caller.public:
+            raise PeerError(caller.public.name, "has other keys than at its first start")
+        if caller.session is None:
+            await caller.send(["open", roster.to_plain(), nonce])
+            caller.session = await caller.receive("opened")
+        if caller.session != session:
+            raise PeerError(caller.public.name, "takes part in another session")
 
-    async def _line(self, name: str) -> Caller | None:
-        """Return the line to a party, whose process is started if need be; None if it ended."""
-        if name in self._lines:
-            return self._lines[name]
+    async def _connection(self, name: str) -> Caller | None:
+        """Return the connection to a party, after a start if necessary; None if it has ended."""
+        if name in self._connections:
+            return self._connections[name]
         started = self._launcher.was_started(name)
         if not started or (self.restart and not self._launcher.is_running(name)):
             if started:
                 self.restarted.append(name)
             self._launcher.launch(name, self.port)
-        while name not in self._lines:
+        while name not in self._connections:
             if not self._launcher.is_running(name):
                 return None
             await asyncio.sleep(0.01)
-        return self._lines[name]
+        return self._connections[name]
 
     async def _called(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Greet a caller, and if it is a party listen to it until its line breaks."""
-        line: Caller | None = None
+        """Greet a caller; if it is a party, receive its messages until the connection closes."""
+        caller: Caller | None = None
         self._callers.add(writer)
         try:
             async with asyncio.timeout(_GREETING):
-                line = await self._greeted(reader, writer)
+                caller = await self._greet(reader, writer)
             while True:
-                line.said.put_nowait(await receive(reader))
+                caller.inbox.put_nowait(await receive(reader))
         except (*_CONNECTION_ERRORS, TimeoutError):
-            if line is not None:
-                line.said.put_nowait(None)
+            if caller is not None:
+                caller.inbox.put_nowait(None)
         finally:
             self._callers.discard(writer)
             writer.close()
 
-    async def _greeted(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> Caller:
+    async def _greet(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> Caller:
         name = await greet_party(reader, writer, self._launcher.tokens, system_random)
         match await receive(reader):
             case ["hello", bytes(verify), bytes(seal), None | bytes() as session]:
                 public = PublicIdentity(name, self.parties[name], verify, seal)
-                self._lines[name] = Caller(public, session, writer)
-                return self._lines[name]
-        raise PeerError(name, "says what makes no sense here")
+                self._connections[name] = Caller(public, session, writer)
+                return self._connections[name]
+        raise PeerError(name, "sends an invalid message")
 
-    def _hang_up(self, name: str) -> None:
-        """End a line, and the process that it was the life of."""
-        self._lines.pop(name).writer.close()
+    def _disconnect(self, name: str) -> None:
+        """Close a party's connection and kill its process."""
+        self._connections.pop(name).writer.close()
         self._launcher.kill(name)
 
     # --- all of them -------------------------------------------------------------------------
 
-    def _wait(self, waited: Mapping[str, Awaitable[T | None]], seconds: float) -> dict[str, T]:
-        """Return what came, by name, before the time was up."""
-        came: dict[str, T] = run_to_end(self._loop, results_until(waited, seconds))
-        return came
+    def _wait(self, pending: Mapping[str, Awaitable[T | None]], seconds: float) -> dict[str, T]:
+        """Return the results that are ready in time, by name."""
+        results: dict[str, T] = run_to_end(self._loop, results_until(pending, seconds))
+        return results
 
     def close(self) -> None:
-        """Hang up on every party and wait for its end; who does not end is killed."""
+        """Close all connections and wait for the processes; kill those that do not end in time."""
         self._server.close()
-        run_to_end(self._loop, self._settle())
+        run_to_end(self._loop, self._close_connections())
         self._launcher.close()
         self._loop.close()
 
-    async def _settle(self) -> None:
-        """End every line."""
+    async def _close_connections(self) -> None:
+        """Close every connection."""
         for writer in self._callers:
-            writer.close()  # whoever listens there finds the end
+            writer.close()  # the task that reads from it ends
         await asyncio.gather(
             *(asyncio.all_tasks() - {asyncio.current_task()}), return_exceptions=True
         )

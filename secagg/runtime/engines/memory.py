@@ -1,9 +1,8 @@
 """All parties in one process: the default engine, for simulation, tests and audits.
 
-It keeps a transcript of every frame that was delivered, by sender and recipient, and lets a test
-stand between the parties: `tamper` may drop, change, repeat, delay or reorder any frame. A site's
-own error text, which never crosses the wire, is kept in `errors`: in a simulation whoever runs it
-holds all the data anyway.
+It keeps a transcript of every delivered frame, by sender and recipient. A test can pass a function
+`tamper`, which drops, changes, repeats, delays or reorders frames. The full error of a site, which
+is never sent, is in `errors`: in a simulation, one process has all the data anyway.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from secagg.errors import SecaggError
 from secagg.runtime.party import Party
 
 Tamper = Callable[[str, str, bytes], Sequence[bytes]]
-"""tamper(sender, recipient, frame) returns the frames that arrive instead (none: it was lost)."""
+"""tamper(sender, recipient, frame) returns the frames that arrive instead; none: it is lost."""
 
 
 @dataclass
@@ -35,9 +34,9 @@ class MemoryEngine:
     transcript: list[Delivery] = field(default_factory=list)
     errors: dict[str, SecaggError] = field(default_factory=dict)
     seconds: dict[str, float] = field(default_factory=dict)
-    """processor time each party spent"""
-    own: dict[str, Result] = field(default_factory=dict)
-    """what the method left at each site"""
+    """processor time of each party"""
+    site_results: dict[str, Result] = field(default_factory=dict)
+    """each site's own result, if the method has one"""
 
     def exchange(self, requests: Mapping[str, bytes]) -> Sequence[bytes]:
         """Deliver each request, run the party, deliver its reply."""
@@ -50,8 +49,8 @@ class MemoryEngine:
                 spent = time.process_time() - began
                 self.seconds[name] = self.seconds.get(name, 0.0) + spent
                 self.states[name] = handled.state
-                if handled.own is not None:
-                    self.own[name] = handled.own
+                if handled.site_result is not None:
+                    self.site_results[name] = handled.site_result
                 if handled.error is not None:
                     self.errors[name] = handled.error
                 replies += self._deliver(name, self.coordinator, handled.reply)
