@@ -34,20 +34,16 @@ def test_select_reorders_and_marginalises():
     again = moments_of(table[:, [2, 0]], "ca")
     np.testing.assert_allclose(chosen.mean, again.mean, rtol=1e-14)  # sums of 20 terms
     np.testing.assert_allclose(chosen.scatter, again.scatter, rtol=1e-13)
+    with pytest.raises(UsageError, match="'q'"):
+        again.select(["a", "q"])
 
 
-def test_select_names_the_unknown_column():
-    with pytest.raises(UsageError, match="no column 'q'"):
-        moments_of(np.eye(3), "abc").select(["a", "q"])
-
-
-@pytest.mark.parametrize("value", [0.0, 0.1, -1e9 / 3])
-@pytest.mark.parametrize("n", [3, 7, 100_003])
+@pytest.mark.parametrize(("value", "n"), [(0.0, 3), (0.1, 100_003), (-1e9 / 3, 7)])
 def test_a_constant_is_constant_though_its_mean_is_rounded(value, n):
     table = np.column_stack([np.arange(n, dtype=float), np.full(n, value)])
     moments = moments_of(table, ["x", "same"])
     assert moments.constant.tolist() == [False, True]
-    with pytest.raises(UsageError, match="'same' does not vary"):
+    with pytest.raises(UsageError, match="'same'"):
         _ = moments.correlation
 
 

@@ -32,8 +32,7 @@ def violation(S: np.ndarray, V: np.ndarray, ridge: np.ndarray, penalty: float) -
     return float(np.max(distance[~np.eye(len(S), dtype=bool)]))
 
 
-@pytest.mark.parametrize("noise", [1.0, 0.1, 0.01])
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize(("seed", "noise"), [(0, 1.0), (1, 0.1), (2, 0.01)])
 def test_against_scikit_learn(seed: int, noise: float) -> None:
     p, n, penalty = 8, 100, 0.1
     rows = chain(seed, p, n, noise)
@@ -70,17 +69,6 @@ def test_optimal_whatever_the_condition(seed: int, largest: float, penalty: floa
     # below 1e-12 sqrt(c), relative to S + ridge times V; and c V is at most sqrt(c) |x| = sqrt(c).
     curvature = float(np.sqrt(1 + ridge.max()))
     assert violation(S, V, ridge, penalty) <= 1e-11 * curvature
-
-
-def test_a_start_elsewhere_ends_at_the_same_minimum() -> None:
-    rows = chain(0, 10, 200, 0.05)
-    S = rows.T @ rows / len(rows)
-    free, ridge = ~np.eye(10, dtype=bool), np.zeros((10, 10))
-    first = ColumnLassos(S, 0.01, free).minimise(np.zeros((10, 10)), ridge)
-    start = np.where(free, np.random.default_rng(0).normal(size=(10, 10)), 0)
-    second = ColumnLassos(S, 0.01, free).minimise(start, ridge)
-    near = 2 * np.sqrt(10) * 1e-12 / np.linalg.eigvalsh(S)[0]  # of columns of slopes of 1e-12
-    np.testing.assert_allclose(first, second, rtol=0, atol=near)
 
 
 def test_only_free_entries_move() -> None:

@@ -100,37 +100,17 @@ def test_a_restart_does_not_lose_what_was_won() -> None:
     assert found.value < inner(np.zeros(3))[0]
 
 
-@pytest.mark.parametrize("value", [np.inf, np.nan])
+@pytest.mark.parametrize("value", [np.inf, -np.inf, np.nan])
 def test_nothing_finite_but_the_start(value: float) -> None:
+    """And not even that."""
     start = np.array([0.3, -0.2])
+    found = minimise_finite(lambda x: (value, x), start)
+    assert (found.finite, found.value) == (False, np.inf)
+    np.testing.assert_array_equal(found.x, start)
+    assert found.evaluations <= RESTARTS
     walled = Walled(lambda x: (1.0, np.ones(2)), lambda x: np.array_equal(x, start), value=value)
     found = minimise_finite(walled, start)
     assert not found.finite
     np.testing.assert_array_equal(found.x, start)
     # Two evaluations for each first length, 1, 0.1, ... down to SHORTEST.
     assert found.evaluations == walled.calls <= 2 * (1 - round(np.log10(MIN_FIRST_STEP)))
-
-
-@pytest.mark.parametrize("value", [np.inf, -np.inf, np.nan])
-def test_not_even_the_start(value: float) -> None:
-    start = np.array([0.3, -0.2])
-    found = minimise_finite(lambda x: (value, x), start)
-    assert not found.finite
-    np.testing.assert_array_equal(found.x, start)
-    assert found.value == np.inf
-    assert found.evaluations <= RESTARTS
-
-
-def test_a_failing_objective_ends() -> None:
-    """Finite for so many calls only: the search ends and reports that."""
-    calls = 0
-
-    def dying(x: Vector) -> tuple[float, Vector]:
-        nonlocal calls
-        calls += 1
-        value, slope = quadratic(CENTRE, CURVATURE)(x)
-        return (value, slope) if calls <= 5 else (np.nan, slope)
-
-    found = minimise_finite(dying, np.zeros(3))
-    assert not found.finite
-    assert found.value == quadratic(CENTRE, CURVATURE)(found.x)[0]

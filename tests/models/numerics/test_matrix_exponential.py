@@ -12,7 +12,6 @@ import scipy.linalg
 from secagg.models.numerics.matrix_exponential import exponential_minus_identity
 
 ROUNDING = 2.0**-53
-LARGEST = mp.mpf(float(np.finfo(float).max))
 
 
 @pytest.fixture(autouse=True)
@@ -62,22 +61,18 @@ def worst(A: np.ndarray) -> float:
     return max(errors)
 
 
-@pytest.mark.parametrize("norm", [1e-300, 1e-12, 1e-4, 0.05, 0.3, 0.84, 0.86, 5.0, 40.0, 600.0])
-@pytest.mark.parametrize("p", [1, 2, 4])
-def test_dense(p: int, norm: float) -> None:
-    A = np.random.default_rng(p).uniform(size=(p, p))
+@pytest.mark.parametrize(
+    ("p", "norm"),
+    [(1, 0.0), (3, 0.0), *((p, norm) for p in (1, 4) for norm in (1e-250, 1e-4, 0.84, 0.86, 40.0)),
+     (2, 0.3), (2, 600.0), (1, 709.0), (1, 709.78)],
+)  # fmt: skip
+@pytest.mark.parametrize("lowest", [0.0, -80.0])
+def test_entries_of_any_size(p: int, norm: float, lowest: float) -> None:
+    """Alike, or over 35 orders of magnitude with zeros; the largest decides the halvings."""
+    rng = np.random.default_rng(p)
+    A = rng.uniform(size=(p, p)) if lowest == 0 else np.exp(rng.uniform(lowest, 0, (p, p)))
+    A[rng.uniform(size=A.shape) < 0.3 * (lowest < 0) * (p > 1)] = 0
     A *= norm / A.sum(axis=0).max()
-    assert worst(A) <= bound(A)
-
-
-@pytest.mark.parametrize("norm", [0.05, 0.8, 40.0])
-@pytest.mark.parametrize("seed", range(3))
-def test_entries_of_any_size(seed: int, norm: float) -> None:
-    # Over 35 orders of magnitude; the largest decides the halvings.
-    rng = np.random.default_rng(seed)
-    A = np.exp(rng.uniform(-80, 0, size=(5, 5)))
-    A *= norm / A.sum(axis=0).max()
-    A[rng.uniform(size=A.shape) < 0.3] = 0
     assert worst(A) <= bound(A)
 
 
@@ -119,11 +114,6 @@ def test_what_a_truncated_series_leaves_out() -> None:
     assert np.abs(missed).sum(axis=0).max() <= 2.0**-52 * w + bound(A) * F.sum(axis=0).max()
 
 
-@pytest.mark.parametrize("p", [1, 3])
-def test_zeros(p: int) -> None:
-    assert not exponential_minus_identity(np.zeros((p, p))).any()
-
-
 def test_argument_in_any_layout_is_left_alone() -> None:
     A = np.random.default_rng(2).uniform(size=(4, 4))
     kept, expected = A.copy(), exponential_minus_identity(A)
@@ -138,12 +128,9 @@ def test_argument_in_any_layout_is_left_alone() -> None:
     "A",
     [
         np.array([[710.0]]),
-        np.array([[1e100]]),
         np.array([[1e300]]),
         np.full((3, 3), 300.0),
         np.full((3, 3), 1e160),
-        np.full((3, 3), np.inf),
-        np.full((2, 2), np.nan),
         np.array([[0.0, np.inf], [0.0, 0.0]]),
         np.array([[0.0, np.nan], [0.0, 0.0]]),
         np.diag([800.0, 0.0, 1.0]),
@@ -156,10 +143,3 @@ def test_overflow_shows(A: np.ndarray) -> None:
     F = exponential_minus_identity(A)
     assert not np.all(np.isfinite(F))
     assert not np.any(np.isneginf(F))
-
-
-@pytest.mark.parametrize("size", [700.0, 709.0, 709.78])
-def test_no_overflow_before_its_time(size: float) -> None:
-    A = np.array([[size]])
-    assert worst(A) <= bound(A)
-    assert exact(A)[0, 0] < LARGEST
