@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 from support.mutations import resigned, with_odd_values
 from support.world import SumNumbers, World
 
-from secagg.contracts import SecureSum, Shape
+from secagg.contracts import Context, SecureSum, Shape
 from secagg.core import encoding, ring
 from secagg.core.frames import Header, peek_header, write_frame
-from secagg.errors import JobError, PolicyRefusal, ProtocolAbort, SecaggError
+from secagg.errors import InternalError, JobError, PolicyRefusal, ProtocolAbort, SecaggError
 from secagg.privacy.policy.release_rules import ReleasePolicy
 
 FEW = settings(
@@ -267,6 +267,17 @@ class SecureSumContract:
     def test_the_guarantee_names_the_number_of_sites(self) -> None:
         for sites in (2, 3, 4, 10, 40, 100):
             assert str(sites) in self.make().guarantee_text(sites)
+
+    def test_unknown_steps_are_internal_errors(self) -> None:
+        world = self.world(numbers(2, 2, 0))
+        shape = world.plans.of("numbers").shape
+        context = Context(
+            world.session, 0, world.identities["site_0"], world.roster, shape, world.random
+        )
+        contributes = next(p.name for p in self.make().phases if p.contributes)
+        for phase in ("nonsense", contributes):  # without a contribution
+            with pytest.raises(InternalError):
+                self.make().client(phase, {}, {}, context)
 
     def test_an_infinite_bound_is_refused_before_data(self) -> None:
         with pytest.raises(JobError):

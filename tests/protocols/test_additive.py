@@ -3,7 +3,6 @@ import pytest
 from contracts.secure_sum import SecureSumContract, numbers
 from scipy import stats
 
-from secagg.contracts import PhaseRequest
 from secagg.core import ring
 from secagg.core.randomness import replayable_random
 from secagg.errors import JobError
@@ -19,26 +18,6 @@ class TestTwoAggregators(SecureSumContract):
 
     def ideal(self, contributions, shape):
         return run_ideal(contributions, shape, self.aggregators, replayable_random(1))
-
-    def test_half_sent_shares_are_left_out_by_all(self):
-        """One aggregator never receives site_1's share, in the round before any release."""
-
-        class Losing(Additive):
-            def server(self, phase, state, replies, context):
-                state, outcome = super().server(phase, state, replies, context)
-                if (
-                    isinstance(outcome, PhaseRequest)
-                    and outcome.phase == "hold"
-                    and context.round == 0
-                ):
-                    del outcome.bodies["aggregator_2"]["envelopes"]["site_1"]
-                return state, outcome
-
-        world = self.world(numbers(4, 6, 3), min_sites=3)
-        object.__setattr__(world.coordinator, "protocol", Losing(self.aggregators))
-        total, cohort = world.sum()
-        assert cohort == ["site_0", "site_2", "site_3"]
-        np.testing.assert_array_equal(total, world.expected(cohort))
 
     @pytest.mark.parametrize("wrong", [lambda share: share[:-2], lambda share: share.tolist()])
     def test_a_sealed_share_of_the_wrong_shape_counts_as_not_sent(self, wrong):

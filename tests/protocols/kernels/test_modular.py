@@ -16,7 +16,6 @@ from secagg.protocols.kernels.lanes import (
     DIGIT_BITS,
     Modulus,
     Rows,
-    SquareModulus,
     constant,
     load,
     multiply_add,
@@ -197,24 +196,6 @@ def test_powers(bits: int) -> None:
         squared = [divmod(int(powmod(x, exponent, r * r)), r) for x in values]
         remainders, quotients = modular.split_powers(array, exponent, r)
         assert list(zip(integers(quotients), integers(remainders), strict=True)) == squared
-
-
-@pytest.mark.parametrize("bits", LENGTHS)
-def test_pairs(bits: int) -> None:
-    r = modulus_of(bits)
-    m = SquareModulus(r)
-    a, b = samples(r * r, 8, 3), samples(r * r, 8, 4)
-    montgomery = 1 << DIGIT_BITS * m.n
-    size = max(size_of(r * r), m.n * 7)
-    product = m.multiply_pairs(
-        m.scaled_pairs(load(rows(a, size), 2 * m.n), montgomery),
-        m.scaled_pairs(load(rows(b, size), 2 * m.n), 1),
-    )
-    c, d = m.canonical_pairs(m.multiply_pairs(product, m.constant_pair(montgomery)))
-    got = [
-        x + r * y for x, y in zip(*(integers(store(z, 8, m.n * 7)) for z in (c, d)), strict=True)
-    ]
-    assert got == [x * y % (r * r) for x, y in zip(a, b, strict=True)]
 
 
 @given(

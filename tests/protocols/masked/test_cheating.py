@@ -15,7 +15,7 @@ from support.world import STAGE, SumNumbers, World, run_until
 from secagg.core import encoding, ring
 from secagg.core.frames import Header, write_frame
 from secagg.core.identity import Identity, Role
-from secagg.errors import PeerError, PolicyRefusal
+from secagg.errors import PeerError
 from secagg.protocols import prg
 from secagg.protocols.masked import masks
 from secagg.protocols.masked.protocol import Masked
@@ -113,20 +113,6 @@ def test_finding_b_nobody_is_alive_and_dead():
         cheat.agree("site_2", second)
 
 
-def test_finding_b_two_lists_cannot_both_be_signed_by_enough():
-    """Each site signs one list, and a signature on another list is refused."""
-    cheat = Masks()
-    cheat.until_masked()
-    first, second = EVERYBODY[:4], EVERYBODY[1:]
-    statements = {"site_0": cheat.agree("site_0", first), "site_1": cheat.agree("site_1", first)}
-    statements |= {site: cheat.agree(site, second) for site in ("site_2", "site_3", "site_4")}
-    with pytest.raises(PolicyRefusal):
-        cheat.unmask("site_0", first, {s: statements[s] for s in ("site_0", "site_1")})
-    with pytest.raises(PeerError) as caught:
-        cheat.unmask("site_2", second, {s: statements[s] for s in second})
-    assert caught.value.where == "site_1"
-
-
 def test_finding_c_the_floor_is_the_sites_own():
     """Theirs: threshold, clipping, modulus and neighbours come from the server. Ours: from the job
     that each site has accepted; no request carries any of them."""
@@ -175,20 +161,6 @@ def test_finding_e_counts_and_notes_are_not_in_clear():
 
 
 # --- another message for one site ----------------------------------------------------------------
-
-
-def test_a_site_that_receives_another_message_sends_noise():
-    """Its masks have another label, so they do not cancel; and the others refuse to unmask."""
-    cheat = Masks()
-    directory = cheat.advertise()
-    envelopes = {site: cheat.share(site, directory) for site in cheat.sites}
-    for site in cheat.sites:
-        cheat.mask(site, envelopes, message={"x": 1} if site == "site_2" else None)
-    labels = {s: encoding.loads(cheat.states[s])["protocol"]["label"] for s in cheat.sites}
-    assert len(set(labels.values())) == 2
-    statements = {site: cheat.agree(site, EVERYBODY) for site in cheat.sites}
-    with pytest.raises(PeerError):
-        cheat.unmask("site_0", EVERYBODY, statements)
 
 
 def test_in_a_later_sum_too():

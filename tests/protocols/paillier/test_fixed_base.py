@@ -15,7 +15,6 @@ from secagg.protocols.paillier.fixed_base import (
     FixedBase,
     choose_window,
     make_table,
-    split_digits,
 )
 from secagg.protocols.paillier.integers import Integers
 from secagg.protocols.paillier.residues import use_kernels
@@ -96,16 +95,3 @@ def test_a_table_grows_with_use_and_the_powers_stay_correct(
     final = choose_window(bits, 89, 3326, kernels=kernels)
     assert made[-1] > final - fixed_base.STEP
     assert len(made) == 1 if expected else len(made) > 1
-
-
-@given(
-    exponents=st.lists(st.integers(0, 2**80 - 1), max_size=5),
-    bits=st.integers(1, 80),
-    window=st.integers(1, 16),
-)
-def test_digits_hold_the_lowest_bits(exponents: list[int], bits: int, window: int) -> None:
-    digits = split_digits(Integers.of(exponents, 10), bits, window)
-    assert digits.shape == (-(-bits // window), len(exponents))
-    assert (digits < 1 << window).all()
-    for a, column in zip(exponents, digits.T.tolist(), strict=True):
-        assert sum(d << window * i for i, d in enumerate(column)) == a % (1 << bits)
