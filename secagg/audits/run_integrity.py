@@ -1,16 +1,20 @@
-"""`secagg verify`: is a run folder what was written?
+"""`secagg verify`: check that nobody changed a run folder since the run wrote it.
 
-Checked, in this order: that run.json is, byte for byte, as secagg writes it; the log's chain, line
-by line; that no line was cut off the end; that run.json and every other file are what the log says
-was written, and no file was added; that the session's name is the digest of roster, nonce and what
-was agreed (so that the signatures belong to this job, these bounds and these rules); that each site
-of the run signed its consent to that, before any release; and, for each release, that the sites
-named really signed their part in it (with the keys in the roster), were as many as the strictest of
-them asked for, and are the same in every release.
+The checks, in this order:
 
-Not protected: a folder that its owner wrote anew from the first line, with new keys, unless `head`
-(printed at the end of the run, and in run.json) was kept elsewhere and is passed in. The head that
-report.html shows will not do: it is that of the log before the page, and does not bind the page.
+1. run.json has exactly the bytes that secagg writes.
+2. The hash chain of the log holds line by line, and no line is missing at the end.
+3. run.json and every other file match the digests in the log, and there is no other file.
+4. The session's name is the digest of roster, nonce and agreement, so the signatures belong to this
+   job, these bounds and these rules.
+5. Each site of the run signed its consent to that before the first release.
+6. In each release, every named site signed its contribution with its key in the roster; there are
+   at least as many sites as the strictest threshold; and the sites are the same in every release.
+
+Not protected: the owner of a folder can write a whole new folder with new keys. To detect that,
+keep the final head elsewhere and pass it as `head`. The run prints it at its end, and run.json
+contains it. The head in report.html does not serve: it is the head before the page was written, so
+it does not bind the page.
 """
 
 from __future__ import annotations
@@ -23,30 +27,25 @@ from typing import Any
 
 from secagg.core.identity import PublicIdentity, Role, Roster
 from secagg.errors import EvidenceError, PeerError, UsageError
-from secagg.runs.run_files import (
-    facts_digest,
-    file_digest,
-    release_counts,
-)
+from secagg.runs.run_files import facts_digest, file_digest, release_counts
 from secagg.runs.run_reader import MALFORMED_ERRORS, RunFolder
 from secagg.runtime.attestations import check_consent, read_attestations
 from secagg.runtime.planned_job import session_name
 
 _FILES = ("arrays.npz", "report.html", "result.json")
 _RECORDS = ("log.jsonl", "run.json")
-_AGREED = ("secagg", "job", "method", "protocol", "plan")
-"""What of the log's first line is the `secagg.runtime.planned_job.agreement`."""
-
+_AGREEMENT_KEYS = ("secagg", "job", "method", "protocol", "plan")
+"""The keys of the log's first line that form the `secagg.runtime.planned_job.agreement`."""
 
 _DIGEST = re.compile("[0-9a-f]{64}")
-_HEAD_ADVICE = "The final head was printed at the end of the run; it stands in run.json, too."
+_HEAD_ADVICE = "The run printed the final head at its end; run.json contains it, too."
 
 
 @dataclass(frozen=True)
 class Verified:
     """What was checked, for display.
 
-    failed: the kind of error that ended a run which has no result, only a log; else None
+    failed: the error code of a run that failed and left only a log; None for a finished run
     """
 
     lines: int
@@ -60,13 +59,13 @@ class Verified:
 def verify_folder(folder: Path, head: str | None = None) -> Verified:
     """Check a run folder.
 
-    head: the log's last hash, 64 hexadecimal digits, kept elsewhere
-    Raises `EvidenceError` naming the line or file that is not right, `UsageError` for a folder that
-    is none of a finished run, or a `head` that cannot be a final one.
+    head: the log's last hash, 64 hexadecimal digits, from a copy kept elsewhere
+    Raises `EvidenceError` that names the wrong line or file; `UsageError` if the folder is not that
+    of a finished run, or `head` cannot be a final head.
     """
     head = None if head is None else head.lower()
     if head is not None and not _DIGEST.fullmatch(head):
-        what = f"{head!r} is not a head, which has 64 hexadecimal digits"
+        what = f"{head!r} is not a head: a head has 64 hexadecimal digits"
         raise UsageError("--head", what, _HEAD_ADVICE)
     run = RunFolder.open(folder)
     if run.failed:
@@ -84,7 +83,7 @@ def verify_folder(folder: Path, head: str | None = None) -> Verified:
 
 
 def _verify_failed(run: RunFolder, head: str | None) -> Verified:
-    """Check what is left of a run that failed after a release: its log, ending in `failed`."""
+    """Check the log of a run that failed after a release; it ends with the event `failed`."""
     entries, releases = run.events, run.releases
     if not releases or entries[-1].get("event") != "failed":
         raise EvidenceError(str(run.path / "run.json"), "is missing", "Is this a run folder?")
@@ -98,33 +97,36 @@ def _verify_failed(run: RunFolder, head: str | None) -> Verified:
     return Verified(len(entries), entries[-1]["hash"], (), len(releases), signatures, code)
 
 
-def _check_end(written: Mapping[str, Any], entries: list[dict[str, Any]], head: str | None) -> None:
-    lines = written["lines"]
+def _check_end(
+    log_facts: Mapping[str, Any], entries: list[dict[str, Any]], head: str | None
+) -> None:
+    lines = log_facts["lines"]
     if len(entries) < lines:
         raise EvidenceError(
             f"log.jsonl line {len(entries) + 1}",
-            f"the log is cut off: {lines} lines were written, {len(entries)} are left",
+            f"the log is cut off: the run wrote {lines} lines, {len(entries)} are left",
         )
     if len(entries) > lines:
         raise EvidenceError(f"log.jsonl line {lines + 1}", "lines were added after the run ended")
     if [entry.get("event") for entry in entries[-2:]] != ["result", "report"]:
-        raise EvidenceError("log.jsonl", "its last lines do not record the result and the report")
-    if entries[-1]["hash"] != written["head"]:
-        raise EvidenceError("log.jsonl", "its head is not the one that run.json names")
+        raise EvidenceError("log.jsonl", "the last two lines are not the result and the report")
+    if entries[-1]["hash"] != log_facts["head"]:
+        raise EvidenceError("log.jsonl", "its head differs from the one in run.json")
     _check_head(entries, head)
 
 
 def _check_head(entries: Sequence[Mapping[str, Any]], head: str | None) -> None:
-    """Compare the log's head with the one that was kept.
+    """Compare the log's head with the user's copy.
 
-    Only that of the line `result` is told apart: no run ends with it, so whoever gives it took it
-    from report.html. Any other earlier line may have been the last one before lines were added.
+    The head of the line `result` is a usage error: no run ends with that line, so the user took the
+    head from report.html. Any other earlier line may have been the last one before lines were
+    added.
     """
     if head is None or head == entries[-1]["hash"]:
         return
     if entries[-2].get("event") == "result" and head == entries[-2]["hash"]:
-        what = "is the head before the report was written, which report.html shows and which does "
-        raise UsageError("--head", f"{what}not bind it", _HEAD_ADVICE)
+        what = "is the head in report.html, from before the report was written; it does not bind it"
+        raise UsageError("--head", what, _HEAD_ADVICE)
     if head in [entry["hash"] for entry in entries]:
         raise EvidenceError("log.jsonl", "lines were added after the head that you gave")
     raise EvidenceError("log.jsonl", "its head is not the one that you gave")
@@ -151,7 +153,7 @@ def _check_facts(
 def _check_files(folder: Path, entries: list[dict[str, Any]]) -> tuple[str, ...]:
     for path in sorted(folder.iterdir()):
         if path.name not in (*_FILES, *_RECORDS):
-            raise EvidenceError(path.name, "was added: no run writes it")
+            raise EvidenceError(path.name, "was added: a run does not write such a file")
     written = {**entries[-2]["files"], **entries[-1]["files"]}
     for name in _FILES:
         if not (folder / name).is_file():
@@ -176,12 +178,12 @@ def _roster(facts: Mapping[str, Any]) -> Roster:
 
 
 def _check_session(opening: Mapping[str, Any], roster: Roster) -> bytes:
-    """Return the session's name, which every signature covers, once it is that of the agreement."""
-    agreed = {key: opening[key] for key in _AGREED}
-    session = session_name(roster, bytes.fromhex(opening["nonce"]), agreed)
+    """Compare the session's name, which every signature covers, with its digest; return it."""
+    agreement = {key: opening[key] for key in _AGREEMENT_KEYS}
+    session = session_name(roster, bytes.fromhex(opening["nonce"]), agreement)
     if session.hex() != opening["session"]:
         raise EvidenceError(
-            "log.jsonl line 1", "the session's name is not that of this roster, job and bounds"
+            "log.jsonl line 1", "the session's name does not match this roster, job and bounds"
         )
     return session
 
@@ -194,8 +196,8 @@ def _check_signatures(
     session: bytes,
 ) -> int:
     """Check every signature in the log, and return how many there are."""
-    none: dict[str, Any] = {"seq": 0}
-    consent = next((entry for entry in entries if entry.get("event") == "consent"), none)
+    no_consent: dict[str, Any] = {"seq": 0}
+    consent = next((entry for entry in entries if entry.get("event") == "consent"), no_consent)
     where = f"log.jsonl line {consent['seq'] + 1}"
     try:
         if consent["seq"] > releases[0]["seq"] or not set(cohort) <= set(consent["claims"]):
@@ -204,7 +206,7 @@ def _check_signatures(
             claim = [bytes.fromhex(part) for part in parts]
             check_consent(site, claim, sorted(consent["claims"]), roster, session)
     except (PeerError, *MALFORMED_ERRORS):
-        raise EvidenceError(where, "a site's signature under its consent does not hold") from None
+        raise EvidenceError(where, "a site's signature of its consent is not valid") from None
     signed = sum(_check_release(entry, cohort, roster, session) for entry in releases)
     return len(consent["claims"]) + signed
 
@@ -223,12 +225,12 @@ def _check_release(
         thresholds = read_attestations(claims, entry["stage"], entry["round"], roster, session)
     except (PeerError, *MALFORMED_ERRORS):
         raise EvidenceError(
-            where, "a site's signature does not hold, or is not for this release"
+            where, "a site's signature is not valid, or is for another release"
         ) from None
     if entry.get("thresholds") != thresholds:
-        raise EvidenceError(where, "its thresholds are not those that the sites signed")
+        raise EvidenceError(where, "its thresholds differ from those that the sites signed")
     if len(set(sites)) != len(sites) or len(sites) < max(thresholds.values(), default=1):
-        raise EvidenceError(where, "the release covers fewer sites than one of them asked for")
+        raise EvidenceError(where, "the release covers fewer sites than a threshold requires")
     if sites != cohort:
         raise EvidenceError(where, "the release covers other sites than the rest of the run")
     return len(thresholds)

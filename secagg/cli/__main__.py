@@ -1,4 +1,4 @@
-"""`python -m secagg.cli` is the command `secagg`."""
+"""Run the command line as `python -m secagg.cli`."""
 
 from secagg.cli.main import main
 

@@ -1,4 +1,4 @@
-"""The command `secagg adapt`: a finished run at a site that took no part in it."""
+"""The command `secagg adapt`: apply a finished run to a site that took no part in it."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ def adapt(
         typer.Option(help="File for the predictions (CSV), or else for the coefficients (JSON)."),
     ] = None,
     sweeps: Annotated[
-        int, typer.Option(min=2, help="Of the sampler of a sparse regression, for each draw.")
+        int, typer.Option(min=2, help="Sweeps of a sparse regression's sampler for each draw.")
     ] = 100,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Take a finished run of sparse_regression or fedlin_hm2 to a new site; predict its records."""
-    from secagg.cli import output  # noqa: PLC0415  # when it runs
+    """Apply a finished run of sparse_regression or fedlin_hm2 to a new site; predict records."""
+    from secagg.cli import output  # noqa: PLC0415  # load only for this command
     from secagg.core.private_files import write_private  # noqa: PLC0415
     from secagg.jobs.site_tables import read_file  # noqa: PLC0415
     from secagg.runs.adapt import adapt as adapt_run  # noqa: PLC0415
@@ -37,26 +37,25 @@ def adapt(
     if out is not None and out.exists():
         raise UsageError(str(out), "exists", "Choose another --out.")
     adapted = adapt_run(run, read_file(table), sweeps=sweeps)
-    found = adapted.summary()
-    written = (json.dumps(found, indent=1) + "\n").encode()
+    summary = adapted.summary()
+    contents = (json.dumps(summary, indent=1) + "\n").encode()
     if predict is not None:
-        wanted = read_file(predict)
-        predicted = adapted.predictions(wanted)
-        for name, values in predicted.items():
-            wanted[f"predicted_{name}"] = values
-        written = wanted.to_csv(index=False).encode()
+        records = read_file(predict)
+        for name, values in adapted.predictions(records).items():
+            records[f"predicted_{name}"] = values
+        contents = records.to_csv(index=False).encode()
     if out is not None:
         try:
-            write_private(out, written)
+            write_private(out, contents)
         except OSError as error:
             what = f"cannot be written ({error.strerror})"
             raise UsageError(str(out), what, "Choose another --out.") from None
     if as_json:
-        typer.echo(json.dumps(found, indent=1))
+        typer.echo(json.dumps(summary, indent=1))
     elif predict is not None and out is None:
-        typer.echo(written.decode(), nl=False)
-        output.show_doubts(found)
+        typer.echo(contents.decode(), nl=False)
+        output.show_doubts(summary)
     else:
-        output.show_adapted(found)
+        output.show_adapted(summary)
         if out is not None:
             typer.echo(f"\nwritten: {out}")

@@ -1,4 +1,4 @@
-"""The commands 'secagg budget': what was released of each site's records, and what may still be."""
+"""The commands `secagg budget`: show, set and audit the privacy budgets in ledgers."""
 
 from __future__ import annotations
 
@@ -6,28 +6,22 @@ from typing import Annotated
 
 import typer
 
-from secagg.cli.options import (
-    AdjacencyOption,
-    AsJson,
-    Ledgers,
-    Party,
-    print_json,
-)
+from secagg.cli.options import AdjacencyOption, AsJson, Ledgers, Party, print_json
 
-budget = typer.Typer(help="What was released of each site's records, and what may still be.")
+budget = typer.Typer(help="Show or set privacy budgets: what is spent and what is left.")
 
 
 @budget.command(name="show")
 def budget_show(
     where: Ledgers,
     delta: Annotated[
-        float | None, typer.Option(help="Tell the epsilon of everything at this delta.")
+        float | None, typer.Option(help="Show the epsilon of all releases at this delta.")
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show what was released, what it cost, and what is left under each cap.
+    """Show the releases, their cost, and what is left under each cap.
 
-    With --json also epsilon at other deltas, and by looser accountants.
+    --json adds epsilon at other deltas and by less exact accountants.
     """
     from secagg.cli import output  # noqa: PLC0415
     from secagg.runs import budgets  # noqa: PLC0415
@@ -42,15 +36,15 @@ def budget_show(
 @budget.command(name="set")
 def budget_set(
     where: Ledgers,
-    epsilon: Annotated[float, typer.Option(help="Most that may be spent.")],
+    epsilon: Annotated[float, typer.Option(help="Largest epsilon that may be spent.")],
     delta: Annotated[float, typer.Option(help="At this delta.")],
     party: Party = None,
     dataset: Annotated[
-        str | None, typer.Option(help="Which data set, where neither job nor ledger tells.")
+        str | None, typer.Option(help="Data set, if neither the job nor the ledger names it.")
     ] = None,
-    days: Annotated[float | None, typer.Option(help="In so many days (default: ever).")] = None,
+    days: Annotated[float | None, typer.Option(help="Period in days (default: for ever).")] = None,
     adjacency: Annotated[
-        AdjacencyOption, typer.Option(help="Of data sets.")
+        AdjacencyOption, typer.Option(help="Adjacency of data sets.")
     ] = AdjacencyOption.ADD_REMOVE,
     as_json: AsJson = False,
 ) -> None:
@@ -73,12 +67,12 @@ def budget_history(
     where: Ledgers,
     party: Party = None,
     session: Annotated[
-        str | None, typer.Option(help="Only of sessions whose names begin so.")
+        str | None, typer.Option(help="Only sessions whose names begin with this.")
     ] = None,
-    refused: Annotated[bool, typer.Option("--refused", help="Only what rules refused.")] = False,
+    refused: Annotated[bool, typer.Option("--refused", help="Only refusals by rules.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """List entries and what each cost, re-uses, cohorts, caps and decisions, oldest first."""
+    """List entries and their cost, re-uses, cohorts, caps and decisions, oldest first."""
     from secagg.cli import output  # noqa: PLC0415
     from secagg.runs import ledger_history  # noqa: PLC0415
 

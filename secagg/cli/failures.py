@@ -1,4 +1,4 @@
-"""How a command ends that fails: one line on standard error, and an exit code."""
+"""How a failing command ends: one line on standard error, and an exit code."""
 
 from __future__ import annotations
 
@@ -18,20 +18,21 @@ class Interruption(SystemExit):
         super().__init__(128 + number)
         self.number = number
 
-    def kept(self) -> str:
-        """Return the notes added while the run ended: what is kept, and where."""
+    @property
+    def advice(self) -> str:
+        """The notes added while the run ended: which files are kept, and where."""
         return " ".join(getattr(self, "__notes__", ()))
 
 
 def on_signal(number: int, _: object) -> None:
     """Raise `Interruption`, so that clean-up runs and no half-written folder stays behind."""
-    # Requests that were about to be sent are dropped. Python would print a warning for each.
+    # The process drops requests that it has not sent yet. Python would print a warning for each.
     warnings.filterwarnings("ignore", "coroutine .* was never awaited", RuntimeWarning)
     raise Interruption(number)
 
 
 class InterruptedRun(SecaggError):
-    """The error that is shown when a command was interrupted."""
+    """The error that an interrupted command shows."""
 
     code = "interrupted"
 

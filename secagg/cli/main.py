@@ -1,6 +1,6 @@
 """The command line. Each command is a few lines over the Python interface.
 
-Exit codes: 0 done; 1 an internal error; 2 wrong use, job or data; 3 refused by a release rule;
+Exit codes: 0 success; 1 internal error; 2 wrong usage, job or data; 3 refused by a release rule;
 4 the protocol aborted; 6 a run folder was changed. `plan` ends with 0 even if a site would refuse
 the job. An error is one line on standard error (with --json, one object): where, what, advice.
 """
@@ -48,7 +48,7 @@ app.command()(adapt)
 
 
 class Listed(StrEnum):
-    """What `secagg list` knows."""
+    """What `secagg list` can list."""
 
     METHODS = "methods"
     PROTOCOLS = "protocols"
@@ -68,7 +68,7 @@ def run(
     as_json: AsJson = False,
 ) -> None:
     """Run a job and write its result, evidence and report."""
-    from secagg.cli import output  # noqa: PLC0415  # each command imports what it needs, when it runs
+    from secagg.cli import output  # noqa: PLC0415  # each command loads only what it needs
     from secagg.runs.run import run as run_job  # noqa: PLC0415
 
     folder = out or Path("runs") / job.stem
@@ -86,10 +86,10 @@ def run(
 
 @app.command()
 def key(
-    file: Annotated[Path, typer.Argument(help="Where to keep the keys.", show_default=False)],
+    file: Annotated[Path, typer.Argument(help="The key file.", show_default=False)],
     as_json: AsJson = False,
 ) -> None:
-    """Show the public key of a coordinator's key file; make the file if there is none."""
+    """Show the public key of a coordinator's key file; create the file if it does not exist."""
     from secagg.core.identity import COORDINATOR  # noqa: PLC0415
     from secagg.core.key_file import make_key, read_key  # noqa: PLC0415
     from secagg.core.randomness import system_random  # noqa: PLC0415
@@ -105,7 +105,7 @@ def key(
 
 @app.command()
 def resume(
-    folder: Annotated[Path, typer.Argument(help="The --out of that run.", show_default=False)],
+    folder: Annotated[Path, typer.Argument(help="The run's --out folder.", show_default=False)],
     deadline: Annotated[
         float | None, typer.Option("--deadline", help="Seconds for each phase from now on.")
     ] = None,
@@ -137,7 +137,7 @@ def _show_run(done: Run, folder: Path, as_json: bool) -> None:
         output.show_run(done)
     for analysis in done.result.summary.get("analyses", []):
         if "failed" in analysis:
-            exit_with(UsageError(str(folder), analysis["failed"], "Everything else is written."))
+            exit_with(UsageError(str(folder), analysis["failed"], "All other results are written."))
 
 
 @app.command()
@@ -148,7 +148,7 @@ def plan(
     key: Key = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show bounds, bits, messages and who would refuse a job, before any record is read."""
+    """Show bounds, bits, messages and which site would refuse the job, without reading records."""
     from secagg.cli import output  # noqa: PLC0415
     from secagg.core.identity import COORDINATOR  # noqa: PLC0415
     from secagg.core.key_file import read_key  # noqa: PLC0415
@@ -172,7 +172,7 @@ def verify(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Check that a run folder is what was written."""
+    """Check that nobody changed a run folder since the run wrote it."""
     from dataclasses import asdict  # noqa: PLC0415
 
     from secagg.audits.run_integrity import verify_folder  # noqa: PLC0415
@@ -181,18 +181,16 @@ def verify(
     if as_json:
         print_json(asdict(checked))
     else:
-        what = "intact" if checked.failed is None else (
-            f"the log of a run that failed ({checked.failed}) and has no result. The log is intact"
-        )  # fmt: skip
+        what = "intact"
+        if checked.failed is not None:
+            what = f"the run failed ({checked.failed}) and has no result. Its log is intact"
         typer.echo(
             f"{folder}: {what}. {checked.lines} log lines, {len(checked.files)} files, "
             f"{checked.releases} releases with {checked.signatures} valid signatures.\n"
             f"head {checked.head}"
         )
         if head is None:
-            typer.echo(
-                "A chain rewritten as a whole shows only against a head kept elsewhere: --head."
-            )
+            typer.echo("To detect a rewritten folder, pass a head kept elsewhere: --head.")
 
 
 @app.command(name="list")
@@ -224,8 +222,8 @@ def _version(
 def main() -> None:
     """Run the command line; turn every failure into one line and its exit code."""
     signal.signal(signal.SIGTERM, on_signal)
-    if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:  # as a shell sets it for `... &`
-        signal.signal(signal.SIGINT, on_signal)  # typer would lose what is noted on the exception
+    if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:  # a shell ignores it for `... &`
+        signal.signal(signal.SIGINT, on_signal)  # typer would lose the exception's notes
     try:
         sys.exit(app(args=sys.argv[1:] or ["--help"], standalone_mode=False))
     except SecaggError as error:
@@ -233,18 +231,15 @@ def main() -> None:
             raise
         exit_with(error)
     except Interruption as error:
-        exit_with(InterruptedRun("command", "interrupted", error.kept()), 128 + error.number)
+        exit_with(InterruptedRun("command", "interrupted", error.advice), 128 + error.number)
     except Exception as error:
         describe = getattr(error, "format_message", None)
-        if describe is not None:  # typer's own: a missing argument, an unknown option
-            what = " ".join(str(describe()).split())  # some put their choices on lines of their own
+        if describe is not None:  # an error of typer: a missing argument, an unknown option
+            what = " ".join(str(describe()).split())  # some have several lines
             what = what.replace("Value error, ", "").rstrip(".")
             exit_with(UsageError("command line", what, "Try --help."))
         if os.environ.get("SECAGG_TRACEBACK"):
             raise
         what = f"{type(error).__name__}: {error}".splitlines()[0]
-        exit_with(
-            InternalError(
-                "secagg", what, "An internal error: set SECAGG_TRACEBACK=1 and report it."
-            )
-        )
+        advice = "This is an internal error: set SECAGG_TRACEBACK=1 and report it."
+        exit_with(InternalError("secagg", what, advice))

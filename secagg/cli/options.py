@@ -13,11 +13,11 @@ from secagg.errors import UsageError
 
 Ledgers = Annotated[
     Path,
-    typer.Argument(help="A job, a folder of ledgers, or one ledger.", show_default=False),
+    typer.Argument(help="A job, a folder of ledgers, or a ledger.", show_default=False),
 ]
 
 Party = Annotated[
-    str | None, typer.Option(help="Whose ledger: the name of a site, or 'coordinator'.")
+    str | None, typer.Option(help="Owner of the ledger: the name of a site, or 'coordinator'.")
 ]
 
 JobFile = Annotated[Path, typer.Argument(help="The job, a TOML file.", show_default=False)]
@@ -45,7 +45,7 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
 class AdjacencyOption(StrEnum):
-    """`secagg.contracts.noise.Adjacency`, which would load NumPy here."""
+    """A copy of `secagg.contracts.noise.Adjacency`, whose import would load NumPy."""
 
     ADD_REMOVE = "add_remove"
     REPLACE = "replace"
@@ -55,17 +55,17 @@ def job_overrides(
     protocol: str | None, engine: str | None, settings: list[str] | None
 ) -> dict[str, str]:
     """Return `--set` pairs as a mapping; `--protocol` replaces the whole protocol table."""
-    found = {} if protocol is None else {"protocol": f"{{ name = {json.dumps(protocol)} }}"}
+    overrides = {} if protocol is None else {"protocol": f"{{ name = {json.dumps(protocol)} }}"}
     if engine is not None:
-        found["engine.name"] = json.dumps(engine)
+        overrides["engine.name"] = json.dumps(engine)
     for pair in settings or []:
         key, equals, value = pair.partition("=")
         if not equals or not key:
             raise UsageError(
                 f"--set {pair}", "is not KEY=VALUE", "For example --set method.level=0.9."
             )
-        found[key] = value
-    return found
+        overrides[key] = value
+    return overrides
 
 
 def print_json(value: Any) -> None:

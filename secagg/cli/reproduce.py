@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 
+from secagg.cli.options import AsJson
 from secagg.errors import UsageError
 
 if TYPE_CHECKING:
@@ -24,7 +25,12 @@ E = TypeVar("E", bound="Experiment")
 Jobs = Annotated[
     int | None, typer.Option(min=1, help="Processes (default: as many as processors).")
 ]
-Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+Quick = Annotated[
+    bool, typer.Option("--quick", help="Fewer columns and runs: two minutes on two cores.")
+]
+Seeds = Annotated[
+    int | None, typer.Option(min=1, help="Runs (default: 30, as in the paper; quick: 3).")
+]
 
 
 class Tables(Enum):
@@ -43,21 +49,20 @@ class Figures(Enum):
 
 @app.callback()
 def reproduce() -> None:
-    """Keep the paper's name in the command line, however many papers there are."""
+    """Make the paper's name part of the command, also while there is only one paper."""
 
 
 @app.command(name="notears-admm")
 def notears_admm(
     figure: Annotated[
-        int, typer.Option(min=1, max=4, help="Of the paper: 1, 2, 3 or 4.", show_default=False)
+        int,
+        typer.Option(min=1, max=4, help="Number in the paper: 1, 2, 3 or 4.", show_default=False),
     ],
-    seeds: Annotated[
-        int | None, typer.Option(min=1, help="Runs (default: 30, the paper's; quick: 3).")
-    ] = None,
-    quick: Annotated[
-        bool, typer.Option("--quick", help="Fewer columns and runs, in two minutes on two cores.")
+    seeds: Seeds = None,
+    quick: Quick = False,
+    full: Annotated[
+        bool, typer.Option("--full", help="Also figure 4 with d = 50 (takes days).")
     ] = False,
-    full: Annotated[bool, typer.Option("--full", help="Figure 4 with d = 50, too (days).")] = False,
     skip: Annotated[
         list[str] | None,
         typer.Option(help="Leave a method out, e.g. ges-voting, the slowest. Repeatable."),
@@ -65,12 +70,14 @@ def notears_admm(
     jobs: Jobs = None,
     out: Annotated[
         Path | None,
-        typer.Option("--out", help="Folder (default: reproductions/notears-admm); goes on there."),
+        typer.Option(
+            "--out", help="Folder (default: reproductions/notears-admm); continues there."
+        ),
     ] = None,
-    as_json: Json = False,
+    as_json: AsJson = False,
 ) -> None:
     """Ng and Zhang (AISTATS 2022): federated structure learning by ADMM, and its baselines."""
-    from secagg.reproductions.notears_admm import figures as paper  # noqa: PLC0415  # when it runs
+    from secagg.reproductions.notears_admm import figures as paper  # noqa: PLC0415
 
     runs = seeds or (paper.QUICK_SEEDS if quick else paper.SEEDS)
     _run_figure(
@@ -84,26 +91,28 @@ def notears_admm(
 @app.command(name="sparse-bayes")
 def sparse_bayes(
     table: Annotated[
-        Tables | None, typer.Option(help="Of real records.", show_default=False)
+        Tables | None, typer.Option(help="Table of real records.", show_default=False)
     ] = None,
     figure: Annotated[
-        Figures | None, typer.Option(help="Of simulated records.", show_default=False)
+        Figures | None, typer.Option(help="Figure of simulated records.", show_default=False)
     ] = None,
     seeds: Annotated[
         int | None, typer.Option(min=1, help="Runs of a figure (default: 20; quick: 3).")
     ] = None,
     quick: Annotated[
-        bool, typer.Option("--quick", help="Fewer rounds and runs: chains will not have mixed.")
+        bool, typer.Option("--quick", help="Fewer rounds and runs: the chains will not converge.")
     ] = False,
     jobs: Jobs = None,
     out: Annotated[
         Path | None,
-        typer.Option("--out", help="Folder (default: reproductions/sparse-bayes); goes on there."),
+        typer.Option(
+            "--out", help="Folder (default: reproductions/sparse-bayes); continues there."
+        ),
     ] = None,
-    as_json: Json = False,
+    as_json: AsJson = False,
 ) -> None:
     """Kidd, Wang, Xu and Ni (PSB 2023): federated sparse Bayesian models, on records at hand."""
-    from secagg.reproductions.sparse_bayes import tables as paper  # noqa: PLC0415  # when it runs
+    from secagg.reproductions.sparse_bayes import tables as paper  # noqa: PLC0415
 
     folder = out or Path("reproductions") / "sparse-bayes"
     match table, figure:
@@ -113,40 +122,36 @@ def sparse_bayes(
         case Tables(), None if seeds is None:
             _run_study(paper.study(table.value, quick=quick), folder, jobs, as_json)
         case _:
-            what = "one of --table and --figure is asked for; --seeds is for a figure"
-            raise UsageError("command", what, "Give one: --table heart, say.")
+            what = "needs either --table or --figure; --seeds is for a figure"
+            raise UsageError("command", what, "For example --table heart.")
 
 
 @app.command(name="fedlin")
 def fedlin(
     table: Annotated[
         int | None,
-        typer.Option(min=1, max=4, help="Of the paper: 1, 2, 3 or 4.", show_default=False),
+        typer.Option(min=1, max=4, help="Number in the paper: 1, 2, 3 or 4.", show_default=False),
     ] = None,
     figure: Annotated[
-        int | None, typer.Option(min=3, max=3, help="Of the paper: 3.", show_default=False)
+        int | None, typer.Option(min=3, max=3, help="Number in the paper: 3.", show_default=False)
     ] = None,
     data: Annotated[
         Path | None,
         typer.Option(
-            help="Folder with the paper's own files, for tables 3 and 4.", show_default=False
+            help="Folder with the files of the paper, for tables 3 and 4.", show_default=False
         ),
     ] = None,
-    seeds: Annotated[
-        int | None, typer.Option(min=1, help="Runs (default: 30, the paper's; quick: 3).")
-    ] = None,
-    quick: Annotated[
-        bool, typer.Option("--quick", help="Fewer columns and runs, in two minutes on two cores.")
-    ] = False,
+    seeds: Seeds = None,
+    quick: Quick = False,
     jobs: Jobs = None,
     out: Annotated[
         Path | None,
-        typer.Option("--out", help="Folder (default: reproductions/fedlin); goes on there."),
+        typer.Option("--out", help="Folder (default: reproductions/fedlin); continues there."),
     ] = None,
-    as_json: Json = False,
+    as_json: AsJson = False,
 ) -> None:
     """Yue, Al Kontar and Estrada Gomez (2022): FedLin, hierarchical linear models."""
-    from secagg.reproductions.fedlin import tables as paper  # noqa: PLC0415  # when it runs
+    from secagg.reproductions.fedlin import tables as paper  # noqa: PLC0415
 
     runs = seeds or (paper.QUICK_SEEDS if quick else paper.SEEDS)
     match table, figure:
@@ -155,8 +160,8 @@ def fedlin(
         case int(), None:
             experiment = paper.table(table, runs, data, quick=quick)
         case _:
-            raise UsageError("command", "one of --table and --figure is asked for",
-                             "Give one: --table 1, say.")  # fmt: skip
+            what = "needs either --table or --figure"
+            raise UsageError("command", what, "For example --table 1.")
     _run_figure(experiment, out or Path("reproductions") / "fedlin", jobs, as_json)
 
 
@@ -190,8 +195,8 @@ def _run(
     if as_json:
         [numbers] = [file for file in done.files if file.suffix == ".json"]
         printed = {"files": [str(file) for file in done.files], "computed": done.computed}
-        typer.echo(json.dumps(printed | json.loads(numbers.read_text("utf-8")), indent=1,
-                              ensure_ascii=False))  # fmt: skip
+        printed |= json.loads(numbers.read_text("utf-8"))
+        typer.echo(json.dumps(printed, indent=1, ensure_ascii=False))
     else:
         show(experiment, done)
         for file in done.files:

@@ -1,1 +1,1 @@
-"""The report of a run, as text, tables and pictures. Renders; gathers nothing."""
+"""The report of a run: text, tables and pictures, rendered from the facts of the run."""

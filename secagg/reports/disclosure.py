@@ -1,8 +1,8 @@
-"""What to read first of all sums of a run, by the kind of disclosure that its method declares.
+"""Warnings about what all sums of a run together disclose.
 
-A secure sum hides a site in one round. Where sites remember earlier rounds, or contribute what each
-found alone, the sums of all rounds are equations in single sites' statistics. What they determine
-is in the method's own words (`secagg.contracts.Disclosure`).
+A secure sum hides a site in one round. If sites remember earlier rounds, or contribute their own
+estimates, then the sums of all rounds are equations in the statistics of single sites. Each method
+declares what its sums determine (`secagg.contracts.Disclosure`).
 """
 
 from __future__ import annotations
@@ -11,9 +11,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from secagg.contracts import DisclosureKind
+from secagg.reports.results import blocks
 
 MAY_REVEAL = "The sums together may reveal single sites"
-SOLVABLE = "The sums together can be solved for what single sites contributed"
+SOLVABLE = "The sums together can be solved for the contributions of single sites"
 
 
 def disclosure_kind(facts: Mapping[str, Any]) -> DisclosureKind:
@@ -22,7 +23,7 @@ def disclosure_kind(facts: Mapping[str, Any]) -> DisclosureKind:
 
 
 def headline(kind: DisclosureKind) -> str:
-    """Return what to read first of all sums of a method; empty if they tell what is pooled only."""
+    """Return a warning about all sums of a method; empty if they determine pooled values only."""
     match kind:
         case DisclosureKind.POOLED:
             return ""
@@ -30,3 +31,24 @@ def headline(kind: DisclosureKind) -> str:
             return MAY_REVEAL
         case DisclosureKind.SOLVABLE:
             return SOLVABLE
+
+
+def record_counts(facts: Mapping[str, Any], summary: Mapping[str, Any]) -> str:
+    """Return who knows the numbers of records, in all and at each site, in a run without noise."""
+    text = (
+        "Both numbers are sums over all sites. The first release of the run opened them, so the "
+        "coordinator knows them; it tells every site the number of complete records. "
+    )
+    if disclosure_kind(facts) is DisclosureKind.POOLED:
+        text += "No sum shows how many records each site has."
+    else:
+        text += (
+            "No single sum shows how many records a site has, but what all sums together determine "
+            "depends on these numbers."
+        )
+    if any("n" in own for block in blocks(facts, summary) for own in block.alone.values()):
+        text += (
+            " The numbers of records of single sites on this page (n) do not come from a sum: only "
+            "a simulation can show them."
+        )
+    return text

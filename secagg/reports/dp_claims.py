@@ -1,9 +1,8 @@
-"""What a run may claim about privacy, evaluated once; every section of a report is handed it.
+"""What a run may claim about privacy: evaluated once for all sections of a report.
 
-The facts are those that `secagg.privacy.accounting.guarantee` left in run.json. The guarantee is
-claimed only if it follows from the other numbers that the page shows, each step worked out again.
-What it means is said by `secagg.reports.dp_plain_language`, by which noise it holds by
-`secagg.reports.dp_mechanisms`.
+The facts come from `secagg.privacy.accounting.guarantee`, by way of run.json. The report claims the
+guarantee only if it follows from the other numbers on the page; each step is computed again here.
+`secagg.reports.dp_plain_language` explains the guarantee, `secagg.reports.dp_mechanisms` the noise.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from secagg.reports.numbers import ADJACENCIES, declared, probability, significa
 
 Facts = Mapping[str, Any]
 OPERATING_SYSTEM = "operating system"
-_ROUNDING = 1e-9  # of sums and quotients of float64 that were rounded in another order
+_ROUNDING = 1e-9  # relative error of float64 sums in another order
 
 
 @dataclass(frozen=True)
@@ -30,13 +29,13 @@ class PrivacyClaims:
     """What a run may claim about privacy, each statement checked against its facts.
 
     guarantee: as `secagg.privacy.accounting.guarantee` returned it; empty if no noise was added
-    secret_randomness: keys, shares and noise came from where nobody can draw them again
+    secret_randomness: nobody can reproduce keys, shares and noise
     hides_sites: the protocol hides contributions, with secret randomness
     holds: the guarantee follows from the other facts
-    sentence: what is claimed of one record
-    size: epsilon and delta; empty without noise
+    sentence: the claim about one record
+    epsilon_and_delta: both in words; empty without noise
     thresholds: every signed threshold of every release
-    sums: how many sums of each stage were opened
+    sums: number of opened sums of each stage
     sees: what each role saw
     """
 
@@ -45,7 +44,7 @@ class PrivacyClaims:
     hides_sites: bool
     holds: bool
     sentence: str
-    size: str
+    epsilon_and_delta: str
     thresholds: tuple[int, ...]
     sums: Mapping[str, int]
     sees: Mapping[str, str]
@@ -58,48 +57,51 @@ class PrivacyClaims:
         sums = Counter(release["stage"] for release in facts["releases"])
         secret = facts["randomness"] == OPERATING_SYSTEM
         holds = secret and _holds(facts, guarantee, sums)
-        size = ""
+        epsilon = ""
         if guarantee:
-            size = f"ε {declared(guarantee['epsilon'])} at δ {probability(guarantee['delta'])}"
+            epsilon = f"ε {declared(guarantee['epsilon'])} at δ {probability(guarantee['delta'])}"
         return cls(
-            guarantee,
-            secret,
-            bool(facts["protocol"]["hides_from_coordinator"]) and secret,
-            holds,
-            _sentence(guarantee, secret, holds),
-            size,
-            tuple(k for release in facts["releases"] for k in release["thresholds"].values()),
-            sums,
-            seen(facts["protocol"]["sees"], noised=bool(guarantee)),
-            LedgerClaims.of(facts),
+            guarantee=guarantee,
+            secret_randomness=secret,
+            hides_sites=bool(facts["protocol"]["hides_from_coordinator"]) and secret,
+            holds=holds,
+            sentence=_sentence(guarantee, secret, holds),
+            epsilon_and_delta=epsilon,
+            thresholds=tuple(
+                k for release in facts["releases"] for k in release["thresholds"].values()
+            ),
+            sums=sums,
+            sees=sees_in_words(facts["protocol"]["sees"], noised=bool(guarantee)),
+            ledger=LedgerClaims.of(facts),
         )
 
     @property
     def noised(self) -> bool:
-        """Whether noise of differential privacy was added."""
+        """Whether the sites added noise for differential privacy."""
         return bool(self.guarantee)
 
     def noise_in_short(self) -> str:
         """Return the noise in a few words, for the first page."""
         if not self.noised:
             return "none"
-        placed = f"discrete Gaussian, placement “{self.guarantee['placement']}”"
+        noise = f"discrete Gaussian, placement “{self.guarantee['placement']}”"
         if not self.secret_randomness:
-            return f"void, as it can be drawn again: {placed}"
-        return f"{placed}; {self.size}, {changed(self.guarantee, self.guarantee['adjacency'])}"
+            return f"void, because anybody can reproduce it: {noise}"
+        adjacency = adjacency_in_words(self.guarantee, self.guarantee["adjacency"])
+        return f"{noise}; {self.epsilon_and_delta}, {adjacency}"
 
 
 def _holds(facts: Facts, guarantee: Facts, sums: Mapping[str, int]) -> bool:
-    """Say whether the guarantee follows from the other facts, each step worked out again.
+    """Return whether the guarantee follows from the other facts; compute each step again.
 
-    Every number of every release has noise, planned for in the proof of fit; no stage was released
-    more often than was paid for; each cost is at least sensitivity / noise, of which the honest
-    sites together add enough; and the costs compose to epsilon and delta.
+    Every number of every release has noise, and the overflow check includes it. No stage has more
+    releases than the budget paid for. Each cost is at least sensitivity / noise, and the honest
+    sites together add that noise. The costs compose to epsilon and delta.
     """
     if not guarantee:
         return False
-    asked = facts["job"]["privacy"]
-    if any(asked[key] != guarantee[key] for key in ("placement", "epsilon", "delta", "adjacency")):
+    job = facts["job"]["privacy"]
+    if any(job[key] != guarantee[key] for key in ("placement", "epsilon", "delta", "adjacency")):
         return False
     parts = {m["stage"]: m for m in guarantee["mechanisms"]}
     sites = len(facts["cohort"])
@@ -117,7 +119,7 @@ def _holds(facts: Facts, guarantee: Facts, sums: Mapping[str, int]) -> bool:
 
 
 def _stage_noised(stage: Facts, part: Facts | None, honest: int, sums: Mapping[str, int]) -> bool:
-    """Say whether a stage's releases have the noise that their cost is computed from."""
+    """Return whether a stage's releases have the noise that their cost assumes."""
     fields = [field for field in stage["fields"] if field["name"] != "clipped"]
     if part is None or not all(field["noise_tail"] > 0 for field in fields):
         return False
@@ -132,70 +134,71 @@ def _stage_noised(stage: Facts, part: Facts | None, honest: int, sums: Mapping[s
 
 
 def _sentence(guarantee: Facts, secret: bool, holds: bool) -> str:
-    """Return what is claimed of one record, in one sentence."""
+    """Return the claim about one record, in one sentence."""
     if not guarantee:
-        return "No differential privacy noise was added: the released sums themselves are exact."
+        return "No differential privacy: the released sums are exact, without noise."
     if not secret:
         return (
-            "Privacy: void. No differential privacy is claimed: whoever knows the seed can draw "
-            "the noise again and subtract it."
+            "Privacy: void. This run claims no differential privacy: anybody who knows the seed "
+            "can reproduce the noise and subtract it."
         )
     if not holds:
         return (
-            "No differential privacy is claimed: noise was added, but epsilon and delta do not "
-            "follow from the facts of this run."
+            "This run claims no differential privacy: the sites added noise, but epsilon and delta "
+            "do not follow from the facts of this run."
         )
     return sentence(guarantee)
 
 
-def seen(sees: Mapping[str, str], *, noised: bool) -> dict[str, str]:
-    """Return what each role saw. A protocol knows of no noise, so what it says is put right."""
+def sees_in_words(sees: Mapping[str, str], *, noised: bool) -> dict[str, str]:
+    """Return what each role saw; protocols do not know about noise, so add it to their texts."""
     if not noised:
         return dict(sees)
-    exact = {
+    with_noise = {
         "the total number of records": "the total number of records (with noise)",
         "in clear": "with its noise",
     }
-    found = dict(sees)
-    for words, put_right in exact.items():
-        found = {role: text.replace(words, put_right) for role, text in found.items()}
-    return found
+    roles = dict(sees)
+    for exact, noisy in with_noise.items():
+        roles = {role: text.replace(exact, noisy) for role, text in roles.items()}
+    return roles
 
 
 def mu_of(part: Facts, adjacency: str) -> float:
-    """Return what one release costs under an adjacency."""
+    """Return the cost of one release under an adjacency."""
     return float(part["mu_add" if adjacency == "add_remove" else "mu_replace"])
 
 
-def changed(guarantee: Facts, adjacency: str) -> str:
-    """Return what is hard to tell: one record added or removed, for instance."""
+def adjacency_in_words(guarantee: Facts, adjacency: str) -> str:
+    """Return the difference between neighbours, for example "one record added or removed"."""
     return ADJACENCIES[adjacency].format(guarantee["unit"])
 
 
 def all_others(guarantee: Facts) -> str:
-    """Return all that an attacker may know and the guarantee still holds."""
+    """Return what an attacker may know without breaking the guarantee."""
     return "all other records" if guarantee["unit"] == "record" else "all other persons' records"
 
 
 def distance(guarantee: Facts) -> float:
-    """Return how far all releases are from Gaussian ones, in total variation."""
+    """Return the total variation between all releases and Gaussian ones."""
     return float(guarantee["delta_for_discreteness"] / (1 + math.exp(guarantee["epsilon"])))
 
 
-def other_adjacency(guarantee: Facts) -> str:
+def epsilon_of_other_adjacency(guarantee: Facts) -> str:
     """Return epsilon at the delta of the guarantee under the other adjacency."""
     mu, delta = guarantee["mu_other_adjacency"], guarantee["delta"]
     return _epsilon(epsilon_at(mu, delta, distance(guarantee)))
 
 
-def of_two(guarantee: Facts) -> str:
-    """Return epsilon at the delta of the guarantee for two units that belong together.
+def epsilon_of_two_units(guarantee: Facts) -> str:
+    """Return epsilon at the delta of the guarantee for two records, or persons, together.
 
-    They move what was released twice as far and, of sites that noise alone, twice as many.
+    Two units move the releases twice as far. With placement "site" they may move the releases of
+    two sites.
     """
     releases = 2 if guarantee["placement"] == "site" else 1
-    off = releases * distance(guarantee)
-    return _epsilon(epsilon_at(2 * guarantee["mu"], guarantee["delta"], off))
+    remainder = releases * distance(guarantee)
+    return _epsilon(epsilon_at(2 * guarantee["mu"], guarantee["delta"], remainder))
 
 
 def _epsilon(epsilon: float) -> str:

@@ -1,7 +1,7 @@
-"""What commonly goes wrong with differential privacy, and how it stands in a run.
+"""Common hazards of differential privacy, and whether they apply to a run.
 
-The list follows the hazards of NIST SP 800-226 (2025), in words of our own. Each answer is made of
-the facts of the run; what software cannot see is left to a person.
+The list follows the hazards of NIST SP 800-226 (2025). Each answer comes from the facts of the run;
+a person must judge what software cannot see.
 """
 
 from __future__ import annotations
@@ -9,84 +9,80 @@ from __future__ import annotations
 import math
 
 from secagg.reports.dp_claims import Facts, PrivacyClaims
-from secagg.reports.numbers import counted, declared, significant
+from secagg.reports.numbers import count, counted, significant
 from secagg.reports.results import records_of
 
 
 def hazards(claims: PrivacyClaims, summary: Facts, sites: int) -> list[tuple[str, str]]:
-    """Return (what may go wrong, how it stands here), for a run whose guarantee holds.
+    """Return (hazard, answer) pairs for a run whose guarantee holds.
 
-    sites: whose data is in the sums
+    sites: number of sites whose data is in the sums
     """
     guarantee = claims.guarantee
     chance = significant(guarantee["delta"] * records_of(summary)[0], 2)
     return [
         (
-            "ε or δ is too large to mean anything",
-            "ε bounds by how much the odds of any conclusion about the unit change, to a factor of "
+            "ε or δ is too large for a useful guarantee",
+            "ε limits the change in the odds of any conclusion about the unit to a factor of "
             f"{significant(math.exp(guarantee['epsilon']), 3)}. δ times the number of records is "
-            f"about {chance}; from 1 on, publishing a record at random would be allowed. Whether "
-            "that is little enough needs a person.",
+            f"about {chance}; from 1 on, the guarantee would allow publishing a random record. A "
+            "person must judge whether these values are small enough.",
         ),
         ("The unit is less than a person", _unit(guarantee)),
-        ("Bounds or settings were read off the records",
-         "The job declared all of them before any record was read. Where whoever wrote it took "
-         "them from needs a person."),
-        ("Numbers leave beside the noised ones", _exact_ones()),
+        ("Somebody derived bounds or settings from the records",
+         "The job declared all of them before a site read any record. A person must judge how the "
+         "job's author chose them."),
+        ("Exact numbers are released as well",
+         "No: the number of records has noise. The run does not count incomplete records, values "
+         "outside the bounds and clipped values, and does not record processor times. It does not "
+         "hide that a site takes part, and so has as many records as its rules require."),
         ("Further releases add up", claims.ledger.adds_up),
-        ("Noise on floating-point numbers tells the value by its last digits",
-         "No: noise is drawn on integers and added to integers; the sum is turned into fractions "
-         "after it was opened."),
-        ("Noise that can be guessed",
-         "No: its seeds are the operating system's."),
-        ("Noise must be trusted to somebody", _trust(guarantee, sites)),
-        ("Times and sizes tell of records",
-         "Processor times are not written down. When a site answers is visible to the "
-         "coordinator; sizes of messages depend on declared shapes only."),
-        ("Groups, or what is true of many",
-         "Not protected, and meant to be learned. A guess about a person from what holds for "
-         "people like them is no breach of this guarantee."),
+        ("The last digits of floating-point noise reveal the value",
+         "No: sites draw noise as integers and add it to integers. The sum becomes a fraction "
+         "only after it was opened."),
+        ("Somebody can guess the noise",
+         "No: the operating system generated its seeds."),
+        ("Somebody must be trusted to add noise", _trust(guarantee, sites)),
+        ("Times and sizes reveal records",
+         "The run does not record processor times. The coordinator sees when a site answers; "
+         "the sizes of messages depend on declared shapes only."),
+        ("Conclusions about groups",
+         "Not protected, and the purpose of the analysis. A guess about a person from what holds "
+         "for similar people does not break this guarantee."),
         ("Clipping and noise distort the result",
-         "Clipping is a bias that no interval allows for. Noise of a given size weighs more the "
-         "fewer records there are, so that results for small groups suffer most."),
+         "No interval accounts for the bias of clipping. Noise of a given size has more effect "
+         "with fewer records, so results for small groups suffer most."),
         ("Somebody reads the records themselves",
-         "Differential privacy bounds what is released. Who may read a site's table, its ledger "
-         "and its keys is for the site to rule."),
+         "Differential privacy limits what releases reveal. The site must control who can read "
+         "its table, its ledger and its keys."),
     ]  # fmt: skip
 
 
 def _unit(guarantee: Facts) -> str:
     if guarantee["unit"] == "person":
         return (
-            "No: all records of a person within the caps, at up to "
+            "No: the unit is all records of a person within the caps, at up to "
             f"{counted(guarantee['sites_per_person'], 'site')}."
         )
     return (
-        "The unit is a record. Whether each person has one only needs a person; if not, set "
+        "The unit is a record. A person must judge whether each person has only one; if not, set "
         "privacy.person."
-    )
-
-
-def _exact_ones() -> str:
-    return (
-        "None: the number of records has noise; how many were incomplete, outside the bounds or "
-        "clipped is not counted; processor times are not written down. That a site takes part, and "
-        "thus has the records that its rules ask for, is not hidden."
     )
 
 
 def _trust(guarantee: Facts, sites: int) -> str:
     if guarantee["placement"] == "site":
         return (
-            "Each site's own noise protects its records, whoever else colludes. That a site adds "
-            "it is for the site alone to see."
+            "Each site's own noise protects its records, even if all others collude. Only the site "
+            "itself can see that it adds the noise."
         )
+    unchecked = "Nobody can check that the other sites add their noise."
     if not guarantee["colluding"]:
         return (
-            "No site may tell anybody its noise, and each can take its own away. That the others "
-            "add theirs cannot be checked."
+            "No site may tell anybody its noise, and each site can subtract its own noise from "
+            f"the sum. {unchecked}"
         )
     return (
-        f"Up to {declared(guarantee['colluding'])} of {counted(sites, 'site')} may "
-        "tell the coordinator their noise. That the others add theirs cannot be checked."
+        f"Up to {count(guarantee['colluding'])} of {counted(sites, 'site')} may tell the "
+        f"coordinator their noise. {unchecked}"
     )

@@ -1,14 +1,14 @@
-"""A guarantee of differential privacy in plain words: of what, to whom, against whom, until when.
+"""A guarantee of differential privacy in plain words: of what, for whom, and against whom.
 
-How large epsilon is, is said twice. e^epsilon is what the definition bounds. What that bound leaves
-to somebody who guesses is the chance
+The report explains epsilon in two ways. The definition bounds a factor of e^epsilon. For somebody
+who guesses, from all releases of a run, which of two data sets the run used, and who thought both
+equally likely before, the chance of success is
 
-    P(right guess) <= Phi(mu / 2) + T,                                                       (1)
+    P(right guess) <= Phi(mu / 2) + T.                                                       (1)
 
-for a guess, from all that a run released, on which of two data sets it read, each as likely as the
-other beforehand (Dong, Roth & Su 2022, section 2: releases of mu-GDP are no easier to tell apart
-than N(0, 1) and N(mu, 1)); T is how far discrete noise is from Gaussian, in total variation. (1)
-follows from the same mu as epsilon does, and says more than e^epsilon alone would.
+(Dong, Roth & Su 2022, section 2: releases of mu-GDP are no easier to tell apart than N(0, 1) and
+N(mu, 1).) T is the total variation between discrete and Gaussian noise. (1) follows from the same
+mu as epsilon, and is a stronger statement than e^epsilon alone.
 """
 
 from __future__ import annotations
@@ -17,145 +17,149 @@ import math
 
 from scipy.special import ndtr
 
-from secagg.reports.dp_claims import Facts, PrivacyClaims, all_others, distance, of_two
+from secagg.reports.dp_claims import (
+    Facts,
+    PrivacyClaims,
+    all_others,
+    distance,
+    epsilon_of_two_units,
+)
 from secagg.reports.numbers import count, counted, power_of_e, probability, significant
 
 
 def right_guesses(guarantee: Facts) -> int:
-    """Return the bound (1) in per cent, rounded up."""
+    """Return the bound (1) in percent, rounded up."""
     chance: float = float(ndtr(guarantee["mu"] / 2)) + distance(guarantee)
     return min(100, math.ceil(100 * chance))
 
 
 def factor(guarantee: Facts) -> str:
-    """Return e^epsilon and about what it is: e⁸, about 2,981 times."""
+    """Return e^epsilon and its approximate value: "e⁸, about 2,981 times"."""
     value = math.exp(guarantee["epsilon"])
     about = count(round(value)) if 100 <= value < 1e7 else significant(value, 3)
     return f"{power_of_e(guarantee['epsilon'])}, about {about} times"
 
 
 def explain_epsilon(claims: PrivacyClaims) -> str:
-    """Return what epsilon means for somebody who guesses; nothing where no guarantee holds."""
+    """Return what epsilon means for somebody who guesses; "" if no guarantee holds."""
     if not claims.holds:
         return ""
     guarantee = claims.guarantee
     unit = guarantee["unit"]
-    guess = f"whether one {unit} was there"
+    guess = f"whether one {unit} is in the data"
     if guarantee["adjacency"] == "replace":
-        guess = f"which of two {unit}s was there"
+        guess = f"which of two {unit}s is in the data"
     return (
-        f"The factor is {factor(guarantee)}: a bound on any attack, not what one is expected to "
-        f"gain. Who knows {all_others(guarantee)}, and has to tell {guess} by all that this run "
-        f"released, is right in at most {right_guesses(guarantee)} of 100 cases if both were "
-        "equally likely beforehand; by tossing a coin, in 50. Who knew more beforehand starts from "
-        "more."
+        f"The factor is {factor(guarantee)}. It bounds every attack; it is not the expected gain "
+        f"of an attack. Suppose that an attacker knows {all_others(guarantee)}, sees all releases "
+        f"of this run and guesses {guess}. If both answers were equally likely before, the guess "
+        f"is right in at most {right_guesses(guarantee)} of 100 cases; without the releases, in "
+        "50. An attacker with more prior knowledge starts from a higher number."
     )
 
 
 def plain_words(claims: PrivacyClaims, sites: int) -> list[tuple[str, str]]:
-    """Return the guarantee point by point, in words that need no knowledge of the matter.
+    """Return the guarantee as (question, answer) pairs, for readers without special knowledge.
 
-    sites: whose data is in the sums
+    sites: number of sites whose data is in the sums
     """
     guarantee = claims.guarantee
     return [
         ("What is guaranteed", _what(guarantee)),
-        ("About whom", _about_whom(guarantee)),
+        ("Who is protected", _who_is_protected(guarantee)),
         ("Against whom", _against_whom(guarantee, sites)),
-        ("By how much", explain_epsilon(claims)),
+        ("How strong it is", explain_epsilon(claims)),
         (
             "The exception",
-            f"δ = {probability(guarantee['delta'])}: a probability may change by so much on top of "
-            "the factor. It should be far below 1 / number of records.",
+            f"δ = {probability(guarantee['delta'])}: a probability may change by this much in "
+            "addition to the factor. δ should be far below 1 / number of records.",
         ),
-        ("Over which releases", _releases(claims)),
-        ("Over which runs", claims.ledger.adds_up),
+        ("Which releases it covers", _releases(claims)),
+        ("Which runs it covers", claims.ledger.adds_up),
     ]
 
 
 def _what(guarantee: Facts) -> str:
-    change = "is there at all" if guarantee["adjacency"] == "add_remove" else "says this or that"
+    unit = guarantee["unit"]
+    change = f"adding or removing one {unit}"
+    if guarantee["adjacency"] == "replace":
+        change = f"replacing one {unit} by another"
     return (
-        f"A bound on how much it can matter, to the chance of anything that was released, whether "
-        f"one {guarantee['unit']} {change}; and so on what can be learnt from the run that is owed "
-        f"to that {guarantee['unit']} alone. What holds of many is meant to be learnt."
+        f"A bound on how much {change} can change the probability of any released result. So it "
+        f"limits what the run reveals because of that one {unit}. It does not limit what the run "
+        f"reveals about many {unit}s together: that is the purpose of the run."
     )
 
 
-def _about_whom(guarantee: Facts) -> str:
+def _who_is_protected(guarantee: Facts) -> str:
     if guarantee["unit"] == "record":
         return (
-            "Each record, that is each row of a site's table, whoever it belongs to. A person with "
-            f"several records is protected by less: for two, {of_two(guarantee)} at the same δ."
+            "Each record: each row of a site's table. The protection of a person with several "
+            f"records is weaker: for two, {epsilon_of_two_units(guarantee)} at the same δ."
         )
     records = counted(guarantee["records_per_person"], "record")
     return (
-        f"Each person, with all that is used of theirs: at most {records} at a site, at no more "
-        f"than {counted(guarantee['sites_per_person'], 'site')}. Someone with records at more "
-        "sites is protected by less, and nobody can notice."
+        f"Each person, with at most {records} at a site, and at no more than "
+        f"{counted(guarantee['sites_per_person'], 'site')}. The protection of a person with "
+        "records at more sites is weaker, and nobody can notice that."
     )
 
 
 def _against_whom(guarantee: Facts, sites: int) -> str:
-    anybody = (
-        "Everybody who sees what was released, the coordinator and readers of the result among "
-        f"them, whatever else they know: {all_others(guarantee)}, too."
+    everybody = (
+        "Everybody who sees the releases, such as the coordinator and readers of the result, with "
+        f"any other knowledge, even of {all_others(guarantee)}."
     )
     if guarantee["placement"] == "site":
         return (
-            f"{anybody} Also all other sites together with the coordinator, because each site's "
+            f"{everybody} Also all other sites together with the coordinator, because each site's "
             "own noise is enough for its records."
         )
     if guarantee["colluding"] == 0:
         return (
-            f"{anybody} But not the sites themselves: each knows its own share of the noise, and "
-            "against one of them the guarantee is worth at least what “If more sites collude” says "
-            "of one. No site may tell anybody its share."
+            f"{everybody} But not the sites themselves: each site knows its own share of the "
+            "noise. Against one of them, the guarantee has at least the strength that “If more "
+            "sites collude” states for one site. No site may tell anybody its share."
         )
     return (
-        f"{anybody} Also up to {guarantee['colluding']} of the {counted(sites, 'site')} that tell "
-        "the coordinator their noise; against more, see “If more sites collude”."
+        f"{everybody} Also up to {guarantee['colluding']} of the {counted(sites, 'site')} that "
+        "tell the coordinator their noise; for more sites, see “If more sites collude”."
     )
 
 
 def _releases(claims: PrivacyClaims) -> str:
-    made = counted(sum(claims.sums.values()), "release")
-    text = f"The {made} of this run, all together: {claims.size} is for their sum."
+    releases = counted(sum(claims.sums.values()), "release")
+    text = f"The {releases} of this run together have {claims.epsilon_and_delta}."
     return f"{text} {claims.ledger.repeats}".rstrip()
 
 
 def invalidating_conditions(claims: PrivacyClaims) -> list[str]:
-    """Return what makes the guarantee void, now or later, and no software sees."""
+    """Return what voids the guarantee, now or later, without software being able to notice."""
     guarantee = claims.guarantee
-    own = guarantee["placement"] == "site"
-    found = [
-        "The records, or sums of them without noise, are released in any other way, before or "
-        "later, by this or other software."
-        + (" The ledger has such a release already." if claims.ledger.exact else ""),
-        "A site did not clip its records, or did not add its noise: a changed program, say. Then "
-        + (
-            "that site's records are not protected."
-            if own
-            else "its own records are not protected, and it counts as a site that colludes."
-        ),
-        "Somebody reads a site's ledger, which holds the seeds of its noise. Or a ledger is "
-        "deleted or put back to an older copy: it forgets what was spent, and what should have the "
-        "same noise again gets other noise.",
-        "Columns, bounds, levels or settings were chosen by looking at these records: what was "
-        "tried on them before is not counted.",
+    own_noise = guarantee["placement"] == "site"
+    conditions = [
+        "Somebody releases the records, or sums of them without noise, in any other way, earlier "
+        "or later, with this or other software."
+        + (" The ledger contains such a release already." if claims.ledger.exact else ""),
+        "A site did not clip its records, or did not add its noise, for example because its "
+        "program was changed. Then its records are not protected"
+        + ("." if own_noise else ", and it counts as a colluding site."),
+        "Somebody reads a site's ledger, which contains the seeds of its noise.",
+        "Somebody deletes a ledger or restores an older copy. Then the ledger no longer counts the "
+        "releases since, and a repeated question gets new noise in place of the same noise.",
+        "Somebody chose columns, bounds, levels or settings after looking at these records: the "
+        "guarantee does not cover earlier experiments.",
     ]
-    if not own:
-        most = guarantee["colluding"]
-        tell = f"More than {most} of the sites tell the coordinator their noise"
-        found.insert(
-            1,
-            f"{tell if most else 'A site tells anybody its noise'}: it then is worth what "
-            "“If more sites collude” says.",
-        )
+    if not own_noise:
+        colluding = guarantee["colluding"]
+        collusion = "A site tells anybody its noise"
+        if colluding:
+            collusion = f"More than {colluding} of the sites tell the coordinator their noise"
+        conditions.insert(1, f"{collusion}: then “If more sites collude” applies.")
     if guarantee["unit"] == "person":
-        found.append(
+        conditions.append(
             f"A person has records at more than {counted(guarantee['sites_per_person'], 'site')}, "
-            f"or goes by two names in column “{guarantee['person']}” of one site: not void, but "
-            "less."
+            f"or has two names in column “{guarantee['person']}” of one site. Then the guarantee "
+            "for this person is weaker."
         )
-    return found
+    return conditions

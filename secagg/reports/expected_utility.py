@@ -1,7 +1,7 @@
-"""Was the result expected to be usable? The verdict of `secagg plan`, and its words in a report.
+"""The verdict of `secagg plan` on the expected usefulness of a result, in the words of a report.
 
-It is worked out from public numbers only (`secagg.privacy.expected_error`), so that it is the same
-before and after the run, and tells nothing of any record.
+The verdict uses public numbers only (`secagg.privacy.expected_error`). So it is the same before and
+after the run, and reveals nothing about any record.
 """
 
 from __future__ import annotations
@@ -10,23 +10,20 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from secagg.privacy.expected_error import (
-    GREEN_ERROR,
-    USABLE_ERROR,
-)
+from secagg.privacy.expected_error import GREEN_ERROR, USABLE_ERROR
 from secagg.reports.numbers import count, counted, fixed
 from secagg.reports.results import records_of
 
 Facts = Mapping[str, Any]
 
 _MIN_RECORDS_RATIO = 0.8
-"""From this share of the expected records on the verdict is taken to hold; noise has to be excluded
-as the reason for fewer, by three of its standard deviations."""
+"""With at least this share of the expected records the verdict holds. Below it, the report warns if
+noise cannot explain the difference, by three of its standard deviations."""
 
 _VERDICT_WORDS = {
-    "green": "noise hardly shows",
-    "amber": "directions and large effects can be told",
-    "red": "noise drowns what is asked for",
+    "green": "the noise has hardly any effect",
+    "amber": "directions and large effects are visible",
+    "red": "the noise is larger than the effects",
 }
 
 
@@ -34,14 +31,14 @@ def in_short(facts: Facts) -> str:
     """Return the verdict for the first page."""
     judged = facts["feasibility"]
     if judged["verdict"] is None:
-        return f"It was {judged['words']}."
+        return f"The plan's verdict: {judged['words']}."
     return f"Expected before the run: {judged['verdict']}, {_VERDICT_WORDS[judged['verdict']]}."
 
 
 def fewer_records_than_expected(facts: Facts, summary: Mapping[str, Any]) -> tuple[str, str] | None:
-    """Return that there are far fewer records than the plan expected, and what follows; or None.
+    """Return a warning, title and text, if there are far fewer records than the plan expected.
 
-    Both numbers are public: the guess is the job's, and what was counted has noise.
+    Both numbers are public: the job states the guess, and the counted number has noise.
     """
     guess = facts["job"]["privacy"]["expected_records"]
     if guess is None:
@@ -53,57 +50,57 @@ def fewer_records_than_expected(facts: Facts, summary: Mapping[str, Any]) -> tup
     if person is not None:
         used = counted(facts["privacy"]["records_per_person"], "record")
         why = (
-            f" A site uses at most {used} of each person in column “{person}”: if persons have "
-            "more, the others are left out."
+            f" A site uses at most {used} of each person in column “{person}” and ignores further "
+            "records."
         )
     return (
         f"Far fewer records than the plan expected: about {count(records)} of {count(guess)}",
-        "Noise weighs more the fewer records there are, so whatever verdict the plan gave does not "
-        f"hold for this run.{why}",
+        "The noise has more effect with fewer records, so the plan's verdict does not hold for "
+        f"this run.{why}",
     )
 
 
 def expected(facts: Facts, summary: Mapping[str, Any]) -> list[str]:
-    """Return what was expected of the result before the run, with its terms explained."""
+    """Return the plan's verdict before the run, with an explanation of its terms."""
     judged = facts["feasibility"]
     if judged["verdict"] is None:
-        return [f"Whether noise leaves the result usable was {judged['words']}."]
+        return [f"The plan's verdict on the usefulness of the result: {judged['words']}."]
     verdict = judged["verdict"]
     records = count(facts["job"]["privacy"]["expected_records"])
-    found = [
-        f"The plan's verdict is {verdict}: {_VERDICT_WORDS[verdict]}. The coefficient error to "
-        f"expect is {percent(judged['error'])}.",
-        "Coefficient error: how far the noise alone is expected to move a regression's slopes, all "
-        "of them together, in per cent of their size, against the same fit without noise. "
-        f"Usable: at most {percent(USABLE_ERROR)}. Green is up to {percent(GREEN_ERROR)}, amber up "
-        f"to {percent(USABLE_ERROR)}, red above.",
+    texts = [
+        f"The plan's verdict is {verdict}: {_VERDICT_WORDS[verdict]}. The expected coefficient "
+        f"error is {percent(judged['error'])}.",
+        "Coefficient error: the expected change of all slopes of a regression together due to the "
+        "noise alone, in percent of their size. "
+        f"Usable: at most {percent(USABLE_ERROR)}. Green: up to {percent(GREEN_ERROR)}; amber: up "
+        f"to {percent(USABLE_ERROR)}; red: above.",
         _enough(judged),
-        f"Worked out from public numbers: {records} expected records, and a guess of how much "
-        "columns vary within their bounds and hang together. No record was read for it. Sampling "
-        "error, and the bias of clipping, come on top.",
+        f"The verdict uses public numbers only: {records} expected records, and a guess of the "
+        "columns' variances within their bounds and of their correlations. It does not include "
+        "sampling error and the bias of clipping.",
         ". ".join(fewer_records_than_expected(facts, summary) or ()),
     ]
-    return [text for text in found if text]
+    return [text for text in texts if text]
 
 
 def _enough(judged: Facts) -> str:
-    """Return what would make the result usable."""
+    """Return which epsilon, or which number of records, would make the result usable."""
     if judged["least_epsilon"] is None or judged["least_records"] is None:
-        return "No ε is enough for so few rounds of the method: more of them (method.rounds) are."
+        return "No ε is enough with so few rounds: increase method.rounds."
     return (
-        f"Usable from ε {_upwards(judged['least_epsilon'])} on with so many records, or from "
-        f"{count(judged['least_records'])} records on at this ε."
+        f"Usable with ε of at least {_rounded_up(judged['least_epsilon'])} for this number of "
+        f"records, or with at least {count(judged['least_records'])} records at this ε."
     )
 
 
-def _upwards(epsilon: float) -> str:
-    """Write an epsilon with two digits, rounded up so that what is written is enough."""
+def _rounded_up(epsilon: float) -> str:
+    """Write an epsilon with two digits, rounded up so that the written value is enough."""
     decimals = max(1 - math.floor(math.log10(epsilon)), 0)
     return fixed(math.ceil(epsilon * 10**decimals) / 10**decimals, decimals)
 
 
 def percent(share: float) -> str:
-    """Write a share in per cent, to a tenth where that tells on which side of a limit it is."""
+    """Write a share in percent; a tenth shows on which side of a limit it lies."""
     if 0 < share < 0.001:
         return "less than 0.1 %"
     return f"{100 * share:.1f} %".replace(".0 %", " %")

@@ -1,6 +1,6 @@
-"""What ledgers say, in a report: what this run cost, what it repeated, what all runs cost together.
+"""The ledgers in a report: the cost of this run, repeated releases, the cost of all runs together.
 
-The facts are those of `secagg.runs.ledger_facts`.
+The facts come from `secagg.runs.ledger_facts`.
 """
 
 from __future__ import annotations
@@ -11,12 +11,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Self
 
+from secagg.privacy.accounting.budget import rounded_down
 from secagg.reports.numbers import (
     ADJACENCIES,
     any_setting,
     count,
     counted,
-    fixed,
     flat,
     listing,
     moment,
@@ -25,20 +25,20 @@ from secagg.reports.numbers import (
 )
 
 Facts = Mapping[str, Any]
-NO_BOUND = "no bound: exact sums are among them"
+NO_BOUND = "no bound, because some sums are exact"
 
 
 @dataclass(frozen=True)
 class LedgerClaims:
-    """What ledgers say of a run and of all runs on its records, evaluated once.
+    """What ledgers say about a run and about all runs on its records, evaluated once.
 
-    kept: ledgers outlive the run, so that releases of many runs are added up; standing: how
-    repeated: by round, the releases that an earlier session had made with the same noise
+    kept: ledgers outlive the run, so they add up the releases of many runs; standing: in words
+    repeated: by round, the releases that an earlier session made with the same noise
     repeats: the same in a sentence; empty if there is none
-    exact: how many exact sums the coordinator's ledger holds
-    exact_at: sites whose own ledgers, where they are known, hold exact sums of earlier runs
-    adds_up: what all runs on these records cost together, as far as is known; together: the same
-        for the first page. These three are empty if this run has no noise
+    exact: number of exact sums in the coordinator's ledger
+    exact_at: sites whose own ledgers, if known, contain exact sums of earlier runs
+    adds_up: known cost of all runs on these records; together: the same for the first page. These
+        three are empty if this run has no noise
     """
 
     kept: bool
@@ -70,20 +70,20 @@ class LedgerClaims:
 
 def _standing(ledger: Mapping[str, Any] | None) -> tuple[bool, str]:
     if ledger is None:
-        return False, "There is no word of a ledger that outlives this run."
+        return False, "This run does not mention a permanent ledger."
     if not ledger["kept"]:
-        return False, "No ledger of this run outlives it."
-    text = "Each release is in ledgers that outlive the run: each site's own, and the coordinator's"
+        return False, "This run has no permanent ledger."
+    text = "Each release is in permanent ledgers: each site's own, and the coordinator's"
     standing = ledger.get("coordinator") or {}
     if "releases" not in standing:
         return True, f"{text}."
     exact = f", {count(standing['exact'])} of them exact" if standing.get("exact") else ""
-    return True, f"{text}, which holds {counted(standing['releases'], 'release')}{exact}."
+    return True, f"{text}, which contains {counted(standing['releases'], 'release')}{exact}."
 
 
 def _exact_at(facts: Facts) -> tuple[str, ...]:
-    kept = {site["name"]: site["spent"] for site in facts["sites"] or () if site["spent"]}
-    return tuple(name for name, spent in kept.items() if _unbounded(spent["before"]))
+    ledgers = {site["name"]: site["spent"] for site in facts["sites"] or () if site["spent"]}
+    return tuple(name for name, spent in ledgers.items() if _unbounded(spent["before"]))
 
 
 def _unbounded(spent: Mapping[str, float | None]) -> bool:
@@ -94,58 +94,57 @@ def _spent(facts: Facts) -> Mapping[str, Any]:
     return (facts.get("ledger") or {}).get("spent") or {}
 
 
-def _repeats(again: Sequence[Mapping[str, Any]], made: int) -> str:
-    if not again:
+def _repeats(repeated: Sequence[Mapping[str, Any]], releases: int) -> str:
+    if not repeated:
         return ""
-    which = f"{len(again)} of the {made} releases repeat"
-    if len(again) == made:
-        which = "Both releases repeat" if made == 2 else f"All {made} releases repeat"
-    sessions = {one["session"]: one["time"] for one in again}
-    named = [f"{session[:8]} ({moment(time)})" for session, time in sessions.items()]
-    what = "it costs" if len(again) == 1 else "they cost"
+    which = f"{len(repeated)} of the {releases} releases repeat"
+    if len(repeated) == releases:
+        which = "Both releases repeat" if releases == 2 else f"All {releases} releases repeat"
+    sessions = {release["session"]: release["time"] for release in repeated}
+    names = [f"{session[:8]} ({moment(time)})" for session, time in sessions.items()]
     return (
-        f"{which} what was released in session {listing(named)}, with the same noise: {what} "
-        "nothing more."
+        f"{which} releases of session {listing(names)} with the same noise, without additional "
+        "cost."
     )
 
 
 def _adds_up(facts: Facts, kept: bool, standing: str) -> str:
     spent = _spent(facts)
     if not kept:
-        return f"This one only. {standing} What other runs released of these records comes on top."
-    beyond = "It knows of nothing that was released under another ledger or by other software."
+        return f"This run only. {standing} Releases of these records by other runs add to the cost."
+    limit = "The ledger does not contain releases under another ledger or by other software."
     if "after" not in spent:
-        return f"This one only; others come on top. {standing} {beyond}"
+        return f"This run only; other runs add to the cost. {standing} {limit}"
     adjacency = facts["privacy"]["adjacency"]
     total = spent["after"][adjacency]
     runs = counted(spent["runs"], "run")
     if total is None or math.isinf(total):
         return (
-            f"This one only: by the coordinator's ledger exact sums of these records were "
-            f"released, and no ε bounds the {runs} together. {beyond}"
+            "This run only. The coordinator's ledger contains exact sums of these records, so no ε "
+            f"bounds the {runs} together. {limit}"
         )
     return (
-        f"This one. By the coordinator's ledger {runs} on these records, this one included, cost "
-        f"{_size(total, spent['delta'])} together. {beyond}"
+        f"This run. According to the coordinator's ledger, {runs} on these records, including this "
+        f"one, cost {_epsilon_and_delta(total, spent['delta'])} together. {limit}"
     )
 
 
 def _together(facts: Facts) -> str:
     spent = _spent(facts)
     if "after" not in spent:
-        return "In ledgers that outlive the run."
-    total = _size(spent["after"][facts["privacy"]["adjacency"]], spent["delta"])
-    return f"In ledgers that outlive the run: {counted(spent['runs'], 'run')}, {total} together."
+        return "In permanent ledgers."
+    total = _epsilon_and_delta(spent["after"][facts["privacy"]["adjacency"]], spent["delta"])
+    return f"In permanent ledgers: {counted(spent['runs'], 'run')}, {total} together."
 
 
-def _size(epsilon: float | None, delta: float) -> str:
+def _epsilon_and_delta(epsilon: float | None, delta: float) -> str:
     if epsilon is None or math.isinf(epsilon):
         return NO_BOUND
     return f"ε {significant(epsilon)} at δ {probability(delta)}"
 
 
 def totals(facts: Facts) -> list[tuple[str, str, str]]:
-    """Return what the coordinator's ledger adds up to: (what, before this run, with it)."""
+    """Return the totals of the coordinator's ledger: (adjacency, before this run, with it)."""
     spent = _spent(facts)
     if "after" not in spent:
         return []
@@ -153,8 +152,8 @@ def totals(facts: Facts) -> list[tuple[str, str, str]]:
     return [
         (
             words.format(unit),
-            _size(spent["before"][adjacency], spent["delta"]),
-            _size(spent["after"][adjacency], spent["delta"]),
+            _epsilon_and_delta(spent["before"][adjacency], spent["delta"]),
+            _epsilon_and_delta(spent["after"][adjacency], spent["delta"]),
         )
         for adjacency, words in ADJACENCIES.items()
     ]
@@ -167,19 +166,11 @@ def caps(facts: Facts) -> list[tuple[str, str]]:
 
 
 def _cap(cap: Mapping[str, Any]) -> tuple[str, str]:
-    return f"Cap: {cap['words']}", f"left: ε {_downwards(cap['left'])}"
-
-
-def _downwards(epsilon: float | None) -> str:
-    """Write an epsilon with three digits, rounded down: what is written is there to be had."""
-    if not epsilon:
-        return "0"
-    decimals = max(2 - math.floor(math.log10(epsilon)), 0)
-    return fixed(math.floor(epsilon * 10**decimals) / 10**decimals, decimals)
+    return f"Cap: {cap['words']}", f"left: ε {rounded_down(cap['left'] or 0.0)}"
 
 
 def sites(facts: Facts) -> list[dict[str, Any]]:
-    """Return each site's data set, rules and ledger, written; empty where they are not known."""
+    """Return each site's data set, rules and ledger in words; empty if they are not known."""
     return [
         {
             "name": site["name"],
@@ -194,20 +185,21 @@ def sites(facts: Facts) -> list[dict[str, Any]]:
 
 
 def counting(facts: Facts) -> str:
-    """Return why a site's ledger has fewer entries than sums were opened, where that is so."""
-    most = max(Counter(release["stage"] for release in facts["releases"]).values())
-    if facts["privacy"] is not None or most == 1 or not (facts.get("ledger") or {}).get("kept"):
+    """Return why a site's ledger has fewer entries than there are opened sums, if it has."""
+    max_rounds = max(Counter(release["stage"] for release in facts["releases"]).values())
+    kept = (facts.get("ledger") or {}).get("kept")
+    if facts["privacy"] is not None or max_rounds == 1 or not kept:
         return ""
     return (
-        "Without noise it has one entry for each stage of a run, however many rounds: the first "
-        f"exact sum spends all there is. The {counted(len(facts['releases']), 'sum')} of this run "
-        "are in the coordinator's ledger one by one. "
+        "Without noise it has one entry for each stage of a run with any number of rounds, because "
+        f"the first exact sum uses up any budget. The coordinator's ledger has one entry for each "
+        f"of the {counted(len(facts['releases']), 'sum')} of this run. "
     )
 
 
 def _rules(rules: Mapping[str, Any] | None) -> str:
     if rules is None:
-        return "none of its own: the job's"
+        return "the job's rules only"
     return "; ".join(f"{name} {any_setting(value)}" for name, value in flat(rules))
 
 
@@ -220,9 +212,9 @@ def _released(spent: Mapping[str, Any] | None) -> str:
 
 
 def _cost(spent: Mapping[str, Any] | None, facts: Facts) -> str:
-    """Return epsilon over all runs, under the adjacency of this one."""
+    """Return epsilon over all runs, under the adjacency of this run."""
     if spent is None:
         return "–"
     if facts["privacy"] is None:
         return NO_BOUND
-    return _size(spent["after"][facts["privacy"]["adjacency"]], spent["delta"])
+    return _epsilon_and_delta(spent["after"][facts["privacy"]["adjacency"]], spent["delta"])

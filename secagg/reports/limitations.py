@@ -1,4 +1,4 @@
-"""What a run does not protect, made of its facts: a catchword each, and what it means here."""
+"""What a run does not protect, from its facts."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from typing import Any
 
 from secagg.contracts import DisclosureKind
 from secagg.reports.disclosure import disclosure_kind
-from secagg.reports.dp_claims import PrivacyClaims, all_others, of_two
-from secagg.reports.numbers import count, counted, significant
+from secagg.reports.dp_claims import PrivacyClaims, all_others, epsilon_of_two_units
+from secagg.reports.numbers import count, significant
 
 Facts = Mapping[str, Any]
 
 
 def unprotected(facts: Facts, claims: PrivacyClaims) -> list[tuple[str, Sequence[str]]]:
-    """Return what is not protected: a catchword each, and what it means in this run."""
+    """Return what is not protected: (heading, explanations for this run)."""
     noise, unit = [], "record"
     if claims.noised:
         noise = [("What noise does not cover", claims.guarantee["unprotected"])]
@@ -25,98 +25,100 @@ def unprotected(facts: Facts, claims: PrivacyClaims) -> list[tuple[str, Sequence
     return [
         (f"Protocol {facts['protocol']['name']}", facts["protocol"]["unprotected"]),
         *together,
-        ("If the coordinator departs from the method", _departing(facts, claims)),
+        ("A dishonest coordinator", _dishonest_coordinator(facts, claims)),
         ("One computer", [_one_computer(facts)]),
         (f"One {unit}", [_one_unit(claims)]),
         ("Colluding sites", [_colluding(facts, claims)]),
         ("Other runs", _other_runs(facts, claims)),
         ("Dishonest data", [
-            "A site may contribute invented numbers within its declared bounds. What is outside is "
-            f"clipped{'' if claims.noised else ' and counted'}; what is inside goes unnoticed."]),
-        ("Who, when, how much", [
-            "Which sites took part, and the sizes and times of messages, are visible to the "
-            "coordinator and to the network."]),
+            "A site may contribute invented numbers within its declared bounds. The site clips"
+            f"{'' if claims.noised else ' and counts'} numbers outside the bounds; nobody notices "
+            "invented numbers inside them."]),
+        ("Participation, times and sizes", [
+            "The coordinator and the network see which sites took part, and the sizes and times of "
+            "messages."]),
         *noise,
         ("The result", [
-            "Coefficients, means and graphs are published on purpose. What they tell about groups "
-            f"of people is not limited by secure summation{', nor by noise' if noise else ''}."]),
+            "Coefficients, means and graphs are published on purpose. Secure summation"
+            f"{' and noise do' if noise else ' does'} not limit what they reveal about groups of "
+            "people."]),
     ]  # fmt: skip
 
 
-def _departing(facts: Facts, claims: PrivacyClaims) -> list[str]:
-    """Say what a coordinator can read that does not send what the method computes."""
-    said = facts["method"]["disclosure"]
+def _dishonest_coordinator(facts: Facts, claims: PrivacyClaims) -> list[str]:
+    """Return what a coordinator can learn that sends other messages than the method computes."""
+    disclosure = facts["method"]["disclosure"]
     if claims.noised:
-        return [said["if_malicious_noised"] or said["if_malicious"]]
-    honest = said["if_honest"] if facts["protocol"]["hides_from_coordinator"] else []
-    return [said["if_malicious"], *honest]
+        return [disclosure["if_malicious_noised"] or disclosure["if_malicious"]]
+    honest = disclosure["if_honest"] if facts["protocol"]["hides_from_coordinator"] else []
+    return [disclosure["if_malicious"], *honest]
 
 
 def _one_unit(claims: PrivacyClaims) -> str:
     if not claims.noised:
         return (
-            "No noise was added. Whoever knows all other records can compute the last one from an "
-            "exact sum, and can test whether a known record took part."
+            "The sums have no noise. Anybody who knows all other records can compute the last one "
+            "from an exact sum, and can test whether a known record took part."
         )
     guarantee = claims.guarantee
     if not claims.holds:
-        return "Noise was added, but what it protects is not borne out by the facts of this run."
+        return "The sums have noise, but the facts of this run do not support a guarantee."
     return (
-        f"Noise bounds what is told of it and does not rule it out: {claims.size}, even to "
-        f"somebody who knows {all_others(guarantee)}. Several {guarantee['unit']}s that belong "
-        f"together are protected by less: for two, {of_two(guarantee)} at the same δ."
+        f"Noise limits what the releases reveal about one {guarantee['unit']}, but does not "
+        f"exclude it: {claims.epsilon_and_delta}, even for somebody who knows "
+        f"{all_others(guarantee)}. The protection of several related {guarantee['unit']}s is "
+        f"weaker: for two, {epsilon_of_two_units(guarantee)} at the same δ."
     )
 
 
 def _colluding(facts: Facts, claims: PrivacyClaims) -> str:
     sites, k = len(facts["cohort"]), min(claims.thresholds)
-    who = (
-        "Sites that pool their own contributions can subtract them from a sum: here all sites but "
-        f"one, {counted(sites - 1, 'site')}, could together compute the last one's"
+    text = (
+        "Colluding sites can subtract their own contributions from a sum. In this run, all other "
+        f"sites together ({count(sites - 1)}) could compute the contribution of the last one"
     )
     smallest = f"In the smallest sum that k = {k} allows, {count(k - 1)} would be enough."
     if not claims.noised or not claims.holds:
-        return f"{who}. {smallest}"
+        return f"{text}. {smallest}"
     guarantee = claims.guarantee
     if guarantee["placement"] == "site":
-        noise = "with all of that site's noise, which is what the guarantee rests on"
-        return f"{who}, {noise}. {smallest}"
+        return f"{text}, but with all of its noise, which the guarantee assumes. {smallest}"
     last = guarantee["if_more_collude"][-1][1]
     if last is None or math.isinf(last):
-        worth = "guarantees nothing"
+        strength = "which guarantees nothing"
     else:
-        worth = f"is worth ε {significant(last)} at the same δ"
-    return f"{who}, with that site's share of the noise only, which {worth}. {smallest}"
+        strength = f"which gives ε {significant(last)} at the same δ"
+    return f"{text}, with its own share of the noise only, {strength}. {smallest}"
 
 
 def _other_runs(facts: Facts, claims: PrivacyClaims) -> list[str]:
     ledger = claims.ledger
     if ledger.kept:
-        spent = ", and add up what noised ones cost" if claims.noised else ""
-        compared = (
-            "Ledgers compare the sites of each sum with those of all earlier ones, and refuse one "
-            f"that would single out fewer than a site's rule asks for{spent}. They know of nothing "
-            "that was released under another ledger, under another name of the same records, or "
-            "by other software."
+        cost = ", and add up the cost of noised sums" if claims.noised else ""
+        differencing = (
+            "Ledgers compare the sites of each sum with those of all earlier sums. They refuse a "
+            "sum whose difference from an earlier one covers fewer sites than a site's rule "
+            f"requires{cost}. They do not contain releases under another ledger, under another "
+            "name of the same records, or by other software."
         )
     else:
-        noise = ", with its noise" if claims.noised else ""
-        compared = (
-            f"{ledger.standing} Without one, nothing compares this run with others: the same job "
-            "run with and without a site gives two sums whose difference is what that site "
-            f"contributed{noise}."
+        noise = " with its noise" if claims.noised else ""
+        differencing = (
+            f"{ledger.standing} So nothing compares this run with others: the same job with and "
+            "without a site gives two sums, and their difference is that site's "
+            f"contribution{noise}."
         )
-    return [compared, _over_the_same_sites(facts, claims)]
+    return [differencing, _same_sites(facts, claims)]
 
 
-def _over_the_same_sites(facts: Facts, claims: PrivacyClaims) -> str:
-    """Say what a rule on the sites of a sum does not see: what sums over the same ones tell."""
+def _same_sites(facts: Facts, claims: PrivacyClaims) -> str:
+    """Return what rules on the sites of a sum cannot check: several sums over the same sites."""
     text = (
-        "What the sums of this run determine together with those of other runs over the same sites "
-        "is not examined"
+        "secagg does not check what the sums of this run and of other runs over the same sites "
+        "determine together"
     )
     if claims.noised:
-        bound = "; where all have noise, what they cost together bounds it" if claims.holds else ""
+        bound = "; if all of them have noise, their total cost bounds it" if claims.holds else ""
         return f"{text}{bound}."
     return " ".join(filter(None, [f"{text}.", facts["method"]["disclosure"]["other_runs"]]))
 
@@ -124,12 +126,12 @@ def _over_the_same_sites(facts: Facts, claims: PrivacyClaims) -> str:
 def _one_computer(facts: Facts) -> str:
     if facts["engine"]["name"] == "memory":
         return (
-            "All parties of this run were played in one process: whoever ran it could read every "
+            "All parties of this run ran in one process: the person who ran it could read every "
             "site's records. The roles were separate, the computer was not."
         )
     return (
-        "Each party of this run was a process of its own, which alone read its records and held "
-        "its keys. But all ran on one computer for one user: whoever ran it could read every "
-        "site's records. Keys and states that a run keeps while it is under way are deleted at "
-        "its end, which is not erasure."
+        "Each party of this run had its own process, and only that process read its records and "
+        "keys. But all processes ran on one computer for one user: this user could read every "
+        "site's records. The run deletes its temporary keys and states at its end, but does not "
+        "erase them securely."
     )

@@ -1,7 +1,7 @@
-"""How numbers are written in a report: as many digits as mean something, and readable aloud.
+"""The number format of reports, terminal and plan: only digits that mean something.
 
-A minus is the minus sign, thousands have commas, and what does not exist is a dash. The exact
-numbers are in result.json; nothing is computed from what is written here.
+Negative numbers have a minus sign, thousands have commas, and a dash stands for a missing number.
+The exact numbers are in result.json; nothing is computed from these texts.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def counted(number: int, noun: str, plural: str = "") -> str:
 
 
 def significant(x: float | None, digits: int = 4) -> str:
-    """Write x to `digits` significant digits, as a power of ten where it is huge or tiny."""
+    """Write x with `digits` significant digits, as a power of ten if it is huge or tiny."""
     if x is None or not math.isfinite(x):
         return NONE
     if x == 0:
@@ -44,8 +44,13 @@ def _times_power(mantissa: str, power: int) -> str:
     return f"{mantissa.replace('-', '−')} × {power_of_ten(power)}"
 
 
+def epsilon_or_no_bound(epsilon: float | None) -> str:
+    """Write an epsilon; infinity, which is None in run.json, is "no bound"."""
+    return "no bound" if epsilon is None or math.isinf(epsilon) else significant(epsilon)
+
+
 def fixed(x: float | None, decimals: int) -> str:
-    """Write x with that many decimals; a value that rounds to nothing has no sign."""
+    """Write x with that many decimals; a value that rounds to zero has no sign."""
     if x is None or not math.isfinite(x):
         return NONE
     text = f"{x:,.{decimals}f}"
@@ -63,10 +68,10 @@ def by_error(x: float | None, error: float | None) -> str:
 
 
 def ratio(x: float | None, error: float | None) -> str:
-    """Write an odds ratio, or an end of its interval, to the place its error asks.
+    """Write an odds ratio, or an end of its interval, to the decimal place of its error.
 
-    error: of the odds ratio itself. Two digits are kept at least: the low end of a wide interval
-    must not be written as 0.
+    error: standard error of the odds ratio itself. There are at least two digits: the low end of a
+        wide interval must not appear as 0.
     """
     if x is None or error is None or not (0 < x < math.inf and 0 < error < math.inf):
         return significant(x, 3)
@@ -75,12 +80,12 @@ def ratio(x: float | None, error: float | None) -> str:
 
 
 def interval(low: str, high: str) -> str:
-    """Write an interval from its written ends; nothing where an end does not exist."""
+    """Write an interval from its written ends; "" if an end does not exist."""
     return "" if NONE in (low, high) else f"{low} to {high}"
 
 
 def p_value(p: float | None) -> str:
-    """Write a p-value to two digits, and none below 0.0001."""
+    """Write a p-value with two digits, or "< 0.0001"."""
     if p is None or not math.isfinite(p):
         return NONE
     return "< 0.0001" if p < 1e-4 else significant(p, 2) if p < 0.0995 else fixed(p, 2)
@@ -97,7 +102,7 @@ def size(number: int) -> str:
 
 
 def seconds(number: float) -> str:
-    """Write a duration in seconds, to a tenth: run.json says no more."""
+    """Write a duration in seconds with one decimal, as in run.json."""
     return f"{number:,.1f} s"
 
 
@@ -112,40 +117,41 @@ def power_of_ten(exponent: int) -> str:
 
 
 def power_of_e(exponent: float) -> str:
-    """Write e to a power as it was declared: e⁸, e^0.5."""
-    whole_power = exponent == int(exponent)
-    return f"e{str(int(exponent)).translate(_SUPERSCRIPT)}" if whole_power else f"e^{exponent:g}"
+    """Write e to a declared power: e⁸, e^0.5."""
+    if exponent == int(exponent):
+        return f"e{str(int(exponent)).translate(_SUPERSCRIPT)}"
+    return f"e^{exponent:g}"
 
 
 def probability(x: float) -> str:
-    """Write a small probability as it was declared; a power of ten as one."""
+    """Write a declared small probability; a power of ten as 10⁻⁵."""
     exponent = round(math.log10(x)) if x > 0 else 0
     return power_of_ten(exponent) if exponent < 0 and x == 10.0**exponent else declared(x)
 
 
 def deviation(x: float) -> str:
-    """Write the standard deviation of something counted: no more digits than it says itself."""
+    """Write the standard deviation of a count: one digit below 10, else two."""
     return significant(x, 1 if x < 10 else 2)
 
 
-def whole(number: int) -> str:
-    """Write an exact whole number, or its leading digits when it is long."""
+def integer(number: int) -> str:
+    """Write an exact integer, or its leading digits if it is long."""
     return count(number) if abs(number) < 10**9 else significant(float(Fraction(number)))
 
 
 def share(x: float | None) -> str:
-    """Write a fraction as a percentage."""
-    return NONE if x is None else f"{100 * x:.0f} %"
+    """Write a declared fraction as a percentage: 95 %, 99.9 %."""
+    return NONE if x is None else f"{100 * x:.4g} %"
 
 
 def listing(names: Sequence[str]) -> str:
     """Write names as a list: a, b and c."""
-    *most, last = names
-    return f"{', '.join(most)} and {last}" if most else last
+    *first, last = names
+    return f"{', '.join(first)} and {last}" if first else last
 
 
 def field_kind(kind: str) -> str:
-    """Write what kind of numbers a field holds, in words where the name is a mathematician's."""
+    """Write the kind of a field's numbers in plain words."""
     return {"psd": "sums of squares and products"}.get(kind, kind)
 
 
@@ -153,11 +159,11 @@ ADJACENCIES = {
     "add_remove": "one {} added or removed",
     "replace": "one {} replaced by another",
 }
-"""What is hard to tell apart, by the adjacency of differential privacy; of a unit."""
+"""The difference between neighbours under each adjacency; {} is the unit."""
 
 
 def declared(x: float) -> str:
-    """Write a setting or bound as it was declared, without digits that nobody gave."""
+    """Write a setting or bound with the digits of its declaration."""
     if x == int(x) and abs(x) < 1e7:
         return count(x)
     mantissa, _, power = f"{x:.6g}".partition("e")
@@ -170,7 +176,7 @@ def moment(iso: str) -> str:
 
 
 def any_number(key: str, value: float | str) -> str:
-    """Write a statistic by what its key says it is; text is left as it is."""
+    """Write a statistic in the format of its key; text stays as it is."""
     if isinstance(value, float):
         if key.endswith("p_value"):
             return p_value(value)
@@ -179,7 +185,7 @@ def any_number(key: str, value: float | str) -> str:
 
 
 def any_setting(value: object) -> str:
-    """Write a setting as it was declared."""
+    """Write a setting with the digits of its declaration."""
     match value:
         case None:
             return "not set"
@@ -198,7 +204,7 @@ def any_setting(value: object) -> str:
 
 
 def flat(table: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Return every value of nested tables under its dotted name; what is unset is left out."""
+    """Yield every value of nested tables with its dotted name; leave out unset values."""
     for key, value in table.items():
         name = f"{prefix}{key}"
         if isinstance(value, Mapping):

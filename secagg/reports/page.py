@@ -1,8 +1,8 @@
 """The run report: one self-contained page for a data protection officer and a statistician.
 
-A function of the facts of a run and its result: same input, same bytes. The page makes no request,
-runs no script, and its content policy forbids both; every name in it is escaped by the template
-engine or the element tree. It judges nothing: see `secagg.reports.summary`.
+The page is a function of the facts of a run and its result: same input, same bytes. It makes no
+request and runs no script, and its content policy forbids both. The template engine or the element
+tree escapes every name in it. It gives no verdict: see `secagg.reports.summary`.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from secagg.reports import (
     ledgers,
     limitations,
     posterior,
-    record_counts,
     regression,
     results,
     tables,
 )
 from secagg.reports import numbers as written
 from secagg.reports import summary as summary_sections
+from secagg.reports.disclosure import record_counts
 from secagg.reports.dp_claims import PrivacyClaims
 from secagg.reports.dp_hazards import hazards
 from secagg.reports.svg import forest_plot, graph
@@ -86,7 +86,7 @@ def render(facts: Mapping[str, Any], result: Result) -> str:
         sections={at: name for at, name in _SECTIONS.items() if at != "privacy" or claims.noised},
         facts=facts,
         summary=summary,
-        style=Markup(style),  # noqa: S704  # our own file, which must not be escaped
+        style=Markup(style),  # noqa: S704  # from this package; must not be escaped
         style_hash=base64.b64encode(hashlib.sha256(style.encode()).digest()).decode(),
         in_short=summary_sections.in_short(banners, questions),
         claim=summary_sections.claim(facts, claims),
@@ -97,20 +97,20 @@ def render(facts: Mapping[str, Any], result: Result) -> str:
         questions=questions,
         unprotected=limitations.unprotected(facts, claims),
         dropped=summary_sections.dropped(facts),
-        played_on=summary_sections.played_on(facts),
+        where_it_ran=summary_sections.where_it_ran(facts),
         released=tables.numbers_released(facts, claims),
         blocks=[_block(block, facts, claims, blocks) for block in blocks],
         columns=tables.columns(facts, summary, claims),
         lanes=tables.lanes(facts, claims),
         stages=stages,
-        policies=tables.policies(facts),
+        thresholds=tables.thresholds(facts),
         releases=tables.releases(facts, claims.ledger.repeated),
         site_rows=ledgers.sites(facts),
         ledger_counts=ledgers.counting(facts),
         sees=claims.sees,
         coordinator_key=tables.coordinator_key(facts),
         counted_records=results.records_of(summary) if claims.noised else None,
-        counts=None if claims.noised else record_counts.of_records(facts, summary),
+        counts=None if claims.noised else record_counts(facts, summary),
         other_counts=results.other_counts(facts, summary) if claims.noised else None,
         settings=tables.settings(facts, claims),
         noise=claims.noise_in_short(),
@@ -140,7 +140,7 @@ def _guarantee(
         "curve": curve,
         "picture": curve_picture(curve, (guarantee["delta"], guarantee["epsilon"])),
         "colluders": dp_mechanisms.colluders(guarantee),
-        "gives_way": dp_mechanisms.gives_way(guarantee, facts["protocol"]["name"]),
+        "noise_exhausted": dp_mechanisms.noise_exhausted(guarantee, facts["protocol"]["name"]),
         "ledger": claims.ledger.standing,
         "repeats": claims.ledger.repeats,
         "totals": ledgers.totals(facts),
@@ -177,7 +177,7 @@ def _block(
             shown |= posterior.of_graph(block)
         case TableKind.SITES:
             shown |= fedlin.of_sites(block, columns)
-        case TableKind.NUMBERS:  # its statistics are all there is to show
+        case TableKind.NUMBERS:  # the statistics are its whole result
             pass
     return shown
 
@@ -192,16 +192,17 @@ def _drawn(panel: regression.Panel) -> dict[str, Any]:
 
 
 def _graph(block: results.Block, blocks: list[results.Block]) -> dict[str, Any]:
-    """Return edges and drawing; all graphs over the same variables are laid out alike."""
+    """Return edges and drawing; graphs over the same variables have the same layout."""
     names, edges = block.summary["names"], graph.judged(block.summary)
-    alike = [b.summary for b in blocks if b.kind is TableKind.GRAPH and b.summary["names"] == names]
-    pairs = {(e.source, e.target) for summary in alike for e in graph.judged(summary)}
+    graphs = [b.summary for b in blocks if b.kind is TableKind.GRAPH]
+    same_names = [summary for summary in graphs if summary["names"] == names]
+    pairs = {(e.source, e.target) for summary in same_names for e in graph.judged(summary)}
     kinds: tuple[graph.Verdict, ...] = ("found",)
     if "truth" in block.summary:
         kinds = ("true", "reversed", "extra", "missing")
     shown: dict[str, Any] = {
         "edges": edges,
-        "reading": block.table.caption,
+        "caption": block.table.caption,
         "weight_unit": block.table.weights,
         "scored": "truth" in block.summary,
         "legend": [

@@ -1,9 +1,9 @@
-"""A sparse Bayesian model's result, arranged for reading: what was assumed, found, and how sure.
+"""The tables of a sparse Bayesian model: its prior, its posterior, and their Monte Carlo errors.
 
-Numbers of a posterior come with their Monte Carlo errors, and probabilities of inclusion (PIPs)
-with the prior that they depend on. A regression is a table and a forest plot; a graph is a table of
-its likeliest pairs, a heat map of all PIPs (as in Figure 2 of Kidd, Wang, Xu and Ni, PSB 2023) and
-a drawing of its edges.
+The page shows numbers of a posterior with their Monte Carlo errors, and posterior inclusion
+probabilities (PIPs) with the prior that they depend on. A regression has a table and a forest plot.
+A graph has a table of its likeliest pairs, a heat map of all PIPs (as in Figure 2 of Kidd, Wang, Xu
+and Ni, PSB 2023) and a drawing of its edges.
 """
 
 from __future__ import annotations
@@ -16,19 +16,25 @@ from secagg.reports import numbers as written
 from secagg.reports.regression import unit_of
 from secagg.reports.results import Block, Summary
 from secagg.reports.svg import graph
-from secagg.reports.svg.forest_plot import Interval, Scale, axis_picture, interval_picture, reach_of
+from secagg.reports.svg.forest_plot import (
+    Interval,
+    Scale,
+    axis_picture,
+    interval_picture,
+    scale_for,
+)
 from secagg.reports.svg.heat_map import MAX_CELLS, bar_picture, heat_picture
 
 LIKELY = 0.5
-"""A coefficient with this PIP or more is in the median probability model (Barbieri and Berger
-2004): it is marked."""
+"""The page marks coefficients with at least this PIP: they form the median probability model
+(Barbieri and Berger 2004)."""
 MAX_LISTED = 40
-"""Pairs of a graph that a table lists, edges first; all are in result.json."""
+"""Pairs of a graph in the table, edges first; result.json has all of them."""
 
 
 @dataclass(frozen=True)
 class Pair:
-    """A pair of a graph's variables, with the numbers of each coefficient that may connect it."""
+    """A pair of variables of a graph, with the numbers of each coefficient between them."""
 
     source: str
     target: str
@@ -40,59 +46,57 @@ class Pair:
 
 
 def prior_in_words(summary: Summary) -> str:
-    """Return the prior: with another one the same records have other PIPs."""
-    prior = {key: value if isinstance(value, bool) else f"{value:g}"
-             for key, value in summary["prior"].items()}  # fmt: skip
+    """Return the prior in words."""
+    prior = {
+        key: value if isinstance(value, bool) else written.declared(value)
+        for key, value in summary["prior"].items()
+    }
     errors = f"IG({prior['noise_shape']}, {prior['noise_scale']})"
-    site = (
-        f"σ_k² ~ {errors}"
-        if "arrows" not in summary
-        else f"Laplace errors of scale b_kj ~ {errors}"
-    )
-    whose = "of its own for each coefficient" if prior["own_eta"] else "one for all coefficients"
+    site = f"σ_k² ~ {errors}"
+    if "arrows" in summary:
+        site = f"Laplace errors of scale b_kj ~ {errors}"
+    number = "one for each coefficient" if prior["own_eta"] else "one for all coefficients"
     eta = "η_j" if prior["own_eta"] else "η"
     return (
         f"Prior: θ_j ~ N(0, {eta}) in the slab and N(0, {prior['spike_ratio']} {eta}) in the "
-        f"spike, {eta} ~ IG({prior['slab_shape']}, {prior['slab_scale']}), {whose}; the slab has "
+        f"spike, {eta} ~ IG({prior['slab_shape']}, {prior['slab_scale']}), {number}; the slab has "
         f"probability ρ ~ Beta({prior['rho_a']}, {prior['rho_b']}). At site k: "
         f"θ_kj ~ N(θ_j, λ_kj² τ_j²), λ_kj and τ_j ~ C⁺(0, 1), {site}."
     )
 
 
 def widths_in_words(summary: Summary) -> str:
-    """Return how wide spike and slab turned out, which is what a PIP tells apart."""
-    found = summary["diagnostics"]
-    slab, spike = (written.significant(found[name], 2) for name in ("slab_sd", "spike_sd"))
+    """Return the widths of spike and slab, which a PIP distinguishes."""
+    widths = summary["diagnostics"]
+    slab, spike = (written.significant(widths[name], 2) for name in ("slab_sd", "spike_sd"))
     return (
-        f"A PIP is the probability that a coefficient comes from the slab. By these records the "
-        f"slab has standard deviation {slab} and the spike {spike} (medians): a coefficient of the "
-        "spike's size, however certain, counts as none."
+        f"A PIP is the probability that a coefficient comes from the slab. For these records the "
+        f"slab has standard deviation {slab} and the spike {spike} (medians). A coefficient of the "
+        "spike's size counts as zero, even if its estimate is precise."
     )
 
 
 def sampler_in_words(summary: Summary) -> str:
-    """Return how many draws there are, and by how many rounds they came about."""
+    """Return the numbers of chains, rounds, sweeps and draws."""
     run = summary["sampler"]
-    chains, sweeps = (
-        written.counted(run["chains"], "chain"),
-        written.counted(run["sweeps"], "sweep"),
-    )
+    chains = written.counted(run["chains"], "chain")
+    sweeps = written.counted(run["sweeps"], "sweep")
     thinned = f", one of {run['thin']} kept" if run["thin"] > 1 else ""
     return (
         f"{chains} of {written.counted(run['rounds'], 'round')}, {sweeps} at each site in a round, "
-        f"the first {written.count(run['warmup'])} rounds left out{thinned}: "
+        f"without the first {written.count(run['warmup'])} rounds{thinned}: "
         f"{written.counted(run['chains'] * run['kept'], 'draw')}."
     )
 
 
 def unit_analysed(summary: Summary) -> str:
-    """Return what coefficients are in."""
-    whose = "pooled within sites" if summary["scale"] == "pooled" else "each site's own"
-    return f"standard deviations of the outcome for one of the predictor, {whose}"
+    """Return the unit of coefficients."""
+    scale = "pooled within sites" if summary["scale"] == "pooled" else "each site's own"
+    return f"standard deviations of the outcome for one of the predictor, {scale}"
 
 
 def pairs_of(summary: Summary) -> list[Pair]:
-    """Return the pairs of a graph, the likeliest first; of a directed one each direction."""
+    """Return the pairs of a graph, the likeliest first; each direction of a directed graph."""
     if "arrows" in summary:
         return [
             Pair(
@@ -101,12 +105,12 @@ def pairs_of(summary: Summary) -> list[Pair]:
             )
             for row in summary["arrows"]
         ]  # fmt: skip
-    found = []
+    pairs = []
     for row in summary["pairs"]:
         source, target = row["between"]
         weight, sides = row["partial_correlation"], tuple(row["sides"])
-        found.append(Pair(source, target, False, row["pip"], row["edge"], weight, sides))
-    return found
+        pairs.append(Pair(source, target, False, row["pip"], row["edge"], weight, sides))
+    return pairs
 
 
 def of_regression(block: Block, columns: Mapping[str, Any]) -> dict[str, Any]:
@@ -114,7 +118,7 @@ def of_regression(block: Block, columns: Mapping[str, Any]) -> dict[str, Any]:
     rows: Sequence[Summary] = block.summary["coefficients"]
     own = all("own_units" in row for row in rows)
     return {
-        **_told(block),
+        **_words(block),
         "own": own,
         "own_unit": _own_unit(block.summary["outcome"], columns),
         "rows": [
@@ -138,9 +142,9 @@ def of_graph(block: Block) -> dict[str, Any]:
     edges = [pair for pair in pairs if pair.edge]
     likely = edges + [pair for pair in pairs if not pair.edge]
     shown: dict[str, Any] = {
-        **_told(block),
+        **_words(block),
         "pairs": [(pair, [_numbers(side) for side in pair.sides]) for pair in likely[:MAX_LISTED]],
-        "left_out": max(len(pairs) - MAX_LISTED, 0),
+        "omitted": max(len(pairs) - MAX_LISTED, 0),
         "edges": len(edges),
         "directed": "arrows" in summary,
         "heat": None,
@@ -164,7 +168,7 @@ def of_graph(block: Block) -> dict[str, Any]:
     return shown
 
 
-def _told(block: Block) -> dict[str, str]:
+def _words(block: Block) -> dict[str, str]:
     summary = block.summary
     return {
         "prior": prior_in_words(summary),
@@ -175,7 +179,7 @@ def _told(block: Block) -> dict[str, str]:
 
 
 def _numbers(row: Summary) -> dict[str, str]:
-    """Return one coefficient's numbers as written."""
+    """Return one coefficient's numbers in text."""
     mean, interval = mean_and_interval(row)
     return {
         "mean": mean,
@@ -189,62 +193,62 @@ def _numbers(row: Summary) -> dict[str, str]:
 
 
 def mean_and_interval(
-    row: Summary, *, in_own_units: bool = False, middle: str = "mean"
+    row: Summary, *, in_own_units: bool = False, centre: str = "mean"
 ) -> tuple[str, str]:
-    """Return a coefficient's mean (or the middle named), and its interval, as written.
+    """Return a coefficient's mean (or median, if `centre` is that) and its interval in text.
 
-    Each has the digits that the standard deviation asks (the second significant one is the last)
-    and the Monte Carlo error of the number itself supports (its first): ends of intervals, which
-    few draws lie near, are often less certain than means.
+    The last digit is the second significant digit of the standard deviation, or the first one of
+    the number's Monte Carlo error if that is larger: ends of intervals are often less certain than
+    means, since few draws lie near them.
     """
     shown = row["own_units"] if in_own_units else row
-    longer, width = 1.0, row["high"] - row["low"]
-    if in_own_units and width > 0:  # errors of ends are there in the unit analysed only
-        longer = (shown["high"] - shown["low"]) / width
+    factor, width = 1.0, row["high"] - row["low"]
+    if in_own_units and width > 0:  # errors of ends exist in the analysed unit only
+        factor = (shown["high"] - shown["low"]) / width
 
-    def digits(name: str) -> str:
+    def text(name: str) -> str:
         error = row[f"mcse_{name}"]
-        supported = 0.0 if error is None else 10 * longer * error
+        supported = 0.0 if error is None else 10 * factor * error
         return written.by_error(shown[name], max(shown["sd"] or 0.0, supported))
 
-    return digits(middle), written.interval(digits("low"), digits("high"))
+    return text(centre), written.interval(text("low"), text("high"))
 
 
 def ess_in_words(rows: Sequence[Summary]) -> str:
-    """Return the least bulk, and the least tail effective sample size of some coefficients."""
-    least = []
+    """Return the smallest bulk and tail effective sample sizes of some coefficients."""
+    smallest = []
     for name in ("ess_bulk", "ess_tail"):
         sizes = [row[name] for row in rows if row[name] is not None]
-        least.append(written.count(min(sizes)) if sizes else written.NONE)
-    return " / ".join(least)
+        smallest.append(written.count(min(sizes)) if sizes else written.NONE)
+    return " / ".join(smallest)
 
 
 def _own_unit(outcome: str, columns: Mapping[str, Any]) -> str:
-    """Return what coefficients in own units are in."""
+    """Return the unit of coefficients in own units."""
     logged = [name for name, column in columns.items() if column.get("transform") == "log"]
     of_outcome = unit_of(outcome, columns) or f"of {outcome}"
     if outcome in logged:
         of_outcome = f"of ln({outcome})"
-    of_logs = ", or one unit of ln(x) where the job takes a column's logarithm" if logged else ""
+    of_logs = ", or one unit of ln(x) if the job takes a column's logarithm" if logged else ""
     return (
         f"{of_outcome} for one unit of a continuous column{of_logs}, or one level against another"
     )
 
 
 def _forest(block: Block) -> dict[str, Any]:
-    """Return the terms on one scale, since they have one unit."""
+    """Return the terms on a common scale, since they have the same unit."""
     rows: Sequence[Summary] = block.summary["coefficients"]
     reach = max(abs(row[end]) for row in rows for end in ("low", "high"))
-    scale = reach_of(Interval(0.0, -reach, reach), [], log=False)
+    scale = scale_for(Interval(0.0, -reach, reach), [], log=False)
     return {"axis": axis_picture(scale), "terms": [_drawn(row, scale) for row in rows]}
 
 
 def _drawn(row: Summary, scale: Scale) -> dict[str, Any]:
     mean, interval = mean_and_interval(row)
-    drawn, likely = Interval(row["mean"], row["low"], row["high"]), row["pip"] >= LIKELY
+    estimate, likely = Interval(row["mean"], row["low"], row["high"]), row["pip"] >= LIKELY
     return {
         "term": row["term"],
-        "picture": interval_picture(drawn, scale, pooled=True, doubtful=not likely),
+        "picture": interval_picture(estimate, scale, pooled=True, hollow=not likely),
         "bar": bar_picture(row["pip"]),
         "pip": written.fixed(row["pip"], 2),
         "mean": mean,

@@ -1,7 +1,7 @@
-"""A regression, arranged for reading: its table of coefficients and its forest plot.
+"""The tables of a regression: coefficients, and the forest plot.
 
-The plot has a panel a term: the estimate of all sites together, and in simulations that of each
-site by itself. A site without an estimate keeps its line.
+The plot has a panel for each term: the estimate of all sites together, and in simulations that of
+each site alone. A site without an estimate has a line without a mark.
 """
 
 from __future__ import annotations
@@ -13,18 +13,18 @@ from typing import Any
 from secagg.models.common.coefficient_table import INTERCEPT
 from secagg.reports import numbers as written
 from secagg.reports.results import Block, Summary, usable
-from secagg.reports.svg.forest_plot import Interval, Scale, reach_of
+from secagg.reports.svg.forest_plot import Interval, Scale, scale_for
 
 
 @dataclass(frozen=True)
 class Row:
-    """One line of a forest plot: where, how many records, the numbers drawn and as written."""
+    """One line of a forest plot: label, number of records, the interval drawn and in text."""
 
     label: str
     records: int | None
     interval: Interval | None
     estimate: str
-    between: str
+    written_interval: str
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class Panel:
 
 
 def unit_of(term: str, columns: Mapping[str, Any]) -> str:
-    """Return what a coefficient is for: one unit of a continuous column, or a level of another."""
+    """Return a coefficient's unit: one unit of a continuous column, or a level against another."""
     if term in columns and columns[term]["type"] == "continuous":
         unit = columns[term]["unit"] or "its unit"
         return f"logarithm, in {unit}" if columns[term]["transform"] == "log" else f"in {unit}"
@@ -53,7 +53,7 @@ def unit_of(term: str, columns: Mapping[str, Any]) -> str:
 
 
 def coefficient_table(block: Block, columns: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Return the rows of a regression table, written."""
+    """Return the rows of a regression table in text."""
     return [
         {
             "term": term["term"],
@@ -66,45 +66,40 @@ def coefficient_table(block: Block, columns: Mapping[str, Any]) -> list[dict[str
                 written.by_error(term["ci_low"], term["std_error"]),
                 written.by_error(term["ci_high"], term["std_error"]),
             ),
-            "odds": _effect(term, odds=True)[1:] if block.odds else None,
+            "odds": effect(term, odds=True)[1:] if block.odds else None,
         }
         for term in block.summary["terms"]
     ]
 
 
 def panels(block: Block, columns: Mapping[str, Any]) -> list[Panel]:
-    """Return the forest plot of a regression: a panel a term, without the intercept.
+    """Return the forest plot of a regression: a panel for each term except the intercept.
 
-    Empty where the pooled estimates mean nothing, or there is neither interval nor comparison.
+    Empty if the result is not usable, or there is neither an interval nor a comparison.
     """
     terms: Sequence[Summary] = block.summary["terms"]
     if not block.usable or not (block.alone or any(t["ci_low"] is not None for t in terms)):
         return []
-    found = []
-    for term in terms:
-        if term["term"] == INTERCEPT:
-            continue
-        rows = [_row("All sites", block.summary, term["term"], block.odds)]
-        rows += [_row(s, own, term["term"], block.odds) for s, own in block.alone.items()]
-        drawn = [row.interval for row in rows]
-        scale = reach_of(drawn[0], drawn[1:], log=block.odds)
-        name = term["term"]
-        found.append(Panel(name, unit_of(name, columns), scale, tuple(rows)))
-    return found
+    shown = []
+    for name in (term["term"] for term in terms if term["term"] != INTERCEPT):
+        rows = [_row("All sites", block.summary, name, block.odds)]
+        rows += [_row(site, own, name, block.odds) for site, own in block.alone.items()]
+        intervals = [row.interval for row in rows]
+        scale = scale_for(intervals[0], intervals[1:], log=block.odds)
+        shown.append(Panel(name, unit_of(name, columns), scale, tuple(rows)))
+    return shown
 
 
 def _row(label: str, summary: Summary, name: str, odds: bool) -> Row:
-    records = summary.get("n")
-    if not usable(summary):
-        return Row(label, records, None, "no estimate", "")
-    term = next((t for t in summary["terms"] if t["term"] == name), None)
+    terms = summary["terms"] if usable(summary) else []
+    term = next((t for t in terms if t["term"] == name), None)
     if term is None:
-        return Row(label, records, None, "no estimate", "")
-    return Row(label, records, *_effect(term, odds))
+        return Row(label, summary.get("n"), None, "no estimate", "")
+    return Row(label, summary.get("n"), *effect(term, odds))
 
 
-def _effect(term: Summary, odds: bool) -> tuple[Interval | None, str, str]:
-    """Return what is drawn of a term, and its estimate and interval as written."""
+def effect(term: Summary, odds: bool) -> tuple[Interval | None, str, str]:
+    """Return a term's interval to draw, its estimate in text, and its interval in text."""
     if odds:
         values = [term["odds_ratio"], term["odds_low"], term["odds_high"]]
         error = None if None in (values[0], term["std_error"]) else values[0] * term["std_error"]

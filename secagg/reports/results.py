@@ -1,8 +1,8 @@
-"""A run's result, arranged for reading: one block an analysis, beside it each site's own.
+"""The result of a run for display: a block for each analysis, with the results of each site alone.
 
-Reads the plain data of `Result.summary`, and of the facts how the method wants it shown. What a
-site would get alone is there only in simulations; a site without an estimate of its own keeps its
-line and says why.
+The input is the plain data of `Result.summary`, and from the facts the tables that the method
+declares. Only simulations have results of single sites; a site without an estimate has its own line
+that states the reason.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from secagg.reports import numbers as written
 Summary = Mapping[str, Any]
 
 _LABELS = {"n": "records", "rounds": "rounds of the method"}
-"""Of numbers that methods of any kind may have; a method's own labels come first."""
+"""Labels of numbers that every method may have; a method's own labels have priority."""
 _SHOWN_ELSEWHERE = {"schema", "method", "title", "outcome", "level", "converged", "status"}
 _SHOWN_ELSEWHERE |= {"failed", "records", "incomplete_records", "records_error"}
 _SHOWN_ELSEWHERE |= {"missing", "extra", "reversed"}
@@ -26,50 +26,50 @@ _SHOWN_ELSEWHERE |= {"missing", "extra", "reversed"}
 
 @dataclass(frozen=True)
 class Block:
-    """One analysis of the pooled records; `alone` is the same analysis at each site by itself.
+    """One analysis of the pooled records; `alone` is the same analysis at each site alone.
 
-    table: how the method wants it shown
-    apart: the settings that tell it from others by the same method, "" where there are none
+    table: the display that the method declares
+    settings: those that differ from other analyses by the same method; "" if none do
     """
 
     summary: Summary
     table: ResultTable
     alone: Mapping[str, Summary]
-    apart: str = ""
+    settings: str = ""
 
     @property
     def kind(self) -> TableKind:
-        """Return which table it is shown in; of an analysis that failed nothing is."""
+        """The kind of its table; a failed analysis shows numbers only."""
         return TableKind.NUMBERS if "failed" in self.summary else self.table.kind
 
     @property
     def title(self) -> str:
-        """Return its heading."""
-        return self.table.title + (f", {self.apart}" if self.apart else "")
+        """Its heading."""
+        return self.table.title + (f", {self.settings}" if self.settings else "")
 
     @property
     def odds(self) -> bool:
-        """Say whether the coefficients are logarithms of odds ratios."""
+        """Whether the coefficients are logarithms of odds ratios."""
         return any("odds_ratio" in term for term in self.summary.get("terms", ()))
 
     @property
     def usable(self) -> bool:
-        """Say whether the method reached its goal."""
+        """Whether the result may be used."""
         return usable(self.summary)
 
     @property
     def iterative(self) -> bool:
-        """Say whether its method searches for an optimum, so that convergence is worth a line."""
+        """Whether the method searches for an optimum, so the page mentions convergence."""
         return "status" in self.summary or self.summary.get("weights") is not None
 
     @property
     def notes(self) -> Sequence[str]:
-        """Return what the method remarks on its own result."""
+        """The method's notes on its own result."""
         notes: Sequence[str] = self.summary.get("notes", ())
         return notes
 
     def failures(self) -> dict[str, str]:
-        """Return why a site by itself gets no estimate."""
+        """Return, for each site that gets no estimate alone, the reason."""
         return {
             site: own.get("failed") or next(iter(own.get("notes", ())), str(own.get("status")))
             for site, own in self.alone.items()
@@ -78,7 +78,7 @@ class Block:
 
 
 def usable(summary: Summary) -> bool:
-    """Say whether a summary holds estimates that may be used."""
+    """Return whether a summary's estimates may be used."""
     return "failed" not in summary and bool(summary.get("converged", True))
 
 
@@ -95,32 +95,32 @@ def blocks(facts: Mapping[str, Any], summary: Summary) -> list[Block]:
             analysis,
             table,
             {s: own if "failed" in own else own["analyses"][i] for s, own in alone.items()},
-            _apart(analysis, analyses),
+            _distinct_settings(analysis, analyses),
         )
         for i, (analysis, table) in enumerate(zip(analyses, tables, strict=True))
     ]
 
 
 def read_table(plain: Mapping[str, Any]) -> ResultTable:
-    """Return what a method declared, from run.json."""
+    """Return a method's declared table, from run.json."""
     labels = {key: (label, meaning) for key, (label, meaning) in plain["labels"].items()}
     return ResultTable(**{**plain, "kind": TableKind(plain["kind"]), "labels": labels})
 
 
-def _apart(analysis: Summary, analyses: Sequence[Summary]) -> str:
-    """Return the settings of a graph that differ among those by its method."""
+def _distinct_settings(analysis: Summary, analyses: Sequence[Summary]) -> str:
+    """Return the settings of a graph that differ between graphs by the same method."""
     own: Mapping[str, Any] = analysis.get("settings", {})
-    alike = [a["settings"] for a in analyses if a["method"] == analysis["method"] and "edges" in a]
-    differing = [key for key in own if any(other.get(key) != own[key] for other in alike)]
+    others = [a["settings"] for a in analyses if a["method"] == analysis["method"] and "edges" in a]
+    differing = [key for key in own if any(other.get(key) != own[key] for other in others)]
     return ", ".join(
         f"{key.replace('_', ' ')} {written.any_setting(own[key])}" for key in differing
     )
 
 
 def records_of(summary: Summary) -> tuple[int, float]:
-    """Return the best known number of records of a noised run, and its noise's deviation.
+    """Return the best estimate of the number of records of a noised run, and its noise's deviation.
 
-    A method that releases the number once more, among its moments, has made one of the two.
+    A method that releases the number a second time, with its moments, has combined the two.
     """
     if "n_error" in summary:
         return int(summary["n"]), float(summary["n_error"])
@@ -128,10 +128,10 @@ def records_of(summary: Summary) -> tuple[int, float]:
 
 
 def other_counts(facts: Mapping[str, Any], summary: Summary) -> list[str]:
-    """Return the numbers of records that analyses went by, where not by the best known one.
+    """Return the numbers of records that analyses used in place of the best estimate.
 
-    Only least squares allows for the noise. The others need moments that a table can have, where
-    the number of records is a whole one, and more if the moments were repaired.
+    Only least squares accounts for the noise. The others need moments of a possible table, in which
+    the number of records is an integer, and larger if the moments were repaired.
     """
     best, _ = records_of(summary)
     used = {int(block.summary.get("n", best)) for block in blocks(facts, summary)}
@@ -139,9 +139,9 @@ def other_counts(facts: Mapping[str, Any], summary: Summary) -> list[str]:
 
 
 def statistics(block: Block, *, noised: bool) -> list[tuple[str, str, str]]:
-    """Return every single number of a summary that no other table shows: label, value, meaning.
+    """Return the numbers of a summary that no other table shows: (label, value, meaning).
 
-    noised: whether the number of records has noise; then the page shows it once, for all analyses
+    noised: the number of records has noise, and the page shows it once, for all analyses
     """
     summary, labels = block.summary, block.table.labels
     elsewhere = _SHOWN_ELSEWHERE | ({"n"} if noised else set())
@@ -150,20 +150,19 @@ def statistics(block: Block, *, noised: bool) -> list[tuple[str, str, str]]:
         **summary,
         **summary.get("diagnostics", {}),
     }
-    found = []
+    lines = []
     for key, value in single.items():
         if key not in elsewhere and isinstance(value, int | float | str):
             label, meaning = labels.get(key, (_LABELS.get(key, key.replace("_", " ")), ""))
-            found.append((label, written.any_number(key, value), meaning))
-    asked = summary.get("settings", {}).items()
-    return found + [
+            lines.append((label, written.any_number(key, value), meaning))
+    return lines + [
         (f"setting: {key.replace('_', ' ')}", written.any_setting(value), "")
-        for key, value in asked
+        for key, value in summary.get("settings", {}).items()
     ]
 
 
 def within_sites(description: Summary) -> bool:
-    """Say whether each site took off its own means, so that there are none to show."""
+    """Return whether the data are centred within each site, so there are no means."""
     return all(column["mean"] is None for column in description["columns"])
 
 

@@ -1,4 +1,4 @@
-"""The tables of a report: plain rows made of the facts of a run, ready for the template."""
+"""The tables of a report: plain rows from the facts of a run, for the template."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from fractions import Fraction
 from typing import Any
 
 from secagg.reports.dp_claims import PrivacyClaims
-from secagg.reports.numbers import any_setting, declared, flat, power_of_two, whole
+from secagg.reports.numbers import any_setting, declared, flat, integer, power_of_two
 from secagg.reports.results import Block, usable
 from secagg.reports.svg import graph
 
@@ -17,7 +17,7 @@ Facts = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class Lane:
-    """One role in the picture of who saw what, and its messages to and from the coordinator."""
+    """One role in the message diagram, and its messages to and from the coordinator."""
 
     role: str
     parties: int
@@ -28,9 +28,9 @@ class Lane:
 
 @dataclass(frozen=True)
 class Bound:
-    """One field's proof of fit; `largest` is the largest sum that can occur, in steps.
+    """One field's overflow check; `largest` is the largest possible sum, in steps.
 
-    tail: the largest noise of one site, in steps; clipped: None where that is not told
+    tail: the largest noise of one site, in steps; clipped: None if the run does not count it
     """
 
     name: str
@@ -46,7 +46,7 @@ class Bound:
 
 @dataclass(frozen=True)
 class StageTable:
-    """A stage with its fields; `fits`: the proof, computed again from the numbers shown."""
+    """A stage with its fields; `fits`: the overflow check, computed again."""
 
     name: str
     sees: str
@@ -60,12 +60,12 @@ class StageTable:
 
 
 def numbers_released(facts: Facts, claims: PrivacyClaims) -> int:
-    """Return how many numbers all opened sums tell together."""
+    """Return how many numbers all opened sums contain."""
     return sum(_numbers(s, claims) * claims.sums.get(s["stage"], 0) for s in facts["plan"])
 
 
 def _numbers(stage: Mapping[str, Any], claims: PrivacyClaims) -> int:
-    """Return how many numbers a sum tells: with noise, clip counts are zeros and tell nothing."""
+    """Return how many numbers a sum contains, without the clip counts of a noised run: zeros."""
     fields = [f for f in stage["fields"] if not (claims.noised and f["name"] == "clipped")]
     return sum(int(field["values"]) for field in fields)
 
@@ -87,71 +87,69 @@ def lanes(facts: Facts, claims: PrivacyClaims) -> list[Lane]:
 
 
 def stages(facts: Facts, summary: Mapping[str, Any], claims: PrivacyClaims) -> list[StageTable]:
-    """Return the proof of fit of every stage, worked out from bounds, sites and resolution."""
-    found = []
+    """Return the overflow check of every stage, from bounds, sites and resolution."""
+    shown = []
     for stage in facts["plan"]:
-        told = summary["contributions_clipped"]
-        clipped = None if claims.noised else told.get(stage["stage"], {})
+        clip_counts = summary["contributions_clipped"]
+        clipped = None if claims.noised else clip_counts.get(stage["stage"], {})
         bounds, fits = [], True
         for field in stage["fields"]:
             step = Fraction(2) ** field["fraction_bits"]
-            one = round(Fraction(field["bound"]) * step) + field["noise_tail"]
-            largest = stage["sites"] * one
+            contribution = round(Fraction(field["bound"]) * step) + field["noise_tail"]
+            largest = stage["sites"] * contribution
             fits = fits and largest < 2 ** (stage["ring_bits"] - 1)
             fits = fits and largest.bit_length() + 1 == field["sum_bits"]
             bounds.append(
                 Bound(
                     field["name"], field["kind"], field["values"], declared(field["bound"]),
-                    field["fraction_bits"], whole(field["noise_tail"]), whole(largest),
+                    field["fraction_bits"], integer(field["noise_tail"]), integer(largest),
                     field["sum_bits"], None if clipped is None else clipped.get(field["name"], 0),
                 )
             )  # fmt: skip
-        found.append(
+        shown.append(
             StageTable(
                 stage["stage"], stage["sees"], stage["sites"], stage["ring_bits"],
                 stage["max_rounds"], claims.sums.get(stage["stage"], 0), _numbers(stage, claims),
                 tuple(bounds), fits,
             )
         )  # fmt: skip
-    return found
+    return shown
 
 
 def releases(facts: Facts, repeated: Mapping[int, Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Return what each release was decided by; rounds in a row that are alike make one line.
+    """Return the basis of each release decision; equal decisions in successive rounds share a line.
 
-    repeated: the releases, by round, that an earlier session had made with the same noise
+    repeated: by round, the releases that an earlier session made with the same noise
     """
-    found: list[dict[str, Any]] = []
+    lines: list[dict[str, Any]] = []
     for release in facts["releases"]:
+        round_, seq = release["round"], release["seq"] + 1
         line = {
             "stage": release["stage"],
             "sites": len(release["contributors"]),
             "strictest": max(release["thresholds"].values()),
-            "again": repeated[release["round"]]["session"][:8]
-            if release["round"] in repeated
-            else "",
+            "again": repeated[round_]["session"][:8] if round_ in repeated else "",
         }
-        at, seq = release["round"], release["seq"] + 1
-        if found and found[-1].items() >= line.items() and found[-1]["last"] == at - 1:
-            found[-1] |= {"last": at, "number": found[-1]["number"] + 1, "last_line": seq}
+        if lines and lines[-1].items() >= line.items() and lines[-1]["last"] == round_ - 1:
+            lines[-1] |= {"last": round_, "number": lines[-1]["number"] + 1, "last_line": seq}
         else:
-            ends = {"first": at, "last": at, "number": 1, "first_line": seq, "last_line": seq}
-            found.append(line | ends)
-    return found
+            ends = {"first": round_, "last": round_, "first_line": seq, "last_line": seq}
+            lines.append(line | ends | {"number": 1})
+    return lines
 
 
-def policies(facts: Facts) -> list[tuple[str, int, str]]:
-    """Return, for each site, in how many releases it took part and the thresholds it signed."""
-    found = []
+def thresholds(facts: Facts) -> list[tuple[str, int, str]]:
+    """Return, for each site, its number of releases and the thresholds that it signed."""
+    rows = []
     for site in facts["cohort"]:
         signed = [r["thresholds"][site] for r in facts["releases"] if site in r["contributors"]]
-        least, most = min(signed), max(signed)
-        found.append((site, len(signed), str(least) if least == most else f"{least} to {most}"))
-    return found
+        low, high = min(signed), max(signed)
+        rows.append((site, len(signed), str(low) if low == high else f"{low} to {high}"))
+    return rows
 
 
 def coordinator_key(facts: Facts) -> str:
-    """Return the key that a site's policy may name as that of a coordinator it answers."""
+    """Return the coordinator's public key, which a site's policy may name."""
     (key,) = (p["verify_key"] for p in facts["roster"] if p["role"] == "coordinator")
     return str(key)
 
@@ -161,50 +159,46 @@ def columns(
 ) -> list[tuple[str, str, str, int | None]]:
     """Return each declared column: name, type, public bounds or levels, values outside them.
 
-    The last is None where it was not counted.
+    The last is None if the run does not count them.
     """
-    found = []
+    rows = []
     for name, column in facts["job"]["columns"].items():
         if column["type"] == "continuous":
-            text = (
-                f"{declared(column['low'])} to {declared(column['high'])} {column['unit']}".strip()
-            )
+            low, high = declared(column["low"]), declared(column["high"])
+            text = f"{low} to {high} {column['unit']}".strip()
             if column["transform"] != "none":
                 text += f", then {column['transform']}"
         else:
             text = ", ".join(column["levels"])
         outside = None if claims.noised else int(summary["values_outside_bounds"][name])
-        found.append((name, column["type"], text, outside))
-    return found
+        rows.append((name, column["type"], text, outside))
+    return rows
 
 
 def settings(facts: Facts, claims: PrivacyClaims) -> list[tuple[str, str]]:
-    """Return every setting under the dotted name that `--set` takes, defaults included.
+    """Return every setting, with defaults, by the dotted name of `--set`; without unset ones.
 
-    Columns have a table of their own; what is unset is left out.
+    Columns have a separate table.
     """
     job = {key: value for key, value in facts["job"].items() if key != "columns"}
     for part in ("method", "protocol"):
         job[part] = {"name": facts[part]["name"], **facts[part]["settings"]}
-    in_force = {"method.fraction_bits": _bits_in_force(claims)} if claims.noised else {}
-    return [(name, in_force.get(name) or any_setting(value)) for name, value in flat(job)]
+    actual = {"method.fraction_bits": _noise_resolution(claims)} if claims.noised else {}
+    return [(name, actual.get(name) or any_setting(value)) for name, value in flat(job)]
 
 
-def _bits_in_force(claims: PrivacyClaims) -> str:
-    """Return the resolution that noise is drawn at, in place of the one that was set."""
-    step = claims.guarantee["mechanisms"][-1]["step"]
-    bits = step.removeprefix("2^-")
-    return f"{bits}, so steps of {power_of_two(-int(bits))}: noise sets it, whatever the job says"
+def _noise_resolution(claims: PrivacyClaims) -> str:
+    """Return the resolution of the noise, which replaces that of the job."""
+    bits = claims.guarantee["mechanisms"][-1]["step"].removeprefix("2^-")
+    return f"{bits}, so steps of {power_of_two(-int(bits))}: the noise replaces the job's setting"
 
 
 def graphs_alone(block: Block) -> list[dict[str, Any]]:
-    """Return, for each site by itself, how many edges it finds, how many agree, and its score."""
-    pooled = {(e.source, e.target, e.directed) for e in _found(block.summary)}
+    """Return, for each site alone, its number of edges, those in common with all, its score."""
+    pooled = _edges(block.summary)
     rows = []
     for site, own in block.alone.items():
-        edges = None
-        if "failed" not in own:
-            edges = {(e.source, e.target, e.directed) for e in _found(own)}
+        edges = None if "failed" in own else _edges(own)
         rows.append(
             {
                 "site": site,
@@ -217,5 +211,6 @@ def graphs_alone(block: Block) -> list[dict[str, Any]]:
     return rows
 
 
-def _found(summary: Mapping[str, Any]) -> list[graph.Edge]:
-    return [edge for edge in graph.judged(summary) if edge.verdict != "missing"]
+def _edges(summary: Mapping[str, Any]) -> set[tuple[str, str, bool]]:
+    edges = [edge for edge in graph.judged(summary) if edge.verdict != "missing"]
+    return {(edge.source, edge.target, edge.directed) for edge in edges}

@@ -14,12 +14,11 @@ from support.reports import Page, copied, job, page_of, tables, written
 from secagg.cli.output.fedlin import show_sites
 from secagg.reports.dp_claims import PrivacyClaims
 from secagg.reports.fedlin import (
+    coefficients_in_words,
     errors_table,
     shared_in_words,
     shared_table,
     sites_table,
-    telling_in_words,
-    units_in_words,
 )
 from secagg.reports.limitations import unprotected
 from secagg.reports.numbers import significant
@@ -61,7 +60,7 @@ class TestPage:
             assert all(len(row) == len(head) for row in rows)
             for row in rows:
                 assert " ".join(row) in text
-        assert units_in_words(summary) in text
+        assert coefficients_in_words(summary) in text
 
     def test_the_terminal_has_them_too(self, name: str) -> None:
         block, out = block_of(name), io.StringIO()
@@ -119,30 +118,24 @@ def test_who_includes_what_is_counted() -> None:
 
 def test_how_the_shared_posterior_was_had_is_said() -> None:
     _, result = copied(run_of("fedlin_hm2"))
-    assert shared_in_words(result.summary) == "by a normal density"
     weighed = {"many": 512, "effective": 431.06, "error": 0.02}
     summary = {**result.summary, "points": weighed}
-    assert shared_in_words(summary) == "weighed at 512 points, of which 431 count"
+    words = shared_in_words(summary)
+    assert "512" in words and "431" in words
     out = io.StringIO()
     show_sites(Console(file=out, width=200), replace(block_of("fedlin_hm2"), summary=summary))
-    assert shared_in_words(summary) in out.getvalue()
+    assert words in " ".join(out.getvalue().split())
     assert shared_in_words(result.summary) in Page(page_of(run_of("fedlin_hm2"))).text
 
 
-def test_how_many_sites_tell_by_themselves_is_said() -> None:
+def test_how_many_sites_have_more_records_than_coefficients() -> None:
     _, result = copied(run_of("fedlin_hm2"))
     summary = result.summary
     assert summary["sites_telling_noise"] == summary["sites_with_records"] == 3
-    all_tell = "3 of 3 sites have more records than coefficients"
-    assert telling_in_words(summary) == all_tell
-    assert all_tell in Page(page_of(run_of("fedlin_hm2"))).text
-    fewer = telling_in_words({**summary, "sites_telling_noise": 2})
-    assert fewer.startswith("2 of 3 sites") and "rest on what is assumed or shared" in fewer
-    out = io.StringIO()
-    block = replace(block_of("fedlin_hm2"), summary={**summary, "sites_telling_noise": 2})
-    show_sites(Console(file=out, width=200), block)
-    assert fewer in " ".join(out.getvalue().split())
-    assert telling_in_words(run_of("fedavg").result.summary) == ""  # no noise, not asked
+    assert "; 3 of 3 sites" in coefficients_in_words(summary)
+    fewer = coefficients_in_words({**summary, "sites_telling_noise": 2})
+    assert "; 2 of 3 sites" in fewer and "the others depend on" in fewer
+    assert ";" not in coefficients_in_words(run_of("fedavg").result.summary)  # has no noise
 
 
 def test_an_intercept_is_not_selected() -> None:
@@ -153,12 +146,12 @@ def test_an_intercept_is_not_selected() -> None:
     _, rows = sites_table({**summary, "across_sites": [own, *summary["across_sites"]]})
     assert rows[0][0] == "intercept"
     assert [row[-1] for row in rows] == [
-        "-",
+        "–",
         *(f"{row['included']} of 3" for row in summary["across_sites"]),
     ]
 
 
 def test_units_are_said() -> None:
-    assert units_in_words({"units": "own"}) == "the columns' own units"
+    assert coefficients_in_words({"units": "own"}) == "in the columns' own units"
     pooled = {"units": "pooled", "intercept": "modelled"}
-    assert units_in_words(pooled).endswith("of all records about their mean")
+    assert coefficients_in_words(pooled).endswith("of all records around their mean")

@@ -132,9 +132,10 @@ def test_words() -> None:
     assert written.interval("1", "2") == "1 to 2"
     assert written.interval("1", written.NONE) == ""
     assert written.power_of_two(-36) == "2⁻³⁶"
-    assert written.whole(4 * 2**40) == "4.398 × 10¹²"
-    assert written.whole(4000) == "4,000"
-    assert written.share(0.95) == "95 %"
+    assert written.integer(4 * 2**40) == "4.398 × 10¹²"
+    assert written.integer(4000) == "4,000"
+    assert written.share(0.95) == "95 %" and written.share(0.9995) == "99.95 %"
+    assert written.epsilon_or_no_bound(None) == written.epsilon_or_no_bound(math.inf) == "no bound"
     assert written.seconds(0.1184) == "0.1 s"
     assert written.moment("2030-01-31T13:00:00.5+01:00") == "2030-01-31 12:00:00 UTC"
 

@@ -12,7 +12,6 @@ from typing import Any, ClassVar
 import pytest
 from support.reports import SPARSE, Page, copied, job, page_of, small_run, tables, written
 
-from secagg.cli.output.posterior import estimated
 from secagg.contracts import Result
 from secagg.reports.numbers import fixed
 from secagg.reports.page import render
@@ -102,7 +101,7 @@ class TestRegression:
         for row, pip in zip(summary["coefficients"], [0.5, 0.49] * 5, strict=False):
             row["pip"] = pip
         drawn = [line["picture"] for line in shown_of(summary)["forest"]["terms"]]
-        assert ["doubtful" in picture for picture in drawn] == [False, True] * (len(drawn) // 2) + [
+        assert ["hollow" in picture for picture in drawn] == [False, True] * (len(drawn) // 2) + [
             False
         ] * (len(drawn) % 2)
 
@@ -147,8 +146,7 @@ class TestDigits:
 
     def test_without_a_deviation_the_error_decides(self) -> None:
         row = {**self.ROW, "mean": None, "sd": None, "median": 0.1239, "mcse_median": 0.002}
-        assert mean_and_interval(row, middle="median") == ("0.124", "−1.2 to 1.46")
-        assert estimated(row, middle="median") == ("0.124", "(-1.2, 1.46)")
+        assert mean_and_interval(row, centre="median") == ("0.124", "−1.2 to 1.46")
 
     def test_least_effective_sizes(self) -> None:
         rows = [{"ess_bulk": 1250.9, "ess_tail": None}, {"ess_bulk": 2000.0, "ess_tail": None}]
@@ -162,10 +160,10 @@ class TestGraph:
         shown = shown_of(summary)
         flags = [pair.edge for pair, _ in shown["pairs"]]
         assert flags == sorted(flags, reverse=True) and flags.count(True) == shown["edges"]
-        assert shown["left_out"] == 0
+        assert shown["omitted"] == 0
         summary["pairs"] *= MAX_LISTED
         left = len(summary["pairs"]) - MAX_LISTED
-        assert shown_of(summary)["left_out"] == left
+        assert shown_of(summary)["omitted"] == left
         assert len(shown_of(summary)["pairs"]) == MAX_LISTED
 
     def test_cells_of_the_heat_map_are_the_sides(self) -> None:
@@ -260,7 +258,7 @@ def test_words_name_what_was_set() -> None:
     summary = summary_of("sparse_regression")
     assert "η ~ IG(1, 1), one for all" in prior_in_words(summary)
     summary["prior"] |= {"own_eta": True, "slab_scale": 0.25, "spike_ratio": 0.001}
-    assert "η_j ~ IG(1, 0.25), of its own for each" in prior_in_words(summary)
+    assert "η_j ~ IG(1, 0.25), one for each" in prior_in_words(summary)
     assert "N(0, 0.001 η_j) in the spike" in prior_in_words(summary)
     rounds, chains = SPARSE["rounds"], SPARSE["chains"]
     assert f"{chains} chains of {rounds} rounds" in sampler_in_words(summary)

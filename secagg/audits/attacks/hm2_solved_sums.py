@@ -1,17 +1,18 @@
 """Recover every site's X'X and X'y from the sums of FedLin's HM2, prior "normal".
 
-Yue, Al Kontar and Estrada Gomez (2022), example 4.1. Given the variances tau between sites, what a
-site's records say of the common mean is a normal density, whose precision and shift are known
-functions of its X'X and X'y: equation (1) of `secagg.models.fedlin.posterior.importance_points`.
-Sums of these at enough points tau are solved by nonlinear least squares.
+Yue, Al Kontar and Estrada Gomez (2022), example 4.1. Given the variances tau between sites, a
+site's likelihood of the common mean is a normal density. Its precision and shift are known
+functions of the site's X'X and X'y: equation (1) of
+`secagg.models.fedlin.posterior.importance_points`. Nonlinear least squares solves sums of these at
+enough points tau.
 
-The attacker is the coordinator, who knows all sums over sites. With the setting `points`, it only
-has to look: the points' sums of an honest run are enough (`sums_at_points`). Without, it departs
-from the protocol (`query_sites`): it invents sums that leave the density q close about a point tau
-of its choice. Sites see only that q is a density, so they cannot detect it.
+The attacker is the coordinator, who knows all sums over sites. With the setting `points`, the sums
+of an honest run are enough (`sums_at_points`). Without it, the coordinator departs from the
+protocol (`query_sites`): it invents sums that make the density q narrow around a point tau of its
+choice. Sites see only that q is a density, so they cannot detect it.
 
 What the result means. The attack finds X'X / sigma^2 and X'y / sigma^2 of each site, in any order,
-with as many digits as the fixed point carries.
+with as many digits as the fixed-point encoding has.
 """
 
 from __future__ import annotations
@@ -48,101 +49,99 @@ class PointSums:
 
 
 def sums_at_points(q: Natural, total: Update) -> PointSums:
-    """Read the sum of an honest run's stage "points", for which q chose the points."""
-    d, many = len(q.r) // 2, len(total["level"])
-    rows = total["precision"].reshape(many, -1)
+    """Return the sums of an honest run's stage "points"; q is the density that chose the points."""
+    d, n = len(q.r) // 2, len(total["level"])
+    rows = total["precision"].reshape(n, -1)
     return PointSums(
-        np.exp(quasi_random_points(q, many).T),
+        np.exp(quasi_random_points(q, n).T),
         np.array([symmetric(row, d) for row in rows]),
-        total["shift"].reshape(many, d),
+        total["shift"].reshape(n, d),
     )
 
 
 def query_sites(
     method: FedLinHm2, public: PublicFacts, ask: AskSites, sites: int, points: Sequence[Array]
 ) -> tuple[PointSums, int]:
-    """Return sums at points log tau (d,) of the coordinator's choice, and how many rounds it took.
+    """Return sums at points log tau (d,) of the coordinator's choice, and the number of rounds.
 
-    The coordinator invents sums that leave q close about a point. It raises q's precision less than
-    tenfold a round, which the method accepts without damping.
+    The coordinator invents sums that make q narrow around a point. It raises q's precision less
+    than tenfold a round, which the method accepts without damping.
     """
     d, state = len(points[0]), method.initial_state(public)
     while state["status"] != ROUNDS:
         stage, message = _request(method, state)
         state = method.aggregate(state, ask(stage, message), sites)
-    precision, close = np.diagonal(symmetric(state["Q"], 2 * d)), np.repeat([1e5, 1e10], d)
-    chosen: list[Natural] = []
-    while not np.array_equal(precision, close):
-        precision = np.minimum(9.9 * precision, close)
-        chosen.append(_density_about(points[0], precision))
-    before = len(chosen) - 1
-    chosen += [_density_about(point, close) for point in points[1:]]
+    precision, narrow = np.diagonal(symmetric(state["Q"], 2 * d)), np.repeat([1e5, 1e10], d)
+    densities: list[Natural] = []
+    while not np.array_equal(precision, narrow):
+        precision = np.minimum(9.9 * precision, narrow)
+        densities.append(_density_at(points[0], precision))
+    before = len(densities) - 1
+    densities += [_density_at(point, narrow) for point in points[1:]]
     factors, totals = Natural(np.zeros(2 * d), np.zeros((2 * d, 2 * d))), list[Natural]()
-    for following in [*chosen, None]:
+    for next_q in [*densities, None]:
         stage, message = _request(method, state)
         summed, q = ask(stage, message), Natural(state["r"], symmetric(state["Q"], 2 * d))
         factors = factors + Natural(summed["r"], symmetric(summed["Q"], 2 * d))
         totals.append(factors)
-        if following is not None:
-            change = following - q
+        if next_q is not None:
+            change = next_q - q
             invented = {**summed, "r": change.r, "Q": triangle(change.Q)}
             state = method.aggregate(state, invented, sites)
-    at = np.array(points)
-    last = totals[before + 1 :]
+    at_points = totals[before + 1 :]
     slopes = [
-        each.r - each.Q @ np.concatenate([np.zeros(d), point])
-        for each, point in zip(last, points, strict=True)
+        total.r - total.Q @ np.concatenate([np.zeros(d), point])
+        for total, point in zip(at_points, points, strict=True)
     ]
-    sums = PointSums(
-        np.exp(at), np.array([each.Q[:d, :d] for each in last]), np.array(slopes)[:, :d]
-    )
-    return sums, len(totals)
+    precisions = np.array([total.Q[:d, :d] for total in at_points])
+    return PointSums(np.exp(np.array(points)), precisions, np.array(slopes)[:, :d]), len(totals)
 
 
 def recover_moments(sums: PointSums, sites: int, starts: int) -> tuple[Array, Array]:
     """Return A (K, d, d) and c (K, d) that fit the sums, in the order of A's traces.
 
-    At most so many searches. Each starts at the sum where tau is smallest, divided at random among
-    the sites. Sums are in fixed point: the first that fits to rounding is the solution, and other
-    minima are far from that.
+    starts: largest number of searches. Each starts at the sum with the smallest tau, divided at
+        random among the sites. Sums have fixed-point rounding: the first fit that is exact up to
+        rounding is the solution, and other minima are far from that.
     """
     n, d = sums.tau.shape
     upper = np.triu_indices(d)
-    many = len(upper[0])
+    entries = len(upper[0])
     diagonal = np.einsum("nii->ni", sums.precision)
     unit = np.sqrt(diagonal[:, :, None] * diagonal[:, None, :])
-    least = np.linalg.solve(sums.precision, sums.shift[:, :, None])[:, :, 0]
-    size = np.sqrt(diagonal) * np.sqrt(np.abs(np.sum(sums.shift * least, axis=1)))[:, None]
+    means = np.linalg.solve(sums.precision, sums.shift[:, :, None])[:, :, 0]
+    size = np.sqrt(diagonal) * np.sqrt(np.abs(np.sum(sums.shift * means, axis=1)))[:, None]
 
     def moments(unknown: Array) -> tuple[Array, Array]:
-        each = unknown.reshape(sites, -1)
+        by_site = unknown.reshape(sites, -1)
         L = np.zeros((sites, d, d))
-        L[:, upper[1], upper[0]] = each[:, :many]
+        L[:, upper[1], upper[0]] = by_site[:, :entries]
         L[:, range(d), range(d)] = np.exp(L[:, range(d), range(d)])
         A = L @ L.transpose(0, 2, 1)
-        return A, np.einsum("kij,kj->ki", A, each[:, many:])
+        return A, np.einsum("kij,kj->ki", A, by_site[:, entries:])
 
     def misfits(unknown: Array) -> Array:
         A, c = moments(unknown)
-        both = np.concatenate([A, c[:, :, None]], axis=2)
+        A_c = np.concatenate([A, c[:, :, None]], axis=2)
         N = np.eye(d) + A * sums.tau[:, None, None, :]
-        total = np.linalg.solve(N, np.broadcast_to(both, (n, *both.shape))).sum(axis=1)
-        wrong = ((total[:, :, :d] - sums.precision) / unit)[:, *upper]
-        return np.concatenate([wrong.ravel(), ((total[:, :, d] - sums.shift) / size).ravel()])
+        total = np.linalg.solve(N, np.broadcast_to(A_c, (n, *A_c.shape))).sum(axis=1)
+        precision_misfit = ((total[:, :, :d] - sums.precision) / unit)[:, *upper]
+        shift_misfit = (total[:, :, d] - sums.shift) / size
+        return np.concatenate([precision_misfit.ravel(), shift_misfit.ravel()])
 
     rng, first = np.random.default_rng(0), int(np.argmax(diagonal.sum(axis=1)))
     best = None
     for _ in range(starts):
         L = np.linalg.cholesky(sums.precision[first])
         L[range(d), range(d)] = np.log(np.diagonal(L))
-        start = np.tile(np.concatenate([L[upper[1], upper[0]], least[first]]), (sites, 1))
+        start = np.tile(np.concatenate([L[upper[1], upper[0]], means[first]]), (sites, 1))
         share = np.log(rng.dirichlet(np.full(sites, 3.0))) / 2
-        start[:, :many][:, upper[0] == upper[1]] += share[:, None]
+        start[:, :entries][:, upper[0] == upper[1]] += share[:, None]
         start += 0.3 * rng.standard_normal(start.shape)
-        found = least_squares(
+        fit = least_squares(
             misfits, start.ravel(), xtol=1e-15, ftol=1e-15, gtol=1e-15, x_scale="jac", max_nfev=300
         )
-        best = found if best is None or found.cost < best.cost else best
+        best = fit if best is None or fit.cost < best.cost else best
         if best.cost < _ROUNDING:
             break
     assert best is not None
@@ -157,6 +156,6 @@ def _request(method: FedLinHm2, state: Mapping[str, Any]) -> tuple[str, Mapping[
     return request
 
 
-def _density_about(log_tau: Array, precision: Array) -> Natural:
-    """Return a normal density of phi about mu = 0 and log tau, without covariances."""
+def _density_at(log_tau: Array, precision: Array) -> Natural:
+    """Return a normal density of phi with mean (0, log tau) and without covariances."""
     return Natural(precision * np.concatenate([0 * log_tau, log_tau]), np.diag(precision))

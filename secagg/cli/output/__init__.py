@@ -5,10 +5,8 @@ from secagg.cli.output.new_site import show_adapted, show_doubts
 from secagg.cli.output.plan import show_plan
 from secagg.cli.output.progress import progress
 from secagg.cli.output.run import show_run, warnings
-from secagg.cli.output.terminal import number
 
 __all__ = [
-    "number",
     "progress",
     "show_adapted",
     "show_budget",

@@ -12,15 +12,19 @@ from rich.table import Table
 
 from secagg.cli.output.fedlin import show_sites
 from secagg.cli.output.posterior import show_posterior
-from secagg.cli.output.terminal import number
 from secagg.contracts import TableKind
-from secagg.reports.results import Block, statistics, within_sites
+from secagg.reports.numbers import fixed, p_value, share, significant
+from secagg.reports.regression import effect
+from secagg.reports.results import Block, description_table, statistics, within_sites
 
 
 def show_analysis(
-    out: Console, block: Block, others: Mapping[str, Mapping[str, Any]], *, noised: bool
+    out: Console, block: Block, site_results: Mapping[str, Mapping[str, Any]], *, noised: bool
 ) -> None:
-    """Print one analysis in the table that its method declares; others: the sites' own."""
+    """Print one analysis in the table that its method declares.
+
+    site_results: the same analysis at each site alone, if this is a simulation
+    """
     analysis, name = block.summary, block.title
     mark = "" if analysis.get("converged", True) else "[bold red]![/] "
     if mark:
@@ -30,7 +34,7 @@ def show_analysis(
     else:
         match block.kind:
             case TableKind.REGRESSION:
-                out.print(_terms_table(block, others))
+                out.print(_terms_table(block, site_results))
             case TableKind.POSTERIOR | TableKind.POSTERIOR_GRAPH:
                 show_posterior(out, block)
             case TableKind.SITES:
@@ -45,53 +49,47 @@ def show_analysis(
         show_notes(out, name, analysis["notes"])
 
 
-def show_mistrust(out: Console, name: str, why: Sequence[str]) -> None:
-    """Print that a result is not to be relied on."""
+def show_mistrust(out: Console, name: str, reasons: Sequence[str]) -> None:
+    """Print that nobody should rely on a result, and why."""
     out.print(f"[bold red]! {escape(name)}: do not rely on this result[/]")
-    for note in why:
+    for note in reasons:
         out.print(Padding(f"[red]- {escape(note)}[/]", (0, 0, 0, 2), expand=False))
 
 
 def show_notes(out: Console, name: str, notes: Sequence[str]) -> None:
-    """Print notes on a result that may be used."""
-    out.print(f"[dim]notes on {escape(name)}:[/]")  # not the next one's caption
+    """Print notes on a usable result, with its name: the next result follows directly."""
+    out.print(f"[dim]notes on {escape(name)}:[/]")
     for note in notes:
         out.print(Padding(f"[dim]- {escape(note)}[/]", (0, 0, 0, 2), expand=False))
 
 
-def _terms_table(block: Block, others: Mapping[str, Mapping[str, Any]]) -> Table:
+def _terms_table(block: Block, site_results: Mapping[str, Mapping[str, Any]]) -> Table:
     analysis = block.summary
-    odds = "odds_ratio" in analysis["terms"][0]
-    what = "odds ratio" if odds else "coefficient"
-    level = f"{100 * analysis['level']:g}% interval" if "level" in analysis else "no interval"
+    what = "odds ratio" if block.odds else "coefficient"
+    level = f"{share(analysis['level'])} interval" if "level" in analysis else "no interval"
     outcome = escape(analysis["outcome"])
     table = Table(title=f"{escape(block.title)} of {outcome}: {what} ({level})")
     table.add_column("term", no_wrap=True)
     table.add_column("pooled", justify="right", no_wrap=True)
     table.add_column("p", justify="right", no_wrap=True)
-    for site in others:
+    for site in site_results:
         table.add_column(f"{escape(site)} alone", justify="right", style="dim")
-    own = {
-        site: {term["term"]: term for term in result.get("terms", [])}
-        for site, result in others.items()
-    }
+    site_terms = [
+        {term["term"]: term for term in result.get("terms", [])} for result in site_results.values()
+    ]
     for term in analysis["terms"]:
-        cells = [_estimate(own[site].get(term["term"]), odds, "\n") for site in others]
-        p = term.get("p_value")
-        shown = "" if p is None else ("<.0001" if p < 1e-4 else f"{p:.4f}")
-        table.add_row(escape(term["term"]), _estimate(term, odds, " "), shown, *cells)
+        cells = [_estimate(terms.get(term["term"]), block.odds, "\n") for terms in site_terms]
+        p = p_value(term["p_value"])
+        table.add_row(escape(term["term"]), _estimate(term, block.odds, " "), p, *cells)
     return table
 
 
-def _estimate(term: Mapping[str, Any] | None, odds: bool, between: str) -> str:
-    """Return `estimate (low, high)`, with `between` before the interval."""
+def _estimate(term: Mapping[str, Any] | None, odds: bool, separator: str) -> str:
+    """Return `estimate (low to high)`, with `separator` before the interval."""
     if term is None:
-        return "-"
-    keys = ("odds_ratio", "odds_low", "odds_high") if odds else ("estimate", "ci_low", "ci_high")
-    middle, low, high = (term.get(key) for key in keys)
-    if low is None:
-        return number(middle)
-    return f"{number(middle)}{between}({number(low)}, {number(high)})"
+        return "–"
+    _, estimate, interval = effect(term, odds)
+    return f"{estimate}{separator}({interval})" if interval else estimate
 
 
 def _edges_line(analysis: Mapping[str, Any], name: str) -> str:
@@ -103,16 +101,17 @@ def _edges_line(analysis: Mapping[str, Any], name: str) -> str:
         line += f"\n  from earlier steps ({len(lagged)}): {escape(earlier)}"
     if "score" in analysis:
         s = analysis["score"]
-        line += f"\n  against the truth: SHD {s['shd']}, TPR {s['tpr']:.2f}, FDR {s['fdr']:.2f}"
+        rates = f"TPR {fixed(s['tpr'], 2)}, FDR {fixed(s['fdr'], 2)}"
+        line += f"\n  against the truth: SHD {s['shd']}, {rates}"
         if any(edge["kind"] == "undirected" for edge in edges):
-            line += " (an undirected edge counts as right where the truth has either direction)"
+            line += " (an undirected edge counts as right if the truth has either direction)"
     return line
 
 
 def _edge(edge: Mapping[str, Any]) -> str:
-    """Return an edge with its weight; one of an earlier step, which has no kind, is directed."""
+    """Return an edge with its weight; an edge of an earlier step has no kind and is directed."""
     arrow = "-" if edge.get("kind") == "undirected" else "->"
-    weight = "" if edge["weight"] is None else f" ({edge['weight']:.2g})"
+    weight = "" if edge["weight"] is None else f" ({significant(edge['weight'], 3)})"
     return f"{edge['from']} {arrow} {edge['to']}{weight}"
 
 
@@ -121,11 +120,11 @@ def _description_table(analysis: Mapping[str, Any]) -> Table:
     title = "standard deviations within sites" if within else "means and standard deviations"
     table = Table(title=title)
     table.add_column("variable")
-    told = ("sd",) if within else ("mean", "sd")
-    for name in told:
-        table.add_column(name, justify="right")
-    for column in analysis["columns"]:
-        table.add_row(escape(column["column"]), *(number(column[name]) for name in told))
+    keys = ("sd",) if within else ("mean", "sd")
+    for key in keys:
+        table.add_column(key, justify="right")
+    for row in description_table(analysis):
+        table.add_row(escape(row["column"]), *(row[key] for key in keys))
     return table
 
 

@@ -1,4 +1,4 @@
-"""What `secagg budget` prints: what was released, what that cost, what is left under caps."""
+"""What `secagg budget` prints: releases, their cost, and what is left under each cap."""
 
 from __future__ import annotations
 
@@ -11,22 +11,23 @@ from rich.table import Table
 from secagg.cli.output import terminal
 from secagg.contracts.noise import Adjacency
 from secagg.privacy.accounting.budget import rounded_down
+from secagg.reports.numbers import epsilon_or_no_bound, probability
 from secagg.runs import ledger_history
 
 
 def show_budget(rows: Sequence[Mapping[str, Any]]) -> None:
-    """Print, for each data set, what was spent; then what is left under each cap, if there is one.
+    """Print the epsilon of each data set under both adjacencies; then what is left under each cap.
 
-    The first is told under both adjacencies and for ever, a cap under its own and for its period.
+    Epsilon is that of all releases so far. A cap counts its own adjacency and period only.
     """
     out = terminal.standard_output()
-    told = ", ".join(sorted({f"{row['delta']:g}" for row in rows}))
-    table = Table(title=f"what was released, and its epsilon at delta {told}")
+    deltas = ", ".join(map(probability, sorted({row["delta"] for row in rows})))
+    table = Table(title=f"releases, and their epsilon at delta {deltas}")
     for name in ("party", "data set"):
         table.add_column(name, overflow="fold")
     for name in ("releases", "of them exact"):
         table.add_column(name, justify="right")
-    for adjacency in Adjacency:  # whose names must be whole in a narrow terminal, too
+    for adjacency in Adjacency:  # a narrow terminal must not cut these names
         name = adjacency.value
         table.add_column(f"epsilon {name}", justify="right", min_width=len(name))
     caps = Table(title="caps, and the epsilon left under each")
@@ -35,39 +36,36 @@ def show_budget(rows: Sequence[Mapping[str, Any]]) -> None:
     for name in ("spent", "left"):
         caps.add_column(name, justify="right")
     for row in rows:
-        whose = escape(row["party"]), escape(row["dataset"])
-        spent = [_epsilon(row[f"epsilon_{a.value}"]) for a in Adjacency]
-        table.add_row(*whose, str(row["releases"]), str(row["exact"]), *spent)
+        names = escape(row["party"]), escape(row["dataset"])
+        spent = [epsilon_or_no_bound(row[f"epsilon_{a.value}"]) for a in Adjacency]
+        table.add_row(*names, str(row["releases"]), str(row["exact"]), *spent)
         for cap in row["caps"]:
-            caps.add_row(*whose, cap["words"], _epsilon(cap["spent"]), rounded_down(cap["left"]))
+            spent_of_cap = epsilon_or_no_bound(cap["spent"])
+            caps.add_row(*names, cap["words"], spent_of_cap, rounded_down(cap["left"]))
     out.print(table)
     if caps.row_count:
         out.print(caps)
     out.print(
-        "Epsilons do not add up: what several noisy releases give away together grows like the "
-        "root of the sum of their squares, so more is left than cap less spent."
+        "Epsilons do not simply add up: the joint epsilon of several noisy releases grows like the "
+        "root of the sum of their squares, so more is left than the cap minus what is spent."
     )
-
-
-def _epsilon(spent: float) -> str:
-    return "no bound" if spent == float("inf") else f"{spent:.3g}"
 
 
 def show_history(
     rows: Sequence[Mapping[str, Any]], party: str | None, session: str | None, *, refused: bool
 ) -> None:
-    """Print one line for each line of the ledgers; if there is none, what was looked for."""
+    """Print one line for each line of the ledgers; if there is none, print the search terms."""
     out = terminal.standard_output()
     if not rows:
-        looked = ["a decision that refused something" if refused else "a line"]
-        looked += [] if party is None else [f"of party {party!r}"]
-        looked += [] if session is None else [f"of a session whose name begins with {session!r}"]
-        out.print(f"nothing found: looked for {escape(' '.join(looked))}", soft_wrap=True)
+        terms = ["a decision that refused something" if refused else "a line"]
+        terms += [] if party is None else [f"of party {party!r}"]
+        terms += [] if session is None else [f"of a session whose name begins with {session!r}"]
+        out.print(f"nothing found: looked for {escape(' '.join(terms))}", soft_wrap=True)
     for row in rows:
         where = "" if row["session"] is None else f" session {row['session'][:8]}"
         where += "" if row["round"] is None else f" round {row['round']}"
         line = f"{row['time']} {row['party']} ({row['dataset']}){where}: {row['text']}"
         out.print(escape(line), soft_wrap=True)
     if session is not None:
-        for line in ledger_history.in_all(rows):
+        for line in ledger_history.session_totals(rows):
             out.print(escape(line), soft_wrap=True)

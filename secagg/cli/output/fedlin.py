@@ -9,27 +9,24 @@ from rich.markup import escape
 from rich.table import Table
 
 from secagg.reports.fedlin import (
+    coefficients_in_words,
     errors_table,
     shared_in_words,
     shared_table,
     sites_table,
-    telling_in_words,
-    units_in_words,
 )
 from secagg.reports.results import Block
 
 
 def show_sites(out: Console, block: Block) -> None:
-    """Print what sums over sites tell; a site's own coefficients are in its own result."""
+    """Print the tables of sums over sites; each site's own result has its coefficients."""
     analysis, name, outcome = block.summary, block.title, block.summary["outcome"]
     head, rows = shared_table(analysis)
     if rows:
-        how = shared_in_words(analysis)
-        out.print(_table(f"{name}, of {outcome}: what sites share", head, rows, how))
-    told = [f"in {units_in_words(analysis)}", telling_in_words(analysis)]
-    caption = "; ".join(filter(None, told))
+        caption = shared_in_words(analysis)
+        out.print(_table(f"{name}, of {outcome}: what sites share", head, rows, caption))
     title = "sites' own estimates" if rows else f"{name}, of {outcome}"
-    out.print(_table(title, *sites_table(analysis), caption))
+    out.print(_table(title, *sites_table(analysis), coefficients_in_words(analysis)))
     out.print(_table("root mean squared errors of predictions", *errors_table(block)))
 
 

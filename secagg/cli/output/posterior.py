@@ -1,4 +1,4 @@
-"""The tables of a sparse Bayesian model: coefficients or pairs, and the prior they rest on."""
+"""The tables of a sparse Bayesian model: coefficients or pairs, and the prior they depend on."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from rich.padding import Padding
 from rich.table import Table
 
 from secagg.contracts import TableKind
+from secagg.reports.numbers import NONE, declared, fixed, share
 from secagg.reports.posterior import (
     Pair,
     ess_in_words,
@@ -23,8 +24,8 @@ from secagg.reports.posterior import (
 )
 from secagg.reports.results import Block
 
-SAMPLED = ("R-hat", "ESS,\nbulk / tail")
-"""Heads of what `sampled` returns."""
+SAMPLER_COLUMNS = ("R-hat", "ESS,\nbulk / tail")
+"""Heads of what `sampler_cells` returns."""
 DIGITS = "digits as far as Monte Carlo errors support them"
 _MAX_LISTED = 10  # pairs of a graph that are no edges
 
@@ -43,75 +44,74 @@ def show_posterior(out: Console, block: Block) -> None:
 def _coefficients(analysis: Mapping[str, Any], title: str) -> Table:
     """Return a table like Table 1 of Kidd, Wang, Xu and Ni (PSB 2023), with errors."""
     own = all("own_units" in row for row in analysis["coefficients"])
-    interval = f"{100 * analysis['level']:g}% interval"
+    level = f"{share(analysis['level'])} interval"
     table = Table(
         title=f"{escape(title)} of {escape(analysis['outcome'])}",
         caption=f"mean and interval in {unit_analysed(analysis)}; {DIGITS}",
     )
     table.add_column("term", no_wrap=True)
-    for name in ("mean", interval, "PIP +- MCSE", *SAMPLED):
+    for name in ("mean", level, "PIP ± MCSE", *SAMPLER_COLUMNS):
         table.add_column(name, justify="right", no_wrap=True)
     if own:
         table.add_column("in own units", justify="right")
     for row in analysis["coefficients"]:
-        units = [" ".join(estimated(row, in_own_units=True))] if own else []
-        pip = f"{row['pip']:.3f} +- {row['pip_mcse']:.3f}"
-        table.add_row(escape(row["term"]), *estimated(row), pip, *sampled([row]), *units)
+        units = [in_parentheses(*mean_and_interval(row, in_own_units=True))] if own else []
+        cells = (*mean_and_interval(row), _pip(row), *sampler_cells([row]), *units)
+        table.add_row(escape(row["term"]), *cells)
     return table
 
 
 def _pairs(analysis: Mapping[str, Any], title: str) -> Table:
-    """Return a graph's edges, and the likeliest of the other pairs; both sides of an undirected."""
+    """Return a graph's edges and the likeliest other pairs; an undirected pair has two sides."""
     pairs = pairs_of(analysis)
     edges = [pair for pair in pairs if pair.edge]
     shown = edges + [pair for pair in pairs if not pair.edge][:_MAX_LISTED]
-    left, directed = len(pairs) - len(shown), "arrows" in analysis
+    omitted, directed = len(pairs) - len(shown), "arrows" in analysis
     what = "arrows" if directed else "pairs"
     table = Table(
         title=f"{escape(title)}: {len(edges)} of {len(pairs)} {what} are edges "
-        f"(Bayesian false discovery rate at most {analysis['fdr_at_most']:g})",
+        f"(Bayesian false discovery rate at most {declared(analysis['fdr_at_most'])})",
         caption=("" if directed else "of a pair a - b: first a explained by b, then b by a; ")
         + f"means in {unit_analysed(analysis)}; {DIGITS}"
-        + (f"; {left} less likely {what} are in result.json" if left else ""),
+        + (f"; {omitted} less likely {what} are in result.json" if omitted else ""),
     )
     table.add_column("from -> to" if directed else "pair", no_wrap=True)
     table.add_column("edge", no_wrap=True)
-    told = ["PIP", "both PIPs +- MCSE", "both means", "partial r"]
+    heads = ["PIP", "both PIPs ± MCSE", "both means", "partial r"]
     if directed:
-        told = ["PIP +- MCSE", "mean", f"{100 * analysis['level']:g}% interval"]
-    for name in (*told, *SAMPLED):
+        heads = ["PIP ± MCSE", "mean", f"{share(analysis['level'])} interval"]
+    for name in (*heads, *SAMPLER_COLUMNS):
         table.add_column(name, justify="right", no_wrap=True)
     for pair in shown:
         name = f"{pair.source} {'->' if pair.directed else '-'} {pair.target}"
-        cells = _of_arrow(pair.sides[0]) if directed else _of_pair(pair)
+        cells = _arrow_cells(pair.sides[0]) if directed else _pair_cells(pair)
         style = None if pair.edge else "dim"
         edge = "yes" if pair.edge else ""
-        table.add_row(escape(name), edge, *cells, *sampled(pair.sides), style=style)
+        table.add_row(escape(name), edge, *cells, *sampler_cells(pair.sides), style=style)
     return table
 
 
-def _of_arrow(row: Mapping[str, Any]) -> list[str]:
-    return [f"{row['pip']:.3f} +- {row['pip_mcse']:.3f}", *estimated(row)]
+def _arrow_cells(row: Mapping[str, Any]) -> list[str]:
+    return [_pip(row), *mean_and_interval(row)]
 
 
-def _of_pair(pair: Pair) -> list[str]:
+def _pair_cells(pair: Pair) -> list[str]:
     error = max(side["pip_mcse"] for side in pair.sides)
-    pips = " / ".join(f"{side['pip']:.2f}" for side in pair.sides)
-    means = " / ".join(estimated(side)[0] for side in pair.sides)
-    partial = "-" if pair.weight is None else f"{pair.weight:.2f}"
-    return [f"{pair.pip:.3f}", f"{pips} +- {error:.2f}", means, partial]
+    pips = " / ".join(fixed(side["pip"], 2) for side in pair.sides)
+    means = " / ".join(mean_and_interval(side)[0] for side in pair.sides)
+    return [fixed(pair.pip, 3), f"{pips} ± {fixed(error, 2)}", means, fixed(pair.weight, 2)]
 
 
-def estimated(
-    row: Mapping[str, Any], *, in_own_units: bool = False, middle: str = "mean"
-) -> tuple[str, str]:
-    """Return the mean (or the middle named), and the interval, with the digits that they have."""
-    told = mean_and_interval(row, in_own_units=in_own_units, middle=middle)
-    number, ends = (text.replace("−", "-").replace(",", "") for text in told)
-    return number, f"({ends.replace(' to ', ', ')})"
+def _pip(row: Mapping[str, Any]) -> str:
+    return f"{fixed(row['pip'], 3)} ± {fixed(row['pip_mcse'], 3)}"
 
 
-def sampled(rows: Sequence[Mapping[str, Any]]) -> tuple[str, str]:
-    """Return the largest R-hat, and the least bulk and tail effective sample sizes."""
-    agreements = [row["r_hat"] for row in rows if row["r_hat"] is not None]
-    return f"{max(agreements):.3f}" if agreements else "-", ess_in_words(rows)
+def in_parentheses(estimate: str, interval: str) -> str:
+    """Return `estimate (interval)`, for one cell."""
+    return f"{estimate} ({interval})"
+
+
+def sampler_cells(rows: Sequence[Mapping[str, Any]]) -> tuple[str, str]:
+    """Return the largest R-hat, and the smallest bulk and tail effective sample sizes."""
+    r_hats = [row["r_hat"] for row in rows if row["r_hat"] is not None]
+    return fixed(max(r_hats), 3) if r_hats else NONE, ess_in_words(rows)

@@ -1,4 +1,4 @@
-"""Progress of a run on standard error: a line a round, of later ones a line for ten or hundred."""
+"""Progress of a run on standard error: a line for each round, later for each tenth or hundredth."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Any
 from rich.console import Console
 from rich.markup import escape
 
+from secagg.reports.numbers import declared
 from secagg.runtime.process_session import Progress
 
 
@@ -38,16 +39,15 @@ def progress(*, quiet: bool) -> Iterator[Progress | None]:
                     f"sum over {covered} sites released[/]"
                 )
             case "asked":
-                asked = len(event["parties"])
+                number = len(event["parties"])
                 errors.print(
-                    f"[dim]round {event['round']:3} {event['phase']:10} {asked} parties asked[/]"
+                    f"[dim]round {event['round']:3} {event['phase']:10} {number} parties asked[/]"
                 )
             case "starting" if event["started"] % 10 == 0 or event["started"] == event["parties"]:
                 errors.print(f"[dim]{event['started']} of {event['parties']} parties started[/]")
             case "resumed":
-                errors.print(
-                    f"[dim]resumed in round {event['round']}, {event['deadline']:g} s a phase[/]"
-                )
+                deadline = declared(event["deadline"])
+                errors.print(f"[dim]resumed in round {event['round']}, {deadline} s a phase[/]")
             case "restarted":
                 party = escape(event["party"])
                 errors.print(f"[yellow]round {event['round']:3} {party} was started again[/]")
@@ -63,5 +63,5 @@ def progress(*, quiet: bool) -> Iterator[Progress | None]:
 
 
 def _step(round_: int) -> int:
-    """Return 1 up to round 99, 10 up to 999, and so on: of 4000 rounds 220 lines."""
+    """Return 1 up to round 99, 10 up to 999, and so on: 4000 rounds print 220 lines."""
     return int(10 ** max(0, len(str(round_)) - 2))

@@ -10,6 +10,7 @@ from rich.markup import escape
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Table
 
+from secagg.cli.output.terminal import standard_output
 from secagg.reproductions.harness.cells import Cell, Outcome
 from secagg.reproductions.harness.experiment import Done, Started
 from secagg.reproductions.harness.figures import Figure, read_entries
@@ -23,14 +24,12 @@ from secagg.reproductions.harness.findings import (
 from secagg.reproductions.harness.pages import reasons, rows, run_rows
 from secagg.reproductions.harness.tables import Study, study_tables
 
-WIDTH = 120  # of tables where standard output is a file
-
 
 @contextmanager
 def progress(*, quiet: bool) -> Iterator[tuple[Started, Callable[[Cell, Outcome], None]]]:
-    """Yield what `reproduce` calls as it starts and as cells are done; they show a bar.
+    """Yield the two callbacks of `reproduce`: at the start, and after each cell. They show a bar.
 
-    The bar moves by estimated processor time, since cells take from milliseconds to minutes.
+    The bar measures estimated processor time, since cells take from milliseconds to minutes.
     """
     bar = Progress(
         TextColumn("{task.description}"),
@@ -43,35 +42,35 @@ def progress(*, quiet: bool) -> Iterator[tuple[Started, Callable[[Cell, Outcome]
     )
     failed = 0
 
-    def started(cells: int, there: int, seconds: float, seconds_there: float) -> None:
-        if there:
-            bar.console.print(f"[dim]{there} of {cells} cells are there already[/]")
-        task = bar.add_task("computing", total=seconds, cells=there, all=cells, failed="")
-        bar.update(task, advance=seconds_there)
+    def started(cells: int, stored: int, seconds: float, seconds_stored: float) -> None:
+        if stored:
+            bar.console.print(f"[dim]{stored} of {cells} cells are stored already[/]")
+        task = bar.add_task("computing", total=seconds, cells=stored, all=cells, failed="")
+        bar.update(task, advance=seconds_stored)
 
     def finished(cell: Cell, outcome: Outcome) -> None:
         nonlocal failed
         failed += outcome.failed is not None
         task = bar.tasks[0]
-        told = f", [yellow]{failed} failed[/]" if failed else ""
-        bar.update(task.id, advance=cell.seconds, cells=task.fields["cells"] + 1, failed=told)
+        text = f", [yellow]{failed} failed[/]" if failed else ""
+        bar.update(task.id, advance=cell.seconds, cells=task.fields["cells"] + 1, failed=text)
 
-    def unseen(*_: object) -> None:
+    def ignore(*_: object) -> None:
         """Show nothing."""
 
     if quiet:
-        yield unseen, unseen
+        yield ignore, ignore
         return
     with bar:
         yield started, finished
 
 
 def show_figure(figure: Figure, done: Done) -> None:
-    """Print the figure's tables, and what the paper states beside them.
+    """Print the figure's tables, and the paper's statements next to them.
 
-    Costs, and the runs of methods without trouble, are in the page only.
+    Only the page shows costs, and the runs of methods without problems.
     """
-    out, entries = _console(), read_entries(figure, done.outcomes)
+    out, entries = standard_output(), read_entries(figure, done.outcomes)
     out.print(f"\n[bold]{escape(figure.title)}[/]")
     for panel in figure.panels:
         head = [panel.across, *(f"{column:g}" for column in panel.columns)]
@@ -89,19 +88,14 @@ def show_figure(figure: Figure, done: Done) -> None:
 
 
 def show_study(study: Study, done: Done) -> None:
-    """Print the study's tables; what they are about is in the page only."""
-    out = _console()
+    """Print the study's tables; only the page explains them."""
+    out = standard_output()
     out.print(f"\n[bold]{escape(study.title)}[/]")
-    came, missing = study_tables(study, done.outcomes)
+    results, missing = study_tables(study, done.outcomes)
     for line in missing:
         out.print(f"[yellow]{escape(line)}[/]", soft_wrap=True)
-    for each in () if came is None else came.tables:
-        _print(out, each.title, each.head, each.rows)
-
-
-def _console() -> Console:
-    out = Console(highlight=False)
-    return out if out.is_terminal else Console(highlight=False, width=WIDTH)
+    for table in () if results is None else results.tables:
+        _print(out, table.title, table.head, table.rows)
 
 
 def _print(out: Console, title: str, head: Sequence[str], body: Sequence[Sequence[str]]) -> None:

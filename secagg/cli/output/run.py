@@ -1,4 +1,4 @@
-"""A finished run: its result, what was protected from whom, and where the report is."""
+"""What `secagg run` prints: the result, what each party saw, and where the report is."""
 
 from __future__ import annotations
 
@@ -10,15 +10,16 @@ from rich.markup import escape
 
 from secagg.cli.output import terminal
 from secagg.cli.output.analyses import show_analysis
-from secagg.cli.output.terminal import number, show_disclosure, show_warnings
+from secagg.cli.output.terminal import show_disclosure, show_warnings
 from secagg.reports.dp_claims import PrivacyClaims
+from secagg.reports.numbers import count, counted, deviation
 from secagg.reports.results import blocks, records_of
 from secagg.reports.summary import banners
 from secagg.runs.run import Run
 
 
 def show_run(run: Run) -> None:
-    """Print result tables, what was protected from whom, and where the report is."""
+    """Print result tables, what the coordinator saw, warnings, and where the report is."""
     out = terminal.standard_output()
     summary = run.result.summary
     out.print(f"\n[bold]{escape(summary['title'])}[/]")
@@ -27,63 +28,62 @@ def show_run(run: Run) -> None:
     noised = run.facts["privacy"] is not None
     for block in blocks(run.facts, summary):
         out.print()
-        others = {name: own for name, own in block.alone.items() if not _no_fit(alone[name])}
-        show_analysis(out, block, others, noised=noised)
+        site_results = {n: result for n, result in block.alone.items() if not _no_fit(alone[n])}
+        show_analysis(out, block, site_results, noised=noised)
     for name, result in alone.items():
         if why := _no_fit(result):
             out.print(f"[yellow]{escape(name)} alone gets no fit: {escape(why)}[/]")
     outside = {k: v for k, v in summary["values_outside_bounds"].items() if v}
     if outside:
-        listed = ", ".join(f"{escape(k)} {v}" for k, v in outside.items())
-        rows = summary["records"] + summary["incomplete_records"]
-        out.print(f"[yellow]values outside their bounds, clipped, of {rows} rows: {listed}[/]")
+        listed = ", ".join(f"{escape(k)} {count(v)}" for k, v in outside.items())
+        rows = counted(summary["records"] + summary["incomplete_records"], "row")
+        out.print(f"[yellow]values outside their bounds, clipped, of {rows}: {listed}[/]")
     for remark in run.remarks:
         out.print(f"[bold yellow]{escape(remark)}[/]", soft_wrap=True)
     protocol = run.facts["protocol"]
-    out.print(f"\ncoordinator saw: {protocol['sees']['coordinator']} ({run.facts['rounds']} sums)")
+    sums = counted(run.facts["rounds"], "sum")
+    out.print(f"\ncoordinator saw: {protocol['sees']['coordinator']} ({sums})")
     show_disclosure(out, run.facts["method"]["disclosure"]["text"], noised=noised)
     if not protocol["hides_from_coordinator"]:
-        nothing = "hides no site: all that protects is noise" if noised else "protects nothing"
-        out.print(f"[bold red]protocol {protocol['name']} {nothing}[/]")
+        what = "hides no site: only noise protects records" if noised else "protects nothing"
+        out.print(f"[bold red]protocol {protocol['name']} {what}[/]")
     _show_noise(out, run.facts)
     show_warnings(out, warnings(run))
     if run.own:
         file = f"SITE.{run.facts['session'][:8]}.json"
-        out.print(f"left at each site for its own eyes, beside its ledger if it has one: {file}")
+        out.print(f"each site keeps its own results, next to its ledger if it has one: {file}")
     if run.folder is not None:
         out.print(f"log head {run.facts['log']['head']}", soft_wrap=True)
         out.print(f"report   {run.folder / 'report.html'}", soft_wrap=True)
 
 
 def warnings(run: Run) -> list[tuple[str, bool]]:
-    """Return the headlines of the report's banners, and of each if nothing is protected."""
-    found = banners(run.facts, run.result.summary, PrivacyClaims.of(run.facts))
-    return [(banner.title, banner.void) for banner in found]
+    """Return the headlines of the report's banners; True marks a run that protects nothing."""
+    shown = banners(run.facts, run.result.summary, PrivacyClaims.of(run.facts))
+    return [(banner.title, banner.void) for banner in shown]
 
 
 def _records_line(summary: Mapping[str, Any]) -> str:
-    sites = f"{len(summary['cohort'])} sites"
-    if summary["incomplete_records"] is None:  # which only noise leaves uncounted
+    sites = counted(len(summary["cohort"]), "site")
+    if summary["incomplete_records"] is None:  # not counted in a run with noise
         records, error = records_of(summary)
-        told = number(error) if error < 1 else f"{error:.0f}"
         return (
-            f"about {records} +- {told} complete records at {sites} "
+            f"about {count(records)} ± {deviation(error)} complete records at {sites} "
             "(standard deviation of the noise)"
         )
-    incomplete = summary["incomplete_records"]
-    return f"{summary['records']} complete records at {sites} ({incomplete} incomplete left out)"
+    incomplete = count(summary["incomplete_records"])
+    records_text = counted(summary["records"], "complete record")
+    return f"{records_text} at {sites} ({incomplete} incomplete left out)"
 
 
 def _show_noise(out: Console, facts: Mapping[str, Any]) -> None:
-    """Print epsilon and delta and what they mean, or why they mean nothing."""
+    """Print epsilon and delta and the guarantee, or why there is none."""
     claims = PrivacyClaims.of(facts)
     if not claims.noised:
         return
     guarantee = claims.guarantee
-    out.print(
-        f"epsilon {guarantee['epsilon']:g}, delta {guarantee['delta']:g} "
-        f"({guarantee['adjacency']}, placement {guarantee['placement']})"
-    )
+    how = f"{guarantee['adjacency']}, placement {guarantee['placement']}"
+    out.print(f"{claims.epsilon_and_delta} ({how})")
     out.print(escape(claims.sentence), style="" if claims.holds else "bold red")
 
 

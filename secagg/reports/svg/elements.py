@@ -1,4 +1,4 @@
-"""Building SVG for a page: an element tree, so that every name in it is escaped by construction."""
+"""SVG for a page as an element tree, which escapes every name."""
 
 from __future__ import annotations
 

@@ -1,11 +1,11 @@
-"""The forest plot's drawings, as inline SVG without a fixed width.
+"""The drawings of forest plots, as inline SVG without a fixed width.
 
-The plot is a table: names and numbers are its cells, so they wrap, scale, print and are read aloud
-like any text, and only the interval itself is drawn. Horizontal positions are percentages, so each
-drawing fits the cell at any width; colours come from the page's style, light or dark.
+The plot is a table with names and numbers in its cells, so they wrap, scale, print and work with
+screen readers like any text; only the interval is a drawing. Horizontal positions are percentages,
+so a drawing fits its cell at any width. Colours come from the page's style, light or dark.
 
-Each term has its own scale, because coefficients have different units; the value of no effect (1
-for odds ratios, 0 otherwise) is in the middle of every one, so that it makes one straight line.
+Each term has its own scale, because coefficients have different units. The value of no effect (1
+for odds ratios, 0 otherwise) is in the middle of every scale and forms one straight line.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from markupsafe import Markup
 
 from secagg.reports.svg import elements
 
-_HALF = 46.0  # per cent of the width on each side of the middle: room for markers at the ends
-_MAX_WIDENING = 2.5  # sites' intervals may widen a scale by this factor; beyond, they are cut off
+_HALF = 46.0  # percent of the width on each side of the middle: room for markers at the ends
+_MAX_WIDENING = 2.5  # largest factor by which sites' intervals widen a scale; then they are cut
 
 
 @dataclass(frozen=True)
 class Interval:
-    """An estimate with its interval; both ends equal the estimate where it has none."""
+    """An estimate with its interval; both ends equal the estimate if there is no interval."""
 
     estimate: float
     low: float
@@ -32,7 +32,7 @@ class Interval:
 
     @classmethod
     def of(cls, estimate: float | None, low: float | None, high: float | None) -> Interval | None:
-        """Return the interval of these numbers, or None where there is no finite estimate."""
+        """Return the interval of these numbers, or None without a finite estimate."""
         if estimate is None or not math.isfinite(estimate):
             return None
         ends = (low, high)
@@ -43,7 +43,7 @@ class Interval:
 
 @dataclass(frozen=True)
 class Scale:
-    """From no effect in the middle to `reach` on both sides (of the logarithm where `log`)."""
+    """A scale from no effect in the middle to `reach` on both sides (of the logarithm if `log`)."""
 
     reach: float
     log: bool
@@ -55,12 +55,12 @@ class Scale:
         return math.log(value) if value > 0 else -math.inf
 
     def place(self, value: float) -> float:
-        """Return the horizontal position, in per cent, cut off at the ends."""
+        """Return the horizontal position in percent, cut off at the ends."""
         part = max(-1.0, min(self.distance(value) / self.reach, 1.0))
         return 50 + _HALF * part
 
     def holds(self, value: float) -> bool:
-        """Say whether the value lies on the scale."""
+        """Return whether the value lies on the scale."""
         return abs(self.distance(value)) <= self.reach
 
     def ticks(self) -> tuple[float, ...]:
@@ -76,8 +76,8 @@ class Scale:
         return 1 - step, 1.0, 1 + step
 
 
-def reach_of(first: Interval | None, others: Sequence[Interval | None], *, log: bool) -> Scale:
-    """Return a scale that holds the first interval whole, and the others as far as is readable."""
+def scale_for(first: Interval | None, others: Sequence[Interval | None], *, log: bool) -> Scale:
+    """Return a scale that contains the first interval, and the others as far as is readable."""
     plain = Scale(1.0, log)
 
     def farthest(interval: Interval | None) -> float:
@@ -93,13 +93,10 @@ def reach_of(first: Interval | None, others: Sequence[Interval | None], *, log: 
 
 
 def interval_picture(
-    interval: Interval | None, scale: Scale, *, pooled: bool, doubtful: bool = False
+    interval: Interval | None, scale: Scale, *, pooled: bool, hollow: bool = False
 ) -> Markup:
-    """Draw one line of a forest plot; an end beyond the scale becomes an arrow head.
-
-    doubtful: its mark is left hollow
-    """
-    drawing = _drawing(f"{'pooled' if pooled else 'alone'}{' doubtful' if doubtful else ''}", 22)
+    """Draw one line of a forest plot; an end beyond the scale becomes an arrow head."""
+    drawing = _drawing(f"{'pooled' if pooled else 'alone'}{' hollow' if hollow else ''}", 22)
     elements.add(drawing, "line", "reference", x1="50%", x2="50%", y1="0", y2="22")
     if interval is None:
         return elements.markup(drawing)
@@ -143,12 +140,12 @@ def _round_down(x: float, leads: Sequence[int] = (1, 2, 3, 5)) -> float:
 
 
 def _drawing(name: str, height: int) -> elements.Element:
-    # Hidden from readers: the cells beside it hold the same numbers as text.
+    # Hidden from screen readers: neighbouring cells have the same numbers as text.
     return elements.root(name, width="100%", height=str(height), aria_hidden="true")
 
 
 def arrow_picture(*, down: bool) -> Markup:
-    """Draw a vertical arrow as tall as what stands beside it."""
+    """Draw a vertical arrow as tall as its neighbour."""
     drawing = elements.root("arrow", width="16", height="100%", aria_hidden="true")
     elements.add(drawing, "line", x1="8", x2="8", y1="0", y2="100%")
     head = elements.add(drawing, "svg", y="100%" if down else "0", overflow="visible")

@@ -1,10 +1,9 @@
-"""Drawing of a learned graph, each edge marked by how it stands to the truth where one is stated.
+"""Drawing of a learned graph; if the truth is known, each edge is marked by its verdict.
 
-Variables stand on an ellipse, evenly spaced in height, so that no two labels ever overlap; their
-order round it is chosen to keep edges short. Kinds of edges differ by line style as well as colour;
-undirected ones are double lines, and ends at a node are spread, so that each head is seen to be its
-own edge's. Edges of a field, which has no directions, are single lines, marked by their sign.
-Verdicts are those of `secagg.models.graphs.metrics`.
+Variables stand on an ellipse, evenly spaced in height, so labels never overlap; their order keeps
+edges short. Kinds of edges differ in line style and colour. Undirected edges are double lines. Ends
+at a node are spread, so every arrow head clearly belongs to its own edge. Edges of a Markov random
+field are single lines, marked by their sign. Verdicts are those of `secagg.models.graphs.metrics`.
 """
 
 from __future__ import annotations
@@ -22,13 +21,13 @@ from secagg.reports.svg import elements
 
 Verdict = Literal["found", "true", "reversed", "extra", "missing", "positive", "negative"]
 SIGNS: tuple[Verdict, ...] = ("positive", "negative", "found")
-"""Kinds of edges where none is judged: by sign, the last one where it is undecided."""
+"""Kinds of edges without a verdict: by sign; the last one is an undecided sign."""
 Point = tuple[float, float]
 
 MAX_DRAWN = 40
-"""More variables than this make no readable drawing; the table of edges stays."""
-_LABEL = 16  # characters of a label that are drawn; its full text is in its title
-_CHARACTER = 7.8  # width of one in a 13 px font, generously
+"""With more variables a drawing is not readable; the table of edges remains."""
+_LABEL = 16  # drawn characters of a label; its title has the full text
+_CHARACTER = 7.8  # upper limit of a character's width in a 13 px font
 _RX, _NODE = 150.0, 5.0
 _MIN_ANGLE = math.radians(35)  # between ends at a node: a head takes 14 degrees on either side
 _SIDE_OFFSET = 20.0
@@ -37,7 +36,7 @@ _LABEL_ANGLE = math.radians(50)  # kept free on either side of a node's label
 
 @dataclass(frozen=True)
 class Edge:
-    """One edge: found, or of the truth and missing."""
+    """One edge: found, or in the truth only."""
 
     source: str
     target: str
@@ -45,7 +44,7 @@ class Edge:
     weight: float | None
     verdict: Verdict
     votes: tuple[int, ...] = ()
-    """Where sites voted: how many have it; of an undirected one, either way."""
+    """Number of sites that voted for it; for an undirected edge, one number for each direction."""
 
 
 def judged(summary: Mapping[str, Any]) -> list[Edge]:
@@ -62,8 +61,8 @@ def judged(summary: Mapping[str, Any]) -> list[Edge]:
     edges = []
     for e in summary["edges"]:
         ends, directed = (e["from"], e["to"]), e["kind"] == "directed"
-        told = votes(*ends, directed=directed)
-        edges.append(Edge(*ends, directed, e["weight"], _verdict(e, truth), told))
+        of_edge = votes(*ends, directed=directed)
+        edges.append(Edge(*ends, directed, e["weight"], _verdict(e, truth), of_edge))
     pairs = {frozenset((edge.source, edge.target)) for edge in edges}
     missing = [pair for pair in summary.get("truth", ()) if frozenset(pair) not in pairs]
     return edges + [Edge(a, b, True, None, "missing", votes(a, b)) for a, b in missing]
@@ -80,9 +79,9 @@ def _verdict(edge: Mapping[str, Any], truth: set[tuple[str, str]] | None) -> Ver
 
 
 def round_order(names: Sequence[str], edges: Sequence[tuple[str, str]]) -> list[str]:
-    """Return the names in an order round the ellipse that keeps edges short.
+    """Return the names in an order around the ellipse that keeps edges short.
 
-    Swaps pairs while that shortens the edges: a local optimum, the same for the same input.
+    Swap pairs as long as that shortens the edges: a deterministic local optimum.
     """
     order = list(names)
     near: dict[str, list[str]] = {name: [] for name in names}
@@ -124,7 +123,7 @@ def _places(number: int) -> list[Point]:
 
 
 def graph_picture(order: Sequence[str], edges: Sequence[Edge], title: str) -> Markup:
-    """Draw the edges between the names, which stand in this order."""
+    """Draw the edges between the names, in this order around the ellipse."""
     places = dict(zip(order, _places(len(order)), strict=True))
     margin = min(max(map(len, order)), _LABEL) * _CHARACTER + 20
     half_width = _RX + margin
@@ -155,13 +154,13 @@ def edge_sample(verdict: Verdict, *, directed: bool = True) -> Markup:
 
 
 def _leaving(places: Mapping[str, Point], edges: Sequence[Edge]) -> list[tuple[float, float]]:
-    """Return the angles at which each edge leaves its source and its target, apart at every node.
+    """Return the angles at which each edge leaves its source and its target, spread at every node.
 
-    Where an end lies in another edge's head it cannot be told whose head that is.
+    If an end lay in another edge's head, nobody could see which edge the head belongs to.
     """
     leaving = [[0.0, 0.0] for _ in edges]
     for name, at in places.items():
-        label = 0.0 if at[0] >= 0 else math.pi  # angles count from the label, which stays clear
+        label = 0.0 if at[0] >= 0 else math.pi  # angles are relative to the label
         ends = []
         for i, edge in enumerate(edges):
             if name in (edge.source, edge.target):
@@ -175,21 +174,21 @@ def _leaving(places: Mapping[str, Point], edges: Sequence[Edge]) -> list[tuple[f
 
 
 def _apart(angles: Sequence[float]) -> list[float]:
-    """Return ascending angles moved as far apart as heads need, or as there is room for.
+    """Return ascending angles, moved apart as far as heads need and as there is room.
 
-    The mean of moving each up out of the way of those below it, and down of those above.
+    The result is the mean of two solutions: move angles up from below, and down from above.
     """
     last = len(angles) - 1
     gap = min(_MIN_ANGLE, math.pi / max(last, 1))
-    least, most = _LABEL_ANGLE, math.tau - _LABEL_ANGLE - last * gap
-    room = [min(max(angle - i * gap, least), most) for i, angle in enumerate(angles)]
+    low, high = _LABEL_ANGLE, math.tau - _LABEL_ANGLE - last * gap
+    room = [min(max(angle - i * gap, low), high) for i, angle in enumerate(angles)]
     up = itertools.accumulate(room, max)
     down = list(itertools.accumulate(reversed(room), min))[::-1]
     return [(a + b) / 2 + i * gap for i, (a, b) in enumerate(zip(up, down, strict=True))]
 
 
 def _bend(start: Point, end: Point) -> Point:
-    """Return where an edge bends to: from half way, some way to the middle of the picture."""
+    """Return the point where an edge bends: its midpoint, moved towards the picture's middle."""
     middle = ((start[0] + end[0]) / 2, (start[1] + end[1]) / 2)
     return _towards(middle, (0.0, 0.0), min(0.4 * math.hypot(*middle), 0.3 * math.dist(start, end)))
 
@@ -197,7 +196,7 @@ def _bend(start: Point, end: Point) -> Point:
 def _draw_edge(
     drawing: elements.Element, edge: Edge, start: Point, end: Point, leaving: tuple[float, float]
 ) -> None:
-    """Draw a curve clear of both circles, with its arrow head; it leaves them at these angles."""
+    """Draw a curve between both circles, at these angles, with its arrow head."""
     bend = _bend(start, end)
     begin = _away(start, leaving[0], _NODE + 2)
     tip = _away(end, leaving[1], _NODE + 2)
@@ -210,9 +209,7 @@ def _draw_edge(
     line = f"M{_xy(begin)} C{_xy(out)} {_xy(back)} {_xy(stop)}"
     elements.add(group, "path", "shaft", d=line)
     if not edge.directed:
-        elements.add(
-            group, "path", "core", d=line
-        )  # leaves two lines, which no head is mistaken for
+        elements.add(group, "path", "core", d=line)  # leaves two lines, unlike any head
     else:
         side = math.atan(0.45)
         left, right = (_away(tip, leaving[1] + turn, 9 / math.cos(side)) for turn in (side, -side))
@@ -220,10 +217,11 @@ def _draw_edge(
 
 
 def _pull(start: Point, bend: Point, angle: float) -> float:
-    """Return for how far a curve that goes to a bend is drawn along the angle at which it leaves.
+    """Return the distance of a curve's control point along the angle at which it leaves.
 
-    Where that is the bend's own, two thirds make it the quadratic curve by way of the bend. What
-    was turned away is drawn less far aside, so as not to swing round other nodes.
+    If the angle is that of the bend, two thirds of its distance give the quadratic curve through
+    the bend. A curve that leaves at another angle has a smaller distance, so it does not swing
+    around other nodes.
     """
     turned = abs(
         math.remainder(angle - math.atan2(bend[1] - start[1], bend[0] - start[0]), math.tau)
@@ -246,7 +244,7 @@ def _xy(point: Point) -> str:
 
 
 def _description(edges: Sequence[Edge]) -> str:
-    """Say the edges in words, verdict by verdict."""
+    """Return the edges in words, verdict by verdict."""
     parts = []
     for verdict in get_args(Verdict):
         named = [

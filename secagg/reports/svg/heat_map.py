@@ -1,7 +1,7 @@
-"""Drawings of probabilities, as inline SVG: a heat map of a matrix of them, and a bar for one.
+"""Drawings of probabilities, as inline SVG: a heat map for a matrix, and a bar for a single one.
 
-Darker is likelier; a cell says its number in words to whoever points at it, and where there is room
-it is written. Colours come from the page's style, light or dark.
+Darker means likelier. Each cell has its number as a tooltip, and as text if there is room. Colours
+come from the page's style, light or dark.
 """
 
 from __future__ import annotations
@@ -13,15 +13,15 @@ from markupsafe import Markup
 from secagg.reports.svg import elements
 
 MAX_CELLS = 40
-"""More variables than this make no readable heat map."""
-_MAX_WITH_NUMBERS = 12  # variables: of more, cells have no room for a number
-_LABEL = 16  # characters of a label that are drawn; its full text is in its title
-_CHARACTER = 7.2  # width of one in a 12 px font, generously
-_DARK_CELL_FROM = 0.55  # from here on a cell's number is written in the page's own colour
+"""With more variables a heat map is not readable."""
+_MAX_WITH_NUMBERS = 12  # with more variables, cells have no room for a number
+_LABEL = 16  # drawn characters of a label; its title has the full text
+_CHARACTER = 7.2  # upper limit of a character's width in a 12 px font
+_DARK_CELL_FROM = 0.55  # from here on a cell's number has the page's background colour
 
 
 def heat_picture(names: Sequence[str], pips: Mapping[tuple[str, str], float], title: str) -> Markup:
-    """Draw a matrix of probabilities, pips[row, column]; cells that it lacks stay empty."""
+    """Draw a matrix of probabilities, pips[row, column]; missing cells stay empty."""
     cell = 34 if len(names) <= _MAX_WITH_NUMBERS else 17
     margin = min(max(map(len, names)), _LABEL) * _CHARACTER + 8
     size = margin + cell * len(names) + 2
@@ -52,7 +52,7 @@ def heat_picture(names: Sequence[str], pips: Mapping[tuple[str, str], float], ti
 
 
 def bar_picture(pip: float) -> Markup:
-    """Draw a probability as a bar. Hidden from readers: the number stands beside it."""
+    """Draw a probability as a bar, hidden from screen readers: the next cell has the number."""
     drawing = elements.root("bar", width="100%", height="22", aria_hidden="true")
     elements.add(drawing, "rect", "track", x="0", y="7", width="100%", height="8")
     elements.add(drawing, "rect", "filled", x="0", y="7", width=f"{100 * pip:.1f}%", height="8")

@@ -1,7 +1,7 @@
-"""The curve of epsilon against delta, as inline SVG: every point of it holds at once.
+"""The curve of epsilon against delta, as inline SVG; all its points hold together.
 
-Delta is on a logarithmic axis. Colours come from the page's style; the numbers are in a table
-beside it, and in the description that is read aloud.
+Delta has a logarithmic axis. Colours come from the page's style. A table next to the curve, and the
+description for screen readers, contain the numbers.
 """
 
 from __future__ import annotations
@@ -37,10 +37,9 @@ def curve_picture(points: Sequence[tuple[float, float]], guaranteed: tuple[float
     box = f"0 0 {_WIDTH:.0f} {_HEIGHT:.0f}"
     drawing = elements.root("curve", viewBox=box, width=f"{_WIDTH:.0f}", role="img")
     elements.add(drawing, "title", text="Epsilon of the whole run at each delta")
-    told = "; ".join(f"{significant(e, 3)} at {probability(d)}" for d, e in drawn)
-    elements.add(
-        drawing, "desc", text=f"Epsilon {told}. Guaranteed: {significant(guaranteed[1], 3)}."
-    )
+    listed = "; ".join(f"{significant(e)} at {probability(d)}" for d, e in drawn)
+    text = f"Epsilon {listed}. Guaranteed: {significant(guaranteed[1])}."
+    elements.add(drawing, "desc", text=text)
     for i in range(round(top / step) + 1):
         at = f"{y(i * step):.1f}"
         elements.add(

@@ -21,7 +21,7 @@ from secagg.reports.svg.forest_plot import (
     arrow_picture,
     axis_picture,
     interval_picture,
-    reach_of,
+    scale_for,
 )
 from secagg.reports.svg.graph import Edge, graph_picture, judged, round_order
 
@@ -61,17 +61,17 @@ class TestScale:
 class TestReach:
     def test_holds_the_pooled_interval_whole(self) -> None:
         pooled = Interval(2.0, 1.5, 3.0)
-        scale = reach_of(pooled, [Interval(1.0, 1e-9, 1e9)], log=True)
+        scale = scale_for(pooled, [Interval(1.0, 1e-9, 1e9)], log=True)
         assert all(scale.holds(v) for v in (1.5, 2.0, 3.0))
         assert scale.reach == pytest.approx(2.5 * math.log(3) * 1.05)
 
     def test_widens_for_sites_as_far_as_needed(self) -> None:
-        scale = reach_of(Interval(1.0, 0.5, 1.5), [Interval(-2.0, -3.0, -1.0), None], log=False)
+        scale = scale_for(Interval(1.0, 0.5, 1.5), [Interval(-2.0, -3.0, -1.0), None], log=False)
         assert scale.reach == pytest.approx(3 * 1.05)
 
     @pytest.mark.parametrize("nothing", [None, Interval(0.0, 0.0, 0.0)])
     def test_nothing_to_hold(self, nothing: Interval | None) -> None:
-        assert reach_of(nothing, [nothing], log=False).reach == 1.0
+        assert scale_for(nothing, [nothing], log=False).reach == 1.0
 
 
 class TestInterval:

@@ -76,5 +76,5 @@ def test_a_guarantee_outside_of_the_curve_is_within_the_picture() -> None:
 
 
 def test_is_told_to_who_cannot_see_it() -> None:
-    told = drawn(0.9, (1e-5, 4.0)).findtext("desc") or ""
-    assert f"{gaussian_epsilon(0.9, 1e-9):.2f} at 10⁻⁹" in told and "Guaranteed: 4.00" in told
+    text = drawn(0.9, (1e-5, 4.0)).findtext("desc") or ""
+    assert f"{gaussian_epsilon(0.9, 1e-9):.3f} at 10⁻⁹" in text and "Guaranteed: 4.000" in text
