@@ -17,7 +17,6 @@ from secagg.contracts import PublicFacts, RecordCount, SiteRecords, Variable
 from secagg.contracts.noise import Clip, Noise, Placement
 from secagg.core.randomness import system_random
 from secagg.errors import UsageError
-from secagg.models.glm.clipped_gradients import gradient_sensitivity
 from secagg.models.glm.gradient_descent import STAGE, Gradient
 from secagg.models.moments.method import CONSTANT
 from secagg.privacy.accounting.gaussian_dp import gaussian_mu
@@ -192,15 +191,11 @@ def measured(assumed: Assumptions, repeats: int, once: Callable[..., float]) -> 
     return math.sqrt(np.mean(squares))
 
 
-def of(error: float) -> Verdict:
-    if error > USABLE_ERROR:
-        return Verdict.RED
-    return Verdict.GREEN if error <= GREEN_ERROR else Verdict.AMBER
-
-
-def agrees(found_verdict: Verdict, error: float, factor: float) -> bool:
-    """Return whether a measured error, known to that factor, allows the verdict."""
-    return found_verdict in {of(error / factor), of(error), of(error * factor)}
+def near(claimed: float, error: float, factor: float) -> bool:
+    """Return whether a measured error is the claimed one up to a factor; in the red, only red."""
+    if claimed > 0.4:
+        return error > USABLE_ERROR / factor
+    return claimed / factor < error < claimed * factor
 
 
 Case = tuple[int, int, int, float, float]
@@ -225,18 +220,14 @@ def of_moments(case: Case, logistic: bool = False) -> Assumptions:
 def test_the_verdict_on_moments_agrees_with_the_measured_error(case, placement):
     """24 repeats of p - 1 slopes: 10 % of Monte Carlo error at 1 sd where p = 3, less elsewhere.
 
-    Beyond that the model is of first order; 40 % covers both where the error is below 0.4. In the
-    red, only the colour counts.
+    Beyond that the model is of first order; 40 % covers both.
     """
     assumed = of_moments(case)
     for epsilon in (1.0, 4.0):
         noised = moments_noise(assumed.squared_norm, epsilon, placement)
         found = feasibility(assumed, noised)
         error = measured(assumed, 24, lambda u, rng, n=noised: moments_error(u, n, rng))
-        assert agrees(found.verdict, error, 1.4)
-        if found.error < 0.4:
-            shrunken = error / math.hypot(1, error)
-            assert found.error / 1.4 < shrunken < 1.4 * found.error
+        assert near(found.error, error / math.hypot(1, error), 1.4)
 
 
 ROUNDS = [  # as above, epsilon, rounds; the first with a binary outcome
@@ -260,9 +251,7 @@ def test_the_verdict_on_rounds_agrees_with_the_measured_error(case):
     assumed, noised = of_rounds(*case)
     found = feasibility(assumed, noised)
     error = measured(assumed, 8, lambda u, rng: rounds_error(u, assumed, noised, rng))
-    assert agrees(found.verdict, error, 1.6)
-    if found.error < 0.4:
-        assert found.error / 1.6 < error < 1.6 * found.error
+    assert near(found.error, error, 1.6)
 
 
 @pytest.mark.parametrize(
@@ -327,7 +316,8 @@ def test_what_the_rounds_leave_is_what_the_method_leaves(rounds):
 
 CASES = [
     (Assumptions(800, 4, 3, 3.24), moments_noise(3.24, 1.0, Placement.SUM)),
-    (Assumptions(800, 4, 3, 3.24), moments_noise(3.24, 8.0, Placement.SITE)),
+    (Assumptions(80_000, 4, 3, 3.24), moments_noise(3.24, 8.0, Placement.SITE)),
+    (Assumptions(8000, 4, 3, 3.24), moments_noise(3.24, 2.0, Placement.SUM)),
     (Assumptions(800, 4, 3, 3.24), PlannedNoise(2.0, 1.0, DELTA, Placement.ROUND, 4, rounds=100)),
     (Assumptions(800, 0, 4, 3.0), moments_noise(3.0, 1.0, Placement.SUM)),
     (
@@ -338,29 +328,18 @@ CASES = [
 
 
 @pytest.mark.parametrize(("assumed", "noised"), CASES)
-def test_the_least_epsilon_is_just_enough(assumed, noised):
-    least = feasibility(assumed, noised).least_epsilon
-    assert least is not None
-    error = feasibility(assumed, dataclasses.replace(noised, epsilon=least)).error
+def test_the_least_epsilon_and_records_are_just_enough(assumed, noised):
+    found = feasibility(assumed, noised)
+    limits = {Verdict.GREEN: (0, GREEN_ERROR), Verdict.AMBER: (GREEN_ERROR, USABLE_ERROR)}
+    low, high = limits.get(found.verdict, (USABLE_ERROR, 1))
+    assert low < found.error <= high
+    error = feasibility(assumed, dataclasses.replace(noised, epsilon=found.least_epsilon)).error
     assert error == pytest.approx(USABLE_ERROR, rel=1e-6)  # mu is found to 1e-12, epsilon too
-
-
-@pytest.mark.parametrize(("assumed", "noised"), CASES)
-def test_the_least_records_are_just_enough(assumed, noised):
-    least = feasibility(assumed, noised).least_records
-    assert least is not None
     enough, fewer = (
         feasibility(dataclasses.replace(assumed, records=n), noised).error
-        for n in (least, least - 1)
+        for n in (found.least_records, found.least_records - 1)
     )
     assert enough <= USABLE_ERROR * (1 + 1e-12) and fewer > USABLE_ERROR
-
-
-def test_too_few_rounds_are_not_mended_by_epsilon():
-    assumed = Assumptions(10**6, 10, 0, 10.0)
-    found = feasibility(assumed, PlannedNoise(2.0, 5.0, DELTA, Placement.ROUND, 4, rounds=5))
-    assert found.verdict is Verdict.RED and found.least_rounds > 5
-    assert found.least_epsilon is None and found.least_records is None
 
 
 def test_noise_at_sites_costs_what_the_sum_saves():
@@ -410,6 +389,7 @@ def test_words_for_the_plan():
     assert easy.least_epsilon == 0 and easy.words().endswith("needs epsilon 0")  # delta is enough
     rounds = PlannedNoise(2.0, 5.0, DELTA, Placement.ROUND, 4, rounds=5)
     few = feasibility(Assumptions(10**6, 10, 0, 10.0), rounds)
+    assert few.verdict is Verdict.RED and few.least_epsilon is few.least_records is None
     assert few.words().endswith(f"raise method.rounds to {few.least_rounds}")
 
 
@@ -431,12 +411,6 @@ def test_a_result_is_plain_data():
     assert data["verdict"] == "red" and data["error"] == found.error
     fields = {field.name for field in dataclasses.fields(found)}
     assert set(data) == fields | {"words"} and type(data["verdict"]) is str
-
-
-def test_the_sensitivity_of_gradients_is_the_methods_own():
-    assumed = Assumptions(1000, 6, 0, 2.0)
-    noised = rounds_noise(assumed, 1.0, 10)
-    assert noised.sensitivity == gradient_sensitivity(math.sqrt(3.0) / 2).add
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from scipy.optimize import brentq
 
 from secagg.contracts import Field, Kind, Stage
-from secagg.contracts.noise import Adjacency, Noise, Placement, Sensitivity
+from secagg.contracts.noise import Adjacency, Placement, Sensitivity
 from secagg.errors import CapabilityError, JobError, SecaggError
 from secagg.privacy.accounting.calibration import Calibrated, calibrate, epsilon_at
 from secagg.privacy.accounting.discretisation import distance, rounded_distance
@@ -185,9 +185,3 @@ def test_a_grid_too_coarse_for_delta_is_refused() -> None:
     coarse = Stage("m", (Field("m", (10,), 1e3, 2, Kind.PSD),), 1, "", Sensitivity(3.0, 4.0))
     with pytest.raises(JobError):
         calibrate(TERMS, (COUNT, coarse), 4, 100, hides=True)
-
-
-def test_noise_in_the_sum_is_what_sites_add() -> None:
-    noise = Noise(Placement.SUM, 1000, 3, 1, 4)
-    assert noise.site_variance(5) == 250 and noise.sum_variance(5, 250) == 1250 / 64
-    assert noise.site_variance(4) == 334  # rounded up

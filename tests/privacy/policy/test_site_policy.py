@@ -44,11 +44,6 @@ def test_the_keys_of_before_are_still_all_that_is_needed() -> None:
     }  # fmt: skip
 
 
-def test_nothing_set_is_read_and_will_refuse() -> None:
-    assert parse("").release == ReleasePolicy(None, None, None)
-    assert parse("[dominance]\nshare = 0.5").release == ReleasePolicy(None, None, None)
-
-
 def test_a_file(tmp_path: Path) -> None:
     path = tmp_path / "north.policy.toml"
     path.write_text("profile = 5\n", encoding="utf-8")
@@ -130,12 +125,6 @@ def test_profiles_are_as_documented() -> None:
 
 
 @pytest.mark.parametrize("profile", PROFILES)
-def test_a_profile_sets_what_refuses_when_unset(profile: int) -> None:
-    min_sites, min_records, _ = parse(f"profile = {profile}").release.thresholds("north")
-    assert min_sites >= 3 and min_records >= profile
-
-
-@pytest.mark.parametrize("profile", PROFILES)
 def test_stricter_keys_stand_and_looser_ones_are_errors(profile: int) -> None:
     asked = PROFILES[profile]
     flat = {(key,): value for key, value in asked.items() if key != "dominance"}
@@ -151,11 +140,6 @@ def test_stricter_keys_stand_and_looser_ones_are_errors(profile: int) -> None:
         for allowed in (strict, value):
             policy: Any = parse(f"profile = {profile}\n{head}{key} = {allowed}")
             assert getattr(policy.dominance if head else policy, key) == allowed
-
-
-def test_without_a_profile_anything_may_be_written() -> None:
-    policy = parse("min_sites = 2\nmin_records = 1\nmax_parameters_ratio = 9")
-    assert policy.release == ReleasePolicy(2, 1) and policy.max_parameters_ratio == 9
 
 
 # --- with a job's rules --------------------------------------------------------------------------

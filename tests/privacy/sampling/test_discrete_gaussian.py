@@ -132,33 +132,34 @@ def test_without_width_there_is_no_noise(one: Draw, parameter: int | Fraction) -
 # --- broken -------------------------------------------------------------------------------------
 
 
-def sigma_off(patch: pytest.MonkeyPatch) -> None:
-    """By 6 %: what so few draws can tell."""
+def gaussian_becomes(make: Callable[[Draw], Draw]) -> Break:
     one = discrete_gaussian.discrete_gaussian
-    patch.setattr(discrete_gaussian, "discrete_gaussian", lambda v, r: one(v * Fraction(9, 8), r))
+    return lambda patch: patch.setattr(discrete_gaussian, "discrete_gaussian", make(one))
 
 
-def zero_with_two_signs(patch: pytest.MonkeyPatch) -> None:
-    """Zero twice as often: what a minus before it does that is not thrown back."""
+def laplace_becomes(make: Callable[[Draw], Draw]) -> Break:
     one = discrete_gaussian.discrete_laplace
+    return lambda patch: patch.setattr(discrete_gaussian, "discrete_laplace", make(one))
 
-    def biased(scale: int, random: RandomBytes) -> int:
+
+def zero_twice_as_often(one: Draw) -> Draw:
+    def biased(scale: int | Fraction, random: RandomBytes) -> int:
         while (x := one(scale, random)) and random(1)[0] & 1:
             pass
         return x
 
-    patch.setattr(discrete_gaussian, "discrete_laplace", biased)
+    return biased
 
 
-def proposals_one_too_wide(patch: pytest.MonkeyPatch) -> None:
-    """The proposal's scale is t + 1, and the rejection takes it for t."""
-    one = discrete_gaussian.discrete_laplace
-    patch.setattr(discrete_gaussian, "discrete_laplace", lambda t, random: one(t + 1, random))
+def each_draw_twice(one: Draw) -> Draw:
+    kept = list[int]()
 
+    def twice(variance: int | Fraction, random: RandomBytes) -> int:
+        if not kept:
+            kept.extend([one(variance, random)] * 2)
+        return kept.pop()
 
-def scale_one_too_wide(patch: pytest.MonkeyPatch) -> None:
-    one = discrete_gaussian.discrete_laplace
-    patch.setattr(discrete_gaussian, "discrete_laplace", lambda scale, r: one(scale + 1, r))
+    return twice
 
 
 def series_cut_short(patch: pytest.MonkeyPatch) -> None:
@@ -170,49 +171,31 @@ def series_cut_short(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(bernoulli, "_at_most_one", cut)
 
 
-def rounded_normal(patch: pytest.MonkeyPatch) -> None:
-    """Rounded, a Gaussian is not a discrete Gaussian."""
-    generator = np.random.default_rng(6)
-    patch.setattr(
-        discrete_gaussian,
-        "discrete_gaussian",
-        lambda v, _: round(generator.normal(0, float(v) ** 0.5)),
-    )
-
-
-def one_sign(patch: pytest.MonkeyPatch) -> None:
-    one = discrete_gaussian.discrete_gaussian
-    patch.setattr(discrete_gaussian, "discrete_gaussian", lambda v, random: abs(one(v, random)))
-
-
-def each_draw_twice(patch: pytest.MonkeyPatch) -> None:
-    one, kept = discrete_gaussian.discrete_gaussian, list[int]()
-
-    def twice(variance: Fraction, random: RandomBytes) -> int:
-        if not kept:
-            kept.extend([one(variance, random)] * 2)
-        return kept.pop()
-
-    patch.setattr(discrete_gaussian, "discrete_gaussian", twice)
+NORMAL = np.random.default_rng(6)
+SIGMA_OFF = gaussian_becomes(lambda one: lambda v, r: one(v * Fraction(9, 8), r))  # by 6 %
+ZERO_TWICE = laplace_becomes(zero_twice_as_often)
+ONE_TOO_WIDE = laplace_becomes(lambda one: lambda scale, r: one(scale + 1, r))
+ROUNDED = gaussian_becomes(lambda one: lambda v, r: round(NORMAL.normal(0, float(v) ** 0.5)))
+ONE_SIGN = gaussian_becomes(lambda one: lambda v, r: abs(one(v, r)))
 
 
 @pytest.mark.parametrize(
     ("broken", "variance", "caught"),
     [
-        (sigma_off, Fraction(9), {"width"}),
-        (zero_with_two_signs, Fraction(1), {"cells", "chi-square", "width"}),
-        (proposals_one_too_wide, Fraction(1), {"cells", "width"}),
+        (SIGMA_OFF, Fraction(9), {"width"}),
+        (ZERO_TWICE, Fraction(1), {"cells", "chi-square", "width"}),
+        (ONE_TOO_WIDE, Fraction(1), {"cells", "width"}),
         (series_cut_short, Fraction(100), {"cells", "chi-square", "width"}),
-        (rounded_normal, Fraction(1, 4), {"cells", "chi-square", "distance", "width"}),
-        (one_sign, Fraction(9), {"signs", "distance"}),
-        (each_draw_twice, Fraction(9), {"pairs", "neighbours"}),
+        (ROUNDED, Fraction(1, 4), {"cells", "chi-square", "distance", "width"}),
+        (ONE_SIGN, Fraction(9), {"signs", "distance"}),
+        (gaussian_becomes(each_draw_twice), Fraction(9), {"pairs", "neighbours"}),
     ],
 )
 def test_broken_gaussian(
     broken: Break, variance: Fraction, caught: set[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     broken(monkeypatch)
-    count = DRAWS if broken is sigma_off else DRAWS // 4
+    count = DRAWS if broken is SIGMA_OFF else DRAWS // 4
     sample = draws(discrete_gaussian.discrete_gaussian, variance, 2, count)
     assert alarms(SHARE, compare(sample, gaussian(variance))) >= caught
 
@@ -220,8 +203,8 @@ def test_broken_gaussian(
 @pytest.mark.parametrize(
     ("broken", "scale", "caught"),
     [
-        (zero_with_two_signs, 1, {"cells", "chi-square", "width"}),
-        (scale_one_too_wide, 4, {"width"}),
+        (ZERO_TWICE, 1, {"cells", "chi-square", "width"}),
+        (ONE_TOO_WIDE, 4, {"width"}),
     ],
 )
 def test_broken_laplace(
