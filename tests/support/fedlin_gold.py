@@ -1,13 +1,11 @@
 """HM2 on real records beside NUTS's posteriors, oracles/fedlin_gold.json.
 
-`PYTHONPATH=tests:. python -m support.fedlin_gold [CASE ...]` prints both as tables. Means are apart
-by so many of NUTS's posterior standard deviations; after +- are Monte Carlo errors.
+benchmarks/fedlin_tables.py prints both as tables.
 """
 
 from __future__ import annotations
 
 import json
-import sys
 import time
 from dataclasses import dataclass
 from typing import Any
@@ -105,48 +103,3 @@ def compared(name: str, **changed: object) -> Compared:
     sites = Beside.of(found["mean"], found["sd"], error, DRAWS, case["theta"])
     noise = float(result.summary["noise_sd"] / result.summary["outcome_deviation"])
     return Compared(phi, sites, noise, int(result.summary["rounds"]), seconds)
-
-
-def main(names: list[str]) -> None:
-    """Print tables of what sites share, without points and with, and one of sites' own."""
-    found = {name: compared(name) for name in names or GOLD["cases"]}
-    _print_shared("HM2", found)
-    _print_shared(f"{POINTS} points", {name: compared(name, points=POINTS) for name in found})
-    print("| case | sites' own | means apart: median, worst | ratio of sds: median, worst |")
-    print("|---|---|--:|--:|")
-    for name, each in found.items():
-        for j, term in enumerate(("intercept", *GOLD["cases"][name]["columns"][1:])):
-            apart, k = _worst(each.sites.apart[:, j])
-            wider, i = _worst(each.sites.wider[:, j])
-            print(
-                f"| {name} | {term} | {apart:.3f}, {each.sites.apart[k, j]:+.3f} "
-                f"± {each.sites.error[k, j]:.3f} | {np.exp(wider):.3f}, "
-                f"{np.exp(each.sites.wider[i, j]):.3f} ± {each.sites.error_of_wider[i, j]:.3f} |"
-            )
-    print("\n| case | HM2: rounds | HM2: seconds | NUTS: seconds |\n|---|--:|--:|--:|")
-    for name, each in found.items():
-        print(f"| {name} | {each.rounds} | {each.seconds:.0f} | {GOLD['cases'][name]['seconds']} |")
-
-
-def _print_shared(who: str, found: dict[str, Compared]) -> None:
-    print(f"| case | component | {who}: mean (sd) | NUTS: mean (sd) | apart | ratio of sds |")
-    print("|---|---|--:|--:|--:|--:|")
-    for name, each in found.items():
-        phi, told = each.phi, GOLD["cases"][name]["phi"]
-        for j, component in enumerate(GOLD["cases"][name]["components"]):
-            print(
-                f"| {name} | {component} | {phi.mean[j]:.3f} ({phi.sd[j]:.3f}) "
-                f"| {told['mean'][j]:.3f} ({told['sd'][j]:.3f}) "
-                f"| {phi.apart[j]:+.3f} ± {phi.error[j]:.3f} "
-                f"| {np.exp(phi.wider[j]):.3f} ± {phi.error_of_wider[j]:.3f} |"
-            )
-    print()
-
-
-def _worst(values: Array) -> tuple[float, int]:
-    """Return the median of absolute values, and where the largest is."""
-    return float(np.median(np.abs(values))), int(np.argmax(np.abs(values)))
-
-
-if __name__ == "__main__":
-    main(sys.argv[1:])

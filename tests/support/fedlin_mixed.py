@@ -1,6 +1,6 @@
 """HM2 on the exam scores beside a mixed model of all records: statsmodels' MixedLM, by REML.
 
-`PYTHONPATH=tests:. python -m support.fedlin_mixed` prints both as tables.
+benchmarks/fedlin_tables.py prints both as tables.
 
 MixedLM has HM2's model (coefficients that are normal over schools, independent of each other) and
 no prior: its variances are where the likelihood of the records' residuals is largest. So estimates
@@ -17,14 +17,11 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 from statsmodels.regression.mixed_linear_model import MixedLM, MixedLMParams, MixedLMResults
-from support.fedlin_gold import GOLD, Compared, compared
+from support.fedlin_gold import GOLD, Compared
 
 from secagg.reproductions.data import fedlin
 
 Array = NDArray[np.float64]
-
-CASES = ("exams", "exams paper")
-"""The same records; log tau ~ N(-3, 4), the method's own, and N(0, 1), the paper's."""
 
 
 @dataclass(frozen=True)
@@ -86,37 +83,3 @@ def sites_apart(found: Compared, other: Mixed) -> Array:
     """Return how far sites' own coefficients are apart, in posterior sds (sites, 1 + slopes)."""
     result: Array = (found.sites.mean - other.sites) / found.sites.sd
     return result
-
-
-def main() -> None:
-    """Print a table of what sites share, and one of sites' own."""
-    hm2, other = {name: compared(name) for name in CASES}, mixed()
-    terms = ["intercept", *GOLD["cases"]["exams"]["columns"][1:]]
-    priors = [f"HM2, N({a:g}, {b**2:g})" for a, b in (GOLD["cases"][c]["prior"] for c in CASES)]
-    print(f"| | MixedLM | {' | apart | '.join(priors)} | apart |\n|---|--:|{'--:|--:|' * 2}")
-    for j, term in enumerate(terms):
-        cells = [f"{other.fixed[j]:.3f} ({other.error[j]:.3f})"]
-        for each in hm2.values():
-            cells.append(f"{each.phi.mean[j]:.3f} ({each.phi.sd[j]:.3f})")
-            cells.append(f"{apart(each, other)[j]:+.2f}")
-        print(f"| mean of {term} | {' | '.join(cells)} |")
-    for j, term in enumerate(terms, len(terms)):
-        cells = [f"{other.variances[j - len(terms)] ** 0.5:.3f}"]
-        for each in hm2.values():
-            m, s = each.phi.mean[j], 1.645 * each.phi.sd[j]
-            middle, low, high = np.exp(np.array([m, m - s, m + s]) / 2)
-            cells += [f"{middle:.3f} ({low:.3f} to {high:.3f})", f"{apart(each, other)[j]:+.2f}"]
-        print(f"| sd of {term} between schools | {' | '.join(cells)} |")
-    noise = " | | ".join(f"{each.noise:.4f}" for each in hm2.values())
-    print(f"| sd of the noise | {other.noise:.4f} | {noise} | |")
-    for name, each in hm2.items():
-        far = np.abs(sites_apart(each, other))
-        told = (f"{t} {np.median(f):.2f}, {f.max():.2f}" for t, f in zip(terms, far.T, strict=True))
-        print(f"\n{name}: schools' own, median and worst apart in posterior sds: {'; '.join(told)}")
-    full = mixed(independent=False)
-    gained = full.likelihood - other.likelihood
-    print(f"\nwith a correlation: {full.correlation:.2f}, log likelihood {gained:+.1f}")
-
-
-if __name__ == "__main__":
-    main()
