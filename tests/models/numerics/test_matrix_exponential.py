@@ -63,7 +63,7 @@ def worst(A: np.ndarray) -> float:
 
 @pytest.mark.parametrize(
     ("p", "norm"),
-    [(1, 0.0), (3, 0.0), *((p, norm) for p in (1, 4) for norm in (1e-250, 1e-4, 0.84, 0.86, 40.0)),
+    [(1, 0.0), (3, 0.0), *((p, norm) for p in (1, 4) for norm in (1e-200, 1e-4, 0.84, 0.86, 40.0)),
      (2, 0.3), (2, 600.0), (1, 709.0), (1, 709.78)],
 )  # fmt: skip
 @pytest.mark.parametrize("lowest", [0.0, -80.0])
