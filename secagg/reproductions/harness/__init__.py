@@ -1,1 +1,1 @@
-"""Cells, process pool, tables, charts and pages that all papers share."""
+"""Cells, process pool, tables, charts and pages, shared by all papers."""

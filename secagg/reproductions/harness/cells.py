@@ -1,14 +1,14 @@
-"""A cell: the unit of work of an experiment, and the name that its result is kept under.
+"""A cell: the unit of work of an experiment, and the key under which its result is stored.
 
-A cell names a task, which is a module with a function `compute(settings) -> results`, and settings
-of plain data. The task draws its data from the seed among its settings, so the same cell gives the
-same numbers whenever and wherever it is computed.
+A cell consists of a task, which is a module with a function `compute(settings) -> results`, and
+settings of plain data. One setting is the seed, from which the task draws its data. The same cell
+therefore gives the same numbers on every run.
 
-A result is kept under a hash of the settings and the *code*: the syntax of the task's module and of
-every module that it imports from the same package, in turn, without comments and docstrings. A
-change of code that could change a number therefore makes old results unreachable. A change of
-words does not, nor does moving or renaming a module. Libraries are not hashed; the versions are
-kept with each result.
+The key is a hash of the settings and the *code*: the syntax of the task's module and, recursively,
+of every module that it imports from the same package, without comments and docstrings. A change of
+code that could change a number therefore makes old results unreachable. Changing comments or
+docstrings does not, nor does moving or renaming a module. Libraries are not hashed; each result
+records their versions.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ from secagg.core import encoding
 from secagg.errors import InternalError, SecaggError, UsageError
 from secagg.reproductions.harness.types import Numbers, Plain, Settings
 
-LIBRARIES = ("numpy", "scipy", "causal-learn")  # whose versions are kept, where installed
+LIBRARIES = ("numpy", "scipy", "causal-learn")  # each result records the installed versions
 
 
 @dataclass(frozen=True)
 class Cell:
-    """task: name of a module; settings: sorted pairs, the seed among them (see `cell`)
-    seconds: roughly, of processor time; late: to be computed when all others are. Only the order
-        of the work depends on them.
+    """task: name of a module; settings: sorted pairs, including the seed (see `cell`)
+    seconds: estimated processor time; late: compute after all other cells. Both affect only the
+        order of the work.
     """
 
     task: str
@@ -48,9 +48,9 @@ class Cell:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of a cell: numbers, or the line of the error that it failed with.
+    """The result of a cell: numbers, or one line with the error that stopped it.
 
-    seconds: processor time of one thread; versions: of Python and of LIBRARIES
+    seconds: processor time of one thread; versions: of Python and LIBRARIES
     """
 
     numbers: Numbers | None
@@ -59,7 +59,7 @@ class Outcome:
     versions: str
 
     def to_plain(self) -> dict[str, Any]:
-        """Return what `from_plain` reads."""
+        """Return plain data for `from_plain`."""
         return {
             "numbers": None
             if self.numbers is None
@@ -71,7 +71,7 @@ class Outcome:
 
     @classmethod
     def from_plain(cls, plain: Any) -> Outcome:
-        """Return the outcome that `to_plain` wrote."""
+        """Return the outcome from plain data of `to_plain`."""
         return cls(plain["numbers"], plain["failed"], plain["seconds"], plain["versions"])
 
 
@@ -81,76 +81,78 @@ def cell(task: str, seconds: float, **settings: Plain) -> Cell:
 
 
 def key(cell: Cell) -> str:
-    """Return the name of the cell's result: 32 hexadecimal digits."""
+    """Return the key of the cell's result: 32 hexadecimal digits."""
     return encoding.digest([dict(cell.settings), code_version(cell.task)])[:16].hex()
 
 
 def compute(cell: Cell, code: str) -> Outcome:
-    """Compute a cell. An error of its task is an outcome; it is not raised.
+    """Compute a cell. An error in its task becomes an outcome and is not raised.
 
-    code: `code_version` of the task for whoever keeps the outcome. Raises `UsageError` where the
-    files are not those any more, so that no result is kept under the name of other code.
+    code: the task's `code_version` under which the caller stores the outcome. Raises `UsageError`
+    if the files have changed since, so that no result is stored under the key of other code.
     """
     task: Callable[[Settings], Numbers] = importlib.import_module(cell.task).compute
     if code_version(cell.task) != code:
-        what = "its source was changed while cells were computed"
-        raise UsageError("secagg", what, "Give the command again.")
+        what = "the source code changed while cells were being computed"
+        raise UsageError("secagg", what, "Run the same command again.")
     numbers: Numbers | None = None
     failed: str | None = None
-    began = time.process_time()
+    start = time.process_time()
     try:
         numbers = task(dict(cell.settings))
     except SecaggError as error:
         failed = error.line()
     except Exception as error:
-        # Any error of a method is a finding about it: one failed cell must not end the experiment.
+        # An error is a result about the method: one failed cell must not end the experiment.
         failed = f"{type(error).__name__}: {error}".splitlines()[0]
-    return Outcome(numbers, failed, time.process_time() - began, _versions())
+    return Outcome(numbers, failed, time.process_time() - start, _versions())
 
 
 def _versions() -> str:
-    found = [f"Python {platform.python_version()}"]
+    versions = [f"Python {platform.python_version()}"]
     for name in LIBRARIES:
         with suppress(metadata.PackageNotFoundError):
-            found.append(f"{name} {metadata.version(name)}")
-    return ", ".join(found)
+            versions.append(f"{name} {metadata.version(name)}")
+    return ", ".join(versions)
 
 
 @cache
 def code_version(name: str) -> str:
-    """Return a digest of the code that a module runs, of its own package (see above).
+    """Return a digest of a module's code and of all code that it imports from its own package.
 
-    Imports of the package stand in it as what they bind and the digest of the module that it comes
-    from. So it does not depend on what modules are called, nor on the order of imports. That no
-    modules import each other in a circle makes this end; import-linter holds that for ours.
+    Each import enters as the name that it binds and the digest of the imported module. The result
+    therefore depends neither on module names nor on the order of imports. The recursion ends
+    because imports are never circular, which import-linter checks.
     """
     path, package = _source(name), name.partition(".")[0]
     if path is None:
-        raise InternalError("reproductions", f"there is no task {name!r}")
+        raise InternalError("reproductions", f"task {name!r} does not exist")
     stripper = _Stripper(package)
     tree = stripper.visit(ast.parse(path.read_bytes()))
-    bound = sorted([as_name, of, code_version(module)] for as_name, of, module in stripper.imported)
-    return encoding.digest([ast.dump(tree), bound]).hex()
+    imports = sorted(
+        [bound, name, code_version(module)] for bound, name, module in stripper.imported
+    )
+    return encoding.digest([ast.dump(tree), imports]).hex()
 
 
 def _source(name: str) -> Path | None:
-    """Return the file of a module or package, without importing any; None if there is none."""
+    """Return the file of a module or package without importing it; None if there is none."""
     top, *parts = name.split(".")
     spec = find_spec(top)
     if spec is None:
         return None
     if not parts:
         return Path(spec.origin) if spec.origin else None
-    places = [Path(folder, *parts) for folder in spec.submodule_search_locations or ()]
-    files = (f for p in places for f in (p.with_name(f"{p.name}.py"), p / "__init__.py"))
+    stems = [Path(folder, *parts) for folder in spec.submodule_search_locations or ()]
+    files = (f for p in stems for f in (p.with_name(f"{p.name}.py"), p / "__init__.py"))
     return next((file for file in files if file.is_file()), None)
 
 
 class _Stripper(ast.NodeTransformer):
-    """Removes docstrings, what only type checkers read, and imports of the package.
+    """Removes docstrings, code for type checkers only, and imports from the package.
 
-    imported: of each import: the name it binds, the name in its module ("" for a module itself),
-        and the module
+    imported: for each import, the name that it binds, the name in the imported module ("" for the
+        module itself), and the module
     """
 
     def __init__(self, package: str) -> None:
@@ -167,9 +169,9 @@ class _Stripper(ast.NodeTransformer):
         return None if is_text else node
 
     def visit_Import(self, node: ast.Import) -> ast.AST | None:
-        ours = [alias for alias in node.names if alias.name.partition(".")[0] == self.package]
-        self.imported += [(alias.asname or alias.name, "", alias.name) for alias in ours]
-        return None if ours else node
+        own = [alias for alias in node.names if alias.name.partition(".")[0] == self.package]
+        self.imported += [(alias.asname or alias.name, "", alias.name) for alias in own]
+        return None if own else node
 
     def visit_ImportFrom(self, node: ast.ImportFrom) -> ast.AST | None:
         if node.level or (node.module or "").partition(".")[0] != self.package:

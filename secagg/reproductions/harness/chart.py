@@ -1,9 +1,9 @@
-"""A figure as an SVG file: a row of small plots for each panel, one for each metric.
+"""A figure as an SVG file: a row of plots for each panel, one plot for each metric.
 
-Means with bars of one standard error, as in the papers. Columns are evenly spaced, and methods are
-moved apart by a few pixels so that bars do not hide one another. The colours are those that Okabe
-and Ito chose to be told apart with any kind of colour vision; markers differ in shape, too. The
-numbers are in the tables beside the picture.
+The plots show means with bars of one standard error, as in the papers. Columns are evenly spaced.
+Methods are shifted by a few pixels so that their bars do not overlap. The colours are the palette
+of Okabe and Ito, which people with any colour vision can distinguish; markers also differ in shape.
+The tables below the picture give the numbers.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from secagg.reproductions.harness.figures import (
 
 WIDTH, HEIGHT = 250.0, 170.0  # of a plot's area
 LEFT, GAP, TOP, BOTTOM, ROW = 76.0, 46.0, 66.0, 44.0, 62.0
-LEGEND, ENTRY = 20.0, 20.0  # height of a line of the legend; width of its mark
+LEGEND, ENTRY = 20.0, 20.0  # height of a legend line; width of a legend mark
 METHOD_SPACING = 3.5  # pixels between methods at one column
 
 COLOURS = (
     "#0072B2", "#D55E00", "#000000", "#009E73", "#E69F00", "#CC79A7", "#56B4E9", "#777777",
 )  # fmt: skip
-MARKERS = (  # paths around (0, 0)
+MARKERS = (  # paths centred at (0, 0)
     "M-4 0a4 4 0 1 0 8 0a4 4 0 1 0 -8 0z",
     "M0 -5L4.6 3.4L-4.6 3.4z",
     "M-3.6 -3.6h7.2v7.2h-7.2z",
@@ -48,14 +48,14 @@ STYLE = (
 
 
 def chart(figure: Figure, entries: Entries) -> str:
-    """Return the figure's picture as the text of an SVG file."""
-    # A method that is left out keeps its colour for itself: pictures of one paper compare.
+    """Return the figure as the text of an SVG file."""
+    # A method that was not run keeps its colour, so that colours match across pictures.
     drawn = [method for method in figure.methods if method.drawn]
-    left_out = figure.left_out()
-    shown = [(i, method) for i, method in enumerate(drawn) if method not in left_out]
-    across = len(figure.metrics)
-    width = LEFT + across * WIDTH + (across - 1) * GAP + 20
-    legend, lines = _legend_places([method for _, method in shown], width)
+    not_run = figure.methods_not_run()
+    shown = [(i, method) for i, method in enumerate(drawn) if method not in not_run]
+    plots = len(figure.metrics)
+    width = LEFT + plots * WIDTH + (plots - 1) * GAP + 20
+    legend, lines = _legend_positions([method for _, method in shown], width)
     top = TOP + lines * LEGEND
     height = top + len(figure.panels) * (HEIGHT + ROW) - ROW + BOTTOM
     drawing = elements.root(
@@ -80,17 +80,19 @@ def chart(figure: Figure, entries: Entries) -> str:
     return '<?xml version="1.0" encoding="UTF-8"?>\n' + str(elements.markup(drawing)) + "\n"
 
 
-def _legend_places(drawn: Sequence[Method], width: float) -> tuple[list[tuple[float, float]], int]:
-    """Return where each method's mark begins, and the number of lines of the legend."""
-    places: list[tuple[float, float]] = []
+def _legend_positions(
+    drawn: Sequence[Method], width: float
+) -> tuple[list[tuple[float, float]], int]:
+    """Return the start of each method's mark, and the number of legend lines."""
+    positions: list[tuple[float, float]] = []
     x, line = 12.0, 0
     for method in drawn:
         size = ENTRY + 18 + 8.0 * len(method.label)  # wide enough for the usual fonts
-        if places and x + size > width:
+        if positions and x + size > width:
             x, line = 12.0, line + 1
-        places.append((x, 44 + line * LEGEND))
+        positions.append((x, 44 + line * LEGEND))
         x += size
-    return places, line + 1
+    return positions, line + 1
 
 
 def _plot(
@@ -101,7 +103,7 @@ def _plot(
     metric: Metric,
     corner: tuple[float, float],
 ) -> None:
-    """Draw one panel's values of one metric, its upper left corner at `corner`."""
+    """Draw one metric of one panel, with the upper left corner of the plot at `corner`."""
     left, top = corner
     base = top + HEIGHT
     means = {
@@ -110,15 +112,15 @@ def _plot(
         for column in panel.columns
         if (entry := entries.get(Place(panel.name, column, method.name))) is not None
     }
-    most = max(
+    largest = max(
         (mean + (error or 0) for mean, error in means.values() if mean is not None), default=0
     )
-    step = _step(metric.top or most or 1.0)
-    ceiling = metric.top or step * math.ceil(most / step - 1e-9) or step
+    step = _step(metric.top or largest or 1.0)
+    ceiling = metric.top or step * math.ceil(largest / step - 1e-9) or step
 
     def x(column: float, method: int) -> float:
-        part = (panel.columns.index(column) + 0.5) / len(panel.columns)
-        return left + part * WIDTH + (method - (len(drawn) - 1) / 2) * METHOD_SPACING
+        fraction = (panel.columns.index(column) + 0.5) / len(panel.columns)
+        return left + fraction * WIDTH + (method - (len(drawn) - 1) / 2) * METHOD_SPACING
 
     def y(value: float) -> float:
         return base - min(value / ceiling, 1.0) * HEIGHT
@@ -126,31 +128,30 @@ def _plot(
     elements.add(drawing, "text", "name", text=f"{metric.label}, {panel.name}", x=f"{left:.1f}",
             y=f"{top - 9:.1f}")  # fmt: skip
     for i in range(round(ceiling / step) + 1):
-        at = y(i * step)
+        tick = y(i * step)
         elements.add(drawing, "line", "axis" if i == 0 else "grid", x1=f"{left:.1f}",
-                x2=f"{left + WIDTH:.1f}", y1=f"{at:.1f}", y2=f"{at:.1f}")  # fmt: skip
-        elements.add(drawing, "text", text=f"{i * step:g}", x=f"{left - 7:.1f}", y=f"{at + 4:.1f}",
-                text_anchor="end")  # fmt: skip
+                x2=f"{left + WIDTH:.1f}", y1=f"{tick:.1f}", y2=f"{tick:.1f}")  # fmt: skip
+        elements.add(drawing, "text", text=f"{i * step:g}", x=f"{left - 7:.1f}",
+                y=f"{tick + 4:.1f}", text_anchor="end")  # fmt: skip
     for column in panel.columns:
         middle = f"{x(column, 0) + (len(drawn) - 1) / 2 * METHOD_SPACING:.1f}"
         elements.add(drawing, "text", text=f"{column:g}", x=middle, y=f"{base + 17:.1f}",
                 text_anchor="middle")  # fmt: skip
     elements.add(drawing, "text", text=panel.across, x=f"{left + WIDTH / 2:.1f}",
-                 y=f"{base + 34:.1f}",
-            text_anchor="middle")  # fmt: skip
+            y=f"{base + 34:.1f}", text_anchor="middle")  # fmt: skip
     for i in range(len(drawn)):
-        found = [(x(c, i), *means[i, c]) for c in panel.columns if (i, c) in means]
-        points = [(at, mean, error) for at, mean, error in found if mean is not None]
+        entries_of_method = [(x(c, i), *means[i, c]) for c in panel.columns if (i, c) in means]
+        points = [(px, mean, error) for px, mean, error in entries_of_method if mean is not None]
         if len(points) > 1:
-            path = " L".join(f"{at:.1f} {y(mean):.1f}" for at, mean, _ in points)
+            path = " L".join(f"{px:.1f} {y(mean):.1f}" for px, mean, _ in points)
             elements.add(drawing, "path", "mean", d=f"M{path}", stroke=_colour(i))
-        for at, mean, error in points:
+        for px, mean, error in points:
             if error:
                 low, high = y(max(mean - error, 0)), y(mean + error)
-                bar = f"M{at:.1f} {low:.1f}V{high:.1f}M{at - 3:.1f} {low:.1f}h6"
-                elements.add(drawing, "path", "error", d=f"{bar}M{at - 3:.1f} {high:.1f}h6",
+                bar = f"M{px:.1f} {low:.1f}V{high:.1f}M{px - 3:.1f} {low:.1f}h6"
+                elements.add(drawing, "path", "error", d=f"{bar}M{px - 3:.1f} {high:.1f}h6",
                         stroke=_colour(i))  # fmt: skip
-            _marker(drawing, i, at, y(mean))
+            _marker(drawing, i, px, y(mean))
 
 
 def _marker(drawing: elements.Element, index: int, x: float, y: float) -> None:
@@ -162,7 +163,8 @@ def _colour(index: int) -> str:
     return COLOURS[index % len(COLOURS)]
 
 
-def _step(most: float) -> float:
-    """Return a round step that divides an axis up to `most` into four to eight parts or so."""
-    power = 10.0 ** math.floor(math.log10(most / 4))
-    return power * max(lead for lead in (1, 2, 2.5, 5) if lead * power <= most / 4 * (1 + 1e-9))
+def _step(largest: float) -> float:
+    """Return a round step that divides an axis from 0 to `largest` into about 4 to 8 parts."""
+    limit = largest / 4
+    power = 10.0 ** math.floor(math.log10(limit))
+    return power * max(lead for lead in (1, 2, 2.5, 5) if lead * power <= limit * (1 + 1e-9))

@@ -1,8 +1,8 @@
-"""Reproducing an experiment: what is missing is computed, then tables, picture and numbers written.
+"""Reproduce an experiment: compute the missing cells, then write tables, picture and numbers.
 
-The folder holds `NAME.md`, `NAME.svg` and `NAME.json` of each experiment, and `cells/` with one
-file a cell, from which any of them is put together again in no time. The three are written as soon
-as a seed is complete, too: a run of hours has something to show long before its end, and after it
+The folder holds `NAME.md`, `NAME.svg` and `NAME.json` for each experiment, and `cells/` with one
+file for each cell. The three files can be rebuilt from the cells in seconds. They are also written
+whenever a seed is complete, so that a run of hours shows results early, and still has them after it
 was killed.
 """
 
@@ -19,14 +19,11 @@ from secagg.reproductions.harness.cells import Cell, Outcome
 from secagg.reproductions.harness.process_pool import Cache, batch_of, compute_all
 
 Started = Callable[[int, int, float, float], None]
-"""Called once: cells in all, cells there already, and the estimated seconds of both."""
+"""Called once with: all cells, stored cells, and the estimated seconds of each group."""
 
 
 class Experiment(Protocol):
-    """What there is to compute: a figure, or tables.
-
-    name: of its files
-    """
+    """A figure, or a set of tables. name: stem of its files"""
 
     @property
     def name(self) -> str: ...
@@ -38,10 +35,9 @@ class Experiment(Protocol):
 
 @dataclass(frozen=True)
 class Done:
-    """What was computed of an experiment so far.
+    """The results of an experiment so far.
 
-    versions: of the libraries that the cells were computed with; seconds: of processor time, of all
-        cells
+    versions: library versions that computed the cells; seconds: total processor time of all cells
     """
 
     outcomes: Mapping[Cell, Outcome]
@@ -51,7 +47,7 @@ class Done:
 
 @dataclass(frozen=True)
 class Reproduced(Done):
-    """computed: cells computed now; files: as written"""
+    """computed: number of cells computed in this run; files: the files written"""
 
     computed: int
     files: tuple[Path, ...]
@@ -59,7 +55,7 @@ class Reproduced(Done):
 
 E = TypeVar("E", bound=Experiment)
 Write = Callable[[E, Done], Mapping[str, str]]
-"""Writes an experiment down: the text of each file, by its ending."""
+"""Returns the text of each file of an experiment, by file ending."""
 
 
 def reproduce(
@@ -70,16 +66,16 @@ def reproduce(
     started: Started = lambda *_: None,
     finished: Callable[[Cell, Outcome], None] = lambda *_: None,
 ) -> Reproduced:
-    """Compute the cells of `experiment` that `folder` does not hold, in `jobs` processes; write it.
+    """Compute the cells missing from `folder` in `jobs` processes; write the experiment's files.
 
-    finished: called with each cell as it is done
-    Raises `UsageError` if another process works in the folder. Whatever else ends it carries a note
-    of what is kept.
+    finished: called with each cell when it is done
+    Raises `UsageError` if another process works in the folder. Any other exception carries a note
+    that says how many cells are stored.
     """
     cache = Cache(folder / "cells")
     cells = experiment.cells()
 
-    def written(outcomes: Mapping[Cell, Outcome], computed: int = 0) -> Reproduced:
+    def write_files(outcomes: Mapping[Cell, Outcome], computed: int = 0) -> Reproduced:
         done = _done(outcomes)
         files: list[Path] = []
         for ending, text in write(experiment, done).items():
@@ -88,33 +84,33 @@ def reproduce(
         return Reproduced(done.outcomes, done.versions, done.seconds, computed, tuple(files))
 
     with cache.locked():
-        found = {cell: cache.load(cell) for cell in cells}
-        outcomes = {cell: o for cell, o in found.items() if o is not None and o.failed is None}
+        stored = {cell: cache.load(cell) for cell in cells}
+        outcomes = {cell: o for cell, o in stored.items() if o is not None and o.failed is None}
         missing = [cell for cell in cells if cell not in outcomes]
         started(len(cells), len(outcomes), _seconds(cells), _seconds(list(outcomes)))
 
-        left = Counter(batch_of(cell) for cell in missing)
+        remaining = Counter(batch_of(cell) for cell in missing)
         if outcomes and missing:
-            written(outcomes)
+            write_files(outcomes)
 
         def keep(cell: Cell, outcome: Outcome) -> None:
             cache.save(cell, outcome)
             outcomes[cell] = outcome
             finished(cell, outcome)
-            left[batch_of(cell)] -= 1
-            if not left[batch_of(cell)] and len(outcomes) < len(cells):
-                written(outcomes)
+            remaining[batch_of(cell)] -= 1
+            if not remaining[batch_of(cell)] and len(outcomes) < len(cells):
+                write_files(outcomes)
 
         try:
             compute_all(missing, jobs, keep)
         except BaseException as interruption:
-            kept = sum(map(cache.holds, cells))  # one may be on disk that is not in `outcomes` yet
+            on_disk = sum(map(cache.holds, cells))  # one cell may not be in `outcomes` yet
             interruption.add_note(
-                f"{kept} of {len(cells)} cells are kept in {cache.folder}; the same command goes "
-                "on from there."
+                f"{on_disk} of {len(cells)} cells are stored in {cache.folder}; run the same "
+                "command again to continue."
             )
             raise
-        return written(outcomes, len(missing))
+        return write_files(outcomes, len(missing))
 
 
 def _done(outcomes: Mapping[Cell, Outcome]) -> Done:

@@ -1,12 +1,11 @@
-"""Figures of an experiment: points read from cells; means and standard errors over the seeds.
+"""Figures of an experiment: points from cells, with means and standard errors over the seeds.
 
-A figure has panels; a panel has columns (numbers of variables, of sites); at each column stand
-methods, and for each method one *point* a seed. Several points may read one cell: a method that
-does not depend on the number of sites is computed once, and local fits serve every method built on
-them.
+A figure has panels, and a panel has columns (for example numbers of variables or sites). Each
+method has one *point* per column and seed. Several points may use the same cell: a method that does
+not depend on the number of sites is computed once, and local fits serve every method built on them.
 
-The standard error of a mean over n seeds is s / sqrt(n), with s the standard deviation of divisor
-n - 1; one seed has none. What a paper says is compared with them in `comparing`.
+The standard error of a mean over n seeds is s / sqrt(n), where s is the standard deviation with
+divisor n - 1; a single seed has none. `paired_comparison` tests the paper's claims.
 """
 
 from __future__ import annotations
@@ -24,8 +23,8 @@ SECONDS = "seconds"  # processor time of a cell
 
 @dataclass(frozen=True)
 class Metric:
-    """name: of a quantity that is never negative; label: as shown; decimals: of its mean in tables
-    top: largest possible value, None where there is none
+    """name: a quantity that is never negative; label: as shown; decimals: of its mean in tables
+    top: largest possible value, None if unbounded
     """
 
     name: str
@@ -36,7 +35,7 @@ class Metric:
 
 @dataclass(frozen=True)
 class Method:
-    """name: as in the cells' numbers; label, note: as shown; drawn: in the picture, too"""
+    """name: as in the cells' numbers; label, note: as shown; drawn: whether the picture shows it"""
 
     name: str
     label: str
@@ -46,7 +45,7 @@ class Method:
 
 @dataclass(frozen=True)
 class Panel:
-    """name: as shown; across: what the columns are; columns: their values"""
+    """name: as shown; across: label of the column axis; columns: values on it"""
 
     name: str
     across: str
@@ -64,8 +63,9 @@ class Place:
 
 @dataclass(frozen=True)
 class Comparison:
-    """That the mean of a metric is smaller in one place than in another; by more than another
-    comparison's means differ, where one is given.
+    """The claim that a metric's mean is smaller at one place than at another.
+
+    by_more_than: if given, the claim is that this difference exceeds the other comparison's
     """
 
     metric: str
@@ -74,14 +74,14 @@ class Comparison:
     by_more_than: Comparison | None = None
 
     def places(self) -> tuple[Place, ...]:
-        """Return all that are compared."""
+        """Return all places in the comparison."""
         others = () if self.by_more_than is None else self.by_more_than.places()
         return (self.smaller, self.larger, *others)
 
 
 @dataclass(frozen=True)
 class Statement:
-    """What the paper says in words, and the comparisons that it amounts to."""
+    """A claim in the paper's words, and the comparisons that test it."""
 
     words: str
     comparisons: tuple[Comparison, ...]
@@ -89,8 +89,9 @@ class Statement:
 
 @dataclass(frozen=True)
 class Remark:
-    """What the paper says in words that no comparison decides ("close", "stable"), and the
-    differences by which to judge it: of a metric, the first place less the second.
+    """A claim that no comparison can test ("close", "stable"), and the relevant differences.
+
+    Each difference is the metric at the first place minus the metric at the second.
     """
 
     words: str
@@ -99,8 +100,8 @@ class Remark:
 
 
 @dataclass(frozen=True)
-class Stated:
-    """A number that the paper gives: a mean over so many runs, printed to so many decimals."""
+class PublishedValue:
+    """A number in the paper: a mean over `runs` runs, rounded to `decimals` decimals."""
 
     metric: str
     place: Place
@@ -111,9 +112,9 @@ class Stated:
 
 @dataclass(frozen=True)
 class Figure:
-    """name: of its files; title, notes: as shown
-    methods: those left out of this run as well, which have no points
-    points: their seeds may differ between places
+    """name: stem of its files; title, notes: as shown
+    methods: all methods, including those without points, which are not run
+    points: place -> seed -> cell; the seeds may differ between places
     """
 
     name: str
@@ -125,27 +126,27 @@ class Figure:
     points: Mapping[Place, Mapping[int, Cell]]
     statements: tuple[Statement, ...]
     remarks: tuple[Remark, ...]
-    stated: tuple[Stated, ...]
+    stated: tuple[PublishedValue, ...]
     notes: tuple[str, ...]
 
     def cells(self) -> list[Cell]:
         """Return every cell once."""
         return list(dict.fromkeys(cell for runs in self.points.values() for cell in runs.values()))
 
-    def left_out(self) -> list[Method]:
-        """Return the methods without points: not run."""
-        there = {place.method for place in self.points}
-        return [method for method in self.methods if method.name not in there]
+    def methods_not_run(self) -> list[Method]:
+        """Return the methods without points."""
+        run = {place.method for place in self.points}
+        return [method for method in self.methods if method.name not in run]
 
 
 @dataclass(frozen=True)
 class Entry:
-    """What came of one method at one column.
+    """The results of one method at one column.
 
-    values: metric -> seed -> value, of the seeds that gave one, converged or not; the metric
-        SECONDS is the processor time of the cell, which other methods may share
-    failed: seed -> line of the error; unconverged: how many of the values are of such fits
-    waiting: seeds that are still to be computed
+    values: metric -> seed -> value, for the seeds with a value, converged or not; the metric
+        SECONDS is the processor time of the cell, which several methods may share
+    failed: seed -> line of the error; unconverged: number of fits that did not converge
+    waiting: seeds not yet computed
     """
 
     values: Mapping[str, Mapping[int, float]]
@@ -155,12 +156,12 @@ class Entry:
 
     @property
     def runs(self) -> int:
-        """How many seeds gave values."""
+        """Number of seeds with values."""
         return len(self.values[CONVERGED])
 
     @property
     def planned(self) -> int:
-        """How many seeds there are to be."""
+        """Number of seeds planned."""
         return self.runs + len(self.failed) + len(self.waiting)
 
 
@@ -168,7 +169,7 @@ Entries = Mapping[Place, Entry]
 
 
 def read_entries(figure: Figure, outcomes: Mapping[Cell, Outcome]) -> dict[Place, Entry]:
-    """Return what the outcomes of a figure's cells, as far as there are any, are at each place."""
+    """Return the entry of each place, from the outcomes computed so far."""
     return {place: _entry(place.method, runs, outcomes) for place, runs in figure.points.items()}
 
 
@@ -191,9 +192,9 @@ def _entry(method: str, runs: Mapping[int, Cell], outcomes: Mapping[Cell, Outcom
 
 
 def mean_and_error(values: Iterable[float]) -> tuple[float | None, float | None]:
-    """Return mean and standard error (see above); None where there are too few values for it."""
-    given = list(values)
-    if not given:
+    """Return mean and standard error (see above), each None if there are too few values."""
+    sample = list(values)
+    if not sample:
         return None, None
-    mean = statistics.fmean(given)
-    return mean, statistics.stdev(given) / math.sqrt(len(given)) if len(given) > 1 else None
+    mean = statistics.fmean(sample)
+    return mean, statistics.stdev(sample) / math.sqrt(len(sample)) if len(sample) > 1 else None

@@ -1,4 +1,4 @@
-"""What a paper states and how it comes out here, in words: for pages, screen and JSON alike."""
+"""The paper's claims and their results here, as text and plain data for pages, screen and JSON."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from secagg.reproductions.harness.figures import (
 from secagg.reproductions.harness.paired_comparison import (
     LEVEL,
     MIN_RUNS,
-    Found,
+    Finding,
     Interval,
     Verdict,
     check,
@@ -33,106 +33,106 @@ NONE = "-"
 NUMBERS_HEAD = ("quantity", "paper", "here", "expected", "verdict")
 REMARKS_HEAD = ("the paper", "difference", "here", f"{LEVEL:.0%} interval", "runs")
 
-Pairs = Sequence[tuple[Comparison, Found]]
+Pairs = Sequence[tuple[Comparison, Finding]]
 
 
 def value(entry: Entry | None, metric: Metric) -> str:
-    """Write mean +- standard error of one entry, or a dash; and how many runs, if not all have a
-    value.
-    """
+    """Return mean ± standard error, or a dash; with the number of runs if some lack a value."""
     if entry is None:
         return NONE
-    given = entry.values.get(metric.name, {})
-    shown = _mean(given.values(), metric)
-    return shown if not given or len(given) == entry.planned else f"{shown} ({len(given)})"
+    values = entry.values.get(metric.name, {})
+    text = _mean(values.values(), metric)
+    return text if not values or len(values) == entry.planned else f"{text} ({len(values)})"
 
 
 def _mean(values: Iterable[float], metric: Metric) -> str:
     mean, error = mean_and_error(values)
     if mean is None:
         return NONE
-    shown = f"{mean:.{metric.decimals}f}"
-    return shown if error is None else f"{shown} ± {error:.{metric.decimals}f}"
+    text = f"{mean:.{metric.decimals}f}"
+    return text if error is None else f"{text} ± {error:.{metric.decimals}f}"
 
 
 def stated_rows(figure: Figure, entries: Entries) -> list[list[str]]:
-    """Return where the paper gives a number: the columns of NUMBERS_HEAD."""
+    """Return one row for each number in the paper, with the columns of NUMBERS_HEAD."""
     labels = _labels(figure)
     across = {panel.name: panel.across for panel in figure.panels}
-    found: list[list[str]] = []
+    rows: list[list[str]] = []
     for stated in figure.stated:
         place, metric = stated.place, _metric(figure, stated.metric)
         where = f"{metric.label} of {labels[place.method]}, {place.panel}, {across[place.panel]} "
-        ours = value(entries.get(place), metric)
-        result = check(entries, stated)
-        expected = NONE if result.interval is None else _range(result.interval, metric)
-        verdict = result.verdict.value
-        found.append([f"{where}{place.column:g}", f"{stated.value:g}", ours, expected, verdict])
-    return found
+        result = value(entries.get(place), metric)
+        finding = check(entries, stated)
+        expected = _range(finding.interval, metric)
+        verdict = finding.verdict.value
+        rows.append([f"{where}{place.column:g}", f"{stated.value:g}", result, expected, verdict])
+    return rows
 
 
 def verdicts(figure: Figure, entries: Entries) -> list[list[str]]:
-    """Return what the paper says in words, and how its comparisons come out here."""
-    return [[s.words, " ".join(_told(figure, judge(entries, s)))] for s in figure.statements]
+    """Return each of the paper's claims, and the results of its comparisons in words."""
+    return [[s.words, " ".join(_sentences(figure, judge(entries, s)))] for s in figure.statements]
 
 
 def remark_rows(figure: Figure, entries: Entries) -> list[list[str]]:
-    """Return the columns of REMARKS_HEAD, the paper's words in the first row of each remark."""
-    found: list[list[str]] = []
+    """Return the columns of REMARKS_HEAD, with the paper's words in each remark's first row."""
+    rows: list[list[str]] = []
     for remark in figure.remarks:
         metric, words = _metric(figure, remark.metric), remark.words
         for place, other in remark.differences:
-            given = list(paired(entries, remark.metric, place, other).values())
-            around = interval(given)
-            what = f"{metric.label} of {_named(figure, place)} less {_named(figure, other)}"
-            shown = NONE if around is None else _range(around, metric)
-            found.append([words, what, _mean(given, metric), shown, f"{len(given)}"])
+            values = list(paired(entries, remark.metric, place, other).values())
+            what = f"{metric.label} of {_named(figure, place)} minus {_named(figure, other)}"
+            ends = _range(interval(values), metric)
+            rows.append([words, what, _mean(values, metric), ends, f"{len(values)}"])
             words = ""
-    return found
+    return rows
 
 
 def plain_remark(entries: Entries, remark: Remark) -> dict[str, Any]:
     """Return a remark and its differences as plain data."""
     differences: list[dict[str, Any]] = []
     for place, other in remark.differences:
-        given = list(paired(entries, remark.metric, place, other).values())
-        around = interval(given)
+        values = list(paired(entries, remark.metric, place, other).values())
         differences.append(
             {
                 "of": asdict(place),
                 "less": asdict(other),
-                "runs": len(given),
-                "difference": None if around is None else asdict(around),
-                "standard_error": mean_and_error(given)[1],
+                "runs": len(values),
+                "difference": _plain(interval(values)),
+                "standard_error": mean_and_error(values)[1],
             }
         )
     return {"paper": remark.words, "metric": remark.metric, "differences": differences}
 
 
 def plain_statement(entries: Entries, statement: Statement) -> dict[str, Any]:
-    """Return how a statement's comparisons come out, as plain data."""
+    """Return the results of a statement's comparisons, as plain data."""
     return {
         "comparisons": [
             {
                 **asdict(comparison),
-                "verdict": found.verdict.value,
-                "runs": found.runs,
-                "difference": None if found.interval is None else asdict(found.interval),
+                "verdict": finding.verdict.value,
+                "runs": finding.runs,
+                "difference": _plain(finding.interval),
             }
-            for comparison, found in judge(entries, statement)
+            for comparison, finding in judge(entries, statement)
         ]
     }
 
 
-def _told(figure: Figure, pairs: Pairs) -> Iterator[str]:
-    """Yield sentences: counts of all verdicts, then which comparisons are not as stated, or open.
+def _plain(interval: Interval | None) -> dict[str, float] | None:
+    return None if interval is None else asdict(interval)
 
-    How many are not run is part of the first sentence, so that a statement of which half was
-    checked never reads like one that was.
+
+def _sentences(figure: Figure, pairs: Pairs) -> Iterator[str]:
+    """Yield sentences: counts of all verdicts, then the comparisons not as stated or undecided.
+
+    The first sentence counts the comparisons that were not run, so that a statement that was half
+    checked never reads like one that was fully checked.
     """
     of = {verdict: [pair for pair in pairs if pair[1].verdict is verdict] for verdict in Verdict}
     labels = _labels(figure)
-    absent = (labels[place.method] for _, found in of[Verdict.NOT_RUN] for place in found.absent)
+    absent = (labels[place.method] for _, f in of[Verdict.NOT_RUN] for place in f.absent)
     not_run = f"Not run: {'; '.join(dict.fromkeys(absent))}."
     if len(of[Verdict.NOT_RUN]) == len(pairs):
         yield not_run
@@ -151,18 +151,18 @@ def _told(figure: Figure, pairs: Pairs) -> Iterator[str]:
         yield not_run
 
 
-def _compared(figure: Figure, comparison: Comparison, found: Found) -> str:
-    """Return what is asserted, by how much it is so, and the interval."""
+def _compared(figure: Figure, comparison: Comparison, finding: Finding) -> str:
+    """Return the claim, the difference found, and its interval."""
     metric = _metric(figure, comparison.metric)
-    assert found.interval is not None  # of two runs and more, which these are
-    by = f"{found.interval.mean:.{metric.decimals}f}"
+    assert finding.interval is not None  # these comparisons have at least two runs
+    by = f"{finding.interval.mean:.{metric.decimals}f}"
     if (than := comparison.by_more_than) is not None:
-        by += f" more than {_ends(figure, than)}"
-    shown = f"{_range(found.interval, metric)}; {found.runs} runs"
-    return f"{_ends(figure, comparison)} by {by} ({shown})"
+        by += f" more than {_claim(figure, than)}"
+    ends = f"{_range(finding.interval, metric)}; {finding.runs} runs"
+    return f"{_claim(figure, comparison)} by {by} ({ends})"
 
 
-def _ends(figure: Figure, comparison: Comparison) -> str:
+def _claim(figure: Figure, comparison: Comparison) -> str:
     return f"{_named(figure, comparison.smaller)} below {_named(figure, comparison.larger)}"
 
 
@@ -171,7 +171,9 @@ def _named(figure: Figure, place: Place) -> str:
     return f"{_labels(figure)[place.method]} ({where}{place.column:g})"
 
 
-def _range(interval: Interval, metric: Metric) -> str:
+def _range(interval: Interval | None, metric: Metric) -> str:
+    if interval is None:
+        return NONE
     return f"{interval.low:.{metric.decimals}f} to {interval.high:.{metric.decimals}f}"
 
 

@@ -6,9 +6,9 @@ from collections.abc import Iterator, Sequence
 
 
 def table(head: Sequence[str], body: Sequence[Sequence[str]], right: bool = True) -> Iterator[str]:
-    """Yield the lines of a table, and an empty one; right: flush right but for the first column."""
+    """Yield the lines of a table and an empty line; right: align all but the first column right."""
     if not body:
-        yield "Nothing.\n"
+        yield "None.\n"
         return
     mark = "--:" if right else "---"
     yield "| " + " | ".join(head) + " |"

@@ -1,7 +1,7 @@
-"""A network as an SVG file: names on a circle, and a line for each pair with anything to show.
+"""A network as an SVG file: names on a circle, joined by a line for each edge.
 
-A line is as wide as its probability; its colour tells the sign of the association, and so does its
-dash, for whoever sees no colours.
+The width of a line is proportional to the edge's probability. Its colour shows the sign of the
+association; negative lines are also dashed, for readers who cannot see the colours.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from secagg.reports.svg import elements
 
 WIDTH, HEIGHT, RADIUS = 640.0, 600.0, 230.0
 CENTRE = (320.0, 330.0)
-WIDEST = 7.0  # pixels, of a probability of 1
+WIDEST = 7.0  # pixels, at probability 1
 POSITIVE, NEGATIVE = "#0072B2", "#D55E00"
 STYLE = (
     "text{font:12px system-ui,'Segoe UI',Helvetica,Arial,sans-serif;fill:#222}"
@@ -24,7 +24,7 @@ STYLE = (
 def network_chart(
     title: str, names: Sequence[str], edges: Mapping[tuple[str, str], tuple[float, float]]
 ) -> str:
-    """Return the picture. edges: pair of names -> its probability, and a number of its sign"""
+    """Return the picture. edges: pair of names -> (probability, a number with the sign)"""
     drawing = elements.root(
         "network", xmlns="http://www.w3.org/2000/svg", viewBox=f"0 0 {WIDTH:.0f} {HEIGHT:.0f}",
         width=f"{WIDTH:.0f}", height=f"{HEIGHT:.0f}", role="img",
@@ -34,19 +34,18 @@ def network_chart(
     elements.add(drawing, "rect", width="100%", height="100%", fill="#fff")
     elements.add(drawing, "text", "name", text=title, x="12", y="22")
     _legend(drawing)
-    places = {name: _place(i, len(names)) for i, name in enumerate(names)}
+    angles = {name: _angle(i, len(names)) for i, name in enumerate(names)}
     for (one, other), (probability, sign) in sorted(edges.items(), key=lambda item: item[1][0]):
-        (x, y), (to_x, to_y) = _at(places[one], RADIUS), _at(places[other], RADIUS)
+        (x, y), (to_x, to_y) = _point(angles[one], RADIUS), _point(angles[other], RADIUS)
         _line(drawing, f"M{x:.1f} {y:.1f}L{to_x:.1f} {to_y:.1f}", probability, sign)
-    for name, angle in places.items():
-        x, y = _at(angle, RADIUS)
+    for name, angle in angles.items():
+        x, y = _point(angle, RADIUS)
         elements.add(drawing, "circle", "node", cx=f"{x:.1f}", cy=f"{y:.1f}", r="4")
-        x, y = _at(angle, RADIUS + 12)
-        across = math.cos(angle)
-        anchor = "middle" if abs(across) < 0.2 else "start" if across > 0 else "end"
+        x, y = _point(angle, RADIUS + 12)
+        horizontal = math.cos(angle)
+        anchor = "middle" if abs(horizontal) < 0.2 else "start" if horizontal > 0 else "end"
         elements.add(drawing, "text", text=name, x=f"{x:.1f}",
-                     y=f"{y + 4 + 5 * math.sin(angle):.1f}",
-                text_anchor=anchor)  # fmt: skip
+                y=f"{y + 4 + 5 * math.sin(angle):.1f}", text_anchor=anchor)  # fmt: skip
     return '<?xml version="1.0" encoding="UTF-8"?>\n' + str(elements.markup(drawing)) + "\n"
 
 
@@ -69,10 +68,10 @@ def _line(drawing: elements.Element, path: str, probability: float, sign: float)
             stroke_width=f"{WIDEST * probability:.2f}", **dash)  # fmt: skip
 
 
-def _place(i: int, many: int) -> float:
-    """Return the angle of the i-th name, from the top, clockwise."""
-    return 2 * math.pi * i / many - math.pi / 2
+def _angle(i: int, count: int) -> float:
+    """Return the angle of the i-th of `count` names, clockwise from the top."""
+    return 2 * math.pi * i / count - math.pi / 2
 
 
-def _at(angle: float, radius: float) -> tuple[float, float]:
+def _point(angle: float, radius: float) -> tuple[float, float]:
     return CENTRE[0] + radius * math.cos(angle), CENTRE[1] + radius * math.sin(angle)

@@ -1,8 +1,9 @@
-"""A figure as Markdown tables, beside what its paper states, and as JSON with every number."""
+"""A figure as a Markdown page with tables and the paper's claims, and as JSON with every number."""
 
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -34,8 +35,8 @@ from secagg.reproductions.harness.paired_comparison import LEVEL, MIN_RUNS
 
 
 def rows(figure: Figure, entries: Entries, panel: Panel, metric: Metric) -> list[list[str]]:
-    """Return one table: a row for each method that has entries in the panel, its label first."""
-    found = [
+    """Return one table: for each method with entries in the panel, its label and its values."""
+    all_rows = [
         [method.label]
         + [
             value(entries.get(Place(panel.name, column, method.name)), metric)
@@ -43,61 +44,62 @@ def rows(figure: Figure, entries: Entries, panel: Panel, metric: Metric) -> list
         ]
         for method in figure.methods
     ]
-    return [row for row in found if any(text != NONE for text in row[1:])]
+    return [row for row in all_rows if any(text != NONE for text in row[1:])]
 
 
 def run_rows(
     figure: Figure, entries: Entries, panel: Panel, *, troubled: bool = False
 ) -> list[list[str]]:
-    """Return a table of runs: how many gave a graph, did not converge, failed, or are to come.
+    """Return a table with the numbers of runs: with a value, not converged, failed, pending.
 
-    troubled: only the methods of which some did not converge, failed or are to come
+    troubled: only methods with runs that did not converge, failed or are pending
     """
-    found: list[list[str]] = []
+    table_rows: list[list[str]] = []
     for method in figure.methods:
         row = [entries.get(Place(panel.name, column, method.name)) for column in panel.columns]
-        there = [entry for entry in row if entry is not None]
-        trouble = any(entry.unconverged or entry.failed or entry.waiting for entry in there)
-        if trouble if troubled else there:
-            found.append([method.label, *map(_runs, row)])
-    return found
+        present = [entry for entry in row if entry is not None]
+        trouble = any(entry.unconverged or entry.failed or entry.waiting for entry in present)
+        if trouble if troubled else present:
+            table_rows.append([method.label, *map(_runs, row)])
+    return table_rows
 
 
 def _runs(entry: Entry | None) -> str:
     if entry is None:
         return NONE
-    told = [f"{entry.runs}"]
-    told += [f"{entry.unconverged} not converged"] if entry.unconverged else []
-    told += [f"{len(entry.failed)} failed"] if entry.failed else []
-    told += [f"{len(entry.waiting)} to come"] if entry.waiting else []
-    return ", ".join(told)
+    counts = [f"{entry.runs}"]
+    counts += [f"{entry.unconverged} not converged"] if entry.unconverged else []
+    counts += [f"{len(entry.failed)} failed"] if entry.failed else []
+    counts += [f"{len(entry.waiting)} pending"] if entry.waiting else []
+    return ", ".join(counts)
 
 
 def reasons(figure: Figure, entries: Entries) -> list[str]:
-    """Return why cells failed: each method's reasons, with the number of its entries."""
+    """Return why cells failed: one line for each method and reason, with the number of cells."""
     labels = {method.name: method.label for method in figure.methods}
-    counted: dict[tuple[str, str], int] = {}
-    for place, entry in entries.items():
-        for why in entry.failed.values():
-            pair = (labels[place.method], why)
-            counted[pair] = counted.get(pair, 0) + 1
-    return [f"{label}, {many} times: {why}" for (label, why), many in counted.items()]
+    counts = Counter(
+        (labels[place.method], why) for place, e in entries.items() for why in e.failed.values()
+    )
+    return [f"{label}, {count} times: {why}" for (label, why), count in counts.items()]
 
 
 def progress(figure: Figure, entries: Entries) -> str:
-    """Return how many runs of which methods are complete; an empty text where all are."""
+    """Return how many runs of each method are complete; empty if all runs are."""
     planned = {seed for runs in figure.points.values() for seed in runs}
     methods = dict[int, list[str]]()  # number of complete runs -> labels
     for method in figure.methods:
-        theirs = [entry for place, entry in entries.items() if place.method == method.name]
-        waiting = {seed for entry in theirs for seed in entry.waiting}
-        if theirs:
+        own = [entry for place, entry in entries.items() if place.method == method.name]
+        waiting = {seed for entry in own for seed in entry.waiting}
+        if own:
             methods.setdefault(len(planned - waiting), []).append(method.label)
     if methods.keys() == {len(planned)}:
         return ""
     counts = [f"{runs} ({'; '.join(labels)})" for runs, labels in sorted(methods.items())]
     complete = ", ".join(counts if len(counts) > 1 else map(str, methods))
-    return f"Not finished. Runs complete, of {len(planned)}: {complete}. The same command goes on."
+    return (
+        f"Not finished. Runs complete, of {len(planned)}: {complete}. Run the same command again "
+        "to continue."
+    )
 
 
 def as_markdown(figure: Figure, entries: Entries) -> str:
@@ -111,11 +113,11 @@ def _page(figure: Figure, entries: Entries) -> Iterator[str]:
     if unfinished := progress(figure, entries):
         yield f"**{unfinished}**\n"
     yield (
-        "Means ± standard errors over the runs (seeds); what did not converge is in the means. In "
-        "brackets: the number of runs with a value, where it is not that of all planned.\n"
+        "Means ± standard errors over the runs (seeds), including fits that did not converge. "
+        "Brackets give the number of runs with a value if some planned runs have none.\n"
     )
-    if left_out := figure.left_out():
-        yield f"Not run: {'; '.join(method.label for method in left_out)}.\n"
+    if not_run := figure.methods_not_run():
+        yield f"Not run: {'; '.join(method.label for method in not_run)}.\n"
     for panel in figure.panels:
         head = [f"{panel.across}", *(f"{column:g}" for column in panel.columns)]
         for metric in (*figure.metrics, *figure.costs):
@@ -126,31 +128,30 @@ def _page(figure: Figure, entries: Entries) -> Iterator[str]:
     if figure.stated:
         yield "## Numbers in the paper's text\n"
         yield (
-            f"Expected: where, with {LEVEL:.0%} confidence, the mean of as many other runs as the "
-            "paper's lies, judging by ours, and half a digit more at either end, since the paper's "
-            f"numbers are rounded. Undecided: we have fewer than {MIN_RUNS}.\n"
+            f"Expected: the {LEVEL:.0%} prediction interval, computed from the runs here, for a "
+            "mean over as many runs as the paper used. It is half a digit wider at each end, since "
+            f"the paper's numbers are rounded. Undecided: fewer than {MIN_RUNS} runs here.\n"
         )
         yield from table(NUMBERS_HEAD, stated_rows(figure, entries))
     if figure.statements:
-        yield "## What the paper says, and what came out here\n"
+        yield "## The paper's claims, and the results here\n"
         yield (
-            f"Each comparison is of paired differences, with a {LEVEL:.0%} confidence interval "
-            "(Student's). As stated: the whole interval is on the stated side. Not as stated: none "
-            f"of it is. Undecided: it holds both answers, or there are fewer than {MIN_RUNS} runs "
-            "in which both methods have a value.\n"
+            f"Each comparison uses paired differences and Student's {LEVEL:.0%} confidence "
+            "interval. As stated: the whole interval lies on the stated side. Not as stated: no "
+            "part of the interval does. Undecided: the interval covers both sides, or fewer than "
+            f"{MIN_RUNS} runs have a value for both methods.\n"
         )
         yield from table(["the paper", "here"], verdicts(figure, entries), right=False)
     if figure.remarks:
-        yield "## Differences that are not judged\n"
+        yield "## Differences without a verdict\n"
         yield (
-            "How close is close, and how stable is stable, the paper does not say, and of the rows "
-            "that it does not have it says nothing. Here are paired differences: mean ± standard "
-            f"error, and the interval that holds the mean over all seeds with {LEVEL:.0%} "
-            "confidence.\n"
+            'The paper does not define words such as "close" and "stable", and makes no claim '
+            "about rows that it does not contain. This table gives paired differences: mean ± "
+            f"standard error, and the {LEVEL:.0%} confidence interval of the mean over all seeds.\n"
         )
         yield from table(REMARKS_HEAD, remark_rows(figure, entries), right=False)
     if failed := reasons(figure, entries):
-        yield "## What failed\n"
+        yield "## Failed cells\n"
         yield from (f"- {line}" for line in failed)
         yield ""
     yield "## Methods\n"
@@ -160,7 +161,7 @@ def _page(figure: Figure, entries: Entries) -> Iterator[str]:
 
 
 def write(figure: Figure, done: Done) -> dict[str, str]:
-    """Return the figure's page, picture and numbers, by the endings of their files."""
+    """Return the figure's page, picture and numbers, by file ending."""
     entries = read_entries(figure, done.outcomes)
     plain = as_plain(figure, entries, done.versions, done.seconds)
     return {
@@ -173,10 +174,9 @@ def write(figure: Figure, done: Done) -> dict[str, str]:
 def as_plain(
     figure: Figure, entries: Entries, versions: Sequence[str], seconds: float
 ) -> dict[str, Any]:
-    """Return everything as plain data: every value of every seed, means, errors, verdicts.
+    """Return everything as plain data: each seed's values, means, standard errors, verdicts.
 
-    versions: of the libraries that cells were computed with; seconds: of processor time, that all
-        cells took
+    versions: library versions that computed the cells; seconds: total processor time of all cells
     """
     metrics = (*figure.metrics, *figure.costs)
     plain: list[dict[str, Any]] = []
@@ -204,10 +204,9 @@ def as_plain(
         "title": figure.title,
         "methods": {method.name: method.label for method in figure.methods},
         "entries": plain,
-        "not_run": [method.name for method in figure.left_out()],
+        "not_run": [method.name for method in figure.methods_not_run()],
         "stated": [
-            dict(zip(("quantity", "paper", "here", "expected", "verdict"), row, strict=True))
-            for row in stated_rows(figure, entries)
+            dict(zip(NUMBERS_HEAD, row, strict=True)) for row in stated_rows(figure, entries)
         ],
         "statements": [
             {**dict(zip(("paper", "here"), row, strict=True)), **plain_statement(entries, each)}

@@ -1,31 +1,33 @@
-"""What a paper says, held against a figure's entries: as stated, not, or undecided.
+"""Test a paper's claims against a figure's entries: as stated, not as stated, or undecided.
 
-A comparison of two means is decided by the *paired* differences of their runs: methods of one seed
-share their data, so the difference is taken seed by seed, over the seeds that both have. With n
-such seeds, mean m and standard deviation s of the differences, Student's interval
+A comparison of two means uses the *paired* differences of their runs. Methods share their data
+within a seed, so the difference is taken for each seed that both methods have. With n such seeds,
+and mean m and standard deviation s of the differences, Student's interval
 
     m +- t s / sqrt(n),  t the 0.975 quantile with n - 1 degrees of freedom,
 
-holds the mean difference over all seeds with probability 0.95, were the differences normal; they
-are counts and shares, for which this is an approximation. What that mean is about depends on what
-seeds draw: new graphs and records where both are simulated; where they draw from a given table
-without replacement, as 512 of the same 853 cells, other draws from that table, and neither other
-tables nor what they are a sample of. The comparison is as stated where the whole interval is
-on the stated side, not as stated where none of it is, and undecided where it holds both answers.
-Fewer than FEWEST runs in which both have a value decide nothing: were both methods alike, five
-differences would all have one sign in 1 of 16 experiments, more than the 1 in 20 that the interval
-allows, and six in 1 of 32.
+covers the mean difference over all seeds with probability 0.95 if the differences are normal. They
+are counts and proportions, so this is an approximation. The population behind that mean depends on
+what the seeds draw. If graphs and records are simulated, it consists of new graphs and records. If
+the seeds draw from a given table without replacement (512 of the same 853 cells, say), it consists
+of other draws from that table. It then does not include other tables, nor the population that the
+table samples.
 
-A number that the paper gives is itself a mean, over N runs of its own. Were those runs of the same
-kind as our n, their mean would be m +- t s sqrt(1/n + 1/N) with probability 0.95. It is printed to
-so many digits, which may be half a unit of the last from it: the interval is as much wider.
+The comparison is as stated if the whole interval lies on the stated side, not as stated if no part
+of it does, and undecided otherwise. Fewer than MIN_RUNS runs with values of both methods decide
+nothing. If both methods were equal, five differences would all have the same sign in 1 of 16
+experiments, more than the 1 in 20 that the interval allows; six in 1 of 32.
 
-That a difference grows (with the number of variables, say) is a comparison of two differences. Its
-runs are the differences of the paired differences, seed by seed, and all else is as above. The seed
-only names the runs then: two sizes draw different graphs, so pairing them changes nothing.
+A published number is itself a mean over N runs. If those runs were of the same kind as our n, their
+mean would lie in m +- t s sqrt(1/n + 1/N) with probability 0.95. The paper rounds the number, which
+moves it by up to half a unit of its last digit, so the interval is wider by that much at each end.
 
-Nothing is corrected for how many comparisons there are: of those without any difference of means, 1
-in 40 comes out as stated, and 1 in 40 not.
+The claim that a difference grows (with the number of variables, say) compares two differences. Its
+runs are the differences between the paired differences, seed by seed; everything else is as above.
+Here the seed merely labels the runs: two sizes draw different graphs, so the pairing has no effect.
+
+There is no correction for multiple comparisons. Where two means are equal, 1 comparison in 40 comes
+out as stated, and 1 in 40 not as stated.
 """
 
 from __future__ import annotations
@@ -38,14 +40,20 @@ from enum import Enum
 
 from scipy.special import stdtrit
 
-from secagg.reproductions.harness.figures import Comparison, Entries, Place, Stated, Statement
+from secagg.reproductions.harness.figures import (
+    Comparison,
+    Entries,
+    Place,
+    PublishedValue,
+    Statement,
+)
 
 LEVEL = 0.95
 MIN_RUNS = 6
 
 
 class Verdict(Enum):
-    """How what the paper says comes out here; NOT_RUN: a place that it is about has no values."""
+    """The result of testing a claim; NOT_RUN: a place that the claim needs has no values."""
 
     AS_STATED = "as stated"
     NOT_AS_STATED = "not as stated"
@@ -55,7 +63,7 @@ class Verdict(Enum):
 
 @dataclass(frozen=True)
 class Interval:
-    """A mean, and the ends of the interval around it."""
+    """A mean, and the ends of its interval."""
 
     mean: float
     low: float
@@ -63,11 +71,11 @@ class Interval:
 
 
 @dataclass(frozen=True)
-class Found:
-    """What came of a comparison, or of a number that the paper gives.
+class Finding:
+    """The result of a comparison, or of checking a published number.
 
-    runs: that it rests on; interval: of larger - smaller (less what that is to be more than), or
-        of a mean of the paper's runs; None where fewer than two runs give none
+    runs: number of runs used; interval: of larger - smaller (minus the difference that it should
+        exceed, if any), or of a mean over the paper's runs; None below two runs
     absent: the places without values
     """
 
@@ -78,8 +86,9 @@ class Found:
 
 
 def interval(values: Sequence[float], others: float = math.inf) -> Interval | None:
-    """Return the interval of the mean over all seeds, or over so many others; None below two
-    values.
+    """Return the interval of the mean over all seeds; None below two values.
+
+    others: if finite, the prediction interval of a mean over that many other runs
     """
     n = len(values)
     if n < 2:
@@ -91,54 +100,53 @@ def interval(values: Sequence[float], others: float = math.inf) -> Interval | No
 
 
 def paired(entries: Entries, metric: str, place: Place, other: Place) -> dict[int, float]:
-    """Return the value at one place less that at the other, of every seed that has both."""
+    """Return the value at `place` minus that at `other`, for each seed that has both."""
     values, others = (_values(entries, each, metric) for each in (place, other))
     return {seed: value - others[seed] for seed, value in values.items() if seed in others}
 
 
-def compare(entries: Entries, comparison: Comparison) -> Found:
-    """Say whether the smaller mean is smaller. No difference in any run is not as stated."""
+def compare(entries: Entries, comparison: Comparison) -> Finding:
+    """Test whether the claimed order of two means holds. If all runs are equal, it does not."""
     differences = list(_differences(entries, comparison).values())
-    found = interval(differences)
+    around = interval(differences)
     verdict = Verdict.UNDECIDED
     if absent := _absent(entries, comparison.places()):
         verdict = Verdict.NOT_RUN
-    elif found is not None and len(differences) >= MIN_RUNS:
-        if found.low > 0:
+    elif around is not None and len(differences) >= MIN_RUNS:
+        if around.low > 0:
             verdict = Verdict.AS_STATED
-        elif found.high <= 0:
+        elif around.high <= 0:
             verdict = Verdict.NOT_AS_STATED
-    return Found(verdict, len(differences), found, absent)
+    return Finding(verdict, len(differences), around, absent)
 
 
-def check(entries: Entries, stated: Stated) -> Found:
-    """Say whether a number of the paper's, as printed, is one that runs like ours would give."""
+def check(entries: Entries, stated: PublishedValue) -> Finding:
+    """Test whether a published number is compatible with the runs here."""
     values = list(_values(entries, stated.place, stated.metric).values())
-    found = interval(values, stated.runs)
-    if found is not None:
+    around = interval(values, stated.runs)
+    if around is not None:
         rounding = 0.5 * 10.0**-stated.decimals
-        found = Interval(found.mean, found.low - rounding, found.high + rounding)
+        around = Interval(around.mean, around.low - rounding, around.high + rounding)
     verdict = Verdict.UNDECIDED
     if absent := _absent(entries, (stated.place,)):
         verdict = Verdict.NOT_RUN
-    elif found is not None and len(values) >= MIN_RUNS:
-        verdict = (
-            Verdict.AS_STATED if found.low <= stated.value <= found.high else Verdict.NOT_AS_STATED
-        )
-    return Found(verdict, len(values), found, absent)
+    elif around is not None and len(values) >= MIN_RUNS:
+        inside = around.low <= stated.value <= around.high
+        verdict = Verdict.AS_STATED if inside else Verdict.NOT_AS_STATED
+    return Finding(verdict, len(values), around, absent)
 
 
-def judge(entries: Entries, statement: Statement) -> list[tuple[Comparison, Found]]:
-    """Compare what a statement says with the entries."""
+def judge(entries: Entries, statement: Statement) -> list[tuple[Comparison, Finding]]:
+    """Test each comparison of a statement."""
     return [(each, compare(entries, each)) for each in statement.comparisons]
 
 
 def _differences(entries: Entries, comparison: Comparison) -> dict[int, float]:
-    found = paired(entries, comparison.metric, comparison.larger, comparison.smaller)
+    own = paired(entries, comparison.metric, comparison.larger, comparison.smaller)
     if comparison.by_more_than is None:
-        return found
+        return own
     others = _differences(entries, comparison.by_more_than)
-    return {seed: value - others[seed] for seed, value in found.items() if seed in others}
+    return {seed: value - others[seed] for seed, value in own.items() if seed in others}
 
 
 def _values(entries: Entries, place: Place, metric: str) -> dict[int, float]:

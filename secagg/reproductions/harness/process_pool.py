@@ -1,11 +1,11 @@
-"""Computing what is missing of an experiment, in processes, so that it may stop at any moment.
+"""Compute an experiment's missing cells in several processes; the run may stop at any moment.
 
-Each finished cell is written at once (`secagg.core.private_files`: whole or not at all). Whatever
-ends the run, a signal, a full disk or the power, the next run computes only the cells without a
-result. Cells that failed are tried again, since what they lacked may have been installed since.
+Each finished cell is written at once and atomically (`secagg.core.private_files`). After a signal,
+a full disk or a power failure, the next run computes only the cells without a result. It also
+retries failed cells, since a missing package may have been installed in the meantime.
 
-Each process computes with one thread of linear algebra: the matrices are small, and more threads
-would cost processor time without gaining any, and could change the last bits of a sum.
+Each process uses one thread for linear algebra. The matrices are small, so more threads would cost
+processor time without any gain, and they could change the last bits of a sum.
 """
 
 from __future__ import annotations
@@ -28,17 +28,17 @@ from secagg.reproductions.harness.cells import Cell, Outcome, code_version, comp
 Keep = Callable[[Cell, Outcome], None]
 
 ONE_THREAD = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
-KILLED = "its process was killed or crashed"
+KILLED = "the process was killed or crashed"
 
 
 class Cache:
-    """A folder with one file for each cell that was computed, named by the cell's key."""
+    """A folder with one file for each computed cell, named by the cell's key."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
 
     def load(self, cell: Cell) -> Outcome | None:
-        """Return the cell's outcome, or None where it has none yet or the file is damaged."""
+        """Return the cell's outcome, or None if its file is missing or damaged."""
         try:
             return Outcome.from_plain(read_checked(self.folder / key(cell)))
         except EvidenceError:
@@ -54,42 +54,42 @@ class Cache:
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """Make the folder and hold it alone. Raises `UsageError` if another process does."""
+        """Create the folder and lock it. Raises `UsageError` if another process holds the lock."""
         self.folder.mkdir(parents=True, exist_ok=True)
         with exclusive_lock(self.folder / "lock"):
             yield
 
 
 def in_order(cells: Sequence[Cell]) -> list[Cell]:
-    """Return the cells in the order of work: batch by batch, and the longest of each first.
+    """Return the cells in the order of work: batch by batch, longest first within a batch.
 
-    So a run that was stopped has whole seeds to show, and what is left to the end, when processes
-    begin to run out of work, is short.
+    A stopped run then has complete seeds, and only short cells remain when processes begin to run
+    out of work.
     """
     return sorted(cells, key=lambda cell: (*batch_of(cell), -cell.seconds))
 
 
 def batch_of(cell: Cell) -> tuple[bool, int]:
-    """Return what a cell is computed together with: whether it is late, and its seed."""
+    """Return the batch to which a cell belongs: whether it is late, and its seed."""
     return cell.late, int(dict(cell.settings).get("seed", 0))
 
 
 def compute_all(cells: Sequence[Cell], jobs: int, keep: Keep) -> None:
-    """Compute the cells in `jobs` processes; `keep` is called with each as it is done.
+    """Compute the cells in `jobs` processes; call `keep` with each cell when it is done.
 
-    A cell whose process dies (out of memory, say) is an outcome, too.
+    If a cell's process dies (out of memory, say), that is an outcome, too.
     """
     waiting = deque(in_order(cells))
     while waiting:
-        # With several cells under way nobody can tell which one its process died of. Alone, it
-        # shows.
+        # The pool does not say which of several running cells killed its process. So each of them
+        # runs once more, with no other cell running.
         for cell in _until_one_dies(waiting, jobs, keep):
             if _until_one_dies(deque([cell]), 1, keep):
                 keep(cell, Outcome(None, KILLED, 0.0, ""))
 
 
 def _until_one_dies(waiting: deque[Cell], jobs: int, keep: Keep) -> list[Cell]:
-    """Compute until all is done or a process dies; return what was under way when it did."""
+    """Compute until all cells are done or a process dies; return the cells running at that time."""
     with _processes(jobs) as executor:
         running: dict[Future[Outcome], Cell] = {}
         while waiting or running:
@@ -109,8 +109,8 @@ def _until_one_dies(waiting: deque[Cell], jobs: int, keep: Keep) -> list[Cell]:
 
 @contextmanager
 def _processes(jobs: int) -> Iterator[ProcessPoolExecutor]:
-    """Yield a pool of fresh processes; on the way out of an interruption they are ended at once."""
-    ours = set(multiprocessing.active_children())
+    """Yield a pool of new processes; an exception ends them at once."""
+    earlier_children = set(multiprocessing.active_children())
     before = {name: os.environ.get(name) for name in ONE_THREAD}
     os.environ.update(dict.fromkeys(ONE_THREAD, "1"))  # read when numpy is first imported
     executor = ProcessPoolExecutor(
@@ -119,7 +119,7 @@ def _processes(jobs: int) -> Iterator[ProcessPoolExecutor]:
     try:
         yield executor
     except BaseException:
-        for process in set(multiprocessing.active_children()) - ours:
+        for process in set(multiprocessing.active_children()) - earlier_children:
             process.terminate()
         raise
     finally:
@@ -132,7 +132,7 @@ def _processes(jobs: int) -> Iterator[ProcessPoolExecutor]:
 
 
 def _begin() -> None:
-    """Prepare a process of the pool: it leaves signals to its parent, and does not outlive it."""
+    """Prepare a pool process: it ignores SIGINT, and ends when its parent ends."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     parent = multiprocessing.parent_process()

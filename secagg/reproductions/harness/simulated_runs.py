@@ -1,4 +1,4 @@
-"""A method over tables at hand, as cells run it: the same whenever it is asked for."""
+"""Run a method over given tables in one process, reproducibly: how cells run methods."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ def simulated(
     seed: int,
     variant: Callable[..., Method] | None = None,
 ) -> tuple[Result, dict[str, Result]]:
-    """Return a method's result over these sites' tables, and what each site keeps to itself.
+    """Return a method's result over the sites' tables, and each site's private result.
 
-    variant: a subclass of the method that jobs do not know; it has the same settings and stages
+    variant: a subclass to run in place of the registered method, with the same settings and stages
     """
     job: dict[str, Any] = {
         "title": "reproduction",

@@ -1,7 +1,7 @@
-"""Studies: several fits of one set of records, and the tables that set them side by side.
+"""Studies: several fits of the same records, and tables that compare them.
 
-Beside `figures`, which are of means over seeds: here a cell is a fit of real records, and its
-numbers have Monte Carlo errors of their own.
+`figures` shows means over seeds. Here each cell is a fit of real records, and its numbers carry
+their own Monte Carlo errors.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from secagg.reproductions.harness.types import Numbers
 
 @dataclass(frozen=True)
 class Table:
-    """title, head, rows, note: as shown; the first column is flush left"""
+    """title, head, rows, note: as shown; the first column is left-aligned"""
 
     title: str
     head: tuple[str, ...]
@@ -28,7 +28,7 @@ class Table:
 
 @dataclass(frozen=True)
 class StudyTables:
-    """What came of a study. picture: the text of an SVG file, empty where there is none"""
+    """The results of a study. picture: the text of an SVG file, or empty"""
 
     tables: tuple[Table, ...]
     picture: str = ""
@@ -36,14 +36,14 @@ class StudyTables:
 
 @dataclass(frozen=True)
 class Study:
-    """name: of its files; title, notes: as shown; fits: label of a fit -> its cell
-    tell: what the numbers of all fits say, by their labels
+    """name: stem of its files; title, notes: as shown; fits: label of a fit -> its cell
+    build_tables: makes the tables from the numbers of all fits, by label
     """
 
     name: str
     title: str
     fits: Mapping[str, Cell]
-    tell: Callable[[Mapping[str, Numbers]], StudyTables]
+    build_tables: Callable[[Mapping[str, Numbers]], StudyTables]
     notes: tuple[str, ...]
 
     def cells(self) -> list[Cell]:
@@ -54,21 +54,21 @@ class Study:
 def study_tables(
     study: Study, outcomes: Mapping[Cell, Outcome]
 ) -> tuple[StudyTables | None, list[str]]:
-    """Return what came of the study once all fits have numbers, and a line for each without."""
+    """Return the tables once all fits have numbers, else None; and a line for each missing fit."""
     numbers, missing = dict[str, Numbers](), list[str]()
     for label, cell in study.fits.items():
         outcome = outcomes.get(cell)
         if outcome is not None and outcome.numbers is not None:
             numbers[label] = outcome.numbers
         else:
-            why = "to come" if outcome is None else f"failed: {outcome.failed}"
+            why = "pending" if outcome is None else f"failed: {outcome.failed}"
             missing.append(f"{label}: {why}")
-    return (None if missing else study.tell(numbers)), missing
+    return (None if missing else study.build_tables(numbers)), missing
 
 
 def write(study: Study, done: Done) -> dict[str, str]:
-    """Return the study's page, picture and numbers, by the endings of their files."""
-    came, missing = study_tables(study, done.outcomes)
+    """Return the study's page, picture and numbers, by file ending."""
+    results, missing = study_tables(study, done.outcomes)
     plain = {
         "study": study.name,
         "title": study.title,
@@ -83,21 +83,21 @@ def write(study: Study, done: Done) -> dict[str, str]:
         "notes": list(study.notes),
     }
     files = {
-        "md": "\n".join(_page(study, came, missing)) + "\n",
+        "md": "\n".join(_page(study, results, missing)) + "\n",
         "json": json.dumps(plain, indent=1, ensure_ascii=False) + "\n",
     }
-    return files | ({"svg": came.picture} if came is not None and came.picture else {})
+    return files | ({"svg": results.picture} if results is not None and results.picture else {})
 
 
-def _page(study: Study, came: StudyTables | None, missing: Sequence[str]) -> Iterator[str]:
+def _page(study: Study, results: StudyTables | None, missing: Sequence[str]) -> Iterator[str]:
     yield f"# {study.title}\n"
-    if came is None:
-        yield "**Not finished; the same command goes on.**\n"
+    if results is None:
+        yield "**Not finished. Run the same command again to continue.**\n"
         yield from (f"- {line}" for line in missing)
         return
-    if came.picture:
+    if results.picture:
         yield f"![{study.title}]({study.name}.svg)\n"
-    for each in came.tables:
+    for each in results.tables:
         yield f"## {each.title}\n"
         if each.note:
             yield f"{each.note}\n"

@@ -1,6 +1,7 @@
-"""What tasks and the machinery agree on, in a module of its own: all that a task imports is part of
-the name of its results (`secagg.reproductions.harness.cells`), and the machinery may change without
-them.
+"""Types shared by tasks and the harness.
+
+They have their own module because the key of a result covers everything that its task imports
+(`secagg.reproductions.harness.cells`). The rest of the harness can change without changing keys.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from collections.abc import Mapping
 Plain = str | int | float | bool
 Settings = Mapping[str, Plain]
 Numbers = Mapping[str, Mapping[str, float]]
-"""Name of a method -> name of a quantity -> its value: one cell may serve several methods."""
+"""Name of a method -> name of a quantity -> value. One cell may serve several methods."""
 
 CONVERGED = "converged"
-"""A quantity that every method has: 1.0, or 0.0 for a fit not to be relied on."""
+"""A quantity that every method reports: 1.0, or 0.0 if its fit is unreliable."""

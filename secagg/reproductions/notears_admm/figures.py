@@ -1,17 +1,17 @@
 """The figures of Ng and Zhang (AISTATS 2022), "Towards Federated Bayesian Network Structure
 Learning with Continuous Optimization": section 6 and appendix C.
 
-What the paper leaves open, and what was taken here:
+What the paper does not state, and our choices:
 
-* The penalty of the baselines (NOTEARS on all data and at each site) is not stated. Here 0.1, the
-  choice of the program of Zheng et al. (2018); ADMM has the paper's 0.01.
-* FGES is GES with the same score, searched faster; GES-Voting stands for FGES-Voting.
-* The scaling of Sachs's data is not stated: all of raw, standardised and logarithms are run.
-* NOTEARS on all data needs no data at one place: least squares read the records through their
-  moments, so it *is* NOTEARS after one secure sum of moments. GOLEM, PC and GES on the same moments
-  stand beside it.
-* The FDR of a graph without edges is 0/0, on which the paper is silent. Such runs are left out of
-  FDR's means, and counted.
+* The penalty of the baselines (NOTEARS on all data and at each site). We take 0.1, as in the
+  program of Zheng et al. (2018). ADMM has the paper's 0.01.
+* FGES is a faster search for GES with the same score. GES-Voting stands in for FGES-Voting.
+* The scaling of Sachs's data. We run raw, standardised and log-transformed values.
+* NOTEARS on all data does not need the data in one place: its least squares depend on the records
+  only through their moments, so it is *identical* to NOTEARS after one secure sum of moments. We
+  add GOLEM, PC and GES on the same moments.
+* The FDR of a graph without edges, which is 0/0. We exclude such runs from the FDR's means, and
+  count them.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ EDGES = Metric("edges", "Edges", 1)
 COSTS = (
     EDGES,
     Metric("abstained", "Sites that could not learn a graph", 1),
-    Metric("kilobytes", "kB that a site sends", 1),
+    Metric("kilobytes", "kB sent by each site", 1),
     Metric("seconds", "CPU seconds", 2),
 )
 
@@ -54,26 +54,27 @@ LINEAR = (
     Method("admm-paper", "NOTEARS-ADMM", note="the paper's method with the paper's settings."),
     Method(
         "admm-fast", "NOTEARS-ADMM, fast", drawn=False,
-        note="the same problem, solved by proximal steps, ended at tolerances.",
+        note="the same problem, solved by proximal steps that stop at tolerances.",
     ),
     Method(
         "admm-slower", "NOTEARS-ADMM, slower growth", drawn=False,
-        note="as fast, with penalties that grow by 1.3 and 1.1 a round, not by 1.75 and 1.25.",
+        note='the variant "fast" with penalties that grow by 1.3 and 1.1 per round instead of 1.75 '
+        "and 1.25.",
     ),
     Method(
         "notears-alldata", "NOTEARS-AllData",
         note="NOTEARS on the pooled moments: the one-shot route, one secure sum.",
     ),
     Method("voting", "NOTEARS-Voting", note="edges found by more than half of the sites."),
-    Method("average", "NOTEARS-Avg", note="mean of the sites' weights, over the threshold."),
+    Method("average", "NOTEARS-Avg", note="mean of the sites' weights, thresholded."),
     Method(
         "best", "NOTEARS-Best",
-        note="the site's graph closest to the truth, which only a simulation knows.",
+        note="the site's graph closest to the truth, which is known only in simulations.",
     ),
     Method("pc-voting", "PC-Voting", note="votes on the sites' equivalence classes by PC."),
     Method(
         "ges-voting", "GES-Voting",
-        note="votes on the sites' equivalence classes by GES, in the place of FGES.",
+        note="votes on the sites' equivalence classes by GES, which stands in for FGES.",
     ),
     Method("golem-ev", "GOLEM-EV, one shot", drawn=False, note="on the pooled moments."),
     Method("pc", "PC, one shot", drawn=False, note="on the pooled moments."),
@@ -89,7 +90,7 @@ NEURAL = (
         "mlp-admm-fast",
         "NOTEARS-MLP-ADMM, fast",
         drawn=False,
-        note="from no edges, solved by proximal steps, ended at tolerances.",
+        note="starts without edges; solved by proximal steps that stop at tolerances.",
     ),
     Method("mlp-alldata", "NOTEARS-MLP-AllData", note="NOTEARS-MLP on the records of all sites."),
     Method("mlp-voting", "NOTEARS-MLP-Voting", note="edges found by more than half of the sites."),
@@ -98,31 +99,30 @@ NEURAL = (
 )
 SCALINGS = {"raw": "raw values", "standardised": "standardised", "log": "logarithms"}
 NOTES = (
-    "Methods of one run share their data. The paper does not give the penalty of AllData, Voting, "
-    f"Avg and Best: here {LOCAL_PENALTY:g}, nonlinear {LOCAL_MLP_PENALTY:g}, the choices of the "
-    "programs of Zheng et al. A site that cannot learn a graph from its records votes for no edge.",
-    "A graph without edges has no FDR (0/0, on which the paper is silent): such runs are not in "
-    "the FDR's means, and comparisons of FDRs are over the runs in which both methods found an "
-    "edge.",
-    "kB that a site sends: eight bytes a number, before what a protocol adds. CPU seconds: one "
-    "thread; Voting, Avg and Best share the sites' fits, whose time stands at each.",
+    "Within a run, all methods share their data. The paper does not state the penalty of AllData, "
+    f"Voting, Avg and Best. It is {LOCAL_PENALTY:g} here, nonlinear {LOCAL_MLP_PENALTY:g}, as in "
+    "the programs of Zheng et al. A site that cannot learn a graph votes for no edge.",
+    "The FDR of a graph without edges is 0/0, and the paper does not define it. The FDR's means "
+    "exclude such runs, and comparisons of FDRs use the runs in which both methods found an edge.",
+    "kB sent by each site: eight bytes per number, before the overhead of a protocol. CPU seconds: "
+    "one thread. Voting, Avg and Best share the sites' fits; each row includes that time.",
 )
 SACHS_NOTES = (
-    "Each seed draws 512 of the same 853 cells, without replacement: standard errors and intervals "
-    "are about redrawing from these cells. They say nothing of other cells, and runs that share "
-    "most of their cells differ less than new experiments would.",
+    "Each seed draws 512 of the same 853 cells without replacement. Standard errors and intervals "
+    "describe repeated draws from these cells, not other cells. Runs share most of their cells, so "
+    "they differ less than new experiments would.",
 )
 
 
-SCALE_FREE = ("pc-voting", "ges-voting", "pc", "ges")  # they read correlations alone
-POOLED = ("notears-alldata", "golem-ev", "pc", "ges", "mlp-alldata")  # whatever K is
+SCALE_FREE = ("pc-voting", "ges-voting", "pc", "ges")  # use correlations only
+POOLED = ("notears-alldata", "golem-ev", "pc", "ges", "mlp-alldata")  # do not depend on K
 EACH_SITE = (
     "voting", "average", "best", "pc-voting", "ges-voting", "mlp-voting", "mlp-average", "mlp-best",
 )  # fmt: skip
-SLOW_METHODS = ("ges", "ges-voting")  # at 100 variables more time than all others together
+SLOW_METHODS = ("ges", "ges-voting")  # at 100 variables slower than all others together
 SECONDS = {
-    # Measured, about: at d = 10, and the power of d that they grow with; for EACH_SITE, of one
-    # site. Only the order of the work depends on them.
+    # Rough measurements: seconds at d = 10, and the power of d at which they grow; for EACH_SITE,
+    # per site. They affect only the order of the work.
     "admm-paper": (0.8, 1.7),
     "admm-fast": (0.1, 0.6),
     "admm-slower": (0.2, 0.6),
@@ -152,7 +152,7 @@ TITLES = {
 
 @dataclass(frozen=True)
 class _Setting:
-    """One column's data: see `secagg.reproductions.notears_admm.tasks.data`."""
+    """The data of one column: see `secagg.reproductions.notears_admm.tasks.data`."""
 
     figure: int
     data: str
@@ -171,9 +171,9 @@ def figure(
 ) -> Figure:
     """Return one of the four figures with `seeds` runs.
 
-    quick: with fewer columns; full: figure 4 with the paper's d = 50 beside d = 20
+    quick: fewer columns; full: figure 4 also with the paper's d = 50
     skip: names of methods to leave out
-    Raises `UsageError` for such a name that is none, and for figure 3 without its data.
+    Raises `UsageError` for an unknown name in `skip`, and for figure 3 without its data.
     """
     if number == 3:
         sachs.source()
@@ -181,7 +181,7 @@ def figure(
     known = NEURAL if number == 4 else LINEAR
     if unknown := sorted(set(skip) - {method.name for method in known}):
         names = ", ".join(method.name for method in known)
-        raise UsageError("--skip", f"there is no method {unknown[0]!r}", f"They are {names}.")
+        raise UsageError("--skip", f"unknown method {unknown[0]!r}", f"Known methods: {names}.")
     panels = tuple(settings)
     return Figure(
         name=f"figure{number}{'-quick' if quick else ''}",
@@ -212,26 +212,28 @@ def _settings(number: int, *, quick: bool, full: bool) -> dict[Panel, dict[int, 
         sizes = (10, 20) if quick else (10, 20, 50, 100)
         panel = Panel("K = 10", "variables d", sizes)
         return {panel: {d: _Setting(1, "linear", d, 3 * d, 10) for d in sizes}}
-    many: tuple[int, ...] = (2, 8, 64) if quick else SITES
+    sites: tuple[int, ...] = (2, 8, 64) if quick else SITES
     if number == 2:
         return {
-            Panel(f"d = {d}", "sites K", many): {K: _Setting(2, "linear", d, 256, K) for K in many}
+            Panel(f"d = {d}", "sites K", sites): {
+                K: _Setting(2, "linear", d, 256, K) for K in sites
+            }
             for d in ((10,) if quick else (10, 20, 50))
         }
     if number == 3:
         return {
-            Panel(name, "sites K", many): {K: _Setting(3, data, 11, 512, K) for K in many}
+            Panel(name, "sites K", sites): {K: _Setting(3, data, 11, 512, K) for K in sites}
             for data, name in list(SCALINGS.items())[: 1 if quick else None]
         }
-    many = (8,) if quick else (2, 4, 8, 16)
+    sites = (8,) if quick else (2, 4, 8, 16)
     return {
-        Panel(f"d = {d}", "sites K", many): {K: _Setting(4, "mlp", d, 512, K) for K in many}
+        Panel(f"d = {d}", "sites K", sites): {K: _Setting(4, "mlp", d, 512, K) for K in sites}
         for d in ((10,) if quick else (20, 50) if full else (20,))
     }
 
 
 def _cell(method: str, setting: _Setting, seed: int) -> Cell:
-    """Return the cell in which the method's numbers are; several methods may share one."""
+    """Return the cell with the method's numbers; several methods may share one cell."""
     chosen: Mapping[str, Plain]
     match method:
         case "admm-paper" | "admm-fast" | "admm-slower":

@@ -1,8 +1,8 @@
-"""What Ng and Zhang (AISTATS 2022) state of their figures, in words and in numbers.
+"""The claims of Ng and Zhang (AISTATS 2022) about their figures, in words and in numbers.
 
-The figures are pictures; only four numbers stand in the text (section 6.2). What the text says in
-words is written here as comparisons of means, which `comparing` decides seed by seed, and where it
-says "close" or "stable", which no comparison decides, as the differences that it is about.
+The paper shows its results as pictures; its text contains only four numbers (section 6.2). Claims
+in words become comparisons of means, which `harness.paired_comparison` tests seed by seed. Words
+such as "close" or "stable" cannot be tested; for them we report the differences in question.
 """
 
 from __future__ import annotations
@@ -10,70 +10,77 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from secagg.reproductions.harness.figures import Comparison, Panel, Place, Remark, Stated, Statement
+from secagg.reproductions.harness.figures import (
+    Comparison,
+    Panel,
+    Place,
+    PublishedValue,
+    Remark,
+    Statement,
+)
 
-_ONE_SUM = "(Ours: the one-shot route, one secure sum, beside ADMM's rounds.)"
-_FAST = "(Ours: the variant `fast` beside the paper's settings.)"
+_ONE_SUM = "(Not in the paper: one secure sum of moments, compared with ADMM's rounds.)"
+_FAST = "(Not in the paper: the variant `fast`, compared with the paper's settings.)"
 LOCAL = ("voting", "average", "best")
 ADMM = "admm-paper"
-RUNS = 30  # behind each mean of the paper
+RUNS = 30  # the paper's runs per mean
 DECIMALS = 2  # of the numbers in its text
 
 
-def stated_of(number: int, panels: Sequence[Panel]) -> tuple[Stated, ...]:
-    """Return the numbers that the paper gives for places of these panels."""
-    given = {ADMM: 0.78, "voting": 0.05, "average": 0.25, "best": 0.33}
+def stated_of(number: int, panels: Sequence[Panel]) -> tuple[PublishedValue, ...]:
+    """Return the paper's numbers for places in these panels."""
+    published = {ADMM: 0.78, "voting": 0.05, "average": 0.25, "best": 0.33}
     return tuple(
-        Stated("tpr", Place(panel.name, 64, method), value, RUNS, DECIMALS)
+        PublishedValue("tpr", Place(panel.name, 64, method), value, RUNS, DECIMALS)
         for panel in panels
         if number == 2 and panel.name == "d = 20" and 64 in panel.columns
-        for method, value in given.items()
+        for method, value in published.items()
     )
 
 
 def statements_of(number: int, panels: Sequence[Panel]) -> tuple[Statement, ...]:
-    """Return what the paper says of a figure, as far as these panels have what it compares."""
-    told = {1: _figure_1, 2: _figure_2, 3: _figure_3, 4: _figure_4}[number](panels)
-    return tuple(statement for statement in told if statement.comparisons)
+    """Return the paper's claims about a figure that these panels can test."""
+    claims = {1: _figure_1, 2: _figure_2, 3: _figure_3, 4: _figure_4}[number](panels)
+    return tuple(statement for statement in claims if statement.comparisons)
 
 
 def remarks_of(number: int, panels: Sequence[Panel]) -> tuple[Remark, ...]:
-    """Return what else the paper says of a figure, and what we add: that is not judged."""
-    told = {
+    """Return the claims about a figure that cannot be tested, and our own additions."""
+    remarks = {
         1: [
             Remark(
                 "The TPRs of NOTEARS-ADMM are close to those of NOTEARS-AllData.",
                 "tpr",
-                _less(ADMM, "notears-alldata", panels),
+                _between(ADMM, "notears-alldata", panels),
             ),
-            Remark(_ONE_SUM, "shd", _less("notears-alldata", ADMM, panels)),
-            Remark(_FAST, "shd", _less("admm-fast", ADMM, panels)),
+            Remark(_ONE_SUM, "shd", _between("notears-alldata", ADMM, panels)),
+            Remark(_FAST, "shd", _between("admm-fast", ADMM, panels)),
         ],
-        2: [Remark(_FAST, "shd", _less("admm-fast", ADMM, panels))],
+        2: [Remark(_FAST, "shd", _between("admm-fast", ADMM, panels))],
         3: [
             Remark(
                 "NOTEARS-ADMM has a stable performance across numbers of sites.",
                 "shd",
-                _most_less_fewest(ADMM, panels),
+                _last_minus_first(ADMM, panels),
             )
         ],
         4: [
             Remark(
                 "NOTEARS-MLP-ADMM has a much stable performance across numbers of sites,",
                 "shd",
-                _most_less_fewest("mlp-admm", panels),
+                _last_minus_first("mlp-admm", panels),
             ),
             Remark(
                 "which is close to that of NOTEARS-MLP-AllData.",
                 "shd",
-                _less("mlp-admm", "mlp-alldata", panels),
+                _between("mlp-admm", "mlp-alldata", panels),
             ),
         ],
     }
-    return tuple(remark for remark in told.get(number, []) if remark.differences)
+    return tuple(remark for remark in remarks.get(number, []) if remark.differences)
 
 
-def _less(method: str, other: str, panels: Sequence[Panel]) -> tuple[tuple[Place, Place], ...]:
+def _between(method: str, other: str, panels: Sequence[Panel]) -> tuple[tuple[Place, Place], ...]:
     return tuple(
         (Place(panel.name, column, method), Place(panel.name, column, other))
         for panel in panels
@@ -81,7 +88,7 @@ def _less(method: str, other: str, panels: Sequence[Panel]) -> tuple[tuple[Place
     )
 
 
-def _most_less_fewest(method: str, panels: Sequence[Panel]) -> tuple[tuple[Place, Place], ...]:
+def _last_minus_first(method: str, panels: Sequence[Panel]) -> tuple[tuple[Place, Place], ...]:
     return tuple(
         (Place(panel.name, panel.columns[-1], method), Place(panel.name, panel.columns[0], method))
         for panel in panels
@@ -174,7 +181,7 @@ def _below(
     panels: Sequence[Panel],
     columns: Sequence[float] | None = None,
 ) -> tuple[Comparison, ...]:
-    """Return that the method's mean is below those of others, at all columns or at these."""
+    """Claim that the method's mean is below each other's, at all columns or at the given ones."""
     return tuple(
         Comparison(metric, Place(panel.name, column, method), Place(panel.name, column, other))
         for panel in panels
@@ -209,7 +216,7 @@ def _from_few_to_many(
 def _growing(
     metric: str, method: str, others: Sequence[str], panels: Sequence[Panel]
 ) -> Iterator[Comparison]:
-    """Yield that the method is further below each other in the last column than in the first."""
+    """Claim that the method's advantage over each other is larger in the last column."""
     for panel in panels:
         first, last = panel.columns[0], panel.columns[-1]
         if first == last:

@@ -1,4 +1,4 @@
-"""The tables of `sparse_bayes` that are of a directed graph: the proteins of Sachs et al."""
+"""The tables for the directed graph of `sparse_bayes`: the proteins of Sachs et al."""
 
 from __future__ import annotations
 
@@ -12,23 +12,23 @@ from secagg.reproductions.sparse_bayes.tasks.sampler import WHOLE_FIT
 
 TITLE = "A directed graph of 11 proteins, cycles allowed"
 NOTEARS = "NOTEARS, one shot"
-MIN_SHOWN_PIP = 0.1  # PIP from which an edge is in the table
+MIN_SHOWN_PIP = 0.1  # smallest PIP of an edge in the table
 NOTES = (
     "Records: the 853 cells of the observational condition of Sachs et al. (Science 2005), from "
-    "the package cdt 0.6.0, as logarithms, in four blocks of the file's order: four sites that are "
-    "alike. The file's other cells were measured under interventions, which change the graph.",
-    "Truth: the 17 edges of the consensus graph, which are of biology and not of these cells.",
+    "the package cdt 0.6.0, as logarithms, in four consecutive blocks of the file: four similar "
+    "sites. The file's other cells were measured under interventions, which change the graph.",
+    "Truth: the 17 edges of the consensus graph, which come from biology and not from these cells.",
     text.HYPER.format(slab=text.PRIORS[text.ONE]).replace("`collapsed`", "`paper`"),
     text.MIXING,
     f"Graphs of the sparse model: the edges at a Bayesian false discovery rate of "
-    f"{directed_graph.FDR:g}, and those with a PIP above {directed_graph.MIN_PIP:g}. A missing "
-    "or extra pair and a reversed edge count 1 each in SHD; a graph without edges has 17.",
+    f"{directed_graph.FDR:g}, and the edges with a PIP above {directed_graph.MIN_PIP:g}. SHD "
+    "counts 1 for each missing pair, extra pair and reversed edge; a graph without edges has 17.",
     f"{NOTEARS}: one secure sum of moments, standardised, penalty 0.1, edges above 0.3.",
 )
 
 
 def tables(fits: Mapping[str, Numbers]) -> StudyTables:
-    """Return the likeliest edges, the graphs against the truth, and how the chains mixed."""
+    """Return the likeliest edges, the graphs compared with the truth, and the chains' mixing."""
     fit = fits[text.ONE]
     edges = {name: row for name, row in fit.items() if directed_graph.ARROW in name}
     shown = sorted(
@@ -44,7 +44,7 @@ def tables(fits: Mapping[str, Numbers]) -> StudyTables:
             for name in shown
             for row in [text.coefficient_row(name, edges[name])[1:]]
         ],
-        f"Those with a PIP of {MIN_SHOWN_PIP:g} and more. Prior: {text.PRIORS[text.ONE]}.",
+        f"Edges with a PIP of at least {MIN_SHOWN_PIP:g}. Prior: {text.PRIORS[text.ONE]}.",
     )  # fmt: skip
     scored = {
         f"Bayesian false discovery rate {directed_graph.FDR:g}": fit["fdr"],
@@ -58,7 +58,7 @@ def tables(fits: Mapping[str, Numbers]) -> StudyTables:
         [[name, *(f"{row[kind]:.0f}" for kind in kinds)] for name, row in scored.items()],
     )
     mixing = Table(
-        "How the chains mixed",
+        "Mixing of the chains",
         text.MIXING_HEAD,
         [text.mixing_row(list(edges.values()), fit[WHOLE_FIT])],
     )

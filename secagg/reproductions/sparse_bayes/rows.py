@@ -1,7 +1,7 @@
-"""The tables of `sparse_bayes`: fits of real records set side by side.
+"""The tables of `sparse_bayes`: fits of real records, compared.
 
-Every number of a sampler stands beside its Monte Carlo error or effective sample size, and every
-probability of inclusion (PIP) beside the prior that it is of.
+Each number from a sampler is shown with its Monte Carlo error or effective sample size, and each
+posterior inclusion probability (PIP) with its prior.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from secagg.reproductions.sparse_bayes.tasks.sampler import CHAINS, WHOLE_FIT, w
 ONE, OWN, NARROW = "one slab", "own slabs", "one narrow slab"
 PRIORS = {
     ONE: "one slab for all coefficients, eta ~ IG(1, 1)",
-    OWN: "a slab for each coefficient, eta_j ~ IG(1, 1)",
+    OWN: "one slab for each coefficient, eta_j ~ IG(1, 1)",
     NARROW: "one slab for all coefficients, eta ~ IG(1, 0.1)",
 }
 LEAST, PARTIAL = "least squares", "partial correlations"
@@ -36,46 +36,47 @@ TERMS = [
         if name in heart_disease.CLASSES
         else [name]
     )
-]  # in the order of the columns; results are kept in that of the alphabet
-MIN_SHOWN_PIP = 0.1  # PIP from which a pair is in table and picture
+]  # in the order of the columns; stored results are in alphabetical order
+MIN_SHOWN_PIP = 0.1  # smallest PIP of a pair in table and picture
 
 HYPER = (
     "Prior: {slab}; c0 = 0.01 (the paper's), all other hyper-parameters 1: a_sigma = b_sigma = "
     "a_rho = b_rho = 1. Records are centred at each site and divided by standard deviations pooled "
-    "within sites; the step is `collapsed`, one sweep a round, half of the rounds thrown away."
+    "within sites; the step is `collapsed`, with one sweep per round. The first half of the rounds "
+    "is discarded."
 )
 _PRIORS = HYPER.format(slab="; ".join(f"{label}: {prior}" for label, prior in PRIORS.items()))
 MIXING = (
-    f"R-hat: rank-normalised and split, of {CHAINS} chains; wanted are at most {MAX_R_HAT:g}, and "
-    f"effective sample sizes (ESS) of {MIN_ESS * CHAINS} or more. Each is the worse of the "
+    f"R-hat: rank-normalised and split, from {CHAINS} chains. It should be at most {MAX_R_HAT:g}, "
+    f"and effective sample sizes (ESS) at least {MIN_ESS * CHAINS}. Each value is the worse of the "
     "coefficient's and its PIP's. ±: Monte Carlo error."
 )
 
 HEART_TITLE = "Maximum heart rate at four hospitals"
 HEART_NOTES = (
     "Records: UCI Heart Disease (R. Detrano and others, 1989), CC BY 4.0: Cleveland 303, Hungary "
-    "292, Switzerland 116, VA Long Beach 140 without gaps in these columns.",
+    "292, Switzerland 116, VA Long Beach 140 complete records in these columns.",
     _PRIORS,
     MIXING,
     f"{LEAST.capitalize()}: with an intercept for each hospital, from one secure sum of moments "
     '(`centre = "site"`); intervals are confidence intervals.',
-    "Coefficients are standard deviations of the outcome for one of the predictor, both pooled "
-    "within hospitals; intervals are of 95 %.",
+    "Coefficients are standardised: standard deviations of the outcome per standard deviation of "
+    "the predictor, both pooled within hospitals. Intervals are 95 % intervals.",
 )
 
 OVARIAN_TITLE = "A Markov random field of 20 genes, from four studies of ovarian cancer"
 OVARIAN_NOTES = (
     "Records: 912 patients of four studies (510, 260, 84, 58), public expression data (GEO, TCGA) "
-    "as they came together in the R package joint.Cox, read from the package survset 0.2.11, of "
-    "which one data file is read and no code (GPL-3) is run. The first 20 of its 158 genes are "
-    "taken, in the alphabet's order. All were picked for an association with relapse by those who "
-    "made the table: the graph is of these genes, and says nothing of others.",
+    "from the R package joint.Cox, read from the package survset 0.2.11: one data file is read "
+    "and no code (GPL-3) is run. We take the first 20 of its 158 genes in alphabetical order. The "
+    "authors of the table chose genes that are associated with relapse, so the graph says nothing "
+    "about other genes.",
     _PRIORS,
     MIXING,
-    f"Edges of the field: Bayesian false discovery rate {markov_random_field.FDR:g}, of the "
-    "union (the larger of a pair's two PIPs) or of the intersection (the smaller). Edges by "
-    "partial correlations, from the covariance within studies: Benjamini and Hochberg's rate, "
-    f"{markov_random_field.FDR:g} as well.",
+    f"Edges of the field: Bayesian false discovery rate {markov_random_field.FDR:g}, for the "
+    "union (the larger of a pair's two PIPs) or the intersection (the smaller). Edges by partial "
+    "correlations, from the covariance within studies: Benjamini and Hochberg's false discovery "
+    f"rate, also {markov_random_field.FDR:g}.",
 )
 
 Fits = Mapping[str, Numbers]
@@ -83,11 +84,11 @@ Row = Mapping[str, float]
 
 
 def heart_tables(fits: Fits) -> StudyTables:
-    """Return the fits beside one another, then each prior's table, and the hospitals' own."""
+    """Return a table that compares the fits, one for each prior, and the hospitals' own results."""
     least = fits[LEAST]
     terms = [term for term in TERMS if term in least]
     compared = Table(
-        "PIPs by prior, beside least squares",
+        "PIPs by prior, and least squares",
         ("predictor", *(f"PIP, {prior}" for prior in PRIORS), LEAST, "95 % interval"),
         [
             [
@@ -110,7 +111,7 @@ def heart_tables(fits: Fits) -> StudyTables:
     ]
     own = Table(
         "The hospitals' own coefficients",
-        ("predictor", "in common", *HOSPITALS),
+        ("predictor", "common", *HOSPITALS),
         [
             [
                 term,
@@ -119,14 +120,14 @@ def heart_tables(fits: Fits) -> StudyTables:
             ]
             for term in terms
         ],
-        f"Posterior means, {ONE}. A hospital's own stay there; all are known here because the "
-        "records are public.",
+        f"Posterior means, {ONE}. In a real run these stay at the hospital; here the records are "
+        "public.",
     )
     return StudyTables((compared, *each, own))
 
 
 def ovarian_tables(fits: Fits) -> StudyTables:
-    """Return pairs and edges of all fits, how well the chains mixed, and a picture."""
+    """Return the pairs and edges of all fits, the mixing of the chains, and a picture."""
     names = _genes(fits[PARTIAL])
     pairs = list(itertools.combinations(names, 2))
     edges = _edges(fits, pairs)
@@ -138,21 +139,21 @@ def ovarian_tables(fits: Fits) -> StudyTables:
     table = Table(
         "Pairs",
         ("pair", "PIP of one side", "of the other", "larger, own slabs", "larger, narrow slab",
-         "partial correlation", "edge by it", "R-hat", "least ESS"),
+         "partial correlation", "edge by it", "R-hat", "smallest ESS"),
         [_pair_row(fits, pair, edge=edges[PARTIAL][pair]) for pair in shown],
-        f"Those with a PIP of {MIN_SHOWN_PIP:g} and more under {PRIORS[ONE]}.",
+        f"Pairs with a PIP of at least {MIN_SHOWN_PIP:g} with {PRIORS[ONE]}.",
     )  # fmt: skip
     counts = Table(
         "Edges",
         ("edges by", "edges", "of these also by partial correlations"),
         [
-            [label, str(sum(found.values())), str(sum(e and edges[PARTIAL][p] for p, e in
-                                                      found.items()))]
-            for label, found in edges.items()
+            [label, str(sum(is_edge.values())), str(sum(e and edges[PARTIAL][p] for p, e in
+                                                        is_edge.items()))]
+            for label, is_edge in edges.items()
         ],
     )  # fmt: skip
     mixing = Table(
-        "How the chains mixed",
+        "Mixing of the chains",
         ("prior", *MIXING_HEAD),
         [[label, *mixing_row(_all_sides(fits[label]), fits[label][WHOLE_FIT])] for label in PRIORS],
     )
@@ -166,21 +167,23 @@ def ovarian_tables(fits: Fits) -> StudyTables:
 
 def _edges(fits: Fits, pairs: Sequence[tuple[str, str]]) -> dict[str, dict[tuple[str, str], bool]]:
     """Return which pairs are edges, by prior and combination, and by partial correlations."""
-    found: dict[str, dict[tuple[str, str], bool]] = {}
+    edges: dict[str, dict[tuple[str, str], bool]] = {}
     for label in PRIORS:
-        for combined, of in (("union", max), ("intersection", min)):
-            pip = np.array([of(_sides(fits[label], pair)) for pair in pairs])
-            taken = discoveries(pip, markov_random_field.FDR).tolist()
-            found[f"{label}, {combined}"] = dict(zip(pairs, taken, strict=True))
+        for combination, combine in (("union", max), ("intersection", min)):
+            pip = np.array([combine(_sides(fits[label], pair)) for pair in pairs])
+            selected = discoveries(pip, markov_random_field.FDR).tolist()
+            edges[f"{label}, {combination}"] = dict(zip(pairs, selected, strict=True))
         likely = {pair: max(_sides(fits[label], pair)) > 0.5 for pair in pairs}
-        found[f"{label}, a PIP above 0.5"] = likely
-    by = fits[PARTIAL]
-    found[PARTIAL] = {pair: bool(by[markov_random_field.pair(*pair)]["edge"]) for pair in pairs}
-    return found
+        edges[f"{label}, a PIP above 0.5"] = likely
+    partial = fits[PARTIAL]
+    edges[PARTIAL] = {
+        pair: bool(partial[markov_random_field.pair(*pair)]["edge"]) for pair in pairs
+    }
+    return edges
 
 
 def _genes(partial: Numbers) -> list[str]:
-    """Return the genes in the alphabet's order, which is the file's."""
+    """Return the genes in alphabetical order, which is also the file's order."""
     pairs = [
         name.split(markov_random_field.PAIR_SEPARATOR) for name in partial if name != WHOLE_FIT
     ]
@@ -212,18 +215,18 @@ def _pair_row(fits: Fits, pair: tuple[str, str], *, edge: bool) -> list[str]:
 
 
 MIXING_HEAD = (
-    "coefficients", "largest R-hat", f"R-hat above {MAX_R_HAT:g}", "least ESS",
+    "coefficients", "largest R-hat", f"R-hat above {MAX_R_HAT:g}", "smallest ESS",
     f"ESS below {MIN_ESS * CHAINS}", "slab's sd", "spike's sd",
 )  # fmt: skip
 
 
 def mixing_row(coefficients: Sequence[Row], width: Row) -> list[str]:
-    """Return the columns of MIXING_HEAD: how well the chains of a fit mixed."""
+    """Return the columns of MIXING_HEAD for the chains of one fit."""
     r_hat, ess = worst(coefficients)
-    apart = sum(row["r_hat"] > MAX_R_HAT for row in coefficients)
-    few = sum(min(row["ess_bulk"], row["ess_tail"]) < MIN_ESS * CHAINS for row in coefficients)
+    high_r_hat = sum(row["r_hat"] > MAX_R_HAT for row in coefficients)
+    low_ess = sum(min(row["ess_bulk"], row["ess_tail"]) < MIN_ESS * CHAINS for row in coefficients)
     return [
-        str(len(coefficients)), f"{r_hat:.3f}", str(apart), f"{ess:.0f}", str(few),
+        str(len(coefficients)), f"{r_hat:.3f}", str(high_r_hat), f"{ess:.0f}", str(low_ess),
         f"{width['slab_sd']:.2f}", f"{width['spike_sd']:.3f}",
     ]  # fmt: skip
 
@@ -231,8 +234,7 @@ def mixing_row(coefficients: Sequence[Row], width: Row) -> list[str]:
 def _widths(fit: Numbers) -> str:
     width = fit[WHOLE_FIT]
     return (
-        f"Median standard deviation of the slab {width['slab_sd']:.2f}, of the spike "
-        f"{width['spike_sd']:.3f}."
+        f"Median standard deviations: slab {width['slab_sd']:.2f}, spike {width['spike_sd']:.3f}."
     )
 
 

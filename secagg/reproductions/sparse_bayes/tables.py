@@ -1,10 +1,9 @@
-"""Federated sparse Bayesian models (Kidd, Wang, Xu and Ni, PSB 2023), on records that can be had.
+"""Federated sparse Bayesian models (Kidd, Wang, Xu and Ni, PSB 2023), on public records.
 
-The paper's own records are not public, so that its table 1 and figure 2 cannot be made again. What
-is made here is of their kind: a regression of four hospitals (`heart`), a Markov random field of
-four studies (`ovarian`), a directed graph of proteins (`sachs`), and, simulated, what the paper
-says of sites that deviate (`deviating_site`). `sparse_bayes_text` and `sparse_directed_text` write
-the tables.
+The paper's own records are not public, so its table 1 and figure 2 cannot be reproduced. These are
+similar analyses: a regression of four hospitals (`heart`), a Markov random field of four studies
+(`ovarian`), and a directed graph of proteins (`sachs`). A simulation tests the paper's claims about
+sites that deviate (`deviating_site`). `rows` and `directed_rows` build the tables.
 """
 
 from __future__ import annotations
@@ -29,9 +28,9 @@ from secagg.reproductions.sparse_bayes import rows as text
 TASKS = "secagg.reproductions.sparse_bayes.tasks"
 SEEDS, QUICK_SEEDS = 20, 3
 DELTAS = (0, 0.5, 1, 2, 3)
-ROUNDS = {4: 8000, 8: 3000}  # by number of sites: with four the chains mix far more slowly
+ROUNDS = {4: 8000, 8: 3000}  # by number of sites: with four, the chains mix far more slowly
 HEART_ROUNDS, OVARIAN_ROUNDS, SACHS_ROUNDS = 40000, 24000, 6000
-QUICK = 20  # so many times fewer rounds
+QUICK = 20  # factor by which --quick reduces the rounds
 
 ONE_SLAB: dict[str, Plain] = {"own_eta": False, "slab_scale": 1.0}
 OWN_SLABS: dict[str, Plain] = {"own_eta": True, "slab_scale": 1.0}
@@ -41,46 +40,50 @@ PRIORS = {text.ONE: ONE_SLAB, text.OWN: OWN_SLABS, text.NARROW: NARROW_SLAB}
 METHODS = (
     Method(
         "federated", "Sparse model",
-        note="posterior means of the coefficients in common, and of the deviating site's own.",
+        note="posterior means of the common coefficients, and of the deviating site's own.",
     ),
     Method(
         "pooled", "Least squares, pooled",
-        note="on the records of all sites, with an intercept for each.",
+        note="on the records of all sites, with an intercept for each site.",
     ),
     Method(
         "others", "Least squares without the site",
-        note="the same without the deviating site, which only a simulation can leave out.",
+        note="the same without the deviating site; possible only in a simulation.",
     ),
-    Method("alone", "Least squares at the site", note="at the deviating site alone."),
+    Method("alone", "Least squares at the site", note="at the deviating site only."),
     Method("effect", "Effect, lost at one site", note="PIP of a coefficient that is 1 elsewhere."),
-    Method("gained", "None, but at one site", note="PIP of a coefficient that is 0 elsewhere."),
-    Method("none", "None at any site", note="mean PIP of the coefficients that are 0 everywhere."),
+    Method(
+        "gained", "Effect at one site only", note="PIP of a coefficient that is 0 elsewhere.",
+    ),
+    Method(
+        "none", "No effect at any site", note="mean PIP of the coefficients that are 0 everywhere.",
+    ),
 )  # fmt: skip
 METRICS = (
-    Metric("error", "Error in common", 3),
+    Metric("error", "Error, common coefficients", 3),
     Metric("site_error", "Error, the deviating site", 3),
     Metric("pip", "PIP", 2, top=1.0),
 )
 COSTS = (
     Metric("r_hat", "Largest R-hat", 3),
-    Metric("ess", "Least effective sample size", 0),
+    Metric("ess", "Smallest effective sample size", 0),
 )
 NOTES = (
-    "Errors are root mean squares over ten coefficients, in the units of the records: of what is "
-    "in common, and of the last site's own. The last site's first coefficient is 1 - delta where "
-    "the others' is 1, and its sixth is delta where theirs is 0. Standard normal predictors and "
-    "noise, 60 records at each site.",
-    "What the paper says: in section 2.1 it asks of the prior that a site may deviate where its "
-    "records support it, and holds that this one does; the comparisons by which to check that are "
-    "ours. Not converged: some R-hat is above 1.01.",
+    "Errors are root mean squares over ten coefficients, in the units of the records: of the "
+    "common coefficients, and of the last site's own. The last site's first coefficient is 1 - "
+    "delta and its sixth is delta; at all other sites these are 1 and 0. Predictors and noise are "
+    "standard normal; each site has 60 records.",
+    "Section 2.1 of the paper requires that the prior lets a site deviate if its records support "
+    "it, and claims that this prior does. The comparisons that test this claim are ours. Not "
+    "converged: some R-hat is above 1.01.",
     text.HYPER.format(slab=text.PRIORS[text.ONE]),
 )
 
 
 def study(name: str, *, quick: bool = False) -> Study:
-    """Return the tables "heart", "ovarian" or "sachs". Raises `UsageError` without the records.
+    """Return the study "heart", "ovarian" or "sachs". Raises `UsageError` without the records.
 
-    quick: with so few rounds that chains have not mixed
+    quick: with too few rounds for the chains to mix
     """
     {"heart": heart_disease, "ovarian": ovarian, "sachs": sachs}[name].source()
     divisor, file = (QUICK, f"{name}-quick") if quick else (1, name)
@@ -104,8 +107,8 @@ def _fits(task: str, rounds: int, seconds: float) -> dict[str, Cell]:
 
 
 def _fit(task: str, rounds: int, seconds: float, prior: dict[str, Plain]) -> Cell:
-    chosen: dict[str, Plain] = {"method": "sparse", "rounds": rounds, "seed": 0}
-    return cell(f"{TASKS}.{task}", rounds * seconds, **chosen, **prior)
+    settings: dict[str, Plain] = {"method": "sparse", "rounds": rounds, "seed": 0}
+    return cell(f"{TASKS}.{task}", rounds * seconds, **settings, **prior)
 
 
 def deviating_site(seeds: int, *, quick: bool = False) -> Figure:
@@ -116,8 +119,8 @@ def deviating_site(seeds: int, *, quick: bool = False) -> Figure:
     deltas = (0, 1, 3) if quick else DELTAS
     sites = (4,) if quick else tuple(ROUNDS)
     panels = {
-        many: Panel(f"{many} sites", "delta, of one site", tuple(map(float, deltas)))
-        for many in sites
+        count: Panel(f"{count} sites", "delta, of one site", tuple(map(float, deltas)))
+        for count in sites
     }
     return Figure(
         name=f"deviating-site{'-quick' if quick else ''}",
@@ -128,9 +131,9 @@ def deviating_site(seeds: int, *, quick: bool = False) -> Figure:
         panels=tuple(panels.values()),
         points={
             Place(panel.name, delta, method.name): {
-                seed: _deviating(many, delta, seed, QUICK if quick else 1) for seed in range(seeds)
+                seed: _deviating(count, delta, seed, QUICK if quick else 1) for seed in range(seeds)
             }
-            for many, panel in panels.items()
+            for count, panel in panels.items()
             for delta in panel.columns
             for method in METHODS
         },
@@ -143,20 +146,20 @@ def deviating_site(seeds: int, *, quick: bool = False) -> Figure:
 
 def _deviating(sites: int, delta: float, seed: int, divisor: int) -> Cell:
     rounds = ROUNDS[sites] // divisor
-    chosen: dict[str, Plain] = {"sites": sites, "delta": delta, "rounds": rounds, "seed": seed}
-    return cell(f"{TASKS}.outlying_site", rounds * 1e-3, **chosen, **ONE_SLAB)
+    settings: dict[str, Plain] = {"sites": sites, "delta": delta, "rounds": rounds, "seed": seed}
+    return cell(f"{TASKS}.outlying_site", rounds * 1e-3, **settings, **ONE_SLAB)
 
 
 def _statements(panels: tuple[Panel, ...]) -> tuple[Statement, ...]:
-    """Return what section 2.1 claims of the prior, as comparisons at each number of sites."""
-    found: list[Statement] = []
+    """Return section 2.1's claims about the prior, as comparisons at each number of sites."""
+    statements: list[Statement] = []
     for panel in panels:
-        far = [delta for delta in panel.columns if delta >= 1]
+        large = [delta for delta in panel.columns if delta >= 1]
         for words, metric, other in (
-            ("A deviation at one site is accommodated: what is in common has less error than "
-             "pooled least squares", "error", "pooled"),
-            ("The deviating site's own coefficients are found: with less error than from its own "
-             "records", "site_error", "alone"),
+            ("The model accommodates a deviation at one site: the common coefficients have a "
+             "smaller error than pooled least squares", "error", "pooled"),
+            ("The model finds the deviating site's own coefficients: they have a smaller error "
+             "than estimates from its records only", "site_error", "alone"),
         ):  # fmt: skip
             comparisons = tuple(
                 Comparison(
@@ -164,21 +167,26 @@ def _statements(panels: tuple[Panel, ...]) -> tuple[Statement, ...]:
                     Place(panel.name, delta, "federated"),
                     Place(panel.name, delta, other),
                 )
-                for delta in far
+                for delta in large
             )
-            found.append(Statement(f"{words} ({panel.name}, delta of 1 and more).", comparisons))
-    return tuple(found)
+            statements.append(
+                Statement(f"{words} ({panel.name}, delta of 1 and more).", comparisons)
+            )
+    return tuple(statements)
 
 
 def _remarks(panels: tuple[Panel, ...]) -> tuple[Remark, ...]:
-    """Return what a deviation costs: with it, less without any."""
+    """Return the cost of a deviation: results with it minus results without any."""
     words = {
-        "error": ("federated", "What delta adds to the error in common of the sparse model."),
-        "pip": ("effect", "What delta adds to the PIP of an effect that one site has lost."),
+        "error": (
+            "federated",
+            "Increase with delta of the sparse model's error in the common coefficients.",
+        ),
+        "pip": ("effect", "Increase with delta of the PIP of an effect that one site has lost."),
     }
     return tuple(
         Remark(
-            said,
+            text_of_remark,
             metric,
             tuple(
                 (Place(panel.name, delta, method), Place(panel.name, 0, method))
@@ -187,5 +195,5 @@ def _remarks(panels: tuple[Panel, ...]) -> tuple[Remark, ...]:
                 if delta
             ),
         )
-        for metric, (method, said) in words.items()
+        for metric, (method, text_of_remark) in words.items()
     )

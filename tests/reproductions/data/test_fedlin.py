@@ -115,10 +115,10 @@ def test_engines_that_are_not_there_or_not_so(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="cannot be read"):
         fedlin.engines(tmp_path, 2)
     write_engines(tmp_path, columns=25)
-    with pytest.raises(UsageError, match="25 columns, not 26"):
+    with pytest.raises(UsageError, match="25 columns"):
         fedlin.engines(tmp_path, 2)
     (tmp_path / fedlin.ENGINES).write_text("1 2 3\n1 2\n")
-    with pytest.raises(UsageError, match="not a table of numbers"):
+    with pytest.raises(UsageError, match="table of numbers"):
         fedlin.engines(tmp_path, 2)
 
 
@@ -168,7 +168,7 @@ def test_students_have_38_predictors(tmp_path: Path) -> None:
 
 
 def test_students_that_are_not_there_or_not_so(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="holds none of"):
+    with pytest.raises(UsageError, match=fedlin.STUDENTS[0]):
         fedlin.students(tmp_path)
     (tmp_path / fedlin.STUDENTS[1]).write_text("school,G1,G2,G3\nGP,1,2,3\n")
     with pytest.raises(UsageError, match="no column"):

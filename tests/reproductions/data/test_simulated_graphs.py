@@ -74,7 +74,7 @@ def test_every_graph_comes_as_often_as_its_orders_say() -> None:
 
 @pytest.mark.parametrize(("d", "edges"), [(0, 0), (-1, 0), (3, 4), (3, -1), (1, 1)])
 def test_impossible_graphs_are_refused(d: int, edges: int) -> None:
-    with pytest.raises(UsageError, match="no acyclic graph"):
+    with pytest.raises(UsageError):
         erdos_renyi_dag(d, edges, generator(0))
 
 
@@ -151,9 +151,9 @@ def test_without_parents_there_is_noise_alone() -> None:
 
 def test_records_of_a_cycle_are_refused() -> None:
     cycle = np.array([[0, 1], [1, 0]])
-    with pytest.raises(UsageError, match="cycle"):
+    with pytest.raises(UsageError):
         linear_gaussian_rows(0.5 * cycle, 3, generator(0))
-    with pytest.raises(UsageError, match="cycle"):
+    with pytest.raises(UsageError):
         mlp_rows(cycle.astype(bool), 3, generator(0))
 
 
@@ -167,7 +167,7 @@ def test_rows_are_split_in_order() -> None:
 
 @pytest.mark.parametrize("sites", [0, -1, 5])
 def test_no_site_is_left_without_rows(sites: int) -> None:
-    with pytest.raises(UsageError, match="cannot be split"):
+    with pytest.raises(UsageError):
         split_rows(np.zeros((4, 2)), sites)
 
 

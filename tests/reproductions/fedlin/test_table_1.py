@@ -278,12 +278,12 @@ def call(*args: str | Path) -> tuple[int, str, str]:
 @pytest.mark.parametrize(
     ("args", "line"),
     [
-        ([], "one of --table and --figure"),
-        (["--table", "1", "--figure", "3"], "one of --table and --figure"),
+        ([], "--table or --figure"),
+        (["--table", "1", "--figure", "3"], "--table or --figure"),
         (["--table", "5"], "--table"),
         (["--figure", "1"], "--figure"),
-        (["--table", "1", "--data", "."], "simulated records"),
-        (["--figure", "3", "--data", "."], "simulated records"),
+        (["--table", "1", "--data", "."], "--data"),
+        (["--figure", "3", "--data", "."], "--data"),
     ],
 )
 def test_wrong_use(args: list[str], line: str, tmp_path: Path) -> None:

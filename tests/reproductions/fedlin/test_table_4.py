@@ -158,7 +158,7 @@ def test_the_method_s_units_are_those_of_the_steps_alone(few: fedlin.Tables) -> 
         "cycle": {"type": "continuous", "low": 0.0, "high": 200.0},
     }
     _, own = simulated(settings, columns, same, 0)
-    found = [signals._held(each, "fedavg") for each in own.values()]
+    found = [signals._held_out_error(each, "fedavg") for each in own.values()]
     expected = local_only.stepped_errors(same, 0.4, (0.0, 200.0), 2, 0.5, 20)
     np.testing.assert_allclose(found, expected, rtol=1e-9)
 

@@ -22,14 +22,14 @@ from secagg.reproductions.harness.figures import (
     Metric,
     Panel,
     Place,
+    PublishedValue,
     Remark,
-    Stated,
     Statement,
     mean_and_error,
     read_entries,
 )
 from secagg.reproductions.harness.findings import verdicts
-from secagg.reproductions.harness.pages import as_markdown, as_plain
+from secagg.reproductions.harness.pages import as_markdown, as_plain, progress
 from secagg.reproductions.harness.types import Numbers
 
 A2, A4, B2, B4 = (Place("panel", column, method) for method in "ab" for column in (2, 4))
@@ -74,7 +74,7 @@ def toy() -> tuple[Figure, dict[Cell, Outcome]]:
             Remark("A is stable", "shd", ((A4, A2),)),
             Remark("and close to B and C.", "shd", ((A2, B2), (A2, C2), (A4, B4))),
         ),
-        stated=(Stated("shd", A2, 5.0, 30, 1), Stated("shd", C2, 5.0, 30, 1)),
+        stated=(PublishedValue("shd", A2, 5.0, 30, 1), PublishedValue("shd", C2, 5.0, 30, 1)),
         notes=("A note.",),
     )
     return figure, outcomes
@@ -105,15 +105,14 @@ def test_what_is_not_computed_yet_is_counted() -> None:
     entries = read_entries(figure, outcomes)
     assert entries[A4].waiting == (2,) and (entries[A4].runs, entries[A4].planned) == (2, 3)
     page = as_markdown(figure, entries).splitlines()
-    unfinished = "**Not finished. Runs complete, of 3: {}. The same command goes on.**"
-    assert unfinished.format("2 (A & co), 3 (B)") in page
+    assert "of 3: 2 (A & co), 3 (B)." in progress(figure, entries)
     assert "| A & co | 3.0 ± 1.5 | 4.0 ± 0.0 (2) |" in page
-    assert "| A & co | 3, 1 not converged | 2, 1 to come |" in page
+    assert "| A & co | 3, 1 not converged | 2, 1 pending |" in page
     entries = read_entries(figure, first)
     page = as_markdown(figure, entries).splitlines()
-    assert unfinished.format("1") in page
+    assert "of 3: 1." in progress(figure, entries)
     assert (
-        "| A & co | 1.0 (1) | 4.0 (1) |" in page and "| B | 1, 2 to come | 1, 2 to come |" in page
+        "| A & co | 1.0 (1) | 4.0 (1) |" in page and "| B | 1, 2 pending | 1, 2 pending |" in page
     )
     assert as_plain(figure, entries, (), 0.0)["entries"][0]["to_come"] == [1, 2]
 
@@ -143,16 +142,16 @@ def test_the_page() -> None:
         "value: 1. Not run: C. |",
         # A4 - A2: 3, 2, -2, whose mean is 1 and s root 7; A2 - B2: -2, -3, -4. t of 2 degrees is
         # 4.303 (tables). At 4, B failed in one run: A4 - B4 is 0 and 1, and t of 1 degree 12.706.
-        "| A is stable | SHD of A & co (4) less A & co (2) | 1.0 ± 1.5 | -5.6 to 7.6 | 3 |",
-        "| and close to B and C. | SHD of A & co (2) less B (2) | -3.0 ± 0.6 | -5.5 to -0.5 | 3 |",
-        "|  | SHD of A & co (2) less C (2) | - | - | 0 |",
-        "|  | SHD of A & co (4) less B (4) | 0.5 ± 0.5 | -5.9 to 6.9 | 2 |",
+        "| A is stable | SHD of A & co (4) minus A & co (2) | 1.0 ± 1.5 | -5.6 to 7.6 | 3 |",
+        "| and close to B and C. | SHD of A & co (2) minus B (2) | -3.0 ± 0.6 | -5.5 to -0.5 | 3 |",
+        "|  | SHD of A & co (2) minus C (2) | - | - | 0 |",
+        "|  | SHD of A & co (4) minus B (4) | 0.5 ± 0.5 | -5.9 to 6.9 | 2 |",
         "Not run: C.",
         "- B, 1 times: It went | wrong",
         "A note.",
     ):
         assert line in page.splitlines(), line
-    assert "| C |" not in page and "Not finished" not in page
+    assert "| C |" not in page and progress(toy()[0], read_entries(*toy())) == ""
 
 
 def test_the_numbers() -> None:
@@ -215,5 +214,5 @@ def test_a_figure_without_any_value_is_drawn_all_the_same() -> None:
     failed = dict.fromkeys(outcomes, Outcome(None, "It went wrong", 1.0, ""))
     entries = read_entries(figure, failed)
     ET.fromstring(chart(figure, entries))
-    page = as_markdown(figure, entries)
-    assert "Nothing." in page and "- A & co, 6 times: It went wrong" in page
+    page = as_markdown(figure, entries).splitlines()
+    assert "None." in page and "- A & co, 6 times: It went wrong" in page

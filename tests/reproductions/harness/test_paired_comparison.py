@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from secagg.reproductions.harness.figures import Comparison, Entries, Entry, Place, Stated
+from secagg.reproductions.harness.figures import Comparison, Entries, Entry, Place, PublishedValue
 from secagg.reproductions.harness.paired_comparison import (
     LEVEL,
     MIN_RUNS,
@@ -121,7 +121,7 @@ def test_what_was_left_out_or_failed_is_not_run(absent: Entry | None) -> None:
     found = compare(entries, A_BELOW_B)
     assert (found.verdict, found.runs, found.interval) == (Verdict.NOT_RUN, 0, None)
     assert found.absent == (B,)
-    assert check(entries, Stated("shd", B, 1.0, 30, 1)).verdict is Verdict.NOT_RUN
+    assert check(entries, PublishedValue("shd", B, 1.0, 30, 1)).verdict is Verdict.NOT_RUN
 
 
 def test_a_quantity_that_no_run_has_decides_nothing() -> None:
@@ -145,7 +145,7 @@ def test_a_number_of_the_paper(value: float, verdict: Verdict) -> None:
 
     A number printed to one decimal may be 0.05 from what it stands for: up to 2.356 is expected.
     """
-    found = check({A: entry([0.0, 3.0] * 15)}, Stated("shd", A, value, 30, 1))
+    found = check({A: entry([0.0, 3.0] * 15)}, PublishedValue("shd", A, value, 30, 1))
     assert found.verdict is verdict
     s = 1.5 * (30 / 29) ** 0.5
     half = 2.045230 * s * (2 / 30) ** 0.5 + 0.05  # t of 29 degrees at 0.975, tables; rounding
@@ -155,5 +155,5 @@ def test_a_number_of_the_paper(value: float, verdict: Verdict) -> None:
 
 
 def test_a_number_of_the_paper_and_few_runs() -> None:
-    found = check({A: entry([0.0] * (MIN_RUNS - 1))}, Stated("shd", A, 5.0, 30, 1))
+    found = check({A: entry([0.0] * (MIN_RUNS - 1))}, PublishedValue("shd", A, 5.0, 30, 1))
     assert (found.verdict, found.runs) == (Verdict.UNDECIDED, MIN_RUNS - 1)

@@ -74,7 +74,7 @@ REMARKS = [
     (1, "close to those of NOTEARS-AllData", 4, "tpr",
      ("K = 10", 10, "admm-paper"), ("K = 10", 10, "notears-alldata")),
     # ours
-    (1, "one-shot route", 4, "shd",
+    (1, "one secure sum", 4, "shd",
      ("K = 10", 50, "notears-alldata"), ("K = 10", 50, "admm-paper")),
     (1, "`fast`", 4, "shd", ("K = 10", 100, "admm-fast"), ("K = 10", 100, "admm-paper")),
     (2, "`fast`", 18, "shd", ("d = 50", 64, "admm-fast"), ("d = 50", 64, "admm-paper")),

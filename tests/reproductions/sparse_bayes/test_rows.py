@@ -44,7 +44,7 @@ def test_the_heart_tables_say_what_the_fits_say() -> None:
     assert rows_of(one) == {
         "age": ["0.250 ± 0.001", "0.10 to 0.40", "0.900 ± 0.010", "1.000", "900", "350"]
     }
-    assert "eta ~ IG(1, 1)" in one.note and "slab 1.00, of the spike 0.100" in one.note
+    assert "eta ~ IG(1, 1)" in one.note and "slab 1.00, spike 0.100" in one.note
     assert rows_of(hospitals) == {"age": ["0.25", "0.00", "0.10", "0.20", "0.30"]}
 
 
@@ -96,7 +96,7 @@ def test_a_study_is_told_when_all_its_fits_are_there() -> None:
     one, other = study.cells()
     good, bad = Outcome({"toy": {"value": 1.0}}, None, 1.0, "v"), Outcome(None, "Why", 1.0, "v")
     came, missing = study_tables(study, {one: good})
-    assert came is None and missing == ["other: to come"]
+    assert came is None and missing == ["other: pending"]
     assert study_tables(study, {one: good, other: bad})[1] == ["other: failed: Why"]
     page = write(study, Done({one: good, other: bad}, ("v",), 2.0))["md"]
     assert "Not finished" in page and "- other: failed: Why" in page and "A table" not in page

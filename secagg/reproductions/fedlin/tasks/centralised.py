@@ -1,18 +1,18 @@
-"""What whoever holds all records can compute: Algorithm 1 round by round, and the exact posterior.
+"""Computations with all records in one place: Algorithm 1 by round, and the exact posterior.
 
-Yue, Al Kontar and Estrada Gomez (2022), section 3. `rounds` is Algorithm 1 with the implicit step,
-as `secagg.models.fedlin.site_covariance` has it, on all devices' coefficients at once:
+Yue, Al Kontar and Estrada Gomez (2022), section 3. `rounds` is Algorithm 1 with the implicit step
+(see `secagg.models.fedlin.site_covariance`), on all devices' coefficients at once:
 
     theta_k <- T gradient steps of |y_k - X_k theta_k|^2 by eta_k
     Theta   <- Theta (Omega + D)^-1 Omega,  D = diag(a_1 .. a_K)
     Omega   <- (1 - alpha) Omega + (alpha / d) Theta'Theta
 
-The method `fedlin_hm1` gives the same from secure sums, to rounding; here every round's
-coefficients are at hand, and step sizes that it does not offer.
+The method `fedlin_hm1` gives the same from secure sums, up to rounding. Here every round's
+coefficients are available, and so are step sizes that the method does not offer.
 
-`posterior_mean` has the true Omega = L L' and the true noise: Theta = Z L' with Z (d, r) standard
-normal, so that vec(Z) has the precision I + SUM_k (l_k l_k') x X_k'X_k / sigma^2 and its mean is
-linear algebra. No method that does not know Omega has a smaller expected square of its errors.
+`posterior_mean` uses the true Omega = L L' and the true noise: Theta = Z L' with Z (d, r) standard
+normal, so vec(Z) has the precision I + SUM_k (l_k l_k') x X_k'X_k / sigma^2, and its mean follows
+by linear algebra. No method has a smaller expected squared error.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ def least_squares(X: Sequence[Array], y: Sequence[Array]) -> Array:
 
 
 def noise_variance(X: Sequence[Array], y: Sequence[Array]) -> float:
-    """Return the pooled variance of the residuals of the devices' own least squares."""
+    """Return the pooled residual variance of the devices' own least squares."""
     theta = least_squares(X, y)
     squares = sum(float(np.sum((v - x @ t) ** 2)) for x, v, t in zip(X, y, theta.T, strict=True))
     return squares / (sum(map(len, X)) - theta.size)
 
 
 def separate(devices: Sequence[Quadratic], eta: Array, steps: int) -> Array:
-    """Return each device's coefficients (d, K) after so many steps of its own from 0."""
+    """Return each device's coefficients (d, K) after `steps` steps of its own from 0."""
     zero = np.zeros(len(devices[0].w))
     return np.column_stack(
         [each.stepped(zero, rate, steps) for each, rate in zip(devices, eta.tolist(), strict=True)]
@@ -54,13 +54,13 @@ def separate(devices: Sequence[Quadratic], eta: Array, steps: int) -> Array:
 def rounds(
     devices: Sequence[Quadratic], eta: Array, a: Array, steps: int, alpha: float
 ) -> Iterator[Array]:
-    """Yield the coefficients (d, K) after each round, without end. eta, a: (K,)"""
-    d, many = len(devices[0].w), len(devices)
+    """Yield the coefficients (d, K) after each round, endlessly. eta, a: (K,)"""
+    d, K = len(devices[0].w), len(devices)
     start = separate(devices, eta, steps)
     maps = np.stack(
         [each.U @ _shrunk(each, rate, steps) for each, rate in zip(devices, eta, strict=True)]
     )  # T steps are an affine map of a device's coefficients
-    theta, omega = np.zeros((d, many)), np.eye(many)
+    theta, omega = np.zeros((d, K)), np.eye(K)
     while True:
         theta = start + np.einsum("kij,jk->ik", maps, theta)
         theta = theta @ np.linalg.solve(omega + np.diag(a), omega)
@@ -74,7 +74,7 @@ def _shrunk(device: Quadratic, eta: float, steps: int) -> Array:
 
 
 def posterior_mean(X: Sequence[Array], y: Sequence[Array], root: Array, noise: float) -> Array:
-    """Return the posterior mean of Theta (d, K), Omega = root root' and the noise's sd known."""
+    """Return the posterior mean of Theta (d, K), given Omega = root root' and the noise's sd."""
     d, r = X[0].shape[1], root.shape[1]
     grams = np.stack([x.T @ x for x in X]) / noise**2
     crosses = np.stack([x.T @ v for x, v in zip(X, y, strict=True)]) / noise**2

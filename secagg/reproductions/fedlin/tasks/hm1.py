@@ -1,8 +1,9 @@
-"""Cells of FedLin's table 1: HM1, devices by themselves, and the exact posterior mean.
+"""Cells of FedLin's table 1: HM1, separate devices, and the exact posterior mean.
 
-What "learning rate 0.01" is of, the paper does not say. Of a device's sum of squares, full batches
-diverge from about 50 records on; so PRINTED is of the mean. HM1 itself, as the method has it, sets
-its rates by each device's records (`STEP_SHARE`).
+The paper does not say whether its "learning rate 0.01" multiplies the gradient of a device's sum or
+mean of squares. With the sum, full batches diverge from about 50 records on, so
+PAPER_LEARNING_RATE refers to the mean. The method `fedlin_hm1` derives each device's rate from its
+records (`STEP_SHARE`).
 """
 
 from __future__ import annotations
@@ -27,11 +28,11 @@ from secagg.reproductions.fedlin.tasks.runs import (
 from secagg.reproductions.fedlin.tasks.simulated_cases import draw, errors
 from secagg.reproductions.harness.types import CONVERGED, Settings
 
-PAPER_LEARNING_RATE = 0.01  # the paper's learning rate, here of the mean of a device's squares
+PAPER_LEARNING_RATE = 0.01  # for the gradient of a device's mean of squares
 
 
 class PrintedWeightHm1(FedLinHm1):
-    """HM1 with a_k = 2 eta_k, as Algorithm 1 is printed: it takes 1/T for the noise's variance."""
+    """HM1 with a_k = 2 eta_k, as printed in Algorithm 1: it uses 1/T as the noise's variance."""
 
     def prior_weight(self, site: Site, now: Round) -> float:
         """Return a_k."""
@@ -48,30 +49,30 @@ _VARIANTS: dict[str, tuple[str, type[FedLinHm1]]] = {
 def compute(settings: Settings) -> dict[str, dict[str, float]]:
     """Return the errors of each method. Settings: case, noise, seed.
 
-    hm1, hm1-steps, hm1-weight: the method, by secure sums, with weight "posterior", "steps" and
-        as printed
+    hm1, hm1-steps, hm1-weight: the method by secure sums, with weight "posterior", "steps" or as
+        printed
     hm1-one: 600 rounds of one step each; hm1-printed: with rate and weight as printed
-    separate-printed: 600 steps by PRINTED; least: least squares; exact: the posterior mean, Omega
-        and noise known
+    separate-printed: 600 steps with the printed rate; least: least squares; exact: the posterior
+        mean given Omega and the noise
     """
     case, noise, seed = (settings[name] for name in ("case", "noise", "seed"))
     drawn = draw(str(case), float(noise), int(seed))
     devices = centralised.quadratics(drawn.X, drawn.y)
     printed = np.array([PAPER_LEARNING_RATE / len(x) for x in drawn.X])
     own_rate = np.array([STEP_SHARE / each.steepest for each in devices])
-    many = ROUNDS * STEPS
+    steps = ROUNDS * STEPS
     variance = centralised.noise_variance(drawn.X, drawn.y)
-    memory = 1 - (1 - ALPHA) ** (1 / STEPS)  # over STEPS rounds as much as ALPHA in one
+    memory = 1 - (1 - ALPHA) ** (1 / STEPS)  # over STEPS rounds equivalent to ALPHA in one
     single = centralised.rounds(devices, own_rate, 2 * own_rate * variance, 1, memory)
     as_printed = centralised.rounds(devices, printed, 2 * printed, STEPS, ALPHA)
-    found = {
-        "hm1-one": next(islice(single, many - 1, None)),
+    estimates = {
+        "hm1-one": next(islice(single, steps - 1, None)),
         "hm1-printed": next(islice(as_printed, ROUNDS - 1, None)),
-        "separate-printed": centralised.separate(devices, printed, many),
+        "separate-printed": centralised.separate(devices, printed, steps),
         "least": centralised.least_squares(drawn.X, drawn.y),
         "exact": centralised.posterior_mean(drawn.X, drawn.y, drawn.root, float(noise)),
     }
     for name, (weight, variant) in _VARIANTS.items():
         _, own = regressions({**HM1, "weight": weight}, drawn.X, drawn.y, int(seed), variant)
-        found[name] = coefficients(own, "hm1")
-    return {name: errors(drawn, theta) | {CONVERGED: 1.0} for name, theta in found.items()}
+        estimates[name] = coefficients(own, "hm1")
+    return {name: errors(drawn, theta) | {CONVERGED: 1.0} for name, theta in estimates.items()}

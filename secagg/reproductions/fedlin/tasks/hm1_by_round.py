@@ -1,8 +1,8 @@
 """Cells of FedLin's figure 3: |Theta_hat - Theta| / sqrt(K) after each round of cases II and III.
 
-By `dense.rounds`, which has every round's coefficients at hand, and is what the method `fedlin_hm1`
-does by secure sums. The noise's variance is the pooled one of the devices' own least squares, as
-there.
+`centralised.rounds` computes every round's coefficients; they equal those of the method
+`fedlin_hm1` by secure sums. As there, the noise's variance is the pooled residual variance of the
+devices' own least squares.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from secagg.reproductions.harness.types import CONVERGED, Settings
 def compute(settings: Settings) -> dict[str, dict[str, float]]:
     """Return the distance of each method. Settings: case, noise, round, seed.
 
-    hm1, hm1-printed: as in `covariance`; separate: the same steps as hm1, and no shrinkage
-    least: least squares, whatever the round
+    hm1, hm1-printed: as in the task `hm1`; separate: the same steps as hm1 without shrinkage
+    least: least squares, the same in every round
     """
     case, noise, count, seed = (settings[name] for name in ("case", "noise", "round", "seed"))
     drawn = draw(str(case), float(noise), int(seed))
@@ -30,10 +30,10 @@ def compute(settings: Settings) -> dict[str, dict[str, float]]:
     own_rate = np.array([STEP_SHARE / each.steepest for each in devices])
     printed = np.array([PAPER_LEARNING_RATE / len(x) for x in drawn.X])
     pairs = zip(devices, own_rate.tolist(), strict=True)
-    far = np.array([each.answer(rate, STEPS) for each, rate in pairs])
-    weight = centralised.noise_variance(drawn.X, drawn.y) * far
+    path_lengths = np.array([each.answer(rate, STEPS) for each, rate in pairs])
+    weight = centralised.noise_variance(drawn.X, drawn.y) * path_lengths
     last = int(count) - 1
-    found = {
+    estimates = {
         "hm1": next(
             islice(centralised.rounds(devices, own_rate, weight, STEPS, ALPHA), last, None)
         ),
@@ -46,5 +46,5 @@ def compute(settings: Settings) -> dict[str, dict[str, float]]:
     root = np.sqrt(len(devices))
     return {
         name: {"distance": float(np.linalg.norm(theta - drawn.theta) / root), CONVERGED: 1.0}
-        for name, theta in found.items()
+        for name, theta in estimates.items()
     }

@@ -1,10 +1,10 @@
 """Cells of FedLin's table 2: HM2 with a lasso between devices, and each device's least squares.
 
 Yue, Al Kontar and Estrada Gomez (2022), section 5.2: every device has the same coefficients, some
-of them 0, and standard normal predictors. A coefficient is included where its interval of 90 % does
-not cover 0: the credible one of the device's own posterior, and for least squares Student's. The
-noise, "0.05" for the paper, is a cell's own setting, a standard deviation. Hyper-parameters are not
-in the paper: log lambda and log sigma^2 are N(0, 1), as its example 4.1 has them.
+of them 0, and standard normal predictors. A coefficient is included if its 90 % interval does not
+cover 0: the credible interval of the device's own posterior or, for least squares, Student's. The
+noise ("0.05" in the paper) is a setting of the cell, a standard deviation. The paper does not state
+the hyper-parameters here; log lambda and log sigma^2 are N(0, 1), as in its example 4.1.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ LEVEL = 0.9
 
 @dataclass(frozen=True)
 class Case:
-    """theta: of every device; records: of each device; tested: points at each"""
+    """theta: coefficients of every device; records: per device; tested: test points per device"""
 
     theta: tuple[float, ...]
     records: tuple[int, ...]
@@ -52,13 +52,13 @@ def compute(settings: Settings) -> dict[str, dict[str, float]]:
     method = {**HM2, "prior": settings["prior"], "level": LEVEL}
     result, own = regressions(method, drawn.X, drawn.y, seed)
     true = drawn.theta != 0
-    covering = least_intervals(drawn)
+    least = least_intervals(drawn)
     return {
         "hm2": errors(drawn, coefficients(own, "hm2"))
         | rates(included(own), true)
         | {CONVERGED: float(result.summary.get("converged", True))},
         "least": errors(drawn, least_squares(drawn.X, drawn.y))
-        | rates(covering, true)
+        | rates(least, true)
         | {CONVERGED: 1.0},
     }
 
@@ -72,17 +72,17 @@ def draw(name: str, noise: float, seed: int) -> Simulated:
 
 
 def least_intervals(drawn: Simulated) -> Flags:
-    """Return which coefficients (d, K) Student's intervals of least squares find not to be 0."""
-    found: list[Flags] = []
+    """Return for which coefficients (d, K) Student's interval of least squares excludes 0."""
+    by_device: list[Flags] = []
     theta = least_squares(drawn.X, drawn.y)
-    for X, y, here in zip(drawn.X, drawn.y, theta.T, strict=True):
-        left = len(y) - len(here)
-        variance = np.sum((y - X @ here) ** 2) / left
+    for X, y, beta in zip(drawn.X, drawn.y, theta.T, strict=True):
+        freedom = len(y) - len(beta)
+        variance = np.sum((y - X @ beta) ** 2) / freedom
         error = np.sqrt(variance * np.diag(np.linalg.inv(X.T @ X)))
-        found.append(np.abs(here) > stdtrit(left, (1 + LEVEL) / 2) * error)
-    return np.array(found).T
+        by_device.append(np.abs(beta) > stdtrit(freedom, (1 + LEVEL) / 2) * error)
+    return np.array(by_device).T
 
 
-def rates(chosen: Flags, true: Flags) -> dict[str, float]:
-    """Return the shares of true effects, and of none, that are included, over all devices."""
-    return {"correct": float(chosen[true].mean()), "false": float(chosen[~true].mean())}
+def rates(included: Flags, true: Flags) -> dict[str, float]:
+    """Return the proportions of true effects and of zero effects included, over all devices."""
+    return {"correct": float(included[true].mean()), "false": float(included[~true].mean())}

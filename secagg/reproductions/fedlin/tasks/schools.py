@@ -1,12 +1,12 @@
 """Cells of FedLin's table 3: schools or counties as devices, 40 % of each one's records held out.
 
-Yue, Al Kontar and Estrada Gomez (2022), section 6.1, on records that can be had; with the paper's
-own file, "students". A seed draws which records are held out. Errors are in the outcome's standard
-deviation within devices, among the records learned from.
+Yue, Al Kontar and Estrada Gomez (2022), section 6.1, on public records, or on the paper's own file
+("students"). The seed draws the records that are held out. The unit of errors is the outcome's
+standard deviation within devices in the training records.
 
-Everything is by the methods themselves. "Centralised" is HM2 of one device that holds all records
-(and one that holds none, since there have to be two): the Bayesian lasso or ridge of pooled
-records. Ditto's lambda is 1 and HM1's alpha 0.1: neither is chosen by validation here.
+All results come from the package's methods. "Centralised" is HM2 with all records at one device
+(and a second device without records, since the method needs two): the Bayesian lasso or ridge of
+the pooled records. Ditto's lambda is 1 and HM1's alpha 0.1; neither is chosen by validation.
 """
 
 from __future__ import annotations
@@ -28,14 +28,11 @@ from secagg.reproductions.harness.types import CONVERGED, Settings
 
 TESTED = 0.4
 _OTHERS = {SITE_OLS: "separate", MEAN_ONLY: "nothing"}
-"""The names that the tables have for the predictions beside a method's own."""
+"""Names in the tables for the predictions that come with a method's own."""
 ROUNDS = 100
 LAMBDA = 1.0
 LEVEL = 0.9
-NEAR_PRIOR = {
-    "log_tau_mean": -3.0,
-    "log_tau_sd": 2.0,
-}  # of prior "near": devices may be all but alike
+NEAR_PRIOR = {"log_tau_mean": -3.0, "log_tau_sd": 2.0}  # prior "near": devices may be nearly equal
 
 
 @dataclass(frozen=True)
@@ -57,12 +54,14 @@ SOURCES = {
 
 
 def compute(settings: Settings) -> dict[str, dict[str, float]]:
-    """Return A-RMSE of "METHOD" and of the predictions that come with it, and of HM2 how many
-    predictors are "included", at the mean of devices, and at the "first" and "second".
+    """Return the A-RMSE of "METHOD" and of the predictions that come with it.
 
-    Settings: data (with folder and digest where it is "students"), method, seed. method: "hm1",
-    "ditto" (which comes with "fedavg"), or a prior of HM2 as "hm2-PRIOR" ("near" is
-    a normal one), or "hm2-PRIOR-pooled" for all records at one device.
+    HM2 also gives the number of predictors "included": the mean over devices, and those of the
+    "first" and "second" device.
+
+    Settings: data (for "students" with folder and digest), method, seed. method: "hm1", "ditto"
+    (which comes with "fedavg"), "hm2-PRIOR" (PRIOR "near" is a normal prior), or
+    "hm2-PRIOR-pooled" with all records at one device.
     """
     kind, name, seed = str(settings["data"]), str(settings["method"]), int(settings["seed"])
     source = SOURCES[kind]
@@ -80,14 +79,15 @@ def compute(settings: Settings) -> dict[str, dict[str, float]]:
         "noise_sd": None, "holdout": share, "holdout_rows": "last",
     }  # fmt: skip
     result, own = simulated(method, columns, tables, seed)
-    good = {CONVERGED: float(result.summary.get("converged", True))}
+    converged = {CONVERGED: float(result.summary.get("converged", True))}
     errors = {
         _OTHERS.get(str(row["model"]), str(row["model"])): row["mean_site_rmse"] / unit
         for row in result.summary["errors"]
     }
-    own_error = errors.pop(name.partition("-")[0])
-    found = {name: {"error": own_error} | (_counts(own) if name.startswith("hm2") else {}) | good}
-    return found | {other: {"error": error, CONVERGED: 1.0} for other, error in errors.items()}
+    own_error = {"error": errors.pop(name.partition("-")[0])}
+    counts = _counts(own) if name.startswith("hm2") else {}
+    others = {other: {"error": error, CONVERGED: 1.0} for other, error in errors.items()}
+    return {name: own_error | counts | converged} | others
 
 
 def _method(name: str) -> dict[str, object]:
@@ -117,33 +117,33 @@ def _tables(kind: str, folder: str) -> fedlin.Tables:
 
 
 def _shuffled(tables: fedlin.Tables, seed: int) -> fedlin.Tables:
-    """Return each device's records in an order in which the last are held out."""
+    """Return each device's records in random order; the last ones are held out."""
     rng = np.random.default_rng(seed)
     return {name: part.iloc[rng.permutation(len(part))] for name, part in tables.items()}
 
 
-def _learned(part: pd.DataFrame) -> int:
+def _training_size(part: pd.DataFrame) -> int:
     return len(part) - int(TESTED * len(part))
 
 
 def _deviation(tables: fedlin.Tables, outcome: str) -> float:
-    """Return the standard deviation within devices of what is learned from."""
-    parts = [part[outcome].to_numpy()[: _learned(part)] for part in tables.values()]
+    """Return the outcome's standard deviation within devices in the training records."""
+    parts = [part[outcome].to_numpy()[: _training_size(part)] for part in tables.values()]
     return float(np.sqrt(np.mean(np.concatenate([part - part.mean() for part in parts]) ** 2)))
 
 
 def _pooled(tables: fedlin.Tables) -> tuple[fedlin.Tables, float]:
-    """Return all records at one device, those held out last, and their share; and one of none."""
-    learned = [part.iloc[: _learned(part)] for part in tables.values()]
-    after = [part.iloc[_learned(part) :] for part in tables.values()]
-    whole = pd.concat(learned + after)
-    share = (sum(map(len, after)) + 0.5) / len(whole)  # half a record more: it is rounded down
-    return {"all": whole, "none": whole.iloc[:0]}, share
+    """Return a device with all records (held-out last) and an empty one; and the held-out share."""
+    training = [part.iloc[: _training_size(part)] for part in tables.values()]
+    held_out = [part.iloc[_training_size(part) :] for part in tables.values()]
+    pooled = pd.concat(training + held_out)
+    share = (sum(map(len, held_out)) + 0.5) / len(pooled)  # 0.5 because the product is rounded down
+    return {"all": pooled, "none": pooled.iloc[:0]}, share
 
 
 def _counts(own: Mapping[str, Result]) -> dict[str, float]:
-    """Return how many predictors devices include; a device without records is none."""
-    here = {name: each for name, each in own.items() if each.summary["records_here"]}
-    counts = included(here).sum(axis=0).astype(np.float64).tolist()
-    found = {"included": float(np.mean(counts))}
-    return found | dict(zip(("first", "second"), counts, strict=False)) if len(here) <= 2 else found
+    """Return the numbers of predictors included, over devices with records."""
+    devices = {name: each for name, each in own.items() if each.summary["records_here"]}
+    counts = included(devices).sum(axis=0).astype(np.float64).tolist()
+    by_device = dict(zip(("first", "second"), counts, strict=False)) if len(devices) <= 2 else {}
+    return {"included": float(np.mean(counts))} | by_device

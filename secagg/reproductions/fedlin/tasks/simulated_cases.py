@@ -1,15 +1,15 @@
-"""The simulated records of FedLin's section 5.1, and a case of low rank that the paper has not.
+"""The simulated records of FedLin's section 5.1, and an additional case of low rank.
 
 Yue, Al Kontar and Estrada Gomez (2022). Theta (d, K) has rows N(0, Omega), and device k has
-y_k = X_k theta_k + noise. What the paper leaves open, and what is taken:
+y_k = X_k theta_k + noise. What the paper does not state, and our choices:
 
-    X       standard normal, as it says in section 5.2
-    noise   "0.05", "0.1": a cell's own setting, as a standard deviation
-    Omega   "positive definite by clusterGeneration", with no settings: that package's default is
-            random orthogonal eigenvectors and eigenvalues uniform between 1 and 10, by its manual;
-            so here, in our own draw
-    V       Omega = A A' with A (K, 2) standard normal: coefficients have two sources, so that
-            devices with few records have much to learn from others
+    X       standard normal, as stated in section 5.2
+    noise   "0.05", "0.1": a setting of the cell, as a standard deviation
+    Omega   "positive definite by clusterGeneration", without settings: according to its manual,
+            that package's default has random orthogonal eigenvectors and eigenvalues uniform
+            between 1 and 10; we draw from the same distribution
+    V       (not in the paper) Omega = A A' with A (K, 2) standard normal: all coefficients have
+            two common sources, so devices with few records can learn much from others
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ import numpy as np
 
 from secagg.core.arrays import Array
 
-TESTED = 1000  # points at each device that predictions are compared at
+TESTED = 1000  # test points per device
 RANK = 2  # of Omega in case V
-LEAST, LARGEST = 1.0, 10.0  # eigenvalues of Omega in cases II to IV
+SMALLEST, LARGEST = 1.0, 10.0  # eigenvalues of Omega in cases II to IV
 
 
 @dataclass(frozen=True)
 class Case:
-    """d: coefficients; records: of each device; judged: so many devices, the first, are scored"""
+    """d: coefficients; records: per device; judged: the number of leading devices scored"""
 
     d: int
     records: tuple[int, ...]
@@ -48,8 +48,8 @@ CASES = {
 class Simulated:
     """Devices' records X, y, and true coefficients theta (d, K)
 
-    test: points (many, d) of each scored device, the first ones; test_noise: what is added to their
-    targets, where those are noisy
+    test: test points (n, d) of each scored device (the first ones); test_noise: noise for their
+    targets
     """
 
     theta: Array
@@ -69,7 +69,7 @@ class Drawn(Simulated):
 def draw(name: str, noise: float, seed: int) -> Drawn:
     """Return a case's records, with noise of this standard deviation.
 
-    Draws of one seed share everything but the noise's size.
+    For a given seed, only the size of the noise depends on `noise`.
     """
     case = CASES[name]
     rng = np.random.default_rng([list(CASES).index(name), seed])
@@ -95,11 +95,11 @@ def simulate(
     return Simulated(theta, X, y, test, test_noise)
 
 
-def errors(drawn: Simulated, found: Array) -> dict[str, float]:
-    """Return the A-RMSE of coefficients (d, K), the mean over the scored devices of their root
-    mean squared errors: "free" against noise-free targets, "noisy" against noisy ones.
+def errors(drawn: Simulated, estimate: Array) -> dict[str, float]:
+    """Return the A-RMSE of coefficients (d, K): the mean of the scored devices' root mean squared
+    errors, "free" for noise-free targets and "noisy" for noisy ones.
     """
-    devices = list(zip(drawn.test, (found - drawn.theta).T, drawn.test_noise, strict=False))
+    devices = list(zip(drawn.test, (estimate - drawn.theta).T, drawn.test_noise, strict=False))
     return {
         "free": float(np.mean([_root_mean_square(x @ wrong) for x, wrong, _ in devices])),
         "noisy": float(np.mean([_root_mean_square(x @ wrong - e) for x, wrong, e in devices])),
@@ -112,10 +112,10 @@ def _root(name: str, rng: np.random.Generator) -> Array:
         return np.linalg.cholesky(np.array([[1.0, 0.7], [0.7, 1.0]]))
     if name == "V":
         return rng.standard_normal((devices, RANK))
-    # The signs make the columns of Q uniform over all directions, whatever LAPACK's convention is.
+    # With these signs, the columns of Q are uniform over all directions for any LAPACK convention.
     Q, R = np.linalg.qr(rng.standard_normal((devices, devices)))
     directions = Q * np.sign(np.diag(R))
-    return np.asarray(directions * np.sqrt(rng.uniform(LEAST, LARGEST, devices)))
+    return np.asarray(directions * np.sqrt(rng.uniform(SMALLEST, LARGEST, devices)))
 
 
 def _root_mean_square(values: Array) -> float:

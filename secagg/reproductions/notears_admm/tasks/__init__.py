@@ -1,1 +1,1 @@
-"""Experiments on learning graphs: their data, their scores, and one module a kind of cell."""
+"""Experiments on learning graphs: data, scores, and one module for each kind of cell."""

@@ -1,4 +1,4 @@
-"""Cells of linear NOTEARS-ADMM (`secagg.models.notears_admm.linear_simulation`), in one process."""
+"""Cells of linear NOTEARS-ADMM, in one process (`secagg.models.notears_admm.linear_simulation`)."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ VARIANTS: Mapping[str, Variant] = {
 
 
 def compute(settings: Settings) -> dict[str, dict[str, float]]:
-    """Return the scores of one method. Settings: method, sites, penalty, and the data's.
+    """Return the scores of one method. Settings: method, sites, penalty, and the data's settings.
 
-    An edge of a variable to itself, which only a run that has not converged can have, is left out
-    of the score; such a run is counted among those not converged.
+    Only a run that has not converged can have an edge from a variable to itself. The score ignores
+    such an edge, and the run counts as not converged.
     """
     data, method = data_of(settings), str(settings["method"])
-    chosen = schedule(VARIANTS[method], RHO)
+    penalties = schedule(VARIANTS[method], RHO)
     if method == "admm-slower":
-        chosen = replace(chosen, gamma1=1.3, gamma2=1.1, rounds=500)
+        penalties = replace(penalties, gamma1=1.3, gamma2=1.1, rounds=500)
     fit = learn(
         split_rows(data.rows, int(settings["sites"])),
-        schedule=chosen,
+        schedule=penalties,
         penalty=float(settings["penalty"]),
         lags=0,
         zero_diagonal=False,

@@ -1,7 +1,7 @@
-"""The data of a cell: a true graph and records, fixed by figure, size and seed.
+"""The data of a cell: a true graph and records, determined by figure, size and seed.
 
-Neither the method nor the number of sites takes part in the draw. All methods of one seed see the
-same records, and over K sites the same n records are distributed, as in the paper.
+They do not depend on the method or the number of sites. As in the paper, all methods see the same
+records for a seed, and the same n records are split over K sites.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ class Data:
 
 
 def data_of(settings: Settings) -> Data:
-    """Return the data that a cell's settings name.
+    """Return the data for a cell's settings.
 
     data: "linear" or "mlp" (with figure, d, n, seed): a graph with as many edges as variables, and
-        records of the model; "raw", "standardised" or "log" (with figure, n, seed): n of the cells
-        of Sachs et al., drawn without replacement, as they are, with mean 0 and standard deviation
-        1 among the n, or as logarithms
+        records of that model; "raw", "standardised" or "log" (with figure, n, seed): n cells of
+        Sachs et al., drawn without replacement, as raw values, scaled to mean 0 and standard
+        deviation 1 over these n, or as logarithms
     """
     kind, n = str(settings["data"]), int(settings["n"])
     figure, seed = int(settings["figure"]), int(settings["seed"])
@@ -47,7 +47,7 @@ def data_of(settings: Settings) -> Data:
         if kind == "mlp":
             return Data(truth, mlp_rows(truth, n, rng))
         return Data(truth, linear_gaussian_rows(edge_weights(truth, rng), n, rng))
-    # The same cells for every scaling.
+    # All scalings use the same cells.
     rng = np.random.default_rng(np.random.SeedSequence([figure, seed]))
     drawn = sachs.intensities()[rng.choice(sachs.CELLS, n, replace=False)]
     if kind == "log":
@@ -58,7 +58,7 @@ def data_of(settings: Settings) -> Data:
 
 
 def moments_of(rows: NDArray[np.float64]) -> Moments:
-    """Return the moments of these rows: what one exact secure sum over their sites would give."""
+    """Return the moments of these rows, equal to those of one exact secure sum over their sites."""
     centred = rows - rows.mean(axis=0)
     names = tuple(f"x{j}" for j in range(rows.shape[1]))
     return Moments(names, len(rows), rows.mean(axis=0), centred.T @ centred)

@@ -1,8 +1,7 @@
-"""Cells of graphs that sites learn alone, and what is made of them
-(`secagg.models.local_graphs.learners`).
+"""Cells of graphs that each site learns locally, combined (`secagg.models.local_graphs.learners`).
 
-One cell fits every site once. NOTEARS serves voting, averaging and the best of the graphs; PC and
-GES have no weights to average, and the paper only lets them vote.
+One cell fits every site once. The NOTEARS fits serve voting, averaging and the best graph. PC and
+GES have no weights to average, and the paper uses them for voting only.
 """
 
 from __future__ import annotations
@@ -25,8 +24,8 @@ LEARNERS: Mapping[str, Literal["notears", "pc", "ges"]] = {
 def compute(settings: Settings) -> dict[str, dict[str, float]]:
     """Return the scores of "voting", "average" and "best", or of "pc-voting" or "ges-voting".
 
-    Settings: learner, sites, penalty (of NOTEARS; GES has the BIC's), and the data's. A site that
-    cannot learn a graph abstains; `abstained` is their number.
+    Settings: learner, sites, penalty (for NOTEARS; GES uses the BIC's), and the data's settings. A
+    site that cannot learn a graph abstains; `abstained` counts these sites.
     """
     data, learner = data_of(settings), str(settings["learner"])
     parts = split_rows(data.rows, int(settings["sites"]))

@@ -1,7 +1,7 @@
-"""Cells of the nonlinear methods: NOTEARS-MLP over sites by ADMM, on all records, at each site.
+"""Cells of the nonlinear methods: NOTEARS-MLP by ADMM over sites, on all records, at each site.
 
-Records are taken in their own units, as the paper's program does. Unlike the linear case no moments
-stand in for the records: on all data means that somebody has them all.
+Records keep their own units, as in the paper's program. Unlike in the linear case, moments cannot
+replace the records, so AllData requires all records in one place.
 """
 
 from __future__ import annotations
@@ -35,15 +35,15 @@ SETTINGS: Mapping[str, Literal["paper", "fast"]] = {"mlp-admm": "paper", "mlp-ad
 
 
 def compute(settings: Settings) -> dict[str, dict[str, float]]:
-    """Return the scores of one method, or of the three that the sites' own fits serve.
+    """Return the scores of one method, or of the three methods built on the sites' local fits.
 
     Settings: method ("mlp-admm", "mlp-admm-fast", "mlp-alldata" or "mlp-local"), penalty, sites
-    (but for "mlp-alldata") and the data's.
+    (except for "mlp-alldata") and the data's settings.
     """
     data, method = data_of(settings), str(settings["method"])
     penalty, d = float(settings["penalty"]), data.rows.shape[1]
     if method == "mlp-alldata":
-        fit = _alone(data.rows, penalty)
+        fit = _fit_rows(data.rows, penalty)
         return {method: _scores(data, fit, data.rows.size)}
     parts = split_rows(data.rows, int(settings["sites"]))
     if method in SETTINGS:
@@ -53,7 +53,7 @@ def compute(settings: Settings) -> dict[str, dict[str, float]]:
             penalty=penalty,
             hidden=HIDDEN,
             zero_diagonal=False,
-            # The paper's program starts from random weights; ours, the fast one, from no edges.
+            # The paper's program starts from random weights; the fast variant starts without edges.
             random_inputs=method == "mlp-admm",
             threshold=THRESHOLD,
             seed=START,
@@ -61,7 +61,7 @@ def compute(settings: Settings) -> dict[str, dict[str, float]]:
         rounds = int(fit.diagnostics["rounds"])
         sent = rounds * Networks(d, HIDDEN, penalty, zero_diagonal=False).size
         return {method: _scores(data, fit, sent) | {"rounds": rounds, "h": fit.diagnostics["h"]}}
-    fits = [_alone(rows, penalty) for rows in parts]
+    fits = [_fit_rows(rows, penalty) for rows in parts]
     graphs = {
         "mlp-voting": vote(fits),
         "mlp-average": average(fits, THRESHOLD),
@@ -73,7 +73,7 @@ def compute(settings: Settings) -> dict[str, dict[str, float]]:
     }
 
 
-def _alone(rows: NDArray[np.float64], penalty: float) -> GraphFit:
+def _fit_rows(rows: NDArray[np.float64], penalty: float) -> GraphFit:
     return notears_mlp(
         rows,
         hidden=HIDDEN,

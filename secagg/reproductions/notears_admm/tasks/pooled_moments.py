@@ -1,8 +1,7 @@
-"""Cells of the one-shot route: one secure sum of moments, then a learner on the pooled moments.
+"""Cells of the one-shot methods: one secure sum of moments, then a learner on the pooled moments.
 
-NOTEARS on the pooled moments is the paper's NOTEARS-AllData: for linear least squares the moments
-are all that the records have to say, so collecting every record at one place would give the same
-graph.
+NOTEARS on the pooled moments is the paper's NOTEARS-AllData. Linear least squares depends on the
+records only through their moments, so all records in one place would give the same graph.
 """
 
 from __future__ import annotations
@@ -48,11 +47,11 @@ LEARNERS: Mapping[str, Callable[[Moments, float], GraphFit]] = {
 
 
 def compute(settings: Settings) -> dict[str, dict[str, float]]:
-    """Return the scores of one method. Settings: method, penalty (of NOTEARS), and the data's."""
+    """Return the scores of one method. Settings: method, penalty (NOTEARS), the data's settings."""
     data, method = data_of(settings), str(settings["method"])
     fit = LEARNERS[method](moments_of(data.rows), float(settings.get("penalty", 0)))
     d = len(data.truth)
-    numbers = 1 + d + d * (d + 1) // 2  # of records, sums, products
+    numbers = 1 + d + d * (d + 1) // 2  # number of records, sums, products
     return {
         method: scores(
             data.truth, fit.directed, fit.undirected, converged=fit.converged, sent=numbers

@@ -1,4 +1,4 @@
-"""What is recorded of an estimated graph: its distance from the truth, and what it cost to send."""
+"""Scores of an estimated graph: its distance from the truth, and the amount of data sent."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ def scores(
 ) -> dict[str, float]:
     """Return shd, tpr, fdr, edges, converged (0 or 1) and kilobytes.
 
-    fdr: missing where the estimate has no edge, 0/0. The paper does not define it there; the
-        program of Zheng et al. has 0, by which whoever finds nothing would do best.
-    sent: numbers that a site sends in all, of eight bytes each, before any protocol's own cost
+    fdr: missing if the estimate has no edge (0/0). The paper does not define this case. The program
+        of Zheng et al. returns 0, which would favour a method that finds nothing.
+    sent: total numbers sent by a site, eight bytes each, before the overhead of a protocol
     """
-    found = compare_graphs(directed, truth, undirected)
+    comparison = compare_graphs(directed, truth, undirected)
     lines = 0 if undirected is None else np.sum(np.triu(np.asarray(undirected)))
     edges = int(np.sum(np.asarray(directed)) + lines)
     recorded = {
-        "shd": found.shd,
-        "tpr": found.tpr,
+        "shd": comparison.shd,
+        "tpr": comparison.tpr,
         "edges": edges,
         CONVERGED: float(converged),
         "kilobytes": 8 * sent / 1000,
     }
-    return recorded | {"fdr": found.fdr} if edges else recorded
+    return recorded | {"fdr": comparison.fdr} if edges else recorded

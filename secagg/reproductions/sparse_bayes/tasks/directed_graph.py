@@ -1,11 +1,10 @@
 """Cells of the proteins of Sachs et al.: a federated sparse directed graph, and one-shot NOTEARS.
 
-Records are logarithms of the 853 cells of the observational condition, in four blocks of the file's
-order, as if four laboratories had measured 213 cells each, one of them 214. The file's other cells
-were measured under interventions, which change what a protein does: with conditions as sites, sites
-would differ in their graphs by design, and no one graph would be the truth for all. So these sites
-are alike; what a site does that deviates is simulated
-(`secagg.reproductions.sparse_bayes.tasks.outlying_site`).
+Records are logarithms of the 853 cells of the observational condition, in four consecutive blocks,
+as if three laboratories had measured 213 cells each and one 214. The file's other cells were
+measured under interventions, which change the effects of a protein. If conditions were sites, the
+sites would have different graphs by design, and no single graph would be the truth for all. The
+sites here are therefore similar; `outlying_site` simulates a site that deviates.
 """
 
 from __future__ import annotations
@@ -52,19 +51,19 @@ def true_edges() -> set[str]:
 
 
 def compute(settings: Settings) -> dict[str, dict[str, float]]:
-    """Return the numbers of each edge, of the fit, and each graph's distance from the truth.
+    """Return the numbers of each edge and of the whole fit, and each graph's scores.
 
-    Settings: method ("sparse" or "notears"), seed; of the first those of `sampled.sampler`. Graphs:
-    "fdr", of the edges at the Bayesian false discovery rate FDR, and "likely", of those with a PIP
-    above LIKELY; or "notears".
+    Settings: method ("sparse" or "notears"), seed; for "sparse" also those of `sampler.sampler`.
+    Graphs: "fdr", with the edges at the Bayesian false discovery rate FDR, and "likely", with the
+    edges of a PIP above MIN_PIP; or "notears".
     """
     blocks = np.array_split(sachs.intensities(), SITES)
     tables = {f"block {k + 1}": pd.DataFrame(b, columns=NAMES) for k, b in enumerate(blocks)}
     if settings["method"] == "notears":
         analysis = {"kind": "notears", "penalty": 0.1, "standardise": True, "threshold": 0.3}
         moments = {"name": PooledMoments.name, "centre": "site", "analyses": [analysis]}
-        [found] = simulated(moments, COLUMNS, tables, 0)[0].summary["analyses"]
-        return {"notears": score((e["from"], e["to"]) for e in found["edges"])}
+        [graph] = simulated(moments, COLUMNS, tables, 0)[0].summary["analyses"]
+        return {"notears": score((e["from"], e["to"]) for e in graph["edges"])}
     method = {"name": SparseDirected.name, "variables": list(NAMES), "fdr": FDR, **paper(settings)}
     result, _ = simulated(method, COLUMNS, tables, int(settings["seed"]))
     theta, inclusion = sampled(result)
@@ -73,27 +72,27 @@ def compute(settings: Settings) -> dict[str, dict[str, float]]:
     numbers = {edge(*pair): quantities(theta, inclusion, (0, i)) for i, pair in enumerate(pairs)}
     pip = inclusion.mean[0]
     graphs = {"fdr": discoveries(pip, FDR), "likely": pip > MIN_PIP}
-    scores = {name: score(p for p, t in zip(pairs, taken, strict=True) if t)
-              for name, taken in graphs.items()}  # fmt: skip
+    scores = {name: score(p for p, edge in zip(pairs, is_edge, strict=True) if edge)
+              for name, is_edge in graphs.items()}  # fmt: skip
     whole = {"records": float(result.summary["n"])} | widths(result.arrays["draws_eta"])
     return numbers | scores | {WHOLE_FIT: whole}
 
 
 def paper(settings: Settings) -> dict[str, object]:
-    """Return `sampler`'s settings for the only step that a directed graph has, the paper's."""
-    settled = {name: value for name, value in sampler(settings).items() if name != "step"}
-    return settled | {"lambda_floor": 1e-4}
+    """Return `sampler`'s settings without a step: directed graphs support only the paper's."""
+    without_step = {name: value for name, value in sampler(settings).items() if name != "step"}
+    return without_step | {"lambda_floor": 1e-4}
 
 
 def score(edges: Iterable[tuple[str, str]]) -> dict[str, float]:
-    """Return edges, right, reversed, extra, missing and shd of a graph against the consensus."""
+    """Return edges, right, reversed, extra, missing and shd of a graph, given the consensus."""
     graph = np.zeros((len(NAMES),) * 2, dtype=np.bool_)
     for cause, effect in edges:
         graph[NAMES.index(cause), NAMES.index(effect)] = True
     truth = sachs.consensus()
-    found = compare_graphs(graph, truth)
+    compared = compare_graphs(graph, truth)
     counts = {
-        "edges": graph.sum(), "right": (graph & truth).sum(), "reversed": found.reversed,
-        "extra": found.extra, "missing": found.missing, "shd": found.shd,
+        "edges": graph.sum(), "right": (graph & truth).sum(), "reversed": compared.reversed,
+        "extra": compared.extra, "missing": compared.missing, "shd": compared.shd,
     }  # fmt: skip
     return {name: float(count) for name, count in counts.items()}

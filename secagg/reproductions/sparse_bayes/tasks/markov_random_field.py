@@ -1,10 +1,10 @@
 """Cells of the Markov random field of 20 genes: federated, and by partial correlations.
 
-Partial correlations are those of the covariance within studies, which one secure sum of moments
-with centre = "site" gives. Fisher's transformation tests each: for n records, K studies and p
-genes, atanh(r) sqrt(n - K - (p - 2) - 2) is standard normal where there is no edge, about. Edges
-are decided by Benjamini and Hochberg's false discovery rate, at the same rate as those of the field
-by the Bayesian one.
+The partial correlations come from the covariance within studies, which one secure sum of moments
+with centre = "site" gives. Fisher's transformation tests each of them: for n records, K studies and
+p genes, atanh(r) sqrt(n - K - (p - 2) - 2) is approximately standard normal if there is no edge.
+Benjamini and Hochberg's false discovery rate selects the edges; the field's Bayesian false
+discovery rate has the same value.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from secagg.reproductions.sparse_bayes.tasks.sampler import (
 )
 
 FDR = 0.1
-PAIR_SEPARATOR = " - "  # in the name of a pair; in no gene's
+PAIR_SEPARATOR = " - "  # between two genes; no gene's name contains it
 
 
 def side(outcome: str, predictor: str) -> str:
@@ -45,7 +45,7 @@ def pair(one: str, other: str) -> str:
 def compute(settings: Settings) -> dict[str, dict[str, float]]:
     """Return the numbers of each `side` of the field, or of each `pair` of partial correlations.
 
-    Settings: method ("sparse" or "partial"), seed; of the first those of `sampled.sampler`.
+    Settings: method ("sparse" or "partial"), seed; for "sparse" also those of `sampler.sampler`.
     """
     tables = ovarian.studies()
     columns = ovarian.columns(tables)
@@ -57,16 +57,16 @@ def compute(settings: Settings) -> dict[str, dict[str, float]]:
         [described] = summary["analyses"]
         correlation = np.array(described["correlation"])
         return partial(list(columns), correlation, described["n"], len(tables))
-    chosen = {"name": SparseMarkov.name, "variables": list(columns), "fdr": FDR}
-    result, _ = simulated(chosen | sampler(settings), columns, tables, int(settings["seed"]))
+    method = {"name": SparseMarkov.name, "variables": list(columns), "fdr": FDR}
+    result, _ = simulated(method | sampler(settings), columns, tables, int(settings["seed"]))
     theta, inclusion = sampled(result)
     names, predictors = result.summary["names"], result.arrays["predictors"]
-    found = {
+    sides = {
         side(names[j], names[h]): quantities(theta, inclusion, (j, i))
         for j, others in enumerate(predictors)
         for i, h in enumerate(others)
     }
-    return found | {
+    return sides | {
         WHOLE_FIT: {"records": result.summary["n"]} | widths(result.arrays["draws_eta"])
     }
 
@@ -83,10 +83,10 @@ def partial(
     z = np.arctanh(r[upper]) * np.sqrt(n - sites - (p - 2) - 2)
     p_value = 2 * norm.sf(np.abs(z))
     edge = false_discovery_control(p_value) <= FDR
-    found = {
+    pairs = {
         pair(one, other): {"r": float(r), "p_value": float(q), "edge": float(is_edge)}
         for (one, other), r, q, is_edge in zip(
             itertools.combinations(names, 2), r[upper], p_value, edge, strict=True
         )
     }
-    return found | {WHOLE_FIT: {"records": float(n)}}
+    return pairs | {WHOLE_FIT: {"records": float(n)}}

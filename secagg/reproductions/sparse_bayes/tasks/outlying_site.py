@@ -1,12 +1,12 @@
-"""Cells of one site that deviates from all others, simulated.
+"""Cells of simulated records in which one site deviates from all others.
 
-At every site y = level + X theta_k + e, with EFFECTS for ten coefficients, standard normal X and e,
-RECORDS records, and a level of its own. The last site's first coefficient, which is an effect at
-all others, is smaller by delta, and its sixth, which is none at all others, is delta. Cells of one
-seed and number of sites share X, e and levels, whatever delta is.
+At site k, y = level_k + X theta_k + e, with ten coefficients EFFECTS, standard normal X and e, and
+RECORDS records. The last site deviates: its first coefficient, an effect at all other sites, is
+smaller by delta, and its sixth, zero at all other sites, is delta. Cells with the same seed and
+number of sites share X, e and levels for all values of delta.
 
-Errors are root mean squares over the ten coefficients, in the data's own units: "error" against
-EFFECTS, which all other sites have, "site_error" against those of the deviating site.
+Errors are root mean squares over the ten coefficients, in the data's own units: "error" relative to
+EFFECTS, the coefficients of all other sites, and "site_error" relative to the deviating site's own.
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ from secagg.reproductions.harness.types import CONVERGED, Settings
 from secagg.reproductions.sparse_bayes.tasks.sampler import quantities, sampled, sampler, worst
 
 EFFECTS = np.array([1.0, -0.6, 0.3, 0, 0, 0, 0, 0, 0, 0])
-LOST, GAINED = 0, 5  # positions of the coefficients in which the last site deviates
+LOST, GAINED = 0, 5  # positions of the coefficients that deviate at the last site
 RECORDS = 60
-_COLUMN_BOUND = 100.0  # public bound of every column; no value comes near it
+_COLUMN_BOUND = 100.0  # public bound of every column, far larger than any value
 
 
 def compute(settings: Settings) -> dict[str, dict[str, float]]:
-    """Return errors and PIPs. Settings: sites, delta, seed; those of `sampled.sampler`.
+    """Return errors and PIPs. Settings: sites, delta, seed; those of `sampler.sampler`.
 
     "federated": the sparse model; "pooled": least squares on all records, with an intercept for
-    each site; "others": the same without the deviating site, which only a simulation can leave out;
+    each site; "others": the same without the deviating site (possible only in a simulation);
     "alone": least squares at the deviating site. PIPs: "effect" of the first coefficient, "gained"
-    of the sixth, "none" the mean of those that are none anywhere.
+    of the sixth, "none" the mean over coefficients that are zero at all sites.
     """
     parts, deviating = draw(int(settings["sites"]), float(settings["delta"]), int(settings["seed"]))
     centred = [part - part.mean(axis=0) for part in parts]
@@ -42,9 +42,8 @@ def compute(settings: Settings) -> dict[str, dict[str, float]]:
     spread = np.sqrt(np.mean(np.concatenate(centred) ** 2, axis=0))
     units = spread[0] / spread[1:]
     theta, inclusion = sampled(result)
-    found = [quantities(theta, inclusion, (j,)) for j in range(len(EFFECTS))]
-    r_hat, ess = worst(found)
-    good = {CONVERGED: float(r_hat <= MAX_R_HAT)}
+    r_hat, ess = worst([quantities(theta, inclusion, (j,)) for j in range(len(EFFECTS))])
+    converged = {CONVERGED: float(r_hat <= MAX_R_HAT)}
     nowhere = (EFFECTS == 0) & (np.arange(len(EFFECTS)) != GAINED)
     fits = {"pooled": centred, "others": centred[:-1], "alone": centred[-1:]}
     least = {name: _least_squares(np.concatenate(each)) for name, each in fits.items()}
@@ -54,18 +53,18 @@ def compute(settings: Settings) -> dict[str, dict[str, float]]:
             "site_error": _error(own * units, deviating),
             "r_hat": r_hat,
             "ess": ess,
-        } | good,
+        } | converged,
         "pooled": {"error": _error(least["pooled"], EFFECTS), CONVERGED: 1.0},
         "others": {"error": _error(least["others"], EFFECTS), CONVERGED: 1.0},
         "alone": {"site_error": _error(least["alone"], deviating), CONVERGED: 1.0},
-        "effect": {"pip": float(inclusion.mean[LOST])} | good,
-        "gained": {"pip": float(inclusion.mean[GAINED])} | good,
-        "none": {"pip": float(inclusion.mean[nowhere].mean())} | good,
+        "effect": {"pip": float(inclusion.mean[LOST])} | converged,
+        "gained": {"pip": float(inclusion.mean[GAINED])} | converged,
+        "none": {"pip": float(inclusion.mean[nowhere].mean())} | converged,
     }  # fmt: skip
 
 
 def draw(sites: int, delta: float, seed: int) -> tuple[list[Array], Array]:
-    """Return each site's records, y first, and the coefficients of the last site."""
+    """Return each site's records with y in the first column, and the last site's coefficients."""
     rng = np.random.default_rng([sites, seed])
     deviating = EFFECTS.copy()
     deviating[LOST] -= delta
@@ -95,5 +94,5 @@ def _least_squares(centred: Array) -> Array:
     return np.asarray(np.linalg.lstsq(centred[:, 1:], centred[:, 0])[0], dtype=np.float64)
 
 
-def _error(found: Array, truth: Array) -> float:
-    return float(np.sqrt(np.mean((found - truth) ** 2)))
+def _error(estimate: Array, truth: Array) -> float:
+    return float(np.sqrt(np.mean((estimate - truth) ** 2)))

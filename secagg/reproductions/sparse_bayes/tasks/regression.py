@@ -1,8 +1,8 @@
 """Cells of maximum heart rate at four hospitals: federated sparse regression, and least squares.
 
-Coefficients are in standard deviations of the outcome for one of the predictor, both pooled within
-hospitals. Least squares has an intercept for each hospital: it is what one secure sum of moments
-with centre = "site" gives.
+Coefficients are standardised: standard deviations of the outcome per standard deviation of the
+predictor, both pooled within hospitals. Least squares has an intercept for each hospital and comes
+from one secure sum of moments with centre = "site".
 """
 
 from __future__ import annotations
@@ -25,33 +25,34 @@ PREDICTORS = [name for name in heart_disease.COLUMNS if name != heart_disease.OU
 
 
 def compute(settings: Settings) -> dict[str, dict[str, float]]:
-    """Return the numbers of each coefficient in common, by its name, each hospital's own posterior
-    means, by the hospital's name, and what is of the whole fit.
+    """Return the numbers of each common coefficient, by its name; each hospital's own posterior
+    means, by the hospital's name; and the numbers of the whole fit.
 
-    Settings: method ("sparse" or "least-squares"), seed; of the first those of `sampled.sampler`.
+    Settings: method ("sparse" or "least-squares"), seed; for "sparse" also those of
+    `sampler.sampler`.
     """
     if settings["method"] == "least-squares":
         return _least_squares()
-    chosen = {
+    method = {
         "name": SparseRegression.name,
         "outcome": heart_disease.OUTCOME,
         "predictors": PREDICTORS,
     }
     result, own = simulated(
-        chosen | sampler(settings),
+        method | sampler(settings),
         heart_disease.COLUMNS,
         heart_disease.hospitals(),
         int(settings["seed"]),
     )
     theta, inclusion = sampled(result)
     terms = [row["term"] for row in result.summary["coefficients"]]
-    at_hospitals = {
-        name: {row["term"]: row["mean"] for row in kept.summary["regressions"][0]["coefficients"]}
-        for name, kept in own.items()
+    by_hospital = {
+        name: {row["term"]: row["mean"] for row in each.summary["regressions"][0]["coefficients"]}
+        for name, each in own.items()
     }
-    found = {term: quantities(theta, inclusion, (j,)) for j, term in enumerate(terms)}
-    whole = {"records": result.summary["n"]} | widths(result.arrays["draws_eta"])
-    return found | at_hospitals | {WHOLE_FIT: whole}
+    by_term = {term: quantities(theta, inclusion, (j,)) for j, term in enumerate(terms)}
+    fit = {"records": result.summary["n"]} | widths(result.arrays["draws_eta"])
+    return by_term | by_hospital | {WHOLE_FIT: fit}
 
 
 def _least_squares() -> dict[str, dict[str, float]]:
@@ -67,11 +68,11 @@ def _least_squares() -> dict[str, dict[str, float]]:
     summary = simulated(moments, heart_disease.COLUMNS, heart_disease.hospitals(), 0)[0].summary
     described, fitted = summary["analyses"]
     sd = {row["column"]: row["sd"] for row in described["columns"]}
-    found = {
+    by_term = {
         row["term"]: {
             name: row[key] * sd[row["term"]] / sd[heart_disease.OUTCOME]
             for name, key in (("mean", "estimate"), ("low", "ci_low"), ("high", "ci_high"))
         }
         for row in fitted["terms"]
     }
-    return found | {WHOLE_FIT: {"records": fitted["n"]}}
+    return by_term | {WHOLE_FIT: {"records": fitted["n"]}}

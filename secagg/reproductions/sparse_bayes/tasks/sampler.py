@@ -1,11 +1,11 @@
-"""What cells of sparse models share: the sampler with every setting written out, and its summaries.
+"""Shared by the cells of sparse models: all settings of the sampler, and its summaries.
 
-Learners have defaults for their users, which may change. Cells rely on none of them.
+The learners' defaults are for users and may change, so cells do not rely on them.
 
-Kidd, Wang, Xu and Ni (PSB 2023) state one hyper-parameter, c0 = 0.01 (SPIKE_RATIO). All others are
-1 here, but for the slab's scale b_eta, which is a cell's own setting, as is whether the slab has
-one variance for all coefficients or one for each: probabilities of inclusion depend on these two
-more than on anything else.
+Kidd, Wang, Xu and Ni (PSB 2023) state one hyper-parameter, c0 = 0.01 (SPIKE_RATIO). We set all
+others to 1, except the slab's scale b_eta, which is a setting of the cell. Another setting says
+whether the slab has one variance for all coefficients or one for each. Inclusion probabilities
+depend on these two settings more than on anything else.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from secagg.reproductions.harness.types import Settings
 SPIKE_RATIO = 0.01
 CHAINS = 4
 LEVEL = 0.95
-WHOLE_FIT = "all"  # the name of what is recorded of a fit, not of one of its coefficients
-DRAWS = 2500  # of each chain at most that are kept
+WHOLE_FIT = "all"  # the entry for the whole fit, next to those for its coefficients
+DRAWS = 2500  # largest number of stored draws per chain
 
 PRIOR = {
     "spike_ratio": SPIKE_RATIO, "slab_shape": 1.0, "rho_a": 1.0, "rho_b": 1.0,
@@ -36,8 +36,8 @@ Columns = Mapping[str, Mapping[str, object]]
 def sampler(settings: Settings) -> dict[str, object]:
     """Return the method's settings. Settings: rounds, own_eta, slab_scale, seed.
 
-    Half of the rounds are thrown away, and of the others at most DRAWS are kept: these chains'
-    draws are so dependent that more would say nothing.
+    The first half of the rounds is discarded, and at most DRAWS of the other half are stored: the
+    draws of these chains are so strongly correlated that more would add no information.
     """
     rounds = int(settings["rounds"])
     return {
@@ -57,19 +57,19 @@ def sampler(settings: Settings) -> dict[str, object]:
 
 
 def sampled(result: Result) -> tuple[Posterior, Posterior]:
-    """Return the posteriors of the coefficients in common, and of their inclusion."""
+    """Return the posteriors of the common coefficients, and of their inclusion."""
     theta, inclusion = result.arrays["draws_theta"], result.arrays["draws_inclusion"]
     return summarise(theta, LEVEL), summarise(inclusion, LEVEL)
 
 
 def quantities(theta: Posterior, inclusion: Posterior, at: tuple[int, ...]) -> dict[str, float]:
-    """Return what is recorded of the coefficient at an index.
+    """Return the recorded numbers of the coefficient at an index.
 
     mean, mcse, low, high: of the posterior; pip, pip_mcse; and r_hat, ess_bulk and ess_tail of
     the coefficient or its PIP, whichever is worse
     """
     both = (theta, inclusion)
-    found = {
+    numbers = {
         "mean": theta.mean[at],
         "mcse": theta.mcse_mean[at],
         "low": theta.low[at],
@@ -80,7 +80,7 @@ def quantities(theta: Posterior, inclusion: Posterior, at: tuple[int, ...]) -> d
         "ess_bulk": np.min([each.ess_bulk[at] for each in both]),
         "ess_tail": np.min([each.ess_tail[at] for each in both]),
     }
-    return {name: float(value) for name, value in found.items()}
+    return {name: float(value) for name, value in numbers.items()}
 
 
 def widths(eta: NDArray[np.float64]) -> dict[str, float]:
@@ -90,7 +90,7 @@ def widths(eta: NDArray[np.float64]) -> dict[str, float]:
 
 
 def worst(coefficients: Sequence[Mapping[str, float]]) -> tuple[float, float]:
-    """Return the largest R-hat and the least effective sample size, of bulk and of tail."""
+    """Return the largest R-hat and the smallest effective sample size (of bulk and tail)."""
     return (
         max(each["r_hat"] for each in coefficients),
         min(min(each["ess_bulk"], each["ess_tail"]) for each in coefficients),
