@@ -1,1 +1,1 @@
-"""A job: file, data sources, design matrix, registry of methods and protocols."""
+"""The job file, the data sources, the design matrix, the registry of methods and protocols."""

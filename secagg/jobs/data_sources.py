@@ -1,9 +1,9 @@
 """Where each site's records come from: files, one table, or data frames in Python.
 
-Finding the sites reads names only: of files, or the site column of one table. The rest is read when
-a site first contributes, after the plan has been proved to fit and the release rules have been
-checked. A policy that lies in the folder under a name that no site has stops everything: a site
-whose rules were passed over would be the last to know.
+Finding the sites reads only names: those of files, or the site column of one table. A site's
+records are read when it first contributes. By then no sum can overflow, and the release rules have
+been checked. A policy file that belongs to no site stops the run: otherwise a misspelt name would
+silently disable a site's rules.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from secagg.jobs.site_tables import (
     SharedTablePart,
     SiteTable,
 )
+from secagg.privacy.accounting.budget import Cap
 from secagg.privacy.policy.release_rules import ReleasePolicy
 from secagg.privacy.policy.site_policy import SitePolicy, policy_of, read_policy
 
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
 
 _POLICY = ".policy.toml"
 _ENDINGS = (".csv", ".parquet")
+_NAMED_TABLES = "Give {site name: table, ...}."
 
 Data = Mapping[str, Any]
 """Records given in Python: site name -> DataFrame, or mapping of column -> array."""
@@ -42,7 +44,7 @@ Data = Mapping[str, Any]
 class SiteSource:
     """One site: its name, its table, its policy, and the file of its ledger.
 
-    ledger: None for data given in Python: then it lasts as long as the run
+    ledger: None for data given in Python; the ledger then exists only during the run
     """
 
     name: str
@@ -56,8 +58,13 @@ class SiteSource:
 
     @property
     def dataset(self) -> str:
-        """The name under which the ledger keeps what was released of its records."""
+        """The name under which the ledger records the releases of these records."""
         return self.policy.dataset or self.name
+
+    @property
+    def caps(self) -> tuple[Cap, ...]:
+        """The caps of the site's policy."""
+        return () if self.policy.budget is None else self.policy.budget.caps
 
 
 def find_sites(job: Job, data: Data | None = None) -> dict[str, SiteSource]:
@@ -66,7 +73,7 @@ def find_sites(job: Job, data: Data | None = None) -> dict[str, SiteSource]:
     if data is not None:
         if not isinstance(data, Mapping):
             kind = type(data).__name__
-            raise JobError("data", f"a {kind} names no sites", "Give {site name: table, ...}.")
+            raise JobError("data", f"a {kind} does not name the sites", _NAMED_TABLES)
         if len({str(name) for name in data}) != len(data):
             raise JobError("sites", "two sites have the same name")
         sources = {
@@ -83,8 +90,8 @@ def find_sites(job: Job, data: Data | None = None) -> dict[str, SiteSource]:
         if not (name and name.isprintable()):
             raise JobError("sites", f"{name!r} cannot name a site", "Use printable characters.")
     if len(sources) < 2:
-        found = f"{len(sources)} site{'' if len(sources) == 1 else 's'} found"
-        raise JobError("sites", f"{found}, and a sum needs at least 2", _where_sites_are(job, data))
+        what = f"found {len(sources)}, but a sum needs at least 2 sites"
+        raise JobError("sites", what, _where_sites_are(job, data))
     for source in sources.values():
         _check_names(source)
     folder = ledger_folder(job) if data is None else job.sites.ledgers
@@ -97,31 +104,32 @@ def find_sites(job: Job, data: Data | None = None) -> dict[str, SiteSource]:
 
 
 def _where_sites_are(job: Job, data: Data | None) -> str:
-    """Return the hint for a job with too few sites."""
+    """Return the advice for a job with too few sites."""
     if data is not None:
-        return "Give {site name: table, ...}."
+        return _NAMED_TABLES
     if job.sites.folder is not None:
         return f"A site is one file in {job.sites.folder} that ends in {' or '.join(_ENDINGS)}."
     return f"A site is one value of the column {job.sites.site_column!r}."
 
 
 def _check_names(source: SiteSource) -> None:
-    """Refuse a policy that allows what there is not: it allows less than its owner believes.
+    """Refuse a policy that names an unknown method or protocol: its owner made a mistake.
 
-    And a data set whose ledger, which holds seeds of noise, would be the coordinator's file.
+    Also refuse a data set called 'coordinator': its ledger, with the seeds of the site's noise,
+    would be the coordinator's file.
     """
     if (source.policy.dataset or "").casefold() == "coordinator":
         where, advice = f"{source.name}{_POLICY}", "Give the data set another name."
-        raise JobError(where, "dataset: 'coordinator' is the coordinator's own ledger", advice)
+        raise JobError(where, "dataset: 'coordinator' is reserved for its own ledger", advice)
     for key, known in (("methods", METHODS), ("protocols", PROTOCOLS)):
         for name in getattr(source.policy, key) or ():
             if name not in known:
                 error = unknown_key(f"{source.name}{_POLICY}", name, known)
-                raise JobError(error.where, f"{key}: there is no {name!r}", error.advice)
+                raise JobError(error.where, f"{key}: unknown name {name!r}", error.advice)
 
 
 def ledger_folder(job: Job) -> Path | None:
-    """Return where the ledgers lie: as the job says, otherwise beside the records."""
+    """Return the folder of the ledgers: the one that the job sets, otherwise next to the data."""
     if job.sites.ledgers is not None:
         return job.sites.ledgers
     if job.sites.folder is not None:
@@ -130,7 +138,7 @@ def ledger_folder(job: Job) -> Path | None:
 
 
 def ledger_name(dataset: str) -> str:
-    """Return the file name of a data set's ledger; its name may hold what file names cannot."""
+    """Return the file name of a data set's ledger, with unsafe characters percent-encoded."""
     return f"{quote(dataset, safe=' ')}.ledger"
 
 
@@ -143,18 +151,20 @@ def _from_folder(folder: Path, release: Release) -> dict[str, SiteSource]:
     if not folder.is_dir():
         raise JobError(str(folder), "no such folder", "Set sites.folder.")
     shared = policy_of(as_policy(release))
-    # Names as they are listed: a file system that ignores case would find A's policy for site a.
+    # Compare listed names: a file system that ignores case would open A's policy for site a.
     policies = {p.name for p in folder.iterdir() if "policy" in p.name.lower()}
     paths = sorted(p for p in folder.iterdir() if p.suffix.lower() in _ENDINGS)
     sources: dict[str, SiteSource] = {}
     for path in paths:
         if path.stem in sources:
-            raise JobError(str(folder), f"two files for site {path.stem!r}", "Keep one.")
+            raise JobError(
+                str(folder), f"two files for site {path.stem!r}", "Move one of them elsewhere."
+            )
         own = f"{path.stem}{_POLICY}"
         policy = shared
         if own in policies:
             policy = read_policy(folder / own).at_least(as_policy(release))
-        # Where the site has rules of its own, whoever asks does not choose where it keeps count.
+        # A site with a policy has a fixed ledger file, so that no job can bypass it.
         ledger = None
         if own in policies:
             ledger = folder / "ledgers" / ledger_name(policy.dataset or path.stem)
@@ -162,15 +172,17 @@ def _from_folder(folder: Path, release: Release) -> dict[str, SiteSource]:
     for stray in sorted(policies - {f"{name}{_POLICY}" for name in sources}):
         raise JobError(
             str(folder / stray),
-            "has 'policy' in its name, and is no site's policy",
-            f"Name it exactly SITE{_POLICY} after a site's file, or move it away.",
+            "has 'policy' in its name, but belongs to no site",
+            f"Name it exactly SITE{_POLICY}, where SITE is the name of a site's file, or move it "
+            "elsewhere.",
         )
     return sources
 
 
 def _from_table(path: Path, column: str, shared: SitePolicy) -> dict[str, SiteSource]:
-    """Split one table by a column: a simulation, so reading that column is no leak."""
+    """Split one table by a column. This is a simulation, so reading that column leaks nothing."""
     if path.with_name(f"{path.stem}{_POLICY}").exists():
-        raise JobError(str(path), "has a site's own policy beside it", "Set sites.folder instead.")
+        what = "has a policy file, but a split table has no sites with policies"
+        raise JobError(str(path), what, "Set sites.folder instead.")
     table = SharedTable(path, column)
     return {name: SiteSource(name, SharedTablePart(table, name), shared) for name in table.sites()}

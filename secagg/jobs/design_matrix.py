@@ -1,22 +1,23 @@
 """From declared columns to design variables, and from a site's table to scaled `SiteRecords`.
 
-Everything here runs at the site. Only declared levels and bounds are used; nothing is learned from
-the records. A continuous column with bounds [a, b] (after its transform) is carried as
-u = (x - (a + b) / 2) / ((b - a) / 2) in [-1, 1]; values outside are clipped and counted,
-and where they are many the site is told: its bounds, or its units, may be wrong. Binary and
-categorical columns become 0/1 variables `column=level` for every level but the first, scaled alike,
-or under differential privacy half as far (`Variable`).
-Under differential privacy the records are then clipped as wholes (`secagg.privacy.clipping`), and
-nothing is ever computed from others.
+Everything here runs at the site. It uses only the declared levels and bounds, and learns nothing
+from the records. A continuous column with bounds [a, b] (after its transform) is scaled to
+u = (x - (a + b) / 2) / ((b - a) / 2) in [-1, 1]. Values outside are clipped and counted; if there
+are many, the site gets a remark, because its bounds or its units may be wrong. Binary and
+categorical columns become 0/1 variables `column=level`, one for every level but the first. They are
+scaled in the same way, or by half as much under differential privacy (`Variable`).
+Under differential privacy each record is then clipped to a norm (`secagg.privacy.clipping`), and
+only the clipped records are used.
 
 =====================================  =====================================================
 cell                                   outcome
 =====================================  =====================================================
 empty, NA, N/A, NaN, null, None, ?     missing: the record is left out and counted
 text in a continuous column            `DataError` naming record and column (stays at the site)
-inf, -inf                              `DataError` (bounds are for numbers)
+inf, -inf                              `DataError` (bounds are for finite numbers)
 a level that was not declared          `DataError` naming record, column, declared levels
-1.0, or a boolean                      also the level 1; also 0 and 1, or False and True
+1.0                                    also matches the level 1
+a boolean                              matches the levels 0 and 1, or False and True
 below low or above high                clipped to the bound and counted
 =====================================  =====================================================
 """
@@ -42,56 +43,60 @@ from secagg.models.common.coefficient_table import INTERCEPT
 from secagg.privacy.clipping import cap_per_person, choose_clip, clip_rows
 
 _MANY_CLIPPED_SHARE = 0.05
-"""Share of a column's values beyond which clipping is no longer a matter of a few odd records."""
+"""Share of a column's values beyond which clipping suggests wrong bounds or units."""
 MISSING = frozenset({"", "na", "n/a", "nan", "null", "none", "?"})
 
 
 def public_facts(job: Job, sites: tuple[str, ...]) -> PublicFacts:
     """Return what the job declares about the data of these sites.
 
-    Raises `JobError` for bounds without a usable scale, two variables of one name, or one named as
-    the intercept is in results.
+    Raises `JobError` for bounds without a usable scale, for two variables of one name, and for a
+    variable with the name that results give to the intercept.
     """
     noised = job.privacy.placement is not Placement.NONE
-    half = 1.0 if noised else 0.5  # of an indicator: see `Variable`
+    half = 1.0 if noised else 0.5  # the half range of an indicator: see `Variable`
     variables = tuple(v for n, column in job.columns.items() for v in _variables(n, column, half))
     named = Counter(v.name for v in variables)
     for v in variables:
         if named[v.name] > 1 or (v.name != v.column and v.name in job.columns):
-            raise JobError("columns", f"{v.name!r} names two variables", "Rename the column.")
+            raise JobError("columns", f"two variables named {v.name!r}", "Rename the column.")
         if INTERCEPT in (v.name, v.column):
-            raise JobError("columns", f"{INTERCEPT!r} names the intercept", "Rename the column.")
+            raise JobError("columns", f"{INTERCEPT!r} is reserved", "Rename the column.")
     clip = None
     if noised:
         implied = sum(v.max_abs**2 for v in variables)
         clip = choose_clip(job.privacy.record_norm, implied, job.sites.max_rows)
         if clip is None:
-            raise JobError("sites.max_rows", "is too large for exact sums under [privacy]")
+            raise JobError(
+                "sites.max_rows", "is too large for exact sums under [privacy]", "Lower it."
+            )
     privacy = job.privacy
     repeated = privacy.person is not None and privacy.records_per_person > 1
-    columns, most = tuple(job.columns), job.sites.max_rows
-    return PublicFacts(variables, columns, most, sites, clip, repeated_persons=repeated)
+    columns, max_rows = tuple(job.columns), job.sites.max_rows
+    return PublicFacts(variables, columns, max_rows, sites, clip, repeated_persons=repeated)
 
 
 def _variables(name: str, column: Column, half_of_indicator: float) -> list[Variable]:
     if isinstance(column, Continuous):
         low, high = _bounds(column)
-        middle, half = (low + high) / 2, (high - low) / 2
-        if not (math.isfinite(middle) and math.isfinite(half) and _tells_apart(low, high)):
+        midpoint, half = (low + high) / 2, (high - low) / 2
+        if not (math.isfinite(midpoint) and math.isfinite(half) and _has_resolution(low, high)):
             raise JobError(
                 f"columns.{name}",
-                "its bounds are too close together, or too far apart, for double precision",
+                "its bounds are too close together or too far apart for double precision",
             )
-        return [Variable(name, name, middle, half)]
+        return [Variable(name, name, midpoint, half)]
     if isinstance(column, Binary):
-        plain = column.levels == ("0", "1")
-        names = [name if plain else f"{name}={column.levels[1]}"]
+        default = column.levels == ("0", "1")
+        names = [name if default else f"{name}={column.levels[1]}"]
     else:
         names = [f"{name}={level}" for level in column.levels[1:]]
-    return [Variable(own, name, 0.5, half_of_indicator, indicator=True) for own in names]
+    return [
+        Variable(indicator, name, 0.5, half_of_indicator, indicator=True) for indicator in names
+    ]
 
 
-def _tells_apart(low: float, high: float) -> bool:
+def _has_resolution(low: float, high: float) -> bool:
     """Return whether a million steps between the bounds are different normal floats."""
     spacing = math.ulp(max(abs(low), abs(high)))
     return high - low >= 1e6 * max(spacing, sys.float_info.min)
@@ -113,21 +118,22 @@ def read_rows(
 ) -> SiteRecords:
     """Return a site's complete records, scaled. Raises `DataError`; its text stays at the site.
 
-    person: a column that names whose record it is; each keeps the first `records_per_person`. An
-        empty name is a person too, whose further records are left out.
+    person: the column that names the person of each record; only the first `records_per_person`
+        records of a person are used. Records without a name count as those of one person.
     """
-    found = Counter(table.columns)
+    names = Counter(table.columns)
     for name in (*columns, *([] if person is None else [person])):
-        if found[name] == 0:
+        if names[name] == 0:
             advice = f"It has {', '.join(map(str, table.columns))}."
-            if who in public.sites:  # and not somebody who came later
+            if who in public.sites:  # not a new site of `secagg adapt`
                 advice += " (Every file in sites.folder is a site.)"
             raise DataError(who, f"column {name!r} is missing", advice)
-        if found[name] > 1:
-            raise DataError(who, f"column {name!r} is there {found[name]} times", "Keep one.")
+        if names[name] > 1:
+            what = f"{names[name]} columns are named {name!r}"
+            raise DataError(who, what, "Rename all but the right one.")
     if len(table) > public.max_rows:
         raise DataError(
-            who, f"has more than sites.max_rows = {public.max_rows} rows", "Raise max_rows."
+            who, f"has more than sites.max_rows = {public.max_rows} rows", "Increase max_rows."
         )
     parts: list[NDArray[np.float64]] = []
     outside: list[int] = []
@@ -139,18 +145,18 @@ def read_rows(
         if clipped > _MANY_CLIPPED_SHARE * np.count_nonzero(~np.isnan(values[:, 0])):
             remarks.append(
                 f"{who}, column {name!r}: more than {_MANY_CLIPPED_SHARE:.0%} of the values lie "
-                "outside the public bounds and were clipped. Are the bounds right, and the unit?"
+                "outside the public bounds and were clipped. Check the bounds and the unit."
             )
     design = np.hstack(parts)
     complete = np.asarray(~np.isnan(design).any(axis=1))
-    middle = np.array([v.midpoint for v in public.variables])
+    midpoints = np.array([v.midpoint for v in public.variables])
     half = np.array([v.half_range for v in public.variables])
     if person is not None:
         rows = np.flatnonzero(complete)
-        whose = [_text(table[person].iloc[row]) for row in rows]
-        complete[rows] = cap_per_person(whose, records_per_person)
-    # The clip only undoes rounding: (x - middle) / half may exceed 1 by an ulp at a bound.
-    scaled = np.clip((design[complete] - middle) / half, -1.0, 1.0)
+        persons = [_text(table[person].iloc[row]) for row in rows]
+        complete[rows] = cap_per_person(persons, records_per_person)
+    # The clip only undoes rounding: (x - midpoint) / half may exceed 1 by an ulp at a bound.
+    scaled = np.clip((design[complete] - midpoints) / half, -1.0, 1.0)
     if public.clip is not None:
         scaled = clip_rows(scaled, public.clip)
     incomplete = int(len(table) - complete.sum())
@@ -188,7 +194,9 @@ def _numbers(cells: pd.Series[Any], where: str) -> NDArray[np.float64]:
             ) from None
         if math.isinf(numbers[row]):
             raise DataError(
-                f"{where}, record {row + 1}", "the value is infinite", "Empty the cell."
+                f"{where}, record {row + 1}",
+                "the value is infinite",
+                "Correct it from the source; only a missing value may be left empty.",
             )
     return numbers
 
@@ -198,16 +206,14 @@ def _not_a_number(cells: pd.Series[Any]) -> str:
     texts = [text for text in map(_text, cells) if text.lower() not in MISSING]
     wrong = [text for text in texts if not _is_number(text)]
     if all(_is_number(text.replace(",", ".")) for text in wrong):
-        return "Write decimal points instead of commas, for instance when you export the table."
+        return "Export the table with decimal points instead of commas."
+    share = f"{len(wrong)} of {len(texts)} cells are not numbers."
     if len(wrong) > len(texts) / 2:
         return (
-            f"{len(wrong)} of {len(texts)} cells are not numbers. Declare the column with levels, "
-            "or convert it when you export the table (a date to days since a fixed day)."
+            f"{share} Declare the column with levels, or convert it when you export the table (for "
+            "instance a date to days since a fixed day)."
         )
-    return (
-        f"{len(wrong)} of {len(texts)} cells are not numbers. Correct them from the source; only a "
-        "value that is really missing may be left empty."
-    )
+    return f"{share} Correct them from the source; only a missing value may be left empty."
 
 
 def _is_number(text: str) -> bool:
@@ -219,7 +225,7 @@ def _is_number(text: str) -> bool:
 
 
 def _number(text: str) -> float:
-    if "_" in text:  # Python reads 1_000 as a number; no instrument writes it
+    if "_" in text:  # Python would read 1_000 as a number
         raise ValueError(text)
     return float(text)
 
@@ -252,10 +258,10 @@ def _text(cell: object) -> str:
 
 
 def _readings(cell: object) -> tuple[str, ...]:
-    """Return the levels that a cell may mean, the likeliest first.
+    """Return the levels that a cell may mean, the most likely first.
 
-    Whole numbers that a data frame holds as floats match their level: '1.0' is also '1'. What it
-    holds as booleans matches 0 and 1, or False and True.
+    A whole number that a data frame holds as a float matches its level: '1.0' is also '1'. A
+    boolean matches 0 and 1, or False and True.
     """
     text = _text(cell)
     if isinstance(cell, bool | np.bool_):

@@ -1,7 +1,7 @@
 """The job: one pydantic model for the TOML file, the Python arguments and `--set`.
 
 A job is complete before any record is read: it declares the columns with public bounds and levels,
-so that nothing about the data has to be discovered. Unknown keys are refused.
+so nothing has to be learned from the data. Unknown keys are refused.
 """
 
 from __future__ import annotations
@@ -60,9 +60,9 @@ class Continuous(_Strict):
 
 def _check_levels(levels: tuple[str, ...]) -> tuple[str, ...]:
     if len(set(levels)) != len(levels):
-        raise ValueError("a level is named twice")
+        raise ValueError("a level occurs twice")
     if any(level != level.strip() for level in levels):
-        raise ValueError("a level begins or ends with a space, which cells never do")
+        raise ValueError("a level begins or ends with a space; cells are read without such spaces")
     return levels
 
 
@@ -76,7 +76,7 @@ class Binary(_Strict):
 
 
 class Categorical(_Strict):
-    """A column with declared levels; the first is the reference, every other a 0/1 column."""
+    """A column with declared levels. The first is the reference; each other is a 0/1 variable."""
 
     type: Literal["categorical"]
     """Says that the column is categorical."""
@@ -92,38 +92,42 @@ class Sites(_Strict):
 
     folder: Path | None = None
     """A folder with one `.csv` or `.parquet` file for each site. The file name without its ending
-    is the site's name. `NAME.policy.toml` beside it is the site's own policy."""
+    is the site's name. `NAME.policy.toml` in the same folder is the site's own policy."""
     table: Path | None = None
     """Instead of a folder: one CSV or Parquet file that is split into sites, as a simulation."""
     site_column: str | None = None
     """With `table`: the column that names each record's site."""
     max_rows: int = Field(ge=1, le=2**48)
-    """Public upper bound on the rows of any one site. A site with more rows is refused. A generous
-    bound costs little: one bit for each doubling."""
+    """Public upper bound on the number of rows of each site. A site with more rows is refused. A
+    generous bound costs little: one bit for each doubling."""
     ledgers: Path | None = None
-    """Folder of the parties' ledgers. If it is not set: `ledgers` in `folder`, or a folder beside
-    `table` with the ending `.ledgers`; data frames have ledgers in memory. Jobs on the same records
-    should share one folder."""
+    """Folder of the parties' ledgers. If it is not set: `ledgers` in `folder`, or a folder next to
+    `table` with the ending `.ledgers`. The ledgers of data frames are in memory. Jobs on the same
+    records should share one folder."""
 
     @model_validator(mode="after")
     def _one_source(self) -> Sites:
         if (self.table is None) != (self.site_column is None):
-            raise ValueError("table and site_column belong together")
+            raise ValueError("table and site_column must be set together")
         if self.folder is not None and self.table is not None:
             raise ValueError("give either folder or table, not both")
         return self
 
 
 class Release(_Strict):
-    """Release rules; what is unset refuses (see `secagg.privacy.policy.release_rules`)."""
+    """Release rules; a required rule that is not set blocks every release.
+
+    See `secagg.privacy.policy.release_rules`.
+    """
 
     min_sites: int | None = Field(default=None, ge=2)
-    """Least number of sites in a sum. If it is not set, nothing is released."""
+    """Smallest number of sites in a sum. If it is not set, nothing is released."""
     min_records: int | None = Field(default=None, ge=1)
-    """Least number of complete records at each site that contributes. If it is not set, nothing is
-    released."""
+    """Smallest number of complete records at each site that contributes. If it is not set, nothing
+    is released."""
     min_total_records: int | None = Field(default=None, ge=1)
-    """Least number of complete records in all. It is at least `min_sites` times `min_records`."""
+    """Smallest number of complete records in total. It is at least `min_sites` times
+    `min_records`."""
 
 
 class Privacy(_Strict):
@@ -134,36 +138,37 @@ class Privacy(_Strict):
     own contribution. `"round"`: in the sum of every round. With `"none"` sums are exact, and no
     other key of this table may be set."""
     epsilon: float | None = Field(default=None, gt=0, le=100, allow_inf_nan=False)
-    """Epsilon of everything that the run releases, the count of records included. Required with
+    """Epsilon of everything that the run releases, including the count of records. Required with
     noise."""
     delta: float | None = Field(default=None, gt=0, lt=1)
     """Delta of the same guarantee. Required with noise. It must be below 1 / (number of records); a
     tenth of that is better."""
     adjacency: Adjacency = Adjacency.ADD_REMOVE
-    """Which data sets are hard to tell apart: with and without one record (`"add_remove"`), or with
+    """Which data sets count as neighbours: with and without one record (`"add_remove"`), or with
     one record replaced by another (`"replace"`). The second needs about 1.4 times the noise for
     `moments`, and twice the noise for `gradient`."""
     record_norm: float | None = Field(default=None, ge=1e-3, le=1e6)
-    """Each record is scaled down to this L2 norm, in variables scaled to [-1, 1]. A smaller norm
-    means less noise and more bias. Each 0/1 variable adds 1/4 to the square of the norm; a
-    continuous one adds the square of its distance from the middle of its bounds, where the bound
-    itself is 1. If it is not set, the bounds decide, and nothing is clipped."""
+    """Records with a larger L2 norm are scaled down to this norm, in variables scaled to [-1, 1]. A
+    smaller norm means less noise and more bias. Each 0/1 variable adds 1/4 to the squared norm. A
+    continuous one adds the square of its scaled value, which is 0 at the middle of its bounds and 1
+    at either bound. If the norm is not set, it follows from the bounds, and no record is scaled
+    down."""
     person: str | None = Field(default=None, min_length=1)
-    """A column that names the person of each record. The site reads it, and it goes nowhere else.
-    The guarantee is then for persons; otherwise it is for records."""
+    """The column that names the person of each record. The site reads it and does not send it. The
+    guarantee is then for persons; otherwise it is for records."""
     records_per_person: int = Field(default=1, ge=1, le=2**48)
     """With `person`: each site uses at most this many complete records of a person, the first ones.
     Intervals treat records as independent, so with more than one record per person they are too
     short, and the result says so."""
     sites_per_person: int = Field(default=1, ge=1, le=2**32)
-    """With `person`: the number of sites at which one person may have records. Nobody can check it:
-    it is an assumption of the guarantee, and the report says so."""
+    """With `person`: the largest number of sites at which one person may have records. Nobody can
+    check it: it is an assumption of the guarantee, and the report says so."""
     colluding: int = Field(default=1, ge=0)
-    """With `"sum"` and `"round"`: the guarantee still holds if this many sites tell the coordinator
-    their noise. With 0 it does not hold against the sites themselves, because each knows its own
-    share. It must be below `release.min_sites`, and no more than the protocol allows."""
+    """With `"sum"` and `"round"`: the guarantee still holds if this many sites reveal their noise
+    to the coordinator. With 0 it does not hold against the sites themselves, because each knows its
+    own share. It must be below `release.min_sites`, and at most what the protocol allows."""
     count_share: float = Field(default=0.05, ge=0.001, le=0.5)
-    """Share of the budget (of its square) for the count of records, which every run needs first."""
+    """Share of the (squared) budget for the count of records, which every run needs first."""
     expected_records: int | None = Field(default=None, ge=1)
     """A public guess of the number of records. `secagg plan` uses it to say whether the result will
     be usable: the expected coefficient error should be at most 30 %, better at most 10 %."""
@@ -171,25 +176,25 @@ class Privacy(_Strict):
     @model_validator(mode="after")
     def _complete(self) -> Privacy:
         if self.placement is Placement.NONE:
-            # By value, not by whether it was written: a job that was stored has every key.
+            # Compare values, not `model_fields_set`: a stored job has every key.
             changed = [
                 k for k, f in type(self).model_fields.items() if getattr(self, k) != f.default
             ]
             if changed:
                 raise ValueError(
-                    f"{changed[0]} is set and placement is not, so sums would be exact, without "
-                    "noise. Set placement to 'sum', 'site' or 'round', or leave [privacy] out: "
+                    f"{changed[0]} is set but placement is not, so the sums would have no noise. "
+                    "Set placement to 'sum', 'site' or 'round', or leave [privacy] out: "
                     "--set privacy={}"
                 )
             return self
         if self.epsilon is None or self.delta is None:
-            raise ValueError("epsilon and delta are required where noise is placed")
+            raise ValueError("epsilon and delta are required unless placement is 'none'")
         if self.person is None and max(self.records_per_person, self.sites_per_person) > 1:
-            raise ValueError("records_per_person and sites_per_person need person, a column")
+            raise ValueError("records_per_person and sites_per_person require person (a column)")
         return self
 
     def terms(self) -> Terms | None:
-        """Return what is asked for; None without noise."""
+        """Return the terms of the requested guarantee; None without noise."""
         if self.placement is Placement.NONE:
             return None
         assert self.epsilon is not None and self.delta is not None  # as `_complete` checks
@@ -200,37 +205,37 @@ class Privacy(_Strict):
 
 
 class Simulation(_Strict):
-    """What may be shown only because whoever runs the job holds all the data already."""
+    """Comparisons that may be shown only if the user of the job holds all the data."""
 
     site_alone: bool = False
-    """Also fit the method at each site by itself, for comparison. This shows each site's own
+    """Also fit the method to each site's records alone, for comparison. This shows each site's own
     results, so use it only if you hold all the data. The sparse methods refuse it, because they
-    leave each site's own result there anyway."""
+    already leave each site's own result at that site."""
 
 
 class Engine(_Strict):
-    """Where the parties run: all in this process, or each in a process of its own."""
+    """Where the parties run: all in this process, or each in its own process."""
 
     name: Literal["memory", "processes"] = "memory"
-    """`"memory"`: all parties in one process. `"processes"`: each party in a process of its own on
-    this computer; needs Linux or another POSIX system, and `sites.folder` or `sites.table`."""
+    """`"memory"`: all parties in one process. `"processes"`: each party in its own process on this
+    computer; needs Linux or another POSIX system, and `sites.folder` or `sites.table`."""
     deadline: float = Field(default=30.0, gt=0, le=86400, allow_inf_nan=False)
-    """With `"processes"`: seconds that the parties have for each phase. A party that has not
-    answered by then has dropped out."""
+    """With `"processes"`: seconds that the parties have for each phase. A party that does not
+    answer in time drops out."""
     restart: bool = True
-    """With `"processes"`: start a party again from its saved state if its process ends, within the
-    deadline. Otherwise it has dropped out."""
+    """With `"processes"`: if a party's process ends, start it again from its saved state, within
+    the deadline. Without this, the party drops out."""
 
 
 class Named(BaseModel):
-    """A method or protocol by name; its own settings are checked when it is built."""
+    """A method or protocol by name, with its settings; they are checked when it is built."""
 
     model_config = ConfigDict(extra="allow", frozen=True)
     name: str
 
     @property
     def settings(self) -> dict[str, Any]:
-        """Everything beside the name."""
+        """All keys except the name."""
         return dict(self.model_extra or {})
 
 
@@ -253,7 +258,7 @@ class Job(_Strict):
     privacy: Privacy = Privacy()
     """Differential privacy: the guarantee, and where the noise is added."""
     simulation: Simulation = Simulation()
-    """What may be shown only because one person holds all the data."""
+    """Comparisons that may be shown only if one person holds all the data."""
     engine: Engine = Engine()
     """Where the parties run."""
 
@@ -274,12 +279,12 @@ def load_job(path: Path, overrides: dict[str, str] | None = None) -> Job:
     for key, value in (overrides or {}).items():
         set_dotted(raw, key, value)
     job = parse_job(raw, str(path))
-    found = {
+    paths = {
         key: path.parent / value
         for key in ("folder", "table", "ledgers")
         if (value := getattr(job.sites, key)) is not None
     }
-    return job.model_copy(update={"sites": job.sites.model_copy(update=found)})
+    return job.model_copy(update={"sites": job.sites.model_copy(update=paths)})
 
 
 def parse_job(raw: dict[str, Any], where: str = "job") -> Job:
@@ -292,8 +297,8 @@ def parse_job(raw: dict[str, Any], where: str = "job") -> Job:
 
 def set_dotted(raw: dict[str, Any], key: str, value: str) -> None:
     """Set `a.b.c` to a TOML value (or to the bare text). Raises `JobError`."""
-    if "\n" in value or "\r" in value:  # read as TOML, what follows could be another key
-        raise JobError(f"--set {key}", "holds a line break", "Give one KEY=VALUE at a time.")
+    if "\n" in value or "\r" in value:  # in TOML, the next line could set another key
+        raise JobError(f"--set {key}", "contains a line break", "Give one KEY=VALUE at a time.")
     *parents, last = key.split(".")
     table = raw
     for parent in parents:
@@ -309,7 +314,7 @@ def set_dotted(raw: dict[str, Any], key: str, value: str) -> None:
 def _one_line(error: ValidationError, where: str) -> JobError:
     errors = error.errors(include_url=False)
     unknown = [e for e in errors if e["type"] == "extra_forbidden"]
-    first = (unknown or errors)[0]  # a misspelt key explains the one that is missing
+    first = (unknown or errors)[0]  # a misspelt key explains a missing one
     path = [str(part) for part in first["loc"]]
     if path[0:1] == ["columns"]:
         del path[2:3]  # pydantic adds the kind of a column
@@ -339,5 +344,5 @@ def read_job(
     if isinstance(job, str | Path):
         return load_job(Path(job), dict(overrides or {}))
     if overrides:
-        raise JobError("overrides", "go with a job file", "Change the job itself.")
+        raise JobError("overrides", "require a job file", "Change the job itself.")
     return job if isinstance(job, Job) else parse_job(dict(job))

@@ -1,6 +1,6 @@
-"""The names of methods and protocols, and where they live: the one place that knows them all.
+"""The only list of all methods and protocols: their names, modules and classes.
 
-Nothing is imported until it is asked for, so that `import secagg` stays light.
+A module is imported when it is first used, so that `import secagg` is fast.
 """
 
 from __future__ import annotations
@@ -38,24 +38,24 @@ PROTOCOLS = {
 }
 
 CHOOSING_A_METHOD = (
-    "For a linear graph without lags take moments with the analyses pc and notears: one secure\n"
-    'sum in place of some 120 rounds; with centre = "site" it releases strictly less than\n'
-    "notears_admm does.\n"
-    "For a linear regression at sites that do not differ take moments with ols, ridge or lasso:\n"
-    "it releases less than sparse_regression, and its intervals are narrower. The sparse methods\n"
-    "are for sites that may differ, where what they have in common is wanted; with four sites\n"
-    "intervals are two to three times as wide. Where every site wants its own regression, with\n"
-    "help from the others, take fedlin_hm2; fedlin_hm1 and fedavg are to compare it with.\n"
+    "For a linear graph without lags, use moments with the analyses pc and notears: one secure\n"
+    'sum instead of some 120 rounds. With centre = "site" it releases strictly less than\n'
+    "notears_admm.\n"
+    "For a linear regression at similar sites, use moments with ols, ridge or lasso: it releases\n"
+    "less than sparse_regression, and its intervals are narrower. The sparse methods estimate\n"
+    "what sites that may differ have in common; with four sites their intervals are two to three\n"
+    "times as wide. If each site wants its own regression that borrows strength from the other\n"
+    "sites, use fedlin_hm2; fedlin_hm1 and fedavg are there for comparison.\n"
     "`secagg reproduce notears-admm --figure 1 --quick` runs the published comparison of graphs,\n"
     "`secagg reproduce sparse-bayes --table heart --quick` the sparse methods on real records."
 )
-"""What to take, for whoever reads the list of methods."""
+"""Advice that `secagg methods` prints below the list."""
 
 
 def make_method(named: Named) -> Method:
     """Return the method of a job. Raises `JobError` for an unknown name or setting."""
     if named.name not in METHODS:
-        _check_no_analysis(named.name)
+        _refuse_analysis(named.name)
     kind = _find(METHODS, "method", named.name)
     unknown: Mapping[str, str] = getattr(kind, "unknown_settings", {})
     for key in unknown.keys() & named.settings.keys():
@@ -69,9 +69,9 @@ def make_protocol(named: Named) -> SecureSum:
     return cast("SecureSum", build(kind, named.settings, "protocol"))
 
 
-def settings_of(thing: Any) -> dict[str, Any]:
-    """Return the settings a method or protocol was built with, defaults filled in."""
-    return dataclasses.asdict(thing)
+def settings_of(built: Any) -> dict[str, Any]:
+    """Return the settings of a method or protocol, including defaults."""
+    return dataclasses.asdict(built)
 
 
 def describe(table: dict[str, tuple[str, str]]) -> list[tuple[str, str]]:
@@ -82,19 +82,16 @@ def describe(table: dict[str, tuple[str, str]]) -> list[tuple[str, str]]:
     ]
 
 
-def _check_no_analysis(name: str) -> None:
-    """Refuse an analysis where a method is asked for: it is one of those that take a moments' sum.
-
-    Raises `JobError` that shows how to ask for it.
-    """
+def _refuse_analysis(name: str) -> None:
+    """Refuse the name of an analysis, with a `JobError` that shows how to request it."""
     from secagg.models.moments.analyses import KINDS  # noqa: PLC0415  # with all its models
 
     kind = name.lower()
     if kind in KINDS:
         what = f"{name!r} is an analysis of the method 'moments'"
         advice = (
-            f'Write: name = "moments", analyses = [{{ kind = "{kind}" }}], with the settings of '
-            f"{kind} beside its kind."
+            f'Write: name = "moments", analyses = [{{ kind = "{kind}" }}], and put the settings of '
+            f"{kind} next to its kind."
         )
         raise JobError("method.name", what, advice)
 

@@ -1,8 +1,7 @@
-"""Tables of records, as a site has them: a file, the rows of one site in a shared file, or data
-given in Python.
+"""A site's table: a file, the rows of one site in a shared file, or data given in Python.
 
-Each is a plain object that is read when it is needed. Cells stay as they are in the file; what they
-mean is the job's declaration (`secagg.jobs.design_matrix`).
+A table is read when it is needed. Cells stay text as in the file; the job declares what they mean
+(`secagg.jobs.design_matrix`).
 """
 
 from __future__ import annotations
@@ -43,13 +42,13 @@ class FileTable:
 
 @dataclass(frozen=True)
 class SharedTable:
-    """One file with the records of all sites, told apart by a column: for simulation."""
+    """One file with the records of all sites and a column that names the site: for simulation."""
 
     path: Path
     column: str
 
     def sites(self) -> list[str]:
-        """Return the sites' names; no other column is read for this."""
+        """Return the sites' names; this reads no other column."""
         return list(self._split(read_file(self.path, only=self.column)))
 
     @cached_property
@@ -60,7 +59,7 @@ class SharedTable:
     def _split(self, table: pd.DataFrame) -> dict[str, pd.DataFrame]:
         column = self.column
         if list(table.columns).count(column) != 1:
-            what = f"site_column {column!r} is missing, or is there twice"
+            what = f"site_column {column!r} is missing or occurs twice"
             raise DataError(str(self.path), what)
         cells = table[column].astype(object).where(table[column].notna(), "")
         names = cells.astype(str).str.strip().to_numpy()
@@ -78,8 +77,8 @@ class SharedTablePart:
         """Return this site's rows."""
         part = self.table.parts.get(self.site)
         if part is None:
-            what = f"site {self.site!r} is gone"
-            raise DataError(str(self.table.path), what, "Was the file changed meanwhile?")
+            what = f"site {self.site!r} is no longer in the file"
+            raise DataError(str(self.table.path), what, "Do not change the file during a run.")
         return part
 
 
@@ -101,7 +100,7 @@ class GivenTable:
             try:
                 return pd.DataFrame({key: np.asarray(values) for key, values in table.items()})
             except ValueError as error:
-                raise DataError(self.site, f"columns do not make a table: {error}") from None
+                raise DataError(self.site, f"columns do not form a table: {error}") from None
         kind = type(table).__name__
         raise DataError(self.site, f"a {kind} is not a table", "Give a pandas DataFrame.")
 
@@ -109,7 +108,7 @@ class GivenTable:
 def read_file(path: Path, only: str | None = None) -> pd.DataFrame:
     """Return a CSV or Parquet file as a table of cells. Raises `DataError`.
 
-    only: keep the columns of this name, none or several, and parse no other
+    only: read only the columns of this name; there may be none or several
     """
     import pandas as pd  # noqa: PLC0415  # half a second that `secagg --help` should not pay
 
@@ -119,9 +118,9 @@ def read_file(path: Path, only: str | None = None) -> pd.DataFrame:
                 return pd.read_parquet(path)
             listed = importlib.import_module("pyarrow.parquet").read_schema(path).names
             return pd.read_parquet(path, columns=[name for name in listed if name == only])
-        # Cells stay text: which of them are numbers is the job's declaration, not a guess. The
-        # header is split off below: given one, pandas takes the first cells of rows that are longer
-        # for row labels, which shifts every column, and renames columns that come twice.
+        # Cells stay text: the job declares which columns are numbers. The header is read apart:
+        # with a header, pandas uses the first cells of longer rows as row labels, which shifts
+        # every column, and it renames repeated columns.
         header = [str(name).strip() for name in _read_cells(path, rows=1).iloc[0]]
         wanted = [i for i, name in enumerate(header) if only in (None, name)]
         cells = _read_cells(path, columns=None if only is None else wanted)
@@ -129,7 +128,7 @@ def read_file(path: Path, only: str | None = None) -> pd.DataFrame:
         raise DataError(str(path), "the file is empty", "Give it a header and records.") from None
     except ImportError:
         raise DataError(
-            str(path), "Parquet needs a further package", "pip install 'secagg[parquet]'"
+            str(path), "Parquet requires another package", "pip install 'secagg[parquet]'"
         ) from None
     except UnicodeDecodeError:
         raise DataError(str(path), "is not UTF-8 text", "Save it as UTF-8.") from None
@@ -137,11 +136,13 @@ def read_file(path: Path, only: str | None = None) -> pd.DataFrame:
         raise DataError(str(path), f"cannot be read ({error.strerror})") from None
     except ValueError as error:  # as pandas' parser errors are
         what = str(error).removeprefix("Error tokenizing data. C error: ").strip()
-        advice = "Are its cells separated by commas, as many in each row as in the header?"
+        advice = "Separate cells by commas, with as many cells in each row as in the header."
         raise DataError(str(path), f"cannot be read: {what}", advice) from None
     if len(header) == 1 and any(mark in header[0] for mark in ";\t|"):
         raise DataError(
-            str(path), f"its cells are not separated by commas ({header[0]!r})", "Use commas."
+            str(path),
+            f"its cells are not separated by commas ({header[0]!r})",
+            "Export it with commas.",
         )
     names = [header[i] for i in wanted]
     return cells.iloc[1:].set_axis(names, axis="columns").reset_index(drop=True)

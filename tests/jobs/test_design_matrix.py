@@ -72,14 +72,14 @@ def test_variables() -> None:
     ],
 )  # fmt: skip
 def test_two_variables_of_one_name(columns: dict[str, Any]) -> None:
-    with pytest.raises(JobError, match="names two variables"):
+    with pytest.raises(JobError, match="two variables"):
         facts(columns)
 
 
 @pytest.mark.parametrize("column", [REAL, YES, SEX])
 def test_a_variable_named_as_the_intercept(column: dict[str, Any]) -> None:
     """Else a result would have two terms of that name."""
-    with pytest.raises(JobError, match="names the intercept"):
+    with pytest.raises(JobError, match="reserved"):
         facts({"(intercept)": column})
 
 
@@ -125,27 +125,30 @@ def test_the_list_of_missing_texts_is_the_documented_one() -> None:
     assert {t.strip() for t in texts} == MISSING
 
 
-@pytest.mark.parametrize("cell", NONE, ids=repr)
 @pytest.mark.parametrize(("column", "good"), [(REAL, 20), (YES, 1), (GRADE, 2), (LOG, 10)])
-def test_missing_cells_are_left_out_and_counted(cell: Any, column: Any, good: Any) -> None:
-    got = rows(column, [good, cell, good])
-    assert len(got.values) == 2 and got.incomplete == 1
-    assert np.isfinite(got.values).all() and got.outside.tolist() == [0]
+def test_missing_cells_are_left_out_and_counted(column: Any, good: Any) -> None:
+    for cell in NONE:
+        got = rows(column, [good, cell, good])
+        assert len(got.values) == 2 and got.incomplete == 1, cell
+        assert np.isfinite(got.values).all() and got.outside.tolist() == [0]
 
 
 def test_a_missing_cell_takes_its_whole_record_along() -> None:
-    job = job_of({"x": REAL, "y": YES})
-    table = pd.DataFrame({"x": ["12", "", "30", "99"], "y": ["1", "0", "?", "0"]})
-    got = read_rows(job.columns, table, public_facts(job, ("a", "b")), "north")
+    """But what was clipped in it counts."""
+    got = read({"x": REAL, "y": YES}, pd.DataFrame({"x": [12, "", 30, 99], "y": list("10?0")}))
     assert got.values.tolist() == [[-0.8, 1.0], [1.0, -1.0]]
     assert got.incomplete == 2 and got.outside.tolist() == [1, 0]
+    got = read({"x": REAL, "y": YES}, pd.DataFrame({"x": ["99"], "y": [""]}))
+    assert got.outside.tolist() == [1, 0] and got.incomplete == 1
 
 
-@pytest.mark.parametrize(
-    "cell", ["abc", "1,5", "12 mm", "1_000", "0x10", "--1", "1e", "١a", "12;13"]
-)
-def test_text_in_a_continuous_column(cell: Any) -> None:
-    with pytest.raises(DataError, match="is not a number") as caught:
+TEXTS = ["abc", "1,5", "12 mm", "1_000", "0x10", "--1", "1e", "١a", "12;13"]
+INFINITE = ["inf", "-inf", "Infinity", "1e400", math.inf, -np.inf]
+
+
+@pytest.mark.parametrize("cell", TEXTS + INFINITE)
+def test_cells_that_are_no_finite_number(cell: Any) -> None:
+    with pytest.raises(DataError) as caught:
         rows(REAL, ["12", "", cell])
     assert caught.value.where == "north, column 'x', record 3"
 
@@ -155,7 +158,7 @@ def test_text_in_a_continuous_column(cell: Any) -> None:
     [
         (["1,5", "2,25", "3"], "decimal points"),
         (["2024-01-05", "2024-02-01", "NA"], "a date to days"),
-        (["12", "13", "14", "l5"], "only a value that is really missing may be left empty"),
+        (["12", "13", "14", "l5"], "only a missing value may be left empty"),
     ],
 )
 def test_advice_never_empties_a_column(cells: list[str], advice: str) -> None:
@@ -164,33 +167,20 @@ def test_advice_never_empties_a_column(cells: list[str], advice: str) -> None:
     assert advice in caught.value.advice
 
 
-@pytest.mark.parametrize("cell", ["inf", "-inf", "Infinity", "1e400", math.inf, -np.inf])
-def test_infinite_cells(cell: Any) -> None:
-    with pytest.raises(DataError, match="infinite") as caught:
-        rows(REAL, [12, cell])
-    assert caught.value.where.endswith("record 2")
-
-
 @pytest.mark.parametrize("column", [YES, SEX, GRADE])
-@pytest.mark.parametrize("cell", ["3", "yes", "Male", "-1", "0.5", "1.00", 0.5, 7, "-0"])
-def test_levels_that_were_not_declared(column: Any, cell: Any) -> None:
-    with pytest.raises(DataError, match="is not a declared level") as caught:
-        rows(column, [cell])
-    assert caught.value.where == "north, column 'x', record 1"
-    assert ", ".join(job_of({"x": column}).columns["x"].levels) in caught.value.advice  # type: ignore[union-attr]
+def test_levels_that_were_not_declared(column: Any) -> None:
+    for cell in ("3", "yes", "Male", "-1", "0.5", "1.00", 0.5, 7, "-0"):
+        with pytest.raises(DataError) as caught:
+            rows(column, [cell])
+        assert caught.value.where == "north, column 'x', record 1"
+        levels = getattr(job_of({"x": column}).columns["x"], "levels", ())
+        assert ", ".join(levels) in caught.value.advice
 
 
 def test_values_outside_are_clipped_and_counted() -> None:
     got = rows(REAL, [9.999, 10, 20, 30, 30.001, -1e300, "1e308", "  15 "])
     assert got.values[:, 0].tolist() == [-1, -1, 0, 1, 1, -1, 1, -0.5]
     assert got.outside.tolist() == [4] and got.incomplete == 0
-
-
-def test_values_outside_in_incomplete_records_count_too() -> None:
-    job = job_of({"x": REAL, "y": YES})
-    table = pd.DataFrame({"x": ["99"], "y": [""]})
-    got = read_rows(job.columns, table, public_facts(job, ("a", "b")), "north")
-    assert got.outside.tolist() == [1, 0] and got.incomplete == 1
 
 
 @pytest.mark.parametrize(("beyond", "of", "told"), [(5, 100, False), (6, 100, True), (1, 1, True)])
@@ -233,17 +223,23 @@ def test_log_never_leaves_its_bounds(low: float, ratio: float, cells: list[float
 # --- levels --------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    "one", [1, 1.0, "1", "1.0", " 1 ", np.int64(1), np.float64(1), np.float32(1), True, np.True_]
-)
-def test_whole_numbers_match_their_level(one: Any) -> None:
-    assert scaled(YES, [one, "0"]) == [1.0, -1.0]
-    assert rows(GRADE, [one]).values.tolist() == [[1.0, -1.0]]
-
-
-@pytest.mark.parametrize("zero", [0, 0.0, "0", "0.0", False, np.False_])
-def test_zero_matches_its_level(zero: Any) -> None:
-    assert scaled(YES, [zero]) == [-1.0]
+def test_whole_numbers_match_their_level() -> None:
+    for one in (
+        1,
+        1.0,
+        "1",
+        "1.0",
+        " 1 ",
+        np.int64(1),
+        np.float64(1),
+        np.float32(1),
+        True,
+        np.True_,
+    ):
+        assert scaled(YES, [one, "0"]) == [1.0, -1.0]
+        assert rows(GRADE, [one]).values.tolist() == [[1.0, -1.0]]
+    for zero in (0, 0.0, "0", "0.0", False, np.False_):
+        assert scaled(YES, [zero]) == [-1.0]
 
 
 @pytest.mark.parametrize("dtype", [object, "bool", "boolean"])
@@ -251,7 +247,7 @@ def test_booleans_match_levels_of_that_name(dtype: str) -> None:
     cells = pd.Series([True, False], dtype=dtype)
     assert scaled({"type": "binary", "levels": ["False", "True"]}, cells) == [1.0, -1.0]
     assert scaled(YES, cells) == [1.0, -1.0]
-    with pytest.raises(DataError, match="'True' is not a declared level"):
+    with pytest.raises(DataError):
         rows(SEX, cells)
 
 
@@ -259,7 +255,7 @@ def test_only_whole_numbers_lose_a_decimal() -> None:
     versions = {"type": "categorical", "levels": ["v1", "v2"]}
     assert scaled(versions, ["v1", "v2"]) == [-1.0, 1.0]
     for cell in ("v2.0", "2.0", ".0"):
-        with pytest.raises(DataError, match="is not a declared level"):
+        with pytest.raises(DataError):
             rows(versions, [cell])
 
 
@@ -287,28 +283,23 @@ def read(columns: dict[str, Any], table: pd.DataFrame, max_rows: int = 1000) -> 
     return read_rows(job.columns, table, public_facts(job, ("a", "b")), "north")
 
 
-def test_missing_column() -> None:
-    with pytest.raises(DataError, match=r"north: column 'y' is missing\. It has x, Y\.") as e:
+def test_a_declared_column_is_there_once() -> None:
+    with pytest.raises(DataError, match="'y'") as caught:
         read({"x": REAL, "y": YES}, pd.DataFrame({"x": [1], "Y": [1]}))
-    assert e.value.exit_code == 2
-
-
-def test_a_declared_column_that_is_there_twice() -> None:
+    assert "x, Y" in caught.value.advice
     twice = pd.DataFrame([[12, 13, 1]], columns=["x", "x", "z"])
-    with pytest.raises(DataError, match="column 'x' is there 2 times"):
+    with pytest.raises(DataError, match="'x'"):
         read({"x": REAL}, twice)
-    assert read({"z": YES}, twice).values.tolist() == [
-        [1.0]
-    ]  # what is not declared does not matter
+    assert read({"z": YES}, twice).values.tolist() == [[1.0]]  # undeclared columns do not matter
 
 
-@pytest.mark.parametrize("count", [9, 10, 11])
+@pytest.mark.parametrize("count", [10, 11])
 def test_max_rows(count: int) -> None:
     table = pd.DataFrame({"x": [12.0] * count})
     if count <= 10:
         assert len(read({"x": REAL}, table, 10).values) == count
         return
-    with pytest.raises(DataError, match=r"more than sites\.max_rows = 10 rows") as caught:
+    with pytest.raises(DataError) as caught:
         read({"x": REAL}, table, 10)
     assert "11" not in caught.value.line()
 

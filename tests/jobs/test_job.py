@@ -41,73 +41,89 @@ def test_toml_and_python_are_the_same_job() -> None:
 
 
 @pytest.mark.parametrize(
-    ("raw", "line"),
+    ("raw", "key", "advice"),
     [
-        (raw_job(titel="x"), "unknown key 'titel'. Did you mean 'title'?"),
-        (raw_job(sites={"max_rows": 1, "foldr": "x"}), "'sites.foldr'. Did you mean 'folder'?"),
-        (raw_job(release={"min_site": 3}), "'release.min_site'. Did you mean 'min_sites'?"),
-        (raw_job(release={"k": 3}), "'release.k'. Known keys here: min_records, min_sites"),
-        (raw_job(simulation={"alone": True}), "'simulation.alone'. Did you mean 'site_alone'?"),
-        (with_column(type="binary", level=["a", "b"]), "'columns.x.level'. Did you mean 'levels'?"),
-        (with_column(type="continuous", low=0, high=1, hgh=2), "Did you mean 'high'?"),
-        (raw_job(columns={"binary": {"type": "binary", "q": 1}}), "unknown key 'columns.binary.q'"),
-        (raw_job(columns={"continuous": {"type": "continuous", "low": 0}}),
-         "columns.continuous.high: is required"),
-        (raw_job(privacy={"person": ""}), "privacy.person: must not be empty (got '')"),
-        (raw_job(privacy={"epsilon": 1.0, "delta": 1e-6}), "privacy: epsilon is set and placement"),
-        (raw_job(privacy={"delta": 1e-6}), "privacy: delta is set and placement is not"),
-        (raw_job(privacy={"placement": "none", "epsilon": 1.0}), "privacy: epsilon is set and"),
-        (raw_job(privacy={"record_norm": 1.2}), "privacy: record_norm is set and placement is not"),
-        (raw_job(privacy={"person": "id"}), "or leave [privacy] out: --set privacy={}"),
-        (raw_job(privacy={"colluding": 2}), "privacy: colluding is set and placement is not"),
-        (raw_job(privacy={"adjacency": "replace"}), "privacy: adjacency is set and placement"),
-        (raw_job(privacy={"count_share": 0.1}), "privacy: count_share is set and placement"),
-        (raw_job(title=3), "title: input should be a valid string (got 3)"),
-        (raw_job(columns={}), "columns: dictionary should have at least 1 item"),
-        (raw_job(columns={"x": 3}), "columns.x"),
-        (with_column(), "columns.x.type: must be 'continuous', 'binary' or 'categorical'"),
-        (with_column(type="real"), "columns.x.type: must be 'continuous', 'binary' or 'categ"),
-        (with_column(type="continuous", low="a", high=1), "columns.x.low"),
-        (with_column(type="continuous", low=float("nan"), high=1), "columns.x.low"),
-        (with_column(type="continuous", low=0, high=float("inf")), "columns.x.high"),
-        (with_column(type="continuous", low=-1.01e100, high=1), "columns.x.low"),
-        (with_column(type="continuous", low=0, high=1.01e100), "columns.x.high"),
-        (with_column(type="continuous", low=1, high=1), "low (1) must be below high (1)"),
-        (with_column(type="continuous", low=2, high=1), "low (2) must be below high (1)"),
-        (with_column(type="continuous", low=0, high=1, transform="log"), "(0) must be positive"),
-        (with_column(type="continuous", low=-1, high=1, transform="log"), "must be positive"),
-        (with_column(type="continuous", low=1, high=2, transform="sqrt"), "columns.x.transform"),
-        (with_column(type="binary", levels=["a"]), "columns.x.levels"),
-        (with_column(type="binary", levels=["a", "b", "c"]), "columns.x.levels"),
-        (with_column(type="binary", levels=["a", "a"]), "a level is named twice"),
-        (with_column(type="categorical", levels=["a", "b", "a"]), "a level is named twice"),
-        (with_column(type="categorical", levels=["a"]), "columns.x.levels"),
-        (with_column(type="categorical", levels=["a", " b"]), "begins or ends with a space"),
-        (with_column(type="categorical", levels=[1, 2]), "columns.x.levels.0"),
-        (raw_job(sites={}), "sites.max_rows: is required"),
-        (raw_job(sites={"max_rows": 0}), "sites.max_rows"),
-        (raw_job(sites={"max_rows": 2**48 + 1}), "sites.max_rows"),
-        (raw_job(sites={"max_rows": 1, "table": "x"}), "table and site_column belong together"),
-        (raw_job(sites={"max_rows": 1, "site_column": "x"}), "table and site_column belong"),
-        (raw_job(sites={"max_rows": 1, "table": "x", "site_column": "x", "folder": "y"}), "both"),
-        (raw_job(release={"min_sites": 1}), "release.min_sites: input should be greater"),
-        (raw_job(release={"min_records": 0}), "release.min_records"),
-        (raw_job(release={"min_sites": 2.5}), "release.min_sites"),
-        (raw_job(method={}), "method.name: is required"),
-        (raw_job(method="moments"), "method"),
-        ({}, "title: is required"),
+        (raw_job(titel="x"), "titel", "'title'"),
+        (raw_job(sites={"max_rows": 1, "foldr": "x"}), "sites.foldr", "'folder'"),
+        (raw_job(release={"min_site": 3}), "release.min_site", "'min_sites'"),
+        (raw_job(release={"k": 3}), "release.k", "min_records, min_sites"),
+        (raw_job(simulation={"alone": True}), "simulation.alone", "'site_alone'"),
+        (with_column(type="binary", level=["a", "b"]), "columns.x.level", "'levels'"),
+        (with_column(type="continuous", low=0, high=1, hgh=2), "columns.x.hgh", "'high'"),
+        (raw_job(columns={"binary": {"type": "binary", "q": 1}}), "columns.binary.q", "levels"),
     ],
-)  # fmt: skip
-def test_mistakes(raw: dict[str, Any], line: str) -> None:
+)
+def test_unknown_keys(raw: dict[str, Any], key: str, advice: str) -> None:
     with pytest.raises(JobError) as caught:
         parse_job(raw, "job.toml")
-    shown = caught.value.line()
-    assert shown.startswith("job.toml: ") and line in shown and "\n" not in shown
-    assert caught.value.exit_code == 2
+    assert repr(key) in caught.value.what and advice in caught.value.advice
+
+
+def bounds(low: Any, high: Any, transform: str = "none") -> dict[str, Any]:
+    return with_column(type="continuous", low=low, high=high, transform=transform)
+
+
+def levels(kind: str, *names: Any) -> dict[str, Any]:
+    return with_column(type=kind, levels=list(names))
+
+
+def of_sites(**keys: Any) -> dict[str, Any]:
+    return raw_job(sites={"max_rows": 1} | keys)
+
+
+MISTAKES = {
+    "title": [{}, raw_job(title=3)],
+    "columns": [raw_job(columns={})],
+    "columns.x": [raw_job(columns={"x": 3}), bounds(1, 1), bounds(2, 1), bounds(0, 1, "log"),
+                  bounds(-1, 1, "log")],
+    "columns.continuous.high": [raw_job(columns={"continuous": {"type": "continuous", "low": 0}})],
+    "columns.x.type": [with_column(), with_column(type="real")],
+    "columns.x.low": [bounds("a", 1), bounds(float("nan"), 1), bounds(-1.01e100, 1)],
+    "columns.x.high": [bounds(0, float("inf")), bounds(0, 1.01e100)],
+    "columns.x.transform": [bounds(1, 2, "sqrt")],
+    "columns.x.levels": [levels("binary", "a", "b", "c"),
+                         levels("binary", "a", "a"), levels("categorical", "a", "b", "a"),
+                         levels("categorical", "a"), levels("categorical", "a", " b")],
+    "columns.x.levels.1": [levels("binary", "a")],
+    "columns.x.levels.0": [levels("categorical", 1, 2)],
+    "sites": [of_sites(table="x"), of_sites(site_column="x"),
+              of_sites(table="x", site_column="x", folder="y")],
+    "sites.max_rows": [raw_job(sites={}), of_sites(max_rows=0), of_sites(max_rows=2**48 + 1)],
+    "release.min_sites": [raw_job(release={"min_sites": n}) for n in (1, 2.5)],
+    "release.min_records": [raw_job(release={"min_records": 0})],
+    "method": [raw_job(method="moments")],
+    "method.name": [raw_job(method={})],
+    "privacy.person": [raw_job(privacy={"person": ""})],
+    "privacy": [raw_job(privacy=changed) for changed in (
+        {"placement": "none", "epsilon": 1.0}, {"placement": "sum", "epsilon": 1.0},
+        {"placement": "sum", "epsilon": 1.0, "delta": 1e-6, "sites_per_person": 2})],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("key", "raw"), [(key, raw) for key in MISTAKES for raw in MISTAKES[key]])
+def test_mistakes(key: str, raw: dict[str, Any]) -> None:
+    with pytest.raises(JobError) as caught:
+        parse_job(raw, "job.toml")
+    error = caught.value
+    assert (error.where, error.what.partition(": ")[0]) == ("job.toml", key)
+    assert "\n" not in error.line() and error.exit_code == 2
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [("epsilon", 1.0), ("delta", 1e-6), ("record_norm", 1.2), ("person", "id"), ("colluding", 2),
+     ("adjacency", "replace"), ("count_share", 0.1)],
+)  # fmt: skip
+def test_privacy_without_a_placement(key: str, value: Any) -> None:
+    """Sums would be exact, which is not what such a job asks for."""
+    with pytest.raises(JobError) as caught:
+        parse_job(raw_job(privacy={key: value}))
+    assert caught.value.what.startswith(f"privacy: {key} ")
+    assert "--set privacy={}" in caught.value.line()
 
 
 @pytest.mark.parametrize("privacy", [{}, {"placement": "none"}])
-def test_no_promise_is_no_mistake(privacy: dict[str, Any]) -> None:
+def test_no_guarantee_is_no_mistake(privacy: dict[str, Any]) -> None:
     """Also once all defaults are written out, as a stored job has them."""
     job = parse_job(raw_job(privacy=privacy))
     assert parse_job(job.model_dump(mode="json")) == job
@@ -135,26 +151,14 @@ def test_paths_are_relative_to_the_job(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("data", "what"),
-    [
-        (b"title = ", "is not valid TOML"),
-        (b"title = 'a'\ntitle = 'b'", "is not valid TOML"),
-        (b"[a]\n[a]", "is not valid TOML"),
-        (b"title = '\xe9'", "is not UTF-8"),
-        (b"", "title: is required"),
-    ],
+    "data", [b"title = ", b"title = 'a'\ntitle = 'b'", b"[a]\n[a]", b"title = '\xe9'", b"", None]
 )
-def test_files_that_cannot_be_used(tmp_path: Path, data: bytes, what: str) -> None:
-    with pytest.raises(JobError, match=what) as caught:
-        load_job(written(tmp_path, data))
-    assert "job.toml" in caught.value.where and "\n" not in caught.value.line()
-
-
-def test_no_file(tmp_path: Path) -> None:
-    with pytest.raises(JobError, match="cannot be read"):
-        load_job(tmp_path / "none.toml")
-    with pytest.raises(JobError, match="cannot be read"):
-        load_job(tmp_path)
+def test_files_that_cannot_be_used(tmp_path: Path, data: bytes | None) -> None:
+    path = tmp_path / "none.toml" if data is None else written(tmp_path, data)
+    for place in (path, tmp_path):  # and a folder
+        with pytest.raises(JobError) as caught:
+            load_job(place)
+        assert str(place) in caught.value.where and "\n" not in caught.value.line()
 
 
 # --- --set ---------------------------------------------------------------------------------------
@@ -168,9 +172,7 @@ def test_no_file(tmp_path: Path) -> None:
         ("release.min_sites", "4", 4),
         ("method.level", "0.9", 0.9),
         ("new.table.key", "true", True),
-        ("sites.folder", "some/where", "some/where"),
         ("method.predictors", '["a", "b"]', ["a", "b"]),
-        ("protocol", '{ name = "plain" }', {"name": "plain"}),
         ("title", "", ""),
         ("title", "a = b", "a = b"),
     ],
@@ -187,14 +189,14 @@ def test_set(key: str, value: str, expected: Any) -> None:
 
 def test_a_value_that_would_set_more_is_refused() -> None:
     raw: dict[str, Any] = {"title": "old"}
-    with pytest.raises(JobError, match="holds a line break"):
+    with pytest.raises(JobError):
         set_dotted(raw, "title", "1\nother = 2")
     assert raw == {"title": "old"}
 
 
 @pytest.mark.parametrize("key", ["title.x", "list.x", "list.0.x"])
 def test_set_below_what_is_no_table(key: str) -> None:
-    with pytest.raises(JobError, match="is not a table") as caught:
+    with pytest.raises(JobError) as caught:
         set_dotted({"title": "x", "list": [{}]}, key, "1")
     assert caught.value.where == f"--set {key}"
 
@@ -204,8 +206,6 @@ def test_set_reaches_the_job(tmp_path: Path) -> None:
     job = load_job(path, {"columns.age.high": "120", "release.min_sites": "5"})
     assert job.columns["age"] == Continuous.model_validate(COLUMNS["age"] | {"high": 120})
     assert job.release.min_sites == 5
-    with pytest.raises(JobError, match="Did you mean 'high'"):
-        load_job(path, {"columns.age.hihg": "120"})
     with pytest.raises(JobError, match=r"release\.min_sites"):
         load_job(path, {"release.min_sites": "many"})
 
