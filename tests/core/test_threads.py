@@ -1,4 +1,4 @@
-"""Linear algebra in one thread: the same bits on any number of cores, and the process as it was."""
+"""Linear algebra in one thread: the same bits on any number of cores; then the old setting."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def test_a_result_has_the_same_bits_on_one_core_and_on_two() -> None:
 @pytest.mark.system
 @pytest.mark.skipif((os.cpu_count() or 1) < 2, reason="a BLAS has one thread on one core")
 def test_without_it_they_differ() -> None:
-    """Or the test above would show nothing; true of OpenBLAS, which the wheels of numpy bring."""
+    """The positive control of the test above; it holds for OpenBLAS, as in numpy's wheels."""
     alone, two = digests(1, "pinned").split(), digests(2, "unpinned").split()
     assert alone[1] != two[1] and alone[3] != two[3]
 
@@ -94,22 +94,18 @@ def two() -> Iterator[None]:
 
 @pytest.mark.usefixtures("two")
 class TestOneThread:
-    def test_and_then_as_before(self) -> None:
-        assert threads() == {2}
-        with single_threaded_blas():
+    def test_the_setting_is_restored(self) -> None:
+        """Also after a nested use, and after an error."""
+        with pytest.raises(np.linalg.LinAlgError), single_threaded_blas():
             assert threads() == {1}
             with single_threaded_blas():
                 assert threads() == {1}
             assert threads() == {1}
-        assert threads() == {2}
-
-    def test_also_after_an_error(self) -> None:
-        with pytest.raises(np.linalg.LinAlgError), single_threaded_blas():
             np.linalg.inv(np.zeros((2, 2)))
         assert threads() == {2}
 
     def test_a_run_computes_in_one(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        """Whatever a method is asked for, at a site alone too."""
+        """Every function of a method, also for a site alone."""
         seen: dict[str, set[int]] = {}
 
         def watched(name: str) -> None:
@@ -121,12 +117,11 @@ class TestOneThread:
 
             monkeypatch.setattr(PooledMoments, name, call)
 
-        for name in ("initial_state", "contribute", "aggregate", "result"):
+        names = ("initial_state", "contribute", "aggregate", "result")
+        for name in names:
             watched(name)
         secagg.run(raw_job(simulation={"site_alone": True}), tables())
-        assert seen == {
-            name: {1} for name in ("initial_state", "contribute", "aggregate", "result")
-        }
+        assert seen == {name: {1} for name in names}
         assert threads() == {2}
 
 
