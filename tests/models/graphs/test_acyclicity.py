@@ -67,24 +67,6 @@ def test_minimiser_is_the_soft_threshold() -> None:
     np.testing.assert_allclose(fit.x, expected, rtol=0, atol=np.sqrt(2e-8 * least))
 
 
-@pytest.mark.parametrize("value", [np.inf, np.nan])
-def test_no_finite_step_is_reported(value: float) -> None:
-    start = 0.5 * (np.ones((3, 3)) - np.eye(3))
-    calls = 0
-
-    def only_at_start(W: np.ndarray):
-        nonlocal calls
-        calls += 1
-        return (1.0, np.ones((3, 3))) if calls == 1 else (value, W)
-
-    fit = minimise_sparse(only_at_start, start, 0.0)
-    assert not fit.finite
-    np.testing.assert_array_equal(fit.x, start)
-    nowhere = minimise_sparse(lambda W: (value, W), start, 0.0)
-    assert not nowhere.finite
-    np.testing.assert_array_equal(nowhere.x, start)
-
-
 def test_break_ties_is_small_fixed_and_keeps_zeros() -> None:
     W = RNG.normal(size=(4, 4))
     W[0, 1] = 0

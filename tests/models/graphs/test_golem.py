@@ -108,15 +108,6 @@ def test_two_alike_variables_keep_their_edge(equal_variances: bool) -> None:
     assert fit.directed.sum() == 1
 
 
-@BOTH
-def test_repeats_itself_on_selected_variables(simulate, equal_variances: bool) -> None:
-    data, chosen = simulate(5, 6, 7, 300).moments, ["x4", "x1", "x3"]
-    fit = golem(data, variables=chosen, equal_variances=equal_variances)
-    assert fit.names == tuple(chosen)
-    again = golem(data.select(chosen), equal_variances=equal_variances)
-    assert fit.to_dict() == again.to_dict()
-
-
 def test_cycles_of_the_soft_penalty_are_cut_with_a_note(simulate) -> None:
     fit = golem(simulate(3, 5, 8, 200).moments, dag_penalty=0.001)
     assert fit.converged

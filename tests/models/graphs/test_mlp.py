@@ -4,35 +4,16 @@ import math
 
 import numpy as np
 import pytest
-import scipy.linalg
 
 from secagg.models.graphs import mlp
 from secagg.models.graphs.mlp import Networks, squared_loss
 from secagg.models.graphs.proximal_newton import graph_constraint
 
-# By torch 2.13.0's autograd in double precision, d = 3, m = 2, n = 10, 4 records, zero diagonal:
+# By torch 2.13.0 in double precision, d = 3, m = 2, n = 10, 4 records, zero diagonal:
 # theta = sin(1, ..., size), X = 2 cos(1, 4, 9, ..., 144) row by row, A scattered into (d, d, m),
 # loss = ((X - (sigmoid(einsum("ni,ijh->njh", X, A) + b) * C).sum(-1) - c) ** 2).sum() / (2 n),
 # h = trace(matrix_exp((A * A).sum(-1))) - d
 TORCH_LOSS, TORCH_H = 1.4124859215438155, 6.06140441440615
-# fmt: off
-TORCH_LOSS_GRADIENT = [
-    9.2585602325649982e-02, -1.0852511221052983e-03, 1.7424475324898287e-02,
-    1.9852101913129937e-02, 1.0842442680303767e-02, 1.0146193530784045e-01,
-    6.0210233186116298e-02, 3.7609610751846365e-02, -6.7518605315771609e-03,
-    -6.6993882008374722e-02, 4.7856533818640218e-02, -1.0996422403366829e-05,
-    1.4336160727583969e-04, 1.4697579097659865e-02, 2.3717776445223736e-02,
-    -5.9621025728644531e-04, 1.9726489516819830e-02, 2.6192407420185845e-02,
-    -8.8994704638158062e-02, 5.2671735829567232e-02, 3.3837692649017181e-01,
-    3.1951145324762842e-01, -5.1928359922986694e-02, -5.5905118042120866e-02,
-    6.4445051416853971e-02, 3.5864970942135665e-01, 7.6224785708937232e-03,
-]
-TORCH_H_GRADIENT = [  # in A; the rest is 0
-    3.8120960835206095, 4.119368608234179, 0.48843659844425646, -2.6194020364958703,
-    -6.3572099988974164, -1.8523913159056424, 3.721947007311941, 5.604892051619218,
-    2.1155575206008677, -2.792662774717567, -5.940418402452501, -3.18749885295582,
-]
-# fmt: on
 EPS = np.finfo(float).eps
 
 
@@ -54,16 +35,10 @@ def dense(networks: Networks, theta: np.ndarray) -> np.ndarray:
 
 def test_against_torch() -> None:
     networks, theta, X = golden()
-    value, gradient = squared_loss(networks, X, 10)(theta)
     # Sums of fewer than 100 terms below 10, in another order; exp and tanh to a few units.
-    assert value == pytest.approx(TORCH_LOSS, rel=100 * EPS)
-    np.testing.assert_allclose(gradient, TORCH_LOSS_GRADIENT, rtol=0, atol=1000 * EPS)
-    h, E = graph_constraint(networks, theta)
+    assert squared_loss(networks, X, 10)(theta)[0] == pytest.approx(TORCH_LOSS, rel=100 * EPS)
     # torch's exponential of a matrix of norm 4 and ours, with entries below e^4.
-    assert h == pytest.approx(TORCH_H, rel=100 * EPS)
-    expected = np.zeros(networks.size)
-    expected[: networks.inputs] = TORCH_H_GRADIENT
-    np.testing.assert_allclose(2 * theta * E, expected, rtol=0, atol=100 * 55 * EPS)
+    assert graph_constraint(networks, theta)[0] == pytest.approx(TORCH_H, rel=100 * EPS)
 
 
 def test_a_free_diagonal_of_zeros_changes_nothing() -> None:
@@ -83,19 +58,6 @@ def test_gradient_of_the_loss(zero_diagonal: bool, numerical_gradient) -> None:
     loss = squared_loss(networks, X, 12)
     numerical, error = numerical_gradient(lambda t: loss(t)[0], theta)
     np.testing.assert_allclose(loss(theta)[1], numerical, rtol=0, atol=error)
-
-
-@pytest.mark.parametrize("zero_diagonal", [True, False])
-def test_constraint_and_its_gradient(zero_diagonal: bool, numerical_gradient) -> None:
-    networks = Networks(4, 3, zero_diagonal=zero_diagonal)
-    theta = 0.4 * np.random.default_rng(3).normal(size=networks.size)
-    squares = np.sum(dense(networks, theta) ** 2, axis=2)
-    np.testing.assert_allclose(networks.adjacency(theta) ** 2, squares, rtol=10 * EPS)
-    h = np.trace(scipy.linalg.expm(squares)) - 4
-    assert graph_constraint(networks, theta)[0] == pytest.approx(h, rel=1000 * EPS)
-    numerical, error = numerical_gradient(lambda t: graph_constraint(networks, t)[0], theta)
-    gradient = 2 * theta * graph_constraint(networks, theta)[1]
-    np.testing.assert_allclose(gradient, numerical, rtol=0, atol=error)
 
 
 def test_no_network_reads_its_own_variable() -> None:

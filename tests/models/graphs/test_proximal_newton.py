@@ -78,7 +78,7 @@ def cases():
     return {
         "static": (static, Ridged(target, 2.0, static.penalty), target),
         "lagged": (lagged, Ridged(both, 0.5, lagged.penalty), both),
-        "networks": (networks, Ridged(theta, 1.0, networks.penalty), np.full(theta.shape, 0.3)),
+        "networks": (networks, Ridged(theta, 1.0, networks.penalty), 0.3 * theta),
         "least squares": (
             LinearGraph(d, penalties=(0.1, 0.0), zero_diagonal=True),
             LeastSquares(np.cov(X.T), 0.1),

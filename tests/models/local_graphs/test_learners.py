@@ -175,22 +175,6 @@ def test_what_are_no_records_is_refused(rows: np.ndarray) -> None:
         Learner().fit(rows, NAMES)
 
 
-@pytest.mark.parametrize(
-    "learner",
-    [
-        Learner(penalty=-0.1),
-        Learner(penalty=np.nan),
-        Learner(algorithm="ges", penalty=0.0),
-        Learner(threshold=-1.0),
-        Learner(algorithm="pc", alpha=1.0),
-        Learner(algorithm="pc", alpha=0.0),
-    ],
-)
-def test_settings_out_of_range(learner: Learner) -> None:
-    with pytest.raises(UsageError):
-        learner.fit(records(10), NAMES)
-
-
 @pytest.mark.parametrize("algorithm", ["pc", "ges"])
 def test_without_its_package_nobody_abstains(
     monkeypatch: pytest.MonkeyPatch, algorithm: Algorithm

@@ -11,7 +11,7 @@ from support.jobs import raw_job
 import secagg
 from secagg.contracts import PublicFacts, SiteRecords, Variable
 from secagg.core.randomness import system_random
-from secagg.errors import CapabilityError, JobError
+from secagg.errors import JobError
 from secagg.models.common.pooled_moments import Moments
 from secagg.models.graphs.job_result import SHRUNK_NOTE
 from secagg.models.graphs.notears import notears
@@ -255,20 +255,6 @@ def test_settings_that_a_learner_has() -> None:
         ("ges", {"penalty": 2.0}),
     ):
         assert LocalGraphs(learner=learner, **had).stages(public_of())
-
-
-def test_without_the_package_the_job_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("importlib.util.find_spec", lambda _: None)
-    with pytest.raises(JobError) as caught:
-        LocalGraphs(learner="pc").stages(public_of())
-    assert caught.value.advice == "pip install 'secagg[graphs]'"
-
-
-def test_differential_privacy_is_refused() -> None:
-    privacy = {"placement": "sum", "epsilon": 1.0, "delta": 1e-6}
-    job = raw_job(columns=COLUMNS, method={"name": "local_graphs"}, privacy=privacy)
-    with pytest.raises(CapabilityError):
-        secagg.run(job, sites(20, 20, 20))
 
 
 def test_one_round_and_no_more() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from typing import Any
 
 import pytest
 from rich.console import Console
@@ -42,22 +41,16 @@ def test_settings_that_the_advice_names(
     assert ("Cycles remained" in text) == (residual == FAR and h == CYCLES and status != DIVERGED)
 
 
-def shown(monkeypatch: pytest.MonkeyPatch, **settings: Any) -> tuple[Run, str]:
-    """Run a graph; return the run and what the terminal shows of it."""
-    method = {"name": "notears_admm", "variables": ["x", "y", "z", "x2"]} | settings
+def test_it_is_marked_on_the_terminal_and_on_the_page(monkeypatch: pytest.MonkeyPatch) -> None:
+    method = {"name": "notears_admm", "variables": ["x", "y", "z", "x2"], "rounds": 30}
     finished = run(job("moments", "plain", simulation={}) | {"method": method}, tables(3))
     recorded = Console(record=True, width=400, quiet=True)
     recorded.quiet = False
     monkeypatch.setattr(terminal, "standard_output", lambda: recorded)
     output.show_run(finished)
-    return finished, recorded.export_text()
-
-
-def test_it_is_marked_on_the_terminal_and_on_the_page(monkeypatch: pytest.MonkeyPatch) -> None:
-    finished, text = shown(monkeypatch, rounds=30)
     note = finished.result.summary["notes"][0]
     assert finished.result.summary["status"] == RAN_OUT and "method.rounds" in note
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    lines = [line.strip() for line in recorded.export_text().splitlines() if line.strip()]
     assert lines[2].startswith("! ")  # after the title and the records
     assert f"- {note}" in lines
 
@@ -66,10 +59,3 @@ def test_it_is_marked_on_the_terminal_and_on_the_page(monkeypatch: pytest.Monkey
     assert (False, "A result that must not be used") in banners(page)
     assert re.search(r'<h3 id="analysis-1"><span class="mark">!</span> Graph by NOTEARS-ADMM', page)
     assert Page(page).text.count(note) == 2  # on the first page and next to the graph
-
-
-def test_notes_of_a_converged_graph_are_on_the_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
-    finished, text = shown(monkeypatch, penalty=10)  # no slope exceeds it: no edge, and a note why
-    notes = finished.result.summary["notes"]
-    assert finished.result.summary["converged"] and notes
-    assert all(f"- {note}" in text for note in notes)

@@ -134,21 +134,17 @@ def respond(message: dict[str, Any], memory: dict[str, Any] | None = None, **set
     return method.contribute(CONSENSUS, SITE, message, memory or {}, PUBLIC, system_random)
 
 
-HOLE = np.where(np.eye(4) > 0, np.nan, 0.0)
-
-
 @pytest.mark.parametrize(
     "changed",
     [
-        *[{"W": W} for W in (None, 0.0, [[0.0]], np.zeros((4, 3)), np.zeros(16),
-                             np.zeros((4, 4), dtype=np.int64), HOLE, HOLE + np.inf)],
-        *[{"records": n} for n in (None, 1, 19, 60.0, True, "60", 10**400)],
-        *[{"scale": scale} for scale in (None, 1.0, np.ones(3), 0 * HALF, -HALF, HALF * np.nan)],
+        {"W": np.where(np.eye(4) > 0, np.nan, 0.0)},
+        {"scale": -HALF},
+        *[{"records": n} for n in (1, 19, 60.0, True, 10**400)],
         # Finite, but a product of a few of them would not be. pytest forbids warnings.
         *[{"scale": np.full(4, size)} for size in (1e-300, 1e-60, 1e60, 1e307)],
         {"W": np.full((4, 4), 1e60)},
     ],
-)  # fmt: skip
+)
 def test_messages_out_of_range(changed: dict[str, Any]) -> None:
     respond(request(records=20))  # all records are here
     with pytest.raises(PeerError):

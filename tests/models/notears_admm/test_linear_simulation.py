@@ -203,8 +203,8 @@ def test_zero_diagonal() -> None:
 @pytest.mark.parametrize("variant", ["fast", "paper"])
 def test_raw_scales_do_not_end_in_a_clean_looking_graph(variant) -> None:
     """Standard deviations of 12 to 428, as in Sachs et al.: the published program overflows."""
-    sites = simulated(8, 5, (100,) * 4)
-    fit = learn([X * np.geomspace(12, 428, 5) for X in sites], schedule=Schedule(variant))
+    sites, schedule = simulated(8, 5, (100,) * 4), Schedule(variant, gamma1=2.5, gamma2=1.5)
+    fit = learn([X * np.geomspace(12, 428, 5) for X in sites], schedule=schedule)
     assert np.all(np.isfinite(fit.weights))
     assert is_acyclic(fit.directed) or fit.notes
     if fit.converged:  # rho2 = 0.001 does not suit 428^2
@@ -246,7 +246,7 @@ def some_sites(draw: st.DrawFn) -> list[np.ndarray]:
     return [scale * draw(arrays(np.float64, (n, q), elements=VALUES)) for n in rows]
 
 
-@settings(max_examples=35, deadline=None, derandomize=True)
+@settings(max_examples=25, deadline=None, derandomize=True)
 @given(
     some_sites(),
     st.sampled_from([Schedule()] * 6 + [Schedule("paper", rounds=20)]),

@@ -13,6 +13,7 @@ from support.folders import Killed, dying, folders
 from support.time_series import time_series
 
 import secagg
+from secagg.contracts import Result
 from secagg.errors import CapabilityError, JobError, UsageError
 from secagg.models.graphs.job_result import DIRECTIONS_NOTE, adjacency
 from secagg.models.graphs.metrics import compare_graphs
@@ -61,8 +62,13 @@ def records(sites: dict[str, pd.DataFrame]) -> list[np.ndarray]:
     return [table.to_numpy() for table in sites.values()]
 
 
-def test_equals_learn_and_is_scored() -> None:
-    result = secagg.run(job(OWN), tables()).result
+@pytest.fixture(scope="module")
+def plain() -> Result:
+    return secagg.run(job(OWN), tables()).result
+
+
+def test_equals_learn_and_is_scored(plain: Result) -> None:
+    result = plain
     fit = learn(records(tables()), names=NAMES)
     np.testing.assert_allclose(result.arrays["weights"], fit.weights, rtol=0, atol=AT_THE_END)
     np.testing.assert_array_equal(result.arrays["directed"], fit.directed)

@@ -27,14 +27,6 @@ def objective(graph: LinearGraph, pull: Pull, multipliers: Multipliers, W: np.nd
     return l1 + multipliers.alpha * h + multipliers.rho / 2 * h * h + away
 
 
-def test_pull_and_its_gradient(numerical_gradient) -> None:
-    rng = np.random.default_rng(0)
-    pull, W = Pull(rng.normal(size=(6, 3)), 2.5), rng.normal(size=(6, 3))
-    assert pull.value(W)[0] == pytest.approx(1.25 * np.sum((W - pull.target) ** 2), rel=1e-14)
-    numerical, error = numerical_gradient(lambda V: pull.value(V)[0], W)
-    np.testing.assert_allclose(pull.value(W)[1], numerical, rtol=0, atol=error)
-
-
 @pytest.mark.parametrize("seed", range(300))
 def test_convex_problem_by_its_first_order_conditions(seed: int) -> None:
     """V minimises lambda |V|_1 + kappa/2 |V - C|^2 + alpha l + rho/2 max(0, l)^2, l linearised h.

@@ -15,6 +15,7 @@ from secagg.core import encoding
 from secagg.core.randomness import RandomBytes, seeded_random
 from secagg.errors import DataError, JobError, PeerError, UsageError
 from secagg.models.sparse_bayes.base import DRAWS, RECORDS, SparseModel
+from secagg.models.sparse_bayes.directed_graph import SparseDirected
 from secagg.models.sparse_bayes.markov_random_field import SparseMarkov, discoveries
 from secagg.models.sparse_bayes.regression import SparseRegression
 from secagg.runtime.fixed_point import encode
@@ -231,6 +232,22 @@ def test_settings_out_of_range(key: str, value: float) -> None:
     with pytest.raises(JobError) as caught:
         SparseRegression(**settings).stages(public_of(2))
     assert caught.value.where == f"method.{key}"
+
+
+@pytest.mark.parametrize("model", [SparseMarkov, SparseDirected])
+@pytest.mark.parametrize(
+    ("key", "value"), [("fdr", 0.0), ("fdr", 1.0), ("level", -1.0), ("variables", ("y",))]
+)
+def test_settings_of_graphs_out_of_range(model: type[SparseModel], key: str, value: Any) -> None:
+    with pytest.raises(JobError) as caught:
+        model(**{key: value}).stages(public_of(2))
+    assert caught.value.where == f"method.{key}"
+
+
+def test_one_column_is_too_few() -> None:
+    for method in (SMALL, SparseMarkov(), SparseDirected()):
+        with pytest.raises(JobError):
+            method.stages(public_of(2, NAMES[:1]))
 
 
 def test_a_site_counts_and_tells_nothing_else_before_the_rounds() -> None:
