@@ -36,9 +36,7 @@ from secagg.contracts import (
     Body,
     Capabilities,
     Context,
-    Phase,
     PhaseRequest,
-    Ready,
     Shape,
     State,
     Total,
@@ -47,8 +45,8 @@ from secagg.core import ring
 from secagg.core.identity import Role
 from secagg.core.randomness import RandomBytes
 from secagg.core.ring import RingVector
-from secagg.errors import InternalError, PeerError, PolicyRefusal, ProtocolAbort
-from secagg.protocols.paillier import cryptosystem, key_distribution
+from secagg.errors import PeerError, ProtocolAbort
+from secagg.protocols.paillier import cryptosystem, phases
 from secagg.protocols.paillier.encrypted_vectors import EncryptedVectors
 from secagg.protocols.paillier.keys import (
     DEFAULT_BITS,
@@ -57,13 +55,14 @@ from secagg.protocols.paillier.keys import (
     check_private_key,
     generate_keypair,
 )
+from secagg.protocols.paillier.phases import PaillierPhases
 
 if TYPE_CHECKING:
     import phe
 
 
 @dataclass(frozen=True)
-class Paillier:
+class Paillier(PaillierPhases):
     """Paillier sums under one key that all sites hold."""
 
     key_bits: int = DEFAULT_BITS
@@ -91,14 +90,9 @@ class Paillier:
             "A malicious site can change other values of the sum and so make it wrong.",
         ),
     )
-    setup: ClassVar[tuple[Phase, ...]] = key_distribution.DEALING
-    phases: ClassVar[tuple[Phase, ...]] = (
-        Phase("encrypt", Role.SITE, contributes=True),
-        Phase("decrypt", Role.SITE, opens=True),
-    )
 
     def __post_init__(self) -> None:
-        key_distribution.check_key_bits(self.key_bits)
+        phases.check_key_bits(self.key_bits)
 
     def guarantee_text(self, sites: int) -> str:
         """Say that no site may collude with the coordinator."""
@@ -108,94 +102,68 @@ class Paillier:
         """Return 0: each site holds the key."""
         return 0
 
-    def parties(self) -> tuple[tuple[str, Role], ...]:
-        """Return no further parties."""
-        return ()
-
     def draw_key(self, random: RandomBytes) -> PrivateKey:
         """Return a fresh key; override this to use an existing one."""
         return generate_keypair(self.key_bits, random)
 
-    def client(
-        self,
-        phase: str,
-        state: State,
-        body: Body,
-        context: Context,
-        contribution: RingVector | None = None,
-    ) -> tuple[State, Body]:
-        """Run a phase at a site."""
-        match phase:
-            case "deal":
-                return self._deal(state, context)
-            case "install":
-                return self._install(state, body, context)
-            case "encrypt" if contribution is not None:
-                return state, {"ciphertexts": self._encrypt(_key(state), contribution, context)}
-            case "decrypt":
-                return _decrypt(state, body, context)
-        raise InternalError("paillier", f"no client step {phase!r}")
-
-    def server(
-        self, phase: str, state: State, replies: Mapping[str, Body], context: Context
-    ) -> tuple[State, PhaseRequest | Total | Ready]:
-        """Relay the key, multiply ciphertexts, ask one site after another to decrypt."""
-        match phase:
-            case "setup" | "deal" | "install":
-                return key_distribution.relay(phase, state, replies, self.key_bits)
-            case "sum":
-                key_holders = [site for site in replies if site in state["holders"]]
-                return state, PhaseRequest("encrypt", {site: {} for site in key_holders})
-            case "encrypt":
-                return _multiply(state, replies, context)
-            case "decrypt":
-                return _finish(state, replies, context)
-        raise InternalError("paillier", f"no server step {phase!r}")
-
     # --- a site ------------------------------------------------------------------------------
 
-    def _deal(self, state: State, context: Context) -> tuple[State, Body]:
-        if "key" in state:
-            raise PeerError(context.roster.coordinator, "asks for a second key")
+    def _deal(self, context: Context) -> tuple[State, Body]:
         key = self.draw_key(context.random)
         others = [site for site in context.roster.with_role(Role.SITE) if site != context.me]
-        reply = key_distribution.deal(
-            key.public, {site: _plain_key(key) for site in others}, context
-        )
+        reply = phases.deal(key.public, {site: _plain_key(key) for site in others}, context)
         return {"key": _plain_key(key), "opened": -1}, reply
 
-    def _install(self, state: State, body: Body, context: Context) -> tuple[State, Body]:
-        """Store the private key that the dealer, a site, sealed for this site; once a session."""
-        if "key" in state:
-            raise PeerError(context.roster.coordinator, "sends a second key")
-        dealer, plain = key_distribution.open_dealt(body, context)
+    def _install(self, body: Body, context: Context) -> State:
+        dealer, plain = phases.open_dealt(body, context)
         key = _read_key(plain)
-        key_distribution.check_size(dealer, key.public, self.key_bits)
+        phases.check_size(dealer, key.public, self.key_bits)
         check_private_key(key)
-        return {"key": _plain_key(key), "opened": -1}, {}
+        return {"key": _plain_key(key), "opened": -1}
 
-    def _encrypt(self, key: PrivateKey, contribution: RingVector, context: Context) -> bytes:
+    def _encrypt(self, state: State, contribution: RingVector, context: Context) -> Body:
+        key = _key(state)
         ciphertexts = cryptosystem.encrypt_as_key_holder(
             key,
             EncryptedVectors.of(key.public, context).plaintexts(contribution),
             context.random,
             short_exponent_assumption=self.short_exponents,
         )
-        return cryptosystem.ciphertexts_to_bytes(key.public, ciphertexts)
+        return {"ciphertexts": ciphertexts.to_bytes()}
 
+    def _decrypt(self, state: State, body: Body, context: Context) -> Body:
+        key = _key(state)
+        sums = EncryptedVectors.of(key.public, context)
+        ciphertexts = sums.ciphertexts(context.roster.coordinator, body.get("product"))
+        return {
+            "sum": sums.total(cryptosystem.decrypt(key, ciphertexts), len(body["contributors"]))
+        }
 
-def _decrypt(state: State, body: Body, context: Context) -> tuple[State, Body]:
-    """Decrypt the product over the contributors, once a round; `Party` has checked the rules."""
-    key = _key(state)
-    if context.round <= state["opened"]:
-        raise PolicyRefusal(context.me, "has already decrypted a sum of this round")
-    product = body.get("product")
-    if not isinstance(product, bytes):
-        raise PeerError(context.roster.coordinator, "malformed request: no ciphertexts")
-    sums = EncryptedVectors.of(key.public, context)
-    ciphertexts = sums.ciphertexts(context.roster.coordinator, product)
-    total = sums.total(cryptosystem.decrypt(key, ciphertexts), len(body["contributors"]))
-    return {**state, "opened": context.round}, {"sum": total}
+    # --- the coordinator ---------------------------------------------------------------------
+
+    def _multiply(
+        self, state: State, replies: Mapping[str, Body], context: Context
+    ) -> tuple[State, PhaseRequest]:
+        public = PublicKey(state["n"], state["h_s"])
+        sums = EncryptedVectors.of(public, context)
+        columns = [
+            sums.ciphertexts(site, body.get("ciphertexts")) for site, body in replies.items()
+        ]
+        product = cryptosystem.multiply(public, columns).to_bytes()
+        contributors = list(replies)
+        return _ask_decryption({**state, "product": product, "summed": contributors}, contributors)
+
+    def _collect(
+        self, state: State, replies: Mapping[str, Body], context: Context
+    ) -> tuple[State, PhaseRequest | Total]:
+        if not replies:
+            return _ask_decryption(state, state["decryptors"][1:])
+        ((site, body),) = replies.items()
+        values = body.get("sum")
+        if not ring.is_vector(values, context.shape.length, context.shape.ring_bits):
+            raise PeerError(site, "its decrypted sum has the wrong shape")
+        session_state = {key: state[key] for key in ("n", "h_s", "holders")}
+        return session_state, Total(values, tuple(state["summed"]))
 
 
 def _key(state: State) -> PrivateKey:
@@ -215,40 +183,12 @@ def _read_key(plain: Body) -> PrivateKey:
     raise PeerError("paillier", "malformed message: not a private key")
 
 
-# --- the coordinator -----------------------------------------------------------------------------
-
-
-def _multiply(
-    state: State, replies: Mapping[str, Body], context: Context
-) -> tuple[State, PhaseRequest | Total]:
-    if not replies:
-        raise ProtocolAbort("paillier", "no site sent ciphertexts")
-    public = PublicKey(state["n"], state["h_s"])
-    sums = EncryptedVectors.of(public, context)
-    columns = [sums.ciphertexts(site, body.get("ciphertexts")) for site, body in replies.items()]
-    product = cryptosystem.ciphertexts_to_bytes(public, cryptosystem.multiply(public, columns))
-    return _ask_decryption({**state, "product": product, "summed": list(replies)}, list(replies))
-
-
 def _ask_decryption(state: State, candidates: list[str]) -> tuple[State, PhaseRequest]:
     if not candidates:
         raise ProtocolAbort("paillier", "no contributing site answered the request to decrypt")
     state = {**state, "decryptors": candidates}
     body: Body = {"product": state["product"]}
     return state, PhaseRequest("decrypt", {candidates[0]: body}, tuple(state["summed"]))
-
-
-def _finish(
-    state: State, replies: Mapping[str, Body], context: Context
-) -> tuple[State, PhaseRequest | Total]:
-    if not replies:
-        return _ask_decryption(state, state["decryptors"][1:])
-    ((site, body),) = replies.items()
-    values = body.get("sum")
-    if not ring.is_vector(values, context.shape.length, context.shape.ring_bits):
-        raise PeerError(site, "its decrypted sum has the wrong shape")
-    session_state = {key: state[key] for key in ("n", "h_s", "holders")}
-    return session_state, Total(values, tuple(state["summed"]))
 
 
 # --- the whole protocol without messages ---------------------------------------------------------

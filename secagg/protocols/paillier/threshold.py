@@ -58,9 +58,7 @@ from secagg.contracts import (
     Body,
     Capabilities,
     Context,
-    Phase,
     PhaseRequest,
-    Ready,
     Shape,
     State,
     Total,
@@ -70,8 +68,8 @@ from secagg.core.frames import Header
 from secagg.core.identity import Role
 from secagg.core.randomness import RandomBytes
 from secagg.core.ring import RingVector
-from secagg.errors import InternalError, JobError, PeerError, PolicyRefusal, ProtocolAbort
-from secagg.protocols.paillier import cryptosystem, key_distribution
+from secagg.errors import JobError, PeerError, PolicyRefusal, ProtocolAbort
+from secagg.protocols.paillier import cryptosystem, phases
 from secagg.protocols.paillier.encrypted_vectors import EncryptedVectors
 from secagg.protocols.paillier.integers import Integers
 from secagg.protocols.paillier.key_shares import (
@@ -84,10 +82,11 @@ from secagg.protocols.paillier.key_shares import (
     share_key,
 )
 from secagg.protocols.paillier.keys import DEFAULT_BITS, PrivateKey, PublicKey, check_public_key
+from secagg.protocols.paillier.phases import PaillierPhases
 
 
 @dataclass(frozen=True)
-class ThresholdPaillier:
+class ThresholdPaillier(PaillierPhases):
     """Paillier sums under a key that the sites share."""
 
     key_bits: int = DEFAULT_BITS
@@ -127,14 +126,9 @@ class ThresholdPaillier:
             "sum could reveal more than the method declares.",
         ),
     )
-    setup: ClassVar[tuple[Phase, ...]] = key_distribution.DEALING
-    phases: ClassVar[tuple[Phase, ...]] = (
-        Phase("encrypt", Role.SITE, contributes=True),
-        Phase("decrypt", Role.SITE, opens=True),
-    )
 
     def __post_init__(self) -> None:
-        key_distribution.check_key_bits(self.key_bits)
+        phases.check_key_bits(self.key_bits)
         if self.threshold is not None and self.threshold < 2:
             raise JobError("protocol.threshold", "must be at least 2: 1 site could decrypt alone")
 
@@ -151,10 +145,6 @@ class ThresholdPaillier:
         """Return t - 1 (the dealer of the key must not be among them)."""
         return self.threshold_of(sites) - 1
 
-    def parties(self) -> tuple[tuple[str, Role], ...]:
-        """Return no further parties."""
-        return ()
-
     def threshold_of(self, sites: int) -> int:
         """Return t for this number of sites. Raises `JobError` if the job sets a larger one."""
         if self.threshold is None:
@@ -167,66 +157,27 @@ class ThresholdPaillier:
         """Return a fresh key; override this to use an existing one."""
         return generate_keypair(self.key_bits, random)
 
-    def client(
-        self,
-        phase: str,
-        state: State,
-        body: Body,
-        context: Context,
-        contribution: RingVector | None = None,
-    ) -> tuple[State, Body]:
-        """Run a phase at a site."""
-        match phase:
-            case "deal":
-                return self._deal(state, context)
-            case "install":
-                return self._install(state, body, context)
-            case "encrypt" if contribution is not None:
-                return state, self._encrypt(_share(state, context), contribution, context)
-            case "decrypt":
-                return self._decrypt(state, body, context)
-        raise InternalError(self.name, f"no client step {phase!r}")
-
-    def server(
-        self, phase: str, state: State, replies: Mapping[str, Body], context: Context
-    ) -> tuple[State, PhaseRequest | Total | Ready]:
-        """Relay key shares, multiply ciphertexts, ask sites to decrypt until t have answered."""
-        match phase:
-            case "setup" | "deal" | "install":
-                self.threshold_of(len(_sites(context)))
-                return key_distribution.relay(phase, state, replies, self.key_bits)
-            case "sum":
-                key_holders = [site for site in replies if site in state["holders"]]
-                return state, PhaseRequest("encrypt", {site: {} for site in key_holders})
-            case "encrypt":
-                return self._multiply(state, replies, context)
-            case "decrypt":
-                return self._collect(state, replies, context)
-        raise InternalError(self.name, f"no server step {phase!r}")
-
     # --- a site ------------------------------------------------------------------------------
 
-    def _deal(self, state: State, context: Context) -> tuple[State, Body]:
+    def _deal(self, context: Context) -> tuple[State, Body]:
         """Draw a key and deal its shares; the dealer keeps only its own share."""
-        _refuse_second_key(state, context)
         sites = _sites(context)
         key = self.draw_key(context.random)
         shares = share_key(key, len(sites), self.threshold_of(len(sites)), context.random)
         plain = {site: _plain(share) for site, share in zip(sites, shares, strict=True)}
         own = plain.pop(context.me)
-        return {**own, "opened": -1}, key_distribution.deal(key.public, plain, context)
+        return {**own, "opened": -1}, phases.deal(key.public, plain, context)
 
-    def _install(self, state: State, body: Body, context: Context) -> tuple[State, Body]:
-        """Store the share that the dealer, a site, sealed for this site; once a session."""
-        _refuse_second_key(state, context)
-        dealer, plain = key_distribution.open_dealt(body, context)
+    def _install(self, body: Body, context: Context) -> State:
+        dealer, plain = phases.open_dealt(body, context)
         share = _share(plain, context)
-        key_distribution.check_size(dealer, share.public, self.key_bits)
+        phases.check_size(dealer, share.public, self.key_bits)
         check_public_key(share.public)
         check_share(share)
-        return {**_plain(share), "opened": -1}, {}
+        return {**_plain(share), "opened": -1}
 
-    def _encrypt(self, share: KeyShare, contribution: RingVector, context: Context) -> Body:
+    def _encrypt(self, state: State, contribution: RingVector, context: Context) -> Body:
+        share = _share(state, context)
         self._check_rule(context)
         ciphertexts = cryptosystem.encrypt(
             share.public,
@@ -234,15 +185,11 @@ class ThresholdPaillier:
             context.random,
             short_exponent_assumption=self.short_exponents,
         )
-        return _contribution(
-            cryptosystem.ciphertexts_to_bytes(share.public, ciphertexts), share.public
-        )
+        return _contribution(ciphertexts.to_bytes(), share.public)
 
-    def _decrypt(self, state: State, body: Body, context: Context) -> tuple[State, Body]:
-        """Partially decrypt the product, once a round, on the conditions listed at the top."""
+    def _decrypt(self, state: State, body: Body, context: Context) -> Body:
+        """Partially decrypt the product, on the conditions listed at the top."""
         share = _share(state, context)
-        if context.round <= state["opened"]:
-            raise PolicyRefusal(context.me, "has already helped to open a sum of this round")
         if context.me not in body["contributors"]:
             raise PolicyRefusal(context.me, "helps to open only sums that it contributes to")
         sent = body.get("ciphertexts")
@@ -258,8 +205,8 @@ class ThresholdPaillier:
                     context.roster.coordinator, f"did not relay the ciphertexts that {site} sent"
                 )
             columns.append(sums.ciphertexts(site, sent[site]))
-        answers = partially_decrypt(share, cryptosystem.multiply(share.public, columns))
-        return {**state, "opened": context.round}, {"answers": answers.to_bytes()}
+        product = cryptosystem.multiply(share.public, columns)
+        return {"answers": partially_decrypt(share, product).to_bytes()}
 
     def _check_rule(self, context: Context) -> None:
         """Refuse if the threshold protects against fewer colluding sites than this site's rule."""
@@ -286,17 +233,13 @@ class ThresholdPaillier:
                     columns.append(sums.ciphertexts(site, data))
                 case _:
                     raise PeerError(site, "malformed message: no ciphertexts under this key")
-        if not columns:
-            raise ProtocolAbort(self.name, "no site sent ciphertexts")
         # Start with another site in each round, so that all sites do the same amount of work.
         contributors = list(replies)
         first = context.round % len(contributors)
         state = {
             **state,
             "ciphertexts": {site: body["ciphertexts"] for site, body in replies.items()},
-            "product": cryptosystem.ciphertexts_to_bytes(
-                public, cryptosystem.multiply(public, columns)
-            ),
+            "product": cryptosystem.multiply(public, columns).to_bytes(),
             "unasked": contributors[first:] + contributors[:first],
             "answers": {},
         }
@@ -357,11 +300,6 @@ def _contribution(ciphertexts: object, public: PublicKey) -> Body:
 
 def _key_digest(public: PublicKey) -> bytes:
     return encoding.digest([public.n, public.h_s])
-
-
-def _refuse_second_key(state: State, context: Context) -> None:
-    if "share" in state:
-        raise PeerError(context.roster.coordinator, "sends a second key")
 
 
 def _plain(share: KeyShare) -> Body:

@@ -138,9 +138,9 @@ def test_silent_dealers_and_key_holders() -> None:
 
 def test_a_false_share_stops_the_sum() -> None:
     class Deceives(CachedKey):
-        def _install(self, state, body, context):
-            state, reply = super()._install(state, body, context)
-            return {**state, "share": state["share"] ^ (context.me == "site_1")}, reply
+        def _install(self, body, context):
+            state = super()._install(body, context)
+            return {**state, "share": state["share"] ^ (context.me == "site_1")}
 
     world = World(Deceives(2048), numbers(4, 4, 5), SumNumbers((4,)))
     with pytest.raises(ProtocolAbort):

@@ -1,0 +1,208 @@
+"""The phases of both Paillier protocols: one site, the dealer, makes a key; then sums follow.
+
+Set-up has two phases, for whole keys and for key shares. *deal*: the dealer draws a key, seals each
+other site's key or key share for it, and sends the public key to the coordinator. *install*: each
+site opens its envelope. If a dealer does not answer, the coordinator asks the next site. A sum has
+two phases: all key holders *encrypt*, and contributing sites *decrypt*.
+
+Threat model: an honest-but-curious coordinator that may also try to make sites accept a key of its
+choice: sites accept only an envelope that a *site* sealed and signed in this session. Trusted: the
+dealer, which knows the whole key while it deals. Not protected: a malicious coordinator can ask
+several sites to deal, and relay different keys to different sites; it knows none of them.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+from secagg.contracts import Body, Context, Phase, PhaseRequest, Ready, State, Total
+from secagg.core.frames import open_frame, seal_frame
+from secagg.core.identity import Role
+from secagg.core.ring import RingVector
+from secagg.errors import InternalError, JobError, PeerError, PolicyRefusal, ProtocolAbort
+from secagg.protocols.paillier.keys import (
+    DEFAULT_BITS,
+    MAX_BITS,
+    MIN_BITS,
+    PublicKey,
+    check_public_key,
+)
+
+
+class PaillierPhases(ABC):
+    """What both protocols share; a site's state has "opened", the last round it decrypted in."""
+
+    name: ClassVar[str]
+    setup: ClassVar[tuple[Phase, ...]] = (Phase("deal", Role.SITE), Phase("install", Role.SITE))
+    phases: ClassVar[tuple[Phase, ...]] = (
+        Phase("encrypt", Role.SITE, contributes=True),
+        Phase("decrypt", Role.SITE, opens=True),
+    )
+
+    @property
+    @abstractmethod
+    def key_bits(self) -> int:
+        """Length of the modulus in bits."""
+
+    @abstractmethod
+    def max_colluding(self, sites: int) -> int:
+        """As in `SecureSum`."""
+
+    def parties(self) -> tuple[tuple[str, Role], ...]:
+        """Return no further parties."""
+        return ()
+
+    def client(
+        self,
+        phase: str,
+        state: State,
+        body: Body,
+        context: Context,
+        contribution: RingVector | None = None,
+    ) -> tuple[State, Body]:
+        """Run a phase at a site."""
+        match phase:
+            case "deal" | "install" if "opened" in state:
+                raise PeerError(context.roster.coordinator, "asks for or sends a second key")
+            case "deal":
+                return self._deal(context)
+            case "install":
+                return self._install(body, context), {}
+            case "encrypt" if contribution is not None:
+                return state, self._encrypt(state, contribution, context)
+            case "decrypt":
+                if context.round <= state.get("opened", -1):
+                    raise PolicyRefusal(context.me, "has already decrypted a sum of this round")
+                return {**state, "opened": context.round}, self._decrypt(state, body, context)
+        raise InternalError(self.name, f"no client step {phase!r}")
+
+    def server(
+        self, phase: str, state: State, replies: Mapping[str, Body], context: Context
+    ) -> tuple[State, PhaseRequest | Total | Ready]:
+        """Relay the key, multiply ciphertexts, ask sites to decrypt the product."""
+        match phase:
+            case "setup":
+                # Raises `JobError` if the settings do not fit this number of sites.
+                self.max_colluding(len(context.roster.with_role(Role.SITE)))
+                return _ask_dealer(sorted(replies))
+            case "deal" if replies:
+                return _relay_key(state, replies, self.key_bits)
+            case "deal":
+                return _ask_dealer([s for s in state["candidates"] if s != state["dealer"]])
+            case "install":
+                holders = sorted({state["dealer"], *replies})
+                return {"n": state["n"], "h_s": state["h_s"], "holders": holders}, Ready()
+            case "sum":
+                key_holders = [site for site in replies if site in state["holders"]]
+                return state, PhaseRequest("encrypt", {site: {} for site in key_holders})
+            case "encrypt" if not replies:
+                raise ProtocolAbort(self.name, "no site sent ciphertexts")
+            case "encrypt":
+                return self._multiply(state, replies, context)
+            case "decrypt":
+                return self._collect(state, replies, context)
+        raise InternalError(self.name, f"no server step {phase!r}")
+
+    @abstractmethod
+    def _deal(self, context: Context) -> tuple[State, Body]:
+        """Draw a key and deal it; return the dealer's state."""
+
+    @abstractmethod
+    def _install(self, body: Body, context: Context) -> State:
+        """Return the state with what the dealer, a site, sealed for this site."""
+
+    @abstractmethod
+    def _encrypt(self, state: State, contribution: RingVector, context: Context) -> Body:
+        """Return the encrypted contribution."""
+
+    @abstractmethod
+    def _decrypt(self, state: State, body: Body, context: Context) -> Body:
+        """Decrypt the product over the contributors; `Party` has checked the release rules."""
+
+    @abstractmethod
+    def _multiply(
+        self, state: State, replies: Mapping[str, Body], context: Context
+    ) -> tuple[State, PhaseRequest]:
+        """Multiply the ciphertexts and ask sites to decrypt."""
+
+    @abstractmethod
+    def _collect(
+        self, state: State, replies: Mapping[str, Body], context: Context
+    ) -> tuple[State, PhaseRequest | Total]:
+        """Return the sum, or ask further sites to decrypt."""
+
+
+def check_key_bits(key_bits: int) -> None:
+    """Raise `JobError` unless the setting `key_bits` is a supported length."""
+    if key_bits % 2 or not MIN_BITS <= key_bits <= MAX_BITS:
+        raise JobError(
+            "protocol.key_bits",
+            f"must be an even number from {MIN_BITS} to {MAX_BITS}, not {key_bits}",
+            f"The default is {DEFAULT_BITS}.",
+        )
+
+
+# --- a site --------------------------------------------------------------------------------------
+
+
+def deal(public: PublicKey, bodies: Mapping[str, Body], context: Context) -> Body:
+    """Return the dealer's reply: the public key, and each body sealed for its site."""
+    envelopes = {
+        site: seal_frame(
+            context.identity, context.roster, context.session, context.round, "deal", site, body
+        )
+        for site, body in bodies.items()
+    }
+    return {"n": public.n, "h_s": public.h_s, "envelopes": envelopes}
+
+
+def open_dealt(body: Body, context: Context) -> tuple[str, dict[str, Any]]:
+    """Return the dealer's name and the content of its envelope. Raises `PeerError`."""
+    match body:
+        case {"dealer": str(dealer), "envelope": bytes(envelope)} if (
+            dealer in context.roster.with_role(Role.SITE)  # a key from the coordinator is refused
+        ):
+            pass
+        case _:
+            raise PeerError(
+                context.roster.coordinator, "malformed request: no key sealed by a site"
+            )
+    identity, roster, session = context.identity, context.roster, context.session
+    return dealer, open_frame(identity, roster, session, context.round, "deal", dealer, envelope)
+
+
+def check_size(dealer: str, key: PublicKey, key_bits: int) -> None:
+    """Raise `PeerError` unless the key has the length of the job's setting."""
+    if key.bits != key_bits:
+        raise PeerError(dealer, f"the key has {key.bits} bits instead of the job's {key_bits} bits")
+
+
+# --- the coordinator -----------------------------------------------------------------------------
+
+
+def _ask_dealer(candidates: list[str]) -> tuple[State, PhaseRequest]:
+    if not candidates:
+        raise ProtocolAbort("paillier", "no site answered the request to make a key")
+    state = {"candidates": candidates, "dealer": candidates[0]}
+    return state, PhaseRequest("deal", {candidates[0]: {}})
+
+
+def _relay_key(
+    state: State, replies: Mapping[str, Body], key_bits: int
+) -> tuple[State, PhaseRequest]:
+    dealer = state["dealer"]
+    match replies[dealer]:
+        case {"n": int(n), "h_s": None | int() as h_s, "envelopes": dict(envelopes)}:
+            public = PublicKey(n, h_s)
+        case _:
+            raise PeerError(dealer, "sent a malformed key")
+    check_size(dealer, public, key_bits)
+    check_public_key(public)
+    bodies: dict[str, Body] = {
+        site: {"dealer": dealer, "envelope": envelope}
+        for site, envelope in envelopes.items()
+        if site in state["candidates"]
+    }
+    return {**state, "n": n, "h_s": h_s}, PhaseRequest("install", bodies)
