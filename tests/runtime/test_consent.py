@@ -1,23 +1,21 @@
-"""Consent before the first sum: what one site refuses costs no other site anything."""
+"""Consent before the first sum: a refusal by one site costs no other site any budget."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from support.jobs import raw_job, table
 from support.ledger_runs import DELTA, FIVE, folder_with, noised, run
-from support.world import STAGE, SumNumbers, World, events, run_until
+from support.world import SumNumbers, World, events, run_until
 
 from secagg.contracts import SiteRecords
 from secagg.contracts.noise import Adjacency
-from secagg.core.frames import peek_header, read_frame, write_frame
-from secagg.core.identity import Identity
+from secagg.core.frames import peek_header, read_frame
 from secagg.core.randomness import system_random
-from secagg.errors import PeerError, PolicyRefusal, SecaggError
+from secagg.errors import PolicyRefusal, SecaggError
 from secagg.jobs.job import parse_job
 from secagg.privacy.accounting.budget import Cap
 from secagg.privacy.policy.release_rules import ReleasePolicy
@@ -25,8 +23,7 @@ from secagg.protocols.additive import Additive
 from secagg.protocols.plain import Plain
 from secagg.runs import budgets, ledger_history
 from secagg.runtime.attestations import digest_request
-from secagg.runtime.engines.memory import MemoryEngine
-from secagg.runtime.party import REFUSED, Handled, Party
+from secagg.runtime.party import REFUSED
 from secagg.runtime.planned_job import plan_job
 from secagg.runtime.session import open_session
 
@@ -45,38 +42,18 @@ def cap(data: Path, party: str, epsilon: float) -> None:
     budgets.set_cap(data / "ledgers" / f"{party}.ledger", None, party, whose)
 
 
-@dataclass(frozen=True)
-class Ledgered:
-    """The parties of a session whose sites keep ledgers, in the folder `data`."""
-
-    data: Path
-    parties: Mapping[str, Party]
-    keys: Identity
-    name: bytes
-
-
-def hexadecimal(number: Any) -> str:
-    """Python refuses to write large integers in decimals."""
-    return f"{number:x}"[:20] if type(number) is int else str(number)
-
-
-def ledgered(place: Path, **settings: Any) -> Ledgered:
-    data = folder_with(place)
-    raw = raw_job(
-        sites={"folder": data, "max_rows": 100}, protocol={"name": "additive"}, **settings
-    )
-    session = open_session(plan_job(parse_job(raw)), system_random)
-    assert isinstance(session.engine, MemoryEngine)
-    keys = session.coordinator.identity
-    return Ledgered(data, session.engine.parties, keys, session.session)
-
-
 def write_policy(data: Path, more: str) -> None:
     (data / "e.policy.toml").write_text(POLICY + more, encoding="utf-8")
 
 
+def forbid_method(data: Path) -> None:
+    """Also break the site's file, which is never read."""
+    write_policy(data, 'methods = ["logistic"]\n')
+    (data / "e.csv").write_text("no\nrecords\n")
+
+
 BY_THE_JOB: dict[str, Any] = {
-    "a rule on the job": lambda data: write_policy(data, 'methods = ["logistic"]\n'),
+    "a rule on the job": forbid_method,
     "its budget": lambda data: cap(data, "e", 0.5),
     "the budget of the later rounds": lambda data: cap(data, "e", 0.99),
 }
@@ -90,7 +67,7 @@ EXACT: dict[str, Any] = {}
 
 
 def refused(tmp_path: Path, spoil: Any, privacy: dict[str, Any]) -> Path:
-    """Three runs that the last site to be asked refuses."""
+    """Try three runs, each refused by the last site."""
     data = folder_with(tmp_path)
     (data / "ledgers").mkdir(mode=0o700)
     spoil(data)
@@ -106,7 +83,7 @@ def refused(tmp_path: Path, spoil: Any, privacy: dict[str, Any]) -> Path:
 def test_a_run_that_one_site_refuses_charges_nobody(
     tmp_path: Path, spoil: str, privacy: dict[str, Any]
 ) -> None:
-    """The others have entered nothing by then; the refusal is in the site's own ledger."""
+    """The other sites have recorded no release; the refusal is in the site's own ledger."""
     data = refused(tmp_path, BY_THE_JOB[spoil], privacy)
     assert entered(data) == []
     rows = [r for r in ledger_history.history(data / "ledgers") if "REFUSED" in r["text"]]
@@ -114,7 +91,7 @@ def test_a_run_that_one_site_refuses_charges_nobody(
 
 
 @pytest.mark.parametrize("spoil", BY_RECORDS)
-def test_without_noise_records_are_looked_at_before_anybody_pays(
+def test_without_noise_rules_on_records_apply_before_any_release(
     tmp_path: Path, spoil: str
 ) -> None:
     assert entered(refused(tmp_path, BY_RECORDS[spoil], EXACT)) == []
@@ -122,30 +99,32 @@ def test_without_noise_records_are_looked_at_before_anybody_pays(
 
 @pytest.mark.parametrize("privacy", NOISED, ids=str)
 @pytest.mark.parametrize("spoil", BY_RECORDS)
-def test_with_noise_consent_says_nothing_of_records(
+def test_with_noise_consent_reveals_nothing_about_records(
     tmp_path: Path, spoil: str, privacy: dict[str, Any]
 ) -> None:
-    """It is free: otherwise whoever asks again and again would learn them for nothing."""
+    """Consent is free: a coordinator could ask many times and learn about records at no cost."""
     data = refused(tmp_path, BY_RECORDS[spoil], privacy)
     rows = [r for r in ledger_history.history(data / "ledgers") if r["kind"] == "entry"]
-    assert {row["content"]["stage"] for row in rows} == {"cohort"}  # which was asked, and paid for
+    assert {row["content"]["stage"] for row in rows} == {
+        "cohort"
+    }  # the count, for which the sites paid
     assert {row["party"] for row in rows} == set(FIVE) - {"e"}
 
 
 @pytest.mark.parametrize("rule", ["min_total_records = 1000", "max_site_share = 0.1"])
 @pytest.mark.parametrize("privacy", [*NOISED, EXACT], ids=str)
-def test_what_the_count_shows_is_decided_before_the_next_sum(
+def test_rules_on_the_count_apply_before_the_next_sum(
     tmp_path: Path, rule: str, privacy: dict[str, Any]
 ) -> None:
-    """A rule on all records: the count is paid for, as it was released; the moments are not."""
+    """A rule on the total: the count was released and costs budget, the moments do not."""
     data = refused(tmp_path, lambda data: write_policy(data, rule + "\n"), privacy)
     rows = [r for r in ledger_history.history(data / "ledgers") if r["kind"] == "entry"]
     assert {row["content"]["stage"] for row in rows} == {"cohort"}
     assert {row["party"] for row in rows} == {*FIVE, "coordinator"}
 
 
-def test_a_gradient_that_does_not_fit_as_a_whole_charges_nobody(tmp_path: Path) -> None:
-    """All rounds are asked about; the first ones alone would fit."""
+def test_a_gradient_beyond_the_budget_charges_nobody(tmp_path: Path) -> None:
+    """Consent covers all rounds; the first rounds alone would fit the budget."""
     method = {"name": "gradient", "outcome": "sex", "predictors": ["age"], "family": "binomial"}
     data = folder_with(tmp_path)
     (data / "ledgers").mkdir(mode=0o700)
@@ -158,16 +137,8 @@ def test_a_gradient_that_does_not_fit_as_a_whole_charges_nobody(tmp_path: Path) 
     run(data, **job)
 
 
-def test_who_decides_on_public_facts_decides_before_reading(tmp_path: Path) -> None:
-    data = folder_with(tmp_path)
-    write_policy(data, 'methods = ["logistic"]\n')
-    (data / "e.csv").write_text("no\nrecords\n")
-    with pytest.raises(PolicyRefusal):
-        run(data)
-
-
 def test_a_replay_needs_no_budget(tmp_path: Path) -> None:
-    """What leaves with the noise of an earlier release is affordable when nothing is left."""
+    """A repeated release with the same noise costs nothing, so it needs no remaining budget."""
     data = folder_with(tmp_path)
     run(data, privacy=noised(placement="site"))
     for name in FIVE:
@@ -192,8 +163,8 @@ def test_decisions_are_written_once_and_refusals_always(tmp_path: Path) -> None:
         assert [r["party"] for r in rows] == ["e"] * number
 
 
-def test_consent_enters_nothing_and_reads_nothing_twice() -> None:
-    """After it there are decisions in the ledger, and the records have been read, once."""
+def test_consent_records_only_decisions_and_reads_no_records() -> None:
+    """The whole run reads the records once."""
     raw = raw_job(privacy=noised(2.0), protocol={"name": "additive"})
     raw["release"]["min_records"] = 5
     records = {name: table(i, 40) for i, name in enumerate("abcd")}
@@ -226,7 +197,7 @@ def world(**more: Any) -> World:
 
 @pytest.mark.parametrize("protocol", [Plain(), Additive(2)], ids=lambda p: p.name)
 def test_silence_is_no_consent(protocol: Any) -> None:
-    """The run goes on without that site, if the rules let it."""
+    """The run continues without that site, if the rules allow it."""
 
     def tamper(sender: str, recipient: str, frame: bytes) -> list[bytes]:
         return [] if (sender, peek_header(frame)[1]) == ("b", "consent") else [frame]
@@ -242,8 +213,8 @@ def test_silence_is_no_consent(protocol: Any) -> None:
     assert {d.phase for d in few.engine.transcript} == {"consent"}
 
 
-def test_what_consent_says() -> None:
-    """A signed frame of this session that carries nothing, for each site."""
+def test_the_frames_of_consent() -> None:
+    """A signed frame of this session with an empty body, for each site."""
     w = world()
     first = w.coordinator.start()
     frames = w.engine.exchange(first.requests)
@@ -258,8 +229,8 @@ def test_what_consent_says() -> None:
     assert run_until(world(), "submit").state.cohort == tuple("abcd")
 
 
-def test_silence_is_told_to_the_others(tmp_path: Path) -> None:
-    """Who wants more sites than are left refuses before anybody pays."""
+def test_the_other_sites_are_asked_again_after_silence() -> None:
+    """A site that requires more sites than are left refuses before any release."""
     rules = {"a": ReleasePolicy(5, 1)}
 
     def tamper(sender: str, recipient: str, frame: bytes) -> list[bytes]:
@@ -273,36 +244,8 @@ def test_silence_is_told_to_the_others(tmp_path: Path) -> None:
     assert {d.phase for d in w.engine.transcript} == {"consent", REFUSED}
 
 
-def ask(w: World, party: Party, state: bytes, phase: str, round_: int, **body: Any) -> Handled:
-    asked = {"stage": "cohort", "cohort": list("abcd"), "records": None, "message": {}} | body
-    sender = w.identities["coordinator"]
-    return party.handle(write_frame(sender, w.session, round_, phase, "a", asked), state)
-
-
-def test_when_consent_is_asked() -> None:
-    """To the first sum as often as it takes; never afterwards; to the next stage once."""
-    w = world(protocol=Additive(2))
-    party = w.engine.parties["a"]
-    state = party.first_state()
-    early = ask(w, party, state, "consent", 0, stage=STAGE, records=4)
-    assert isinstance(early.error, PeerError)
-    for cohort in (list("abcd"), list("abc")):
-        done = ask(w, party, state, "consent", 0, cohort=cohort)
-        assert done.error is None
-        state = done.state
-    state = ask(w, party, state, "share", 0).state
-    for round_ in (0, 1):
-        late = ask(w, party, state, "consent", round_)
-        assert isinstance(late.error, PeerError) and late.state == state
-    done = ask(w, party, state, "consent", 1, stage=STAGE, records=4)
-    assert done.error is None
-    for round_ in (1, 2):  # how many records in all is the coordinator's to say
-        again = ask(w, party, done.state, "consent", round_, stage=STAGE, records=5)
-        assert isinstance(again.error, PeerError)
-
-
-def test_silence_that_would_expose_a_site_ends_the_run_before_anybody_pays() -> None:
-    """All five were released before; the sum over the other four would show the fifth."""
+def test_silence_that_would_expose_a_site_ends_the_run() -> None:
+    """A sum over all five was released before; a sum over four would show the fifth."""
 
     def tamper(sender: str, recipient: str, frame: bytes) -> list[bytes]:
         return [] if sender == "e" else [frame]
@@ -313,45 +256,3 @@ def test_silence_that_would_expose_a_site_ends_the_run_before_anybody_pays() -> 
     with pytest.raises(PolicyRefusal):
         w.sum()
     assert {d.phase for d in w.engine.transcript} == {"consent"}
-
-
-@pytest.mark.parametrize(
-    ("phase", "round_"),
-    [("consent", -1), ("share", -1), ("consent", 2**32), ("share", 2**70), ("share", 1 << 20_000),
-     ("consent", True)],
-    ids=hexadecimal,
-)  # fmt: skip
-def test_a_round_that_no_ledger_can_hold_is_refused(
-    tmp_path: Path, phase: str, round_: int
-) -> None:
-    """Once such a round reached the site's ledger, and caused an overflow instead of a refusal."""
-    w = ledgered(tmp_path)
-    party, state = w.parties["e"], w.parties["e"].first_state()
-    body = {"stage": "cohort", "cohort": list(FIVE), "records": None, "message": {}}
-    handled = party.handle(write_frame(w.keys, w.name, round_, phase, "e", body), state)
-    assert isinstance(handled.error, PeerError) and handled.state == state
-    reply = read_frame(handled.reply, party.roster, "coordinator", w.name)
-    assert reply.header.phase == REFUSED and reply.body == {"code": "peer"}
-    assert not (w.data / "ledgers").exists()
-
-
-def test_a_session_has_one_total_number_of_records(tmp_path: Path) -> None:
-    """A rule on the site's share, refused for one total after the other, would tell its records."""
-    data = folder_with(tmp_path)
-    write_policy(data, "max_site_share = 0.1\n")
-    raw = raw_job(sites={"folder": data, "max_rows": 100}, privacy=noised(2.0),
-                  protocol={"name": "additive"})  # fmt: skip
-    session = open_session(plan_job(parse_job(raw)), system_random)
-    engine, keys = session.engine, session.coordinator.identity
-    assert isinstance(engine, MemoryEngine)
-    step = session.coordinator.start()
-    while step.state.round == 0:
-        step = session.coordinator.advance(step.state, engine.exchange(step.requests))
-    party, state = engine.parties["e"], engine.states["e"]
-    body = read_frame(step.requests["e"], session.roster, "e", session.session).body
-    for total in (100, 100, 10_000):  # the rule refuses 100; 10,000 would satisfy it
-        asked = {**body, "records": total}
-        handled = party.handle(write_frame(keys, session.session, 1, "consent", "e", asked), state)
-        assert isinstance(handled.error, PolicyRefusal)
-        state = handled.state
-    session.close()

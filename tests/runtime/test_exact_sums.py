@@ -8,18 +8,17 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any
 
 import numpy as np
 import pytest
 
-from secagg.contracts import Body, PublicFacts, SiteRecords, State, Update
+from secagg.contracts import PublicFacts, SiteRecords
 from secagg.core import ring
-from secagg.core.randomness import RandomBytes, replayable_random, system_random
+from secagg.core.randomness import replayable_random, system_random
 from secagg.jobs.job import parse_job
-from secagg.models.moments.method import STAGE, PooledMoments
+from secagg.models.moments.method import STAGE
 from secagg.runtime.planned_job import Planned, plan_job
 from secagg.runtime.session import open_session
 
@@ -104,34 +103,6 @@ def test_moments(protocol: str, sites: int, bits: int, ring_bits: int) -> None:
     opened, expected = securely_summed(planned)
     assert opened == expected
     assert opened[0] > sites * 2**bits  # the count, in steps: there is something to sum
-
-
-@dataclass(frozen=True)
-class Repeated(PooledMoments):
-    """Moments as if each record occurred 2^30 times: an exact scaling."""
-
-    def contribute(
-        self,
-        stage: str,
-        rows: SiteRecords,
-        message: Body,
-        memory: State,
-        public: PublicFacts,
-        random: RandomBytes,
-    ) -> tuple[Update, State]:
-        update, memory = super().contribute(stage, rows, message, memory, public, random)
-        return {name: values * 2.0**30 for name, values in update.items()}, memory
-
-
-@pytest.mark.parametrize(("protocol", "sites"), [("plain", 12), ("additive", 2), ("masked", 2)])
-def test_huge_n(protocol: str, sites: int) -> None:
-    """10^12 rows at each site need the 128-bit ring, and the sums exceed 64 bits."""
-    planned = plan(protocol, sites, max_rows=2**40, bits=32)
-    assert planned.plans.of(STAGE).ring_bits == 128
-    repeated = replace(planned, method=Repeated(fraction_bits=32))
-    opened, expected = securely_summed(repeated)
-    assert opened == expected
-    assert max(opened) > 2**64
 
 
 def corners(public: PublicFacts, *, value: float, size: int) -> SiteRecords:

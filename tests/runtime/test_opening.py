@@ -62,22 +62,13 @@ def test_an_honest_opening() -> None:
     body = about_to_open(w)
     handled = ask(w, 0, body)
     assert handled.error is None
-    again = ask(w, 0, body, handled.state)
-    assert isinstance(again.error, PeerError) and again.state == handled.state
-
-
-@pytest.mark.parametrize("survivors", [["a", "b", "c"], ["b", "c", "d"], list(SITES)])
-def test_a_second_opening_of_the_round(survivors: list[str]) -> None:
-    """Sums over four sites and then over three: their difference is the fourth's contribution."""
-    w = world()
-    body = about_to_open(w)
-    opened = ask(w, 0, body)
-    second = ask(w, 0, {**body, "contributors": survivors}, opened.state)
-    assert second.error is not None and second.state == opened.state
+    for sites in (list(SITES), ["a", "b", "c"]):  # a second sum would show what d contributed
+        again = ask(w, 0, {**body, "contributors": sites}, handled.state)
+        assert isinstance(again.error, PeerError) and again.state == handled.state
 
 
 def test_the_protocol_itself_opens_once() -> None:
-    """Even for a party that forgot which requests it answered."""
+    """Even if the party has lost its record of answered requests."""
     w = world()
     body = about_to_open(w)
     opened = ask(w, 0, body)
@@ -207,8 +198,8 @@ def test_only_sites_count_as_contributors(stand_in: str) -> None:
     check_refused(w, padded, PeerError)
 
 
-def test_a_site_whose_shares_are_not_here() -> None:
-    """d took part and signed, but its share never reached this aggregator."""
+def test_a_site_whose_share_is_missing() -> None:
+    """d took part and signed, but its share did not reach this aggregator."""
     w = world()
     step = run_until(w, "hold")
     envelopes = read_frame(step.requests[ME], w.roster, ME, w.session).body

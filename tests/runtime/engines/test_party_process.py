@@ -1,4 +1,4 @@
-"""What a party's process keeps: asked the same again, it says the same again; and nothing twice."""
+"""A party's process: it repeats its reply to a repeated request, and answers nothing twice."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ from secagg.errors import DataError, PeerError
 from secagg.jobs.job import Job, load_job
 from secagg.models.moments.method import PooledMoments
 from secagg.runtime.coordinator import Coordinator, Step
+from secagg.runtime.coordinator_state import CoordinatorState, Status
 from secagg.runtime.engines.party_process import PartyProcess
 from secagg.runtime.parties import make_coordinator
 from secagg.runtime.party import REFUSED
@@ -59,13 +60,19 @@ class Table:
     def phase(self, site: str, reply: bytes) -> str:
         return read_frame(reply, self.roster, COORDINATOR, self.session).header.phase
 
-    def play(self, step: Step, before: Callable[[], None] = lambda: None) -> Step:
-        """Play to the end; `before` is called ahead of each exchange."""
-        while not step.done:
+    def play_until(
+        self, done: Callable[[CoordinatorState], bool], before: Callable[[], None] = lambda: None
+    ) -> Step:
+        """Play until a state that is `done`; call `before` before each exchange."""
+        step = self.coordinator.start()
+        while not done(step.state):
             before()
             replies = [self.ask(site, request) for site, request in step.requests.items()]
             step = self.coordinator.advance(step.state, replies)
         return step
+
+    def play(self, before: Callable[[], None] = lambda: None) -> Step:
+        return self.play_until(lambda state: state.status is Status.DONE, before)
 
 
 @pytest.fixture
@@ -74,14 +81,12 @@ def table(tmp_path: Path) -> Table:
 
 
 def test_restarted_between_any_two_phases(table: Table) -> None:
-    step = table.play(table.coordinator.start())
+    step, second = table.play(), Table(table.folder / "again")
 
     def restart() -> None:
-        table.sites = {site: table.restarted(site) for site in SITES}
+        second.sites = {site: second.restarted(site) for site in SITES}
 
-    second = Table(table.folder / "again")
-    table = second
-    same = second.play(second.coordinator.start(), restart)
+    same = second.play(restart)
     assert encoding.dumps(same.state.method) == encoding.dumps(step.state.method)
     assert same.state.counts["records"] == step.state.counts["records"]
 
@@ -99,7 +104,7 @@ def test_the_same_request_has_the_same_reply(table: Table, restart: bool) -> Non
 def test_a_state_that_cannot_be_kept_sends_nothing(
     table: Table, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The disk is full: there is no reply, and once there is room the request is as new."""
+    """The disk is full: there is no reply. Once there is space, the request is answered."""
     import secagg.runtime.engines.party_process as module
 
     def full(path: Path, value: Any, **how: Any) -> None:
@@ -117,9 +122,7 @@ def test_a_state_that_cannot_be_kept_sends_nothing(
 
 
 def test_another_request_for_the_same_phase_is_refused(table: Table) -> None:
-    step = table.coordinator.start()
-    frames = [table.ask(site, request) for site, request in step.requests.items()]
-    step = table.coordinator.advance(step.state, frames)
+    step = table.play_until(lambda state: state.phase != "consent")
     table.ask("north", step.requests["north"])
     frame = read_frame(step.requests["north"], table.roster, "north", table.session)
     other = write_frame(
@@ -149,7 +152,7 @@ def test_messages_that_make_no_sense(table: Table, message: Any) -> None:
 
 
 def test_a_refusal_is_not_remembered(table: Table, capsys: pytest.CaptureFixture[str]) -> None:
-    """Whoever mends the data may be asked again; its own words are in its own log only."""
+    """After the data is fixed, the same request is answered; the error text is in its log only."""
     path = table.folder / "data/north.csv"
     text = path.read_text()
     path.write_text(text.replace(",male", ",mael"))
@@ -162,14 +165,11 @@ def test_a_refusal_is_not_remembered(table: Table, capsys: pytest.CaptureFixture
 
 
 @pytest.mark.parametrize("failing", [PeerError("moments", "no"), ValueError("no")])
-def test_but_one_of_the_method_is(
+def test_a_refusal_of_the_method_is_remembered(
     table: Table, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], failing: Any
 ) -> None:
-    """It may depend on records and message, so that no message gets an answer; restart or not."""
-    step = table.coordinator.start()
-    while step.state.round == 0 or step.state.phase == "consent":
-        frames = [table.ask(site, request) for site, request in step.requests.items()]
-        step = table.coordinator.advance(step.state, frames)
+    """It may depend on records and message, so the session ends, even after a restart."""
+    step = table.play_until(lambda state: state.round == 1 and state.phase != "consent")
     request = step.requests["north"]
 
     def refuse(*_: object) -> None:
@@ -180,8 +180,8 @@ def test_but_one_of_the_method_is(
         reply = table.ask("north", request)
     body = read_frame(reply, table.roster, COORDINATOR, table.session).body
     assert body == {"code": "peer" if isinstance(failing, PeerError) else "internal"}
-    told = capsys.readouterr().err  # in full where it is a bug, as the process would have ended
-    assert ("Traceback" in told) == isinstance(failing, ValueError)
+    log = capsys.readouterr().err  # with the traceback of an internal error
+    assert ("Traceback" in log) == isinstance(failing, ValueError)
     asked = read_frame(request, table.roster, "north", table.session)
     phase, other = asked.header.phase, {**asked.body, "other": 1}
     for round_, body in ((1, asked.body), (1, other), (2, other)):
@@ -192,11 +192,8 @@ def test_but_one_of_the_method_is(
 
 
 def test_a_search_by_numbers_of_records_ends_at_the_first(table: Table) -> None:
-    """A rule compares with what the coordinator says, and a restart does not make it forget."""
-    step = table.coordinator.start()
-    while step.state.round == 0:
-        frames = [table.ask(site, request) for site, request in step.requests.items()]
-        step = table.coordinator.advance(step.state, frames)
+    """A rule compares with the announced total, and the site remembers it after a restart."""
+    step = table.play_until(lambda state: state.round == 1)
     policy = table.folder / "data/north.policy.toml"
     policy.write_text("min_sites = 2\nmin_records = 2\nmax_site_share = 0.5\n")
     honest = read_frame(step.requests["north"], table.roster, "north", table.session)
@@ -211,11 +208,7 @@ def test_a_search_by_numbers_of_records_ends_at_the_first(table: Table) -> None:
 
 
 def test_records_may_not_change_between_rounds(table: Table) -> None:
-    step = table.coordinator.start()
-    for _ in ("consent", "the count"):
-        frames = [table.ask(site, request) for site, request in step.requests.items()]
-        step = table.coordinator.advance(step.state, frames)
-    step = table.coordinator.advance(step.state, [])
+    step = table.play_until(lambda state: state.round == 1)
     path = table.folder / "data/north.csv"
     text = path.read_text()
     path.write_text(text.rpartition("\n")[0].rpartition("\n")[0] + "\n")  # without its last record
@@ -240,30 +233,21 @@ def test_a_session_is_pinned(table: Table) -> None:
         assert process.session == table.session
 
 
-def test_a_roster_without_its_keys(tmp_path: Path, table: Table) -> None:
+def test_an_opening_that_does_not_fit_the_party(table: Table) -> None:
+    """Another key or a missing file is an error; another job gives another session name."""
     shutil.rmtree(table.folder / "parties/north")
     with pytest.raises(PeerError):
         table.restarted("north").answer(table.opening)
-
-
-def test_a_job_that_is_not_the_others(table: Table) -> None:
-    """The session's name tells: it is computed from the party's own copy."""
-    shutil.rmtree(table.folder / "parties/north")
-    table.job = table.job.model_copy(update={"title": "Another"})
-    north = table.restarted("north")
-    roster = Roster(table.roster.parties | {"north": north.identity.public})
-    opened = north.answer(["open", roster.to_plain(), b"nonce"])
-    assert opened[1] != session_of(table.planned, roster, b"nonce")
-
-
-def test_a_site_whose_file_is_gone(table: Table) -> None:
-    (table.folder / "data/north.csv").unlink()
+    (table.folder / "data/south.csv").unlink()
     with pytest.raises(DataError):
-        table.restarted("north")
+        table.restarted("south")
+    table.job = table.job.model_copy(update={"title": "Another"})
+    west = table.restarted("west")
+    assert west.session != table.session
 
 
 def test_its_files_are_private(table: Table) -> None:
-    table.play(table.coordinator.start())
+    table.play()
     files = sorted((table.folder / "parties/north").iterdir())
     assert [path.name for path in files] == ["keys", "seconds", "session", "state"]
     assert all(path.stat().st_mode & 0o777 == 0o600 for path in files)
