@@ -31,17 +31,17 @@ class LinearGraph:
     @cached_property
     def penalty(self) -> Array:
         """Lambda for each entry of W; inf for an entry that is fixed at zero."""
-        now, lagged = self.penalties
+        instantaneous, lagged = self.penalties
         penalty = np.full(self.shape, lagged, dtype=np.float64)
-        penalty[: self.d] = now
+        penalty[: self.d] = instantaneous
         if self.zero_diagonal:
             np.fill_diagonal(penalty[: self.d], np.inf)
         return penalty
 
     def squares(self, W: Array) -> Array:
         """Return the squared instantaneous coefficients."""
-        now = W[: self.d]
-        return now * now
+        instantaneous = W[: self.d]
+        return instantaneous * instantaneous
 
     def spread(self, slopes: Array) -> Array:
         """Return the slopes in W's first block, zeros in the lagged blocks."""

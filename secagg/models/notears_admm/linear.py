@@ -320,17 +320,17 @@ class NotearsAdmm:
         if self.variables is None:
             in_lags = {int(i) for lag in lagged for i in lag}
             others = [i for i in range(len(public.variables)) if i not in in_lags]
-            now = np.array(others, dtype=np.int64)
+            instantaneous = np.array(others, dtype=np.int64)
         else:
-            now = choose(public, self.variables, "method.variables")
+            instantaneous = choose(public, self.variables, "method.variables")
         for lag in lagged:
-            if len(lag) != len(now):
+            if len(lag) != len(instantaneous):
                 raise JobError(
                     "method.lags",
-                    f"a lag has {len(lag)} columns and the graph {len(now)} variables",
+                    f"a lag has {len(lag)} columns and the graph {len(instantaneous)} variables",
                     "In each lag list the earlier values of all variables, in their order.",
                 )
-        positions = np.concatenate([now, *lagged])
+        positions = np.concatenate([instantaneous, *lagged])
         if len(set(positions.tolist())) < len(positions):
             raise JobError("method.lags", "a column is named twice", "Name each column once.")
         return positions

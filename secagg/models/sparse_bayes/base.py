@@ -296,11 +296,11 @@ class SparseModel(ABC):
         rng = self._generator(state["round"] + 1)
         drawn = self.draw_common(Common(**state["common"]), total, sites, rng)
         common = {name: getattr(drawn, name) for name in SHARED_FIELDS}
-        done, kept = state["round"] + 1, state[COLLECTED_DRAWS]
+        done, saved = state["round"] + 1, state[COLLECTED_DRAWS]
         if done > self.discarded and (done - self.discarded) % self.thin == 0:
-            kept = [*kept, {name: common[name] for name in RECORDED}]
+            saved = [*saved, {name: common[name] for name in RECORDED}]
         status = "done" if done == self.rounds else "running"
-        return {**state, "status": status, "round": done, "common": common, COLLECTED_DRAWS: kept}
+        return {**state, "status": status, "round": done, "common": common, COLLECTED_DRAWS: saved}
 
     def _checked_spec(self, public: PublicFacts) -> Spec:
         """Return a round's fields. Raises `JobError` if they have too many numbers."""

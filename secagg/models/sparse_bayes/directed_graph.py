@@ -198,9 +198,9 @@ class SparseDirected(SparseModel):
         Matrices have [h, j] for h -> j, as for all graphs here. Draws have the entries in the order
         of `laplace_graph.entry_positions`, given by "targets" and "sources".
         """
-        kept, names = recorded_draws(state), state["columns"]
+        draws, names = recorded_draws(state), state["columns"]
         targets, sources = entry_positions(len(names))
-        posteriors = {name: summarise(kept[name], self.level) for name in ("theta", "inclusion")}
+        posteriors = {name: summarise(draws[name], self.level) for name in ("theta", "inclusion")}
         pip = posteriors["inclusion"].mean[0]
         edges = discoveries(pip, self.fdr)
         arrows: list[dict[str, Any]] = [
@@ -220,7 +220,7 @@ class SparseDirected(SparseModel):
             "fdr_at_most": self.fdr,
             "expected_fdr": expected_fdr(pip[edges]),
             "arrows": arrows,
-            **summary_fields(self, state, kept, posteriors, labels),
+            **summary_fields(self, state, draws, posteriors, labels),
         }
         matrices = {
             "pip": pip,
@@ -233,7 +233,7 @@ class SparseDirected(SparseModel):
         chosen = np.zeros((len(names),) * 2, dtype=bool)
         chosen[sources, targets] = edges
         places_of = {"sources": sources, "targets": targets}
-        drawn = draw_arrays(kept, own_eta=self.own_eta)
+        drawn = draw_arrays(draws, own_eta=self.own_eta)
         return Result(summary, {**filled, "edges": chosen, **places_of, **drawn})
 
     def _run_sweeps(
@@ -252,10 +252,10 @@ class SparseDirected(SparseModel):
             moves, turns = moves + moved / self.sweeps, turns + turned / self.sweeps
         last = SiteDraw(draw.theta, draw.b, draw.w, draw.v)
         sums, _ = paper_update(last, theta, t, self.lambda_floor)
-        kept = {"theta": draw.theta, "b": draw.b, "v": draw.v, "reach": reach}
+        parameters = {"theta": draw.theta, "b": draw.b, "v": draw.v, "reach": reach}
         own = site["own"]
         if not now.warmup:
             news = {"theta": draw.theta, "b": draw.b, "moves_taken": moves, "turns_taken": turns}
             own = add_draw(own, news, now.number - self.discarded, self.recorded_rounds)
         update = {name: values[:, None] for name, values in sums.items()}
-        return update, {**site, **kept, "own": own}
+        return update, {**site, **parameters, "own": own}

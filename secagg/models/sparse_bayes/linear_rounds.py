@@ -135,13 +135,13 @@ class SparseLinear(SparseModel, ABC):
         results = []
         for k, site in enumerate(sites):
             site_draw = SiteDraw(*(getattr(draw, name)[k] for name in _DRAW))
-            kept = {name: getattr(site_draw, name) for name in _DRAW}
+            parameters = {name: getattr(site_draw, name) for name in _DRAW}
             own = site["own"]
             if not now.warmup:
                 at = now.number - self.discarded
-                own = add_draw(own, {**kept, "common": now.theta}, at, self.recorded_rounds)
+                own = add_draw(own, {**parameters, "common": now.theta}, at, self.recorded_rounds)
             sent = {name: values[k] for name, values in update.items()}
-            results.append((sent, {**site, **kept, "t": now.t, "own": own}))
+            results.append((sent, {**site, **parameters, "t": now.t, "own": own}))
         return results
 
     def site_result(self, memory: State, public: PublicFacts) -> Result | None:

@@ -83,9 +83,9 @@ class SparseMarkov(SparseLinear):
 
     def result(self, state: State, public: PublicFacts, counted: RecordCount) -> Result:
         """Return every pair with its two sides and whether it is an edge, and the draws."""
-        kept = recorded_draws(state)
+        draws = recorded_draws(state)
         names, design = state["columns"], self.design(public)
-        posteriors = {name: summarise(kept[name], self.level) for name in ("theta", "inclusion")}
+        posteriors = {name: summarise(draws[name], self.level) for name in ("theta", "inclusion")}
         at = (np.arange(len(names))[:, None], design.predictors)
         pip, mean, sd = (np.zeros((len(names), len(names))) for _ in range(3))
         pip[at], mean[at] = posteriors["inclusion"].mean, posteriors["theta"].mean
@@ -122,9 +122,9 @@ class SparseMarkov(SparseLinear):
             "fdr_at_most": self.fdr,
             "expected_fdr": expected_fdr(both[edges]),
             "pairs": pairs,
-            **summary_fields(self, state, kept, posteriors, labels),
+            **summary_fields(self, state, draws, posteriors, labels),
         }
-        drawn = draw_arrays(kept, own_eta=self.own_eta)
+        drawn = draw_arrays(draws, own_eta=self.own_eta)
         matrices = {"pip": pip, "mean": mean, "sd": sd, "edges": edges | edges.T}
         return Result(summary, {"predictors": design.predictors, **matrices, **drawn})
 

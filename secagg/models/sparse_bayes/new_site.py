@@ -95,9 +95,9 @@ def fit_new_site(
         draw = sweep(data, draw, theta, t, prior, noise)
         if number + 1 == sweeps // 2:
             half = draw.theta
-    apart = np.abs(draw.theta.mean(axis=0) - half.mean(axis=0))
+    difference = np.abs(draw.theta.mean(axis=0) - half.mean(axis=0))
     error = np.sqrt((draw.theta.var(axis=0) + half.var(axis=0)) / len(theta))
-    return NewSiteDraws(draw.theta, draw.s, float(np.max(apart / np.maximum(error, 1e-300))))
+    return NewSiteDraws(draw.theta, draw.s, float(np.max(difference / np.maximum(error, 1e-300))))
 
 
 def have_moments(predictors: Array) -> NDArray[np.bool_]:

@@ -108,9 +108,9 @@ class SparseRegression(SparseLinear):
 
     def result(self, state: State, public: PublicFacts, counted: RecordCount) -> Result:
         """Return coefficients in standardised and in the columns' own units, and the draws."""
-        kept = {name: draws[:, :, 0] for name, draws in recorded_draws(state).items()}
+        draws = {name: values[:, :, 0] for name, values in recorded_draws(state).items()}
         terms = state["columns"][1:]
-        posteriors = {name: summarise(kept[name], self.level) for name in ("theta", "inclusion")}
+        posteriors = {name: summarise(draws[name], self.level) for name in ("theta", "inclusion")}
         table = [
             {"term": term, **coefficient(posteriors["theta"], posteriors["inclusion"], (j,))}
             for j, term in enumerate(terms)
@@ -129,9 +129,9 @@ class SparseRegression(SparseLinear):
             **outcome_facts,
             "level": self.level,
             "coefficients": table,
-            **summary_fields(self, state, kept, posteriors, [repr(term) for term in terms]),
+            **summary_fields(self, state, draws, posteriors, [repr(term) for term in terms]),
         }
-        return Result(summary, draw_arrays(kept, own_eta=self.own_eta))
+        return Result(summary, draw_arrays(draws, own_eta=self.own_eta))
 
 
 def _rescaled(row: Mapping[str, Any], factor: float) -> dict[str, float | None]:

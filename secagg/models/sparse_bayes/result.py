@@ -118,15 +118,15 @@ def coefficient(theta: Posterior, inclusion: Posterior, at: tuple[int, ...]) -> 
 def summary_fields(
     model: SparseModel,
     state: State,
-    kept: Mapping[str, Array],
+    draws: Mapping[str, Array],
     posteriors: Mapping[str, Posterior],
     names: Sequence[str],
 ) -> dict[str, Any]:
     """Return the rest of a summary: prior, sampler, diagnostics, notes.
 
-    kept: the draws; posteriors: their summaries; names: of the coefficients, in their order
+    draws: those recorded; posteriors: their summaries; names: of the coefficients, in their order
     """
-    slab = float(np.median(np.sqrt(kept["eta"])))
+    slab = float(np.median(np.sqrt(draws["eta"])))
     reported = {"coefficients": posteriors["theta"], "PIPs": posteriors["inclusion"]}
     r_hat, bulk, tail, error = worst_diagnostics(reported.values())
     return {
@@ -139,7 +139,7 @@ def summary_fields(
             "warmup": model.discarded,
             "sweeps": model.sweeps,
             "thin": model.thin,
-            "kept": len(kept["theta"]),
+            "kept": len(draws["theta"]),
         },
         "diagnostics": {
             "slab_sd": slab,
@@ -154,15 +154,15 @@ def summary_fields(
     }
 
 
-def draw_arrays(kept: Mapping[str, Array], *, own_eta: bool) -> dict[str, Array]:
+def draw_arrays(draws: Mapping[str, Array], *, own_eta: bool) -> dict[str, Array]:
     """Return the draws under their names in arrays.npz: draws, chains, then coefficients.
 
     An eta that all coefficients share is stored once.
     """
-    eta = kept["eta"] if own_eta else kept["eta"][..., 0]
+    eta = draws["eta"] if own_eta else draws["eta"][..., 0]
     return {
-        "draws_theta": kept["theta"],
-        "draws_inclusion": kept["inclusion"],
-        "draws_tau_squared": kept["t"],
+        "draws_theta": draws["theta"],
+        "draws_inclusion": draws["inclusion"],
+        "draws_tau_squared": draws["t"],
         "draws_eta": eta,
     }
