@@ -41,7 +41,7 @@ def test_the_report_has_its_words(tmp_path: Path) -> None:
     assert "Protocol pad: 4 sites write on one pad" in text
     assert "the pad, with everybody's numbers" in text
     assert "Protocol pad Whoever finds the pad can read it." in text
-    assert "Drop-outs that protocol pad allows: whoever has not written yet." in text
+    assert "Dropouts that protocol pad tolerates: whoever has not written yet." in text
     assert (True, "This run protects nothing") in banners(page)
     assert verify_folder(tmp_path / "run").failed is None
 
@@ -60,4 +60,6 @@ def test_what_noise_needs_is_asked_of_its_capabilities() -> None:
     with pytest.raises(CapabilityError):
         plan(private_job("sum", "pad"), tables(4, 150))
     page = page_of(written(private_job("site", "pad"), tables(4, 150)))
-    assert (False, "Only noise protects: each site's contribution was seen") in banners(page)
+    assert (False, "Only noise protects: the coordinator saw each site's contribution") in banners(
+        page
+    )

@@ -57,25 +57,15 @@ def test_much_clipping_is_shown_and_stays_out_of_all_files(job: Path, tmp_path: 
     """With all sites in one process, their own remarks are on the screen and nowhere else."""
     narrow = ("--set", "columns.age.high=30", "--out", tmp_path / "x")
     out, _ = call("run", job, *narrow)
-    remark = "north, column 'age': more than 5% of the values lie outside the public bounds"
-    assert remark in out
-    printed = json.loads(call("run", job, *narrow, "--overwrite", "--json")[0])
-    assert any(text.startswith(remark) for text in printed["remarks"])
+    (remark, *_) = json.loads(call("run", job, *narrow, "--overwrite", "--json")[0])["remarks"]
+    assert "north" in remark and "'age'" in remark and remark in out
     for path in (tmp_path / "x").iterdir():
-        assert b"more than 5%" not in path.read_bytes(), path
+        assert remark.encode() not in path.read_bytes(), path
 
 
 def test_settings_reach_the_run(job: Path, tmp_path: Path) -> None:
-    call(
-        "run",
-        job,
-        "--out",
-        tmp_path / "x",
-        "--set",
-        "title=Other",
-        "--set",
-        "method.fraction_bits=40",
-    )
+    settings = ("--set", "title=Other", "--set", "method.fraction_bits=40")
+    call("run", job, "--out", tmp_path / "x", *settings)
     facts = json.loads((tmp_path / "x" / "run.json").read_text())
     assert facts["title"] == facts["job"]["title"] == "Other"
     assert facts["method"]["settings"]["fraction_bits"] == 40
@@ -103,9 +93,8 @@ def test_plan_reads_no_record(tmp_path: Path) -> None:
 def test_plan_keeps_set_up_apart(job: Path) -> None:
     protocol = ["--set", 'protocol={name="paillier", key_bits=2048}']
     planned = json.loads(call("plan", job, *protocol, "--json")[0])
-    assert planned["setup"]["messages"] == 2 * (
-        2 * 3 + 1 + 2
-    )  # consent twice, one deals, two install
+    # consent twice, one deals, two install
+    assert planned["setup"]["messages"] == 2 * (2 * 3 + 1 + 2)
     assert [stage["messages_a_round"] for stage in planned["stages"]] == [8, 8]
 
 
@@ -147,20 +136,6 @@ def test_list() -> None:
         assert name in [line.split()[0] for line in lines]
         assert len({line.index(line.split(None, 1)[1]) for line in lines}) == 1  # a column
         assert name in json.loads(call("list", what, "--json")[0])
-
-
-def test_the_list_of_methods_says_which_for_a_graph() -> None:
-    said = call("list", "methods")[0].partition("\n\n")[2]
-    assert "moments with the analyses pc and notears" in said and "secagg reproduce" in said
-    assert "reproduce" not in call("list", "protocols")[0]
-
-
-def test_json_may_be_a_list(job: Path, tmp_path: Path) -> None:
-    """So that no help may promise an object."""
-    call("run", job, "--out", tmp_path / "x")
-    assert isinstance(json.loads(call("budget", "history", job, "--json")[0]), list)
-    shown = " ".join(call("budget", "history", "--help")[0].split())
-    assert "Print JSON." in shown and "object" not in shown
 
 
 def test_version() -> None:

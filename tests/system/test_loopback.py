@@ -7,6 +7,7 @@ import signal
 import socket
 import threading
 import time
+import tomllib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -109,9 +110,7 @@ def test_same_bits_and_messages_as_in_memory(
     request: pytest.FixtureRequest,
     engines: list[LoopbackEngine],
 ) -> None:
-    """Of two protocols in processes that are started as a user's are, which each hash strings in a
-    way of their own; masked sums are of seeds, and aggregators are parties, too.
-    """
+    """Two protocols in fresh interpreters, with different string hashes; the others in forks."""
     if protocol not in ("masked", "additive"):
         request.getfixturevalue("quick_starts")
     memory = run(job, out=job.parent / "memory", overrides=overrides(protocol))
@@ -183,22 +182,20 @@ def test_paths_start_where_the_run_was_started(
 
 def test_records_in_this_process_are_refused(job: Path) -> None:
     for protocol in ("plain", "additive"):
-        with pytest.raises(JobError, match="reads all sites' records in one process") as caught:
+        with pytest.raises(JobError) as caught:
             processes(job, protocol, **{"simulation.site_alone": "true"})
-        assert "--set simulation.site_alone=false" in caught.value.advice
+        assert "simulation.site_alone=false" in caught.value.advice
     raw = {"engine": {"name": "processes"}}
-    import tomllib
-
-    with pytest.raises(JobError, match="a site's process reads its own"):
+    with pytest.raises(JobError):
         run(tomllib.loads(job.read_text()) | raw, {"north": {}, "south": {}})
-    with pytest.raises(UsageError, match="draw from the operating system"):
+    with pytest.raises(UsageError):
         run(job, overrides={"engine.name": "processes"}, random=replayable_random(1))
     assert sorted(path.name for path in job.parent.iterdir()) == ["data", "job.toml"]
 
 
 def test_what_would_be_refused_starts_nothing(job: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delattr(LoopbackEngine, "__init__")
-    with pytest.raises(PolicyRefusal, match="3 sites take part, and the release rule asks for 4"):
+    with pytest.raises(PolicyRefusal):
         processes(job, out="a/b/out", **{"release.min_sites": 4})
     assert sorted(path.name for path in job.parent.iterdir()) == ["data", "job.toml"]
 
@@ -207,15 +204,13 @@ def test_what_would_be_refused_starts_nothing(job: Path, monkeypatch: pytest.Mon
 def test_a_sites_own_words_stay_with_it(job: Path, engines: list[LoopbackEngine]) -> None:
     path = job.parent / "data/north.csv"
     path.write_text(path.read_text().replace(",male", ",secret"))
-    with pytest.raises(DataError, match=r"north: refuses \(data\)") as caught:
+    with pytest.raises(DataError) as caught:
         processes(job)
-    assert "secret" not in caught.value.line()
+    assert caught.value.where == "north" and "secret" not in caught.value.line()
     place = job.parent / "out.partial"
     assert f"secagg resume {job.parent / 'out'}" in caught.value.advice
-    assert "begin again with --overwrite (nothing was released yet)" in caught.value.advice
-    assert str(place / "parties") in caught.value.advice
-    own = (place / "parties/00-north/log.txt").read_text()
-    assert "'secret' is not a declared level" in own
+    assert "--overwrite" in caught.value.advice and str(place / "parties") in caught.value.advice
+    assert "'secret'" in (place / "parties/00-north/log.txt").read_text()
     kept = [p for p in place.rglob("*") if p.is_file() and b"secret" in p.read_bytes()]
     assert [p.name for p in kept] == ["log.txt"]
 
@@ -234,18 +229,15 @@ def test_who_had_not_started_is_counted(
     monkeypatch.setattr(Launcher, "launch", launch)
     monkeypatch.setattr(secagg.runtime.engines.loopback, "_START", 0.0)
     monkeypatch.setattr(secagg.runtime.engines.loopback, "_START_EACH", 3.0)
-    with pytest.raises(ProtocolAbort, match="2 of 3 parties had started after 9 s") as caught:
+    with pytest.raises(ProtocolAbort, match=r"2 of 3 .* 9 s") as caught:
         processes(job)
-    assert caught.value.where == "west" and "was not ready" in caught.value.what
+    assert caught.value.where == "west"
 
 
 # --- deaths --------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    "protocol",
-    ["plain", "masked"],
-)
+@pytest.mark.parametrize("protocol", ["plain", "masked"])
 @pytest.mark.usefixtures("quick_starts")
 def test_parties_killed_between_any_two_phases(
     job: Path, protocol: str, monkeypatch: pytest.MonkeyPatch, engines: list[LoopbackEngine]

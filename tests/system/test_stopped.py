@@ -44,9 +44,9 @@ def test_a_site_lost_after_the_first_release_comes_back(
     out = job.parent / "out"
     with monkeypatch.context() as patch:
         patch.setattr(LoopbackEngine, "exchange", exchange)
-        with pytest.raises(ProtocolAbort, match="west dropped out after the first release") as why:
+        with pytest.raises(ProtocolAbort, match="west") as why:
             run(job, out=out, overrides=APART | {"engine.restart": "false"})
-    assert f"secagg resume {out}" in why.value.advice and "no answer within" not in why.value.advice
+    assert f"secagg resume {out}" in why.value.advice and "--deadline" not in why.value.advice
     done = resume(out, deadline=60.0)
     run(job, out=job.parent / "memory")
     check(out, job.parent / "memory", 1, "missing", "stopped")
@@ -55,7 +55,7 @@ def test_a_site_lost_after_the_first_release_comes_back(
     assert {"round": 1, "code": "abort", "where": "round 1", "deadline": 30.0}.items() <= (
         stopped.items()
     )
-    assert "west dropped out" in stopped["what"] and resumed["deadline"] == 60.0
+    assert "west" in stopped["what"] and resumed["deadline"] == 60.0
 
 
 @pytest.mark.usefixtures("quick_starts")
@@ -71,11 +71,9 @@ def test_a_site_that_was_too_slow_gets_more_time(
     out = job.parent / "out"
     with monkeypatch.context() as patch:
         patch.setattr(LoopbackEngine, "exchange", exchange)
-        with pytest.raises(
-            PolicyRefusal, match="west gave no answer within 5 s: a longer --dead"
-        ) as e:
+        with pytest.raises(PolicyRefusal, match=r"west .* 5 s.*--deadline") as why:
             run(job, out=out, overrides=APART | {"engine.deadline": "5"})
-    assert f"missing and come back, continue with 'secagg resume {out}'" in e.value.advice
+    assert f"'secagg resume {out}'" in why.value.advice
     resume(out, deadline=60.0)
     run(job, out=job.parent / "memory")
     check(out, job.parent / "memory", 1, "missing", "stopped")
@@ -87,9 +85,9 @@ def test_a_cell_is_mended_and_the_run_goes_on(job: Path) -> None:
     path, out = job.parent / "data/north.csv", job.parent / "out"
     text = path.read_text()
     path.write_text(text.replace(",male", ",mael"))
-    with pytest.raises(DataError, match="north: refuses"):
+    with pytest.raises(DataError):
         run(job, out=out, overrides=APART)
-    with pytest.raises(JobError, match="is an unfinished run"):
+    with pytest.raises(JobError):
         run(job, out=out, overrides=APART)
     path.write_text(text)
     resume(out)
@@ -127,13 +125,9 @@ def test_killed_while_it_records_why_it_stops(
 def test_a_rule_is_mended_or_the_job_changed(job: Path) -> None:
     rule, out = job.parent / "data/north.policy.toml", job.parent / "out"
     rule.write_text("min_sites = 4\n")
-    with pytest.raises(PolicyRefusal, match="north: refuses") as caught:
+    with pytest.raises(PolicyRefusal) as caught:
         run(job, out=out, overrides=APART)
-    for way in (
-        f"is corrected, continue with 'secagg resume {out}'",
-        "change the job and begin again",
-    ):
-        assert way in caught.value.advice
+    assert caught.value.where == "north" and f"'secagg resume {out}'" in caught.value.advice
     rule.unlink()
     resume(out)
     run(job, out=job.parent / "memory")

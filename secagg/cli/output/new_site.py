@@ -76,8 +76,10 @@ def _coefficients(adapted: Mapping[str, Any]) -> Table:
     for row in rows:
         estimate, ends = mean_and_interval(row, centre=centre)
         sd = [significant(row["sd"], 3)] if centre == "mean" else []
-        units = [in_parentheses(*mean_and_interval(row, in_own_units=True, centre=centre))]
-        cells = (*sd, ends, *sampler_cells([row]), *(units if own else []))
+        cells = [*sd, ends, *sampler_cells([row])]
+        if own:
+            in_own_units = mean_and_interval(row, in_own_units=True, centre=centre)
+            cells.append(in_parentheses(*in_own_units))
         table.add_row(escape(row["term"]), estimate, *cells)
     return table
 
