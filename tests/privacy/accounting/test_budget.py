@@ -146,7 +146,9 @@ def test_what_is_said_is_of_the_job_and_holds_under_every_cap(adjacency: Adjacen
         ratio = math.sqrt(2) if adjacency is ADD else 1 / math.sqrt(2)
         other = mu * ratio
         pair = (mu, other) if adjacency is ADD else (other, mu)
-        return [Cost(Gaussian(pair[0] * part), Gaussian(pair[1] * part)) for part in (0.6, 0.8)]
+        return [
+            Cost(Gaussian(pair[0] * part), Gaussian(pair[1] * part), 2e-8) for part in (0.6, 0.8)
+        ]
 
     caps = [Cap(1.0, 1e-6, None, ADD), Cap(1.0, 1e-6, None, REPLACE)]
     with pytest.raises(PolicyRefusal) as caught:

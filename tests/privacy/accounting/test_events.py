@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import json
 import math
+from fractions import Fraction
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from secagg.errors import UsageError
 from secagg.privacy.accounting.events import (
     Gaussian,
+    compose,
     curve,
     delta_of,
     epsilon_of,
@@ -61,6 +65,12 @@ def test_looser_accountants_give_their_known_figures(sigma, times, rdp, zcdp):
 def test_edges_of_the_looser_accountants(function):
     assert function([], 1e-6) == 0
     assert function([Gaussian(INF)], 1e-6) == INF
+
+
+@given(st.lists(st.floats(1e-6, 10), min_size=2, max_size=5))
+def test_events_together_never_cost_less_than_the_exact_sum_of_their_squares(mus):
+    exact = sum(Fraction(mu) ** 2 for mu in mus)
+    assert exact <= Fraction(compose(map(Gaussian, mus))) ** 2 <= exact * (1 + Fraction(1, 2**50))
 
 
 def test_curve_falls():

@@ -86,7 +86,7 @@ CHANGES: list[dict[str, Any]] = [
 ]
 
 
-@pytest.mark.parametrize("change", CHANGES, ids=lambda c: next(iter(c)))
+@pytest.mark.parametrize("change", [*CHANGES, {"records": "other"}], ids=lambda c: next(iter(c)))
 def test_other_content_in_the_same_round_is_refused(ledger: Ledger, change: dict[str, Any]) -> None:
     seed_of(ledger, part(2))
     with pytest.raises((PeerError, PolicyRefusal)) as caught:

@@ -156,6 +156,17 @@ def test_a_refusal_counts_releases_as_they_were_entered() -> None:
     assert found.line().startswith("this release - release 3 = e: one site")
 
 
+def test_a_clock_set_back_hides_nothing_that_was_spent() -> None:
+    clock, days = Clock(), (0, -10, 5, -3)
+    with Ledger.in_memory(clock) as ledger:
+        for number, day in enumerate(days):
+            clock.time = START + timedelta(days=day)
+            seed_of(ledger, numbered(number, 9))  # of one cost
+        for since in range(-11, 7):
+            spent = ledger.spent("heart", START + timedelta(days=since))
+            assert spent.total() == sum(day >= since for day in days)
+
+
 def test_a_line_is_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
     read: list[int] = []
 

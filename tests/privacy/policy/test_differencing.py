@@ -210,6 +210,7 @@ def test_too_many_groups_are_not_ruled_out(monkeypatch: pytest.MonkeyPatch) -> N
     assert found is not None and found.sites == ()
     assert "39 earlier releases" in found.line()
     assert exposed(earlier, earlier[3], 8) is None  # the same cohort is still welcome
+    assert differencing._count_lighter([1, 1, 2], 3) == 5  # {}, {1}, {1'}, {1, 1'}, {2}
     everybody = frozenset().union(*earlier)
     assert exposed([], everybody, 8) is None  # and one group of 150 is no search at all
     monkeypatch.setattr(differencing, "_prime_above_minors", lambda order: None)
