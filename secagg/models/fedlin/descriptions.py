@@ -1,4 +1,4 @@
-"""How FedLin results are shown, and what a coordinator that departs can read of all of them."""
+"""Labels of FedLin results, and disclosures that the methods share."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from secagg.models.common.disclosures import means_by_subtraction
 from secagg.models.fedlin.design import Intercept
 
 SOLVED_BY_CHOICE: Final = (
-    f"{TRUSTED} One that chooses its messages itself can, in some tens of rounds, make sums into "
-    "equations that it can solve for single sites' regressions and cross products, where sites and "
-    "predictors are few. Its messages can be such as the method has over other sites, so that no "
-    "check could tell."
+    f"{TRUSTED} A dishonest coordinator chooses its messages so that the sums become equations. "
+    "With few sites and predictors it solves them, in some tens of rounds, for single sites' "
+    "regressions and cross products. An honest coordinator could have sent the same messages, so "
+    "no check can detect this."
 )
 """`Disclosure.if_malicious` of HM1 and HM2: `secagg.audits.attacks` has the attack."""
 
@@ -26,12 +26,12 @@ _LABELS: Final[Mapping[str, Label]] = {
     "change": ("relative change in the last round", ""),
     "remaining": (
         "relative change still to come",
-        "estimated from the last changes, when rounds ended; near 0 more rounds change nothing",
+        "estimated from the last changes; near 0 further rounds change nothing",
     ),
     "sites_telling_noise": ("sites with more records than coefficients", ""),
     "distance": (
-        "distance of the shared posterior from where it goes",
-        "in its standard deviations, when rounds ended; well below 1 it has arrived",
+        "distance of the shared posterior from convergence",
+        "in its standard deviations, after the last round; well below 1 it has converged",
     ),
     "hierarchy": ("distribution of the sites' coefficients", ""),
     "hm1": ("HM1", ""),
@@ -41,7 +41,7 @@ _LABELS: Final[Mapping[str, Label]] = {
     SITE_OLS: ("each site's own least squares", ""),
     MEAN_ONLY: ("no predictor", ""),
 }
-"""Of single numbers, and of the models whose predictions are compared."""
+"""Labels of single numbers, and of the models whose predictions are compared."""
 
 
 def seen_by_subtraction(intercept: Intercept) -> str:
@@ -52,15 +52,15 @@ def seen_by_subtraction(intercept: Intercept) -> str:
 def disclosed_by_hm2(points: int) -> str:
     """Return what the sums of HM2 determine, with so many importance sampling points."""
     weighed = (
-        f"Then, at {points} points, sums of what they say of them exactly, which can be solved for "
-        "every single site's cross products, without knowing which site has which. "
+        f"Then, at {points} points, sums of the exact likelihoods of these parameters. They can be "
+        "solved for every single site's cross products, without knowing which site is which. "
     )
     return (
-        "In each round, the sum over sites of normal approximations of what each site's records "
-        "say of the parameters that sites share. The approximations depend on the round, so that "
-        "many rounds may tell more of single sites than the last one does. "
-        f"{weighed if points else ''}At the end, sums of posterior means, of more than two sites "
-        "their squares, how many sites include each coefficient, and errors of predictions."
+        "In each round, the sum over sites of normal approximations of each site's likelihood of "
+        "the parameters that sites share. The approximations change from round to round, so many "
+        "rounds may reveal more about single sites than the last one does. "
+        f"{weighed if points else ''}At the end, sums of posterior means, with more than two sites "
+        "of their squares, how many sites include each coefficient, and errors of predictions."
     )
 
 

@@ -7,8 +7,8 @@ eigenvalue of its X'X), and its coefficients are then shrunk by what all sites' 
 
 `weight` says how much a round shrinks, a_k: so that the fixed point is nearly the posterior mean
 given Omega ("posterior"), or by a_k = 2 eta_k sigma_k^2 T ("steps"). Omega's update is a smoothing
-rule: where data are weak, coefficients shrink and Omega with them, and a note says so. `remaining`
-estimates how far coefficients still had to go when rounds ended.
+rule: with weak data the coefficients shrink and Omega with them, and a note says so. `remaining`
+estimates the change still to come after the last round.
 docs/math/hm1-site-covariance.md derives all of this.
 
 What the transcript determines (Guarantees: only this)
@@ -16,26 +16,27 @@ What the transcript determines (Guarantees: only this)
       sites have more records than coefficients, the pooled variance of the noise and its degrees of
       freedom; at the end how many sites have records, and sums over these of coefficients, their
       squares, and errors; with a holdout how many records are held out, and at how many sites.
-    * In each round the sums over sites of theta_k v_k' / b_k and v_k v_k' / b_k. From those of two
-      rounds linear algebra has every site's theta_k, v_k and a_k, up to sign and which site it is,
-      and from then on every round's: (5) of `secagg.models.fedlin.site_covariance`. The sum at the
-      end has the signs. A coordinator needs only to look: `tests/attacks/test_fedlin.py`
-      has the coefficients of three sites with three each to nine digits, of eight with five to four
-      in the median and all to 2 %, at default settings. How a site's theta_k go on tells its least
-      squares, and its X'X as far as T steps do not come to an end.
-    * A coordinator that departs has this of more sites, and more exactly: M of its choice makes
-      histories as different as it likes. In the same test it has twelve sites' least squares, and
-      with steps = 1 their X'X and X'y, to five digits in 30 rounds, from sums that it makes up, and
-      M and U as the method has them of these. So an honest one could have sent it all, and no check
-      of messages refuses it. Sites refuse what is not finite, and a noise that changes.
-    A site keeps its records, and which of them are held out.
+    * In each round the sums over sites of theta_k v_k' / b_k and v_k v_k' / b_k. The sums of two
+      rounds determine every site's theta_k, v_k and a_k, up to sign and to which site is which, by
+      linear algebra; further rounds then determine it again: (5) in the derivation. The sum at the
+      end has the signs. An honest coordinator can compute this: `tests/attacks/test_fedlin.py`
+      obtains the coefficients of three sites with three each to nine digits, of eight with five to
+      four digits in the median and all to 2 %, at default settings. The course of a site's theta_k
+      determines its least squares, and its X'X unless T steps converge.
+    * A dishonest coordinator obtains this for more sites, and more exactly: its choice of M makes
+      the histories as different as it likes. In the same test it obtains the least squares of
+      twelve sites, and with steps = 1 their X'X and X'y, to five digits in 30 rounds. It invents
+      sums and computes M and U from these as the method does. An honest coordinator could have sent
+      the same messages, so no check refuses them. Sites refuse numbers that are not finite, and a
+      noise that changes.
+    Not revealed: a site's records, and which of them are held out.
 
 ==============================  ====================================================================
 site                            contribution
 ==============================  ====================================================================
 no record                       theta_k = 0 = v_k: nothing in the sums
-fewer records than columns      steps leave alone what its records do not determine; that is shrunk
-did not take part in a round    its coefficients stay; its parts of the sums are as ever
+fewer records than columns      steps change only what its records determine; the rest is shrunk
+did not take part in a round    its coefficients stay; it contributes to the sums as always
 coefficients out of range       `DataError`, nothing is sent: the method diverges
 an M that is not finite         `PeerError`, nothing is sent
 ==============================  ====================================================================
@@ -79,13 +80,9 @@ from secagg.models.fedlin.site_covariance import (
 from secagg.models.numerics.natural_gaussian import symmetric, triangle
 
 _MAX_MESSAGE_VALUES = 2**22  # in a round
-_MIN_EXPLAINED_SHARE = (
-    0.01  # of what least squares explain: coefficients are some half of that of theirs
-)
-_FADING_SHARE = 0.5  # to go while shrinking: Omega fades and nothing holds it
-_WARMUP_ROUNDS = (
-    2  # rounds before sums compare two sizes: the first is of the zeros that sites begin with
-)
+_MIN_EXPLAINED_SHARE = 0.01  # of what least squares explain; below it coefficients are near 0
+_FADING_SHARE = 0.5  # change still to come, while coefficients shrink: Omega shrinks with them
+_WARMUP_ROUNDS = 2  # before two sizes can be compared: sites begin with zeros
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -116,11 +113,11 @@ class FedLinHm1(LocalSteps, FedLinModel):
         return Disclosure(
             DisclosureKind.SOLVABLE,
             "In each round, sums over sites of products of their coefficients with those of "
-            "earlier rounds. Two rounds' sums can be solved for every single site's coefficients, "
-            "further ones' for its least squares and cross products, without knowing which site "
-            "has which: where sites are not many, take them to be known to the coordinator. At the "
-            "end, sums of coefficients, of more than two sites their squares, and errors of "
-            "predictions.",
+            "earlier rounds. The sums of two rounds can be solved for every single site's "
+            "coefficients, those of further rounds for its least squares and cross products, "
+            "without knowing which site is which. If there are not many sites, assume that the "
+            "coordinator knows them. At the end, sums of coefficients, with more than two sites of "
+            "their squares, and errors of predictions.",
             SOLVED_BY_CHOICE,
             other_runs=seen_by_subtraction(self.intercept),
         )
@@ -163,7 +160,7 @@ class FedLinHm1(LocalSteps, FedLinModel):
         return {"M": (d, m), "U": (m - d, m)}
 
     def begin(self, public: PublicFacts) -> State:
-        """Nothing is known yet."""
+        """Begin with zeros."""
         zeros = {name: np.zeros(shape) for name, shape in self.news(ROUNDS, public).items()}
         return {**zeros, "size": 0.0}
 
@@ -243,19 +240,19 @@ class FedLinHm1(LocalSteps, FedLinModel):
         return Result(joined(found, {**told, "notes": [lost]} if lost else told))
 
     def _lost(self, state: State, share: float | None) -> str | None:
-        """Return a note where coefficients shrink to nothing, with which rounds are no help."""
+        """Return a note if the coefficients shrink to 0, where more rounds do not help."""
         if not state["shrinking"]:
             return None
         if share is not None and abs(share) < _MIN_EXPLAINED_SHARE:
             other = "" if self.weight == "posterior" else "method.weight = 'posterior', or "
             return (
-                "Coefficients have shrunk to nothing: predictions are as without predictors, and "
-                f"more rounds would not bring them back. Take {other}sites' own least squares."
+                "The coefficients have shrunk to 0, so the predictions ignore the predictors, and "
+                f"more rounds would not help. Take {other}the sites' own least squares."
             )
         if (state["remaining"] or 0.0) > _FADING_SHARE:
             return (
-                "Coefficients were still shrinking fast when rounds ended: more rounds may leave "
-                "nothing of them."
+                "The coefficients were still shrinking fast in the last round: more rounds may "
+                "shrink them to 0."
             )
         return None
 

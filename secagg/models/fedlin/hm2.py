@@ -8,20 +8,20 @@ What the transcript determines (Guarantees: only this)
     * Counts, pooled means, deviations and noise variance; at the end sums over sites of posterior
       means, their squares, inclusions and errors.
     * In each round the sum over sites of changes of q_k, a normal approximation of a function of
-      the site's X'X and X'y. It depends on q, so many rounds may tell more than the last.
+      the site's X'X and X'y. It depends on q, so many rounds may reveal more than the last.
     * With `points`, X'X and X'y of each of a few sites: see
       `secagg.models.fedlin.posterior.importance_points`.
-    * A coordinator that departs from the method has X'X and X'y of each of a few sites in some tens
-      of rounds. It is trusted to send q: sites check only that q is a density.
-    A site keeps q_k, its posterior, which of its records are held out, and whether it took part.
+    * A dishonest coordinator obtains X'X and X'y of each of a few sites in some tens of rounds. It
+      is trusted to send q: sites check only that q is a density.
+    Not revealed: q_k, a site's posterior, which records are held out, and which sites took part.
 
 ==============================  ====================================================================
 site                            contribution
 ==============================  ====================================================================
 no record                       f_k = 1, so its change is 0
 fewer records than columns      its X'X is singular; priors make every density proper
-a cavity that is no density     power expectation propagation where the hierarchy can; counted else
-moments that cannot be had      change 0; it is counted
+a cavity that is no density     power expectation propagation if the hierarchy has it, else counted
+moments cannot be computed      change 0; it is counted
 did not take part in a round    change 0
 a q that is no density          `PeerError`, nothing is sent
 ==============================  ====================================================================
@@ -94,13 +94,14 @@ from secagg.models.fedlin.site import Site
 from secagg.models.numerics.natural_gaussian import Natural, symmetric, triangle
 
 POINTS_STAGE = "points"
-_HYPERPRIOR_MEANS = ("mu_mean", "log_tau_mean", "log_lambda_mean", "log_noise_mean")
-_MIN_HYPERPRIOR_MEAN = {"mu_mean": -1e6} | dict.fromkeys(_HYPERPRIOR_MEANS[1:], -100.0)
+_MAX_HYPERPRIOR_MEAN = {"mu_mean": 1e6} | dict.fromkeys(
+    ("log_tau_mean", "log_lambda_mean", "log_noise_mean"), 100.0
+)
 _SPREADS = ("mu_sd", "log_tau_sd", "log_lambda_sd", "log_noise_sd")
 
 _MIN_POINTS = 64
 _MAX_MESSAGE_VALUES = 2**22  # of points: 32 MiB from each site
-_MIN_ROUNDS = 3  # before rounds may end by themselves
+_MIN_ROUNDS = 3  # before rounds may end early
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -163,16 +164,16 @@ class FedLinHm2(Participation, FedLinModel):
         """How sites' coefficients depend on what they share."""
         if self.prior == "normal":
             return NormalHierarchy(self.mu_mean, self.mu_sd, self.log_tau_mean, self.log_tau_sd)
-        one = self.log_lambda_mean, self.log_lambda_sd
-        noise = self.log_noise_mean, self.log_noise_sd
+        mean, sd = self.log_lambda_mean, self.log_lambda_sd
+        noise_mean, noise_sd = self.log_noise_mean, self.log_noise_sd
         if self.prior == "elastic_net":
-            return ElasticNet(means=(one[0], one[0], noise[0]), sds=(one[1], one[1], noise[1]))
+            return ElasticNet(means=(mean, mean, noise_mean), sds=(sd, sd, noise_sd))
         kind = Ridge if self.prior == "ridge" else Lasso
-        return kind(means=(one[0], noise[0]), sds=(one[1], noise[1]))
+        return kind(means=(mean, noise_mean), sds=(sd, noise_sd))
 
     @property
     def needs_noise(self) -> bool:
-        """Only where sigma is not among the parameters."""
+        """Whether sigma is not among the parameters."""
         return self.prior == "normal"
 
     @property
@@ -181,7 +182,7 @@ class FedLinHm2(Participation, FedLinModel):
         return "hm2"
 
     def noise_of(self, phi: Array, known: float) -> Array:
-        """Return the noise's variance for draws of phi, in the units analysed; or what is known."""
+        """Return the noise variance for draws of phi, in the units analysed."""
         if self.prior == "normal":
             return np.full(len(phi), known)
         return np.exp(phi[:, -1])
@@ -203,7 +204,7 @@ class FedLinHm2(Participation, FedLinModel):
         return Stage(ROUNDS, spec, self.rounds, sees)
 
     def news(self, stage: str, public: PublicFacts) -> dict[str, tuple[int, ...]]:
-        """q, and which share of the last changes was taken; so at the points, and at the end."""
+        """q, and the share of the last changes that was taken."""
         p = self._size(public)
         return {"r": (p,), "Q": (p * (p + 1) // 2,), "taken": (1,)}
 
@@ -227,7 +228,7 @@ class FedLinHm2(Participation, FedLinModel):
         """q_k = 1."""
         p = self._size(public)
         nothing = {"r": np.zeros(p), "Q": np.zeros(p * (p + 1) // 2)}
-        # The same draws in every round: or rounds would converge to the size of their noise only.
+        # the same draws in every round, or rounds would not converge beyond their noise
         return {"factor": nothing, "pending": nothing, "seed": now.rng.bytes(16)}
 
     def _statistics(self, site: Site, now: Round) -> SufficientStatistics:
@@ -236,9 +237,9 @@ class FedLinHm2(Participation, FedLinModel):
     def site_contribution(
         self, site: Site, memory: State, now: Round, public: PublicFacts
     ) -> tuple[Update, State]:
-        """Send the change of q_k, and keep it until it is known what is taken of it."""
+        """Send the change of q_k, and keep it until the share that is taken is known."""
         own, q = self._told(memory, now)
-        if now.stage == POINTS_STAGE:  # all sites have a part in this one
+        if now.stage == POINTS_STAGE:  # all sites take part
             sums = points_sums(self._statistics(site, now), quasi_random_points(q, self.points))
             return within_range(sums), memory
         change = no_change(len(q.r))
@@ -247,11 +248,8 @@ class FedLinHm2(Participation, FedLinModel):
             known = self._statistics(site, now)
             change = site_change(self.hierarchy, known, q, own, FRACTION_BITS, rng)
         pending = _plain(change.step)
-        update = {
-            **pending,
-            "errors": change.error**2,
-            "strained": np.array([float(change.strained)]),
-        }
+        strained = np.array([float(change.strained)])
+        update = {**pending, "errors": change.error**2, "strained": strained}
         return within_range(update), {**memory, "factor": _plain(own), "pending": pending}
 
     def _told(self, memory: State, now: Round) -> tuple[Natural, Natural]:
@@ -274,7 +272,7 @@ class FedLinHm2(Participation, FedLinModel):
         settled = state["round"] >= _MIN_ROUNDS and quiet >= enough
         most = state["most"]
         last = POINTS_STAGE if self.points else FINISH
-        if self.participation == 1:  # else far rises and falls with who takes part
+        if self.participation == 1:  # otherwise `far` depends on which sites take part
             most = next_damping_limit(most, share, far, state["far"])
         return {
             **state,
@@ -290,15 +288,15 @@ class FedLinHm2(Participation, FedLinModel):
         }
 
     def after_rounds(self, public: PublicFacts) -> tuple[Stage, ...]:
-        """Ask for the sums at the points, where there are any."""
+        """Request the sums at the points, if there are any."""
         if not self.points:
             return ()
         spec = points_fields(self.layout(public).d, self.points)
-        sees = f"sums over sites of what their records say at {self.points} points of log tau"
+        sees = f"sums over sites of their likelihoods at {self.points} points of log tau"
         return (Stage(POINTS_STAGE, spec, 1, sees),)
 
     def after(self, state: State, total: Update) -> State:
-        """Keep the sums at the points."""
+        """Store the sums at the points."""
         return {**state, "weighed": total, "status": FINISH}
 
     def settled(self, site: Site, memory: State, now: Round, public: PublicFacts) -> State:
@@ -309,7 +307,7 @@ class FedLinHm2(Participation, FedLinModel):
         variance = self.noise_of(drawn.phi, now.noise)
         told = site_posterior(drawn.theta, variance, site, now, self.level, self.rope)
         if not self.rope:
-            del told["null"]  # of a range without width
+            del told["null"]  # the range has no width
         return {"theta": drawn.theta.mean(axis=0), "posterior": told, "apart": apart}
 
     def last_fields(self, public: PublicFacts) -> Spec:
@@ -318,16 +316,16 @@ class FedLinHm2(Participation, FedLinModel):
 
     @property
     def last_sees(self) -> str:
-        """How many sites include each coefficient."""
+        """The words for `last_fields`."""
         return "how many sites include each coefficient"
 
     def last_parts(self, own: State) -> Update:
-        """Which it includes."""
+        """The coefficients that the site includes."""
         slopes = own["posterior"]["included"]
         return {"included": slopes[len(slopes) - len(own["theta"]) :]}
 
     def result(self, state: State, public: PublicFacts, counted: RecordCount) -> Result:
-        """Return the posterior of what sites share, and how well they predict."""
+        """Return the posterior of the shared parameters, and errors of predictions."""
         layout, scale, found = self.layout(public), state["scale"], summary(self, state, public)
         included = state["finished"]["included"].astype(int).tolist()
         for row, many in zip(found["across_sites"], included, strict=True):
@@ -368,31 +366,28 @@ class FedLinHm2(Participation, FedLinModel):
         result.summary["level"] = self.level
         if not memory["own"]["apart"]:
             result.summary["notes"].append(
-                "What other sites say could not be told apart from what this one says: its records "
-                "count twice here, and intervals are too short."
+                "The information of the other sites could not be separated from this site's: its "
+                "records count twice here, and intervals are too short."
             )
         return result
 
     def _check_rounds(self, d: int) -> None:
         check_numbers(self, {"rounds": 1, "tolerance": 0, "draws": 100, "points": 0, "rope": 0})
         check_numbers(self, dict.fromkeys(_SPREADS, 1e-6))
-        check_numbers(self, _MIN_HYPERPRIOR_MEAN)
+        check_numbers(self, {name: -largest for name, largest in _MAX_HYPERPRIOR_MEAN.items()})
         self.check_participation()
-        for name in ("level", "damping"):
-            value = getattr(self, name)
-            if name == "level" and not 0 < value < 1:
-                raise JobError("method.level", "must be above 0 and below 1: 0.9 is 90 %")
-            if not 0 < value <= 1:
-                raise JobError(f"method.{name}", "must be above 0 and at most 1")
-        for name in _HYPERPRIOR_MEANS:
-            if getattr(self, name) > -_MIN_HYPERPRIOR_MEAN[name]:
-                raise JobError(f"method.{name}", f"must be at most {-_MIN_HYPERPRIOR_MEAN[name]:g}")
+        if not 0 < self.level < 1:
+            raise JobError("method.level", "must be above 0 and below 1: 0.9 is 90 %")
+        if not 0 < self.damping <= 1:
+            raise JobError("method.damping", "must be above 0 and at most 1")
+        for name, largest in _MAX_HYPERPRIOR_MEAN.items():
+            if getattr(self, name) > largest:
+                raise JobError(f"method.{name}", f"must be at most {largest:g}")
         if self.points and (self.prior != "normal" or self.points < _MIN_POINTS):
             what = f'must be 0, or with prior "normal" at least {_MIN_POINTS}'
             raise JobError("method.points", what)
         if points_values(d, self.points) > _MAX_MESSAGE_VALUES:
-            most = f"{_MAX_MESSAGE_VALUES:.2g}"
-            what = f"of {d} coefficients are more than {most} numbers from each site"
+            what = f"with {d} coefficients are more than {_MAX_MESSAGE_VALUES:.2g} numbers a site"
             raise JobError("method.points", what, "Take fewer.")
 
 

@@ -1,9 +1,9 @@
-"""What the results of all FedLin methods say: coefficients over sites, and errors of predictions.
+"""Results that all FedLin methods share: coefficients over sites, and errors of predictions.
 
-The coordinator's has means and standard deviations over sites with records, which are sums; each
-site's own has its coefficients, beside its own least squares. Errors are root mean squares in the
-outcome's unit: over all records, and (`mean_site_rmse`, the paper's A-RMSE) the mean over sites of
-each site's own.
+The coordinator's result has means and standard deviations over sites with records, from sums. A
+site's own result has its coefficients and its own least squares. Errors are root mean squares in
+the outcome's unit: over all records, and (`mean_site_rmse`, the paper's A-RMSE) the mean over sites
+of each site's error.
 """
 
 from __future__ import annotations
@@ -22,14 +22,12 @@ from secagg.models.fedlin.site import Site
 
 SCHEMA = 2
 """Of the keys of FedLin's results; 1 had `separate`, `nothing` and `rmse_sites`."""
-_WARN_CHANGE = 0.01  # of a change in the last round, or of one that is still to come
-_MAX_REMAINING_SHARE = (
-    0.995  # of the latter: a guess that rounds to 100 % or is beyond it is no number
-)
+_WARN_CHANGE = 0.01  # relative change in the last round, or still to come
+_MAX_REMAINING_SHARE = 0.995  # larger estimates are reported as "100 % or more"
 
 
 def summary(method: FedLinModel, state: State, public: PublicFacts) -> dict[str, Any]:
-    """Return what every method's result begins with."""
+    """Return the part of the result that all methods share."""
     layout, total = method.layout(public), state["finished"]
     here = round(float(total["with_records"][0]))
     mean = total["coefficients"] / here
@@ -68,27 +66,27 @@ def summary(method: FedLinModel, state: State, public: PublicFacts) -> dict[str,
 
 
 def joined(found: dict[str, Any], told: dict[str, Any]) -> dict[str, Any]:
-    """Return a summary with what else is told, and the notes of both."""
+    """Return both summaries in one, with the notes of both."""
     return {**found, **told, "notes": [*found["notes"], *told["notes"]]}
 
 
 def _of_levels(method: FedLinModel, layout: Layout, public: PublicFacts) -> list[str]:
-    """Return a note on an outcome that is 0 or 1."""
+    """Return a note for an outcome that is 0 or 1."""
     if not public.variables[layout.columns[0]].indicator:
         return []
     return [
         f"The outcome {method.outcome!r} is 0 or 1: its regression is a linear probability model, "
-        "whose predictions may lie below 0 or above 1. Where one model for all sites will do, "
-        "method logistic has odds ratios."
+        "whose predictions may be below 0 or above 1. For one model of all sites, use method "
+        "logistic, which has odds ratios."
     ]
 
 
 def rounds_told(state: State, tolerance: float, patience: int, more: str) -> dict[str, Any]:
-    """Return how many rounds there were, and whether coefficients had come to rest.
+    """Return the number of rounds, and whether the coefficients converged.
 
-    Without a tolerance nothing is claimed of that, and "converged" left out. A small change is no
-    sign of it where rounds creep: what a method makes of its changes is in "remaining", None where
-    they tell nothing. more: what takes the coefficients further
+    Without a tolerance there is no claim, and no "converged". A small change does not show
+    convergence if each round changes little: "remaining" is the method's estimate of the change
+    still to come, None if it has none. more: advice, the settings that continue the search
     """
     change, remaining, notes = state["change"], state["remaining"], list[str]()
     told: dict[str, Any] = {"rounds": state["round"], "change": change, "remaining": remaining}
@@ -98,14 +96,15 @@ def rounds_told(state: State, tolerance: float, patience: int, more: str) -> dic
             f"about {_percent(remaining)}" if remaining < _MAX_REMAINING_SHARE else "100 % or more"
         )
         notes.append(
-            f"When rounds ended coefficients still had {share} of their size to go, at a guess "
-            f"from their last changes: take {'a smaller method.tolerance' if rests else more}."
+            f"The rounds ended before the coefficients converged: judging by the last changes, "
+            f"{share} of their size was still to come. "
+            f"Take {'a smaller method.tolerance' if rests else more}."
         )
     elif not rests and (tolerance > 0 or change is None or change > _WARN_CHANGE):
         by = "" if change is None else f" by {_percent(change)}"
         notes.append(
-            f"Rounds ended while coefficients still changed{by} in a round: more method.rounds "
-            "would change them further."
+            f"The rounds ended while coefficients still changed{by} in a round. Take more "
+            "method.rounds."
         )
     return {**told, "notes": notes} | ({"converged": rests} if tolerance > 0 else {})
 
@@ -115,9 +114,9 @@ def _percent(share: float) -> str:
 
 
 def explained(errors: Sequence[Mapping[str, Any]]) -> float | None:
-    """Return what the method's own predictions explain of what least squares do, of squares.
+    """Return the variation that the method explains, as a share of what least squares explain.
 
-    errors: of the result. None where least squares explain nothing
+    errors: those of the result. None if least squares explain nothing
     """
     squares = {row["model"]: row["training_rmse"] ** 2 for row in errors}
     most = squares[MEAN_ONLY] - squares[SITE_OLS]
@@ -142,7 +141,7 @@ def _errors(method: FedLinModel, state: State) -> list[dict[str, Any]]:
 
 
 def own_summary(method: FedLinModel, memory: State, public: PublicFacts) -> Result | None:
-    """Return a site's own coefficients in the columns' units, once the run is at its end."""
+    """Return a site's own coefficients in the columns' units; None before the end of the run."""
     if "errors" not in memory:
         return None
     layout, facts = method.layout(public), memory["facts"]
@@ -170,7 +169,10 @@ def own_summary(method: FedLinModel, memory: State, public: PublicFacts) -> Resu
     if layout.degree > 1:
         notes = [f"Powers are of {layout.names[1]!r} from 0 to 1 over its public bounds."]
     if site.rank < layout.d:
-        notes.append("The records here do not tell all coefficients: site_ols is one fit of many.")
+        notes.append(
+            "The records of this site do not determine all coefficients: site_ols is one of many "
+            "fits."
+        )
     return Result(
         {
             "schema": SCHEMA,

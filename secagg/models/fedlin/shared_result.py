@@ -1,8 +1,7 @@
-"""What HM2's result says of phi, which sites share.
+"""The part of HM2's result that describes phi, the parameters that sites share.
 
-phi is normal on an unconstrained scale, or a mixture; people read means and standard deviations. So
-each of its components is told as what it is of, with the median and the interval's ends carried
-over:
+phi has a normal density on an unconstrained scale, or a mixture. Each component is reported as a
+mean or a standard deviation, with the median and the ends of the interval transformed:
 
     mu[x]        the mean of x's coefficient over sites
     log tau[x]   exp(log tau / 2), the standard deviation of x's coefficient between sites
@@ -55,7 +54,7 @@ def shared_rows(names: Sequence[str], mean: Array, sd: Array, level: float) -> l
 
 
 def importance_rows(rows: Sequence[Shared], mixture: Mixture, level: float) -> list[Shared]:
-    """Return the components as weighed points have them, in place of q."""
+    """Return the components by importance sampling, in place of q's."""
     mean, cov = mixture.moments()
     shares = (0.5, (1 - level) / 2, (1 + level) / 2)
     found = []
@@ -70,34 +69,35 @@ def importance_rows(rows: Sequence[Shared], mixture: Mixture, level: float) -> l
 def importance_weighted(
     prior: NormalHierarchy, q: Natural, total: Update
 ) -> tuple[Mixture | None, list[str]]:
-    """Return the posterior by the sums at points; None, and a note, where they are no such sums."""
+    """Return the posterior from the sums at the points; None and a note if they are invalid."""
     try:
         return Mixture.of(prior, q, total), []
     except np.linalg.LinAlgError:
         note = (
-            "The sums at the points are none of what sites' records say: a site sent something "
-            "else. What sites share is told by the normal density, as without points."
+            "The sums at the points are invalid: a site sent something other than its likelihood. "
+            "The shared parameters are reported by the normal approximation, as without points."
         )
         return None, [note]
 
 
 def importance_summary(mixture: Mixture) -> tuple[dict[str, Any], list[str]]:
-    """Return how many points there were, how many count; and notes on it.
+    """Return the number of points, the effective sample size and the error; and notes.
 
-    error: the largest standard error of a mean, in posterior standard deviations; None where so few
-        points count that it cannot be told
+    error: the largest standard error of a mean, in posterior standard deviations; None if the
+        effective sample size is too small to estimate it
     """
     _, cov = mixture.moments()
     error = float(np.max(mixture.error() / np.sqrt(np.diagonal(cov))))
     many, few, notes = len(mixture.weights), mixture.effective < _MIN_EFFECTIVE_POINTS, []
     if few:
         notes.append(
-            f"Of {many} points of log tau only {mixture.effective:.0f} count, so that the "
-            "posterior of what sites share is not to be relied on. Take more method.points, or 0."
+            f"The effective sample size of {many} points of log tau is only "
+            f"{mixture.effective:.0f}: do not rely on the posterior of the shared parameters. Take "
+            "more method.points, or 0."
         )
     elif error > _LARGE_ERROR:
         notes.append(
-            f"A mean of what sites share has a Monte Carlo error of {error:.2g} posterior "
+            f"The mean of a shared parameter has a Monte Carlo error of {error:.2g} posterior "
             "standard deviations. Take more method.points."
         )
     told = {"many": many, "effective": mixture.effective, "error": None if few else error}
@@ -107,7 +107,7 @@ def importance_summary(mixture: Mixture) -> tuple[dict[str, Any], list[str]]:
 def in_words(
     rows: Sequence[Shared], layout: Layout, centre: Array, scale: Array
 ) -> list[dict[str, Any]]:
-    """Return the components as people read them, in the columns' own units."""
+    """Return the components as means and standard deviations, in the columns' own units."""
     unit = float(layout.half_range[0] / scale[0])
     slopes = layout.slope_units(scale)
     units = dict(zip(layout.terms[layout.d - len(slopes) :], slopes.tolist(), strict=True))
@@ -144,43 +144,43 @@ def in_words(
 
 
 def converged(state: State, components: Sequence[str]) -> dict[str, Any]:
-    """Return whether rounds ended by themselves, and what should be known of it."""
+    """Return whether the rounds converged, and notes."""
     far, errors, notes = state["far"], state["error"], []
     if state["strained"]:
         notes.append(
-            f"At {state['strained']:.0f} sites the others left no density to start from, or no "
-            "moments could be had. Narrower priors, or more sites, would help."
+            f"At {state['strained']:.0f} sites the cavity was no density, or the moments could "
+            "not be computed. Narrower priors or more sites would help."
         )
     elif not state["arrived"]:
         notes.append(
-            "Rounds ended before q(phi) stood still, or before every site had taken part: in the "
-            f"last it was {far:.2g} posterior standard deviations from where it went. Take more "
-            "method.rounds."
+            "The rounds ended before q(phi) converged, or before every site had taken part: in "
+            f"the last round it was {far:.2g} posterior standard deviations from convergence. Take "
+            "more method.rounds."
         )
     worst = int(np.argmax(errors))
     if errors[worst] > _LARGE_ERROR:
         notes.append(
             f"The mean of {components[worst]} has a Monte Carlo error of {errors[worst]:.2g} "
-            "posterior standard deviations, from sites' own draws."
+            "posterior standard deviations, because the sites draw at random."
         )
     return {"converged": state["arrived"], "distance": far, "notes": notes}
 
 
 def cautions(*, sites: int, weighed: bool, own_units: bool) -> list[str]:
-    """Return what a reader of p(phi) should know, of the prior "normal".
+    """Return cautions for readers of p(phi) with the prior "normal".
 
-    own_units: whether the columns' own units have the priors that are meant for pooled ones
+    own_units: whether priors meant for pooled units are used in the columns' own units
     """
     notes = []
     if sites < _FEW_SITES and not weighed:
         notes.append(
-            f"With fewer than {_FEW_SITES} sites intervals of what sites share are too short, by "
-            "the approximation's own error; sites' own hardly are. method.points mends it, for "
-            "sums that tell more."
+            f"With fewer than {_FEW_SITES} sites the normal approximation makes the intervals of "
+            "shared parameters too short, and those of the sites hardly. method.points corrects "
+            "this, but its sums reveal more."
         )
     if own_units:
         notes.append(
-            "The priors of mu and tau are the method's own, and here in the columns' own units, "
-            "which may be anything: set them, or take pooled units."
+            "The priors of mu and tau are the defaults, which are meant for pooled units, but the "
+            "columns are in their own units. Set the priors, or take pooled units."
         )
     return notes

@@ -17,6 +17,7 @@ from secagg.contracts import Kind, PublicFacts, State, Variable
 from secagg.core.randomness import replayable_random
 from secagg.errors import PeerError, SecaggError
 from secagg.jobs.job import read_job
+from secagg.models.fedlin.fedavg import FedAvg
 from secagg.models.fedlin.hm1 import FedLinHm1
 from secagg.runtime.fixed_point import encode
 from secagg.runtime.parties import read_records
@@ -253,3 +254,12 @@ def test_sites_that_tell_the_noise_and_have_no_residual_are_no_sites_of_the_meth
         method.aggregate(state, {"residual": np.zeros(1), "freedom": np.zeros(1)}, 2)
     told = method.aggregate(state, {"residual": np.array([6.0]), "freedom": np.array([2.0])}, 2)
     assert told["noise"] == 3.0
+
+
+@pytest.mark.parametrize(("participation", "patience"), [(1.0, 1), (0.5, 7), (0.05, 90)])
+def test_rounds_must_be_quiet_in_a_row(participation: float, patience: int) -> None:
+    """So many that a site sits all of them out with a probability of at most 0.01."""
+    method = FedAvg(outcome="y", participation=participation)
+    assert method.patience == patience
+    quiet = [method.quiet(3, change, 0.2) for change in (0.1, 0.2, None)]
+    assert quiet == [4, 0, 0]

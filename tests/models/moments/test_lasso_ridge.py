@@ -224,8 +224,9 @@ def test_collinear_columns_do_not_stall_the_descent(seed):
 
 def test_more_predictors_than_records_need_a_number():
     X, y = sample(9, 15, 30)
-    with pytest.raises(UsageError):
-        lasso(*named(X, y))
+    for n, records in ((15, X), (31, sample(9, 31, 30)[0])):  # p + 1 with the mean
+        with pytest.raises(UsageError):
+            lasso(*named(records, np.arange(float(n)) ** 2))
     assert lasso(*named(X, y), penalty=0.1).kkt_violation <= 1e-10
 
 
