@@ -47,11 +47,6 @@ def _inverse(value: int, modulus: int) -> int:
     return int(invert(value, modulus))
 
 
-def supports(modulus: int) -> bool:
-    """Return whether the kernels support this modulus (odd, at most 8304 bits)."""
-    return Modulus.supports(modulus)
-
-
 def products(columns: Sequence[Rows], modulus: int) -> Rows:
     """Return the elementwise product of all columns, each below the modulus."""
     m = _modulus(modulus)

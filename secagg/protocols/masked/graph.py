@@ -70,6 +70,13 @@ class GraphPlan:
     failure_log2: float
 
 
+def check_fractions(colluding: float, dropping: float) -> None:
+    """Raise `JobError` unless both are in [0, 1)."""
+    for name, rate in (("colluding", colluding), ("dropping", dropping)):
+        if not 0 <= rate < 1:
+            raise JobError(f"protocol.{name}", "must be a fraction of the sites, from 0 to below 1")
+
+
 @lru_cache(maxsize=64)
 def plan_graph(
     sites: int, colluding: float, dropping: float, failure_log2: float = -40.0
@@ -92,9 +99,7 @@ def plan_graph(
     """
     if sites < 2:
         raise JobError("sites", "at least 2 sites are required")
-    for name, rate in (("colluding", colluding), ("dropping", dropping)):
-        if not 0 <= rate < 1:
-            raise JobError(f"protocol.{name}", "must be a fraction of the sites, from 0 to below 1")
+    check_fractions(colluding, dropping)
     if not failure_log2 < 0:
         raise JobError("protocol.failure_log2", "must be below 0 (log2 of a probability)")
     c, d = _floor(colluding * sites), _floor(dropping * sites)

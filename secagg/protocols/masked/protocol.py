@@ -78,10 +78,10 @@ from secagg.core import ring
 from secagg.core.identity import Role
 from secagg.core.randomness import RandomBytes
 from secagg.core.ring import RingVector
-from secagg.errors import InternalError, JobError, PeerError, ProtocolAbort
+from secagg.errors import InternalError, PeerError, ProtocolAbort
 from secagg.protocols.masked import masks, shamir
 from secagg.protocols.masked import site as site_steps
-from secagg.protocols.masked.graph import GraphPlan, plan_graph
+from secagg.protocols.masked.graph import GraphPlan, check_fractions, plan_graph
 from secagg.protocols.masked.masks import Directory
 
 FAILURE_LOG2 = -40
@@ -134,11 +134,7 @@ class Masked:
     )
 
     def __post_init__(self) -> None:
-        for name in ("colluding", "dropping"):
-            if not 0 <= getattr(self, name) < 1:
-                raise JobError(
-                    f"protocol.{name}", "must be a fraction of the sites, from 0 to below 1"
-                )
+        check_fractions(self.colluding, self.dropping)
 
     def guarantee_text(self, sites: int) -> str:
         """Say how many sites may collude and drop out, from the plan of the neighbour graph."""

@@ -35,7 +35,6 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache, partial
-from typing import Protocol
 
 import numpy as np
 from gmpy2 import invert, mpz
@@ -111,26 +110,6 @@ def split_digits(exponents: Integers, bits: int, window: int) -> Digits:
     return digits
 
 
-class Table(Protocol):
-    """A table of one unit's powers modulo root^2; made by `make_table`."""
-
-    @property
-    def window(self) -> int:
-        """Width of a digit of the exponents, in bits."""
-        ...
-
-    def begin(
-        self, exponents: Integers, plaintexts: Integers, factor: int
-    ) -> Callable[[], Integers]:
-        """Return a function that computes base^a (1 + factor root)^m mod root^2.
-
-        It does so for each exponent a and plaintext m. Bits of an exponent beyond those that the
-        table was made for are ignored. The returned function does the long computation, so another
-        thread can run it.
-        """
-        ...
-
-
 @dataclass(frozen=True, repr=False)
 class GmpTable:
     """The portable table.
@@ -173,7 +152,12 @@ class GmpTable:
     def begin(
         self, exponents: Integers, plaintexts: Integers, factor: int
     ) -> Callable[[], Integers]:
-        """As in `Table`."""
+        """Return a function that computes base^a (1 + factor root)^m mod root^2.
+
+        It does so for each exponent a and plaintext m. Bits of an exponent beyond those that the
+        table was made for are ignored. The returned function does the long computation, so another
+        thread can run it.
+        """
         return partial(self._powers, exponents, plaintexts, factor)
 
     def _powers(self, exponents: Integers, plaintexts: Integers, factor: int) -> Integers:
@@ -213,9 +197,12 @@ class KernelTable:
     def begin(
         self, exponents: Integers, plaintexts: Integers, factor: int
     ) -> Callable[[], Integers]:
-        """As in `Table`."""
+        """As in `GmpTable`."""
         powers = self._table.begin(exponents.rows, plaintexts.rows, factor)
         return lambda: Integers(powers())
+
+
+Table = GmpTable | KernelTable
 
 
 def make_table(base: int, root: int, exponent_bits: int, window: int, *, kernels: bool) -> Table:

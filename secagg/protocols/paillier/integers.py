@@ -94,6 +94,3 @@ class Integers(Sequence[int]):
         return isinstance(other, Sequence) and list(self) == list(other)
 
     __hash__ = None  # type: ignore[assignment]  # mutable, like a list
-
-    def __repr__(self) -> str:
-        return f"Integers({len(self)} of {self.size} bytes)"

@@ -40,7 +40,7 @@ from secagg.core.randomness import RandomBytes, random_below
 from secagg.errors import PeerError, ProtocolAbort, UsageError
 from secagg.protocols.paillier import residues
 from secagg.protocols.paillier.integers import Integers
-from secagg.protocols.paillier.keys import MAX_BITS, MIN_BITS, PrivateKey, PublicKey, random_unit
+from secagg.protocols.paillier.keys import PrivateKey, PublicKey, check_length, random_unit
 
 AUXILIARY_BITS = 256
 _ROUNDS = 24 + 50  # GMP: Baillie-PSW, then 50 of Miller-Rabin; error probability at most 4^-50
@@ -69,12 +69,7 @@ def generate_keypair(bits: int, random: RandomBytes) -> PrivateKey:
     on average instead of 1.2 s).
     Raises `UsageError` for odd lengths and lengths outside the limits of `keys`.
     """
-    if bits % 2 or not MIN_BITS <= bits <= MAX_BITS:
-        raise UsageError(
-            "threshold key",
-            f"the length of the modulus, {bits} bits, is not supported",
-            f"Use an even length from {MIN_BITS} to {MAX_BITS}.",
-        )
+    check_length(bits)
     p, q = _prime(bits // 2, random), _prime(bits // 2, random)
     while gcd(p - 1, q - 1) != 2:  # p = q, or one of the four large primes is repeated
         q = _prime(bits // 2, random)

@@ -66,6 +66,21 @@ class PrivateKey:
     q: int = field(repr=False)
 
 
+def check_length(
+    bits: int,
+    where: str = "paillier key",
+    error: type[UsageError] = UsageError,
+    minimum: int = MIN_BITS,
+) -> None:
+    """Raise an error unless this length of a modulus is supported."""
+    if bits % 2 or not minimum <= bits <= MAX_BITS:
+        raise error(
+            where,
+            f"must be an even number of bits from {MIN_BITS} to {MAX_BITS}, not {bits}",
+            f"The default is {DEFAULT_BITS}.",
+        )
+
+
 def generate_keypair(
     bits: int, random: RandomBytes, *, insecure_for_tests: bool = False
 ) -> PrivateKey:
@@ -77,12 +92,7 @@ def generate_keypair(
     set (so that n has its full length), subject to gcd(p-1, q-1) = 2.
     Raises `UsageError` for other lengths.
     """
-    if bits % 2 or not (16 if insecure_for_tests else MIN_BITS) <= bits <= MAX_BITS:
-        raise UsageError(
-            "paillier key",
-            f"the length of the modulus, {bits} bits, is not supported",
-            f"Use an even length from {MIN_BITS} to {MAX_BITS}; {DEFAULT_BITS} is the default.",
-        )
+    check_length(bits, minimum=16 if insecure_for_tests else MIN_BITS)
     p = _random_prime(bits // 2, random)
     q = _random_prime(bits // 2, random, other=p)
     n = p * q

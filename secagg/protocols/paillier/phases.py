@@ -22,13 +22,7 @@ from secagg.core.frames import open_frame, seal_frame
 from secagg.core.identity import Role
 from secagg.core.ring import RingVector
 from secagg.errors import InternalError, JobError, PeerError, PolicyRefusal, ProtocolAbort
-from secagg.protocols.paillier.keys import (
-    DEFAULT_BITS,
-    MAX_BITS,
-    MIN_BITS,
-    PublicKey,
-    check_public_key,
-)
+from secagg.protocols.paillier.keys import PublicKey, check_length, check_public_key
 
 
 class PaillierPhases(ABC):
@@ -49,6 +43,9 @@ class PaillierPhases(ABC):
     @abstractmethod
     def max_colluding(self, sites: int) -> int:
         """As in `SecureSum`."""
+
+    def __post_init__(self) -> None:
+        check_length(self.key_bits, "protocol.key_bits", JobError)
 
     def parties(self) -> tuple[tuple[str, Role], ...]:
         """Return no further parties."""
@@ -132,16 +129,6 @@ class PaillierPhases(ABC):
         self, state: State, replies: Mapping[str, Body], context: Context
     ) -> tuple[State, PhaseRequest | Total]:
         """Return the sum, or ask further sites to decrypt."""
-
-
-def check_key_bits(key_bits: int) -> None:
-    """Raise `JobError` unless the setting `key_bits` is a supported length."""
-    if key_bits % 2 or not MIN_BITS <= key_bits <= MAX_BITS:
-        raise JobError(
-            "protocol.key_bits",
-            f"must be an even number from {MIN_BITS} to {MAX_BITS}, not {key_bits}",
-            f"The default is {DEFAULT_BITS}.",
-        )
 
 
 # --- a site --------------------------------------------------------------------------------------

@@ -13,12 +13,13 @@ from collections.abc import Iterable, Sequence
 from gmpy2 import gcd, invert, mpz, powmod_base_list
 
 from secagg.protocols.kernels import library, modular
+from secagg.protocols.kernels.lanes import Modulus
 from secagg.protocols.paillier.integers import Integers
 
 
 def use_kernels(modulus: int) -> bool:
     """Return whether arithmetic modulo this number runs on the kernels."""
-    return library.available() and modular.supports(modulus)
+    return library.available() and Modulus.supports(modulus)
 
 
 def products(columns: Sequence[Integers], modulus: int) -> Integers:

@@ -91,9 +91,6 @@ class Paillier(PaillierPhases):
         ),
     )
 
-    def __post_init__(self) -> None:
-        phases.check_key_bits(self.key_bits)
-
     def guarantee_text(self, sites: int) -> str:
         """Say that no site may collude with the coordinator."""
         return f"each of the {sites} sites holds the key: none may collude with the coordinator"

@@ -128,7 +128,7 @@ class ThresholdPaillier(PaillierPhases):
     )
 
     def __post_init__(self) -> None:
-        phases.check_key_bits(self.key_bits)
+        super().__post_init__()
         if self.threshold is not None and self.threshold < 2:
             raise JobError("protocol.threshold", "must be at least 2: 1 site could decrypt alone")
 

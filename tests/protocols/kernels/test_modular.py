@@ -250,7 +250,7 @@ def test_the_longest_roots(bits: int) -> None:
 
 
 def test_moduli_that_are_not_supported() -> None:
-    assert [modular.supports(m) for m in (1 << 100, 2**8305 + 1, 2**8304 - 1)] == [
+    assert [Modulus.supports(m) for m in (1 << 100, 2**8305 + 1, 2**8304 - 1)] == [
         False, False, True
     ]  # fmt: skip
 
