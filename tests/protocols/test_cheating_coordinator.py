@@ -10,10 +10,8 @@ from support.vectors import PaillierOfVectors, shared_key
 from support.world import STAGE
 
 from secagg.core.frames import seal_frame
-from secagg.core.randomness import replayable_random
-from secagg.errors import PeerError, PolicyRefusal
+from secagg.errors import PeerError
 from secagg.protocols.additive import Additive
-from secagg.protocols.paillier.keys import generate_keypair
 from secagg.runtime.rounds import COHORT
 
 
@@ -101,18 +99,3 @@ def test_a_key_shorter_than_the_job_says():
     cheat = Cheat(PaillierOfVectors(3072))
     with pytest.raises(PeerError):
         deal(cheat, shared_key(), "site_0")
-
-
-def test_a_second_key():
-    cheat = Cheat(PaillierOfVectors(2048))
-    deal(cheat, shared_key(), "site_0")
-    other = generate_keypair(2048, replayable_random(4))
-    with pytest.raises((PeerError, PolicyRefusal)):
-        deal(cheat, other, "site_2")
-
-
-def test_a_site_deals_once():
-    cheat = Cheat(PaillierOfVectors(2048))
-    cheat.ask("site_0", "deal", 0, {})
-    with pytest.raises(PeerError):
-        cheat.ask("site_0", "deal", 1, {})
