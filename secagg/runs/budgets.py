@@ -1,7 +1,7 @@
-"""`secagg budget`: what was spent and what is left, as plain data, and how a cap is set.
+"""`secagg budget`: the spent and the remaining budget as plain data, and setting a cap.
 
-Whoever may read a ledger may ask it: a site's officer its own, whoever runs a simulation all. No
-seed of any noise is ever shown.
+It works for everybody who may read a ledger: a site's data officer for that site, the user of a
+simulation for all. The seeds of the noise are never shown.
 """
 
 from __future__ import annotations
@@ -28,16 +28,17 @@ from secagg.runtime.session_ledgers import ALL_SITES, open_ledger
 _ENDING: Final = ".ledger"
 _COORDINATOR: Final = "coordinator"
 DELTA: Final = 1e-6
-"""At which spent epsilon is told where neither a cap nor whoever asks names a delta."""
+"""Delta at which the spent epsilon is given if neither a cap nor the user sets one."""
 
 _DELTAS: Final = tuple(10.0**-i for i in range(3, 13))
 
 
 @dataclass(frozen=True)
 class Place:
-    """Where a party keeps count, whether there is a file yet or not.
+    """The ledger file of a party, which may not exist yet.
 
-    dataset: the name of its records, and caps: those of its policy, as far as they are at hand
+    dataset: the name of its data set, if known
+    caps: those of its policy, if known
     """
 
     party: str
@@ -47,19 +48,23 @@ class Place:
 
 
 def find_places(path: Path) -> list[Place]:
-    """Return what a path stands for: a job, a folder of ledgers or of records, or one ledger.
+    """Return the ledgers that a path stands for. Raises `UsageError`.
 
-    Raises `UsageError`.
+    path: a job file, a folder of ledgers or of records, or one ledger
     """
     if path.suffix == _ENDING:
         return [_place(path)]
     if path.is_dir():
-        inner = path / "ledgers"  # of the folder of the records
+        inner = path / "ledgers"  # if `path` is the folder of the records
         return _in_folder(inner if inner.is_dir() else path)
     job = load_job(path)
     folder = ledger_folder(job)
     if folder is None:
-        raise UsageError(str(path), "its records are in no file, so that no ledger outlives a run")
+        raise UsageError(
+            str(path),
+            "its records are not in files, so its ledgers exist only during a run",
+            "Set sites.ledgers.",
+        )
     if job.sites.folder is None and job.sites.table is None:
         return _in_folder(folder)
     places = [
@@ -67,14 +72,14 @@ def find_places(path: Path) -> list[Place]:
             source.name,
             source.ledger or folder / ledger_name(source.dataset),
             source.dataset,
-            () if source.policy.budget is None else source.policy.budget.caps,
+            source.caps,
         )
         for source in find_sites(job).values()
     ]
     places.append(_place(folder / ledger_name(_COORDINATOR)))
     known = {place.file for place in places}
-    gone = [place for place in _in_folder(folder) if place.file not in known]
-    return [*places, *gone]
+    former = [place for place in _in_folder(folder) if place.file not in known]
+    return [*places, *former]
 
 
 def _in_folder(folder: Path) -> list[Place]:
@@ -87,10 +92,10 @@ def _place(file: Path) -> Place:
 
 
 def show(path: Path, delta: float = DELTA, *, in_full: bool = False) -> list[dict[str, Any]]:
-    """Return, for each party and data set: releases, epsilon spent, caps, and what is left.
+    """Return, for each party and data set: releases, spent epsilon, caps, and remaining budget.
 
-    delta: at which the epsilon of everything is told; each cap is told at its own
-    in_full: also at other deltas, and by looser accountants
+    delta: for the total epsilon; each cap has its own delta
+    in_full: add other deltas, and looser accountants
     Raises `UsageError` if there is no ledger.
     """
     if not 0.0 < delta < 1.0:
@@ -109,7 +114,7 @@ def show(path: Path, delta: float = DELTA, *, in_full: bool = False) -> list[dic
 def _standing(
     ledger: Ledger, dataset: str, delta: float = DELTA, policy: tuple[Cap, ...] = ()
 ) -> dict[str, Any]:
-    """Return what was spent; `policy` are caps beside those that the ledger itself keeps."""
+    """Return what was spent; `policy`: caps in addition to those that the ledger contains."""
     costs = ledger.spent(dataset)
     return {
         "dataset": dataset,
@@ -120,21 +125,21 @@ def _standing(
             f"epsilon_{adjacency.value}": spent_epsilon(costs, adjacency, delta)
             for adjacency in Adjacency
         },
-        "caps": [under(cap, ledger, dataset) for cap in (*ledger.caps(dataset), *policy)],
+        "caps": [cap_status(cap, ledger, dataset) for cap in (*ledger.caps(dataset), *policy)],
     }
 
 
 def exact_releases(costs: Counter[Cost]) -> int:
-    """Return how many of these releases no epsilon bounds."""
-    return sum(often for cost, often in costs.items() if _is_exact(cost))
+    """Return how many of these releases have no finite epsilon."""
+    return sum(count for cost, count in costs.items() if _is_exact(cost))
 
 
 def _is_exact(cost: Cost) -> bool:
     return math.isinf(spent_epsilon(Counter([cost]), Adjacency.ADD_REMOVE, 0.5))
 
 
-def under(cap: Cap, ledger: Ledger, dataset: str) -> dict[str, Any]:
-    """Return a cap, what was spent of it, and the epsilon that one more job may claim."""
+def cap_status(cap: Cap, ledger: Ledger, dataset: str) -> dict[str, Any]:
+    """Return a cap, the epsilon spent under it, and the epsilon that one more job may claim."""
     since = None if cap.days is None else datetime.now(UTC) - timedelta(days=cap.days)
     costs = ledger.spent(dataset, since)
     return cap.plain() | {
@@ -145,83 +150,86 @@ def under(cap: Cap, ledger: Ledger, dataset: str) -> dict[str, Any]:
 
 
 def _in_full(costs: Counter[Cost], delta: float) -> dict[str, Any]:
-    """Return epsilon as a function of delta, and as other software would tell it at `delta`.
+    """Return epsilon as a function of delta, and the epsilons of other accountants at `delta`.
 
-    Renyi and concentrated privacy are what most other accountants add up. Their epsilons are upper
-    bounds of ours, to be put beside what these say of the same releases; no cap goes by them.
+    Most other software adds up Renyi or concentrated privacy. Those epsilons are upper bounds of
+    secagg's, given for comparison with other software; no cap uses them.
     """
-    found: dict[str, Any] = {}
+    tables: dict[str, Any] = {}
     for adjacency in Adjacency:
         events = [cost.event(adjacency) for cost in costs.elements()]
-        found[adjacency.value] = {
+        tables[adjacency.value] = {
             "curve": curve(events, _DELTAS),
             "rdp": rdp_epsilon(events, delta),
             "zcdp": zcdp_epsilon(events, delta),
         }
-    return found
+    return tables
 
 
 def set_cap(path: Path, party: str | None, dataset: str | None, cap: Cap) -> dict[str, Any]:
-    """Set the one cap of a party's data set; the ledger is made if it is the first thing in it.
+    """Set the one cap of a party's data set. This creates the ledger if there is none yet.
 
-    Raises `UsageError` where it is not clear whose ledger, or which data set, is meant.
+    Raises `UsageError` if the ledger or the data set is not clear.
     """
     places = find_places(path)
-    names = ", ".join(place.party for place in places)
     if not places:
         advice = "Give the job instead, and --party: the name of a site, or 'coordinator'."
         raise UsageError(str(path), "there is no ledger yet", advice)
     if party is None and len(places) > 1:
+        names = ", ".join(place.party for place in places)
         raise UsageError(str(path), "holds several ledgers", f"Name one with --party: {names}.")
-    meant = [place for place in places if party in (None, place.party)]
-    if not meant:
-        raise UsageError(str(path), f"no ledger of {party!r}", f"There is {names}.")
-    named, file = dataset or meant[0].dataset, meant[0].file
+    place = _of_party(places, party, path)[0]
+    name, file = dataset or place.dataset, place.file
     if not file.exists():
-        _check_name(file, named, "there is no ledger yet")
+        _check_name(file, name, "there is no ledger yet")
     with closing(open_ledger(file)) as ledger:
         known = ledger.datasets()
-        if named is None and len(known) != 1:
+        if name is None and len(known) != 1:
             what = f"holds {len(known)} data sets" + "".join(f", {name!r}" for name in known)
             raise UsageError(str(file), what, "Name one with --dataset.")
-        named = named or known[0]
-        if named not in known:
-            _check_name(file, named, f"holds nothing of data set {named!r}")
-        ledger.set_caps(named, [cap])
-        return {"party": meant[0].party, **_standing(ledger, named, policy=meant[0].caps)}
+        name = name or known[0]
+        if name not in known:
+            _check_name(file, name, f"has no entries for data set {name!r}")
+        ledger.set_caps(name, [cap])
+        return {"party": place.party, **_standing(ledger, name, policy=place.caps)}
+
+
+def _of_party(places: list[Place], party: str | None, path: Path) -> list[Place]:
+    """Return the places of one party, or of all; there is at least one, or `UsageError`."""
+    chosen = [place for place in places if party in (None, place.party)]
+    if not chosen:
+        names = ", ".join(place.party for place in places)
+        raise UsageError(str(path), f"no ledger of {party!r}", f"There are: {names}.")
+    return chosen
 
 
 def _check_name(file: Path, dataset: str | None, what: str) -> None:
-    """Refuse a cap that no run would ever look at, where `what` is so."""
+    """Refuse a cap that no run would ever read. `what`: the condition that made this possible."""
     if dataset is None:
         raise UsageError(
             str(file),
             what,
-            "Give the job instead, with --party; or name with --dataset whose records it is for.",
+            "Give the job instead, with --party; or name the data set with --dataset.",
         )
     if dataset != ALL_SITES and file.name != ledger_name(dataset):
-        what += f", and is not where a run looks for data set {dataset!r}"
-        raise UsageError(str(file), what, f"That is {ledger_name(dataset)!r}.")
+        what += f", and a run looks for data set {dataset!r} in another file"
+        raise UsageError(str(file), what, f"That file is {ledger_name(dataset)!r}.")
 
 
 def opened_ledgers(path: Path, party: str | None = None) -> Iterator[tuple[Place, Ledger]]:
-    """Yield the ledgers there are, each once: parties may have one data set between them.
+    """Yield each existing ledger once; several parties may share a data set.
 
     Raises `UsageError` if there is none.
     """
     places = [place for place in find_places(path) if place.file.exists()]
     if not places:
-        advice = "It is made by the first run on these records, or by: secagg budget set."
+        advice = "The first run on these records creates it, or: secagg budget set."
         raise UsageError(str(path), "there is no ledger yet", advice)
-    meant = [place for place in places if party in (None, place.party)]
-    if not meant:
-        names = ", ".join(place.party for place in places)
-        raise UsageError(str(path), f"no ledger of {party!r}", f"There is {names}.")
-    once: dict[Path, Place] = {}
-    for place in meant:
-        first = once.setdefault(place.file, place)
+    by_file: dict[Path, Place] = {}
+    for place in _of_party(places, party, path):
+        first = by_file.setdefault(place.file, place)
         more = tuple(cap for cap in place.caps if cap not in first.caps)
-        once[place.file] = replace(first, caps=(*first.caps, *more))
-    for place in once.values():
+        by_file[place.file] = replace(first, caps=(*first.caps, *more))
+    for place in by_file.values():
         with closing(open_ledger(place.file)) as ledger:
             yield place, ledger

@@ -16,12 +16,12 @@ from secagg.runtime.planned_job import Planned
 
 
 def prospect(planned: Planned, guarantee: Mapping[str, Any]) -> dict[str, Any]:
-    """Return whether the result will be usable, by the public guess of the number of records.
+    """Return whether the result will be usable, given the public guess of the number of records.
 
-    guarantee: what `secagg.privacy.accounting.guarantee` returns for all sites of the job
+    guarantee: from `secagg.privacy.accounting.guarantee`, for all sites of the job
     """
     job, method, clip = planned.job, planned.method, planned.public.clip
-    assert clip is not None  # wherever noise is, records are clipped
+    assert clip is not None  # with noise, records are always clipped
     if job.privacy.expected_records is None:
         return {"verdict": None, "words": "not judged: set privacy.expected_records"}
     used, logistic = set(job.columns), False
@@ -29,9 +29,9 @@ def prospect(planned: Planned, guarantee: Mapping[str, Any]) -> dict[str, Any]:
         used, logistic = set(method.columns_used), method.logistic
     kinds = [job.columns[v.column].type for v in planned.public.variables if v.column in used]
     if len(kinds) < 2:
-        return {"verdict": None, "words": "not judged: there is no regression on one variable"}
+        return {"verdict": None, "words": "not judged: a regression needs at least two variables"}
     continuous = kinds.count("continuous")
-    _, noised = guarantee["mechanisms"]  # of the count of records, and of the method's one stage
+    _, noised = guarantee["mechanisms"]  # for the count of records, and for the method's one stage
     adjacency = "add" if guarantee["adjacency"] == Adjacency.ADD_REMOVE.value else "replace"
     return feasibility(
         Assumptions(

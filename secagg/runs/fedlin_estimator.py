@@ -1,16 +1,17 @@
-"""FedLin as an estimator, in the manner of scikit-learn: for whoever holds all sites' tables.
+"""FedLin as an estimator in the style of scikit-learn, for users who hold all sites' tables.
 
     model = FedLin("hm2", outcome="score").fit_sites({"north": table, "south": table})
     model.coef_                              # sites x coefficients, in the columns' own units
     model.predict(new_records, "north")
 
-It writes a job and runs it (`secagg.run`, or without a protocol `secagg.runs.simulate`, which has
-the same result): what a study over real sites would do, to try out before. All tables are in this
-process, and nothing is protected from whoever runs it.
+It writes a job and runs it: with `secagg.run`, or without a protocol with `secagg.runs.simulate`,
+which has the same result. So you can try out a study before you run it over real sites. All tables
+are in this process, and nothing is protected from its user.
 
 Columns are declared as in a job. Without a declaration, bounds and levels are read from the tables
-(`columns_of`), which in a study over real sites would be a leak: there everybody knows them, and
-they would tell the least and the largest number of each column. The result has a note of it.
+(`columns_of`). In a study over real sites this would be a leak: bounds and levels are public there,
+and they would reveal about the smallest and largest number of each column. The result has a note
+about this.
 """
 
 from __future__ import annotations
@@ -43,23 +44,24 @@ Tables = Mapping[Any, pd.DataFrame]
 MODELS = {"hm1": FedLinHm1.name, "hm2": FedLinHm2.name, "fedavg": FedAvg.name, "ditto": FedAvg.name}
 _ARGUMENTS = {"name": "model", "outcome": "outcome", "predictors": "predictors"}
 _BOUNDS_READ_NOTE = (
-    "Bounds and levels of columns were read from the tables. In a run everybody knows them, and "
-    "these tell extremes of records: give `columns` for a study over real sites."
+    "Bounds and levels of columns were read from the tables. In a run they are public, so they "
+    "would reveal extreme values: give `columns` for a study over real sites."
 )
-_BOUNDS_MARGIN = 0.1  # of a column's range, on both sides of the bounds that are read from tables
+_BOUNDS_MARGIN = 0.1  # share of a column's range added on both sides to bounds read from tables
 _MAX_LEVELS = 50
-_MAX_LISTED = 5  # sites, in an error
-_MANY_CLIPPED_SHARE = 0.01  # of a column's values, to be outside its bounds
+_MAX_LISTED = 5  # sites in an error
+_MANY_CLIPPED_SHARE = 0.01  # share of a column's values outside its bounds that causes a note
 
 
 class FedLin:
-    """Linear regressions at many sites that learn from each other.
+    """Linear regressions at many sites that borrow strength from each other.
 
     model: "hm1", "hm2", "fedavg" or "ditto"; see the methods of the job file for their settings
-    outcome: column to explain; predictors: columns, None for all others
-    columns: as in a job's [columns]; None reads them from the tables, and notes it in the result
-    protocol: "masked" and so on, or a table of a job's [protocol]; None simulates
-    settings: of the method, as in a job's [method], but for those that are arguments here
+    outcome: the column to explain
+    predictors: columns; None for all others
+    columns: as in a job's [columns]; None reads them from the tables, with a note in the result
+    protocol: for instance "masked", or a table as in a job's [protocol]; None simulates
+    settings: of the method, as in a job's [method], except those that are arguments here
     seed: None draws from the operating system; a number makes the result reproducible
     """
 
@@ -83,7 +85,7 @@ class FedLin:
         self.seed = seed
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
-        """Return the parameters by name; deep changes nothing, as none of them has parameters."""
+        """Return the parameters by name; `deep` has no effect."""
         names = list(inspect.signature(type(self).__init__).parameters)[1:]
         return {name: getattr(self, name) for name in names}
 
@@ -100,12 +102,12 @@ class FedLin:
         return f"FedLin({inner})"
 
     def fit_sites(self, tables: Tables) -> FedLin:
-        """Fit. Raises `UsageError`s as `secagg.run` does; nothing is changed then.
+        """Fit. Raises `UsageError` as `secagg.run` does; the estimator is then unchanged.
 
-        Sets job_, result_, own_ (results of the sites, for their own eyes), coef_ (sites x terms,
-        in own units), across_sites_ and errors_ (data frames); of "hm2" also intervals_ (sites and
-        terms x mean, sd, low, high, in own units, at settings' level) and shared_ (what sites
-        share: estimate, low, high).
+        Sets job_, result_, own_ (each site's own result, meant only for that site), coef_ (sites x
+        terms, in own units), across_sites_ and errors_ (data frames). With "hm2" also intervals_
+        (sites and terms x mean, sd, low, high, in own units, at the level of the settings) and
+        shared_ (the parameters that sites share: estimate, low, high).
         """
         job = self._job(tables)
         random = self._random()
@@ -117,9 +119,9 @@ class FedLin:
         if not self.columns:
             result.summary["notes"].append(_BOUNDS_READ_NOTE)
         rows = sum(len(table) for table in tables.values())
-        if lacking := rows - sum(kept.summary["records_here"] for kept in own.values()):
+        if missing := rows - sum(one.summary["records_here"] for one in own.values()):
             result.summary["notes"].append(
-                f"{lacking} of {rows} rows lack a value of a declared column, and were left out."
+                f"{missing} of {rows} rows lack a value of a declared column and were left out."
             )
         self.job_, self.result_, self.own_ = job, result, own
         self.coef_ = _coefficients(own, str(result.summary["method"]).removeprefix("fedlin-"))
@@ -137,43 +139,45 @@ class FedLin:
     def predict(self, table: pd.DataFrame, site: object) -> Array:
         """Return the outcome that a site's own coefficients predict for each record.
 
-        Where the job takes the outcome's logarithm, it is undone: e to the mean of the logarithm,
-        a median. site: as in the tables fitted, if only by its text (1 is "1")
-        Raises `UsageError` for a site that was not fitted, or had no record to tell its intercept,
-        `DataError` for incomplete records.
+        site: as in the fitted tables, compared as text (1 is "1")
+
+        If the job takes the outcome's logarithm, the prediction is exp(mean of the logarithm), a
+        median. Raises `UsageError` for a site that was not fitted, or had no record to estimate its
+        intercept; `DataError` for incomplete records.
         """
         self._check_fitted()
         if str(site) not in self.coef_.index:
             known = ", ".join(map(str, self.coef_.index[:_MAX_LISTED]))
             more = " ..." if len(self.coef_) > _MAX_LISTED else "."
-            raise UsageError("predict", f"no site {site!r} was fitted", f"There are {known}{more}")
+            what = f"site {site!r} was not fitted"
+            raise UsageError("predict", what, f"Fitted sites: {known}{more}")
         layout = self._layout()
         predictors = predictors_of(self.job_, layout, table)
-        here = self.own_[str(site)].summary["learned_from"]
-        if layout.intercept == "site" and not here and len(predictors):
-            what = f"site {site!r} had no complete record, and only its own tell where outcomes lie"
-            raise UsageError("predict", what, 'Predictions need one, or intercept = "modelled".')
+        records = self.own_[str(site)].summary["learned_from"]
+        if layout.intercept == "site" and not records and len(predictors):
+            what = f"site {site!r} had no complete record, so its intercept is unknown"
+            raise UsageError("predict", what, 'Add a record, or set intercept = "modelled".')
         coefficients = self.coef_.loc[str(site)].to_numpy(dtype=np.float64)
         return as_recorded(self.job_, layout, coefficients[0] + predictors @ coefficients[1:])
 
     def score(self, tables: Tables) -> float:
-        """Return R^2 of the predictions of all sites' records together, as scikit-learn has it.
+        """Return R^2 of the predictions for all sites' records together, as in scikit-learn.
 
-        Outcomes are those of the records, of two levels 0 and 1. Raises what `predict` does, and
-        `DataError` where they are missing or do not vary.
+        An outcome with two levels is 0 or 1. Raises as `predict`, and `DataError` if outcomes are
+        missing or constant.
         """
         self._check_fitted()
         layout = self._layout()
         parts = [outcomes_of(self.job_, layout, table) for table in tables.values()]
         actual = np.concatenate([np.empty(0), *parts])
         if not len(actual) or np.ptp(actual) == 0:
-            raise DataError("the tables to score", "their outcomes do not vary")
+            raise DataError("the tables to score", "the outcome is constant")
         parts = [self.predict(table, site) for site, table in tables.items()]
-        wrong = float(np.sum((actual - np.concatenate(parts)) ** 2))
-        return 1 - wrong / float(np.sum((actual - actual.mean()) ** 2))
+        residual = float(np.sum((actual - np.concatenate(parts)) ** 2))
+        return 1 - residual / float(np.sum((actual - actual.mean()) ** 2))
 
     def adapt(self, table: pd.DataFrame) -> NewSitePosterior:
-        """Return the posterior of a site that was not among those fitted; of "hm2" only."""
+        """Return the posterior of a site that was not fitted; only with "hm2"."""
         self._check_fitted()
         return fit_new_site(
             FinishedHm2Run.of(self.job_, self.result_), table, random=self._random()
@@ -192,11 +196,11 @@ class FedLin:
         if self.model not in MODELS:
             raise UsageError("FedLin", f"no model {self.model!r}", f"Known: {', '.join(MODELS)}.")
         if len(tables) < 2:
-            raise UsageError("fit_sites", "takes the tables of at least two sites")
+            raise UsageError("fit_sites", "the tables of at least two sites are required")
         for key, argument in _ARGUMENTS.items():
             if key in (self.settings or {}):
-                what = f"settings have {key!r}, which is the argument {argument!r}"
-                raise UsageError("FedLin", what, f"Give it as FedLin({argument}=...) alone.")
+                what = f"settings contain {key!r}, which is the argument {argument!r}"
+                raise UsageError("FedLin", what, f"Give only FedLin({argument}=...).")
         names = None if self.predictors is None else [self.outcome, *self.predictors]
         columns = dict(self.columns or columns_of(tables, names))
         method = {"name": MODELS[self.model], "outcome": self.outcome, **(self.settings or {})}
@@ -206,11 +210,11 @@ class FedLin:
             method["predictors"] = list(self.predictors)
         protocol = self.protocol or "plain"
         named = {"name": protocol} if isinstance(protocol, str) else dict(protocol)
-        most = max(len(table) for table in tables.values())
+        max_rows = max(len(table) for table in tables.values())
         return parse_job(
             {
                 "title": f"FedLin {self.model} of {self.outcome}",
-                "sites": {"max_rows": max(most, 1)},
+                "sites": {"max_rows": max(max_rows, 1)},
                 "columns": columns,
                 "method": method,
                 "protocol": named,
@@ -232,8 +236,8 @@ def _clipped(job: Job, tables: Tables) -> list[str]:
             outside = int(((numbers < column.low) | (numbers > column.high)).sum())
             if outside > _MANY_CLIPPED_SHARE * len(cells):
                 notes.append(
-                    f"{outside} of {len(cells)} values of {name!r} lay outside its bounds, and "
-                    "went in as the bound: the result is not that of the records as they are."
+                    f"{outside} of {len(cells)} values of {name!r} were outside its bounds and "
+                    "were replaced by the bound, which changes the result."
                 )
     return notes
 
@@ -241,18 +245,19 @@ def _clipped(job: Job, tables: Tables) -> list[str]:
 def columns_of(tables: Tables, names: list[str] | None = None) -> dict[str, dict[str, Any]]:
     """Return declarations of the tables' columns, read from their cells.
 
-    names: of columns, or of one variable `column=level`; None for all columns of the first table
-    Numbers get bounds a tenth of their range beyond the extremes; what is not numeric is
-    categorical (at most 50 levels), two levels are binary. Raises `DataError` for anything else.
+    names: of columns, or of variables `column=level`; None for all columns of the first table
+
+    Numeric columns get bounds a tenth of their range beyond the extremes. Other columns are
+    categorical, with at most 50 levels, or binary with two. Raises `DataError` for anything else.
     """
     first = next(iter(tables.values()))
-    found = {}
+    declarations = {}
     every = [str(column) for column in first.columns]
-    asked = every if names is None else names
-    for name in dict.fromkeys(n if n in every else n.partition("=")[0] for n in asked):
+    requested = every if names is None else names
+    for name in dict.fromkeys(n if n in every else n.partition("=")[0] for n in requested):
         cells = pd.concat([_column(table, name, site) for site, table in tables.items()])
-        found[name] = _declared(name, cells)
-    return found
+        declarations[name] = _declared(name, cells)
+    return declarations
 
 
 def _column(table: pd.DataFrame, name: str, site: str) -> pd.Series[Any]:
@@ -266,7 +271,7 @@ def _declared(name: str, cells: pd.Series[Any]) -> dict[str, Any]:
         numbers = cells.to_numpy(np.float64)
         numbers = numbers[np.isfinite(numbers)]
         if not len(numbers) or np.ptp(numbers) == 0:
-            raise DataError(f"column {name!r}", "does not vary", "Leave it out.")
+            raise DataError(f"column {name!r}", "is constant", "Leave it out of the analysis.")
         if set(np.unique(numbers)) == {0.0, 1.0}:
             return {"type": "binary"}
         margin = _BOUNDS_MARGIN * float(np.ptp(numbers))
@@ -275,7 +280,7 @@ def _declared(name: str, cells: pd.Series[Any]) -> dict[str, Any]:
     texts = {str(cell).strip() for cell in cells.dropna()}
     levels = sorted(text for text in texts if text.lower() not in MISSING)
     if not 2 <= len(levels) <= _MAX_LEVELS:
-        what = f"has {len(levels)} levels, and none of them is a number"
+        what = f"is not numeric and has {len(levels)} levels"
         raise DataError(f"column {name!r}", what, "Declare it in `columns`, or leave it out.")
     kind = "binary" if len(levels) == 2 else "categorical"
     return {"type": kind, "levels": levels}

@@ -20,7 +20,8 @@ def history(
 ) -> list[dict[str, Any]]:
     """Return the lines of every ledger, oldest first: entries, re-uses, cohorts, caps, decisions.
 
-    party, session: only of this party's ledger; only of sessions whose names begin so
+    party: only this party's ledger
+    session: only sessions whose names start with this
     refused: only decisions that refused something
     """
     rows = [
@@ -39,8 +40,8 @@ def history(
     return sorted(rows, key=lambda row: str(row["time"]))
 
 
-def in_all(rows: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Return, for each session and party in these rows of `history`, what its releases cost."""
+def session_totals(rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Return, for each session and party in these rows of `history`, the cost of its releases."""
     paid: dict[tuple[str, str, float], Counter[Cost]] = {}
     for row in rows:
         if row["kind"] == "entry":
@@ -61,7 +62,7 @@ def _epsilons(costs: Counter[Cost], delta: float) -> str:
 
 
 def _cost(line: Line) -> dict[str, Any] | None:
-    """Return what an entry cost by itself, at its job's delta; None for what cost nothing."""
+    """Return the cost of an entry alone, at its job's delta; None for lines without a cost."""
     if line.kind != "entry":
         return None
     cost, delta = Cost.of(line.content["cost"]), line.content["delta"] or DELTA
@@ -75,8 +76,8 @@ def _words(line: Line) -> str:
     content = line.content
     match line.kind:
         case "entry" | "use":
-            again = "again, same noise, no cost: " if line.kind == "use" else ""
-            return f"{again}{_released(content)}{_price(line)}"
+            repeat = "repeated with the same noise, no cost: " if line.kind == "use" else ""
+            return f"{repeat}{_released(content)}{_price(line)}"
         case "cohort":
             return f"sum over {', '.join(content['cohort'])}"
         case "decision":
@@ -98,6 +99,6 @@ def _price(line: Line) -> str:
     if cost is None:
         return ""
     if math.isinf(cost["epsilon_add_remove"]):
-        return ": no epsilon bounds it"
-    told = ", ".join(f"{cost[f'epsilon_{a.value}']:.3g} ({a.value})" for a in Adjacency)
-    return f": epsilon {told} at delta {cost['delta']:g}"
+        return ": no finite epsilon"
+    epsilons = ", ".join(f"{cost[f'epsilon_{a.value}']:.3g} ({a.value})" for a in Adjacency)
+    return f": epsilon {epsilons} at delta {cost['delta']:g}"

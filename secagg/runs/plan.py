@@ -1,12 +1,11 @@
 """`secagg plan`: what a run would do and send, from public numbers, before any record is read.
 
-The sites are known by the names of their files. Where the job splits one table (a simulation), the
-site column itself is read to find the names, and nothing else of the table.
-Bits come from the same proof that a run uses. Messages and bytes are measured, not estimated: the
-session is played once with contributions of zeros in place of the sites' records, one round for
-each stage, and the frames are counted. Sizes depend on shapes only, so a real round sends the same
-(but for the few bytes by which the integers in it are longer).
-Policies and ledgers that are at hand are asked whether they would refuse; nothing is written there.
+The file names give the sites. If the job splits one table (a simulation), only the site column of
+the table is read. Bits come from the same proof as in a run. Messages and bytes are measured: the
+session runs once with contributions of zeros in place of the sites' records, one round for each
+stage, and the frames are counted. Sizes depend on shapes only, so a real round sends as much, up to
+the few bytes by which its integers are longer.
+Available policies and ledgers are checked for refusals, and nothing is written to them.
 """
 
 from __future__ import annotations
@@ -50,9 +49,10 @@ from secagg.privacy.policy.release_rules import ReleasePolicy, check_cohort, che
 from secagg.privacy.policy.site_policy import policy_of
 from secagg.reports.disclosure import headline
 from secagg.reports.summary import EXACT_BEFORE
-from secagg.runs.budgets import exact_releases, under
+from secagg.runs.budgets import cap_status, exact_releases
 from secagg.runs.facts import method_facts, privacy_facts
 from secagg.runs.feasibility_facts import prospect
+from secagg.runs.ledger_facts import own_rules
 from secagg.runtime.parties import open_coordinator_ledger
 from secagg.runtime.planned_job import Planned, plan_facts, plan_job
 from secagg.runtime.rounds import COHORT, CONSENT
@@ -65,7 +65,7 @@ _WARN_BYTES = 10**9
 
 @dataclass(frozen=True)
 class _Zeros:
-    """Stands in for a method: the same stages, one round each, contributions of zeros."""
+    """Replaces a method: the same stages, one round each, contributions of zeros."""
 
     method: Method
 
@@ -124,16 +124,16 @@ def plan(
 
 
 def plan_run(planned: Planned, key: bytes | None = None) -> dict[str, Any]:
-    """Return bounds, bits, messages and bytes of a job, as plain data, and who would refuse it.
+    """Return bounds, bits, messages, bytes and refusals of a job, as plain data.
 
-    key: the public key that the coordinator will ask with, if it has one
+    key: the coordinator's public key, if it has one
     """
     counts = _dry_run(planned)
     stages = plan_facts(planned.plans)
     for stage, (messages, size, sends) in zip(stages, counts, strict=False):  # last: the set-up
         stage |= {"messages_a_round": messages, "bytes_a_round": size}
-        may_end = planned.plans.stages[stage["stage"]].ends_early and stage["max_rounds"] > 1
-        all_run = planned.private is not None or not may_end
+        may_end_early = planned.plans.stages[stage["stage"]].ends_early and stage["max_rounds"] > 1
+        all_run = planned.private is not None or not may_end_early
         stage |= {"bytes_at_most": stage["max_rounds"] * size, "all_run": all_run}
         stage |= {"a_site_sends_at_most": stage["max_rounds"] * sends}
     setup = counts[-1]
@@ -147,14 +147,14 @@ def plan_run(planned: Planned, key: bytes | None = None) -> dict[str, Any]:
         "sites": list(planned.public.sites),
         "release": planned.job.release.model_dump(),
         "own_rules": {
-            name: source.policy.model_dump(mode="json", exclude_defaults=True)
+            name: rules
             for name, source in planned.sources.items()
-            if source.policy != policy_of(as_policy(planned.job.release))
+            if (rules := own_rules(planned, source)) is not None
         },
         "refusals": _refusals(planned, key),
         "budgets": _budgets(planned),
         "differential_privacy": _guarantee(planned),
-        "warnings": _warnings(planned) + _much(sent_by_site),
+        "warnings": _warnings(planned) + _traffic_warning(sent_by_site),
         "a_site_sends_at_most": sent_by_site,
         "setup": {"messages": setup[0], "bytes": setup[1]},
         "stages": stages,
@@ -162,7 +162,7 @@ def plan_run(planned: Planned, key: bytes | None = None) -> dict[str, Any]:
 
 
 def _guarantee(planned: Planned) -> dict[str, Any]:
-    """Return what would be guaranteed if all sites take part, and whether the result will do."""
+    """Return the guarantee if all sites take part, and whether the result will be usable."""
     facts = privacy_facts(planned, len(planned.public.sites))
     if facts is None:
         return {
@@ -173,92 +173,96 @@ def _guarantee(planned: Planned) -> dict[str, Any]:
 
 
 def _warnings(planned: Planned) -> list[str]:
-    """Return what a run would give away for ever, or what of its guarantee is gone already."""
+    """Return what a run would reveal for ever, or which exact sums weaken its guarantee."""
     if planned.private is None:
         exact = (
-            "Exact sums spend every budget of differential privacy on these records, for ever: no "
-            "noise makes up for them later"
+            "Exact sums spend every budget of differential privacy on these records, for ever: "
+            "later noise cannot undo them"
         )
-        told = headline(planned.method.disclosure.kind)
-        return [told, exact] if told else [exact]
-    kept = {source.name: (source.ledger, source.dataset) for source in planned.sources.values()}
-    kept[COORDINATOR] = open_coordinator_ledger(planned, b"").path, ALL_SITES
-    found = []
-    for party, (path, dataset) in kept.items():
+        disclosed = headline(planned.method.disclosure.kind)
+        return [disclosed, exact] if disclosed else [exact]
+    ledgers = {source.name: (source.ledger, source.dataset) for source in planned.sources.values()}
+    ledgers[COORDINATOR] = open_coordinator_ledger(planned, b"").path, ALL_SITES
+    parties = []
+    for party, (path, dataset) in ledgers.items():
         if path is not None and path.exists():
             with closing(open_ledger(path)) as ledger:
-                found += [party] if exact_releases(ledger.spent(dataset)) else []
-    return [f"{EXACT_BEFORE}, by the ledger of {', '.join(found)}"] if found else []
+                parties += [party] if exact_releases(ledger.spent(dataset)) else []
+    return [f"{EXACT_BEFORE}, by the ledger of {', '.join(parties)}"] if parties else []
 
 
-def _much(size: int) -> list[str]:
-    """Return a warning if a site would send a lot in all rounds together."""
+def _traffic_warning(size: int) -> list[str]:
+    """Return a warning if a site would send more than `_WARN_BYTES` in the whole run."""
     if size <= _WARN_BYTES:
         return []
     return [
-        f"A site would send up to {size / 1e9:.3g} GB in all rounds together: fewer columns, "
-        "chains or rounds send less"
+        f"A site would send up to {size / 1e9:.3g} GB in all rounds together: use fewer columns, "
+        "chains or rounds"
     ]
 
 
 def _refusals(planned: Planned, key: bytes | None) -> list[str]:
-    """Return why this job would be refused as it stands: who would, by whose rule.
+    """Return who would refuse this job, and by which rule.
 
-    Sites' policies and ledgers are asked where they are at hand. What depends on records, and on
-    what is released meanwhile, only the run shows.
+    Sites' policies and ledgers are checked if they are available here. Refusals that depend on
+    records, or on releases between plan and run, appear only in the run.
     """
     names, release = planned.public.sites, as_policy(planned.job.release)
-    book = open_coordinator_ledger(planned, b"")
-    found = _said_by(check_invitation, release, COORDINATOR, names, None) or _said_by(
-        check_cohort, release, COORDINATOR, names, book.earlier
+    coordinator_ledger = open_coordinator_ledger(planned, b"")
+    refusals = _refusal(check_invitation, release, COORDINATOR, names, None) or _refusal(
+        check_cohort, release, COORDINATOR, names, coordinator_ledger.earlier
     )
-    if book.path is not None and book.path.exists():
-        with closing(open_ledger(book.path)) as ledger:
-            found += _said_by(_check_budget, planned, ledger, ALL_SITES)
+    path = coordinator_ledger.path
+    if path is not None and path.exists():
+        with closing(open_ledger(path)) as ledger:
+            refusals += _refusal(_check_budget, planned, ledger, ALL_SITES)
     for source in planned.sources.values():
         with closing(_opened(source)) as ledger:
-            found += [f"{source.name}, {why}" for why in _of_site(planned, source, ledger, key)]
-    return found
+            refusals += [
+                f"{source.name}, {why}" for why in _site_refusals(planned, source, ledger, key)
+            ]
+    return refusals
 
 
-def _said_by(check: Callable[..., None], *about: Any) -> list[str]:
-    """Return what a check says if it refuses."""
+def _refusal(check: Callable[..., None], *arguments: Any) -> list[str]:
+    """Return the line of a check that refuses; an empty list if it passes."""
     try:
-        check(*about)
+        check(*arguments)
     except PolicyRefusal as error:
         return [error.line()]
     return []
 
 
-def _of_site(
+def _site_refusals(
     planned: Planned, source: SiteSource, ledger: Ledger, key: bytes | None
 ) -> Iterator[str]:
     job, policy, shared = planned.job, source.policy, policy_of(as_policy(planned.job.release))
     stages = [stage for name, stage in planned.plans.stages.items() if name != COHORT]
-    asked = replace(
+    request = replace(
         contribution_request(job, stages, source.name, key or b"", job.privacy.terms()),
         cohort=planned.public.sites,
         earlier=tuple(known.sites for known in ledger.cohorts(source.dataset)),
     )
-    by_job = {d.text for d in before_data(shared, asked) if not d.allowed and d.rule != "cohorts"}
-    refusing = {d.rule: d.text for d in before_data(policy, asked) if not d.allowed}
+    decisions = before_data(shared, request)
+    by_job = {d.text for d in decisions if not d.allowed and d.rule != "cohorts"}
+    refusing = {d.rule: d.text for d in before_data(policy, request) if not d.allowed}
     for rule, text in refusing.items():
         if rule == "cohorts":
             if "min_sites" not in refusing:  # otherwise it follows
                 yield f"by its ledger: {text}"
         elif rule == "keys.coordinators" and key is None:
             yield "by its policy: keys: it answers only to some coordinators; run with --key"
-        elif text not in by_job:  # which the coordinator says
+        elif text not in by_job:  # those are refusals by the coordinator
             yield f"by its policy: {rule}: {text}"
-    for why in _said_by(_check_budget, planned, ledger, source.dataset, _caps(source)):
-        again = ""
-        if job.privacy.placement is Placement.SITE:  # the records tell, which are not read here
-            again = ", unless it is what was released before"
-        yield f"by its budget{again}: {why}"
+    for why in _refusal(_check_budget, planned, ledger, source.dataset, source.caps):
+        repeat = ""
+        if job.privacy.placement is Placement.SITE:  # depends on the records, which are not read
+            repeat = ", unless this repeats an earlier release"
+        yield f"by its budget{repeat}: {why}"
 
 
 def _check_budget(planned: Planned, ledger: Ledger, dataset: str, caps: Sequence[Cap] = ()) -> None:
-    """Ask a ledger for all that the run would cost."""
+    """Check the cost of the whole run against the caps. Raises `PolicyRefusal`."""
     private = planned.private
     mechanisms = [] if private is None else private.mechanisms.values()
     costs = [m.cost() for m in mechanisms for _ in range(m.rounds)] or [EXACT]
@@ -268,38 +272,34 @@ def _check_budget(planned: Planned, ledger: Ledger, dataset: str, caps: Sequence
 
 def _budgets(planned: Planned) -> list[dict[str, Any]]:
     """Return, for each cap of each site, what is spent and what one more job may claim."""
-    found = []
+    budgets = []
     for source in planned.sources.values():
         name, dataset = source.name, source.dataset
         with closing(_opened(source)) as ledger:
-            found += [
-                {"site": name, "dataset": dataset, **under(cap, ledger, dataset)}
-                for cap in (*ledger.caps(dataset), *_caps(source))
+            budgets += [
+                {"site": name, "dataset": dataset, **cap_status(cap, ledger, dataset)}
+                for cap in (*ledger.caps(dataset), *source.caps)
             ]
-    return found
-
-
-def _caps(source: SiteSource) -> tuple[Cap, ...]:
-    return () if source.policy.budget is None else source.policy.budget.caps
+    return budgets
 
 
 def _opened(source: SiteSource) -> Ledger:
-    """Return a site's ledger; an empty one where there is none yet, since a plan makes no file."""
-    there = source.ledger is not None and source.ledger.exists()
-    return open_ledger(source.ledger if there else None)
+    """Return a site's ledger, or an empty one in memory: a plan creates no file."""
+    exists = source.ledger is not None and source.ledger.exists()
+    return open_ledger(source.ledger if exists else None)
 
 
 def _dry_run(planned: Planned) -> list[tuple[int, int, int]]:
-    """Return (messages, bytes, most bytes that one site sends) of a round of each stage in order.
+    """Return (messages, bytes, largest number of bytes that one site sends) of a round.
 
-    The last ones are of the set-up.
+    One tuple for each stage, in order, then one for the set-up.
     """
     zeros = _Zeros(planned.method)
     lenient = policy_of(ReleasePolicy(min_sites=2, min_records=1))
     sources = {n: replace(s, policy=lenient) for n, s in planned.sources.items()}
     release = planned.job.release.model_copy(update={"min_sites": 2, "min_records": 1})
     job = planned.job.model_copy(update={"release": release})
-    public = replace(planned.public, noise={})  # which could make the zeros look like no records
+    public = replace(planned.public, noise={})  # noise could make the zeros look like no records
     played = replace(planned, method=zeros, sources=sources, job=job, public=public)
     session = open_session(played, system_random, stand_in=_no_rows(public))
     step = session.coordinator.start()
@@ -311,13 +311,13 @@ def _dry_run(planned: Planned) -> list[tuple[int, int, int]]:
     for delivery in session.engine.transcript:
         table[delivery.phase in setup].setdefault(delivery.round, []).append(delivery)
     rounds = [table[False].get(i, []) for i in range(len(planned.plans.plans))]
-    setups = [delivery for found in table[True].values() for delivery in found]
-    return [_counts(found, planned.public.sites) for found in (*rounds, setups)]
+    setups = [delivery for deliveries in table[True].values() for delivery in deliveries]
+    return [_counts(deliveries, planned.public.sites) for deliveries in (*rounds, setups)]
 
 
-def _counts(found: Sequence[Delivery], sites: Sequence[str]) -> tuple[int, int, int]:
-    sent = {name: sum(d.size for d in found if d.sender == name) for name in sites}
-    return len(found), sum(d.size for d in found), max(sent.values())
+def _counts(deliveries: Sequence[Delivery], sites: Sequence[str]) -> tuple[int, int, int]:
+    sent = {name: sum(d.size for d in deliveries if d.sender == name) for name in sites}
+    return len(deliveries), sum(d.size for d in deliveries), max(sent.values())
 
 
 def _no_rows(public: PublicFacts) -> SiteRecords:

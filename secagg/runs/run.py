@@ -1,7 +1,7 @@
-"""`secagg.run`: a job from start to result, its evidence written as it goes.
+"""`secagg.run`: run a job from start to result, and write the evidence on the way.
 
-What is done in a session is in `secagg.runs.session_loop`; where a run lies meanwhile, and what
-stays of one that fails, is in `secagg.runs.run_folder`.
+`secagg.runs.session_loop` runs the session. `secagg.runs.run_folder` decides where the files of an
+unfinished run are, and what is kept if it fails.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from secagg.runs.run_folder import (
     keep_log,
     move_into_place,
     resumable,
-    scratch_beside,
+    scratch_near,
     unfinished,
     utc_now,
     writing,
@@ -65,17 +65,17 @@ def run(
     out: folder to write the run into; without it nothing is written
     overwrite: replace `out` if it holds an earlier run
     overrides: dotted job keys to TOML values, as `--set` on the command line
-    progress: called with each log event as it is written; with engine "processes" also with events
-        that are not logged: `starting` for each party that has started, `asked` before each phase
+    progress: called with each log event when it is written; with engine "processes" also with
+        events that are not logged: `starting` when a party has started, `asked` before each phase
     tamper: see `secagg.runtime.engines.memory`
-    random: anything but the operating system's generator makes the run protect nothing; it says so
-    key: file with the coordinator's own keys (`secagg key`), which sites' policies may ask for
-    Engine "processes" takes none of `data`, `tamper` and `random`.
+    random: any generator but the operating system's removes all protection; the run records this
+    key: file with the coordinator's own keys (`secagg key`), which sites' policies may require
+    Engine "processes" does not accept `data`, `tamper` or `random`.
 
-    Raises `UsageError`, `PolicyRefusal`, `ProtocolAbort`; then `out` is left as it was. If sums had
-    been released before, the log of these is kept beside it, as `OUT.failed-SESSION`. If something
-    appeared at `out` meanwhile, the whole finished run is kept beside it, as `OUT.SESSION`.
-    With engine "processes" a run that fails or is killed stays in `OUT.partial`, for `resume`.
+    Raises `UsageError`, `PolicyRefusal`, `ProtocolAbort`; `out` is then unchanged. If sums were
+    released before the error, their log is kept as `OUT.failed-SESSION`. If something else was
+    created at `out` during the run, the finished run is kept as `OUT.SESSION`.
+    With engine "processes", a run that fails or is killed stays in `OUT.partial`, for `resume`.
     """
     planned = plan_job(read_job(job, overrides), data)
     own = None if key is None else read_key(Path(key), COORDINATOR)
@@ -84,12 +84,12 @@ def run(
         check_target(target, overwrite)
     if planned.job.engine.name == "processes":
         if tamper is not None or random is not system_random:
-            raise UsageError("engine", "processes draw from the operating system, on a real line")
+            raise UsageError("engine", "'processes' accepts neither `random` nor `tamper`")
         finished = _run_in_processes(planned, target, overwrite, progress, own)
         return replace(finished, folder=None if out is None else Path(out))
     if target is not None:
         discard_unfinished(target, overwrite, only_check=True)
-    with scratch_beside(target) as scratch:
+    with scratch_near(target) as scratch:
         folder = Path(scratch) / "run"
         folder.mkdir()
         log = RunLog(folder / "log.jsonl", utc_now)
@@ -104,16 +104,16 @@ def run(
             released = any(event["event"] == "release" for event in log.events)
             if target is not None and released and folder.exists():
                 kept = keep_log(log, folder, target, getattr(error, "code", "interrupted"))
-                more = f"Sums released before are on record in {kept}."
+                more = f"The log of the sums that were already released is in {kept}."
                 if isinstance(error, SecaggError):
                     error.advice = f"{error.advice} {more}".strip()
                 else:
-                    error.add_note(more)  # for who interrupts
+                    error.add_note(more)  # the user interrupted the run
             elif not released:
                 error.add_note("No sum was released, and nothing is kept.")
             raise
     if target is not None:
-        with suppress(UsageError):  # somebody resumes it just now
+        with suppress(UsageError):  # another process is resuming it
             discard_unfinished(target, overwrite)
     return replace(finished, folder=None if out is None else Path(out))
 
@@ -125,9 +125,9 @@ def resume(
 
     folder: the `out` of that run; deadline: seconds for each phase, instead of the job's
 
-    Nothing that was answered is computed again. The log goes on with one more event, `resumed`; if
-    the run had stopped by an error, the one before it, `stopped`, says why.
-    Raises as `run`, and `EvidenceError` if what was kept is damaged or does not belong together.
+    Answered requests are not computed again. The log continues with the event `resumed`; if an
+    error stopped the run, the event `stopped` before it says why.
+    Raises as `run`, and `EvidenceError` if the unfinished run is damaged or inconsistent.
     """
     if deadline is not None and not deadline > 0:
         raise UsageError("deadline", f"must be above 0 seconds (got {deadline:g})")
@@ -144,9 +144,9 @@ def resume(
         log = RunLog.reopen(place / "log.jsonl", utc_now)
         entry = session.journal.read()
         step = still_to_log(entry, log)
-        in_force = session.engine.deadline
-        about = {"event": "resumed", "round": step.state.round, "deadline": in_force}
-        first = replace(entry, step=replace(step, events=(*step.events, about)))
+        deadline = session.engine.deadline
+        event = {"event": "resumed", "round": step.state.round, "deadline": deadline}
+        first = replace(entry, step=replace(step, events=(*step.events, event)))
         finished = play_session(session, log, first, progress, place)
         finished = _finish(finished, log, place, target, overwrite)
         return replace(finished, folder=folder if folder.absolute() == target else target)
@@ -159,8 +159,8 @@ def _run_in_processes(
     progress: Progress | None,
     own: Identity | None,
 ) -> Run:
-    shared = as_policy(planned.job.release)  # what would be refused is refused before all the work
-    check_invitation(shared, COORDINATOR, planned.public.sites, None)
+    policy = as_policy(planned.job.release)  # checked first, before any process starts
+    check_invitation(policy, COORDINATOR, planned.public.sites, None)
     with unfinished(target, overwrite) as place:
         log = RunLog(place / "log.jsonl", utc_now)
         with start_session(planned, place, overwrite, progress, own) as session:
@@ -169,7 +169,7 @@ def _run_in_processes(
 
 
 def _finish(finished: Run, log: RunLog, place: Path, target: Path, overwrite: bool) -> Run:
-    """Write the files into a new folder and move it to its place; until then, a resume can."""
+    """Write the files into a new folder and move it to `target`; until then, resume is possible."""
     folder = place / "run"
     try:
         with writing(target):

@@ -1,8 +1,8 @@
-"""The files of a run folder, and which of them holds what.
+"""The files of a run folder, and their contents.
 
-The log holds each release with the sites' signatures, and each trouble on the way; run.json does
-not repeat them. It says how many releases each stage had, and the log's last hash, which binds all
-of them. What a reader needs of both is in `log_facts`.
+The log holds each release with the sites' signatures, and each failure and resumption; run.json
+does not repeat them. It has the number of releases of each stage, and the log's last hash, which
+binds all of them. `log_facts` returns what readers need from the log.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from secagg.contracts import Result
 from secagg.core.hash_chain_log import RunLog, canonical_json
 
 _TROUBLE = ("missing", "rejected", "restarted", "stopped", "resumed")
-"""Events on what went wrong, and on how the run went on after it."""
+"""Events that record a failure, or how the run continued after it."""
 
 
 def log_facts(events: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Return the log's own events that facts and report speak of: releases and troubles."""
+    """Return the log's events that facts and report use: releases and failures."""
     return {
         "releases": [event for event in events if event.get("event") == "release"],
         "trouble": [event for event in events if event.get("event") in _TROUBLE],
@@ -38,7 +38,7 @@ def release_counts(releases: Sequence[Mapping[str, Any]]) -> dict[str, int]:
 
 
 def without_log_facts(run_facts: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the facts that run.json holds: all but those that are in the log."""
+    """Return the facts that run.json holds: all except those that are in the log."""
     in_log = log_facts(())
     return {key: value for key, value in run_facts.items() if key not in in_log}
 
@@ -46,8 +46,8 @@ def without_log_facts(run_facts: Mapping[str, Any]) -> dict[str, Any]:
 def write_folder(folder: Path, result: Result, run_facts: dict[str, Any], log: RunLog) -> None:
     """Write result, arrays, report and facts; the log's last two lines bind them all.
 
-    The report shows the head as of the line before the last, since the last holds the report's own
-    digest; the final head is in run.json only.
+    The report shows the head of the log without its last line, because that line holds the report's
+    digest. The final head is in run.json only.
     """
     from secagg.reports.page import render  # noqa: PLC0415  # only runs that are written need it
 
@@ -64,13 +64,13 @@ def write_folder(folder: Path, result: Result, run_facts: dict[str, Any], log: R
 
 
 def facts_digest(run_facts: Mapping[str, Any]) -> str:
-    """Return the SHA-256 of the facts in run.json, less what it says of the log."""
+    """Return the SHA-256 of the facts in run.json, without its entry about the log."""
     bound = {key: value for key, value in run_facts.items() if key != "log"}
     return hashlib.sha256(canonical_json(finite(bound))).hexdigest()
 
 
 def json_bytes(value: Any) -> bytes:
-    """Return readable JSON; a number that is not finite becomes null, as JSON has none."""
+    """Return indented JSON; infinite and undefined numbers become null."""
     text = json.dumps(finite(value), indent=1, ensure_ascii=False, allow_nan=False)
     return f"{text}\n".encode()
 

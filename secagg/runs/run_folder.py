@@ -1,10 +1,10 @@
-"""Where a run lies: beside its place while it is under way, and in its place once it is whole.
+"""The folders of a run: next to its target `OUT` during the run, and at `OUT` when it is complete.
 
-A finished run is renamed to `OUT`, so that what is there is complete; nothing that stood there is
-lost on the way. Under way, a run in one process lies in a hidden scratch folder, and one that fails
-leaves nothing but, if sums had been released already, their log. A run whose parties are processes
-lies in `OUT.partial` (see `secagg.runtime.process_session`), and stays there when it is interrupted
-or fails, to be resumed or, by a later run with `overwrite`, given up.
+A finished run is renamed to `OUT`, so what is there is complete, and nothing that was there is lost
+on the way. A run in one process uses a hidden scratch folder; if it fails, only the log of released
+sums is kept. A run with parties in processes uses `OUT.partial`
+(`secagg.runtime.process_session`). If it fails or is interrupted, that folder stays: it can be
+resumed, or discarded by a later run with `overwrite`.
 """
 
 from __future__ import annotations
@@ -37,28 +37,29 @@ _PARTIAL = ".partial"
 
 
 def check_target(target: Path, overwrite: bool) -> None:
-    """Refuse a place that is taken or cannot be: later, sums would have been released for nothing.
+    """Refuse a target that exists or cannot be written, before any sum is released in vain.
 
-    A link is never followed or replaced, even one that leads nowhere.
+    A link is never followed or replaced, even a broken one.
     """
     try:
         with suppress(FileNotFoundError):
-            target.with_name(f"{target.name}.earlier-{'0' * 8}").lstat()  # the longest name we give
+            target.with_name(f"{target.name}.earlier-{'0' * 8}").lstat()  # the longest name in use
         target.lstat()
     except FileNotFoundError:
         return
     except OSError as error:
         raise JobError(str(target), f"cannot be written to ({error.strerror})") from None
     if not overwrite:
-        raise JobError(str(target), "exists already", "Choose another --out, or add --overwrite.")
+        raise JobError(str(target), "already exists", "Choose another --out, or add --overwrite.")
     if target.is_symlink() or not (target / "run.json").is_file():
-        raise JobError(str(target), "is not a run folder, so it is not overwritten")
+        what = "is not a run folder, so it is not overwritten"
+        raise JobError(str(target), what, "Choose another --out.")
 
 
-def scratch_beside(target: Path | None) -> tempfile.TemporaryDirectory[str]:
-    """Return a folder to write into, from where renaming to `target` is one step on one disk.
+def scratch_near(target: Path | None) -> tempfile.TemporaryDirectory[str]:
+    """Return a temporary folder on the same disk as `target`, so that one rename suffices.
 
-    It lies in the nearest folder above `target` that exists: a run that fails makes none.
+    It is in the nearest existing folder above `target`, so that a run that fails creates none.
     """
     parent = None if target is None else next(p for p in target.parents if os.path.lexists(p))
     try:
@@ -69,19 +70,19 @@ def scratch_beside(target: Path | None) -> tempfile.TemporaryDirectory[str]:
 
 @contextmanager
 def writing(place: Path) -> Iterator[None]:
-    """Turn a failure of the disk into the one line that names the place."""
+    """Turn an error of the file system into a `UsageError` that names `place`."""
     try:
         yield
     except OSError as error:
         what = f"cannot be written ({error.strerror or error})"
-        raise UsageError(str(place), what, "Make room or choose another --out.") from error
+        raise UsageError(str(place), what, "Free disk space or choose another --out.") from error
 
 
 def move_into_place(folder: Path, target: Path, overwrite: bool, session: str) -> None:
     """Rename the finished run to `target`; an earlier run there is deleted last, after that.
 
-    Whatever goes wrong before, the earlier run is put back. What appeared at `target` during the
-    run is not ours to touch: then the finished run is kept beside it, and `JobError` says where.
+    If an error occurs, the earlier run is put back. If another program created `target` during the
+    run, that is left unchanged: the finished run is kept next to it, and `JobError` says where.
     """
     target.parent.mkdir(parents=True, exist_ok=True)
     earlier = target.with_name(f"{target.name}.earlier-{session}")
@@ -90,27 +91,27 @@ def move_into_place(folder: Path, target: Path, overwrite: bool, session: str) -
             check_target(target, overwrite)
             target.rename(earlier)
         if os.path.lexists(target):
-            raise JobError(str(target), "appeared during the run, and is left as it is")
-        folder.rename(target)  # had it appeared just now: fails unless it is an empty folder
+            raise JobError(str(target), "was created by another program during the run")
+        folder.rename(target)  # fails if `target` was created just now, unless as an empty folder
     except BaseException as error:
         if os.path.lexists(earlier) and not os.path.lexists(target):
             earlier.rename(target)
         if isinstance(error, JobError):
-            beside = target.with_name(f"{target.name}.{session}")
-            folder.rename(beside)
-            error.advice = f"The finished run is in {beside}."
+            fallback = target.with_name(f"{target.name}.{session}")
+            folder.rename(fallback)
+            error.advice = f"The finished run is in {fallback}."
         raise
-    shutil.rmtree(earlier, ignore_errors=True)  # what cannot be deleted stays, under that name
+    shutil.rmtree(earlier, ignore_errors=True)  # files that cannot be deleted stay there
 
 
 def keep_log(log: RunLog, folder: Path, target: Path, code: str) -> Path:
-    """Keep the log of a run that failed after a release: what was released stays on record.
+    """Keep the log of a run that failed after a release, as a record of the released sums.
 
-    code: what ended the run. Returns the folder that holds the log, alone
+    code: of the error that ended the run. Returns the folder, which holds only the log.
     """
     for path in set(folder.iterdir()) - {log.path}:
         path.unlink()
-    with suppress(OSError):  # on a full disk; the lines of the releases are safe already
+    with suppress(OSError):  # the disk may be full; the lines of the releases are already written
         log.write({"event": "failed", "code": code})
     with suppress(OSError):
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -120,9 +121,9 @@ def keep_log(log: RunLog, folder: Path, target: Path, code: str) -> Path:
 
 @contextmanager
 def unfinished(target: Path | None, overwrite: bool) -> Iterator[Path]:
-    """Make and lock `OUT.partial`; without a target, a folder that is gone afterwards.
+    """Create and lock `OUT.partial`; without a target, a temporary folder.
 
-    An unfinished run that is there already is given up if `overwrite`, and refused otherwise.
+    An unfinished run that is already there is discarded if `overwrite`, otherwise it is an error.
     """
     if target is None:
         with tempfile.TemporaryDirectory(prefix="secagg-") as scratch:
@@ -130,7 +131,7 @@ def unfinished(target: Path | None, overwrite: bool) -> Iterator[Path]:
         return
     discard_unfinished(target, overwrite)
     place = partial_path(target)
-    made = [parent for parent in target.parents if not parent.exists()]
+    created = [parent for parent in target.parents if not parent.exists()]
     try:
         place.mkdir(parents=True, mode=0o700)
     except OSError as error:
@@ -139,23 +140,23 @@ def unfinished(target: Path | None, overwrite: bool) -> Iterator[Path]:
         with exclusive_lock(place / "lock"), resumable(place, target):
             yield place
     finally:
-        for parent in made:
-            with suppress(OSError):  # not empty, as a rule
+        for parent in created:
+            with suppress(OSError):  # usually it is not empty
                 parent.rmdir()
 
 
 @contextmanager
 def resumable(place: Path, target: Path) -> Iterator[None]:
-    """Keep an unfinished run that fails, and say how it may go on; delete any other."""
+    """Keep an unfinished run that fails, and say how to continue it; delete any other."""
     kept = False
     try:
         yield
     except BaseException as error:
         begun = (place / "journal").exists()
-        kept = begun or isinstance(error, ProtocolAbort)  # a party did not start: its log says why
-        if not isinstance(error, SecaggError):  # for who interrupts
+        kept = begun or isinstance(error, ProtocolAbort)  # the log of a failed party says why
+        if not isinstance(error, SecaggError):  # the user interrupted the run
             more = f"The unfinished run is in {place}: continue with 'secagg resume {target}'."
-            error.add_note(more if begun else "No sum was asked for yet, and nothing is kept.")
+            error.add_note(more if begun else "No sum was requested yet, and nothing is kept.")
         elif kept and not isinstance(error, EvidenceError):
             more = f"{_resume_advice(error, place, target)} " if begun else ""
             error.advice = f"{error.advice} {more}The parties' own logs are in {place / 'parties'}."
@@ -167,28 +168,28 @@ def resumable(place: Path, target: Path) -> Iterator[None]:
 
 
 def _resume_advice(error: SecaggError, place: Path, target: Path) -> str:
-    """Say how a run that stopped by this error can come to an end, and what that costs."""
-    again = f"'secagg resume {target}'"
-    if not isinstance(error, _CANNOT_FIT | PolicyRefusal | DataError):
-        return f"Continue with {again}."
+    """Return how to complete a run that stopped with this error, and what is kept."""
+    command = f"'secagg resume {target}'"
+    if not isinstance(error, _JOB_PROBLEM | PolicyRefusal | DataError):
+        return f"Continue with {command}."
     released = b'"event":"release"' in (place / "log.jsonl").read_bytes()
-    cost = "the log of the sums released so far is kept" if released else "nothing was released yet"
-    otherwise = f"change the job and begin again with --overwrite ({cost})."
-    if isinstance(error, _CANNOT_FIT):
-        return f"As it is, this job cannot succeed: {otherwise}"
-    if error.where == COORDINATOR:  # its rule is the job's, which only a returning site can meet
-        return f"If sites were missing and come back, continue with {again}; otherwise {otherwise}"
+    kept = "the log of the sums released so far is kept" if released else "nothing was released yet"
+    otherwise = f"change the job and start again with --overwrite ({kept})."
+    if isinstance(error, _JOB_PROBLEM):
+        return f"This job cannot succeed: {otherwise}"
+    if error.where == COORDINATOR:  # a rule of the job, which only a returning site can meet
+        return f"If sites were missing and return, continue with {command}; otherwise {otherwise}"
     return (
-        f"Once the site's rule or data is corrected, continue with {again}; otherwise {otherwise}"
+        f"When the site's rule or data is corrected, continue with {command}; otherwise {otherwise}"
     )
 
 
-_CANNOT_FIT = JobError | OverflowRefusal | CapabilityError
-"""What no site can fix."""
+_JOB_PROBLEM = JobError | OverflowRefusal | CapabilityError
+"""Errors that no site can fix."""
 
 
 def partial_path(target: Path) -> Path:
-    """Return where the run for `target` lies while it is under way."""
+    """Return the folder of the unfinished run for `target`."""
     return target.with_name(target.name + _PARTIAL)
 
 
@@ -198,16 +199,16 @@ def find_unfinished(folder: Path) -> tuple[Path, Path]:
     for target in (folder, folder.with_name(folder.name.removesuffix(_PARTIAL))):
         place = partial_path(target)
         if (place / "journal").is_file():
-            if place.stat().st_uid != os.getuid():  # his job, and his keys
+            if place.stat().st_uid != os.getuid():  # it holds that user's job and keys
                 raise UsageError(str(place), "belongs to another user")
             return place, target
-    raise UsageError(str(folder), "has no unfinished run", "Begin one: secagg run.")
+    raise UsageError(str(folder), "has no unfinished run", "Start one: secagg run.")
 
 
 def check_unfinished(place: Path, target: Path, session: bytes) -> None:
-    """Raise `UsageError` if the run had been moved to `target` when it was killed.
+    """Raise `UsageError` if the run was moved to `target` before it was killed.
 
-    Then there is nothing left to do but to delete the unfinished copy.
+    Then the run is complete, and the unfinished copy is only made impossible to resume.
     """
     try:
         finished = RunFolder(target).session == session.hex()
@@ -219,13 +220,13 @@ def check_unfinished(place: Path, target: Path, session: bytes) -> None:
 
 
 def delete(place: Path) -> None:
-    """Delete an unfinished run; the journal first, so that no half of it is ever resumed."""
+    """Delete an unfinished run, the journal first, so that no part of it can be resumed."""
     (place / "journal").unlink(missing_ok=True)
     shutil.rmtree(place)
 
 
 def fresh_copy(log: RunLog, folder: Path) -> RunLog:
-    """Return a copy of the log in a new folder, which replaces one of that name."""
+    """Return a copy of the log in a new folder; an existing folder of that name is replaced."""
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir()
     shutil.copyfile(log.path, folder / log.path.name)
@@ -233,21 +234,21 @@ def fresh_copy(log: RunLog, folder: Path) -> RunLog:
 
 
 def discard_unfinished(target: Path, overwrite: bool, *, only_check: bool = False) -> None:
-    """Make room where an unfinished run for `target` lies; the log of what it released is kept.
+    """Delete the unfinished run for `target`, if any; the log of its released sums is kept.
 
-    Raises `JobError` unless `overwrite`, or if what lies there is no unfinished run.
+    Raises `JobError` unless `overwrite`, and for a folder that is not an unfinished run.
     """
     place = partial_path(target)
     if not os.path.lexists(place):
         return
     if place.is_symlink() or not (place / "lock").is_file():
-        raise JobError(str(place), "is in the way, and is no unfinished run", "Move it.")
+        raise JobError(str(place), "exists but is not an unfinished run", "Move it elsewhere.")
     with exclusive_lock(place / "lock"):
         begun = (place / "journal").exists()
         if begun and not overwrite:
             raise JobError(
                 str(place), "is an unfinished run",
-                f"Continue it with 'secagg resume {target}', or give it up with --overwrite.",
+                f"Continue it with 'secagg resume {target}', or discard it with --overwrite.",
             )  # fmt: skip
         if only_check:
             return

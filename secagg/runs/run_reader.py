@@ -1,13 +1,13 @@
-"""Reads a run folder, which may be anyone's: no file in it is trusted to be as secagg writes it.
+"""Reads a run folder that anybody may have written: no file in it is trusted.
 
-Each file is read when it is first asked for, and once. Nothing here says that the files belong
-together: that is what `secagg.audits.run_integrity` checks.
+Each file is read once, when it is first needed. Whether the files belong together is checked by
+`secagg.audits.run_integrity`.
 
 ==========================================  ======================================================
 case                                        outcome
 ==========================================  ======================================================
 no folder, or an unfinished run             `UsageError` from `open`
-a file is missing or not as secagg writes   `EvidenceError` that names the file, from what reads it
+a file is missing or malformed              `EvidenceError` that names the file, when it is read
 a job of another version of secagg          `UsageError` from `job` and `method`
 ==========================================  ======================================================
 """
@@ -32,10 +32,10 @@ from secagg.core.hash_chain_log import read_log
 from secagg.errors import EvidenceError, UsageError
 from secagg.jobs.job import Job
 from secagg.jobs.registry import make_method
-from secagg.runs.run_files import json_bytes
+from secagg.runs.run_files import json_bytes, log_facts
 
 MALFORMED_ERRORS = (LookupError, TypeError, ValueError, AttributeError, RecursionError)
-"""What reading data of any other form than ours can raise."""
+"""Errors that reading malformed data can raise."""
 
 _BAD_ARCHIVE = (
     EOFError, MemoryError, OverflowError, RuntimeError, zipfile.BadZipFile, zlib.error
@@ -44,7 +44,7 @@ _BAD_ARCHIVE = (
 
 @dataclass(frozen=True)
 class RunFolder:
-    """A run folder; each property raises as the module's table says."""
+    """A run folder; the table of the module lists what its properties raise."""
 
     path: Path
 
@@ -55,42 +55,41 @@ class RunFolder:
         if path.is_file():
             raise UsageError(str(path), "is a file", f"Give the run's folder: {path.parent}.")
         if not path.is_dir():
-            raise UsageError(str(path), "no such folder")
+            raise UsageError(str(path), "no such folder", "Give the --out of a run.")
         if (path / "journal").exists():
             raise UsageError(str(path), "is an unfinished run", "Continue it: secagg resume.")
         return cls(path)
 
     @classmethod
     def open_finished(cls, path: str | Path) -> Self:
-        """Return the folder of a run that has a result; for any other raise `UsageError`."""
+        """Return the folder of a run that has a result. Raises `UsageError`."""
         folder = cls.open(path)
         if not (folder.path / "run.json").exists():
-            what = "is no folder of a finished run"
+            what = "is not the folder of a finished run"
             raise UsageError(str(path), what, "Give the --out of a run.")
         return folder
 
     @contextmanager
     def well_formed(self, part: str) -> Iterator[None]:
-        """Turn what content of another form than ours raises into `EvidenceError`."""
+        """Turn the errors of malformed content into `EvidenceError`."""
         try:
             yield
         except MALFORMED_ERRORS as error:
-            what = f"its {part} is not as secagg writes it"
-            raise EvidenceError(str(self.path), what) from error
+            raise EvidenceError(str(self.path), f"its {part} is malformed") from error
 
     @property
     def failed(self) -> bool:
-        """Whether the run ended without a result, so that only its log was kept."""
+        """Whether the run ended without a result and only its log was kept."""
         return not (self.path / "run.json").exists() and (self.path / "log.jsonl").is_file()
 
     @cached_property
     def facts(self) -> dict[str, Any]:
-        """What run.json holds; byte for byte as secagg writes it."""
+        """The content of run.json, which must be byte for byte as secagg writes it."""
         path = self.path / "run.json"
         try:
             written = path.read_bytes()
             facts = json.loads(written)
-            if json_bytes(facts) != written:  # a key twice, say: readers differ in which they show
+            if json_bytes(facts) != written:  # e.g. a repeated key, which readers treat differently
                 raise ValueError
             match facts["log"]:
                 case {"lines": int(), "head": str(), **others} if not others:
@@ -100,17 +99,18 @@ class RunFolder:
         except OSError:
             raise EvidenceError(str(path), "is missing", "Is this a run folder?") from None
         except MALFORMED_ERRORS:
-            raise EvidenceError(str(path), "is not as secagg writes it") from None
+            raise EvidenceError(str(path), "is malformed") from None
 
     @cached_property
     def events(self) -> list[dict[str, Any]]:
-        """The log's events, of an intact chain."""
+        """The events of the log, whose hash chain is intact."""
         return read_log(self.path / "log.jsonl")
 
-    @cached_property
+    @property
     def releases(self) -> list[dict[str, Any]]:
         """The log's events of releases."""
-        return [event for event in self.events if event.get("event") == "release"]
+        releases: list[dict[str, Any]] = log_facts(self.events)["releases"]
+        return releases
 
     @cached_property
     def session(self) -> str:
@@ -119,7 +119,7 @@ class RunFolder:
 
     @cached_property
     def result(self) -> Result:
-        """What result.json and arrays.npz hold."""
+        """The content of result.json and arrays.npz."""
         return Result(self._summary(), self._arrays())
 
     @cached_property
@@ -154,7 +154,7 @@ class RunFolder:
         except (ValueError, RecursionError):
             raise EvidenceError(str(path), "is not JSON") from None
         if not isinstance(summary, dict):
-            raise EvidenceError(str(path), "is not as secagg writes it")
+            raise EvidenceError(str(path), "is malformed")
         return summary
 
     def _arrays(self) -> dict[str, NDArray[Any]]:
@@ -165,8 +165,8 @@ class RunFolder:
         except OSError as error:
             raise EvidenceError(str(path), f"cannot be read ({error.strerror})") from None
         except (*MALFORMED_ERRORS, *_BAD_ARCHIVE):
-            raise EvidenceError(str(path), "is not as secagg writes it") from None
+            raise EvidenceError(str(path), "is malformed") from None
 
     def _of_another_version(self) -> UsageError:
-        advice = "Take the version of secagg that run.json names under 'versions'."
-        return UsageError(str(self.path), "holds a job that this version does not know", advice)
+        advice = "Use the version of secagg that run.json names under 'versions'."
+        return UsageError(str(self.path), "was made with another version of secagg", advice)

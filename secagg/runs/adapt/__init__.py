@@ -23,11 +23,10 @@ def adapt(
 ) -> sparse_bayes.AdaptedSite | fedlin.NewSitePosterior:
     """Return the posterior of a site with these records, given the run in this folder.
 
-    table: as a site's file would be, with the columns of the run's job; may be empty
+    table: like a site's file, with the columns of the run's job; may be empty
     sweeps: of the sampler of a sparse regression, for each draw
-    Raises `UsageError` for what is not a finished run of a method that goes to a new site,
-    `EvidenceError` for a folder that is not as secagg writes it, `DataError` for a table that does
-    not fit.
+    Raises `UsageError` for an unfinished run or a method that does not support new sites,
+    `EvidenceError` for a malformed folder, `DataError` for a table that does not fit.
     """
     run = RunFolder.open_finished(folder)
     match run.method:
@@ -38,5 +37,5 @@ def adapt(
             return fedlin.fit_new_site(fedlin.FinishedHm2Run.read(run), table, random=random)
         case other:
             what = f"is a run of {other.name!r}"
-            advice = f"Only {SparseRegression.name!r} and {FedLinHm2.name!r} go to a new site."
+            advice = f"Only {SparseRegression.name!r} and {FedLinHm2.name!r} support new sites."
             raise UsageError(str(folder), what, advice)

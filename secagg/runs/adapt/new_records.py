@@ -1,19 +1,20 @@
-"""Further records, as a finished linear regression reads them: in own units.
+"""Reads a new site's records, and records to predict, for a finished regression.
 
-The bounds that a job declares are for sums; records to predict are not summed, so that theirs may
-lie outside, and are not clipped. How far a regression may be trusted there is not for us to say.
-Only what has no logarithm is read as the job reads it: as the least value that the job allows.
+A job declares bounds for sums. Records to predict are not summed, so they may lie outside the
+bounds and are not clipped; how far to trust a regression there is the user's decision. Only a value
+without a logarithm is read as in the job: as the smallest allowed value.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from secagg.contracts import Variable
+from secagg.contracts import SiteRecords, Variable
 from secagg.core.arrays import Array
 from secagg.errors import DataError
 from secagg.jobs.design_matrix import public_facts, read_rows
@@ -21,15 +22,24 @@ from secagg.jobs.job import Column, Continuous, Job
 from secagg.models.fedlin.design import Layout
 
 NEW_RECORDS_SOURCE = "the table to predict"
-_SITES = ("a", "b")  # any: nothing here depends on them
+SITES = ("newcomer", "run")
+"""Names of sites for `public_facts`; they do not affect the result."""
+
+
+def site_records(job: Job, table: pd.DataFrame | Mapping[str, Any]) -> SiteRecords:
+    """Return the complete records of a new site, scaled; it may have more rows than max_rows."""
+    table = pd.DataFrame(table)
+    public = public_facts(job, SITES)
+    public = replace(public, max_rows=max(public.max_rows, len(table)))
+    return read_rows(job.columns, table, public, "the new site")
 
 
 def predictors_of(job: Job, layout: Layout, table: pd.DataFrame) -> Array:
-    """Return (records, slopes), in the columns' own units, or powers of a polynomial's column.
+    """Return (records, slopes) in the columns' own units; powers of the column for a polynomial.
 
     Raises `DataError` for records that lack a predictor, or a table that does not fit.
     """
-    variables = public_facts(job, _SITES).variables
+    variables = public_facts(job, SITES).variables
     raw = _read(job, [variables[i] for i in layout.columns[1:]], table, "a predictor")
     if layout.degree == 1:
         return raw
@@ -37,20 +47,20 @@ def predictors_of(job: Job, layout: Layout, table: pd.DataFrame) -> Array:
 
 
 def outcomes_of(job: Job, layout: Layout, table: pd.DataFrame) -> Array:
-    """Return the outcome of each record, as `as_recorded` has it; of two levels 0 and 1.
+    """Return the outcome of each record as by `as_recorded`; two levels become 0 and 1.
 
     Raises `DataError` for records that lack it, or a table that does not fit.
     """
-    outcome = public_facts(job, _SITES).variables[layout.columns[0]]
+    outcome = public_facts(job, SITES).variables[layout.columns[0]]
     return as_recorded(job, layout, _read(job, [outcome], table, "the outcome")[:, 0])
 
 
 def as_recorded(job: Job, layout: Layout, y: Array) -> Array:
-    """Return values of the outcome as records have them: a logarithm, if it was taken, is undone.
+    """Return values of the outcome as in the records: the logarithm, if any, is undone.
 
     y: in the outcome's own units, after its transform
     """
-    outcome = public_facts(job, _SITES).variables[layout.columns[0]]
+    outcome = public_facts(job, SITES).variables[layout.columns[0]]
     column = job.columns[outcome.column]
     return np.exp(y) if isinstance(column, Continuous) and column.transform == "log" else y
 
@@ -59,21 +69,23 @@ def _read(job: Job, variables: Sequence[Variable], table: pd.DataFrame, what: st
     """Return these variables, in that order, in own units (records, variables)."""
     used = {v.column for v in variables}
     columns = {name: column for name, column in job.columns.items() if name in used}
-    there = {name: column for name, column in columns.items() if (table.columns == name).sum() == 1}
-    table = table.assign(**{n: _raised(c, table[n]) for n, c in there.items()})
-    wide = columns | {name: _wide(column, table[name]) for name, column in there.items()}
-    most = job.sites.model_copy(update={"max_rows": max(len(table), 1)})
-    here = public_facts(job.model_copy(update={"columns": wide, "sites": most}), _SITES)
-    rows = read_rows(wide, table, here, NEW_RECORDS_SOURCE)
+    present = {
+        name: column for name, column in columns.items() if (table.columns == name).sum() == 1
+    }
+    table = table.assign(**{n: _raised(c, table[n]) for n, c in present.items()})
+    wide = columns | {name: _wide(column, table[name]) for name, column in present.items()}
+    sites = job.sites.model_copy(update={"max_rows": max(len(table), 1)})
+    public = public_facts(job.model_copy(update={"columns": wide, "sites": sites}), SITES)
+    rows = read_rows(wide, table, public, NEW_RECORDS_SOURCE)
     if rows.incomplete:
         one = rows.incomplete == 1
         lack = f"{rows.incomplete} record{' lacks' if one else 's lack'} {what}"
         raise DataError(NEW_RECORDS_SOURCE, lack, f"Leave {'it' if one else 'them'} out.")
-    at = {v.name: i for i, v in enumerate(here.variables)}
-    order = [at[v.name] for v in variables]
-    middle = np.array([here.variables[i].midpoint for i in order])
-    half = np.array([here.variables[i].half_range for i in order])
-    raw: Array = middle + half * rows.values[:, order]
+    position = {v.name: i for i, v in enumerate(public.variables)}
+    order = [position[v.name] for v in variables]
+    midpoints = np.array([public.variables[i].midpoint for i in order])
+    half = np.array([public.variables[i].half_range for i in order])
+    raw: Array = midpoints + half * rows.values[:, order]
     return raw
 
 
@@ -82,7 +94,7 @@ def _numbers(cells: pd.Series[Any]) -> Array:
 
 
 def _raised(column: Column, cells: pd.Series[Any]) -> pd.Series[Any]:
-    """Return cells of which all numbers have a logarithm, where the job takes it."""
+    """Return the cells, with numbers that have no logarithm raised to `low` if the job takes it."""
     if not (isinstance(column, Continuous) and column.transform == "log"):
         return cells
     numbers = _numbers(cells)
@@ -90,7 +102,7 @@ def _raised(column: Column, cells: pd.Series[Any]) -> pd.Series[Any]:
 
 
 def _wide(column: Column, cells: pd.Series[Any]) -> Column:
-    """Return a column's declaration with bounds that hold all of the cells, too."""
+    """Return a column's declaration with bounds widened to contain all cells."""
     if not isinstance(column, Continuous):
         return column
     numbers = _numbers(cells)
