@@ -1,4 +1,4 @@
-"""Epsilon measured: the code keeps its claims by little, and each planted bug is caught.
+"""Epsilon measured: the code barely keeps its claims, and each planted bug is caught.
 
 Every case plays many runs of a whole job on two neighbouring data sets, which differ in the person
 who moves its sums furthest, and has `secagg.audits.epsilon_lower_bound` look at what the adversary
@@ -93,7 +93,7 @@ def planted(target: object, name: str, make: Callable[[Any], Callable[..., Any]]
 
 # --- neighbours that reach the promised sensitivity ---------------------------------------------
 
-# One variable, clipped to norm 1/2: a record of 1 is clipped to 1/2, and reaches `Touch.add`.
+# One variable, clipped to norm 1/2: a record of 1 is clipped to 1/2, and reaches `Sensitivity.add`.
 # One of -1 instead is as far away as can be: 1/2, the constant of the moments, is as long.
 SHORT = {"record_norm": 0.5}
 ADDED: tuple[Extra, Extra] = ({}, {MINE: [[1.0]]})
@@ -266,7 +266,7 @@ BUGS: dict[str, tuple[Plant, Case]] = {
                 np.ones(len(persons), dtype=np.bool_)),
         Case(short(person="person"), THRICE),
     ),
-    # what is reckoned with
+    # what is accounted for
     "replaced, claimed as added": (
         planted(method, "moments_sensitivity", lambda real: lambda *what:
                 replace(real(*what), replace=real(*what).add)),

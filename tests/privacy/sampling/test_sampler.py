@@ -12,7 +12,7 @@ from secagg.core.randomness import replayable_random
 from secagg.errors import InternalError
 from secagg.privacy.sampling import batched_gaussian as fast
 from secagg.privacy.sampling.discrete_gaussian import discrete_gaussian
-from secagg.privacy.sampling.sampler import sample, sample_error
+from secagg.privacy.sampling.sampler import sample, sample_error, sample_weighted
 
 
 @pytest.mark.parametrize("size", [0, 1, 1024, 1025, 3 * fast._BLOCK + 1])
@@ -38,3 +38,16 @@ def test_noise_that_does_not_fit_is_refused(
 ) -> None:
     with pytest.raises(InternalError):
         draw(variance, size, replayable_random(0))
+
+
+def test_weights_multiply_the_variance_number_by_number() -> None:
+    weights = [1, 4, 1, 9, 4]
+    random = replayable_random(9)
+    noise = sample_weighted(4**25, weights, 5, replayable_random(9))
+    for weight in (1, 4, 9):  # in this order, from one stream of bytes
+        places = [i for i, w in enumerate(weights) if w == weight]
+        assert noise[places].tolist() == sample(4**25 * weight, len(places), random).tolist()
+    same = sample(4**25, 5, replayable_random(9))
+    assert np.array_equal(sample_weighted(4**25, (), 5, replayable_random(9)), same)
+    with pytest.raises(InternalError):
+        sample_weighted(4**25, weights, 4, replayable_random(9))
