@@ -130,3 +130,9 @@ def test_memory_does_not_depend_on_the_number_of_records() -> None:
         for X in (records(0, 5, 5), records(0, 500, 5))
     }
     assert len(sizes) == 1
+
+
+def test_no_eigenvalue_is_negative() -> None:
+    """Rounding leaves -1e-17 where centring takes a dimension."""
+    for seed in range(10):
+        assert np.all(spectrum(centred(records(seed, 4, 4)), 20)[1] >= 0)
