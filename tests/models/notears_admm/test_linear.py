@@ -151,6 +151,12 @@ def test_messages_out_of_range(changed: dict[str, Any]) -> None:
         respond(request(**changed))
 
 
+def test_a_total_of_one_record_is_out_of_range() -> None:
+    empty, message = carried(np.zeros((0, 4))), request(records=1)
+    with pytest.raises(PeerError):
+        NotearsAdmm().contribute(CONSENSUS, empty, message, {}, PUBLIC, system_random)
+
+
 @pytest.mark.parametrize("changed", [{"records": 61}, {"scale": HALF * 1.01}])
 def test_facts_do_not_change_between_rounds(changed: dict[str, Any]) -> None:
     _, memory = respond(request())
