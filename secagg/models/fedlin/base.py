@@ -1,13 +1,13 @@
-"""What all FedLin methods share as methods: settings, units, noise variance, the end of a run.
+"""The stages that all FedLin methods share: units, noise variance, rounds, the end of a run.
 
 Yue, Al Kontar and Estrada Gomez (2022). The stages are
 
-    records    number of records; for pooled units, columns' sums and squares; where the noise is
-               asked for next, how many sites have more records than coefficients
+    records    number of records; for pooled units, columns' sums and squares; before the stage
+               `noise`, how many sites have more records than coefficients
     noise      sums of squared residuals of the sites' own least squares, and their degrees of
-               freedom: the pooled variance of the noise. Only where a method uses it, and where two
-               sites can tell it: the sum would else be of one site's residuals.
-    fit        the method's own
+               freedom: the pooled variance of the noise. Only if the method uses it, and if at
+               least two sites have residuals; otherwise the sum would be one site's.
+    fit        the method's own rounds
     finish     sums over sites with records of coefficients and their squares, and of squared
                errors, of the method's predictions and of others that a site can make without it
 """
@@ -48,8 +48,8 @@ from secagg.models.fedlin.units import pooled_units, unit_sums, units_fields
 RECORDS, NOISE, ROUNDS, FINISH = "records", "noise", "fit", "finish"
 """The names of the stages."""
 
-_MIN_SITES_FOR_NOISE = 2  # sites, for the noise
-_MIN_NOISE_VARIANCE = 1e-12  # of the outcome's half width, squared: an exact fit has some noise
+_MIN_SITES_FOR_NOISE = 2
+_MIN_NOISE_VARIANCE = 1e-12  # in squared half widths of the outcome, for an exact fit
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,12 +61,12 @@ class FedLinModel(FedLinSettings, ABC):
     @property
     @abstractmethod
     def title(self) -> str:
-        """What the method is called in a heading."""
+        """The method's name in a heading."""
 
     @property
     @abstractmethod
     def needs_noise(self) -> bool:
-        """Whether the noise's variance is used, and has to be known."""
+        """Whether the noise variance is used."""
 
     @abstractmethod
     def round_stage(self, public: PublicFacts) -> Stage:
@@ -74,36 +74,36 @@ class FedLinModel(FedLinSettings, ABC):
 
     @abstractmethod
     def news(self, stage: str, public: PublicFacts) -> dict[str, tuple[int, ...]]:
-        """Return the shapes of what the coordinator sends in a round, or at the end."""
+        """Return the shapes of the arrays that the coordinator sends in a stage."""
 
     @abstractmethod
     def begin(self, public: PublicFacts) -> State:
-        """Return what the coordinator keeps of its own before the first round."""
+        """Return the method's part of the coordinator's state before the first round."""
 
     @abstractmethod
     def sent(self, state: State) -> Body:
-        """Return what it sends, as `news` says."""
+        """Return the arrays that `news` declares."""
 
     @abstractmethod
     def begin_site(self, site: Site, now: Round, public: PublicFacts) -> State:
-        """Return what a site keeps beside its `Site` before the method's first round."""
+        """Return the method's part of a site's memory before the first round."""
 
     @abstractmethod
     def site_contribution(
         self, site: Site, memory: State, now: Round, public: PublicFacts
     ) -> tuple[Update, State]:
-        """Return a site's part of a round's sums and what it keeps."""
+        """Return a site's part of a round's sums, and its memory."""
 
     @abstractmethod
     def settled(self, site: Site, memory: State, now: Round, public: PublicFacts) -> State:
-        """Return what a site keeps after the last message; it then has "theta" (d,)."""
+        """Return a site's memory after the last message, with "theta" (d,)."""
 
     @abstractmethod
     def advance(self, state: State, total: Update, sites: int) -> State:
         """Return the coordinator's state after a round's sums; "status" FINISH ends the rounds."""
 
     def after_rounds(self, public: PublicFacts) -> tuple[Stage, ...]:
-        """Return the stages that a method has between its rounds and the end."""
+        """Return the method's stages between its rounds and the end."""
         return ()
 
     def after(self, state: State, total: Update) -> State:
@@ -111,16 +111,16 @@ class FedLinModel(FedLinSettings, ABC):
         raise InternalError("fedlin", "there is no stage between rounds and the end")
 
     def last_fields(self, public: PublicFacts) -> Spec:
-        """Return what a method sums at the end beside coefficients and errors."""
+        """Return the fields of the last sum that are the method's own."""
         return ()
 
     @property
     def last_sees(self) -> str:
-        """What `last_fields` tell, in words."""
+        """What `last_fields` reveal, in words."""
         return ""
 
     def last_parts(self, own: State) -> Update:
-        """Return a site's part of `last_fields`, from what `settled` left; 0 without records."""
+        """Return a site's part of `last_fields`, from its memory; 0 without records."""
         return {}
 
     # --- the run ---------------------------------------------------------------------------------
@@ -148,7 +148,7 @@ class FedLinModel(FedLinSettings, ABC):
         return tuple(declared)
 
     def initial_state(self, public: PublicFacts) -> State:
-        """Begin with the records."""
+        """Begin with the stage `records`."""
         layout = self.layout(public)
         centre, scale = layout.own_units
         noise = 0.0  # in half widths of the outcome's bounds, squared, as it is summed
@@ -167,7 +167,7 @@ class FedLinModel(FedLinSettings, ABC):
         }
 
     def next_request(self, state: State) -> tuple[str, Body] | None:
-        """Ask for the next sum; None when done."""
+        """Request the next sum; None when done."""
         status = state["status"]
         if status == "done":
             return None
@@ -232,7 +232,7 @@ class FedLinModel(FedLinSettings, ABC):
         return update, {**memory, "own": own}
 
     def aggregate(self, state: State, total: Update, sites: int) -> State:
-        """Take a sum."""
+        """Update the state by a sum."""
         match state["status"]:
             case "records":
                 return self._scaled(state, total)
@@ -248,7 +248,7 @@ class FedLinModel(FedLinSettings, ABC):
     # --- parts -----------------------------------------------------------------------------------
 
     def tables(self, public: PublicFacts) -> tuple[ResultTable, ...]:
-        """Return that of sites."""
+        """Return the layout of the result."""
         return (sites_table(self.title),)
 
     @property
@@ -257,7 +257,7 @@ class FedLinModel(FedLinSettings, ABC):
 
     @property
     def models(self) -> tuple[str, ...]:
-        """Return the predictions that are compared."""
+        """The predictions that are compared."""
         return (self.short, SITE_OLS, MEAN_ONLY)
 
     def fitted(self, site: Site, own: State) -> list[Array]:
@@ -267,7 +267,7 @@ class FedLinModel(FedLinSettings, ABC):
     @property
     @abstractmethod
     def short(self) -> str:
-        """Return the method's own name among the predictions."""
+        """The method's name among the predictions."""
 
     def _records_stage(self, layout: Layout, public: PublicFacts) -> Stage:
         spec: Spec = (Field("records", (1,), float(public.max_rows), 0, Kind.COUNT),)
@@ -281,7 +281,7 @@ class FedLinModel(FedLinSettings, ABC):
         return Stage(RECORDS, spec, 1, sees)
 
     def _coefficients(self, layout: Layout) -> int:
-        """Return how many a site's own least squares have at most, an own intercept among them."""
+        """Return the largest number of a site's own coefficients, with its own intercept."""
         return layout.d + (self.intercept == "site")
 
     def _scaled(self, state: State, total: Update) -> State:
@@ -298,8 +298,8 @@ class FedLinModel(FedLinSettings, ABC):
             less = f", or hold out less than {self.holdout:g}" if self.holdout else ""
             raise UsageError(
                 "analysis",
-                "fewer than two sites have more records than coefficients: none tells the noise, "
-                "or it would be told by one site's residuals alone",
+                "fewer than two sites have more records than coefficients, so the noise variance "
+                "cannot be estimated without revealing one site's residuals",
                 f"Set method.noise_sd, or take fewer predictors{less}.",
             )
         return {**state, "status": NOISE}
@@ -324,12 +324,12 @@ class FedLinModel(FedLinSettings, ABC):
             np.array_equal(facts["centre"][free:], centre[free:])
             and np.array_equal(facts["scale"][free:], scale[free:])
         ):
-            raise PeerError("message", "the coordinator's units are not the columns' own")
+            raise PeerError("message", "the coordinator's units are not those of the columns")
 
     def _noise_of(self, total: Update) -> float:
         freedom = float(total["freedom"][0])
-        if freedom < 1:  # of two sites with more records than coefficients each has some
-            what = "sites that said they can tell the noise have no residual between them"
+        if freedom < 1:  # two sites with more records than coefficients have residuals
+            what = "sites that announced residual degrees of freedom have none"
             raise PeerError("the sites", what)
         return max(float(total["residual"][0]) / freedom, _MIN_NOISE_VARIANCE)
 

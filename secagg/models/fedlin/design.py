@@ -11,9 +11,9 @@ are analysed as z = (u - centre) scale, column by column:
 A polynomial's column enters as powers of (u + 1) / 2, which is 0 to 1 over the public bounds; then
 only the outcome is scaled.
 
-intercept   "site": each site takes off its own means, that is a flat prior on its own intercept,
-            integrated out; nothing of the sites' levels is in any sum
-            "modelled": a column of ones, whose coefficient has a prior as the others have
+intercept   "site": each site subtracts its own means, which integrates out its own intercept under
+            a flat prior; no sum contains the sites' levels
+            "modelled": a column of ones, whose coefficient has a prior like the others
             "none": through the origin, in own units
 """
 
@@ -35,12 +35,12 @@ Intercept = Literal["site", "modelled", "none"]
 Scale = Literal["pooled", "own"]
 
 INTERCEPT = "intercept"
-_MAX_DEGREE = 12  # powers of a column in [0, 1] are as good as collinear before that
+_MAX_DEGREE = 12  # higher powers of a column in [0, 1] are nearly collinear
 _ROUNDING = 4 * float(np.finfo(np.float64).eps)
 
 
 class Level(NamedTuple):
-    """A site's own means: of the columns of X (d,), and of y. Zeros unless it took them off."""
+    """A site's own means of the columns of X (d,) and of y; zeros unless it subtracts them."""
 
     x: Array
     y: float | Array
@@ -72,9 +72,9 @@ class Layout:
         intercept: Intercept,
         degree: int,
     ) -> Layout:
-        """Raises `JobError` for columns that are not there, or do not fit together.
+        """Return the layout. Raises `JobError` for columns that do not exist or do not fit.
 
-        A predictor must not be named as the intercept is: results tell terms apart by name.
+        No predictor may have the name of the intercept: results identify terms by name.
         """
         first = choose(public, [outcome], "method.outcome")
         if len(first) != 1:
@@ -86,7 +86,7 @@ class Layout:
         else:
             rest = choose(public, predictors, "method.predictors", outcome)
         if not len(rest):
-            raise JobError("columns", "there is none but the outcome", "Declare predictors.")
+            raise JobError("columns", "there is only the outcome", "Declare predictors.")
         chosen = np.concatenate([first, rest])
         variables = [public.variables[i] for i in chosen]
         names = tuple(v.name for v in variables)
@@ -112,12 +112,12 @@ class Layout:
 
     @property
     def own_units(self) -> tuple[Array, Array]:
-        """Return centre and scale for which z = x; of a polynomial's column they are not used."""
+        """Return centre and scale for which z = x; not used for the column of a polynomial."""
         return -self.midpoint / self.half_range, self.half_range
 
     @property
     def scaled(self) -> int:
-        """How many columns have a scale: the outcome and, but in a polynomial, the predictors."""
+        """Number of columns with a scale: the outcome and, without a polynomial, the predictors."""
         return 1 if self.degree > 1 else len(self.columns)
 
     def design(self, values: Array, centre: Array, scale: Array) -> tuple[Array, Array]:
@@ -147,13 +147,13 @@ class Layout:
         return terms
 
     def level(self, X: Array, y: Array) -> Level:
-        """Return what a site takes off, from its own records."""
+        """Return the means that a site subtracts, from its own records."""
         if self.intercept != "site" or not len(y):
             return Level(np.zeros(self.d), 0.0)
         return Level(X.mean(axis=0), float(y.mean()))
 
     def slope_units(self, scale: Array) -> Array:
-        """Return what takes slopes to the columns' own units, all above 0."""
+        """Return the factors from slopes to the columns' own units, all above 0."""
         unit = self.half_range[0] / scale[0]
         if self.degree > 1:
             return np.full(self.degree, unit)

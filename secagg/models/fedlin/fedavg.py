@@ -1,38 +1,37 @@
 """FedAvg of linear regressions, and Ditto: one model for all sites, or each site's own near it.
 
 McMahan, Moore, Ramage, Hampson and y Arcas (AISTATS 2017), algorithm 1; Li, Hu, Beirami and Smith
-(ICML 2021), equation (Ditto); as Yue, Al Kontar and Estrada Gomez (2022), section 6.2, compare them
-with theirs. In each round the coordinator sends theta, a site that takes part makes T gradient
-steps from it (`secagg.models.fedlin.gradient_steps`), and the next theta is the mean of what they
-reach, weighted by records or (as Yue and others) equally. With `personal` = lambda each site ends
-with its own
+(ICML 2021), equation (Ditto); Yue, Al Kontar and Estrada Gomez (2022), section 6.2, compare both
+with their methods. In each round the coordinator sends theta, a site that takes part makes T
+gradient steps from it (`secagg.models.fedlin.gradient_steps`), and the next theta is the mean of
+the results, weighted by records or (as in Yue and others) equally. With `personal` = lambda each
+site ends with its own
 
     v_k = argmin |y_k - X_k v|^2 / (2 n_k) + lambda / 2 |v - theta|^2                            (1)
 
-in closed form: theta is the same as without, so that one run gives both.
+in closed form. theta is the same as without, so one run gives both.
 
-FedAvg's limit is no estimate of anything in general: with T > 1 steps and sites that differ, the
-mean of what sites reach from theta is theta at another place than pooled least squares (Li and
-others, ICLR 2020, "On the convergence of FedAvg on non-iid data", section 4).
+FedAvg's limit is in general not pooled least squares if T > 1 and sites differ (Li and others, ICLR
+2020, "On the convergence of FedAvg on non-iid data", section 4).
 
-Where all sites take part with all records, a round is one symmetric affine map, the same in every
-round, and theta's moves fade by the ratio r of the last two or more slowly: `remaining` is the
-geometric series of what is to come, change r / (1 - r). Else moves are of who took part.
+If all sites take part with all records, every round is the same symmetric affine map, and the steps
+of theta fall at least as slowly as the ratio r of the last two: `remaining` is the geometric series
+of the steps to come, change r / (1 - r). Otherwise steps depend on which sites took part.
 
 What the transcript determines (Guarantees: only this)
     * The number of records, columns' pooled means and deviations (unless units are own); at the end
       how many sites have records, and sums over these of coefficients, their squares, and errors.
-    * T full-batch steps are an affine map of theta. Sites keep no state, so that sums of d + 1
-      rounds determine the sites' mean map, and further rounds tell nothing more: nothing of how
-      records are split over sites beyond it. With batches sums have the sites' random choices in
-      them. With participation below 1 every round's sum is over other sites, and rounds with one
-      site are that site's (`secagg.models.fedlin.participation`): their weights tell its records,
-      too.
+    * T full-batch steps are an affine map of theta. Sites keep no state, so the sums of d + 1
+      rounds determine the mean of the sites' maps. Further rounds reveal nothing more, and nothing
+      about how records are split over sites. With batches the sums depend on the sites' random
+      choices. With participation below 1 every sum is over other sites, and the sum of a round with
+      one site is that site's (`secagg.models.fedlin.participation`); its weight also reveals the
+      site's number of records.
 
 ==============================  ====================================================================
 site                            contribution
 ==============================  ====================================================================
-no record                       weight 0, however sites are weighted
+no record                       weight 0
 did not take part in a round    weight 0; if no site does, theta stays
 coefficients out of range       `DataError`, nothing is sent: the method diverges
 a theta that is not finite      `PeerError`, nothing is sent
@@ -71,7 +70,7 @@ from secagg.models.fedlin.result import joined, own_summary, rounds_told, summar
 from secagg.models.fedlin.round import FIELD_BOUND, FRACTION_BITS, Round, within_range
 from secagg.models.fedlin.site import Site
 
-_ROUNDING = 1e-12  # of a change: below it the ratio of two is of rounding
+_ROUNDING = 1e-12  # smaller changes are rounding errors
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -99,14 +98,14 @@ class FedAvg(LocalSteps, FedLinModel):
     @property
     def disclosure(self) -> Disclosure:
         """What the sums determine."""
-        batches = " With batches, sites' random choices of records are in it." if self.batch else ""
+        batches = " With batches it depends on random choices of records." if self.batch else ""
         return Disclosure(
             DisclosureKind.SITES,
-            "The mean over sites of the map from coefficients to those that a site reaches from "
-            "them by its own gradient steps; the sums do not tell how records are split over sites "
-            f"beyond that mean.{batches} At the end, sums over sites of "
-            f"{'their own ' if self.personal else ''}coefficients, of more than two sites their "
-            "squares, and errors of predictions."
+            "The mean over sites of the map from coefficients to those after a site's gradient "
+            "steps. Beyond that mean the sums do not reveal how records are split over sites."
+            f"{batches} At the end, sums over sites of "
+            f"{'their own ' if self.personal else ''}coefficients, with more than two sites of "
+            "their squares, and errors of predictions."
             f"{SINGLE_SITE_ROUNDS_NOTE if self.participation < 1 else ''}",
             ANY_MESSAGE,
             other_runs=seen_by_subtraction(self.intercept),
@@ -114,7 +113,7 @@ class FedAvg(LocalSteps, FedLinModel):
 
     @property
     def needs_noise(self) -> bool:
-        """Not used."""
+        """Whether the noise variance is used: no."""
         return False
 
     @property
@@ -124,7 +123,7 @@ class FedAvg(LocalSteps, FedLinModel):
 
     @property
     def models(self) -> tuple[str, ...]:
-        """The common model is among Ditto's."""
+        """The predictions that are compared; Ditto adds the common model."""
         others = super().models
         return others if self.personal is None else (*others, "fedavg")
 
@@ -174,7 +173,7 @@ class FedAvg(LocalSteps, FedLinModel):
         return within_range(update), memory
 
     def settled(self, site: Site, memory: State, now: Round, public: PublicFacts) -> State:
-        """Take theta, or (1)."""
+        """Return theta, or (1)."""
         theta = now.sent["theta"]
         if self.personal is None:
             return {"theta": theta}
@@ -198,7 +197,7 @@ class FedAvg(LocalSteps, FedLinModel):
         return {**state, **told, "theta": theta, "status": FINISH if ended else ROUNDS}
 
     def _remaining(self, change: float | None, moved: float, before: float) -> float | None:
-        """Return the series of moves to come, relative; None where two moves do not tell it."""
+        """Return the relative change still to come; None if two steps do not determine it."""
         if change is None or self.batch is not None or self.participation < 1:
             return None
         if change < _ROUNDING:
@@ -206,7 +205,7 @@ class FedAvg(LocalSteps, FedLinModel):
         return change * moved / (before - moved) if moved < before else None
 
     def result(self, state: State, public: PublicFacts, counted: RecordCount) -> Result:
-        """Return the common coefficients, and how well they predict."""
+        """Return the common coefficients, and errors of predictions."""
         found = summary(self, state, public)
         told = rounds_told(state, self.tolerance, self.patience, "more method.rounds")
         found = joined(found, told)

@@ -1,16 +1,15 @@
 """The last sum of a FedLin method: coefficients over sites, and errors of predictions.
 
-Predictions are compared with "site_ols", the site's own least squares (the shortest where there
-are many), and with "mean_only", the site's own mean (or 0 where no intercept is its own). With
-`holdout` they are of records that nothing was learned from; the report's figure is the paper's
-A-RMSE, the mean over sites of each site's root mean squared error.
+Predictions are compared with "site_ols", the site's own least squares (the shortest if there are
+many), and with "mean_only", the site's own mean (or 0 without an own intercept). With `holdout` the
+errors are also of the held-out records; the report shows the paper's A-RMSE, the mean over sites of
+each site's root mean squared error.
 
-Coefficients are summed over sites with records: what a method says of a site without is no estimate
-of anything there. In a run every site has some (`min_records` is at least 1), and the number of
-them is no news; in a simulation it may be smaller than that of sites.
+Coefficients are summed over sites with records, because those of a site without records estimate
+nothing. In a run every site has some (`min_records` is at least 1); in a simulation not always.
 
-Errors are summed in half widths of the outcome's bounds, and clipped at 2^20 of these, which is
-counted as any clipping is: the least squares of a site with few records may predict anything.
+Errors are summed in half widths of the outcome's bounds and clipped at 2^20 of these. Clipping is
+counted. The least squares of a site with few records may predict anything.
 """
 
 from __future__ import annotations
@@ -32,8 +31,8 @@ FEW_SITES = 2
 def ending_fields(d: int, models: int, max_rows: int, sites: int, *, holdout: bool) -> Spec:
     """Return the fields of the sum, for d coefficients and so many models' predictions.
 
-    Of two sites the squares are not summed: with the mean they would be each one's coefficients, as
-    they are where a job of more goes on with two, which a `min_sites` of 3 prevents.
+    With two sites the squares are not summed: with the mean they would determine the coefficients
+    of each. (If a larger job continues with two sites they do; a `min_sites` of 3 prevents this.)
     """
     rows, each = float(max_rows), (models,)
     spec: Spec = (
@@ -54,7 +53,7 @@ def ending_fields(d: int, models: int, max_rows: int, sites: int, *, holdout: bo
 
 
 def ending_sees(sites: int, *, holdout: bool) -> str:
-    """Return what the sum tells, in words."""
+    """Return what the sum reveals, in words."""
     squares = ", of their squares" if sites > FEW_SITES else ""
     held = (
         ", of root mean squared errors of records held out; how many records are held out and at "
@@ -69,12 +68,12 @@ def ending_sees(sites: int, *, holdout: bool) -> str:
 def ending_sums(
     site: Site, fitted: Sequence[Array], now: Round, sites: int, held: Array | None
 ) -> tuple[Update, dict[str, Any]]:
-    """Return a site's part, and its errors for its own eyes.
+    """Return a site's part, and its errors, which stay at the site.
 
     fitted: coefficients of each model, the method's own first; held: records, None without holdout
     """
     theta, unit, here = fitted[0], float(now.scale[0]), float(site.here > 0)
-    within_range({"coefficients": theta}, _FIELD_BOUND)  # clipped, they would be a wrong mean
+    within_range({"coefficients": theta}, _FIELD_BOUND)  # clipping would falsify the mean
 
     def squared(values: Array) -> Array:
         wrong = [

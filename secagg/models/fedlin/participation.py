@@ -1,16 +1,16 @@
-"""Rounds in which not all sites take part, by coins of their own.
+"""Partial participation: in each round every site decides at random whether it takes part.
 
-Yue, Al Kontar and Estrada Gomez (2022), section 3, let a server choose. Here cohorts are fixed for
-a run (a sum over other sites would tell, by subtraction, what a single one sent), so every site
-answers every round, and decides by a coin of its own whether its part of it moves.
+In Yue, Al Kontar and Estrada Gomez (2022), section 3, a server chooses. Here cohorts are fixed for
+a run, because sums over different sites would reveal single contributions by subtraction. So every
+site answers every round, and decides at random whether its coefficients change.
 
-Not protected: in FedAvg and HM2 a site that sits out adds nothing, so that the sum of a round in
-which one site takes part is that site's alone, whatever rule there is on the number of sites, and
-the coordinator can tell (FedAvg's weights say it outright). `SINGLE_SITE_ROUNDS_NOTE` says so
-wherever it holds. HM1's sums hold all sites' parts in every round.
+Not protected: in FedAvg and HM2 a site that does not take part adds nothing. If a single site takes
+part in a round, the sum is that site's contribution, whatever `min_sites` is, and the coordinator
+can tell (from FedAvg's weights directly). `SINGLE_SITE_ROUNDS_NOTE` says so in these methods. HM1's
+sums contain all sites in every round.
 
-A round in which few sites take part moves little: that is no sign of having arrived. Rounds end by
-themselves only after as many quiet ones in a row as leave a site out of all with probability 1 %.
+With few sites a round changes little, which does not show convergence. The rounds end early only
+after so many quiet rounds in a row that a site misses all with a probability of at most 1 %.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ SINGLE_SITE_ROUNDS_NOTE = (
 
 @dataclass(frozen=True, kw_only=True)
 class Participation:
-    """participation: probability that a site takes part in a round, by its own coin"""
+    """participation: probability that a site takes part in a round"""
 
     participation: float = 1.0
     """Probability that a site takes part in a round, above 0 and at most 1. Each site decides at
@@ -45,7 +45,7 @@ class Participation:
             raise JobError("method.participation", "must be above 0, at most 1")
 
     def takes_part(self, rng: np.random.Generator) -> bool:
-        """Toss the site's coin."""
+        """Decide at random whether the site takes part."""
         return bool(rng.random() < self.participation)
 
     def quiet(self, before: int, change: float | None, tolerance: float) -> int:

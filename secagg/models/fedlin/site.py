@@ -1,13 +1,13 @@
 """A site of a FedLin method: its records in the units analysed, training and held out.
 
-With a holdout each site parts its own records once, before anything else: a random share, or the
-last ones in the order of its file, are not used for any estimate, scale or mean; at the end of the
-run they tell how well predictions are. What is kept between rounds is small, whatever the number of
-records: cross products, least squares, means, and how the records were parted.
+With a holdout each site splits its records once, before anything else. The held-out ones, a random
+share or the last in its file, are not used for any estimate, scale or mean. At the end of the run
+they measure the predictions. Between rounds a site stores little, whatever its number of records:
+cross products, least squares, means, and the seed of the split.
 
-Columns' units may differ by many powers of ten, and bounds may lie far from 0. So least squares and
-their rank are of columns brought to one length, from records and not from cross products. A column
-that a site's own mean leaves nothing of but rounding is nothing: it has no slope there.
+Units of columns may differ by many powers of ten, and bounds may be far from 0. So least squares
+and their rank are computed from records, not from cross products, with columns scaled to one
+length. A column that is constant at a site up to rounding has no slope there.
 """
 
 from __future__ import annotations
@@ -24,13 +24,9 @@ from secagg.models.fedlin.gradient_steps import Quadratic
 
 HoldoutRule = Literal["random", "last"]
 
-_MIN_ROUNDING_STEPS = (
-    8.0  # a column's root mean square, in steps of its rounding, above which it is no rounding
-)
-_MIN_SINGULAR_VALUE = (
-    1e-10  # of columns of length 1: the least singular value that is one, and of rounding
-)
-_MAX_NOISE_RATIO = 64.0
+_MIN_ROUNDING_STEPS = 8.0  # of a column's root mean square, in units of its rounding
+_MIN_SINGULAR_VALUE = 1e-10  # relative, of columns of length 1
+_MAX_NOISE_RATIO = 64.0  # smallest singular value, in units of the columns' rounding
 
 
 def split_holdout(
@@ -38,8 +34,8 @@ def split_holdout(
 ) -> tuple[Array, Array]:
     """Return the records to learn from, and those held out: a share of them, rounded down.
 
-    But at least one of two or more: or errors summed over sites could be those of the only site
-    that is large enough to hold any out.
+    At least one of two or more is held out. Otherwise the sum of errors could be that of the only
+    site that is large enough to hold any out.
     """
     held = max(int(share * len(values)), 1) if share and len(values) > 1 else 0
     if not held:
@@ -66,7 +62,7 @@ def least_squares(X: Array, y: Array, rounding: Array) -> tuple[Array, int]:
     least = max(_MIN_SINGULAR_VALUE, _MAX_NOISE_RATIO * float(np.max(rounding[used] / size)))
     rank = int(np.sum(values > least * values[0]))
     found = right[:rank].T @ ((left[:, :rank].T @ R[:, -1]) / values[:rank]) / size
-    if rank < len(size):  # take off what moves no prediction
+    if rank < len(size):  # subtract the part that changes no prediction
         free, _ = np.linalg.qr(right[rank:].T / size[:, None])
         found = found - free @ (free.T @ found)
     theta[used] = found
@@ -75,7 +71,7 @@ def least_squares(X: Array, y: Array, rounding: Array) -> tuple[Array, int]:
 
 @dataclass(frozen=True)
 class Site:
-    """What a site keeps of its training records.
+    """What a site stores of its training records.
 
     shape: |y - X theta|^2 as a function of theta, X and y less `level`
     square: y'y; here: records; freedom: of them, less the site's own intercept
@@ -122,7 +118,7 @@ class Site:
     def noise(
         self, pooled: float, layout: Layout, values: Array, centre: Array, scale: Array
     ) -> float:
-        """Return the site's own noise variance, drawn to the pooled one as by 4 more records.
+        """Return the site's own noise variance, shrunk to the pooled one as if by 4 more records.
 
         values: the training records, as carried
         """
@@ -164,7 +160,7 @@ class Site:
 
     @classmethod
     def read(cls, state: State) -> Site:
-        """Return what `state` made plain."""
+        """Return the site of a stored state."""
         gram, cross = state["gram"], state["cross"]
         level = Level(state["level_x"], state["level_y"])
         return cls(

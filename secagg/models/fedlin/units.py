@@ -1,9 +1,9 @@
 """Means and standard deviations of all sites' records, from one sum: FedLin's pooled units.
 
-Where a method takes off each site's own means, squares are about these, and the pooled mean is
-never known; otherwise sums and squares are about the middle of the public bounds. The difference
-of these that is the variance loses digits where a column's mean is far from that middle: what may
-be rounding counts as none, and a column that does not vary is an error that names it.
+If each site subtracts its own means, squares are about these, and the pooled mean stays unknown.
+Otherwise sums and squares are about the middle of the public bounds. Then the variance is a
+difference that loses digits if a column's mean is far from that middle. A variance that may be only
+rounding counts as 0, and an error names the column.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _ROUNDING = 2.0**-46  # of a mean square: a variance below it may be its roundin
 
 
 def units_fields(layout: Layout, max_rows: int) -> tuple[Spec, str]:
-    """Return the fields of the sum, and what it tells, in words."""
+    """Return the fields of the sum, and what it reveals, in words."""
     rows, shape = float(max_rows), (layout.scaled,)
     squares = Field("squares", shape, rows, SQUARES_BITS, Kind.WEIGHT)
     if layout.intercept != "modelled":
@@ -42,7 +42,7 @@ def unit_sums(layout: Layout, values: Array) -> Update:
 
 
 def pooled_units(total: Update, records: int, names: Sequence[str]) -> tuple[Array, Array]:
-    """Return centre and scale of the scaled columns. Raises `UsageError` where one is constant."""
+    """Return centre and scale of the scaled columns. Raises `UsageError` if one is constant."""
     mean = total["sums"] / records if "sums" in total else np.zeros(len(total["squares"]))
     variance = total["squares"] / records - mean**2
     variance[variance <= _ROUNDING * mean**2] = 0

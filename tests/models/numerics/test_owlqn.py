@@ -72,6 +72,10 @@ def test_without_penalty_it_is_l_bfgs() -> None:
         objective, np.zeros(10), np.zeros(10), decrease=0.0, slope=0.0, max_iterations=3
     )
     assert early.finite
+    coarse = minimise_orthantwise(
+        objective, np.zeros(10), np.zeros(10), decrease=0.5, slope=1e-6, curvature=10.0
+    )
+    assert coarse.evaluations < found.evaluations
     assert found.value < early.value < 0
 
 

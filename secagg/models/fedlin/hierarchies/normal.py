@@ -11,28 +11,16 @@ N(a, V),
     mu | z, log tau ~ N(a + V R' W^-1 (z - R a), V - V R' W^-1 R V),                             (2)
 
 and f_k^c, which in mu is N(z; R mu, U / c) times |U|^((1 - c) / 2) with U = I + R diag(tau) R', has
-W = U / c + R V R' in (1) and (2) and that factor: all in closed form, and only log tau (d
-dimensions) needs points. Half of these are placed as the cavity is, half as a normal density that
-takes on the moments of the tilted one; weights are against the mixture of both. So no weight
-exceeds twice the largest that the records alone would give, and points need not be placed well to
-be right.
-
-Expectation propagation takes the difference between tilted and cavity, and adds up K of them: an
-error common to all sites, relative to the cavity, would count K times. So points have the mean and
-covariance of the normal density that they stand for, exactly: a site that says nothing is then
-without error, and what is left falls with a site's influence. (What that costs is some 2 / n of
-their fourth moments, for n points: sds of log tau come out too large by that order.) Points are
-Sobol's in batches, each with a shift of its own from the site's generator: a site that starts that
-from the same seed in each round has the same points, and rounds converge; how far batches are apart
-tells the error, on the safe side: what they have in common and the exact covariance takes out is
-not taken out of their differences.
+W = U / c + R V R' in (1) and (2) and that factor. All of this is in closed form; only log tau (d
+dimensions) needs points, half of them placed as the cavity, half as the tilted density's moments.
+docs/math/hm2-shared-posterior.md explains the points and their error.
 
 ==============================  ====================================================================
 site                            what is returned
 ==============================  ====================================================================
 no record                       the cavity's moments, error 0
-fewer records than terms        R has fewer rows; so for collinear or constant terms
-too few of the points count     they are placed by a tempered density first, 30 times at most; then
+fewer records than terms        R has fewer rows; likewise with collinear or constant terms
+too few effective points        they are placed by a tempered density first, at most 30 times; then
                                 `LinAlgError`, as for a cavity or scales beyond float64
 ==============================  ====================================================================
 """
@@ -67,12 +55,10 @@ from secagg.models.numerics.natural_gaussian import Natural
 _BATCHES = 8
 _MIN_POINTS = 128  # a batch
 _POINTS_PER_TERM = 16  # a batch
-_MIN_PLACEMENTS = 2  # times at least that the second half of the points is placed anew
+_MIN_PLACEMENTS = 2  # of the second half of the points
 _MAX_PLACEMENTS = 30
-_MIN_EFFECTIVE_SHARE = (
-    0.2  # least share of effective points; with fewer, moments are of a tempered density
-)
-_CANDIDATES_PER_DRAW = 16  # candidates
+_MIN_EFFECTIVE_SHARE = 0.2  # of the points; below it the moments are of a tempered density
+_CANDIDATES_PER_DRAW = 16
 _MIN_CANDIDATES = 4096
 
 

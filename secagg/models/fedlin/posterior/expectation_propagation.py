@@ -10,32 +10,15 @@ parameters (`secagg.models.numerics.natural_gaussian`). In a round, all sites at
                    (5), (6)
     change      new q_k / old q_k
 
-and q moves by the sum of changes (7), or by a share of it.
+and q moves by the sum of changes (7), or by a share of it, which the next message tells.
 
-The share. K changes made at once, each for its own cavity, overshoot where cavities are vague: near
-q they add up to some K times what one should be, and q may be no density at all. The coordinator
-sees that, once it has the sum: it takes the largest share 2^-j for which no variance of q, in any
-direction, changes more than tenfold, and says with the next message what it took. Until then a site
-keeps its change pending. So no round is ever taken back, and where cavities tell enough, changes
-are made whole. Whole changes of weak data under vague priors can circle; where q has come within a
-standard deviation of where it goes and then moves away, the largest share is halved, to 1/8 at the
-least. (The paper's "learning rate" appears in none of its updates: this is it.)
+The coordinator takes the largest share 2^-j for which no variance of q, in any direction, changes
+more than tenfold. With few sites a cavity may be no density: then power expectation propagation
+(Minka 2004) takes out a share of q_k, and in the last resort a site is counted as strained.
 
-A site's change is rounded as it is sent before it is kept, or q would no longer be the product of
-the q_k. Few sites may leave no density when one's q_k is taken out: it was found in the others'
-presence. Then a share c of q_k is taken out, 1/2, 1/4 or 1/8, and (4) to (6) are of f_k^c and
-q_k^c: power expectation propagation (Minka 2004), in which every record counts once as before.
-Where a hierarchy has not the moments of f_k^c, f_k stands in its place, which counts some twice;
-and a site whose moments cannot be had sends no change. These two are counted, and q has not arrived
-while there are any.
-
-A coordinator that departs. Where q is close about a point, changes add up to derivatives of
-SUM log f_k there, of prior "normal" SUM (A_k^-1 + T)^-1 with A_k = X'X / sigma^2, T = diag(tau);
-at enough points T these are solved for every A_k. `tests/attacks/test_fedlin.py` has X'X
-and X'y of three sites with two coefficients to four digits in 23 rounds, of five with three in 41,
-by making up sums and going on from them as (7) and the share say. So sites do not check whether the
-first q is the prior, or the share what the tenfold rule has for (q' - q) / share: that test's
-messages would pass, and what it costs is the first eleven of these rounds, in which q closes in.
+A dishonest coordinator obtains X'X and X'y of a few sites from some tens of rounds, with messages
+that an honest one could have sent (`tests/attacks/test_fedlin.py`), so no check refuses them.
+docs/math/hm2-shared-posterior.md explains the share, the powers and the attack.
 """
 
 from __future__ import annotations
@@ -51,15 +34,15 @@ from secagg.models.numerics.natural_gaussian import Natural
 
 _MAX_VARIANCE_RATIO = 10.0  # by how much a variance may change in a round
 _MIN_DAMPING_LIMIT = 0.125
-_CAVITY_POWERS = (1.0, 0.5, 0.25, 0.125, 0.0)  # of a site's own factor, to get a cavity
+_CAVITY_POWERS = (1.0, 0.5, 0.25, 0.125, 0.0)  # shares of q_k to take out, in this order
 
 
 @dataclass(frozen=True)
 class Change:
-    """What a site sends: the whole change of q_k, on the grid of the fixed point.
+    """A site's contribution: the full change of q_k, rounded to the fixed-point grid.
 
     error (p,): Monte Carlo error of the tilted means, in tilted standard deviations
-    strained: whether it had no proper cavity for what its moments are of, or no moments
+    strained: whether it had no proper cavity for its moments, or could not compute moments
     """
 
     step: Natural

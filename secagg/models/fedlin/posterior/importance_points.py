@@ -1,39 +1,26 @@
-"""The posterior of what sites share in HM2, by weighed points in place of a normal density.
+"""The posterior of the shared parameters in HM2 by importance sampling, not a normal density.
 
 Yue, Al Kontar and Estrada Gomez (2022), example 4.1: theta_k ~ N(mu, diag(tau)), phi = (mu, log
-tau). Expectation propagation ends with a normal q(phi). Where sites are few, or a coefficient may
-not differ between sites at all, p(phi | all records) is far from normal: mu's spread depends on
-tau, and log tau has a long tail to the left. But given log tau nothing is approximate. With R, z
-and W = I + R diag(tau) R' of `secagg.models.fedlin.hierarchies.pseudo_data`, the records of site k
-say of mu
+tau). With few sites p(phi | all records) is far from normal. But given log tau everything is exact:
+with R, z and W = I + R diag(tau) R' of `secagg.models.fedlin.hierarchies.pseudo_data`,
 
     log f_k(mu, tau) = c_k + b_k' mu - mu' A_k mu / 2,                                           (1)
-    A_k = R' W^-1 R,   b_k = R' W^-1 z,   c_k = -log|W| / 2 - z' W^-1 z / 2,
+    A_k = R' W^-1 R,   b_k = R' W^-1 z,   c_k = -log|W| / 2 - z' W^-1 z / 2.
 
-and sums over sites of A, b and c at a point log tau give p(mu | log tau, records), normal, and
-p(log tau | records) up to a constant, exactly. So one more round asks for these sums at points
-placed by q, and importance sampling over log tau (d dimensions; mu is integrated out) gives
-p(phi | records) as a mixture of normal densities of mu, with a Monte Carlo error: q is only where
-the points come from. The error of means is told; where few points count it cannot be.
-
-Points. Student's t with 4 degrees of freedom in each direction about q's mean: tails that no prior
-of log tau exceeds, or weights would have no bound. Quantiles of Richtmyer's sequence, the multiples
-of square roots of primes: sites compute the same points from q without being told, so that a
-coordinator can choose them by choosing q only, and no generator's version matters. The error is
-taken from 8 runs of neighbours in the sequence as if independent; it is less.
+So one more round sums A, b and c over sites at points of log tau, which all sites compute from q.
+docs/math/hm2-shared-posterior.md has the weights, the points and their error.
 
 Guarantees. The sums of n points are n (d (d + 3) / 2 + 1) numbers, functions of the K d (d + 3) / 2
-that make up sites' X'X and X'y, and can be solved for every site's, if not for whose is whose:
-`tests/attacks/test_fedlin.py` does so for three sites that may be alike, to four digits,
-from one honest run with 512 points. Take it that they are known then; so it is not done unless
-asked for.
+numbers in the sites' X'X and X'y. They can be solved for every site's, up to which site is which:
+`tests/attacks/test_fedlin.py` does so for three similar sites, to four digits, from one honest run
+with 512 points. Assume that the coordinator knows them; so points are used only on request.
 
 ==============================  ====================================================================
 site                            contribution
 ==============================  ====================================================================
 no record                       0
-fewer records than terms        R has fewer rows; so for collinear or constant terms
-scales beyond float64           `DataError` where it is sent
+fewer records than terms        R has fewer rows; likewise with collinear or constant terms
+scales beyond float64           `DataError` when it is sent
 ==============================  ====================================================================
 """
 
@@ -61,7 +48,7 @@ from secagg.models.numerics.natural_gaussian import Natural, symmetric
 
 _T_DEGREES_OF_FREEDOM = 4.0
 _BATCHES = 8
-_MAX_BISECTIONS = 60  # of the span of the points' own quantiles: to rounding
+_MAX_BISECTIONS = 60  # enough to reach rounding
 
 
 def points_fields(d: int, many: int) -> Spec:
@@ -74,7 +61,7 @@ def points_fields(d: int, many: int) -> Spec:
 
 
 def points_values(d: int, many: int) -> int:
-    """Return how many numbers a site sends."""
+    """Return the number of values that a site sends."""
     return many * (d * (d + 3) // 2 + 1)
 
 
@@ -102,7 +89,7 @@ def points_sums(site: SufficientStatistics, log_tau: Array) -> Update:
     return {
         "precision": products[(slice(None), *np.triu_indices(d))].ravel(),
         "shift": products[:, :d, d].ravel(),
-        "level": level - np.mean(level),  # what all points have in common is no one's need
+        "level": level - np.mean(level),  # a common constant is not needed
     }
 
 
@@ -120,7 +107,7 @@ class Mixture:
 
     @classmethod
     def of(cls, prior: NormalHierarchy, q: Natural, total: Update) -> Mixture:
-        """Weigh the points of q. Raises `LinAlgError` where sums are no sum of (1)."""
+        """Weight the points of q. Raises `LinAlgError` if the sums are no sums of (1)."""
         many, d = len(total["level"]), len(q.r) // 2
         log_tau = quasi_random_points(q, many)
         rows = total["precision"].reshape(many, -1)
@@ -144,7 +131,7 @@ class Mixture:
 
     @property
     def effective(self) -> float:
-        """Return how many points of equal weight would tell as much."""
+        """Return the effective sample size."""
         return 1 / float(self.weights @ self.weights)
 
     def moments(self) -> tuple[Array, Array]:
@@ -158,7 +145,7 @@ class Mixture:
         return mean, (cov + cov.T) / 2
 
     def error(self) -> Array:
-        """Return the standard error of each mean, (2 d,); too small where few points count."""
+        """Return the standard error of each mean, (2 d,); too small with few effective points."""
         at = np.hstack([self.mean, self.log_tau.T])
         away = (at - self.weights @ at) * self.weights[:, None]
         batches = np.array([part.sum(axis=0) for part in np.array_split(away, _BATCHES)])
