@@ -174,6 +174,12 @@ def test_fewer_sites_contribute_than_announced() -> None:
         site: contribution_header(w, site, 0, {"min_sites": 2}) for site in ("a", "b", "c")
     }  # the count may lose sites: its noise is for min_sites
     assert read_attestations(counted, "cohort", 0, w.roster, w.session) == {"a": 2, "b": 2, "c": 2}
+    announced = {
+        site: contribution_header(w, site, 1, {"min_sites": 2, "stage": "sum"}) for site in SITES
+    }
+    assert len(read_attestations(announced, "sum", 1, w.roster, w.session)) == 4
+    with pytest.raises(PeerError):  # all contributed to another stage
+        read_attestations(announced, "other", 1, w.roster, w.session)
 
 
 def test_missing_claims() -> None:
