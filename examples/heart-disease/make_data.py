@@ -4,8 +4,8 @@
 
 FOLDER (by default the folder of this script) gets `data/cleveland.csv`, `data/hungary.csv`,
 `data/switzerland.csv`, `data/va_long_beach.csv` and `SHA256SUMS`. What is changed, and what each
-column means, is in README.md. Only text is moved: no number is parsed and printed again, so the
-files have the same bytes on every machine.
+column means, is in README.md. Numbers are copied as text, so the files have the same bytes on every
+machine.
 """
 
 from __future__ import annotations
@@ -34,17 +34,17 @@ Row = Mapping[str, str]
 
 
 def hospital(source: Row) -> str:
-    """Return the hospital that the record comes from, its label corrected."""
+    """Return the hospital that the record comes from, with its label corrected."""
     return RELABELLED.get(source["id"], source["dataset"])
 
 
 def positive(measurement: str) -> str:
-    """Return a measurement that cannot be zero in a living person; "0" stands for a missing one."""
+    """Return a measurement that cannot be zero in a living person; "0" means a missing value."""
     return "" if measurement == "0" else measurement
 
 
 def record(source: Row) -> dict[str, str]:
-    """Return one record under our column names; an empty text is a missing value."""
+    """Return one record under the new column names; an empty text is a missing value."""
     return {
         "age": source["age"],
         "sex": source["sex"].lower(),

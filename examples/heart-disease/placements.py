@@ -2,15 +2,15 @@
 
     make placements, or placements.py [--repeat 40] [--epsilon 1 4 8] [--norm 1.2] [--seed 1]
 
-One regression (linear.toml: maximum heart rate on six predictors, four hospitals), with noise
-nowhere, once in the secure sum, once at each site, and in every round of a gradient method. The
-records stand for the population, and the fit to all of them, without noise, for the truth. Each
-repetition draws every hospital's records anew, with replacement (the bootstrap), and fits under
-each placement: so error and coverage include the sampling that an interval has to allow for.
+One regression (linear.toml: maximum heart rate on six predictors, four hospitals) is fitted without
+noise, with noise once in the secure sum, once at each site, and in every round of a gradient
+method. The records represent the population, and the fit to all of them without noise is the truth.
+Each repetition resamples every hospital's records with replacement (the bootstrap) and fits under
+each placement. So error and coverage include the sampling error that an interval must cover.
 
 error: |b - truth| / |truth|, slopes in standard deviations; the median over the repetitions
 coverage: how often the 90 % intervals of the slopes cover the truth, with its Monte Carlo error
-width: the median width of the intervals over that of the fit without noise
+width: the median width of the intervals, divided by that of the fit without noise
 """
 
 from __future__ import annotations

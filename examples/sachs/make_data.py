@@ -4,7 +4,7 @@
 
 FOLDER gets `site_1.csv` to `site_8.csv`: the 853 cells of the observational condition
 (anti-CD3/CD28, the first 853 rows of the source), split by row order into eight runs of 107 or 106
-cells. Only text is moved; taking logarithms is the job's business. The data are not part of this
+cells. The text of each cell is copied; the job takes the logarithms. The data are not part of this
 repository; README.md says why, and where they and `truth.csv` come from.
 """
 
@@ -21,7 +21,7 @@ SITES = 8
 
 
 def make(folder: Path) -> None:
-    """Write the eight sites' tables into `folder`, which is made where it does not exist."""
+    """Write the eight sites' tables into `folder`, which is created if necessary."""
     try:
         cells = observational_cells()
     except UsageError as error:

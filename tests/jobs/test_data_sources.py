@@ -85,7 +85,11 @@ def test_a_site_owns_its_policy(tmp_path: Path) -> None:
         policies["c"].thresholds("c")
 
 
-@pytest.mark.parametrize("text", ["min_sites = 1", "min_sits = 3", "min_sites = ", b"\xff"])
+@pytest.mark.parametrize(
+    "text",
+    ["min_sites = 1", "min_sits = 3", "min_sites = ", b"\xff", 'methods = ["momnets"]',
+     'protocols = ["plane"]'],
+)  # fmt: skip
 def test_a_policy_that_cannot_be_read_is_not_ignored(tmp_path: Path, text: str | bytes) -> None:
     folder = folder_of(tmp_path, "a.csv", "b.csv")
     save(folder / "b.policy.toml", text)

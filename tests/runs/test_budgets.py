@@ -154,6 +154,13 @@ def test_two_sites_of_one_data_set_have_one_ledger(tmp_path: Path) -> None:
     both = [row for row in ledger_history.history(job, "c") if row["kind"] == "entry"]
     assert {row["party"] for row in both} == {"c", "d"}
     assert both == [row for row in ledger_history.history(job, "d") if row["cost"]]
+    for name, most in (("c", 50), ("d", 30)):
+        (data / f"{name}.policy.toml").write_text(
+            'min_sites = 3\nmin_records = 2\ndataset = "register"\n[budget]\n'
+            f'period_epsilon = {most}\nperiod_delta = 1e-5\nadjacency = ["add_remove"]\n'
+        )
+    caps = {row["party"]: row["caps"] for row in budgets.show(job)}["c"]
+    assert [cap["epsilon"] for cap in caps] == [1.0, 50.0, 30.0]  # the ledger's, and both policies'
 
 
 def test_show_prints_what_it_returns(tmp_path: Path, monkeypatch: Any, capsys: Any) -> None:
@@ -257,21 +264,6 @@ def test_no_ledger_yet(tmp_path: Path) -> None:
         budgets.show(folder_with(tmp_path))
     with pytest.raises(JobError):
         budgets.show(tmp_path / "missing.toml")
-
-
-def test_two_sites_with_one_data_set(tmp_path: Path) -> None:
-    """Both caps are shown."""
-    data = folder_with(tmp_path)
-    for site, most in (("a", 50), ("b", 30)):
-        (data / f"{site}.policy.toml").write_text(
-            'dataset = "shared"\nmin_sites = 3\nmin_records = 2\n[budget]\n'
-            f'period_epsilon = {most}\nperiod_delta = 1e-5\nadjacency = ["add_remove"]\n'
-        )
-    run(data, privacy=noised())
-    job = tmp_path / "job.toml"
-    job.write_text(TOML.replace('"data"', f'"{data}"'))
-    (row,) = [row for row in budgets.show(job) if row["dataset"] == "shared"]
-    assert sorted(cap["epsilon"] for cap in row["caps"]) == [30, 50]
 
 
 def test_a_sessions_releases_are_added_up(tmp_path: Path, monkeypatch: Any, capsys: Any) -> None:
