@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import datetime, timedelta
@@ -13,8 +12,7 @@ from support.ledgers import CAP, START, Clock, numbered, part, seed_of
 from secagg.contracts.noise import Adjacency, Placement
 from secagg.core.randomness import system_random
 from secagg.errors import InternalError, PolicyRefusal
-from secagg.privacy.accounting.budget import Cap, Cost
-from secagg.privacy.accounting.events import Gaussian
+from secagg.privacy.accounting.budget import Cap
 from secagg.privacy.ledger.ledger import Ledger
 
 
@@ -53,38 +51,6 @@ def test_the_whole_job_is_checked_before_its_first_entry(ledger: Ledger) -> None
     for number in range(5):
         rest = [part(5).cost] * (4 - number)
         ledger.record_release(numbered(number, 5), caps=[CAP], planned=rest, random=system_random)
-
-
-def test_what_is_affordable_is_said_and_gets_in(ledger: Ledger) -> None:
-    from secagg.privacy.accounting.gaussian_dp import gaussian_mu
-
-    seed_of(ledger, numbered(0, 2), CAP)
-    with pytest.raises(PolicyRefusal) as caught:
-        seed_of(ledger, numbered(1, 1), CAP)
-    epsilon = float(caught.value.advice.split("epsilon ")[1].split()[0])
-    mu = gaussian_mu(epsilon, CAP.delta)
-    assert 0.6 < epsilon < 0.75
-    seed_of(ledger, replace(numbered(1, 2), cost=Cost(Gaussian(mu), Gaussian(mu))), CAP)
-
-
-def test_adjacencies_are_accounted_apart(ledger: Ledger) -> None:
-    add = replace(CAP, adjacency=Adjacency.ADD_REMOVE)
-    for number in range(4):  # of which two fit under replace-one: its mu is root 2 larger
-        seed_of(ledger, numbered(number, 2), add)
-    with pytest.raises(PolicyRefusal):
-        seed_of(ledger, numbered(4, 2), add)
-    with pytest.raises(PolicyRefusal):
-        seed_of(ledger, numbered(4, 2), CAP)
-
-
-def test_an_exact_release_counts_as_infinite(ledger: Ledger) -> None:
-    exact = replace(part(2), cost=Cost(Gaussian(math.inf), Gaussian(math.inf)), variance=0)
-    with pytest.raises(PolicyRefusal):
-        seed_of(ledger, exact, CAP)
-    seed_of(ledger, exact)
-    assert ledger.spent("heart") == {exact.cost: 1}
-    with pytest.raises(PolicyRefusal):
-        seed_of(ledger, numbered(1, 1000), CAP)
 
 
 def test_caps_keep_their_history_and_bind_at_once(ledger: Ledger, clock: Clock) -> None:
