@@ -18,7 +18,6 @@ from secagg.models.fedlin.hm1 import FedLinHm1
 from secagg.models.fedlin.hm2 import FedLinHm2
 from secagg.reproductions.fedlin import table_1, tables
 from secagg.reproductions.fedlin.tasks import centralised, hm1, hm1_by_round, runs, simulated_cases
-from secagg.reproductions.harness.figures import Figure, Place
 
 Array = NDArray[np.float64]
 
@@ -242,25 +241,6 @@ def test_a_cell_of_figure_3_is_a_round_of_table_1() -> None:
 # --- the figures ----------------------------------------------------------------------------------
 
 
-def places_of(figure: Figure) -> set[Place]:
-    told = {place for s in figure.statements for c in s.comparisons for place in c.places()}
-    told |= {place for r in figure.remarks for pair in r.differences for place in pair}
-    return told | {stated.place for stated in figure.stated}
-
-
-@pytest.mark.parametrize("quick", [False, True])
-def test_all_that_is_said_is_of_places_with_cells(quick: bool) -> None:
-    table, figure = (
-        tables.table(1, 2, None, quick=quick),
-        tables.figure(2, None, quick=quick),
-    )
-    for each in (table, figure):
-        assert places_of(each) <= each.points.keys()
-        assert all(method.name in {p.method for p in each.points} for method in each.methods)
-    assert len(table.cells()) == 2 * (2 if quick else 9)
-    assert len(figure.cells()) == 2 * 2 * (4 if quick else len(table_1.ROUNDS))
-
-
 def test_the_paper_s_numbers_are_those_of_its_table() -> None:
     stated = {(s.place.panel, s.place.method): s.value for s in tables.table(1, 1, None).stated}
     assert stated["case II", "hm1"] == 0.050 and stated["case III", "separate-printed"] == 0.072
@@ -301,13 +281,3 @@ def test_figure_3_by_the_command(tmp_path: Path) -> None:
     assert made == {"cells", *(f"figure3-quick.{ending}" for ending in ("md", "svg", "json"))}
     code, out, _ = call(*args, "--json")
     assert code == 0 and json.loads(out)["computed"] == 0
-
-
-@pytest.mark.system
-def test_table_1_by_the_command(tmp_path: Path) -> None:
-    code, out, _ = call(
-        "--table", "1", "--quick", "--seeds", "1", "--jobs", "1", "--out", tmp_path
-    )  # fmt: skip
-    assert code == 0 and "noise-free targets, case V" in out and "Exact posterior mean" in out
-    page = (tmp_path / "table1-quick.md").read_text()
-    assert "| noise, sd | 0.05 |" in page and "clusterGeneration" not in page

