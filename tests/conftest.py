@@ -1,11 +1,11 @@
-"""Marks by folder, where tests put their files, and what CI asks for beyond that they pass.
+"""Marks by folder, the place of temporary files, and the additional checks of CI.
 
 `make test` runs the tests marked `default`: all that have none of the marks in `REASONS`, and those
 marked `smoke`. CI sets SECAGG_CPU_LIMIT, which fails a default test that takes more CPU seconds.
 
-A user without Chromium sees such tests skipped. CI sets SECAGG_REQUIRE_BROWSER,
-SECAGG_REQUIRE_DATA and SECAGG_REQUIRE_KERNELS, so that a missing install step cannot pass for a
-green run. A processor that lacks the instructions is an excuse: no install step adds them.
+Without Chromium, the tests that need it are skipped. CI sets SECAGG_REQUIRE_BROWSER,
+SECAGG_REQUIRE_DATA and SECAGG_REQUIRE_KERNELS, under which such skips fail; so a run cannot succeed
+if an install step is missing. A processor without the instructions remains a reason to skip.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ FOLDERS = {
 """The mark of every test in a folder below this one."""
 
 REASONS = {*FOLDERS.values(), "browser", "data", "kernels"}
-"""Why a test is left out of `make test`."""
+"""The marks of tests that `make test` leaves out."""
 
 CPU_LIMIT = float(os.environ.get("SECAGG_CPU_LIMIT", "inf"))
 
 MEMORY = Path("/dev/shm")  # a file system in memory, on Linux
-ROOM = 1 << 30  # bytes; a whole run takes a tenth of it
+MIN_SPACE = 1 << 30  # bytes; a complete run needs a tenth of it
 
 EXCUSED = "no AVX-512 IFMA"
 REQUIRED = {
@@ -52,35 +52,40 @@ settings.register_profile("thorough", max_examples=300, deadline=None)  # for -m
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Put the temporary folders of a run with workers (-n) into memory, where that has room.
+    """Put the temporary folders of a run with workers (-n) into memory, if there is space.
 
-    Ledgers, journals and logs wait for the disk at each entry: minutes of a run, more where others
-    use the disk. No test needs a disk. Some kill processes, none the computer, and what a process
-    has written outlives it in memory as it does in the cache of a disk.
+    Ledgers, journals and logs wait for the disk at each entry, which takes minutes in a run. No
+    test needs a disk: some tests kill processes, but none stops the computer, and files in memory
+    remain when a process dies.
 
-    Whoever sets TMPDIR, or runs without workers to look at the files, finds them on the disk.
+    With TMPDIR set, or without workers, the files are on the disk.
     """
-    # A shell starts a background job with SIGINT ignored, and processes would inherit that.
+    # A shell starts a background job with SIGINT ignored, and its processes would inherit that.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     workers = config.getoption("numprocesses", None)  # which starts them, and has pytest-xdist
-    if workers and not hasattr(config, "workerinput") and "TMPDIR" not in os.environ and _room():
+    if (
+        workers
+        and not hasattr(config, "workerinput")
+        and "TMPDIR" not in os.environ
+        and _has_space()
+    ):
         folder = tempfile.mkdtemp(prefix="secagg-tests-", dir=MEMORY)
         Path(folder).chmod(0o711)  # a test that runs as another user has its own folder in there
         config.add_cleanup(lambda: shutil.rmtree(folder, ignore_errors=True))
         os.environ["TMPDIR"] = tempfile.tempdir = folder
 
 
-def _room() -> bool:
-    """Whether files can be written there, and run, as the tests do."""
+def _has_space() -> bool:
+    """Whether the tests can write files there and execute them."""
     if not os.access(MEMORY, os.W_OK | os.X_OK):
         return False
-    found = os.statvfs(MEMORY)
-    return found.f_bavail * found.f_frsize >= ROOM and not found.f_flag & os.ST_NOEXEC
+    stats = os.statvfs(MEMORY)
+    return stats.f_bavail * stats.f_frsize >= MIN_SPACE and not stats.f_flag & os.ST_NOEXEC
 
 
 @pytest.hookimpl(tryfirst=True)  # before -m selects
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark each test with the reason of its folder, or as one that `make test` runs."""
+    """Mark each test with the mark of its folder, or as one that `make test` runs."""
     here = Path(__file__).parent
     for item in items:
         if reason := FOLDERS.get(item.path.relative_to(here).parts[0]):
@@ -92,7 +97,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
-    """Fail a default test that passes but takes too long; fixtures are not counted."""
+    """Fail a default test that passes but takes too long, without its fixtures."""
     start = time.process_time()
     result = yield
     seconds = time.process_time() - start
@@ -116,7 +121,7 @@ def pytest_runtest_makereport(
 
 @pytest.hookimpl(wrapper=True)
 def pytest_make_collect_report() -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
-    """Fail a module that skips itself whole: which markers its tests have is not known then."""
+    """Fail a module that skips all its tests: the marks of its tests are then unknown."""
     report = yield
     if report.skipped and REQUIRED:
         _fail(report, f"{' and '.join(REQUIRED.values())} set, and a whole module")
@@ -129,7 +134,7 @@ def _fail(report: pytest.TestReport | pytest.CollectReport, why: str) -> None:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Say in one line what was skipped, and why."""
+    """Print in one line which tests were skipped, and why."""
     skipped = Counter(_reason(report) for report in terminalreporter.stats.get("skipped", []))
     if skipped:
         counts = ", ".join(f"{count} tests ({reason})" for reason, count in skipped.most_common())

@@ -49,10 +49,7 @@ class ContributionAttestation:
 
     def note(self) -> dict[str, Any]:
         """Return the attestation as the note of a frame."""
-        return {
-            "min_sites": self.min_sites, "sites": self.sites, "stage": self.stage,
-            "asked": self.asked,
-        }  # fmt: skip
+        return dict(vars(self))
 
 
 def digest_request(

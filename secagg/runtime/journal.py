@@ -25,7 +25,7 @@ owner cannot open any sum that the coordinator could not open.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import astuple, dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -82,7 +82,7 @@ class Journal:
             "format": _FORMAT, "session": self.session, "state": state,
             "requests": step.requests, "events": list(step.events),
             "lines": entry.lines, "head": entry.head, "seconds": entry.seconds,
-            "delivered": self._delivered.append(entry.delivered, _as_row),
+            "delivered": self._delivered.append(entry.delivered, lambda sent: list(astuple(sent))),
         }  # fmt: skip
         write_checked(self.path, content)
 
@@ -115,10 +115,6 @@ def still_to_log(entry: Entry, log: RunLog) -> Step:
         what = "does not match the journal; one of the two is older"
         raise EvidenceError(str(log.path), what, RESTART_ADVICE)
     return replace(entry.step, events=tuple(events[len(written) :]))
-
-
-def _as_row(frame: Delivery) -> list[Any]:
-    return [frame.round, frame.phase, frame.sender, frame.recipient, frame.size]
 
 
 def _content(line: dict[str, Any]) -> dict[str, Any]:

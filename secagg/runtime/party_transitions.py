@@ -202,13 +202,3 @@ REFUSAL_EFFECTS: Mapping[RequestKind, Mapping[Step, RefusalEffect]] = {
     RequestKind.OTHER: {Step.PROTOCOL: RefusalEffect.NOTHING},
 }
 """The steps of each answer in their order, and what a refusal at that step changes."""
-
-REMEMBERS: Mapping[RequestKind, frozenset[str]] = {
-    RequestKind.CONSENT_TO_COUNT: frozenset(),
-    RequestKind.COUNT: frozenset({"contributed", "protocol"}),
-    RequestKind.CONSENT_TO_STAGE: frozenset({"records", "consented"}),
-    RequestKind.CONTRIBUTE: frozenset({"records", "cohort", "contributed", "method", "protocol"}),
-    RequestKind.OPEN: frozenset({"cohort", "protocol"}),
-    RequestKind.OTHER: frozenset({"protocol"}),
-}
-"""The fields of `PartyState` that an answer may change, apart from `round` and `handled`."""

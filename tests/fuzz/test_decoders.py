@@ -1,6 +1,6 @@
-"""Every decoder of what another party sent: whatever the bytes, a value or a typed error.
+"""Every decoder of bytes from another party: for any bytes, it returns a value or a typed error.
 
-Beside this, the contract suite sends mutated but well-signed messages through whole sessions
+In addition, the contract suite sends mutated messages with valid signatures through sessions
 (`test_mutated_messages_are_typed_errors`).
 """
 
@@ -38,7 +38,7 @@ PLAN = plan_sum((Field("x", (3,), 10.0, 30, Kind.BOUNDED),), 4, (64,))
 
 @functools.cache
 def samples() -> tuple[World, dict[str, bytes]]:
-    """Return a session and one good message of each kind from it."""
+    """Return a session and one valid message of each kind from it."""
     values = {f"site_{i}": np.array([1.0, 2.0, 3.0]) for i in range(4)}
     world, twin = (World(Masked(), values, SumNumbers((3,))) for _ in range(2))  # the same keys
     share = run_until(world, "share")
@@ -123,7 +123,7 @@ DECODERS: dict[str, tuple[str, Callable[[World, bytes], Any]]] = {
 
 
 @pytest.mark.parametrize("name", DECODERS)
-def test_good_messages_are_taken(name: str) -> None:
+def test_valid_messages_are_accepted(name: str) -> None:
     world, good = samples()
     kind, decoder = DECODERS[name]
     decoder(world, good[kind])
@@ -132,24 +132,24 @@ def test_good_messages_are_taken(name: str) -> None:
 @pytest.mark.parametrize("name", DECODERS)
 @fuzzed
 @given(data=st.data())
-def test_decoders_raise_nothing_but_typed_errors(name: str, data: st.DataObject) -> None:
+def test_decoders_raise_only_typed_errors(name: str, data: st.DataObject) -> None:
     world, good = samples()
     kind, decoder = DECODERS[name]
     try:
-        decoder(world, bent(data.draw, good[kind]))
+        decoder(world, altered(data.draw, good[kind]))
     except SecaggError as error:
         assert error.exit_code != 1, error.line()
 
 
-def bent(draw: Any, good: bytes) -> bytes:
-    """Return bytes near a good message, or a decodable one with other content, or any bytes."""
+def altered(draw: Any, good: bytes) -> bytes:
+    """Return bytes near a valid message, or a decodable one with other content, or any bytes."""
     match draw(st.sampled_from(["bytes", "content", "any"])):
         case "any":
             return draw(st.binary(max_size=200))
         case "content":
             try:
                 return encoding.dumps(mutated(draw, encoding.loads(good)))
-            except SecaggError:  # not plain data: bend its bytes instead
+            except SecaggError:  # not plain data: alter its bytes instead
                 pass
     changed = bytearray(good)
     for _ in range(draw(st.integers(1, 4))):

@@ -23,7 +23,6 @@ from secagg.runtime.party import Party
 from secagg.runtime.party_state import PartyState
 from secagg.runtime.party_transitions import (
     REFUSAL_EFFECTS,
-    REMEMBERS,
     TRANSITIONS,
     Denial,
     RefusalEffect,
@@ -36,6 +35,15 @@ from secagg.runtime.rounds import COHORT, CONSENT
 SITES = ("a", "b", "c", "d")
 NUMBERS = {site: np.array([float(i), -0.5]) for i, site in enumerate(SITES)}
 ROUNDS = 2
+MEMORY: Mapping[RequestKind, frozenset[str]] = {
+    RequestKind.CONSENT_TO_COUNT: frozenset(),
+    RequestKind.COUNT: frozenset({"contributed", "protocol"}),
+    RequestKind.CONSENT_TO_STAGE: frozenset({"records", "consented"}),
+    RequestKind.CONTRIBUTE: frozenset({"records", "cohort", "contributed", "method", "protocol"}),
+    RequestKind.OPEN: frozenset({"cohort", "protocol"}),
+    RequestKind.OTHER: frozenset({"protocol"}),
+}
+"""The fields of `PartyState` that an answer may change, apart from `round` and `handled`."""
 COUNTS = (RequestKind.CONSENT_TO_COUNT, RequestKind.COUNT)
 
 
@@ -54,13 +62,13 @@ def test_the_tables_are_documented_and_complete() -> None:
     docstring = str(party_transitions.__doc__)
     assert grid(Standing, TRANSITIONS) in docstring, grid(Standing, TRANSITIONS)
     assert grid(Step, REFUSAL_EFFECTS) in docstring, grid(Step, REFUSAL_EFFECTS)
-    assert set(TRANSITIONS) == set(REFUSAL_EFFECTS) == set(REMEMBERS) == set(RequestKind)
+    assert set(TRANSITIONS) == set(REFUSAL_EFFECTS) == set(MEMORY) == set(RequestKind)
     impossible = {(r, s) for r in COUNTS for s in (Standing.UNCOUNTED, Standing.CONSENTED)}
     there = {(request, standing) for request, row in TRANSITIONS.items() for standing in row}
     assert there == {(r, s) for r in RequestKind for s in Standing} - impossible
     assert {row[Standing.OVER] for row in TRANSITIONS.values()} == {Denial.SESSION_OVER}
     names = {field.name for field in fields(PartyState)}
-    assert all(remembered < names for remembered in REMEMBERS.values())
+    assert all(remembered < names for remembered in MEMORY.values())
 
 
 def test_only_what_the_method_saw_ends_a_session() -> None:
@@ -137,7 +145,7 @@ def test_an_honest_run_moves_along_the_table(protocol: SecureSum) -> None:
             if encoding.dumps(getattr(one.before, f.name))
             != encoding.dumps(getattr(one.after, f.name))
         }  # fmt: skip
-        assert changed - {"round", "handled"} <= REMEMBERS[one.request], one.request
+        assert changed - {"round", "handled"} <= MEMORY[one.request], one.request
         assert one.after.handled[-1:] and not one.after.over
         seen.add(one.request)
     everything = set(RequestKind) - (

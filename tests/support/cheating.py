@@ -1,4 +1,4 @@
-"""A coordinator that departs from the protocol: what tests of attacks are made of."""
+"""A coordinator that departs from the protocol, for tests of attacks."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Cheat:
         self.claims: dict[str, list[bytes]] = {}
 
     def ask(self, party: str, phase: str, round_: int, body: Body) -> Body:
-        """Return the party's answer, or raise its error; its claim is kept in `claims`."""
+        """Return the party's answer, or raise its error; store its claim in `claims`."""
         w = self.world
         request = write_frame(w.identities["coordinator"], w.session, round_, phase, party, body)
         handled = w.engine.parties[party].handle(request, self.states[party])

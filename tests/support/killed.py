@@ -1,10 +1,10 @@
-"""Run or resume a job in a process that kills itself (SIGKILL) at a given moment.
+"""Run or resume a job in a process that kills itself (SIGKILL) at a given point.
 
 python -m support.killed '{"run": [job, out, overrides] | "resume": [out],
     "what": "journal" | "log", "number": n, "after": true | false, "nursery": [handle] | []}'
 
-It dies just before or just after the n-th entry of the journal, or line of the log, that it writes.
-With a handle, its parties come from a nursery (`support.nursery`).
+It dies just before or just after it writes the n-th entry of the journal, or line of the log. With
+a handle, its parties come from a nursery (`support.nursery`).
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from secagg.runtime.journal import Journal
 
 
 def killed(nursery: Nursery | None = None, **told: Any) -> bool:
-    """Run this file as a process; return whether it was killed (or else ended well)."""
+    """Run this file as a process; return whether it was killed (otherwise, it succeeded)."""
     lent = [nursery.line.fileno()] if nursery else []
     done = subprocess.run(
         [sys.executable, "-m", "support.killed", json.dumps(told | {"nursery": lent}, default=str)],

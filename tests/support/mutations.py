@@ -1,4 +1,4 @@
-"""Changes to a well-formed message that keep it decodable and signed: for fuzzing what reads it."""
+"""Changes to a valid message that leave it decodable and signed, for fuzzing its readers."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ ODD = (
     ["site_0", "site_0"], {}, {"": None}, {"site_0": b""}, {"site_0": [[]]},
     np.zeros(3), np.zeros((0, 1), "<u8"), np.zeros((3, 2), "<u8"), np.zeros((3, 1), "<u4"),
 )  # fmt: skip
-"""Values of every kind that `wire` knows, for replacing whatever is read."""
+"""Values of every kind that the encoding has, as replacements."""
 
 ODD_ROUNDS = (0, 1, -1, 2**31, 2**32, 2**63 - 1, 2**63, 2**64, 2**70, -(2**70), 1 << 20_000, True)
 
@@ -65,10 +65,7 @@ def _replacement(value: Any) -> st.SearchStrategy[Any]:
 
 
 def resigned(draw: Any, frame: bytes, identity: Identity, session: bytes) -> bytes:
-    """Return the frame with its body mutated, signed by the same sender.
-
-    Now and then it is the note, or the round.
-    """
+    """Return the frame with its body (or note, or round) mutated, signed by the same sender."""
     header_bytes, _, content = encoding.loads(frame)
     header, body = Header.from_bytes(header_bytes), encoding.loads(content)
     note, round_ = dict(header.note), header.round

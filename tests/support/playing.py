@@ -1,7 +1,7 @@
-"""A method's rounds played by hand: its sites answer, integers are added, the coordinator goes on.
+"""Play a method's rounds without a session: no keys, rules, ledgers or log.
 
-As in a run, messages and memories go over the wire's encoding, contributions over the codec's: sums
-are of fixed-point integers. There are no keys, rules, ledgers or log.
+As in a run, messages and memories pass through the encoding, and the sums are sums of fixed-point
+integers.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from secagg.core.ring import total
 from secagg.runtime.fixed_point import decode, encode
 from secagg.runtime.sum_plan import plan_sum
 
-_ENCODED = 5  # rounds of which the coordinator's state is sent over the wire: it may grow with each
+_ENCODED = 5  # rounds in which the coordinator's state is encoded: it may grow with each round
 
 
 @dataclass(frozen=True)
 class Played:
-    """What a method ended with: its result, the coordinator's state, what each site remembers."""
+    """The outcome: the result, the coordinator's state, and the memory of each site."""
 
     result: Result
     state: State
@@ -33,7 +33,7 @@ class Played:
 
 
 def rows_of(values: NDArray[np.float64]) -> SiteRecords:
-    """Return complete records, as carried, of a site that has no others."""
+    """Return the records of a site that has only complete ones."""
     return SiteRecords(values, 0, np.zeros(values.shape[1]))
 
 
@@ -46,13 +46,13 @@ def play(
     *,
     together: bool = False,
 ) -> Played:
-    """Play all rounds; a number that is clipped fails the test.
+    """Play all rounds; a clipped value fails the test.
 
-    method: a `secagg.contracts.Method` (to type checkers none is whose `title` is a constant)
-    randoms: each site's own, as rows are
+    method: a `secagg.contracts.Method` (type checkers reject one whose `title` is a constant)
+    randoms: one for each site, like rows
     after: called with the coordinator's state and the sites' memories after each round
-    together: sites answer all at once, without the wire (`secagg.contracts.BatchedLocal`): much
-        faster
+    together: compute all contributions at once, without encoding messages
+        (`secagg.contracts.BatchedLocal`), which is much faster
     """
     sites = len(rows)
     plans = {stage.name: plan_sum(stage.spec, sites) for stage in method.stages(public)}

@@ -1,4 +1,4 @@
-"""What tests of resumed runs share."""
+"""Checks that tests of resumed runs share."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ APART = {"engine.name": "processes"}
 
 
 def check(out: Path, memory: Path, resumed: int | None, *trouble: str) -> None:
-    """The run is that of an uninterrupted one, and its log is whole.
+    """Check that the run equals an uninterrupted one, and that its log is complete.
 
-    trouble: the other events that it alone has
+    trouble: the additional events of this run, apart from resumes
     """
     for name in ("result.json", "arrays.npz"):
         assert (out / name).read_bytes() == (memory / name).read_bytes()

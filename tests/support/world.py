@@ -1,4 +1,4 @@
-"""A small session in which every site contributes given numbers: what protocol tests run on."""
+"""A small session in which every site contributes given numbers, for tests of protocols."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ STAGE = "numbers"
 
 @dataclass(frozen=True)
 class SumNumbers:
-    """A method that sums one array `x`, `rounds` times over."""
+    """A method that sums one array `x` in each of `rounds` rounds."""
 
     shape: tuple[int, ...]
     bound: float = 1000.0
@@ -106,19 +106,19 @@ class World:
         self.engine = MemoryEngine("coordinator", parties, self.tamper)
 
     def party(self, name: str) -> Party:
-        side = None
+        site = None
         if name in self.numbers:
             values = np.asarray(self.numbers[name], dtype=np.float64).reshape(-1, 1)
             rows = SiteRecords(values, 0, np.zeros(1))
-            side = SiteContext(self.method, self.public, lambda: rows)
+            site = SiteContext(self.method, self.public, lambda: rows)
         policy = (self.policies or {}).get(name, self.shared)
         return Party(
             self.identities[name], self.roster, self.session, self.protocol, self.plans, policy,
-            self.random, side,
+            self.random, site,
         )  # fmt: skip
 
     def sum(self) -> tuple[NDArray[np.float64], list[str]]:
-        """Run to the end; return the decoded sum and whose it is."""
+        """Run to the end; return the decoded sum and its sites."""
         step = self.coordinator.start()
         while not step.done:
             frames = self.engine.exchange(step.requests)
@@ -139,7 +139,7 @@ class World:
 
 
 def reopened(state: CoordinatorState) -> CoordinatorState:
-    """Return a state as it is after a stop and a resume, which may come after any step."""
+    """Return the state after a stop and a resume, which are possible after any step."""
     return CoordinatorState.from_plain(encoding.loads(encoding.dumps(state.to_plain())))
 
 

@@ -135,19 +135,15 @@ class LoopbackEngine:
         reached: set[str] = set()
         pending = {n: self._converse(n, request, reached) for n, request in requests.items()}
         replies = self._wait(pending, self.deadline)
-        self.silent = sorted(set(requests) - set(replies))
+        self.silent, me = sorted(set(requests) - set(replies)), self.coordinator
         for name, request in requests.items():
             round_, phase = peek_header(request)
             if name in reached:
-                self.transcript.append(
-                    Delivery(round_, phase, self.coordinator, name, len(request))
-                )
+                self.transcript.append(Delivery(round_, phase, me, name, len(request)))
             if name in replies:
                 with contextlib.suppress(PeerError):  # not a frame: the coordinator rejects it
                     round_, phase = peek_header(replies[name])
-                self.transcript.append(
-                    Delivery(round_, phase, name, self.coordinator, len(replies[name]))
-                )
+                self.transcript.append(Delivery(round_, phase, name, me, len(replies[name])))
         return list(replies.values())
 
     # --- one party ---------------------------------------------------------------------------
