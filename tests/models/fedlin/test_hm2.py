@@ -16,10 +16,10 @@ import pytest
 from support.fedlin import Written, bounds, continuous, fedlin_job, linear_tables, simulated, told
 from support.few_sites import exact, exact_sites
 from support.plain_ep import propagate
-from support.playing import play, rows_of
+from support.playing import rows_of
 
 import secagg
-from secagg.contracts import PublicFacts, State, Variable
+from secagg.contracts import PublicFacts, State
 from secagg.core.randomness import replayable_random, seeded_random
 from secagg.errors import DataError, JobError, PeerError
 from secagg.jobs.design_matrix import public_facts
@@ -279,21 +279,6 @@ def test_a_sites_own_posterior_where_what_is_shared_is_known() -> None:
         np.testing.assert_allclose(told(own[site], "hm2")[1:], found["mean"], rtol=1e-9)
 
 
-def test_an_own_intercept_is_as_uncertain_as_its_mean() -> None:
-    """One predictor that says nothing: the intercept's sd is that of a mean, s / root(n)."""
-    rng = np.random.default_rng(0)
-    tables = {f"s{k}": pd.DataFrame({"x": rng.choice([-1.0, 1.0], n), "y": rng.normal(3, 1, n)})
-              for k, n in enumerate((16, 64, 25))}  # fmt: skip
-    method = {"name": "fedlin_hm2", "prior": "normal", "noise_sd": 1.0, "mu_sd": 1e-3,
-              "log_tau_mean": -14.0, "log_tau_sd": 1e-3, "scale": "own"}  # fmt: skip
-    _, own = simulated(method, bounds(tables), tables)
-    for site, table in tables.items():
-        row = own[site].summary["coefficients"][0]
-        error = 1 / np.sqrt(len(table))
-        assert abs(row["mean"] - table["y"].mean()) < 4.5 * error / np.sqrt(2000) + 5e-3
-        assert row["sd"] == pytest.approx(error, rel=4.5 / np.sqrt(2 * 2000) + 1e-2)
-
-
 @pytest.mark.parametrize("prior", ["normal", "ridge", "lasso", "elastic_net"])
 @pytest.mark.parametrize("sizes", [(1, 30, 20), (2, 3, 2)])
 def test_few_records_give_proper_posteriors(prior: str, sizes: tuple[int, ...]) -> None:
@@ -310,41 +295,6 @@ def test_few_records_give_proper_posteriors(prior: str, sizes: tuple[int, ...]) 
         for row in each.summary["coefficients"]:
             assert row["low"] <= row["mean"] <= row["high"]
             assert np.isfinite(row["sd"])
-
-
-def test_a_site_without_records_changes_nothing() -> None:
-    tables = linear_tables((30, 12, 45))
-    rows = [rows_of(t.to_numpy() / 50) for t in tables.values()]
-    none = rows_of(np.zeros((0, 4)))
-    method = FedLinHm2(outcome="y", prior="ridge", scale="own", rounds=12)
-    names = tuple(next(iter(tables.values())).columns)
-    variables = tuple(Variable(str(n), str(n), 0.0, 50.0) for n in names)
-    found = []
-    for each in (rows, [*rows, none]):
-        public = PublicFacts(variables, names, 100, tuple(f"s{k}" for k in range(len(each))))
-        randoms = [seeded_random(bytes([k]) * 32) for k in range(len(each))]
-        found.append(play(method, each, public, randoms))
-    np.testing.assert_allclose(
-        found[1].result.arrays["shared_mean"], found[0].result.arrays["shared_mean"], atol=1e-9
-    )
-
-
-def test_what_is_shared_is_told_in_own_units() -> None:
-    """Many records at many sites: mean and spread over sites are nearly the coefficients'."""
-    tables = linear_tables((60,) * 20, d=2, noise=0.1)
-    method = {"name": "fedlin_hm2", "prior": "normal", "draws": 100}
-    result, own = simulated(method, bounds(tables), tables)
-    slopes = np.array([told(each, "site_ols")[1:] for each in own.values()])
-    rows = {row["name"]: row for row in result.summary["shared"]}
-    for j, name in enumerate(("x0", "x1")):
-        of_mean, of_sd = rows[f"mean of {name} over sites"], rows[f"sd of {name} between sites"]
-        error = slopes[:, j].std(ddof=1) / np.sqrt(20)
-        # mu's prior, N(0, 1) in pooled units, draws the mean by a share of error^2
-        assert abs(of_mean["estimate"] - slopes[:, j].mean()) < 0.3 * error
-        assert of_mean["high"] - of_mean["low"] == pytest.approx(2 * 1.645 * error, rel=0.15)
-        assert of_sd["estimate"] == pytest.approx(slopes[:, j].std(ddof=1), rel=0.1)
-        assert of_sd["low"] < slopes[:, j].std(ddof=1) < of_sd["high"]
-    assert all(row["included"] > 0 for row in result.summary["across_sites"])
 
 
 @pytest.mark.parametrize(

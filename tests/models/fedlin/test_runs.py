@@ -8,9 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
-from support.fedlin import SEED, Tables, bounds, fedlin_job, linear_tables, simulated, told
+from support.fedlin import SEED, Tables, bounds, fedlin_job, linear_tables, simulated
 
 import secagg
 from secagg.contracts import Kind, PublicFacts, State, Variable
@@ -199,49 +197,6 @@ def test_huge_numbers_are_sums_in_range_or_typed_errors(method: dict[str, Any]) 
             except SecaggError as error:
                 assert error.code in ("peer", "usage", "data")
                 break
-
-
-# --- properties -------------------------------------------------------------------------------
-
-
-@settings(max_examples=5, deadline=None, derandomize=True)
-@given(st.permutations(range(4)), st.sampled_from([0.1, 0.9]), st.booleans())
-def test_sites_names_do_not_matter(order: list[int], alpha: float, fedavg: bool) -> None:
-    """Sums do not know them: but for rounding, results are the sites' own under any name."""
-    tables = linear_tables((20, 9, 33, 4))
-    method = {"name": "fedavg"} if fedavg else {"name": "fedlin_hm1", "alpha": alpha}
-    method |= {"rounds": 15}
-    columns, names = bounds(tables), list(tables)
-    renamed = {f"t{order[k]}": tables[name] for k, name in enumerate(names)}
-    result, own = simulated(method, columns, tables)
-    other, others = simulated(method, columns, renamed)
-    for k, name in enumerate(names):
-        model = "fedavg" if fedavg else "hm1"
-        again = told(others[f"t{order[k]}"], model)
-        np.testing.assert_allclose(told(own[name], model), again, rtol=1e-9, atol=1e-10)
-    means, again = (
-        [row["mean"] for row in each.summary["across_sites"]] for each in (result, other)
-    )
-    np.testing.assert_allclose(means, again, rtol=1e-9, atol=1e-10)
-
-
-@settings(max_examples=3, deadline=None, derandomize=True)
-@given(st.sampled_from([0.1, 0.5, 0.9]), st.sampled_from(["site", "modelled"]), st.integers(1, 3))
-def test_a_site_without_records_changes_nothing(alpha: float, intercept: str, many: int) -> None:
-    """Its theta is 0 and stays so: Omega has 0 beside c there, and the others' block is as ever."""
-    tables = linear_tables((20, 9, 33, 4))
-    columns = bounds(tables)
-    method = {"name": "fedlin_hm1", "alpha": alpha, "intercept": intercept, "rounds": 20}
-    more = {**tables, **{f"z{i}": tables["s000"].iloc[:0] for i in range(many)}}
-    result, own = simulated(method, columns, tables)
-    other, others = simulated(method, columns, more)
-    for name in tables:
-        np.testing.assert_allclose(
-            told(others[name], "hm1"), told(own[name], "hm1"), rtol=0, atol=1e-9
-        )
-    for i in range(many):
-        assert not told(others[f"z{i}"], "hm1")[1:].any()
-    assert result.summary["noise_sd"] == pytest.approx(other.summary["noise_sd"], rel=1e-12)
 
 
 def test_sites_that_tell_the_noise_and_have_no_residual_are_no_sites_of_the_method() -> None:

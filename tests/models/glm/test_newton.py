@@ -87,16 +87,6 @@ def test_sums_are_statsmodels(size):
     assert np.array_equal(hessian, hessian.T)
 
 
-def test_sums_add_over_sites_and_an_empty_site_adds_nothing():
-    _, _, _, X, y = sample(3, 90, 3)
-    beta = np.array([0.3, -1.0, 2.0, 0.5])
-    whole = logistic_sums(X, y, beta)
-    parts = [logistic_sums(X[a:b], y[a:b], beta) for a, b in [(0, 40), (40, 40), (40, 90)]]
-    for j, total in enumerate(whole):
-        np.testing.assert_allclose(sum(part[j] for part in parts), total, rtol=0, atol=1e-12)
-    assert parts[1][0] == 0 and not parts[1][1].any() and not parts[1][2].any()
-
-
 @pytest.mark.parametrize("eta", [40.0, 60.0, 700.0, 1e5, 1e299])
 def test_large_predictors_lose_no_digits_and_meet_the_floor(eta):
     X = np.array([[1.0, 0.5], [1.0, -0.25]])
@@ -277,23 +267,6 @@ def test_a_step_is_accepted_on_a_sufficient_increase_only():
     assert accept_step(-100.0, -100.0 - 1e-6, decrement=1e-7, step=1.0, slack=1e-5)
     assert accept_step(-1e6, -1e6 * (1 + EPS), decrement=1e-9, step=1.0)  # rounding alone
     assert not accept_step(-100.0, math.nan, decrement=1.0, step=1.0)
-
-
-def test_halving_rescues_a_step_that_overshoots():
-    X, y = np.ones((100, 1)), np.arange(100) < 50
-    beta = np.array([4.0])  # by symmetry the optimum is 0, and only |beta| < 4 is better
-    log_likelihood, gradient, hessian = logistic_sums(X, y, beta)
-    direction = newton_direction(gradient, hessian, ["(intercept)"])
-    decrement = newton_decrement(gradient, direction)
-    accepted = [
-        accept_step(
-            log_likelihood, logistic_sums(X, y, beta + step * direction)[0], decrement, step
-        )
-        for step in 0.5 ** np.arange(6)
-    ]
-    # the step is -2 sinh(4 / 2) cosh(4 / 2) = -sinh(4) = -27.3: a quarter of it lands at -2.8
-    assert direction[0] == pytest.approx(-math.sinh(4))
-    assert accepted == [False, False, True, True, True, True]
 
 
 def test_errors_from_the_hessian_before_the_last_step_are_within_the_stated_factor():

@@ -138,18 +138,6 @@ def test_gcv_says_when_it_ran_to_an_end():
     assert any("lower end" in note for note in strong.notes)
 
 
-def test_ridge_takes_a_full_set_of_dummies_and_duplicates():
-    rng = np.random.default_rng(4)
-    levels = np.eye(3)[rng.integers(0, 3, 60)]
-    X = np.column_stack([levels, levels[:, 0]])
-    y = levels @ np.array([1.0, 2.0, 4.0]) + rng.normal(size=60)
-    fit = ridge(*named(X, y), penalty=0.1)
-    Z, z = z_scored(X, y)
-    oracle = Ridge(alpha=6.0, fit_intercept=False, solver="svd").fit(Z, z)
-    np.testing.assert_allclose(estimates(fit), own_units(oracle.coef_, X, y), rtol=1e-10)
-    assert fit.terms[1].estimate == pytest.approx(fit.terms[4].estimate, rel=1e-10)
-
-
 # Lasso ---------------------------------------------------------------------------------------
 
 

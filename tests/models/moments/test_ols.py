@@ -130,18 +130,6 @@ def test_means_far_from_zero_cost_no_digits(distance):
     assert abs(fit.terms[0].estimate - estimates[0]) <= rel * size
 
 
-def test_terms_come_in_the_order_asked_for_and_as_plain_data():
-    X, y = sample(8, 30, 3)
-    moments = moments_of(np.column_stack([y, X]), ["y", "a", "b", "c"])
-    data = ols(moments, "y", ["c", "a"]).to_dict()
-    assert json.loads(json.dumps(data, allow_nan=False)) == data
-    assert [term["term"] for term in data["terms"]] == ["(intercept)", "c", "a"]
-    assert data["method"] == "ols"
-    design = np.column_stack([np.ones(30), X[:, 2], X[:, 0]])
-    expected = np.linalg.lstsq(design, y, rcond=None)[0]
-    np.testing.assert_allclose([t["estimate"] for t in data["terms"]], expected, rtol=REL)
-
-
 def dummies_table(seed=9, n=60):
     rng = np.random.default_rng(seed)
     levels = np.eye(3)[rng.integers(0, 3, n)]

@@ -14,8 +14,7 @@ from support.penalised_world import regression, sums, vague
 from support.plain_ep import propagate
 
 from secagg.models.fedlin.hierarchies.base import SufficientStatistics, TiltedMoments
-from secagg.models.fedlin.hierarchies.lasso import LaplacePenalty, Lasso
-from secagg.models.fedlin.hierarchies.penalised_density import Density
+from secagg.models.fedlin.hierarchies.lasso import Lasso
 from secagg.models.fedlin.hierarchies.penalised_moments import SamplerBudget
 from secagg.models.numerics.natural_gaussian import Natural
 
@@ -144,40 +143,6 @@ def test_draws_and_moments_agree() -> None:
     few = [Lasso().draw(site, vague(1.0), 70, np.random.default_rng(2)) for _ in range(2)]
     assert (few[0].theta.shape, few[0].phi.shape) == ((70, 8), (70, 2))
     assert np.array_equal(few[0].theta, few[1].theta)
-
-
-def test_with_phi_known_the_mode_is_the_lassos() -> None:
-    """By coordinate descent, its penalty lambda sigma: along theta no step leads up from it."""
-    X, y = regression(40, 5, seed=2)
-    phi = np.array([1.2, 0.4])
-    penalty = np.exp(phi[0] + phi[1] / 2)
-    theta = np.zeros(5)
-    for _ in range(500):
-        for j in range(5):
-            slope = X[:, j] @ (y - X @ theta + X[:, j] * theta[j])
-            shrunk = np.sign(slope) * max(abs(slope) - penalty, 0.0)
-            theta[j] = shrunk / (X[:, j] @ X[:, j])
-    assert np.any(theta == 0)
-    assert np.sum(theta != 0) >= 2
-    density = Density(LaplacePenalty(), sums(X, y), vague(1.0))
-    # the last entry is along log |theta|, where 5 log |theta| comes of the volume
-    slope = density.joint_slope(phi[None], density.sizes(theta[None]))[0, -1]
-    assert slope == pytest.approx(5, abs=1e-8)
-
-
-def test_strong_shrinkage_and_none() -> None:
-    """lambda large: theta is Laplace about 0; small: theta is normal about least squares."""
-    X, y = regression(50, 3, seed=4)
-    site = sums(X, y)
-    strong = Natural.of(np.array([12.0, 0.0]), 1e-6 * np.eye(2))
-    draws = Lasso().draw(site, strong, 6400, np.random.default_rng(1))
-    size = np.abs(draws.theta) * np.exp(12)
-    assert np.all(np.abs(size.mean(axis=0) - 1) < MOST / np.sqrt(6400) + 1e-2)
-    weak = Natural.of(np.array([-12.0, 0.0]), 1e-6 * np.eye(2))
-    draws = Lasso().draw(site, weak, 6400, np.random.default_rng(1))
-    away = (draws.theta - np.linalg.solve(site.gram, site.cross)) @ np.linalg.cholesky(site.gram)
-    assert np.max(np.abs(away.mean(axis=0))) < MOST / np.sqrt(6400) + 1e-3
-    assert np.allclose(away.T @ away / 6400, np.eye(3), atol=MOST * np.sqrt(2 / 6400))
 
 
 @pytest.mark.oracle

@@ -182,20 +182,6 @@ def test_the_error_that_is_stated_is_how_far_seeds_are_apart() -> None:
     assert np.all(ratio < 3 * (1 + MOST * 0.13))
 
 
-def test_units_of_terms_do_not_matter() -> None:
-    """Columns in units 1e12 apart, priors and cavity with them: the same moments in these units."""
-    rng, units = np.random.default_rng(6), np.array([1e-6, 1.0, 1e6])
-    X, y = site(rng, 2, np.array([1.0, 0.0, -1.0]), 0.3)
-    mean, cov = correlated(rng, 6, 1.0).moments()
-    plain = H.tilted(statistics(X, y, 0.3), Natural.of(mean, cov), np.random.default_rng(0))
-    stretch = np.concatenate([units, np.ones(3)])
-    there = np.concatenate([np.zeros(3), 2 * np.log(units)])
-    moved = Natural.of(mean * stretch + there, cov * np.outer(stretch, stretch))
-    found = H.tilted(statistics(X / units, y, 0.3), moved, np.random.default_rng(0))
-    np.testing.assert_allclose((found.mean - there) / stretch, plain.mean, atol=1e-5)
-    np.testing.assert_allclose(found.cov / np.outer(stretch, stretch), plain.cov, atol=1e-5)
-
-
 @pytest.mark.parametrize(("gram", "cross", "variance"), [(1e300, 1e300, 1e-10), (1.0, 1e170, 1.0)])
 def test_scales_beyond_float64_are_refused(gram: float, cross: float, variance: float) -> None:
     """Without a warning; of the second only the square is beyond."""

@@ -263,21 +263,6 @@ def test_one_term_ends_where_exact_moments_do_and_near_the_exact_posterior(K: in
     assert np.all(np.abs(np.sqrt(np.diagonal(spread)) / sd - 1) < (0.1 if K < 10 else 0.04))
 
 
-def test_whole_changes_of_vague_cavities_are_taken_in_part_and_end_in_the_same_place(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    rng = np.random.default_rng(4)
-    sites = hierarchical(rng, 5, np.array([1.0, 2.0]), np.array([1.0, 0.5]), noise=0.1)
-    usual = run(NormalHierarchy(), sites, tolerance=0.02)
-    assert min(usual.shares) < 1  # tenfold would have been exceeded
-    assert usual.shares[-1] == 1
-    assert usual.strained == 0
-    monkeypatch.setattr("support.ep_rounds.damping_factor", lambda q, total, most: 0.1)
-    slow = run(NormalHierarchy(), sites, tolerance=0.02, most=300)
-    assert slow.rounds > 3 * usual.rounds
-    assert step_norm(usual.q, slow.q) < 0.05  # the tolerance, twice
-
-
 @pytest.mark.statistical
 def test_intervals_hold_what_they_say_over_data_sets() -> None:
     """Truths from the prior, records from truths: 90 % intervals hold 90 % of these.

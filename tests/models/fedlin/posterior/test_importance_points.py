@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
@@ -160,23 +159,3 @@ def test_few_sites_against_a_grid(b: Array, s: Array, prior: NormalHierarchy) ->
         assert abs(found.quantile(j, 0.95) - high[j]) < 0.1 * sd[j]
         ends = [found.quantile(j, p) for p in (0.01, 0.05, 0.5, 0.95, 0.99)]
         assert all(one < other for one, other in pairwise(ends))
-
-
-def test_the_posterior_does_not_depend_on_where_points_lie() -> None:
-    """Two q give one posterior, but for errors that each states."""
-    rng = np.random.default_rng(3)
-    prior, found = replace(PRIOR, log_mean=-2.0), []
-    sites = []
-    for n in (5, 12, 8, 20, 3):
-        X = rng.standard_normal((n, 2))
-        theta = np.array([0.5, -1.0]) + [0.7, 0.1] * rng.standard_normal(2)
-        sites.append(site(X, X @ theta + 0.5 * rng.standard_normal(n), 0.5))
-    for centre, wide in (([-1.0, -3.0], 1.0), ([-2.0, -2.0], 1.6)):
-        q = Natural.of(np.array([0.0, 0.0, *centre]), wide**2 * np.eye(4))
-        each = [points_sums(one, quasi_random_points(q, 2048)) for one in sites]
-        total = {name: np.sum([part[name] for part in each], axis=0) for name in each[0]}
-        found.append(Mixture.of(prior, q, total))
-    (one, cov), (other, _) = (each.moments() for each in found)
-    error = np.hypot(*(each.error() for each in found))
-    assert np.all(error < 0.1 * np.sqrt(np.diagonal(cov)))
-    assert np.all(np.abs(one - other) < MOST * error)
