@@ -112,10 +112,10 @@ def test_time_series() -> None:
     rows = time_series(2, 1, rng, edges=1, lagged_edges=2).rows(150, rng)
     parts = np.split(np.clip(rows, -HALF, HALF), [60, 100])
     sites = {f"s{k}": pd.DataFrame(part, columns=NAMES) for k, part in enumerate(parts)}
-    result = secagg.run(job({"lags": [["x", "y"]], **OWN}), sites).result
+    result = secagg.run(job({"lags": [["x", "y"]], **SHORT, **OWN}), sites).result
     assert result.summary["names"] == ["v", "w"]
-    fit = learn([table.to_numpy() for table in sites.values()], lags=1)
-    np.testing.assert_allclose(result.arrays["weights"], fit.weights, rtol=0, atol=AT_THE_END)
+    fit = learn(records(sites), lags=1, schedule=Schedule(**SHORT))
+    np.testing.assert_allclose(result.arrays["weights"], fit.weights, rtol=0, atol=EARLY)
     lagged = result.arrays["lagged_weights"]
     assert lagged.shape == (1, 2, 2)
     edges = {(e["from"], e["to"]): e["weight"] for e in result.summary["lagged_edges"]}
