@@ -169,6 +169,8 @@ def test_table_3_of_students(tmp_path: Path) -> None:
     path.write_text("\n".join(lines))
     figure = paper_tables.table(3, 1, tmp_path)
     assert figure.name == "table3-students"
+    compared = {place for s in figure.statements for c in s.comparisons for place in c.places()}
+    assert compared <= figure.points.keys()
     cell = figure.points[Place("students of two schools", 2, "hm1")][0]
     found = schools.compute(dict(cell.settings))
     assert found["hm1"]["error"] > 0
