@@ -12,7 +12,6 @@ import statsmodels.api as sm
 from scipy.optimize import minimize
 from scipy.special import expit
 
-import secagg
 from secagg.contracts import PublicFacts, RecordCount, SiteRecords, Stage, Variable
 from secagg.contracts.noise import Clip, Noise, Placement
 from secagg.core import ring
@@ -418,38 +417,6 @@ def test_a_record_shortened_by_the_clip_keeps_its_outcome():
         short = contribution(method, public, np.array([[0.5, 0.5, sign * 0.7]]), beta)
         full = contribution(method, public, np.array([[0.5, 0.5, sign * 1.0]]), beta)
         assert short == full
-
-
-def test_a_whole_session_under_differential_privacy():
-    bounds = {"type": "continuous", "low": -5, "high": 5}
-    job = {
-        "title": "t",
-        "sites": {"max_rows": 1000},
-        "columns": {"dose": bounds, "ill": {"type": "binary"}},
-        "method": {
-            "name": "gradient",
-            "outcome": "ill",
-            "predictors": ["dose"],
-            "family": "binomial",
-            "rounds": 20,
-        },
-        "protocol": {"name": "additive"},
-        "release": {"min_sites": 3, "min_records": 1},
-        "privacy": {"placement": "round", "epsilon": 16.0, "delta": 1e-6},
-    }
-    rng = np.random.default_rng(3)
-    dose = rng.normal(0, 2, (3, 800)).clip(-5, 5)
-    ill = (rng.random((3, 800)) < expit(0.5 * dose)).astype(int)
-    sites = {f"s{k}": {"dose": dose[k], "ill": ill[k]} for k in range(3)}
-    summary = secagg.run(job, sites).result.summary
-    assert (summary["status"], summary["rounds"]) == ("finished", 20)
-    slope = summary["terms"][1]["estimate"]
-    exact = sm.Logit(ill.ravel(), sm.add_constant(dose.ravel())).fit(disp=0)
-    # Noise in the mean of 10 rounds: 20 rounds of mu = 2.6 in all, C = root 2, 3 of 2 sites' worth,
-    # over 2400 records' weight of 0.2 and variance of 0.16 (scaled; 5 units each): 0.003. Rounds
-    # leave a few per cent of the way.
-    assert slope == pytest.approx(exact.params[1], rel=0.15)
-    assert any("noisy rounds" in note for note in summary["notes"])
 
 
 # --- messages and settings -----------------------------------------------------------------------

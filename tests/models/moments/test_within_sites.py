@@ -16,11 +16,9 @@ from secagg.contracts import PublicFacts, SiteRecords, Variable
 from secagg.errors import CapabilityError
 from secagg.models.common.units import centred as without_means
 from secagg.models.graphs.pc_ges import PartialCorrelationTest
-from secagg.models.local_graphs.learners import fit_sites
-from secagg.models.moments.method import LEVELS_NOTE, PooledMoments
+from secagg.models.moments.method import LEVELS_NOTE
 from secagg.models.moments.within_sites import within_moments, within_spec, within_update
 from secagg.models.notears_admm.linear_site import spectrum
-from secagg.runs.site_baselines import fit_site_only
 from secagg.runtime.fixed_point import encode
 from secagg.runtime.sum_plan import plan_sum
 
@@ -308,25 +306,6 @@ def test_graphs_find_no_edges_between_levels() -> None:
         assert warned == [centre == "pooled"] * 2
         assert LEVELS_NOTE not in others[1].get("notes", ())
     assert edges["site"] == 0 < edges["pooled"]
-
-
-def test_one_site_alone_is_its_own_pool() -> None:
-    """Where each site is fitted alone, there is one mean to take off; it is not reported."""
-    u = np.random.default_rng(5).uniform(-1, 1, (30, 3))
-    analyses = ({"kind": "ols", "outcome": "a", "predictors": ["b", "c"]},)
-    rows = SiteRecords(u, 0, np.zeros(3))
-    within, pooled = (
-        fit_site_only(PooledMoments(analyses, centre=centre), PUBLIC, rows)["analyses"][0]
-        for centre in ("site", "pooled")
-    )
-    assert [t["term"] for t in within["terms"]] == ["b", "c"]
-    for ours, theirs in zip(within["terms"], pooled["terms"][1:], strict=True):
-        assert ours["std_error"] == pytest.approx(theirs["std_error"], rel=1e-9)  # about 30 eps
-    assert within["residual_dof"] == pooled["residual_dof"]
-    (own,) = fit_sites([u], names=["a", "b", "c"])
-    assert own.names == ("a", "b", "c")
-    alone = fit_site_only(PooledMoments(({"kind": "notears"},)), PUBLIC, rows)["analyses"][0]
-    assert LEVELS_NOTE not in alone["notes"]
 
 
 # --- what cannot be -------------------------------------------------------------------------------
