@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import re
 from collections.abc import Callable
@@ -27,7 +26,6 @@ from secagg.reports.dp_claims import PrivacyClaims, epsilon_of_two_units
 from secagg.reports.dp_mechanisms import noise_exhausted
 from secagg.reports.numbers import integer, probability, significant
 from secagg.reports.page import render
-from secagg.runs.run_files import finite
 
 PLACEMENTS = ("sum", "site", "round")
 EXACT = (
@@ -50,15 +48,6 @@ def changed(placement: str = "sum") -> tuple[Facts, Result]:
 
 @pytest.mark.parametrize("placement", PLACEMENTS)
 class TestEveryPlacement:
-    def test_is_well_formed_and_the_same_from_files(self, placement: str) -> None:
-        facts, result = changed(placement)
-        source = render(facts, result)
-        page = Page(source)
-        assert page.wrong == []
-        assert all(th.get("scope") for th in page.named("th"))
-        back = [json.loads(json.dumps(finite(x))) for x in (facts, result.summary)]
-        assert render(back[0], Result(back[1])) == source
-
     def test_claims_what_the_guarantee_says(self, placement: str) -> None:
         facts, result = changed(placement)
         page = render(facts, result)
@@ -110,13 +99,6 @@ class TestEveryPlacement:
         page = render(facts, result)
         assert "THE CHECK FAILS" in page
         assert statuses(page)["Were the sums computed without overflow?"] == "evidence missing"
-
-    def test_counts_are_about(self, placement: str) -> None:
-        facts, result = changed(placement)
-        result.summary.pop("n_error", None)
-        result.summary.update(records=1234, records_error=6.84)
-        text = Page(render(facts, result)).text
-        assert text.count("about 1,234 ± 7 complete") == 2 and "6.84" not in text
 
     def test_only_numbers_with_noise_are_counted(self, placement: str) -> None:
         facts, result = changed(placement)
@@ -255,6 +237,15 @@ class TestWords:
 
         assert spent(float(said) + 0.05) <= guarantee["delta"] < spent(float(said) - 0.05)
         assert significant(gaussian_epsilon(2 * guarantee["mu"], guarantee["delta"])) != said
+
+    def test_two_records_may_be_at_two_sites(self) -> None:
+        """With noise at each site, both sites' releases are discrete: more of delta is used up."""
+        guarantee = {"mu": 1.0, "epsilon": 2.0, "delta": 1e-6, "delta_for_discreteness": 1e-11}
+        once, twice = (
+            float(epsilon_of_two_units(guarantee | {"placement": p}).removeprefix("ε "))
+            for p in ("sum", "site")
+        )
+        assert once < twice
 
     def test_two_records_may_have_no_bound(self) -> None:
         """At an epsilon of about 29 discreteness takes more of delta than there is."""

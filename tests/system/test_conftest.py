@@ -62,10 +62,6 @@ WHOLE_MODULE = "import pytest\npytest.importorskip('no_such_module')\n"
         (["SECAGG_REQUIRE_BROWSER"], "4 skipped, 1 xfailed, 2 errors"),
         (["SECAGG_REQUIRE_KERNELS"], "5 skipped, 1 xfailed, 1 error"),
         (["SECAGG_REQUIRE_DATA"], "1 failed, 3 skipped, 1 xfailed, 2 errors"),
-        (
-            ["SECAGG_REQUIRE_BROWSER", "SECAGG_REQUIRE_DATA"],
-            "1 failed, 2 skipped, 1 xfailed, 3 errors",
-        ),
     ],
 )
 def test_required_tests_may_not_skip(tmp_path: Path, variables: list[str], outcome: str) -> None:

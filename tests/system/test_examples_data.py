@@ -29,16 +29,8 @@ COUNTS = {
     "switzerland": (123, 117, 116),
     "va_long_beach": (200, 140, 140),
 }
-LOGISTIC = [
-    "age",
-    "sex",
-    "chest_pain",
-    "rest_bp",
-    "max_heart_rate",
-    "exercise_angina",
-    "st_depression",
-    "disease",
-]
+LOGISTIC = ["age", "sex", "chest_pain", "rest_bp", "max_heart_rate", "exercise_angina",
+            "st_depression", "disease"]  # fmt: skip
 
 
 def read(path: Path) -> list[dict[str, str]]:
@@ -85,12 +77,8 @@ def test_values_are_of_the_declared_kind_and_zero_is_never_a_measurement() -> No
     rows = [row for hospital in COUNTS for row in read(HEART / "data" / f"{hospital}.csv")]
     levels = {column: {row[column] for row in rows} for column in rows[0]}
     assert levels["sex"] == {"female", "male"}
-    assert levels["chest_pain"] == {
-        "typical angina",
-        "atypical angina",
-        "non-anginal",
-        "asymptomatic",
-    }
+    pains = {"typical angina", "atypical angina", "non-anginal", "asymptomatic"}
+    assert levels["chest_pain"] == pains
     assert levels["rest_ecg"] == {"normal", "st-t abnormality", "lv hypertrophy", ""}
     assert levels["disease"] == {"0", "1"}
     for column in ("fasting_sugar_high", "exercise_angina"):
@@ -127,7 +115,7 @@ def test_the_eight_sachs_sites_hold_the_observational_cells_in_order(
 
 def test_a_source_with_other_bytes_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     packaged_file = script(ROOT / "examples" / "packaged.py", monkeypatch)["packaged_file"]
-    with pytest.raises(SystemExit, match=r"pytest: pytest/py\.typed has SHA-256"):
+    with pytest.raises(SystemExit, match="SHA-256"):
         packaged_file("pytest", "pytest/py.typed", "0" * 64)
     with pytest.raises(SystemExit, match="no-such-package: not installed"):
         packaged_file("no-such-package", "x", "0" * 64)
