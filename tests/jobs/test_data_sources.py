@@ -81,6 +81,7 @@ def test_a_site_owns_its_policy(tmp_path: Path) -> None:
     policies = {name: source.policy.release for name, source in found.items()}
     assert policies["a"].thresholds("a") == (3, 2, 6)
     assert policies["b"].thresholds("b") == (5, 7, 90)
+    assert policies["c"].min_sites == 3  # a site's own rules do not lower the job's
     with pytest.raises(PolicyRefusal):  # the job does not fill in what c leaves open
         policies["c"].thresholds("c")
 
