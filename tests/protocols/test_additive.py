@@ -19,9 +19,16 @@ class TestTwoAggregators(SecureSumContract):
     def ideal(self, contributions, shape):
         return run_ideal(contributions, shape, self.aggregators, replayable_random(1))
 
-    @pytest.mark.parametrize("wrong", [lambda share: share[:-2], lambda share: share.tolist()])
-    def test_a_sealed_share_of_the_wrong_shape_counts_as_not_sent(self, wrong):
-        """The content of an envelope is the site's: a vector that is too short, or a list."""
+    @pytest.mark.parametrize(
+        ("kind", "wrong"),
+        [
+            ("vector", lambda x: x[:-2]),
+            ("vector", lambda x: x.tolist()),
+            ("seed", lambda x: x[:-1]),
+        ],
+    )
+    def test_a_sealed_share_of_the_wrong_shape_counts_as_not_sent(self, kind, wrong):
+        """The content of an envelope is the site's: too short, or a list."""
         sealed = additive.seal_frame
 
         class Misshapen(Additive):
@@ -33,7 +40,7 @@ class TestTwoAggregators(SecureSumContract):
 
         def sealed_wrong(*args):
             *before, body = args
-            return sealed(*before, {k: wrong(v) if k == "vector" else v for k, v in body.items()})
+            return sealed(*before, {k: wrong(v) if k == kind else v for k, v in body.items()})
 
         world = self.world(numbers(4, 6, 3), min_sites=3)
         for party in world.engine.parties.values():

@@ -12,6 +12,8 @@ from support.world import STAGE
 from secagg.core.frames import seal_frame
 from secagg.errors import PeerError
 from secagg.protocols.additive import Additive
+from secagg.protocols.paillier import phases
+from secagg.protocols.paillier.keys import PublicKey
 from secagg.runtime.rounds import COHORT
 
 
@@ -60,7 +62,7 @@ def test_hold_one_stage_and_open_another():
     held = {site: sealed["aggregator_1"] for site, sealed in envelopes.items()}
     cheat.ask("aggregator_1", "hold", 0, {"stage": STAGE, "envelopes": held})
     body = {"stage": COHORT, "contributors": cheat.sites, "claims": claims}
-    with pytest.raises(PeerError):
+    with pytest.raises(PeerError, match="stage"):
         cheat.ask("aggregator_1", "open", 0, body)
 
 
@@ -95,7 +97,10 @@ def test_the_coordinator_deals_its_own_key():
     assert deal(cheat, shared_key(), "site_0") == {}
 
 
-def test_a_key_shorter_than_the_job_says():
+@pytest.mark.parametrize("bits", [2047, 2049])
+def test_a_key_of_another_length_than_the_job_says(bits):
+    with pytest.raises(PeerError):
+        phases.check_size("site_0", PublicKey(1 << bits - 1 | 1), 2048)
     cheat = Cheat(PaillierOfVectors(3072))
     with pytest.raises(PeerError):
         deal(cheat, shared_key(), "site_0")
