@@ -2,10 +2,10 @@
 
     python benchmarks/bench_additive.py [--quick]
 
-Floors come from the same round (`floor.py`): what a step cannot do without is key stream and
-additions in the cache, reading and writing of memory, or SHA-256 of its bytes. Key stream there is
-what a library for Python gives, so that our kernel, where it runs, goes below that floor. Beside
-them stands the generator that numpy users would take, which is fit for simulation only.
+Floors come from the same round (`floor.py`). The unavoidable work of a step is key stream and
+additions in the cache, reading and writing memory, or SHA-256 of its bytes. The floor's key stream
+comes from a Python library, so our compiled kernel can be faster. For comparison the table includes
+numpy's generator, which is suitable for simulation only.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ Row = tuple[object, ...]
 
 
 def vector_steps(size: int, bits: int, rounds: int) -> list[Row]:
-    """Time every step on a vector of Z_2^bits, each against its floor."""
+    """Time every step on a vector of Z_2^bits, and its floor."""
     rng = np.random.default_rng(0)
     values = rng.normal(0, 1, size)
     plan = plan_sum((Field("x", (size,), BOUND, FRACTION_BITS[bits], Kind.BOUNDED),), SITES)

@@ -1,9 +1,9 @@
-"""What it costs that each party is a process of its own: start-up, and the wall time of a phase.
+"""The cost of separate processes for the parties: start-up, and the wall time of a phase.
 
-Wall time, not processor time: most of what is added is waiting, for processes to start and for
-states to reach the disk. A phase is one `exchange`: from the first request sent to the last reply,
-over all sites (and two aggregators under `additive`). The first phase, in which the sites read
-their records, stands apart. Timings of one machine at one time; other load on it shows.
+This is wall time, not processor time: most of the additional time is waiting for processes to start
+and for states to reach the disk. A phase is one `exchange`: from the first request sent to the last
+reply, over all sites (and two aggregators under `additive`). The first phase, in which the sites
+read their records, is shown separately. Other load on the machine affects these timings.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class Case:
         }
 
     def write_records(self, folder: Path) -> None:
-        """Write one CSV file a site."""
+        """Write one CSV file for each site."""
         rng = np.random.default_rng(1)
         head = ",".join([*(f"x{i}" for i in range(self.columns)), "case"])
         for i in range(self.sites):

@@ -1,4 +1,4 @@
-"""FedLin: every protocol, a hundred devices, and what a step of a site and of the server costs.
+"""FedLin: every protocol, a hundred devices, and the cost of a step at a site and at the server.
 
 python benchmarks/bench_fedlin.py [--quick]
 """
@@ -109,7 +109,7 @@ def many(sites: int, d: int, rounds: int) -> str:
 
 
 def steps(sites: int, d: int, turns: int, rounds: int) -> str:
-    """Return what a run of HM1 costs without parties, and the dense algorithm beside it."""
+    """Return the cost of HM1 without parties, and of the dense algorithm."""
     rng = np.random.default_rng(0)
     shapes = []
     for _ in range(sites):
@@ -157,7 +157,7 @@ def steps(sites: int, d: int, turns: int, rounds: int) -> str:
 
 
 def moments(d: int, turns: int) -> str:
-    """Return what a site's step of HM2 costs, and its draws, by hierarchy."""
+    """Return the cost of a site's step of HM2 and of its draws, by hierarchy."""
     rng = np.random.default_rng(0)
     X = rng.standard_normal((100, d))
     y = X @ rng.standard_normal(d) + rng.standard_normal(100)

@@ -1,10 +1,10 @@
-"""What this machine does in a second, and how far Paillier is from the products that it needs.
+"""The speed of this machine, and the cost of Paillier relative to the products that it needs.
 
     python benchmarks/bench_floor.py [--quick]
 
-The floor is products of big integers by GMP, one at a time: what the portable path can hope for.
-The kernels multiply eight at a time and get below it. Vectors and masked sums stand against their
-floors in `bench_additive.py` and `bench_masked.py`.
+The floor is products of big integers by GMP, one at a time: the limit of the portable path. The
+kernels multiply eight at a time and can be faster. `bench_additive.py` and `bench_masked.py`
+compare vectors and masked sums with their floors.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ def against_floor(works: dict[str, Work], rounds: int, each: float) -> str:
 
 
 def rates(rounds: int, scale: int) -> str:
-    """Return the table of what this machine does in a second."""
+    """Return the table of elementary rates on this machine."""
     size = 64 * BLOCK * scale
     taken = interleave(
         {

@@ -1,10 +1,9 @@
-"""Masked sums against what they cannot do without, and against sums in clear.
+"""Masked sums compared with their unavoidable work, and with sums in clear.
 
     python benchmarks/bench_masked.py [--quick]
 
-The floor of a step is the key stream of its masks, as the cryptography library makes it, and their
-additions in the cache (`floor.py`), measured in the same round. secagg's compiled kernel, where it
-runs, can be below that.
+The floor of a step is the key stream of its masks by the cryptography library, and their additions
+in the cache (`floor.py`), measured in the same round. secagg's compiled kernel can be faster.
 """
 
 from __future__ import annotations
@@ -75,7 +74,7 @@ def steps(sites: int, degree: int, lost: int, length: int, rounds: int) -> list[
 
 
 def sessions(sites: int, length: int, rounds: int) -> list[Row]:
-    """Time whole sessions, everything included: a cold one, and the later sums of a warm one."""
+    """Time whole sessions: a cold one, and the later sums of a warm one."""
     later = 5
     taken: list[tuple[float, ...]] = []
     for _ in range(rounds):

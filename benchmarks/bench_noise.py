@@ -1,10 +1,10 @@
-"""Integer noise: the exact sampler, the fast one, and what neither can do without.
+"""Integer noise: the exact sampler, the fast sampler, and a floor.
 
     python benchmarks/bench_noise.py [--quick]
 
-The floor is noise that protects nothing: NumPy's normal numbers in floating point, rounded. What
-is drawn is the discrete Gaussian, by its standard deviation in steps of the grid; random bytes are
-those of the operating system, and of a seed's expansion, as a site draws its noise.
+The floor is noise without protection: NumPy's normal numbers in floating point, rounded. The
+samplers draw the discrete Gaussian; its standard deviation is in steps of the grid. Random bytes
+come from the operating system, or from the expansion of a seed, as at a site.
 """
 
 from __future__ import annotations

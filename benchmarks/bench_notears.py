@@ -1,8 +1,8 @@
-"""NOTEARS-ADMM: against torch's autograd, under every protocol, and with a thousand times the data.
+"""NOTEARS-ADMM: compared with torch's autograd, under every protocol, and with 1000 times the data.
 
     python benchmarks/bench_notears.py [--quick]
 
-The reference, `notears_reference`, needs torch (`make bench-neural`); without it ours runs alone.
+The reference, `notears_reference`, needs torch (`make bench-neural`); without it only secagg runs.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ Solver = Callable[[Sequence[Matrix]], Matrix]
 
 
 def linear(variant: Variant, rounds: int, sites: Sequence[Matrix]) -> Matrix:
-    """Return W of the method itself, all parties in one process."""
+    """Return W of the method, with all parties in one process."""
     weights = linear_simulation.learn(sites, schedule=Schedule(variant, rounds=rounds)).weights
     assert weights is not None
     return weights
@@ -151,7 +151,7 @@ def sessions(case: Case, variants: Sequence[str], protocols: Sequence[str], turn
 
 
 def peak(step: Callable[[], T]) -> tuple[int, T]:
-    """Return by how many bytes a step's memory rose while it ran, and its result."""
+    """Return the increase of memory in bytes while a step ran, and its result."""
     tracemalloc.start()
     result = step()
     highest = tracemalloc.get_traced_memory()[1]

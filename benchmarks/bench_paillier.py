@@ -1,13 +1,13 @@
-"""Paillier: packed and fixed-base (secagg), with and without kernels, against phe as it is used.
+"""Paillier: packed and fixed-base (secagg), with and without kernels, compared with ordinary phe.
 
     python benchmarks/bench_paillier.py [--bits 2048] [--values 100000] [--rounds 3]
 
 The job: 10 clients encrypt a vector of float64 values, a coordinator adds the ciphertexts, a key
 holder decrypts the sum. All times are CPU seconds of one core (`time.process_time`). Each round
-times phe and secagg, both ways, in turn on the same key, so that a busy machine slows all, and
-takes ratios. All run on fewer values than the job has and are scaled by the number of values,
-except secagg's tables, which every client is charged in full, at the size chosen for the job. What
-is timed for secagg runs from float64 to bytes on the wire and back to float64; for phe, without
+times phe and both variants of secagg in turn on the same key, and computes ratios, so that a busy
+machine slows all of them. All run on fewer values than the job has and are scaled by the number of
+values, except secagg's tables: every client pays for them in full, at the size for the whole job.
+The time of secagg covers float64 to bytes on the wire and back to float64; that of phe excludes
 serialisation. Exit status 1 if a sum is not exact.
 """
 

@@ -1,11 +1,11 @@
-"""Encrypted sums against the peers that people use: phe, HEU, TenSEAL. Same job, same run.
+"""Encrypted sums compared with other libraries: phe, HEU, TenSEAL. Same job, same run.
 
     python benchmarks/bench_peers.py [--quick]
 
 The job is that of `bench_paillier`: 10 clients encrypt 1M float64 values each, a coordinator adds,
 a key holder decrypts; 2048 bits. Every peer runs through its public interface on as many values as
-it can manage in a second or so and is scaled: the cost of a value does not depend on how many there
-are. Peers that are not installed are left out and named.
+it can process in about a second. The result is scaled, since the cost per value is constant. Peers
+that are not installed are skipped and listed.
 """
 
 from __future__ import annotations

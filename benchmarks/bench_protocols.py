@@ -1,9 +1,9 @@
-"""Every protocol, phase by phase and role by role, against the sum in clear.
+"""Every protocol, phase by phase and role by role, compared with the sum in clear.
 
     python benchmarks/bench_protocols.py [--quick] [--only PROTOCOL ...]
 
-Each session runs in a fresh process, protocols taking turns, so that nothing is warm and the peak
-of memory is its own.
+Each session runs in a new process, and protocols take turns. So no caches are warm, and the memory
+peak belongs to that session only.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
-"""NOTEARS-ADMM against one secure sum of moments: at equal data, graphs, bytes and time.
+"""NOTEARS-ADMM compared with one secure sum of moments on equal data: graphs, bytes and time.
 
     python benchmarks/bench_routes.py [--quick] [PART ...]
 
-PART: graphs, levels, costs; all unless named. About 15 minutes of one core in all.
+PART: graphs, levels, costs; default all. About 15 minutes of one core in total.
 
-The paper's argument against the one-shot route (section 4) is that secure sums cost too much and
-do not generalise. Both run here under the same protocol, `masked`, on the same records.
+The paper argues against one sum of moments (section 4) because secure sums cost too much and do not
+generalise. Here both run under the same protocol, `masked`, on the same records.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ LIKE = next(iter(LEARNERS))
 
 
 def pooled(parts: Sequence[Matrix], *, within: bool = False) -> Moments:
-    """Return what `moments` makes of the sites' records, with `centre = "site"` or without."""
+    """Return the result of `moments` on the sites' records, with `centre` "site" or "pooled"."""
     away = np.concatenate([centred(rows) for rows in parts] if within else parts)
     mean = away.mean(axis=0)
     away = away - mean

@@ -1,13 +1,14 @@
-"""What the floor of step `paper` does to the posterior of federated sparse regression.
+"""The effect of the floor of step `paper` on the posterior of federated sparse regression.
 
     python benchmarks/bench_sparse_floor.py [--quick]
 
-Step `paper` sums 1 / lambda^2 over sites, which no bound holds, and so raises lambda to
-`lambda_floor`; `collapsed` has no floor and is exact. Both sample one simulated case in many
-independent chains, so that errors need no theory of Markov chains: `+-` is the deviation of
-chains' own means over the root of their number. A difference within its error is no bias.
+Step `paper` sums 1 / lambda^2 over sites, which has no bound, and therefore raises lambda to at
+least `lambda_floor`; `collapsed` has no floor and is exact. Both sample one simulated case in many
+independent chains, so that errors need no theory of Markov chains: `+-` is the standard deviation
+of the chains' means, divided by the root of their number. A difference within its error is no
+evidence of bias.
 
-Neither parties nor fixed point are here: a chain is the sampler's alone.
+There are no parties and no fixed point: only the sampler runs.
 """
 
 from __future__ import annotations
@@ -64,7 +65,7 @@ def simulated() -> list[SiteRecords]:
 
 
 def sampled(step: Any, floor: float, chains: int, rounds: int) -> Estimate:
-    """Run so many chains, of which the first third is thrown away."""
+    """Run the chains; the first third of each is discarded."""
     method = SparseRegression(
         outcome="y", step=step, lambda_floor=floor, chains=chains, rounds=rounds,
         warmup=rounds // 3, thin=rounds // 8,

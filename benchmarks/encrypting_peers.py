@@ -1,7 +1,7 @@
 """Peers of encrypted sums, each through its public interface: HEU (Paillier), TenSEAL (CKKS).
 
-Each `run_*` takes one vector a client, does the whole job on them and scales its cost to `job`
-values; sums are checked. The packages are imported only by who runs them.
+Each `run_*` takes one vector per client, does the whole job on them and scales its cost to `job`
+values; sums are checked. Each package is imported only when it is used.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ def run_heu(kit: Any, coder: Any, shape: tuple[int, ...], vectors: Vectors, job:
 
 
 def run_heu_packed(kit: Any, packing: Packing, vectors: Vectors, job: int) -> Ran:
-    """HEU's ciphertexts, filled with as many values as ours, by our packing."""
+    """HEU's ciphertexts with our packing: as many values per ciphertext as ours."""
 
     def encrypt(vector: Any) -> Any:
         plaintexts = packing.pack((encode(vector) + OFFSET).astype(np.uint64))

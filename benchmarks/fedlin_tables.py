@@ -1,9 +1,9 @@
-"""Print the tables of docs/reproductions/fedlin.md: HM2 beside NUTS, and beside a mixed model.
+"""Print the tables of docs/reproductions/fedlin.md: HM2 compared with NUTS, and with a mixed model.
 
     PYTHONPATH=tests:. python benchmarks/fedlin_tables.py nuts [CASE ...]
     PYTHONPATH=tests:. python benchmarks/fedlin_tables.py mixed
 
-Means are apart by so many of NUTS's posterior standard deviations; after +- are Monte Carlo errors.
+Differences of means are in NUTS's posterior standard deviations; +- gives Monte Carlo errors.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What this machine needs at least: key stream, additions, memory traffic, big multiplications.
+"""The minimal times on this machine: key stream, additions, memory traffic, big multiplications.
 
 Each function does so much of one elementary thing as its argument says, by the fastest means at
 hand, and nothing else. A protocol's time is compared with the time of what it cannot do without.

@@ -1,11 +1,11 @@
-"""What the benchmarks share: the clock, interleaved rounds, ratios, tables, the machine's name.
+"""Shared by the benchmarks: the clock, interleaved rounds, ratios, tables, the machine's name.
 
-Rules, so that numbers mean something on a busy or throttled machine:
+Rules that make the numbers reliable on a busy or throttled machine:
 
-* The clock is the processor time of this process, all its threads counted (`time.process_time`).
-* What is compared takes turns within one run, round by round; a ratio is taken inside each round
-  and only then is the median taken, so that a slow minute slows both sides of it.
-* A table says "median (lowest to highest)" wherever there was more than one round.
+* The clock is the processor time of this process, including all its threads (`time.process_time`).
+* The alternatives take turns within one run, round by round. A ratio is computed in each round, and
+  then the median over rounds, so that a slow minute slows both sides.
+* Tables give "median (lowest to highest)" if there was more than one round.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ def interleave(
 
 
 def number(value: float) -> str:
-    """Return three significant digits, without exponents where a reader would not want them."""
+    """Return three significant digits, without exponents for numbers of ordinary size."""
     if value == 0 or 1e-3 <= abs(value) < 1e6:
         digits = f"{value:.3g}"
         return f"{value:,.0f}" if abs(value) >= 1000 or "e" in digits else digits

@@ -1,23 +1,22 @@
-"""How often 90 % intervals from noisy moments hold the coefficients, and how long they are.
+"""The coverage and length of 90 % intervals from noisy moments.
 
     python benchmarks/interval_coverage.py [--quick]
 
-Records are simulated, clipped, counted, summed to moments and released with Gaussian noise of the
-size that (epsilon, delta = 1e-6) asks for under adding or removing a record; the coefficients to be
-covered are those of a million clipped records. Beside the intervals of
-`secagg.models.moments.noisy_ols`:
+Records are simulated, clipped, counted, summed to moments and released with the Gaussian noise that
+(epsilon, delta = 1e-6) requires for adding or removing a record. The true coefficients are those of
+a million clipped records. The intervals of `secagg.models.moments.noisy_ols` are compared with:
 
-plugged in   the textbook's, on the repaired moments as if they were exact
+plugged in   textbook intervals, which treat the repaired moments as exact
 first order  the delta method with the covariance of `noise_covariance`
 bootstrap    parametric, percentile intervals (Ferrando, Wang & Sheldon 2022), repaired moments
-one a        ours, but predictors are hardly correlated beforehand, whatever the release says
-flat prior   ours, but all correlation matrices are equally likely beforehand
+one a        ours with a prior under which predictors are hardly correlated
+flat prior   ours with a prior under which all correlation matrices are equally likely
 
-Further tables: what floor of the repair leaves the least error
-(`secagg.models.common.noisy_moments`), and what the prior of
-`secagg.models.moments.noise_posterior` does. Every figure that the text of one of these three files
-cites is printed here. `+-` is the Monte Carlo error: the deviation over releases of the share
-covered, over their root.
+Further tables show which floor of the repair gives the smallest error
+(`secagg.models.common.noisy_moments`), and the effect of the prior of
+`secagg.models.moments.noise_posterior`. This script prints every number cited in these three files.
+`+-` is the Monte Carlo error: the standard deviation over releases of the proportion covered,
+divided by the root of their number.
 """
 
 from __future__ import annotations
@@ -174,7 +173,7 @@ def flat_prior(design: Design, released: Floats) -> Intervals:
 
 
 def one_shape(design: Design, released: Floats) -> Intervals:
-    """Ours with the largest a: predictors are taken for hardly correlated."""
+    """Ours with the largest a: the prior expects hardly correlated predictors."""
     return noise_aware(design, released, shapes(design.d + 1)[-1:])
 
 

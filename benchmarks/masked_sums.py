@@ -1,8 +1,8 @@
 """Masked sums, first and later ones of a session, their steps called one by one and timed.
 
-No frames of requests and replies, no release rules: what is timed here are the steps of
-`secagg.protocols.masked.protocol` themselves, on vectors of any length, which is what peers' own
-functions are comparable with. `sessions.py` times whole sessions.
+Only the steps of `secagg.protocols.masked.protocol` are timed, on vectors of any length, without
+frames of requests and replies and without release rules. This is comparable with the functions of
+other libraries. `sessions.py` times whole sessions.
 """
 
 from __future__ import annotations

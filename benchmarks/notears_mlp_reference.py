@@ -1,4 +1,4 @@
-"""The reference for networks: NOTEARS-MLP-ADMM with torch's autograd, as the paper reads.
+"""The reference for networks: NOTEARS-MLP-ADMM with torch's autograd, as described in the paper.
 
 Section 5.2 and appendix B of Ng and Zhang (AISTATS 2022), with the networks of Zheng, Dan, Aragam,
 Ravikumar and Xing (AISTATS 2020): one hidden layer of ten sigmoid units for each variable, W_ij the

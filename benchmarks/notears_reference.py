@@ -1,10 +1,10 @@
-"""The reference for speed: linear NOTEARS-ADMM with torch's autograd, as the paper reads.
+"""The reference for speed: linear NOTEARS-ADMM with torch's autograd, as described in the paper.
 
 Ng and Zhang, "Towards Federated Bayesian Network Structure Learning with Continuous Optimization",
 AISTATS 2022: algorithm 1 with the updates (5) to (10) and the hyperparameters of appendix B. Each
-line is the equation itself: the coordinator's objective (5) is a sum over the clients, written as
-one, and its gradient is torch's. Nothing is done to make it slow either: h has a gradient of its
-own, because torch.matrix_exp's is slower.
+line is one equation: the coordinator's objective (5) is a sum over the clients, written as such,
+and torch computes its gradient. The reference is not slower than necessary: h has its own gradient,
+because that of torch.matrix_exp is slower.
 
     python benchmarks/notears_reference.py [-d 20] [-n 256] [-K 8] [--seed 0]
 """

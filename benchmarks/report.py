@@ -2,9 +2,9 @@
 
     python benchmarks/report.py [--quick] [--write] [SCRIPT ...]
 
-Each script prints Markdown by itself and runs alone as well. In docs/performance.md the output of a
-script stands between `<!-- begin SCRIPT -->` and `<!-- end SCRIPT -->`, that of `machine` first;
-everything outside these marks is written by hand and left alone.
+Each script prints Markdown and can also run alone. In docs/performance.md the output of a script
+stands between `<!-- begin SCRIPT -->` and `<!-- end SCRIPT -->`, that of `machine` first. Text
+outside these marks is written by hand and never changed.
 """
 
 from __future__ import annotations

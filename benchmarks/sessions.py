@@ -1,7 +1,7 @@
-"""One whole session in one process, with what each role spent, sent and received in each phase.
+"""One whole session in one process: time, bytes sent and bytes received of each role in each phase.
 
 Set-up, the cohort round, then sums of given numbers, by the real coordinator and parties
-(`tests/support/world.py`): frames, signatures and release rules included. Exactness is checked.
+(`tests/support/world.py`), including frames, signatures and release rules. Exactness is checked.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ class Ledger:
 
 
 class TimedParty:
-    """A party whose steps are put into the ledger; everything else is its own."""
+    """A party that records the cost of its steps in the ledger."""
 
     def __init__(self, party: Any, ledger: Ledger) -> None:
         self.party, self.ledger = party, ledger
@@ -99,7 +99,7 @@ class TimedParty:
 def run_session(
     protocol: SecureSum, sites: int, values: int, rounds: int = 1
 ) -> tuple[Ledger, int]:
-    """Run a session; return its ledger and by how many bytes its peak of memory rose."""
+    """Run a session; return its ledger and the increase of its memory peak in bytes."""
     rng = np.random.default_rng(1)
     numbers = {f"site_{i:03}": rng.normal(0, 1, values) for i in range(sites)}
     method = SumNumbers((values,), bound=BOUND, fraction_bits=FRACTION_BITS, rounds=rounds)

@@ -73,7 +73,7 @@ class Sites:
 
 @dataclass(frozen=True)
 class Sampled:
-    """What a way of sampling came to.
+    """The results of one way of sampling.
 
     seconds: processor time; rounds: of all chains, after warmup
     """
@@ -100,7 +100,7 @@ def sampled(case: Sites, way: str, seed: int, **method: Any) -> tuple[Any, ...]:
 
 
 def summed_up(way: str, seconds: float, draws: Sequence[Array], extra: str = "") -> Sampled:
-    """Return what draws of theta, PIP and tau squared come to."""
+    """Return the summaries of draws of theta, PIP and tau squared."""
     theta, pip, t = draws
     found = [summarise(each) for each in (theta, pip, np.log(t) / 2)]
     return Sampled(way, seconds, len(theta) * theta.shape[1], *found, extra)

@@ -1,4 +1,4 @@
-"""The same model, sampled by numpyro's NUTS where all records are in one place: what it costs.
+"""The cost of sampling the same model by numpyro's NUTS with all records in one place.
 
 The spike and slab's g are summed out, variances are half-Cauchy and inverse-gamma as in
 `secagg.models.sparse_bayes.horseshoe` and `secagg.models.sparse_bayes.spike_slab`, site means have
@@ -25,7 +25,7 @@ _FEW = 2  # draws
 def nuts(sites: Mapping[str, Array], draws: int, chains: int, seed: int) -> tuple[float, Any, int]:
     """Return processor seconds, draws (draws, chains, q) of theta, PIP, tau squared; divergences.
 
-    Each run is compiled anew, whatever its length: what a run of a few draws takes is taken off.
+    Each run compiles the model again, so the time of a run with a few draws is subtracted.
     """
     os.environ["XLA_FLAGS"] = "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1"
     import jax  # noqa: PLC0415  # not installed with the other peers
