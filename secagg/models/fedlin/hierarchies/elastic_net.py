@@ -1,6 +1,6 @@
-"""The elastic net's hierarchy of HM2: two kinds of shrinkage and the noise are what sites share.
+"""The elastic net's hierarchy of HM2: sites share two kinds of shrinkage and the noise.
 
-A penalty more for section 4.3 of Yue, Al Kontar and Estrada Gomez ("Federated data analytics: a
+A further penalty for section 4.3 of Yue, Al Kontar and Estrada Gomez ("Federated data analytics: a
 study on linear models", 2022), who name the lasso and ridge regression as two of many. It is that
 of Li and Lin ("The Bayesian elastic net", 2010), for all sites k and coefficients i:
 
@@ -13,7 +13,7 @@ their Z matters: with x = l1 / sqrt(2 l2) and erfcx(x) = exp(x^2) erfc(x),
     Z = sqrt(2 pi / l2) erfcx(x)                                                                 (3)
     E[l1 |v|] = x (2 / sqrt(pi) - 2 x erfcx(x)) / erfcx(x),  E[l2 v^2] = 1 - E[l1 |v|]           (4)
 
-l2 -> 0 is the lasso, l1 -> 0 ridge regression. Moments and draws come of
+l2 -> 0 is the lasso, l1 -> 0 ridge regression. Moments and draws come from
 `secagg.models.fedlin.hierarchies.penalised_moments`, with a Monte Carlo error.
 """
 
@@ -26,16 +26,9 @@ import numpy as np
 from scipy.special import erfcx
 
 from secagg.core.arrays import Array
-from secagg.models.fedlin.hierarchies.base import (
-    PenaltyPrior,
-    PosteriorDraws,
-    SufficientStatistics,
-    TiltedMoments,
-)
-from secagg.models.fedlin.hierarchies.penalised_moments import SamplerBudget, draw, tilted
-from secagg.models.numerics.natural_gaussian import Natural
+from secagg.models.fedlin.hierarchies.penalised_density import Penalty
+from secagg.models.fedlin.hierarchies.penalised_moments import SampledPenalty
 
-_BUDGET = SamplerBudget()
 _ASYMPTOTIC_FROM = 1e3  # of x: beyond it (4) is 1 - 1 / x^2, to 12 digits
 
 
@@ -69,23 +62,11 @@ def _ratio(phi: Array) -> Array:
 
 
 @dataclass(frozen=True)
-class ElasticNet(PenaltyPrior):
-    """phi = (log l1, log l2, log sigma^2); effort: of the sampler."""
+class ElasticNet(SampledPenalty):
+    """phi = (log l1, log l2, log sigma^2)."""
 
     means: tuple[float, ...] = (0.0, 0.0, 0.0)
     sds: tuple[float, ...] = (1.0, 1.0, 1.0)
-    effort: SamplerBudget = _BUDGET
 
     phi_names: ClassVar[tuple[str, ...]] = ("log lambda1", "log lambda2", "log sigma^2")
-
-    def tilted(
-        self, site: SufficientStatistics, cavity: Natural, rng: np.random.Generator
-    ) -> TiltedMoments:
-        """Return the moments of f_k times a proper cavity, and their Monte Carlo error."""
-        return tilted(ElasticPenalty(), site, cavity, self.effort, rng)
-
-    def draw(
-        self, site: SufficientStatistics, cavity: Natural, many: int, rng: np.random.Generator
-    ) -> PosteriorDraws:
-        """Return draws of (theta_k, phi), chain after chain."""
-        return draw(ElasticPenalty(), site, cavity, many, self.effort, rng)
+    penalty: ClassVar[Penalty] = ElasticPenalty()

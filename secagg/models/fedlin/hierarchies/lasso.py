@@ -5,32 +5,24 @@ section 4.3. With phi = (log lambda, log sigma^2), for all sites k and coefficie
 
     y_k ~ N(X_k theta_k, sigma^2 I),  theta_ki ~ Laplace(scale sigma / lambda)                   (1)
 
-and each entry of phi has a normal prior, as the paper has ("log-normal priors on sigma^2 and
+and each entry of phi has a normal prior, as in the paper ("log-normal priors on sigma^2 and
 lambda"). Its mean and sd are not given there: they are 0 and 1 here, as in the paper's example 4.1.
-The scale sigma / lambda is that of Park and Casella (2008), of whom (1) is the hierarchy: lambda is
-without unit, except that of the columns.
+(1) is the hierarchy of Park and Casella (2008): lambda has no unit, except that of the columns.
 
-The factor f_k has no closed form: moments and draws come of
+The factor f_k has no closed form: moments and draws come from
 `secagg.models.fedlin.hierarchies.penalised_moments`, with a Monte Carlo error.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 
 from secagg.core.arrays import Array
-from secagg.models.fedlin.hierarchies.base import (
-    PenaltyPrior,
-    PosteriorDraws,
-    SufficientStatistics,
-    TiltedMoments,
-)
-from secagg.models.fedlin.hierarchies.penalised_moments import SamplerBudget, draw, tilted
-from secagg.models.numerics.natural_gaussian import Natural
-
-_BUDGET = SamplerBudget()
+from secagg.models.fedlin.hierarchies.penalised_density import Penalty
+from secagg.models.fedlin.hierarchies.penalised_moments import SampledPenalty
 
 
 class LaplacePenalty:
@@ -51,19 +43,7 @@ class LaplacePenalty:
 
 
 @dataclass(frozen=True)
-class Lasso(PenaltyPrior):
-    """effort: of the sampler."""
+class Lasso(SampledPenalty):
+    """phi = (log lambda, log sigma^2)."""
 
-    effort: SamplerBudget = _BUDGET
-
-    def tilted(
-        self, site: SufficientStatistics, cavity: Natural, rng: np.random.Generator
-    ) -> TiltedMoments:
-        """Return the moments of f_k times a proper cavity, and their Monte Carlo error."""
-        return tilted(LaplacePenalty(), site, cavity, self.effort, rng)
-
-    def draw(
-        self, site: SufficientStatistics, cavity: Natural, many: int, rng: np.random.Generator
-    ) -> PosteriorDraws:
-        """Return draws of (theta_k, phi), chain after chain."""
-        return draw(LaplacePenalty(), site, cavity, many, self.effort, rng)
+    penalty: ClassVar[Penalty] = LaplacePenalty()

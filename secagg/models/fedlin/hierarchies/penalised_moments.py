@@ -9,11 +9,12 @@ common. The chains are those of `secagg.models.fedlin.hierarchies.gibbs`, the mo
 from __future__ import annotations
 
 from dataclasses import astuple, dataclass
-from typing import TypeVar
+from typing import ClassVar, TypeVar
 
 import numpy as np
 
 from secagg.models.fedlin.hierarchies.base import (
+    PenaltyPrior,
     PosteriorDraws,
     SufficientStatistics,
     TiltedMoments,
@@ -49,50 +50,56 @@ class SamplerBudget:
     thin: int = 3
 
 
-def tilted(
-    penalty: Penalty,
-    site: SufficientStatistics,
-    cavity: Natural,
-    effort: SamplerBudget,
-    rng: np.random.Generator,
-) -> TiltedMoments:
-    """Return phi's moments under the tilted density. Raises `LinAlgError` where it cannot."""
-    if site.records == 0:
-        return TiltedMoments(*cavity.moments(), np.zeros(len(cavity.r)))
-    chains = Chains(penalty, site, cavity, effort.chains, rng)
-    for _ in chains.visits(effort.burn, learn=True):
-        pass
-    visits = list(chains.visits(effort.sweeps, learn=False))
-    found = _moments(chains.density, visits)
-    for _ in range(1, effort.most):
-        if np.all(found.error <= effort.error * np.sqrt(np.diagonal(found.cov))):
-            break
-        visits += chains.visits(effort.sweeps, learn=False)
+_BUDGET = SamplerBudget()
+
+
+@dataclass(frozen=True)
+class SampledPenalty(PenaltyPrior):
+    """A hierarchy with a penalty whose moments are sampled; effort: of the sampler."""
+
+    effort: SamplerBudget = _BUDGET
+
+    penalty: ClassVar[Penalty]
+
+    def tilted(
+        self, site: SufficientStatistics, cavity: Natural, rng: np.random.Generator
+    ) -> TiltedMoments:
+        """Return the moments of f_k times a proper cavity, and their Monte Carlo error.
+
+        Raises `LinAlgError` if it cannot.
+        """
+        if site.records == 0:
+            return TiltedMoments(*cavity.moments(), np.zeros(len(cavity.r)))
+        effort = self.effort
+        chains = Chains(self.penalty, site, cavity, effort.chains, rng)
+        for _ in chains.visits(effort.burn, learn=True):
+            pass
+        visits = list(chains.visits(effort.sweeps, learn=False))
         found = _moments(chains.density, visits)
-    if not np.linalg.eigvalsh(found.cov)[0] > 0:
-        raise np.linalg.LinAlgError("too few draws for a covariance")
-    return found
+        for _ in range(1, effort.most):
+            if np.all(found.error <= effort.error * np.sqrt(np.diagonal(found.cov))):
+                break
+            visits += chains.visits(effort.sweeps, learn=False)
+            found = _moments(chains.density, visits)
+        if not np.linalg.eigvalsh(found.cov)[0] > 0:
+            raise np.linalg.LinAlgError("too few draws for a covariance")
+        return found
 
-
-def draw(
-    penalty: Penalty,
-    site: SufficientStatistics,
-    cavity: Natural,
-    many: int,
-    effort: SamplerBudget,
-    rng: np.random.Generator,
-) -> PosteriorDraws:
-    """Return draws of (theta, phi), chain after chain. Raises `LinAlgError` where it cannot."""
-    kept = -(-many // effort.chains)
-    chains = Chains(penalty, site, cavity, effort.chains, rng)
-    for _ in chains.visits(effort.burn, learn=True):
-        pass
-    visits = list(chains.visits(kept * effort.thin, learn=False))[:: effort.thin]
-    theta, phi = (
-        np.swapaxes(np.array(values), 0, 1).reshape(-1, values[0].shape[-1])[:many]
-        for values in ([visit.theta for visit in visits], [visit.phi for visit in visits])
-    )
-    return PosteriorDraws(theta, phi)
+    def draw(
+        self, site: SufficientStatistics, cavity: Natural, many: int, rng: np.random.Generator
+    ) -> PosteriorDraws:
+        """Return draws of (theta_k, phi), chain after chain. Raises `LinAlgError` if it cannot."""
+        effort = self.effort
+        kept = -(-many // effort.chains)
+        chains = Chains(self.penalty, site, cavity, effort.chains, rng)
+        for _ in chains.visits(effort.burn, learn=True):
+            pass
+        visits = list(chains.visits(kept * effort.thin, learn=False))[:: effort.thin]
+        theta, phi = (
+            np.swapaxes(np.array(values), 0, 1).reshape(-1, values[0].shape[-1])[:many]
+            for values in ([visit.theta for visit in visits], [visit.phi for visit in visits])
+        )
+        return PosteriorDraws(theta, phi)
 
 
 def _moments(density: Density, visits: list[ChainState]) -> TiltedMoments:
