@@ -1,4 +1,4 @@
-"""Every published vector still comes out as published, and each phase has ones that are refused."""
+"""Every known-answer vector has its outcome, and each phase has vectors that are refused."""
 
 import json
 from pathlib import Path

@@ -1,16 +1,15 @@
-"""What an honest-looking transcript must look like: noise. And what gives a broken protocol away.
+"""Transcripts of the masked sum look like noise; those of broken variants raise an alarm.
 
-A *view* is m elements that somebody who attacks may compute from messages, as uint64 limbs of shape
-(m, limbs). If the protocol is sound every view is uniform and independent of the contributions; the
-checks below then raise an alarm with probability at most 2^-20 for the whole file. That holds for
-any seeds, so it is not luck if the ones in use are quiet:
+A *view* is m elements that an attacker can compute from messages, as uint64 limbs of shape (m,
+limbs). If the protocol is secure, every view is uniform and independent of the contributions. The
+checks below then raise an alarm with probability at most 2^-20 for the whole file, for any seeds:
 
-* each p-value is one of an exact binomial law or of a proved inequality, never of a limit law: P(p
-  <= a) <= a for a view of uniform elements (AES and HMAC-SHA256 taken for random);
-* several p-values are compared by Bonferroni, with no assumption on how they hang together;
-* each of the 8 cases of sound views has 2^-23.
+* each p-value follows from an exact binomial law or a proved inequality, never from a limit law:
+  P(p <= a) <= a for a view of uniform elements (AES and HMAC-SHA256 are assumed to be random);
+* several p-values are compared by Bonferroni, with no assumption on their dependence;
+* each of the 8 cases of secure views has 2^-23.
 
-Each broken variant is the protocol with one small function replaced, and has to raise the alarm.
+Each broken variant is the protocol with one small function replaced, and must raise the alarm.
 """
 
 from __future__ import annotations
@@ -57,7 +56,7 @@ def bits(views: Views) -> NDArray[np.float64]:
 
 
 def bytes_(views: Views) -> NDArray[np.float64]:
-    """Each of the 256 bytes comes equally often."""
+    """Each of the 256 byte values occurs equally often."""
     counts = [np.bincount(view.reshape(-1).view(np.uint8), minlength=256) for view in views]
     return two_sided(np.array(counts), views[0].size * 8, 1 / 256)
 
@@ -86,8 +85,8 @@ def against(fixed: NDArray[np.float64], uniform: NDArray[np.float64]) -> NDArray
 
 
 def uncorrelated(views: Views, hidden: NDArray[np.float64]) -> NDArray[np.float64]:
-    """No view goes up and down with what it hides: not its limbs, nor its low bits, as many as a
-    contribution has, where one that is bare or badly masked would show at full size."""
+    """No view correlates with the values that it hides: neither its limbs nor its low bits, as many
+    as a contribution has, which would show an unmasked contribution at full size."""
     fixed = hidden - hidden.mean(axis=1, keepdims=True)
     low = views[:, :, :1] << np.uint64(64 - VALUE_BITS)
     by_limb = np.repeat(fixed, views.shape[2], axis=1)
@@ -119,8 +118,8 @@ def alarms(**p_values: NDArray[np.float64]) -> set[str]:
 def check(views: Views, hidden: NDArray[np.float64], *, dependent: bool = False) -> set[str]:
     """Return the alarms that views raise.
 
-    hidden: what each of them should hide, shape (views, elements)
-    dependent: views may be sums of each other, so that only each by itself has to be noise
+    hidden: the values that each view should hide, shape (views, elements)
+    dependent: views may be sums of each other, so that only each single view must be noise
     """
     found = {
         "bits": bits(views),
@@ -150,7 +149,7 @@ class Session:
         self.roster = Roster({n: i.public for n, i in self.identities.items()})
         self.session = self.roster.session(self.random(16), b"job")
         self.protocol = Masked(colluding=0.2)
-        # A wave, a different one at each site: any trace of it in a view is easily seen.
+        # A different wave at each site: easy to detect in a view.
         self.hidden = {
             site: np.round(2.0**40 * np.sin(np.arange(LENGTH) / (3 + i)))
             for i, site in enumerate(SITES)
@@ -167,7 +166,7 @@ class Session:
         )  # fmt: skip
 
     def sum(self, late: str | None = None) -> dict[str, RingVector]:
-        """Run one sum; return all uploads, that of the late site too, which nobody waited for."""
+        """Run one sum; return all uploads, including that of the late site, which is not used."""
         uploads: dict[str, RingVector] = {}
         phase, replies = "sum", {site: dict[str, Any]() for site in self.cohort}
         while True:
@@ -205,7 +204,7 @@ def nothing(_: pytest.MonkeyPatch) -> None:
 
 
 def verdict(raised: set[str], caught: set[str]) -> None:
-    """Want no alarm from what is sound, and at least those named from what is broken."""
+    """Require no alarm if `caught` is empty, and at least these alarms otherwise."""
     assert raised >= caught if caught else not raised
 
 
@@ -230,7 +229,7 @@ def masks_without_top_bits(patch: pytest.MonkeyPatch) -> None:
 
 
 def labels_without_round(patch: pytest.MonkeyPatch) -> None:
-    """The label says neither the round nor what was before: masks of later sums repeat."""
+    """Labels without the round and the previous label: masks of later sums repeat."""
     label = masks.label
     patch.setattr(masks, "label", lambda session, _, __, *rest: label(session, 0, b"", *rest))
 
@@ -259,7 +258,7 @@ def test_uploads(
 
 
 def neighbours_in_two_pieces(patch: pytest.MonkeyPatch) -> None:
-    """a and b share masks, and c, d and e: so the sum of each piece lies open."""
+    """a and b share masks, and so do c, d and e: the sum of each group is unmasked."""
     pieces = ("ab", "cde")
     graph = {site: tuple(set(piece) - {site}) for piece in pieces for site in piece}
     patch.setattr(site_steps, "draw_graph", lambda *_: graph)
@@ -272,7 +271,7 @@ def neighbours_in_two_pieces(patch: pytest.MonkeyPatch) -> None:
 def test_sums_over_some_of_the_sites(
     ring_bits: int, broken: Break, caught: set[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """In a later sum, where no self mask helps."""
+    """In a later sum, which has no self masks."""
     session = Session(ring_bits, 2)
     session.sum()
     broken(monkeypatch)
@@ -293,7 +292,7 @@ def without_self_mask(patch: pytest.MonkeyPatch) -> None:
 
 
 def watch_recovery(patch: pytest.MonkeyPatch) -> dict[str, Mapping[str, bytes]]:
-    """Return where the seeds of lost sites will be found once the coordinator has them."""
+    """Return a dictionary that receives the seeds of dropped sites from the coordinator."""
     recovered: dict[str, Mapping[str, bytes]] = {}
     unmask = masks.unmask
 
@@ -312,7 +311,7 @@ def watch_recovery(patch: pytest.MonkeyPatch) -> dict[str, Mapping[str, bytes]]:
 def test_uploads_that_came_too_late(
     ring_bits: int, broken: Break, caught: set[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The coordinator has the key of a site that it declared lost, and the site's upload."""
+    """The coordinator has the upload and the key of a site that it declared dropped."""
     broken(monkeypatch)
     views, hidden = [], []
     for seed, late in enumerate(SITES):
@@ -336,7 +335,7 @@ def test_uploads_that_came_too_late(
 
 
 def seeds_of_28_bits(patch: pytest.MonkeyPatch) -> None:
-    """What is left of the pairwise keys in a widely used implementation of the same protocol."""
+    """The seeds of a widely used implementation of the same protocol."""
     seed = masks.seed
     patch.setattr(masks, "seed", lambda *of: bytes([*(s := seed(*of))[:3], s[3] & 15]) + bytes(28))
 

@@ -1,4 +1,4 @@
-"""The integers that a contribution is carried as: slow and exact, the oracle of every sum."""
+"""The integers of an encoded contribution: slow and exact, the oracle of every sum."""
 
 from __future__ import annotations
 

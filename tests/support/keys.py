@@ -1,7 +1,4 @@
-"""Threshold keys that are drawn once for many runs: a fresh one takes most of a second.
-
-Keys of `paillier` take a fifth of that, and are drawn anew for every run.
-"""
+"""Threshold keys that are drawn once for many runs, because a fresh one takes most of a second."""
 
 from __future__ import annotations
 
@@ -24,6 +21,6 @@ def two_keys() -> tuple[PrivateKey, PrivateKey]:
 
 @pytest.fixture
 def quick_keys(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Deal two keys in turn: a run that deals twice still has two."""
+    """Deal two keys in turn, so that a run that deals twice has two."""
     keys = itertools.cycle(two_keys())
     monkeypatch.setattr(ThresholdPaillier, "draw_key", lambda protocol, random: next(keys))

@@ -1,4 +1,4 @@
-"""The masked sum's steps, called without `Party`, which would hide some of their refusals."""
+"""The steps of the masked sum, called without `Party`, which refuses some requests earlier."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ from secagg.protocols.masked.protocol import Masked
 
 ALL = [f"site_{i}" for i in range(7)]
 FIVE = ALL[:5]
-"""Of seven sites five must stay, and five of the seven shares open a secret."""
+"""Of seven sites, five must stay, and five of the seven shares recover a secret."""
 
 
 class OnARing(Masked):
-    """Seven sites with four neighbours each; four of five shares open a secret."""
+    """Seven sites with four neighbours each; four of five shares recover a secret."""
 
     def plan(self, context):
         return GraphPlan(7, 4, 4, 5, -40.0)
 
 
 class Steps:
-    """The steps of seven sites and the coordinator, called directly; contributions are zeros."""
+    """The steps of seven sites and the coordinator; all contributions are zeros."""
 
     def __init__(self, protocol=None, first=0):
-        """`first`: the round of the first sum, which is that of every step unless it is given."""
+        """first: the round of the first sum, and of every step for which no round is given"""
         self.protocol = protocol or Masked()
         self.world = World(self.protocol, numbers(7, 3, 1), SumNumbers((3,)))
         self.states = {site: {} for site in ALL}
@@ -41,7 +41,7 @@ class Steps:
         return Context(w.session, round_, w.identities[who], w.roster, shape, w.random, asked)
 
     def ask(self, site, phase, body, round_=None, asked=b"request"):
-        """Return a site's answer; its state changes unless it refuses."""
+        """Return a site's reply; its state changes unless it refuses."""
         context = self.context(site, round_, asked)
         zeros = ring.zeros(context.shape.length, context.shape.ring_bits)
         self.states[site], reply = self.protocol.client(
@@ -56,7 +56,7 @@ class Steps:
         return outcome
 
     def until(self, phase):
-        """Run the first sum honestly until `phase`; return what each site is then asked."""
+        """Run the first sum honestly until `phase`; return the request to each site."""
         outcome = self.serve("sum", {site: {} for site in ALL})
         while isinstance(outcome, PhaseRequest) and outcome.phase != phase:
             asked = self.bodies(outcome).items()
@@ -71,13 +71,13 @@ class Steps:
         return {site: {**body, **named} for site, body in ask.bodies.items()}
 
     def replies(self, phase):
-        """Run the first sum honestly through `phase`; return what the sites answer."""
+        """Run the first sum honestly through `phase`; return the sites' replies."""
         return {site: self.ask(site, phase, body) for site, body in self.until(phase).items()}
 
     def later(self, cohort=ALL, round_=1, other=None):
-        """Return the sum of a later round's uploads, in which site_0 may be asked something else.
+        """Return the sum of a later round's uploads; site_0 may receive another request.
 
-        It is zero if, and only if, the masks cancel.
+        It is zero if and only if the masks cancel.
         """
         uploads = [
             self.ask(s, "mask", {"cohort": cohort}, round_,

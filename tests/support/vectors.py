@@ -1,4 +1,4 @@
-"""Published test vectors: one request to one party, and what must come of it.
+"""Known-answer vectors: one request to one party, and the required outcome.
 
 A vector holds everything the party needs (its own keys included: they are test keys), the request
 frame and the outcome: the digest of the reply, or the code of the refusal. Replies that contain a
@@ -46,7 +46,7 @@ class PaillierOfVectors(Paillier):
 
 
 class ThresholdOfVectors(ThresholdPaillier):
-    """Deals the one key of all vectors: of ordinary primes, that suit shares of four sites."""
+    """Deals the one key of all vectors; its ordinary primes suit shares of four sites."""
 
     def draw_key(self, random):
         return generate_keypair(2048, replayable_random(3))
