@@ -56,6 +56,13 @@ def shown(block: Block) -> str:
     return out.getvalue()
 
 
+@pytest.fixture(scope="module", autouse=True)
+def runs() -> None:
+    """Run all jobs first: no test is as slow as the first one that needs a run."""
+    for name in ("admm", "votes", "twice"):
+        run_of(name)
+
+
 def test_agreement_is_not_called_an_optimum() -> None:
     text = Page(page_of(run_of("admm"))).text
     (block,) = blocks_of("admm")

@@ -43,6 +43,7 @@ min_records = 2
 """
 
 
+@pytest.mark.system
 def test_effects_of_earlier_steps_are_shown(tmp_path: Path) -> None:
     rng = np.random.default_rng(3)
     series = time_series(3, 1, rng, edges=2, lagged_edges=3)
