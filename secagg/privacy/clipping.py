@@ -1,16 +1,17 @@
 """Clip each record before anything is computed from it, under differential privacy.
 
 The scaled variables u of a record (|u_j| <= 1 by the public bounds) are scaled down to an L2 norm
-of at most R and truncated to multiples of 2^-g. All later sums of a stage are then integers in
-steps of its grid, and float64 holds them exactly. So the sensitivity holds for the numbers that
-leave the site, without an argument about rounding (Mironov, *On significance of the least
-significant bits for differential privacy*, 2012, shows what goes wrong otherwise).
+of at most R and truncated to the grid, the multiples of 2^-g. Every sum that is later computed from
+them is then a multiple of a fixed power of two, which float64 holds exactly. So the sensitivity,
+the bound on how much one record can change a sum, also holds for the rounded numbers that leave the
+site (Mironov, *On significance of the least significant bits for differential privacy*, 2012, shows
+what goes wrong otherwise).
 
 Guarantees, for the integers q = u 2^g of every returned record
     * sum of q_j^2 <= floor(R^2 4^g), computed in integers: the norm is at most R exactly.
     * |q_j| <= 2^g. A record depends on no other record, so adding one changes no other.
-    * Truncation goes towards zero, so no norm grows. It moves a variable by less than 2^-g of half
-      its public range.
+    * Truncation goes towards zero, so no norm grows. It moves a variable by less than 2^-g times
+      half its public range.
 
 ==================================  ==========================================================
 record                              result
@@ -20,8 +21,8 @@ norm below R                        truncated to the grid
 norm exactly R, on the grid         unchanged
 norm above R, by any amount         scaled to R, then truncated; at most R exactly
 zero                                zero
-R^2 at its maximum by the bounds    no record is scaled
-a person's records beyond the cap   dropped; the first ones in the file stay
+any, where the bounds imply R       not scaled
+more of a person than allowed       dropped; the first ones in the file stay
 ==================================  ==========================================================
 
 Not protected: clipping biases the result if many records are longer than R. How many records were

@@ -27,7 +27,8 @@ from secagg.contracts import Result
 from secagg.core.arrays import Array
 from secagg.core.randomness import RandomBytes, replayable_random, system_random
 from secagg.errors import DataError, UsageError
-from secagg.jobs.design_matrix import MISSING, public_facts
+from secagg.jobs.cells import MISSING
+from secagg.jobs.design_matrix import public_facts
 from secagg.jobs.job import Continuous, Job, parse_job
 from secagg.jobs.registry import make_method
 from secagg.models.fedlin.design import Layout

@@ -1,10 +1,10 @@
-"""The folders of a run: next to its target `OUT` during the run, and at `OUT` when it is complete.
+"""The folders of a run: a temporary one next to its target `OUT` (option `--out`), and then `OUT`.
 
-A finished run is renamed to `OUT`, so what is there is complete, and nothing that was there is lost
-on the way. A run in one process uses a hidden scratch folder; if it fails, only the log of released
-sums is kept. A run with parties in processes uses `OUT.partial`
-(`secagg.runtime.process_session`). If it fails or is interrupted, that folder stays: it can be
-resumed, or discarded by a later run with `overwrite`.
+When the run is complete, its temporary folder is renamed to `OUT`. So `OUT` always holds a complete
+run, and an earlier run at `OUT` is not lost if the new one fails. A run in one process uses a
+hidden temporary folder; if it fails, only the log of released sums is kept. A run in which each
+party has its own process uses `OUT.partial` (`secagg.runtime.process_session`). If it fails or is
+interrupted, that folder stays: it can be resumed, or discarded by a later run with `overwrite`.
 """
 
 from __future__ import annotations

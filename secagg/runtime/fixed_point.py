@@ -1,23 +1,27 @@
-"""Fixed point between float64 contributions and ring elements.
+"""Encode float64 contributions as ring elements, in fixed-point numbers, and decode their sums.
 
-An entry x is clipped to [-bound, bound], or to [0, bound] for counts and weights, and encoded as
-the integer round(x * 2^f), ties to even, where f is the number of fraction bits of its field.
-`secagg.runtime.sum_plan` checks from public bounds that no sum of these integers can overflow.
+A contribution consists of named fields, which are arrays. An entry x of a field is clipped to
+[-bound, bound], or to [0, bound] for counts and weights, and encoded as the integer
+round(x * 2^f), ties to even; f is the field's number of fraction bits. From public bounds,
+`secagg.runtime.sum_plan` checks that no sum of these integers can overflow.
 
-For differential privacy, noise is added to these integers (`add_noise`). A draw beyond the tail in
-the plan has probability below 2^-100 and does not depend on the records; the site refuses it.
+For differential privacy, noise is added to these integers (`add_noise`). The plan states the
+largest noise that it allows (`tail`). Larger noise has a probability below 2^-100, whatever the
+records are; the site then stops with an error.
 
 Guarantees
     * The encoding error of an entry within its bound is at most 2^-(f+1). Sums of encoded values
       are exact.
     * Decoding rounds the exact sum correctly to float64, so equal sums give equal bits.
-    * The number of clipped values leaves the site only as a declared sum (field `clipped`, one
-      count for each field of the spec), and not at all if there is noise.
+    * How many values were clipped is sent only as a contribution to a sum (`clipped`, with one
+      count for each field). If there is noise, it is not sent at all.
+
+With B = round(bound * 2^f):
 
 =========================  =================================================================
 entry                      encoded as
 =========================  =================================================================
-0, -0.0, subnormal         0 (unless f is so large that it is a multiple of 2^-f)
+0, -0.0, subnormal         0 (a subnormal that is a multiple of 2^-f: exactly)
 exactly the bound          B, not counted as clipped
 above bound, any size      B, counted as clipped
 below -bound (or below 0)  -B (or 0), counted as clipped

@@ -61,6 +61,13 @@ def test_sums_are_regular_equations_in_every_sites_covariance(d: int, sites: int
     assert smallest_singular_value(S, seen) > 0.01
 
 
+def test_one_message_of_one_site_gives_its_covariance() -> None:
+    """What happens without a secure sum."""
+    S = covariances(5, 1)
+    found = recover_covariances(transcript(S)[:1], 1)
+    assert np.max(np.abs(found.covariances - S)) < 1e-6 * np.max(np.abs(S))
+
+
 def test_they_can_be_solved() -> None:
     S = covariances(2, 2)
     found = recover_covariances(transcript(S), 2)

@@ -16,7 +16,8 @@ from support.jobs import raw_job
 
 from secagg.contracts import PublicFacts, SiteRecords
 from secagg.errors import DataError, JobError
-from secagg.jobs.design_matrix import MISSING, public_facts, read_rows
+from secagg.jobs.cells import MISSING
+from secagg.jobs.design_matrix import public_facts, read_rows
 from secagg.jobs.job import Job, parse_job
 
 REAL = {"type": "continuous", "low": 10, "high": 30}
@@ -118,7 +119,7 @@ NONE = ["", " ", "NA", "N/A", "na", "NaN", "nan", "null", "NULL", "None", "none"
 
 
 def test_the_list_of_missing_texts_is_the_documented_one() -> None:
-    import secagg.jobs.design_matrix as module
+    import secagg.jobs.cells as module
 
     row = next(line for line in (module.__doc__ or "").splitlines() if "missing:" in line)
     texts = row.split("missing:")[0].strip().lower().replace("empty", "").split(", ")

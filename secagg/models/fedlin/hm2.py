@@ -1,28 +1,28 @@
 """FedLin's HM2: sites' linear regressions drawn from one distribution, which they learn together.
 
-Yue, Al Kontar and Estrada Gomez (2022), section 4: theta_k ~ p(theta_k | phi), which `prior` names,
-and p(phi | all records) is approximated by a normal density q(phi) through expectation propagation.
-At the end every site draws from its own posterior, equation (8), given all others by the cavity.
+Yue, Al Kontar and Estrada Gomez (2022), section 4. Site k has coefficients theta_k and a likelihood
+f_k(phi) of the shared parameters; `prior` chooses p(theta_k | phi). Expectation propagation uses
+normal densities, q_k for f_k and q for p(phi | all records). At the end every site draws from its
+own posterior, equation (8), in which the cavity q / q_k stands for all other sites' records.
 
-What the transcript determines (Guarantees: only this)
-    * Counts, pooled means, deviations and noise variance; at the end sums over sites of posterior
-      means, their squares, inclusions and errors.
-    * In each round the sum over sites of changes of q_k, a normal approximation of a function of
-      the site's X'X and X'y. It depends on q, so many rounds may reveal more than the last.
-    * With `points`, X'X and X'y of each of a few sites: see
-      `secagg.models.fedlin.posterior.importance_points`.
-    * A dishonest coordinator obtains X'X and X'y of each of a few sites in some tens of rounds. It
-      is trusted to send q: sites check only that q is a density.
-    Not revealed: q_k, a site's posterior, which records are held out, and which sites took part.
+Guarantees. All sums of a run determine the following, and nothing else about the records.
+    * Counts, pooled means, standard deviations and noise variance. At the end, sums over sites of
+      posterior means, their squares and squared prediction errors, and inclusion counts.
+    * In each round, the sum over sites of the changes of q_k. These depend on each site's X'X and
+      X'y and on the current q, so all rounds together may reveal more than the last one.
+    * With `points` and few sites, X'X and X'y of every site: see `posterior.importance_points`.
+    Not revealed: q_k, a site's posterior, which records are held out, and which sites took part in
+    a round (unless a single site did: see `participation`).
+Not protected: sites check only that q is a density. A dishonest coordinator that chooses q obtains
+X'X and X'y of every site, if there are few, within a few dozen rounds.
 
 ==============================  ====================================================================
 site                            contribution
 ==============================  ====================================================================
-no record                       f_k = 1, so its change is 0
+no record, or not in the round  change 0 (of no record the likelihood is 1)
 fewer records than columns      its X'X is singular; priors make every density proper
-a cavity that is no density     power expectation propagation if the hierarchy has it, else counted
-moments cannot be computed      change 0; it is counted
-did not take part in a round    change 0
+a cavity that is no density     power expectation propagation if `prior` has it, else 0 and counted
+moments cannot be computed      change 0; the site is counted as strained
 a q that is no density          `PeerError`, nothing is sent
 ==============================  ====================================================================
 """

@@ -28,9 +28,13 @@ class LinearGraph:
         """The shape of W."""
         return self.d * (1 + self.lags), self.d
 
-    @cached_property
+    @property
     def penalty(self) -> Array:
         """Lambda for each entry of W; inf for an entry that is fixed at zero."""
+        return self._penalty
+
+    @cached_property  # which type checkers do not take for the protocol's property
+    def _penalty(self) -> Array:
         instantaneous, lagged = self.penalties
         penalty = np.full(self.shape, lagged, dtype=np.float64)
         penalty[: self.d] = instantaneous

@@ -1,33 +1,35 @@
-"""Masked sums with dropout recovery; after the first sum of a session, a sum takes one message.
+"""Masked sums with dropout recovery; later sums of a session take one message from each site.
 
 Follows Bonawitz et al., "Practical secure aggregation for privacy-preserving machine learning"
 (CCS 2017; the variant with signatures and a consistency check, figure 4), on the neighbour graphs
 of Bell et al., "Secure single-server aggregation with (poly)logarithmic overhead" (CCS 2020,
-section 3). `masks` has the keys and masks, `shamir` the secret sharing, `graph` the neighbour graph
-and the proof of its parameters, `site` a site's steps.
+section 3). The keys and masks are in `masks`, the secret sharing in `shamir`, a site's steps in
+`site`, the neighbour graph and the choice of its parameters in `graph`.
 
 The first sum of a session has five phases. A site may drop out in any of them:
 
-    advertise   each site signs two public keys and a commitment to its self secret
-    share       each site verifies the directory and seals shares of its key and of its self secret
-                to its neighbours
+    advertise   each site draws a self secret, from which its self mask is derived, and signs a
+                commitment to it and two public keys, one for the first sum and one for later sums
+    share       each site verifies the directory, which is the signed keys of all sites; it sends
+                each neighbour, encrypted, a share of its first private key and of its self secret
     mask        each site adds a pairwise mask for each neighbour, and its self mask
     agree       each survivor signs the list of survivors
     unmask      after checking enough signatures on one list, each survivor reveals one share for
-                each neighbour: of the self secret of a survivor, of the key of a dropped site
+                each neighbour: a share of the self secret if the neighbour survived, and of the
+                first private key if it dropped out
 
 Every later sum has one phase, `mask`, over the survivors of the first sum. It uses pairwise masks
-only, from keys that were never shared. So the masks cancel exactly when the whole cohort has sent,
-and nobody can recover a later sum over fewer sites. This is on purpose: anyone able to finish a sum
-from the same messages with and without a site, without a further message of that site, could
-subtract the two (docs/adr/007-masked-sessions.md). An absent site may answer until the engine's
-deadline, and a run that stopped there can be resumed.
+only, from the second keys, of which no shares were made. These masks cancel only if every survivor
+of the first sum has sent its contribution, so nobody can recover a later sum over fewer sites. This
+is on purpose. Suppose somebody could finish a sum both with and without a site from the same
+messages: the difference would be the site's contribution (docs/adr/007-masked-sessions.md). An
+absent site may answer until the engine's deadline. A run that stops at the deadline can be resumed.
 
 Threat model: a malicious coordinator (it may depart from the protocol) that colludes with up to the
-fraction `colluding` of the sites. It learns nothing about the contributions of the others except
-one sum, over at least the number of sites that `graph` plans and at least each contributor's own
-threshold. If the graph is not complete, this fails with probability at most 2^-40, even if the
-coordinator tries 2^40 key directories to steer the graph.
+fraction `colluding` of the sites. In each round it learns one sum of contributions and nothing else
+about them. The sum covers at least as many sites as `graph` plans and as each contributor's own
+release rule requires. If the graph is not complete, this fails with probability at most 2^-40, even
+if the coordinator tries 2^40 key directories to influence the graph.
 
 =====================================================  ===========================================
 what the coordinator tries                             what a site does
@@ -38,7 +40,8 @@ fewer keys, masking sites, survivors or signatures     refuses; shares, sends an
 than the plan requires
 to recover both secrets of one neighbour               never reveals both: see `site.unmask`
 two lists of survivors                                 signs only one
-survivors that did not mask, or without this site      refuses
+a list of survivors that names a site which did not    refuses
+mask, or omits this site
 a past round, or a phase twice                         refuses
 different requests or directories for some sites,      answers; the masks do not cancel
 now or in an earlier sum
@@ -50,9 +53,9 @@ Not protected:
   only if the sum leaves its bounds. A site that sends invalid keys or shares stops the run.
 * Traffic: who takes part, when, and how much is sent.
 * Everything, against the coordinator together with all other sites.
-* With 33 sites or more: against a coordinator that corrupts sites *after* it has seen the graph.
-  (Of 1000 sites, the 321 neighbours that can recover one site's secrets are fewer than the 333
-  sites that may collude.)
+* With 33 sites or more: contributions, against a coordinator that corrupts sites *after* it has
+  seen the graph. (Of 1000 sites 333 may collude, and any 321 neighbours of a site can recover its
+  secrets: a coordinator that chooses its colluders late can choose these.)
 * A site whose state is restored from an earlier copy: it would share, sign or mask twice.
 """
 

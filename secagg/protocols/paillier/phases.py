@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from secagg.contracts import Body, Context, Phase, PhaseRequest, Ready, State, Total
@@ -22,11 +23,16 @@ from secagg.core.frames import open_frame, seal_frame
 from secagg.core.identity import Role
 from secagg.core.ring import RingVector
 from secagg.errors import InternalError, JobError, PeerError, PolicyRefusal, ProtocolAbort
-from secagg.protocols.paillier.keys import PublicKey, check_length, check_public_key
+from secagg.protocols.paillier.keys import DEFAULT_BITS, PublicKey, check_length, check_public_key
 
 
+@dataclass(frozen=True)
 class PaillierPhases(ABC):
     """What both protocols share; a site's state has "opened", the last round it decrypted in."""
+
+    key_bits: int = DEFAULT_BITS
+    """Length of the modulus in bits: an even number from 2048 (112-bit security) to 16384. 3072
+    bits give 128-bit security."""
 
     name: ClassVar[str]
     setup: ClassVar[tuple[Phase, ...]] = (Phase("deal", Role.SITE), Phase("install", Role.SITE))
@@ -34,11 +40,6 @@ class PaillierPhases(ABC):
         Phase("encrypt", Role.SITE, contributes=True),
         Phase("decrypt", Role.SITE, opens=True),
     )
-
-    @property
-    @abstractmethod
-    def key_bits(self) -> int:
-        """Length of the modulus in bits."""
 
     @abstractmethod
     def max_colluding(self, sites: int) -> int:

@@ -49,7 +49,6 @@ from secagg.errors import PeerError, ProtocolAbort
 from secagg.protocols.paillier import cryptosystem, phases
 from secagg.protocols.paillier.encrypted_vectors import EncryptedVectors
 from secagg.protocols.paillier.keys import (
-    DEFAULT_BITS,
     PrivateKey,
     PublicKey,
     check_private_key,
@@ -65,9 +64,6 @@ if TYPE_CHECKING:
 class Paillier(PaillierPhases):
     """Paillier sums under one key that all sites hold."""
 
-    key_bits: int = DEFAULT_BITS
-    """Length of the modulus in bits: an even number from 2048 (112-bit security) to 16384. 3072
-    bits give 128-bit security."""
     short_exponents: bool = False
     """Encrypt about five times faster, under the further assumption that powers with short random
     exponents cannot be distinguished from random ones."""

@@ -81,7 +81,7 @@ from secagg.protocols.paillier.key_shares import (
     partially_decrypt,
     share_key,
 )
-from secagg.protocols.paillier.keys import DEFAULT_BITS, PrivateKey, PublicKey, check_public_key
+from secagg.protocols.paillier.keys import PrivateKey, PublicKey, check_public_key
 from secagg.protocols.paillier.phases import PaillierPhases
 
 
@@ -89,9 +89,6 @@ from secagg.protocols.paillier.phases import PaillierPhases
 class ThresholdPaillier(PaillierPhases):
     """Paillier sums under a key that the sites share."""
 
-    key_bits: int = DEFAULT_BITS
-    """Length of the modulus in bits: an even number from 2048 (112-bit security) to 16384. 3072
-    bits give 128-bit security."""
     threshold: int | None = None
     """How many sites must decrypt together, from 2 to all; by default floor(2K/3) + 1 of K sites. A
     site refuses to contribute if the threshold is below its own `min_sites` - 1."""
