@@ -28,6 +28,10 @@ from secagg.jobs.job import Binary, Categorical, Column, Continuous
 
 MISSING = frozenset({"", "na", "n/a", "nan", "null", "none", "?"})
 
+_DECIMAL_COMMA = re.compile(r"[+-]?(0|[0-9]+),([0-9]{1,2}|[0-9]{4,})")  # 1,234 may be a thousand
+_DATE = re.compile(r"[0-9]{1,4}([-/.])[0-9]{1,2}\1[0-9]{1,4}")
+_DIGIT = re.compile(r"[0-9]")
+
 
 def read_column(
     column: Column, cells: pd.Series[Any], where: str
@@ -71,15 +75,16 @@ def _not_a_number(cells: pd.Series[Any]) -> str:
     """Return the advice for a column in which some cells are not numbers."""
     texts = [text for text in map(cell_text, cells) if text.lower() not in MISSING]
     wrong = [text for text in texts if not _is_number(text)]
-    if all(_is_number(text.replace(",", ".")) for text in wrong):
+    if all(map(_DECIMAL_COMMA.fullmatch, wrong)) and not any("." in text for text in texts):
         return "Export the table with decimal points instead of commas."
-    share = f"{len(wrong)} of {len(texts)} cells are not numbers."
-    if len(wrong) > len(texts) / 2:
-        return (
-            f"{share} Declare the column with levels, or convert it when you export the table (for "
-            "instance a date to days since a fixed day)."
-        )
-    return f"{share} Correct them from the source; only a missing value may be left empty."
+    if all(map(_DATE.match, wrong)):
+        return "Export dates as numbers, for instance as days since a fixed day."
+    if len(wrong) > len(texts) / 2 and not any(map(_DIGIT.search, wrong)):
+        return "If the column holds categories, declare it with levels."
+    return (
+        "Export numbers with a decimal point, without thousands separators, units or signs such as "
+        "%. Correct wrong values from the source; only a missing value may be left empty."
+    )
 
 
 def _is_number(text: str) -> bool:

@@ -141,7 +141,7 @@ def integer(number: int) -> str:
 
 def share(x: float | None) -> str:
     """Write a declared fraction as a percentage: 95 %, 99.9 %."""
-    return NONE if x is None else f"{100 * x:.4g} %"
+    return NONE if x is None else f"{declared(100 * x)} %"
 
 
 def listing(names: Sequence[str]) -> str:
@@ -163,10 +163,12 @@ ADJACENCIES = {
 
 
 def declared(x: float) -> str:
-    """Write a setting or bound with the digits of its declaration."""
+    """Write a setting or bound with the digits of its declaration (of a huge number six)."""
+    if not math.isfinite(x):
+        return NONE
     if x == int(x) and abs(x) < 1e7:
         return count(x)
-    mantissa, _, power = f"{x:.6g}".partition("e")
+    mantissa, _, power = (f"{x:,.12g}" if abs(x) < 1e7 else f"{x:.6g}").partition("e")
     return _times_power(mantissa, int(power)) if power else mantissa.replace("-", "−")
 
 

@@ -35,7 +35,7 @@ from secagg.runtime.sum_plan import SumPlan, plan_sum
 
 COHORT = "cohort"
 _COUNT_GRID = 32
-"""Fraction bits of a noised count: the noise must be wide on its grid (`discretised`)."""
+"""Fraction bits of a noised count: its grid must be fine compared with the noise."""
 CONSENT = Phase("consent", Role.SITE)
 """The first phase of every session; it is the same for all protocols."""
 SETUP_SHAPE = Shape(ring_bits=64, length=0, value_bits=0)

@@ -158,7 +158,12 @@ def test_cells_that_are_no_finite_number(cell: Any) -> None:
     ("cells", "advice"),
     [
         (["1,5", "2,25", "3"], "decimal points"),
-        (["2024-01-05", "2024-02-01", "NA"], "a date to days"),
+        (["1,234", "12.5", "3"], "thousands separators"),
+        (["1,234", "2,345"], "thousands separators"),
+        (["1.234,50", "99,5"], "thousands separators"),
+        (["50%", "20%"], "signs such as %"),
+        (["red", "blue", "7"], "declare it with levels"),
+        (["2024-01-05", "2024-02-01", "NA"], "Export dates as numbers"),
         (["12", "13", "14", "l5"], "only a missing value may be left empty"),
     ],
 )

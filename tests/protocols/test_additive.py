@@ -3,9 +3,10 @@ import pytest
 from contracts.secure_sum import SecureSumContract, numbers
 from scipy import stats
 
+from secagg.contracts import Context
 from secagg.core import ring
 from secagg.core.randomness import replayable_random
-from secagg.errors import JobError
+from secagg.errors import JobError, PolicyRefusal
 from secagg.protocols import additive, prg
 from secagg.protocols.additive import Additive, run_ideal, split
 
@@ -48,6 +49,16 @@ class TestTwoAggregators(SecureSumContract):
         total, cohort = world.sum()
         assert cohort == ["site_0", "site_2", "site_3"]
         np.testing.assert_array_equal(total, world.expected(cohort))
+
+    def test_shares_of_a_round_are_held_once(self):
+        """Otherwise shares of another cohort could take their place."""
+        w = self.world(numbers(4, 2, 0))
+        aggregator, _ = Additive(self.aggregators).parties()[0]
+        shape = w.plans.of("numbers").shape
+        context = Context(w.session, 0, w.identities[aggregator], w.roster, shape, w.random)
+        state, _ = Additive(self.aggregators).client("hold", {}, {"envelopes": {}}, context)
+        with pytest.raises(PolicyRefusal):
+            Additive(self.aggregators).client("hold", state, {"envelopes": {}}, context)
 
 
 class TestFourAggregators(TestTwoAggregators):

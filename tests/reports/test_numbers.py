@@ -127,6 +127,7 @@ def test_words() -> None:
     assert written.integer(4 * 2**40) == "4.398 × 10¹²"
     assert written.integer(4000) == "4,000"
     assert written.share(0.95) == "95 %" and written.share(0.9995) == "99.95 %"
+    assert written.share(0.999999) == "99.9999 %" and written.share(-0.1) == "−10 %"
     assert written.epsilon_or_no_bound(None) == written.epsilon_or_no_bound(math.inf) == "no bound"
     assert written.seconds(0.1184) == "0.1 s"
     assert written.moment("2030-01-31T13:00:00.5+01:00") == "2030-01-31 12:00:00 UTC"

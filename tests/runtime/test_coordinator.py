@@ -11,7 +11,7 @@ import pytest
 from support.world import STAGE, SumNumbers, World, events, reopened, run_until
 
 from secagg.contracts import SiteRecords, Total
-from secagg.core.frames import peek_header, write_frame
+from secagg.core.frames import MAX_COUNT, peek_header, write_frame
 from secagg.errors import DataError, OverflowRefusal, PolicyRefusal, ProtocolAbort, SecaggError
 from secagg.privacy.policy.release_rules import ReleasePolicy
 from secagg.protocols.additive import Additive
@@ -212,6 +212,23 @@ def test_who_drops_out_of_the_first_round_is_left_out(protocol: Any) -> None:
     assert missing == [{"event": "missing", "round": 0, "phase": contributes(w), "parties": ["d"]}]
     asked_later = {d.recipient for d in w.engine.transcript if d.round == 1}
     assert "d" not in asked_later
+
+
+@pytest.mark.parametrize(("count", "records"), [(-50.0, 3), (6.4, 6), (1e30, MAX_COUNT)])
+def test_a_noised_count_is_kept_between_what_is_known(
+    count: float, records: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each of the three sites that counted has at least one record; no message holds more than MAX_COUNT."""
+    import secagg.runtime.coordinator as module
+
+    w = world(rounds=1)
+    w.engine.tamper = silent("d", 0, contributes(w))
+    noised = {"records": np.array([count])}, np.zeros(3)
+    monkeypatch.setattr(module, "decode", lambda *_: noised)
+    step = w.coordinator.start()
+    while step.state.records is None:
+        step = w.coordinator.advance(step.state, w.engine.exchange(step.requests))
+    assert step.state.records == records
 
 
 @both

@@ -333,6 +333,21 @@ def test_noise_sets_the_clip_counts_to_zero() -> None:
             add_noise(plan, vector, np.array(invalid, dtype=np.int64))
 
 
+def test_the_tail_is_twelve_standard_deviations_at_least() -> None:
+    noise = Noise(Placement.SITE, 4**8 + 1000, 8, colluding=0, min_sites=1)
+    tail = plan_sum((field(3),), 2, noise=noise).fields[0].tail
+    assert tail**2 >= 12**2 * noise.site_variance(1)
+
+
+def test_a_noised_count_may_be_negative_by_every_sites_noise() -> None:
+    noise = Noise(Placement.SITE, 4**8, 8, colluding=0, min_sites=1)
+    plan = plan_sum((field(1, 4.0, 8, Kind.COUNT),), 3, noise=noise)
+    low = -3 * plan.fields[0].tail
+    assert decode(plan, ring.from_integers([low, 0], plan.ring_bits))[0]["x"] == low / 256
+    with pytest.raises(ProtocolAbort):
+        decode(plan, ring.from_integers([low - 1, 0], plan.ring_bits))
+
+
 # --- a sum that honest sites cannot produce ------------------------------------------------------
 
 

@@ -19,7 +19,7 @@ _COUNTED_TWICE_NOTE = "If these records were part of the run, they count twice i
 
 
 def show_adapted(adapted: Mapping[str, Any]) -> None:
-    """Print what `Adapted.summary` returned."""
+    """Print what `summary` returned."""
     out = standard_output()
     _warn(out, adapted)
     if "converged" not in adapted:  # HM2's draws are independent

@@ -66,7 +66,7 @@ def tested_terms(
 ) -> tuple[Term, ...]:
     """Return Wald tests and intervals by Student's t with `dof` (normal where infinite).
 
-    names: p terms; estimate, std_error: shape (p,), std_error > 0; level: see `check_level`.
+    names: p terms; estimate, std_error: shape (p,), std_error > 0; level: between 0 and 1.
     """
     quantile = critical_value(level, dof)
     statistic = estimate / std_error

@@ -202,13 +202,13 @@ def test_another_cohort_after_the_first_release() -> None:
 # --- keys -----------------------------------------------------------------------------------------
 
 
-def install(cheat: ThresholdCheat, key: PrivateKey, dealer: str, to: str) -> dict:
+def install(cheat: ThresholdCheat, key: PrivateKey, dealer: str, to: str, round_: int = 0) -> dict:
     """Seal a share of `key` for a site with the dealer's keys, and ask the site to install it."""
     w = cheat.world
     share = share_key(key, 4, 3, replayable_random(1))[cheat.sites.index(to)]
     plain = {"n": key.public.n, "h_s": key.public.h_s, "share": share.value}
-    sealed = seal_frame(w.identities[dealer], w.roster, w.session, 0, "deal", to, plain)
-    return cheat.ask(to, "install", 0, {"dealer": dealer, "envelope": sealed})
+    sealed = seal_frame(w.identities[dealer], w.roster, w.session, round_, "deal", to, plain)
+    return cheat.ask(to, "install", round_, {"dealer": dealer, "envelope": sealed})
 
 
 def test_a_key_that_the_coordinator_made() -> None:
@@ -225,8 +225,9 @@ def test_a_second_key() -> None:
     for site in ("site_0", "site_1"):
         with refused():
             cheat.ask(site, "deal", 1, {})
-    with refused():
-        cheat.ask("site_0", "install", 1, {})
+    for site in ("site_0", "site_1"):  # a valid key, in a round for which the site has none
+        with refused():
+            install(cheat, key_of(7), "site_2", site, round_=1)
 
 
 def test_sites_divided_between_two_keys() -> None:
