@@ -218,7 +218,7 @@ def test_who_drops_out_of_the_first_round_is_left_out(protocol: Any) -> None:
 def test_a_noised_count_is_kept_between_what_is_known(
     count: float, records: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each of the three sites that counted has at least one record; no message holds more than MAX_COUNT."""
+    """Each of the three sites that counted has a record; a message holds at most MAX_COUNT."""
     import secagg.runtime.coordinator as module
 
     w = world(rounds=1)
