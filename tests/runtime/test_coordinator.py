@@ -231,6 +231,11 @@ def test_a_noised_count_is_kept_between_what_is_known(
     assert step.state.records == records
 
 
+def test_clip_counts_of_all_rounds_are_added() -> None:
+    w = World(Plain(), dict.fromkeys(SITES, np.array([2000.0, -0.5])), SumNumbers((2,), rounds=2))
+    assert run_all(w)[-1].state.clipped[STAGE].tolist() == [8.0]
+
+
 @both
 def test_who_drops_out_later_ends_the_run(protocol: Any) -> None:
     w = world(protocol, rounds=2)

@@ -88,7 +88,7 @@ def test_another_cohort_after_the_first_release(smaller: list[str]) -> None:
 def test_the_first_release_fixes_a_smaller_cohort_too() -> None:
     w = world()
     body = about_to_open(w)
-    first = ask(w, 0, {**body, "contributors": ["a", "b", "c"]})
+    first = ask(w, 0, {**body, "contributors": ["c", "a", "b"]})
     assert first.error is None
     assert encoding.loads(first.state)["cohort"] == ["a", "b", "c"]
 
