@@ -25,7 +25,7 @@ def killed(tmp_path_factory: pytest.TempPathFactory) -> Any:
 def test_each_point_was_hit_and_so_was_the_middle_of_a_commit(killed: Any) -> None:
     hit = Counter(one["point"] for one in killed["seen"] if one["killed"])
     assert hit.total() == KILLS
-    assert all(hit[point] > 5 for point in POINTS)
+    assert all(hit[point] for point in POINTS), hit  # how often depends on the load of the machine
     # SQLite's journal lies there from its first write until the commit is done.
     assert sum(one["journal"] for one in killed["seen"] if not one["point"]) > 5
 
