@@ -1,9 +1,9 @@
 """Additive secret sharing among S >= 2 aggregators; all shares but one are sent as seeds.
 
 Follows the textbook scheme (Cramer, Damgård, Nielsen, *Secure Multiparty Computation and Secret
-Sharing*, 2015, section 1.3.2): a vector x over Z_2^w is split into S shares that sum to x. Any
-S - 1 shares are uniform and independent of x. To save bandwidth, S - 1 of the shares are expanded
-from random 32-byte seeds (as in Prio3: RFC draft VDAF, section 7.2.1). These shares are
+Sharing*, 2015, section 1.3.2): a vector x of integers modulo 2^w is split into S shares that sum
+to x. Any S - 1 shares are uniform and independent of x. To save bandwidth, S - 1 of the shares are
+expanded from random 32-byte seeds (as in Prio3: RFC draft VDAF, section 7.2.1). These shares are
 pseudorandom instead of uniform, so the scheme is as secure as AES-256 in counter mode.
 
 Threat model: coordinator and sites are honest but curious; at least one of the S aggregators does

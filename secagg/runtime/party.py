@@ -20,8 +20,8 @@ to search for a record. A site therefore limits such refusals:
   with that total.
 * After the method has processed a message, any refusal ends the session, whether it comes from the
   method, the ledger or the protocol. The site then refuses every further request. Otherwise the
-  coordinator could send a request that the ledger or the protocol must refuse, and learn at no cost
-  whether the method had refused it first.
+  coordinator could repeat requests that are certain to be refused, and see from each error code
+  whether the method refused it (which depends on the records) or a later step did.
 
 A session therefore reveals at most the round in which it ended and the kind of error. A refusal
 before the method has processed a message changes nothing: after the cause is fixed (a rule, a

@@ -7,10 +7,10 @@ job need one release.
 
 The transcript determines exactly the pooled n, means and covariances (to the fixed-point step),
 whatever analyses are run. It reveals nothing else about the pooled records, and nothing about how
-they are split over sites. With few records or many variables this is a lot: p + p(p+1)/2 numbers
-determine the records if n is of that order. With `centre = "site"` it is
-the scatter within sites, and no means: `secagg.models.moments.within_sites` also explains why
-noise is refused there.
+they are split over sites. With p variables these are p + p(p+1)/2 numbers; with few records they
+may determine single values. With `centre = "site"` the transcript determines n and the scatter
+within sites, and no means: `secagg.models.moments.within_sites` also explains why noise is refused
+there.
 
 Under differential privacy the records are clipped to |u| <= R on a grid of 2^-g
 (`secagg.contracts.noise.Clip`), and z = (c, u) with c = 1/2. Then M's entries are multiples of
@@ -26,8 +26,8 @@ matrix, for which Analyze Gauss (Dwork et al. 2014) gives
 
 In (2) with |z| = |w| = r, z'w = c^2 + u'v can be 0 if R >= c, and otherwise is at least c^2 - R^2;
 |z|^4 grows with |u|, and faster than (c^2 - |u|^2)^2. Both bounds are attained, and both include
-the response, which is in u as every variable is. A replaced record may also become incomplete,
-which is (1).
+the response, which is in u as every variable is. A record may also be replaced by an
+incomplete one, which is left out: then (1) applies.
 
 ==================================  =====================  =============================
 R^2                                 (1)                    (2), at least (1)

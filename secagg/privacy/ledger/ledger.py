@@ -5,7 +5,8 @@ disk before it leaves (DESIGN.md's invariant 5). A release that is repeated gets
 release without an entry has not left. Entries are kept by data set, under the name that its owner
 declares, and they outlive runs. So ten jobs on one data set compose
 (`secagg.privacy.accounting.budget`). Noise is re-used because each fresh draw would be one more
-release: averaging ten of them costs root(10) times the mu (composition: Dong, Roth and Su 2022).
+release. Ten of them, which could be averaged, cost root(10) times as much as one, in the parameter
+mu of Gaussian differential privacy (composition: Dong, Roth and Su 2022).
 
 Guarantees
     * All recorded releases together keep every cap, with any number of processes: each release is
@@ -13,8 +14,8 @@ Guarantees
     * `record_release` returns after its entry is on disk. A process killed earlier has spent
       nothing or, at worst, has paid for a release that never left. The retry finds the entry, pays
       nothing, and gets the same seed.
-    * One key has one seed. `record_release` refuses other content under the key of an earlier
-      release, because two answers with the same noise reveal their exact difference.
+    * One key (party, session, round) has one seed. `record_release` refuses other content under
+      the key of an earlier release: two answers with the same noise reveal their exact difference.
 
 ==================================================  ================================================
 case                                                result
@@ -23,8 +24,8 @@ first entry of a release                            fresh seed; pays its cost
 same (party, session, round), same content          same seed, no cost, re-use is recorded
 same (party, session, round), other content         `PeerError`: an invalid request
 placement `site`: same records and query, any run   same seed, no cost, re-use is recorded
-placement `site`: same records, other data set      `PolicyRefusal`: one data set, one name
-it or the rest of its job would exceed a cap        `PolicyRefusal` with what would fit; no cost
+placement `site`: same records under another name   `PolicyRefusal`: one data set, one name
+the release, or the rest of its job, exceeds a cap  `PolicyRefusal` with what would fit; no cost
 `check_budget` passes, others record meanwhile      `record_release` decides: a check reserves
                                                     nothing
 no generator given (the coordinator)                never a seed
