@@ -68,6 +68,12 @@ def test_a_record_just_above_the_norm_is_scaled() -> None:
     assert row[0] < 2**15 and sum(q * q for q in row) <= 2**30
 
 
+def test_a_norm_between_two_integers_is_rounded_down() -> None:
+    clip = Clip(2.5 * 4.0**-8, 8)  # three ones would have a square of 3
+    (row,) = integers(clip_rows(np.full((1, 3), 2.0**-8), clip), clip)
+    assert sum(q * q for q in row) <= 2
+
+
 def test_scaling_keeps_the_direction() -> None:
     clip = Clip(0.01, 16)
     (row,) = clip_rows(np.array([[0.9, -0.3]]), clip)
