@@ -1,13 +1,16 @@
 """secagg: federated statistics through secure sums.
 
-    run, resume, Run     run a job, continue an interrupted run, what a run returns
-    plan                 what a job would send and release, before any record is read
-    simulate             a job's result without its parties, on data that one person holds
-    FedLin               regressions of sites that differ, in scikit-learn's manner
-    verify_folder        check that a run folder is what was written
+    run              runs a job, which is one file that states the whole analysis
+    resume           continues an interrupted run
+    Run              what `run` and `resume` return
+    plan             shows what a job would send and release, before any record is read
+    simulate         computes a job's result without messages, for a person who holds all the data
+    FedLin           one linear regression for each site, with the interface of scikit-learn
+    verify_folder    checks that nobody changed the files of a run
 
-`import secagg` is light: a name is imported when it is first used. `secagg.errors` has what these
-raise, `secagg.contracts` what methods and protocols are.
+`import secagg` is fast, because each name is imported when it is first used. `secagg.errors`
+defines the errors that these names raise. `secagg.contracts` defines what a method and a protocol
+must provide.
 """
 
 from __future__ import annotations

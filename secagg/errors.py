@@ -1,9 +1,10 @@
 """The errors of secagg, one class for each kind of failure.
 
-An error has three fields: `where` (file, column, phase or party), `what` (what is wrong) and
-`advice` (how to fix it). `line()` joins them into the one line that a user sees. Only `code` may be
-sent to another party: it names the kind of failure and carries no data. The other fields stay at
-the site, because they may quote a cell of a record.
+"Error" here means a failure of the program, not a statistical error. An error has three fields:
+`where` (file, column, phase or party), `what` (the problem) and `advice` (how to fix the problem).
+`line()` joins them into the one line that a user sees. Only the `code` of an error may be sent to
+another party. The code names the kind of failure and contains no data. The three fields stay at
+the site, because they may quote a value from a record.
 
 =====================  =========  ===========================================================
 class                  exit code  meaning
@@ -11,12 +12,12 @@ class                  exit code  meaning
 `InternalError`        1          a bug in secagg
 `UsageError`           2          the job, the arguments or the data cannot be used
 `PolicyRefusal`        3          a release rule does not allow the release
-`ProtocolAbort`        4          too many dropouts, tampering, or invalid messages
+`ProtocolAbort`        4          too many parties missing, or a message is invalid or forged
 `EvidenceError`        6          a run folder was changed after it was written
 =====================  =========  ===========================================================
 
-Exit code 5 means that an audit found leakage over its limit. That is a result, not an error, so it
-has no class here.
+Exit code 5 means that an audit measured more leakage than its limit. This is a result of the audit
+and not an error, so there is no class for it.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from typing import ClassVar
 
 
 class SecaggError(Exception):
-    """Base class of all errors; the module describes `where`, `what` and `advice`."""
+    """Base class of all errors. The module's text explains `where`, `what` and `advice`."""
 
     exit_code: ClassVar[int] = 1
     code: ClassVar[str] = "internal"
@@ -37,7 +38,7 @@ class SecaggError(Exception):
         self.advice = advice
 
     def line(self) -> str:
-        """Return the one line that a user reads: where, what, how to fix it."""
+        """Return the line that a user sees: `where`, `what` and `advice`, joined."""
         text = f"{self.where}: {self.what}"
         return f"{text}. {self.advice}" if self.advice else text
 
@@ -63,13 +64,16 @@ class JobError(UsageError):
 
 
 class DataError(UsageError):
-    """A site's table does not match what the job declares. The text stays at the site."""
+    """A site's table does not match the job. The text of the error stays at the site."""
 
     code = "data"
 
 
 class OverflowRefusal(UsageError):
-    """The sums could overflow: no ring of the protocol fits these bounds, sites and resolution."""
+    """A sum could be too large for the whole numbers (at most 128 bits) of the protocol.
+
+    The size depends on the bounds of the columns, the number of sites and the fraction bits.
+    """
 
     code = "overflow"
 
@@ -81,7 +85,10 @@ class CapabilityError(UsageError):
 
 
 class PolicyRefusal(SecaggError):
-    """A release rule forbids the release: too few sites, too few records, or a changed cohort."""
+    """A release rule forbids the release of a sum.
+
+    For example, too few sites or records take part, or other sites than in an earlier sum.
+    """
 
     exit_code = 3
     code = "policy"
@@ -101,7 +108,7 @@ class PeerError(ProtocolAbort):
 
 
 class EvidenceError(SecaggError):
-    """A run folder was altered: a line or a file was changed, deleted or swapped."""
+    """A file of a run was altered: a line or a file was changed, deleted or exchanged."""
 
     exit_code = 6
     code = "evidence"

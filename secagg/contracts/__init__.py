@@ -1,22 +1,30 @@
-"""The interfaces of secagg: read this file first.
+"""The interfaces of secagg. To read the source code, begin with this file.
 
-A federated method is a loop in which the coordinator needs only *sums over sites* of small named
-arrays. There are three interfaces:
+A federated method works in rounds. In each round, every site computes a few named arrays, and the
+coordinator receives only their *sum over the sites*. The arrays of one site are its contribution.
+There are three interfaces:
 
-* a `Method` defines what each site contributes and what the coordinator does with the sum;
-* a `SecureSum` protocol computes that sum so that nobody sees a single contribution;
-* an `Engine` carries bytes between the parties.
+* A `Method` defines what each site contributes and what the coordinator does with the sum.
+* A `SecureSum` protocol computes that sum so that nobody sees the contribution of a single site.
+* An `Engine` carries messages between the parties, which are the sites and the coordinator.
 
-Methods and protocols do no input or output and keep no hidden state. Each step is a function
-(state, inputs) -> (state, outputs). State is plain data (that `secagg.core.encoding` can encode),
-so an engine can stop and resume between any two steps, and a test can replay them.
+Methods and protocols neither read nor write files, and they keep no hidden state. Each step is a
+function (state, inputs) -> (state, outputs). The state is plain data that `secagg.core.encoding`
+can encode. So a run can be stopped between any two steps and resumed there, and a test can repeat
+any step.
 
-One secure sum, in the order that is fixed for every method and protocol::
+Every secure sum follows these steps, whatever the method and the protocol::
 
-    SITE         Method.contribute -> codec.encode (clip to bounds, fixed point) -> site policy
-                 -> SecureSum phases, relayed by the coordinator; the parties that hold keys or
-                 shares check the release rules before they open a sum
-    COORDINATOR  release logged on disk -> codec.decode -> Method.aggregate -> message or result
+    at a site
+        1. Method.contribute computes the contribution
+        2. codec.encode clips it to the bounds and rounds it to fixed point
+        3. the site's policy allows or refuses the contribution
+        4. the SecureSum protocol exchanges messages, which the coordinator relays; before a sum
+           is opened, the parties that hold keys or shares check the release rules
+    at the coordinator
+        5. the release is written to the log on disk
+        6. codec.decode turns the whole numbers back into reals
+        7. Method.aggregate computes the next message to the sites, or the result
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The data that sites contribute and its public description: fields, stages, public facts."""
+"""What a site contributes to a sum, and the public description of it."""
 
 from __future__ import annotations
 
@@ -15,22 +15,21 @@ from numpy.typing import NDArray
 from secagg.contracts.noise import Clip, Noise, Sensitivity
 
 State = dict[str, Any]
-"""The state of one party: plain data (that `secagg.core.encoding` encodes), passed in and
-returned."""
+"""The state of one party between two steps: plain data that `secagg.core.encoding` can encode."""
 
 Body = dict[str, Any]
-"""The content of one message; plain data."""
+"""The content of one message: plain data, as for `State`."""
 
 Update = dict[str, NDArray[np.float64]]
 """A site's contribution, or the sum of contributions: one float64 array for each `Field`."""
 
 
 class Kind(StrEnum):
-    """The kind of numbers in a field; determines the overflow check and how noise may be added."""
+    """The kind of numbers in a field, which determines the allowed range of an entry."""
 
     COUNT = "count"  # integers in [0, bound]
     BOUNDED = "bounded"  # reals in [-bound, bound]
-    PSD = "psd"  # upper triangle, row by row, of a positive semidefinite matrix; entries as BOUNDED
+    PSD = "psd"  # a positive semidefinite matrix: upper triangle, by rows; range as BOUNDED
     WEIGHT = "weight"  # reals in [0, bound]
 
 
@@ -40,8 +39,8 @@ class Field:
 
     bound: the largest absolute value of an entry at one site; public, positive and finite
     fraction_bits: entries are rounded to multiples of 2**-fraction_bits (0 for counts)
-    strict: an entry beyond the bound is an error, because the method has proved the bound;
-        otherwise such an entry is clipped and counted
+    strict: if true, an entry beyond the bound is an error, because the method guarantees the bound;
+        if false, the entry is replaced by the bound, and the site counts how often this happened
     """
 
     name: str
@@ -62,11 +61,13 @@ Spec = tuple[Field, ...]
 
 @dataclass(frozen=True)
 class Stage:
-    """A kind of round. A method declares its stages before any data is read.
+    """A kind of round. A round computes one sum. A method declares its stages before reading data.
 
-    sees: what its sum tells the coordinator, as text for the report
-    sensitivity: how far one record can move the contribution; None if that is not bounded, so that
-        noise cannot protect it. With a sensitivity, all fields have equal `fraction_bits`.
+    spec: the arrays of one contribution
+    max_rounds: the largest number of rounds of this kind
+    sees: what the sum tells the coordinator, as text for the report
+    sensitivity: the largest change of the contribution that one record can cause; all fields then
+        have equal `fraction_bits`. None if there is no bound, so that noise cannot protect records
     ends_early: whether the method may end before `max_rounds`
     """
 
@@ -80,12 +81,14 @@ class Stage:
 
 @dataclass(frozen=True)
 class Variable:
-    """One numeric column of the design matrix; categorical columns have become indicators.
+    """One column of the design matrix: a continuous variable, or an indicator with values 0 and 1.
 
-    Values are scaled to u = (x - midpoint) / half_range, so that |u| <= 1 by the public bounds.
+    A value x is scaled to u = (x - midpoint) / half_range. By the public bounds, |u| <= 1.
 
-    indicator: x is 0 or 1. Under differential privacy `half_range` is 1 for indicators, so that
-        |u| = 1/2. Otherwise indicators would dominate the norm of a record, and with it the noise.
+    column: the declared column from which the variable is made
+    indicator: whether x is 0 or 1. Under differential privacy, an indicator has `half_range` 1, so
+        |u| = 1/2. With |u| = 1, indicators would make up most of the norm of a record, and the
+        noise, which is proportional to that norm, would be larger
     """
 
     name: str
@@ -102,10 +105,13 @@ class Variable:
 
 @dataclass(frozen=True)
 class PublicFacts:
-    """What the job declares about the data, known to all parties; nothing here comes from records.
+    """What the job declares about the data. All parties know it, and no part comes from records.
 
+    columns: names of the declared columns
+    max_rows: the largest number of records that one site may have
+    sites: names of the sites
     clip: under differential privacy, how every site clips its records; otherwise None
-    noise: under differential privacy, the noise of each stage, by name
+    noise: under differential privacy, the noise of each stage, by the stage's name
     repeated_persons: whether one person may have several records, according to the job
     """
 
@@ -123,9 +129,9 @@ class SiteRecords:
     """A site's complete records, scaled by the public bounds. They never leave the site.
 
     values: float64, shape (records, variables), every entry in [-1, 1]
-    incomplete: number of records left out because a declared column was missing
-    outside: for each declared column, how many values lay outside its bounds and were clipped
-    remarks: remarks about the site's own records, shown to the site only
+    incomplete: number of records left out because a value of a declared column was missing
+    outside: for each declared column, number of values outside its bounds, which were clipped
+    remarks: remarks about the site's records, which only the site sees
     """
 
     values: NDArray[np.float64]

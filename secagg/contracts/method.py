@@ -1,4 +1,4 @@
-"""What a federated method has to provide, and what it may provide."""
+"""What a federated method must provide, and what it may provide in addition."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from secagg.core.randomness import RandomBytes
 
 @dataclass(frozen=True)
 class Result:
-    """What a run is for. `summary` goes to result.json, `arrays` to arrays.npz."""
+    """The result of a run. `summary` is written to result.json, `arrays` to arrays.npz."""
 
     summary: dict[str, Any]
     arrays: dict[str, NDArray[Any]] = field(default_factory=dict)
@@ -23,10 +23,10 @@ class Result:
 
 @dataclass(frozen=True)
 class RecordCount:
-    """What the first sum of every run said of the number of records, over the sites in it.
+    """The number of records of all sites together, which is the first sum of every run.
 
-    records: as decoded; with noise it need not be whole, nor positive
-    variance: of its noise; 0 where it is exact
+    records: the released number; with noise it may be fractional or negative
+    variance: variance of the noise in `records`; 0 without noise
     """
 
     records: float
@@ -34,44 +34,52 @@ class RecordCount:
 
 
 class Method(Protocol):
-    """A federated method: settings in frozen fields, what it says of itself, six pure functions.
+    """A federated method. Its settings are the fields of a frozen dataclass.
 
-    Plan, report and terminal read `title`, `disclosure` and `tables`. All parties call `stages`,
-    before data is read. The coordinator calls `initial_state` once, `next_request` and `aggregate`
-    in turn, and `result` at the end; each site calls `contribute` once a round.
+    `secagg plan`, the report and the terminal show `title`, `disclosure` and `tables`. The other
+    functions depend on their arguments only. They are called in this order:
 
-    What must hold of every method: `contribute` reads a site's records only to compute the fields
-    of the stage it was asked for, within their bounds; `aggregate` sees only sums. What the sums of
-    all rounds together determine about a site is derived in the method's docstring and stated in
-    `disclosure`.
+    1. All parties call `stages`, before any record is read.
+    2. The coordinator calls `initial_state`.
+    3. In each round, the coordinator calls `next_request`, each site calls `contribute`, and the
+       coordinator calls `aggregate` with the sum of the contributions.
+    4. When `next_request` returns None, the coordinator calls `result`.
 
-    A new method is a class like this, a line in `secagg.jobs.registry.METHODS`, and its tests:
-    nothing else knows a method by its name.
+    Every method must have these properties:
+
+    * `contribute` uses a site's records only to compute the fields of the requested stage. All
+      entries are within the bounds of the fields.
+    * `aggregate` receives only sums.
+    * The method's docstring derives what the sums of all rounds together determine about a site,
+      and `disclosure` states the conclusion.
+
+    A new method needs such a class, a line in `secagg.jobs.registry.METHODS`, and tests. No other
+    part of the program refers to a method by name.
     """
 
     name: ClassVar[str]
 
     @property
     def title(self) -> str:
-        """What the method is called in a heading, with these settings."""
+        """The name of the method, with its settings, for headings."""
         ...
 
     @property
     def disclosure(self) -> Disclosure:
-        """What all sums together tell, and whom; with these settings."""
+        """What all sums together reveal, and to whom, with these settings."""
         ...
 
     def tables(self, public: PublicFacts) -> tuple[ResultTable, ...]:
-        """Return how the result is shown: one table for its summary.
+        """Return how the result is shown: one table for the summary of the result.
 
-        If the summary has a list "analyses", one table for each of them, in their order.
+        If the summary has a list "analyses", there is one table for each analysis, in that order.
         """
         ...
 
     def stages(self, public: PublicFacts) -> tuple[Stage, ...]:
-        """Declare every kind of round. Called by all parties, before data is read.
+        """Return every kind of round of the method. All parties call this before data is read.
 
-        Raises `JobError` for settings that do not fit the declared columns.
+        Raises `JobError` if the settings do not fit the declared columns.
         """
         ...
 
@@ -80,7 +88,7 @@ class Method(Protocol):
         ...
 
     def next_request(self, state: State) -> tuple[str, Body] | None:
-        """Return (stage, message to all sites) of the next round, or None when done."""
+        """Return the stage of the next round and the message to all sites; None after the last."""
         ...
 
     def contribute(
@@ -92,68 +100,74 @@ class Method(Protocol):
         public: PublicFacts,
         random: RandomBytes,
     ) -> tuple[Update, State]:
-        """Return a site's contribution and what it remembers until the next round.
+        """Return a site's contribution, and the memory that it keeps until its next round.
 
-        The message comes from the coordinator: whatever does not make sense is a `PeerError`.
-        random: the site's own, which nobody else knows; not that of the protocol, so that what a
-            method draws does not depend on how its sums are protected
+        stage: name of the requested stage
+        rows: the site's records
+        message: from the coordinator
+        memory: what this function returned in the site's previous round; empty in the first
+        random: the site's secret random bytes. The protocol draws from another source, so the
+            method draws the same numbers under every protocol
+        Raises `PeerError` if the message is not valid.
         """
         ...
 
     def aggregate(self, state: State, total: Update, sites: int) -> State:
-        """Take the decoded sum over `sites` sites and return the next state."""
+        """Return the coordinator's next state, given the decoded sum over `sites` sites."""
         ...
 
     def result(self, state: State, public: PublicFacts, counted: RecordCount) -> Result:
-        """Return the result of a finished run."""
+        """Return the result of a finished run. counted: the released number of records."""
         ...
 
 
-# --- what a method may have besides -----------------------------------------------------------
+# --- what a method may provide in addition ----------------------------------------------------
 
 COLLECTED_DRAWS: Final = "collected"
-"""Key of the coordinator's state whose value is a list that only grows at its end: what a journal
-has to write of it in a round is what is new."""
+"""Key in the coordinator's state of a list to which rounds only append. So in each round it is
+enough to write the new items to disk."""
 
 
 @runtime_checkable
 class HasSiteResult(Protocol):
-    """A method that leaves a site something for its own eyes."""
+    """A method that gives each site a result of its own, which only that site sees."""
 
     def site_result(self, memory: State, public: PublicFacts) -> Result | None:
-        """Return it, from what the site remembers after its part in the last round; or None."""
+        """Return a site's own result, or None. memory: what the site's last round returned."""
         ...
 
 
 @runtime_checkable
 class OneRegression(Protocol):
-    """A method whose result under noise is one regression: what `plan` judges is that one.
+    """A method whose result is one regression, also under differential privacy.
 
-    Of any other method `plan` judges a linear regression on all columns.
+    For such a method, `secagg plan` predicts the effect of the noise on this regression. For every
+    other method, it predicts the effect on a linear regression that uses all columns.
     """
 
     @property
     def columns_used(self) -> frozenset[str]:
-        """The columns of the outcome and the predictors."""
+        """The names of the columns of the outcome and the predictors."""
         ...
 
     @property
     def logistic(self) -> bool:
-        """Whether it is a logistic regression; otherwise it is a linear one."""
+        """Whether the regression is logistic; if false, it is linear."""
         ...
 
 
 @runtime_checkable
 class ExplainsUnknown(Protocol):
-    """A method that users expect to have a setting which it does not have."""
+    """A method that explains why it lacks a setting which users may expect."""
 
     unknown_settings: ClassVar[Mapping[str, str]]
-    """By the setting's name, why there is none: continues the method's name."""
+    """For each missing setting, the reason, as the end of a sentence that begins with the method's
+    name."""
 
 
 @runtime_checkable
 class BatchedLocal(Protocol):
-    """A method that computes many sites' contributions at once, where one process has them all."""
+    """A method that can compute many sites' contributions at once, if one process runs them all."""
 
     def contribute_batched(
         self,

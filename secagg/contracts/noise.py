@@ -1,7 +1,8 @@
-"""Public facts about the noise of differential privacy: where it is added and its variance.
+"""Public facts about the noise of differential privacy: the place where it is added, its variance.
 
-Methods, codec, parties and the accountant share these types.
-`secagg.privacy.accounting.calibration` computes the variance for a given (epsilon, delta).
+Differential privacy limits how much one record can change the probability of any released result.
+`secagg.privacy.accounting.calibration` computes the variance for a given epsilon and delta, the
+two numbers that state this limit.
 """
 
 from __future__ import annotations
@@ -13,15 +14,17 @@ from enum import StrEnum
 
 @dataclass(frozen=True)
 class Sensitivity:
-    """L2 sensitivity: the largest L2 norm of the change of a contribution if one record changes.
+    """L2 sensitivity: the largest change, in L2 norm, that one record can cause in a contribution.
 
-    add: if a record is added or removed
-    replace: if a record is replaced by another one, or by an incomplete one, which is left out;
-        so at least `add`
-    weights: positive integers, one for each number; () means all 1. The change of a number is
-        divided by the square root of its weight, and its noise variance is multiplied by it.
+    add: the largest change if a record is added or removed
+    replace: the largest change if a record is replaced by another. Since an incomplete record is
+        left out, removing a record is a special case, so `replace` is at least `add`
+    weights: one positive integer for each number of the contribution; () means that all are 1. In
+        the norm, the change of a number is divided by the square root of its weight. The variance
+        of its noise is multiplied by its weight
 
-    Both bounds are exact for the integers that are summed, if records are clipped as `Clip` says.
+    Both bounds hold exactly for the integers that are summed, if records are clipped as `Clip`
+    says.
     """
 
     add: float
@@ -33,13 +36,16 @@ class Placement(StrEnum):
     """Where the noise of differential privacy is added."""
 
     NONE = "none"
-    SUM = "sum"  # once, to the sum: each site adds a share of the noise
-    SITE = "site"  # once, to each site's own contribution; later rounds use the same noise
-    ROUND = "round"  # as `sum`, in every round
+    SUM = "sum"  # once, in one sum, to which each site adds a share of the noise
+    SITE = "site"  # once, in each site's own contribution; later rounds use the same noise
+    ROUND = "round"  # in the sum of every round, to which each site adds a share of the noise
 
 
 class Adjacency(StrEnum):
-    """Which data sets are neighbours: differential privacy makes neighbours hard to tell apart."""
+    """Which data sets are neighbours.
+
+    Differential privacy limits how well a result shows which of two neighbours it was made from.
+    """
 
     ADD_REMOVE = "add_remove"
     REPLACE = "replace"
@@ -47,10 +53,10 @@ class Adjacency(StrEnum):
 
 @dataclass(frozen=True)
 class Clip:
-    """How sites clip each record first, under differential privacy.
+    """How sites clip each record before they use it, under differential privacy.
 
-    squared_norm: R^2, where R is the largest L2 norm of a record's scaled variables; at most what
-        the public bounds allow
+    squared_norm: R^2. A record whose scaled variables have a larger L2 norm than R is scaled down
+        to norm R. R is at most the largest norm that the public bounds allow
     grid_bits: values are truncated, towards zero, to multiples of 2**-grid_bits
     """
 
@@ -65,14 +71,16 @@ class Clip:
 
 @dataclass(frozen=True)
 class Noise:
-    """The noise of one stage; public. Variances are in squared grid steps of the stage.
+    """The noise of one stage, which is public. Only the random numbers themselves are secret.
 
-    variance: the noise of all honest sites together has at least this variance (with placement
-        `site`, the noise of each site)
-    fraction_bits: of the stage's fields
-    colluding: number of sites whose noise does not count, because colluding sites know it
+    Variances are in units of (2**-fraction_bits)^2.
+
+    variance: with placement `site`, the variance of the noise of each site. With `sum` and `round`,
+        the noise of all sites together has at least this variance, without `colluding` sites
+    fraction_bits: fraction bits of the stage's fields
+    colluding: number of sites whose noise does not count, because colluding sites reveal it
     min_sites: the smallest number of sites that a sum can cover
-    weights: the variance of each number is multiplied by its weight (`Sensitivity.weights`)
+    weights: the variance of each number is multiplied by its weight (see `Sensitivity`)
     """
 
     placement: Placement
@@ -89,5 +97,8 @@ class Noise:
         return -(-self.variance // (cohort - self.colluding))
 
     def sum_variance(self, cohort: int, site_variance: int) -> float:
-        """Return the noise variance of a sum (weight 1), in the squared units of the fields."""
+        """Return the variance of the noise in a sum over `cohort` sites, for a number of weight 1.
+
+        The result is in the squared units of the fields; `site_variance` is in squared steps.
+        """
         return float(cohort * site_variance) * 4.0**-self.fraction_bits

@@ -1,4 +1,4 @@
-"""The interface of secure-sum protocols, and of the engine that carries their messages."""
+"""The interface of secure-sum protocols, and the interface of the engine that carries messages."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from secagg.core.ring import RingVector
 class Shape:
     """The sizes of the vectors that a protocol sums.
 
-    ring_bits: contributions are vectors over Z_2^ring_bits (32, 64 or 128)
+    ring_bits: 32, 64 or 128; vectors hold integers modulo 2**ring_bits
     length: number of elements in one contribution
     value_bits: every element v of one contribution, read as signed, has |v| < 2**(value_bits - 1)
     """
@@ -30,8 +30,10 @@ class Shape:
 class Phase:
     """A step of a protocol: the coordinator sends requests to some parties, and they reply.
 
-    contributes: a site's reply contains its protected contribution
-    opens: the replies let the coordinator compute a sum; parties check the release rules first
+    role: the role of the parties that reply
+    contributes: whether a site's reply contains its protected contribution
+    opens: whether the coordinator can compute a sum from the replies; if so, parties check the
+        release rules before they reply
     """
 
     name: str
@@ -42,10 +44,12 @@ class Phase:
 
 @dataclass(frozen=True)
 class Capabilities:
-    """What a protocol can do and what it protects; a job that asks for more is refused.
+    """What a protocol can do and what it protects. A job that requires more is refused.
 
+    ring_bits: the allowed values of `Shape.ring_bits`
+    hides_from_coordinator: whether the coordinator sees no single contribution
     dropouts: which parties may drop out, as text for the report
-    sees: for each role, what the messages show that party, as text for the report
+    sees: for each role, what a party with this role learns from messages, as text for the report
     unprotected: what the protocol does not protect, as texts for the report
     """
 
@@ -60,10 +64,14 @@ class Capabilities:
 class Context:
     """The constants that a step of a protocol may read.
 
+    session: 16 bytes that name the session, in which one set of keys is used
+    round: number of the round
     identity: the private keys of the party that runs the step
+    roster: all parties with their public keys
+    shape: the sizes of the vectors
     random: the party's source of random bytes
-    request_digest: of the request that the contributors to this sum answer (stage, cohort, number
-        of records, message); known to the coordinator, and to a site while it contributes
+    request_digest: digest of the request to which the sites contribute: stage, cohort, number of
+        records and message. Empty for a site in phases in which it does not contribute
     min_sites: the smallest number of sites by the party's own release rule (0 if not set)
     """
 
@@ -86,6 +94,8 @@ class Context:
 class PhaseRequest:
     """The coordinator's request to run a phase, with one message body for each party.
 
+    phase: name of the phase
+    bodies: the message body for each party, by the party's name
     contributors: for a phase that opens a sum, the sites whose contributions the sum covers
     """
 
@@ -96,7 +106,11 @@ class PhaseRequest:
 
 @dataclass(frozen=True)
 class Total:
-    """A finished sum: the ring vector, and the sites whose contributions it covers."""
+    """A finished sum.
+
+    values: the sum, as integers modulo 2**ring_bits
+    contributors: the sites whose contributions the sum covers
+    """
 
     values: RingVector
     contributors: tuple[str, ...]
@@ -108,33 +122,39 @@ class Ready:
 
 
 class SecureSum(Protocol):
-    """A protocol: settings in frozen fields, and two pure functions, `client` and `server`.
+    """A protocol. Its settings are the fields of a frozen dataclass.
 
-    Every protocol guarantees: `Total.values` is the exact ring sum of the contributions of
-    `Total.contributors`, or an error is raised. Both functions raise `PeerError` for a malformed
+    The functions `client` and `server` depend on their arguments only. Every protocol guarantees
+    that `Total.values` is exactly the sum of the contributions of `Total.contributors` (modulo
+    2**ring_bits), if no error is raised. `client` and `server` raise `PeerError` for a malformed
     message, and `ProtocolAbort` if the sum cannot be finished.
     """
 
     name: ClassVar[str]
     capabilities: ClassVar[Capabilities]
     setup: ClassVar[tuple[Phase, ...]]
-    """Phases that run once in a session, before the first sum; may be empty."""
+    """The phases that run once in a session, before the first sum. There may be none."""
     phases: ClassVar[tuple[Phase, ...]]
-    """Phases of one sum, in order."""
+    """The phases of one sum, in order."""
 
     def parties(self) -> tuple[tuple[str, Role], ...]:
-        """Return the parties that the protocol needs in addition to sites and coordinator."""
+        """Return the names and roles of parties needed in addition to sites and coordinator."""
         ...
 
     def guarantee_text(self, sites: int) -> str:
-        """Return how many of `sites` sites may collude and drop out, as text for plan and report.
+        """Return a text for plan and report: how many sites may collude, and how many drop out.
 
+        sites: number of sites in the run
         Raises `JobError` if the settings do not fit this number of sites.
         """
         ...
 
     def max_colluding(self, sites: int) -> int:
-        """Return how many of `sites` sites may collude with the coordinator and see only sums."""
+        """Return the largest number of colluding sites against which contributions stay hidden.
+
+        If no more than this number of the `sites` sites collude with the coordinator, together
+        they still see only sums.
+        """
         ...
 
     def client(
@@ -145,26 +165,32 @@ class SecureSum(Protocol):
         context: Context,
         contribution: RingVector | None = None,
     ) -> tuple[State, Body]:
-        """Answer one request, at a site or an aggregator. The state lasts for the session.
+        """Answer one request, at a site or an aggregator. Return the new state and the answer.
 
-        contribution: the site's own, in a phase with `contributes`; the protocol may overwrite it
+        state: what this function returned for the previous request of the session
+        contribution: the site's contribution, in a phase with `contributes`; this function may
+            overwrite the array
         """
         ...
 
     def server(
         self, phase: str, state: State, replies: Mapping[str, Body], context: Context
     ) -> tuple[State, PhaseRequest | Total | Ready]:
-        """Process the replies to `phase` and return the next step.
+        """Process the replies to `phase`, at the coordinator. Return the new state and next step.
 
-        `phase` is "setup" at the start of the session's set-up and "sum" at the start of a sum.
-        Then `replies` holds an empty body for every site that takes part.
+        phase: name of the phase. To begin the set-up of a session, the coordinator calls this
+            function with "setup", and to begin a sum with "sum"; `replies` then has an empty body
+            for every site that takes part
         """
         ...
 
 
 class Engine(Protocol):
-    """Carries frames between parties. Parties that do not answer in time have no reply."""
+    """Carries frames, which are signed messages, between the parties."""
 
     def exchange(self, requests: Mapping[str, bytes]) -> Sequence[bytes]:
-        """Deliver one frame to each named party; return the replies that arrive, in any order."""
+        """Deliver one frame to each named party, and return the replies in any order.
+
+        There is no reply from a party that does not answer in time.
+        """
         ...

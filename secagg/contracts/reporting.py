@@ -1,6 +1,6 @@
-"""What a method says of itself to plan, report and terminal: plain data that is kept with the run.
+"""How a method describes its result and its disclosures, for `secagg plan`, report and terminal.
 
-A report is made from the files of a run alone, so all of this is written to run.json.
+These descriptions are written to run.json, because a report uses only the files of a run.
 """
 
 from __future__ import annotations
@@ -12,25 +12,26 @@ from typing import Final
 
 
 class DisclosureKind(StrEnum):
-    """What the sums of all rounds, taken together, tell."""
+    """What the sums of all rounds together reveal."""
 
-    POOLED = "pooled"  # statistics of the pooled records, and nothing of a single site
-    SITES = "sites"  # they may reveal single sites: a person must judge
-    SOLVABLE = "solvable"  # an honest coordinator can solve them for single sites
+    POOLED = "pooled"  # only statistics of the pooled records, and nothing about a single site
+    SITES = "sites"  # perhaps something about single sites: a person must judge this
+    SOLVABLE = "solvable"  # the numbers of single sites: an honest coordinator can solve for them
 
 
 @dataclass(frozen=True)
 class Disclosure:
-    """What the sums of all rounds tell, in words for plan and report.
+    """What the sums of all rounds together reveal, as texts for plan and report.
 
-    kind: POOLED only where the method's docstring shows it, and a test checks it
+    kind: `POOLED` only if the method's docstring derives it and a test checks it
     text: what all sums together determine
-    if_malicious: what a coordinator can read that does not send what the method computes
-    if_malicious_noised: the same where every sum has noise; empty: as without noise
-    if_honest: what officers ask of a coordinator that follows the method, with the answers; shown
-        only under a protocol that hides sites from it
-    other_runs: what runs of other methods over the same records would add by subtraction; shown
-        only without noise
+    if_malicious: what a coordinator can learn that sends other messages than the method computes
+    if_malicious_noised: what such a coordinator can learn if every sum has noise; if this text is
+        empty, `if_malicious` holds with noise too
+    if_honest: questions of data-protection officers about a coordinator that follows the method,
+        with answers; shown only if the protocol hides contributions from the coordinator
+    other_runs: what could be computed by subtracting these sums and those of other methods' runs
+        on the same records; shown only without noise
     """
 
     kind: DisclosureKind
@@ -45,22 +46,23 @@ ASKED_ONCE: Final = (
     "It gains nothing by this: sites are asked once, and what they contribute depends on no number "
     "that the coordinator chooses. It still decides which sites are asked."
 )
-"""`Disclosure.if_malicious` of a method with one round and an empty message."""
+"""`Disclosure.if_malicious` of a method with one round, in which sites receive an empty message."""
 
 TRUSTED: Final = (
     "It is trusted to send what the method computes, and sites cannot check whether it does."
 )
-"""Beginning of `Disclosure.if_malicious` of a method whose sums depend on what was sent."""
+"""Beginning of `Disclosure.if_malicious` of a method whose sums depend on the coordinator's
+messages."""
 
 ANY_MESSAGE: Final = (
     f"{TRUSTED} Every sum depends on what was sent: a coordinator that chooses its messages itself "
     "may make a sum depend mostly on few records. The number of rounds limits how often it can ask."
 )
-"""`Disclosure.if_malicious` where nothing more is known."""
+"""`Disclosure.if_malicious` of a method about which nothing more is known."""
 
 
 class TableKind(StrEnum):
-    """Which table shows a summary, and with it which keys the summary has."""
+    """The kind of table that shows a summary. It determines the keys of the summary (comments)."""
 
     REGRESSION = "regression"  # outcome, terms
     GRAPH = "graph"  # names, edges, settings
@@ -68,22 +70,24 @@ class TableKind(StrEnum):
     POSTERIOR = "posterior"  # outcome, coefficients with PIPs, prior, sampler
     POSTERIOR_GRAPH = "posterior graph"  # names, pairs or arrows, prior, sampler
     SITES = "sites"  # outcome, across_sites, errors
-    NUMBERS = "numbers"  # every number by its label; what a new method gets without more work
+    NUMBERS = "numbers"  # every number with its label; the default for a new method
 
 
 Label = tuple[str, str]
-"""What a number is called, and what it means; the second is empty where the first says it."""
+"""The name of a number and its meaning. The meaning is empty if the name is enough."""
 
 
 @dataclass(frozen=True)
 class ResultTable:
     """How one summary of a result is shown.
 
-    title: its heading
-    labels: of its single numbers, by their keys in the summary; a key without one is shown as it is
-    converged: what is said of a method that reached its goal, in place of "Converged"
-    caption: of a graph: how far its arrows may be read as causes
-    weights: of a graph: the unit of its weights
+    title: heading of the table
+    kind: kind of the table
+    labels: the label of each single number, by its key in the summary; without a label, the key
+        itself is shown
+    converged: the words shown in place of "Converged" when the method has reached its goal
+    caption: for a graph, to what extent its arrows may be interpreted as causes
+    weights: for a graph, the unit of the weights of its edges
     """
 
     title: str
