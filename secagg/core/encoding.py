@@ -1,9 +1,10 @@
 """Canonical encoding of plain data: each value has exactly one encoding. Decoding never runs code.
 
-State, messages and signed statements consist of None, bool, int, float, str, bytes, list, dict
-with string keys, and numpy arrays of a few types. A value is encoded as a tag byte followed by the
-content in the table. Lengths are unsigned 64-bit little-endian. Because the encoding is canonical,
-equal data have equal digests, and a digest can be signed.
+Plain data are None, bool, int, float, str, bytes, list, dict with string keys, and numpy arrays of
+the types in `ARRAY_TYPES`. All states, messages and signed statements are plain data. A value is
+encoded as a tag byte followed by the content in the table. Lengths are unsigned 64-bit
+little-endian. Equal data have equal encodings, and so equal digests. Therefore a signature of the
+digest is a signature of the data.
 
 ====  ==========  =======================================================================
 tag   type        content
@@ -19,9 +20,9 @@ M     dict        number of pairs, then key (as S) and value, keys strictly asce
 A     ndarray     type letter, number of axes (1 byte), the axes, then the elements (C order)
 ====  ==========  =======================================================================
 
-Decoding accepts nothing else. An unknown tag, an unsorted key, a padded integer, a length past the
-end, a trailing byte or nesting beyond 32 levels raises `PeerError`; no input raises another error.
-Decoded arrays are read-only, and float arrays are aligned.
+Decoding raises `PeerError` for everything else: an unknown tag, an unsorted key, a padded integer,
+a length past the end, a trailing byte, or nesting beyond 32 levels. No input raises another error.
+Decoded arrays are read-only. Float arrays are aligned in memory.
 """
 
 from __future__ import annotations
@@ -48,9 +49,11 @@ _FLOAT: Final = struct.Struct("<d")
 
 
 class Pieces:
-    """The encoding of a value in parts. Large arrays are views, copied only once, at the end.
+    """The encoding of a value, as a list of parts that are joined later.
 
-    `dumps` accepts a `Pieces` object in place of its bytes. The arrays must not change until then.
+    Large arrays are views, so that they are copied only once, when the parts are joined. Until
+    then the arrays must not change. `dumps` encodes a `Pieces` object as it would encode the joined
+    bytes.
     """
 
     def __init__(self, value: Any) -> None:
@@ -140,9 +143,10 @@ def dumps(value: Any) -> bytes:
 
 
 def split(data: bytes | memoryview, what: str) -> list[memoryview]:
-    """Return the items of an encoded list of bytes, as views (`loads` makes copies).
+    """Return the items of an encoded list of bytes, as views. (`loads` would copy the items.)
 
-    what: what such a list is called, for the text of the `PeerError`
+    what: the name of such a list, for the text of the error
+    Raises `PeerError` if `data` does not encode a list of bytes.
     """
     reader = _Reader(memoryview(data))
     if reader.tag() != _LIST:
@@ -157,7 +161,10 @@ def split(data: bytes | memoryview, what: str) -> list[memoryview]:
 
 
 def loads(data: bytes | memoryview) -> Any:
-    """Return the value that `data` encodes. Arrays are read-only views. Raises `PeerError`."""
+    """Return the value that `data` encodes. Arrays are read-only.
+
+    Raises `PeerError` if `data` is not a canonical encoding.
+    """
     reader = _Reader(memoryview(data))
     value = reader.value(0)
     reader.end()
@@ -316,8 +323,8 @@ class _Reader:
         body = self.take(math.prod(shape) * dtype.itemsize)
         flat = np.frombuffer(body, dtype=dtype)
         if dtype.kind == "f" and not flat.flags.aligned:
-            # Products of unaligned floats can differ in their last bits. The position of an array
-            # in a message must not change results computed from it. Integers are always exact.
+            # Products of unaligned floats can differ in their last bits, so results could depend on
+            # the position of an array in a message. Integers do not have this problem.
             flat = flat.copy()
             flat.flags.writeable = False
         return flat.reshape(shape)

@@ -1,16 +1,22 @@
 """Frames and envelopes: the messages between parties.
 
-A *frame* is a signed message (Ed25519). Its header names the session, round, phase, sender and
-recipient, and holds a small public note and the SHA-256 of the body. Header and signature prove to
-a third party that the sender took part in the round; the body is not needed for that.
+A *frame* is a message with a signature (Ed25519) of its header. The header names the session,
+round, phase, sender and recipient, and contains a small public note and the SHA-256 of the body.
+Header and signature alone prove to a third party, without the body, that the sender took part in
+the round.
 
 An *envelope* is a frame encrypted (HPKE) for a recipient other than the coordinator. The
-coordinator relays it but cannot read it, alter it, or move it to another round, phase or party:
-the encryption and the signature inside are both bound to these.
+coordinator relays the envelope, but can neither read nor alter it. It cannot use the envelope in
+another round or phase, or for another party, because these are part of the encryption and of the
+signature.
 
 Threat model: an attacker on the network, or a coordinator, that tries to read, alter, forge, replay
-or misdirect messages. Not protected: the fact that a message was sent, its time and its length; and
-delivery (a party whose message does not arrive counts as dropped out).
+or misdirect messages.
+
+Not protected:
+
+* The fact that a message was sent, the time when it was sent, and its length.
+* Delivery. A party whose message does not arrive counts as dropped out.
 """
 
 from __future__ import annotations
@@ -27,9 +33,9 @@ from secagg.errors import PeerError
 
 FRAME_VERSION = 1
 MAX_ROUND = 2**32 - 1
-"""Far more than any run has, and one more still fits every file that keeps a round."""
+"""Largest number of a round, far more than any run needs. Files have room for one round more."""
 MAX_COUNT = 2**53
-"""The largest count that a party may name: all whole numbers up to here are exact floats."""
+"""The largest count that a party may send. A float holds all whole numbers up to 2**53 exactly."""
 
 
 @dataclass(frozen=True)
@@ -72,9 +78,9 @@ def _is_this_version(value: object) -> bool:
 
 
 def is_whole(value: object, largest: int) -> TypeGuard[int]:
-    """Return whether a number that a peer sent is whole, not negative and at most `largest`.
+    """Return whether `value`, sent by another party, is an integer from 0 to `largest`.
 
-    Whatever is larger may not fit where numbers have a fixed size. True and False are no numbers.
+    Larger numbers may not fit into files and arrays. True and False do not count as integers.
     """
     return isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= largest
 
@@ -130,7 +136,10 @@ def read_frame(data: bytes, roster: Roster, recipient: str, session: bytes) -> F
 
 
 def verify_header(data: bytes, signature: bytes, roster: Roster, session: bytes) -> Header:
-    """Return the header in `data`. Raises `PeerError` unless its sender signed it for `session`."""
+    """Return the header in `data`. Raises `PeerError` if its sender did not sign it for `session`.
+
+    data: the bytes of the header
+    """
     header = Header.from_bytes(data)
     roster.verify(header.sender, data, signature)
     if not hmac.compare_digest(header.session, session):
@@ -163,9 +172,9 @@ def open_frame(
     sender: str,
     envelope: bytes,
 ) -> dict[str, Any]:
-    """Return the body of the frame that `sender` sealed to this party for this round and phase.
+    """Open an envelope and return the body of the frame inside.
 
-    Raises `PeerError` for an envelope of another sender, recipient, session, round or phase.
+    Raises `PeerError` unless `sender` sealed it for this party, session, round and phase.
     """
     context = _seal_context(session, round_, phase, sender, identity.name)
     frame = read_frame(identity.open(envelope, context), roster, identity.name, session)
@@ -180,7 +189,7 @@ def _seal_context(session: bytes, round_: int, phase: str, sender: str, recipien
 
 
 def peek_header(data: bytes) -> tuple[int, str]:
-    """Return the unverified (round, phase) of a frame; for transcripts only."""
+    """Return (round, phase) of a frame without verifying its signature; for transcripts only."""
     header = Header.from_bytes(_split(data)[0])
     return header.round, header.phase
 

@@ -1,12 +1,13 @@
-"""The hash-chained log of a run: a JSON Lines file in which each line depends on all lines before.
+"""The log of a run: a JSON Lines file in which each line contains the hash of the line before.
 
-Line i is canonical JSON (sorted keys, no spaces) with `seq` = i, `prev` = the hash of line i - 1
-(64 zeros for the first) and `hash` = SHA-256 of the same line without `hash`. Changing, deleting,
-swapping or inserting a line breaks the chain at that line. If lines are missing at the end, the
-last hash differs from the head in run.json.
+Line i is canonical JSON (sorted keys, no spaces). It has three special keys: `seq` is i, `prev` is
+the hash of line i - 1 (64 zeros in the first line), and `hash` is the SHA-256 of line i without the
+key `hash`. If a line is changed, deleted, exchanged or inserted, the hashes no longer match at that
+line. If lines are missing at the end, the last hash differs from the log head in run.json.
 
-Not protected: the owner of the folder can replace the whole chain. To detect this too, keep the
-head that is printed at the end of a run elsewhere, and check it (`secagg verify DIR --head HASH`).
+Not protected: the owner of the folder can replace the whole log. To detect this too, store the log
+head, which is printed at the end of a run, in another place. Then check it with
+`secagg verify DIR --head HASH`.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ GENESIS_HASH = "0" * 64
 
 @dataclass
 class RunLog:
-    """A log file to which events are appended; an event is on disk when `write` returns."""
+    """A log file. An event is a line of the log, and is on disk when `write` returns."""
 
     path: Path
     clock: Callable[[], str]
@@ -38,9 +39,9 @@ class RunLog:
 
     @classmethod
     def reopen(cls, path: Path, clock: Callable[[], str]) -> RunLog:
-        """Return the log of an interrupted run, ready to be continued.
+        """Return the log of an interrupted run, so that the run can continue to write.
 
-        Removes an incomplete last line. Raises `EvidenceError` if the chain is broken.
+        Removes an incomplete last line. Raises `EvidenceError` if the hashes do not match.
         """
         if path.exists():
             complete = path.read_bytes().rpartition(b"\n")[0]
@@ -53,7 +54,7 @@ class RunLog:
     def write(self, event: Mapping[str, Any]) -> None:
         """Append one event, a JSON object with the key "event".
 
-        If writing fails or is interrupted, the line is removed again and the chain stays intact.
+        If writing fails or is interrupted, the incomplete line is removed, and the log stays valid.
         """
         entry = {**event, "seq": self.lines, "time": self.clock(), "prev": self.head}
         entry["hash"] = entry_hash(entry)
@@ -86,7 +87,7 @@ def entry_hash(entry: Mapping[str, Any]) -> str:
 
 
 def read_log(path: Path) -> list[dict[str, Any]]:
-    """Return the entries of an intact chain. Raises `EvidenceError` for the first invalid line."""
+    """Return the entries of a log. Raises `EvidenceError` naming the first invalid line."""
     entries: list[dict[str, Any]] = []
     head = GENESIS_HASH
     try:

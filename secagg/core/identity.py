@@ -1,14 +1,19 @@
-"""The keys of each party, and the roster of public keys that all parties agree on.
+"""The keys of each party, and the roster: the list of all parties with their public keys.
 
-Primitives: Ed25519 (RFC 8032) signatures; HPKE (RFC 9180, base mode) with X25519, HKDF-SHA256 and
-AES-256-GCM, from the `cryptography` package.
+Primitives: Ed25519 signatures (RFC 8032), and HPKE encryption (RFC 9180, base mode) with X25519,
+HKDF-SHA256 and AES-256-GCM. All are from the `cryptography` package.
 
-Threat model: an attacker on the network, or the coordinator that relays messages. Not protected: a
-party whose own keys are stolen. Session set-up is trusted to give each site the right public keys
-(`Roster`): anyone who gives a site a false roster can impersonate other parties to that site.
+Threat model: an attacker on the network, or the coordinator that relays messages.
 
-HPKE draws its ephemeral key inside the library, from the operating system's generator. This is the
-only random draw in secagg that is not passed in as an argument (docs/adr/003-sealed-envelopes.md).
+Not protected:
+
+* A party whose own keys are stolen.
+* A site that receives a false roster. Whoever gives a site a false roster can send messages to this
+  site in the name of other parties. So the set-up of a session must be trusted.
+
+HPKE draws a key for each envelope inside the library, from the operating system's generator. These
+are the only random bytes in secagg that are not passed in as an argument
+(docs/adr/003-sealed-envelopes.md).
 """
 
 from __future__ import annotations
@@ -42,7 +47,7 @@ class Role(StrEnum):
 
 @dataclass(frozen=True)
 class PublicIdentity:
-    """A party's name, role and raw public keys (32 bytes each), as pinned in the roster."""
+    """A party's name, role and raw public keys (32 bytes each), as listed in the roster."""
 
     name: str
     role: Role
@@ -52,7 +57,7 @@ class PublicIdentity:
 
 @dataclass(frozen=True, repr=False)
 class Identity:
-    """A party's private keys (32 raw bytes each). Never leaves the party."""
+    """A party's private keys (32 raw bytes each), which never leave the party."""
 
     name: str
     role: Role
@@ -74,7 +79,7 @@ class Identity:
 
     @property
     def public(self) -> PublicIdentity:
-        """The public half, for the roster."""
+        """The name, role and public keys, for the roster."""
         return PublicIdentity(
             self.name,
             self.role,
@@ -87,9 +92,10 @@ class Identity:
         return self._signer.sign(_SIGNING_CONTEXT + message)
 
     def open(self, envelope: bytes, context: bytes) -> bytes:
-        """Return the plaintext of an envelope sealed to this party under `context`.
+        """Return the content of an envelope that was sealed for this party under `context`.
 
-        Raises `PeerError`.
+        context: the same bytes as given to `Roster.seal`
+        Raises `PeerError` if the envelope was sealed for another party or context, or was altered.
         """
         try:
             return _SUITE.decrypt(envelope, self._opener, context)
@@ -98,7 +104,7 @@ class Identity:
 
 
 class Roster:
-    """The parties of a session and their pinned public keys; its digest names the session."""
+    """The parties of a session with their public keys. The name of the session depends on them."""
 
     def __init__(self, parties: Mapping[str, PublicIdentity]) -> None:
         self.parties = dict(sorted(parties.items()))
@@ -131,11 +137,14 @@ class Roster:
         return cls(parties)
 
     def session(self, nonce: bytes, agreement_digest: bytes) -> bytes:
-        """Return the 16-byte session name: a digest of roster, agreement and a fresh nonce."""
+        """Return the 16-byte name of the session: a digest of roster, agreement and fresh nonce.
+
+        nonce: random bytes that no other session uses
+        """
         return encoding.digest(["secagg session 1", self.to_plain(), agreement_digest, nonce])[:16]
 
     def verify(self, sender: str, message: bytes, signature: bytes) -> None:
-        """Raise `PeerError` unless `signature` is the sender's signature of this frame header."""
+        """Raise `PeerError` if `signature` is not the sender's signature of this frame header."""
         party = self.parties.get(sender)
         if party is None:
             raise PeerError("roster", "the sender of a message is not in the roster")
@@ -146,7 +155,7 @@ class Roster:
             raise PeerError(sender, "invalid signature") from None
 
     def seal(self, recipient: str, plaintext: bytes, context: bytes) -> bytes:
-        """Return `plaintext` sealed: only `recipient` can open it, and only under `context`."""
+        """Return an envelope that only `recipient` can open, with the same `context`."""
         key = X25519PublicKey.from_public_bytes(self.parties[recipient].seal_key)
         return _SUITE.encrypt(plaintext, key, context)
 

@@ -1,9 +1,10 @@
-"""The coordinator's keys in a file, so that sites can recognise a coordinator across runs.
+"""The coordinator's keys in a file, so that sites can recognise the coordinator in later runs.
 
-Without this file a coordinator draws new keys for every run, and a site's policy cannot tell one
-coordinator from another. Only the owner can read the file (mode 0600). Not protected: anyone who
-reads the file can send requests in the coordinator's name. The file has no password, so keep it on
-a computer that you trust.
+Without this file, a coordinator draws new keys for every run, and a site's policy cannot
+distinguish coordinators. Only the owner can read the file (mode 0600).
+
+Not protected: anyone who reads the file can send requests in the coordinator's name. The file has
+no password, so keep the file on a computer that you trust.
 """
 
 from __future__ import annotations
@@ -20,7 +21,10 @@ _FORMAT = "secagg coordinator key 1"
 
 
 def make_key(path: Path, name: str, random: RandomBytes) -> Identity:
-    """Draw keys and write them to a new file. Raises `UsageError` if the path exists."""
+    """Draw keys, write them to a new file, and return them.
+
+    Raises `UsageError` if the path exists or cannot be written.
+    """
     identity = Identity.generate(name, Role.COORDINATOR, random)
     try:
         if os.path.lexists(path):
@@ -32,7 +36,10 @@ def make_key(path: Path, name: str, random: RandomBytes) -> Identity:
 
 
 def read_key(path: Path, name: str) -> Identity:
-    """Return the keys in the file. Raises `UsageError`."""
+    """Return the keys in the file, for a coordinator called `name`.
+
+    Raises `UsageError` if the file is not a key file.
+    """
     try:
         match read_checked(path):
             case [str(kind), bytes(signing), bytes(opening)] if (

@@ -1,11 +1,12 @@
-"""Private files: written atomically, locked against other processes, readable by the owner only.
+"""Private files: only the owner can read them, and a crash never leaves a half-written file.
 
-A write goes to a temporary file, which is flushed to disk and then renamed. A rename is atomic
-(POSIX), so after a crash the file has either the old content or the new. Files have mode 0600 and
-folders 0700: other users of the computer can neither read nor list them.
+To replace a file, the new content is written to a temporary file, flushed to disk, and renamed. A
+rename is atomic (POSIX), so after a crash the file has either the old content or the new. Files
+have mode 0600, so other users of the computer cannot read them. Folders have mode 0700, so other
+users cannot list them.
 
-Not protected: files are open to the superuser and to their owner. Deleting a file, as a finished
-run does, does not erase it: file systems and disks keep old blocks, and backups keep copies.
+Not protected: the superuser and the owner can read the files. A finished run deletes its private
+files, but file systems and disks may keep the old blocks, and backups may keep copies.
 """
 
 from __future__ import annotations
@@ -28,8 +29,8 @@ RESTART_ADVICE: Final = "Start again with secagg run --overwrite; it keeps the l
 def write_private(path: Path, data: bytes, *, sync: bool = True) -> None:
     """Replace the content of the file. Raises `OSError`.
 
-    sync: wait until the content is on disk. Without it the content survives a crash of the process
-        but not of the computer
+    sync: if true, wait until the content is on disk. If false, the content survives a crash of the
+        process, but perhaps not a crash of the computer
     """
     new = path.with_name(f"{path.name}.new")
     with os.fdopen(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
@@ -48,13 +49,16 @@ def write_private(path: Path, data: bytes, *, sync: bool = True) -> None:
 
 
 def write_checked(path: Path, value: Any, *, sync: bool = True) -> None:
-    """Write plain data with a checksum (against damage, not forgery). Raises `OSError`."""
+    """Write plain data with a checksum, which detects damage but not forgery. Raises `OSError`."""
     content = encoding.dumps(value)
     write_private(path, encoding.dumps([hashlib.sha256(content).digest(), content]), sync=sync)
 
 
 def read_checked(path: Path) -> Any:
-    """Return the data that `write_checked` wrote. Raises `EvidenceError`."""
+    """Return the data that `write_checked` wrote.
+
+    Raises `EvidenceError` if the file is missing or damaged.
+    """
     try:
         match encoding.loads(path.read_bytes()):
             case [bytes(checksum), bytes(content)] if hashlib.sha256(content).digest() == checksum:
@@ -66,9 +70,10 @@ def read_checked(path: Path) -> Any:
 
 @contextmanager
 def exclusive_lock(path: Path, seconds: float = 0.0) -> Iterator[None]:
-    """Hold an exclusive lock on this file; the system frees it when the process ends.
+    """Lock this file against other processes. The lock also ends when the process ends.
 
-    seconds: how long to wait for another process to release it. Raises `UsageError`.
+    seconds: how long to wait if another process holds the lock
+    Raises `UsageError` if the other process still holds the lock after that time.
     """
     handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
     try:
@@ -85,11 +90,12 @@ def exclusive_lock(path: Path, seconds: float = 0.0) -> Iterator[None]:
 
 @dataclass
 class AppendOnlyFile:
-    """A private file for a list that only grows: each call writes the new items only.
+    """A private file for a list to which items are only appended.
 
-    Rewriting the file in each round would cost time quadratic in the length of the list. `append`
-    returns a checkpoint for `read`. Items written after that checkpoint are not read back, and the
-    next `append` overwrites them.
+    Each call of `append` writes the new items only, because writing the whole list in each round
+    would take time quadratic in its length. `append` returns a checkpoint, which states how much of
+    the file is valid. `read` returns the items up to a checkpoint. The next `append` then
+    overwrites any items after it.
     """
 
     path: Path
@@ -100,9 +106,9 @@ class AppendOnlyFile:
     def append(self, items: Sequence[Any], to_plain: Callable[[Any], Any]) -> list[Any]:
         """Write the new items to disk and return a checkpoint.
 
-        After an `OSError` part of them may be written; the next call overwrites that part.
+        If an `OSError` is raised, some bytes may have been written. The next call overwrites them.
 
-        items: the whole list: the items written before, unchanged, then the new ones
+        items: the whole list, which begins with the items written before, unchanged
         to_plain: turns an item into plain data
         """
         if len(items) < self._items:
@@ -125,7 +131,10 @@ class AppendOnlyFile:
         return [self._items, self._size, self._digest.digest()]
 
     def read(self, checkpoint: list[Any]) -> list[Any]:
-        """Return the items up to a checkpoint and continue from it. Raises `EvidenceError`."""
+        """Return the items up to a checkpoint. The next `append` continues from there.
+
+        Raises `EvidenceError` if the file is missing or damaged before the checkpoint.
+        """
         count, size, digest = checkpoint
         items: list[Any] = []
         try:

@@ -1,8 +1,9 @@
 """Sources of random bytes. Only this module calls the operating system's generator.
 
-Every function that needs randomness takes a `RandomBytes` argument. In real runs this is
-`system_random`. Tests and published vectors pass `replayable_random(seed)`: anyone who knows the
-seed can predict its output, so such a run protects nothing, and its report says so.
+Every function that needs random numbers has an argument of type `RandomBytes`. In real runs the
+argument is `system_random`. Tests and published test vectors use `replayable_random(seed)`. Anyone
+who knows this seed can compute the random numbers, so such a run protects nothing, and its report
+says so.
 """
 
 from __future__ import annotations
@@ -22,21 +23,22 @@ def system_random(n: int) -> bytes:
 
 
 def replayable_random(seed: int) -> RandomBytes:
-    """Return a generator that repeats its output for an equal `seed`; for tests and vectors."""
+    """Return a generator that gives equal output for equal seeds; for tests and test vectors."""
     return seeded_random(seed.to_bytes(32, "little"))
 
 
 def seeded_random(seed: bytes) -> RandomBytes:
-    """Return the generator seeded with 32 secret bytes: AES-256 in counter mode.
+    """Return a generator of pseudorandom bytes, computed by AES-256 in counter mode.
 
-    Without the seed its output cannot be told from uniform bytes; with it, anyone can repeat it.
+    seed: 32 secret bytes. Whoever knows the seed can compute the output. For everyone else, the
+        output cannot be distinguished from uniform random bytes
     """
     stream = Cipher(algorithms.AES256(seed), modes.CTR(bytes(16))).encryptor()
     return lambda n: stream.update(bytes(n))
 
 
 def random_below(bound: int, random: RandomBytes) -> int:
-    """Return an exactly uniform integer in [0, bound), by rejection sampling."""
+    """Return an integer in [0, bound), exactly uniform, by rejection sampling."""
     bits = (bound - 1).bit_length()
     size = (bits + 7) // 8
     while True:

@@ -1,10 +1,11 @@
 """Vectors over the rings Z_2^32, Z_2^64 and Z_2^128, in which all secure sums are computed.
 
-A vector of m elements of Z_2^w is a C-contiguous array of m rows: one uint32 for w = 32, one uint64
-for w = 64, two uint64 limbs (the low limb first) for w = 128. Numpy's unsigned arithmetic wraps
-around, which is reduction modulo 2^w for one limb; two limbs need one carry. Sums are exact modulo
-2^w and do not depend on the order of the terms. Before any data is read, `secagg.runtime.sum_plan`
-checks that the true sum fits into the ring.
+Z_2^w is the ring of the integers modulo 2^w. A vector of m elements is a C-contiguous array of m
+rows. A row is one uint32 for w = 32, one uint64 for w = 64, and two uint64 numbers for w = 128, the
+low one first. Each of these numbers is called a limb. Numpy's unsigned addition is addition modulo
+2^32 or 2^64. For two limbs, the carry of the low limb is added to the high limb. Sums are exact
+modulo 2^w and do not depend on the order of the terms. Before any data is read,
+`secagg.runtime.sum_plan` checks that the true sum fits into the ring.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ BLOCK_BYTES: Final = 1 << 17
 
 
 def limbs(bits: int) -> int:
-    """Return the number of limbs of an element of Z_2^bits (the columns of a vector)."""
+    """Return the number of limbs of an element of Z_2^bits, which are the columns of a vector."""
     return _layout(bits)[1]
 
 
@@ -65,7 +66,10 @@ def is_vector(value: object, length: int, bits: int) -> TypeGuard[RingVector]:
 
 
 def signed(vector: RingVector) -> NDArray[np.signedinteger[Any]]:
-    """Return a signed view of the elements (for two limbs, of the high limbs)."""
+    """Return a signed view of the elements. If they have two limbs, return that of the high limbs.
+
+    The sign of an entry is the sign of the element.
+    """
     return vector[:, -1].view(f"i{vector.itemsize}")
 
 
@@ -119,18 +123,18 @@ def subtract_in_place(a: RingVector, others: Iterable[RingVector]) -> None:
 def _apply_carries(operation: np.ufunc, a: RingVector, carries: NDArray[np.uint8]) -> None:
     """Add the carries of the low limbs to the high limbs and set them to zero.
 
-    Carries may be collected first: high limbs are only ever added to modulo 2^64, in any order.
-    Carries of the high limbs are dropped (reduction modulo 2^128). They are counted only because
-    comparing whole rows is faster than comparing every second limb.
+    Carries may be collected over several vectors, because the order of additions modulo 2^64 does
+    not matter. Carries of the high limbs are dropped (reduction modulo 2^128). They are counted
+    only because comparing whole rows is faster than comparing every second limb.
     """
     operation(a[:, 1], carries[:, 0], out=a[:, 1])
     carries[:] = 0
 
 
 def total(vectors: Iterable[RingVector], length: int, bits: int) -> RingVector:
-    """Return the sum of the vectors modulo 2^bits; zero if there are none.
+    """Return the sum of the vectors modulo 2^bits. Without vectors, return the zero vector.
 
-    Raises `ValueError` for a vector of another ring or length, which numpy would convert or repeat.
+    Raises `ValueError` for a vector of another ring or length. (Numpy would convert or repeat it.)
     """
     result = zeros(length, bits)
     terms = list(vectors)
@@ -142,14 +146,14 @@ def total(vectors: Iterable[RingVector], length: int, bits: int) -> RingVector:
 
 
 def blocks(vector: RingVector) -> Iterator[slice]:
-    """Yield slices of rows, in order, 128 KiB each, so that a few of them fit the L2 cache."""
+    """Yield slices of rows, in order, 128 KiB each. A few blocks then fit the processor's cache."""
     rows = BLOCK_BYTES // (vector.itemsize * vector.shape[1])
     for start in range(0, len(vector), rows):
         yield slice(start, start + rows)
 
 
 def from_signed(values: NDArray[np.int64], bits: int) -> RingVector:
-    """Return 64-bit integers reduced into the ring, as two's complement limbs."""
+    """Return 64-bit integers modulo 2^bits, as a vector; a negative v becomes 2^bits + v."""
     limb = dtype(bits)
     if limbs(bits) == 1:
         return values.astype(f"i{limb.itemsize}").view(limb)[:, np.newaxis]  # wraps: reduction
@@ -157,7 +161,7 @@ def from_signed(values: NDArray[np.int64], bits: int) -> RingVector:
 
 
 def from_integers(values: Sequence[int], bits: int) -> RingVector:
-    """Return integers of any sign and size reduced into the ring (slow)."""
+    """Return integers of any sign and size modulo 2^bits, as a vector (slow)."""
     size = bits // 8
     mask = (1 << bits) - 1
     data = b"".join((int(v) & mask).to_bytes(size, "little") for v in values)
@@ -165,7 +169,7 @@ def from_integers(values: Sequence[int], bits: int) -> RingVector:
 
 
 def to_integers(vector: RingVector) -> list[int]:
-    """Return the elements as signed integers in [-2^(bits-1), 2^(bits-1)) (slow, exact)."""
+    """Return the elements as signed Python integers in [-2^(bits-1), 2^(bits-1)) (slow)."""
     size = bits_of(vector) // 8
     data = to_bytes(vector)
     return [
@@ -179,7 +183,7 @@ def to_bytes(vector: RingVector) -> bytes:
 
 
 def from_bytes(data: bytes | memoryview, bits: int) -> RingVector:
-    """Return the vector from the output of `to_bytes` (read-only if it shares memory with it)."""
+    """Return the vector that `to_bytes` wrote. It is read-only if it shares memory with `data`."""
     limb = dtype(bits)
     flat = np.frombuffer(data, dtype=limb.newbyteorder("<")).astype(limb, copy=False)
     return flat.reshape(-1, limbs(bits))

@@ -1,9 +1,9 @@
 """Single-threaded linear algebra, so that results do not depend on the number of cores.
 
-A BLAS library adds the terms of a product in an order that depends on its number of threads. The
-last bits of a result then depend on the number of cores (tests show this at 100 variables), and a
-run could not be reproduced exactly on another computer. The matrices here have one row and column
-for each variable, so a single thread is fast enough.
+A BLAS library (for linear algebra) adds the terms of a matrix product in an order that depends on
+its number of threads. So the last bits of a result depend on the number of cores (tests show this
+with 100 variables), and another computer could not reproduce a run exactly. In secagg, matrices
+have one row and one column for each variable, so a single thread is fast enough.
 
 Not protected: results may still differ between processors and between BLAS libraries.
 """
@@ -19,19 +19,19 @@ from contextlib import contextmanager
 from threadpoolctl import ThreadpoolController
 
 _LOCK = threading.RLock()
-"""Most BLAS libraries have one thread count for the whole process. Without the lock, a run in
-another Python thread could reset it during this one's work."""
+"""Most BLAS libraries have one thread count for the whole process. Without the lock, a run in one
+Python thread could change the count while a run in another thread computes."""
 
 
 @contextmanager
 def single_threaded_blas() -> Iterator[None]:
-    """Run linear algebra in one thread, then restore the thread count; also a decorator."""
+    """Run linear algebra in one thread, then restore the thread count. May be a decorator."""
     with _LOCK, _libraries().limit(limits=1, user_api="blas"):
         yield
 
 
 def _replace_lock() -> None:
-    """Give a forked child a new lock: in the child, nobody would release one held at the fork."""
+    """Give a forked process a new lock, because nobody there releases a lock held at the fork."""
     global _LOCK  # noqa: PLW0603  # one for the process, like the thread count
     _LOCK = threading.RLock()
 

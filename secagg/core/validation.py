@@ -1,7 +1,8 @@
-"""Build the settings of methods and protocols (frozen dataclasses) from the data of a job file.
+"""Build a method or protocol, which is a frozen dataclass, from the settings in a job file.
 
-Pydantic checks the types; the keys are compared with the fields of the dataclass. A mistake raises
-an error of one line that names the key. Methods and protocols need no code for job files.
+The keys are compared with the fields of the dataclass, and pydantic checks the types. A mistake
+raises an error of one line that names the key. So methods and protocols need no code that reads job
+files.
 """
 
 from __future__ import annotations
@@ -24,8 +25,8 @@ _PLAIN_WORDS = {  # pydantic's error types, in the words of a job file
     "string_too_short": "must not be empty",
 }
 _MIN_SIMILARITY = 0.7
-"""Smallest similarity of a suggested key (share of letters in common): allows for a typing error
-or a missing ending."""
+"""Smallest similarity of a suggested key, as the share of letters in common. A key with a typing
+error or a missing ending is still found."""
 _EXAMPLES = {  # example of a list, by key
     "truth": '[["cause", "effect"]]',
     "lags": '[["age_1", "bmi_1"]]',
@@ -50,7 +51,7 @@ def build(kind: type[Settings], settings: Mapping[str, Any], where: str) -> Sett
 
 
 def unknown_key(where: str, key: str, known: Iterable[str]) -> JobError:
-    """Return the error for an unknown key, with the most similar known key if there is one."""
+    """Return the error for an unknown key. It suggests a similar known key or lists all known."""
     last, known = key.rpartition(".")[2], sorted(known)
     close = difflib.get_close_matches(last, known, n=1, cutoff=_MIN_SIMILARITY)
     if not close and len(partial := [name for name in known if last in name.split("_")]) == 1:
@@ -61,7 +62,7 @@ def unknown_key(where: str, key: str, known: Iterable[str]) -> JobError:
 
 
 def describe(first: Mapping[str, Any], key: str) -> str:
-    """Return one line for pydantic's first error, which concerns `key`."""
+    """Return one line that describes pydantic's first error. key: the key that is wrong."""
     kind, is_item = first["type"], any(isinstance(part, int) for part in first["loc"][-1:])
     if is_item and kind in ("tuple_type", "dict_type"):
         key = key.rpartition(".")[0]

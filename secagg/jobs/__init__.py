@@ -1,1 +1,1 @@
-"""The job file, the data sources, the design matrix, the registry of methods and protocols."""
+"""Job files, the sites' records, the design matrix, and the list of methods and protocols."""

@@ -1,15 +1,17 @@
-"""Read the text cells of one column of a site's table as numbers or as declared levels.
+"""Read the cells of one column of a site's table as numbers or as declared levels.
+
+A level is one value of a binary or categorical column.
 
 =====================================  =====================================================
-cell                                   outcome
+cell                                   result
 =====================================  =====================================================
 empty, NA, N/A, NaN, null, None, ?     missing: the record is left out and counted
 text in a continuous column            `DataError` naming record and column (stays at the site)
-inf, -inf                              `DataError` (bounds are for finite numbers)
-a level that was not declared          `DataError` naming record, column, declared levels
+inf, -inf                              `DataError`: only finite numbers are allowed
+a level that was not declared          `DataError` naming record, column and declared levels
 1.0                                    also matches the level 1
 a boolean                              matches the levels 0 and 1, or False and True
-below low or above high                clipped to the bound and counted
+a number below low or above high       replaced by the bound and counted
 =====================================  =====================================================
 """
 
@@ -36,7 +38,15 @@ _DIGIT = re.compile(r"[0-9]")
 def read_column(
     column: Column, cells: pd.Series[Any], where: str
 ) -> tuple[NDArray[np.float64], int]:
-    """Return the column's variables, shape (rows, k), NaN where missing, and the clip count."""
+    """Return the column's variables and the number of values outside its bounds.
+
+    The variables have shape (rows, k): k = 1 for a continuous or binary column, and the number of
+    levels minus 1 for a categorical column. A missing value is NaN.
+
+    cells: the cells of the column
+    where: site and column, for the text of an error
+    Raises `DataError`.
+    """
     if isinstance(column, Continuous):
         numbers = _numbers(cells, where)
         with np.errstate(invalid="ignore"):
@@ -118,7 +128,7 @@ def _levels(column: Binary | Categorical, cells: pd.Series[Any], where: str) -> 
 
 
 def cell_text(cell: object) -> str:
-    """Return a cell as stripped text; a float or None that means missing becomes empty."""
+    """Return a cell as text without outer spaces; a missing value (None, NaN) becomes empty."""
     if cell is None or cell is pd.NA or cell is pd.NaT:
         return ""
     if isinstance(cell, float) and math.isnan(cell):
@@ -129,10 +139,10 @@ def cell_text(cell: object) -> str:
 
 
 def _readings(cell: object) -> tuple[str, ...]:
-    """Return the levels that a cell may mean, the most likely first.
+    """Return the levels that a cell may stand for, the most likely first.
 
-    A whole number that a data frame holds as a float matches its level: '1.0' is also '1'. A
-    boolean matches 0 and 1, or False and True.
+    A data frame may hold a whole number as a float, so '1.0' also stands for '1'. A boolean stands
+    for 0 or 1, or for False or True.
     """
     text = cell_text(cell)
     if isinstance(cell, bool | np.bool_):

@@ -1,9 +1,9 @@
 """Where each site's records come from: files, one table, or data frames in Python.
 
-Finding the sites reads only names: those of files, or the site column of one table. A site's
-records are read when it first contributes. By then no sum can overflow, and the release rules have
-been checked. A policy file that belongs to no site stops the run: otherwise a misspelt name would
-silently disable a site's rules.
+To find the sites, the program reads only the names of files, or only the site column of one table.
+A site's records are read when the site first contributes. Before that, the program has checked that
+no sum can overflow, and that the release rules are met. If a policy file belongs to no site, the
+run stops. Otherwise a misspelt file name would switch off a site's rules without any message.
 """
 
 from __future__ import annotations
@@ -37,14 +37,16 @@ _ENDINGS = (".csv", ".parquet")
 _NAMED_TABLES = "Give {site name: table, ...}."
 
 Data = Mapping[str, Any]
-"""Records given in Python: site name -> DataFrame, or mapping of column -> array."""
+"""Records given in Python: for each site's name, a DataFrame or a mapping of columns to arrays."""
 
 
 @dataclass(frozen=True)
 class SiteSource:
     """One site: its name, its table, its policy, and the file of its ledger.
 
-    ledger: None for data given in Python; the ledger then exists only during the run
+    policy: the site's rules for releases
+    ledger: the file in which the site writes down every release. None for data given in Python
+        without a folder of ledgers: the ledger then exists only during the run
     """
 
     name: str
@@ -53,7 +55,7 @@ class SiteSource:
     ledger: Path | None = None
 
     def read(self) -> pd.DataFrame:
-        """Return the site's table, read now. Raises `DataError`."""
+        """Read the site's table now and return it. Raises `DataError`."""
         return self.table.read()
 
     @property
@@ -63,7 +65,7 @@ class SiteSource:
 
     @property
     def caps(self) -> tuple[Cap, ...]:
-        """The caps of the site's policy."""
+        """The upper limits of epsilon and delta in the site's policy."""
         return () if self.policy.budget is None else self.policy.budget.caps
 
 
@@ -113,10 +115,10 @@ def _where_sites_are(job: Job, data: Data | None) -> str:
 
 
 def _check_names(source: SiteSource) -> None:
-    """Refuse a policy that names an unknown method or protocol: its owner made a mistake.
+    """Raise `JobError` if a policy names an unknown method or protocol, which is a mistake.
 
-    Also refuse a data set called 'coordinator': its ledger, with the seeds of the site's noise,
-    would be the coordinator's file.
+    Also raise it for a data set called 'coordinator'. The site's ledger, which contains the seeds
+    of its noise, would have the name of the coordinator's ledger.
     """
     if (source.policy.dataset or "").casefold() == "coordinator":
         where, advice = f"{source.name}{_POLICY}", "Give the data set another name."
@@ -129,7 +131,10 @@ def _check_names(source: SiteSource) -> None:
 
 
 def ledger_folder(job: Job) -> Path | None:
-    """Return the folder of the ledgers: the one that the job sets, otherwise next to the data."""
+    """Return the folder of the ledgers, which the job sets or which is next to the data.
+
+    Return None if the job sets no folder and the data are given in Python.
+    """
     if job.sites.ledgers is not None:
         return job.sites.ledgers
     if job.sites.folder is not None:
@@ -151,7 +156,8 @@ def _from_folder(folder: Path, release: Release) -> dict[str, SiteSource]:
     if not folder.is_dir():
         raise JobError(str(folder), "no such folder", "Set sites.folder.")
     shared = policy_of(as_policy(release))
-    # Compare listed names: a file system that ignores case would open A's policy for site a.
+    # Compare names from the listing: a file system that ignores case would also find A's policy
+    # under the name of site a.
     policies = {p.name for p in folder.iterdir() if "policy" in p.name.lower()}
     paths = sorted(p for p in folder.iterdir() if p.suffix.lower() in _ENDINGS)
     sources: dict[str, SiteSource] = {}
@@ -180,7 +186,7 @@ def _from_folder(folder: Path, release: Release) -> dict[str, SiteSource]:
 
 
 def _from_table(path: Path, column: str, shared: SitePolicy) -> dict[str, SiteSource]:
-    """Split one table by a column. This is a simulation, so reading that column leaks nothing."""
+    """Split one table by a column. The job's user holds the whole table, so nothing leaks."""
     if path.with_name(f"{path.stem}{_POLICY}").exists():
         what = "has a policy file, but a split table has no sites with policies"
         raise JobError(str(path), what, "Set sites.folder instead.")

@@ -1,11 +1,16 @@
-"""From declared columns to design variables, and from a site's table to scaled `SiteRecords`.
+"""From declared columns to the variables of the design matrix, and from a table to scaled records.
 
-Everything here runs at the site. It uses only the declared levels and bounds, and learns nothing
-from the records. A continuous column with bounds [a, b] (after its transform) is scaled to
-u = (x - (a + b) / 2) / ((b - a) / 2) in [-1, 1]. Values outside are clipped and counted; if there
-are many, the site gets a remark, because its bounds or its units may be wrong. Binary and
-categorical columns become 0/1 variables `column=level`, one for every level but the first. They are
-scaled in the same way, or by half as much under differential privacy (`Variable`).
+A site scales its own records. It uses only the declared levels and bounds and nothing learned from
+the records, so all sites scale in the same way.
+
+* A continuous column with bounds a and b (after its transform) becomes one variable. A value x is
+  scaled to u = (x - (a + b) / 2) / ((b - a) / 2), which is between -1 and 1. Values outside the
+  bounds are replaced by the nearer bound and counted. If there are many, the site gets a remark,
+  because the bounds or the site's units may be wrong.
+* A binary or categorical column becomes one variable `column=level` for every level except the
+  first. The variable is 1 if the record has this level, and 0 otherwise. It is scaled to -1 and 1,
+  or under differential privacy to -1/2 and 1/2 (see `secagg.contracts.Variable`).
+
 Under differential privacy each record is then clipped to a norm (`secagg.privacy.clipping`), and
 only the clipped records are used. `secagg.jobs.cells` reads the single cells.
 """
@@ -30,14 +35,15 @@ from secagg.models.common.coefficient_table import INTERCEPT
 from secagg.privacy.clipping import cap_per_person, choose_clip, clip_rows
 
 _MANY_CLIPPED_SHARE = 0.05
-"""Share of a column's values beyond which clipping suggests wrong bounds or units."""
+"""If more than this share of a column's values is outside its bounds, the site gets a remark."""
 
 
 def public_facts(job: Job, sites: tuple[str, ...]) -> PublicFacts:
     """Return what the job declares about the data of these sites.
 
-    Raises `JobError` for bounds without a usable scale, for two variables of one name, and for a
-    variable with the name that results give to the intercept.
+    Raises `JobError` if the bounds of a column are too close for floating point, if two variables
+    have the same name, if a variable has the name that results give to the intercept, or if, under
+    differential privacy, `max_rows` is too large for exact sums.
     """
     noised = job.privacy.placement is not Placement.NONE
     half = 1.0 if noised else 0.5  # the half range of an indicator: see `Variable`
@@ -83,7 +89,7 @@ def _variables(name: str, column: Column, half_of_indicator: float) -> list[Vari
 
 
 def _has_resolution(low: float, high: float) -> bool:
-    """Return whether a million steps between the bounds are different normal floats."""
+    """Return whether a million steps between the bounds are different floats of full precision."""
     spacing = math.ulp(max(abs(low), abs(high)))
     return high - low >= 1e6 * max(spacing, sys.float_info.min)
 
@@ -102,10 +108,14 @@ def read_rows(
     person: str | None = None,
     records_per_person: int = 1,
 ) -> SiteRecords:
-    """Return a site's complete records, scaled. Raises `DataError`; its text stays at the site.
+    """Return a site's complete records, scaled.
 
+    columns: the declared columns, by name
+    table: the site's table
+    who: name of the site, for the text of an error
     person: the column that names the person of each record; only the first `records_per_person`
-        records of a person are used. Records without a name count as those of one person.
+        records of a person are used. Records without a name count as records of one person
+    Raises `DataError`, whose text stays at the site.
     """
     names = Counter(table.columns)
     for name in (*columns, *([] if person is None else [person])):
@@ -141,7 +151,7 @@ def read_rows(
         rows = np.flatnonzero(complete)
         persons = [cell_text(table[person].iloc[row]) for row in rows]
         complete[rows] = cap_per_person(persons, records_per_person)
-    # The clip only undoes rounding: (x - midpoint) / half may exceed 1 by an ulp at a bound.
+    # Rounding may give slightly more than 1 at a bound; the clip corrects this.
     scaled = np.clip((design[complete] - midpoints) / half, -1.0, 1.0)
     if public.clip is not None:
         scaled = clip_rows(scaled, public.clip)

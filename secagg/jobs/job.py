@@ -1,7 +1,8 @@
-"""The job: one pydantic model for the TOML file, the Python arguments and `--set`.
+"""The job: everything that is decided before any record is read.
 
-A job is complete before any record is read: it declares the columns with public bounds and levels,
-so nothing has to be learned from the data. Unknown keys are refused.
+A job declares the columns with public bounds and levels, so nothing has to be learned from the
+data. The same pydantic model checks TOML files, Python arguments and `--set` options. Unknown keys
+are refused.
 """
 
 from __future__ import annotations
@@ -264,8 +265,9 @@ class Job(_Strict):
 
 
 def load_job(path: Path, overrides: dict[str, str] | None = None) -> Job:
-    """Read a TOML job; `overrides` are `--set` pairs. Raises `JobError` with one line.
+    """Return the job in a TOML file. Raises `JobError` with one line.
 
+    overrides: the keys and values given with `--set`, which replace those in the file
     Relative paths in the job are relative to the folder of the job file.
     """
     try:
@@ -288,7 +290,7 @@ def load_job(path: Path, overrides: dict[str, str] | None = None) -> Job:
 
 
 def parse_job(raw: dict[str, Any], where: str = "job") -> Job:
-    """Return the validated job. Raises `JobError` naming the key, and a likely spelling of it."""
+    """Return the validated job. Raises `JobError`, which names the wrong key and a similar one."""
     try:
         return Job.model_validate(raw)
     except ValidationError as error:
@@ -296,7 +298,10 @@ def parse_job(raw: dict[str, Any], where: str = "job") -> Job:
 
 
 def set_dotted(raw: dict[str, Any], key: str, value: str) -> None:
-    """Set `a.b.c` to a TOML value (or to the bare text). Raises `JobError`."""
+    """Set the key `a.b.c` to a TOML value, or to the text itself if it is not TOML.
+
+    Raises `JobError`.
+    """
     if "\n" in value or "\r" in value:  # in TOML, the next line could set another key
         raise JobError(f"--set {key}", "contains a line break", "Give one KEY=VALUE at a time.")
     *parents, last = key.split(".")
@@ -340,7 +345,7 @@ def _known_keys(path: list[str]) -> set[str]:
 def read_job(
     job: Job | Mapping[str, Any] | str | Path, overrides: Mapping[str, str] | None = None
 ) -> Job:
-    """Return the job from any of the forms `run` takes. Raises `JobError`."""
+    """Return the job, given as a job, a mapping, or the path of a job file. Raises `JobError`."""
     if isinstance(job, str | Path):
         return load_job(Path(job), dict(overrides or {}))
     if overrides:

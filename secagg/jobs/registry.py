@@ -83,7 +83,7 @@ def describe(table: dict[str, tuple[str, str]]) -> list[tuple[str, str]]:
 
 
 def _refuse_analysis(name: str) -> None:
-    """Refuse the name of an analysis, with a `JobError` that shows how to request it."""
+    """If `name` is an analysis and not a method, raise `JobError` and show how to request it."""
     from secagg.models.moments.analyses import KINDS  # noqa: PLC0415  # with all its models
 
     kind = name.lower()

@@ -1,7 +1,7 @@
 """A site's table: a file, the rows of one site in a shared file, or data given in Python.
 
-A table is read when it is needed. Cells stay text as in the file; the job declares what they mean
-(`secagg.jobs.design_matrix`).
+A table is read when it is needed. The cells of a CSV file stay text. The job declares which columns
+are numbers, and `secagg.jobs.cells` converts them.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class SiteTable(Protocol):
     """A table of one site's records."""
 
     def read(self) -> pd.DataFrame:
-        """Return the table, read now. Raises `DataError`."""
+        """Read the table now and return it. Raises `DataError`."""
         ...
 
 
@@ -42,18 +42,21 @@ class FileTable:
 
 @dataclass(frozen=True)
 class SharedTable:
-    """One file with the records of all sites and a column that names the site: for simulation."""
+    """One file with the records of all sites, for a simulation.
+
+    column: the column that names the site of each record
+    """
 
     path: Path
     column: str
 
     def sites(self) -> list[str]:
-        """Return the sites' names; this reads no other column."""
+        """Return the names of the sites. This reads only the column that names the sites."""
         return list(self._split(read_file(self.path, only=self.column)))
 
     @cached_property
     def parts(self) -> dict[str, pd.DataFrame]:
-        """The sites' tables, by name; the file is read once for all of them."""
+        """The tables of all sites, by name. The file is read only once."""
         return self._split(read_file(self.path))
 
     def _split(self, table: pd.DataFrame) -> dict[str, pd.DataFrame]:
@@ -108,7 +111,7 @@ class GivenTable:
 def read_file(path: Path, only: str | None = None) -> pd.DataFrame:
     """Return a CSV or Parquet file as a table of cells. Raises `DataError`.
 
-    only: read only the columns of this name; there may be none or several
+    only: if given, read only the columns with this name; there may be none or several
     """
     import pandas as pd  # noqa: PLC0415  # half a second that `secagg --help` should not pay
 
@@ -118,9 +121,9 @@ def read_file(path: Path, only: str | None = None) -> pd.DataFrame:
                 return pd.read_parquet(path)
             listed = importlib.import_module("pyarrow.parquet").read_schema(path).names
             return pd.read_parquet(path, columns=[name for name in listed if name == only])
-        # Cells stay text: the job declares which columns are numbers. The header is read apart:
-        # with a header, pandas uses the first cells of longer rows as row labels, which shifts
-        # every column, and it renames repeated columns.
+        # Cells stay text, because the job declares which columns are numbers. The header is read
+        # separately. Otherwise pandas renames repeated columns, and if a row has more cells than
+        # the header, it uses the first cells as row labels and shifts every column.
         header = [str(name).strip() for name in _read_cells(path, rows=1).iloc[0]]
         wanted = [i for i, name in enumerate(header) if only in (None, name)]
         cells = _read_cells(path, columns=None if only is None else wanted)
