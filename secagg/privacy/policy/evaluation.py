@@ -28,7 +28,8 @@ budget.person         the job protects persons, and this is the column that name
 budget.colluding      the noise allows for so many colluding sites, or is the site's own   before
 min_records           the site has so many                                                 with
 max_parameters_ratio  parameters <= ratio * the site's records                             with
-min_level_records     each value of a 0/1 variable has no records or so many               with
+min_level_records     each value of a 0/1 variable, and each level of a categorical        with
+                      column, has no records or so many
 dominance             see `secagg.privacy.policy.record_rules`                             with
 max_site_share        the site's records <= share * total records                          with
 delta                 (always, if there is noise) delta < 1 / number of records            with
@@ -44,7 +45,7 @@ logistic regression, its coefficients. If a sum has no such matrix, all its numb
 Not protected. Both refusal and consent reveal something about the records (but not which rule on
 records it was). The rules count and compare. They do not bound what someone learns who knows other
 records; that takes noise. They do not look at cells of two or more variables, products of columns,
-columns of both signs, or small pooled counts where each site's are large or 0.
+or columns of both signs.
 """
 
 from __future__ import annotations

@@ -33,7 +33,8 @@ class OwnRecords:
     """A site's own numbers; they never leave it.
 
     magnitudes: for each total under the dominance rule, every record's contribution, at least 0
-    levels: for each 0/1 variable, how many records are 1
+    levels: for each 0/1 variable, how many records are 1; for each column with three or more
+        levels also how many have the first level, for which there is no variable
     """
 
     records: int
@@ -49,15 +50,20 @@ def own_records(rows: SiteRecords, public: PublicFacts) -> OwnRecords:
     """Return the numbers of a site's records that the rules use."""
     magnitudes: dict[str, NDArray[np.float64]] = {}
     levels: dict[str, int] = {}
+    of_column: dict[str, list[int]] = {}
     for variable, scaled in zip(public.variables, rows.values.T, strict=True):
         values = variable.midpoint + variable.half_range * scaled
         if variable.indicator:  # clipping to a norm keeps the sign
             levels[variable.name] = int(np.count_nonzero(scaled > 0))
+            of_column.setdefault(variable.column, []).append(levels[variable.name])
         elif len(np.unique(scaled)) == 2:  # binary, whatever the job declares
             levels[variable.name] = int(np.count_nonzero(scaled > scaled.min()))
         elif variable.midpoint >= variable.half_range:
             # scaled >= -1, and rounding is monotone: no value is below 0
             magnitudes[variable.name], magnitudes[f"{variable.name}^2"] = values, values**2
+    for column, counts in of_column.items():
+        if len(counts) > 1:  # of a single one, both values are checked
+            levels[f"{column}=(first level)"] = len(rows.values) - sum(counts)
     return OwnRecords(len(rows.values), magnitudes, levels)
 
 

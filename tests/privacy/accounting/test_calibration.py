@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from fractions import Fraction
 from typing import Any
 
 import pytest
@@ -62,6 +63,17 @@ def test_the_run_costs_what_was_promised_and_hardly_less(
     assert calibrated.epsilon(delta) == pytest.approx(epsilon, rel=1e-3)
     counted = calibrated.mechanisms["cohort"]
     assert counted.mu(adjacency) ** 2 == pytest.approx(share * mu**2, rel=1e-6)
+
+
+@pytest.mark.parametrize("epsilon", [0.1, 1.0, 3.0, 8.0])
+def test_variances_are_rounded_up(epsilon: float) -> None:
+    """In exact arithmetic: in float64 a variance of 10^20 steps and the next one are the same."""
+    calibrated = made(replace(TERMS, epsilon=epsilon))
+    mu = gaussian_mu(epsilon, TERMS.delta * (1 - 1e-3))
+    for name, share, sensitivity in (("cohort", 0.05, 1), ("moments", 0.95, 3)):
+        noise = calibrated.mechanisms[name].noise
+        exact = (Fraction(sensitivity * 2**32) / Fraction(math.sqrt(share * mu**2))) ** 2
+        assert 0 <= noise.variance - exact < 1
 
 
 def test_shares_are_enough_without_colluders_whatever_the_cohort() -> None:

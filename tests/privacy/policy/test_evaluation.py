@@ -276,6 +276,15 @@ def test_a_count_is_no_magnitude_and_rounding_is_no_negative_number() -> None:
     assert np.all(tiny.magnitudes["days"] >= 0)
 
 
+def test_the_first_level_of_a_column_is_counted_too() -> None:
+    """A sum gives its count: all records less those of the other levels."""
+    ward = [Variable(f"ward={level}", "ward", 0.5, 0.5, indicator=True) for level in "bcd"]
+    public = replace(PUBLIC, variables=tuple(ward))
+    scaled = np.array([[1, -1, -1], [-1, 1, -1], [-1, -1, -1], [-1, 1, -1]], dtype=float)
+    mine = own_records(SiteRecords(scaled, 0, np.zeros(1)), public)
+    assert mine.levels == {"ward=b": 1, "ward=c": 2, "ward=d": 0, "ward=(first level)": 1}
+
+
 def test_a_level_is_counted_in_records_that_were_clipped_too() -> None:
     shrunk = SiteRecords(
         rows(sex=[1, 0, 1]).values * np.array([[0.3], [0.9], [0.5]]), 0, np.zeros(5)
