@@ -49,6 +49,13 @@ def test_delta_is_the_true_one_rounded_up():
         assert true <= ours <= true * (1 + 2e-10) + 1e-323, (mu, epsilon)
 
 
+def test_delta_is_never_below_the_true_one_where_it_is_no_normal_float():
+    for mu in (1e-3, 0.1, 1.0, 30.0):
+        for a in (37.51, 37.6, 38.0, 38.5, 60.0):
+            epsilon = mu * (a + mu / 2)
+            assert exact_delta(mu, epsilon) <= gaussian_delta(mu, epsilon) <= 1e-300
+
+
 def test_epsilon_is_the_true_one_rounded_up():
     rng = np.random.default_rng(2)
     for mu, delta in zip(
